@@ -7,7 +7,7 @@ use penstock_model::{
     Bdf, VfAttribute,
     inventory::{Ability, Capabilities, Capability, Trial, is_preset},
 };
-use penstock_plan::{Action, ExecuteError, Plan};
+use penstock_plan::{Action, ExecuteError, FunctionAction, Plan};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -96,9 +96,11 @@ pub fn learned(
     let mut learned: Vec<(Bdf, Capability, Trial)> = Vec::new();
     for report in reports {
         let Some(step) = plan.steps.iter().find(|step| step.id == report.step) else { continue };
-        let Action::SetVfAttribute { pf, attribute, .. } = &step.action else { continue };
+        let Action::Function(FunctionAction::SetVfAttribute { pf, attribute, .. }) = &step.action else {
+            continue;
+        };
         let before = match &step.inverse {
-            Some(Action::SetVfAttribute { attribute, .. }) => Some(attribute),
+            Some(Action::Function(FunctionAction::SetVfAttribute { attribute, .. })) => Some(attribute),
             _ => None,
         };
         let failed = match ended {
@@ -221,10 +223,13 @@ mod tests {
         let mut plan = Plan { nics: Default::default(), steps: vec![], notes: vec![] };
         let mut reports = Vec::new();
         for (number, (attribute, before, outcome, detail)) in (1..).zip(steps) {
-            let set = |attribute| Action::SetVfAttribute {
-                pf: pf(),
-                vf: penstock_model::VfIndex::new(0).unwrap(),
-                attribute,
+            let set = |attribute| -> Action {
+                FunctionAction::SetVfAttribute {
+                    pf: pf(),
+                    vf: penstock_model::VfIndex::new(0).unwrap(),
+                    attribute,
+                }
+                .into()
             };
             let (id, action) = (StepId(number), set(*attribute));
             reports.push(StepReport {

@@ -17,7 +17,10 @@ use penstock_host::{
     netlink::{wait_for_interface, wait_for_udev},
 };
 use penstock_model::{Bdf, Mac, VfAttribute, VfIndex, inventory::VfState};
-use penstock_plan::{Action, Direction, Execute, ExecuteError, Fact, execute::one_by_one};
+use penstock_plan::{
+    BootAction, Direction, Execute, ExecuteError, Fact, FileAction, FunctionAction, Observe, RealTimeAction,
+    execute::one_by_one,
+};
 
 mod boot;
 mod facts;
@@ -266,7 +269,11 @@ impl HostExecutor {
 
     /// Sets attributes of VFs, those of one PF with one request. Where that fails they are set one by one: setting again what
     /// is so already does no harm, and shows which it was.
-    fn set_attributes(&mut self, actions: &[&Action], deadline: Duration) -> Vec<Result<(), ExecuteError>> {
+    fn set_attributes(
+        &mut self,
+        actions: &[&FunctionAction],
+        deadline: Duration,
+    ) -> Vec<Result<(), ExecuteError>> {
         let mut answers = Vec::with_capacity(actions.len());
         for of_one in actions.chunk_by(|a, b| pf_of(a) == pf_of(b)) {
             if self.set_at_once(of_one, deadline).is_ok() {
@@ -282,11 +289,11 @@ impl HostExecutor {
     }
 
     /// Sets attributes of VFs of one PF with one request.
-    fn set_at_once(&mut self, actions: &[&Action], deadline: Duration) -> Result<(), ExecuteError> {
+    fn set_at_once(&mut self, actions: &[&FunctionAction], deadline: Duration) -> Result<(), ExecuteError> {
         let wanted: Vec<(VfIndex, VfAttribute)> = actions
             .iter()
             .filter_map(|action| match action {
-                Action::SetVfAttribute { vf, attribute, .. } => Some((*vf, *attribute)),
+                FunctionAction::SetVfAttribute { vf, attribute, .. } => Some((*vf, *attribute)),
                 _ => None,
             })
             .collect();
@@ -337,9 +344,9 @@ impl HostExecutor {
 }
 
 /// The PF whose VF an action gives an attribute.
-fn pf_of(action: &Action) -> Option<Bdf> {
+fn pf_of(action: &FunctionAction) -> Option<Bdf> {
     match action {
-        Action::SetVfAttribute { pf, .. } => Some(*pf),
+        FunctionAction::SetVfAttribute { pf, .. } => Some(*pf),
         _ => None,
     }
 }
@@ -364,48 +371,44 @@ fn bind(root: &Root, function: Bdf, driver: Option<&str>, attempt: usize) -> Res
     }
 }
 
-impl Execute for HostExecutor {
-    fn executes(&self, action: &Action) -> bool {
-        action.guest().is_none()
-    }
-
-    fn execute(&mut self, action: &Action, deadline: Duration) -> Result<(), ExecuteError> {
+impl Execute<FunctionAction> for HostExecutor {
+    fn execute(&mut self, action: &FunctionAction, deadline: Duration) -> Result<(), ExecuteError> {
         let until = Instant::now() + deadline;
         self.vfs.clear();
         match action {
-            Action::LeaveAlone { manager, pf, functions } => {
+            FunctionAction::LeaveAlone { manager, pf, functions } => {
                 managers::leave_alone(&self.root, *manager, *pf, functions).map_err(|error| match error {
                     // The file is there: whoever reads it later does as it says.
                     ManagerError::NotRead { .. } => ExecuteError::Unsupported(chain(&error)),
                     ManagerError::File { .. } => failed(&format!("{action} was not done"), error),
                 })
             }
-            Action::SetAutoprobe { pf, on } => self
+            FunctionAction::SetAutoprobe { pf, on } => self
                 .function(*pf)
                 .set_autoprobe(*on)
                 .map_err(|error| from_pci(&format!("driver autoprobe of {pf} was not changed"), error)),
-            Action::SetVfCount { pf, count } => {
+            FunctionAction::SetVfCount { pf, count } => {
                 let at = format!("the number of VFs of {pf} was not changed");
                 // Going through 0 destroys VFs; a plan says so by a step of its own.
                 self.function(*pf).set_vf_count(*count, false).map_err(|error| from_pci(&at, error))
             }
-            Action::SetVfAttribute { pf, vf, attribute } => {
+            FunctionAction::SetVfAttribute { pf, vf, attribute } => {
                 if matches!(attribute, VfAttribute::Rate { .. }) {
                     self.await_carrier(*pf, until.min(Instant::now() + CARRIER))?;
                 }
                 self.change_kept(*pf, |backend| backend.set(&[(*vf, *attribute)]))
             }
-            Action::SetDriver { function, driver, mac } => {
+            FunctionAction::SetDriver { function, driver, mac } => {
                 self.set_driver(*function, driver.as_deref(), *mac, until)
             }
-            Action::SetMac { function, mac } => {
+            FunctionAction::SetMac { function, mac } => {
                 self.change(*function, |netlink, index| netlink.set_mac(index, *mac))
             }
-            Action::Rename { function, to } => self.rename(*function, to, until),
-            Action::SetMtu { function, mtu } => {
+            FunctionAction::Rename { function, to } => self.rename(*function, to, until),
+            FunctionAction::SetMtu { function, mtu } => {
                 self.change(*function, |netlink, index| netlink.set_mtu(index, *mtu))
             }
-            Action::SetLink { function, direction } => {
+            FunctionAction::SetLink { function, direction } => {
                 let root = self.root.clone();
                 beside_its_pf(&root, *function, 0, || {
                     self.change(*function, |netlink, index| {
@@ -413,67 +416,37 @@ impl Execute for HostExecutor {
                     })
                 })
             }
-            Action::AddAddress { function, address } => {
+            FunctionAction::AddAddress { function, address } => {
                 self.change(*function, |netlink, index| netlink.add_address(index, *address))
             }
-            Action::RemoveAddress { function, address } => {
+            FunctionAction::RemoveAddress { function, address } => {
                 self.change(*function, |netlink, index| netlink.remove_address(index, *address))
             }
-            Action::SetSwitchMode { pf, mode } => self.change_kept(*pf, |backend| backend.set_mode(*mode)),
-            Action::ResetFunction { function } => match self.function(*function).reset() {
+            FunctionAction::SetSwitchMode { pf, mode } => {
+                self.change_kept(*pf, |backend| backend.set_mode(*mode))
+            }
+            FunctionAction::ResetFunction { function } => match self.function(*function).reset() {
                 Err(PciError::Missing { .. }) => Ok(()),
                 outcome => outcome.map_err(|error| from_pci(&format!("{function} was not reset"), error)),
             },
-            Action::AwaitLink { pf, within } => self.await_link(*pf, *within),
-            Action::WriteFile { path, text } => {
-                let place = self.root.path(path);
-                let made = place.parent().map_or(Ok(()), files::create_dir_all);
-                // What the journal says is done must be there after a reset.
-                made.and_then(|()| files::remove_parts(&place))
-                    .and_then(|()| files::write_durable(&place, text))
-                    .map_err(|error| failed(&format!("{path} was not written"), error))
-            }
-            Action::RemoveFile { path } => files::remove_parts(self.root.path(path))
-                .and_then(|()| files::remove_durable(self.root.path(path)))
-                .map_err(|error| failed(&format!("{path} was not removed"), error)),
-            Action::EnableUnit { unit, on } => boot::enable(&self.root, unit, *on),
-            Action::SetBootArguments(arguments) => boot::set_arguments(&self.root, arguments, deadline),
-            Action::DefineGuest(_)
-            | Action::UndefineGuest { .. }
-            | Action::StartSwitch { .. }
-            | Action::StopSwitch { .. }
-            | Action::MakeTaps { .. }
-            | Action::RemoveTaps { .. }
-            | Action::SetPortAttribute { .. }
-            | Action::StartGuest { .. }
-            | Action::CreateGuest { .. }
-            | Action::ResumeGuest { .. }
-            | Action::SuspendGuest { .. }
-            | Action::AwaitGuest { .. }
-            | Action::IsolateGuest { .. }
-            | Action::ScheduleGuest { .. }
-            | Action::StopGuest { .. } => Err(ExecuteError::Failed {
-                attempt: format!("the host's executor was given \"{action}\""),
-                source: "guests are another executor's".into(),
-            }),
-            Action::Tune { .. }
-            | Action::MakePartition { .. }
-            | Action::RemovePartition { .. }
-            | Action::PlaceInterrupts { .. }
-            | Action::MakeResctrlGroup { .. }
-            | Action::RemoveResctrlGroup { .. }
-            | Action::SetSchemata { .. } => realtime::execute(&self.root, action).unwrap_or(Ok(())),
+            FunctionAction::AwaitLink { pf, within } => self.await_link(*pf, *within),
         }
     }
 
-    fn execute_all(&mut self, actions: &[&Action], deadline: Duration) -> Vec<Result<(), ExecuteError>> {
-        if actions.iter().all(|action| matches!(action, Action::SetVfAttribute { .. })) {
+    fn execute_all(
+        &mut self,
+        actions: &[&FunctionAction],
+        deadline: Duration,
+    ) -> Vec<Result<(), ExecuteError>> {
+        if actions.iter().all(|action| matches!(action, FunctionAction::SetVfAttribute { .. })) {
             return self.set_attributes(actions, deadline);
         }
         let drivers: Option<Vec<_>> = actions
             .iter()
             .map(|action| match action {
-                Action::SetDriver { function, driver, mac } => Some((*function, driver.as_deref(), *mac)),
+                FunctionAction::SetDriver { function, driver, mac } => {
+                    Some((*function, driver.as_deref(), *mac))
+                }
                 _ => None,
             })
             .collect();
@@ -486,15 +459,49 @@ impl Execute for HostExecutor {
         }
     }
 
-    fn is_gone(&mut self, action: &Action) -> bool {
+    fn is_gone(&mut self, action: &FunctionAction) -> bool {
         action.function().is_some_and(|function| !self.function(function).exists())
-            || realtime::is_gone(&self.root, action)
+    }
+}
+
+impl Execute<RealTimeAction> for HostExecutor {
+    fn execute(&mut self, action: &RealTimeAction, _: Duration) -> Result<(), ExecuteError> {
+        realtime::execute(&self.root, action)
     }
 
-    fn observes(&self, fact: &Fact) -> bool {
-        fact.guest().is_none()
+    fn is_gone(&mut self, action: &RealTimeAction) -> bool {
+        realtime::is_gone(&self.root, action)
     }
+}
 
+impl Execute<BootAction> for HostExecutor {
+    fn execute(&mut self, action: &BootAction, deadline: Duration) -> Result<(), ExecuteError> {
+        match action {
+            BootAction::EnableUnit { unit, on } => boot::enable(&self.root, unit, *on),
+            BootAction::SetBootArguments(arguments) => boot::set_arguments(&self.root, arguments, deadline),
+        }
+    }
+}
+
+impl Execute<FileAction> for HostExecutor {
+    fn execute(&mut self, action: &FileAction, _: Duration) -> Result<(), ExecuteError> {
+        match action {
+            FileAction::WriteFile { path, text } => {
+                let place = self.root.path(path);
+                let made = place.parent().map_or(Ok(()), files::create_dir_all);
+                // What the journal says is done must be there after a reset.
+                made.and_then(|()| files::remove_parts(&place))
+                    .and_then(|()| files::write_durable(&place, text))
+                    .map_err(|error| failed(&format!("{path} was not written"), error))
+            }
+            FileAction::RemoveFile { path } => files::remove_parts(self.root.path(path))
+                .and_then(|()| files::remove_durable(self.root.path(path)))
+                .map_err(|error| failed(&format!("{path} was not removed"), error)),
+        }
+    }
+}
+
+impl Observe for HostExecutor {
     fn holds(&mut self, fact: &Fact) -> Result<Result<(), String>, ExecuteError> {
         facts::holds(self, fact)
     }

@@ -262,6 +262,8 @@ pub fn read_past_damage(path: impl AsRef<Path>) -> (Vec<Entry>, Option<JournalEr
 #[cfg(test)]
 #[allow(clippy::disallowed_methods)]
 mod tests {
+    use penstock_plan::FunctionAction;
+
     use super::*;
 
     fn entries() -> Vec<Entry> {
@@ -270,8 +272,8 @@ mod tests {
             Entry::Begin { version: 1, steps: 1 },
             Entry::Intent {
                 step: StepId(1),
-                action: Action::SetVfCount { pf, count: 2 },
-                inverse: Some(Action::SetVfCount { pf, count: 0 }),
+                action: FunctionAction::SetVfCount { pf, count: 2 }.into(),
+                inverse: Some(FunctionAction::SetVfCount { pf, count: 0 }.into()),
             },
             Entry::Outcome { step: StepId(1), outcome: Ending::Done, detail: None },
             Entry::End { applied: true },

@@ -7,7 +7,9 @@ use std::{
 };
 
 use penstock_host::chain;
-use penstock_plan::{Action, Execute, ExecuteError, Fact, Plan, Step, StepId};
+use penstock_plan::{
+    Action, ActionTimeLimit, ExecuteError, Executors, Fact, FunctionAction, Plan, Step, StepId,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::journal::{Ending, Entry, JOURNAL_VERSION, Journal, JournalError};
@@ -61,21 +63,11 @@ impl Default for Options<'_> {
 
 impl Options<'_> {
     fn deadline_of(&self, action: &Action) -> Duration {
-        match action {
-            Action::StartSwitch { .. }
-            | Action::StopSwitch { .. }
-            | Action::MakeTaps { .. }
-            | Action::RemoveTaps { .. }
-            | Action::StartGuest { .. }
-            | Action::CreateGuest { .. }
-            | Action::ResumeGuest { .. }
-            | Action::SuspendGuest { .. }
-            | Action::StopGuest { .. } => self.guest_deadline,
+        match action.time_limit() {
+            ActionTimeLimit::Step => self.deadline,
+            ActionTimeLimit::Guest => self.guest_deadline,
             // A wait ends by itself; what is more is for telling so.
-            Action::AwaitLink { within, .. } | Action::AwaitGuest { within, .. } => {
-                Duration::from_secs(u64::from(*within) + 5)
-            }
-            _ => self.deadline,
+            ActionTimeLimit::Wait(within) => Duration::from_secs(u64::from(within) + 5),
         }
     }
 
@@ -154,7 +146,7 @@ impl Applied {
     }
 }
 
-/// Carries `plan` out with the first of `executors` that knows each step.
+/// Carries `plan` out: each step by that of `executors` which its group belongs to.
 ///
 /// First every step is checked to have an executor for its action and its postcondition; only then is anything written.
 /// Each step is recorded in `journal` before it is begun, and counts as done only when its postcondition was read back.
@@ -168,13 +160,13 @@ impl Applied {
 /// See [`ApplyError`].
 pub fn run(
     plan: &Plan,
-    executors: &mut [&mut dyn Execute],
+    executors: &mut Executors<'_>,
     journal: &mut dyn Journal,
     observer: &mut dyn RunProgress,
     options: &Options<'_>,
 ) -> Result<Applied, ApplyError> {
     let began = Instant::now();
-    let carried_by = assign(plan, executors)?;
+    all_carried(plan, executors)?;
     let begin = Entry::Begin { version: JOURNAL_VERSION, steps: plan.steps.len() };
     // Giving back needs no way back, so a full disk does not hold it.
     if let (Err(error), Mode::Apply) = (journal.record(&[begin], true), options.mode) {
@@ -211,12 +203,12 @@ pub fn run(
             continue;
         }
         let reach = next + plan.steps[next..announced].iter().take_while(|step| is_left(step)).count();
-        let batch = run.not_yet(batch(&plan.steps[next..reach], &carried_by[next..reach]));
+        let batch = run.not_yet(batch(&plan.steps[next..reach]));
         let begin = Entry::Begun { steps: batch.iter().map(|step| step.id).collect() };
         if let (Err(error), Mode::Apply) = (run.journal.record(&[begin], false), options.mode) {
             return Err(run.failed(&plan.steps[next], error.into(), &begun));
         }
-        let outcomes = run.carry_batch(batch, carried_by[next]);
+        let outcomes = run.carry_batch(batch);
         // The others of the batch were not attempted, because one before them failed.
         next += outcomes.len();
         let mut failed: Option<(&Step, StepError)> = None;
@@ -272,35 +264,25 @@ pub fn run(
     if failures.is_empty() { Ok(applied) } else { Err(ApplyError::Incomplete { failures, applied }) }
 }
 
-/// Which executor carries each step, after making sure that there is one for its action, its postcondition and its
-/// inverse.
-fn assign(plan: &Plan, executors: &[&mut dyn Execute]) -> Result<Vec<usize>, ApplyError> {
-    let carrier_of = |action: &Action| executors.iter().position(|executor| executor.executes(action));
-    plan.steps
-        .iter()
-        .map(|step| {
-            if !executors.iter().any(|executor| executor.observes(&step.postcondition)) {
-                return Err(ApplyError::NotObserved { step: step.id, fact: step.postcondition.to_string() });
-            }
-            let not_carried =
-                |action: &Action| ApplyError::NotCarried { step: step.id, action: action.to_string() };
-            if let Some(inverse) = &step.inverse {
-                carrier_of(inverse).ok_or_else(|| not_carried(inverse))?;
-            }
-            carrier_of(&step.action).ok_or_else(|| not_carried(&step.action))
-        })
-        .collect()
+/// Makes sure that there is an executor for each step's action, its postcondition and its inverse.
+fn all_carried(plan: &Plan, executors: &Executors<'_>) -> Result<(), ApplyError> {
+    for step in &plan.steps {
+        if !executors.observe(&step.postcondition) {
+            return Err(ApplyError::NotObserved { step: step.id, fact: step.postcondition.to_string() });
+        }
+        let mut actions = step.inverse.iter().chain([&step.action]);
+        if let Some(action) = actions.find(|action| !executors.execute_group_of(action)) {
+            return Err(ApplyError::NotCarried { step: step.id, action: action.to_string() });
+        }
+    }
+    Ok(())
 }
 
 /// The steps from the first on that one executor can do without regard to their order.
-fn batch<'a>(steps: &'a [Step], carried_by: &[usize]) -> &'a [Step] {
-    let first = carried_by.first();
-    let alike =
-        |step: &Step| std::mem::discriminant(&step.action) == std::mem::discriminant(&steps[0].action);
+fn batch(steps: &[Step]) -> &[Step] {
     let length = (0..steps.len().min(BATCH))
         .take_while(|n| {
-            carried_by.get(*n) == first
-                && alike(&steps[*n])
+            steps[*n].action.is_like(&steps[0].action)
                 && !steps[..*n].iter().any(|earlier| steps[*n].needs.contains(&earlier.id))
         })
         .count();
@@ -311,18 +293,23 @@ fn report(step: &Step, outcome: &Result<(), StepError>, took: Duration) -> StepR
     let (outcome, detail) = match outcome {
         Ok(()) => (Ending::Done, None),
         Err(StepError::Execute(ExecuteError::Unsupported(why)))
-            if step.best_effort || is_setting(&step.action) =>
+            if step.best_effort || step.action.is_setting() =>
         {
             (Ending::Unsupported, Some(why.clone()))
         }
         // A driver that a VF may do without: it is not there, or does not take the function.
         Err(error @ (StepError::Execute(_) | StepError::NotSo { .. }))
-            if step.best_effort && matches!(step.action, Action::SetDriver { driver: Some(_), .. }) =>
+            if step.best_effort
+                && matches!(
+                    step.action,
+                    Action::Function(FunctionAction::SetDriver { driver: Some(_), .. })
+                ) =>
         {
             (Ending::Unsupported, Some(chain(error)))
         }
         Err(StepError::NotSo { seen, .. })
-            if step.best_effort && matches!(step.action, Action::SetVfAttribute { .. }) =>
+            if step.best_effort
+                && matches!(step.action, Action::Function(FunctionAction::SetVfAttribute { .. })) =>
         {
             (Ending::Unsupported, Some(format!("{IGNORED}{seen}")))
         }
@@ -338,55 +325,6 @@ fn report(step: &Step, outcome: &Result<(), StepError>, took: Duration) -> StepR
     }
 }
 
-/// Whether the rest of a plan makes sense without this action. Everything else carries later steps: VFs that do not
-/// exist cannot be bound, and a guest that does not start has nothing to verify.
-fn is_setting(action: &Action) -> bool {
-    match action {
-        Action::LeaveAlone { .. }
-        | Action::SetAutoprobe { .. }
-        | Action::SetVfAttribute { .. }
-        | Action::SetPortAttribute { .. }
-        | Action::SetMac { .. }
-        | Action::SetMtu { .. }
-        | Action::SetSwitchMode { .. }
-        | Action::ResetFunction { .. }
-        // What one of them does not do makes no other senseless, and `verify` tells.
-        | Action::Tune { .. }
-        | Action::PlaceInterrupts { .. } => true,
-        Action::SetVfCount { .. }
-        | Action::SetDriver { .. }
-        | Action::Rename { .. }
-        | Action::SetLink { .. }
-        | Action::AddAddress { .. }
-        | Action::RemoveAddress { .. }
-        | Action::DefineGuest(_)
-        | Action::UndefineGuest { .. }
-        | Action::StartSwitch { .. }
-        | Action::StopSwitch { .. }
-        | Action::MakeTaps { .. }
-        | Action::RemoveTaps { .. }
-        | Action::StartGuest { .. }
-        | Action::CreateGuest { .. }
-        | Action::ResumeGuest { .. }
-        | Action::SuspendGuest { .. }
-        | Action::AwaitLink { .. }
-        | Action::AwaitGuest { .. }
-        | Action::WriteFile { .. }
-        | Action::RemoveFile { .. }
-        | Action::EnableUnit { .. }
-        | Action::SetBootArguments(_)
-        // Who asked for CPUs or cache ways of its own is not to run without them.
-        | Action::MakePartition { .. }
-        | Action::RemovePartition { .. }
-        | Action::IsolateGuest { .. }
-        | Action::ScheduleGuest { .. }
-        | Action::MakeResctrlGroup { .. }
-        | Action::RemoveResctrlGroup { .. }
-        | Action::SetSchemata { .. }
-        | Action::StopGuest { .. } => false,
-    }
-}
-
 /// What came of carrying one step.
 struct Tried {
     outcome: Result<(), StepError>,
@@ -396,7 +334,7 @@ struct Tried {
 }
 
 struct Run<'a, 'c> {
-    executors: &'a mut [&'c mut dyn Execute],
+    executors: &'a mut Executors<'c>,
     journal: &'a mut dyn Journal,
     observer: &'a mut dyn RunProgress,
     options: &'a Options<'a>,
@@ -442,7 +380,7 @@ impl Run<'_, '_> {
 
     /// Carries out and reads back some independent steps. At least one answer; one for each up to the first that failed
     /// ([`Mode::Apply`]), and for those after it that the executor did all the same, or for all (the other modes).
-    fn carry_batch(&mut self, steps: &[Step], executor: usize) -> Vec<Tried> {
+    fn carry_batch(&mut self, steps: &[Step]) -> Vec<Tried> {
         let began = Instant::now();
         for step in steps {
             self.observer.started(step);
@@ -450,9 +388,9 @@ impl Run<'_, '_> {
         let actions: Vec<&Action> = steps.iter().map(|step| &step.action).collect();
         let longest = actions.iter().map(|action| self.options.deadline_of(action)).max();
         let deadline = longest.unwrap_or(self.options.deadline);
-        let mut answers = self.executors[executor].execute_all(&actions, deadline);
+        let mut answers = self.executors.execute_all(&actions, deadline);
         while self.options.mode != Mode::Apply && answers.len() < actions.len() {
-            let rest = self.executors[executor].execute_all(&actions[answers.len()..], deadline);
+            let rest = self.executors.execute_all(&actions[answers.len()..], deadline);
             if rest.is_empty() {
                 break;
             }
@@ -473,7 +411,8 @@ impl Run<'_, '_> {
                     Ok(()) if stopped => Ok(()),
                     Ok(()) => {
                         let left = deadline.saturating_sub(began.elapsed());
-                        let keeps = matches!(step.action, Action::SetVfAttribute { .. });
+                        let keeps =
+                            matches!(step.action, Action::Function(FunctionAction::SetVfAttribute { .. }));
                         let timeout = if keeps { left.min(KEEPING) } else { left };
                         self.prove(&step.postcondition, timeout, self.options.cancel)
                     }
@@ -521,12 +460,9 @@ impl Run<'_, '_> {
         }
     }
 
-    /// What the first executor that can look a fact up says; `None` when there is none.
+    /// What the executor that can look a fact up says; `None` when there is none.
     fn look(&mut self, fact: &Fact) -> Option<Result<Result<(), String>, ExecuteError>> {
-        self.executors
-            .iter_mut()
-            .find(|executor| executor.observes(fact))
-            .map(|executor| executor.holds(fact))
+        self.executors.holds(fact)
     }
 
     /// Those of a batch up to the first of which an undo finds that it is so already.
@@ -552,7 +488,7 @@ impl Run<'_, '_> {
     /// other steps are carried out takes them along, with all that was set of them.
     fn lost_since<'s>(&mut self, plan: &Plan, begun: &[&'s Step]) -> Option<(&'s Step, StepError)> {
         let makes = |step: &Step| match step.action {
-            Action::SetVfCount { pf, .. } => Some(pf),
+            Action::Function(FunctionAction::SetVfCount { pf, .. }) => Some(pf),
             _ => None,
         };
         for step in begun {
@@ -574,8 +510,7 @@ impl Run<'_, '_> {
 
     /// Whether what an action is done to has left the machine.
     fn is_gone(&mut self, action: &Action) -> bool {
-        let executor = self.executors.iter_mut().find(|executor| executor.executes(action));
-        executor.is_some_and(|executor| executor.is_gone(action))
+        self.executors.is_gone(action)
     }
 
     fn already(&mut self, fact: &Fact) -> bool {

@@ -14,7 +14,7 @@ use penstock_apply::{HostExecutor, Mode, Options, journal::Entry, run};
 use penstock_host::{Command, Root, scan::boot::setup};
 use penstock_model::{Inventory, Model, Source, inventory::BootLoader};
 use penstock_plan::{
-    Execute, Plan, boot_needs,
+    Executors, Plan, boot_needs,
     persist::{self, Persisted, UNIT_DIRECTORY, WANTED_BY, Wanted},
     undo,
 };
@@ -51,7 +51,7 @@ fn to_do(root: &Root, pages: u32) -> Persisted {
 
 fn carry_out(root: &Root, plan: &Plan, mode: Mode) {
     let mut host = HostExecutor::new(root.clone()).unwrap();
-    let mut executors: [&mut dyn Execute; 1] = [&mut host];
+    let mut executors = Executors::of_host(&mut host);
     let mut journal: Vec<Entry> = Vec::new();
     let options = Options { mode, ..Options::default() };
     run(plan, &mut executors, &mut journal, &mut (), &options).unwrap_or_else(|error| panic!("{error:?}"));

@@ -14,7 +14,9 @@ use penstock_apply::{
 };
 use penstock_host::{Command, Root};
 use penstock_model::{Bdf, InterfaceAddress, InterfaceName, Mac, Mtu, VfAttribute, VfIndex};
-use penstock_plan::{Action, Direction, Execute, ExecuteError, Fact, Plan, Step, StepId};
+use penstock_plan::{
+    Action, Direction, Execute, ExecuteError, Executors, Fact, FunctionAction, Observe, Plan, Step, StepId,
+};
 use penstock_testkit::{needs, trials::Trials};
 
 type Check = fn(&Path);
@@ -93,32 +95,32 @@ fn steps() -> Vec<(Action, Option<Action>, Fact)> {
     let address: InterfaceAddress = "10.20.31.204/24".parse().unwrap();
     let other: InterfaceAddress = "fd00::4/64".parse().unwrap();
     let has = |address| Fact::HasAddress { function, address };
-    let add = |address| Action::AddAddress { function, address };
-    let remove = |address| Some(Action::RemoveAddress { function, address });
+    let add = |address| FunctionAction::AddAddress { function, address }.into();
+    let remove = |address| Some(FunctionAction::RemoveAddress { function, address }.into());
     let vf = VfIndex::new(0).unwrap();
     let attribute = VfAttribute::Mac(mac);
     let up = Direction::Up;
     vec![
         (
-            Action::SetMtu { function, mtu: mtu(9000) },
-            Some(Action::SetMtu { function, mtu: mtu(1500) }),
+            FunctionAction::SetMtu { function, mtu: mtu(9000) }.into(),
+            Some(FunctionAction::SetMtu { function, mtu: mtu(1500) }.into()),
             Fact::MtuIs { function, mtu: mtu(9000) },
         ),
         (
-            Action::SetMac { function, mac },
-            Some(Action::SetMac { function, mac: before }),
+            FunctionAction::SetMac { function, mac }.into(),
+            Some(FunctionAction::SetMac { function, mac: before }.into()),
             Fact::Mac { function, mac },
         ),
         (
-            Action::SetLink { function, direction: up },
-            Some(Action::SetLink { function, direction: Direction::Down }),
+            FunctionAction::SetLink { function, direction: up }.into(),
+            Some(FunctionAction::SetLink { function, direction: Direction::Down }.into()),
             Fact::Link { function, direction: up },
         ),
         (add(address), remove(address), has(address)),
         (add(other), remove(other), has(other)),
         // A veth has no VFs: its driver says that it cannot.
         (
-            Action::SetVfAttribute { pf: function, vf, attribute },
+            FunctionAction::SetVfAttribute { pf: function, vf, attribute }.into(),
             None,
             Fact::VfAttribute { pf: function, vf, attribute },
         ),
@@ -131,7 +133,9 @@ fn options() -> Options<'static> {
 
 fn steps_are_carried_out(root: &Path) {
     let mut executor = HostExecutor::new(Root::at(root)).unwrap();
-    let applied = run(&plan(steps()), &mut [&mut executor], &mut Vec::new(), &mut (), &options()).unwrap();
+    let applied =
+        run(&plan(steps()), &mut Executors::of_host(&mut executor), &mut Vec::new(), &mut (), &options())
+            .unwrap();
     let endings: Vec<Ending> = applied.steps.iter().map(|step| step.outcome).collect();
     assert_eq!(endings[..5], [Ending::Done; 5]);
     assert_eq!(endings[5..], [Ending::Unsupported], "{:?}", applied.steps[5]);
@@ -153,10 +157,14 @@ fn a_failure_leaves_all_as_before(root: &Path) {
     let function: Bdf = "0000:09:00.0".parse().unwrap();
     let direction = Direction::Up;
     // There is no such function.
-    all.push((Action::SetLink { function, direction }, None, Fact::Link { function, direction }));
+    all.push((
+        FunctionAction::SetLink { function, direction }.into(),
+        None,
+        Fact::Link { function, direction },
+    ));
     let mut executor = HostExecutor::new(Root::at(root)).unwrap();
     let mut journal: Vec<Entry> = Vec::new();
-    let outcome = run(&plan(all), &mut [&mut executor], &mut journal, &mut (), &options());
+    let outcome = run(&plan(all), &mut Executors::of_host(&mut executor), &mut journal, &mut (), &options());
     let Err(ApplyError::RolledBack { step, undone, not_undone, .. }) = outcome else {
         panic!("{outcome:?}");
     };
@@ -170,7 +178,7 @@ fn a_failure_leaves_all_as_before(root: &Path) {
 fn a_link_is_waited_for(root: &Path) {
     let mut executor = HostExecutor::new(Root::at(root)).unwrap();
     ip("link set pf0 up");
-    let wait = Action::AwaitLink { pf: pf(), within: 1 };
+    let wait = FunctionAction::AwaitLink { pf: pf(), within: 1 };
     let Err(ExecuteError::Unsupported(why)) = executor.execute(&wait, Duration::from_secs(5)) else {
         panic!("the other end is down, so there is no link to see")
     };
@@ -186,7 +194,7 @@ fn an_interface_is_renamed(root: &Path) {
     let mut executor = HostExecutor::new(Root::at(root)).unwrap();
     let fact = Fact::Name { function, name: to.clone() };
     assert_eq!(executor.holds(&fact).unwrap(), Err("it is called pf0".to_owned()));
-    executor.execute(&Action::Rename { function, to }, Duration::from_secs(5)).unwrap();
+    executor.execute(&FunctionAction::Rename { function, to }, Duration::from_secs(5)).unwrap();
     assert!(ip("link show lan0").contains("lan0"));
     // In a real tree the kernel does this.
     fs::rename(net(root).join("pf0"), net(root).join("lan0")).unwrap();

@@ -9,7 +9,7 @@ use std::{
 use penstock_apply::{Mode, RunProgress, journal::Ending, runner::StepReport};
 use penstock_host::{files, running::Running};
 use penstock_model::{Bdf, GuestName, NicName};
-use penstock_plan::{Action, Plan, Step, StepId};
+use penstock_plan::{Action, ActionTimeLimit, FunctionAction, GuestAction, Plan, Step, StepId};
 use serde::{Deserialize, Serialize};
 
 /// The file is not written more often than this, but for what takes long.
@@ -219,15 +219,15 @@ impl Known {
     /// What is waited for, in the model's words where it has some.
     fn words(&self, action: &Action) -> String {
         match action {
-            Action::AwaitLink { pf, .. } => match self.nics.get(pf) {
+            Action::Function(FunctionAction::AwaitLink { pf, .. }) => match self.nics.get(pf) {
                 Some(nic) => format!("link of {nic} ({pf})"),
                 None => format!("link of {pf}"),
             },
-            Action::AwaitGuest { guest, .. } => format!("guest {guest} to be ready"),
-            Action::CreateGuest { guest } => format!("guest {guest} to be made"),
-            Action::StartGuest { guest } => format!("guest {guest} to be started"),
-            Action::ResumeGuest { guest } => format!("guest {guest} to be let run"),
-            Action::StopGuest { guest } => format!("guest {guest} to be stopped"),
+            Action::Guest(GuestAction::AwaitGuest { guest, .. }) => format!("guest {guest} to be ready"),
+            Action::Guest(GuestAction::CreateGuest { guest }) => format!("guest {guest} to be made"),
+            Action::Guest(GuestAction::StartGuest { guest }) => format!("guest {guest} to be started"),
+            Action::Guest(GuestAction::ResumeGuest { guest }) => format!("guest {guest} to be let run"),
+            Action::Guest(GuestAction::StopGuest { guest }) => format!("guest {guest} to be stopped"),
             other => other.to_string(),
         }
     }
@@ -235,9 +235,9 @@ impl Known {
 
 /// How many seconds a wait may last.
 fn within(action: &Action) -> Option<u32> {
-    match action {
-        Action::AwaitLink { within, .. } | Action::AwaitGuest { within, .. } => Some(*within),
-        _ => None,
+    match action.time_limit() {
+        ActionTimeLimit::Wait(within) => Some(within),
+        ActionTimeLimit::Step | ActionTimeLimit::Guest => None,
     }
 }
 
@@ -293,11 +293,11 @@ mod tests {
         let guest = |name: &str| name.parse::<GuestName>().unwrap();
         let pf: Bdf = "0000:02:00.0".parse().unwrap();
         let actions: [(Action, &[u32], Option<&str>); 5] = [
-            (Action::CreateGuest { guest: guest("rt-2") }, &[], Some("rt-2")),
-            (Action::AwaitLink { pf, within: 15 }, &[], None),
-            (Action::ResumeGuest { guest: guest("rt-2") }, &[1, 2], Some("rt-2")),
-            (Action::StartGuest { guest: guest("box") }, &[3], Some("box")),
-            (Action::StartGuest { guest: guest("other") }, &[], Some("other")),
+            (GuestAction::CreateGuest { guest: guest("rt-2") }.into(), &[], Some("rt-2")),
+            (FunctionAction::AwaitLink { pf, within: 15 }.into(), &[], None),
+            (GuestAction::ResumeGuest { guest: guest("rt-2") }.into(), &[1, 2], Some("rt-2")),
+            (GuestAction::StartGuest { guest: guest("box") }.into(), &[3], Some("box")),
+            (GuestAction::StartGuest { guest: guest("other") }.into(), &[], Some("other")),
         ];
         let steps = actions.into_iter().zip(1..).map(|((action, needs, of), id)| Step {
             id: StepId(id),
@@ -403,7 +403,8 @@ mod tests {
         let path = directory.path().join("progress.json");
         let mut plan = plan();
         let pf: Bdf = "0000:02:00.0".parse().unwrap();
-        let first = Step { action: Action::ResetFunction { function: pf }, ..plan.steps[1].clone() };
+        let first =
+            Step { action: FunctionAction::ResetFunction { function: pf }.into(), ..plan.steps[1].clone() };
         plan.steps = (1..=500).map(|id| Step { id: StepId(id), guest: None, ..first.clone() }).collect();
         let mut nobody = ();
         let mut kept = Kept::new(&mut nobody, &plan, Mode::Apply, path.clone());

@@ -9,7 +9,7 @@ use penstock_apply::{HostExecutor, Mode, Options, journal::Entry, run};
 use penstock_host::{Root, scan::boot::setup};
 use penstock_model::{Inventory, Source};
 use penstock_plan::{
-    Execute, boot_needs,
+    Executors, boot_needs,
     persist::{self, UNIT_DIRECTORY, WANTED_BY, Wanted},
 };
 use penstock_testkit::{
@@ -165,7 +165,7 @@ fn of_grub(text: &str) -> Result<String, Failed> {
         let wanted = Wanted { model: &model, text: &text, program, options: &[], needs: &needs };
         let made = persist::persist(&wanted, &found);
         let mut host = HostExecutor::new(root).expect("a carrier");
-        let mut carriers: [&mut dyn Execute; 1] = [&mut host];
+        let mut carriers = Executors::of_host(&mut host);
         let mut journal: Vec<Entry> = Vec::new();
         let options = Options { mode: Mode::Apply, ..Options::default() };
         run(&made.plan, &mut carriers, &mut journal, &mut (), &options).expect("the steps are carried out");

@@ -29,7 +29,7 @@ use penstock_apply::{
 };
 use penstock_host::{Command, Output, Root, boot, files::Lock, process::Background, running::Running};
 use penstock_model::{Bdf, Mtu};
-use penstock_plan::{Action, Direction, Fact, Plan, Step, StepId};
+use penstock_plan::{Action, Direction, Fact, FileAction, FunctionAction, Plan, Step, StepId};
 use penstock_testkit::{needs, trials::Trials};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_penstock");
@@ -106,11 +106,11 @@ fn pf() -> Bdf {
 }
 
 fn mtu(bytes: u32) -> Action {
-    Action::SetMtu { function: pf(), mtu: Mtu::new(bytes).unwrap() }
+    FunctionAction::SetMtu { function: pf(), mtu: Mtu::new(bytes).unwrap() }.into()
 }
 
 fn link(direction: Direction) -> Action {
-    Action::SetLink { function: pf(), direction }
+    FunctionAction::SetLink { function: pf(), direction }.into()
 }
 
 impl Host {
@@ -495,7 +495,7 @@ fn a_run_that_was_cut_off(host: &Host) {
 
 fn half_way(host: &Host) {
     // Another interface has that name.
-    let never = Action::Rename { function: pf(), to: "peer".parse().unwrap() };
+    let never = FunctionAction::Rename { function: pf(), to: "peer".parse().unwrap() }.into();
     host.left(here(), &[(mtu(9000), mtu(1500)), (mtu(8000), never)], true);
     ip("link set pf0 mtu 8000");
     let said = host.says("undo", 7);
@@ -524,8 +524,8 @@ fn runs_are_taken_back_newest_first(host: &Host) {
 fn after_a_reset(host: &Host) {
     let file = host.path("made");
     let path = file.display().to_string();
-    let write = Action::WriteFile { path: path.clone(), text: "text".to_owned() };
-    let steps = [(mtu(9000), mtu(1500)), (write, Action::RemoveFile { path })];
+    let write = FileAction::WriteFile { path: path.clone(), text: "text".to_owned() }.into();
+    let steps = [(mtu(9000), mtu(1500)), (write, FileAction::RemoveFile { path }.into())];
     host.left(Some("another".to_owned()), &steps, true);
     fs::write(&file, "text").unwrap();
     // Somebody's own, since the machine started.
@@ -557,8 +557,8 @@ fn a_damaged_run(host: &Host) {
     let damaged = host.left(here(), &[(mtu(4000), mtu(1500))], true);
     let file = host.path("made");
     let path = file.display().to_string();
-    let write = Action::WriteFile { path: path.clone(), text: "text".to_owned() };
-    host.left(here(), &[(write, Action::RemoveFile { path })], true);
+    let write = FileAction::WriteFile { path: path.clone(), text: "text".to_owned() }.into();
+    host.left(here(), &[(write, FileAction::RemoveFile { path }.into())], true);
     fs::write(&file, "text").unwrap();
     ip("link set pf0 mtu 4000");
     // A short write with the next entry glued to it, which takes away what came of the first step.

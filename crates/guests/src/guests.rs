@@ -10,7 +10,7 @@ use std::{
 
 use penstock_host::{Place, Root};
 use penstock_model::{GuestName, inventory::FoundGuest};
-use penstock_plan::{Action, Execute, ExecuteError, Fact, action::GuestDefinition};
+use penstock_plan::{Execute, ExecuteError, Fact, GuestAction, Observe, action::GuestDefinition};
 
 use crate::{
     containers::Containers,
@@ -145,14 +145,14 @@ impl Guests {
         Ok(self.state.definition(guest)?.is_some_and(|definition| definition.vm.is_some()))
     }
 
-    fn act(&self, action: &Action, timeout: Duration) -> Result<(), ExecuteError> {
+    fn act(&self, action: &GuestAction, timeout: Duration) -> Result<(), ExecuteError> {
         let attempt = attempt(action);
         self.try_to(action, timeout).map_err(|error| error.into_carry_error(&attempt))
     }
 
-    fn try_to(&self, action: &Action, timeout: Duration) -> Result<(), GuestError> {
+    fn try_to(&self, action: &GuestAction, timeout: Duration) -> Result<(), GuestError> {
         match action {
-            Action::DefineGuest(definition) => {
+            GuestAction::DefineGuest(definition) => {
                 let (guest, vm) = (&definition.guest, definition.vm.is_some());
                 let defined = self.state.definition(guest)?;
                 if defined.is_some_and(|defined| defined.vm.is_some() != vm) {
@@ -165,31 +165,31 @@ impl Guests {
                     self.containers.define(definition, timeout)
                 }
             }
-            Action::UndefineGuest { guest } => self.undefine(guest, timeout),
-            Action::StartSwitch { guest, nic } => self.vms.start_switch(guest, nic, timeout),
-            Action::StopSwitch { guest, nic } => self.vms.stop_switch(guest, nic, timeout),
-            Action::MakeTaps { guest, nic } => self.vms.make_taps(guest, nic, timeout),
-            Action::RemoveTaps { guest, nic } => self.vms.remove_taps(guest, nic, timeout),
-            Action::SetPortAttribute { guest, nic, vf, attribute } => {
+            GuestAction::UndefineGuest { guest } => self.undefine(guest, timeout),
+            GuestAction::StartSwitch { guest, nic } => self.vms.start_switch(guest, nic, timeout),
+            GuestAction::StopSwitch { guest, nic } => self.vms.stop_switch(guest, nic, timeout),
+            GuestAction::MakeTaps { guest, nic } => self.vms.make_taps(guest, nic, timeout),
+            GuestAction::RemoveTaps { guest, nic } => self.vms.remove_taps(guest, nic, timeout),
+            GuestAction::SetPortAttribute { guest, nic, vf, attribute } => {
                 self.vms.set_port(guest, nic, *vf, attribute, timeout)
             }
-            Action::StartGuest { guest } => {
+            GuestAction::StartGuest { guest } => {
                 self.only(false, guest, "is started with StartGuest")?;
                 self.containers.start(guest, timeout)
             }
-            Action::CreateGuest { guest } => {
+            GuestAction::CreateGuest { guest } => {
                 self.only(true, guest, "is not made suspended")?;
                 self.vms.create(guest, timeout)
             }
-            Action::ResumeGuest { guest } => {
+            GuestAction::ResumeGuest { guest } => {
                 self.only(true, guest, "is not resumed")?;
                 self.vms.resume(guest, timeout)
             }
-            Action::SuspendGuest { guest } => {
+            GuestAction::SuspendGuest { guest } => {
                 self.only(true, guest, "is not suspended")?;
                 self.vms.suspend(guest, timeout)
             }
-            Action::StopGuest { guest } if self.is_vm(guest)? => {
+            GuestAction::StopGuest { guest } if self.is_vm(guest)? => {
                 let stopped = self.vms.stop(guest, timeout);
                 // A partition goes with the guest; what was claimed for it above its groups does not.
                 let pin = self.state.definition(guest)?.and_then(|definition| definition.pin);
@@ -199,8 +199,8 @@ impl Guests {
                 }
                 stopped
             }
-            Action::StopGuest { guest } => self.containers.stop(guest, timeout),
-            Action::AwaitGuest { guest, within } => {
+            GuestAction::StopGuest { guest } => self.containers.stop(guest, timeout),
+            GuestAction::AwaitGuest { guest, within } => {
                 let timeout = Duration::from_secs(u64::from(*within)).min(timeout);
                 if self.is_vm(guest)? {
                     self.vms.await_ready(guest, timeout)
@@ -208,7 +208,7 @@ impl Guests {
                     self.containers.await_ready(guest, timeout)
                 }
             }
-            Action::IsolateGuest { guest, cpus, on } => {
+            GuestAction::IsolateGuest { guest, cpus, on } => {
                 let there = self.there(guest)?;
                 let done = match there {
                     Some(there) if *on => realtime::isolate(&self.root, there, cpus),
@@ -217,13 +217,12 @@ impl Guests {
                 };
                 done.map_err(|source| GuestError::Realtime { guest: guest.clone(), source })
             }
-            Action::ScheduleGuest { guest, scheduling } => {
+            GuestAction::ScheduleGuest { guest, scheduling } => {
                 let there =
                     self.there(guest)?.ok_or_else(|| GuestError::NotThere { guest: guest.clone() })?;
                 realtime::schedule(&self.root, there, *scheduling)
                     .map_err(|source| GuestError::Realtime { guest: guest.clone(), source })
             }
-            _ => Ok(()),
         }
     }
 
@@ -295,65 +294,70 @@ impl Guests {
 }
 
 /// What was attempted, for messages.
-fn attempt(action: &Action) -> String {
+fn attempt(action: &GuestAction) -> String {
     match action {
-        Action::DefineGuest(definition) => format!("define guest {}", definition.guest),
-        Action::UndefineGuest { guest } => format!("remove the definition of guest {guest}"),
-        Action::StartSwitch { guest, nic } => format!("start the embedded switch of {guest}/{nic}"),
-        Action::StopSwitch { guest, nic } => format!("stop the embedded switch of {guest}/{nic}"),
-        Action::MakeTaps { guest, nic } => format!("make the taps of {guest}/{nic}"),
-        Action::RemoveTaps { guest, nic } => format!("remove the taps of {guest}/{nic}"),
-        Action::SetPortAttribute { guest, nic, vf, attribute } => {
+        GuestAction::DefineGuest(definition) => format!("define guest {}", definition.guest),
+        GuestAction::UndefineGuest { guest } => format!("remove the definition of guest {guest}"),
+        GuestAction::StartSwitch { guest, nic } => format!("start the embedded switch of {guest}/{nic}"),
+        GuestAction::StopSwitch { guest, nic } => format!("stop the embedded switch of {guest}/{nic}"),
+        GuestAction::MakeTaps { guest, nic } => format!("make the taps of {guest}/{nic}"),
+        GuestAction::RemoveTaps { guest, nic } => format!("remove the taps of {guest}/{nic}"),
+        GuestAction::SetPortAttribute { guest, nic, vf, attribute } => {
             format!("set {attribute} of {guest}/{nic}#{vf}")
         }
-        Action::StartGuest { guest } => format!("start guest {guest}"),
-        Action::CreateGuest { guest } => format!("make VM {guest}"),
-        Action::ResumeGuest { guest } => format!("let VM {guest} run"),
-        Action::SuspendGuest { guest } => format!("suspend VM {guest}"),
-        Action::StopGuest { guest } => format!("stop guest {guest}"),
-        Action::AwaitGuest { guest, .. } => format!("see guest {guest} ready"),
-        Action::IsolateGuest { guest, cpus, on: true } => format!("give guest {guest} the CPUs {cpus} alone"),
-        Action::IsolateGuest { guest, cpus, on: false } => {
+        GuestAction::StartGuest { guest } => format!("start guest {guest}"),
+        GuestAction::CreateGuest { guest } => format!("make VM {guest}"),
+        GuestAction::ResumeGuest { guest } => format!("let VM {guest} run"),
+        GuestAction::SuspendGuest { guest } => format!("suspend VM {guest}"),
+        GuestAction::StopGuest { guest } => format!("stop guest {guest}"),
+        GuestAction::AwaitGuest { guest, .. } => format!("see guest {guest} ready"),
+        GuestAction::IsolateGuest { guest, cpus, on: true } => {
+            format!("give guest {guest} the CPUs {cpus} alone")
+        }
+        GuestAction::IsolateGuest { guest, cpus, on: false } => {
             format!("take the CPUs {cpus} from guest {guest} alone")
         }
-        Action::ScheduleGuest { guest, scheduling } => format!("schedule guest {guest} as {scheduling}"),
-        other => other.to_string(),
+        GuestAction::ScheduleGuest { guest, scheduling } => format!("schedule guest {guest} as {scheduling}"),
     }
 }
 
-impl Execute for Guests {
-    fn executes(&self, action: &Action) -> bool {
-        action.guest().is_some()
-    }
-
-    fn execute(&mut self, action: &Action, deadline: Duration) -> Result<(), ExecuteError> {
+impl Execute<GuestAction> for Guests {
+    fn execute(&mut self, action: &GuestAction, deadline: Duration) -> Result<(), ExecuteError> {
         self.act(action, deadline)
     }
 
-    fn execute_all(&mut self, actions: &[&Action], deadline: Duration) -> Vec<Result<(), ExecuteError>> {
+    fn execute_all(&mut self, actions: &[&GuestAction], deadline: Duration) -> Vec<Result<(), ExecuteError>> {
         side_by_side(actions, |action| self.act(action, deadline))
     }
 
     /// A guest that is not there has taken along how it ran: a VM that failed to be made again, say, or one that somebody has stopped.
-    fn is_gone(&mut self, action: &Action) -> bool {
+    fn is_gone(&mut self, action: &GuestAction) -> bool {
         match action {
-            Action::SuspendGuest { guest }
-            | Action::ResumeGuest { guest }
-            | Action::ScheduleGuest { guest, .. }
-            | Action::IsolateGuest { guest, on: true, .. } => matches!(self.there(guest), Ok(None)),
+            GuestAction::SuspendGuest { guest }
+            | GuestAction::ResumeGuest { guest }
+            | GuestAction::ScheduleGuest { guest, .. }
+            | GuestAction::IsolateGuest { guest, on: true, .. } => matches!(self.there(guest), Ok(None)),
             // A switch alone that does not answer may be on its way back, with what was set.
-            Action::SetPortAttribute { guest, nic, .. } => {
+            GuestAction::SetPortAttribute { guest, nic, .. } => {
                 matches!(self.there(guest), Ok(None))
                     && matches!(self.vms.switch_runs(guest, nic, false), Ok(Ok(())))
             }
-            _ => false,
+            GuestAction::DefineGuest(_)
+            | GuestAction::UndefineGuest { .. }
+            | GuestAction::StartSwitch { .. }
+            | GuestAction::StopSwitch { .. }
+            | GuestAction::MakeTaps { .. }
+            | GuestAction::RemoveTaps { .. }
+            | GuestAction::StartGuest { .. }
+            | GuestAction::CreateGuest { .. }
+            | GuestAction::AwaitGuest { .. }
+            | GuestAction::StopGuest { .. }
+            | GuestAction::IsolateGuest { on: false, .. } => false,
         }
     }
+}
 
-    fn observes(&self, fact: &Fact) -> bool {
-        fact.guest().is_some()
-    }
-
+impl Observe for Guests {
     fn holds(&mut self, fact: &Fact) -> Result<Result<(), String>, ExecuteError> {
         self.look(fact).map_err(|error| error.into_carry_error(&format!("see whether {fact}")))
     }
@@ -362,8 +366,8 @@ impl Execute for Guests {
 /// Does actions that do not need one another at once, a few at a time, up to the first that fails for another reason than
 /// being unsupported. The answers are in order.
 fn side_by_side(
-    actions: &[&Action],
-    act: impl Fn(&Action) -> Result<(), ExecuteError> + Sync,
+    actions: &[&GuestAction],
+    act: impl Fn(&GuestAction) -> Result<(), ExecuteError> + Sync,
 ) -> Vec<Result<(), ExecuteError>> {
     let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
     let work = || {

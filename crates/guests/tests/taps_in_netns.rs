@@ -16,7 +16,7 @@ use penstock_guests::{Builtin, Containers, Guests, Vms};
 use penstock_host::{Command, Root, tap};
 use penstock_model::{DataPath, Emulation, Mac, NicName, TenantNic, Uplink, VfSettings, Vm};
 use penstock_plan::{
-    Action, Execute, Fact,
+    Execute, GuestAction, Observe,
     action::{GuestDefinition, GuestNic},
 };
 use penstock_testkit::{needs, trials::Trials};
@@ -185,19 +185,19 @@ fn definition(bridge: &str, first: u8, queues: u16) -> GuestDefinition {
     }
 }
 
-fn make() -> Action {
-    Action::MakeTaps { guest: "a".parse().unwrap(), nic: net0() }
+fn make() -> GuestAction {
+    GuestAction::MakeTaps { guest: "a".parse().unwrap(), nic: net0() }
 }
 
-fn remove() -> Action {
-    Action::RemoveTaps { guest: "a".parse().unwrap(), nic: net0() }
+fn remove() -> GuestAction {
+    GuestAction::RemoveTaps { guest: "a".parse().unwrap(), nic: net0() }
 }
 
-fn act(guests: &mut Guests, action: &Action) {
+fn act(guests: &mut Guests, action: &GuestAction) {
     guests
         .execute(action, TIMEOUT)
         .unwrap_or_else(|error| panic!("{action}: {}", penstock_host::chain(&error)));
-    let fact = Fact::after(action);
+    let fact = action.after();
     assert_eq!(guests.holds(&fact).unwrap(), Ok(()), "{fact}");
 }
 
@@ -222,10 +222,10 @@ fn taps_come_and_go() {
         let host = Host::new();
         let guests = &mut host.guests();
         let guest = || "a".parse().unwrap();
-        act(guests, &Action::DefineGuest(definition("br0", 0x10, queues)));
-        let gone = Fact::after(&remove());
+        act(guests, &GuestAction::DefineGuest(definition("br0", 0x10, queues)));
+        let gone = remove().after();
         assert_eq!(guests.holds(&gone).unwrap(), Ok(()));
-        let none = guests.holds(&Fact::after(&make())).unwrap();
+        let none = guests.holds(&make().after()).unwrap();
         assert_eq!(none, Err("a/net0 has no tap".to_owned()));
         act(guests, &make());
         assert_eq!(ports(), ["tap020000000010", "tap020000000011", "tap020000000012"]);
@@ -236,7 +236,7 @@ fn taps_come_and_go() {
         assert!(tap::taps().unwrap().values().all(|tap| tap.up && !tap.attached));
         // Once more changes nothing.
         act(guests, &make());
-        act(guests, &Action::CreateGuest { guest: guest() });
+        act(guests, &GuestAction::CreateGuest { guest: guest() });
         let deadline = Instant::now() + TIMEOUT;
         // A frame of each function comes to the bridge by its own port.
         for number in 0x10..=0x12_u8 {
@@ -253,12 +253,12 @@ fn taps_come_and_go() {
             assert!(guests.execute(&action, TIMEOUT).is_err(), "{action}");
         }
         assert_eq!(guests.found().unwrap()["a"].taps, [net0()].into());
-        act(guests, &Action::StopGuest { guest: guest() });
+        act(guests, &GuestAction::StopGuest { guest: guest() });
         assert_eq!(ports().len(), 3, "libvirt leaves them");
         act(guests, &remove());
         act(guests, &remove());
         assert_eq!(interfaces(), Vec::<String>::new());
-        act(guests, &Action::UndefineGuest { guest: guest() });
+        act(guests, &GuestAction::UndefineGuest { guest: guest() });
     }
 }
 
@@ -268,13 +268,13 @@ fn none_is_left() {
     for (bridge, why) in
         [("br1", "this host has no Linux bridge br1"), ("nic", "this host has no Linux bridge nic")]
     {
-        act(guests, &Action::DefineGuest(definition(bridge, 0x10, 1)));
+        act(guests, &GuestAction::DefineGuest(definition(bridge, 0x10, 1)));
         let error = penstock_host::chain(&guests.execute(&make(), TIMEOUT).unwrap_err());
         assert!(error.contains(why), "{error}");
         assert_eq!(interfaces(), Vec::<String>::new());
     }
     // The name of the last is somebody else's.
-    act(guests, &Action::DefineGuest(definition("br0", 0x10, 1)));
+    act(guests, &GuestAction::DefineGuest(definition("br0", 0x10, 1)));
     run("ip", "tuntap add dev tap020000000012 mode tap");
     let error = penstock_host::chain(&guests.execute(&make(), TIMEOUT).unwrap_err());
     assert!(error.contains("an interface tap020000000012 already, which is no tap of a/net0#1"), "{error}");
@@ -286,23 +286,23 @@ fn none_is_left() {
     run("ip", "link delete dev tap020000000012");
     act(guests, &make());
     run("ip", "link set dev tap020000000011 nomaster");
-    let seen = guests.holds(&Fact::after(&make())).unwrap();
+    let seen = guests.holds(&make().after()).unwrap();
     assert_eq!(seen, Err("tap020000000011, the tap of a/net0#0, is a port of no bridge".to_owned()));
 }
 
 fn redefined() {
     let host = Host::new();
     let guests = &mut host.guests();
-    act(guests, &Action::DefineGuest(definition("br0", 0x10, 1)));
+    act(guests, &GuestAction::DefineGuest(definition("br0", 0x10, 1)));
     act(guests, &make());
-    act(guests, &Action::CreateGuest { guest: "a".parse().unwrap() });
-    assert!(guests.execute(&Action::DefineGuest(definition("br0", 0x20, 1)), TIMEOUT).is_err());
+    act(guests, &GuestAction::CreateGuest { guest: "a".parse().unwrap() });
+    assert!(guests.execute(&GuestAction::DefineGuest(definition("br0", 0x20, 1)), TIMEOUT).is_err());
     host.kill();
     assert_eq!(ports().len(), 3);
     // As it was defined, nothing changes; otherwise nobody would know of them.
-    act(guests, &Action::DefineGuest(definition("br0", 0x10, 1)));
+    act(guests, &GuestAction::DefineGuest(definition("br0", 0x10, 1)));
     assert_eq!(ports().len(), 3);
-    act(guests, &Action::DefineGuest(definition("br0", 0x20, 1)));
+    act(guests, &GuestAction::DefineGuest(definition("br0", 0x20, 1)));
     assert_eq!(interfaces(), Vec::<String>::new());
     act(guests, &make());
     assert_eq!(ports(), ["tap020000000020", "tap020000000021", "tap020000000022"]);
@@ -319,7 +319,7 @@ fn a_bridge_stays_as_it_is() {
     };
     let before = shown();
     assert_eq!(before, (Some("9000".to_owned()), Some("02:00:00:00:00:aa".to_owned())));
-    act(guests, &Action::DefineGuest(definition("br0", 0x10, 1)));
+    act(guests, &GuestAction::DefineGuest(definition("br0", 0x10, 1)));
     act(guests, &make());
     assert_eq!(shown(), before);
     assert!(!run("ip", "-o -6 address show").contains("tap"), "the host says nothing of itself to the VM");

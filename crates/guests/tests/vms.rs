@@ -14,7 +14,7 @@ use penstock_guests::{Builtin, Condition, Containers, GuestError, Guests, Vms};
 use penstock_host::{Command, Root};
 use penstock_model::{Boot, ByteSize, GuestName, Inside, Vm};
 use penstock_plan::{
-    Action, Execute, ExecuteError, Fact,
+    Execute, ExecuteError, Fact, GuestAction, Observe,
     action::{GuestDefinition, GuestFunction},
 };
 
@@ -202,7 +202,7 @@ fn what_a_killed_definition_left_is_not_gone_until_it_is_removed() {
     let defined = |defined| Fact::GuestDefined { guest: a(), defined };
     assert!(guests.holds(&defined(true)).unwrap().is_err());
     assert!(guests.holds(&defined(false)).unwrap().is_err());
-    guests.execute(&Action::UndefineGuest { guest: a() }, TIMEOUT).unwrap();
+    guests.execute(&GuestAction::UndefineGuest { guest: a() }, TIMEOUT).unwrap();
     assert!(!host.path("state/penstock-a").exists());
     assert_eq!(guests.holds(&defined(false)).unwrap(), Ok(()));
 }
@@ -211,28 +211,26 @@ fn what_a_killed_definition_left_is_not_gone_until_it_is_removed() {
 fn a_life() {
     let host = Host::new();
     let mut guests = host.guests();
-    let mut execute = |action: Action| {
-        assert!(guests.executes(&action));
+    let mut execute = |action: GuestAction| {
         guests.execute(&action, TIMEOUT).unwrap_or_else(|error| panic!("{action}: {}", chain(&error)));
-        let fact = Fact::after(&action);
-        assert!(guests.observes(&fact));
+        let fact = action.after();
         assert_eq!(guests.holds(&fact).unwrap(), Ok(()), "{fact}");
     };
-    execute(Action::DefineGuest(definition("a", Vm::default())));
-    execute(Action::CreateGuest { guest: a() });
+    execute(GuestAction::DefineGuest(definition("a", Vm::default())));
+    execute(GuestAction::CreateGuest { guest: a() });
     // Twice is as good as once.
-    execute(Action::CreateGuest { guest: a() });
+    execute(GuestAction::CreateGuest { guest: a() });
     let found = &host.guests().found().unwrap()[&a()];
     assert!(found.running && found.suspended);
-    execute(Action::ResumeGuest { guest: a() });
-    execute(Action::AwaitGuest { guest: a(), within: 10 });
-    execute(Action::SuspendGuest { guest: a() });
-    execute(Action::ResumeGuest { guest: a() });
+    execute(GuestAction::ResumeGuest { guest: a() });
+    execute(GuestAction::AwaitGuest { guest: a(), within: 10 });
+    execute(GuestAction::SuspendGuest { guest: a() });
+    execute(GuestAction::ResumeGuest { guest: a() });
     assert_eq!(condition(&host.vms()), Condition::Running);
-    execute(Action::StopGuest { guest: a() });
-    execute(Action::StopGuest { guest: a() });
+    execute(GuestAction::StopGuest { guest: a() });
+    execute(GuestAction::StopGuest { guest: a() });
     assert_eq!(condition(&host.vms()), Condition::Stopped);
-    execute(Action::UndefineGuest { guest: a() });
+    execute(GuestAction::UndefineGuest { guest: a() });
     let calls = host.calls();
     assert_eq!(calls.iter().filter(|call| call.starts_with("create ")).count(), 1);
     assert!(calls.contains(&"shutdown penstock-a".to_owned()), "{calls:?}");
@@ -245,25 +243,25 @@ fn a_life() {
 fn how_a_guest_ran_is_gone_with_it() {
     let host = Host::new();
     let mut guests = host.guests();
-    let ran = [Action::SuspendGuest { guest: a() }, Action::ResumeGuest { guest: a() }];
+    let ran = [GuestAction::SuspendGuest { guest: a() }, GuestAction::ResumeGuest { guest: a() }];
     for action in &ran {
         assert!(guests.is_gone(action), "{action}: it was never defined");
     }
     for action in [
-        Action::DefineGuest(definition("a", Vm::default())),
-        Action::CreateGuest { guest: a() },
-        Action::ResumeGuest { guest: a() },
+        GuestAction::DefineGuest(definition("a", Vm::default())),
+        GuestAction::CreateGuest { guest: a() },
+        GuestAction::ResumeGuest { guest: a() },
     ] {
         guests.execute(&action, TIMEOUT).unwrap();
     }
     for action in &ran {
         assert!(!guests.is_gone(action), "{action}: it runs");
     }
-    guests.execute(&Action::StopGuest { guest: a() }, TIMEOUT).unwrap();
+    guests.execute(&GuestAction::StopGuest { guest: a() }, TIMEOUT).unwrap();
     for action in &ran {
         assert!(guests.is_gone(action), "{action}: it was stopped");
     }
-    assert!(!guests.is_gone(&Action::UndefineGuest { guest: a() }), "its definition is there");
+    assert!(!guests.is_gone(&GuestAction::UndefineGuest { guest: a() }), "its definition is there");
 }
 
 #[test]
@@ -614,14 +612,14 @@ fn a_guest_changes_its_kind() {
     let mut guests = host.guests();
     let container = GuestDefinition { vm: None, ..definition("a", Vm::default()) };
     for wanted in [definition("a", Vm::default()), container.clone(), definition("a", Vm::default())] {
-        guests.execute(&Action::DefineGuest(wanted.clone()), TIMEOUT).unwrap();
+        guests.execute(&GuestAction::DefineGuest(wanted.clone()), TIMEOUT).unwrap();
         let kind = guests.status().unwrap()[&a()].kind;
         assert_eq!(kind == penstock_model::GuestKind::Vm, wanted.vm.is_some());
     }
-    let error = guests.execute(&Action::StartGuest { guest: a() }, TIMEOUT).unwrap_err();
+    let error = guests.execute(&GuestAction::StartGuest { guest: a() }, TIMEOUT).unwrap_err();
     assert!(chain(&error).contains("guest a is a VM"), "{}", chain(&error));
-    guests.execute(&Action::CreateGuest { guest: a() }, TIMEOUT).unwrap();
-    assert!(guests.execute(&Action::DefineGuest(container), TIMEOUT).is_err(), "not while it is there");
+    guests.execute(&GuestAction::CreateGuest { guest: a() }, TIMEOUT).unwrap();
+    assert!(guests.execute(&GuestAction::DefineGuest(container), TIMEOUT).is_err(), "not while it is there");
 }
 
 #[test]

@@ -33,7 +33,7 @@ impl Here {
 
 impl Place for Here {
     fn describe(&self) -> String {
-        "host".to_owned()
+        "on the host".to_owned()
     }
 
     fn run(&self, command: &Command) -> Result<Output, PlaceError> {

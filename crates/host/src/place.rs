@@ -9,7 +9,7 @@ use crate::{Command, InterfaceReport, NetlinkError, Output, ProcessError};
 /// Measurement and verification are written against this, so that they need not know which of these they look into; they
 /// may look into several at once, each from a thread of its own.
 pub trait Place: Send + Sync {
-    /// What to call it in messages: "host", "inside linux-2", "board".
+    /// What to call it in messages: "on the host", "inside linux-2", "on the board".
     fn describe(&self) -> String;
 
     /// Runs a command there to its end. A status other than 0 is not an error here; see [`Output`].
@@ -80,7 +80,7 @@ pub enum PlaceError {
         source: NetlinkError,
     },
     /// The place is not there any more.
-    #[error("{place} cannot be reached: {why}")]
+    #[error("could not reach anything {place}: {why}")]
     Gone {
         /// The place as [`Place::describe`] calls it.
         place: String,

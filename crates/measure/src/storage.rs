@@ -433,7 +433,7 @@ fn smaller_blocks(arms: &[Arm], way: IoMethod, found: &mut Found<'_>) {
     for block in sizes.into_iter().filter(|block| *block < USUAL_BLOCK) {
         let refused = arms.iter().find_map(|arm| Some((arm, refusal(arm, way, block)?)));
         let Some((arm, why)) = refused else { return };
-        let why = format!("{} takes no blocks of {block} bytes: {why}", arm.place.describe());
+        let why = format!("no blocks of {block} bytes can be used {}: {why}", arm.place.describe());
         found.miss(|_, storage| storage.block == block, &why);
     }
 }

@@ -21,7 +21,7 @@ use self::{
     harm::{Harm, How, Played},
     words::Words,
 };
-use crate::{Action, Plan, Step, StepId, action::named};
+use crate::{Action, GuestAction, Plan, RealTimeAction, Step, StepId, action::named};
 
 /// Something that is lost when a plan is carried out, and that nobody may want to lose.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -110,16 +110,16 @@ impl Found<'_> {
         let tuning = self.inventory.tuning.as_ref();
         let Some(own) = tuning.and_then(|tuning| tuning.own_cpus.known()) else { return };
         let taking = |step: &&Step| match &step.action {
-            Action::MakePartition { cpus, .. } | Action::IsolateGuest { cpus, on: true, .. } => {
-                !cpus.0.is_disjoint(&own.0)
-            }
+            Action::RealTime(RealTimeAction::MakePartition { cpus, .. })
+            | Action::Guest(GuestAction::IsolateGuest { cpus, on: true, .. }) => !cpus.0.is_disjoint(&own.0),
             _ => false,
         };
         let steps: Vec<&Step> = plan.steps.iter().filter(taking).collect();
         let taken: BTreeSet<u32> = steps
             .iter()
             .flat_map(|step| match &step.action {
-                Action::MakePartition { cpus, .. } | Action::IsolateGuest { cpus, .. } => cpus.0.clone(),
+                Action::RealTime(RealTimeAction::MakePartition { cpus, .. })
+                | Action::Guest(GuestAction::IsolateGuest { cpus, .. }) => cpus.0.clone(),
                 _ => BTreeSet::new(),
             })
             .collect();

@@ -4,38 +4,33 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::{Action, Fact};
+use crate::{Action, ActionGroup, BootAction, Fact, FileAction, FunctionAction, GuestAction, RealTimeAction};
 
-/// Something that can carry out some kinds of action: the host's functions, its containers, its VMs.
-///
-/// `apply` asks each of the executors that it was given in turn; the first that knows the action does it.
-pub trait Execute {
-    /// Whether this executor knows this kind of action.
-    fn executes(&self, action: &Action) -> bool;
-
+/// Something that can carry out the actions of one group.
+pub trait Execute<A> {
     /// Does it, within `deadline`. On `Err` the machine is as it was, or `apply` undoes the step by its inverse.
     ///
     /// # Errors
     ///
     /// [`ExecuteError`], which tells whether the action cannot be had here, something is missing, it failed, or its time was
     /// over.
-    fn execute(&mut self, action: &Action, deadline: Duration) -> Result<(), ExecuteError>;
+    fn execute(&mut self, action: &A, deadline: Duration) -> Result<(), ExecuteError>;
 
     /// Does several that do not need one another, each within `deadline`; an executor that can do them side by side
     /// overrides this. The answers are in the order of `actions` and may be fewer: the rest was not attempted.
-    fn execute_all(&mut self, actions: &[&Action], deadline: Duration) -> Vec<Result<(), ExecuteError>> {
+    fn execute_all(&mut self, actions: &[&A], deadline: Duration) -> Vec<Result<(), ExecuteError>> {
         one_by_one(self, actions, deadline)
     }
 
     /// Whether what the action is done to has left the machine, so that taking something back there is done already: a NIC
     /// that was unplugged has taken its settings along.
-    fn is_gone(&mut self, _action: &Action) -> bool {
+    fn is_gone(&mut self, _action: &A) -> bool {
         false
     }
+}
 
-    /// Whether this executor can look this kind of fact up.
-    fn observes(&self, fact: &Fact) -> bool;
-
+/// Something that can look facts up.
+pub trait Observe {
     /// Looks a fact up. `Ok(Err(seen))` says what is so instead.
     ///
     /// # Errors
@@ -44,10 +39,125 @@ pub trait Execute {
     fn holds(&mut self, fact: &Fact) -> Result<Result<(), String>, ExecuteError>;
 }
 
+/// What carries out all that is done to the host itself.
+pub trait ExecuteHost:
+    Execute<FunctionAction> + Execute<RealTimeAction> + Execute<BootAction> + Execute<FileAction> + Observe
+{
+}
+
+impl<E> ExecuteHost for E where
+    E: Execute<FunctionAction>
+        + Execute<RealTimeAction>
+        + Execute<BootAction>
+        + Execute<FileAction>
+        + Observe
+{
+}
+
+/// What carries out all that is done to the host's guests.
+pub trait ExecuteGuests: Execute<GuestAction> + Observe {}
+
+impl<E: Execute<GuestAction> + Observe> ExecuteGuests for E {}
+
+/// The executors of a machine. Each action goes to the one that its group is carried out by, and each fact to the one that the action
+/// before it went to.
+pub struct Executors<'a> {
+    host: &'a mut dyn ExecuteHost,
+    guests: Option<&'a mut dyn ExecuteGuests>,
+}
+
+impl<'a> Executors<'a> {
+    /// Those of a host and its guests.
+    pub fn new(host: &'a mut dyn ExecuteHost, guests: &'a mut dyn ExecuteGuests) -> Executors<'a> {
+        Executors { host, guests: Some(guests) }
+    }
+
+    /// That of a host on which nobody looks after guests.
+    pub fn of_host(host: &'a mut dyn ExecuteHost) -> Executors<'a> {
+        Executors { host, guests: None }
+    }
+
+    /// Whether somebody carries out actions of this group.
+    pub fn execute_group_of(&self, action: &Action) -> bool {
+        match action {
+            Action::Function(_) | Action::RealTime(_) | Action::Boot(_) | Action::File(_) => true,
+            Action::Guest(_) => self.guests.is_some(),
+        }
+    }
+
+    /// Does one action, within `deadline`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Execute::execute`]; [`ExecuteError::Failed`] when nobody carries out its group.
+    pub fn execute(&mut self, action: &Action, deadline: Duration) -> Result<(), ExecuteError> {
+        match action {
+            Action::Function(action) => self.host.execute(action, deadline),
+            Action::Guest(action) => match &mut self.guests {
+                Some(guests) => guests.execute(action, deadline),
+                None => Err(nobody(&action.clone().into())),
+            },
+            Action::RealTime(action) => self.host.execute(action, deadline),
+            Action::Boot(action) => self.host.execute(action, deadline),
+            Action::File(action) => self.host.execute(action, deadline),
+        }
+    }
+
+    /// Does several that do not need one another and are of one group, each within `deadline`. The answers are as with
+    /// [`Execute::execute_all`]: those after the first of another group were not attempted.
+    pub fn execute_all(&mut self, actions: &[&Action], deadline: Duration) -> Vec<Result<(), ExecuteError>> {
+        fn group<'a, A: ActionGroup>(actions: &[&'a Action]) -> Vec<&'a A> {
+            actions.iter().map_while(|action| A::of(action)).collect()
+        }
+        let Some(first) = actions.first() else { return Vec::new() };
+        match first {
+            Action::Function(_) => self.host.execute_all(&group::<FunctionAction>(actions), deadline),
+            Action::Guest(_) => match &mut self.guests {
+                Some(guests) => guests.execute_all(&group::<GuestAction>(actions), deadline),
+                None => vec![Err(nobody(first))],
+            },
+            Action::RealTime(_) => self.host.execute_all(&group::<RealTimeAction>(actions), deadline),
+            Action::Boot(_) => self.host.execute_all(&group::<BootAction>(actions), deadline),
+            Action::File(_) => self.host.execute_all(&group::<FileAction>(actions), deadline),
+        }
+    }
+
+    /// Whether what the action is done to has left the machine, as [`Execute::is_gone`] says.
+    pub fn is_gone(&mut self, action: &Action) -> bool {
+        match action {
+            Action::Function(action) => self.host.is_gone(action),
+            Action::Guest(action) => self.guests.as_mut().is_some_and(|guests| guests.is_gone(action)),
+            Action::RealTime(action) => self.host.is_gone(action),
+            Action::Boot(action) => self.host.is_gone(action),
+            Action::File(action) => self.host.is_gone(action),
+        }
+    }
+
+    /// Whether somebody can look this kind of fact up.
+    pub fn observe(&self, fact: &Fact) -> bool {
+        fact.guest().is_none() || self.guests.is_some()
+    }
+
+    /// Looks a fact up; `None` when nobody can.
+    pub fn holds(&mut self, fact: &Fact) -> Option<Result<Result<(), String>, ExecuteError>> {
+        match fact.guest() {
+            None => Some(self.host.holds(fact)),
+            Some(_) => self.guests.as_mut().map(|guests| guests.holds(fact)),
+        }
+    }
+}
+
+fn nobody(action: &Action) -> ExecuteError {
+    ExecuteError::Failed {
+        attempt: format!("{action}: not done"),
+        source: "nobody looks after guests here".into(),
+    }
+}
+
 /// Does several actions one after the other, up to the first that fails for another reason than being unsupported.
-pub fn one_by_one<C: Execute + ?Sized>(
+pub fn one_by_one<A, C: Execute<A> + ?Sized>(
     executor: &mut C,
-    actions: &[&Action],
+    actions: &[&A],
     deadline: Duration,
 ) -> Vec<Result<(), ExecuteError>> {
     let mut answers = Vec::with_capacity(actions.len());

@@ -104,49 +104,7 @@ pub enum Fact {
 impl Fact {
     /// What is true after `action`.
     pub fn after(action: &Action) -> Fact {
-        match action.clone() {
-            Action::LeaveAlone { manager, pf, functions } => Fact::LeftAlone { manager, pf, functions },
-            Action::SetAutoprobe { pf, on } => Fact::Autoprobe { pf, on },
-            Action::SetVfCount { pf, count } => Fact::VfCount { pf, count },
-            Action::SetVfAttribute { pf, vf, attribute } => Fact::VfAttribute { pf, vf, attribute },
-            Action::SetDriver { function, driver, mac } => Fact::Driver { function, driver, mac },
-            Action::SetMac { function, mac } => Fact::Mac { function, mac },
-            Action::Rename { function, to } => Fact::Name { function, name: to },
-            Action::SetMtu { function, mtu } => Fact::MtuIs { function, mtu },
-            Action::SetLink { function, direction } => Fact::Link { function, direction },
-            Action::AddAddress { function, address } => Fact::HasAddress { function, address },
-            Action::RemoveAddress { function, address } => Fact::LacksAddress { function, address },
-            Action::SetSwitchMode { pf, mode } => Fact::Switch { pf, mode },
-            Action::ResetFunction { function } => Fact::Reset { function },
-            Action::DefineGuest(definition) => Fact::GuestDefined { guest: definition.guest, defined: true },
-            Action::UndefineGuest { guest } => Fact::GuestDefined { guest, defined: false },
-            Action::StartSwitch { guest, nic } => Fact::SwitchRunning { guest, nic, running: true },
-            Action::StopSwitch { guest, nic } => Fact::SwitchRunning { guest, nic, running: false },
-            Action::MakeTaps { guest, nic } => Fact::TapsThere { guest, nic, there: true },
-            Action::RemoveTaps { guest, nic } => Fact::TapsThere { guest, nic, there: false },
-            Action::SetPortAttribute { guest, nic, vf, attribute } => {
-                Fact::PortAttribute { guest, nic, vf, attribute }
-            }
-            Action::StartGuest { guest } => Fact::GuestRunning { guest, running: true },
-            Action::StopGuest { guest } => Fact::GuestRunning { guest, running: false },
-            Action::CreateGuest { guest } | Action::SuspendGuest { guest } => Fact::GuestSuspended { guest },
-            Action::ResumeGuest { guest } => Fact::GuestRunning { guest, running: true },
-            Action::AwaitLink { pf, .. } => Fact::LinkUp { pf },
-            Action::AwaitGuest { guest, .. } => Fact::GuestReady { guest },
-            Action::WriteFile { path, text } => Fact::FileIs { path, text },
-            Action::RemoveFile { path } => Fact::NoFile { path },
-            Action::EnableUnit { unit, on } => Fact::UnitEnabled { unit, on },
-            Action::SetBootArguments(boot) => Fact::BootArguments(boot),
-            Action::Tune { knob, to } => Fact::KnobIs { knob, value: to },
-            Action::MakePartition { group, cpus } => Fact::Partition { group, cpus },
-            Action::RemovePartition { group, .. } => Fact::NoPartition { group },
-            Action::IsolateGuest { guest, cpus, on } => Fact::GuestIsolated { guest, cpus, on },
-            Action::ScheduleGuest { guest, scheduling } => Fact::GuestScheduled { guest, scheduling },
-            Action::PlaceInterrupts { functions, cpus } => Fact::InterruptsAt { functions, cpus },
-            Action::MakeResctrlGroup { group, settings } => Fact::ResctrlGroupIs { group, settings },
-            Action::RemoveResctrlGroup { group, .. } => Fact::NoResctrlGroup { group },
-            Action::SetSchemata { group, schemata } => Fact::SchemataAre { group, schemata },
-        }
+        action.after()
     }
 }
 

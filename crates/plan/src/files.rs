@@ -4,7 +4,7 @@ use penstock_model::GuestName;
 use penstock_render::{Found, GenerateError, render};
 
 use crate::{
-    Action,
+    FileAction,
     draft::{Effect, StepSpec},
     planner::Planner,
 };
@@ -20,14 +20,14 @@ pub fn file_steps(planner: &mut Planner<'_>) -> Result<(), GenerateError> {
             continue;
         }
         let inverse = match before {
-            Some(text) => Action::WriteFile { path: file.path.clone(), text: text.clone() },
-            None => Action::RemoveFile { path: file.path.clone() },
+            Some(text) => FileAction::WriteFile { path: file.path.clone(), text: text.clone() }.into(),
+            None => FileAction::RemoveFile { path: file.path.clone() }.into(),
         };
         if planner.runs(&file.guest) && !late.contains(&file.guest) {
             late.push(file.guest.clone());
         }
         planner.draft.push(StepSpec::new(
-            Action::WriteFile { path: file.path.clone(), text: file.text },
+            FileAction::WriteFile { path: file.path.clone(), text: file.text }.into(),
             Some(inverse),
             Vec::new(),
             Effect::File(file.path),

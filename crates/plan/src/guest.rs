@@ -8,7 +8,7 @@ use penstock_model::{
 };
 
 use crate::{
-    Action,
+    FunctionAction, GuestAction,
     definition::define,
     draft::{Effect, StepSpec},
     drivers::VFIO,
@@ -106,8 +106,8 @@ fn together<'a>(
         let definition = define(planner, name, guest.guest, &guest.functions);
         planner.draft.on_behalf_of(Some(name));
         planner.draft.push(StepSpec::new(
-            Action::DefineGuest(definition),
-            (!known).then(|| Action::UndefineGuest { guest: name.clone() }),
+            GuestAction::DefineGuest(definition).into(),
+            (!known).then(|| GuestAction::UndefineGuest { guest: name.clone() }.into()),
             vec![Effect::Defined(name.clone())],
             Effect::Defined(name.clone()),
             format!("{name} owns {}", list(name, guest.guest)),
@@ -353,8 +353,8 @@ pub fn set_own_mac(planner: &mut Planner<'_>, nic: &WantedNic<'_>, vf: &WantedVf
     };
     planner.draft.push(
         StepSpec::new(
-            Action::SetMac { function: bdf, mac },
-            interface.map(|interface| Action::SetMac { function: bdf, mac: interface.mac }),
+            FunctionAction::SetMac { function: bdf, mac }.into(),
+            interface.map(|interface| FunctionAction::SetMac { function: bdf, mac: interface.mac }.into()),
             vec![Effect::Driver(bdf)],
             Effect::Interface(bdf),
             format!("{who} belongs to {name}, and {why}"),
@@ -393,8 +393,8 @@ fn start(planner: &mut Planner<'_>, guest: &Starting<'_, '_>) {
         format!("{name} is to run, after {}", after.join(", "))
     };
     planner.draft.push(StepSpec::new(
-        Action::StartGuest { guest: name.clone() },
-        Some(Action::StopGuest { guest: name.clone() }),
+        GuestAction::StartGuest { guest: name.clone() }.into(),
+        Some(GuestAction::StopGuest { guest: name.clone() }.into()),
         needs,
         Effect::Running(name.clone()),
         why,
@@ -410,8 +410,8 @@ fn back_ends(planner: &mut Planner<'_>, guest: &Starting<'_, '_>) {
         if found.path == DataPath::Tap {
             let bridge = found.uplink.as_ref().map_or_else(String::new, |uplink| format!(" {uplink}"));
             planner.draft.push(StepSpec::new(
-                Action::MakeTaps { guest: name.clone(), nic: nic.clone() },
-                Some(Action::RemoveTaps { guest: name.clone(), nic: nic.clone() }),
+                GuestAction::MakeTaps { guest: name.clone(), nic: nic.clone() }.into(),
+                Some(GuestAction::RemoveTaps { guest: name.clone(), nic: nic.clone() }.into()),
                 needs,
                 Effect::BackEnd(name.clone(), nic.clone()),
                 match found.emulation {
@@ -436,8 +436,8 @@ fn back_ends(planner: &mut Planner<'_>, guest: &Starting<'_, '_>) {
             needs.extend([Effect::Interface(at), Effect::Driver(at), Effect::Attributes(at)]);
         }
         planner.draft.push(StepSpec::new(
-            Action::StartSwitch { guest: name.clone(), nic: nic.clone() },
-            Some(Action::StopSwitch { guest: name.clone(), nic: nic.clone() }),
+            GuestAction::StartSwitch { guest: name.clone(), nic: nic.clone() }.into(),
+            Some(GuestAction::StopSwitch { guest: name.clone(), nic: nic.clone() }.into()),
             needs,
             Effect::BackEnd(name.clone(), nic.clone()),
             format!("{name}/{nic} and its {} are ports of it; it {leads}", vfs_in_words(found.vfs.len())),
@@ -496,8 +496,8 @@ fn create(planner: &mut Planner<'_>, guest: &Starting<'_, '_>) {
     needs.extend(guest.addresses().flat_map(|bdf| [Effect::Driver(bdf), Effect::Attributes(bdf)]));
     needs.extend(guest.guest.nics.keys().map(|nic| Effect::BackEnd(name.clone(), nic.clone())));
     planner.draft.push(StepSpec::new(
-        Action::CreateGuest { guest: name.clone() },
-        Some(Action::StopGuest { guest: name.clone() }),
+        GuestAction::CreateGuest { guest: name.clone() }.into(),
+        Some(GuestAction::StopGuest { guest: name.clone() }.into()),
         needs,
         Effect::Running(name.clone()),
         format!("{name} is to be there with its functions before it may run"),

@@ -43,12 +43,15 @@ mod waits;
 mod wanted;
 mod way_back;
 
-pub use action::{Action, Direction};
+pub use action::{
+    Action, ActionGroup, ActionTimeLimit, BootAction, Direction, FileAction, FunctionAction, GuestAction,
+    RealTimeAction,
+};
 pub use boot::boot_needs;
 pub use check::{Finding, check};
 pub use danger::{Danger, Effects, dangers, effects};
 pub use error::{PlanError, Refusal};
-pub use execute::{Execute, ExecuteError};
+pub use execute::{Execute, ExecuteError, ExecuteGuests, ExecuteHost, Executors, Observe};
 pub use fact::Fact;
 pub use names::Names;
 pub use overview::overview;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use penstock_model::{Bdf, GuestName};
 
 use crate::{
-    Action,
+    FunctionAction,
     draft::{Effect, StepSpec},
     planner::Planner,
     wanted::WantedNic,
@@ -59,8 +59,9 @@ fn say(planner: &mut Planner<'_>, nic: &WantedNic<'_>, functions: &BTreeSet<Bdf>
                 nic.name
             ),
         };
-        let told =
-            |functions: &BTreeSet<Bdf>| Action::LeaveAlone { manager, pf, functions: functions.clone() };
+        let told = |functions: &BTreeSet<Bdf>| {
+            FunctionAction::LeaveAlone { manager, pf, functions: functions.clone() }.into()
+        };
         planner.told.insert((manager, pf), functions.clone());
         planner.draft.push(
             StepSpec::new(

@@ -9,7 +9,7 @@ use penstock_model::{
 };
 
 use crate::{
-    Action, Direction,
+    Action, Direction, FunctionAction,
     draft::{Effect, StepSpec},
     error::error,
     external,
@@ -40,8 +40,8 @@ fn vf_count(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
     }
     if sriov.autoprobe && wanted > 0 {
         planner.draft.push(StepSpec::new(
-            Action::SetAutoprobe { pf, on: false },
-            Some(Action::SetAutoprobe { pf, on: true }),
+            FunctionAction::SetAutoprobe { pf, on: false }.into(),
+            Some(FunctionAction::SetAutoprobe { pf, on: true }.into()),
             vec![],
             Effect::Autoprobe(pf),
             format!("no driver may bind to a VF of {name} before its attributes are set"),
@@ -62,8 +62,8 @@ fn vf_count(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
             )
         };
         planner.draft.push(StepSpec::new(
-            Action::SetVfCount { pf, count: 0 },
-            Some(Action::SetVfCount { pf, count: present }),
+            FunctionAction::SetVfCount { pf, count: 0 }.into(),
+            Some(FunctionAction::SetVfCount { pf, count: present }.into()),
             needs(),
             Effect::Vfs(pf),
             why,
@@ -71,8 +71,8 @@ fn vf_count(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
     }
     if wanted > 0 {
         planner.draft.push(StepSpec::new(
-            Action::SetVfCount { pf, count: wanted },
-            Some(Action::SetVfCount { pf, count: 0 }),
+            FunctionAction::SetVfCount { pf, count: wanted }.into(),
+            Some(FunctionAction::SetVfCount { pf, count: 0 }.into()),
             needs(),
             Effect::Vfs(pf),
             format!("{name} is to have {}", counted(usize::from(wanted), "VF")),
@@ -165,8 +165,8 @@ pub fn interface_steps(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
         step(
             planner,
             pf,
-            Action::Rename { function: pf, to: wanted.clone() },
-            Some(Action::Rename { function: pf, to: found.name.clone() }),
+            FunctionAction::Rename { function: pf, to: wanted.clone() }.into(),
+            Some(FunctionAction::Rename { function: pf, to: found.name.clone() }.into()),
             format!("{name}'s interface {} is to be called {wanted}", found.name),
             best_effort("interface"),
         );
@@ -175,8 +175,8 @@ pub fn interface_steps(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
         step(
             planner,
             pf,
-            Action::SetMtu { function: pf, mtu },
-            Mtu::new(found.mtu).map(|mtu| Action::SetMtu { function: pf, mtu }),
+            FunctionAction::SetMtu { function: pf, mtu }.into(),
+            Mtu::new(found.mtu).map(|mtu| FunctionAction::SetMtu { function: pf, mtu }.into()),
             format!("{name}'s MTU is to be {mtu}"),
             best_effort("mtu"),
         );
@@ -187,8 +187,8 @@ pub fn interface_steps(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
         step(
             planner,
             pf,
-            Action::SetMac { function: pf, mac },
-            Some(Action::SetMac { function: pf, mac: found.mac }),
+            FunctionAction::SetMac { function: pf, mac }.into(),
+            Some(FunctionAction::SetMac { function: pf, mac: found.mac }.into()),
             format!("{guest} owns {name} with this MAC"),
             function.best_effort.contains("mac"),
         );
@@ -200,8 +200,8 @@ pub fn interface_steps(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
         step(
             planner,
             pf,
-            Action::AddAddress { function: pf, address: *address },
-            Some(Action::RemoveAddress { function: pf, address: *address }),
+            FunctionAction::AddAddress { function: pf, address: *address }.into(),
+            Some(FunctionAction::RemoveAddress { function: pf, address: *address }.into()),
             format!("{name} had it before it was taken down"),
             false,
         );
@@ -210,8 +210,8 @@ pub fn interface_steps(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
         step(
             planner,
             pf,
-            Action::AddAddress { function: pf, address: *address },
-            Some(Action::RemoveAddress { function: pf, address: *address }),
+            FunctionAction::AddAddress { function: pf, address: *address }.into(),
+            Some(FunctionAction::RemoveAddress { function: pf, address: *address }.into()),
             format!("{name} is to have it on the host"),
             best_effort("addresses"),
         );
@@ -273,8 +273,8 @@ fn take_down(
     step(
         planner,
         pf,
-        Action::SetLink { function: pf, direction: Direction::Down },
-        Some(Action::SetLink { function: pf, direction: Direction::Up }),
+        FunctionAction::SetLink { function: pf, direction: Direction::Down }.into(),
+        Some(FunctionAction::SetLink { function: pf, direction: Direction::Up }.into()),
         why.to_owned(),
         false,
     );
@@ -294,8 +294,8 @@ pub fn release(planner: &mut Planner<'_>, nic: &WantedNic<'_>, found: &Interface
         nic.vfs.iter().flat_map(|vf| [Effect::Attributes(vf.found.bdf), Effect::Driver(vf.found.bdf)]),
     );
     planner.draft.push(StepSpec::new(
-        Action::SetLink { function: pf, direction: Direction::Down },
-        Some(Action::SetLink { function: pf, direction: Direction::Up }),
+        FunctionAction::SetLink { function: pf, direction: Direction::Down }.into(),
+        Some(FunctionAction::SetLink { function: pf, direction: Direction::Up }.into()),
         needs,
         Effect::Interface(pf),
         format!("{}'s interface goes into {guest}, and Linux takes it down on the way", nic.name),
@@ -307,8 +307,8 @@ pub fn bring_up(planner: &mut Planner<'_>, pf: Bdf, why: String) {
     step(
         planner,
         pf,
-        Action::SetLink { function: pf, direction: Direction::Up },
-        Some(Action::SetLink { function: pf, direction: Direction::Down }),
+        FunctionAction::SetLink { function: pf, direction: Direction::Up }.into(),
+        Some(FunctionAction::SetLink { function: pf, direction: Direction::Down }.into()),
         why,
         false,
     );
@@ -318,8 +318,8 @@ fn remove_address(planner: &mut Planner<'_>, pf: Bdf, address: InterfaceAddress,
     step(
         planner,
         pf,
-        Action::RemoveAddress { function: pf, address },
-        Some(Action::AddAddress { function: pf, address }),
+        FunctionAction::RemoveAddress { function: pf, address }.into(),
+        Some(FunctionAction::AddAddress { function: pf, address }.into()),
         why.to_owned(),
         false,
     );
@@ -354,11 +354,11 @@ fn switch_mode(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
             ));
             return;
         }
-        present => Some(Action::SetSwitchMode { pf, mode: present }),
+        present => Some(FunctionAction::SetSwitchMode { pf, mode: present }.into()),
     };
     planner.draft.push(
         StepSpec::new(
-            Action::SetSwitchMode { pf, mode },
+            FunctionAction::SetSwitchMode { pf, mode }.into(),
             inverse,
             vec![Effect::Vfs(pf), Effect::Interface(pf)],
             Effect::Interface(pf),
@@ -396,8 +396,8 @@ fn step(
 pub fn back_up(planner: &mut Planner<'_>, nic: &WantedNic<'_>, guest: &penstock_model::GuestName) {
     let function = nic.pf.bdf;
     planner.draft.push(StepSpec::new(
-        Action::SetLink { function, direction: Direction::Up },
-        Some(Action::SetLink { function, direction: Direction::Down }),
+        FunctionAction::SetLink { function, direction: Direction::Up }.into(),
+        Some(FunctionAction::SetLink { function, direction: Direction::Down }.into()),
         vec![Effect::Running(guest.clone())],
         Effect::Interface(function),
         format!("{}'s interface comes back from {guest} down, and its VFs need it up", nic.name),

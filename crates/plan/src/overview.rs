@@ -21,7 +21,7 @@ use penstock_model::{
 };
 
 use self::changes::{Change, Changes, Group, RESET, VfChange, changes};
-use crate::{Action, Danger, Plan, boot::BootNeeds, names::Names};
+use crate::{Action, Danger, GuestAction, Plan, boot::BootNeeds, names::Names};
 
 /// The least room for values beside what they belong to; with less, they stand below it.
 const LEAST: usize = 30;
@@ -237,11 +237,11 @@ fn owners(plan: &Plan, inventory: &Inventory) -> IndexMap<Bdf, GuestName> {
     }
     for step in &plan.steps {
         match &step.action {
-            Action::DefineGuest(definition) => {
+            Action::Guest(GuestAction::DefineGuest(definition)) => {
                 let functions = definition.functions.iter().map(|own| own.function);
                 owners.extend(functions.map(|function| (function, definition.guest.clone())));
             }
-            Action::UndefineGuest { guest } => owners.retain(|_, owner| owner != guest),
+            Action::Guest(GuestAction::UndefineGuest { guest }) => owners.retain(|_, owner| owner != guest),
             _ => {}
         }
     }

@@ -12,7 +12,7 @@ use penstock_model::{
 };
 
 use crate::{
-    Action, Fact, Plan, Step, StepId,
+    Action, BootAction, Fact, FileAction, Plan, Step, StepId,
     action::{BootArguments, BootFile},
     boot::{BootNeeds, BootSetting},
 };
@@ -123,8 +123,10 @@ pub fn persist(wanted: &Wanted<'_>, setup: &BootSetup) -> Persisted {
 pub fn is_for_the_start(plan: &Plan) -> bool {
     let ours = paths();
     let is_ours = |step: &Step| match &step.action {
-        Action::EnableUnit { .. } | Action::SetBootArguments(_) => true,
-        Action::WriteFile { path, .. } | Action::RemoveFile { path } => ours.contains(path),
+        Action::Boot(BootAction::EnableUnit { .. }) | Action::Boot(BootAction::SetBootArguments(_)) => true,
+        Action::File(FileAction::WriteFile { path, .. }) | Action::File(FileAction::RemoveFile { path }) => {
+            ours.contains(path)
+        }
         _ => false,
     };
     !plan.steps.is_empty() && plan.steps.iter().all(is_ours)
@@ -170,8 +172,8 @@ impl Making<'_> {
         }
         self.shown += &unified(path, before.map(String::as_str), text.as_deref());
         let to = |text: Option<String>| match text {
-            Some(text) => Action::WriteFile { path: path.to_owned(), text },
-            None => Action::RemoveFile { path: path.to_owned() },
+            Some(text) => FileAction::WriteFile { path: path.to_owned(), text }.into(),
+            None => FileAction::RemoveFile { path: path.to_owned() }.into(),
         };
         self.push(to(text), to(before.cloned()), reason);
     }
@@ -181,7 +183,7 @@ impl Making<'_> {
             return;
         }
         self.shown += &format!("run: systemctl {} {unit}\n", if on { "enable" } else { "disable" });
-        let to = |on| Action::EnableUnit { unit: unit.to_owned(), on };
+        let to = |on| BootAction::EnableUnit { unit: unit.to_owned(), on }.into();
         self.push(to(on), to(!on), "so that it is started at each boot");
     }
 
@@ -211,8 +213,8 @@ impl Making<'_> {
         }
         let inverse = BootArguments { loader: loader.clone(), file: back, words: before, before: after };
         self.push(
-            Action::SetBootArguments(action),
-            Action::SetBootArguments(inverse),
+            BootAction::SetBootArguments(action).into(),
+            BootAction::SetBootArguments(inverse).into(),
             "the kernel is started with it from the next boot on",
         );
     }
@@ -287,9 +289,9 @@ pub fn after(files: &BTreeMap<String, String>, plan: &Plan) -> BTreeMap<String, 
     };
     for step in &plan.steps {
         match &step.action {
-            Action::WriteFile { path, text } => set(path, Some(text)),
-            Action::RemoveFile { path } => set(path, None),
-            Action::SetBootArguments(BootArguments { file: Some(file), .. }) => {
+            Action::File(FileAction::WriteFile { path, text }) => set(path, Some(text)),
+            Action::File(FileAction::RemoveFile { path }) => set(path, None),
+            Action::Boot(BootAction::SetBootArguments(BootArguments { file: Some(file), .. })) => {
                 set(&file.path, file.text.as_ref());
             }
             _ => {}

@@ -5,8 +5,8 @@ use std::collections::{BTreeSet, HashSet};
 use penstock_model::{Guest, GuestName, Inventory, Mac, Model, VfAttribute, text::counted};
 
 use crate::{
-    Action, Fact, Plan, PlanError, Step, StepId, external, files, free, guest, managers, nic, order,
-    planner::Planner, realtime, stop::stop_steps, vfs,
+    Action, Fact, FunctionAction, GuestAction, Plan, PlanError, Step, StepId, external, files, free, guest,
+    managers, nic, order, planner::Planner, realtime, stop::stop_steps, vfs,
 };
 
 /// Plans all that it takes to make the machine of `inventory` what `model` says: each NIC's VFs and PF interface, the
@@ -172,7 +172,10 @@ pub fn undo(plan: &Plan) -> Plan {
         notes.push(format!("{} of {} steps need no way back or have none", kept.len(), plan.steps.len()));
     }
     for step in &steps {
-        if let (Action::CreateGuest { guest }, Some(Action::StopGuest { .. })) = (&step.action, &step.inverse)
+        if let (
+            Action::Guest(GuestAction::CreateGuest { guest }),
+            Some(Action::Guest(GuestAction::StopGuest { .. })),
+        ) = (&step.action, &step.inverse)
         {
             notes.push(format!(
                 "{guest} is there again, suspended: penstock start {guest} lets it run once all is proven"
@@ -184,5 +187,5 @@ pub fn undo(plan: &Plan) -> Plan {
 
 /// Whether an action takes a VF's administrative MAC away again, which some drivers refuse.
 fn clears_mac(action: &Action) -> bool {
-    matches!(action, Action::SetVfAttribute { attribute: VfAttribute::Mac(mac), .. } if *mac == Mac::new([0; 6]))
+    matches!(action, Action::Function(FunctionAction::SetVfAttribute { attribute: VfAttribute::Mac(mac), .. }) if *mac == Mac::new([0; 6]))
 }

@@ -7,7 +7,7 @@ use penstock_model::{
     inventory::{Capabilities, Capability, DriverIdentity, Pf},
 };
 
-use crate::{Action, Plan};
+use crate::{Action, FunctionAction, Plan};
 
 /// A VF that nobody uses, for finding out what its PF's driver can do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +71,9 @@ pub fn subject(inventory: &Inventory, pf: &Pf, known: &Capabilities) -> Option<S
 pub fn untried(plan: &Plan, inventory: &Inventory) -> Vec<(Subject, BTreeSet<Capability>)> {
     let mut found: Vec<(Subject, BTreeSet<Capability>)> = Vec::new();
     for step in &plan.steps {
-        let Action::SetVfAttribute { pf, attribute, .. } = &step.action else { continue };
+        let Action::Function(FunctionAction::SetVfAttribute { pf, attribute, .. }) = &step.action else {
+            continue;
+        };
         let capability = Capability::of(attribute);
         let Some(known) = inventory.capabilities.get(pf) else { continue };
         // What is there already says nothing of another tag protocol; every VF is given a MAC, whatever is known.

@@ -3,7 +3,7 @@
 use penstock_model::{Bdf, Guest, GuestKind, GuestName, Mac, NicName, VfIndex};
 
 use crate::{
-    Action,
+    FunctionAction, GuestAction,
     definition::define,
     draft::{Effect, StepSpec},
     guest::place,
@@ -30,8 +30,8 @@ pub fn stop_steps(
     if found.running {
         // On the way back a VM is there again, suspended: the next start lets it run when its waits are over.
         let inverse = match guest.kind {
-            GuestKind::Container => Action::StartGuest { guest: name.clone() },
-            GuestKind::Vm => Action::CreateGuest { guest: name.clone() },
+            GuestKind::Container => GuestAction::StartGuest { guest: name.clone() }.into(),
+            GuestKind::Vm => GuestAction::CreateGuest { guest: name.clone() }.into(),
         };
         let mut needs: Vec<Effect> =
             dependents.iter().map(|dependent| Effect::Running((*dependent).clone())).collect();
@@ -40,7 +40,7 @@ pub fn stop_steps(
         let vfs = pfs.flat_map(|nic| &nic.vfs).map(|vf| vf.found.bdf);
         needs.extend(vfs.map(Effect::Driver));
         planner.draft.push(StepSpec::new(
-            Action::StopGuest { guest: name.clone() },
+            GuestAction::StopGuest { guest: name.clone() }.into(),
             Some(inverse),
             needs,
             Effect::Running(name.clone()),
@@ -55,12 +55,12 @@ pub fn stop_steps(
         let taps = found.taps.contains(&nic);
         let (action, inverse) = match taps {
             false => (
-                Action::StopSwitch { guest: guest.clone(), nic: nic.clone() },
-                Action::StartSwitch { guest, nic: nic.clone() },
+                GuestAction::StopSwitch { guest: guest.clone(), nic: nic.clone() }.into(),
+                GuestAction::StartSwitch { guest, nic: nic.clone() }.into(),
             ),
             true => (
-                Action::RemoveTaps { guest: guest.clone(), nic: nic.clone() },
-                Action::MakeTaps { guest, nic: nic.clone() },
+                GuestAction::RemoveTaps { guest: guest.clone(), nic: nic.clone() }.into(),
+                GuestAction::MakeTaps { guest, nic: nic.clone() }.into(),
             ),
         };
         planner.draft.push(StepSpec::new(
@@ -88,8 +88,8 @@ pub fn stop_steps(
     let mut needs = vec![Effect::Running(name.clone())];
     needs.extend(own.into_iter().map(|nic| Effect::BackEnd(name.clone(), nic)));
     planner.draft.push(StepSpec::new(
-        Action::UndefineGuest { guest: name.clone() },
-        Some(Action::DefineGuest(definition)),
+        GuestAction::UndefineGuest { guest: name.clone() }.into(),
+        Some(GuestAction::DefineGuest(definition).into()),
         needs,
         Effect::Defined(name.clone()),
         format!("{name} is to leave nothing behind"),
@@ -157,19 +157,22 @@ fn give_back(planner: &mut Planner<'_>, nics: &[WantedNic<'_>], name: &GuestName
     let who = vf_name(nic.name, index);
     if let Some(driver) = &owned.driver {
         planner.draft.push(StepSpec::new(
-            Action::SetDriver { function, driver: None, mac: None },
-            Some(Action::SetDriver {
-                function,
-                driver: Some(driver.clone()),
-                mac: given(nic, index, driver),
-            }),
+            FunctionAction::SetDriver { function, driver: None, mac: None }.into(),
+            Some(
+                FunctionAction::SetDriver {
+                    function,
+                    driver: Some(driver.clone()),
+                    mac: given(nic, index, driver),
+                }
+                .into(),
+            ),
             needs(),
             Effect::Driver(function),
             format!("{who} comes back from {name}; a function is reset without a driver"),
         ));
     }
     planner.draft.push(StepSpec::new(
-        Action::ResetFunction { function },
+        FunctionAction::ResetFunction { function }.into(),
         None,
         needs(),
         Effect::Driver(function),
@@ -190,8 +193,13 @@ fn bind_home(planner: &mut Planner<'_>, nics: &[WantedNic<'_>], name: &GuestName
     let home = planner.inventory.guests.get(name).and_then(|found| found.home_drivers.get(&function));
     if let Some(driver) = home.filter(|_| nic.nic.externally_managed) {
         planner.draft.push(StepSpec::new(
-            Action::SetDriver { function, driver: Some(driver.clone()), mac: given(nic, index, driver) },
-            Some(Action::SetDriver { function, driver: None, mac: None }),
+            FunctionAction::SetDriver {
+                function,
+                driver: Some(driver.clone()),
+                mac: given(nic, index, driver),
+            }
+            .into(),
+            Some(FunctionAction::SetDriver { function, driver: None, mac: None }.into()),
             vec![Effect::Running(name.clone()), Effect::Driver(function)],
             Effect::Driver(function),
             format!("{who} had it before {name}; {} is externally managed", nic.name),

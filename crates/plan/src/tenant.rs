@@ -5,7 +5,7 @@ use penstock_model::{
 };
 
 use crate::{
-    Action,
+    GuestAction,
     draft::{Effect, StepSpec},
     planner::Planner,
 };
@@ -70,7 +70,9 @@ fn set(
         ));
         return;
     }
-    let of = |attribute| Action::SetPortAttribute { guest: guest.clone(), nic: nic.clone(), vf, attribute };
+    let of = |attribute| {
+        GuestAction::SetPortAttribute { guest: guest.clone(), nic: nic.clone(), vf, attribute }.into()
+    };
     planner.draft.push(StepSpec::new(
         of(attribute),
         state.attribute(attribute.kind()).map(of),

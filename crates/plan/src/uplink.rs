@@ -4,7 +4,7 @@
 use penstock_model::{Bdf, FunctionName, Guest, GuestName};
 
 use crate::{
-    Action, Direction,
+    Direction, FunctionAction,
     draft::{Effect, StepSpec},
     drivers::VfPromiscuity,
     guest::{Starting, place, set_own_mac},
@@ -128,8 +128,8 @@ fn bind(planner: &mut Planner<'_>, nic: &WantedNic<'_>, vf: &WantedVf<'_>, name:
 fn bring_up(planner: &mut Planner<'_>, vf: &WantedVf<'_>, why: String) {
     let function = vf.found.bdf;
     planner.draft.push(StepSpec::new(
-        Action::SetLink { function, direction: Direction::Up },
-        Some(Action::SetLink { function, direction: Direction::Down }),
+        FunctionAction::SetLink { function, direction: Direction::Up }.into(),
+        Some(FunctionAction::SetLink { function, direction: Direction::Down }.into()),
         vec![Effect::Driver(function), Effect::Attributes(function), Effect::Interface(function)],
         Effect::Interface(function),
         why,

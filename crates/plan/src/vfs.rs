@@ -8,7 +8,7 @@ use penstock_model::{
 };
 
 use crate::{
-    Action,
+    FunctionAction,
     draft::{Effect, StepSpec},
     drivers, free,
     planner::{Planner, vf_list, vf_name},
@@ -150,8 +150,8 @@ fn set(
         let inverse = state.and_then(|state| state.attribute(attribute.kind()));
         planner.draft.push(
             StepSpec::new(
-                Action::SetVfAttribute { pf, vf: index, attribute },
-                inverse.map(|attribute| Action::SetVfAttribute { pf, vf: index, attribute }),
+                FunctionAction::SetVfAttribute { pf, vf: index, attribute }.into(),
+                inverse.map(|attribute| FunctionAction::SetVfAttribute { pf, vf: index, attribute }.into()),
                 vec![Effect::Vfs(pf), Effect::Interface(pf), Effect::Driver(vf.found.bdf)],
                 Effect::Attributes(vf.found.bdf),
                 why,
@@ -171,8 +171,15 @@ fn stale(vf: &WantedVf<'_>, present: Option<&PresentVf>) -> bool {
 pub fn unbind(planner: &mut Planner<'_>, nic: &WantedNic<'_>, vf: &WantedVf<'_>, driver: &str, why: String) {
     let function = vf.found.bdf;
     planner.draft.push(StepSpec::new(
-        Action::SetDriver { function, driver: None, mac: None },
-        Some(Action::SetDriver { function, driver: Some(driver.to_owned()), mac: given(nic, vf, driver) }),
+        FunctionAction::SetDriver { function, driver: None, mac: None }.into(),
+        Some(
+            FunctionAction::SetDriver {
+                function,
+                driver: Some(driver.to_owned()),
+                mac: given(nic, vf, driver),
+            }
+            .into(),
+        ),
         vec![Effect::Vfs(nic.pf.bdf), Effect::Attributes(function), Effect::Driver(function)],
         Effect::Driver(function),
         why,
@@ -207,8 +214,8 @@ pub fn binding(
     let holder = planner.user(pf).or(nic.owner.map(|(guest, _)| guest));
     needs.extend(holder.filter(|guest| Some(*guest) != vf.owner).map(|guest| Effect::Ready(guest.clone())));
     StepSpec::new(
-        Action::SetDriver { function, driver: Some(driver.to_owned()), mac: address(nic, vf) },
-        Some(Action::SetDriver { function, driver: None, mac: None }),
+        FunctionAction::SetDriver { function, driver: Some(driver.to_owned()), mac: address(nic, vf) }.into(),
+        Some(FunctionAction::SetDriver { function, driver: None, mac: None }.into()),
         needs,
         Effect::Driver(function),
         why,
@@ -226,8 +233,8 @@ pub fn address(nic: &WantedNic<'_>, vf: &WantedVf<'_>) -> Option<Mac> {
 pub fn binding_vfio(nic: &WantedNic<'_>, vf: &WantedVf<'_>, why: String) -> StepSpec {
     let function = vf.found.bdf;
     StepSpec::new(
-        Action::SetDriver { function, driver: Some(drivers::VFIO.to_owned()), mac: None },
-        Some(Action::SetDriver { function, driver: None, mac: None }),
+        FunctionAction::SetDriver { function, driver: Some(drivers::VFIO.to_owned()), mac: None }.into(),
+        Some(FunctionAction::SetDriver { function, driver: None, mac: None }.into()),
         vec![Effect::Vfs(nic.pf.bdf), Effect::Attributes(function), Effect::Driver(function)],
         Effect::Driver(function),
         why,

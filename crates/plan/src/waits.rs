@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 use penstock_model::{Guest, GuestKind, GuestName, Inside};
 
 use crate::{
-    Action,
+    FunctionAction, GuestAction,
     draft::{Effect, StepSpec},
     guest::Starting,
     planner::{Planner, vf_list},
@@ -143,7 +143,7 @@ impl<'a> Waits<'a> {
         planner.draft.on_behalf_of(Some(name));
         planner.draft.push(
             StepSpec::new(
-                Action::AwaitGuest { guest: name.clone(), within: wait.within },
+                GuestAction::AwaitGuest { guest: name.clone(), within: wait.within }.into(),
                 None,
                 vec![Effect::Running(name.clone())],
                 Effect::Ready(name.clone()),
@@ -176,7 +176,7 @@ impl<'a> Waits<'a> {
             let pf = nic.pf.bdf;
             planner.draft.push(
                 StepSpec::new(
-                    Action::AwaitLink { pf, within: LINK_WITHIN },
+                    FunctionAction::AwaitLink { pf, within: LINK_WITHIN }.into(),
                     None,
                     vec![Effect::Vfs(pf), Effect::Interface(pf)],
                     Effect::Linked(pf, guest.name.clone()),
@@ -211,8 +211,8 @@ impl<'a> Waits<'a> {
             Some((last, rest)) => format!("{name} runs once {} and {last}", rest.join(", ")),
         };
         planner.draft.push(StepSpec::new(
-            Action::ResumeGuest { guest: name.clone() },
-            Some(Action::SuspendGuest { guest: name.clone() }),
+            GuestAction::ResumeGuest { guest: name.clone() }.into(),
+            Some(GuestAction::SuspendGuest { guest: name.clone() }.into()),
             needs,
             Effect::Running(name.clone()),
             why,

@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, fs, path::Path};
 use external::handed_over;
 use penstock_model::{GuestName, Inventory, Model, Source};
 use penstock_plan::{
-    Action,
+    Action, FunctionAction, GuestAction,
     action::GuestDefinition,
     adopt::{ImportInput, adopt},
     check::{check, simulate},
@@ -33,7 +33,11 @@ fn adopted(
         .model;
     let made = plan(&model, inventory).unwrap_or_else(|error| panic!("{text}{error}"));
     // What managers of interfaces were told stays behind where guests died, or were not started yet; then the file says so.
-    let said = made.steps.iter().filter(|step| matches!(step.action, Action::LeaveAlone { .. })).count();
+    let said = made
+        .steps
+        .iter()
+        .filter(|step| matches!(step.action, Action::Function(FunctionAction::LeaveAlone { .. })))
+        .count();
     assert_eq!(made.steps.len(), said, "{text}{made}");
     assert_eq!(text.contains("# But for what others are told"), said > 0, "{text}");
     assert_eq!(check(&model, inventory, &made), [], "{text}");
@@ -108,7 +112,7 @@ proptest! {
             .steps
             .iter()
             .filter_map(|step| match &step.action {
-                Action::DefineGuest(definition) => Some((definition.guest.clone(), definition.clone())),
+                Action::Guest(GuestAction::DefineGuest(definition)) => Some((definition.guest.clone(), definition.clone())),
                 _ => None,
             })
             .collect();

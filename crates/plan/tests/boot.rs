@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, fmt::Write, fs, path::Path};
 
 use penstock_model::{Inventory, Model, Source, inventory::BootSetup};
 use penstock_plan::{
-    Action,
+    Action, BootAction,
     boot::{BootNeeds, after_reboot},
     boot_needs, check,
     persist::{Persisted, Wanted, after, is_for_the_start, persist},
@@ -64,7 +64,7 @@ fn make(model: &Model, text: &str, options: &[String], needs: &BootNeeds, setup:
 fn carried_out(setup: &BootSetup, plan: &penstock_plan::Plan) -> BootSetup {
     let mut after = BootSetup { files: after(&setup.files, plan), ..setup.clone() };
     for step in &plan.steps {
-        if let Action::EnableUnit { unit, on } = &step.action {
+        if let Action::Boot(BootAction::EnableUnit { unit, on }) = &step.action {
             let changed = if *on { after.enabled.insert(unit.clone()) } else { after.enabled.remove(unit) };
             assert!(changed, "{unit} was so already");
         }
@@ -84,7 +84,9 @@ fn proven(model: &Model, text: &str, options: &[String], needs: &BootNeeds, befo
     // What is told a tool is taken back from it.
     let words = |plan: &penstock_plan::Plan| -> Vec<(Vec<String>, Vec<String>)> {
         let of = |step: &penstock_plan::Step| match &step.action {
-            Action::SetBootArguments(arguments) => Some((arguments.before.clone(), arguments.words.clone())),
+            Action::Boot(BootAction::SetBootArguments(arguments)) => {
+                Some((arguments.before.clone(), arguments.words.clone()))
+            }
             _ => None,
         };
         plan.steps.iter().filter_map(of).collect()

@@ -18,8 +18,8 @@ use penstock_model::{
     inventory::{Lifeline, LifelineKind, LifelinePath, LifelineSort, Lifelines, UnknownLifeline},
 };
 use penstock_plan::{
-    Action, Danger, Direction, Effects, Fact, Plan, Step, StepId, dangers, effects, overview, plan, start,
-    stop, undo,
+    Action, Danger, Direction, Effects, Fact, FunctionAction, GuestAction, Plan, Step, StepId, dangers,
+    effects, overview, plan, start, stop, undo,
 };
 use proptest::prelude::*;
 use serde_json::Value;
@@ -175,26 +175,27 @@ fn hanging_on(inventory: &Inventory, function: Bdf) -> Inventory {
 fn touches(plan: &Plan, inventory: &Inventory, pf: Bdf, action: &Action) -> bool {
     let enters = |guest: &penstock_model::GuestName| {
         plan.steps.iter().any(|step| match &step.action {
-            Action::DefineGuest(definition) => {
+            Action::Guest(GuestAction::DefineGuest(definition)) => {
                 definition.guest == *guest && definition.functions.iter().any(|own| own.function == pf)
             }
             _ => false,
         })
     };
     match action {
-        Action::SetLink { function, direction: Direction::Down }
-        | Action::Rename { function, .. }
-        | Action::SetMtu { function, .. }
-        | Action::SetMac { function, .. }
-        | Action::RemoveAddress { function, .. }
-        | Action::ResetFunction { function } => *function == pf,
-        Action::SetDriver { function, driver, .. } => {
+        Action::Function(FunctionAction::SetLink { function, direction: Direction::Down })
+        | Action::Function(FunctionAction::Rename { function, .. })
+        | Action::Function(FunctionAction::SetMtu { function, .. })
+        | Action::Function(FunctionAction::SetMac { function, .. })
+        | Action::Function(FunctionAction::RemoveAddress { function, .. })
+        | Action::Function(FunctionAction::ResetFunction { function }) => *function == pf,
+        Action::Function(FunctionAction::SetDriver { function, driver, .. }) => {
             *function == pf && inventory.pf(pf).is_some_and(|pf| pf.driver != *driver)
         }
-        Action::SetVfCount { pf: of, .. } => {
+        Action::Function(FunctionAction::SetVfCount { pf: of, .. }) => {
             *of == pf && inventory.pf(pf).is_some_and(|pf| pf.driver.as_deref() != Some("virtio-pci"))
         }
-        Action::StartGuest { guest } | Action::CreateGuest { guest } => enters(guest),
+        Action::Guest(GuestAction::StartGuest { guest })
+        | Action::Guest(GuestAction::CreateGuest { guest }) => enters(guest),
         _ => false,
     }
 }

@@ -6,7 +6,7 @@ use std::fs;
 
 use penstock_model::{Inventory, Model, Source, Template};
 use penstock_plan::{
-    Action, PlanError,
+    Action, FileAction, PlanError,
     check::{check, check_steps, simulate},
     plan, undo,
 };
@@ -42,7 +42,7 @@ fn a_plan_writes_what_is_not_so_and_takes_it_back() {
         let steps = plan.steps.iter().enumerate();
         steps
             .filter_map(|(at, step)| match &step.action {
-                Action::WriteFile { path, .. } => Some((at, path.clone())),
+                Action::File(FileAction::WriteFile { path, .. }) => Some((at, path.clone())),
                 _ => None,
             })
             .collect()
@@ -55,7 +55,7 @@ fn a_plan_writes_what_is_not_so_and_takes_it_back() {
     assert_eq!(check(&model, &machine, &first), []);
     let mut forged = first.clone();
     forged.steps.iter_mut().for_each(|step| {
-        if let Action::WriteFile { text, .. } = &mut step.action {
+        if let Action::File(FileAction::WriteFile { text, .. }) = &mut step.action {
             text.push(' ');
         }
     });

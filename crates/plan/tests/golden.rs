@@ -8,7 +8,7 @@ use std::{fs, path::Path};
 
 use penstock_model::{Inventory, Model, Source, text::columns};
 use penstock_plan::{
-    Action, Plan, PlanError, WayBack, boot_needs,
+    Action, FunctionAction, GuestAction, Plan, PlanError, WayBack, boot_needs,
     check::{check, check_steps, simulate},
     dangers, overview, plan, start, stop, undo, way_back,
 };
@@ -82,10 +82,10 @@ fn can_be_taken_back(plan: &Plan) {
             WayBack::None(why) => {
                 let harmless = matches!(
                     step.action,
-                    Action::ResetFunction { .. }
-                        | Action::DefineGuest(_)
-                        | Action::AwaitLink { .. }
-                        | Action::AwaitGuest { .. }
+                    Action::Function(FunctionAction::ResetFunction { .. })
+                        | Action::Guest(GuestAction::DefineGuest(_))
+                        | Action::Function(FunctionAction::AwaitLink { .. })
+                        | Action::Guest(GuestAction::AwaitGuest { .. })
                 );
                 assert!(harmless || why.contains("not"), "step {} has no way back: {why}\n{plan}", step.id);
                 assert_ne!(why, "nothing takes it back", "step {}\n{plan}", step.id);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use external::handed_over;
 use penstock_model::{GuestKind, Inventory, Model, inventory::PresentVf};
 use penstock_plan::{
-    Action, Direction, Plan, StepId,
+    Action, Direction, FunctionAction, GuestAction, Plan, StepId,
     check::{check, check_steps, simulate},
     plan, start, stop, undo,
 };
@@ -25,7 +25,7 @@ fn lasting(inventory: &Inventory, plan: &Plan) -> Inventory {
         let remade = plan
             .steps
             .iter()
-            .any(|step| matches!(step.action, Action::SetVfCount { pf: of, .. } if of == pf.bdf));
+            .any(|step| matches!(step.action, Action::Function(FunctionAction::SetVfCount { pf: of, .. }) if of == pf.bdf));
         if let Some(interface) = &mut pf.interface {
             interface.addresses.sort();
         }
@@ -42,7 +42,7 @@ fn lasting(inventory: &Inventory, plan: &Plan) -> Inventory {
             }
         }
         let blind = plan.steps.iter().any(|step| {
-            matches!(step.action, Action::SetSwitchMode { pf: of, .. } if of == pf.bdf && step.inverse.is_none())
+            matches!(step.action, Action::Function(FunctionAction::SetSwitchMode { pf: of, .. }) if of == pf.bdf && step.inverse.is_none())
         });
         if blind {
             pf.switch_mode = Default::default();
@@ -107,27 +107,58 @@ fn swapped(plan: &Plan, earlier: usize, later: usize) -> Plan {
 /// MTU, the order is only settled.
 fn binding(model: &Model, earlier: &Action, later: &Action) -> bool {
     match (earlier, later) {
-        (Action::SetAutoprobe { .. }, Action::SetVfCount { count, .. }) => *count > 0,
-        (Action::SetVfCount { .. }, Action::SetVfCount { .. } | Action::SetVfAttribute { .. })
-        | (Action::SetVfCount { .. }, Action::SetDriver { .. })
-        | (Action::SetVfAttribute { .. }, Action::SetDriver { driver: Some(_), .. })
-        | (
-            Action::SetDriver { driver: None, .. },
-            Action::SetVfAttribute { .. } | Action::SetDriver { .. },
+        (
+            Action::Function(FunctionAction::SetAutoprobe { .. }),
+            Action::Function(FunctionAction::SetVfCount { count, .. }),
+        ) => *count > 0,
+        (
+            Action::Function(FunctionAction::SetVfCount { .. }),
+            Action::Function(FunctionAction::SetVfCount { .. })
+            | Action::Function(FunctionAction::SetVfAttribute { .. }),
         )
-        | (Action::SetDriver { .. } | Action::DefineGuest(_), Action::StartGuest { .. })
-        | (Action::SetDriver { .. } | Action::DefineGuest(_), Action::CreateGuest { .. })
-        | (Action::CreateGuest { .. }, Action::ResumeGuest { .. })
         | (
-            Action::AwaitLink { .. } | Action::AwaitGuest { .. },
-            Action::ResumeGuest { .. } | Action::StartGuest { .. },
+            Action::Function(FunctionAction::SetVfCount { .. }),
+            Action::Function(FunctionAction::SetDriver { .. }),
         )
-        | (Action::ResumeGuest { .. } | Action::StartGuest { .. }, Action::AwaitGuest { .. })
-        | (Action::SetDriver { .. }, Action::SetMac { .. })
-        | (Action::SetLink { direction: Direction::Down, .. }, Action::Rename { .. }) => true,
-        (Action::StartGuest { guest: before }, Action::StartGuest { guest }) => {
-            model.guests[guest].after.contains(before)
-        }
+        | (
+            Action::Function(FunctionAction::SetVfAttribute { .. }),
+            Action::Function(FunctionAction::SetDriver { driver: Some(_), .. }),
+        )
+        | (
+            Action::Function(FunctionAction::SetDriver { driver: None, .. }),
+            Action::Function(FunctionAction::SetVfAttribute { .. })
+            | Action::Function(FunctionAction::SetDriver { .. }),
+        )
+        | (
+            Action::Function(FunctionAction::SetDriver { .. }) | Action::Guest(GuestAction::DefineGuest(_)),
+            Action::Guest(GuestAction::StartGuest { .. }),
+        )
+        | (
+            Action::Function(FunctionAction::SetDriver { .. }) | Action::Guest(GuestAction::DefineGuest(_)),
+            Action::Guest(GuestAction::CreateGuest { .. }),
+        )
+        | (Action::Guest(GuestAction::CreateGuest { .. }), Action::Guest(GuestAction::ResumeGuest { .. }))
+        | (
+            Action::Function(FunctionAction::AwaitLink { .. })
+            | Action::Guest(GuestAction::AwaitGuest { .. }),
+            Action::Guest(GuestAction::ResumeGuest { .. }) | Action::Guest(GuestAction::StartGuest { .. }),
+        )
+        | (
+            Action::Guest(GuestAction::ResumeGuest { .. }) | Action::Guest(GuestAction::StartGuest { .. }),
+            Action::Guest(GuestAction::AwaitGuest { .. }),
+        )
+        | (
+            Action::Function(FunctionAction::SetDriver { .. }),
+            Action::Function(FunctionAction::SetMac { .. }),
+        )
+        | (
+            Action::Function(FunctionAction::SetLink { direction: Direction::Down, .. }),
+            Action::Function(FunctionAction::Rename { .. }),
+        ) => true,
+        (
+            Action::Guest(GuestAction::StartGuest { guest: before }),
+            Action::Guest(GuestAction::StartGuest { guest }),
+        ) => model.guests[guest].after.contains(before),
         _ => false,
     }
 }
@@ -136,9 +167,9 @@ fn binding(model: &Model, earlier: &Action, later: &Action) -> bool {
 fn matters(plan: &Plan, position: usize) -> bool {
     match &plan.steps[position].action {
         // Nothing lasting shows a reset.
-        Action::ResetFunction { .. } => false,
+        Action::Function(FunctionAction::ResetFunction { .. }) => false,
         // A mode that the driver does not report is not known to be wrong before it is set.
-        Action::SetSwitchMode { .. } => false,
+        Action::Function(FunctionAction::SetSwitchMode { .. }) => false,
         _ => true,
     }
 }
@@ -170,10 +201,10 @@ proptest! {
         for (guest, found) in &between.guests {
             let of = |step: &&penstock_plan::Step| step.action.guest() == Some(guest);
             let made_anew = rest.steps.iter().filter(of).any(|step| {
-                matches!(step.action, Action::CreateGuest { .. } | Action::StartGuest { .. } | Action::DefineGuest(_))
+                matches!(step.action, Action::Guest(GuestAction::CreateGuest { .. }) | Action::Guest(GuestAction::StartGuest { .. }) | Action::Guest(GuestAction::DefineGuest(_)))
             });
             let resumed =
-                rest.steps.iter().filter(of).any(|step| matches!(step.action, Action::ResumeGuest { .. }));
+                rest.steps.iter().filter(of).any(|step| matches!(step.action, Action::Guest(GuestAction::ResumeGuest { .. })));
             prop_assert!(!found.running || !made_anew, "{}", rest);
             prop_assert_eq!(found.suspended, resumed && found.running, "{}", rest);
         }
@@ -185,13 +216,13 @@ proptest! {
     fn a_vm_is_created_before_anybody_is_waited_for_and_never_waits(seed: u64) {
         let (model, inventory) = machine(seed, &SMALL);
         let made = plan(&model, &inventory).unwrap();
-        for step in made.steps.iter().filter(|step| matches!(step.action, Action::CreateGuest { .. })) {
+        for step in made.steps.iter().filter(|step| matches!(step.action, Action::Guest(GuestAction::CreateGuest { .. }))) {
             let mut open: Vec<StepId> = step.needs.clone();
             while let Some(id) = open.pop() {
                 let needed = &made.steps[id.0 as usize - 1];
                 let waits = matches!(
                     needed.action,
-                    Action::AwaitGuest { .. } | Action::AwaitLink { .. } | Action::StartGuest { .. }
+                    Action::Guest(GuestAction::AwaitGuest { .. }) | Action::Function(FunctionAction::AwaitLink { .. }) | Action::Guest(GuestAction::StartGuest { .. })
                 );
                 prop_assert!(!waits, "step {} waits by step {id} of\n{made}", step.id);
                 open.extend(&needed.needs);
@@ -260,7 +291,7 @@ proptest! {
             let damaged = damaged(&made, |plan| {
                 let mut step = penstock_plan::Step {
                     id: StepId(plan.steps.len() as u32 + 1),
-                    action: Action::SetAutoprobe { pf, on: false },
+                    action: FunctionAction::SetAutoprobe { pf, on: false }.into(),
                     reason: String::new(),
                     needs: vec![],
                     inverse: None,
@@ -269,7 +300,7 @@ proptest! {
                     guest: None,
                 };
                 let sriov = inventory.pf(pf).unwrap().sriov.as_ref().unwrap();
-                step.inverse = Some(Action::SetAutoprobe { pf, on: sriov.autoprobe });
+                step.inverse = Some(FunctionAction::SetAutoprobe { pf, on: sriov.autoprobe }.into());
                 plan.steps.push(step);
             });
             let findings = check(&model, &inventory, &damaged);
@@ -310,16 +341,16 @@ proptest! {
         // A bind also waits for what is done to its PF's interface on the host, which it could do without.
         let matters = |id: &StepId| matches!(
             made.steps[id.0 as usize - 1].action,
-            Action::SetVfCount { .. } | Action::SetVfAttribute { .. } | Action::SetDriver { .. }
-                | Action::DefineGuest(_) | Action::StartGuest { .. } | Action::CreateGuest { .. }
-                | Action::ResumeGuest { .. } | Action::AwaitLink { .. } | Action::AwaitGuest { .. }
+            Action::Function(FunctionAction::SetVfCount { .. }) | Action::Function(FunctionAction::SetVfAttribute { .. }) | Action::Function(FunctionAction::SetDriver { .. })
+                | Action::Guest(GuestAction::DefineGuest(_)) | Action::Guest(GuestAction::StartGuest { .. }) | Action::Guest(GuestAction::CreateGuest { .. })
+                | Action::Guest(GuestAction::ResumeGuest { .. }) | Action::Function(FunctionAction::AwaitLink { .. }) | Action::Guest(GuestAction::AwaitGuest { .. })
         );
         for later in (0..made.steps.len()).filter(|later| {
             let step = &made.steps[*later];
             matches!(
                 step.action,
-                Action::StartGuest { .. } | Action::CreateGuest { .. } | Action::ResumeGuest { .. }
-                    | Action::AwaitGuest { .. } | Action::SetDriver { driver: Some(_), .. }
+                Action::Guest(GuestAction::StartGuest { .. }) | Action::Guest(GuestAction::CreateGuest { .. }) | Action::Guest(GuestAction::ResumeGuest { .. })
+                    | Action::Guest(GuestAction::AwaitGuest { .. }) | Action::Function(FunctionAction::SetDriver { driver: Some(_), .. })
             ) && step.needs.iter().any(matters)
         }) {
             let damaged = damaged(&made, |plan| plan.steps[later].needs.clear());
@@ -380,13 +411,13 @@ fn chance_makes_vms_of_every_kind() {
         let (model, inventory) = machine(seed, &SMALL);
         for step in plan(&model, &inventory).unwrap().steps {
             match step.action {
-                Action::CreateGuest { .. } => created += 1,
-                Action::ResumeGuest { .. } => resumed += 1,
-                Action::AwaitLink { .. } => links += 1,
-                Action::AwaitGuest { guest, .. } => {
+                Action::Guest(GuestAction::CreateGuest { .. }) => created += 1,
+                Action::Guest(GuestAction::ResumeGuest { .. }) => resumed += 1,
+                Action::Function(FunctionAction::AwaitLink { .. }) => links += 1,
+                Action::Guest(GuestAction::AwaitGuest { guest, .. }) => {
                     owners += usize::from(model.guests[&guest].kind == GuestKind::Container)
                 }
-                Action::DefineGuest(definition) => {
+                Action::Guest(GuestAction::DefineGuest(definition)) => {
                     pinned += usize::from(definition.vm.is_some() && definition.pin.is_some())
                 }
                 _ => {}

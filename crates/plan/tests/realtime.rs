@@ -15,7 +15,7 @@ use penstock_model::{
     },
 };
 use penstock_plan::{
-    Action, PARTITION, Plan, PlanError,
+    Action, GuestAction, PARTITION, Plan, PlanError, RealTimeAction,
     check::{check, check_steps, simulate},
     plan, stop, undo,
 };
@@ -172,7 +172,7 @@ fn without(plan: &Plan, gone: usize) -> Plan {
 fn is_missed(action: &Action) -> bool {
     match action {
         // What becomes of frequencies, of interrupts that the kernel places, and of bandwidth shows in no guest's definition.
-        Action::Tune { knob, .. } => matches!(
+        Action::RealTime(RealTimeAction::Tune { knob, .. }) => matches!(
             knob,
             Knob::DefaultIrqAffinity
                 | Knob::Workqueues
@@ -180,7 +180,8 @@ fn is_missed(action: &Action) -> bool {
                 | Knob::ResumeLatency(_)
                 | Knob::RtRuntime
         ),
-        Action::MakePartition { .. } | Action::IsolateGuest { .. } => true,
+        Action::RealTime(RealTimeAction::MakePartition { .. })
+        | Action::Guest(GuestAction::IsolateGuest { .. }) => true,
         _ => false,
     }
 }
@@ -209,11 +210,11 @@ proptest! {
             }
             let mut damaged = whole.clone();
             let taken = damaged.steps[at].inverse.take();
-            if matches!(step.action, Action::Tune { .. } | Action::IsolateGuest { .. }) && taken.is_some() {
+            if matches!(step.action, Action::RealTime(RealTimeAction::Tune { .. }) | Action::Guest(GuestAction::IsolateGuest { .. })) && taken.is_some() {
                 let found = check(&model, &inventory, &damaged);
                 prop_assert!(!found.is_empty(), "\"{}\" needs a way back in\n{}", step.action, whole);
             }
-            if let Action::IsolateGuest { cpus, .. } = &mut damaged.steps[at].action {
+            if let Action::Guest(GuestAction::IsolateGuest { cpus, .. }) = &mut damaged.steps[at].action {
                 *cpus = inventory.cpus.online.clone();
                 let found = check(&model, &inventory, &damaged);
                 prop_assert!(!found.is_empty(), "all CPUs are taken in\n{}", damaged);
@@ -258,7 +259,7 @@ proptest! {
         let tuned = plan(&model, &there).unwrap();
         let starts = |action: &Action| matches!(
             action,
-            Action::StartGuest { .. } | Action::CreateGuest { .. } | Action::StopGuest { .. }
+            Action::Guest(GuestAction::StartGuest { .. }) | Action::Guest(GuestAction::CreateGuest { .. }) | Action::Guest(GuestAction::StopGuest { .. })
         );
         prop_assert!(!tuned.steps.iter().any(|step| starts(&step.action)), "{}", tuned);
         prop_assert_eq!(check(&model, &there, &tuned), vec![], "{}", tuned);

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use penstock_model::{Inventory, Model, Source};
-use penstock_plan::{Action, Plan, StepId, check::check, plan};
+use penstock_plan::{Action, GuestAction, Plan, StepId, check::check, plan};
 
 /// The model and the machine of a golden folder, and the plan from the one to the other.
 fn planned(folder: &str) -> (Model, Inventory, Plan) {
@@ -21,7 +21,7 @@ fn planned(folder: &str) -> (Model, Inventory, Plan) {
 
 /// The step that makes the taps of a NIC of node-1.
 fn make(plan: &Plan, nic: &str) -> usize {
-    let is = |action: &Action| matches!(action, Action::MakeTaps { guest, nic: of } if guest.as_str() == "node-1" && of.as_str() == nic);
+    let is = |action: &Action| matches!(action, Action::Guest(GuestAction::MakeTaps { guest, nic: of }) if guest.as_str() == "node-1" && of.as_str() == nic);
     plan.steps.iter().position(|step| is(&step.action)).unwrap()
 }
 
@@ -45,7 +45,7 @@ fn a_nic_at_taps_gets_no_switch() {
     let (model, inventory, mut made) = planned("tenant-taps");
     let at = make(&made, "net1");
     let (guest, nic) = ("node-1".parse().unwrap(), "net1".parse().unwrap());
-    made.steps[at].action = Action::StartSwitch { guest, nic };
+    made.steps[at].action = GuestAction::StartSwitch { guest, nic }.into();
     let found = findings(&model, &inventory, &made);
     assert!(found.contains("not defined with a NIC net1 at a switch"), "{found}");
 }

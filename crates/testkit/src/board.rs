@@ -37,30 +37,54 @@ const BOARDS: usize = 3;
 /// What `penstock board up` said, or why it failed.
 pub fn with_a_vm(test: &str, model: &str, vm: &str, what: fn(&KeptBoard) -> Outcome) -> Outcome {
     let name = own_name(test);
-    for left in (0..BOARDS).rev() {
-        let board = KeptBoard::up(&name, &model.replace("MACHINE", &name))?;
-        let booted = board.boot();
-        let Err(why) = caught(|| what(&board)) else { return Ok(()) };
-        let console = board.console_of(vm);
-        let boots = console.matches(BEGIN).count();
-        let at_most = 1 + board.vm_boots.load(Ordering::Relaxed);
-        let reset = if board.boot() != booted {
-            name.clone()
-        } else if boots > at_most {
-            vm.to_owned()
-        } else {
-            return Err(format!("{}\nconsole of {vm}:\n{console}", chain(&*why)).into());
+    again_when_reset(|| {
+        let board = match KeptBoard::up(&name, &model.replace("MACHINE", &name)) {
+            Ok(board) => board,
+            Err(why) => return (Err(why.into()), None),
         };
-        eprintln!(
-            "{reset} was reset by nobody, and {left} boards are left to try on; it failed with: {}",
-            chain(&*why)
-        );
+        let booted = board.boot();
+        let Err(why) = caught(|| what(&board)) else { return (Ok(()), None) };
+        let console = board.console_of(vm);
+        let at_most = 1 + board.vm_boots.load(Ordering::Relaxed);
+        if board.boot() != booted {
+            (Err(why), Some(name.clone()))
+        } else if boots_of(&console) > at_most {
+            (Err(why), Some(vm.to_owned()))
+        } else {
+            (Err(format!("{}\nconsole of {vm}:\n{console}", chain(&*why)).into()), None)
+        }
+    })
+}
+
+/// Does something on a board of its own, and again on a new one while it fails and says what was reset there by nobody: the board, or a VM.
+///
+/// # Errors
+///
+/// Why it failed where nothing was reset, or that each board or a VM on it was.
+pub fn again_when_reset(mut what: impl FnMut() -> (Outcome, Option<String>)) -> Outcome {
+    for left in (0..BOARDS).rev() {
+        match what() {
+            (Err(why), Some(reset)) => eprintln!(
+                "{reset} was reset by nobody, and {left} boards are left to try on; it failed with: {}",
+                chain(&*why)
+            ),
+            (outcome, _) => return outcome,
+        }
     }
-    Err(format!("{BOARDS} boards, or the VM on each of them, were reset by nobody").into())
+    Err(format!("{BOARDS} boards, or a VM on each of them, were reset by nobody").into())
+}
+
+/// How often the builtin guest of a VM has booted, by what it said on its console.
+pub fn boots_of(console: &str) -> usize {
+    console.matches(BEGIN).count()
 }
 
 /// Does something; a panic in it is its failure.
-fn caught(what: impl FnOnce() -> Outcome) -> Outcome {
+///
+/// # Errors
+///
+/// Why it failed, or what its panic said.
+pub fn caught(what: impl FnOnce() -> Outcome) -> Outcome {
     panic::catch_unwind(AssertUnwindSafe(what)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));

@@ -133,12 +133,7 @@ fn isolated(wanted: &Realtime, inventory: &Inventory, tuning: &Tuning, page: &mu
 
 /// Interrupts that the kernel alone places: those of queues that belong to a CPU, and the timer's.
 fn is_the_kernels(irq: &Irq) -> bool {
-    let of_queue = |user: &str| {
-        let nvme = user.strip_prefix("nvme").is_some_and(|rest| rest.contains('q'));
-        let virtio = user.starts_with("virtio") && (user.contains("-req.") || user.ends_with("-request"));
-        nvme || virtio || user == "timer"
-    };
-    irq.users.iter().any(|user| of_queue(user))
+    irq.is_kernel_managed() || irq.users.iter().any(|user| user == "timer")
 }
 
 /// Whether an interrupt's own mask keeps it away from these CPUs.

@@ -8,52 +8,53 @@ use penstock_host::{
     resctrl::{ResctrlError, ResctrlGroups, Schemata},
 };
 use penstock_model::{Bdf, CpuSet, inventory::tuning::ResctrlGroup};
-use penstock_plan::{Action, ExecuteError, Fact};
+use penstock_plan::{ExecuteError, Fact, RealTimeAction};
 
 use super::told;
 
 /// What is seen of a fact: so, or what is so instead.
 type Seen = Result<(), String>;
 
-/// Carries `action` out if it is one of these.
-pub fn execute(root: &Root, action: &Action) -> Option<Result<(), ExecuteError>> {
+/// Carries `action` out.
+pub fn execute(root: &Root, action: &RealTimeAction) -> Result<(), ExecuteError> {
     let at = format!("{action}: not done");
-    Some(match action {
-        Action::Tune { knob, to } => knob::write(root, *knob, to).map_err(|error| from_knob(&at, error)),
-        Action::MakePartition { group, cpus } => Cgroups::of(root)
+    match action {
+        RealTimeAction::Tune { knob, to } => {
+            knob::write(root, *knob, to).map_err(|error| from_knob(&at, error))
+        }
+        RealTimeAction::MakePartition { group, cpus } => Cgroups::of(root)
             .and_then(|groups| groups.make_partition(group, cpus))
             .map_err(|error| from_cgroup(&at, error)),
-        Action::RemovePartition { group, .. } => match Cgroups::of(root) {
+        RealTimeAction::RemovePartition { group, .. } => match Cgroups::of(root) {
             // Without such groups there is none to remove.
             Err(CgroupError::NotVersion2 | CgroupError::NoCpuset) => Ok(()),
             groups => groups
                 .and_then(|groups| groups.remove_partition(group))
                 .map_err(|error| from_cgroup(&at, error)),
         },
-        Action::PlaceInterrupts { functions, cpus } => {
+        RealTimeAction::PlaceInterrupts { functions, cpus } => {
             let placed = functions.iter().map(|function| irq::place(root, *function, cpus));
             // Each is tried, whatever became of the one before.
             placed.fold(Ok(()), Result::and).map_err(|error| from_knob(&at, error))
         }
-        Action::MakeResctrlGroup { group, settings } => ResctrlGroups::of(root)
+        RealTimeAction::MakeResctrlGroup { group, settings } => ResctrlGroups::of(root)
             .and_then(|groups| groups.make(group, settings))
             .map_err(|error| from_resctrl(&at, error)),
-        Action::RemoveResctrlGroup { group, .. } => match ResctrlGroups::of(root) {
+        RealTimeAction::RemoveResctrlGroup { group, .. } => match ResctrlGroups::of(root) {
             Err(ResctrlError::NotMounted) => Ok(()),
             groups => {
                 groups.and_then(|groups| groups.remove(group)).map_err(|error| from_resctrl(&at, error))
             }
         },
-        Action::SetSchemata { group, schemata } => ResctrlGroups::of(root)
+        RealTimeAction::SetSchemata { group, schemata } => ResctrlGroups::of(root)
             .and_then(|groups| groups.set_schemata(group, schemata))
             .map_err(|error| from_resctrl(&at, error)),
-        _ => return None,
-    })
+    }
 }
 
 /// Whether what `action` is done to has left the machine: an interrupt that its driver gave back, a CPU that went off line.
-pub fn is_gone(root: &Root, action: &Action) -> bool {
-    matches!(action, Action::Tune { knob, .. } if !files::exists(root.path(knob.to_string())))
+pub fn is_gone(root: &Root, action: &RealTimeAction) -> bool {
+    matches!(action, RealTimeAction::Tune { knob, .. } if !files::exists(root.path(knob.to_string())))
 }
 
 /// Reads `fact` back if it is one of these.
@@ -181,25 +182,26 @@ mod tests {
     }
 
     /// Carries the action out and reads its own postcondition back.
-    fn done(root: &Root, action: Action) -> Seen {
-        execute(root, &action).unwrap().unwrap();
-        holds(root, &Fact::after(&action)).unwrap().unwrap()
+    fn done(root: &Root, action: RealTimeAction) -> Seen {
+        execute(root, &action).unwrap();
+        holds(root, &action.after()).unwrap().unwrap()
     }
 
     #[test]
     fn a_knob_is_turned_there_and_back() {
         let latency = Knob::ResumeLatency(2);
         let (_directory, root) = tree(&[(&latency.to_string(), "0\n")]);
-        let strict = Action::Tune { knob: latency, to: Value::Word("n/a".to_owned()) };
-        let before = Action::Tune { knob: latency, to: Value::Number(0) };
+        let strict = RealTimeAction::Tune { knob: latency, to: Value::Word("n/a".to_owned()) };
+        let before = RealTimeAction::Tune { knob: latency, to: Value::Number(0) };
         assert_eq!(done(&root, strict.clone()), Ok(()));
-        let held = holds(&root, &Fact::after(&before)).unwrap().unwrap();
+        let held = holds(&root, &before.after()).unwrap().unwrap();
         assert_eq!(held, Err("it holds n/a".to_owned()));
         assert_eq!(done(&root, before), Ok(()));
         assert!(!is_gone(&root, &strict));
-        let absent = Action::Tune { knob: Knob::Governor(2), to: Value::Word("performance".to_owned()) };
+        let absent =
+            RealTimeAction::Tune { knob: Knob::Governor(2), to: Value::Word("performance".to_owned()) };
         assert!(is_gone(&root, &absent));
-        assert!(matches!(execute(&root, &absent), Some(Err(ExecuteError::Unsupported(_)))));
+        assert!(matches!(execute(&root, &absent), Err(ExecuteError::Unsupported(_))));
     }
 
     #[test]
@@ -209,8 +211,8 @@ mod tests {
             ("/proc/irq/37/smp_affinity_list", "0-3\n"),
         ]);
         let functions = ["0000:04:10.0".parse().unwrap(), "0000:04:10.2".parse().unwrap()].into();
-        let place = Action::PlaceInterrupts { functions, cpus: "1".parse().unwrap() };
-        let before = holds(&root, &Fact::after(&place)).unwrap().unwrap();
+        let place = RealTimeAction::PlaceInterrupts { functions, cpus: "1".parse().unwrap() };
+        let before = holds(&root, &place.after()).unwrap().unwrap();
         assert!(before.unwrap_err().contains("interrupt 37 of 0000:04:10.0 goes to the CPUs 0-3"));
         assert_eq!(done(&root, place), Ok(()));
     }
@@ -222,30 +224,35 @@ mod tests {
             ("/sys/fs/resctrl/cpus_list", "0-7\n"),
         ]);
         let wanted: Schemata = [("L3".to_owned(), [(0, 0xff0)].into())].into();
-        let set = Action::SetSchemata { group: String::new(), schemata: wanted };
-        let before = holds(&root, &Fact::after(&set)).unwrap().unwrap();
+        let set = RealTimeAction::SetSchemata { group: String::new(), schemata: wanted };
+        let before = holds(&root, &set.after()).unwrap().unwrap();
         assert_eq!(before, Err("L3 of domain 0 is fff".to_owned()));
         assert_eq!(done(&root, set), Ok(()));
         let none = Fact::NoResctrlGroup { group: "penstock-rt".to_owned() };
         assert_eq!(holds(&root, &none).unwrap().unwrap(), Ok(()));
-        let gone =
-            Action::RemoveResctrlGroup { group: "penstock-rt".to_owned(), settings: ResctrlGroup::default() };
+        let gone = RealTimeAction::RemoveResctrlGroup {
+            group: "penstock-rt".to_owned(),
+            settings: ResctrlGroup::default(),
+        };
         assert_eq!(done(&root, gone), Ok(()));
     }
 
     #[test]
     fn machines_that_cannot_say_so_and_what_to_do() {
         let (_directory, root) = tree(&[]);
-        let partition = Action::MakePartition { group: "penstock".to_owned(), cpus: "2".parse().unwrap() };
-        let group = Action::MakeResctrlGroup { group: "rt".to_owned(), settings: ResctrlGroup::default() };
+        let partition =
+            RealTimeAction::MakePartition { group: "penstock".to_owned(), cpus: "2".parse().unwrap() };
+        let group =
+            RealTimeAction::MakeResctrlGroup { group: "rt".to_owned(), settings: ResctrlGroup::default() };
         for action in [partition, group] {
-            let Some(Err(ExecuteError::Missing { what, hint })) = execute(&root, &action) else {
+            let Err(ExecuteError::Missing { what, hint }) = execute(&root, &action) else {
                 panic!("{action}")
             };
             assert!(what.contains("not") && !hint.is_empty(), "{what}: {hint}");
         }
         // What cannot be there need not be removed.
-        let remove = Action::RemovePartition { group: "penstock".to_owned(), cpus: "2".parse().unwrap() };
+        let remove =
+            RealTimeAction::RemovePartition { group: "penstock".to_owned(), cpus: "2".parse().unwrap() };
         assert_eq!(done(&root, remove), Ok(()));
     }
 }

@@ -137,7 +137,7 @@ fn a_driver_that_keeps_an_address_of_its_own_is_bound_anew_until_the_deadline() 
     let bind = |mac: &str| {
         let mac = Some(mac.parse().unwrap());
         let function = bdf("0000:04:10.2");
-        let action = Action::SetDriver { function, driver: Some("igbvf".to_owned()), mac };
+        let action = FunctionAction::SetDriver { function, driver: Some("igbvf".to_owned()), mac };
         tree.executor().execute(&action, Duration::from_millis(300))
     };
     bind("02:00:00:00:00:01").unwrap();
@@ -168,9 +168,9 @@ fn of_a_function_that_is_gone_only_the_negative_holds() {
     }
     // Nor is giving back what is gone an error.
     let second = Duration::from_secs(1);
-    let unbind = Action::SetDriver { function: gone, driver: None, mac: None };
+    let unbind = FunctionAction::SetDriver { function: gone, driver: None, mac: None };
     tree.executor().execute(&unbind, second).unwrap();
-    let bind = Action::SetDriver { function: gone, driver: Some("igbvf".to_owned()), mac: None };
+    let bind = FunctionAction::SetDriver { function: gone, driver: Some("igbvf".to_owned()), mac: None };
     assert!(tree.executor().execute(&bind, second).is_err());
 }
 
@@ -178,7 +178,7 @@ fn of_a_function_that_is_gone_only_the_negative_holds() {
 fn a_kernel_without_the_knob_is_unsupported() {
     let tree = Tree::new();
     let second = Duration::from_secs(1);
-    let off = Action::SetAutoprobe { pf: bdf(PF), on: false };
+    let off = FunctionAction::SetAutoprobe { pf: bdf(PF), on: false };
     tree.executor().execute(&off, second).unwrap();
     assert!(tree.holds(Fact::Autoprobe { pf: bdf(PF), on: false }));
     fs::remove_file(tree.device("0000:04:00.0/sriov_drivers_autoprobe")).unwrap();
@@ -189,7 +189,7 @@ fn a_kernel_without_the_knob_is_unsupported() {
 #[test]
 fn a_function_without_an_interface_fails_in_words() {
     let tree = Tree::new();
-    let up = Action::SetLink { function: bdf("0000:04:10.2"), direction: Direction::Up };
+    let up = FunctionAction::SetLink { function: bdf("0000:04:10.2"), direction: Direction::Up };
     let error = tree.executor().execute(&up, Duration::from_secs(1)).unwrap_err();
     let text = penstock_host::chain(&error);
     assert_eq!(text, "0000:04:10.2 cannot be changed: it has no network interface on the host");
@@ -200,10 +200,10 @@ fn many_functions_are_bound_side_by_side_and_answered_in_order() {
     let tree = Tree::new();
     let functions: Vec<Bdf> = (0..11).map(|n| bdf(&format!("0000:09:00.{}", n % 8))).collect();
     let there = [0, 5, 10];
-    let actions: Vec<Action> = functions
+    let actions: Vec<FunctionAction> = functions
         .iter()
         .enumerate()
-        .map(|(n, function)| Action::SetDriver {
+        .map(|(n, function)| FunctionAction::SetDriver {
             // Unbinding what is not there or has no driver works; binding what is not there does not.
             function: *function,
             driver: (!there.contains(&n)).then(|| "vfio-pci".to_owned()),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use penstock_model::Bdf;
-use penstock_plan::{Action, Plan};
+use penstock_plan::{Action, FunctionAction, Plan};
 
 use super::state::{Fate, RunState};
 
@@ -17,7 +17,9 @@ pub fn in_doubt(plan: &Plan, state: &RunState) -> BTreeSet<(Bdf, String)> {
     let actions = steps.flat_map(|step| [Some(&step.action), step.inverse.as_ref()]).flatten();
     actions
         .filter_map(|action| match action {
-            Action::SetDriver { function, driver: Some(driver), .. } => Some((*function, driver.clone())),
+            Action::Function(FunctionAction::SetDriver { function, driver: Some(driver), .. }) => {
+                Some((*function, driver.clone()))
+            }
             _ => None,
         })
         .collect()

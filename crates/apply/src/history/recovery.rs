@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
 
 use penstock_model::{Bdf, GuestName, Inventory, text::counted};
-use penstock_plan::{Action, Plan, Step, StepId, undo};
+use penstock_plan::{Action, FileAction, FunctionAction, GuestAction, Plan, Step, StepId, undo};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -73,7 +73,7 @@ pub fn way_back(runs: &[RunToUndo<'_>], present: &Inventory) -> UndoPlan {
         let why = match (stays.get(&step.id), &step.inverse) {
             (Some(why), _) => why.clone(),
             (None, None) if goes_with_its_vfs(step, &all, &stays) => continue,
-            (None, None) => match lost_for_good(&step.action) {
+            (None, None) => match step.action.lost_for_good() {
                 Some(why) => why.to_owned(),
                 None => continue,
             },
@@ -102,7 +102,7 @@ fn what_stays(all: &Plan, present: &Inventory) -> BTreeMap<StepId, String> {
         .steps
         .iter()
         .filter_map(|step| match &step.inverse {
-            Some(Action::StopGuest { guest }) => Some(guest),
+            Some(Action::Guest(GuestAction::StopGuest { guest })) => Some(guest),
             _ => None,
         })
         .collect();
@@ -121,9 +121,9 @@ fn what_stays(all: &Plan, present: &Inventory) -> BTreeMap<StepId, String> {
 
 /// Whether a step was about a VF that the same way back removes: then nothing of it is left to take back.
 fn goes_with_its_vfs(step: &Step, all: &Plan, stays: &BTreeMap<StepId, String>) -> bool {
-    let Action::SetVfAttribute { pf, .. } = &step.action else { return false };
+    let Action::Function(FunctionAction::SetVfAttribute { pf, .. }) = &step.action else { return false };
     all.steps.iter().any(|other| {
-        let removes = matches!(&other.inverse, Some(Action::SetVfCount { pf: of, count: 0 }) if of == pf);
+        let removes = matches!(&other.inverse, Some(Action::Function(FunctionAction::SetVfCount { pf: of, count: 0 })) if of == pf);
         removes && !stays.contains_key(&other.id)
     })
 }
@@ -135,9 +135,10 @@ fn taken_by_another(step: &Step, present: &Inventory, stopped: &BTreeSet<&GuestN
         present.guests.iter().find(has).map(|(name, _)| name)
     };
     match (&step.action, &step.inverse) {
-        (Action::SetVfCount { pf, count }, Some(Action::SetVfCount { count: before, .. }))
-            if count != before =>
-        {
+        (
+            Action::Function(FunctionAction::SetVfCount { pf, count }),
+            Some(Action::Function(FunctionAction::SetVfCount { count: before, .. })),
+        ) if count != before => {
             let found = present.pfs.iter().find(|found| found.bdf == *pf)?;
             let vfs = &found.sriov.as_ref()?.vfs;
             let (vf, guest) = vfs.iter().find_map(|vf| Some((vf.bdf, user(vf.bdf)?)))?;
@@ -145,7 +146,10 @@ fn taken_by_another(step: &Step, present: &Inventory, stopped: &BTreeSet<&GuestN
                 "guest {guest} runs with {vf}, one of these VFs, and is of no run that is taken back"
             ))
         }
-        (Action::SetDriver { function, driver, .. }, Some(Action::SetDriver { driver: before, .. })) => {
+        (
+            Action::Function(FunctionAction::SetDriver { function, driver, .. }),
+            Some(Action::Function(FunctionAction::SetDriver { driver: before, .. })),
+        ) => {
             if let Some(guest) = user(*function) {
                 return Some(format!(
                     "guest {guest} runs with {function} and is of no run that is taken back"
@@ -170,7 +174,8 @@ pub fn shares(one: &Plan, other: &Plan) -> bool {
     let of = |plan: &Plan| {
         let mut things: BTreeSet<String> = plan.nics.values().map(Bdf::to_string).collect();
         things.extend(plan.steps.iter().filter_map(|step| match &step.action {
-            Action::WriteFile { path, .. } | Action::RemoveFile { path } => Some(path.clone()),
+            Action::File(FileAction::WriteFile { path, .. })
+            | Action::File(FileAction::RemoveFile { path }) => Some(path.clone()),
             action => action.guest().map(ToString::to_string),
         }));
         things
@@ -178,34 +183,18 @@ pub fn shares(one: &Plan, other: &Plan) -> bool {
     !of(one).is_disjoint(&of(other))
 }
 
-/// What a step without a way back took away that nobody can bring back; `None` for one that took nothing.
-fn lost_for_good(action: &Action) -> Option<&'static str> {
-    match action {
-        Action::ResetFunction { .. } => Some("what a function held before its reset is not kept by anybody"),
-        Action::StopGuest { .. } => Some("a guest that was stopped has lost its memory"),
-        Action::UndefineGuest { .. } => Some("its earlier definition is not known"),
-        Action::DefineGuest(_) => Some("the definition that was there before is not known"),
-        Action::SetVfCount { .. } => Some("the VFs that were there before are not known"),
-        Action::WriteFile { .. } | Action::RemoveFile { .. } => {
-            Some("what the file held before is not known")
-        }
-        Action::AwaitLink { .. } | Action::AwaitGuest { .. } | Action::ResumeGuest { .. } => None,
-        _ => Some("what was so before is not known"),
-    }
-}
-
 /// What an operator should know of a way back.
 fn notes(plan: &Plan) -> Vec<String> {
     let mut notes = Vec::new();
     for step in &plan.steps {
         match (&step.action, &step.inverse) {
-            (Action::StopGuest { guest }, _) => notes.push(format!(
+            (Action::Guest(GuestAction::StopGuest { guest }), _) => notes.push(format!(
                 "guest {guest} is stopped: its memory, and what it wrote to a file system of its own, do not come back"
             )),
-            (Action::CreateGuest { guest }, Some(Action::StopGuest { .. })) => notes.push(format!(
+            (Action::Guest(GuestAction::CreateGuest { guest }), Some(Action::Guest(GuestAction::StopGuest { .. }))) => notes.push(format!(
                 "guest {guest} is made again, suspended and with an empty memory: penstock start lets it run"
             )),
-            (Action::SetVfCount { pf, count }, _) if *count > 0 => notes.push(format!(
+            (Action::Function(FunctionAction::SetVfCount { pf, count }), _) if *count > 0 => notes.push(format!(
                 "{pf} gets {} again, with their driver's defaults where nothing else was recorded",
                 counted(usize::from(*count), "VF")
             )),

@@ -162,20 +162,8 @@ impl RunState {
 fn after_reset(fate: Fate, action: &Action) -> Fate {
     match fate {
         // That it was begun may not have reached the disk.
-        Fate::NotBegun if outlives_reset(action) => Fate::Unknown,
-        fate if fate.may_stand() && !outlives_reset(action) => Fate::GoneWithReset,
+        Fate::NotBegun if action.outlives_reset() => Fate::Unknown,
+        fate if fate.may_stand() && !action.outlives_reset() => Fate::GoneWithReset,
         fate => fate,
     }
-}
-
-/// Whether what an action does is still there when the kernel is started anew. VFs, attributes, drivers and addresses are
-/// the kernel's; guests are defined in `/run` and are processes; files stay.
-pub fn outlives_reset(action: &Action) -> bool {
-    matches!(
-        action,
-        Action::WriteFile { .. }
-            | Action::RemoveFile { .. }
-            | Action::EnableUnit { .. }
-            | Action::SetBootArguments(_)
-    )
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use penstock_plan::{Action, Plan, StepId};
+use penstock_plan::{Action, FunctionAction, GuestAction, Plan, StepId};
 
 use super::{
     carried::UndoJournal,
@@ -189,7 +189,7 @@ fn after_a_reset_only_files_are_taken_back_whatever_of_the_journal_was_lost() {
                 continue;
             }
             for step in way(&machine, &[&torn], true).plan.steps {
-                assert!(super::state::outlives_reset(&step.action), "{}", step.action);
+                assert!(step.action.outlives_reset(), "{}", step.action);
             }
             undo(&machine, &[&torn], true, Life::Whole);
             assert_eq!(machine.snapshot(), boot, "reset at {moment}, {cut} bytes left");
@@ -224,7 +224,7 @@ fn with_a_full_disk_nothing_is_changed_that_cannot_be_taken_back() {
 fn a_step_that_cannot_be_taken_back_holds_what_it_stands_on_and_nothing_else() {
     let machine = Machine::before();
     let run = apply(&machine, Life::Whole);
-    machine.refuse(Action::StopGuest { guest: guest("a") });
+    machine.refuse(GuestAction::StopGuest { guest: guest("a") }.into());
     undo(&machine, &[&run], false, Life::Whole);
     let now = machine.snapshot();
     // The guest runs on with its VFs; the other NIC is as before.
@@ -252,10 +252,14 @@ fn what_somebody_else_has_taken_since_stays_with_what_it_stands_on() {
     assert_eq!(present.guests.len(), 3);
     let counts = way.kept.iter().filter(|kept| kept.why.contains("guest stranger runs with"));
     assert_eq!(counts.count(), 1, "{:?}", way.kept);
-    let touched =
-        |step: &penstock_plan::Step| matches!(step.action, Action::SetVfCount { pf: at, .. } if at == pf(0));
+    let touched = |step: &penstock_plan::Step| matches!(step.action, Action::Function(FunctionAction::SetVfCount { pf: at, .. }) if at == pf(0));
     assert!(!way.plan.steps.iter().any(touched));
-    assert!(way.plan.steps.iter().any(|step| matches!(step.action, Action::SetVfCount { .. })));
+    assert!(
+        way.plan
+            .steps
+            .iter()
+            .any(|step| matches!(step.action, Action::Function(FunctionAction::SetVfCount { .. })))
+    );
     assert_eq!(way.plan.steps.len(), way.origins.len());
     for (step, (_, origin)) in way.plan.steps.iter().zip(&way.origins) {
         let origin = run.plan.steps.iter().find(|step| step.id == *origin).unwrap();
@@ -267,8 +271,8 @@ fn what_somebody_else_has_taken_since_stays_with_what_it_stands_on() {
 fn steps_that_were_only_announced_are_no_part_of_the_way_back() {
     let intent = |step, pf| Entry::Intent {
         step: StepId(step),
-        action: Action::SetVfCount { pf, count: 0 },
-        inverse: Some(Action::SetVfCount { pf, count: 4 }),
+        action: FunctionAction::SetVfCount { pf, count: 0 }.into(),
+        inverse: Some(FunctionAction::SetVfCount { pf, count: 4 }.into()),
     };
     let mut entries = vec![Entry::Begin { version: 3, steps: 2 }, intent(1, pf(0)), intent(2, pf(1))];
     assert_eq!(RunState::read(&entries, false).phase, Phase::Nothing);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_host::chain;
 use penstock_model::GuestName;
-use penstock_plan::{Action, Plan, Step, StepId};
+use penstock_plan::{Action, GuestAction, Plan, Step, StepId};
 
 use super::{
     Run, StepReport,
@@ -131,7 +131,10 @@ impl Losses {
 
 /// Whether an action only gives back what a guest had: nothing is missing for who needs it when that guest fails.
 fn gives_back(action: &Action) -> bool {
-    matches!(action, Action::StopGuest { .. } | Action::UndefineGuest { .. })
+    matches!(
+        action,
+        Action::Guest(GuestAction::StopGuest { .. }) | Action::Guest(GuestAction::UndefineGuest { .. })
+    )
 }
 
 impl<'p> Run<'_, '_> {

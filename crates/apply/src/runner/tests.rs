@@ -3,6 +3,8 @@ use std::{collections::BTreeMap, io, path::PathBuf};
 use penstock_model::{Bdf, Mtu, VfAttribute, VfIndex};
 use penstock_plan::Direction;
 
+use penstock_plan::{ActionGroup, Execute, GuestAction, Observe};
+
 use super::*;
 
 mod guests;
@@ -38,14 +40,24 @@ enum Trouble {
 
 fn set(action: &Action) -> (String, String) {
     match action {
-        Action::SetAutoprobe { pf, on } => (format!("autoprobe {pf}"), on.to_string()),
-        Action::SetVfCount { pf, count } => (format!("vfs {pf}"), count.to_string()),
-        Action::SetVfAttribute { pf, vf, attribute } => {
+        Action::Function(FunctionAction::SetAutoprobe { pf, on }) => {
+            (format!("autoprobe {pf}"), on.to_string())
+        }
+        Action::Function(FunctionAction::SetVfCount { pf, count }) => {
+            (format!("vfs {pf}"), count.to_string())
+        }
+        Action::Function(FunctionAction::SetVfAttribute { pf, vf, attribute }) => {
             (format!("{} {pf} {vf}", attribute.kind()), attribute.to_string())
         }
-        Action::SetMtu { function, mtu } => (format!("mtu {function}"), mtu.to_string()),
-        Action::SetDriver { function, driver, .. } => (format!("driver {function}"), format!("{driver:?}")),
-        Action::SetLink { function, direction } => (format!("link {function}"), format!("{direction:?}")),
+        Action::Function(FunctionAction::SetMtu { function, mtu }) => {
+            (format!("mtu {function}"), mtu.to_string())
+        }
+        Action::Function(FunctionAction::SetDriver { function, driver, .. }) => {
+            (format!("driver {function}"), format!("{driver:?}"))
+        }
+        Action::Function(FunctionAction::SetLink { function, direction }) => {
+            (format!("link {function}"), format!("{direction:?}"))
+        }
         other => panic!("not in these tests: {other}"),
     }
 }
@@ -64,12 +76,9 @@ fn looked_at(fact: &Fact) -> (String, String) {
     }
 }
 
-impl Execute for World {
-    fn executes(&self, action: &Action) -> bool {
-        !matches!(action, Action::StartGuest { .. })
-    }
-
-    fn execute(&mut self, action: &Action, _: Duration) -> Result<(), ExecuteError> {
+impl<A: ActionGroup + Clone> Execute<A> for World {
+    fn execute(&mut self, action: &A, _: Duration) -> Result<(), ExecuteError> {
+        let action = &action.clone().into();
         let trouble = self.trouble.get(&self.carried).copied();
         self.carried += 1;
         if let Some((after, flag)) = self.cancel_after {
@@ -100,14 +109,12 @@ impl Execute for World {
         }
     }
 
-    fn is_gone(&mut self, _: &Action) -> bool {
+    fn is_gone(&mut self, _: &A) -> bool {
         self.unplugged
     }
+}
 
-    fn observes(&self, fact: &Fact) -> bool {
-        !matches!(fact, Fact::GuestRunning { .. })
-    }
-
+impl Observe for World {
     fn holds(&mut self, fact: &Fact) -> Result<Result<(), String>, ExecuteError> {
         let (key, value) = looked_at(fact);
         Ok(match self.state.get(&key) {
@@ -122,21 +129,30 @@ fn bdf(text: &str) -> Bdf {
 }
 
 fn mac(vf: u16, mac: &str) -> Action {
-    Action::SetVfAttribute {
+    FunctionAction::SetVfAttribute {
         pf: bdf("04:00.0"),
         vf: VfIndex::new(vf).unwrap(),
         attribute: VfAttribute::Mac(mac.parse().unwrap()),
     }
+    .into()
 }
 
 /// Autoprobe off, 2 VFs, a MAC for each, MTU, up.
 fn plan() -> Plan {
     let pf = bdf("04:00.0");
-    let mtu = |bytes| Action::SetMtu { function: pf, mtu: Mtu::new(bytes).unwrap() };
-    let link = |direction| Action::SetLink { function: pf, direction };
+    let mtu = |bytes| FunctionAction::SetMtu { function: pf, mtu: Mtu::new(bytes).unwrap() }.into();
+    let link = |direction| FunctionAction::SetLink { function: pf, direction }.into();
     let steps: [(Action, Action, &[u32]); 6] = [
-        (Action::SetAutoprobe { pf, on: false }, Action::SetAutoprobe { pf, on: true }, &[]),
-        (Action::SetVfCount { pf, count: 2 }, Action::SetVfCount { pf, count: 0 }, &[1]),
+        (
+            FunctionAction::SetAutoprobe { pf, on: false }.into(),
+            FunctionAction::SetAutoprobe { pf, on: true }.into(),
+            &[],
+        ),
+        (
+            FunctionAction::SetVfCount { pf, count: 2 }.into(),
+            FunctionAction::SetVfCount { pf, count: 0 }.into(),
+            &[1],
+        ),
         (mac(0, "02:00:00:00:00:01"), mac(0, "00:00:00:00:00:00"), &[2]),
         (mac(1, "02:00:00:00:00:02"), mac(1, "00:00:00:00:00:00"), &[2]),
         (mtu(9000), mtu(1500), &[]),
@@ -174,7 +190,7 @@ fn quick() -> Options<'static> {
 
 fn go(world: &mut World, options: &Options<'_>) -> (Result<Applied, ApplyError>, Vec<Entry>) {
     let mut journal = Vec::new();
-    let outcome = run(&plan(), &mut [world], &mut journal, &mut (), options);
+    let outcome = run(&plan(), &mut Executors::of_host(world), &mut journal, &mut (), options);
     (outcome, journal)
 }
 
@@ -278,7 +294,7 @@ fn every_write_is_announced_before_it_happens() {
     let mut world = before();
     world.trouble.insert(5, Trouble::Fails);
     let mut journal = Announced(Vec::new());
-    let outcome = run(&plan(), &mut [&mut world], &mut journal, &mut (), &quick());
+    let outcome = run(&plan(), &mut Executors::of_host(&mut world), &mut journal, &mut (), &quick());
     assert!(matches!(outcome, Err(ApplyError::RolledBack { .. })));
     assert_eq!(journal.0.len(), world.carried);
 }
@@ -317,8 +333,9 @@ fn a_setting_that_the_driver_lacks_is_listed_and_passed_over() {
 #[test]
 fn a_driver_that_a_vf_may_do_without_is_passed_over_and_only_where_it_is_bound() {
     let function = bdf("04:10.0");
-    let bound =
-        |driver: Option<&str>| Action::SetDriver { function, driver: driver.map(str::to_owned), mac: None };
+    let bound = |driver: Option<&str>| {
+        FunctionAction::SetDriver { function, driver: driver.map(str::to_owned), mac: None }.into()
+    };
     let step = |best_effort| {
         let (action, inverse) = (bound(Some("igbvf")), bound(None));
         let step = plan().steps.remove(0);
@@ -329,7 +346,8 @@ fn a_driver_that_a_vf_may_do_without_is_passed_over_and_only_where_it_is_bound()
             let wanted = Plan { steps: vec![step(best_effort)], ..Plan::default() };
             let state = BTreeMap::from([set(&bound(None))]);
             let mut world = World { state, trouble: [(0, trouble)].into(), ..World::default() };
-            let outcome = run(&wanted, &mut [&mut world], &mut Vec::new(), &mut (), &quick());
+            let outcome =
+                run(&wanted, &mut Executors::of_host(&mut world), &mut Vec::new(), &mut (), &quick());
             match outcome {
                 Ok(applied) => assert!(best_effort && applied.unsupported().count() == 1),
                 Err(error) => assert!(!best_effort, "{error}"),
@@ -341,7 +359,7 @@ fn a_driver_that_a_vf_may_do_without_is_passed_over_and_only_where_it_is_bound()
     let state = BTreeMap::from([set(&bound(Some("igbvf")))]);
     let mut world = World { state, trouble: [(0, Trouble::Fails)].into(), ..World::default() };
     let options = Options { mode: Mode::Undo, ..quick() };
-    assert!(run(&back, &mut [&mut world], &mut Vec::new(), &mut (), &options).is_err());
+    assert!(run(&back, &mut Executors::of_host(&mut world), &mut Vec::new(), &mut (), &options).is_err());
 }
 
 #[test]
@@ -385,16 +403,16 @@ fn a_cancelled_run_takes_back_what_it_did() {
 #[test]
 fn a_step_that_nobody_carries_is_refused_before_the_first_write() {
     let mut plan = plan();
-    plan.steps[5].action = Action::StartGuest { guest: "a".parse().unwrap() };
+    plan.steps[5].action = GuestAction::StartGuest { guest: "a".parse().unwrap() }.into();
     let mut world = before();
     let mut journal = Vec::new();
-    let outcome = run(&plan, &mut [&mut world], &mut journal, &mut (), &quick());
+    let outcome = run(&plan, &mut Executors::of_host(&mut world), &mut journal, &mut (), &quick());
     assert!(matches!(outcome, Err(ApplyError::NotCarried { step: StepId(6), .. })));
     assert_eq!((world.carried, journal.len()), (0, 0));
 
     plan.steps[5].action = plan.steps[4].action.clone();
     plan.steps[5].postcondition = Fact::GuestRunning { guest: "a".parse().unwrap(), running: true };
-    let outcome = run(&plan, &mut [&mut world], &mut journal, &mut (), &quick());
+    let outcome = run(&plan, &mut Executors::of_host(&mut world), &mut journal, &mut (), &quick());
     assert!(matches!(outcome, Err(ApplyError::NotObserved { step: StepId(6), .. })));
     assert_eq!((world.carried, journal.len()), (0, 0));
 }
@@ -419,7 +437,8 @@ impl Journal for Full {
 fn a_full_disk_stops_before_the_write_that_it_could_not_record() {
     for records in 0..6 {
         let mut world = before();
-        let outcome = run(&plan(), &mut [&mut world], &mut Full(records), &mut (), &quick());
+        let outcome =
+            run(&plan(), &mut Executors::of_host(&mut world), &mut Full(records), &mut (), &quick());
         match (records, outcome) {
             (0, Err(ApplyError::Journal(_))) => (),
             // What could not be recorded is not begun, and what was done before is taken back.
@@ -440,7 +459,13 @@ fn a_full_disk_stops_before_the_write_that_it_could_not_record() {
         long.steps.push(Step { id, ..last.clone() });
     }
     let mut world = before();
-    let outcome = run(&long, &mut [&mut world], &mut Full(2 + 5 + ANNOUNCED_AT_ONCE), &mut (), &quick());
+    let outcome = run(
+        &long,
+        &mut Executors::of_host(&mut world),
+        &mut Full(2 + 5 + ANNOUNCED_AT_ONCE),
+        &mut (),
+        &quick(),
+    );
     let second = StepId(ANNOUNCED_AT_ONCE as u32 + 1);
     assert!(matches!(outcome, Err(ApplyError::RolledBack { step, .. }) if step == second), "{outcome:?}");
     assert_eq!(world.state, before().state);
@@ -498,15 +523,12 @@ fn what_to_do_about_a_failure_is_told_apart_from_it() {
 #[test]
 fn independent_steps_of_one_kind_make_a_batch_and_no_others_do() {
     let plan = plan();
-    let carried_by = [0; 6];
-    let lengths: Vec<usize> =
-        (0..6).map(|from| batch(&plan.steps[from..], &carried_by[from..]).len()).collect();
+    let lengths: Vec<usize> = (0..6).map(|from| batch(&plan.steps[from..]).len()).collect();
     assert_eq!(lengths, [1, 1, 2, 1, 1, 1]);
 
     let mut chained = plan.clone();
     chained.steps[3].needs = vec![StepId(3)];
-    assert_eq!(batch(&chained.steps[2..], &carried_by[2..]).len(), 1);
-    assert_eq!(batch(&plan.steps[2..], &[0, 1, 0, 0]).len(), 1);
+    assert_eq!(batch(&chained.steps[2..]).len(), 1);
 }
 
 #[test]
@@ -531,6 +553,6 @@ fn the_observer_hears_of_every_step_and_of_the_way_back() {
     let mut world = before();
     world.trouble.insert(1, Trouble::Fails);
     let mut heard = Heard::default();
-    let _ = run(&plan(), &mut [&mut world], &mut Vec::new(), &mut heard, &quick());
+    let _ = run(&plan(), &mut Executors::of_host(&mut world), &mut Vec::new(), &mut heard, &quick());
     assert_eq!(heard.0, ["+1", "Done 1", "+2", "Failed 2", "back 2", "-2", "-1"]);
 }

@@ -70,19 +70,17 @@ impl Run<'_, '_> {
         let began = Instant::now();
         let deadline = self.options.deadline_of(inverse);
         let fact = Fact::after(inverse);
-        let executor = self
-            .executors
-            .iter_mut()
-            .find(|executor| executor.executes(inverse))
-            .ok_or_else(|| "nothing here can carry it out".to_owned())?;
-        if executor.is_gone(inverse) {
+        if !self.executors.execute_group_of(inverse) {
+            return Err("nothing here can carry it out".to_owned());
+        }
+        if self.is_gone(inverse) {
             return Ok(());
         }
-        if let Err(error) = executor.execute(inverse, deadline) {
+        if let Err(error) = self.executors.execute(inverse, deadline) {
             // A step that failed half-way may never have changed what its inverse restores.
             return if self.already(&fact) || self.is_gone(inverse) { Ok(()) } else { Err(chain(&error)) };
         }
-        if !self.executors.iter().any(|executor| executor.observes(&fact)) {
+        if !self.executors.observe(&fact) {
             return Ok(());
         }
         match self.prove(&fact, deadline.saturating_sub(began.elapsed()), None) {

@@ -157,18 +157,6 @@ fn is_a_guests(irq: &Irq) -> bool {
     irq.users.iter().any(|user| user.starts_with("vfio"))
 }
 
-/// Whether the kernel itself places it (`IRQD_AFFINITY_MANAGED`), by the names that such drivers give: queues of NVMe, of
-/// virtio block devices and of storage controllers. The first NVMe interrupt is the administrator's and is not.
-fn is_managed(irq: &Irq) -> bool {
-    let queue = |user: &String| {
-        let nvme = user.starts_with("nvme") && user.split_once('q').is_some_and(|(_, queue)| queue != "0");
-        nvme || user.starts_with("megasas")
-            || user.starts_with("mpt3sas")
-            || (user.starts_with("virtio") && user.contains("-req"))
-    };
-    irq.users.iter().any(queue)
-}
-
 fn irqs<'a>(machine: &Machine<'a>) -> Result<&'a BTreeMap<u32, Irq>, NoFinding> {
     if machine.tuning.irqs.is_empty() {
         unknown("no interrupt could be read of /proc/irq")
@@ -268,7 +256,7 @@ fn delivered<'a>(
 
 fn on_isolated(machine: &Machine<'_>) -> RuleResult {
     let kept = machine.kept()?;
-    let (found, dark) = delivered(machine, kept, |irq| !is_a_guests(irq) && !is_managed(irq))?;
+    let (found, dark) = delivered(machine, kept, |irq| !is_a_guests(irq) && !irq.is_kernel_managed())?;
     let wanted = format!("none on {}, but for those of functions that VMs own", named(kept));
     if !found.is_empty() {
         let cpus = found.iter().fold(CpuSet::default(), |all, (_, _, cpus)| either(&all, cpus));
@@ -286,10 +274,10 @@ fn on_isolated(machine: &Machine<'_>) -> RuleResult {
 
 fn managed(machine: &Machine<'_>) -> RuleResult {
     let kept = machine.kept()?;
-    if !irqs(machine)?.values().any(is_managed) {
+    if !irqs(machine)?.values().any(Irq::is_kernel_managed) {
         return left_out("no device has interrupts that the kernel places");
     }
-    let (found, dark) = delivered(machine, kept, is_managed)?;
+    let (found, dark) = delivered(machine, kept, Irq::is_kernel_managed)?;
     let (_, rest) = only_on_isolated(machine, kept, found)?;
     let wanted = format!("none on {}", named(kept));
     if !rest.is_empty() {
@@ -332,10 +320,10 @@ fn only_on_isolated<'a>(
 
 fn managed_only(machine: &Machine<'_>) -> RuleResult {
     let kept = machine.kept()?;
-    if !irqs(machine)?.values().any(is_managed) {
+    if !irqs(machine)?.values().any(Irq::is_kernel_managed) {
         return left_out("no device has interrupts that the kernel places");
     }
-    let (found, dark) = delivered(machine, kept, is_managed)?;
+    let (found, dark) = delivered(machine, kept, Irq::is_kernel_managed)?;
     let (only, _) = only_on_isolated(machine, kept, found)?;
     let wanted = "a housekeeping CPU in the mask of every queue";
     if only.is_empty() {

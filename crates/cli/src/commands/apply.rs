@@ -11,7 +11,7 @@ use penstock_apply::{
 use penstock_guests::containers::apparmor;
 use penstock_host::{files::Lock, process};
 use penstock_model::{GuestName, text::counted};
-use penstock_plan::{Action, Plan, Step, StepId};
+use penstock_plan::{Action, FunctionAction, GuestAction, Plan, Step, StepId};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -158,7 +158,7 @@ fn begin(
 
 /// That the containers which a plan starts are without AppArmor's fence, and why, where that is so.
 fn without_profile(plan: &Plan, why: Option<&str>) -> Option<String> {
-    let starts = |step: &Step| matches!(step.action, Action::StartGuest { .. });
+    let starts = |step: &Step| matches!(step.action, Action::Guest(GuestAction::StartGuest { .. }));
     let why = why.filter(|_| plan.steps.iter().any(starts))?;
     Some(format!("containers are started without an AppArmor profile: {why}; their other fences hold"))
 }
@@ -217,7 +217,9 @@ pub fn conduct(
 fn lacks_required(carried: &Carried) -> bool {
     carried.steps.iter().any(|report| {
         let step = carried.plan.steps.iter().find(|step| step.id == report.step);
-        let is_attribute = step.is_some_and(|step| matches!(step.action, Action::SetVfAttribute { .. }));
+        let is_attribute = step.is_some_and(|step| {
+            matches!(step.action, Action::Function(FunctionAction::SetVfAttribute { .. }))
+        });
         report.outcome == Ending::Unsupported && !report.best_effort && is_attribute
     })
 }
@@ -336,12 +338,15 @@ mod tests {
             Plan { steps: vec![step], ..Plan::default() }
         };
         let guest = || "box".parse().unwrap();
-        let starts = plan_of(Action::StartGuest { guest: guest() });
+        let starts = plan_of(GuestAction::StartGuest { guest: guest() }.into());
         let why = Some("the program apparmor_parser is not installed");
         let said = without_profile(&starts, why).unwrap();
         assert!(said.contains("without an AppArmor profile: the program apparmor_parser"), "{said}");
         assert_eq!(without_profile(&starts, None), None);
-        for other in [Action::StopGuest { guest: guest() }, Action::CreateGuest { guest: guest() }] {
+        for other in [
+            GuestAction::StopGuest { guest: guest() }.into(),
+            GuestAction::CreateGuest { guest: guest() }.into(),
+        ] {
             assert_eq!(without_profile(&plan_of(other), why), None);
         }
     }

@@ -143,7 +143,7 @@ impl Toggle for Steps<'_> {
 
 #[cfg(test)]
 mod tests {
-    use penstock_plan::{Action, Fact};
+    use penstock_plan::{Action, Fact, GuestAction, RealTimeAction};
 
     use super::*;
 
@@ -162,17 +162,21 @@ mod tests {
 
     fn partition(cpus: &str, on: bool) -> Action {
         let (group, cpus) = ("penstock".to_owned(), cpus.parse().unwrap());
-        if on { Action::MakePartition { group, cpus } } else { Action::RemovePartition { group, cpus } }
+        if on {
+            RealTimeAction::MakePartition { group, cpus }.into()
+        } else {
+            RealTimeAction::RemovePartition { group, cpus }.into()
+        }
     }
 
     fn isolate(on: bool) -> Action {
-        Action::IsolateGuest { guest: "rt".parse().unwrap(), cpus: "3".parse().unwrap(), on }
+        GuestAction::IsolateGuest { guest: "rt".parse().unwrap(), cpus: "3".parse().unwrap(), on }.into()
     }
 
     #[test]
     fn only_what_stands_and_only_what_tunes_is_taken_off_the_last_first() {
-        let start = Action::StartGuest { guest: "rt".parse().unwrap() };
-        let stop = Action::StopGuest { guest: "rt".parse().unwrap() };
+        let start = GuestAction::StartGuest { guest: "rt".parse().unwrap() }.into();
+        let stop = GuestAction::StopGuest { guest: "rt".parse().unwrap() }.into();
         let first = Plan {
             steps: vec![step(1, partition("2", true), Some(partition("2", false)), &[])],
             ..Plan::default()

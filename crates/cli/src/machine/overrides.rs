@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use penstock_apply::history::{RunId, RunState, overrides};
 use penstock_host::{PciFunction, chain};
 use penstock_model::{Bdf, Inventory};
-use penstock_plan::{Action, Plan};
+use penstock_plan::{Action, FunctionAction, Plan};
 
 use super::Machine;
 
@@ -31,7 +31,8 @@ impl Machine {
             let actions =
                 deeds.plan.steps.iter().flat_map(|step| std::iter::once(&step.action).chain(&step.inverse));
             for action in actions {
-                if let Action::SetDriver { function, driver: Some(driver), .. } = action
+                if let Action::Function(FunctionAction::SetDriver { function, driver: Some(driver), .. }) =
+                    action
                     && open.get(function) == Some(&driver.as_str())
                 {
                     open.remove(function);

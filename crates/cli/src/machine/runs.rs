@@ -22,7 +22,7 @@ use penstock_host::{
     running::Running,
 };
 use penstock_model::Bdf;
-use penstock_plan::{Execute, Plan, persist};
+use penstock_plan::{Executors, Plan, persist};
 
 use super::Machine;
 use crate::{
@@ -241,7 +241,7 @@ impl Machine {
         observer: &mut dyn RunProgress,
     ) -> Result<Result<Applied, ApplyError>, Failure> {
         let (mut host, mut guests) = (HostExecutor::new(self.root.clone())?, self.guests());
-        let mut executors: [&mut dyn Execute; 2] = [&mut host, &mut guests];
+        let mut executors = Executors::new(&mut host, &mut guests);
         let options = Options { mode, cancel: Some(interrupt::watched()), ..Options::default() };
         Ok(penstock_apply::run(plan, &mut executors, journal, observer, &options))
     }
@@ -286,7 +286,7 @@ mod tests {
     use penstock_apply::journal::{Ending, Entry};
     use penstock_guests::Builtin;
     use penstock_host::Root;
-    use penstock_plan::{Action, Fact, Step, StepId};
+    use penstock_plan::{Action, Fact, FunctionAction, Step, StepId};
     use tempfile::TempDir;
 
     use super::*;
@@ -307,12 +307,12 @@ mod tests {
     }
 
     fn vf_count(count: u16) -> Action {
-        Action::SetVfCount { pf: "0000:04:00.0".parse().unwrap(), count }
+        FunctionAction::SetVfCount { pf: "0000:04:00.0".parse().unwrap(), count }.into()
     }
 
     fn driver(driver: Option<&str>) -> Action {
         let driver = driver.map(str::to_owned);
-        Action::SetDriver { function: VF.parse().unwrap(), driver, mac: None }
+        FunctionAction::SetDriver { function: VF.parse().unwrap(), driver, mac: None }.into()
     }
 
     fn machine(directory: &TempDir) -> Machine {

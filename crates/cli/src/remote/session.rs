@@ -278,9 +278,8 @@ impl<'a> Session<'a> {
         self.last = Instant::now();
         match heard {
             Heard::Output(line) => {
-                self.size += line.len();
-                if self.size > MOST {
-                    return Some(self.nonsense(&format!("more than {} MiB", MOST >> 20)));
+                if let Some(over) = self.count(line.len()) {
+                    return Some(over);
                 }
                 let line = String::from_utf8_lossy(&line);
                 match self.stage {
@@ -289,11 +288,10 @@ impl<'a> Session<'a> {
                 }
             }
             Heard::Error(line) => {
-                let line = clip(&one_line(&String::from_utf8_lossy(&line)), 1000);
-                self.size += line.len() + 1;
-                if self.size > MOST {
-                    return Some(self.nonsense(&format!("more than {} MiB", MOST >> 20)));
+                if let Some(over) = self.count(line.len()) {
+                    return Some(over);
                 }
+                let line = clip(&one_line(&String::from_utf8_lossy(&line)), 1000);
                 if self.complaints.len() >= KEPT {
                     self.complaints.remove(0);
                 }
@@ -305,6 +303,12 @@ impl<'a> Session<'a> {
                 None
             }
         }
+    }
+
+    /// Counts bytes that came from the other side, on either of its streams; ends the session where they are too many.
+    fn count(&mut self, bytes: usize) -> Option<Over> {
+        self.size += bytes;
+        (self.size > MOST).then(|| self.nonsense(&format!("more than {} MiB", MOST >> 20)))
     }
 
     fn script_says(&mut self, line: &str) -> Option<Over> {

@@ -22,7 +22,7 @@ use nix::{
 use penstock_guests::{Containers, Recognise};
 use penstock_host::{Command, Place, PlaceError, Root};
 use penstock_model::{ByteSize, Guest, Outcome};
-use penstock_plan::{Action, Execute, ExecuteError, Fact, action::GuestDefinition};
+use penstock_plan::{Execute, ExecuteError, Fact, GuestAction, Observe, action::GuestDefinition};
 use penstock_testkit::{needs, trials::Trials};
 
 fn main() -> ExitCode {
@@ -221,11 +221,11 @@ fn two_at_once() {
     let bench = Bench::new();
     let mut guests = bench.guests();
     let definitions = [bench.guest("left-", 0), bench.guest("right-", 1)];
-    let actions: Vec<Action> = definitions.iter().cloned().map(Action::DefineGuest).collect();
+    let actions: Vec<GuestAction> = definitions.iter().cloned().map(GuestAction::DefineGuest).collect();
     let starts =
-        definitions.each_ref().map(|definition| Action::StartGuest { guest: definition.guest.clone() });
+        definitions.each_ref().map(|definition| GuestAction::StartGuest { guest: definition.guest.clone() });
     for batch in [actions, starts.to_vec()] {
-        let batch: Vec<&Action> = batch.iter().collect();
+        let batch: Vec<&GuestAction> = batch.iter().collect();
         let answers = guests.execute_all(&batch, TIMEOUT);
         assert_eq!(answers.len(), 2);
         assert!(answers.iter().all(Result::is_ok), "{answers:?}");
@@ -238,8 +238,8 @@ fn two_at_once() {
     let (status, said) = shell(&left, "ping -c 1 -W 2 10.7.7.2");
     assert_eq!(status, 0, "{said}");
     let stops =
-        definitions.each_ref().map(|definition| Action::StopGuest { guest: definition.guest.clone() });
-    let stops: Vec<&Action> = stops.iter().collect();
+        definitions.each_ref().map(|definition| GuestAction::StopGuest { guest: definition.guest.clone() });
+    let stops: Vec<&GuestAction> = stops.iter().collect();
     assert!(guests.execute_all(&stops, TIMEOUT).iter().all(Result::is_ok));
     bench.is_back(0);
     bench.is_back(1);
@@ -271,13 +271,13 @@ fn not_redefined() {
     let definition = bench.guest("linux-", 0);
     bench.start(&definition);
     let other = GuestDefinition { functions: vec![], ..definition.clone() };
-    let undefine = Action::UndefineGuest { guest: definition.guest.clone() };
-    for action in [Action::DefineGuest(other), undefine] {
+    let undefine = GuestAction::UndefineGuest { guest: definition.guest.clone() };
+    for action in [GuestAction::DefineGuest(other), undefine] {
         let error = guests.execute(&action, TIMEOUT).unwrap_err();
         let why = error.source().unwrap().to_string();
         assert!(why.contains("stop it first"), "{why}");
     }
-    guests.execute(&Action::DefineGuest(definition), TIMEOUT).unwrap();
+    guests.execute(&GuestAction::DefineGuest(definition), TIMEOUT).unwrap();
 }
 
 fn ends_at_once() {
@@ -332,8 +332,8 @@ fn no_root_directory() {
     let bench = Bench::new();
     let mut guests = bench.guests();
     let definition = GuestDefinition { root: Some("/no/such/root".to_owned()), ..bench.guest("linux-", 0) };
-    let start = Action::StartGuest { guest: definition.guest.clone() };
-    guests.execute(&Action::DefineGuest(definition), TIMEOUT).unwrap();
+    let start = GuestAction::StartGuest { guest: definition.guest.clone() };
+    guests.execute(&GuestAction::DefineGuest(definition), TIMEOUT).unwrap();
     let Err(ExecuteError::Missing { what, hint }) = guests.execute(&start, TIMEOUT) else {
         panic!("there is no such directory");
     };

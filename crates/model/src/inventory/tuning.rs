@@ -159,6 +159,22 @@ pub struct Irq {
     pub counts: BTreeMap<u32, u64>,
 }
 
+impl Irq {
+    /// Whether the kernel itself places it (`IRQD_AFFINITY_MANAGED`, `kernel/irq/affinity.c`) and refuses another affinity: queues
+    /// of NVMe, of virtio block devices, SCSI hosts and file systems, and of storage controllers. The kernel does not tell user space,
+    /// so it is judged by the names that such drivers give (`nvme0q1`, `virtio1-req.0`, `virtio2-request`, `virtio3-requests.0`). The
+    /// first NVMe interrupt, `nvme0q0`, is for administration, and is not managed.
+    pub fn is_kernel_managed(&self) -> bool {
+        let queue = |user: &String| {
+            let nvme =
+                user.starts_with("nvme") && user.split_once('q').is_some_and(|(_, queue)| queue != "0");
+            let virtio = user.starts_with("virtio") && user.contains("-req");
+            nvme || virtio || user.starts_with("megasas") || user.starts_with("mpt3sas")
+        };
+        self.users.iter().any(queue)
+    }
+}
+
 /// What irqbalance was told of the CPUs that it is to leave alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default)]
@@ -314,4 +330,30 @@ pub struct Watched {
     pub idle: BTreeMap<u32, BTreeMap<String, u64>>,
     /// System management interrupts that the CPUs counted (MSR 0x34); for root alone.
     pub smi: Reading<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Irq;
+
+    #[test]
+    fn interrupts_of_queues_are_the_kernels_and_those_of_administration_are_not() {
+        for (user, managed) in [
+            ("nvme0q0", false),
+            ("nvme0q1", true),
+            ("nvme12q10", true),
+            ("virtio0-config", false),
+            ("virtio0-req.0", true),
+            ("virtio1-request", true),
+            ("virtio2-requests.3", true),
+            ("virtio3-input.0", false),
+            ("megasas0-msix3", true),
+            ("mpt3sas0-msix0", true),
+            ("eth0-TxRx-0", false),
+            ("timer", false),
+        ] {
+            let irq = Irq { users: vec![user.to_owned()], ..Irq::default() };
+            assert_eq!(irq.is_kernel_managed(), managed, "{user}");
+        }
+    }
 }

@@ -13,7 +13,7 @@ use penstock_model::{
     inventory::{Pf, Vf},
 };
 
-use crate::{Action, Plan, Step, action::GuestDefinition, drivers, plan};
+use crate::{Action, FunctionAction, Plan, Step, action::GuestDefinition, drivers, plan};
 
 /// A machine as far as it is known.
 #[derive(Clone, Copy, Debug)]
@@ -179,8 +179,10 @@ fn free_driver(pf: &Pf, inventory: &Inventory) -> Option<FreeDriver> {
 
 /// What a plan would say to managers of interfaces, and what it would do besides.
 fn steps(made: &Plan) -> (Vec<String>, Vec<String>) {
-    let (said, more): (Vec<_>, Vec<_>) =
-        made.steps.iter().partition(|step| matches!(step.action, Action::LeaveAlone { .. }));
+    let (said, more): (Vec<_>, Vec<_>) = made
+        .steps
+        .iter()
+        .partition(|step| matches!(step.action, Action::Function(FunctionAction::LeaveAlone { .. })));
     let words = |steps: Vec<&Step>| steps.into_iter().map(|step| step.action.to_string()).collect();
     (words(said), words(more))
 }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use penstock_model::{Bdf, GuestName, Model, NicName, inventory::tuning::Knob};
 
 use super::{machine::Machine, rules::VFIO};
-use crate::{Action, Step};
+use crate::{Action, FunctionAction, GuestAction, RealTimeAction, Step};
 
 /// Something that can be relied on.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -93,30 +93,38 @@ impl Causes {
 fn brings_about(machine: &Machine, step: &Step) -> Vec<(Aspect, bool)> {
     let one = |aspect| vec![(aspect, false)];
     match &step.action {
-        Action::SetAutoprobe { pf, .. } => one(Aspect::Autoprobe(*pf)),
-        Action::SetVfCount { pf, .. } => one(Aspect::Count(*pf)),
-        Action::SetVfAttribute { pf, vf, .. } => {
+        Action::Function(FunctionAction::SetAutoprobe { pf, .. }) => one(Aspect::Autoprobe(*pf)),
+        Action::Function(FunctionAction::SetVfCount { pf, .. }) => one(Aspect::Count(*pf)),
+        Action::Function(FunctionAction::SetVfAttribute { pf, vf, .. }) => {
             machine.vf(*pf, *vf).map(|(vf, _)| (Aspect::Attributes(vf.bdf), true)).into_iter().collect()
         }
-        Action::SetDriver { function, .. } => one(Aspect::Driver(*function)),
-        Action::SetMac { function, .. } => one(Aspect::InterfaceMac(*function)),
-        Action::SetLink { function, .. } => one(Aspect::Link(*function)),
-        Action::DefineGuest(definition) => one(Aspect::Defined(definition.guest.clone())),
-        Action::UndefineGuest { guest } => one(Aspect::Defined(guest.clone())),
-        Action::StartSwitch { guest, nic }
-        | Action::StopSwitch { guest, nic }
-        | Action::MakeTaps { guest, nic }
-        | Action::RemoveTaps { guest, nic } => one(Aspect::BackEnd(guest.clone(), nic.clone())),
+        Action::Function(FunctionAction::SetDriver { function, .. }) => one(Aspect::Driver(*function)),
+        Action::Function(FunctionAction::SetMac { function, .. }) => one(Aspect::InterfaceMac(*function)),
+        Action::Function(FunctionAction::SetLink { function, .. }) => one(Aspect::Link(*function)),
+        Action::Guest(GuestAction::DefineGuest(definition)) => one(Aspect::Defined(definition.guest.clone())),
+        Action::Guest(GuestAction::UndefineGuest { guest }) => one(Aspect::Defined(guest.clone())),
+        Action::Guest(GuestAction::StartSwitch { guest, nic })
+        | Action::Guest(GuestAction::StopSwitch { guest, nic })
+        | Action::Guest(GuestAction::MakeTaps { guest, nic })
+        | Action::Guest(GuestAction::RemoveTaps { guest, nic }) => {
+            one(Aspect::BackEnd(guest.clone(), nic.clone()))
+        }
         // One that is suspended does not run, and stopping it changes nothing for those who need it running.
-        Action::StopGuest { guest } if machine.suspended(guest) => one(Aspect::There(guest.clone())),
-        Action::StartGuest { guest } | Action::StopGuest { guest } => {
+        Action::Guest(GuestAction::StopGuest { guest }) if machine.suspended(guest) => {
+            one(Aspect::There(guest.clone()))
+        }
+        Action::Guest(GuestAction::StartGuest { guest })
+        | Action::Guest(GuestAction::StopGuest { guest }) => {
             vec![(Aspect::There(guest.clone()), false), (Aspect::Running(guest.clone()), false)]
         }
-        Action::CreateGuest { guest } => one(Aspect::There(guest.clone())),
-        Action::ResumeGuest { guest } | Action::SuspendGuest { guest } => one(Aspect::Running(guest.clone())),
-        Action::AwaitGuest { guest, .. } => one(Aspect::Ready(guest.clone())),
-        Action::AwaitLink { pf, .. } => one(Aspect::Linked(*pf, step.guest.clone())),
-        Action::Tune { knob, .. } => match knob {
+        Action::Guest(GuestAction::CreateGuest { guest }) => one(Aspect::There(guest.clone())),
+        Action::Guest(GuestAction::ResumeGuest { guest })
+        | Action::Guest(GuestAction::SuspendGuest { guest }) => one(Aspect::Running(guest.clone())),
+        Action::Guest(GuestAction::AwaitGuest { guest, .. }) => one(Aspect::Ready(guest.clone())),
+        Action::Function(FunctionAction::AwaitLink { pf, .. }) => {
+            one(Aspect::Linked(*pf, step.guest.clone()))
+        }
+        Action::RealTime(RealTimeAction::Tune { knob, .. }) => match knob {
             Knob::DefaultIrqAffinity | Knob::Workqueues | Knob::WritebackWorkqueue | Knob::IrqAffinity(_) => {
                 vec![(Aspect::Quiet, true)]
             }
@@ -126,10 +134,10 @@ fn brings_about(machine: &Machine, step: &Step) -> Vec<(Aspect, bool)> {
             | Knob::MaxFrequency(cpu) => vec![(Aspect::Cpu(*cpu), true)],
             _ => Vec::new(),
         },
-        Action::IsolateGuest { guest, .. } => one(Aspect::Isolated(guest.clone())),
-        Action::MakeResctrlGroup { .. } | Action::RemoveResctrlGroup { .. } | Action::SetSchemata { .. } => {
-            one(Aspect::Shares)
-        }
+        Action::Guest(GuestAction::IsolateGuest { guest, .. }) => one(Aspect::Isolated(guest.clone())),
+        Action::RealTime(RealTimeAction::MakeResctrlGroup { .. })
+        | Action::RealTime(RealTimeAction::RemoveResctrlGroup { .. })
+        | Action::RealTime(RealTimeAction::SetSchemata { .. }) => one(Aspect::Shares),
         _ => Vec::new(),
     }
 }
@@ -146,12 +154,14 @@ fn for_real_time(model: &Model, guest: &GuestName) -> Vec<Aspect> {
 fn relies_on(machine: &Machine, model: &Model, action: &Action) -> Vec<Aspect> {
     let pf_of = |function: Bdf| machine.pf(function).map(|pf| pf.bdf);
     match action {
-        Action::SetVfCount { pf, count } if *count > 0 => vec![Aspect::Autoprobe(*pf), Aspect::Count(*pf)],
-        Action::SetVfAttribute { pf, vf, .. } => {
+        Action::Function(FunctionAction::SetVfCount { pf, count }) if *count > 0 => {
+            vec![Aspect::Autoprobe(*pf), Aspect::Count(*pf)]
+        }
+        Action::Function(FunctionAction::SetVfAttribute { pf, vf, .. }) => {
             let vf = machine.vf(*pf, *vf).map(|(vf, _)| Aspect::Driver(vf.bdf));
             [Aspect::Count(*pf), Aspect::Link(*pf)].into_iter().chain(vf).collect()
         }
-        Action::SetDriver { function, driver, .. } => {
+        Action::Function(FunctionAction::SetDriver { function, driver, .. }) => {
             let mut all = vec![Aspect::Driver(*function)];
             if let (Some(pf), Some(_)) = (pf_of(*function), driver) {
                 all.extend([Aspect::Count(pf), Aspect::Attributes(*function)]);
@@ -166,10 +176,10 @@ fn relies_on(machine: &Machine, model: &Model, action: &Action) -> Vec<Aspect> {
             }
             all
         }
-        Action::ResetFunction { function } => vec![Aspect::Driver(*function)],
-        Action::SetMac { function, .. } => vec![Aspect::Driver(*function)],
-        Action::Rename { function, .. } => vec![Aspect::Link(*function)],
-        Action::StartSwitch { guest, nic } => {
+        Action::Function(FunctionAction::ResetFunction { function }) => vec![Aspect::Driver(*function)],
+        Action::Function(FunctionAction::SetMac { function, .. }) => vec![Aspect::Driver(*function)],
+        Action::Function(FunctionAction::Rename { function, .. }) => vec![Aspect::Link(*function)],
+        Action::Guest(GuestAction::StartSwitch { guest, nic }) => {
             let definition = machine.definitions.get(guest);
             let uplink =
                 definition.and_then(|all| all.nics.iter().find(|found| found.name == *nic)?.uplink_at);
@@ -180,20 +190,24 @@ fn relies_on(machine: &Machine, model: &Model, action: &Action) -> Vec<Aspect> {
                 .chain(uplink.into_iter().flat_map(of_uplink))
                 .collect()
         }
-        Action::MakeTaps { guest, .. } => vec![Aspect::Defined(guest.clone())],
-        Action::StopSwitch { guest, .. } | Action::RemoveTaps { guest, .. } => {
+        Action::Guest(GuestAction::MakeTaps { guest, .. }) => vec![Aspect::Defined(guest.clone())],
+        Action::Guest(GuestAction::StopSwitch { guest, .. })
+        | Action::Guest(GuestAction::RemoveTaps { guest, .. }) => {
             vec![Aspect::There(guest.clone())]
         }
-        Action::UndefineGuest { guest } => {
+        Action::Guest(GuestAction::UndefineGuest { guest }) => {
             let back_ends = machine.nics(guest).into_iter().map(|nic| Aspect::BackEnd(guest.clone(), nic));
             [Aspect::There(guest.clone())].into_iter().chain(back_ends).collect()
         }
-        Action::StopGuest { guest } if machine.suspended(guest) => vec![Aspect::Running(guest.clone())],
-        Action::StopGuest { guest } | Action::SuspendGuest { guest } => {
+        Action::Guest(GuestAction::StopGuest { guest }) if machine.suspended(guest) => {
+            vec![Aspect::Running(guest.clone())]
+        }
+        Action::Guest(GuestAction::StopGuest { guest })
+        | Action::Guest(GuestAction::SuspendGuest { guest }) => {
             let dependents = model.guests.iter().filter(|(_, other)| other.after.contains(guest));
             dependents.map(|(name, _)| Aspect::Running(name.clone())).collect()
         }
-        Action::StartGuest { guest } => {
+        Action::Guest(GuestAction::StartGuest { guest }) => {
             let mut all = vec![Aspect::Defined(guest.clone())];
             for function in machine.functions(guest) {
                 all.extend([
@@ -206,7 +220,7 @@ fn relies_on(machine: &Machine, model: &Model, action: &Action) -> Vec<Aspect> {
             all.extend(for_real_time(model, guest));
             all
         }
-        Action::CreateGuest { guest } => {
+        Action::Guest(GuestAction::CreateGuest { guest }) => {
             let mut all = vec![Aspect::Defined(guest.clone())];
             for function in machine.functions(guest) {
                 all.extend([Aspect::Driver(*function), Aspect::Attributes(*function)]);
@@ -214,7 +228,7 @@ fn relies_on(machine: &Machine, model: &Model, action: &Action) -> Vec<Aspect> {
             all.extend(machine.nics(guest).into_iter().map(|nic| Aspect::BackEnd(guest.clone(), nic)));
             all
         }
-        Action::ResumeGuest { guest } => {
+        Action::Guest(GuestAction::ResumeGuest { guest }) => {
             let mut all = vec![Aspect::There(guest.clone()), Aspect::Isolated(guest.clone())];
             all.extend(after(model, guest));
             all.extend(for_real_time(model, guest));
@@ -226,14 +240,18 @@ fn relies_on(machine: &Machine, model: &Model, action: &Action) -> Vec<Aspect> {
             }
             all
         }
-        Action::AwaitGuest { guest, .. } => vec![Aspect::Running(guest.clone())],
-        Action::AwaitLink { pf, .. } => vec![Aspect::Link(*pf)],
-        Action::MakePartition { .. } => vec![Aspect::Quiet],
-        Action::IsolateGuest { guest, on: true, .. } => vec![Aspect::There(guest.clone()), Aspect::Quiet],
-        Action::ScheduleGuest { guest, .. } => {
+        Action::Guest(GuestAction::AwaitGuest { guest, .. }) => vec![Aspect::Running(guest.clone())],
+        Action::Function(FunctionAction::AwaitLink { pf, .. }) => vec![Aspect::Link(*pf)],
+        Action::RealTime(RealTimeAction::MakePartition { .. }) => vec![Aspect::Quiet],
+        Action::Guest(GuestAction::IsolateGuest { guest, on: true, .. }) => {
+            vec![Aspect::There(guest.clone()), Aspect::Quiet]
+        }
+        Action::Guest(GuestAction::ScheduleGuest { guest, .. }) => {
             vec![Aspect::There(guest.clone()), Aspect::Isolated(guest.clone())]
         }
-        Action::MakeResctrlGroup { .. } | Action::RemoveResctrlGroup { .. } | Action::SetSchemata { .. } => {
+        Action::RealTime(RealTimeAction::MakeResctrlGroup { .. })
+        | Action::RealTime(RealTimeAction::RemoveResctrlGroup { .. })
+        | Action::RealTime(RealTimeAction::SetSchemata { .. }) => {
             vec![Aspect::Shares]
         }
         _ => Vec::new(),

@@ -6,23 +6,24 @@ use penstock_model::{
 };
 
 use super::machine::Machine;
-use crate::{Action, Plan, Step};
+use crate::{Action, FunctionAction, GuestAction, Plan, Step};
 
 /// What a step does to a NIC that is externally managed, unless it only uses a VF for a guest: binds or resets it.
 pub fn touched(machine: &Machine, model: &Model, plan: &Plan, step: &Step) -> Vec<String> {
     let (function, using) = match &step.action {
-        Action::SetDriver { function, .. } | Action::ResetFunction { function } => (*function, true),
-        Action::SetAutoprobe { pf, .. }
-        | Action::SetVfCount { pf, .. }
-        | Action::SetVfAttribute { pf, .. }
-        | Action::SetSwitchMode { pf, .. } => (*pf, false),
-        Action::SetMac { function, .. }
-        | Action::Rename { function, .. }
-        | Action::SetMtu { function, .. }
-        | Action::SetLink { function, .. }
-        | Action::AddAddress { function, .. }
-        | Action::RemoveAddress { function, .. } => (*function, false),
-        Action::DefineGuest(definition) => {
+        Action::Function(FunctionAction::SetDriver { function, .. })
+        | Action::Function(FunctionAction::ResetFunction { function }) => (*function, true),
+        Action::Function(FunctionAction::SetAutoprobe { pf, .. })
+        | Action::Function(FunctionAction::SetVfCount { pf, .. })
+        | Action::Function(FunctionAction::SetVfAttribute { pf, .. })
+        | Action::Function(FunctionAction::SetSwitchMode { pf, .. }) => (*pf, false),
+        Action::Function(FunctionAction::SetMac { function, .. })
+        | Action::Function(FunctionAction::Rename { function, .. })
+        | Action::Function(FunctionAction::SetMtu { function, .. })
+        | Action::Function(FunctionAction::SetLink { function, .. })
+        | Action::Function(FunctionAction::AddAddress { function, .. })
+        | Action::Function(FunctionAction::RemoveAddress { function, .. }) => (*function, false),
+        Action::Guest(GuestAction::DefineGuest(definition)) => {
             let functions = definition.functions.iter().map(|owned| owned.function);
             let whole =
                 functions.filter(|function| machine.seat(*function).is_some_and(|at| at.vf.is_none()));

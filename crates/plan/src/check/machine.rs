@@ -8,7 +8,10 @@ use penstock_model::{
 };
 
 use super::realtime;
-use crate::{Action, Direction, Step, action::GuestDefinition};
+use crate::{
+    Action, BootAction, Direction, FileAction, FunctionAction, GuestAction, RealTimeAction, Step,
+    action::GuestDefinition,
+};
 
 /// Where a function is in the inventory.
 #[derive(Clone, Copy, Debug)]
@@ -159,7 +162,7 @@ impl Machine {
 
     /// Takes a step.
     pub fn take(&mut self, step: &Step) {
-        if let Action::AwaitLink { pf, .. } = &step.action {
+        if let Action::Function(FunctionAction::AwaitLink { pf, .. }) = &step.action {
             self.linked.insert((*pf, step.guest.clone()));
         }
         self.act(&step.action);
@@ -237,97 +240,101 @@ impl Machine {
     /// Does what it can of `action`; what is impossible changes nothing, and the rules have said so.
     pub fn act(&mut self, action: &Action) {
         match action {
-            Action::LeaveAlone { manager, pf, functions } => {
+            Action::Function(FunctionAction::LeaveAlone { manager, pf, functions }) => {
                 let told = self.inventory.managers.entry(*manager).or_default();
                 match functions.is_empty() {
                     true => drop(told.remove(pf)),
                     false => drop(told.insert(*pf, functions.clone())),
                 }
             }
-            Action::SetAutoprobe { pf, on } => {
+            Action::Function(FunctionAction::SetAutoprobe { pf, on }) => {
                 if let Some(sriov) = self.sriov_slot(*pf) {
                     sriov.autoprobe = *on;
                 }
             }
-            Action::SetVfCount { pf, count } => self.set_vf_count(*pf, *count),
-            Action::SetVfAttribute { pf, vf, attribute } => {
+            Action::Function(FunctionAction::SetVfCount { pf, count }) => self.set_vf_count(*pf, *count),
+            Action::Function(FunctionAction::SetVfAttribute { pf, vf, attribute }) => {
                 let vf =
                     self.sriov(*pf).and_then(|sriov| sriov.vfs.get(usize::from(vf.get()))).map(|vf| vf.bdf);
                 if let Some(present) = vf.and_then(|vf| self.present_slot(vf)) {
                     present.attributes.get_or_insert_default().set(attribute);
                 }
             }
-            Action::SetDriver { function, driver, .. } => self.set_driver(*function, driver.as_deref()),
-            Action::ResetFunction { .. } => {}
-            Action::SetSwitchMode { pf, mode } => {
+            Action::Function(FunctionAction::SetDriver { function, driver, .. }) => {
+                self.set_driver(*function, driver.as_deref())
+            }
+            Action::Function(FunctionAction::ResetFunction { .. }) => {}
+            Action::Function(FunctionAction::SetSwitchMode { pf, mode }) => {
                 if let Some(pf) = self.seat(*pf).and_then(|seat| self.inventory.pfs.get_mut(seat.pf)) {
                     pf.switch_mode = *mode;
                 }
             }
-            Action::DefineGuest(definition) => {
+            Action::Guest(GuestAction::DefineGuest(definition)) => {
                 let functions = definition.functions.iter().map(|function| function.function).collect();
                 self.owned.insert(definition.guest.clone(), functions);
                 self.definitions.insert(definition.guest.clone(), definition.clone());
                 self.inventory.guests.entry(definition.guest.clone()).or_default();
             }
-            Action::UndefineGuest { guest } => {
+            Action::Guest(GuestAction::UndefineGuest { guest }) => {
                 self.owned.remove(guest);
                 self.definitions.remove(guest);
                 self.inventory.guests.remove(guest);
             }
-            Action::StartSwitch { guest, nic } => {
+            Action::Guest(GuestAction::StartSwitch { guest, nic }) => {
                 self.switches.insert((guest.clone(), nic.clone()));
             }
-            Action::StopSwitch { guest, nic } => {
+            Action::Guest(GuestAction::StopSwitch { guest, nic }) => {
                 self.switches.remove(&(guest.clone(), nic.clone()));
             }
-            Action::MakeTaps { guest, nic } => {
+            Action::Guest(GuestAction::MakeTaps { guest, nic }) => {
                 self.taps.insert((guest.clone(), nic.clone()));
             }
-            Action::RemoveTaps { guest, nic } => {
+            Action::Guest(GuestAction::RemoveTaps { guest, nic }) => {
                 self.taps.remove(&(guest.clone(), nic.clone()));
             }
-            Action::SetPortAttribute { guest, nic, vf, attribute } => {
+            Action::Guest(GuestAction::SetPortAttribute { guest, nic, vf, attribute }) => {
                 let ports = self.inventory.guests.get_mut(guest).and_then(|found| found.ports.get_mut(nic));
                 if let Some(state) = ports.and_then(|ports| ports.get_mut(usize::from(vf.get()))) {
                     state.set(attribute);
                 }
             }
-            Action::StartGuest { guest } => self.start(guest),
-            Action::StopGuest { guest } => self.stop(guest),
-            Action::CreateGuest { guest } => {
+            Action::Guest(GuestAction::StartGuest { guest }) => self.start(guest),
+            Action::Guest(GuestAction::StopGuest { guest }) => self.stop(guest),
+            Action::Guest(GuestAction::CreateGuest { guest }) => {
                 self.start(guest);
                 self.suspend(guest, true);
             }
-            Action::ResumeGuest { guest } => self.suspend(guest, false),
-            Action::SuspendGuest { guest } => self.suspend(guest, true),
-            Action::AwaitGuest { guest, .. } => {
+            Action::Guest(GuestAction::ResumeGuest { guest }) => self.suspend(guest, false),
+            Action::Guest(GuestAction::SuspendGuest { guest }) => self.suspend(guest, true),
+            Action::Guest(GuestAction::AwaitGuest { guest, .. }) => {
                 self.ready.insert(guest.clone());
             }
-            Action::AwaitLink { .. } => {}
-            Action::WriteFile { path, text } => {
+            Action::Function(FunctionAction::AwaitLink { .. }) => {}
+            Action::File(FileAction::WriteFile { path, text }) => {
                 self.inventory.files.insert(path.clone(), text.clone());
             }
-            Action::RemoveFile { path } => {
+            Action::File(FileAction::RemoveFile { path }) => {
                 self.inventory.files.remove(path);
             }
             // No part of what a model says of a machine.
-            Action::EnableUnit { .. } | Action::SetBootArguments(_) => {}
-            Action::Tune { .. }
-            | Action::MakePartition { .. }
-            | Action::RemovePartition { .. }
-            | Action::IsolateGuest { .. }
-            | Action::ScheduleGuest { .. }
-            | Action::PlaceInterrupts { .. }
-            | Action::MakeResctrlGroup { .. }
-            | Action::RemoveResctrlGroup { .. }
-            | Action::SetSchemata { .. } => realtime::act(&mut self.inventory, action),
-            Action::SetMac { function, .. }
-            | Action::Rename { function, .. }
-            | Action::SetMtu { function, .. }
-            | Action::SetLink { function, .. }
-            | Action::AddAddress { function, .. }
-            | Action::RemoveAddress { function, .. } => {
+            Action::Boot(BootAction::EnableUnit { .. }) | Action::Boot(BootAction::SetBootArguments(_)) => {}
+            Action::RealTime(RealTimeAction::Tune { .. })
+            | Action::RealTime(RealTimeAction::MakePartition { .. })
+            | Action::RealTime(RealTimeAction::RemovePartition { .. })
+            | Action::Guest(GuestAction::IsolateGuest { .. })
+            | Action::Guest(GuestAction::ScheduleGuest { .. })
+            | Action::RealTime(RealTimeAction::PlaceInterrupts { .. })
+            | Action::RealTime(RealTimeAction::MakeResctrlGroup { .. })
+            | Action::RealTime(RealTimeAction::RemoveResctrlGroup { .. })
+            | Action::RealTime(RealTimeAction::SetSchemata { .. }) => {
+                realtime::act(&mut self.inventory, action)
+            }
+            Action::Function(FunctionAction::SetMac { function, .. })
+            | Action::Function(FunctionAction::Rename { function, .. })
+            | Action::Function(FunctionAction::SetMtu { function, .. })
+            | Action::Function(FunctionAction::SetLink { function, .. })
+            | Action::Function(FunctionAction::AddAddress { function, .. })
+            | Action::Function(FunctionAction::RemoveAddress { function, .. }) => {
                 if let Some(Some(interface)) = self.interface_slot(*function) {
                     change(interface, action);
                 }
@@ -483,19 +490,22 @@ pub fn is_link_local(address: penstock_model::InterfaceAddress) -> bool {
 
 fn change(interface: &mut Interface, action: &Action) {
     match action {
-        Action::SetMac { mac, .. } => interface.mac = *mac,
-        Action::Rename { to, .. } => interface.name = to.clone(),
-        Action::SetMtu { mtu, .. } => interface.mtu = mtu.get(),
-        Action::SetLink { direction, .. } => {
+        Action::Function(FunctionAction::SetMac { mac, .. }) => interface.mac = *mac,
+        Action::Function(FunctionAction::Rename { to, .. }) => interface.name = to.clone(),
+        Action::Function(FunctionAction::SetMtu { mtu, .. }) => interface.mtu = mtu.get(),
+        Action::Function(FunctionAction::SetLink { direction, .. }) => {
             interface.up = *direction == Direction::Up;
             if !interface.up {
                 // addrconf_ifdown: IPv6 addresses go with the link; link-local ones come back with it.
                 interface.addresses.retain(|address| address.ip().is_ipv4() || is_link_local(*address));
             }
         }
-        Action::AddAddress { address, .. } if interface.addresses.contains(address) => {}
-        Action::AddAddress { address, .. } => interface.addresses.push(*address),
-        Action::RemoveAddress { address, .. } => interface.addresses.retain(|other| other != address),
+        Action::Function(FunctionAction::AddAddress { address, .. })
+            if interface.addresses.contains(address) => {}
+        Action::Function(FunctionAction::AddAddress { address, .. }) => interface.addresses.push(*address),
+        Action::Function(FunctionAction::RemoveAddress { address, .. }) => {
+            interface.addresses.retain(|other| other != address)
+        }
         _ => {}
     }
 }

@@ -11,17 +11,17 @@ use penstock_model::{
 };
 
 use super::machine::Machine;
-use crate::{Action, Fact, Plan};
+use crate::{Action, Fact, GuestAction, Plan, RealTimeAction};
 
 /// Does what it can of `action`.
 pub fn act(inventory: &mut Inventory, action: &Action) {
     match action {
-        Action::IsolateGuest { guest, cpus, on } => {
+        Action::Guest(GuestAction::IsolateGuest { guest, cpus, on }) => {
             if let Some(found) = inventory.guests.get_mut(guest) {
                 found.isolated = if *on { cpus.clone() } else { CpuSet::default() };
             }
         }
-        Action::ScheduleGuest { guest, scheduling } => {
+        Action::Guest(GuestAction::ScheduleGuest { guest, scheduling }) => {
             if let Some(found) = inventory.guests.get_mut(guest) {
                 found.scheduling = Some(*scheduling);
             }
@@ -36,8 +36,8 @@ pub fn act(inventory: &mut Inventory, action: &Action) {
 
 fn tune(tuning: &mut Tuning, action: &Action) {
     match action {
-        Action::Tune { knob, to } => set(tuning, *knob, to),
-        Action::MakePartition { group, cpus } => {
+        Action::RealTime(RealTimeAction::Tune { knob, to }) => set(tuning, *knob, to),
+        Action::RealTime(RealTimeAction::MakePartition { group, cpus }) => {
             let partition = Partition {
                 state: "isolated".to_owned(),
                 cpus: cpus.clone(),
@@ -46,8 +46,10 @@ fn tune(tuning: &mut Tuning, action: &Action) {
             };
             tuning.cgroups.partitions.insert(group.clone(), partition);
         }
-        Action::RemovePartition { group, .. } => drop(tuning.cgroups.partitions.remove(group)),
-        Action::PlaceInterrupts { functions, cpus } => {
+        Action::RealTime(RealTimeAction::RemovePartition { group, .. }) => {
+            drop(tuning.cgroups.partitions.remove(group))
+        }
+        Action::RealTime(RealTimeAction::PlaceInterrupts { functions, cpus }) => {
             let of =
                 tuning.irqs.iter().filter(|(_, irq)| irq.function.is_some_and(|f| functions.contains(&f)));
             let numbers: Vec<u32> = of.map(|(number, _)| *number).collect();
@@ -55,7 +57,7 @@ fn tune(tuning: &mut Tuning, action: &Action) {
                 set(tuning, Knob::IrqAffinity(number), &Value::Cpus(cpus.clone()));
             }
         }
-        Action::MakeResctrlGroup { group, settings } => {
+        Action::RealTime(RealTimeAction::MakeResctrlGroup { group, settings }) => {
             if let Reading::Is(resctrl) = &mut tuning.resctrl {
                 resctrl.groups.values_mut().for_each(|other| {
                     other.cpus.0 = other.cpus.0.difference(&settings.cpus.0).copied().collect();
@@ -63,13 +65,13 @@ fn tune(tuning: &mut Tuning, action: &Action) {
                 resctrl.groups.insert(group.clone(), settings.clone());
             }
         }
-        Action::RemoveResctrlGroup { group, .. } => {
+        Action::RealTime(RealTimeAction::RemoveResctrlGroup { group, .. }) => {
             if let Reading::Is(resctrl) = &mut tuning.resctrl {
                 let cpus = resctrl.groups.remove(group).unwrap_or_default().cpus;
                 resctrl.groups.entry(String::new()).or_default().cpus.0.extend(cpus.0);
             }
         }
-        Action::SetSchemata { group, schemata } => {
+        Action::RealTime(RealTimeAction::SetSchemata { group, schemata }) => {
             if let Reading::Is(resctrl) = &mut tuning.resctrl
                 && let Some(found) = resctrl.groups.get_mut(group)
             {
@@ -93,27 +95,41 @@ fn set(tuning: &mut Tuning, knob: Knob, to: &Value) {
 /// Whether `action` by itself makes `fact` true.
 pub fn implied(action: &Action, fact: &Fact) -> bool {
     match (action, fact) {
-        (Action::Tune { knob, to }, Fact::KnobIs { knob: of, value }) => knob == of && to == value,
-        (Action::MakePartition { group, cpus }, Fact::Partition { group: of, cpus: has }) => {
-            group == of && cpus == has
+        (Action::RealTime(RealTimeAction::Tune { knob, to }), Fact::KnobIs { knob: of, value }) => {
+            knob == of && to == value
         }
-        (Action::RemovePartition { group, .. }, Fact::NoPartition { group: of })
-        | (Action::RemoveResctrlGroup { group, .. }, Fact::NoResctrlGroup { group: of }) => group == of,
-        (Action::IsolateGuest { guest, cpus, on }, Fact::GuestIsolated { guest: of, cpus: has, on: is }) => {
-            guest == of && cpus == has && on == is
-        }
-        (Action::ScheduleGuest { guest, scheduling }, Fact::GuestScheduled { guest: of, scheduling: is }) => {
-            guest == of && scheduling == is
-        }
-        (Action::PlaceInterrupts { functions, cpus }, Fact::InterruptsAt { functions: of, cpus: at }) => {
-            functions == of && cpus == at
-        }
-        (Action::MakeResctrlGroup { group, settings }, Fact::ResctrlGroupIs { group: of, settings: is }) => {
-            group == of && settings == is
-        }
-        (Action::SetSchemata { group, schemata }, Fact::SchemataAre { group: of, schemata: are }) => {
-            group == of && schemata == are
-        }
+        (
+            Action::RealTime(RealTimeAction::MakePartition { group, cpus }),
+            Fact::Partition { group: of, cpus: has },
+        ) => group == of && cpus == has,
+        (
+            Action::RealTime(RealTimeAction::RemovePartition { group, .. }),
+            Fact::NoPartition { group: of },
+        )
+        | (
+            Action::RealTime(RealTimeAction::RemoveResctrlGroup { group, .. }),
+            Fact::NoResctrlGroup { group: of },
+        ) => group == of,
+        (
+            Action::Guest(GuestAction::IsolateGuest { guest, cpus, on }),
+            Fact::GuestIsolated { guest: of, cpus: has, on: is },
+        ) => guest == of && cpus == has && on == is,
+        (
+            Action::Guest(GuestAction::ScheduleGuest { guest, scheduling }),
+            Fact::GuestScheduled { guest: of, scheduling: is },
+        ) => guest == of && scheduling == is,
+        (
+            Action::RealTime(RealTimeAction::PlaceInterrupts { functions, cpus }),
+            Fact::InterruptsAt { functions: of, cpus: at },
+        ) => functions == of && cpus == at,
+        (
+            Action::RealTime(RealTimeAction::MakeResctrlGroup { group, settings }),
+            Fact::ResctrlGroupIs { group: of, settings: is },
+        ) => group == of && settings == is,
+        (
+            Action::RealTime(RealTimeAction::SetSchemata { group, schemata }),
+            Fact::SchemataAre { group: of, schemata: are },
+        ) => group == of && schemata == are,
         _ => false,
     }
 }
@@ -123,32 +139,37 @@ pub fn restoring(machine: &Machine, action: &Action) -> Option<Action> {
     let tuning = machine.inventory.tuning.as_ref();
     let groups = || tuning.and_then(|tuning| tuning.resctrl.known()).map(|resctrl| &resctrl.groups);
     Some(match action {
-        Action::Tune { knob, .. } => Action::Tune { knob: *knob, to: value(tuning?, *knob)?.clone() },
-        Action::MakePartition { group, cpus } => {
-            Action::RemovePartition { group: group.clone(), cpus: cpus.clone() }
+        Action::RealTime(RealTimeAction::Tune { knob, .. }) => {
+            RealTimeAction::Tune { knob: *knob, to: value(tuning?, *knob)?.clone() }.into()
         }
-        Action::RemovePartition { group, .. } => {
+        Action::RealTime(RealTimeAction::MakePartition { group, cpus }) => {
+            RealTimeAction::RemovePartition { group: group.clone(), cpus: cpus.clone() }.into()
+        }
+        Action::RealTime(RealTimeAction::RemovePartition { group, .. }) => {
             let present = tuning?.cgroups.partitions.get(group)?;
-            (present.state == "isolated")
-                .then(|| Action::MakePartition { group: group.clone(), cpus: present.cpus.clone() })?
+            (present.state == "isolated").then(|| {
+                RealTimeAction::MakePartition { group: group.clone(), cpus: present.cpus.clone() }.into()
+            })?
         }
-        Action::IsolateGuest { guest, cpus, on } => {
-            Action::IsolateGuest { guest: guest.clone(), cpus: cpus.clone(), on: !on }
+        Action::Guest(GuestAction::IsolateGuest { guest, cpus, on }) => {
+            GuestAction::IsolateGuest { guest: guest.clone(), cpus: cpus.clone(), on: !on }.into()
         }
-        Action::ScheduleGuest { guest, .. } => {
+        Action::Guest(GuestAction::ScheduleGuest { guest, .. }) => {
             let before = machine.guest(guest).and_then(|found| found.scheduling);
-            Action::ScheduleGuest { guest: guest.clone(), scheduling: before.unwrap_or_default() }
+            GuestAction::ScheduleGuest { guest: guest.clone(), scheduling: before.unwrap_or_default() }.into()
         }
-        Action::MakeResctrlGroup { group, settings } => {
-            Action::RemoveResctrlGroup { group: group.clone(), settings: settings.clone() }
+        Action::RealTime(RealTimeAction::MakeResctrlGroup { group, settings }) => {
+            RealTimeAction::RemoveResctrlGroup { group: group.clone(), settings: settings.clone() }.into()
         }
-        Action::RemoveResctrlGroup { group, .. } => {
-            Action::MakeResctrlGroup { group: group.clone(), settings: groups()?.get(group)?.clone() }
+        Action::RealTime(RealTimeAction::RemoveResctrlGroup { group, .. }) => {
+            RealTimeAction::MakeResctrlGroup { group: group.clone(), settings: groups()?.get(group)?.clone() }
+                .into()
         }
-        Action::SetSchemata { group, schemata } => {
+        Action::RealTime(RealTimeAction::SetSchemata { group, schemata }) => {
             let now = &groups()?.get(group)?.schemata;
             let before = schemata.keys().map(|name| Some((name.clone(), now.get(name)?.clone())));
-            Action::SetSchemata { group: group.clone(), schemata: before.collect::<Option<_>>()? }
+            RealTimeAction::SetSchemata { group: group.clone(), schemata: before.collect::<Option<_>>()? }
+                .into()
         }
         _ => return None,
     })
@@ -173,7 +194,7 @@ pub fn broken(machine: &Machine, model: &Model, action: &Action, way_there: bool
     let online = &machine.inventory.cpus.online.0;
     let mut wrong = Vec::new();
     match action {
-        Action::Tune { knob, to: Value::Cpus(cpus) } => {
+        Action::RealTime(RealTimeAction::Tune { knob, to: Value::Cpus(cpus) }) => {
             if cpus.0.is_disjoint(online) {
                 wrong.push(format!("{knob} would hold no CPU that is on line"));
             }
@@ -188,48 +209,57 @@ pub fn broken(machine: &Machine, model: &Model, action: &Action, way_there: bool
                 }
             }
         }
-        Action::MakePartition { group, cpus } => {
+        Action::RealTime(RealTimeAction::MakePartition { group, cpus }) => {
             wrong.extend(partition(machine, cpus, None));
             let tuning = machine.inventory.tuning.as_ref();
             if tuning.is_some_and(|tuning| tuning.cgroups.partitions.contains_key(group)) {
                 wrong.push(format!("control group {group} is there already"));
             }
         }
-        Action::RemovePartition { group, .. } => {
+        Action::RealTime(RealTimeAction::RemovePartition { group, .. }) => {
             let tuning = machine.inventory.tuning.as_ref();
             if !tuning.is_some_and(|tuning| tuning.cgroups.partitions.contains_key(group)) {
                 wrong.push(format!("there is no control group {group}"));
             }
         }
-        Action::IsolateGuest { guest, .. } | Action::ScheduleGuest { guest, .. } if !machine.runs(guest) => {
+        Action::Guest(GuestAction::IsolateGuest { guest, .. })
+        | Action::Guest(GuestAction::ScheduleGuest { guest, .. })
+            if !machine.runs(guest) =>
+        {
             wrong.push(format!("guest {guest} is not there, and has no control group"));
         }
-        Action::IsolateGuest { guest, cpus, on: true } => wrong.extend(partition(machine, cpus, Some(guest))),
-        Action::ScheduleGuest { scheduling, .. } => {
+        Action::Guest(GuestAction::IsolateGuest { guest, cpus, on: true }) => {
+            wrong.extend(partition(machine, cpus, Some(guest)))
+        }
+        Action::Guest(GuestAction::ScheduleGuest { scheduling, .. }) => {
             let ordinary = scheduling.policy == SchedulingPolicy::Other;
             let good = if ordinary { 0..=0 } else { 1..=Scheduling::MOST };
             if !good.contains(&scheduling.priority) {
                 wrong.push(format!("there is no {scheduling}"));
             }
         }
-        Action::PlaceInterrupts { functions, cpus } => {
+        Action::RealTime(RealTimeAction::PlaceInterrupts { functions, cpus }) => {
             if cpus.0.is_disjoint(online) {
                 wrong.push(format!("none of the CPUs {cpus} is on line"));
             }
             let gone = functions.iter().filter(|function| machine.seat(**function).is_none());
             wrong.extend(gone.map(|function| format!("{function} does not exist")));
         }
-        Action::MakeResctrlGroup { group, settings } => {
+        Action::RealTime(RealTimeAction::MakeResctrlGroup { group, settings }) => {
             wrong.extend(resctrl_group(machine, group, settings, way_there));
         }
-        Action::RemoveResctrlGroup { group, .. } => {
+        Action::RealTime(RealTimeAction::RemoveResctrlGroup { group, .. }) => {
             let known = machine.inventory.tuning.as_ref().and_then(|tuning| tuning.resctrl.known());
             if !known.is_some_and(|resctrl| resctrl.groups.contains_key(group)) {
                 wrong.push(format!("there is no resctrl group {group}"));
             }
         }
-        Action::SetSchemata { group, schemata } => wrong.extend(masks(machine, group, schemata)),
-        Action::ResumeGuest { guest } if way_there => wrong.extend(alone(machine, model, guest)),
+        Action::RealTime(RealTimeAction::SetSchemata { group, schemata }) => {
+            wrong.extend(masks(machine, group, schemata))
+        }
+        Action::Guest(GuestAction::ResumeGuest { guest }) if way_there => {
+            wrong.extend(alone(machine, model, guest))
+        }
         _ => {}
     }
     wrong

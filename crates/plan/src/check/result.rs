@@ -19,7 +19,7 @@ use super::{
     rules::{VFIO, bound_for_network},
 };
 use crate::{
-    Action, Plan,
+    Action, FileAction, Plan,
     action::{GuestDefinition, GuestNic},
 };
 
@@ -392,7 +392,8 @@ impl Judge<'_> {
         let mut wrong: Vec<String> =
             stale.map(|file| format!("{} is not what is made for {}", file.path, file.guest)).collect();
         for step in &self.plan.steps {
-            if let Action::WriteFile { path, .. } | Action::RemoveFile { path } = &step.action
+            if let Action::File(FileAction::WriteFile { path, .. })
+            | Action::File(FileAction::RemoveFile { path }) = &step.action
                 && files.iter().all(|file| file.path != *path)
             {
                 wrong.push(format!("{path} is touched, and the model does not name it"));

@@ -13,7 +13,7 @@ use super::{
     realtime,
     step::{is_vm, loses},
 };
-use crate::{Action, Direction, Plan, Step, action::GuestDefinition};
+use crate::{Action, Direction, FunctionAction, GuestAction, Plan, Step, action::GuestDefinition};
 
 /// The driver of functions that VMs have.
 pub const VFIO: &str = "vfio-pci";
@@ -44,7 +44,13 @@ impl<'a> Rules<'a> {
             Wanted::AsTheModelSays => wanted_attributes(model, inventory, plan),
             Wanted::Anything => Default::default(),
         };
-        let waits = |step: &Step| matches!(step.action, Action::AwaitGuest { .. } | Action::AwaitLink { .. });
+        let waits = |step: &Step| {
+            matches!(
+                step.action,
+                Action::Guest(GuestAction::AwaitGuest { .. })
+                    | Action::Function(FunctionAction::AwaitLink { .. })
+            )
+        };
         let waits = wanted == Wanted::AsTheModelSays || plan.steps.iter().any(waits);
         Rules { model, wanted, waits, attributes, macs }
     }
@@ -53,10 +59,12 @@ impl<'a> Rules<'a> {
     pub fn broken(&self, machine: &Machine, step: &Step) -> Vec<String> {
         let action = &step.action;
         let mut broken = match action {
-            Action::SetAutoprobe { pf, .. } => no_sriov(machine, *pf),
-            Action::SetVfCount { pf, count } => self.vf_count(machine, *pf, *count),
-            Action::SetVfAttribute { pf, vf, attribute: set } => attribute(machine, *pf, *vf, set),
-            Action::SetDriver { function, driver, mac } => {
+            Action::Function(FunctionAction::SetAutoprobe { pf, .. }) => no_sriov(machine, *pf),
+            Action::Function(FunctionAction::SetVfCount { pf, count }) => self.vf_count(machine, *pf, *count),
+            Action::Function(FunctionAction::SetVfAttribute { pf, vf, attribute: set }) => {
+                attribute(machine, *pf, *vf, set)
+            }
+            Action::Function(FunctionAction::SetDriver { function, driver, mac }) => {
                 let mut broken = self.driver(machine, *function, driver.as_deref(), *mac);
                 let chosen = machine.inventory.chosen_drivers.get(function);
                 let for_guest = self.wanted == Wanted::AsTheModelSays && step.guest.is_some();
@@ -71,37 +79,39 @@ impl<'a> Rules<'a> {
                 }
                 broken
             }
-            Action::ResetFunction { function } => reset(machine, *function),
-            Action::SetSwitchMode { pf, .. } => on_host(machine, *pf),
-            Action::DefineGuest(definition) => define(machine, definition),
-            Action::UndefineGuest { guest } => match machine.guest(guest) {
+            Action::Function(FunctionAction::ResetFunction { function }) => reset(machine, *function),
+            Action::Function(FunctionAction::SetSwitchMode { pf, .. }) => on_host(machine, *pf),
+            Action::Guest(GuestAction::DefineGuest(definition)) => define(machine, definition),
+            Action::Guest(GuestAction::UndefineGuest { guest }) => match machine.guest(guest) {
                 None => vec![format!("guest {guest} is not defined")],
                 Some(found) if found.running => vec![format!("guest {guest} still runs")],
                 Some(_) => vec![],
             },
-            Action::StartSwitch { guest, nic } => self.start_switch(machine, guest, nic),
-            Action::StopSwitch { guest, nic } if machine.runs(guest) => {
+            Action::Guest(GuestAction::StartSwitch { guest, nic }) => self.start_switch(machine, guest, nic),
+            Action::Guest(GuestAction::StopSwitch { guest, nic }) if machine.runs(guest) => {
                 vec![format!("{guest} is there, and its {nic} is without a switch")]
             }
-            Action::MakeTaps { guest, nic } => make_taps(machine, guest, nic),
-            Action::RemoveTaps { guest, nic } if machine.runs(guest) => {
+            Action::Guest(GuestAction::MakeTaps { guest, nic }) => make_taps(machine, guest, nic),
+            Action::Guest(GuestAction::RemoveTaps { guest, nic }) if machine.runs(guest) => {
                 vec![format!("{guest} is there, and its {nic} is without taps")]
             }
-            Action::SetPortAttribute { guest, nic, vf, attribute } => {
+            Action::Guest(GuestAction::SetPortAttribute { guest, nic, vf, attribute }) => {
                 set_port(machine, guest, nic, *vf, attribute)
             }
-            Action::StartGuest { guest } => self.start(machine, guest),
-            Action::CreateGuest { guest } => self.create(machine, guest),
-            Action::ResumeGuest { guest } => self.resume(machine, guest),
-            Action::StopGuest { guest } => self.stop(machine, guest),
-            Action::SuspendGuest { guest } if machine.suspended(guest) => {
+            Action::Guest(GuestAction::StartGuest { guest }) => self.start(machine, guest),
+            Action::Guest(GuestAction::CreateGuest { guest }) => self.create(machine, guest),
+            Action::Guest(GuestAction::ResumeGuest { guest }) => self.resume(machine, guest),
+            Action::Guest(GuestAction::StopGuest { guest }) => self.stop(machine, guest),
+            Action::Guest(GuestAction::SuspendGuest { guest }) if machine.suspended(guest) => {
                 vec![format!("guest {guest} is suspended already")]
             }
-            Action::SuspendGuest { guest } => self.stop(machine, guest),
-            Action::AwaitGuest { guest, .. } if !machine.runs(guest) || machine.suspended(guest) => {
+            Action::Guest(GuestAction::SuspendGuest { guest }) => self.stop(machine, guest),
+            Action::Guest(GuestAction::AwaitGuest { guest, .. })
+                if !machine.runs(guest) || machine.suspended(guest) =>
+            {
                 vec![format!("{guest} is waited for and does not run")]
             }
-            Action::AwaitLink { pf, .. } => link(machine, *pf),
+            Action::Function(FunctionAction::AwaitLink { pf, .. }) => link(machine, *pf),
             _ => interface(machine, action),
         };
         broken.extend(realtime::broken(machine, self.model, action, self.wanted == Wanted::AsTheModelSays));
@@ -460,12 +470,12 @@ fn define(machine: &Machine, definition: &GuestDefinition) -> Vec<String> {
 }
 
 fn interface(machine: &Machine, action: &Action) -> Vec<String> {
-    let (Action::SetMac { function, .. }
-    | Action::Rename { function, .. }
-    | Action::SetMtu { function, .. }
-    | Action::SetLink { function, .. }
-    | Action::AddAddress { function, .. }
-    | Action::RemoveAddress { function, .. }) = action
+    let (Action::Function(FunctionAction::SetMac { function, .. })
+    | Action::Function(FunctionAction::Rename { function, .. })
+    | Action::Function(FunctionAction::SetMtu { function, .. })
+    | Action::Function(FunctionAction::SetLink { function, .. })
+    | Action::Function(FunctionAction::AddAddress { function, .. })
+    | Action::Function(FunctionAction::RemoveAddress { function, .. })) = action
     else {
         return Vec::new();
     };
@@ -473,17 +483,25 @@ fn interface(machine: &Machine, action: &Action) -> Vec<String> {
         return on_host(machine, *function);
     };
     let wrong = match action {
-        Action::Rename { to, .. } if found.up => Some(format!("it is up and cannot be renamed to {to}")),
-        Action::SetLink { direction, .. } if found.up == (*direction == Direction::Up) => {
+        Action::Function(FunctionAction::Rename { to, .. }) if found.up => {
+            Some(format!("it is up and cannot be renamed to {to}"))
+        }
+        Action::Function(FunctionAction::SetLink { direction, .. })
+            if found.up == (*direction == Direction::Up) =>
+        {
             Some("its link is that way already".to_owned())
         }
-        Action::AddAddress { address, .. } if found.addresses.contains(address) => {
+        Action::Function(FunctionAction::AddAddress { address, .. }) if found.addresses.contains(address) => {
             Some(format!("it has {address} already"))
         }
-        Action::AddAddress { address, .. } if address.ip().is_ipv6() && !found.up => {
+        Action::Function(FunctionAction::AddAddress { address, .. })
+            if address.ip().is_ipv6() && !found.up =>
+        {
             Some(format!("it is down and would not keep {address}"))
         }
-        Action::RemoveAddress { address, .. } if !found.addresses.contains(address) => {
+        Action::Function(FunctionAction::RemoveAddress { address, .. })
+            if !found.addresses.contains(address) =>
+        {
             Some(format!("it does not have {address}"))
         }
         _ => None,

@@ -6,7 +6,9 @@ use super::{
     machine::{Machine, is_link_local},
     realtime,
 };
-use crate::{Action, Direction, Fact, Step};
+use crate::{
+    Action, BootAction, Direction, Fact, FileAction, FunctionAction, GuestAction, RealTimeAction, Step,
+};
 
 /// What is wrong with a step's number, its needs and its postcondition.
 pub fn shape(position: usize, step: &Step) -> Vec<String> {
@@ -27,64 +29,105 @@ pub fn shape(position: usize, step: &Step) -> Vec<String> {
 fn implied(action: &Action, fact: &Fact) -> bool {
     match (action, fact) {
         (
-            Action::LeaveAlone { manager, pf, functions },
+            Action::Function(FunctionAction::LeaveAlone { manager, pf, functions }),
             Fact::LeftAlone { manager: who, pf: at, functions: told },
         ) => (manager, pf, functions) == (who, at, told),
-        (Action::SetAutoprobe { pf, on }, Fact::Autoprobe { pf: at, on: is }) => pf == at && on == is,
-        (Action::SetVfCount { pf, count }, Fact::VfCount { pf: at, count: is }) => pf == at && count == is,
+        (Action::Function(FunctionAction::SetAutoprobe { pf, on }), Fact::Autoprobe { pf: at, on: is }) => {
+            pf == at && on == is
+        }
+        (Action::Function(FunctionAction::SetVfCount { pf, count }), Fact::VfCount { pf: at, count: is }) => {
+            pf == at && count == is
+        }
         (
-            Action::SetVfAttribute { pf, vf, attribute },
+            Action::Function(FunctionAction::SetVfAttribute { pf, vf, attribute }),
             Fact::VfAttribute { pf: at, vf: of, attribute: is },
         ) => pf == at && vf == of && attribute == is,
         (
-            Action::SetDriver { function, driver, mac },
+            Action::Function(FunctionAction::SetDriver { function, driver, mac }),
             Fact::Driver { function: at, driver: is, mac: has },
         ) => function == at && driver == is && mac == has,
-        (Action::SetMac { function, mac }, Fact::Mac { function: at, mac: is }) => {
+        (Action::Function(FunctionAction::SetMac { function, mac }), Fact::Mac { function: at, mac: is }) => {
             function == at && mac == is
         }
-        (Action::Rename { function, to }, Fact::Name { function: at, name }) => function == at && to == name,
-        (Action::SetMtu { function, mtu }, Fact::MtuIs { function: at, mtu: is }) => {
-            function == at && mtu == is
-        }
-        (Action::SetLink { function, direction }, Fact::Link { function: at, direction: is }) => {
-            function == at && direction == is
-        }
-        (Action::AddAddress { function, address }, Fact::HasAddress { function: at, address: is }) => {
-            function == at && address == is
-        }
-        (Action::RemoveAddress { function, address }, Fact::LacksAddress { function: at, address: is }) => {
-            function == at && address == is
-        }
-        (Action::SetSwitchMode { pf, mode }, Fact::Switch { pf: at, mode: is }) => pf == at && mode == is,
-        (Action::ResetFunction { function }, Fact::Reset { function: at }) => function == at,
-        (Action::DefineGuest(definition), Fact::GuestDefined { guest, defined: true }) => {
-            definition.guest == *guest
-        }
-        (Action::UndefineGuest { guest }, Fact::GuestDefined { guest: of, defined: false })
-        | (Action::StartGuest { guest }, Fact::GuestRunning { guest: of, running: true })
-        | (Action::StopGuest { guest }, Fact::GuestRunning { guest: of, running: false })
-        | (Action::CreateGuest { guest }, Fact::GuestSuspended { guest: of })
-        | (Action::SuspendGuest { guest }, Fact::GuestSuspended { guest: of })
-        | (Action::ResumeGuest { guest }, Fact::GuestRunning { guest: of, running: true })
-        | (Action::AwaitGuest { guest, .. }, Fact::GuestReady { guest: of }) => guest == of,
-        (Action::StartSwitch { guest, nic }, Fact::SwitchRunning { guest: of, nic: is, running: true })
-        | (Action::StopSwitch { guest, nic }, Fact::SwitchRunning { guest: of, nic: is, running: false }) => {
-            (guest, nic) == (of, is)
-        }
-        (Action::MakeTaps { guest, nic }, Fact::TapsThere { guest: of, nic: is, there: true })
-        | (Action::RemoveTaps { guest, nic }, Fact::TapsThere { guest: of, nic: is, there: false }) => {
-            (guest, nic) == (of, is)
+        (Action::Function(FunctionAction::Rename { function, to }), Fact::Name { function: at, name }) => {
+            function == at && to == name
         }
         (
-            Action::SetPortAttribute { guest, nic, vf, attribute },
+            Action::Function(FunctionAction::SetMtu { function, mtu }),
+            Fact::MtuIs { function: at, mtu: is },
+        ) => function == at && mtu == is,
+        (
+            Action::Function(FunctionAction::SetLink { function, direction }),
+            Fact::Link { function: at, direction: is },
+        ) => function == at && direction == is,
+        (
+            Action::Function(FunctionAction::AddAddress { function, address }),
+            Fact::HasAddress { function: at, address: is },
+        ) => function == at && address == is,
+        (
+            Action::Function(FunctionAction::RemoveAddress { function, address }),
+            Fact::LacksAddress { function: at, address: is },
+        ) => function == at && address == is,
+        (Action::Function(FunctionAction::SetSwitchMode { pf, mode }), Fact::Switch { pf: at, mode: is }) => {
+            pf == at && mode == is
+        }
+        (Action::Function(FunctionAction::ResetFunction { function }), Fact::Reset { function: at }) => {
+            function == at
+        }
+        (
+            Action::Guest(GuestAction::DefineGuest(definition)),
+            Fact::GuestDefined { guest, defined: true },
+        ) => definition.guest == *guest,
+        (
+            Action::Guest(GuestAction::UndefineGuest { guest }),
+            Fact::GuestDefined { guest: of, defined: false },
+        )
+        | (
+            Action::Guest(GuestAction::StartGuest { guest }),
+            Fact::GuestRunning { guest: of, running: true },
+        )
+        | (
+            Action::Guest(GuestAction::StopGuest { guest }),
+            Fact::GuestRunning { guest: of, running: false },
+        )
+        | (Action::Guest(GuestAction::CreateGuest { guest }), Fact::GuestSuspended { guest: of })
+        | (Action::Guest(GuestAction::SuspendGuest { guest }), Fact::GuestSuspended { guest: of })
+        | (
+            Action::Guest(GuestAction::ResumeGuest { guest }),
+            Fact::GuestRunning { guest: of, running: true },
+        )
+        | (Action::Guest(GuestAction::AwaitGuest { guest, .. }), Fact::GuestReady { guest: of }) => {
+            guest == of
+        }
+        (
+            Action::Guest(GuestAction::StartSwitch { guest, nic }),
+            Fact::SwitchRunning { guest: of, nic: is, running: true },
+        )
+        | (
+            Action::Guest(GuestAction::StopSwitch { guest, nic }),
+            Fact::SwitchRunning { guest: of, nic: is, running: false },
+        ) => (guest, nic) == (of, is),
+        (
+            Action::Guest(GuestAction::MakeTaps { guest, nic }),
+            Fact::TapsThere { guest: of, nic: is, there: true },
+        )
+        | (
+            Action::Guest(GuestAction::RemoveTaps { guest, nic }),
+            Fact::TapsThere { guest: of, nic: is, there: false },
+        ) => (guest, nic) == (of, is),
+        (
+            Action::Guest(GuestAction::SetPortAttribute { guest, nic, vf, attribute }),
             Fact::PortAttribute { guest: of, nic: is, vf: at, attribute: has },
         ) => (guest, nic, vf, attribute) == (of, is, at, has),
-        (Action::AwaitLink { pf, .. }, Fact::LinkUp { pf: at }) => pf == at,
-        (Action::WriteFile { path, text }, Fact::FileIs { path: at, text: is }) => path == at && text == is,
-        (Action::RemoveFile { path }, Fact::NoFile { path: at }) => path == at,
-        (Action::EnableUnit { unit, on }, Fact::UnitEnabled { unit: of, on: is }) => unit == of && on == is,
-        (Action::SetBootArguments(boot), Fact::BootArguments(is)) => boot == is,
+        (Action::Function(FunctionAction::AwaitLink { pf, .. }), Fact::LinkUp { pf: at }) => pf == at,
+        (Action::File(FileAction::WriteFile { path, text }), Fact::FileIs { path: at, text: is }) => {
+            path == at && text == is
+        }
+        (Action::File(FileAction::RemoveFile { path }), Fact::NoFile { path: at }) => path == at,
+        (Action::Boot(BootAction::EnableUnit { unit, on }), Fact::UnitEnabled { unit: of, on: is }) => {
+            unit == of && on == is
+        }
+        (Action::Boot(BootAction::SetBootArguments(boot)), Fact::BootArguments(is)) => boot == is,
         (action, fact) if realtime::implied(action, fact) => true,
         _ => false,
     }
@@ -113,14 +156,16 @@ pub fn way_back(machine: &Machine, model: &Model, step: &Step) -> Option<String>
         (WayBack::None, inverse) => inverse.is_none(),
         (WayBack::Elsewhere, inverse) => match (&step.action, inverse) {
             (
-                Action::PlaceInterrupts { functions, .. },
-                Some(Action::PlaceInterrupts { functions: of, .. }),
+                Action::RealTime(RealTimeAction::PlaceInterrupts { functions, .. }),
+                Some(Action::RealTime(RealTimeAction::PlaceInterrupts { functions: of, .. })),
             ) => functions == of,
             (_, inverse) => inverse.is_none(),
         },
         (WayBack::Redefine, inverse) => {
-            let (Action::UndefineGuest { guest }, Some(Action::DefineGuest(definition))) =
-                (&step.action, inverse)
+            let (
+                Action::Guest(GuestAction::UndefineGuest { guest }),
+                Some(Action::Guest(GuestAction::DefineGuest(definition))),
+            ) = (&step.action, inverse)
             else {
                 return Some("its inverse does not define the guest again".to_owned());
             };
@@ -134,7 +179,9 @@ pub fn way_back(machine: &Machine, model: &Model, step: &Step) -> Option<String>
 /// The same, whichever address a driver that is bound again is to find: what was before may have been one of its own.
 fn without_mac(inverse: Action) -> Action {
     match inverse {
-        Action::SetDriver { function, driver, .. } => Action::SetDriver { function, driver, mac: None },
+        Action::Function(FunctionAction::SetDriver { function, driver, .. }) => {
+            FunctionAction::SetDriver { function, driver, mac: None }.into()
+        }
         other => other,
     }
 }
@@ -150,79 +197,94 @@ pub fn is_vm(machine: &Machine, model: &Model, guest: &GuestName) -> bool {
 fn restoring(machine: &Machine, model: &Model, action: &Action) -> WayBack {
     use WayBack::{May, Must};
     match action {
-        Action::LeaveAlone { manager, pf, .. } => {
+        Action::Function(FunctionAction::LeaveAlone { manager, pf, .. }) => {
             let told = machine.inventory.managers.get(manager).and_then(|told| told.get(pf));
             let functions = told.cloned().unwrap_or_default();
-            Must(Action::LeaveAlone { manager: *manager, pf: *pf, functions })
+            Must(FunctionAction::LeaveAlone { manager: *manager, pf: *pf, functions }.into())
         }
-        Action::SetAutoprobe { pf, .. } => match machine.sriov(*pf) {
-            Some(sriov) => Must(Action::SetAutoprobe { pf: *pf, on: sriov.autoprobe }),
+        Action::Function(FunctionAction::SetAutoprobe { pf, .. }) => match machine.sriov(*pf) {
+            Some(sriov) => Must(FunctionAction::SetAutoprobe { pf: *pf, on: sriov.autoprobe }.into()),
             None => WayBack::None,
         },
-        Action::SetVfCount { pf, .. } => match machine.sriov(*pf) {
-            Some(sriov) => Must(Action::SetVfCount { pf: *pf, count: sriov.num_vfs }),
+        Action::Function(FunctionAction::SetVfCount { pf, .. }) => match machine.sriov(*pf) {
+            Some(sriov) => Must(FunctionAction::SetVfCount { pf: *pf, count: sriov.num_vfs }.into()),
             None => WayBack::None,
         },
-        Action::SetVfAttribute { pf, vf, attribute } => match machine.attribute(*pf, *vf, attribute) {
+        Action::Function(FunctionAction::SetVfAttribute { pf, vf, attribute }) => match machine
+            .attribute(*pf, *vf, attribute)
+        {
             Some(before) => {
-                let inverse = Action::SetVfAttribute { pf: *pf, vf: *vf, attribute: before };
+                let inverse = FunctionAction::SetVfAttribute { pf: *pf, vf: *vf, attribute: before }.into();
                 if machine.made_here(*pf) { May(inverse) } else { Must(inverse) }
             }
             None => WayBack::None,
         },
-        Action::SetDriver { function, .. } => {
+        Action::Function(FunctionAction::SetDriver { function, .. }) => {
             let driver = machine.driver(*function).map(str::to_owned);
-            Must(Action::SetDriver { function: *function, driver, mac: None })
+            Must(FunctionAction::SetDriver { function: *function, driver, mac: None }.into())
         }
-        Action::SetSwitchMode { pf, .. } => match machine.pf(*pf).map(|found| found.switch_mode) {
-            None | Some(SwitchMode::Unreported) => WayBack::None,
-            Some(mode) => Must(Action::SetSwitchMode { pf: *pf, mode }),
-        },
-        Action::ResetFunction { .. } => WayBack::None,
-        Action::DefineGuest(definition) => match machine.guest(&definition.guest) {
+        Action::Function(FunctionAction::SetSwitchMode { pf, .. }) => {
+            match machine.pf(*pf).map(|found| found.switch_mode) {
+                None | Some(SwitchMode::Unreported) => WayBack::None,
+                Some(mode) => Must(FunctionAction::SetSwitchMode { pf: *pf, mode }.into()),
+            }
+        }
+        Action::Function(FunctionAction::ResetFunction { .. }) => WayBack::None,
+        Action::Guest(GuestAction::DefineGuest(definition)) => match machine.guest(&definition.guest) {
             Some(_) => WayBack::None,
-            None => Must(Action::UndefineGuest { guest: definition.guest.clone() }),
+            None => Must(GuestAction::UndefineGuest { guest: definition.guest.clone() }.into()),
         },
-        Action::UndefineGuest { .. } => WayBack::Redefine,
-        Action::StartSwitch { guest, nic } => {
-            Must(Action::StopSwitch { guest: guest.clone(), nic: nic.clone() })
+        Action::Guest(GuestAction::UndefineGuest { .. }) => WayBack::Redefine,
+        Action::Guest(GuestAction::StartSwitch { guest, nic }) => {
+            Must(GuestAction::StopSwitch { guest: guest.clone(), nic: nic.clone() }.into())
         }
-        Action::StopSwitch { guest, nic } => {
-            Must(Action::StartSwitch { guest: guest.clone(), nic: nic.clone() })
+        Action::Guest(GuestAction::StopSwitch { guest, nic }) => {
+            Must(GuestAction::StartSwitch { guest: guest.clone(), nic: nic.clone() }.into())
         }
-        Action::MakeTaps { guest, nic } => {
-            Must(Action::RemoveTaps { guest: guest.clone(), nic: nic.clone() })
+        Action::Guest(GuestAction::MakeTaps { guest, nic }) => {
+            Must(GuestAction::RemoveTaps { guest: guest.clone(), nic: nic.clone() }.into())
         }
-        Action::RemoveTaps { guest, nic } => {
-            Must(Action::MakeTaps { guest: guest.clone(), nic: nic.clone() })
+        Action::Guest(GuestAction::RemoveTaps { guest, nic }) => {
+            Must(GuestAction::MakeTaps { guest: guest.clone(), nic: nic.clone() }.into())
         }
-        Action::SetPortAttribute { guest, nic, vf, attribute } => {
+        Action::Guest(GuestAction::SetPortAttribute { guest, nic, vf, attribute }) => {
             let before = machine.port(guest, nic, *vf).and_then(|state| state.attribute(attribute.kind()));
             match before {
                 Some(attribute) => {
                     let (guest, nic) = (guest.clone(), nic.clone());
-                    Must(Action::SetPortAttribute { guest, nic, vf: *vf, attribute })
+                    Must(GuestAction::SetPortAttribute { guest, nic, vf: *vf, attribute }.into())
                 }
                 None => WayBack::None,
             }
         }
-        Action::StartGuest { guest } => Must(Action::StopGuest { guest: guest.clone() }),
-        // A VM comes back suspended: what it waited for may no longer be so.
-        Action::StopGuest { guest } if is_vm(machine, model, guest) => {
-            Must(Action::CreateGuest { guest: guest.clone() })
+        Action::Guest(GuestAction::StartGuest { guest }) => {
+            Must(GuestAction::StopGuest { guest: guest.clone() }.into())
         }
-        Action::StopGuest { guest } => Must(Action::StartGuest { guest: guest.clone() }),
-        Action::CreateGuest { guest } => Must(Action::StopGuest { guest: guest.clone() }),
-        Action::ResumeGuest { guest } => Must(Action::SuspendGuest { guest: guest.clone() }),
-        Action::SuspendGuest { guest } => Must(Action::ResumeGuest { guest: guest.clone() }),
-        Action::AwaitLink { .. } | Action::AwaitGuest { .. } => WayBack::None,
-        Action::WriteFile { path, .. } | Action::RemoveFile { path } => {
+        // A VM comes back suspended: what it waited for may no longer be so.
+        Action::Guest(GuestAction::StopGuest { guest }) if is_vm(machine, model, guest) => {
+            Must(GuestAction::CreateGuest { guest: guest.clone() }.into())
+        }
+        Action::Guest(GuestAction::StopGuest { guest }) => {
+            Must(GuestAction::StartGuest { guest: guest.clone() }.into())
+        }
+        Action::Guest(GuestAction::CreateGuest { guest }) => {
+            Must(GuestAction::StopGuest { guest: guest.clone() }.into())
+        }
+        Action::Guest(GuestAction::ResumeGuest { guest }) => {
+            Must(GuestAction::SuspendGuest { guest: guest.clone() }.into())
+        }
+        Action::Guest(GuestAction::SuspendGuest { guest }) => {
+            Must(GuestAction::ResumeGuest { guest: guest.clone() }.into())
+        }
+        Action::Function(FunctionAction::AwaitLink { .. })
+        | Action::Guest(GuestAction::AwaitGuest { .. }) => WayBack::None,
+        Action::File(FileAction::WriteFile { path, .. }) | Action::File(FileAction::RemoveFile { path }) => {
             Must(match machine.inventory.files.get(path) {
-                Some(text) => Action::WriteFile { path: path.clone(), text: text.clone() },
-                None => Action::RemoveFile { path: path.clone() },
+                Some(text) => FileAction::WriteFile { path: path.clone(), text: text.clone() }.into(),
+                None => FileAction::RemoveFile { path: path.clone() }.into(),
             })
         }
-        Action::PlaceInterrupts { .. } => WayBack::Elsewhere,
+        Action::RealTime(RealTimeAction::PlaceInterrupts { .. }) => WayBack::Elsewhere,
         _ if action.is_realtime() => match realtime::restoring(machine, action) {
             Some(inverse) => Must(inverse),
             None => WayBack::None,
@@ -233,12 +295,12 @@ fn restoring(machine: &Machine, model: &Model, action: &Action) -> WayBack {
 
 fn interface(machine: &Machine, action: &Action) -> WayBack {
     use WayBack::{May, Must};
-    let (Action::SetMac { function, .. }
-    | Action::Rename { function, .. }
-    | Action::SetMtu { function, .. }
-    | Action::SetLink { function, .. }
-    | Action::AddAddress { function, .. }
-    | Action::RemoveAddress { function, .. }) = action
+    let (Action::Function(FunctionAction::SetMac { function, .. })
+    | Action::Function(FunctionAction::Rename { function, .. })
+    | Action::Function(FunctionAction::SetMtu { function, .. })
+    | Action::Function(FunctionAction::SetLink { function, .. })
+    | Action::Function(FunctionAction::AddAddress { function, .. })
+    | Action::Function(FunctionAction::RemoveAddress { function, .. })) = action
     else {
         return WayBack::None;
     };
@@ -247,22 +309,28 @@ fn interface(machine: &Machine, action: &Action) -> WayBack {
         return WayBack::None;
     };
     match action {
-        Action::SetMac { .. } => {
-            let inverse = Action::SetMac { function, mac: found.mac };
+        Action::Function(FunctionAction::SetMac { .. }) => {
+            let inverse = FunctionAction::SetMac { function, mac: found.mac }.into();
             // The interface of a VF that was bound in this plan had a random address and goes when it is unbound.
             if machine.bound_here(function) { May(inverse) } else { Must(inverse) }
         }
-        Action::Rename { .. } => Must(Action::Rename { function, to: found.name.clone() }),
-        Action::SetMtu { .. } => match Mtu::new(found.mtu) {
-            Some(mtu) => Must(Action::SetMtu { function, mtu }),
+        Action::Function(FunctionAction::Rename { .. }) => {
+            Must(FunctionAction::Rename { function, to: found.name.clone() }.into())
+        }
+        Action::Function(FunctionAction::SetMtu { .. }) => match Mtu::new(found.mtu) {
+            Some(mtu) => Must(FunctionAction::SetMtu { function, mtu }.into()),
             None => WayBack::None,
         },
-        Action::SetLink { .. } => {
+        Action::Function(FunctionAction::SetLink { .. }) => {
             let direction = if found.up { Direction::Up } else { Direction::Down };
-            Must(Action::SetLink { function, direction })
+            Must(FunctionAction::SetLink { function, direction }.into())
         }
-        Action::AddAddress { address, .. } => Must(Action::RemoveAddress { function, address: *address }),
-        Action::RemoveAddress { address, .. } => Must(Action::AddAddress { function, address: *address }),
+        Action::Function(FunctionAction::AddAddress { address, .. }) => {
+            Must(FunctionAction::RemoveAddress { function, address: *address }.into())
+        }
+        Action::Function(FunctionAction::RemoveAddress { address, .. }) => {
+            Must(FunctionAction::AddAddress { function, address: *address }.into())
+        }
         _ => WayBack::None,
     }
 }
@@ -279,16 +347,20 @@ pub fn loses(machine: &Machine, action: &Action) -> Option<String> {
         })
     };
     match action {
-        Action::SetLink { function, direction: Direction::Down } => lost(*function, false),
-        Action::StartGuest { guest } => machine.functions(guest).iter().find_map(|function| {
-            let moved = machine.seat(*function).is_some_and(|seat| seat.vf.is_none());
-            let up = machine.interface(*function).is_some_and(|found| found.up);
-            match moved {
-                true if up => Some(format!("{function} is up, and comes back from {guest} down")),
-                true => lost(*function, true),
-                false => None,
-            }
-        }),
+        Action::Function(FunctionAction::SetLink { function, direction: Direction::Down }) => {
+            lost(*function, false)
+        }
+        Action::Guest(GuestAction::StartGuest { guest }) => {
+            machine.functions(guest).iter().find_map(|function| {
+                let moved = machine.seat(*function).is_some_and(|seat| seat.vf.is_none());
+                let up = machine.interface(*function).is_some_and(|found| found.up);
+                match moved {
+                    true if up => Some(format!("{function} is up, and comes back from {guest} down")),
+                    true => lost(*function, true),
+                    false => None,
+                }
+            })
+        }
         _ => None,
     }
 }

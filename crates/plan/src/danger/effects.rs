@@ -54,7 +54,7 @@ pub fn effects(plan: &Plan, inventory: &Inventory) -> Effects {
     let mut played = Played::new(plan, inventory);
     let mut effects = Effects::default();
     for step in &plan.steps {
-        if let crate::Action::StopGuest { guest } = &step.action
+        if let crate::Action::Guest(crate::GuestAction::StopGuest { guest }) = &step.action
             && inventory.guests.get(guest).is_some_and(|found| found.running)
         {
             effects.affect(guest, step.id, format!("{guest} stops"));

@@ -5,7 +5,10 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use penstock_model::{Bdf, GuestName, InterfaceAddress, Inventory, inventory::Pf};
 
 use super::drivers;
-use crate::{Action, Direction, Plan, Step, drivers::VFIO};
+use crate::{
+    Action, BootAction, Direction, FileAction, FunctionAction, GuestAction, Plan, RealTimeAction, Step,
+    drivers::VFIO,
+};
 
 /// What a step does to a function that is there before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,7 +108,7 @@ impl<'a> Played<'a> {
 
     fn of(&self, step: &Step, harm: &mut dyn FnMut(Bdf, How)) {
         match &step.action {
-            Action::SetVfCount { pf, count } => {
+            Action::Function(FunctionAction::SetVfCount { pf, count }) => {
                 self.above(*pf, *count).into_iter().for_each(|vf| harm(vf, How::Destroyed));
                 if !drivers::link_survives_vfs(self.driver(*pf)) {
                     harm(*pf, How::Dropped);
@@ -113,7 +116,7 @@ impl<'a> Played<'a> {
                     left.for_each(|vf| harm(vf, How::Dropped));
                 }
             }
-            Action::SetDriver { function, driver, .. } => {
+            Action::Function(FunctionAction::SetDriver { function, driver, .. }) => {
                 if driver.is_some() && driver.as_deref() == self.driver(*function) {
                     return;
                 }
@@ -121,28 +124,28 @@ impl<'a> Played<'a> {
                 // Linux removes the VFs when the PF's driver lets go.
                 self.vfs(*function).into_iter().for_each(|vf| harm(vf, How::Destroyed));
             }
-            Action::ResetFunction { function } => {
+            Action::Function(FunctionAction::ResetFunction { function }) => {
                 harm(*function, How::Reset);
                 self.vfs(*function).into_iter().for_each(|vf| harm(vf, How::Destroyed));
             }
-            Action::SetLink { function, direction: Direction::Down } => {
+            Action::Function(FunctionAction::SetLink { function, direction: Direction::Down }) => {
                 harm(*function, How::Down);
                 let how = if self.comes_back(*function, step) { How::Dropped } else { How::DownForGood };
                 self.vfs(*function).into_iter().for_each(|vf| harm(vf, how.clone()));
             }
-            Action::SetSwitchMode { pf, .. } => {
+            Action::Function(FunctionAction::SetSwitchMode { pf, .. }) => {
                 if !drivers::link_survives_switch_mode(self.driver(*pf)) {
                     harm(*pf, How::Dropped);
                     self.vfs(*pf).into_iter().for_each(|vf| harm(vf, How::Dropped));
                 }
             }
-            Action::StartGuest { guest } | Action::CreateGuest { guest } => {
+            Action::Guest(GuestAction::StartGuest { guest }) | Action::Guest(GuestAction::CreateGuest { guest }) => {
                 for function in self.owned.get(guest).into_iter().flatten() {
                     harm(*function, How::Into(guest.clone()));
                     self.vfs(*function).into_iter().for_each(|vf| harm(vf, How::Dropped));
                 }
             }
-            Action::StopGuest { guest } => {
+            Action::Guest(GuestAction::StopGuest { guest }) => {
                 let functions = self.owned.get(guest).into_iter().flatten();
                 // A PF's interface comes back down, and its VFs are without a link until it is up.
                 for vf in functions
@@ -152,59 +155,63 @@ impl<'a> Played<'a> {
                     harm(vf, How::Dropped);
                 }
             }
-            Action::SetVfAttribute { pf, vf, .. } => {
+            Action::Function(FunctionAction::SetVfAttribute { pf, vf, .. }) => {
                 let vfs = self.pfs.get(pf).and_then(|pf| pf.sriov.as_ref()).map(|sriov| &sriov.vfs);
                 let vf =
                     vfs.into_iter().flatten().find(|found| found.index == *vf && found.present.is_some());
                 vf.into_iter().for_each(|vf| harm(vf.bdf, How::Attribute));
             }
-            Action::Rename { function, .. } => harm(*function, How::Renamed),
-            Action::SetMtu { function, .. } => harm(*function, How::Mtu),
-            Action::SetMac { function, .. } => harm(*function, How::Attribute),
-            Action::RemoveAddress { function, address } => harm(*function, How::Loses(*address)),
+            Action::Function(FunctionAction::Rename { function, .. }) => harm(*function, How::Renamed),
+            Action::Function(FunctionAction::SetMtu { function, .. }) => harm(*function, How::Mtu),
+            Action::Function(FunctionAction::SetMac { function, .. }) => harm(*function, How::Attribute),
+            Action::Function(FunctionAction::RemoveAddress { function, address }) => harm(*function, How::Loses(*address)),
             // Nothing of these touches what a function carries.
-            Action::LeaveAlone { .. }
-            | Action::SetAutoprobe { .. }
-            | Action::SetLink { direction: Direction::Up, .. }
-            | Action::AddAddress { .. }
-            | Action::DefineGuest(_)
-            | Action::UndefineGuest { .. }
+            Action::Function(FunctionAction::LeaveAlone { .. })
+            | Action::Function(FunctionAction::SetAutoprobe { .. })
+            | Action::Function(FunctionAction::SetLink { direction: Direction::Up, .. })
+            | Action::Function(FunctionAction::AddAddress { .. })
+            | Action::Guest(GuestAction::DefineGuest(_))
+            | Action::Guest(GuestAction::UndefineGuest { .. })
             // A switch hears and sends through a socket of its own: what the uplink's interface is to the host, it stays.
-            | Action::StartSwitch { .. }
-            | Action::StopSwitch { .. }
-            | Action::MakeTaps { .. }
-            | Action::RemoveTaps { .. }
-            | Action::SetPortAttribute { .. }
-            | Action::ResumeGuest { .. }
-            | Action::SuspendGuest { .. }
-            | Action::AwaitLink { .. }
-            | Action::AwaitGuest { .. }
-            | Action::WriteFile { .. }
-            | Action::RemoveFile { .. }
-            | Action::EnableUnit { .. }
-            | Action::SetBootArguments(_)
-            | Action::Tune { .. }
-            | Action::MakePartition { .. }
-            | Action::RemovePartition { .. }
-            | Action::IsolateGuest { .. }
-            | Action::ScheduleGuest { .. }
-            | Action::PlaceInterrupts { .. }
-            | Action::MakeResctrlGroup { .. }
-            | Action::RemoveResctrlGroup { .. }
-            | Action::SetSchemata { .. } => {}
+            | Action::Guest(GuestAction::StartSwitch { .. })
+            | Action::Guest(GuestAction::StopSwitch { .. })
+            | Action::Guest(GuestAction::MakeTaps { .. })
+            | Action::Guest(GuestAction::RemoveTaps { .. })
+            | Action::Guest(GuestAction::SetPortAttribute { .. })
+            | Action::Guest(GuestAction::ResumeGuest { .. })
+            | Action::Guest(GuestAction::SuspendGuest { .. })
+            | Action::Function(FunctionAction::AwaitLink { .. })
+            | Action::Guest(GuestAction::AwaitGuest { .. })
+            | Action::File(FileAction::WriteFile { .. })
+            | Action::File(FileAction::RemoveFile { .. })
+            | Action::Boot(BootAction::EnableUnit { .. })
+            | Action::Boot(BootAction::SetBootArguments(_))
+            | Action::RealTime(RealTimeAction::Tune { .. })
+            | Action::RealTime(RealTimeAction::MakePartition { .. })
+            | Action::RealTime(RealTimeAction::RemovePartition { .. })
+            | Action::Guest(GuestAction::IsolateGuest { .. })
+            | Action::Guest(GuestAction::ScheduleGuest { .. })
+            | Action::RealTime(RealTimeAction::PlaceInterrupts { .. })
+            | Action::RealTime(RealTimeAction::MakeResctrlGroup { .. })
+            | Action::RealTime(RealTimeAction::RemoveResctrlGroup { .. })
+            | Action::RealTime(RealTimeAction::SetSchemata { .. }) => {}
         }
     }
 
     /// Takes a step.
     pub fn take(&mut self, step: &'a Step) {
         match &step.action {
-            Action::SetVfCount { pf, count } => self.gone.extend(self.above(*pf, *count)),
-            Action::SetDriver { function, .. } => self.gone.extend(self.vfs(*function)),
-            Action::DefineGuest(definition) => {
+            Action::Function(FunctionAction::SetVfCount { pf, count }) => {
+                self.gone.extend(self.above(*pf, *count))
+            }
+            Action::Function(FunctionAction::SetDriver { function, .. }) => {
+                self.gone.extend(self.vfs(*function))
+            }
+            Action::Guest(GuestAction::DefineGuest(definition)) => {
                 let functions = definition.functions.iter().map(|function| function.function).collect();
                 self.owned.insert(&definition.guest, functions);
             }
-            Action::StopGuest { guest } => {
+            Action::Guest(GuestAction::StopGuest { guest }) => {
                 let own =
                     self.users.iter().filter(|(_, user)| *user == &guest).map(|(function, _)| *function);
                 self.given_back.extend(own);
@@ -246,7 +253,7 @@ impl<'a> Played<'a> {
             .steps
             .iter()
             .filter_map(|step| match &step.action {
-                Action::DefineGuest(definition) => definition
+                Action::Guest(GuestAction::DefineGuest(definition)) => definition
                     .functions
                     .iter()
                     .any(|own| own.function == function)
@@ -257,8 +264,10 @@ impl<'a> Played<'a> {
             .collect();
         let later = self.plan.steps.iter().filter(|later| later.id > step.id);
         later.map(|later| &later.action).any(|action| match action {
-            Action::SetLink { function: of, direction: Direction::Up } => *of == function,
-            Action::StartGuest { guest } => defined.contains(guest),
+            Action::Function(FunctionAction::SetLink { function: of, direction: Direction::Up }) => {
+                *of == function
+            }
+            Action::Guest(GuestAction::StartGuest { guest }) => defined.contains(guest),
             _ => false,
         })
     }
@@ -273,7 +282,11 @@ fn present(pf: &Pf) -> impl Iterator<Item = Bdf> {
 /// The function that a step gives to VFIO.
 pub fn given_to_vfio(step: &Step) -> Option<Bdf> {
     match &step.action {
-        Action::SetDriver { function, driver: Some(driver), .. } if driver == VFIO => Some(*function),
+        Action::Function(FunctionAction::SetDriver { function, driver: Some(driver), .. })
+            if driver == VFIO =>
+        {
+            Some(*function)
+        }
         _ => None,
     }
 }

@@ -9,7 +9,7 @@ use penstock_model::{
 };
 
 use crate::{
-    Action, Direction, Plan, Step,
+    Action, BootAction, Direction, FileAction, FunctionAction, GuestAction, Plan, RealTimeAction, Step,
     action::{GuestDefinition, Shares, named, resctrl_group},
     names::Names,
 };
@@ -135,96 +135,100 @@ impl Gathering<'_> {
     fn take(&mut self, step: &Step) {
         let inverse = step.inverse.as_ref();
         match &step.action {
-            Action::LeaveAlone { manager, pf, functions } => {
+            Action::Function(FunctionAction::LeaveAlone { manager, pf, functions }) => {
                 let before = match inverse {
-                    Some(Action::LeaveAlone { functions, .. }) => self.names.all(functions),
+                    Some(Action::Function(FunctionAction::LeaveAlone { functions, .. })) => {
+                        self.names.all(functions)
+                    }
                     _ => String::new(),
                 };
                 let what = format!("left alone by {manager}");
                 let after = self.names.all(functions);
                 self.own(Group::Nic(*pf), &what, Some(before), Some(after));
             }
-            Action::SetAutoprobe { pf, on: set } => {
+            Action::Function(FunctionAction::SetAutoprobe { pf, on: set }) => {
                 self.own(Group::Nic(*pf), "driver autoprobe", Some(on(!set)), Some(on(*set)));
             }
-            Action::SetVfCount { pf, count } => self.vf_count(*pf, *count),
-            Action::SetVfAttribute { pf, vf, attribute } => {
+            Action::Function(FunctionAction::SetVfCount { pf, count }) => self.vf_count(*pf, *count),
+            Action::Function(FunctionAction::SetVfAttribute { pf, vf, attribute }) => {
                 let (what, after) = attribute_words(attribute);
                 let before = match inverse {
-                    Some(Action::SetVfAttribute { attribute, .. }) => attribute_words(attribute).1,
+                    Some(Action::Function(FunctionAction::SetVfAttribute { attribute, .. })) => {
+                        attribute_words(attribute).1
+                    }
                     _ => "not reported".to_owned(),
                 };
                 self.vf(*pf, *vf, what, Some(before), Some(after));
             }
-            Action::SetDriver { function, driver, .. } => {
+            Action::Function(FunctionAction::SetDriver { function, driver, .. }) => {
                 let before = match inverse {
-                    Some(Action::SetDriver { driver, .. }) => driver.clone(),
+                    Some(Action::Function(FunctionAction::SetDriver { driver, .. })) => driver.clone(),
                     _ => None,
                 };
                 self.function(*function, "driver", before, driver.clone());
             }
-            Action::SetMac { function, mac } => {
+            Action::Function(FunctionAction::SetMac { function, mac }) => {
                 let before = match inverse {
-                    Some(Action::SetMac { mac, .. }) => Some(mac.to_string()),
+                    Some(Action::Function(FunctionAction::SetMac { mac, .. })) => Some(mac.to_string()),
                     _ => None,
                 };
                 self.function(*function, "interface MAC", before, Some(mac.to_string()));
             }
-            Action::Rename { function, to } => {
+            Action::Function(FunctionAction::Rename { function, to }) => {
                 let before = match inverse {
-                    Some(Action::Rename { to, .. }) => Some(to.to_string()),
+                    Some(Action::Function(FunctionAction::Rename { to, .. })) => Some(to.to_string()),
                     _ => None,
                 };
                 self.function(*function, "interface", before, Some(to.to_string()));
             }
-            Action::SetMtu { function, mtu } => {
+            Action::Function(FunctionAction::SetMtu { function, mtu }) => {
                 let before = match inverse {
-                    Some(Action::SetMtu { mtu, .. }) => Some(mtu.to_string()),
+                    Some(Action::Function(FunctionAction::SetMtu { mtu, .. })) => Some(mtu.to_string()),
                     _ => Some("no usual one".to_owned()),
                 };
                 self.function(*function, "mtu", before, Some(mtu.to_string()));
             }
-            Action::SetLink { function, direction } => {
+            Action::Function(FunctionAction::SetLink { function, direction }) => {
                 let word = |direction: &Direction| match direction {
                     Direction::Up => "up".to_owned(),
                     Direction::Down => "down".to_owned(),
                 };
                 let before = match inverse {
-                    Some(Action::SetLink { direction, .. }) => word(direction),
+                    Some(Action::Function(FunctionAction::SetLink { direction, .. })) => word(direction),
                     _ => String::new(),
                 };
                 self.function(*function, "link", Some(before), Some(word(direction)));
             }
-            Action::AddAddress { function, address } => {
+            Action::Function(FunctionAction::AddAddress { function, address }) => {
                 self.function(*function, &format!("address {address}"), None, Some(String::new()));
             }
-            Action::RemoveAddress { function, address } => {
+            Action::Function(FunctionAction::RemoveAddress { function, address }) => {
                 self.function(*function, &format!("address {address}"), Some(String::new()), None);
             }
-            Action::SetSwitchMode { pf, mode } => {
+            Action::Function(FunctionAction::SetSwitchMode { pf, mode }) => {
                 let before = match inverse {
-                    Some(Action::SetSwitchMode { mode, .. }) => loopback(*mode),
+                    Some(Action::Function(FunctionAction::SetSwitchMode { mode, .. })) => loopback(*mode),
                     _ => "not reported".to_owned(),
                 };
                 self.own(Group::Nic(*pf), "loopback", Some(before), Some(loopback(*mode)));
             }
-            Action::ResetFunction { function } => {
+            Action::Function(FunctionAction::ResetFunction { function }) => {
                 self.function(*function, RESET, None, Some(String::new()));
             }
-            Action::DefineGuest(definition) => {
+            Action::Guest(GuestAction::DefineGuest(definition)) => {
                 let known = self.inventory.guests.contains_key(&definition.guest).then(String::new);
                 let after = self.definition(definition);
                 let owned = definition.functions.iter().map(|own| own.function).collect();
                 self.owned.insert(definition.guest.clone(), owned);
                 self.own(Group::Guest(definition.guest.clone()), "definition", known, Some(after));
             }
-            Action::UndefineGuest { guest } => {
+            Action::Guest(GuestAction::UndefineGuest { guest }) => {
                 self.own(Group::Guest(guest.clone()), "definition", Some(String::new()), None);
                 if let Some(change) = self.groups[&Group::Guest(guest.clone())].own.get("state").cloned() {
                     self.own(Group::Guest(guest.clone()), "state", change.before, None);
                 }
             }
-            Action::StartSwitch { guest, nic } => {
+            Action::Guest(GuestAction::StartSwitch { guest, nic }) => {
                 let what = format!("switch of {nic}");
                 self.own(
                     Group::Guest(guest.clone()),
@@ -233,7 +237,7 @@ impl Gathering<'_> {
                     Some("running".to_owned()),
                 );
             }
-            Action::StopSwitch { guest, nic } => {
+            Action::Guest(GuestAction::StopSwitch { guest, nic }) => {
                 let what = format!("switch of {nic}");
                 self.own(
                     Group::Guest(guest.clone()),
@@ -242,7 +246,7 @@ impl Gathering<'_> {
                     Some("stopped".to_owned()),
                 );
             }
-            Action::MakeTaps { guest, nic } => {
+            Action::Guest(GuestAction::MakeTaps { guest, nic }) => {
                 self.own(
                     Group::Guest(guest.clone()),
                     &format!("taps of {nic}"),
@@ -250,7 +254,7 @@ impl Gathering<'_> {
                     Some("there".to_owned()),
                 );
             }
-            Action::RemoveTaps { guest, nic } => {
+            Action::Guest(GuestAction::RemoveTaps { guest, nic }) => {
                 self.own(
                     Group::Guest(guest.clone()),
                     &format!("taps of {nic}"),
@@ -258,31 +262,35 @@ impl Gathering<'_> {
                     None,
                 );
             }
-            Action::SetPortAttribute { guest, nic, vf, attribute } => {
+            Action::Guest(GuestAction::SetPortAttribute { guest, nic, vf, attribute }) => {
                 let (what, after) = attribute_words(attribute);
                 let before = match inverse {
-                    Some(Action::SetPortAttribute { attribute, .. }) => attribute_words(attribute).1,
+                    Some(Action::Guest(GuestAction::SetPortAttribute { attribute, .. })) => {
+                        attribute_words(attribute).1
+                    }
                     _ => "not reported".to_owned(),
                 };
                 let what = format!("{nic}#{vf} {what}");
                 self.own(Group::Guest(guest.clone()), &what, Some(before), Some(after));
             }
-            Action::StartGuest { guest } => {
+            Action::Guest(GuestAction::StartGuest { guest }) => {
                 self.state(guest, "running");
                 self.moves(guest, true);
             }
-            Action::ResumeGuest { guest } => self.state(guest, "running"),
-            Action::CreateGuest { guest } | Action::SuspendGuest { guest } => self.state(guest, "suspended"),
-            Action::StopGuest { guest } => {
+            Action::Guest(GuestAction::ResumeGuest { guest }) => self.state(guest, "running"),
+            Action::Guest(GuestAction::CreateGuest { guest })
+            | Action::Guest(GuestAction::SuspendGuest { guest }) => self.state(guest, "suspended"),
+            Action::Guest(GuestAction::StopGuest { guest }) => {
                 self.state(guest, "stopped");
                 self.moves(guest, false);
             }
             // They change nothing.
-            Action::AwaitLink { .. } | Action::AwaitGuest { .. } => {}
-            Action::WriteFile { path, text } => {
+            Action::Function(FunctionAction::AwaitLink { .. })
+            | Action::Guest(GuestAction::AwaitGuest { .. }) => {}
+            Action::File(FileAction::WriteFile { path, text }) => {
                 let after = lines(text);
                 match inverse {
-                    Some(Action::WriteFile { text: before, .. }) => {
+                    Some(Action::File(FileAction::WriteFile { text: before, .. })) => {
                         let before = lines(before);
                         let other = if before == after { ", other text" } else { "" };
                         self.own(Group::Files, path, Some(before), Some(after + other));
@@ -290,38 +298,42 @@ impl Gathering<'_> {
                     _ => self.own(Group::Files, path, None, Some(after)),
                 }
             }
-            Action::RemoveFile { path } => self.own(Group::Files, path, Some(String::new()), None),
-            Action::EnableUnit { unit, on } => {
+            Action::File(FileAction::RemoveFile { path }) => {
+                self.own(Group::Files, path, Some(String::new()), None)
+            }
+            Action::Boot(BootAction::EnableUnit { unit, on }) => {
                 let started = |on: bool| on.then(|| "started at boot".to_owned());
                 self.own(Group::Start, unit, started(!on), started(*on));
             }
-            Action::SetBootArguments(boot) => {
+            Action::Boot(BootAction::SetBootArguments(boot)) => {
                 let words = |words: &[String]| (!words.is_empty()).then(|| words.join(" "));
                 self.own(Group::Start, "kernel command line", words(&boot.before), words(&boot.words));
             }
-            Action::Tune { knob, to } => {
+            Action::RealTime(RealTimeAction::Tune { knob, to }) => {
                 let before = match inverse {
-                    Some(Action::Tune { to, .. }) => to.to_string(),
+                    Some(Action::RealTime(RealTimeAction::Tune { to, .. })) => to.to_string(),
                     _ => String::new(),
                 };
                 self.own(Group::Machine, &knob.to_string(), Some(before), Some(to.to_string()));
             }
-            Action::MakePartition { group, cpus } => {
+            Action::RealTime(RealTimeAction::MakePartition { group, cpus }) => {
                 let after = format!("isolated partition of {}", named(cpus));
                 self.own(Group::Machine, &format!("control group {group}"), None, Some(after));
             }
-            Action::RemovePartition { group, cpus } => {
+            Action::RealTime(RealTimeAction::RemovePartition { group, cpus }) => {
                 let before = format!("isolated partition of {}", named(cpus));
                 self.own(Group::Machine, &format!("control group {group}"), Some(before), None);
             }
-            Action::IsolateGuest { guest, cpus, on } => {
+            Action::Guest(GuestAction::IsolateGuest { guest, cpus, on }) => {
                 let known = self.inventory.guests.get(guest).map(|found| &found.isolated);
                 let before = known.filter(|cpus| !cpus.0.is_empty()).map(named);
                 self.own(Group::Guest(guest.clone()), "isolated", before, on.then(|| named(cpus)));
             }
-            Action::ScheduleGuest { guest, scheduling } => {
+            Action::Guest(GuestAction::ScheduleGuest { guest, scheduling }) => {
                 let before = match inverse {
-                    Some(Action::ScheduleGuest { scheduling, .. }) => scheduling.to_string(),
+                    Some(Action::Guest(GuestAction::ScheduleGuest { scheduling, .. })) => {
+                        scheduling.to_string()
+                    }
                     _ => String::new(),
                 };
                 self.own(
@@ -331,22 +343,24 @@ impl Gathering<'_> {
                     Some(scheduling.to_string()),
                 );
             }
-            Action::PlaceInterrupts { functions, cpus } => {
+            Action::RealTime(RealTimeAction::PlaceInterrupts { functions, cpus }) => {
                 let group = step.guest.clone().map_or(Group::Machine, Group::Guest);
                 let after = format!("of {} to {}", self.names.all(functions), named(cpus));
                 self.own(group, "interrupts", Some(String::new()), Some(after));
             }
-            Action::MakeResctrlGroup { group, settings } => {
+            Action::RealTime(RealTimeAction::MakeResctrlGroup { group, settings }) => {
                 let after = format!("{} with {}", named(&settings.cpus), Shares(&settings.schemata));
                 self.own(Group::Machine, &resctrl_group(group), None, Some(after));
             }
-            Action::RemoveResctrlGroup { group, settings } => {
+            Action::RealTime(RealTimeAction::RemoveResctrlGroup { group, settings }) => {
                 let before = format!("{} with {}", named(&settings.cpus), Shares(&settings.schemata));
                 self.own(Group::Machine, &resctrl_group(group), Some(before), None);
             }
-            Action::SetSchemata { group, schemata } => {
+            Action::RealTime(RealTimeAction::SetSchemata { group, schemata }) => {
                 let before = match inverse {
-                    Some(Action::SetSchemata { schemata, .. }) => Shares(schemata).to_string(),
+                    Some(Action::RealTime(RealTimeAction::SetSchemata { schemata, .. })) => {
+                        Shares(schemata).to_string()
+                    }
                     _ => String::new(),
                 };
                 self.own(

@@ -12,7 +12,7 @@ use penstock_model::{
 
 use super::{RealtimeRequirements, Turn, guests, interrupts, named, tune};
 use crate::{
-    Action,
+    GuestAction, RealTimeAction,
     draft::{Effect, StepSpec},
     planner::Planner,
 };
@@ -46,7 +46,7 @@ pub fn isolate(planner: &mut Planner<'_>, name: &GuestName, guest: &Guest, found
         ));
         return;
     }
-    let action = |on| Action::IsolateGuest { guest: name.clone(), cpus: pin.clone(), on };
+    let action = |on| GuestAction::IsolateGuest { guest: name.clone(), cpus: pin.clone(), on }.into();
     planner.draft.push(StepSpec::new(
         action(true),
         Some(action(false)),
@@ -66,7 +66,7 @@ pub fn schedule(planner: &mut Planner<'_>, name: &GuestName, guest: &Guest, foun
     if before == to {
         return;
     }
-    let action = |scheduling| Action::ScheduleGuest { guest: name.clone(), scheduling };
+    let action = |scheduling| GuestAction::ScheduleGuest { guest: name.clone(), scheduling }.into();
     planner.draft.push(StepSpec::new(
         action(to),
         Some(action(before)),
@@ -117,10 +117,10 @@ pub fn place_interrupts(planner: &mut Planner<'_>, wishes: &RealtimeRequirements
         }
         // They go with the guest; until then, where the kernel would have put them by itself.
         let back = interrupts::default_mask(planner, wishes)
-            .map(|cpus| Action::PlaceInterrupts { functions: functions.clone(), cpus });
+            .map(|cpus| RealTimeAction::PlaceInterrupts { functions: functions.clone(), cpus }.into());
         planner.draft.push(
             StepSpec::new(
-                Action::PlaceInterrupts { functions, cpus: cpus.clone() },
+                RealTimeAction::PlaceInterrupts { functions, cpus: cpus.clone() }.into(),
                 back,
                 vec![Effect::Ready(name.clone()), Effect::Isolated(name.clone()), Effect::Quiet],
                 Effect::Interrupts(name.clone()),

@@ -31,7 +31,7 @@ use penstock_model::{
 };
 
 use crate::{
-    Action,
+    RealTimeAction,
     action::named,
     draft::{Effect, StepSpec},
     planner::Planner,
@@ -147,8 +147,8 @@ fn tune(planner: &mut Planner<'_>, wishes: &RealtimeRequirements<'_>, turn: Turn
     if before == to {
         return;
     }
-    let inverse = Action::Tune { knob, to: before };
-    let sketch = StepSpec::new(Action::Tune { knob, to }, Some(inverse), needs, makes, reason);
+    let inverse = RealTimeAction::Tune { knob, to: before }.into();
+    let sketch = StepSpec::new(RealTimeAction::Tune { knob, to }.into(), Some(inverse), needs, makes, reason);
     planner.draft.push(sketch.best_effort(best_effort));
 }
 

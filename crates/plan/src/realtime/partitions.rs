@@ -10,7 +10,7 @@ use penstock_model::{
 
 use super::{RealtimeRequirements, guests, has_cpusets, named, not_since_start, union, version};
 use crate::{
-    Action,
+    RealTimeAction,
     draft::{Effect, StepSpec},
     planner::Planner,
 };
@@ -108,8 +108,8 @@ pub fn remove_stale(planner: &mut Planner<'_>, wishes: &RealtimeRequirements<'_>
     }
     let (group, cpus) = (PARTITION.to_owned(), present.cpus.clone());
     planner.draft.push(StepSpec::new(
-        Action::RemovePartition { group: group.clone(), cpus: cpus.clone() },
-        is_isolated.then_some(Action::MakePartition { group, cpus }),
+        RealTimeAction::RemovePartition { group: group.clone(), cpus: cpus.clone() }.into(),
+        is_isolated.then_some(RealTimeAction::MakePartition { group, cpus }.into()),
         Vec::new(),
         Effect::Partition,
         match is_isolated {
@@ -128,8 +128,8 @@ pub fn steps(planner: &mut Planner<'_>, wishes: &RealtimeRequirements<'_>) {
         return;
     }
     planner.draft.push(StepSpec::new(
-        Action::MakePartition { group: PARTITION.to_owned(), cpus: wanted.clone() },
-        Some(Action::RemovePartition { group: PARTITION.to_owned(), cpus: wanted.clone() }),
+        RealTimeAction::MakePartition { group: PARTITION.to_owned(), cpus: wanted.clone() }.into(),
+        Some(RealTimeAction::RemovePartition { group: PARTITION.to_owned(), cpus: wanted.clone() }.into()),
         vec![Effect::Quiet],
         Effect::Partition,
         format!("nothing else is to run on {}", named(&wanted)),

@@ -12,7 +12,7 @@ use penstock_model::{
 
 use super::{RealtimeRequirements, guests, named};
 use crate::{
-    Action,
+    RealTimeAction,
     action::Schemata,
     draft::{Effect, StepSpec},
     error::error,
@@ -81,7 +81,7 @@ pub fn steps(planner: &mut Planner<'_>, wishes: &RealtimeRequirements<'_>) {
         if !cut.is_empty() {
             let before: Schemata = cut.iter().map(|(name, now, _)| (name.clone(), now.clone())).collect();
             let after: Schemata = cut.into_iter().map(|(name, _, less)| (name, less)).collect();
-            let action = |schemata| Action::SetSchemata { group: String::new(), schemata };
+            let action = |schemata| RealTimeAction::SetSchemata { group: String::new(), schemata }.into();
             planner.draft.push(StepSpec::new(
                 action(after),
                 Some(action(before)),
@@ -117,8 +117,10 @@ fn make(
     }
     let group = group_of(share.name);
     let settings = ResctrlGroup { cpus: share.pin.clone(), schemata };
-    let make = |settings: ResctrlGroup| Action::MakeResctrlGroup { group: group.clone(), settings };
-    let remove = |settings: ResctrlGroup| Action::RemoveResctrlGroup { group: group.clone(), settings };
+    let make =
+        |settings: ResctrlGroup| RealTimeAction::MakeResctrlGroup { group: group.clone(), settings }.into();
+    let remove =
+        |settings: ResctrlGroup| RealTimeAction::RemoveResctrlGroup { group: group.clone(), settings }.into();
     if let Some(found) = resctrl.groups.get(&group) {
         let same = found.cpus == settings.cpus
             && settings
@@ -342,8 +344,8 @@ pub fn remove_group(planner: &mut Planner<'_>, name: &GuestName) {
     let group = group_of(name);
     let Some(found) = resctrl.groups.get(&group) else { return };
     planner.draft.push(StepSpec::new(
-        Action::RemoveResctrlGroup { group: group.clone(), settings: found.clone() },
-        Some(Action::MakeResctrlGroup { group, settings: found.clone() }),
+        RealTimeAction::RemoveResctrlGroup { group: group.clone(), settings: found.clone() }.into(),
+        Some(RealTimeAction::MakeResctrlGroup { group, settings: found.clone() }.into()),
         vec![Effect::Running(name.clone()), Effect::Shares],
         Effect::Shares,
         format!("its cache ways and its bandwidth were {name}'s"),
@@ -371,7 +373,7 @@ pub fn remove_group(planner: &mut Planner<'_>, name: &GuestName) {
     }
     let before: Schemata =
         changed.keys().filter_map(|name| Some((name.clone(), now.get(name)?.clone()))).collect();
-    let action = |schemata| Action::SetSchemata { group: String::new(), schemata };
+    let action = |schemata| RealTimeAction::SetSchemata { group: String::new(), schemata }.into();
     planner.draft.push(StepSpec::new(
         action(changed),
         Some(action(before)),

@@ -11,7 +11,8 @@ use std::{
 
 use penstock_model::{Bdf, GuestName, Inventory, Mtu, VfAttribute, VfIndex, inventory::FoundGuest};
 use penstock_plan::{
-    Action, Direction, Execute, ExecuteError, Fact, Plan, Step, StepId, action::GuestDefinition,
+    Action, ActionGroup, Direction, Execute, ExecuteError, Executors, Fact, FileAction, FunctionAction,
+    GuestAction, Observe, Plan, Step, StepId, action::GuestDefinition,
 };
 
 use crate::{
@@ -147,7 +148,8 @@ impl Machine {
 
     pub fn run(&self, plan: &Plan, journal: &mut dyn Journal, mode: Mode) -> Result<Applied, ApplyError> {
         let options = Options { mode, deadline: Duration::from_millis(1), ..Options::default() };
-        crate::run(plan, &mut [&mut self.clone()], journal, &mut (), &options)
+        let (mut host, mut guests) = (self.clone(), self.clone());
+        crate::run(plan, &mut Executors::new(&mut host, &mut guests), journal, &mut (), &options)
     }
 }
 
@@ -180,10 +182,16 @@ fn act(inner: &mut Inner, action: &Action) -> Result<(), &'static str> {
     let world = &mut inner.world;
     let mut set = |key: String, value: String| drop(world.insert(key, value));
     match action {
-        Action::SetAutoprobe { pf, on } => set(format!("autoprobe {pf}"), on.to_string()),
-        Action::SetMtu { function, mtu } => set(format!("mtu {function}"), mtu.to_string()),
-        Action::SetLink { function, direction } => set(format!("link {function}"), format!("{direction:?}")),
-        Action::SetVfCount { pf, count } => {
+        Action::Function(FunctionAction::SetAutoprobe { pf, on }) => {
+            set(format!("autoprobe {pf}"), on.to_string())
+        }
+        Action::Function(FunctionAction::SetMtu { function, mtu }) => {
+            set(format!("mtu {function}"), mtu.to_string())
+        }
+        Action::Function(FunctionAction::SetLink { function, direction }) => {
+            set(format!("link {function}"), format!("{direction:?}"))
+        }
+        Action::Function(FunctionAction::SetVfCount { pf, count }) => {
             let n = number(*pf);
             for (guest, at) in USERS {
                 let runs = inner.get(&format!("guest {guest}")) == Some("running");
@@ -197,26 +205,30 @@ fn act(inner: &mut Inner, action: &Action) -> Result<(), &'static str> {
                 make_vfs(&mut inner.world, n, usize::from(*count));
             }
         }
-        Action::SetVfAttribute { pf, vf, attribute } => {
+        Action::Function(FunctionAction::SetVfAttribute { pf, vf, attribute }) => {
             let key = format!("mac {pf} {vf}");
             if inner.get(&key).is_none() {
                 return Err("ENODEV");
             }
             inner.world.insert(key, attribute.to_string());
         }
-        Action::SetDriver { function, driver, .. } => {
+        Action::Function(FunctionAction::SetDriver { function, driver, .. }) => {
             let key = driver_key(*function);
             if inner.get(&key).is_none() {
                 return Err("ENODEV");
             }
             inner.world.insert(key, format!("{driver:?}"));
         }
-        Action::ResetFunction { .. } => {}
-        Action::WriteFile { path, text } => set(format!("file {path}"), text.clone()),
-        Action::RemoveFile { path } => drop(inner.world.remove(&format!("file {path}"))),
-        Action::DefineGuest(definition) => set(format!("guest {}", definition.guest), "defined".to_owned()),
-        Action::UndefineGuest { guest } => drop(inner.world.remove(&format!("guest {guest}"))),
-        Action::StartGuest { guest } => {
+        Action::Function(FunctionAction::ResetFunction { .. }) => {}
+        Action::File(FileAction::WriteFile { path, text }) => set(format!("file {path}"), text.clone()),
+        Action::File(FileAction::RemoveFile { path }) => drop(inner.world.remove(&format!("file {path}"))),
+        Action::Guest(GuestAction::DefineGuest(definition)) => {
+            set(format!("guest {}", definition.guest), "defined".to_owned())
+        }
+        Action::Guest(GuestAction::UndefineGuest { guest }) => {
+            drop(inner.world.remove(&format!("guest {guest}")))
+        }
+        Action::Guest(GuestAction::StartGuest { guest }) => {
             let (_, at) = USERS.iter().find(|(name, _)| *name == guest.as_str()).unwrap();
             if inner.get(&format!("guest {guest}")).is_none()
                 || inner.get(&format!("vfs {}", pf(*at))) == Some("0")
@@ -225,7 +237,7 @@ fn act(inner: &mut Inner, action: &Action) -> Result<(), &'static str> {
             }
             inner.world.insert(format!("guest {guest}"), "running".to_owned());
         }
-        Action::StopGuest { guest } => {
+        Action::Guest(GuestAction::StopGuest { guest }) => {
             // Stopping what is not there is an error, as with a container.
             if inner.get(&format!("guest {guest}")) != Some("running") {
                 return Err("it does not run");
@@ -257,12 +269,9 @@ fn is_so(inner: &Inner, fact: &Fact) -> bool {
     }
 }
 
-impl Execute for Machine {
-    fn executes(&self, _: &Action) -> bool {
-        true
-    }
-
-    fn execute(&mut self, action: &Action, _: Duration) -> Result<(), ExecuteError> {
+impl<A: ActionGroup + Clone> Execute<A> for Machine {
+    fn execute(&mut self, action: &A, _: Duration) -> Result<(), ExecuteError> {
+        let action = &action.clone().into();
         let mut inner = self.0.borrow_mut();
         if !inner.event() {
             return Ok(());
@@ -270,11 +279,9 @@ impl Execute for Machine {
         act(&mut inner, action)
             .map_err(|why| ExecuteError::Failed { attempt: action.to_string(), source: why.into() })
     }
+}
 
-    fn observes(&self, _: &Fact) -> bool {
-        true
-    }
-
+impl Observe for Machine {
     fn holds(&mut self, fact: &Fact) -> Result<Result<(), String>, ExecuteError> {
         let inner = self.0.borrow();
         // The dead do not wait.
@@ -388,17 +395,23 @@ pub fn plan_for(world: &World) -> Plan {
         let mut made = BTreeSet::new();
         let number = |scratch: &Inner, what: &str| scratch.get(&format!("{what} {at}")).unwrap().to_owned();
         if number(&scratch, "autoprobe") != "false" {
-            let inverse = Some(Action::SetAutoprobe { pf: at, on: true });
-            made.insert(push(&mut scratch, Action::SetAutoprobe { pf: at, on: false }, inverse, &made, None));
+            let inverse = Some(FunctionAction::SetAutoprobe { pf: at, on: true }.into());
+            made.insert(push(
+                &mut scratch,
+                FunctionAction::SetAutoprobe { pf: at, on: false }.into(),
+                inverse,
+                &made,
+                None,
+            ));
         }
         let count: u16 = number(&scratch, "vfs").parse().unwrap();
         if count != 8 {
             for (user, _) in USERS.iter().filter(|(_, used)| *used == n) {
                 if scratch.get(&format!("guest {user}")) == Some("running") {
-                    let inverse = Some(Action::StartGuest { guest: guest(user) });
+                    let inverse = Some(GuestAction::StartGuest { guest: guest(user) }.into());
                     made.insert(push(
                         &mut scratch,
-                        Action::StopGuest { guest: guest(user) },
+                        GuestAction::StopGuest { guest: guest(user) }.into(),
                         inverse,
                         &made,
                         None,
@@ -406,32 +419,41 @@ pub fn plan_for(world: &World) -> Plan {
                 }
             }
             if count != 0 {
-                let inverse = Some(Action::SetVfCount { pf: at, count });
+                let inverse = Some(FunctionAction::SetVfCount { pf: at, count }.into());
                 made.insert(push(
                     &mut scratch,
-                    Action::SetVfCount { pf: at, count: 0 },
+                    FunctionAction::SetVfCount { pf: at, count: 0 }.into(),
                     inverse,
                     &made,
                     None,
                 ));
             }
-            let inverse = Some(Action::SetVfCount { pf: at, count: 0 });
-            made.insert(push(&mut scratch, Action::SetVfCount { pf: at, count: 8 }, inverse, &made, None));
+            let inverse = Some(FunctionAction::SetVfCount { pf: at, count: 0 }.into());
+            made.insert(push(
+                &mut scratch,
+                FunctionAction::SetVfCount { pf: at, count: 8 }.into(),
+                inverse,
+                &made,
+                None,
+            ));
         }
-        let mtu = |bytes| Action::SetMtu { function: at, mtu: Mtu::new(bytes).unwrap() };
+        let mtu = |bytes| FunctionAction::SetMtu { function: at, mtu: Mtu::new(bytes).unwrap() }.into();
         if number(&scratch, "mtu") != "9000" {
             push(&mut scratch, mtu(9000), Some(mtu(1500)), &BTreeSet::new(), None);
         }
-        let link = |direction| Action::SetLink { function: at, direction };
+        let link = |direction| FunctionAction::SetLink { function: at, direction }.into();
         if number(&scratch, "link") != "Up" {
             made.insert(push(&mut scratch, link(Direction::Up), Some(link(Direction::Down)), &made, None));
         }
         let mut of_vfs = made.clone();
         for index in 0..8_u16 {
-            let mac = |text: String| Action::SetVfAttribute {
-                pf: at,
-                vf: VfIndex::new(index).unwrap(),
-                attribute: VfAttribute::Mac(text.parse().unwrap()),
+            let mac = |text: String| {
+                FunctionAction::SetVfAttribute {
+                    pf: at,
+                    vf: VfIndex::new(index).unwrap(),
+                    attribute: VfAttribute::Mac(text.parse().unwrap()),
+                }
+                .into()
             };
             let wanted = format!("02:00:00:00:0{n}:0{index}");
             let found =
@@ -441,30 +463,39 @@ pub fn plan_for(world: &World) -> Plan {
             }
         }
         for index in 0..8 {
-            let bind = |driver: Option<&str>| Action::SetDriver {
-                function: vf(n, index),
-                driver: driver.map(str::to_owned),
-                mac: None,
+            let bind = |driver: Option<&str>| {
+                FunctionAction::SetDriver {
+                    function: vf(n, index),
+                    driver: driver.map(str::to_owned),
+                    mac: None,
+                }
+                .into()
             };
             if scratch.get(&driver_key(vf(n, index))) == Some("None") {
-                let reset = Action::ResetFunction { function: vf(n, index) };
+                let reset = FunctionAction::ResetFunction { function: vf(n, index) }.into();
                 of_vfs.insert(push(&mut scratch, reset, None, &of_vfs, None));
                 of_vfs.insert(push(&mut scratch, bind(Some("vfio-pci")), Some(bind(None)), &of_vfs, None));
             }
         }
         if n == 0 && scratch.get(&format!("file {FILE}")).is_none() {
-            let write = Action::WriteFile { path: FILE.to_owned(), text: "text".to_owned() };
-            let inverse = Some(Action::RemoveFile { path: FILE.to_owned() });
+            let write = FileAction::WriteFile { path: FILE.to_owned(), text: "text".to_owned() }.into();
+            let inverse = Some(FileAction::RemoveFile { path: FILE.to_owned() }.into());
             of_vfs.insert(push(&mut scratch, write, inverse, &BTreeSet::new(), None));
         }
         if scratch.get(&format!("guest {name}")).is_none() {
-            let inverse = Some(Action::UndefineGuest { guest: guest(name) });
-            let define = Action::DefineGuest(definition(name));
+            let inverse = Some(GuestAction::UndefineGuest { guest: guest(name) }.into());
+            let define = GuestAction::DefineGuest(definition(name)).into();
             of_vfs.insert(push(&mut scratch, define, inverse, &of_vfs, Some(name)));
         }
         if scratch.get(&format!("guest {name}")) != Some("running") {
-            let inverse = Some(Action::StopGuest { guest: guest(name) });
-            push(&mut scratch, Action::StartGuest { guest: guest(name) }, inverse, &of_vfs, Some(name));
+            let inverse = Some(GuestAction::StopGuest { guest: guest(name) }.into());
+            push(
+                &mut scratch,
+                GuestAction::StartGuest { guest: guest(name) }.into(),
+                inverse,
+                &of_vfs,
+                Some(name),
+            );
         }
     }
     Plan { steps, ..Plan::default() }

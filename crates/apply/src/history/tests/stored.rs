@@ -36,8 +36,8 @@ fn runs(directory: &tempfile::TempDir, boot: &str) -> Runs {
 fn run(runs: &Runs, purpose: Purpose, supersedes: &[RunId], ended: bool) -> KnownRun {
     let record = RunRecord { supersedes: supersedes.to_vec(), ..RunRecord::new(purpose, who()) };
     let run = runs.create(record, &Plan::default(), Some("nics: {}\n")).unwrap();
-    let action = Action::SetVfCount { pf: pf(0), count: 8 };
-    let inverse = Some(Action::SetVfCount { pf: pf(0), count: 0 });
+    let action = FunctionAction::SetVfCount { pf: pf(0), count: 8 }.into();
+    let inverse = Some(FunctionAction::SetVfCount { pf: pf(0), count: 0 }.into());
     let mut journal: FileJournal = run.journal().unwrap();
     let step = StepId(1);
     let mut entries = vec![
@@ -117,7 +117,8 @@ fn a_run_that_was_cut_off_is_half_way_until_a_whole_one_goes_on_from_it() {
     // An undo of the last that did not get to its end.
     let undone = runs.find(RunId(4)).unwrap();
     run(&runs, Purpose::Undo(vec![RunId(4)]), &[], false);
-    let undo = Entry::Undo { step: StepId(1), action: Action::SetVfCount { pf: pf(0), count: 0 } };
+    let undo =
+        Entry::Undo { step: StepId(1), action: FunctionAction::SetVfCount { pf: pf(0), count: 0 }.into() };
     undone.journal().unwrap().record(&[undo], true).unwrap();
     assert_eq!(half_way(&runs), [(RunId(4), Phase::PartlyTakenBack)]);
 }
@@ -129,10 +130,10 @@ fn of_a_damaged_run_all_that_was_not_surely_taken_back_may_be_there() {
     let run = run(&runs, Purpose::Apply, &[], true);
     let step = |id: u32| Step {
         id: StepId(id),
-        action: Action::SetVfCount { pf: pf(id as usize), count: 8 },
+        action: FunctionAction::SetVfCount { pf: pf(id as usize), count: 8 }.into(),
         reason: String::new(),
         needs: Vec::new(),
-        inverse: Some(Action::SetVfCount { pf: pf(id as usize), count: 0 }),
+        inverse: Some(FunctionAction::SetVfCount { pf: pf(id as usize), count: 0 }.into()),
         postcondition: Fact::VfCount { pf: pf(id as usize), count: 8 },
         best_effort: false,
         guest: None,

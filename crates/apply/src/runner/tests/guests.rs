@@ -20,13 +20,12 @@ struct Functions {
 const BEFORE: u32 = 1500;
 const AFTER: u32 = 9000;
 
-impl Execute for Functions {
-    fn executes(&self, _: &Action) -> bool {
-        true
-    }
-
-    fn execute(&mut self, action: &Action, _: Duration) -> Result<(), ExecuteError> {
-        let Action::SetMtu { function, mtu } = action else { panic!("not in these tests: {action}") };
+impl<A: ActionGroup + Clone> Execute<A> for Functions {
+    fn execute(&mut self, action: &A, _: Duration) -> Result<(), ExecuteError> {
+        let action = &action.clone().into();
+        let Action::Function(FunctionAction::SetMtu { function, mtu }) = action else {
+            panic!("not in these tests: {action}")
+        };
         let failed = || ExecuteError::Failed {
             attempt: format!("could not do {action}"),
             source: Box::new(io::Error::other("no luck")),
@@ -52,17 +51,15 @@ impl Execute for Functions {
         Ok(())
     }
 
-    fn execute_all(&mut self, actions: &[&Action], deadline: Duration) -> Vec<Result<(), ExecuteError>> {
+    fn execute_all(&mut self, actions: &[&A], deadline: Duration) -> Vec<Result<(), ExecuteError>> {
         match self.side_by_side {
-            true => actions.iter().map(|action| self.execute(action, deadline)).collect(),
-            false => penstock_plan::execute::one_by_one(self, actions, deadline),
+            true => actions.iter().map(|action| self.execute(*action, deadline)).collect(),
+            false => penstock_plan::execute::one_by_one::<A, _>(self, actions, deadline),
         }
     }
+}
 
-    fn observes(&self, _: &Fact) -> bool {
-        true
-    }
-
+impl Observe for Functions {
     fn holds(&mut self, fact: &Fact) -> Result<Result<(), String>, ExecuteError> {
         let Fact::MtuIs { function, mtu } = fact else { panic!("not in these tests: {fact}") };
         let seen = if self.after.contains(function) { AFTER } else { BEFORE };
@@ -76,7 +73,8 @@ fn function(step: u32) -> Bdf {
 
 /// Steps of guests (a letter, or nothing) with what each needs.
 fn plan_of(steps: &[(&str, &[u32])]) -> Plan {
-    let mtu = |n, bytes| Action::SetMtu { function: function(n), mtu: Mtu::new(bytes).unwrap() };
+    let mtu =
+        |n, bytes| FunctionAction::SetMtu { function: function(n), mtu: Mtu::new(bytes).unwrap() }.into();
     let steps = (1..)
         .zip(steps)
         .map(|(n, (guest, needs))| Step {
@@ -119,7 +117,7 @@ fn lose(fails: &[u32]) -> (ApplyError, Vec<u32>, Vec<Entry>) {
     let fails = fails.iter().map(|n| (function(*n), true)).collect();
     let mut world = Functions { fails, ..Functions::default() };
     let mut journal = Vec::new();
-    let error = run(&plan, &mut [&mut world], &mut journal, &mut (), &quick()).unwrap_err();
+    let error = run(&plan, &mut Executors::of_host(&mut world), &mut journal, &mut (), &quick()).unwrap_err();
     (error, steps_of(&world, &plan), journal)
 }
 
@@ -174,7 +172,7 @@ fn several_guests_fail_each_for_its_own_reason() {
         let plan = three();
         let fails = [(function(2), false), (function(3), true)].into();
         let mut world = Functions { fails, side_by_side, ..Functions::default() };
-        let outcome = run(&plan, &mut [&mut world], &mut Vec::new(), &mut (), &quick());
+        let outcome = run(&plan, &mut Executors::of_host(&mut world), &mut Vec::new(), &mut (), &quick());
         let Err(ApplyError::GuestsFailed { failures, left_out, applied, .. }) = outcome else {
             panic!("{outcome:?}");
         };
@@ -207,7 +205,7 @@ fn cancelling_takes_all_back_also_when_a_guest_failed_for_it() {
             let mut world = Functions { cancel_at: Some((function(at), flag)), ..Functions::default() };
             world.fails.extend(fails.map(|n| (function(n), true)));
             let options = Options { cancel: Some(flag), ..quick() };
-            let outcome = run(&plan, &mut [&mut world], &mut Vec::new(), &mut (), &options);
+            let outcome = run(&plan, &mut Executors::of_host(&mut world), &mut Vec::new(), &mut (), &options);
             match outcome {
                 // Nothing is left to be cancelled after the last steps, which are carried out together.
                 Ok(_) | Err(ApplyError::GuestsFailed { .. }) if at >= 10 && fails != Some(at) => continue,
@@ -226,7 +224,7 @@ fn what_others_stand_on_is_not_taken_back_with_a_guest_and_that_is_told() {
     // Guest a is stopped so that the host's step can be done; it cannot be started again.
     let plan = plan_of(&[("a", &[]), ("", &[1]), ("b", &[2]), ("a", &[2])]);
     let mut world = Functions { fails: [(function(4), false)].into(), ..Functions::default() };
-    let outcome = run(&plan, &mut [&mut world], &mut Vec::new(), &mut (), &quick());
+    let outcome = run(&plan, &mut Executors::of_host(&mut world), &mut Vec::new(), &mut (), &quick());
     let Err(error) = outcome else { panic!() };
     assert!(error.to_string().contains("not taken back: step 1, "), "{error}");
     let ApplyError::GuestsFailed { not_undone, .. } = error else { panic!("{error:?}") };
@@ -240,7 +238,7 @@ fn what_cannot_be_taken_back_of_a_guest_is_told_and_the_others_go_on() {
     let plan = three();
     let mut world = Functions { fails: [(function(9), false)].into(), ..Functions::default() };
     world.sticks.insert(function(6));
-    let outcome = run(&plan, &mut [&mut world], &mut Vec::new(), &mut (), &quick());
+    let outcome = run(&plan, &mut Executors::of_host(&mut world), &mut Vec::new(), &mut (), &quick());
     let Err(ApplyError::GuestsFailed { not_undone, .. }) = outcome else { panic!("{outcome:?}") };
     assert_eq!(not_undone.iter().map(|left| left.step.0).collect::<Vec<_>>(), [6]);
     assert_eq!(steps_of(&world, &plan), [1, 2, 4, 5, 6, 7, 8, 10, 11]);
@@ -251,7 +249,7 @@ fn a_tear_down_goes_on_past_guests_too() {
     let plan = three();
     let mut world = Functions { fails: [(function(6), false)].into(), ..Functions::default() };
     let options = Options { mode: Mode::TearDown, ..quick() };
-    let outcome = run(&plan, &mut [&mut world], &mut Vec::new(), &mut (), &options);
+    let outcome = run(&plan, &mut Executors::of_host(&mut world), &mut Vec::new(), &mut (), &options);
     let Err(ApplyError::Incomplete { failures, .. }) = outcome else { panic!("{outcome:?}") };
     assert_eq!(failures.len(), 1);
     assert_eq!(steps_of(&world, &plan).len(), 10);
@@ -288,7 +286,7 @@ fn of_many_plans_with_many_failures_the_rest_is_done_and_nothing_else() {
             .collect();
         let fails_by = fails.iter().map(|(n, half)| (function(*n), *half)).collect();
         let mut world = Functions { fails: fails_by, side_by_side: round % 2 == 0, ..Functions::default() };
-        let outcome = run(&plan, &mut [&mut world], &mut Vec::new(), &mut (), &quick());
+        let outcome = run(&plan, &mut Executors::of_host(&mut world), &mut Vec::new(), &mut (), &quick());
         let applied = match &outcome {
             Ok(applied) => applied,
             Err(ApplyError::GuestsFailed { applied, .. }) => applied,
