@@ -395,7 +395,7 @@ impl Session<'_> {
                     return self.device.answer(request, false, 0);
                 }
                 self.device.answer(request, true, 0)?;
-                self.await_status()?;
+                self.await_status();
                 self.begin()
             }
             RequestKind::Status(status) if status & FEATURES_OK != 0 && self.features == 0 => {
@@ -439,7 +439,7 @@ impl Session<'_> {
     }
 
     /// Waits until the kernel has stored the status whose answer it has: before that the driver cannot be woken.
-    fn await_status(&self) -> Result<(), VduseError> {
+    fn await_status(&self) {
         let until = Instant::now() + STORED;
         while !self.device.has_driver() {
             let mut asks = [PollFd::new(self.device.as_fd(), PollFlags::POLLIN)];
@@ -450,7 +450,6 @@ impl Session<'_> {
             }
             thread::sleep(Duration::from_millis(1));
         }
-        Ok(())
     }
 
     /// A driver has it: rings are served as soon as there is something in them.
