@@ -23,7 +23,7 @@ use penstock_report::{
 };
 use proptest::{collection::vec, option, prelude::*};
 
-/// Text as a guest could send it.
+/// Text as a guest could send it. None has a `NaN` in it, so that one on a page is a number that was not caught.
 fn text() -> impl Strategy<Value = String> {
     prop_oneof![
         "\\PC{0,40}",
@@ -32,6 +32,7 @@ fn text() -> impl Strategy<Value = String> {
         Just(ARRIVES.to_owned()),
         Just(ISOLATED.to_owned()),
     ]
+    .prop_map(|text| text.replace("NaN", "nan"))
 }
 
 /// The name of a NIC or a guest. None has a `NaN` in it, which a page must not have from a number.
