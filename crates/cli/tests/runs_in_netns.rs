@@ -40,7 +40,7 @@ type Check = fn(&Host);
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let missing = trials.lacking("network namespaces", needs::network_namespace);
-    let checks: [(&str, Check); 14] = [
+    let checks: [(&str, Check); 16] = [
         ("a_run_that_was_cut_off_is_seen_and_taken_back_in_netns", a_run_that_was_cut_off),
         ("what_cannot_be_taken_back_leaves_the_machine_half_way_in_netns", half_way),
         ("runs_are_taken_back_newest_first_in_netns", runs_are_taken_back_newest_first),
@@ -54,6 +54,11 @@ fn main() -> ExitCode {
         ("a_full_disk_keeps_no_run_that_nobody_confirms_in_netns", a_full_disk),
         ("a_disk_that_filled_up_and_is_free_again_has_it_all_recorded_in_netns", room_that_was_reserved),
         ("a_run_is_taken_back_on_a_disk_that_is_full_in_netns", an_undo_with_a_full_disk),
+        ("a_run_is_taken_back_where_nothing_can_be_recorded_in_netns", an_undo_that_cannot_be_recorded),
+        (
+            "a_run_that_waits_to_be_confirmed_is_undone_on_a_full_disk_in_netns",
+            an_undo_of_an_open_run_with_a_full_disk,
+        ),
         ("a_holder_that_was_killed_holds_nothing_in_netns", a_killed_holder),
     ];
     let missing_for_faults = trials.lacking("strace", || needs::programs(&["strace"]));
@@ -327,16 +332,68 @@ fn an_undo_with_a_full_disk(host: &Host) {
     let run = host.left(here(), &[(mtu(9000), mtu(1500))], true);
     run.reserve().unwrap();
     ip("link set pf0 mtu 9000");
-    let mut log = fs::File::create(host.path("kept/log")).unwrap();
-    while log.write_all(&[0; 512]).is_ok() {}
-    let mut inodes = 0;
-    while fs::File::create(host.path(&format!("kept/{inodes}"))).is_ok() {
-        inodes += 1;
-    }
+    fill_once(host);
     host.says("undo", 0);
     assert_eq!(seen("mtu"), "1500");
     assert!(host.path("kept/runs/0002/outcome.json").exists());
     assert!(host.says("undo --list", 0).contains("nothing of it is left"));
+}
+
+/// An undo that was killed on a full disk has used up its room, and the next one is asked for before anybody has made some. What it
+/// can still write it does; on a disk that takes nothing at all it leads back too.
+fn an_undo_that_cannot_be_recorded(host: &Host) {
+    on_a_small_disk(host);
+    host.left(here(), &[(mtu(9000), mtu(1500))], true);
+    ip("link set pf0 mtu 9000");
+    let filled = fill_once(host);
+    let said = host.penstock("undo").errors();
+    assert_eq!(seen("mtu"), "1500");
+    assert!(said.contains("this undo goes on, and cannot be recorded as a run"), "{said}");
+    assert!(said.contains("No space left on device"), "{said}");
+    filled.into_iter().for_each(|path| fs::remove_file(path).unwrap());
+
+    host.left(here(), &[(mtu(9000), mtu(1500))], true);
+    ip("link set pf0 mtu 9000");
+    let remount = |flags| {
+        mount(None::<&str>, &host.path("kept"), None::<&str>, MsFlags::MS_REMOUNT | flags, None::<&str>)
+    };
+    remount(MsFlags::MS_RDONLY).unwrap();
+    let said = host.says("undo", 1);
+    assert_eq!(seen("mtu"), "1500");
+    for told in [
+        "this undo goes on, and cannot be recorded as a run",
+        "could not be recorded, so that `undo --list` tells of it as it was before: make room",
+        "Read-only file system",
+    ] {
+        assert!(said.contains(told), "{told}: {said}");
+    }
+    remount(MsFlags::empty()).unwrap();
+    assert!(host.says("undo --list", 0).contains("applied"));
+    host.says("undo", 0);
+    assert_eq!(seen("mtu"), "1500");
+    assert!(host.says("undo", 0).contains("Nothing to undo"));
+}
+
+/// The room for its way back is there for the decision, too.
+fn an_undo_of_an_open_run_with_a_full_disk(host: &Host) {
+    on_a_small_disk(host);
+    let run = host.open(who().process, 60_000, true);
+    run.reserve().unwrap();
+    fill_once(host);
+    host.says("undo", 0);
+    assert_eq!(seen("mtu"), "1500");
+    assert!(host.says("confirm", 1).contains("run 1 was taken back by"));
+    assert!(host.says("undo --list", 0).contains("nothing of it is left"));
+}
+
+/// Fills the disk of `host` with bytes and files; the files that do.
+fn fill_once(host: &Host) -> Vec<PathBuf> {
+    let log = host.path("kept/log");
+    let mut file = fs::File::create(&log).unwrap();
+    while file.write_all(&[0; 512]).is_ok() {}
+    let paths = (0..).map(|number| host.path(&format!("kept/{number}")));
+    let files = paths.take_while(|path| fs::File::create(path).is_ok());
+    [log].into_iter().chain(files).collect()
 }
 
 /// Where each system call of a guard fails from the moment on at which it watches: the n-th, some, or all (`1+`), where the

@@ -22,6 +22,11 @@ impl CatchUpJournal {
         CatchUpJournal(Rc::new(RefCell::new(Inner { path: path.into(), file: None, pending: Vec::new() })))
     }
 
+    /// A journal that nobody can read later: for what could not be given a place on the disk.
+    pub fn nowhere() -> CatchUpJournal {
+        CatchUpJournal::new("")
+    }
+
     /// Forgets what could not be written: before a new attempt, which tells all of it again.
     pub fn forget(&self) {
         self.0.borrow_mut().pending.clear();

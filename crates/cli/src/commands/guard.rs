@@ -165,7 +165,8 @@ pub fn take_back_lapsed(machine: &Machine, mut alone: Lock, printer: &mut Printe
             let way =
                 way_back(&[RunToUndo { id, plan: &deeds.plan, state: &deeds.state }], &machine.inventory()?);
             run.release()?;
-            let begun = machine.begin_undo(alone, std::slice::from_ref(run), &way)?;
+            let begun = machine.begin_undo(alone, std::slice::from_ref(run), &way);
+            begun.said.iter().for_each(|said| printer.warn(said));
             let outcome = machine.carry_out(begun, &way.plan, Mode::Undo, &mut ())?;
             outcome?;
             alone = machine.lock()?;

@@ -10,6 +10,7 @@ use penstock_apply::{
         store::{Deeds, StoreError, UnreadableRun},
         way_back,
     },
+    journal::CatchUpJournal,
 };
 use penstock_host::{chain, files::Lock};
 use serde::Serialize;
@@ -156,24 +157,36 @@ pub fn take_back(
     for Kept { run, step, action, why } in &way.kept {
         printer.warn(format!("run {run}, step {step} is not taken back ({action}): {why}"));
     }
-    for (run, _) in targets.iter().filter(|(run, _)| run.is_open()) {
-        let ours = Decision { verdict: Verdict::TakenBack, who: who(), at: progress::now() };
-        decision::decide(&run.directory, ours)?;
-    }
     let known: Vec<KnownRun> = targets.iter().map(|(run, _)| run.clone()).collect();
     for run in &known {
         // The room was taken for this.
         run.release()?;
     }
-    let begun = machine.begin_undo(alone, &known, &way)?;
+    for run in known.iter().filter(|run| run.is_open()) {
+        let ours = Decision { verdict: Verdict::TakenBack, who: who(), at: progress::now() };
+        if let Err(error) = decision::decide(&run.directory, ours) {
+            // It is still to be confirmed, and its guard may need the room.
+            let _ = run.reserve();
+            return Err(error.into());
+        }
+    }
+    let begun = machine.begin_undo(alone, &known, &way);
     for said in &begun.said {
         printer.warn(said);
     }
+    let journals = begun.taken_back.clone();
     let status = apply::conduct(machine, begun, way.plan, Mode::Undo, printer)?;
     // Once more from their journals: what matters is what stands of them now.
     let runs = machine.runs();
     let left = targets.iter().map(|(run, _)| run).rfind(|run| runs.state(run).phase != Phase::Nothing);
     let Some(left) = left else { return Ok(status) };
+    if let Some(Err(error)) = journals.iter().map(CatchUpJournal::catch_up).find(Result::is_err) {
+        printer.warn(format!(
+            "what was taken back could not be recorded, so that `undo --list` tells of it as it was before: make room, and run \
+             `penstock undo` again: {}",
+            chain(&error)
+        ));
+    }
     // For the next undo. Without room that is tried all the same.
     if left.reserve().is_err() {
         let _ = left.release();

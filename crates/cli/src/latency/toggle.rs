@@ -101,7 +101,7 @@ impl<'a> Steps<'a> {
         let inventory = self.machine.inventory()?;
         let taken = [RunToUndo { id: run.id(), plan: &deeds.plan, state: &deeds.state }];
         let way = way_back(&taken, &inventory);
-        let begun = self.machine.begin_undo(alone, std::slice::from_ref(&run), &way)?;
+        let begun = self.machine.begin_undo(alone, std::slice::from_ref(&run), &way);
         self.machine.carry_out(begun, &way.plan, Mode::Undo, &mut ())??;
         if self.machine.runs().state(&run).phase != Phase::Nothing {
             let text = "some of its real-time steps could not be put on again".to_owned();

@@ -14,6 +14,7 @@ use penstock_apply::{
         Confirm, Decision, KnownRun, Outcome, Phase, Purpose, RunId, RunRecord, Runs, StoreError,
         UndoJournal, UndoPlan, Verdict, Who, decision, store::UnreadableRun,
     },
+    journal::CatchUpJournal,
 };
 use penstock_host::{
     accounts, boot, chain,
@@ -37,9 +38,11 @@ const HOLDER_WRITES: Duration = Duration::from_secs(1);
 /// A run that was begun: nobody else changes the machine while this is there.
 pub struct Begun {
     _alone: Lock,
-    /// The run; `None` when there is nothing to do and nothing to go on from.
+    /// The run; `None` when there is nothing to do and nothing to go on from, and for an undo that could not be recorded.
     pub run: Option<KnownRun>,
     journal: Box<dyn Journal>,
+    /// The journals of the runs that are taken back, which keep what cannot be written now.
+    pub taken_back: Vec<CatchUpJournal>,
     /// What an operator should know before it goes on.
     pub said: Vec<String>,
 }
@@ -142,7 +145,8 @@ impl Machine {
             ));
         }
         if plan.steps.is_empty() && half_way.is_empty() {
-            return Ok(Begun { _alone: alone, run: None, journal: Box::new(Vec::new()), said });
+            let journal = Box::new(Vec::new());
+            return Ok(Begun { _alone: alone, run: None, journal, taken_back: Vec::new(), said });
         }
         let purpose = match mode {
             Mode::TearDown => Purpose::Stop,
@@ -177,24 +181,35 @@ impl Machine {
         }
         let journal = Box::new(run.journal().map_err(not_recorded)?);
         said.extend(self.clear_overrides(&run.record.clears_overrides));
-        Ok(Begun { _alone: alone, run: Some(run), journal, said })
+        Ok(Begun { _alone: alone, run: Some(run), journal, taken_back: Vec::new(), said })
     }
 
-    /// Begins to take `targets` back by `way`; the caller holds the lock.
-    pub fn begin_undo(&self, alone: Lock, targets: &[KnownRun], way: &UndoPlan) -> Result<Begun, Failure> {
+    /// Begins to take `targets` back by `way`; the caller holds the lock. Where that cannot be recorded, on a full disk, it goes on
+    /// all the same: the next undo looks at the machine, and passes over what is so already.
+    pub fn begin_undo(&self, alone: Lock, targets: &[KnownRun], way: &UndoPlan) -> Begun {
         let runs = self.runs();
         let ids: Vec<RunId> = targets.iter().map(KnownRun::id).collect();
         let mut said = Vec::new();
         let earlier: Vec<&KnownRun> = targets.iter().collect();
         let clears_overrides = self.overrides_left_by(&runs, &earlier, &mut said);
-        let record = RunRecord { clears_overrides, ..RunRecord::new(Purpose::Undo(ids), who()) };
-        let run = runs.create(record, &way.plan, None)?;
-        let own = run.journal()?;
-        let of = |run: &KnownRun| Ok::<_, StoreError>((run.id(), run.journal()?));
-        let journals: Result<BTreeMap<_, _>, _> = targets.iter().map(of).collect();
-        let journal = Box::new(UndoJournal::new(own, journals?, way));
-        said.extend(self.clear_overrides(&run.record.clears_overrides));
-        Ok(Begun { _alone: alone, run: Some(run), journal, said })
+        let record = RunRecord {
+            clears_overrides: clears_overrides.clone(),
+            ..RunRecord::new(Purpose::Undo(ids), who())
+        };
+        let run = match runs.create(record, &way.plan, None) {
+            Ok(run) => Some(run),
+            Err(error) => {
+                said.push(format!("this undo goes on, and cannot be recorded as a run: {}", chain(&error)));
+                None
+            }
+        };
+        let own = run.as_ref().map_or_else(CatchUpJournal::nowhere, journal_of);
+        let journals: BTreeMap<RunId, CatchUpJournal> =
+            targets.iter().map(|run| (run.id(), journal_of(run))).collect();
+        let taken_back = journals.values().cloned().collect();
+        let journal = Box::new(UndoJournal::new(own, journals, way));
+        said.extend(self.clear_overrides(&clears_overrides));
+        Begun { _alone: alone, run, journal, taken_back, said }
     }
 
     /// The functions whose `driver_override` runs that were cut off have left set, each once. A run whose plan cannot be read tells
@@ -210,6 +225,10 @@ impl Machine {
     }
 
     /// Carries out what was begun, and keeps how it ended.
+    ///
+    /// # Errors
+    ///
+    /// The machine cannot be changed at all. What came of the plan is inside.
     pub fn carry_out(
         &self,
         mut begun: Begun,
@@ -217,8 +236,13 @@ impl Machine {
         mode: Mode,
         observer: &mut dyn RunProgress,
     ) -> Result<Result<Applied, ApplyError>, Failure> {
-        let Some(run) = begun.run else { return Ok(Ok(Applied::default())) };
+        if begun.run.is_none() && begun.taken_back.is_empty() {
+            return Ok(Ok(Applied::default()));
+        }
         let outcome = self.execute(plan, mode, &mut *begun.journal, observer)?;
+        // Whatever of it cannot be written even now is told by whoever began to undo.
+        begun.taken_back.iter().for_each(|journal| drop(journal.catch_up()));
+        let Some(run) = begun.run else { return Ok(outcome) };
         let ended = Outcome {
             ended: progress::now(),
             boottime: boot::elapsed().as_millis() as u64,
@@ -274,6 +298,10 @@ fn holder(path: &Path) -> Option<Who> {
         }
         thread::sleep(Duration::from_millis(10));
     }
+}
+
+fn journal_of(run: &KnownRun) -> CatchUpJournal {
+    CatchUpJournal::new(run.directory.join("journal"))
 }
 
 fn not_recorded(error: StoreError) -> Failure {
@@ -432,7 +460,7 @@ mod tests {
             Entry::Undo { step: StepId(1), action: inverse.clone() },
         ];
         let run = cut_off(&machine, &step(driver(None), inverse), &entries);
-        let begun = machine.begin_undo(machine.lock().unwrap(), &[run], &UndoPlan::default()).unwrap();
+        let begun = machine.begin_undo(machine.lock().unwrap(), &[run], &UndoPlan::default());
         assert_eq!(begun.run.unwrap().record.clears_overrides, [VF.parse().unwrap()]);
         assert_eq!(override_of(&machine), "");
     }

@@ -71,7 +71,7 @@ impl<'a> Watched<'a> {
             deciding: None,
             unwritten: None,
             undo: None,
-            own: CatchUpJournal::new(""),
+            own: CatchUpJournal::nowhere(),
             of_run: journal,
             outcome: None,
             attempts: 0,
