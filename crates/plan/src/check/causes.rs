@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use penstock_model::{Bdf, GuestName, Model, NicName, inventory::tuning::Knob};
 
 use super::{machine::Machine, rules::VFIO};
-use crate::{Action, FunctionAction, GuestAction, RealTimeAction, Step};
+use crate::{Action, BootAction, FileAction, FunctionAction, GuestAction, RealTimeAction, Step};
 
 /// Something that can be relied on.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -138,7 +138,24 @@ fn brings_about(machine: &Machine, step: &Step) -> Vec<(Aspect, bool)> {
         Action::RealTime(RealTimeAction::MakeResctrlGroup { .. })
         | Action::RealTime(RealTimeAction::RemoveResctrlGroup { .. })
         | Action::RealTime(RealTimeAction::SetSchemata { .. }) => one(Aspect::Shares),
-        _ => Vec::new(),
+        // Nothing waits for these, but the end of the plan.
+        Action::Function(
+            FunctionAction::LeaveAlone { .. }
+            | FunctionAction::Rename { .. }
+            | FunctionAction::SetMtu { .. }
+            | FunctionAction::AddAddress { .. }
+            | FunctionAction::RemoveAddress { .. }
+            | FunctionAction::SetSwitchMode { .. }
+            | FunctionAction::ResetFunction { .. },
+        )
+        | Action::Guest(GuestAction::SetPortAttribute { .. } | GuestAction::ScheduleGuest { .. })
+        | Action::RealTime(
+            RealTimeAction::MakePartition { .. }
+            | RealTimeAction::RemovePartition { .. }
+            | RealTimeAction::PlaceInterrupts { .. },
+        )
+        | Action::Boot(BootAction::EnableUnit { .. } | BootAction::SetBootArguments(_))
+        | Action::File(FileAction::WriteFile { .. } | FileAction::RemoveFile { .. }) => Vec::new(),
     }
 }
 
@@ -254,7 +271,29 @@ fn relies_on(machine: &Machine, model: &Model, action: &Action) -> Vec<Aspect> {
         | Action::RealTime(RealTimeAction::SetSchemata { .. }) => {
             vec![Aspect::Shares]
         }
-        _ => Vec::new(),
+        // These rely on nothing that a step brings about.
+        Action::Function(
+            FunctionAction::LeaveAlone { .. }
+            | FunctionAction::SetAutoprobe { .. }
+            | FunctionAction::SetVfCount { .. }
+            | FunctionAction::SetMtu { .. }
+            | FunctionAction::SetLink { .. }
+            | FunctionAction::AddAddress { .. }
+            | FunctionAction::RemoveAddress { .. }
+            | FunctionAction::SetSwitchMode { .. },
+        )
+        | Action::Guest(
+            GuestAction::DefineGuest(_)
+            | GuestAction::SetPortAttribute { .. }
+            | GuestAction::IsolateGuest { on: false, .. },
+        )
+        | Action::RealTime(
+            RealTimeAction::Tune { .. }
+            | RealTimeAction::RemovePartition { .. }
+            | RealTimeAction::PlaceInterrupts { .. },
+        )
+        | Action::Boot(BootAction::EnableUnit { .. } | BootAction::SetBootArguments(_))
+        | Action::File(FileAction::WriteFile { .. } | FileAction::RemoveFile { .. }) => Vec::new(),
     }
 }
 

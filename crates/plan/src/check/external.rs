@@ -29,7 +29,27 @@ pub fn touched(machine: &Machine, model: &Model, plan: &Plan, step: &Step) -> Ve
                 functions.filter(|function| machine.seat(*function).is_some_and(|at| at.vf.is_none()));
             return whole.filter_map(|pf| managed(machine, model, plan, pf)).map(refused).collect();
         }
-        _ => return Vec::new(),
+        // Nothing of these is a NIC's.
+        Action::Function(FunctionAction::LeaveAlone { .. } | FunctionAction::AwaitLink { .. })
+        | Action::Guest(
+            GuestAction::UndefineGuest { .. }
+            | GuestAction::StartSwitch { .. }
+            | GuestAction::StopSwitch { .. }
+            | GuestAction::MakeTaps { .. }
+            | GuestAction::RemoveTaps { .. }
+            | GuestAction::SetPortAttribute { .. }
+            | GuestAction::StartGuest { .. }
+            | GuestAction::CreateGuest { .. }
+            | GuestAction::ResumeGuest { .. }
+            | GuestAction::SuspendGuest { .. }
+            | GuestAction::AwaitGuest { .. }
+            | GuestAction::StopGuest { .. }
+            | GuestAction::IsolateGuest { .. }
+            | GuestAction::ScheduleGuest { .. },
+        )
+        | Action::RealTime(_)
+        | Action::Boot(_)
+        | Action::File(_) => return Vec::new(),
     };
     let is_vf = machine.seat(function).is_some_and(|seat| seat.vf.is_some());
     if using && is_vf && step.guest.is_some() {

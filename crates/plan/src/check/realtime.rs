@@ -260,7 +260,27 @@ pub fn broken(machine: &Machine, model: &Model, action: &Action, way_there: bool
         Action::Guest(GuestAction::ResumeGuest { guest }) if way_there => {
             wrong.extend(alone(machine, model, guest))
         }
-        _ => {}
+        // What is no CPU's may hold any value; CPUs that are no guest's alone any more were so with right.
+        Action::RealTime(RealTimeAction::Tune { .. })
+        | Action::Guest(
+            GuestAction::IsolateGuest { on: false, .. }
+            | GuestAction::ResumeGuest { .. }
+            | GuestAction::DefineGuest(_)
+            | GuestAction::UndefineGuest { .. }
+            | GuestAction::StartSwitch { .. }
+            | GuestAction::StopSwitch { .. }
+            | GuestAction::MakeTaps { .. }
+            | GuestAction::RemoveTaps { .. }
+            | GuestAction::SetPortAttribute { .. }
+            | GuestAction::StartGuest { .. }
+            | GuestAction::CreateGuest { .. }
+            | GuestAction::SuspendGuest { .. }
+            | GuestAction::AwaitGuest { .. }
+            | GuestAction::StopGuest { .. },
+        )
+        | Action::Function(_)
+        | Action::Boot(_)
+        | Action::File(_) => {}
     }
     wrong
 }

@@ -13,7 +13,10 @@ use super::{
     realtime,
     step::{is_vm, loses},
 };
-use crate::{Action, Direction, FunctionAction, GuestAction, Plan, Step, action::GuestDefinition};
+use crate::{
+    Action, BootAction, Direction, FileAction, FunctionAction, GuestAction, Plan, Step,
+    action::GuestDefinition,
+};
 
 /// The driver of functions that VMs have.
 pub const VFIO: &str = "vfio-pci";
@@ -112,7 +115,26 @@ impl<'a> Rules<'a> {
                 vec![format!("{guest} is waited for and does not run")]
             }
             Action::Function(FunctionAction::AwaitLink { pf, .. }) => link(machine, *pf),
-            _ => interface(machine, action),
+            Action::Function(
+                FunctionAction::SetMac { .. }
+                | FunctionAction::Rename { .. }
+                | FunctionAction::SetMtu { .. }
+                | FunctionAction::SetLink { .. }
+                | FunctionAction::AddAddress { .. }
+                | FunctionAction::RemoveAddress { .. },
+            ) => interface(machine, action),
+            // Real time has rules of its own, below.
+            Action::RealTime(_)
+            | Action::Guest(GuestAction::IsolateGuest { .. } | GuestAction::ScheduleGuest { .. }) => vec![],
+            // They may be carried out on any machine, or the guards above have looked.
+            Action::Function(FunctionAction::LeaveAlone { .. })
+            | Action::Guest(
+                GuestAction::StopSwitch { .. }
+                | GuestAction::RemoveTaps { .. }
+                | GuestAction::AwaitGuest { .. },
+            )
+            | Action::Boot(BootAction::EnableUnit { .. } | BootAction::SetBootArguments(_))
+            | Action::File(FileAction::WriteFile { .. } | FileAction::RemoveFile { .. }) => vec![],
         };
         broken.extend(realtime::broken(machine, self.model, action, self.wanted == Wanted::AsTheModelSays));
         broken.extend(loses(machine, action));

@@ -285,11 +285,30 @@ fn restoring(machine: &Machine, model: &Model, action: &Action) -> WayBack {
             })
         }
         Action::RealTime(RealTimeAction::PlaceInterrupts { .. }) => WayBack::Elsewhere,
-        _ if action.is_realtime() => match realtime::restoring(machine, action) {
-            Some(inverse) => Must(inverse),
-            None => WayBack::None,
-        },
-        _ => interface(machine, action),
+        Action::RealTime(
+            RealTimeAction::Tune { .. }
+            | RealTimeAction::MakePartition { .. }
+            | RealTimeAction::RemovePartition { .. }
+            | RealTimeAction::MakeResctrlGroup { .. }
+            | RealTimeAction::RemoveResctrlGroup { .. }
+            | RealTimeAction::SetSchemata { .. },
+        )
+        | Action::Guest(GuestAction::IsolateGuest { .. } | GuestAction::ScheduleGuest { .. }) => {
+            match realtime::restoring(machine, action) {
+                Some(inverse) => Must(inverse),
+                None => WayBack::None,
+            }
+        }
+        Action::Function(
+            FunctionAction::SetMac { .. }
+            | FunctionAction::Rename { .. }
+            | FunctionAction::SetMtu { .. }
+            | FunctionAction::SetLink { .. }
+            | FunctionAction::AddAddress { .. }
+            | FunctionAction::RemoveAddress { .. },
+        ) => interface(machine, action),
+        // No inventory tells what counts from the next start on, and no plan of a model has these.
+        Action::Boot(BootAction::EnableUnit { .. } | BootAction::SetBootArguments(_)) => WayBack::None,
     }
 }
 
@@ -361,7 +380,41 @@ pub fn loses(machine: &Machine, action: &Action) -> Option<String> {
                 }
             })
         }
-        _ => None,
+        Action::Function(
+            FunctionAction::LeaveAlone { .. }
+            | FunctionAction::SetAutoprobe { .. }
+            | FunctionAction::SetVfCount { .. }
+            | FunctionAction::SetVfAttribute { .. }
+            | FunctionAction::SetDriver { .. }
+            | FunctionAction::SetMac { .. }
+            | FunctionAction::Rename { .. }
+            | FunctionAction::SetMtu { .. }
+            | FunctionAction::SetLink { direction: Direction::Up, .. }
+            | FunctionAction::AddAddress { .. }
+            | FunctionAction::RemoveAddress { .. }
+            | FunctionAction::SetSwitchMode { .. }
+            | FunctionAction::ResetFunction { .. }
+            | FunctionAction::AwaitLink { .. },
+        )
+        | Action::Guest(
+            GuestAction::DefineGuest(_)
+            | GuestAction::UndefineGuest { .. }
+            | GuestAction::StartSwitch { .. }
+            | GuestAction::StopSwitch { .. }
+            | GuestAction::MakeTaps { .. }
+            | GuestAction::RemoveTaps { .. }
+            | GuestAction::SetPortAttribute { .. }
+            | GuestAction::CreateGuest { .. }
+            | GuestAction::ResumeGuest { .. }
+            | GuestAction::SuspendGuest { .. }
+            | GuestAction::AwaitGuest { .. }
+            | GuestAction::StopGuest { .. }
+            | GuestAction::IsolateGuest { .. }
+            | GuestAction::ScheduleGuest { .. },
+        )
+        | Action::RealTime(_)
+        | Action::Boot(_)
+        | Action::File(_) => None,
     }
 }
 

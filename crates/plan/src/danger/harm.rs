@@ -217,7 +217,39 @@ impl<'a> Played<'a> {
                 self.given_back.extend(own);
                 self.users.retain(|_, user| *user != guest);
             }
-            _ => {}
+            // After these each function is where it was, for those that come later in the plan.
+            Action::Function(
+                FunctionAction::LeaveAlone { .. }
+                | FunctionAction::SetAutoprobe { .. }
+                | FunctionAction::SetVfAttribute { .. }
+                | FunctionAction::SetMac { .. }
+                | FunctionAction::Rename { .. }
+                | FunctionAction::SetMtu { .. }
+                | FunctionAction::SetLink { .. }
+                | FunctionAction::AddAddress { .. }
+                | FunctionAction::RemoveAddress { .. }
+                | FunctionAction::SetSwitchMode { .. }
+                | FunctionAction::ResetFunction { .. }
+                | FunctionAction::AwaitLink { .. },
+            )
+            | Action::Guest(
+                GuestAction::UndefineGuest { .. }
+                | GuestAction::StartSwitch { .. }
+                | GuestAction::StopSwitch { .. }
+                | GuestAction::MakeTaps { .. }
+                | GuestAction::RemoveTaps { .. }
+                | GuestAction::SetPortAttribute { .. }
+                | GuestAction::StartGuest { .. }
+                | GuestAction::CreateGuest { .. }
+                | GuestAction::ResumeGuest { .. }
+                | GuestAction::SuspendGuest { .. }
+                | GuestAction::AwaitGuest { .. }
+                | GuestAction::IsolateGuest { .. }
+                | GuestAction::ScheduleGuest { .. },
+            )
+            | Action::RealTime(_)
+            | Action::Boot(_)
+            | Action::File(_) => {}
         }
     }
 
