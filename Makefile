@@ -25,6 +25,7 @@ side_by_side := target/$(target)/debug/side-by-side
 test_environment = PENSTOCK_BINARY=$(CURDIR)/$(penstock) \
 	PENSTOCK_GRUB_TREE=$(CURDIR)/target/grub PENSTOCK_CONTAINERD_TREE=$(CURDIR)/target/containerd \
 	PENSTOCK_YAML_LANGUAGE_SERVER=$(CURDIR)/target/yaml-language-server/yaml-language-server \
+	PENSTOCK_ANSIBLE=$(CURDIR)/target/ansible/ansible-playbook \
 	PATH="$(CURDIR)/target/netperf:$$PATH" PENSTOCK_PATH="$(CURDIR)/target/netperf:$$PATH"
 test: build
 	@scripts/install-dependencies test
@@ -33,6 +34,7 @@ test: build
 	@$(MAKE) --no-print-directory --jobs=2 image lint
 	@scripts/unpack-netperf $(penstock) $(CURDIR)/target/netperf
 	@scripts/fetch-yaml-language-server $(CURDIR)/target/yaml-language-server
+	@scripts/fetch-ansible $(CURDIR)/target/ansible
 	PENSTOCK_INSTALLED=test $(test_environment) \
 	sh -c 'cargo test --workspace --locked --no-run && exec $(side_by_side) $(tests)'
 

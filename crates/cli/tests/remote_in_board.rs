@@ -41,25 +41,8 @@ impl There {
              two: {{functions: [NET0#2, NET0#3]}}\n"
         );
         let board = KeptBoard::up(&name, &text)?;
-        let at = board.directory().to_owned();
-        let made = Command::new("ssh-keygen")
-            .args(["-q", "-t", "ed25519", "-N", "", "-f", "key"])
-            .current_dir(&at)
-            .status();
-        assert!(made.is_ok_and(|status| status.success()));
-        let public = fs::read_to_string(at.join("key.pub"))?;
-        board.shell(&format!("echo '{}' >> /run/penstock/authorized-keys", public.trim())).ended_with(0)?;
-        let boards: Value = json::read(&binary::run(&at, ["board", "list", "--json"]).stdout)?;
-        let all = boards["boards"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let port =
-            all.iter().find(|board| board["name"] == name.as_str()).map(|board| board["port"].to_string());
-        let port = port.ok_or_else(|| format!("the board is not listed: {boards}"))?;
-        let here = at.display();
-        let config = format!(
-            "Host it\n Port {port}\nHost gone\n Port 1\nHost *\n HostName 127.0.0.1\n User root\n IdentityFile {here}/key\n \
-             IdentitiesOnly yes\n IdentityAgent none\n UserKnownHostsFile {here}/known\n StrictHostKeyChecking accept-new\n"
-        );
-        fs::write(at.join("config"), config)?;
+        let config = format!("Host gone\n Port 1\n{}", board.over_ssh()?);
+        fs::write(board.directory().join("config"), config)?;
         Ok(There { board, model: format!("{name}.yaml") })
     }
 

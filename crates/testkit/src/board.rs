@@ -5,15 +5,17 @@ use std::{
     fs,
     panic::{self, AssertUnwindSafe},
     path::Path,
-    process::Stdio,
+    process::{Command, Stdio},
     sync::atomic::{AtomicUsize, Ordering},
 };
 
 use penstock_host::chain;
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::{
     binary::{self, Run, run},
+    json,
     trials::{Failed, Outcome},
 };
 
@@ -197,6 +199,31 @@ impl KeptBoard {
     /// Resets it as its reset button would, or with `--orderly` as it does itself, and waits until it is up again.
     pub fn reset(&self, options: &[&str]) -> Run {
         run(self.directory(), [&["board", "reset", &self.name][..], options].concat())
+    }
+
+    /// Has a key of the test's own log in, and gives the configuration with which `ssh it` leads there, in the words of ssh_config(5).
+    ///
+    /// # Errors
+    ///
+    /// No key can be made, or the board is gone.
+    pub fn over_ssh(&self) -> Result<String, Failed> {
+        let at = self.directory();
+        let key = at.join("key");
+        let mut made = Command::new("ssh-keygen");
+        made.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&key);
+        Run::from(made.output()?).ended_with(0)?;
+        let public = fs::read_to_string(at.join("key.pub"))?;
+        self.shell(&format!("echo '{}' >> /run/penstock/authorized-keys", public.trim())).ended_with(0)?;
+        let boards: Value = json::read(&run(at, ["board", "list", "--json"]).stdout)?;
+        let all = boards["boards"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let port =
+            all.iter().find(|board| board["name"] == self.name()).map(|board| board["port"].to_string());
+        let port = port.ok_or_else(|| format!("the board is not listed: {boards}"))?;
+        let here = at.display();
+        Ok(format!(
+            "Host it\n Port {port}\nHost *\n HostName 127.0.0.1\n User root\n IdentityFile {here}/key\n IdentitiesOnly yes\n \
+             IdentityAgent none\n UserKnownHostsFile {here}/known\n StrictHostKeyChecking accept-new\n"
+        ))
     }
 
     /// The name by which `penstock board` knows it.

@@ -129,19 +129,32 @@ pub fn browser() -> Result<PathBuf, Lack> {
 /// Set by `make test`: the program that scripts/fetch-yaml-language-server has put together.
 const YAML_LANGUAGE_SERVER: &str = "PENSTOCK_YAML_LANGUAGE_SERVER";
 
+/// Where `ansible-playbook` is, of ansible-core.
+const ANSIBLE: &str = "PENSTOCK_ANSIBLE";
+
 /// The YAML language server that editors run.
 ///
 /// # Errors
 ///
 /// [`Lack::Installable`] with how it is fetched.
 pub fn yaml_language_server() -> Result<PathBuf, Lack> {
-    let path = env::var_os(YAML_LANGUAGE_SERVER).map(PathBuf::from).filter(|path| path.is_file());
-    path.ok_or_else(|| {
-        Lack::Installable(format!(
-            "there is no YAML language server: scripts/fetch-yaml-language-server fetches it, and {YAML_LANGUAGE_SERVER} says \
-             where it is"
-        ))
-    })
+    fetched(YAML_LANGUAGE_SERVER, "YAML language server", "scripts/fetch-yaml-language-server")
+}
+
+/// Where `ansible-playbook` is that scripts/fetch-ansible has fetched.
+///
+/// # Errors
+///
+/// [`Lack::Installable`] with how it is fetched.
+pub fn ansible() -> Result<PathBuf, Lack> {
+    fetched(ANSIBLE, "ansible-core", "scripts/fetch-ansible")
+}
+
+/// What a script fetches, by the environment variable that says where it is.
+fn fetched(variable: &str, what: &str, script: &str) -> Result<PathBuf, Lack> {
+    let path = env::var_os(variable).map(PathBuf::from).filter(|path| path.is_file());
+    let why = || format!("there is no {what}: {script} fetches it, and {variable} says where it is");
+    path.ok_or_else(|| Lack::Installable(why()))
 }
 
 /// Why no file can be a block device here, if so.
