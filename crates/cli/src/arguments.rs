@@ -88,6 +88,8 @@ pub enum Verb {
     Check(Check),
     /// Write the files that tell guests which functions they have
     Generate(Generate),
+    /// Write what a model says of NICs and VFs in the words of another program
+    Export(Export),
     /// Show what an apply would change, why, and how it is undone
     Plan(Plan),
     /// Make this machine as the model describes it
@@ -318,6 +320,34 @@ pub struct Generate {
     /// Write nothing; report which files differ
     #[arg(long)]
     pub check: bool,
+}
+
+/// `export`
+#[derive(Debug, Args)]
+pub struct Export {
+    /// The model
+    #[command(flatten)]
+    pub subject: Subject,
+    /// The program whose words are wanted
+    #[arg(long, value_name = "PROGRAM")]
+    pub to: ExportTo,
+    /// Export for this inventory, printed by `scan --json`, instead of this machine
+    #[arg(long, value_name = "FILE")]
+    pub inventory: Option<PathBuf>,
+    /// Write the files into this directory instead of printing them
+    #[arg(long, short, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+}
+
+/// Whose words `export` writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ExportTo {
+    /// systemd: .link files with VFs, and .network files
+    Networkd,
+    /// nmstate, for NetworkManager
+    Nmstate,
+    /// The SR-IOV network operator of Kubernetes: policies for the VFs that no guest owns
+    SriovOperator,
 }
 
 /// `plan`

@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     arguments::{Board, Report, Scan, Undo, Verb, Verify},
-    commands::{apply, audit, check, console, generate, guard, plan, report, status, undo, verify},
+    commands::{apply, audit, check, console, export, generate, guard, plan, report, status, undo, verify},
     remote::summary,
     status::Status,
     watch,
@@ -34,6 +34,8 @@ pub enum Kind {
     Check,
     /// `generate`.
     Generate,
+    /// `export`.
+    Export,
     /// `plan`.
     Plan,
     /// `apply`.
@@ -172,6 +174,7 @@ impl Kind {
             Verb::Audit(_) => Kind::Audit,
             Verb::Check(_) => Kind::Check,
             Verb::Generate(_) => Kind::Generate,
+            Verb::Export(_) => Kind::Export,
             Verb::Plan(_) => Kind::Plan,
             Verb::Apply(_) => Kind::Apply,
             Verb::Verify(Verify { watch: true, .. }) => Kind::Watch,
@@ -232,6 +235,7 @@ impl Kind {
             Kind::Audit => self.schema_of::<audit::Audited<'_>>(),
             Kind::Check => self.schema_of::<check::Checks>(),
             Kind::Generate => self.schema_of::<generate::Generated>(),
+            Kind::Export => self.schema_of::<export::ExportedModel>(),
             Kind::Plan => self.schema_of::<plan::PlanDocument<'_>>(),
             Kind::Apply => self.schema_of::<apply::Applied>(),
             Kind::Start | Kind::Stop | Kind::Undo => self.schema_of::<apply::Carried>(),

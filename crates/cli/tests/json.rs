@@ -96,6 +96,8 @@ fn every_verb_prints_one_document_when_it_is_done_and_when_it_fails() {
         ("stop bad.yaml --json".to_owned(), "error", 2),
         ("generate good.yaml --json".to_owned(), "generate", 0),
         ("generate bad.yaml --json".to_owned(), "error", 2),
+        ("export fits.yaml --to nmstate --inventory machine.json --json".to_owned(), "export", 0),
+        ("export large.yaml --to nmstate --inventory machine.json --json".to_owned(), "error", 6),
         ("measure bad.yaml --json".to_owned(), "error", 2),
         ("rehearse bad.yaml --json".to_owned(), "error", 2),
         ("report nowhere --json".to_owned(), "error", 2),

@@ -65,12 +65,13 @@ fn every_verb_that_reads_a_model_prints_its_warnings_once() {
     let here = directory.path();
     fs::write(here.join("m.yaml"), WARNS).unwrap();
     fs::write(here.join("machine.json"), serde_json::to_vec(&models::machine(1, 2)).unwrap()).unwrap();
-    let verbs: [&[&str]; 15] = [
+    let verbs: [&[&str]; 16] = [
         &["check", "m.yaml"],
         &["check", "m.yaml", "--json"],
         &["check", "m.yaml", "--inventory", "machine.json"],
         &["plan", "m.yaml", "--inventory", "machine.json"],
         &["generate", "m.yaml"],
+        &["export", "m.yaml", "--to", "networkd", "--inventory", "machine.json"],
         &["plan", "m.yaml"],
         &["apply", "m.yaml"],
         &["verify", "m.yaml"],

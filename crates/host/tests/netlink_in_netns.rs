@@ -456,7 +456,8 @@ fn hundreds_of_endpoints_are_tried_at_once() {
     let arrived = arrived(&pairs, &outcome);
     assert_eq!(arrived.difference(&expected).next(), None, "no frame passes between isolated ports");
     assert_eq!(expected.difference(&arrived).next(), None, "every other frame arrives");
-    assert!(took < Duration::from_secs(8), "{took:?}");
+    // One after the other, the isolated pairs alone would be waited for 3 s each, more than an hour.
+    assert!(took < Duration::from_secs(60), "{took:?}");
 }
 
 fn vlans_part_the_ports_of_a_bridge() {

@@ -8,6 +8,7 @@ pub mod check;
 mod cni;
 pub mod console;
 mod embedded_switch;
+pub mod export;
 mod follow_filters;
 pub mod generate;
 pub mod guard;
@@ -41,6 +42,7 @@ pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Sta
         Verb::Audit(arguments) => audit::run(arguments, settings, printer),
         Verb::Check(arguments) => check::run(&arguments, settings, printer),
         Verb::Generate(arguments) => generate::run(&arguments, settings, printer),
+        Verb::Export(arguments) => export::run(&arguments, settings, printer),
         Verb::Plan(arguments) => plan::run(&arguments, settings, printer),
         Verb::Apply(arguments) => apply::run(&arguments, settings, printer),
         Verb::Verify(arguments) => verify::run(&arguments, settings, printer),

@@ -1,0 +1,86 @@
+//! `penstock export MODEL --to PROGRAM`: what a model says of NICs and VFs in the words of another program.
+
+use std::path::PathBuf;
+
+use penstock_exchange::{Exported, Format, export};
+use penstock_host::files;
+use serde::Serialize;
+
+use crate::{
+    arguments::{Export, ExportTo},
+    failure::{Failure, Status},
+    generated_files,
+    machine::Machine,
+    model_file::{self, For},
+    printer::Printer,
+    settings::Settings,
+};
+
+/// The files for another program.
+#[derive(Serialize, schemars::JsonSchema)]
+pub struct ExportedModel {
+    /// In order.
+    files: Vec<Entry>,
+    /// What the model says and the files do not, a sentence each.
+    left_out: Vec<String>,
+}
+
+/// One file.
+#[derive(Serialize, schemars::JsonSchema)]
+struct Entry {
+    /// Its name, without a directory.
+    name: String,
+    /// Where it was written; only with `--output`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path: Option<PathBuf>,
+    /// Its content.
+    text: String,
+}
+
+fn format(to: ExportTo) -> Format {
+    match to {
+        ExportTo::Networkd => Format::Networkd,
+        ExportTo::Nmstate => Format::Nmstate,
+        ExportTo::SriovOperator => Format::SriovOperator,
+    }
+}
+
+/// Writes or prints the files; what they leave out is warned of.
+pub fn run(arguments: &Export, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
+    let wanted = For::of(arguments.inventory.as_deref(), true, settings);
+    let file = model_file::read_subject(&arguments.subject, wanted, printer)?;
+    let inventory = match &arguments.inventory {
+        Some(path) => model_file::read_inventory(path)?,
+        None => Machine::here(settings).inventory_for(&file.model)?,
+    };
+    let Exported { files, left_out } = export(&file.model, &inventory, format(arguments.to))
+        .map_err(|found| model_file::does_not_fit(&found, &file.source, printer))?;
+    let mut entries = Vec::with_capacity(files.len());
+    if let Some(directory) = &arguments.output {
+        files::create_dir_all(directory)?;
+    }
+    for exported in files {
+        let path = arguments.output.as_ref().map(|directory| directory.join(&exported.name));
+        if let Some(path) = &path {
+            generated_files::write(path, &exported.text)?;
+        }
+        entries.push(Entry { name: exported.name, path, text: exported.text });
+    }
+    for left_out in &left_out {
+        printer.warn(format!("left out: {left_out}"));
+    }
+    if entries.is_empty() {
+        printer.say(format!("{}: nothing in it is for this program.", file.source.name));
+    }
+    let exported = ExportedModel { files: entries, left_out };
+    printer.data(&exported, || exported.files.iter().map(shown).collect::<String>())?;
+    Ok(Status::Holds)
+}
+
+/// A file for people: where it is, or its name and content, so that the whole can be read by who wants one file of one.
+fn shown(entry: &Entry) -> String {
+    match &entry.path {
+        Some(path) => format!("{}\n", path.display()),
+        None => format!("# {}\n{}\n", entry.name, entry.text),
+    }
+}

@@ -1,0 +1,57 @@
+//! `penstock export` as a user meets it: files or text, and what is left out.
+#![allow(clippy::disallowed_methods)]
+
+use std::{fs, path::Path};
+
+use penstock_testkit::{
+    binary::{Run, run_built},
+    json, models,
+};
+
+fn penstock(directory: &Path, arguments: &[&str]) -> Run {
+    run_built(env!("CARGO_BIN_EXE_penstock"), directory, arguments)
+}
+
+const MODEL: &str = "\
+machine: m
+nics: {NET0: {vfs: 2}}
+guests:
+  a: {functions: [{vf: NET0#1, max_tx_rate: 100}]}
+";
+
+fn directory() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("m.yaml"), MODEL).unwrap();
+    let machine = serde_json::to_vec(&models::machine(1, 2)).unwrap();
+    fs::write(directory.path().join("machine.json"), machine).unwrap();
+    directory
+}
+
+#[test]
+fn what_is_printed_is_what_is_written_and_what_is_left_out_is_a_warning() {
+    let directory = directory();
+    let here = directory.path();
+    let words = ["export", "m.yaml", "--inventory", "machine.json", "--to", "networkd"];
+    let printed = penstock(here, &words);
+    assert_eq!(printed.status, 0, "{}", printed.stderr);
+    assert!(printed.stderr.contains("warning: left out: NET0: `max_tx_rate` of VF 1"), "{}", printed.stderr);
+
+    let written = penstock(here, &[&words[..], &["--output", "made/link"]].concat());
+    assert_eq!((written.status, written.stdout.as_str()), (0, "made/link/10-penstock-net0.link\n"));
+    let text = fs::read_to_string(here.join("made/link/10-penstock-net0.link")).unwrap();
+    assert_eq!(printed.stdout, format!("# 10-penstock-net0.link\n{text}\n"));
+
+    let document = json::read(&penstock(here, &[&words[..], &["--json"]].concat()).stdout).unwrap();
+    assert_eq!(document["files"][0]["text"], text);
+    assert_eq!(document["left_out"].as_array().unwrap().len(), 2, "{document}");
+}
+
+#[test]
+fn a_program_that_is_not_known_is_answered_with_those_that_are() {
+    let directory = directory();
+    let run = penstock(directory.path(), &["export", "m.yaml", "--to", "ifupdown"]);
+    assert_eq!(run.status, 2);
+    for name in ["networkd", "nmstate", "sriov-operator"] {
+        assert!(run.stderr.contains(name), "{}", run.stderr);
+    }
+}

@@ -1,0 +1,81 @@
+//! What a format has no word for.
+
+use penstock_model::{Model, NicName, VfIndex, VfKey};
+use penstock_plan::NicOnMachine;
+
+use crate::Format;
+
+/// Collects what is left out, and says it in few sentences.
+pub struct LeftOut {
+    format: Format,
+    of_nics: Vec<(NicName, String)>,
+    /// Of each NIC and key the VFs that have it.
+    of_vfs: Vec<(NicName, VfKey, Vec<VfIndex>)>,
+    of_model: Vec<&'static str>,
+}
+
+impl LeftOut {
+    pub fn new(format: Format) -> LeftOut {
+        LeftOut { format, of_nics: Vec::new(), of_vfs: Vec::new(), of_model: Vec::new() }
+    }
+
+    /// Something of a NIC, with why.
+    pub fn nic(&mut self, name: &NicName, why: impl Into<String>) {
+        self.of_nics.push((name.clone(), why.into()));
+    }
+
+    /// A key of a NIC that the program has no word for.
+    pub fn nic_key(&mut self, name: &NicName, key: &str) {
+        self.nic(name, format!("`{key}`: {} has no word for it", self.format.program()));
+    }
+
+    /// All that a NIC's VFs are to have and `carries` does not say of a key.
+    pub fn vf_keys(&mut self, nic: &NicOnMachine<'_>, carries: impl Fn(VfKey) -> bool) {
+        for key in VfKey::ALL.iter().filter(|key| !carries(**key)) {
+            let asked = nic.vfs.iter().filter(|vf| vf.settings.get(*key).is_some());
+            let vfs: Vec<VfIndex> = asked.map(|vf| vf.index).collect();
+            if !vfs.is_empty() {
+                self.of_vfs.push((nic.name.clone(), *key, vfs));
+            }
+        }
+    }
+
+    /// What of the model is no NIC's.
+    pub fn rest_of(&mut self, model: &Model) {
+        if !model.guests.is_empty() {
+            self.of_model.push("`guests`, and who owns which function");
+        }
+        if model.nics.values().any(|nic| nic.loopback.is_some()) && self.format != Format::SriovOperator {
+            self.of_model.push("`loopback`");
+        }
+        if model.realtime.is_some() {
+            self.of_model.push("`realtime`");
+        }
+    }
+
+    /// One sentence each.
+    pub fn sentences(self) -> Vec<String> {
+        let program = self.format.program();
+        let of_nics = self.of_nics.into_iter().map(|(name, why)| format!("{name}: {why}"));
+        let of_vfs = self.of_vfs.into_iter().map(|(name, key, vfs)| {
+            let vfs = ranges(&vfs).join(", ");
+            format!("{name}: `{}` of VF {vfs}: {program} has no word for it", key.name())
+        });
+        let of_model = self.of_model.into_iter().map(|what| format!("{what}: {program} has no word for it"));
+        of_nics.chain(of_vfs).chain(of_model).collect()
+    }
+}
+
+/// Indices in ascending order as ranges: `0-2`, `5`.
+pub fn ranges(indices: &[VfIndex]) -> Vec<String> {
+    let mut runs: Vec<(u16, u16)> = Vec::new();
+    for index in indices.iter().map(|index| index.get()) {
+        match runs.last_mut() {
+            Some((_, last)) if *last + 1 == index => *last = index,
+            _ => runs.push((index, index)),
+        }
+    }
+    let range =
+        |(first, last): (u16, u16)| if first == last { first.to_string() } else { format!("{first}-{last}") };
+    runs.into_iter().map(range).collect()
+}

@@ -1,0 +1,62 @@
+//! What a model comes to in the words of each program: `tests/golden/FORMAT/`, and what is left out, in `left-out`.
+#![allow(clippy::disallowed_methods)]
+
+use std::{collections::BTreeMap, env, fs, path::Path};
+
+use penstock_exchange::{Exported, Format, export};
+use penstock_model::{Inventory, Source, parse};
+
+const INVENTORY: &str = include_str!("machine.json");
+const MODEL: &str = include_str!("model.yaml");
+
+fn exported(model: &str, format: Format) -> Exported {
+    let source = Source::new("model.yaml", model);
+    let model = parse(&source).unwrap().model;
+    let inventory: Inventory = serde_json::from_str(INVENTORY).unwrap();
+    export(&model, &inventory, format).unwrap()
+}
+
+fn holds(format: Format, directory: &str) {
+    let exported = exported(MODEL, format);
+    let left_out = exported.left_out.iter().map(|line| format!("{line}\n")).collect();
+    let files = exported.files.into_iter().map(|file| (file.name, file.text));
+    let files: BTreeMap<String, String> = files.chain([("left-out".to_owned(), left_out)]).collect();
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(directory);
+    if env::var_os("UPDATE_GOLDEN").is_some() {
+        let _ = fs::remove_dir_all(&golden);
+        fs::create_dir_all(&golden).unwrap();
+        files.iter().for_each(|(name, text)| fs::write(golden.join(name), text).unwrap());
+    }
+    let there = fs::read_dir(&golden).unwrap().map(|entry| {
+        let entry = entry.unwrap();
+        (entry.file_name().into_string().unwrap(), fs::read_to_string(entry.path()).unwrap())
+    });
+    assert_eq!(there.collect::<BTreeMap<_, _>>(), files);
+}
+
+#[test]
+fn a_model_for_systemd() {
+    holds(Format::Networkd, "networkd");
+}
+
+#[test]
+fn a_model_for_nmstate() {
+    holds(Format::Nmstate, "nmstate");
+}
+
+#[test]
+fn a_model_for_the_sriov_network_operator() {
+    holds(Format::SriovOperator, "sriov-operator");
+}
+
+#[test]
+fn what_somebody_else_manages_is_left_to_them_and_that_is_said() {
+    for format in Format::ALL {
+        let exported = exported("machine: m\nnics: {NET0: {vfs: 2, externally_managed: true}}\n", format);
+        assert_eq!(exported.files, []);
+        assert_eq!(
+            exported.left_out,
+            ["NET0: it is externally managed: whoever makes its VFs says what is set there"]
+        );
+    }
+}

@@ -1,0 +1,62 @@
+//! What a model comes to on a machine, NIC by NIC and VF by VF: for who says it in other words than a plan's.
+
+use std::collections::HashMap;
+
+use penstock_model::{
+    Bdf, Diagnostics, GuestName, Inventory, Model, Nic, NicName, VfIndex, VfSettings, inventory::Pf,
+};
+
+use crate::{resolve::resolve, wanted::wanted};
+
+/// A NIC of a model, where it is on a machine.
+pub struct NicOnMachine<'a> {
+    /// Its name in the model.
+    pub name: &'a NicName,
+    /// What the model says of it.
+    pub nic: &'a Nic,
+    /// The PF that it is.
+    pub pf: &'a Pf,
+    /// The VFs that it is to have, by index.
+    pub vfs: Vec<VfOnMachine<'a>>,
+}
+
+/// A VF that a model wants on a machine.
+pub struct VfOnMachine<'a> {
+    /// Its index.
+    pub index: VfIndex,
+    /// The PCI address that it has, or would get.
+    pub bdf: Bdf,
+    /// What its PF is to keep for it; the MAC address is derived where the model gives none.
+    pub settings: VfSettings,
+    /// The guest that owns it, or whose NIC leads out through it.
+    pub owner: Option<&'a GuestName>,
+}
+
+/// The NICs of a model on this machine, in the model's order.
+///
+/// # Errors
+///
+/// As of [`resolve`]; VFs whose PF's driver is not known, or without a MAC address that one could be derived from; two functions with one
+/// MAC address.
+pub fn nics_on_machine<'a>(
+    model: &'a Model,
+    inventory: &'a Inventory,
+) -> Result<Vec<NicOnMachine<'a>>, Diagnostics> {
+    let nics = resolve(model, inventory)?;
+    let all = wanted(model, inventory, &nics, &HashMap::new())?;
+    let vf = |vf: crate::wanted::WantedVf<'a>| VfOnMachine {
+        index: vf.index,
+        bdf: vf.found.bdf,
+        settings: vf.settings,
+        owner: vf.owner,
+    };
+    Ok(all
+        .into_iter()
+        .map(|nic| NicOnMachine {
+            name: nic.name,
+            nic: nic.nic,
+            pf: nic.pf,
+            vfs: nic.vfs.into_iter().map(vf).collect(),
+        })
+        .collect())
+}
