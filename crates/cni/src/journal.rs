@@ -217,10 +217,9 @@ impl Journal {
     ///
     /// When it cannot be written.
     pub fn write(&self, record: &Record) -> Result<(), CniError> {
-        let path = self.directory.path().join(format!("{}.json", record.function));
         let text =
             serde_json::to_vec(record).map_err(|error| CniError::new(CniError::IO, error.to_string()))?;
-        Ok(files::write_atomic_mode(path, text, 0o600)?)
+        Ok(self.directory.write_atomic_mode(&format!("{}.json", record.function), text, 0o600)?)
     }
 
     /// Forgets a VF.
@@ -229,6 +228,6 @@ impl Journal {
     ///
     /// When the record cannot be removed.
     pub fn remove(&self, function: Bdf) -> Result<(), CniError> {
-        Ok(files::remove_file(self.directory.path().join(format!("{function}.json")))?)
+        Ok(self.directory.remove_file(&format!("{function}.json"))?)
     }
 }
