@@ -17,7 +17,7 @@ const AT_WORK: Duration = Duration::from_secs(60);
 /// A record of a later Penstock is not read by this one.
 const FORMAT: u32 = 1;
 
-/// How far an ADD has come: each is written down before it is begun.
+/// How far an ADD has come: each is written down before it is begun. Those in which nothing is to be done may be left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Step {

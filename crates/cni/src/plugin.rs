@@ -329,7 +329,12 @@ impl Work<'_> {
             step: Step::Reserved,
             configuration: self.configuration.whole.clone(),
         };
-        self.step(&mut record, Step::Reserved)?;
+        // Where nothing is to be set before the move it is written down once: a file that is replaced leaves the kernel something to
+        // free, and the move waits for all that was left so (`rcu_barrier` in `net/core/dev.c`, `__dev_change_net_namespace`).
+        let moves_at_once = report.as_ref().is_some_and(|report| {
+            record.wanted.is_empty() && settings.mac.is_none_or(|mac| mac == report.interface.mac)
+        });
+        self.step(&mut record, if moves_at_once { Step::Moving } else { Step::Reserved })?;
         Ok((record, Found { report, pf }))
     }
 
@@ -341,7 +346,9 @@ impl Work<'_> {
         container: &mut Container,
         name: &InterfaceName,
     ) -> Result<Attached, CniError> {
-        self.step(record, Step::Setting)?;
+        if record.step < Step::Setting {
+            self.step(record, Step::Setting)?;
+        }
         let plugin = self.plugin;
         let others: Vec<VfAttribute> = vf::but_mac(&record.wanted);
         let root = &plugin.root;
@@ -365,7 +372,9 @@ impl Work<'_> {
                 self.netlink.set_up(report.index, false)?;
             }
             let report = vf::give_mac(root, &mut self.netlink, vf, &report, own, by_pf)?;
-            self.step(record, Step::Moving)?;
+            if record.step < Step::Moving {
+                self.step(record, Step::Moving)?;
+            }
             self.netlink.move_to(report.index, &container.namespace, name)?;
             let inside = container.netlink.link_named(name)?.ok_or_else(|| {
                 CniError::new(

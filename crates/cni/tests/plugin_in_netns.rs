@@ -346,6 +346,19 @@ fn a_plugin_killed_at_any_step() {
         assert!(machine.del("d", Some(&container), &configuration).holds);
         assert_eq!(machine.vfs(), before, "{step:?}");
     }
+    // Without anything to set the move is the first step.
+    let machine = Machine::new();
+    let before = machine.vfs();
+    let container = Namespace::new();
+    let plain = configuration(json!({}));
+    machine.call("ADD", "a", Some(&netns(&container)), &plain, Some(Step::Moving));
+    assert_eq!(machine.records().len(), 1);
+    assert_eq!(machine.vfs(), before);
+    assert!(machine.add("b", &container, &plain).holds);
+    assert!(machine.del("a", Some(&container), &plain).holds);
+    assert!(interfaces(&container).contains("net1"));
+    assert!(machine.del("b", Some(&container), &plain).holds);
+    assert_eq!(machine.vfs(), before);
 }
 
 fn two_adds_of_one_vf() {
