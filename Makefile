@@ -24,6 +24,7 @@ tests ?=
 side_by_side := target/$(target)/debug/side-by-side
 test_environment = PENSTOCK_BINARY=$(CURDIR)/$(penstock) \
 	PENSTOCK_GRUB_TREE=$(CURDIR)/target/grub PENSTOCK_CONTAINERD_TREE=$(CURDIR)/target/containerd \
+	PENSTOCK_PODMAN_TREE=$(CURDIR)/target/podman \
 	PENSTOCK_YAML_LANGUAGE_SERVER=$(CURDIR)/target/yaml-language-server/yaml-language-server \
 	PENSTOCK_ANSIBLE=$(CURDIR)/target/ansible/ansible-playbook \
 	PATH="$(CURDIR)/target/netperf:$$PATH" PENSTOCK_PATH="$(CURDIR)/target/netperf:$$PATH"
@@ -31,6 +32,8 @@ test: build
 	@scripts/install-dependencies test
 	@scripts/unpack-packages target/grub usr/sbin/grub-mkconfig grub-common grub2-common gettext-base
 	@scripts/unpack-packages target/containerd usr/bin/ctr containerd runc containernetworking-plugins
+	@scripts/unpack-packages target/podman usr/bin/podman podman conmon netavark libgpg-error0 \
+		'libassuan9|libassuan0' 'libgpgme11t64|libgpgme11' 'libsubid5|libsubid4'
 	@$(MAKE) --no-print-directory --jobs=2 image lint
 	@scripts/unpack-netperf $(penstock) $(CURDIR)/target/netperf
 	@scripts/fetch-yaml-language-server $(CURDIR)/target/yaml-language-server

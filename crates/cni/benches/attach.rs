@@ -1,10 +1,12 @@
 //! `cargo bench -p penstock-cni --bench attach`: what ADD, CHECK and DEL take, beside `host-device` of Debian's containernetworking-plugins in the same
-//! run, without IPAM. Each plugin is started as a runtime does it, in turn and first every other time.
+//! run, without IPAM, and what the kernel alone takes of it: the requests that move the interface and bring it up, by a program that runs
+//! already. Each plugin is started as a runtime does it, in turn and first every other time.
 //!
 //! The VF is one end of a veth pair that a tree in the place of `/sys/bus/pci/devices` calls a VF, in namespaces of this program's own. It
 //! takes root.
 //!
-//! Arguments after `--`: `pairs=NUMBER` (200), `links=NUMBER`, how many interfaces more the host has (0), `host-device=PATH`.
+//! Arguments after `--`: `pairs=NUMBER` (200), `links=NUMBER`, how many interfaces more the host has (0), `host-device=PATH`, `before=PATH`,
+//! another `penstock` to compare with.
 #![allow(clippy::disallowed_methods)]
 
 use std::{
@@ -16,6 +18,7 @@ use std::{
     time::Instant,
 };
 
+use penstock_host::{Netlink, NetworkNamespace};
 use penstock_testkit::binary;
 use serde_json::{Value, json};
 
@@ -58,6 +61,16 @@ fn main() {
         configuration: json!({"cniVersion": "1.0.0", "name": "data", "type": "penstock-cni", "deviceID": VF}),
         took: Default::default(),
     }];
+    if let Some(before) = value("before") {
+        let configuration = contestants[0].configuration.clone();
+        contestants.push(Contestant {
+            name: "penstock cni before",
+            program: before.into(),
+            arguments: &["cni"],
+            configuration,
+            took: Default::default(),
+        });
+    }
     let host_device = PathBuf::from(value("host-device").unwrap_or(HOST_DEVICE));
     if host_device.exists() {
         contestants.push(Contestant {
@@ -70,11 +83,15 @@ fn main() {
     } else {
         println!("{} is not there: only penstock cni is measured", host_device.display());
     }
+    let mut kernel = Kernel::new();
     let before = load();
     for pair in 0..pairs {
-        let count = contestants.len();
+        let count = contestants.len() + 1;
         for turn in 0..count {
-            contestants[(pair + turn) % count].attach();
+            match contestants.get_mut((pair + turn) % count) {
+                Some(contestant) => contestant.attach(),
+                None => kernel.attach(),
+            }
         }
     }
     println!("load before: {before}; after: {}", load());
@@ -86,6 +103,60 @@ fn main() {
             println!("| {} | {name} | {median:.1} | {late:.1} | {least:.1} |", contestant.name);
         }
     }
+    for (name, took) in [("ADD", &mut kernel.there), ("DEL", &mut kernel.back)] {
+        let [median, late, least] = [0.5, 0.99, 0.0].map(|share| quantile(took, share));
+        println!("| kernel alone | {name} | {median:.1} | {late:.1} | {least:.1} |");
+    }
+}
+
+/// What no plugin can do without.
+struct Kernel {
+    host: Netlink,
+    home: NetworkNamespace,
+    inside: Netlink,
+    container: NetworkNamespace,
+    /// Milliseconds of each move into the container, where it is up.
+    there: Vec<f64>,
+    /// Milliseconds of each move back, where it is up.
+    back: Vec<f64>,
+}
+
+impl Kernel {
+    fn new() -> Kernel {
+        let container = NetworkNamespace::open("/run/netns/container").expect("the container is there");
+        Kernel {
+            host: Netlink::open().expect("a socket"),
+            home: NetworkNamespace::current().expect("the host is there"),
+            inside: container.netlink().expect("a socket in the container"),
+            container,
+            there: Vec::new(),
+            back: Vec::new(),
+        }
+    }
+
+    fn attach(&mut self) {
+        let there = moved(&mut self.host, "vf0", &self.container, &mut self.inside, "net1");
+        self.there.push(there);
+        let back = moved(&mut self.inside, "net1", &self.home, &mut self.host, "vf0");
+        self.back.push(back);
+    }
+}
+
+/// Moves an interface, brings it up, and tells the milliseconds of that.
+fn moved(
+    from: &mut Netlink,
+    name: &str,
+    namespace: &NetworkNamespace,
+    to: &mut Netlink,
+    becomes: &str,
+) -> f64 {
+    let [name, becomes] = [name, becomes].map(|name| name.parse().expect("a name"));
+    let began = Instant::now();
+    let index = from.link_named(&name).expect("an answer").expect("the interface").index;
+    from.move_to(index, namespace, &becomes).expect("it is moved");
+    let index = to.link_named(&becomes).expect("an answer").expect("the interface").index;
+    to.set_up(index, true).expect("it is up");
+    began.elapsed().as_secs_f64() * 1e3
 }
 
 impl Contestant {

@@ -17,7 +17,7 @@ const AT_WORK: Duration = Duration::from_secs(60);
 /// A record of a later Penstock is not read by this one.
 const FORMAT: u32 = 1;
 
-/// How far an ADD has come: each is written down before it is begun.
+/// How far an ADD has come: each is written down before it is begun. Those in which nothing is to be done may be left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Step {
@@ -217,10 +217,9 @@ impl Journal {
     ///
     /// When it cannot be written.
     pub fn write(&self, record: &Record) -> Result<(), CniError> {
-        let path = self.directory.path().join(format!("{}.json", record.function));
         let text =
             serde_json::to_vec(record).map_err(|error| CniError::new(CniError::IO, error.to_string()))?;
-        Ok(files::write_atomic_mode(path, text, 0o600)?)
+        Ok(self.directory.write_atomic_mode(&format!("{}.json", record.function), text, 0o600)?)
     }
 
     /// Forgets a VF.
@@ -229,6 +228,6 @@ impl Journal {
     ///
     /// When the record cannot be removed.
     pub fn remove(&self, function: Bdf) -> Result<(), CniError> {
-        Ok(files::remove_file(self.directory.path().join(format!("{function}.json")))?)
+        Ok(self.directory.remove_file(&format!("{function}.json"))?)
     }
 }

@@ -64,7 +64,7 @@ impl Container {
 
     /// Whether something in here has the name.
     pub fn has(&mut self, name: &InterfaceName) -> Result<bool, CniError> {
-        Ok(self.netlink.links()?.iter().any(|report| report.interface.name == *name))
+        Ok(self.netlink.link_named(name)?.is_some())
     }
 
     /// Brings the interface up and gives it the addresses and routes of a result.

@@ -194,7 +194,7 @@ impl Work<'_> {
     }
 
     fn choose_of(&mut self, named: &Pf) -> Result<(Vf, Lock), CniError> {
-        let links = self.netlink.interfaces()?;
+        let links = self.netlink.links_with_addresses()?;
         let pf = vf::pf(self.root(), named, &links)?;
         let allowed = |index| self.configuration.vfs.as_ref().is_none_or(|vfs| vfs.contains(&index));
         let vfs: Vec<Vf> = pf
@@ -217,8 +217,8 @@ impl Work<'_> {
                     if let Some(lock) = self.journal.try_lock(vf.bdf())?
                         && self.journal.of(vf.bdf())?.is_none()
                     {
-                        let now = self.netlink.links()?;
-                        if found_among(self.root(), &vf.function, &now).is_some() {
+                        let now = vf::interface_here(&self.plugin.root, &mut self.netlink, &vf.function)?;
+                        if now.is_some() {
                             return Ok((vf.clone(), lock));
                         }
                     }
@@ -264,8 +264,7 @@ impl Work<'_> {
         container: &Container,
         name: &InterfaceName,
     ) -> Result<(Record, Found), CniError> {
-        let links = self.netlink.links()?;
-        let report = found_among(self.root(), &vf.function, &links);
+        let report = vf::interface_here(&self.plugin.root, &mut self.netlink, &vf.function)?;
         let driver = vf.function.driver()?;
         if report.is_none() {
             let text = match &driver {
@@ -282,7 +281,7 @@ impl Work<'_> {
         let settings = &self.configuration.settings;
         let (mut state, mut pf) = (None, None);
         if !settings.attributes().is_empty() {
-            let index = Attributes::index(&plugin.root, &vf.pf, &links)?;
+            let index = Attributes::index(&plugin.root, &vf.pf, &self.netlink.links()?)?;
             state = Attributes::through(&plugin.root, &mut self.netlink, &vf.pf, index)?.state(vf.index)?;
             pf = Some(index);
         }
@@ -330,7 +329,12 @@ impl Work<'_> {
             step: Step::Reserved,
             configuration: self.configuration.whole.clone(),
         };
-        self.step(&mut record, Step::Reserved)?;
+        // Where nothing is to be set before the move it is written down once: a file that is replaced leaves the kernel something to
+        // free, and the move waits for all that was left so (`rcu_barrier` in `net/core/dev.c`, `__dev_change_net_namespace`).
+        let moves_at_once = report.as_ref().is_some_and(|report| {
+            record.wanted.is_empty() && settings.mac.is_none_or(|mac| mac == report.interface.mac)
+        });
+        self.step(&mut record, if moves_at_once { Step::Moving } else { Step::Reserved })?;
         Ok((record, Found { report, pf }))
     }
 
@@ -342,7 +346,9 @@ impl Work<'_> {
         container: &mut Container,
         name: &InterfaceName,
     ) -> Result<Attached, CniError> {
-        self.step(record, Step::Setting)?;
+        if record.step < Step::Setting {
+            self.step(record, Step::Setting)?;
+        }
         let plugin = self.plugin;
         let others: Vec<VfAttribute> = vf::but_mac(&record.wanted);
         let root = &plugin.root;
@@ -359,16 +365,18 @@ impl Work<'_> {
         };
         let mut moved = None;
         if let Some(report) = found.report {
-            if report.interface.up {
-                self.netlink.set_up(report.index, false)?;
-            }
             let own = self.configuration.settings.mac.unwrap_or(report.interface.mac);
             let by_pf = by_pf.zip(found.pf);
+            // The move brings it down by itself: to ask for that before would have the kernel wait twice.
+            if report.interface.up && (by_pf.is_some() || own != report.interface.mac) {
+                self.netlink.set_up(report.index, false)?;
+            }
             let report = vf::give_mac(root, &mut self.netlink, vf, &report, own, by_pf)?;
-            self.step(record, Step::Moving)?;
+            if record.step < Step::Moving {
+                self.step(record, Step::Moving)?;
+            }
             self.netlink.move_to(report.index, &container.namespace, name)?;
-            let inside = container.netlink.links()?.into_iter().find(|of| of.interface.name == *name);
-            let inside = inside.ok_or_else(|| {
+            let inside = container.netlink.link_named(name)?.ok_or_else(|| {
                 CniError::new(
                     CniError::REFUSED,
                     format!("{name} is not in the container after it was moved there"),
@@ -452,11 +460,12 @@ impl Work<'_> {
         let known = record.as_ref().map(|record| record.function).or(self.configuration.device);
         wanted.function = wanted.function.or(known);
         let has_interface = record.as_ref().is_none_or(|record| record.before.interface.is_some());
-        let report = container.netlink.interfaces()?.into_iter().find(|report| report.interface.name == name);
-        match report {
+        let report = container.netlink.link_named(&name)?;
+        match report.filter(|report| report.interface.name == name) {
             None if !has_interface => {}
             None => wrong.push(format!("the container has no interface {name}")),
-            Some(report) => {
+            Some(mut report) => {
+                report.interface.addresses = container.netlink.addresses_of(report.index)?;
                 let routes = container.netlink.routes_over(report.index)?;
                 let function = wanted.function.filter(|function| is_of(&plugin.root, *function, &report));
                 // Another's, if the kernel tells of one.

@@ -11,7 +11,7 @@ use crate::{
     journal::{BeforeInterface, Record, Step},
     place::Container,
     plugin::Work,
-    vf::{self, Attributes, INTERFACE, Vf, found_among},
+    vf::{self, Attributes, INTERFACE, Vf},
 };
 
 impl Work<'_> {
@@ -95,8 +95,7 @@ impl Work<'_> {
                 self.move_home(&mut container, &report, &before.name)?;
             }
         }
-        let links = self.netlink.links()?;
-        if let Some(report) = found_among(&root, &vf.function, &links) {
+        if let Some(report) = vf::interface_here(&root, &mut self.netlink, &vf.function)? {
             return Ok(report);
         }
         let elsewhere = || {
@@ -121,20 +120,17 @@ impl Work<'_> {
         name: &InterfaceName,
     ) -> Result<(), CniError> {
         let index = report.index;
-        container.netlink.set_up(index, false)?;
+        // One that is up is brought down by the move: to ask for that before would have the kernel wait twice.
         match container.netlink.move_to(index, &self.home, name) {
             Err(error @ NetlinkError::Refused { .. }) => {
-                let there = container.netlink.links()?.iter().any(|of| of.index == index);
-                if !there {
+                if container.netlink.link_at(index)?.is_none() {
                     // It has moved, and could not be renamed.
                     return Ok(());
                 }
                 // As the kernel itself calls what it gives back.
                 let Ok(spare) = format!("dev{index}").parse() else { return Err(error.into()) };
                 match container.netlink.move_to(index, &self.home, &spare) {
-                    Err(_) if container.netlink.links()?.iter().any(|of| of.index == index) => {
-                        Err(error.into())
-                    }
+                    Err(_) if container.netlink.link_at(index)?.is_some() => Err(error.into()),
                     _ => Ok(()),
                 }
             }

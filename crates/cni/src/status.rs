@@ -15,7 +15,7 @@ impl Work<'_> {
         let pf = match (self.configuration.device, &self.configuration.pf) {
             (Some(function), _) => Some(Vf::at(self.root(), function).map_err(not_available)?.pf),
             (None, Some(named)) => {
-                let links = self.netlink.interfaces()?;
+                let links = self.netlink.links_with_addresses()?;
                 let pf = vf::pf(self.root(), named, &links).map_err(not_available)?;
                 let allowed = |index| self.configuration.vfs.as_ref().is_none_or(|vfs| vfs.contains(&index));
                 let free =

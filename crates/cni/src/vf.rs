@@ -106,6 +106,28 @@ pub fn found_among(
     })
 }
 
+/// The interface of a VF in the namespace of `netlink`. The kernel is asked for the one alone that sysfs names, and for all where that
+/// is not it: thousands of others cost nothing.
+///
+/// # Errors
+///
+/// When the kernel does not tell.
+pub fn interface_here(
+    root: &Root,
+    netlink: &mut Netlink,
+    function: &PciFunction,
+) -> Result<Option<InterfaceReport>, CniError> {
+    // A function whose directory cannot be listed is looked for among all.
+    let named = function.interface_names().unwrap_or_default();
+    for name in named.iter().filter_map(|name| name.parse().ok()) {
+        let report = netlink.link_named(&name)?;
+        if let Some(found) = report.and_then(|report| found_among(root, function, &[report])) {
+            return Ok(Some(found));
+        }
+    }
+    Ok(found_among(root, function, &netlink.links()?))
+}
+
 /// The attributes to set, where one that travels with another takes the other from what is set.
 pub fn wanted(settings: &VfSettings, now: Option<&VfState>) -> Vec<VfAttribute> {
     let mut settings = settings.clone();
@@ -238,9 +260,7 @@ pub fn give_mac(
     if !differs {
         return Ok(report.clone());
     }
-    let links = netlink.links()?;
-    let now = links.into_iter().find(|of| of.index == report.index);
-    if let Some(now) = now.filter(|now| now.interface.mac == own) {
+    if let Some(now) = netlink.link_at(report.index)?.filter(|now| now.interface.mac == own) {
         return Ok(now);
     }
     let refused = match netlink.set_mac(report.index, own) {

@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let missing = trials.lacking("network namespaces", needs::network_namespace);
     let missing = missing.or_else(|| trials.lacking("root", needs::root));
-    let tests: [(&str, fn()); 13] = [
+    let tests: [(&str, fn()); 14] = [
         ("a_vf_is_given_checked_and_taken_back_in_netns", a_vf_is_given_checked_and_taken_back),
         ("check_names_what_differs_in_netns", check_names_what_differs),
         ("a_plugin_killed_at_any_step_loses_nothing_in_netns", a_plugin_killed_at_any_step),
@@ -41,6 +41,7 @@ fn main() -> ExitCode {
         ("free_vfs_of_a_pf_are_given_once_each_in_netns", free_vfs_of_a_pf),
         ("an_add_that_fails_takes_all_back_in_netns", an_add_that_fails),
         ("a_del_needs_neither_namespace_nor_record_nor_vf_in_netns", a_del_needs_nothing),
+        ("a_reboot_between_add_and_del_is_no_error_in_netns", a_reboot_in_between),
         ("gc_takes_back_what_is_not_named_in_netns", gc_takes_back),
         ("status_tells_whether_an_add_can_succeed_in_netns", status_tells),
         ("a_vf_that_the_host_uses_is_not_free_in_netns", a_vf_that_the_host_uses),
@@ -345,6 +346,19 @@ fn a_plugin_killed_at_any_step() {
         assert!(machine.del("d", Some(&container), &configuration).holds);
         assert_eq!(machine.vfs(), before, "{step:?}");
     }
+    // Without anything to set the move is the first step.
+    let machine = Machine::new();
+    let before = machine.vfs();
+    let container = Namespace::new();
+    let plain = configuration(json!({}));
+    machine.call("ADD", "a", Some(&netns(&container)), &plain, Some(Step::Moving));
+    assert_eq!(machine.records().len(), 1);
+    assert_eq!(machine.vfs(), before);
+    assert!(machine.add("b", &container, &plain).holds);
+    assert!(machine.del("a", Some(&container), &plain).holds);
+    assert!(interfaces(&container).contains("net1"));
+    assert!(machine.del("b", Some(&container), &plain).holds);
+    assert_eq!(machine.vfs(), before);
 }
 
 fn two_adds_of_one_vf() {
@@ -466,6 +480,41 @@ fn a_del_needs_nothing() {
     fs::remove_dir_all(machine.path("run")).unwrap();
     assert!(machine.del("z", None, &configuration).holds);
     assert!(machine.ipam_log().ends_with("DEL z\n"));
+}
+
+/// Namespaces and `/run` are gone, VFs are as new, and the runtime still knows its containers.
+fn a_reboot_in_between() {
+    let machine = Machine::new();
+    let before = machine.vfs();
+    let configuration = with_addresses();
+    let container = Namespace::new();
+    let was = netns(&container);
+    assert!(machine.add("a", &container, &configuration).holds);
+    // A veth interface ends with its namespace.
+    drop(container);
+    for _ in 0..500 {
+        if !machine.host.run("ip -o link show").contains("wire0") {
+            break;
+        }
+        thread::sleep(std::time::Duration::from_millis(20));
+    }
+    fs::remove_dir_all(machine.path("run")).unwrap();
+    machine.host.batch(
+        "ip",
+        "link add vf0 address 02:00:00:00:00:20 type veth peer name wire0\n\
+         link set wire0 up\nlink set vf0 up mtu 1400\n",
+    );
+    assert_eq!(machine.vfs(), before);
+    // The VF is somebody else's before the DEL comes.
+    let other = Namespace::new();
+    assert!(machine.add("b", &other, &configuration).holds);
+    assert!(machine.call("DEL", "a", Some(&was), &configuration, None).holds);
+    assert!(machine.del("a", None, &configuration).holds);
+    assert!(interfaces(&other).contains("net1"));
+    assert!(machine.ipam_log().ends_with("DEL a\nDEL a\n"), "{}", machine.ipam_log());
+    assert!(machine.del("b", Some(&other), &configuration).holds);
+    assert_eq!(machine.vfs(), before);
+    assert_eq!(machine.records(), [""; 0]);
 }
 
 fn gc_takes_back() {

@@ -1,6 +1,6 @@
 //! Work inside another process's network namespace.
 //!
-//! A thread enters the namespace, does the work and ends: no other thread ever changes its namespace. A socket stays
+//! A thread enters the namespace, does the work and ends: no other thread ever changes its namespace, but to make a socket. A socket stays
 //! in the namespace where it was made (`net/core/sock.c`), so making one is all that has to be done there.
 
 use std::{
@@ -8,7 +8,7 @@ use std::{
     io,
     os::{fd::AsFd, unix::fs::MetadataExt},
     path::{Path, PathBuf},
-    thread,
+    process, thread,
 };
 
 use nix::sched::{CloneFlags, setns};
@@ -114,27 +114,63 @@ impl NetworkNamespace {
     ///
     /// When the file is no network namespace, or it may not be entered.
     pub fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> FileResult<T> {
-        let enter_and_work = || {
-            setns(&self.file, CloneFlags::CLONE_NEWNET)?;
-            Ok(work())
-        };
-        in_a_thread(enter_and_work).map_err(|source| FileError {
-            attempt: "enter the network namespace",
-            path: self.path.clone(),
-            source,
-        })
+        in_a_thread(|| Ok(self.enter().map(|()| work())))
+            .map_err(|source| FileError {
+                attempt: "start a thread in the network namespace",
+                path: self.path.clone(),
+                source,
+            })
+            .flatten()
     }
 
-    /// A socket in it.
+    /// A socket in it. The calling thread itself makes it where it is sure to come back: a thread more has to be scheduled, which takes
+    /// milliseconds on a busy machine.
     ///
     /// # Errors
     ///
     /// When it cannot be entered, or the kernel gives no socket.
     pub fn netlink(&self) -> Result<Netlink, NetlinkError> {
-        self.within(Netlink::open).map_err(|error| NetlinkError::Socket {
+        let made = match Return::prepare() {
+            Some(_back) => self.enter().map(|()| Netlink::open()),
+            None => self.within(Netlink::open),
+        };
+        made.map_err(|error| NetlinkError::Socket {
             attempt: format!("{} {}", error.attempt, error.path.display()),
             source: error.source,
         })?
+    }
+
+    /// Has the calling thread enter it.
+    fn enter(&self) -> FileResult<()> {
+        setns(&self.file, CloneFlags::CLONE_NEWNET).map_err(|errno| FileError {
+            attempt: "enter the network namespace",
+            path: self.path.clone(),
+            source: errno.into(),
+        })
+    }
+}
+
+/// Takes its thread back into the namespace that it was in, when it is dropped.
+struct Return(NetworkNamespace);
+
+impl Return {
+    /// `None` where the thread may not enter its own namespace, as in a user namespace that does not own it (setns(2)): once out it
+    /// could not come back.
+    fn prepare() -> Option<Return> {
+        let own = NetworkNamespace::current().ok()?;
+        own.enter().ok()?;
+        Some(Return(own))
+    }
+}
+
+impl Drop for Return {
+    /// Where the kernel refuses now what it allowed a moment ago the process ends: whatever it did next would be done to somebody
+    /// else's interfaces.
+    fn drop(&mut self) {
+        if let Err(error) = self.0.enter() {
+            eprintln!("penstock: {}", crate::chain(&error));
+            process::abort();
+        }
     }
 }
 

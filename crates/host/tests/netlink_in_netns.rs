@@ -12,7 +12,7 @@ use std::{
 
 use nix::errno::Errno;
 use penstock_host::{
-    Here, InterfaceReport, Netlink, NetlinkError, PciFunction, Place, Root,
+    Here, InterfaceReport, Netlink, NetlinkError, NetworkNamespace, PciFunction, Place, Root,
     frames::{Endpoint, FramesError, Reach, reach},
     interface_of,
     netlink::wait_for_interface,
@@ -25,9 +25,13 @@ type Check = fn();
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let missing = trials.lacking("network namespaces", needs::network_namespace);
-    let plain: [(&str, Check); 15] = [
+    let plain: [(&str, Check); 16] = [
         ("interfaces_are_listed_in_netns", interfaces_are_listed),
         ("an_interface_is_changed_in_netns", an_interface_is_changed),
+        (
+            "a_socket_of_a_namespace_leaves_its_maker_where_it_was_in_netns",
+            a_socket_of_a_namespace_leaves_its_maker_where_it_was,
+        ),
         ("addresses_come_and_go_in_netns", addresses_come_and_go),
         ("refusals_say_what_was_refused_in_netns", refusals_say_what_was_refused),
         ("what_a_driver_lacks_is_unsupported_in_netns", what_a_driver_lacks_is_unsupported),
@@ -117,7 +121,8 @@ fn interfaces_are_listed() {
          link set left up\n\
          link set right up promisc on\n",
     );
-    let mut reports = netlink(&namespace).interfaces().unwrap();
+    let mut netlink = netlink(&namespace);
+    let mut reports = netlink.interfaces().unwrap();
     reports.sort_by(|a, b| a.interface.name.cmp(&b.interface.name));
     let names: Vec<&str> = reports.iter().map(|r| r.interface.name.as_str()).collect();
     assert_eq!(names, ["br0", "left", "right"], "neither loopback nor a tunnel");
@@ -138,6 +143,35 @@ fn interfaces_are_listed() {
     assert_eq!((left.promiscuous, right.promiscuous), (Some(false), Some(true)));
     assert_eq!(right.interface.mtu, 1500);
     assert!(right.interface.addresses.iter().all(|a| a.ip().is_ipv6()), "its link-local one at most");
+    // Each by itself: the same, but for addresses and speeds.
+    let links = netlink.links().unwrap();
+    assert_eq!(links.len(), 3);
+    for link in links {
+        assert_eq!(netlink.link_named(&link.interface.name).unwrap().as_ref(), Some(&link));
+        assert_eq!(netlink.link_at(link.index).unwrap(), Some(link));
+    }
+    namespace.run("ip link property add dev right altname another");
+    assert_eq!(netlink.link_named(&"another".parse().unwrap()).unwrap().unwrap().index, right.index);
+    for name in ["nobody", "tun0", "lo"] {
+        assert_eq!(netlink.link_named(&name.parse().unwrap()).unwrap(), None, "{name}");
+    }
+    assert_eq!(netlink.link_at(9999).unwrap(), None);
+}
+
+fn a_socket_of_a_namespace_leaves_its_maker_where_it_was() {
+    let namespace = Namespace::new();
+    namespace.run("ip link add left type veth peer name right");
+    let own = || NetworkNamespace::current().unwrap().identity().unwrap();
+    let before = own();
+    let there = NetworkNamespace::open(format!("/proc/{}/ns/net", namespace.id)).unwrap();
+    assert_ne!(there.identity().unwrap(), before);
+    let mut inside = there.netlink().unwrap();
+    assert!(inside.link_named(&"left".parse().unwrap()).unwrap().is_some());
+    assert_eq!(own(), before);
+    let none = NetworkNamespace::open("/dev/null").unwrap();
+    let error = penstock_host::chain(&none.netlink().unwrap_err());
+    assert!(error.contains("enter the network namespace /dev/null"), "{error}");
+    assert_eq!(own(), before);
 }
 
 fn an_interface_is_changed() {

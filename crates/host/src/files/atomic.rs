@@ -40,7 +40,12 @@ pub fn write_atomic(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>) -> Result<(
 /// As [`write_atomic`].
 pub fn write_atomic_mode(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>, mode: u32) -> Result<()> {
     let path = path.as_ref();
-    on("write", path, Part::write(path, bytes.as_ref(), mode).and_then(Part::replace))
+    on("write", path, Held::of(path).and_then(|held| write_at(held, bytes.as_ref(), mode)))
+}
+
+/// As [`write_atomic_mode`], where the directory is found already.
+pub(super) fn write_at(held: Held, bytes: &[u8], mode: u32) -> io::Result<()> {
+    Part::write(held, bytes, mode)?.replace()
 }
 
 /// As [`write_atomic`], and on disk under its name when this returns: the directory is synced too.
@@ -62,7 +67,8 @@ pub fn write_durable(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>) -> Result<
 /// As [`write_durable`], but for a file that is there already.
 pub fn create_durable(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>) -> Result<bool> {
     let path = path.as_ref();
-    match Part::write(path, bytes.as_ref(), 0o644).and_then(Part::create) {
+    let write = Held::of(path).and_then(|held| Part::write(held, bytes.as_ref(), 0o644));
+    match write.and_then(Part::create) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
         created => {
             on("create", path, created)?;
@@ -117,7 +123,7 @@ pub fn remove_parts(path: impl AsRef<Path>) -> Result<()> {
 /// Copies what is left of a file, and its permissions.
 pub(super) fn copy(from: &mut File, to: &Path) -> io::Result<u64> {
     let mode = from.metadata()?.permissions().mode() & 0o7777;
-    let (part, mut file) = Part::new(to)?;
+    let (part, mut file) = Part::of(Held::of(to)?)?;
     let copied = io::copy(from, &mut file)?;
     file.set_permissions(std::fs::Permissions::from_mode(mode))?;
     part.replace()?;
@@ -133,14 +139,13 @@ struct Part {
 
 impl Part {
     /// Of its owner alone until it is given other permissions.
-    fn new(path: &Path) -> io::Result<(Part, File)> {
-        let held = Held::of(path)?;
+    fn of(held: Held) -> io::Result<(Part, File)> {
         let (file, part) = create_new(&held, &held.name)?;
         Ok((Part { held, part }, file))
     }
 
-    fn write(path: &Path, bytes: &[u8], mode: u32) -> io::Result<Part> {
-        let (part, mut file) = Part::new(path)?;
+    fn write(held: Held, bytes: &[u8], mode: u32) -> io::Result<Part> {
+        let (part, mut file) = Part::of(held)?;
         // What it is to be read by is set before there is anything to read.
         file.set_permissions(std::fs::Permissions::from_mode(mode))?;
         file.write_all(bytes)?;

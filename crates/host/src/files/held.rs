@@ -24,7 +24,7 @@ use nix::{
         stat::{FileStat, Mode, SFlag, fstat, fstatat, mkdirat},
         statfs::{PROC_SUPER_MAGIC, fstatfs},
     },
-    unistd::{Uid, geteuid},
+    unistd::{Uid, UnlinkatFlags, geteuid, unlinkat},
 };
 
 /// As many links on the way to a file as Linux follows (`MAXSYMLINKS`).
@@ -263,6 +263,37 @@ impl OwnDirectory {
         path_of(self.0.as_fd())
     }
 
+    /// Writes a file in it whole or not at all, as [`super::write_atomic_mode`] does, and need not find the directory for it.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError`](super::FileError) when `name` is no name of a file, or it cannot be written; it is then as it was.
+    pub fn write_atomic_mode(&self, name: &str, bytes: impl AsRef<[u8]>, mode: u32) -> super::Result<()> {
+        let write = || super::atomic::write_at(self.holding(name)?, bytes.as_ref(), mode);
+        super::on("write", &self.path().join(name), write())
+    }
+
+    /// Removes a file in it; already gone is success.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError`](super::FileError) when `name` is no name of a file, or it may not be removed.
+    pub fn remove_file(&self, name: &str) -> super::Result<()> {
+        let remove =
+            || Ok(unlinkat(&self.0, self.holding(name)?.name.as_os_str(), UnlinkatFlags::NoRemoveDir)?);
+        super::on("remove", &self.path().join(name), super::gone_is_fine(remove()))
+    }
+
+    /// A name in it.
+    fn holding(&self, name: &str) -> io::Result<Held> {
+        match Path::new(name).components().next() {
+            Some(Component::Normal(only)) if only == name => {
+                Ok(Held { directory: self.0.try_clone()?, name: only.to_owned() })
+            }
+            _ => Err(Errno::EINVAL.into()),
+        }
+    }
+
     pub(super) fn data(&self) -> io::Result<FileStat> {
         Ok(fstat(&self.0)?)
     }
@@ -445,6 +476,17 @@ mod tests {
         symlink("victim", at("own")).unwrap();
         fs::write(held.path().join("file"), "x").unwrap();
         assert_eq!(files::list(at("away")).unwrap(), ["file"]);
+        held.write_atomic_mode("other", "x", 0o600).unwrap();
+        assert_eq!(files::list(at("away")).unwrap(), ["file", "other"]);
+        assert_eq!(fs::metadata(at("away/other")).unwrap().permissions().mode() & 0o777, 0o600);
+        for _ in 0..2 {
+            held.remove_file("other").unwrap();
+        }
+        assert_eq!(files::list(at("away")).unwrap(), ["file"]);
+        for name in ["", ".", "..", "../file", "deep/file", "/file"] {
+            assert!(held.write_atomic_mode(name, "x", 0o600).is_err(), "{name}");
+            assert!(held.remove_file(name).is_err(), "{name}");
+        }
         assert_eq!(files::list(at("victim")).unwrap(), [""; 0]);
         let error = crate::chain(&files::hold_own_directory(at("own")).unwrap_err());
         assert!(error.contains("it is a symbolic link"), "{error}");

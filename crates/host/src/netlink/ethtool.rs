@@ -28,16 +28,24 @@ const GENERIC_HEADER: usize = 4;
 #[derive(Debug)]
 pub struct Ethtool {
     generic: Conversation,
-    family: u16,
+    /// The number of ethtool's family; `None` until it was asked for: most who have a socket never want a speed.
+    family: Option<u16>,
 }
 
 impl Ethtool {
-    /// A socket in the calling thread's namespace; `None` where the kernel has no such family.
+    /// A socket in the calling thread's namespace; `None` where the kernel has no generic netlink.
     pub fn open() -> Option<Ethtool> {
-        let mut generic = Conversation::open(NETLINK_GENERIC).ok()?;
+        Some(Ethtool { generic: Conversation::open(NETLINK_GENERIC).ok()?, family: None })
+    }
+
+    /// The number of the family; `None` where the kernel has no such family.
+    fn family(&mut self) -> Option<u16> {
+        if self.family.is_some() {
+            return self.family;
+        }
         let body = Body::new(CTRL_CMD_GETFAMILY).with(CTRL_ATTR_FAMILY_NAME, b"ethtool\0");
         let mut family = None;
-        generic
+        self.generic
             .ask("find ethtool", GENL_ID_CTRL, 0, &body, |message| {
                 family = message
                     .payload
@@ -46,18 +54,21 @@ impl Ethtool {
                     .and_then(|value| wire::u16_at(value, 0));
             })
             .ok()?;
-        family.map(|family| Ethtool { generic, family })
+        self.family = family;
+        family
     }
 
     /// The speeds in Mbit/s of the interfaces whose driver knows one, with their indices.
     ///
-    /// One device that cannot be asked ends the kernel's list early; what came before it still counts.
+    /// One device that cannot be asked ends the kernel's list early; what came before it still counts. Empty where the kernel has
+    /// no ethtool family.
     pub fn speeds(&mut self) -> Vec<(u32, u32)> {
+        let Some(family) = self.family() else { return Vec::new() };
         let flags = Body::attribute(ETHTOOL_A_HEADER_FLAGS, &ETHTOOL_FLAG_COMPACT_BITSETS.to_ne_bytes());
         let body = Body::new(ETHTOOL_MSG_LINKMODES_GET)
             .with(ETHTOOL_A_LINKMODES_HEADER | wire::NLA_F_NESTED, &flags);
         let mut speeds = Vec::new();
-        let _ = self.generic.dump("list the link speeds", self.family, &body, |message| {
+        let _ = self.generic.dump("list the link speeds", family, &body, |message| {
             speeds.extend(speed(message));
             None::<()>
         });

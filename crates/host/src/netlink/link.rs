@@ -41,12 +41,7 @@ impl Netlink {
     ///
     /// [`NetlinkError`] when the links or the addresses cannot be listed. Speeds that cannot be had are left out.
     pub fn interfaces(&mut self) -> Result<Vec<InterfaceReport>, NetlinkError> {
-        let mut reports = self.links()?;
-        for (index, address) in self.addresses()? {
-            if let Some(report) = reports.iter_mut().find(|report| report.index == index) {
-                report.interface.addresses.push(address);
-            }
-        }
+        let mut reports = self.links_with_addresses()?;
         for (index, speed) in self.ethtool.as_mut().map(Ethtool::speeds).unwrap_or_default() {
             if let Some(report) = reports.iter_mut().find(|report| report.index == index) {
                 report.interface.speed = Some(speed);
@@ -55,7 +50,22 @@ impl Netlink {
         Ok(reports)
     }
 
-    /// The same without addresses and speeds, in one dump: speeds are asked of the hardware, which takes milliseconds.
+    /// The same without speeds, which are asked of the hardware: that takes milliseconds.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Netlink::interfaces`].
+    pub fn links_with_addresses(&mut self) -> Result<Vec<InterfaceReport>, NetlinkError> {
+        let mut reports = self.links()?;
+        for (index, address) in self.addresses()? {
+            if let Some(report) = reports.iter_mut().find(|report| report.index == index) {
+                report.interface.addresses.push(address);
+            }
+        }
+        Ok(reports)
+    }
+
+    /// The same without addresses and speeds, in one dump.
     ///
     /// # Errors
     ///
@@ -64,6 +74,43 @@ impl Netlink {
         let mut body = LinkMessage::default();
         body.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
         self.route.dump("list the network interfaces", GET_LINK, &body, link_report)
+    }
+
+    /// The interface of this name, which may be an alternative one (`IFLA_ALT_IFNAME`), without addresses and speed: what it costs
+    /// does not depend on how many there are. `None` when there is none, or when it is one that [`Netlink::interfaces`] leaves out.
+    ///
+    /// # Errors
+    ///
+    /// [`NetlinkError`] when the kernel does not tell.
+    pub fn link_named(&mut self, name: &InterfaceName) -> Result<Option<InterfaceReport>, NetlinkError> {
+        let mut body = LinkMessage::default();
+        body.attributes.push(LinkAttribute::IfName(name.to_string()));
+        self.link(&format!("look at the interface {name}"), body)
+    }
+
+    /// The interface of this index, as [`Netlink::link_named`] tells of one.
+    ///
+    /// # Errors
+    ///
+    /// [`NetlinkError`] when the kernel does not tell.
+    pub fn link_at(&mut self, index: u32) -> Result<Option<InterfaceReport>, NetlinkError> {
+        self.link(&format!("look at interface {index}"), change(index))
+    }
+
+    fn link(
+        &mut self,
+        attempt: &str,
+        mut body: LinkMessage,
+    ) -> Result<Option<InterfaceReport>, NetlinkError> {
+        body.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
+        let mut found = None;
+        match self
+            .route
+            .ask(attempt, GET_LINK, 0, &body, |message| found = link_report(message).or(found.take()))
+        {
+            Err(NetlinkError::NoSuchInterface { .. }) => Ok(None),
+            outcome => outcome.map(|()| found),
+        }
     }
 
     /// The addresses of one interface.

@@ -90,7 +90,7 @@ pub struct Netlink {
     route: Conversation,
     /// Apart from `route`, so that a flood of events never costs an answer.
     events: Conversation,
-    /// `None` where the kernel has no ethtool family: speeds are then unknown.
+    /// `None` where the kernel has no generic netlink: speeds are then unknown.
     ethtool: Option<Ethtool>,
 }
 

@@ -53,7 +53,7 @@ const LONGEST: [&str; 20] = [
     "campaign_in_board",
     "others_in_board",
     "switch_in_board",
-    "containerd_in_board",
+    "runtimes_in_board",
 ];
 
 /// The option that leaves out the programs of [`SLOW`].
