@@ -44,7 +44,9 @@ pub fn snapshot(
     let mut unread = Unread { counts: BTreeMap::new(), printer };
     let inventory = inventory(machine, file.is_some(), &mut unread);
     let nics = file.map(|file| nics(file, &inventory, &mut unread)).unwrap_or_default();
-    let guests = match status::guests(machine) {
+    // What a recorded tree was recorded on has other guests and runs than this machine.
+    let is_here = machine.root().is_system();
+    let guests = match if is_here { status::guests(machine) } else { Ok(Default::default()) } {
         Ok((guests, unseen)) => {
             unseen.into_iter().for_each(|why| unread.note(Area::Guests, why));
             guests
@@ -60,7 +62,7 @@ pub fn snapshot(
         functions: functions(&inventory, &nics, &guests, counters),
         guests: BTreeMap::new(),
         ports: ports(machine, &guests, &mut unread),
-        runs: runs(machine, &mut unread),
+        runs: if is_here { runs(machine, &mut unread) } else { None },
         verification: file
             .filter(|_| verify)
             .and_then(|file| verification(machine, file, &inventory, &nics, &mut unread)),
@@ -68,7 +70,7 @@ pub fn snapshot(
         unread: BTreeMap::new(),
         took: 0.0,
     };
-    let progress = progress::read(&machine.progress_file());
+    let progress = if is_here { progress::read(&machine.progress_file()) } else { Found::Nothing };
     Snapshot {
         guests: guest_metrics(&guests, &progress),
         unread: unread.counts,

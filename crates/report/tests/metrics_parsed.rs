@@ -32,7 +32,7 @@ use proptest::{
 use serde_json::{Value, json};
 
 /// How many snapshots are rendered.
-const CASES: usize = 200;
+const CASES: usize = 48;
 
 /// Reads texts from standard input, and prints the series of each.
 const PARSER: &str = r#"
@@ -202,7 +202,7 @@ fn verification() -> impl Strategy<Value = VerificationMetrics> {
     let outcomes = vec![Outcome::Pass, Outcome::Fail, Outcome::Unsupported, Outcome::Unknown];
     let verdicts = btree_map(text(), btree_map(prop::sample::select(outcomes), any::<u64>(), 0..4), 0..80);
     let drift =
-        vec((text(), text()).prop_map(|(subject, attribute)| DriftMetrics { subject, attribute }), 0..300);
+        vec((text(), text()).prop_map(|(subject, attribute)| DriftMetrics { subject, attribute }), 0..40);
     (any::<bool>(), verdicts, drift).prop_map(|(holds, verdicts, drift)| VerificationMetrics {
         holds,
         at: 1.8e9,
