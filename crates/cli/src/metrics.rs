@@ -22,7 +22,7 @@ use penstock_report::metrics::{
 };
 use penstock_verify::{KernelObserver, Scope, attributes};
 
-use self::counters::{Counters, read as read_counters};
+use self::counters::{FunctionCounters, read as read_counters};
 use crate::{
     commands::{status, verify},
     failure::Failure,
@@ -40,8 +40,7 @@ pub fn snapshot(
     printer: &mut Printer,
 ) -> Snapshot {
     let began = Instant::now();
-    printer.doing("Looking at this machine");
-    let mut unread = Unread { counts: BTreeMap::new(), printer };
+    let mut unread = UnreadAreas { counts: BTreeMap::new(), printer };
     let inventory = inventory(machine, file.is_some(), &mut unread);
     let nics = file.map(|file| nics(file, &inventory, &mut unread)).unwrap_or_default();
     // What a recorded tree was recorded on has other guests and runs than this machine.
@@ -81,12 +80,12 @@ pub fn snapshot(
 }
 
 /// What could not be read.
-pub struct Unread<'a> {
+pub struct UnreadAreas<'a> {
     counts: BTreeMap<Area, u64>,
     printer: &'a mut Printer,
 }
 
-impl Unread<'_> {
+impl UnreadAreas<'_> {
     /// One thing, and why.
     pub fn note(&mut self, area: Area, why: impl Display) {
         *self.counts.entry(area).or_default() += 1;
@@ -95,7 +94,7 @@ impl Unread<'_> {
 }
 
 /// The machine's functions; for a model also what it is resolved by.
-fn inventory(machine: &Machine, for_a_model: bool, unread: &mut Unread<'_>) -> Inventory {
+fn inventory(machine: &Machine, for_a_model: bool, unread: &mut UnreadAreas<'_>) -> Inventory {
     if !machine.root().is_system() {
         return penstock_host::scan::scan(machine.root(), None);
     }
@@ -110,7 +109,7 @@ fn inventory(machine: &Machine, for_a_model: bool, unread: &mut Unread<'_>) -> I
 }
 
 /// The PFs that the model's NICs are.
-fn nics(file: &ModelFile, inventory: &Inventory, unread: &mut Unread<'_>) -> IndexMap<NicName, Bdf> {
+fn nics(file: &ModelFile, inventory: &Inventory, unread: &mut UnreadAreas<'_>) -> IndexMap<NicName, Bdf> {
     let (nics, lost) = penstock_plan::resolve_what_is_there(&file.model, inventory);
     for lost in &lost.0 {
         unread.note(Area::Model, format!("{}: {}", file.source.name, lost.message));
@@ -123,7 +122,7 @@ fn functions(
     inventory: &Inventory,
     nics: &IndexMap<NicName, Bdf>,
     guests: &BTreeMap<GuestName, GuestStatus>,
-    mut counters: Counters,
+    mut counters: FunctionCounters,
 ) -> Vec<FunctionMetrics> {
     let names: BTreeMap<Bdf, &NicName> = nics.iter().map(|(name, pf)| (*pf, name)).collect();
     let there = guests.iter().filter(|(_, status)| status.pid.is_some());
@@ -205,7 +204,7 @@ fn guest_metrics(
 fn ports(
     machine: &Machine,
     guests: &BTreeMap<GuestName, GuestStatus>,
-    unread: &mut Unread<'_>,
+    unread: &mut UnreadAreas<'_>,
 ) -> Vec<PortMetrics> {
     let mut all = Vec::new();
     for (guest, status) in guests.iter().filter(|(_, status)| status.pid.is_some()) {
@@ -233,7 +232,7 @@ fn ports(
     all
 }
 
-fn runs(machine: &Machine, unread: &mut Unread<'_>) -> Option<RunsMetrics> {
+fn runs(machine: &Machine, unread: &mut UnreadAreas<'_>) -> Option<RunsMetrics> {
     let RunStates { open, half_way, lapsed, unreadable, damaged, last } = match machine.run_states() {
         Ok(states) => states,
         Err(error) => {
@@ -293,7 +292,7 @@ fn verification(
     file: &ModelFile,
     inventory: &Inventory,
     nics: &IndexMap<NicName, Bdf>,
-    unread: &mut Unread<'_>,
+    unread: &mut UnreadAreas<'_>,
 ) -> Option<VerificationMetrics> {
     match verdicts(machine, file, inventory, nics, unread.printer) {
         Ok(verdicts) => Some(VerificationMetrics::of(&verdicts, seconds(progress::now()))),

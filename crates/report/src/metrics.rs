@@ -4,8 +4,8 @@
 //! function bears what it is known by for good ([`Identity`]); what changes while it lives (interface, driver, owner) is told by
 //! `penstock_function_info` alone, so that no counter begins anew when a VF moves.
 
+mod exposition;
 mod families;
-mod samples;
 mod text;
 
 use std::collections::BTreeMap;
@@ -18,9 +18,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::{
-    families::{FAMILIES, Family, Kind, table},
-    samples::{Series, series},
-    text::{Format, render},
+    exposition::{MetricSeries, series},
+    families::{FAMILIES, Kind, MetricFamily, table},
+    text::{TextFormat, render},
 };
 
 /// A machine at one moment.

@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, path::Path};
 
 use penstock_model::inventory::PortCounters;
 use penstock_report::metrics::{
-    Area, DriftMetrics, FAMILIES, Format, Kind, Snapshot, VerificationMetrics, render, series, table,
+    Area, DriftMetrics, FAMILIES, Kind, Snapshot, TextFormat, VerificationMetrics, render, series, table,
 };
 use penstock_testkit::golden;
 
@@ -16,12 +16,12 @@ fn check(name: &str, text: &str) {
 
 #[test]
 fn a_machine_as_openmetrics() {
-    check("metrics.openmetrics", &render(&snapshots::small(), Format::OpenMetrics));
+    check("metrics.openmetrics", &render(&snapshots::small(), TextFormat::OpenMetrics));
 }
 
 #[test]
 fn a_machine_as_node_exporter_reads_it() {
-    let text = render(&snapshots::small(), Format::Prometheus);
+    let text = render(&snapshots::small(), TextFormat::Prometheus);
     check("metrics.prom", &text);
     assert!(text.ends_with('\n'));
     for refused in [" info\n", "# UNIT", "# EOF", "_created"] {
@@ -62,7 +62,7 @@ fn every_family_is_told_by_some_snapshot() {
 #[test]
 fn what_was_not_read_is_counted_and_otherwise_missing() {
     let nothing = Snapshot { unread: [(Area::Runs, 1), (Area::Guests, 2)].into(), ..Snapshot::default() };
-    let text = render(&nothing, Format::OpenMetrics);
+    let text = render(&nothing, TextFormat::OpenMetrics);
     assert!(text.contains("penstock_scrape_errors{what=\"guests\"} 2\n"), "{text}");
     assert!(text.contains("penstock_scrape_errors{what=\"interfaces\"} 0\n"), "{text}");
     for unknown in ["penstock_runs", "penstock_last_run", "penstock_run_in_progress", "penstock_verify"] {
@@ -76,7 +76,7 @@ fn hostile_text_stays_inside_its_label() {
     let hostile = "\"} 1\npenstock_evil{a=\"\\\n# EOF\n\u{1b}[2J\u{202e}";
     snapshot.functions[0].driver = Some(hostile.to_owned());
     snapshot.ports[0].port = "x".repeat(100_000);
-    for format in [Format::OpenMetrics, Format::Prometheus] {
+    for format in [TextFormat::OpenMetrics, TextFormat::Prometheus] {
         let text = render(&snapshot, format);
         assert!(!text.lines().any(|line| line.starts_with("penstock_evil")), "{text}");
         assert!(text.contains(r#"driver="\"} 1 penstock_evil{a=\"\\ # EOF "#), "{text}");

@@ -14,8 +14,8 @@ use penstock_model::{
     inventory::{PortCounters, VfCounters},
 };
 use penstock_report::metrics::{
-    Area, DriftMetrics, Format, FunctionMetrics, GuestMetrics, GuestState, Identity, InterfaceMetrics,
-    PfMetrics, PortMetrics, RunMetrics, RunOutcome, RunsMetrics, Series, Snapshot, VerificationMetrics,
+    Area, DriftMetrics, FunctionMetrics, GuestMetrics, GuestState, Identity, InterfaceMetrics, MetricSeries,
+    PfMetrics, PortMetrics, RunMetrics, RunOutcome, RunsMetrics, Snapshot, TextFormat, VerificationMetrics,
     render, series,
 };
 use penstock_testkit::{
@@ -240,7 +240,7 @@ fn read_back() -> Ended {
     for _ in 0..CASES {
         all.push(snapshot().new_tree(&mut runner).map_err(|why| why.to_string())?.current());
     }
-    for (format, name) in [(Format::OpenMetrics, "openmetrics"), (Format::Prometheus, "prometheus")] {
+    for (format, name) in [(TextFormat::OpenMetrics, "openmetrics"), (TextFormat::Prometheus, "prometheus")] {
         let texts: Vec<String> = all.iter().map(|snapshot| render(snapshot, format)).collect();
         let cases: Vec<Value> = texts.iter().map(|text| json!({"format": name, "text": text})).collect();
         let read = parsed(&cases)?;
@@ -271,7 +271,7 @@ fn parsed(cases: &[Value]) -> Result<Vec<Value>, Failed> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-fn compare(wanted: &[Series], read: &Value, format: Format) -> Result<(), String> {
+fn compare(wanted: &[MetricSeries], read: &Value, format: TextFormat) -> Result<(), String> {
     let read = read.as_array().ok_or("no list")?;
     if read.len() != wanted.len() {
         return Err(format!("{} series were read, and {} were written", read.len(), wanted.len()));
@@ -285,7 +285,7 @@ fn compare(wanted: &[Series], read: &Value, format: Format) -> Result<(), String
         let counter = one.name.ends_with("_total");
         let kind = match (format, counter, one.name.ends_with("_info")) {
             (_, true, _) => "counter",
-            (Format::OpenMetrics, _, true) => "info",
+            (TextFormat::OpenMetrics, _, true) => "info",
             _ => "gauge",
         };
         // A gauge has 63 bits: one that is more is written as the most that it can be.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use penstock_host::{Root, files};
-use penstock_report::metrics::{Format, Snapshot, render};
+use penstock_report::metrics::{Snapshot, TextFormat, render};
 
 use crate::{
     arguments::Metrics,
@@ -28,9 +28,8 @@ pub fn run(arguments: &Metrics, settings: &Settings, printer: &mut Printer) -> R
     let root = arguments.root.as_ref().map_or_else(Root::system, Root::recorded);
     let machine = Machine::at(root, settings);
     let snapshot = snapshot(&machine, file.as_ref(), arguments.verify, printer);
-    printer.done();
     match &arguments.textfile {
-        None => printer.data(&snapshot, || render(&snapshot, Format::OpenMetrics))?,
+        None => printer.data(&snapshot, || render(&snapshot, TextFormat::OpenMetrics))?,
         Some(directory) => {
             write(directory, &snapshot)?;
             printer.document(&snapshot)?;
@@ -43,7 +42,7 @@ pub fn run(arguments: &Metrics, settings: &Settings, printer: &mut Printer) -> R
 fn write(directory: &Path, snapshot: &Snapshot) -> Result<(), Failure> {
     let path = directory.join(FILE);
     let written = files::remove_parts(&path)
-        .and_then(|()| files::write_atomic(&path, render(snapshot, Format::Prometheus)));
+        .and_then(|()| files::write_atomic(&path, render(snapshot, TextFormat::Prometheus)));
     written.map_err(|error| {
         let hint = "--textfile takes the directory that node_exporter has as --collector.textfile.directory, \
                     which has to be there and to be writable";

@@ -1,4 +1,4 @@
-//! Counters of interfaces and VFs, of the host's network namespace and of containers'.
+//! FunctionCounters of interfaces and VFs, of the host's network namespace and of containers'.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use penstock_model::{
 };
 use penstock_report::metrics::{Area, InterfaceMetrics};
 
-use super::{Unread, present_vfs};
+use super::{UnreadAreas, present_vfs};
 use crate::machine::Machine;
 
 /// What was counted.
 #[derive(Debug, Default)]
-pub struct Counters {
+pub struct FunctionCounters {
     /// The interfaces that functions have in a namespace that was looked into.
     pub interfaces: BTreeMap<Bdf, InterfaceMetrics>,
     /// What is known to be counted of a PF's VFs.
@@ -29,9 +29,9 @@ pub fn read(
     machine: &Machine,
     inventory: &Inventory,
     guests: &BTreeMap<GuestName, GuestStatus>,
-    unread: &mut Unread<'_>,
-) -> Counters {
-    let mut counters = Counters::default();
+    unread: &mut UnreadAreas<'_>,
+) -> FunctionCounters {
+    let mut counters = FunctionCounters::default();
     counters.of_scan(inventory);
     if !machine.root().is_system() {
         return counters;
@@ -56,7 +56,7 @@ pub fn read(
     counters
 }
 
-impl Counters {
+impl FunctionCounters {
     /// The host's interfaces as the scan found them.
     fn of_scan(&mut self, inventory: &Inventory) {
         for pf in &inventory.pfs {
@@ -74,7 +74,7 @@ impl Counters {
         netlink: &mut Netlink,
         counted: &[(InterfaceReport, Option<InterfaceCounters>)],
         inventory: &Inventory,
-        unread: &mut Unread<'_>,
+        unread: &mut UnreadAreas<'_>,
     ) {
         let by_name: BTreeMap<&str, &(InterfaceReport, Option<InterfaceCounters>)> =
             counted.iter().map(|one| (one.0.interface.name.as_str(), one)).collect();
@@ -96,7 +96,7 @@ impl Counters {
         status: &GuestStatus,
         pfs: &BTreeMap<Bdf, &Pf>,
         root: &Root,
-        unread: &mut Unread<'_>,
+        unread: &mut UnreadAreas<'_>,
     ) -> Result<(), NetlinkError> {
         let mut netlink = Netlink::in_namespace_of(process)?;
         let (reports, counted): (Vec<_>, Vec<_>) = netlink.counted_interfaces()?.into_iter().unzip();
@@ -113,7 +113,7 @@ impl Counters {
     }
 
     /// What is counted for the VFs of a PF whose interface has this index.
-    fn of_vfs(&mut self, pf: &Pf, netlink: &mut Netlink, index: u32, unread: &mut Unread<'_>) {
+    fn of_vfs(&mut self, pf: &Pf, netlink: &mut Netlink, index: u32, unread: &mut UnreadAreas<'_>) {
         let vfs = pf.sriov.as_ref().map_or(0, |sriov| sriov.num_vfs);
         if vfs == 0 {
             return;

@@ -13,7 +13,7 @@ pub enum Kind {
 
 /// A metric family.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Family {
+pub struct MetricFamily {
     /// Its name, without unit and ending.
     pub name: &'static str,
     /// What sort it is.
@@ -26,7 +26,7 @@ pub struct Family {
     pub help: &'static str,
 }
 
-impl Family {
+impl MetricFamily {
     /// The name that its series have.
     pub fn series(&self) -> String {
         let unit = self.unit.map(|unit| format!("_{unit}")).unwrap_or_default();
@@ -47,7 +47,7 @@ macro_rules! families {
     ($($key:ident: $kind:ident $name:literal $(in $unit:literal)?, $labels:expr, $help:literal;)*) => {
         $(
             #[doc = $help]
-            pub const $key: Family = Family {
+            pub const $key: MetricFamily = MetricFamily {
                 name: concat!("penstock_", $name),
                 kind: Kind::$kind,
                 unit: families!(@unit $($unit)?),
@@ -56,7 +56,7 @@ macro_rules! families {
             };
         )*
         /// All families, in the order in which they are written.
-        pub static FAMILIES: &[Family] = &[$($key),*];
+        pub static FAMILIES: &[MetricFamily] = &[$($key),*];
     };
     (@unit) => { None };
     (@unit $unit:literal) => { Some($unit) };

@@ -1,4 +1,4 @@
-//! Series as text, which `prometheus-client` writes.
+//! MetricSeries as text, which `prometheus-client` writes.
 
 use std::fmt;
 
@@ -11,13 +11,13 @@ use prometheus_client::{
 
 use super::{
     Snapshot,
+    exposition::{Exposition, Labels, SeriesValue},
     families::Kind,
-    samples::{Labels, Samples, Value},
 };
 
 /// A text format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum TextFormat {
     /// OpenMetrics 1.0: types `info`, lines `# UNIT`, and `# EOF` at the end.
     OpenMetrics,
     /// Prometheus' text format 0.0.4, which is all that node_exporter's textfile collector reads (`expfmt.TextParser`). It takes
@@ -27,20 +27,20 @@ pub enum Format {
 }
 
 /// The text of a snapshot, which ends in a newline.
-pub fn render(snapshot: &Snapshot, format: Format) -> String {
+pub fn render(snapshot: &Snapshot, format: TextFormat) -> String {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Samples::of(snapshot)));
+    registry.register_collector(Box::new(Exposition::of(snapshot)));
     let mut written = String::new();
     let outcome = match format {
-        Format::OpenMetrics => text::encode(&mut written, &registry),
-        Format::Prometheus => prometheus_text::encode(&mut written, &registry),
+        TextFormat::OpenMetrics => text::encode(&mut written, &registry),
+        TextFormat::Prometheus => prometheus_text::encode(&mut written, &registry),
     };
     // A string takes whatever is written to it.
     debug_assert!(outcome.is_ok(), "{outcome:?}");
     written
 }
 
-impl Collector for Samples {
+impl Collector for Exposition {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         for (family, series) in self.families() {
             let unit = family.unit.map(|unit| Unit::Other(unit.to_owned()));
@@ -59,19 +59,19 @@ impl Collector for Samples {
 }
 
 /// A line.
-fn one(encoder: &mut MetricEncoder<'_>, kind: Kind, labels: &Labels, value: Value) -> fmt::Result {
+fn one(encoder: &mut MetricEncoder<'_>, kind: Kind, labels: &Labels, value: SeriesValue) -> fmt::Result {
     match (kind, value) {
         (Kind::Info, _) => encoder.encode_info(labels),
-        (Kind::Counter, Value::Count(count)) => {
+        (Kind::Counter, SeriesValue::Count(count)) => {
             encoder.encode_family(labels)?.encode_counter::<NoLabelSet, _, u64>(&count, None)
         }
-        (Kind::Counter, Value::Number(number)) => {
+        (Kind::Counter, SeriesValue::Number(number)) => {
             encoder.encode_family(labels)?.encode_counter::<NoLabelSet, _, u64>(&number, None)
         }
         // A gauge may be below zero, so that it has one bit less.
-        (Kind::Gauge, Value::Count(count)) => {
+        (Kind::Gauge, SeriesValue::Count(count)) => {
             encoder.encode_family(labels)?.encode_gauge(&i64::try_from(count).unwrap_or(i64::MAX))
         }
-        (Kind::Gauge, Value::Number(number)) => encoder.encode_family(labels)?.encode_gauge(&number),
+        (Kind::Gauge, SeriesValue::Number(number)) => encoder.encode_family(labels)?.encode_gauge(&number),
     }
 }

@@ -11,7 +11,7 @@ use penstock_model::{
 use super::{
     Area, FunctionMetrics, GuestMetrics, GuestState, Identity, InterfaceMetrics, PortMetrics, RunsMetrics,
     Snapshot, VerificationMetrics, families,
-    families::{FAMILIES, Family},
+    families::{FAMILIES, MetricFamily},
 };
 
 /// So many characters of a label's value are kept. Names of ours are shorter; what firmware or a file is called need not be.
@@ -27,7 +27,7 @@ const OTHER: &str = "other";
 
 /// A series as a reader of the text has it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Series {
+pub struct MetricSeries {
     /// Its name, with unit and ending.
     pub name: String,
     /// Its labels, in the order of their family.
@@ -37,15 +37,15 @@ pub struct Series {
 }
 
 /// All series of a snapshot, in the order in which they are written.
-pub fn series(snapshot: &Snapshot) -> Vec<Series> {
-    let samples = Samples::of(snapshot);
-    let of = |(family, all): (&Family, &BTreeMap<Labels, Value>)| {
-        let one = |(labels, value): (&Labels, &Value)| {
+pub fn series(snapshot: &Snapshot) -> Vec<MetricSeries> {
+    let samples = Exposition::of(snapshot);
+    let of = |(family, all): (&MetricFamily, &BTreeMap<Labels, SeriesValue>)| {
+        let one = |(labels, value): (&Labels, &SeriesValue)| {
             let value = match *value {
-                Value::Count(count) => count as f64,
-                Value::Number(number) => number,
+                SeriesValue::Count(count) => count as f64,
+                SeriesValue::Number(number) => number,
             };
-            Series { name: family.series(), labels: labels.clone(), value }
+            MetricSeries { name: family.series(), labels: labels.clone(), value }
         };
         all.iter().map(one).collect::<Vec<_>>()
     };
@@ -57,7 +57,7 @@ pub type Labels = Vec<(&'static str, String)>;
 
 /// A value.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Value {
+pub enum SeriesValue {
     /// A number of things.
     Count(u64),
     /// A number with a fraction, as seconds are.
@@ -66,17 +66,17 @@ pub enum Value {
 
 /// The series of each family that has any, by the family's place. No two series of a family have the same labels.
 #[derive(Debug, Default)]
-pub struct Samples(BTreeMap<usize, BTreeMap<Labels, Value>>);
+pub struct Exposition(BTreeMap<usize, BTreeMap<Labels, SeriesValue>>);
 
-impl Samples {
+impl Exposition {
     /// All that `snapshot` tells.
-    pub fn of(snapshot: &Snapshot) -> Samples {
-        let mut samples = Samples::default();
-        samples.put(&families::BUILD, &[("version", &snapshot.build)], Value::Count(1));
-        samples.put(&families::SCRAPE_DURATION, &[], Value::Number(snapshot.took));
+    pub fn of(snapshot: &Snapshot) -> Exposition {
+        let mut samples = Exposition::default();
+        samples.put(&families::BUILD, &[("version", &snapshot.build)], SeriesValue::Count(1));
+        samples.put(&families::SCRAPE_DURATION, &[], SeriesValue::Number(snapshot.took));
         for area in Area::ALL {
             let errors = snapshot.unread.get(&area).copied().unwrap_or(0);
-            samples.put(&families::SCRAPE_ERRORS, &[("what", area.name())], Value::Count(errors));
+            samples.put(&families::SCRAPE_ERRORS, &[("what", area.name())], SeriesValue::Count(errors));
         }
         samples.put(&families::SCAN_NOTES, &[], count(snapshot.scan_notes));
         for function in &snapshot.functions {
@@ -98,12 +98,12 @@ impl Samples {
     }
 
     /// The families that have series, with these.
-    pub fn families(&self) -> impl Iterator<Item = (&'static Family, &BTreeMap<Labels, Value>)> {
+    pub fn families(&self) -> impl Iterator<Item = (&'static MetricFamily, &BTreeMap<Labels, SeriesValue>)> {
         self.0.iter().filter_map(|(place, series)| Some((FAMILIES.get(*place)?, series)))
     }
 
     /// One series. Of two with the same labels the first stays.
-    fn put(&mut self, family: &Family, labels: &[(&'static str, &str)], value: Value) {
+    fn put(&mut self, family: &MetricFamily, labels: &[(&'static str, &str)], value: SeriesValue) {
         let Some(place) = FAMILIES.iter().position(|known| known == family) else { return };
         debug_assert!(labels.iter().all(|(name, _)| family.labels.contains(name)), "{family:?}: {labels:?}");
         // An empty label is one that is missing (Prometheus' data model).
@@ -123,11 +123,11 @@ impl Samples {
         info.push(("driver", function.driver.as_deref().unwrap_or_default()));
         info.push(("guest", function.guest.as_ref().map(|guest| guest.as_str()).unwrap_or_default()));
         info.push(("iommu_group", &group));
-        self.put(&families::FUNCTION_INFO, &info, Value::Count(1));
+        self.put(&families::FUNCTION_INFO, &info, SeriesValue::Count(1));
         self.put(&families::FUNCTION_IN_IOMMU_GROUP, &identity, flag(function.iommu_group.is_some()));
         if let Some(pf) = &function.pf {
-            self.put(&families::PF_VFS, &identity, Value::Count(pf.vfs.into()));
-            self.put(&families::PF_VFS_MAX, &identity, Value::Count(pf.vfs_max.into()));
+            self.put(&families::PF_VFS, &identity, SeriesValue::Count(pf.vfs.into()));
+            self.put(&families::PF_VFS_MAX, &identity, SeriesValue::Count(pf.vfs_max.into()));
             if let Some(counts) = pf.counts_vfs {
                 self.put(&families::PF_COUNTS_VFS, &identity, flag(counts));
             }
@@ -146,7 +146,11 @@ impl Samples {
             self.put(&families::INTERFACE_CARRIER, identity, flag(carrier));
         }
         if let Some(speed) = interface.speed {
-            self.put(&families::INTERFACE_SPEED, identity, Value::Count(u64::from(speed) * 1_000_000 / 8));
+            self.put(
+                &families::INTERFACE_SPEED,
+                identity,
+                SeriesValue::Count(u64::from(speed) * 1_000_000 / 8),
+            );
         }
         let Some(counters) = interface.counters else { return };
         let InterfaceCounters {
@@ -171,7 +175,7 @@ impl Samples {
             (&families::INTERFACE_RX_ERRORS, rx_errors),
             (&families::INTERFACE_TX_ERRORS, tx_errors),
         ] {
-            self.put(family, identity, Value::Count(count));
+            self.put(family, identity, SeriesValue::Count(count));
         }
     }
 
@@ -197,7 +201,7 @@ impl Samples {
             (&families::VF_TX_DROPPED, tx_dropped),
         ] {
             if let Some(count) = count {
-                self.put(family, identity, Value::Count(count));
+                self.put(family, identity, SeriesValue::Count(count));
             }
         }
     }
@@ -208,13 +212,13 @@ impl Samples {
             Some(GuestKind::Container) => "container",
             None => "",
         };
-        self.put(&families::GUEST_INFO, &[("guest", name), ("kind", kind)], Value::Count(1));
+        self.put(&families::GUEST_INFO, &[("guest", name), ("kind", kind)], SeriesValue::Count(1));
         for state in GuestState::ALL {
             let labels = [("guest", name), ("state", state.name())];
             self.put(&families::GUEST_STATE, &labels, flag(guest.state == state));
         }
         if let Some(since) = guest.since {
-            self.put(&families::GUEST_START, &[("guest", name)], Value::Count(since));
+            self.put(&families::GUEST_START, &[("guest", name)], SeriesValue::Count(since));
         }
     }
 
@@ -232,7 +236,7 @@ impl Samples {
             (&families::PORT_RX_PACKETS, received),
             (&families::PORT_TX_PACKETS, sent),
         ] {
-            self.put(family, &labels, Value::Count(*count));
+            self.put(family, &labels, SeriesValue::Count(*count));
         }
         for (family, dropped) in
             [(&families::PORT_RX_DROPPED, dropped_received), (&families::PORT_TX_DROPPED, dropped_sent)]
@@ -240,7 +244,7 @@ impl Samples {
             let reasons = dropped.iter().map(|(reason, count)| (reason.as_str(), *count));
             for (reason, count) in bounded(reasons, REASONS) {
                 let labels = [labels[0], labels[1], labels[2], ("reason", reason)];
-                self.put(family, &labels, Value::Count(count));
+                self.put(family, &labels, SeriesValue::Count(count));
             }
         }
     }
@@ -253,7 +257,7 @@ impl Samples {
             self.put(&families::RUNS, &[("state", state)], count(*runs));
         }
         if let Some(until) = confirm_until {
-            self.put(&families::RUN_CONFIRM_UNTIL, &[], Value::Number(*until));
+            self.put(&families::RUN_CONFIRM_UNTIL, &[], SeriesValue::Number(*until));
         }
         if let Some(last) = last {
             let run = last.id.to_string();
@@ -263,14 +267,14 @@ impl Samples {
                 ("model", last.model.as_deref().unwrap_or_default()),
                 ("outcome", last.outcome.name()),
             ];
-            self.put(&families::LAST_RUN_INFO, &labels, Value::Count(1));
+            self.put(&families::LAST_RUN_INFO, &labels, SeriesValue::Count(1));
             if last.outcome != super::RunOutcome::Running {
                 let done = last.outcome == super::RunOutcome::Done;
                 self.put(&families::LAST_RUN_SUCCESS, &[], flag(done));
             }
-            self.put(&families::LAST_RUN_START, &[], Value::Number(last.began));
+            self.put(&families::LAST_RUN_START, &[], SeriesValue::Number(last.began));
             if let Some(ended) = last.ended {
-                self.put(&families::LAST_RUN_END, &[], Value::Number(ended));
+                self.put(&families::LAST_RUN_END, &[], SeriesValue::Number(ended));
             }
         }
         self.put(&families::RUN_IN_PROGRESS, &[], flag(in_progress.is_some()));
@@ -283,19 +287,19 @@ impl Samples {
     fn verification(&mut self, verification: &VerificationMetrics) {
         let VerificationMetrics { holds, at, verdicts, drift } = verification;
         self.put(&families::VERIFY_HOLDS, &[], flag(*holds));
-        self.put(&families::VERIFY_TIME, &[], Value::Number(*at));
+        self.put(&families::VERIFY_TIME, &[], SeriesValue::Number(*at));
         for outcome in [Outcome::Pass, Outcome::Fail, Outcome::Unsupported, Outcome::Unknown] {
             let of = |outcomes: &BTreeMap<Outcome, u64>| outcomes.get(&outcome).copied().unwrap_or(0);
             let counts = verdicts.iter().map(|(attribute, outcomes)| (attribute.as_str(), of(outcomes)));
             let name = outcome.to_string();
             for (attribute, count) in bounded(counts, ATTRIBUTES) {
                 let labels = [("attribute", attribute), ("outcome", name.as_str())];
-                self.put(&families::VERDICTS, &labels, Value::Count(count));
+                self.put(&families::VERDICTS, &labels, SeriesValue::Count(count));
             }
         }
         for drifted in drift.iter().take(DRIFTS) {
             let labels = [("subject", drifted.subject.as_str()), ("attribute", drifted.attribute.as_str())];
-            self.put(&families::DRIFT, &labels, Value::Count(1));
+            self.put(&families::DRIFT, &labels, SeriesValue::Count(1));
         }
         self.put(&families::DRIFTED, &[], count(drift.len()));
     }
@@ -322,12 +326,12 @@ fn labels(identity: &Identity) -> Labels {
     ]
 }
 
-fn flag(on: bool) -> Value {
-    Value::Count(on.into())
+fn flag(on: bool) -> SeriesValue {
+    SeriesValue::Count(on.into())
 }
 
-fn count(count: usize) -> Value {
-    Value::Count(count as u64)
+fn count(count: usize) -> SeriesValue {
+    SeriesValue::Count(count as u64)
 }
 
 /// A label's value on one line, without what steers a terminal, and not longer than [`LONGEST_LABEL`].
