@@ -46,9 +46,9 @@ pub struct VfCounters {
     pub broadcast: Option<u64>,
     /// Multicast packets received; `None`: not counted.
     pub multicast: Option<u64>,
-    /// Packets for the VF that were dropped; `None`: not told, as by kernels before 5.1.
+    /// Packets for the VF that were dropped; `None`: not told, as by older kernels.
     pub rx_dropped: Option<u64>,
-    /// Packets of the VF that were dropped; `None`: not told, as by kernels before 5.1.
+    /// Packets of the VF that were dropped; `None`: not told, as by older kernels.
     pub tx_dropped: Option<u64>,
 }
 
