@@ -120,29 +120,46 @@ impl FunctionCounters {
         }
         let told = VfBackend::of(&Root::system(), netlink, index)
             .and_then(|mut backend| Ok((backend.is_switch(), backend.counters()?)));
-        let (is_switch, mut told) = match told {
+        let (is_switch, told) = match told {
             Ok(told) => told,
             Err(error) => {
                 let text = format!("what {} counts for its VFs is not known: {}", pf.bdf, chain(&error));
                 return unread.note(Area::VfCounters, text);
             }
         };
-        // An embedded switch tells also of VFs that could be.
-        told.retain(|(vf, _)| vf.get() < vfs);
-        if !told.is_empty() && told.len() < usize::from(vfs) {
+        let known = Known::of(told, vfs, is_switch);
+        if known.cut_off {
             let text = format!(
                 "what {} counts for its VFs is known of {} of {vfs}: the kernel's answer has no room for more",
                 pf.bdf,
-                told.len()
+                known.told.len()
             );
             unread.note(Area::VfCounters, text);
         }
-        let counts =
-            !told.is_empty() && (is_switch || told.iter().any(|(_, counters)| !counters.is_all_zero()));
-        self.counts_vfs.insert(pf.bdf, counts);
-        if counts {
-            self.vfs.extend(told.into_iter().map(|(vf, counters)| ((pf.bdf, vf), counters)));
+        self.counts_vfs.insert(pf.bdf, known.counts);
+        if known.counts {
+            self.vfs.extend(known.told.into_iter().map(|(vf, counters)| ((pf.bdf, vf), counters)));
         }
+    }
+}
+
+/// What is known of the counters of a PF's VFs.
+#[derive(Debug, PartialEq)]
+struct Known {
+    told: Vec<(VfIndex, VfCounters)>,
+    /// Whether they are counted: zeros alone are also what the kernel tells for a driver that counts nothing.
+    counts: bool,
+    /// Whether some of them are missing.
+    cut_off: bool,
+}
+
+impl Known {
+    /// Of a PF with so many `vfs`; an embedded switch counts for sure, and tells also of VFs that could be.
+    fn of(mut told: Vec<(VfIndex, VfCounters)>, vfs: u16, is_switch: bool) -> Known {
+        told.retain(|(vf, _)| vf.get() < vfs);
+        let counted = is_switch || told.iter().any(|(_, counters)| !counters.is_all_zero());
+        let cut_off = !told.is_empty() && told.len() < usize::from(vfs);
+        Known { counts: !told.is_empty() && counted, cut_off, told }
     }
 }
 
@@ -153,5 +170,33 @@ fn metrics(interface: &Interface, counters: Option<InterfaceCounters>) -> Interf
         carrier: interface.carrier,
         speed: interface.speed,
         counters,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(counts: &[u64]) -> Vec<(VfIndex, VfCounters)> {
+        let one = |(index, count): (u16, &u64)| {
+            let counters =
+                VfCounters { tx_dropped: Some(*count), broadcast: Some(0), ..VfCounters::default() };
+            (VfIndex::new(index).unwrap(), counters)
+        };
+        (0..).zip(counts).map(one).collect()
+    }
+
+    #[test]
+    fn zeros_count_only_where_somebody_is_known_to_count() {
+        let of = |counts: &[u64], vfs, is_switch| {
+            let known = Known::of(told(counts), vfs, is_switch);
+            (known.counts, known.cut_off, known.told.len())
+        };
+        assert_eq!(of(&[0, 0], 2, false), (false, false, 2), "a driver that counts nothing");
+        assert_eq!(of(&[0, 1], 2, false), (true, false, 2), "one VF tells for all");
+        assert_eq!(of(&[0, 0, 0], 2, true), (true, false, 2), "a switch counts, also VFs that are not there");
+        assert_eq!(of(&[], 2, false), (false, false, 0), "a driver that tells of no VFs");
+        assert_eq!(of(&[0, 1], 200, false), (true, true, 2), "an answer that was cut off");
+        assert_eq!(of(&[0, 0, 1], 2, false), (false, false, 2), "what is not there tells nothing");
     }
 }
