@@ -3,6 +3,7 @@
 mod audit;
 mod board;
 mod measuring;
+mod metrics;
 mod parse;
 mod peers;
 mod time;
@@ -18,6 +19,7 @@ pub use self::{
     audit::Audit,
     board::{Board, Inside},
     measuring::{Extent, Measure, Only, Rehearse, Report, TimeLimit, Tuning, Waking},
+    metrics::Metrics,
 };
 use crate::{
     documents::Kind,
@@ -109,6 +111,8 @@ pub enum Verb {
     Undo(Undo),
     /// Show the state of this machine's guests
     Status(Machines),
+    /// Print counters, states and drift for Prometheus (docs/metrics.md)
+    Metrics(Metrics),
     /// Attach to a guest's console; its earlier output is shown first
     Console(Console),
     /// Measure network paths between the model's functions, storage, or wake-up latency

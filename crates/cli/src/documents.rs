@@ -8,7 +8,7 @@ use penstock_board::KeptBoard;
 use penstock_model::{
     Inventory, Located, inventory::INVENTORY_VERSION, measurement::run_comparison::RunComparison,
 };
-use penstock_report::{Evidence, evidence::EVIDENCE_VERSION};
+use penstock_report::{Evidence, evidence::EVIDENCE_VERSION, metrics::Snapshot};
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -56,6 +56,8 @@ pub enum Kind {
     Watch,
     /// `status`.
     Status,
+    /// `metrics`.
+    Metrics,
     /// `console` without a guest.
     Consoles,
     /// `measure`: the evidence of the run.
@@ -185,6 +187,7 @@ impl Kind {
             Verb::Undo(Undo { list: true, .. }) => Kind::Runs,
             Verb::Undo(_) => Kind::Undo,
             Verb::Status(_) => Kind::Status,
+            Verb::Metrics(_) => Kind::Metrics,
             Verb::Console(console) if console.guest.is_none() => Kind::Consoles,
             Verb::Measure(measure) if !measure.events => Kind::Measure,
             Verb::Rehearse(_) => Kind::Rehearse,
@@ -244,6 +247,7 @@ impl Kind {
             Kind::Verify => self.schema_of::<verify::Verified>(),
             Kind::Watch => self.schema_of::<watch::lines::Line<'_>>(),
             Kind::Status => self.schema_of::<status::StatusDocument>(),
+            Kind::Metrics => self.schema_of::<Snapshot>(),
             Kind::Consoles => self.schema_of::<console::Consoles>(),
             Kind::Measure | Kind::Rehearse | Kind::Report => self.schema_of::<Evidence>(),
             Kind::Comparison => self.schema_of::<RunComparison>(),
@@ -496,6 +500,7 @@ mod tests {
             of(generator.clone().into_root_schema_for::<audit::Audited<'_>>()),
             of(generator.clone().into_root_schema_for::<RunComparison>()),
             of(generator.clone().into_root_schema_for::<verify::Verified>()),
+            of(generator.clone().into_root_schema_for::<Snapshot>()),
             of(generator.into_root_schema_for::<status::StatusDocument>()),
         ] {
             for key in head {

@@ -21,6 +21,7 @@ mod kept_run;
 mod latency;
 mod live;
 mod machine;
+mod metrics;
 mod model_file;
 mod paragraphs;
 mod persisted;

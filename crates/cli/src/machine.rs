@@ -7,7 +7,7 @@ use std::{
     process,
 };
 
-use penstock_guests::{Builtin, Condition, Containers, Guests, Status as GuestStatus};
+use penstock_guests::{Builtin, Condition, Containers, GuestError, Guests, Status as GuestStatus};
 use penstock_host::{
     Place, Root, chain, interface_of, scan,
     scan::lifelines::{Started, lifelines, lifelines_here},
@@ -26,6 +26,7 @@ use crate::{
 mod capabilities;
 mod others;
 mod overrides;
+pub mod run_states;
 pub mod runs;
 
 /// A machine that Penstock runs on, or a recorded tree of one.
@@ -76,12 +77,20 @@ impl Machine {
 
     /// The inventory of the machine that Penstock runs on, but for what its life hangs on.
     pub fn functions(&self) -> Result<Inventory, Failure> {
+        match self.functions_as_seen() {
+            (inventory, None) => Ok(inventory),
+            (_, Some(unseen)) => Err(of_guests(unseen)),
+        }
+    }
+
+    /// The same, however its guests are; why they could not be looked at, if so.
+    pub fn functions_as_seen(&self) -> (Inventory, Option<GuestError>) {
         let mut inventory = penstock_host::scan::scan_system();
-        inventory.guests = self.guests().found().map_err(of_guests)?;
+        let unseen = self.guests().found().map(|guests| inventory.guests = guests).err();
         self.find_lent_pfs(&mut inventory);
         self.find_own_overrides(&mut inventory);
         self.recall(&mut inventory);
-        Ok(inventory)
+        (inventory, unseen)
     }
 
     /// Its inventory with all that decides how late threads wake, where the model has a word of real time.

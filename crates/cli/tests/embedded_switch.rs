@@ -13,7 +13,8 @@ use penstock_board::Design;
 use penstock_guests::{state::State, vms::switch};
 use penstock_host::embedded::{self, Answer, Request};
 use penstock_model::{
-    LinkState, Source, TxRate, VfAttribute, VfIndex, VlanId, VlanProtocol, VlanQos, inventory::SwitchMode,
+    LinkState, Source, TxRate, VfAttribute, VfIndex, VlanId, VlanProtocol, VlanQos,
+    inventory::{PortCounters, SwitchMode},
 };
 use penstock_plan::action::GuestNic;
 use penstock_switch::{
@@ -136,6 +137,8 @@ fn a_switch_does_what_it_is_asked_over_its_line() {
     let before = state();
     assert_eq!(before.vfs().iter().map(|(index, _)| *index).collect::<Vec<_>>(), [vf(0), vf(10)]);
     assert_eq!((before.port(vf(10)).as_deref(), before.port(vf(1))), (Some("NET0#10"), None));
+    let nothing = PortCounters::default().of_vf();
+    assert_eq!(before.counters(), [(vf(0), nothing), (vf(10), nothing)], "a switch counts in these words");
     let mac = "02:00:00:00:00:99".parse().unwrap();
     let wanted = [
         VfAttribute::Mac(mac),

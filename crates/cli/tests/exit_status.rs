@@ -6,9 +6,9 @@ use std::{
     fs,
     os::unix::fs::PermissionsExt,
     path::Path,
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use nix::{
@@ -173,7 +173,8 @@ fn internal(here: &Here) -> (i32, String) {
 }
 
 fn interrupted(here: &Here) -> (i32, String) {
-    here.ssh("case $1 in -G) exit 0;; esac; echo begun >&2; exec sleep 60");
+    let begun = here.path("begun");
+    here.ssh(&format!("case $1 in -G) exit 0;; esac; : >'{}'; exec sleep 60", begun.display()));
     let path = format!("{}:/usr/bin:/bin", here.path("bin").display());
     let mut command = here.command("scan --host node");
     let child = command
@@ -183,15 +184,16 @@ fn interrupted(here: &Here) -> (i32, String) {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let ended = after_a_signal(child);
+    // A signal that comes before the program listens for it ends it as any other.
+    let since = Instant::now();
+    while !begun.exists() {
+        assert!(since.elapsed() < Duration::from_secs(60), "ssh was not started");
+        thread::sleep(Duration::from_millis(10));
+    }
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
+    let ended = told(child.wait_with_output().unwrap());
     assert!(ended.1.contains("interrupted before anything was done there"), "{ended:?}");
     ended
-}
-
-fn after_a_signal(child: Child) -> (i32, String) {
-    thread::sleep(Duration::from_millis(700));
-    kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
-    told(child.wait_with_output().unwrap())
 }
 
 /// Runs commands in a directory of its own; gives how the last ended, and what it said.

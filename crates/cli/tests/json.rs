@@ -83,6 +83,8 @@ fn every_verb_prints_one_document_when_it_is_done_and_when_it_fails() {
     let lines = [
         (format!("scan --json --root {root}"), "scan", 0),
         (format!("scan --json --as-model --root {root}"), "scan-model", 0),
+        (format!("metrics --json --root {root}"), "metrics", 0),
+        ("metrics bad.yaml --json".to_owned(), "error", 2),
         ("check good.yaml --json".to_owned(), "check", 0),
         ("check bad.yaml --json".to_owned(), "check", 2),
         ("check large.yaml --inventory machine.json --format json".to_owned(), "check", 6),

@@ -7,10 +7,10 @@ use std::{fs, process::ExitCode};
 use penstock_testkit::{
     binary::{Run, run},
     board::{KeptBoard, own_name},
-    json,
+    json::read,
     trials::{self, Failed, Outcome},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 fn main() -> ExitCode {
     trials::on_boards(&[
@@ -34,7 +34,7 @@ expect: [tcp stream vf-vf inside >= 0.0001 x bridge]
 
 /// The one document of a run, which is of `kind` and says the status with which the run ended.
 fn document(run: &Run, kind: &str, status: i32) -> Result<Value, Failed> {
-    let document = json::read(&run.stdout).map_err(|error| format!("{kind}: {error}\n{}", run.stderr))?;
+    let document = read(&run.stdout).map_err(|error| format!("{kind}: {error}\n{}", run.stderr))?;
     let seen = (document["kind"].as_str().unwrap_or_default(), &document["exit"], run.status);
     if seen != (kind, &Value::from(status), status) {
         return Err(format!("wanted {kind} with {status}, seen {seen:?}: {document}\n{}", run.stderr).into());
@@ -64,12 +64,17 @@ fn every_verb() -> Outcome {
     inside("apply --json MODEL", "apply", 0)?;
     let persisted = inside("apply --json --persist MODEL", "apply", 0)?;
     assert!(persisted["persist"].is_object(), "{persisted}");
+    let before = inside("metrics --json --verify MODEL", "metrics", 0)?;
     inside("verify --json --load MODEL", "verify", 0)?;
+    let after = inside("metrics --json --verify MODEL", "metrics", 0)?;
+    counters_rise(&before, &after)?;
+    assert_eq!(after["verification"]["holds"], true, "{after}");
+    text_of_metrics(&board, &path)?;
     let watched = board.inside(["penstock", "verify", "--json", "--watch", "--for", "3s", &path]);
     watched.ended_with(0)?;
     assert!(watched.stdout.lines().count() >= 2, "{}", watched.stdout);
     for line in watched.stdout.lines() {
-        assert_eq!(json::read(line)?["kind"], "watch");
+        assert_eq!(read(line)?["kind"], "watch");
     }
     inside("audit --json --over 300ms MODEL", "audit", 1)?;
     inside("status --json", "status", 0)?;
@@ -88,8 +93,56 @@ fn every_verb() -> Outcome {
     inside("undo --persist --json", "undo", 0)?;
     inside("undo --json", "undo", 0)?;
     inside("apply --json --confirm-within 5min MODEL", "apply", 0)?;
+    let waits = inside("metrics --json", "metrics", 0)?["runs"].clone();
+    assert_eq!((&waits["open"], &waits["last"]["outcome"]), (&json!(1), &json!("done")), "{waits}");
+    let left = waits["confirm_until"].as_f64().zip(waits["last"]["ended"].as_f64());
+    assert_eq!(left.map(|(until, ended)| (until - ended).round()), Some(300.0), "{waits}");
     inside("undo --list --json", "runs", 0)?;
     inside("confirm --json", "confirm", 0)?;
+    Ok(())
+}
+
+/// What went through a VF is counted by its PF and, inside its container, by its interface; all that was to be read was read.
+fn counters_rise(before: &Value, after: &Value) -> Outcome {
+    for document in [before, after] {
+        assert_eq!(document["unread"], json!({}), "{document}");
+    }
+    for name in ["NET0#0", "NET0#1"] {
+        let function = |document: &Value| {
+            let mut all = document["functions"].as_array().into_iter().flatten();
+            let found = all.find(|one| one["identity"]["function"] == name);
+            found.cloned().ok_or_else(|| format!("there is no {name}: {document}"))
+        };
+        let (before, after) = (function(before)?, function(after)?);
+        for path in ["/counters/tx_bytes", "/counters/rx_bytes", "/interface/counters/tx_bytes"] {
+            let count = |function: &Value| function.pointer(path).and_then(Value::as_u64);
+            let rose = count(&before).zip(count(&after)).is_some_and(|(before, after)| after > before);
+            assert!(rose, "{name} {path}: {before} {after}");
+        }
+        assert!(after["guest"].is_string(), "{after}");
+    }
+    Ok(())
+}
+
+/// The two forms of text: for a scrape, and for node_exporter in a file that everybody may read.
+fn text_of_metrics(board: &KeptBoard, model: &str) -> Outcome {
+    let printed = board.inside(["penstock", "metrics", model, "--verify"]);
+    printed.ended_with(0)?;
+    assert!(printed.stdout.ends_with("# EOF\n"), "{}", printed.stdout);
+    let line = format!(
+        "mkdir -p /run/textfile && cd /run/textfile && penstock metrics {model} --verify --textfile . && stat -c '%n %a' * \
+         && cat penstock.prom"
+    );
+    let written = board.inside(["sh", "-c", &line]);
+    written.ended_with(0)?;
+    let (names, text) = written.stdout.split_once('\n').ok_or("nothing was written")?;
+    assert_eq!(names, "penstock.prom 644");
+    for text in [text, printed.stdout.as_str()] {
+        let guest = "penstock_guest_state{guest=\"a\",state=\"running\"} 1\n";
+        for line in ["penstock_verify_holds 1\n", "penstock_drifted_attributes 0\n", guest] {
+            assert!(text.contains(line), "{line}: {text}");
+        }
+    }
     Ok(())
 }
 

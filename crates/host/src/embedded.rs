@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use nix::errno::Errno;
 use penstock_model::{
     Mac, VfAttribute, VfIndex,
-    inventory::{SwitchMode, VfState},
+    inventory::{SwitchMode, VfCounters, VfState},
 };
 
 pub use self::control::{InsideReport, PortReport};
@@ -78,6 +78,24 @@ impl<'a> VfBackend<'a> {
             None => self.netlink.vfs(self.index),
             Some(line) => Ok(Line::open(line, "list the VFs")?.state()?.vfs()),
         }
+    }
+
+    /// What was counted for the VFs, in index order; empty when nothing was. An embedded switch also tells of VFs that could be. What a
+    /// driver that counts nothing comes to is said at [`Netlink::vf_counters`].
+    ///
+    /// # Errors
+    ///
+    /// As of [`VfBackend::vfs`].
+    pub fn counters(&mut self) -> Result<Vec<(VfIndex, VfCounters)>, NetlinkError> {
+        match &self.line {
+            None => self.netlink.vf_counters(self.index),
+            Some(line) => Ok(Line::open(line, "read the counters of the VFs")?.state()?.counters()),
+        }
+    }
+
+    /// Whether an embedded switch of ours keeps them.
+    pub fn is_switch(&self) -> bool {
+        self.line.is_some()
     }
 
     /// Sets attributes of VFs, in this order. After an error it is not known which of them it was.

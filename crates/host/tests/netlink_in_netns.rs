@@ -17,7 +17,10 @@ use penstock_host::{
     interface_of,
     netlink::wait_for_interface,
 };
-use penstock_model::{Bdf, InterfaceAddress, Mac, Mtu, VfAttribute, VfIndex, inventory::SwitchMode};
+use penstock_model::{
+    Bdf, InterfaceAddress, Mac, Mtu, VfAttribute, VfIndex,
+    inventory::{InterfaceCounters, SwitchMode},
+};
 use penstock_testkit::{namespace::Namespace, needs, trials::Trials};
 
 type Check = fn();
@@ -27,6 +30,7 @@ fn main() -> ExitCode {
     let missing = trials.lacking("network namespaces", needs::network_namespace);
     let plain: [(&str, Check); 16] = [
         ("interfaces_are_listed_in_netns", interfaces_are_listed),
+        ("interfaces_count_what_went_through_them_in_netns", interfaces_count),
         ("an_interface_is_changed_in_netns", an_interface_is_changed),
         (
             "a_socket_of_a_namespace_leaves_its_maker_where_it_was_in_netns",
@@ -172,6 +176,30 @@ fn a_socket_of_a_namespace_leaves_its_maker_where_it_was() {
     let error = penstock_host::chain(&none.netlink().unwrap_err());
     assert!(error.contains("enter the network namespace /dev/null"), "{error}");
     assert_eq!(own(), before);
+}
+
+fn interfaces_count() {
+    let (_switch, guests, endpoints) = bridge(2, "");
+    let counted = || {
+        let all = netlink(&guests).counted_interfaces().unwrap();
+        let all = all.into_iter().map(|(report, counters)| (report, counters.expect("counters")));
+        all.collect::<Vec<_>>()
+    };
+    let of = |all: &[(InterfaceReport, InterfaceCounters)], name: &str| {
+        all.iter().find(|(report, _)| report.interface.name.as_str() == name).unwrap().1
+    };
+    let before = counted();
+    assert_eq!(before.len(), 2);
+    assert_eq!(before[0].0.interface.speed, Some(10_000), "what veth says of itself");
+    let outcome = reach(&endpoints, &[(0, 1)], Duration::from_secs(30)).unwrap();
+    assert!(matches!(outcome[..], [Reach::Arrived]), "{outcome:?}");
+    let after = counted();
+    let (was, is) = (of(&before, "e0"), of(&after, "e0"));
+    assert!(is.tx_packets > was.tx_packets && is.tx_bytes > was.tx_bytes, "{was:?} {is:?}");
+    let (was, is) = (of(&before, "e1"), of(&after, "e1"));
+    assert!(is.rx_packets > was.rx_packets && is.rx_bytes > was.rx_bytes, "{was:?} {is:?}");
+    // No driver of a veth has VFs to count for.
+    assert_eq!(netlink(&guests).vf_counters(endpoints[0].interface).unwrap(), []);
 }
 
 fn an_interface_is_changed() {

@@ -5,6 +5,7 @@
 
 mod boot;
 mod capability;
+mod counters;
 mod lifelines;
 pub mod tuning;
 
@@ -16,6 +17,7 @@ use std::{
 pub use self::{
     boot::{BootFacts, BootLoader, BootSetup, IommuKind},
     capability::{Ability, Capabilities, Capability, DriverIdentity, Trial, is_preset},
+    counters::{InterfaceCounters, PortCounters, VfCounters},
     lifelines::{Family, Lifeline, LifelineKind, LifelinePath, LifelineSort, Lifelines, UnknownLifeline},
 };
 pub use crate::vf::VfState;

@@ -16,6 +16,7 @@ pub mod groups;
 pub mod machine;
 mod markdown;
 mod measurements;
+pub mod metrics;
 mod origin;
 mod page;
 mod picture;

@@ -256,6 +256,7 @@ pub(super) mod tests {
             broken: None,
             allow: None,
             inside: InsideReport::default(),
+            counters: None,
         }
     }
 

@@ -3,7 +3,7 @@
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// What stands for a verb of others here.
-const VERBS: [(&[&str], &str); 18] = [
+const VERBS: [(&[&str], &str); 19] = [
     (
         &["show", "list", "ls", "get", "info", "describe", "inventory", "dump", "state"],
         "`penstock scan` shows this machine, `penstock status` its guests",
@@ -57,6 +57,10 @@ const VERBS: [(&[&str], &str); 18] = [
         "`penstock undo --persist` takes back what `penstock apply --persist` did for the next boots",
     ),
     (&["watch", "monitor", "drift"], "`penstock verify MODEL --watch` tells what changes, as it happens"),
+    (
+        &["stats", "counters", "prometheus", "openmetrics", "exporter"],
+        "`penstock metrics` prints counters, states and drift for Prometheus",
+    ),
     (
         &["test", "doctor", "diagnose"],
         "`penstock verify MODEL` looks whether the machine is as the model has it; `penstock audit` judges it for real time",

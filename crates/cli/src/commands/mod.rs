@@ -15,6 +15,7 @@ pub mod guard;
 mod guests;
 mod inside;
 mod measure;
+mod metrics;
 pub mod plan;
 mod rehearse;
 pub mod report;
@@ -52,6 +53,7 @@ pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Sta
         Verb::Guard(arguments) => guard::run(&arguments, settings, printer),
         Verb::Undo(arguments) => undo::run(&arguments, settings, printer),
         Verb::Status(_) => status::run(settings, printer),
+        Verb::Metrics(arguments) => metrics::run(&arguments, settings, printer),
         Verb::Console(arguments) => console::run(&arguments, settings, printer),
         Verb::Measure(arguments) => measure::run(&arguments, settings, printer),
         Verb::Rehearse(arguments) => rehearse::run(&arguments, settings, printer),

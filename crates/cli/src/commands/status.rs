@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use penstock_apply::history::{Phase, RunId};
+use penstock_apply::history::{KnownRun, RunId};
 use penstock_guests::{Condition, GuestError, Status as GuestStatus};
 use penstock_host::{chain, embedded::InsideReport};
 use penstock_model::{Bdf, DataPath, GuestKind, GuestName, NicName, text::printable};
@@ -88,16 +88,10 @@ struct GuestRequests {
 /// Prints how each guest is, for how long, which functions it has and what it waits for.
 pub fn run(settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
     let machine = Machine::here(settings);
-    let guests = match machine.guests().status() {
-        Ok(guests) => guests,
-        // Only whether a VM is suspended cannot be told then; not for that the rest is not told.
-        Err(error @ GuestError::Libvirt { .. }) => {
-            let why = std::error::Error::source(&error).map(|why| format!(": {why}")).unwrap_or_default();
-            printer.warn(format!("whether VMs are suspended is not known: {error}{why}"));
-            machine.guests().seen()?
-        }
-        Err(error) => return Err(Failure::new(Status::Missing, error)),
-    };
+    let (guests, unseen) = guests(&machine).map_err(|error| Failure::new(Status::Missing, error))?;
+    if let Some(why) = unseen {
+        printer.warn(why);
+    }
     let (progress, died) = match progress::read(&machine.progress_file()) {
         Found::Nothing => (None, None),
         Found::Running(progress) => (Some(progress), None),
@@ -106,45 +100,37 @@ pub fn run(settings: &Settings, printer: &mut Printer) -> Result<Status, Failure
     let guests = guests
         .into_iter()
         .map(|(name, status)| {
-            let own = own_nics(&machine, &name, status.kind, printer);
+            let own = own_nics(&machine, &name, status.kind).unwrap_or_else(|why| {
+                printer.warn(why);
+                Vec::new()
+            });
             let asked =
                 if status.pid.is_some() { asked(&machine, &name, &own, printer) } else { BTreeMap::new() };
             let nics = own.into_iter().map(|own| (own.name.clone(), OwnNic::of(&own))).collect();
             (name, Guest { status: Some(status), waits: Vec::new(), nics, asked })
         })
         .collect();
-    let runs = machine.runs();
-    let (all, unreadable) = runs.list()?;
+    let runs = machine.run_states()?;
     let mut damaged: Vec<RunId> = Vec::new();
-    for run in unreadable {
+    for run in runs.unreadable {
         damaged.push(run.id);
         Unreadable::tell(run, printer);
     }
-    for run in &all {
-        let damage: Vec<String> = run.damage.iter().cloned().chain(runs.state(run).damage).collect();
+    for (run, damage) in runs.damaged {
         for damage in &damage {
-            printer.warn(format!("run {} is damaged: {damage}", run.id()));
+            printer.warn(format!("run {run} is damaged: {damage}"));
         }
-        damaged.extend((!damage.is_empty()).then_some(run.id()));
+        damaged.push(run);
     }
     damaged.sort();
-    let half_way = runs.half_way(&all);
-    let (mut open, mut lapsed) = (Vec::new(), Vec::new());
-    for run in all.iter().filter(|run| run.is_open() && !run.is_running()) {
-        if !runs.has_lapsed(run) {
-            open.push(run.id());
-        } else if runs.state(run).phase != Phase::Nothing {
-            lapsed.push(run.id());
-        }
-    }
     let mut told = StatusDocument {
         guests,
         progress,
         died,
-        half_way: half_way.iter().map(|(run, _)| run.id()).collect(),
+        half_way: runs.half_way,
         at_boot: persisted::state(&machine)?,
-        open,
-        lapsed,
+        open: runs.open.iter().map(KnownRun::id).collect(),
+        lapsed: runs.lapsed,
         damaged,
     };
     for (name, waits) in told.progress.iter().flat_map(|progress| &progress.guests) {
@@ -154,17 +140,27 @@ pub fn run(settings: &Settings, printer: &mut Printer) -> Result<Status, Failure
     Ok(Status::Holds)
 }
 
-/// The NICs that a guest owns, as it is defined.
-fn own_nics(machine: &Machine, guest: &GuestName, kind: GuestKind, printer: &mut Printer) -> Vec<GuestNic> {
+/// How the guests are. Where only libvirt cannot be asked, why it is not known which VMs are suspended stands beside the rest.
+pub fn guests(machine: &Machine) -> Result<(BTreeMap<GuestName, GuestStatus>, Option<String>), GuestError> {
+    match machine.guests().status() {
+        Ok(guests) => Ok((guests, None)),
+        Err(error @ GuestError::Libvirt { .. }) => {
+            let why = std::error::Error::source(&error).map(|why| format!(": {why}")).unwrap_or_default();
+            let unseen = format!("whether VMs are suspended is not known: {error}{why}");
+            Ok((machine.guests().seen()?, Some(unseen)))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The NICs that a guest owns, as it is defined; in words, why that is not known.
+pub fn own_nics(machine: &Machine, guest: &GuestName, kind: GuestKind) -> Result<Vec<GuestNic>, String> {
     if kind != GuestKind::Vm {
-        return Vec::new();
+        return Ok(Vec::new());
     }
     match machine.guests().vms().definition(guest) {
-        Ok(definition) => definition.map(|definition| definition.nics).unwrap_or_default(),
-        Err(error) => {
-            printer.warn(format!("which NICs {guest} owns is not known: {}", chain(&error)));
-            Vec::new()
-        }
+        Ok(definition) => Ok(definition.map(|definition| definition.nics).unwrap_or_default()),
+        Err(error) => Err(format!("which NICs {guest} owns is not known: {}", chain(&error))),
     }
 }
 

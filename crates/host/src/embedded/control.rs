@@ -8,7 +8,10 @@ use std::{
     time::Duration,
 };
 
-use penstock_model::{Mac, VfAttribute, inventory::VfState};
+use penstock_model::{
+    Mac, VfAttribute,
+    inventory::{PortCounters, VfState},
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -42,6 +45,8 @@ pub struct PortReport {
     pub allow: Option<Value>,
     /// What came from inside.
     pub inside: InsideReport,
+    /// What went through it; `None` where the switch does not tell.
+    pub counters: Option<PortCounters>,
 }
 
 /// What came from inside a VM to a port, as the switch tells of it.
@@ -156,7 +161,8 @@ mod tests {
             r#"{"id":1,"ok":{"version":1,"loopback":true,"ports":{"a/net0#1":{"settings":{"mac":"02:00:00:00:00:01","#,
             r#""vlan":7,"qos":0,"vlan_proto":"802.1Q","spoofchk":true,"trust":false,"link_state":"auto","max_tx_rate":5,"#,
             r#""allow":{"mac":"own","vlan":"7-9"}},"inside":{"set":{"vlan":7},"host":{"vlan":9,"mac":null},"refused":{"trust":2}},"#,
-            r#""connected":true,"up":true,"pairs":1,"broken":null,"counters":{}}}}}"#,
+            r#""connected":true,"up":true,"pairs":1,"broken":null,"counters":{"sent":3,"sent_bytes":180,"received":2,"#,
+            r#""received_bytes":120,"dropped_sent":{"spoofed_mac":4},"dropped_received":{},"mirrored":0}}}}}"#,
             "\n"
         );
         let server = std::thread::spawn(move || {
@@ -173,6 +179,9 @@ mod tests {
         assert!(port.connected && port.up && port.unconnected.is_none() && port.broken.is_none());
         assert_eq!(port.allow.as_ref().unwrap()["vlan"], "7-9");
         assert_eq!((&port.inside.set["vlan"], port.inside.refused["trust"]), (&Value::from(7), 2));
+        let counters = port.counters.as_ref().unwrap().of_vf();
+        assert_eq!((counters.tx_packets, counters.rx_bytes, counters.tx_dropped), (3, 120, Some(4)));
+        assert_eq!((counters.rx_dropped, counters.broadcast), (Some(0), None));
         let host = port.settings_of_host().unwrap();
         assert_eq!((host.vlan.get(), host.mac.is_zero(), host.spoofchk), (9, true, Some(true)));
     }

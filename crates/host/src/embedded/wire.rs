@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use penstock_model::{
     VfAttribute, VfIndex, VfKey, VfSettings,
-    inventory::{SwitchMode, VfState},
+    inventory::{PortCounters, SwitchMode, VfCounters, VfState},
 };
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::control::{InsideReport, PortReport};
@@ -94,6 +94,14 @@ struct PortState {
     broken: Option<String>,
     #[serde(default)]
     inside: InsideReport,
+    /// A switch that counts in other words tells of no counters; what it has set matters more.
+    #[serde(default, deserialize_with = "told_counters")]
+    counters: Option<PortCounters>,
+}
+
+fn told_counters<'de, D: Deserializer<'de>>(told: D) -> Result<Option<PortCounters>, D::Error> {
+    let told = Value::deserialize(told)?;
+    Ok(serde_json::from_value(told).ok())
 }
 
 /// What is set for a port.
@@ -142,6 +150,7 @@ impl State {
             broken: port.broken.clone(),
             allow: port.settings.allow.clone(),
             inside: port.inside.clone(),
+            counters: port.counters.clone(),
         };
         self.ports.iter().map(|(name, port)| (name.clone(), report(port))).collect()
     }
@@ -150,6 +159,14 @@ impl State {
     pub fn vfs(&self) -> Vec<(VfIndex, VfState)> {
         let all = self.ports.iter().filter_map(|(name, port)| Some((vf_of(name)?, state(&port.settings))));
         let mut all: Vec<_> = all.collect();
+        all.sort_by_key(|(index, _)| *index);
+        all
+    }
+
+    /// The counters of the VFs, in index order, as far as they are told.
+    pub fn counters(&self) -> Vec<(VfIndex, VfCounters)> {
+        let of = |(name, port): (&String, &PortState)| Some((vf_of(name)?, port.counters.as_ref()?.of_vf()));
+        let mut all: Vec<_> = self.ports.iter().filter_map(of).collect();
         all.sort_by_key(|(index, _)| *index);
         all
     }

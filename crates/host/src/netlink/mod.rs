@@ -4,6 +4,7 @@
 //! are wanted: one odd attribute of one driver must not hide all interfaces of a machine.
 
 mod address;
+mod counters;
 mod error;
 mod ethtool;
 mod events;
@@ -24,7 +25,7 @@ use netlink_sys::protocols::NETLINK_ROUTE;
 use nix::errno::Errno;
 use penstock_model::{
     InterfaceAddress, VfIndex,
-    inventory::{SwitchMode, VfState},
+    inventory::{InterfaceCounters, SwitchMode, VfCounters, VfState},
 };
 
 pub use self::{
@@ -48,6 +49,10 @@ pub struct Reading {
     pub addresses: Vec<(u32, InterfaceAddress)>,
     /// VFs by their index at their PF, as `IFLA_VFINFO_LIST` describes them.
     pub vfs: Vec<(VfIndex, VfState)>,
+    /// Counters of interfaces, without those that have none.
+    pub interface_counters: Vec<InterfaceCounters>,
+    /// Counters of VFs by their index at their PF.
+    pub vf_counters: Vec<(VfIndex, VfCounters)>,
     /// Modes of embedded switches with the index of their PF's interface.
     pub switches: Vec<(u32, SwitchMode)>,
     /// Routes that lead over interfaces, without those of the local table.
@@ -70,6 +75,8 @@ pub fn read(datagram: &[u8]) -> Result<Reading, String> {
         reading.interfaces.extend(link::link_report(&message));
         reading.addresses.extend(address::interface_address(&message));
         reading.vfs.extend(vf::vf_states(&message));
+        reading.interface_counters.extend(counters::interface_counters(&message));
+        reading.vf_counters.extend(counters::vf_counters(&message));
         reading.switches.extend(switch::bridge_mode(&message));
         reading.routes.extend(route::route(&message));
         reading.speeds.extend(ethtool::speed(&message));

@@ -156,6 +156,58 @@ fn vfs_are_read_as_the_driver_reports_them() {
     );
 }
 
+/// `IFLA_VF_STATS` as `rtnl_fill_vfinfo` lays it out: eight numbers of 64 bits, with a hole in their kinds.
+fn vf_stats(from: u64) -> Vec<u8> {
+    let kinds = [0_u16, 1, 2, 3, 4, 5, 7, 8];
+    let one = |(kind, count): (&u16, u64)| attribute(*kind, &count.to_le_bytes());
+    attribute(8, &kinds.iter().zip(from..).map(one).collect::<Vec<_>>().concat())
+}
+
+#[test]
+fn counters_of_vfs_are_read_and_a_list_that_is_cut_off_tells_of_those_that_are_whole() {
+    let one = |vf: u32, from| {
+        let mut mac = words(&[vf]);
+        mac.resize(36, 0);
+        attribute(1, &[attribute(1, &mac), vf_stats(from)].concat())
+    };
+    let list = [one(1, 20), one(0, 10)].concat();
+    let read_list = |list: &[u8]| read(&link(0, &attribute(22, list))).unwrap().vf_counters;
+    let counters = |from| VfCounters {
+        rx_packets: from,
+        tx_packets: from + 1,
+        rx_bytes: from + 2,
+        tx_bytes: from + 3,
+        broadcast: Some(from + 4),
+        multicast: Some(from + 5),
+        rx_dropped: Some(from + 6),
+        tx_dropped: Some(from + 7),
+    };
+    let vf = |index| VfIndex::new(index).unwrap();
+    assert_eq!(read_list(&list), [(vf(1), counters(20)), (vf(0), counters(10))]);
+    assert_eq!(read_list(&list[..list.len() - 4]), [(vf(1), counters(20))]);
+    // Asked without statistics.
+    assert_eq!(read(&link(0, &attribute(22, &vf_info(0, 0x8100)))).unwrap().vf_counters, []);
+}
+
+#[test]
+fn counters_of_an_interface_are_read_in_the_order_of_the_kernels_struct() {
+    let stats: Vec<u8> = (1..=25_u64).flat_map(u64::to_le_bytes).collect();
+    let told = |stats: &[u8]| read(&link(0, &attribute(23, stats))).unwrap().interface_counters;
+    let expected = InterfaceCounters {
+        rx_packets: 1,
+        tx_packets: 2,
+        rx_bytes: 3,
+        tx_bytes: 4,
+        rx_errors: 5,
+        tx_errors: 6,
+        rx_dropped: 7,
+        tx_dropped: 8,
+        multicast: 9,
+    };
+    assert_eq!(told(&stats), [expected]);
+    assert_eq!(told(&stats[..64]), [], "one that is too short");
+}
+
 #[test]
 fn an_interface_is_read_with_its_device_and_port() {
     let attributes = [

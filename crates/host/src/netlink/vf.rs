@@ -15,8 +15,10 @@ use super::{
     wire::{self, Message},
 };
 
-const IFLA_VF_INFO: u16 = 1;
-const IFLA_VF_MAC: u16 = 1;
+/// One VF of a list of them.
+pub(super) const IFLA_VF_INFO: u16 = 1;
+/// A VF's index and address.
+pub(super) const IFLA_VF_MAC: u16 = 1;
 const IFLA_VF_VLAN: u16 = 2;
 const IFLA_VF_TX_RATE: u16 = 3;
 const IFLA_VF_SPOOFCHK: u16 = 4;

@@ -139,6 +139,12 @@ pub fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(field.try_into().ok()?))
 }
 
+/// The number at `offset`, in the machine's byte order.
+pub fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
+    let field = bytes.get(offset..offset.checked_add(8)?)?;
+    Some(u64::from_ne_bytes(field.try_into().ok()?))
+}
+
 fn i32_at(bytes: &[u8], offset: usize) -> Option<i32> {
     u32_at(bytes, offset).map(u32::cast_signed)
 }
