@@ -9,12 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::Pid,
-};
 use penstock_testkit::{
-    json, sysfs,
+    binary, json, sysfs,
     trials::{Test, Trials},
 };
 use serde_json::Value;
@@ -124,9 +120,7 @@ fn ctrl_c_ends_the_watch() -> Outcome {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()?;
-    // Long enough for the first look on a slow machine; an interrupt before it would end the watch as well.
-    std::thread::sleep(Duration::from_secs(2));
-    kill(Pid::from_raw(i32::try_from(child.id())?), Signal::SIGINT)?;
+    binary::interrupt(&child);
     let output = child.wait_with_output()?;
     assert!(began.elapsed() < Duration::from_secs(120), "{:?}", began.elapsed());
     assert!(!rows(&found(&output)).is_empty());

@@ -11,12 +11,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::Pid,
-};
 use penstock_host::{files::Lock, running::Running};
-use penstock_testkit::models;
+use penstock_testkit::{binary, models};
 
 const GOOD: &str = "nics: {NET0: {vfs: 1}}\nguests: {a: {functions: [NET0#0]}}\n";
 
@@ -184,13 +180,12 @@ fn interrupted(here: &Here) -> (i32, String) {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // A signal that comes before the program listens for it ends it as any other.
     let since = Instant::now();
     while !begun.exists() {
         assert!(since.elapsed() < Duration::from_secs(60), "ssh was not started");
         thread::sleep(Duration::from_millis(10));
     }
-    kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
+    binary::interrupt(&child);
     let ended = told(child.wait_with_output().unwrap());
     assert!(ended.1.contains("interrupted before anything was done there"), "{ended:?}");
     ended

@@ -11,10 +11,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::Pid,
-};
 use penstock_host::process;
 use penstock_model::Inventory;
 use penstock_testkit::{
@@ -350,8 +346,7 @@ fn a_machine_that_hangs() -> Outcome {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the binary runs");
-    thread::sleep(Duration::from_secs(1));
-    kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).expect("it runs");
+    binary::interrupt(&child);
     let run = Run::from(child.wait_with_output().expect("it ends"));
     run.ended_with(130)?;
     assert!(run.stderr.contains("hanging: interrupted before anything was done"), "{}", run.stderr);

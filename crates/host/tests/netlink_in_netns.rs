@@ -28,7 +28,7 @@ type Check = fn();
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let missing = trials.lacking("network namespaces", needs::network_namespace);
-    let plain: [(&str, Check); 16] = [
+    let plain: [(&str, Check); 17] = [
         ("interfaces_are_listed_in_netns", interfaces_are_listed),
         ("interfaces_count_what_went_through_them_in_netns", interfaces_count),
         ("an_interface_is_changed_in_netns", an_interface_is_changed),

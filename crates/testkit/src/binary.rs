@@ -3,8 +3,16 @@
 use std::{
     env,
     ffi::OsStr,
+    fs,
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::{Child, Command, Output},
+    thread,
+    time::{Duration, Instant},
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
 };
 
 use crate::trials::Outcome;
@@ -28,6 +36,28 @@ pub fn command(directory: &Path) -> Command {
     let mut command = Command::new(path().expect("the binary was built: `make build`"));
     command.current_dir(directory);
     command
+}
+
+/// Interrupts a program (SIGINT) once it catches that: before, as on a busy machine, it would end as any other does.
+///
+/// # Panics
+///
+/// When it has ended, or does not catch it within a minute.
+pub fn interrupt(child: &Child) {
+    let since = Instant::now();
+    while !catches(child.id(), Signal::SIGINT) {
+        assert!(since.elapsed() < Duration::from_secs(60), "process {} does not catch SIGINT", child.id());
+        thread::sleep(Duration::from_millis(10));
+    }
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).expect("it runs");
+}
+
+/// Whether a process has a handler for a signal: `SigCgt` in /proc/PID/status, of which bit 0 is signal 1 (proc_pid_status(5)).
+fn catches(process: u32, signal: Signal) -> bool {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).expect("it runs");
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or_default();
+    let caught = u64::from_str_radix(caught.trim(), 16).unwrap_or_default();
+    caught >> (signal as i32 - 1) & 1 == 1
 }
 
 /// How a run of the binary ended.
