@@ -30,6 +30,7 @@ fn render(definition: &GuestDefinition, links: &[&str], apparmor: Option<Profile
     config::render(&Config {
         definition,
         interfaces: &interfaces,
+        nics: &[],
         devices: &[],
         directory: Path::new("/run/penstock/guests/penstock-linux-2"),
         ids: ids(definition),
@@ -76,6 +77,7 @@ fn the_default_root_is_made_by_a_script() {
     let config = Config {
         definition: &definition,
         interfaces: &[],
+        nics: &[],
         devices: &[],
         directory: Path::new("/run/penstock/guests/penstock-linux-2"),
         ids: ids(&definition),
@@ -141,6 +143,7 @@ fn devices_pins_and_rates() {
     let config = Config {
         definition: &definition,
         interfaces: &interfaces,
+        nics: &[],
         devices: &[
             granted("/dev/sdb", "/dev/disk/by-id/usb-a:b", true),
             granted("/dev/ttyS1", "/dev/serial #1", false),
@@ -175,6 +178,7 @@ fn a_devices_path_cannot_smuggle_mounts_in() {
             let rendered = config::render(&Config {
                 definition: &definition,
                 interfaces: &[],
+                nics: &[],
                 devices: &devices,
                 directory: Path::new("/run/penstock/guests/penstock-a"),
                 ids: None,
@@ -194,6 +198,7 @@ fn a_path_cannot_smuggle_keys_in() {
         config::render(&Config {
             definition: &definition,
             interfaces: &[],
+            nics: &[],
             devices: &[],
             directory: Path::new("/run/penstock/guests/penstock-a"),
             ids: None,
@@ -210,6 +215,7 @@ fn a_path_cannot_smuggle_keys_in() {
         let refused = config::render(&Config {
             definition: &definition("a"),
             interfaces: &[],
+            nics: &[],
             devices: &[],
             directory: Path::new(directory),
             ids: None,

@@ -236,9 +236,9 @@ fn tenants(model: &Model) -> BTreeMap<TenantFunctionName, TenantPort> {
             }
             Some(Uplink::Interface(_)) => Leads::Somewhere,
         };
-        // NICs whose taps are in one bridge are at one switch.
+        // NICs whose taps are in one bridge are at one switch, those whose switches have one there among them.
         let switch = match (nic.path, &nic.uplink) {
-            (DataPath::Tap, Some(bridge)) => *bridges.entry(bridge).or_insert(switch),
+            (DataPath::Tap | DataPath::Vdpa, Some(bridge)) => *bridges.entry(bridge).or_insert(switch),
             _ => switch,
         };
         for (vf, _, settings) in nic.functions() {
