@@ -376,6 +376,46 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn the_nic_of_a_container_is_judged_by_its_port_and_by_the_tap_that_leads_out() {
+        use penstock_host::tap::TapReport;
+        let text = "guests: {a: {nics: {net0: {uplink: br0, spoofchk: on, mac: \"02:00:00:00:00:10\"}}}}\n";
+        let model = parse(&Source::new("m.yaml", text)).unwrap().model;
+        let tap = TapReport {
+            name: "tap020000000010".parse().unwrap(),
+            bridge: "br0".parse().ok(),
+            up: true,
+            attached: true,
+            forwarding: true,
+        };
+        let lines = |port: Option<PortReport>, tap: TapReport| {
+            let ports = port.map(|port| ("a/net0".to_owned(), port)).into_iter().collect();
+            let seen = [(("a".parse().unwrap(), "net0".parse().unwrap()), Ok(ports))].into();
+            let taps = Ok([("a/net0".to_owned(), tap)].into());
+            let line =
+                |verdict: &Verdict| format!("{} {}: {}", verdict.outcome, verdict.attribute, verdict.seen);
+            tenant_nics(&model, &seen, &taps).iter().map(line).collect::<Vec<_>>()
+        };
+        let mut good = port("02:00:00:00:00:10", 1);
+        good.settings.spoofchk = Some(true);
+        assert_eq!(
+            lines(Some(good.clone()), tap.clone()),
+            ["pass port: connected", "pass mac: 02:00:00:00:00:10", "pass spoofchk: on", "pass uplink: br0"]
+        );
+        let unbound = PortReport {
+            connected: false,
+            unconnected: Some("virtio_vdpa is not loaded".to_owned()),
+            ..good.clone()
+        };
+        assert_eq!(lines(Some(unbound), tap.clone())[0], "fail port: virtio_vdpa is not loaded");
+        assert_eq!(lines(None, tap.clone())[0], "fail port: its embedded switch has no such port");
+        let closed = TapReport { attached: false, ..tap.clone() };
+        let last = lines(Some(good.clone()), closed).pop().unwrap();
+        assert_eq!(last, "fail uplink: its switch has not opened tap020000000010");
+        let apart = TapReport { bridge: None, ..tap };
+        assert_eq!(lines(Some(good), apart).pop().unwrap(), "fail uplink: a port of no bridge");
+    }
+
+    #[test]
     fn functions_at_taps_are_judged_by_their_ports_of_the_bridge() {
         use penstock_host::tap::TapReport;
         type Change = dyn Fn(&mut TapReport);
