@@ -48,6 +48,44 @@ fn pings(board: &KeptBoard, from: &str, to: &str) -> bool {
     within(board, from, &format!("ping -q -c 1 -w 30 {to}")) == 0
 }
 
+/// Says the digest of what it has received, or sent to the address that it is given: 4 MiB.
+const TRANSFER: &str = r#"
+import hashlib, random, socket, sys
+digest = hashlib.sha256()
+if len(sys.argv) > 1:
+    data = random.Random(1).randbytes(4 << 20)
+    digest.update(data)
+    end = socket.create_connection((sys.argv[1], 5001), timeout=60)
+    end.sendall(data)
+    end.shutdown(socket.SHUT_WR)
+    end.recv(1)
+else:
+    listener = socket.create_server(("", 5001))
+    print("listening", flush=True)
+    listener.settimeout(60)
+    end, _ = listener.accept()
+    end.settimeout(60)
+    while part := end.recv(1 << 16):
+        digest.update(part)
+print(digest.hexdigest(), flush=True)
+"#;
+
+/// Whole segments, with a tag between the switches, arrive as they were sent.
+fn transfers(board: &KeptBoard) -> Outcome {
+    board.write("/root/transfer.py", TRANSFER).ended_with(0)?;
+    let said = shell(
+        board,
+        "pid() { penstock status --json | python3 -c \"import json, sys; print(json.load(sys.stdin)['guests']['$1']['pid'])\"; }\n\
+         rm -f /root/received; (nsenter --net --target $(pid db) python3 /root/transfer.py >/root/received 2>&1 </dev/null &)\n\
+         for turn in $(seq 60); do grep -q listening /root/received && break; sleep 0.5; done\n\
+         nsenter --net --target $(pid web) python3 /root/transfer.py 10.20.50.2 2>&1\n\
+         for turn in $(seq 60); do [ $(wc -l </root/received) = 2 ] && break; sleep 0.5; done; tail -1 /root/received",
+    )?;
+    let both: Vec<&str> = said.split_whitespace().collect();
+    assert!(matches!(both[..], [sent, received] if sent == received && sent.len() == 64), "{said}");
+    Ok(())
+}
+
 /// What is there of the containers' NICs: switches, devices, taps.
 fn left(board: &KeptBoard) -> Result<String, Failed> {
     shell(
@@ -112,6 +150,7 @@ fn containers_own_ports(board: &KeptBoard) -> Outcome {
     // What goes on in the containers, and between one without a VLAN and the host, is ordinary traffic.
     assert!(pings(board, "web", "10.20.50.2"), "web does not reach db");
     assert!(pings(board, "log", "10.20.50.254"), "log does not reach the host");
+    transfers(board)?;
     let spoofed = "ip link set net0 address 02:aa:aa:aa:aa:aa && ip neigh flush dev net0 && ! ping -q -c 2 -W 2 10.20.50.2";
     assert_eq!(within(board, "web", spoofed), 0, "a forged frame passed");
     let own = "ip link set net0 address 02:00:00:00:01:01 && ip neigh flush dev net0";

@@ -2,9 +2,14 @@
 //! in a Linux bridge (`docs/container-nics.md`). The device's interface is on the host until the container runs, and there again when it
 //! has ended.
 
-use std::time::Duration;
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
-use penstock_host::{InterfaceReport, Netlink, Root, chain, embedded::control, files, tap, vdpa};
+use penstock_host::{
+    InterfaceReport, Netlink, Root, chain, embedded::control, files, interrupt, tap, vdpa,
+};
 use penstock_model::{GuestName, InterfaceName, NicName, TenantNic, Uplink, VfSettings, inventory::VfState};
 use penstock_plan::action::{GuestDefinition, GuestNic};
 use serde_json::{Value, json};
@@ -19,6 +24,10 @@ use crate::{
 const DRIVER: &str = "virtio_vdpa";
 /// The version of a switch's configuration.
 const VERSION: u32 = 1;
+/// How long udev may take for an interface; it needs milliseconds.
+const NAMING: Duration = Duration::from_secs(3);
+/// How often it is looked at whether it has.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// The bridge that the switch of a NIC leads to.
 fn bridge(own: &GuestNic) -> Option<&InterfaceName> {
@@ -120,17 +129,30 @@ impl Containers {
         switch.run(None, timeout)?;
         let device = TenantNic::vdpa_device(own.nic.mac);
         switch.until(timeout, "has no interface for its port", || {
-            let Some(interface) = vdpa::interface(&self.root, &device) else {
-                return Err(self
+            match vdpa::interface(&self.root, &device) {
+                Some(_) => Ok(true),
+                None => Err(self
                     .unconnected(guest, nic)
-                    .unwrap_or_else(|| "its device has no driver yet".to_owned()));
-            };
-            let reports = Netlink::open().and_then(|mut netlink| netlink.interfaces());
-            let reports = reports.map_err(|error| chain(&error))?;
-            let found = reports.iter().find(|report| report.interface.name == interface);
-            // udev may give it another name until it has done with it.
-            Ok(found.is_some_and(|report| vdpa::is_settled(&self.root, report.index)))
-        })
+                    .unwrap_or_else(|| "its device has no driver yet".to_owned())),
+            }
+        })?;
+        self.await_name(&device);
+        Ok(())
+    }
+
+    /// Waits until udev has done with the interface of a device, which it may give another name. It keeps no record of what its rules do
+    /// not know, so that this is not waited for longer than it takes.
+    fn await_name(&self, device: &str) {
+        let until = Instant::now() + NAMING;
+        while Instant::now() < until && !interrupt::pending() {
+            let reports = Netlink::open().and_then(|mut netlink| netlink.interfaces()).unwrap_or_default();
+            let name = vdpa::interface(&self.root, device);
+            let found = reports.iter().find(|report| Some(&report.interface.name) == name.as_ref());
+            if found.is_some_and(|report| vdpa::is_settled(&self.root, report.index)) {
+                return;
+            }
+            thread::sleep(LOOK);
+        }
     }
 
     /// Why nobody is at the port of a NIC; `None` when somebody is, or the switch does not tell.
