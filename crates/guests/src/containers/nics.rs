@@ -7,9 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use penstock_host::{
-    InterfaceReport, Netlink, Root, chain, embedded::control, files, interrupt, tap, vdpa,
-};
+use penstock_host::{InterfaceReport, Netlink, Root, chain, embedded::control, files, interrupt, tap, vdpa};
 use penstock_model::{GuestName, InterfaceName, NicName, TenantNic, Uplink, VfSettings, inventory::VfState};
 use penstock_plan::action::{GuestDefinition, GuestNic};
 use serde_json::{Value, json};
@@ -17,7 +15,7 @@ use serde_json::{Value, json};
 use super::Containers;
 use crate::{
     error::GuestError,
-    vms::switch::{self, Switch},
+    vms::switch::{self, SwitchUnit},
 };
 
 /// The driver of the vdpa bus that gives a device an interface.
@@ -66,13 +64,13 @@ impl Containers {
     ///
     /// [`GuestError::NoVdpa`] with the first that is missing; [`GuestError::NoSystemd`] or [`GuestError::NoTun`].
     pub fn makes_nic(&self, guest: &GuestName, nic: &NicName) -> Result<(), GuestError> {
-        let switch = Switch { root: &self.root, state: &self.state, guest, nic };
+        let switch = SwitchUnit { root: &self.root, state: &self.state, guest, nic };
         switch.needs_systemd()?;
         self.needs_tun(&switch)?;
         vdpa::available(&self.root).map_err(|source| GuestError::NoVdpa { guest: guest.clone(), source })
     }
 
-    fn needs_tun(&self, switch: &Switch<'_>) -> Result<(), GuestError> {
+    fn needs_tun(&self, switch: &SwitchUnit<'_>) -> Result<(), GuestError> {
         match files::exists(self.root.path("/dev/net/tun")) {
             true => Ok(()),
             false => Err(GuestError::NoTun { guest: switch.guest.clone(), nic: switch.nic.clone() }),
@@ -98,7 +96,7 @@ impl Containers {
         if self.running(guest)?.is_some() {
             return Err(GuestError::Running { guest: guest.clone() });
         }
-        let switch = Switch { root: &self.root, state: &self.state, guest, nic };
+        let switch = SwitchUnit { root: &self.root, state: &self.state, guest, nic };
         switch.needs_systemd()?;
         vdpa::load(&self.root).map_err(|source| GuestError::NoVdpa { guest: guest.clone(), source })?;
         self.needs_tun(&switch)?;
@@ -110,7 +108,7 @@ impl Containers {
         made
     }
 
-    fn make(&self, switch: &Switch<'_>, own: &GuestNic, timeout: Duration) -> Result<(), GuestError> {
+    fn make(&self, switch: &SwitchUnit<'_>, own: &GuestNic, timeout: Duration) -> Result<(), GuestError> {
         let (guest, nic) = (switch.guest, switch.nic);
         let bridge = bridge(own).ok_or_else(|| switch.failed("has no bridge to lead to", Vec::new()))?;
         let name = switch::port(guest, nic, None);
@@ -174,10 +172,10 @@ impl Containers {
             return Err(GuestError::Running { guest: guest.clone() });
         }
         let own = self.own_nic(guest, nic).ok();
-        self.end_switch(&Switch { root: &self.root, state: &self.state, guest, nic }, own.as_ref())
+        self.end_switch(&SwitchUnit { root: &self.root, state: &self.state, guest, nic }, own.as_ref())
     }
 
-    fn end_switch(&self, switch: &Switch<'_>, own: Option<&GuestNic>) -> Result<(), GuestError> {
+    fn end_switch(&self, switch: &SwitchUnit<'_>, own: Option<&GuestNic>) -> Result<(), GuestError> {
         // It takes its device off the bus before it ends.
         switch.end()?;
         if let Some(own) = own {
@@ -207,7 +205,7 @@ impl Containers {
             self.definition(guest)?.ok_or_else(|| GuestError::Undefined { guest: guest.clone() })?;
         let found = definition.nics.into_iter().find(|own| own.name == *nic);
         found.ok_or_else(|| {
-            let switch = Switch { root: &self.root, state: &self.state, guest, nic };
+            let switch = SwitchUnit { root: &self.root, state: &self.state, guest, nic };
             switch.failed("belongs to no NIC that the container was defined with", Vec::new())
         })
     }
@@ -246,8 +244,12 @@ impl Containers {
         let of = |own: &GuestNic| {
             let device = TenantNic::vdpa_device(own.nic.mac);
             vdpa::interface(&self.root, &device).ok_or_else(|| {
-                let switch =
-                    Switch { root: &self.root, state: &self.state, guest: &definition.guest, nic: &own.name };
+                let switch = SwitchUnit {
+                    root: &self.root,
+                    state: &self.state,
+                    guest: &definition.guest,
+                    nic: &own.name,
+                };
                 switch.failed(&format!("has made no interface: {device} has none on the host"), Vec::new())
             })
         };
@@ -266,8 +268,12 @@ impl Containers {
         match definition.nics.iter().find(|own| !inside.iter().any(|report| is(own, report))) {
             None => Ok(()),
             Some(own) => {
-                let switch =
-                    Switch { root: &self.root, state: &self.state, guest: &definition.guest, nic: &own.name };
+                let switch = SwitchUnit {
+                    root: &self.root,
+                    state: &self.state,
+                    guest: &definition.guest,
+                    nic: &own.name,
+                };
                 let said = super::lxc::last_words(&self.state, &definition.guest);
                 Err(switch.failed("runs, and its interface did not get into the container", said))
             }

@@ -187,14 +187,14 @@ fn follow_command(guest: &GuestName, nic: &NicName, program: &Path, state: &Stat
 }
 
 /// The switch of a NIC of a guest, as a unit of systemd.
-pub(crate) struct Switch<'a> {
+pub(crate) struct SwitchUnit<'a> {
     pub root: &'a Root,
     pub state: &'a State,
     pub guest: &'a GuestName,
     pub nic: &'a NicName,
 }
 
-impl Switch<'_> {
+impl SwitchUnit<'_> {
     pub(crate) fn failed(&self, what: &str, said: Vec<String>) -> GuestError {
         GuestError::Switch { guest: self.guest.clone(), nic: self.nic.clone(), what: what.to_owned(), said }
     }
@@ -291,7 +291,7 @@ impl Vms {
         if self.process(guest)?.is_some() {
             return Err(GuestError::Running { guest: guest.clone() });
         }
-        let switch = Switch { root: &self.root, state: &self.state, guest, nic };
+        let switch = SwitchUnit { root: &self.root, state: &self.state, guest, nic };
         switch.needs_systemd()?;
         let qemu_user = self
             .virsh
@@ -331,7 +331,7 @@ impl Vms {
         if self.process(guest)?.is_some() {
             return Err(GuestError::Running { guest: guest.clone() });
         }
-        Switch { root: &self.root, state: &self.state, guest, nic }.end()
+        SwitchUnit { root: &self.root, state: &self.state, guest, nic }.end()
     }
 
     pub(super) fn own_nic(&self, guest: &GuestName, nic: &NicName) -> Result<GuestNic, GuestError> {
