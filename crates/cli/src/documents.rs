@@ -455,8 +455,8 @@ mod tests {
         (Kind::Watch, " (JSON Lines), with `kind` and `version` in each ([watch.md](watch.md))"),
         (
             Kind::Status,
-            "; the SR-IOV NICs that a VM owns are under `nics` of its guest, each with its uplink, and `path` where it is at taps; what a VM has asked for by \
-             itself is under `asked` ([tenant-nics.md](tenant-nics.md))",
+            "; the NICs that a guest owns are under `nics` of it, each with its uplink, `path` where it is at taps or a container's, whose \
+             `device` is told too; what a VM has asked for by itself is under `asked` ([tenant-nics.md](tenant-nics.md))",
         ),
         (Kind::Measure, " ([reports.md](reports.md))"),
         (Kind::Rehearse, " ([reports.md](reports.md))"),

@@ -206,17 +206,17 @@ impl Machine {
         placement(model, &inventory.cpus.online, &sights)
     }
 
-    /// What the embedded switches of the NICs tell that the model's VMs own.
+    /// What the embedded switches of the NICs tell that the model's guests own.
     pub fn tenant_switches(&self, model: &Model) -> TenantSwitches {
         let guests = self.guests();
         let ports = |(guest, found): (&GuestName, &Guest)| -> Vec<_> {
             let of = |nic: &NicName| ((guest.clone(), nic.clone()), guests.vms().switch_ports(guest, nic));
-            found.nics.iter().filter(|(_, own)| own.path.is_switch()).map(|(nic, _)| of(nic)).collect()
+            found.nics.iter().filter(|(_, own)| own.path.has_switch()).map(|(nic, _)| of(nic)).collect()
         };
         model.guests.iter().flat_map(ports).collect()
     }
 
-    /// The taps of the NICs that VMs own, where the model has any; why they could not be listed, else.
+    /// The taps of the NICs that guests own, where the model has any; why they could not be listed, else.
     pub fn tenant_taps(&self, model: &Model) -> TenantTaps {
         let mut nics = model.guests.values().flat_map(|guest| guest.nics.values());
         if nics.all(|own| own.path.is_switch()) {

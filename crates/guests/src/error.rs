@@ -4,6 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use penstock_host::{
     ProcessError, chain, files::FileError, knob::KnobError, netlink::NetlinkError, tap::TapError,
+    vdpa::VdpaError,
 };
 use penstock_model::{Bdf, ByteSize, GuestName, InterfaceName, Mac, NicName};
 use penstock_plan::ExecuteError;
@@ -426,12 +427,12 @@ pub enum GuestError {
         /// What it does not do.
         what: &'static str,
     },
-    /// The embedded switch of a NIC that a VM owns was not started or stopped.
+    /// The embedded switch of a NIC that a guest owns was not started or stopped.
     #[error("the embedded switch of {guest}/{nic} {what}{}", listed(said))]
     Switch {
-        /// The VM that owns the NIC.
+        /// The guest that owns the NIC.
         guest: GuestName,
-        /// The name of the NIC in the VM.
+        /// The name of the NIC in the guest.
         nic: NicName,
         /// What went wrong.
         what: String,
@@ -441,9 +442,9 @@ pub enum GuestError {
     /// The taps of a NIC that a VM owns were not made, removed or seen.
     #[error("the taps of {guest}/{nic} are not as they are to be")]
     Taps {
-        /// The VM that owns the NIC.
+        /// The guest that owns the NIC.
         guest: GuestName,
-        /// The name of the NIC in the VM.
+        /// The name of the NIC in the guest.
         nic: NicName,
         /// What went wrong.
         source: Box<TapError>,
@@ -478,6 +479,14 @@ pub enum GuestError {
         /// The name of the NIC in the VM.
         nic: NicName,
     },
+    /// The kernel has no network devices that a switch could serve.
+    #[error("the NICs of {guest} are vDPA devices of the host's kernel, which it cannot make")]
+    NoVdpa {
+        /// The container that owns the NICs.
+        guest: GuestName,
+        /// What is missing.
+        source: VdpaError,
+    },
     /// Its partition or its scheduling.
     #[error("guest {guest} does not have its CPUs as it should")]
     Realtime {
@@ -510,6 +519,11 @@ impl GuestError {
                 "it takes libvirt 8.2 and QEMU 10.2 (Debian 13: qemu-system-x86 from trixie-backports)".to_owned()
             }
             GuestError::NoSystemd { .. } => "run Penstock where systemd is the first process".to_owned(),
+            GuestError::NoVdpa { source: VdpaError::Closed(_), .. } => "run Penstock as root".to_owned(),
+            GuestError::NoVdpa { .. } => {
+                "it takes Linux 5.15 with VDUSE and virtio_vdpa (Debian has both as modules: modprobe -a vduse virtio_vdpa)"
+                    .to_owned()
+            }
             GuestError::NoTun { .. } => "load the kernel's driver: modprobe tun".to_owned(),
             GuestError::NoLxc { .. } => "install LXC (Debian: apt-get install lxc)".to_owned(),
             GuestError::Lxc { log, .. } if log.iter().any(|line| line.contains("idmapped mount")) => {
@@ -611,6 +625,7 @@ impl GuestError {
                 GuestError::NoLxc { .. }
                 | GuestError::NoSystemd { .. }
                 | GuestError::NoTun { .. }
+                | GuestError::NoVdpa { .. }
                 | GuestError::NoComposition { .. }
                 | GuestError::Lxc { .. }
                 | GuestError::NoIds { .. }

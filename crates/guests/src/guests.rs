@@ -9,7 +9,7 @@ use std::{
 };
 
 use penstock_host::{Place, Root};
-use penstock_model::{GuestName, inventory::FoundGuest};
+use penstock_model::{FunctionName, GuestName, inventory::FoundGuest};
 use penstock_plan::{Execute, ExecuteError, Fact, GuestAction, Observe, action::GuestDefinition};
 
 use crate::{
@@ -166,8 +166,14 @@ impl Guests {
                 }
             }
             GuestAction::UndefineGuest { guest } => self.undefine(guest, timeout),
-            GuestAction::StartSwitch { guest, nic } => self.vms.start_switch(guest, nic, timeout),
-            GuestAction::StopSwitch { guest, nic } => self.vms.stop_switch(guest, nic, timeout),
+            GuestAction::StartSwitch { guest, nic } if self.is_vm(guest)? => {
+                self.vms.start_switch(guest, nic, timeout)
+            }
+            GuestAction::StartSwitch { guest, nic } => self.containers.start_switch(guest, nic, timeout),
+            GuestAction::StopSwitch { guest, nic } if self.is_vm(guest)? => {
+                self.vms.stop_switch(guest, nic, timeout)
+            }
+            GuestAction::StopSwitch { guest, nic } => self.containers.stop_switch(guest, nic, timeout),
             GuestAction::MakeTaps { guest, nic } => self.vms.make_taps(guest, nic, timeout),
             GuestAction::RemoveTaps { guest, nic } => self.vms.remove_taps(guest, nic, timeout),
             GuestAction::SetPortAttribute { guest, nic, vf, attribute } => {
@@ -258,7 +264,12 @@ impl Guests {
                 (*running, there, "running")
             }
             Fact::GuestRunning { guest, running } => (*running, self.containers.runs(guest)?, "running"),
-            Fact::SwitchRunning { guest, nic, running } => return self.vms.switch_runs(guest, nic, *running),
+            Fact::SwitchRunning { guest, nic, running } if self.is_vm(guest)? => {
+                return self.vms.switch_runs(guest, nic, *running);
+            }
+            Fact::SwitchRunning { guest, nic, running } => {
+                return self.containers.switch_runs(guest, nic, *running);
+            }
             Fact::TapsThere { guest, nic, there } => return self.vms.taps_there(guest, nic, *there),
             Fact::PortAttribute { guest, nic, vf, attribute } => {
                 return Ok(self.vms.port_has(guest, nic, *vf, attribute));
@@ -303,7 +314,7 @@ fn attempt(action: &GuestAction) -> String {
         GuestAction::MakeTaps { guest, nic } => format!("make the taps of {guest}/{nic}"),
         GuestAction::RemoveTaps { guest, nic } => format!("remove the taps of {guest}/{nic}"),
         GuestAction::SetPortAttribute { guest, nic, vf, attribute } => {
-            format!("set {attribute} of {guest}/{nic}#{vf}")
+            format!("set {attribute} of {guest}/{}", FunctionName { nic: nic.clone(), vf: *vf })
         }
         GuestAction::StartGuest { guest } => format!("start guest {guest}"),
         GuestAction::CreateGuest { guest } => format!("make VM {guest}"),

@@ -10,8 +10,8 @@ use penstock_guests::containers::{
     ids::Ids,
 };
 use penstock_host::device::Device;
-use penstock_model::{InterfaceName, Mtu, TxRate};
-use penstock_plan::action::{GuestDefinition, GuestFunction};
+use penstock_model::{DataPath, Emulation, InterfaceName, Mac, Mtu, TenantNic, TxRate, Uplink, VfSettings};
+use penstock_plan::action::{GuestDefinition, GuestFunction, GuestNic};
 
 fn function(bdf: &str, interface: &str, mtu: Option<u32>, addresses: &[&str]) -> GuestFunction {
     GuestFunction {
@@ -30,6 +30,7 @@ fn render(definition: &GuestDefinition, links: &[&str], apparmor: Option<Profile
     config::render(&Config {
         definition,
         interfaces: &interfaces,
+        nics: &[],
         devices: &[],
         directory: Path::new("/run/penstock/guests/penstock-linux-2"),
         ids: ids(definition),
@@ -71,11 +72,60 @@ fn functions_come_with_names_addresses_and_mtu() {
 }
 
 #[test]
+fn nics_of_its_own_come_behind_the_functions() {
+    let nic = |name: &str, last: u8, mtu: Option<u32>, addresses: &[&str]| GuestNic {
+        name: name.parse().unwrap(),
+        nic: TenantNic {
+            emulation: Emulation::Virtio,
+            mac: Mac::new([2, 0, 0, 0, 1, last]),
+            vfs: Vec::new(),
+            settings: VfSettings::default(),
+            addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
+            mtu: mtu.and_then(Mtu::new),
+            path: DataPath::Vdpa,
+            uplink: Some(Uplink::Interface("br0".parse().unwrap())),
+            uplink_settings: None,
+            queues: 1,
+            allow: None,
+            vf_allow: Default::default(),
+        },
+        uplink_at: None,
+    };
+    let mut definition = GuestDefinition {
+        functions: vec![function("0000:04:10.0", "eth0", None, &["10.20.31.204/24"])],
+        nics: vec![nic("net0", 1, Some(1400), &["10.20.50.1/24", "fd00::4/64"]), nic("net1", 2, None, &[])],
+        ..definition("linux-2")
+    };
+    let nics = ["eth1", "eth2"].map(|name| name.parse().unwrap());
+    let rendered = |definition: &GuestDefinition, links: &[&str]| {
+        let interfaces: Vec<InterfaceName> = links.iter().map(|link| link.parse().unwrap()).collect();
+        let config = Config {
+            definition,
+            interfaces: &interfaces,
+            nics: &nics,
+            devices: &[],
+            directory: Path::new("/run/penstock/guests/penstock-linux-2"),
+            ids: ids(definition),
+            raise_limits: true,
+            map_root: true,
+            apparmor: None,
+        };
+        let text = config::render(&config).unwrap();
+        text.lines().filter(|line| line.starts_with("lxc.net.")).collect::<Vec<_>>().join("\n") + "\n"
+    };
+    golden("nics.conf", &rendered(&definition, &["ens1f0v0"]));
+    definition.functions.clear();
+    let alone = rendered(&definition, &[]);
+    assert!(alone.starts_with("lxc.net.0.type = phys\nlxc.net.0.link = eth1\n"), "{alone}");
+}
+
+#[test]
 fn the_default_root_is_made_by_a_script() {
     let definition = definition("linux-2");
     let config = Config {
         definition: &definition,
         interfaces: &[],
+        nics: &[],
         devices: &[],
         directory: Path::new("/run/penstock/guests/penstock-linux-2"),
         ids: ids(&definition),
@@ -141,6 +191,7 @@ fn devices_pins_and_rates() {
     let config = Config {
         definition: &definition,
         interfaces: &interfaces,
+        nics: &[],
         devices: &[
             granted("/dev/sdb", "/dev/disk/by-id/usb-a:b", true),
             granted("/dev/ttyS1", "/dev/serial #1", false),
@@ -175,6 +226,7 @@ fn a_devices_path_cannot_smuggle_mounts_in() {
             let rendered = config::render(&Config {
                 definition: &definition,
                 interfaces: &[],
+                nics: &[],
                 devices: &devices,
                 directory: Path::new("/run/penstock/guests/penstock-a"),
                 ids: None,
@@ -194,6 +246,7 @@ fn a_path_cannot_smuggle_keys_in() {
         config::render(&Config {
             definition: &definition,
             interfaces: &[],
+            nics: &[],
             devices: &[],
             directory: Path::new("/run/penstock/guests/penstock-a"),
             ids: None,
@@ -210,6 +263,7 @@ fn a_path_cannot_smuggle_keys_in() {
         let refused = config::render(&Config {
             definition: &definition("a"),
             interfaces: &[],
+            nics: &[],
             devices: &[],
             directory: Path::new(directory),
             ids: None,

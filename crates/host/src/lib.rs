@@ -62,6 +62,7 @@ pub mod tap;
 pub mod terminal;
 pub mod threads;
 pub mod uevent;
+pub mod vdpa;
 
 pub use cause::chain;
 pub use embedded::VfBackend;

@@ -320,7 +320,7 @@ pub fn network(model: &Model, options: &Options) -> Matrix {
     // Left out only now: which guests a bridge is between comes from the other paths.
     pairs.retain(|(path, ..)| options.paths.contains(path));
     // That no VM owns a NIC is news only to who asks for its paths.
-    let tenants = model.guests.values().any(|guest| !guest.nics.is_empty());
+    let tenants = model.guests.values().any(|guest| guest.nics.values().any(|nic| !nic.is_of_container()));
     let asked = |path: PathKind| tenants || !path.is_of_vm_nic() || options.paths.len() < PathKind::ALL.len();
     absent.retain(|absent| options.paths.contains(&absent.path) && asked(absent.path));
     let between = |paths: &[PathKind]| -> Vec<BTreeSet<&Vantage>> {

@@ -139,7 +139,7 @@ pub struct FoundGuest {
     /// The driver that goes back to a function when the guest is stopped: that of a VF which somebody else made.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub home_drivers: BTreeMap<Bdf, String>,
-    /// The NICs that a VM owns itself, as it was defined.
+    /// The NICs that it owns itself, as it was defined.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub nics: BTreeSet<NicName>,
     /// Those of these NICs whose functions are taps.
@@ -148,8 +148,8 @@ pub struct FoundGuest {
     /// The VFs of the host that the embedded switches of these NICs lead to while the VM is there: their interfaces stay on the host.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub uplinks: BTreeSet<Bdf>,
-    /// What the embedded switches of these NICs have for their VFs while the VM is there, in index order. One that does not answer is
-    /// left out.
+    /// What the embedded switches of these NICs have for their VFs while the VM is there, in index order; for the one function of a
+    /// container's. One that does not answer is left out.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub ports: BTreeMap<NicName, Vec<VfState>>,
     /// The CPUs of the isolated partitions that its control groups are; empty for one that is none. `scan` leaves it so; the

@@ -1,5 +1,6 @@
 //! Tenant NICs: SR-IOV NICs that VMs own. QEMU emulates the PF and its VFs, which are ports of an embedded switch of the host
-//! (`docs/tenant-nics.md`); the VM makes VFs of them and hands these out.
+//! (`docs/tenant-nics.md`); the VM makes VFs of them and hands these out. A container's has one function, which the host's kernel
+//! makes (`docs/container-nics.md`).
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
@@ -9,8 +10,8 @@ use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use crate::{
-    Allow, Emulation, FunctionName, GuestName, InterfaceName, Mac, NicName, VfIndex, VfKey, VfSettings,
-    function::ParseFunctionError, names::NameError,
+    Allow, Emulation, FunctionName, GuestName, InterfaceAddress, InterfaceName, Mac, Mtu, NicName, VfIndex,
+    VfKey, VfSettings, function::ParseFunctionError, names::NameError,
 };
 
 /// The most pairs of queues of a function of a tenant NIC.
@@ -19,7 +20,10 @@ pub const MAX_TENANT_QUEUES: u16 = 16;
 /// What the names of taps begin with.
 const TAP: &str = "tap";
 
-/// An SR-IOV NIC that a VM owns.
+/// What the names of vDPA devices begin with.
+const VDPA: &str = "penstock-";
+
+/// An SR-IOV NIC that a VM owns, or a NIC of one function that a container owns.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TenantNic {
     /// What QEMU makes of it.
@@ -28,13 +32,22 @@ pub struct TenantNic {
     /// The PF's address. Default: derived from the names of machine, VM and NIC ([`TenantNic::derived_mac`]).
     pub mac: Mac,
     /// What the embedded switch keeps for each VF, by index; `mac` is always there. None of an igb, whose VFs are the VM's to manage:
-    /// the host sees the NIC as one function.
+    /// the host sees the NIC as one function. None of a container's.
     pub vfs: Vec<VfSettings>,
+    /// What the embedded switch keeps for the function that a container's NIC is, but for its address. Of a VM's NIC nothing.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub settings: VfSettings,
+    /// IP addresses of a container's NIC, inside.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<InterfaceAddress>,
+    /// MTU of a container's NIC, inside. `None`: left alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<Mtu>,
     /// What carries the frames of its functions.
     #[serde(default, skip_serializing_if = "DataPath::is_switch")]
     pub path: DataPath,
     /// Where the embedded switch leads to. `None`, the default: nowhere; the NIC's functions reach each other alone. The bridge that
-    /// taps are ports of.
+    /// taps are ports of, and that the switch of a container's NIC leads to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uplink: Option<Uplink>,
     /// What the PF's driver keeps for the VF that `uplink` is: its own words over the NIC's defaults. `None`: the uplink is no VF.
@@ -50,7 +63,7 @@ pub struct TenantNic {
     pub vf_allow: BTreeMap<VfIndex, Allow>,
 }
 
-/// What carries the frames of a tenant NIC's functions: the back end that QEMU has for each of them.
+/// What carries the frames of a tenant NIC's functions: the back end that QEMU, or the host's kernel, has for each of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum DataPath {
@@ -59,13 +72,28 @@ pub enum DataPath {
     Switch,
     /// Tap interfaces of the host, ports of a Linux bridge, which keeps no attributes.
     Tap,
+    /// A vDPA device of the host's kernel (VDUSE), the port of an embedded switch of the host, which keeps its attributes. A
+    /// container's NIC.
+    Vdpa,
 }
 
 impl DataPath {
-    /// Whether it is an embedded switch.
+    /// Whether it is an embedded switch that QEMU is connected to.
     pub fn is_switch(&self) -> bool {
         *self == DataPath::Switch
     }
+
+    /// Whether an embedded switch has a part in it.
+    pub fn has_switch(&self) -> bool {
+        match self {
+            DataPath::Switch | DataPath::Vdpa => true,
+            DataPath::Tap => false,
+        }
+    }
+}
+
+fn is_nothing(settings: &VfSettings) -> bool {
+    *settings == VfSettings::default()
 }
 
 fn virtio() -> Emulation {
@@ -125,6 +153,17 @@ impl TenantNic {
         format!("{TAP}{digits}").parse().unwrap_or_else(|_| unreachable!("{TAP}{digits} is a name"))
     }
 
+    /// The vDPA device of the function with this address: what `vdpa dev show` calls it.
+    pub fn vdpa_device(mac: Mac) -> String {
+        let digits: String = mac.octets().iter().map(|octet| format!("{octet:02x}")).collect();
+        format!("{VDPA}{digits}")
+    }
+
+    /// Whether it has one function, which a container owns.
+    pub fn is_of_container(&self) -> bool {
+        self.path == DataPath::Vdpa
+    }
+
     /// The address of the function whose tap interface this is; `None` for an interface that is no function's tap.
     pub fn mac_of_tap(name: &InterfaceName) -> Option<Mac> {
         let digits = name.as_str().strip_prefix(TAP)?;
@@ -175,7 +214,7 @@ impl TenantNic {
 
     /// The NIC's functions that have a back end on the host, the PF first: the VF's index, the address and what is set.
     pub fn functions(&self) -> impl Iterator<Item = (Option<VfIndex>, Mac, VfSettings)> {
-        let pf = VfSettings { mac: Some(self.mac), ..VfSettings::default() };
+        let pf = VfSettings { mac: Some(self.mac), ..self.settings.clone() };
         let vfs = (0..).map_while(VfIndex::new).map(Some).zip(self.vfs.iter().cloned());
         std::iter::once((None, pf)).chain(vfs).map(|(vf, settings)| {
             let derived = vf.map_or(self.mac, |vf| Mac::derived(self.mac, vf));
@@ -305,6 +344,9 @@ mod tests {
             emulation: Emulation::Virtio,
             mac: Mac::new([2, 0, 0, 0, 0, 1]),
             vfs: vec![VfSettings::default()],
+            settings: VfSettings::default(),
+            addresses: Vec::new(),
+            mtu: None,
             path: DataPath::Switch,
             uplink: None,
             uplink_settings: None,

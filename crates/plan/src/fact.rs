@@ -58,12 +58,18 @@ pub enum Fact {
     Reset { function: Bdf },
     /// The guest is defined (or not).
     GuestDefined { guest: GuestName, defined: bool },
-    /// The embedded switch of the VM's NIC runs, with a socket for each of its functions (or does not).
+    /// The embedded switch of the guest's NIC runs, with a port for each of its functions (or does not).
     SwitchRunning { guest: GuestName, nic: NicName, running: bool },
     /// Each function of the VM's NIC has its tap, which is up and a port of the NIC's bridge (or there is no tap of the NIC).
     TapsThere { guest: GuestName, nic: NicName, there: bool },
-    /// The embedded switch of the VM's NIC has this attribute for the VF.
-    PortAttribute { guest: GuestName, nic: NicName, vf: VfIndex, attribute: VfAttribute },
+    /// The embedded switch of the guest's NIC has this attribute for the VF, or for the one function that it is.
+    PortAttribute {
+        guest: GuestName,
+        nic: NicName,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        vf: Option<VfIndex>,
+        attribute: VfAttribute,
+    },
     /// The guest runs (or does not).
     GuestRunning { guest: GuestName, running: bool },
     /// The VM is there, and suspended.
@@ -198,7 +204,8 @@ impl Fact {
             }
             Fact::TapsThere { guest, nic, there: false } => write!(f, "there is no tap of {guest}/{nic}"),
             Fact::PortAttribute { guest, nic, vf, attribute } => {
-                write!(f, "the embedded switch of {guest}/{nic} has {attribute} for VF {vf}")
+                write!(f, "the embedded switch of {guest}/{nic} has {attribute}")?;
+                vf.map_or(Ok(()), |vf| write!(f, " for VF {vf}"))
             }
             Fact::GuestRunning { guest, running } => write!(f, "guest {guest} is {}running", not(running)),
             Fact::GuestSuspended { guest } => write!(f, "guest {guest} is there, suspended"),

@@ -29,27 +29,26 @@ pub fn check(planner: &mut Planner<'_>, starting: &[Starting<'_, '_>]) {
     let vms: Vec<&Starting<'_, '_>> = starting.iter().filter(|guest| guest.is_vm()).collect();
     ram(planner, &vms);
     huge_pages(planner, &vms);
-    uplinks(planner, &vms);
+    uplinks(planner, starting);
 }
 
 /// The interfaces that the model does not have and uplinks lead to must be there: a name may be mistyped.
-fn uplinks(planner: &mut Planner<'_>, vms: &[&Starting<'_, '_>]) {
-    for vm in vms {
-        for (name, nic) in &vm.guest.nics {
+fn uplinks(planner: &mut Planner<'_>, starting: &[Starting<'_, '_>]) {
+    for guest in starting {
+        for (name, nic) in &guest.guest.nics {
             let Some(Uplink::Interface(wanted)) = &nic.uplink else { continue };
             let Some(known) = &planner.inventory.interfaces else {
                 planner.note(format!(
                     "whether this machine has {wanted}, the uplink of {}/{name}, is not known: its interfaces were not listed",
-                    vm.name
+                    guest.name
                 ));
                 continue;
             };
             if known.contains(wanted) {
-                if nic.path == DataPath::Tap {
-                    bridge(planner, vm.name, name, wanted);
-                    continue;
+                match nic.path {
+                    DataPath::Tap | DataPath::Vdpa => bridge(planner, guest.name, name, nic.path, wanted),
+                    DataPath::Switch => vf_by_its_interface(planner, guest.name, name, wanted),
                 }
-                vf_by_its_interface(planner, vm.name, name, wanted);
                 continue;
             }
             let distance =
@@ -64,7 +63,7 @@ fn uplinks(planner: &mut Planner<'_>, vms: &[&Starting<'_, '_>]) {
                 ),
             };
             planner.messages.0.push(error(
-                Path::of(["guests", vm.name.as_str(), "nics", name.as_str(), "uplink"]),
+                Path::of(["guests", guest.name.as_str(), "nics", name.as_str(), "uplink"]),
                 format!("this machine has no network interface {wanted}"),
                 Some(hint),
             ));
@@ -73,22 +72,43 @@ fn uplinks(planner: &mut Planner<'_>, vms: &[&Starting<'_, '_>]) {
 }
 
 /// Taps are ports of a Linux bridge, which is not made for them: what else is in it the machine's own configuration says.
-fn bridge(planner: &mut Planner<'_>, vm: &GuestName, nic: &NicName, wanted: &InterfaceName) {
+fn bridge(
+    planner: &mut Planner<'_>,
+    guest: &GuestName,
+    nic: &NicName,
+    path: DataPath,
+    wanted: &InterfaceName,
+) {
+    let (what, instead) = match path {
+        DataPath::Vdpa => ("the switch of", ""),
+        DataPath::Tap | DataPath::Switch => ("the taps of", "; or `path: switch`"),
+    };
+    let ports = match path {
+        DataPath::Vdpa => "a port",
+        DataPath::Tap | DataPath::Switch => "ports",
+    };
     let Some(bridges) = &planner.inventory.bridges else {
-        planner.note(format!("whether {wanted}, of which the taps of {vm}/{nic} are to be ports, is a Linux bridge is not known"));
+        planner.note(format!(
+            "whether {wanted}, of which {what} {guest}/{nic} {} to be {ports}, is a Linux bridge is not known",
+            if path == DataPath::Vdpa { "is" } else { "are" }
+        ));
         return;
     };
     if bridges.contains(wanted) {
         return;
     }
     let all: Vec<&str> = bridges.iter().map(InterfaceName::as_str).collect();
-    let hint = match all.as_slice() {
-        [] => format!("make one before and {wanted} a port of it; or write `path: switch`"),
-        all => format!("write a bridge that is there: {}; or `path: switch`", all.join(", ")),
+    let hint = match (all.as_slice(), path) {
+        ([], DataPath::Vdpa) => format!("make one before, and {wanted} a port of it"),
+        ([], _) => format!("make one before and {wanted} a port of it; or write `path: switch`"),
+        (all, _) => format!("write a bridge that is there: {}{instead}", all.join(", ")),
     };
     planner.messages.0.push(error(
-        Path::of(["guests", vm.as_str(), "nics", nic.as_str(), "uplink"]),
-        format!("{wanted} is no Linux bridge, and the taps of {vm}/{nic} are to be ports of it"),
+        Path::of(["guests", guest.as_str(), "nics", nic.as_str(), "uplink"]),
+        format!(
+            "{wanted} is no Linux bridge, and {what} {guest}/{nic} {} to be {ports} of it",
+            if path == DataPath::Vdpa { "is" } else { "are" }
+        ),
         Some(hint),
     ));
 }

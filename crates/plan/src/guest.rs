@@ -133,6 +133,18 @@ fn together<'a>(
     }
     let mut held: Vec<&WantedNic<'a>> = Vec::new();
     for guest in fresh().filter(|guest| !guest.is_vm()) {
+        planner.draft.on_behalf_of(Some(guest.name));
+        ports(planner, guest);
+    }
+    let own = fresh().filter(|guest| !guest.is_vm() && !guest.guest.nics.is_empty());
+    let own: Vec<&str> = own.map(|guest| guest.name.as_str()).collect();
+    if !own.is_empty() {
+        planner.note(format!(
+            "the NICs of {} take the modules vduse and virtio_vdpa, which are loaded where they are not there, and stay",
+            own.join(", ")
+        ));
+    }
+    for guest in fresh().filter(|guest| !guest.is_vm()) {
         held.extend(guest.vfs().map(|(nic, ..)| nic).filter(|nic| waits.is_held(planner, nic)));
     }
     held.iter().for_each(|nic| waits.for_holder(planner, nic));
@@ -373,6 +385,7 @@ fn start(planner: &mut Planner<'_>, guest: &Starting<'_, '_>) {
     let name = guest.name;
     let mut needs = vec![Effect::Defined(name.clone())];
     needs.extend(realtime::needs_before_start(planner, name));
+    needs.extend(guest.guest.nics.keys().map(|nic| Effect::BackEnd(name.clone(), nic.clone())));
     needs.extend(
         guest
             .addresses()
@@ -456,6 +469,24 @@ fn back_ends(planner: &mut Planner<'_>, guest: &Starting<'_, '_>) {
             false => format!("{name} can make VFs: {off}"),
         });
         ceilings(planner, name, guest.guest);
+    }
+}
+
+/// Starts the embedded switches of the NICs that a container owns, each with a device of the host's kernel, whose interface the container
+/// gets.
+fn ports(planner: &mut Planner<'_>, guest: &Starting<'_, '_>) {
+    let name = guest.name;
+    for (nic, found) in &guest.guest.nics {
+        let bridge = found.uplink.as_ref().map_or_else(String::new, |uplink| format!(" {uplink}"));
+        planner.draft.push(StepSpec::new(
+            GuestAction::StartSwitch { guest: name.clone(), nic: nic.clone() }.into(),
+            Some(GuestAction::StopSwitch { guest: name.clone(), nic: nic.clone() }.into()),
+            vec![Effect::Defined(name.clone())],
+            Effect::BackEnd(name.clone(), nic.clone()),
+            format!(
+                "{name}/{nic} is a port of it, by a vDPA device; its uplink is a tap in the bridge{bridge}"
+            ),
+        ));
     }
 }
 

@@ -1,7 +1,8 @@
-//! What changes of the NICs of a VM that is there: their switches keep most attributes, and take others at any time.
+//! What changes of the NICs of a guest that is there: their switches keep most attributes, and take others at any time.
 
 use penstock_model::{
-    DataPath, Guest, GuestName, NicName, TenantNic, VfAttribute, VfIndex, inventory::VfState, text::counted,
+    DataPath, FunctionName, Guest, GuestName, NicName, TenantNic, VfAttribute, VfIndex, inventory::VfState,
+    text::counted,
 };
 
 use crate::{
@@ -10,13 +11,17 @@ use crate::{
     planner::Planner,
 };
 
-/// Sets what the model asks for and the switches of a VM that is there have otherwise. As of a host's VFs, what the model leaves out is
+/// Sets what the model asks for and the switches of a guest that is there have otherwise. As of a host's VFs, what the model leaves out is
 /// left as it is.
 pub fn live(planner: &mut Planner<'_>, name: &GuestName, guest: &Guest) {
     planner.draft.on_behalf_of(Some(name));
     for (nic, own) in &guest.nics {
         let Some(found) = planner.inventory.guests.get(name) else { continue };
-        let had = if found.taps.contains(nic) { DataPath::Tap } else { DataPath::Switch };
+        let had = match (found.taps.contains(nic), own.is_of_container()) {
+            (true, _) => DataPath::Tap,
+            (false, true) => DataPath::Vdpa,
+            (false, false) => DataPath::Switch,
+        };
         // One that it runs without comes with its next start, as what it has instead goes with its next stop.
         if found.nics.contains(nic) && had != own.path {
             let words = |path| if path == DataPath::Tap { "taps" } else { "an embedded switch" };
@@ -32,6 +37,9 @@ pub fn live(planner: &mut Planner<'_>, name: &GuestName, guest: &Guest) {
         }
         match found.ports.get(nic).cloned() {
             Some(ports) => of_nic(planner, name, nic, own, &ports),
+            None if own.is_of_container() => planner.note(format!(
+                "the embedded switch of {name}/{nic} does not tell what is set for it, which is left as it is"
+            )),
             None => planner.note(format!(
                 "the embedded switch of {name}/{nic} does not tell what is set for its VFs, which are left as they are"
             )),
@@ -41,16 +49,16 @@ pub fn live(planner: &mut Planner<'_>, name: &GuestName, guest: &Guest) {
 }
 
 fn of_nic(planner: &mut Planner<'_>, name: &GuestName, nic: &NicName, own: &TenantNic, ports: &[VfState]) {
-    if ports.len() != own.vfs.len() {
+    // A container's has no VFs, and a port of its own.
+    let one = own.is_of_container();
+    if !one && ports.len() != own.vfs.len() {
         planner.note(format!(
             "{name} runs with {} of {nic}, and the model gives it {}: that comes with its next stop and start",
             counted(ports.len(), "VF"),
             own.vfs.len()
         ));
     }
-    for ((vf, _, settings), state) in
-        own.functions().filter_map(|(vf, mac, settings)| Some((vf?, mac, settings))).zip(ports)
-    {
+    for ((vf, _, settings), state) in own.functions().filter(|(vf, ..)| one || vf.is_some()).zip(ports) {
         let missing = |attribute: &VfAttribute| state.attribute(attribute.kind()) != Some(*attribute);
         for attribute in settings.attributes().into_iter().filter(missing) {
             set(planner, (name, nic, vf), state, attribute);
@@ -60,13 +68,14 @@ fn of_nic(planner: &mut Planner<'_>, name: &GuestName, nic: &NicName, own: &Tena
 
 fn set(
     planner: &mut Planner<'_>,
-    (guest, nic, vf): (&GuestName, &NicName, VfIndex),
+    (guest, nic, vf): (&GuestName, &NicName, Option<VfIndex>),
     state: &VfState,
     attribute: VfAttribute,
 ) {
     if let VfAttribute::Mac(_) | VfAttribute::LinkState(_) = attribute {
         planner.note(format!(
-            "{guest}/{nic}#{vf} is left as it is while {guest} is there; still to set: {attribute}, which comes with its next stop and start"
+            "{guest}/{} is left as it is while {guest} is there; still to set: {attribute}, which comes with its next stop and start",
+            FunctionName { nic: nic.clone(), vf }
         ));
         return;
     }

@@ -73,7 +73,7 @@ pub struct MachineGuest {
     /// The functions that it owns, in order.
     #[serde(default)]
     pub functions: Vec<MachineFunction>,
-    /// The SR-IOV NICs that it owns itself, as the model has them.
+    /// The NICs that it owns itself, as the model has them.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub nics: IndexMap<NicName, TenantNic>,
 }
@@ -82,8 +82,10 @@ impl MachineGuest {
     /// What it owns, in few words: `NET0#0-2, net0 with 4 VFs`.
     pub(crate) fn owns(&self) -> String {
         let functions = ranges(self.functions.iter().map(|owned| &owned.function));
-        let nics =
-            self.nics.iter().map(|(name, nic)| format!("{name} with {}", counted(nic.most_vfs(), "VF")));
+        let nics = self.nics.iter().map(|(name, nic)| match nic.is_of_container() {
+            true => name.to_string(),
+            false => format!("{name} with {}", counted(nic.most_vfs(), "VF")),
+        });
         let parts = (!functions.is_empty()).then_some(functions).into_iter().chain(nics);
         parts.collect::<Vec<String>>().join(", ")
     }

@@ -236,9 +236,9 @@ fn tenants(model: &Model) -> BTreeMap<TenantFunctionName, TenantPort> {
             }
             Some(Uplink::Interface(_)) => Leads::Somewhere,
         };
-        // NICs whose taps are in one bridge are at one switch.
+        // NICs whose taps are in one bridge are at one switch, those whose switches have one there among them.
         let switch = match (nic.path, &nic.uplink) {
-            (DataPath::Tap, Some(bridge)) => *bridges.entry(bridge).or_insert(switch),
+            (DataPath::Tap | DataPath::Vdpa, Some(bridge)) => *bridges.entry(bridge).or_insert(switch),
             _ => switch,
         };
         for (vf, _, settings) in nic.functions() {
@@ -292,6 +292,25 @@ mod tests {
         ] {
             assert_eq!(between("g/n#0", to), expected, "{to}");
             assert_eq!(between(to, "g/n#0"), expected, "{to}");
+        }
+    }
+
+    #[test]
+    fn switches_of_containers_in_one_bridge_keep_vlans_apart() {
+        let text = "guests:\n  a: {nics: {n: {uplink: br0, vlan: 7}}}\n  b: {nics: {n: {uplink: br0, vlan: 7}, o: {uplink: br0}, \
+                    p: {uplink: br1}}}\n  v: {kind: vm, nics: {n: {vfs: 1, path: tap, uplink: br0}}}\n";
+        let model = penstock_model::parse(&penstock_model::Source::new("m.yaml", text)).unwrap().model;
+        let network = Network::of(&model);
+        let between = |from: &str, to: &str| network.between(&from.parse().unwrap(), &to.parse().unwrap());
+        for (from, to, expected) in [
+            ("a/n", "b/n", Expectation::Arrives),
+            ("a/n", "b/o", Expectation::Isolated(Barrier::Vlan)),
+            ("v/n#0", "b/o", Expectation::Arrives),
+            ("v/n#0", "a/n", Expectation::Isolated(Barrier::Vlan)),
+            ("a/n", "b/p", Expectation::NotJudged),
+        ] {
+            assert_eq!(between(from, to), expected, "{from} to {to}");
+            assert_eq!(between(to, from), expected, "{to} to {from}");
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use penstock_host::InterfaceReport;
 use penstock_model::{
-    Function, FunctionName, GuestKind, GuestName, InterfaceAddress, Mtu, Outcome,
+    Function, FunctionName, GuestKind, GuestName, InterfaceAddress, Mtu, Outcome, TenantFunctionName,
     verdict::{Subject, Vantage},
 };
 
@@ -35,6 +35,31 @@ pub fn judge(
         let page = sheet.page(subject, Vantage::Guest(name.clone()), &function.best_effort);
         let mut page = page.hiding(Hidden::inside(guest));
         inside(observation, name, function, reached.contains(&function.name), &mut page);
+    }
+    nics(observation, name, sheet);
+}
+
+/// Judges the interface of each NIC of its own that a container has. What a VM makes of its own it may make otherwise.
+fn nics(observation: &Observation<'_>, name: &GuestName, sheet: &mut VerdictSheet) {
+    let nothing = BTreeSet::new();
+    let guest = &observation.model.guests[name];
+    for (nic, own) in guest.nics.iter().filter(|(_, own)| own.is_of_container()) {
+        let function = FunctionName { nic: nic.clone(), vf: None };
+        let function = TenantFunctionName { guest: name.clone(), function };
+        let mut page = sheet.page(Subject::Tenant(function), Vantage::Guest(name.clone()), &nothing);
+        let report = called(observation, name, nic.as_str());
+        page.compare(
+            "interface",
+            nic.to_string(),
+            report.as_ref().map(|report| report.interface.name.to_string()).map_err(Clone::clone),
+        );
+        page.compare(
+            "mac",
+            own.mac,
+            report.as_ref().map(|report| report.interface.mac).map_err(Clone::clone),
+        );
+        let needed = Needed { mtu: own.mtu, up: true, carrier: true, addresses: &own.addresses };
+        link(&needed, report, &mut page);
     }
 }
 
@@ -113,9 +138,18 @@ fn interface_called<'s>(
     guest: &GuestName,
     function: &Function,
 ) -> Result<&'s InterfaceReport, Unobserved> {
+    called(observation, guest, function.interface.as_str())
+}
+
+/// The interface of this name inside a guest.
+fn called<'s>(
+    observation: &'s Observation<'_>,
+    guest: &GuestName,
+    name: &str,
+) -> Result<&'s InterfaceReport, Unobserved> {
     let home = observation.inside(guest).map_err(|dark| Unobserved::Unknown(dark.why()))?;
     let interfaces = home.interfaces.as_ref().map_err(|why| Unobserved::Unknown(why.clone()))?;
-    let named = interfaces.iter().find(|report| report.interface.name == function.interface);
+    let named = interfaces.iter().find(|report| report.interface.name.as_str() == name);
     named.ok_or_else(|| {
         let names: Vec<&str> = interfaces.iter().map(|report| report.interface.name.as_str()).collect();
         Unobserved::Absent(match names[..] {

@@ -19,10 +19,7 @@ pub(super) fn judge(
     taps: &TenantTaps,
     page: &mut VerdictWriter<'_>,
 ) {
-    let tap = match taps {
-        Err(why) => Err(Unobserved::Unknown(format!("the host's taps could not be listed: {why}"))),
-        Ok(taps) => taps.get(function).ok_or_else(|| Unobserved::Absent("it has no tap".to_owned())),
-    };
+    let tap = find(function, taps);
     match &tap {
         Err(blind) => page.blind("port", "connected", blind.clone()),
         Ok(tap) if tap.attached => page.put("port", "connected", "connected", Outcome::Pass),
@@ -33,7 +30,21 @@ pub(super) fn judge(
     }
     let of_tap = |tap: &TapReport| tap.mac().map_or_else(|| tap.name.to_string(), |mac| mac.to_string());
     page.compare("mac", mac.to_string(), tap.clone().map(of_tap));
-    let Some(uplink) = uplink else { return };
+    if let Some(uplink) = uplink {
+        in_bridge(uplink, tap, page);
+    }
+}
+
+/// The tap of `function`.
+pub(super) fn find<'a>(function: &str, taps: &'a TenantTaps) -> Result<&'a TapReport, Unobserved> {
+    match taps {
+        Err(why) => Err(Unobserved::Unknown(format!("the host's taps could not be listed: {why}"))),
+        Ok(taps) => taps.get(function).ok_or_else(|| Unobserved::Absent("it has no tap".to_owned())),
+    }
+}
+
+/// Whether the bridge `uplink` forwards the frames of a tap.
+pub(super) fn in_bridge(uplink: &Uplink, tap: Result<&TapReport, Unobserved>, page: &mut VerdictWriter<'_>) {
     let wanted = uplink.to_string();
     match tap {
         Err(blind) => page.blind("uplink", wanted, blind),

@@ -1,4 +1,4 @@
-//! NICs that VMs own, as their embedded switches tell of them. Pure.
+//! NICs that guests own, as their embedded switches tell of them. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,7 +29,7 @@ const NOTHING: &str = "nothing may be set from inside";
 /// not be seen, else.
 pub type TenantPorts = Result<BTreeMap<String, PortReport>, String>;
 
-/// The switches of the NICs that VMs own.
+/// The switches of the NICs that guests own.
 pub type TenantSwitches = BTreeMap<(GuestName, NicName), TenantPorts>;
 
 /// Has the VLANs that VMs have set for their functions, which their switches let them, hold in `network`.
@@ -45,8 +45,8 @@ pub(super) fn set_inside(switches: &TenantSwitches, network: &mut Network) {
     }
 }
 
-/// Compares each NIC that a VM of `model` owns with what its switch told: whether QEMU is at each port, what is set there, and
-/// whether the VM has enabled its VFs. A NIC that is missing in `seen` was not looked at. One that is at taps is compared with `taps`.
+/// Compares each NIC that a guest of `model` owns with what its switch told: whether QEMU is at each port, what is set there, and
+/// whether the VM has enabled its VFs. A NIC that is missing in `seen` was not looked at. One that is at taps is compared with `taps`, and so is the uplink of a container's.
 pub fn tenant_nics(model: &Model, seen: &TenantSwitches, taps: &TenantTaps) -> Vec<Verdict> {
     let mut sheet = VerdictSheet::default();
     let unseen: TenantPorts = Err("nobody looked".to_owned());
@@ -58,6 +58,9 @@ pub fn tenant_nics(model: &Model, seen: &TenantSwitches, taps: &TenantTaps) -> V
             }
             let ports = seen.get(&(guest.clone(), name.clone())).unwrap_or(&unseen);
             judge(guest, name, nic, ports, &mut sheet);
+            if nic.is_of_container() {
+                uplink_of_container(guest, name, nic, taps, &mut sheet);
+            }
         }
     }
     sheet.verdicts
@@ -71,6 +74,28 @@ fn at_taps(guest: &GuestName, name: &NicName, nic: &TenantNic, taps: &TenantTaps
         let port = function.to_string();
         let mut page = sheet.page(Subject::Tenant(function), Vantage::Host, &nothing);
         taps::judge(&port, mac, nic.uplink.as_ref(), taps, &mut page);
+    }
+}
+
+/// Whether the tap that is the uplink of a container's switch is in its bridge.
+fn uplink_of_container(
+    guest: &GuestName,
+    name: &NicName,
+    nic: &TenantNic,
+    taps: &TenantTaps,
+    sheet: &mut VerdictSheet,
+) {
+    let nothing = BTreeSet::new();
+    let function = FunctionName { nic: name.clone(), vf: None };
+    let function = TenantFunctionName { guest: guest.clone(), function };
+    let tap = taps::find(&function.to_string(), taps);
+    let mut page = sheet.page(Subject::Tenant(function), Vantage::Host, &nothing);
+    match (&nic.uplink, tap) {
+        (None, _) => {}
+        (Some(uplink), Ok(tap)) if !tap.attached => {
+            page.put("uplink", uplink, format!("its switch has not opened {}", tap.name), Outcome::Fail);
+        }
+        (Some(uplink), tap) => taps::in_bridge(uplink, tap, &mut page),
     }
 }
 
@@ -91,6 +116,10 @@ fn judge(guest: &GuestName, name: &NicName, nic: &TenantNic, ports: &TenantPorts
         judged.attribute("mac", mac, |port| port.settings.mac);
         attributes(&settings, &mut judged);
         judged.beside();
+        if nic.is_of_container() {
+            // It is ready when its driver is at its port; the rest is told from inside.
+            continue;
+        }
         enabled(vf, &port, &mut page);
         if let (None, Some(uplink)) = (vf, &nic.uplink) {
             match find(&TenantNic::uplink_port(guest, name), "its embedded switch has none") {
@@ -345,6 +374,46 @@ pub(super) mod tests {
 
     fn nobody_looked() -> TenantTaps {
         Err("nobody looked".to_owned())
+    }
+
+    #[test]
+    fn the_nic_of_a_container_is_judged_by_its_port_and_by_the_tap_that_leads_out() {
+        use penstock_host::tap::TapReport;
+        let text = "guests: {a: {nics: {net0: {uplink: br0, spoofchk: on, mac: \"02:00:00:00:00:10\"}}}}\n";
+        let model = parse(&Source::new("m.yaml", text)).unwrap().model;
+        let tap = TapReport {
+            name: "tap020000000010".parse().unwrap(),
+            bridge: "br0".parse().ok(),
+            up: true,
+            attached: true,
+            forwarding: true,
+        };
+        let lines = |port: Option<PortReport>, tap: TapReport| {
+            let ports = port.map(|port| ("a/net0".to_owned(), port)).into_iter().collect();
+            let seen = [(("a".parse().unwrap(), "net0".parse().unwrap()), Ok(ports))].into();
+            let taps = Ok([("a/net0".to_owned(), tap)].into());
+            let line =
+                |verdict: &Verdict| format!("{} {}: {}", verdict.outcome, verdict.attribute, verdict.seen);
+            tenant_nics(&model, &seen, &taps).iter().map(line).collect::<Vec<_>>()
+        };
+        let mut good = port("02:00:00:00:00:10", 1);
+        good.settings.spoofchk = Some(true);
+        assert_eq!(
+            lines(Some(good.clone()), tap.clone()),
+            ["pass port: connected", "pass mac: 02:00:00:00:00:10", "pass spoofchk: on", "pass uplink: br0"]
+        );
+        let unbound = PortReport {
+            connected: false,
+            unconnected: Some("virtio_vdpa is not loaded".to_owned()),
+            ..good.clone()
+        };
+        assert_eq!(lines(Some(unbound), tap.clone())[0], "fail port: virtio_vdpa is not loaded");
+        assert_eq!(lines(None, tap.clone())[0], "fail port: its embedded switch has no such port");
+        let closed = TapReport { attached: false, ..tap.clone() };
+        let last = lines(Some(good.clone()), closed).pop().unwrap();
+        assert_eq!(last, "fail uplink: its switch has not opened tap020000000010");
+        let apart = TapReport { bridge: None, ..tap };
+        assert_eq!(lines(Some(good), apart).pop().unwrap(), "fail uplink: a port of no bridge");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Reachability of the functions of NICs that VMs own: whether frames pass between those that are up inside, and to functions
+//! Reachability of the functions of NICs that guests own: whether frames pass between those that are up inside, and to functions
 //! of the host and of guests. What a VM has off, down or handed to a container of its own is its own business, and is not judged.
 
 use std::collections::BTreeSet;
@@ -108,7 +108,11 @@ fn of_tenants<'s>(
             for (vf, mac, _) in nic.functions() {
                 let function = FunctionName { nic: name.clone(), vf };
                 let function = TenantFunctionName { guest: guest.clone(), function };
-                if let Some(probe_end) = probe_end(observation, guest, mac, &function, remotes) {
+                let probe_end = match nic.is_of_container() {
+                    true => in_container(observation, guest, mac, &function),
+                    false => probe_end(observation, guest, mac, &function, remotes),
+                };
+                if let Some(probe_end) = probe_end {
                     ends.push((EndpointName::Tenant(function), probe_end));
                 }
             }
@@ -136,6 +140,26 @@ fn probe_end<'s>(
     let remote = Some(remotes.add(guest, place, program, home.took));
     let endpoint = Endpoint { label: function.to_string(), namespace: None, interface: report.index, mac };
     Some(ProbeEnd { endpoint, remote })
+}
+
+/// The same of the NIC of a container, which lives under this kernel.
+fn in_container(
+    observation: &Observation<'_>,
+    guest: &GuestName,
+    mac: Mac,
+    function: &TenantFunctionName,
+) -> Option<ProbeEnd> {
+    let home = observation.inside(guest).ok()?;
+    let namespace = *home.namespace.as_ref().ok()?;
+    // One of its own may have the same address, as a VLAN on the interface has.
+    let is = |report: &&InterfaceReport| {
+        report.interface.name.as_str() == function.function.nic.as_str()
+            && report.interface.mac == mac
+            && report.interface.up
+    };
+    let report = home.interfaces.as_ref().ok()?.iter().find(is)?;
+    let endpoint = Endpoint { label: function.to_string(), namespace, interface: report.index, mac };
+    Some(ProbeEnd { endpoint, remote: None })
 }
 
 /// The functions that frames of VMs' NICs may come from or go to: PFs, and what guests own as long as that are few.

@@ -102,7 +102,7 @@ fn functions(model: &Model) -> BTreeSet<EndpointName> {
     let owned =
         model.guests.values().flat_map(|guest| &guest.functions).map(|function| function.name.clone());
     let nics = model.guests.iter().flat_map(|(guest, found)| found.nics.iter().map(move |nic| (guest, nic)));
-    let tenants = nics.flat_map(|(guest, (name, nic))| {
+    let tenants = nics.filter(|(_, (_, nic))| !nic.is_of_container()).flat_map(|(guest, (name, nic))| {
         nic.functions().map(move |(vf, ..)| {
             let function = FunctionName { nic: name.clone(), vf };
             EndpointName::Tenant(TenantFunctionName { guest: guest.clone(), function })

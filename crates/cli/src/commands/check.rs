@@ -133,12 +133,22 @@ fn look(
         Ok(_) | Err(GenerateError::Unknown(_)) => {}
         Err(error) => return Err(model_file::explain_generate(&error, &file.source, printer)),
     }
+    let nics = || file.model.guests.values().flat_map(|guest| guest.nics.values());
     let mut owned: Vec<Emulation> =
-        file.model.guests.values().flat_map(|guest| guest.nics.values()).map(|nic| nic.emulation).collect();
+        nics().filter(|nic| !nic.is_of_container()).map(|nic| nic.emulation).collect();
     owned.dedup();
     if arguments.here && !owned.is_empty() {
         printer.doing("Trying whether QEMU composes SR-IOV NICs");
         Machine::here(settings).guests().vms().composes(&owned)?;
+    }
+    if arguments.here
+        && let Some((guest, nic)) = file.model.guests.iter().find_map(|(name, guest)| {
+            let (nic, _) = guest.nics.iter().find(|(_, nic)| nic.is_of_container())?;
+            Some((name, nic))
+        })
+    {
+        printer.doing("Trying whether the kernel makes network devices for containers");
+        Machine::here(settings).guests().containers().makes_nic(guest, nic)?;
     }
     let planned = inventory.as_ref().map(|inventory| plan::make(&file, inventory, printer)).transpose()?;
     Ok(Summary {

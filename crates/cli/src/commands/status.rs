@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use penstock_apply::history::{KnownRun, RunId};
 use penstock_guests::{Condition, GuestError, Status as GuestStatus};
 use penstock_host::{chain, embedded::InsideReport};
-use penstock_model::{Bdf, DataPath, GuestKind, GuestName, NicName, text::printable};
+use penstock_model::{Bdf, DataPath, GuestKind, GuestName, NicName, TenantNic, text::printable};
 use penstock_plan::action::GuestNic;
 use serde::Serialize;
 use serde_json::Value;
@@ -49,7 +49,7 @@ struct Guest {
     status: Option<GuestStatus>,
     /// What it waits for.
     waits: Vec<Wait>,
-    /// The SR-IOV NICs that a VM owns.
+    /// The NICs that it owns: of a VM with VFs, of a container with one function.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     nics: BTreeMap<NicName, OwnNic>,
     /// What a VM has asked for by itself at functions of its NICs (`node-1/net0#2`); only where it has asked for something.
@@ -57,18 +57,22 @@ struct Guest {
     asked: BTreeMap<String, GuestRequests>,
 }
 
-/// An SR-IOV NIC that a VM owns.
+/// A NIC that a guest owns.
 #[derive(Debug, PartialEq, Serialize, schemars::JsonSchema)]
 struct OwnNic {
     /// What carries the frames of its functions; nothing is an embedded switch.
     #[serde(skip_serializing_if = "DataPath::is_switch")]
     path: DataPath,
-    /// Where its switch leads to: `NET0`, `NET0#5` or an interface of the host; nothing where it leads nowhere. The bridge of its taps.
+    /// Where its switch leads to: `NET0`, `NET0#5` or an interface of the host; nothing where it leads nowhere. The bridge of its taps, or of a
+    /// container's NIC.
     uplink: Option<String>,
     /// The PCI address of the function that the uplink is; nothing for an interface.
     at: Option<Bdf>,
-    /// How many VFs it has for the VM to enable.
+    /// How many VFs it has for the VM to enable; 0 of a container's NIC.
     vfs: usize,
+    /// The vDPA device of a container's NIC.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device: Option<String>,
 }
 
 /// What a VM has asked for by itself at a function.
@@ -155,10 +159,12 @@ pub fn guests(machine: &Machine) -> Result<(BTreeMap<GuestName, GuestStatus>, Op
 
 /// The NICs that a guest owns, as it is defined; in words, why that is not known.
 pub fn own_nics(machine: &Machine, guest: &GuestName, kind: GuestKind) -> Result<Vec<GuestNic>, String> {
-    if kind != GuestKind::Vm {
-        return Ok(Vec::new());
-    }
-    match machine.guests().vms().definition(guest) {
+    let guests = machine.guests();
+    let definition = match kind {
+        GuestKind::Vm => guests.vms().definition(guest),
+        GuestKind::Container => guests.containers().definition(guest),
+    };
+    match definition {
         Ok(definition) => Ok(definition.map(|definition| definition.nics).unwrap_or_default()),
         Err(error) => Err(format!("which NICs {guest} owns is not known: {}", chain(&error))),
     }
@@ -167,14 +173,18 @@ pub fn own_nics(machine: &Machine, guest: &GuestName, kind: GuestKind) -> Result
 impl OwnNic {
     fn of(own: &GuestNic) -> OwnNic {
         let uplink = own.nic.uplink.as_ref().map(ToString::to_string);
-        OwnNic { path: own.nic.path, uplink, at: own.uplink_at, vfs: own.nic.most_vfs() }
+        let device = own.nic.is_of_container().then(|| TenantNic::vdpa_device(own.nic.mac));
+        OwnNic { path: own.nic.path, uplink, at: own.uplink_at, vfs: own.nic.most_vfs(), device }
     }
 
-    /// "uplink NET0#5 (0000:01:10.2), 4 VFs".
+    /// "uplink NET0#5 (0000:01:10.2), 4 VFs"; "uplink br0, vDPA device penstock-020000000101" of a container's.
     fn in_words(&self) -> String {
         let at = self.at.map(|at| format!(" ({at})")).unwrap_or_default();
         let uplink =
             self.uplink.as_ref().map_or("no uplink".to_owned(), |uplink| format!("uplink {uplink}{at}"));
+        if let Some(device) = &self.device {
+            return format!("{uplink}, vDPA device {device}");
+        }
         let vfs = if self.vfs == 1 { "1 VF".to_owned() } else { format!("{} VFs", self.vfs) };
         let path = if self.path.is_switch() { "" } else { ", taps" };
         format!("{uplink}, {vfs}{path}")
@@ -418,13 +428,17 @@ mod tests {
             (
                 "net0".parse().unwrap(),
                 OwnNic {
+                    device: None,
                     path: DataPath::Switch,
                     uplink: Some("NET0#5".to_owned()),
                     at: at("0000:01:10.2"),
                     vfs: 4,
                 },
             ),
-            ("net1".parse().unwrap(), OwnNic { path: DataPath::Switch, uplink: None, at: None, vfs: 1 }),
+            (
+                "net1".parse().unwrap(),
+                OwnNic { path: DataPath::Switch, uplink: None, at: None, vfs: 1, device: None },
+            ),
         ]
         .into();
         let text = in_words(&told, NOW);

@@ -224,6 +224,7 @@ impl Fault for GuestError {
             | GuestError::NoLimits { .. }
             | GuestError::NoRate { .. }
             | GuestError::NoSystemd { .. }
+            | GuestError::NoVdpa { .. }
             | GuestError::NoComposition { .. }
             | GuestError::NoBuiltin { .. } => Status::Missing,
             GuestError::NoRoot { .. }

@@ -52,6 +52,8 @@ pub struct Config<'a> {
     pub definition: &'a GuestDefinition,
     /// The present name on the host of each function's interface, in the definition's order.
     pub interfaces: &'a [InterfaceName],
+    /// The same of the NICs that it owns.
+    pub nics: &'a [InterfaceName],
     /// The devices of the host that it is given, in the definition's order.
     pub devices: &'a [Granted],
     /// The container's own directory, for its mount point, its scripts and its console log.
@@ -173,20 +175,25 @@ pub fn render(config: &Config<'_>) -> Result<String, ConfigError> {
     if !halts_like_an_init(&definition.init) {
         set("lxc.signal.halt", "SIGTERM");
     }
-    if definition.functions.is_empty() {
+    if definition.functions.is_empty() && definition.nics.is_empty() {
         // Without any `lxc.net` a container would share the host's namespace.
         set("lxc.net.0.type", "empty");
     }
-    for (position, (function, link)) in definition.functions.iter().zip(config.interfaces).enumerate() {
+    let functions = definition.functions.iter().zip(config.interfaces);
+    let functions = functions
+        .map(|(function, link)| (link, function.interface.as_str(), function.mtu, &function.addresses));
+    let nics = definition.nics.iter().zip(config.nics);
+    let nics = nics.map(|(own, link)| (link, own.name.as_str(), own.nic.mtu, &own.nic.addresses));
+    for (position, (link, interface, mtu, addresses)) in functions.chain(nics).enumerate() {
         let mut set = |key: &str, value: &str| set(&format!("lxc.net.{position}.{key}"), value);
         set("type", "phys");
         set("link", link.as_str());
-        set("name", function.interface.as_str());
+        set("name", interface);
         set("flags", "up");
-        if let Some(mtu) = function.mtu {
+        if let Some(mtu) = mtu {
             set("mtu", &mtu.to_string());
         }
-        for address in &function.addresses {
+        for address in addresses {
             match address.ip() {
                 IpAddr::V4(_) => set("ipv4.address", &with_broadcast(*address)),
                 IpAddr::V6(_) => set("ipv6.address", &address.to_string()),

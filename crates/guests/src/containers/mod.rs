@@ -21,7 +21,7 @@ use std::{
 
 use penstock_host::{InterfaceReport, Netlink, Root, files, running::Running};
 use penstock_model::{Bdf, Guest, GuestKind, GuestName, InterfaceName, Verdict, inventory::FoundGuest};
-use penstock_plan::action::{GuestDefinition, GuestFunction};
+use penstock_plan::action::{GuestDefinition, GuestFunction, GuestNic};
 
 use self::{config::Config, devices::Granted, interfaces::Interfaces};
 use crate::{
@@ -40,6 +40,7 @@ pub mod ids;
 mod interfaces;
 mod limits;
 mod lxc;
+pub mod nics;
 mod place;
 mod proofs;
 pub mod rates;
@@ -99,9 +100,18 @@ impl Containers {
     ///
     /// As [`status`](Containers::status).
     pub fn found(&self) -> Result<BTreeMap<GuestName, FoundGuest>, GuestError> {
+        let mut definitions = BTreeMap::new();
+        for guest in self.state.guests()? {
+            let nics = self.state.definition(&guest)?.map(|found| found.nics).unwrap_or_default();
+            definitions.insert(guest, nics);
+        }
         let status = self.status()?.into_iter().map(|(guest, status)| {
+            let nics: Vec<GuestNic> = definitions.remove(&guest).unwrap_or_default();
+            let running = status.pid.is_some();
             let found = FoundGuest {
-                running: status.pid.is_some(),
+                ports: nics.iter().filter(|_| running).filter_map(|own| self.port_of(&guest, own)).collect(),
+                nics: nics.into_iter().map(|own| own.name).collect(),
+                running,
                 suspended: false,
                 functions: status.functions.iter().map(|owned| owned.function).collect(),
                 home_drivers: status.home_drivers(),
@@ -265,7 +275,8 @@ impl Containers {
         let devices = devices::resolve(&self.root, &definition)?;
         self.give_back(guest, timeout.min(BACK))?;
         let lent = self.resolve(&definition)?;
-        self.prepare(&definition, &lent, &devices)?;
+        let nics = self.nic_interfaces(&definition)?;
+        self.prepare(&definition, &lent, &nics, &devices)?;
         let mut started = Started {
             boot: self.boot()?,
             since: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
@@ -335,7 +346,7 @@ impl Containers {
                 });
             }
         }
-        let functions = definition.map_or(0, |definition| definition.functions.len());
+        let functions = definition.map_or(0, |found| found.functions.len() + found.nics.len());
         self.end_monitor(guest, functions);
         // A process of LXC's that was killed, by whomever, has left them.
         groups.iter().for_each(|group| lxc::remove_group(group));
@@ -439,6 +450,7 @@ impl Containers {
         &self,
         definition: &GuestDefinition,
         lent: &[Lent],
+        nics: &[InterfaceName],
         devices: &[Granted],
     ) -> Result<(), GuestError> {
         let guest = &definition.guest;
@@ -473,6 +485,7 @@ impl Containers {
         let config = Config {
             definition,
             interfaces: &names,
+            nics,
             devices,
             directory: &directory,
             ids,
@@ -544,6 +557,7 @@ impl Containers {
                 });
             }
         }
+        self.prove_nics(definition, &inside)?;
         self.prove_vfs(definition, found, deadline)?;
         Ok(found)
     }
@@ -551,7 +565,8 @@ impl Containers {
     /// Ends what is left of a start that failed; the error, with what could not be put right.
     fn abandon(&self, guest: &GuestName, mut error: GuestError) -> GuestError {
         let stopped = lxc::stop(&self.state, guest, Duration::ZERO);
-        let functions = self.state.definition(guest).ok().flatten().map_or(0, |found| found.functions.len());
+        let definition = self.state.definition(guest).ok().flatten();
+        let functions = definition.map_or(0, |found| found.functions.len() + found.nics.len());
         self.end_monitor(guest, functions);
         let back = self.give_back(guest, BACK);
         if let GuestError::Lxc { log, .. }

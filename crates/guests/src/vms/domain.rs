@@ -312,6 +312,8 @@ fn tenant_nic(at: usize, own: &GuestNic, sockets: &[PathBuf], line: &mut impl Fn
                 line(3, "</source>".to_owned());
             }
             // libvirt opens a tap that is there, leaves it when the VM ends, and uses vhost-net where the host has it.
+            // A container's; the model gives no VM one.
+            DataPath::Vdpa => continue,
             DataPath::Tap => {
                 line(2, "<interface type='ethernet'>".to_owned());
                 line(3, format!("<mac address='{mac}'/>"));

@@ -1,4 +1,4 @@
-//! The embedded switches of the NICs that VMs own: what each is told, and the units of systemd that they are.
+//! The embedded switches of the NICs that guests own: what each is told, and the units of systemd that they are.
 //!
 //! A switch has to be there before its VM, since QEMU waits for its sockets, and outlives Penstock; systemd starts it again when it
 //! dies. Its unit is transient (`systemd-run`): it is gone with the machine's power, as the VM is.
@@ -11,7 +11,7 @@ use std::{
 };
 
 use penstock_host::{
-    Command, Netlink,
+    Command, Netlink, Root,
     embedded::{PortReport, control},
     files, interrupt,
     pci::interface_of,
@@ -54,7 +54,7 @@ pub fn port(guest: &GuestName, nic: &NicName, vf: Option<VfIndex>) -> String {
     TenantFunctionName { guest: guest.clone(), function }.to_string()
 }
 
-fn directory(state: &State, guest: &GuestName, nic: &NicName) -> PathBuf {
+pub(crate) fn directory(state: &State, guest: &GuestName, nic: &NicName) -> PathBuf {
     state.file(guest, &format!("switch-{nic}"))
 }
 
@@ -132,8 +132,8 @@ pub fn configuration(
     told
 }
 
-/// What the model sets for a VF, in the switch's words, which are the model's.
-fn set(told: &mut Value, settings: &VfSettings) {
+/// What the model sets for a function, in the switch's words, which are the model's.
+pub(crate) fn set(told: &mut Value, settings: &VfSettings) {
     let tagged = settings.vlan.is_some();
     for key in TenantNic::switch_keys().filter(|key| tagged || key.kind() != VfAttributeKind::Vlan) {
         told[key.name()] = json!(settings.get(key).unwrap_or(key.unset()));
@@ -186,6 +186,93 @@ fn follow_command(guest: &GuestName, nic: &NicName, program: &Path, state: &Stat
         .arg(nic.as_str())
 }
 
+/// The switch of a NIC of a guest, as a unit of systemd.
+pub(crate) struct SwitchUnit<'a> {
+    pub root: &'a Root,
+    pub state: &'a State,
+    pub guest: &'a GuestName,
+    pub nic: &'a NicName,
+}
+
+impl SwitchUnit<'_> {
+    pub(crate) fn failed(&self, what: &str, said: Vec<String>) -> GuestError {
+        GuestError::Switch { guest: self.guest.clone(), nic: self.nic.clone(), what: what.to_owned(), said }
+    }
+
+    /// Whether somebody is there to start it again.
+    pub(crate) fn needs_systemd(&self) -> Result<(), GuestError> {
+        match files::exists(self.root.path("/run/systemd/system")) && process::find("systemd-run").is_some() {
+            true => Ok(()),
+            false => Err(GuestError::NoSystemd { guest: self.guest.clone(), nic: self.nic.clone() }),
+        }
+    }
+
+    /// The socket on which it is controlled.
+    fn control(&self) -> PathBuf {
+        control_socket(self.state, self.guest, self.nic)
+    }
+
+    /// Has systemd run it with the configuration that is there, and waits until it is served; the program that it is. After a failure
+    /// there is none.
+    pub(crate) fn run(&self, line: Option<&Path>, timeout: Duration) -> Result<PathBuf, GuestError> {
+        let program =
+            own_program().ok_or_else(|| self.failed("has no program: this one was moved", Vec::new()))?;
+        let directory = directory(self.state, self.guest, self.nic);
+        start_command(&unit(self.guest, self.nic), &program, &directory, line)
+            .succeed()
+            .map_err(|error| self.failed("was not started", vec![penstock_host::chain(&error)]))?;
+        // The control socket and that of the line are the last that it makes.
+        let last = line.map_or_else(|| self.control(), Path::to_owned);
+        self.until(timeout, "does not come to serve its ports", || Ok(control::is_served(&last)))?;
+        Ok(program)
+    }
+
+    /// Waits until something is so of it; when that takes longer than it may, it is ended.
+    pub(crate) fn until(
+        &self,
+        timeout: Duration,
+        otherwise: &str,
+        mut holds: impl FnMut() -> Result<bool, String>,
+    ) -> Result<(), GuestError> {
+        let began = Instant::now();
+        loop {
+            let why = match holds() {
+                Ok(true) => return Ok(()),
+                Ok(false) => None,
+                Err(why) => Some(why),
+            };
+            if began.elapsed() > STARTING.min(timeout) || interrupt::pending() {
+                let said = last_lines(&directory(self.state, self.guest, self.nic).join("log"), LINES);
+                let _ = self.end();
+                return Err(self.failed(otherwise, why.into_iter().chain(said).collect()));
+            }
+            thread::sleep(LOOK);
+        }
+    }
+
+    /// Ends it; already gone is success.
+    pub(crate) fn end(&self) -> Result<(), GuestError> {
+        let (unit, filters) = (unit(self.guest, self.nic), filters_unit(self.guest, self.nic));
+        // Nothing is lost by ending what keeps nothing, and most NICs have none.
+        let _ = Command::new("systemctl").args(["stop", "--quiet", &filters]).deadline(MOMENT).run();
+        let known = Command::new("systemctl").args(["is-active", "--quiet", &unit]).deadline(MOMENT).run();
+        let served = control::is_served(&self.control());
+        // 0: it is active; 3: it is not, or is just about to be started again; 4: there is no such unit (systemctl(1)).
+        if served || !known.is_ok_and(|output| output.status.code() == Some(4)) {
+            let stopped = Command::new("systemctl").args(["stop", &unit]).deadline(MOMENT).run();
+            let served = control::is_served(&self.control());
+            if served || stopped.is_err() {
+                let said = match stopped {
+                    Ok(output) => output.errors().lines().map(str::to_owned).collect(),
+                    Err(error) => vec![penstock_host::chain(&error)],
+                };
+                return Err(self.failed(&format!("does not end: systemctl stop {unit}"), said));
+            }
+        }
+        Ok(files::remove_tree(directory(self.state, self.guest, self.nic))?)
+    }
+}
+
 impl Vms {
     /// Starts the switch of a NIC of a VM that is defined and not there; one that is left over is started anew.
     ///
@@ -204,23 +291,14 @@ impl Vms {
         if self.process(guest)?.is_some() {
             return Err(GuestError::Running { guest: guest.clone() });
         }
-        let failed = |what: &str, said: Vec<String>| GuestError::Switch {
-            guest: guest.clone(),
-            nic: nic.clone(),
-            what: what.to_owned(),
-            said,
-        };
-        if !files::exists(self.root.path("/run/systemd/system")) || process::find("systemd-run").is_none() {
-            return Err(GuestError::NoSystemd { guest: guest.clone(), nic: nic.clone() });
-        }
-        let program =
-            own_program().ok_or_else(|| failed("has no program: this one was moved", Vec::new()))?;
+        let switch = SwitchUnit { root: &self.root, state: &self.state, guest, nic };
+        switch.needs_systemd()?;
         let qemu_user = self
             .virsh
             .qemu_user(timeout)
             .map_err(|source| self.libvirt("ask as whom it runs QEMU".to_owned(), source))?;
-        let uplink = self.uplink(&own).map_err(|what| failed(&what, Vec::new()))?;
-        self.end_switch(guest, nic)?;
+        let uplink = self.uplink(&own).map_err(|what| switch.failed(&what, Vec::new()))?;
+        switch.end()?;
         let directory = directory(&self.state, guest, nic);
         let sockets = sockets(&self.state, guest, &own);
         files::create_dir_all(&directory)?;
@@ -230,28 +308,14 @@ impl Vms {
         }
         let told = configuration(guest, &own, &sockets, qemu_user, uplink.as_ref());
         files::write_atomic(directory.join("switch.json"), format!("{told:#}\n"))?;
-        let unit = unit(guest, nic);
         let line = line_socket(&self.state, guest, &own);
-        start_command(&unit, &program, &directory, line.as_deref())
-            .succeed()
-            .map_err(|error| failed("was not started", vec![penstock_host::chain(&error)]))?;
-        let began = Instant::now();
-        // The control socket and that of the line are the last that it makes.
-        let last = line.unwrap_or_else(|| directory.join("control"));
-        while !control::is_served(&last) {
-            if began.elapsed() > STARTING.min(timeout) || interrupt::pending() {
-                let said = last_lines(&directory.join("log"), LINES);
-                let _ = self.end_switch(guest, nic);
-                return Err(failed("does not come to serve its ports", said));
-            }
-            thread::sleep(LOOK);
-        }
+        let program = switch.run(line.as_deref(), timeout)?;
         if own.nic.allows()
             && let Err(error) = follow_command(guest, nic, &program, &self.state).succeed()
         {
             let said = vec![penstock_host::chain(&error)];
-            let _ = self.end_switch(guest, nic);
-            return Err(failed("has nobody who tells it what the VM asks of its devices", said));
+            let _ = switch.end();
+            return Err(switch.failed("has nobody who tells it what the VM asks of its devices", said));
         }
         Ok(())
     }
@@ -267,29 +331,7 @@ impl Vms {
         if self.process(guest)?.is_some() {
             return Err(GuestError::Running { guest: guest.clone() });
         }
-        self.end_switch(guest, nic)
-    }
-
-    fn end_switch(&self, guest: &GuestName, nic: &NicName) -> Result<(), GuestError> {
-        let (unit, filters) = (unit(guest, nic), filters_unit(guest, nic));
-        // Nothing is lost by ending what keeps nothing, and most NICs have none.
-        let _ = Command::new("systemctl").args(["stop", "--quiet", &filters]).deadline(MOMENT).run();
-        let known = Command::new("systemctl").args(["is-active", "--quiet", &unit]).deadline(MOMENT).run();
-        let served = control::is_served(&control_socket(&self.state, guest, nic));
-        // 0: it is active; 3: it is not, or is just about to be started again; 4: there is no such unit (systemctl(1)).
-        if served || !known.is_ok_and(|output| output.status.code() == Some(4)) {
-            let stopped = Command::new("systemctl").args(["stop", &unit]).deadline(MOMENT).run();
-            let served = control::is_served(&control_socket(&self.state, guest, nic));
-            if served || stopped.is_err() {
-                let said = match stopped {
-                    Ok(output) => output.errors().lines().map(str::to_owned).collect(),
-                    Err(error) => vec![penstock_host::chain(&error)],
-                };
-                let what = format!("does not end: systemctl stop {unit}");
-                return Err(GuestError::Switch { guest: guest.clone(), nic: nic.clone(), what, said });
-            }
-        }
-        Ok(files::remove_tree(directory(&self.state, guest, nic))?)
+        SwitchUnit { root: &self.root, state: &self.state, guest, nic }.end()
     }
 
     pub(super) fn own_nic(&self, guest: &GuestName, nic: &NicName) -> Result<GuestNic, GuestError> {
@@ -342,43 +384,47 @@ impl Vms {
         (0..).map_while(VfIndex::new).map_while(of).map(PortReport::settings_of_host).collect()
     }
 
-    /// Sets an attribute of a VF of a VM's NIC at its switch, which keeps it should it die; it is in the VM's definition, too, for a
+    /// Sets an attribute of a function of a guest's NIC at its switch, which keeps it should it die; it is in the VM's definition, too, for a
     /// switch that is started anew.
     pub(crate) fn set_port(
         &self,
         guest: &GuestName,
         nic: &NicName,
-        vf: VfIndex,
+        vf: Option<VfIndex>,
         attribute: &VfAttribute,
         timeout: Duration,
     ) -> Result<(), GuestError> {
         let _lock = self.state.lock(guest, timeout)?;
-        let mut definition = self.defined(guest)?;
-        control::set(&control_socket(&self.state, guest, nic), &port(guest, nic, Some(vf)), attribute)
-            .map_err(|error| GuestError::Switch {
+        let definition = self.state.definition(guest)?;
+        let mut definition = definition.ok_or_else(|| GuestError::Undefined { guest: guest.clone() })?;
+        control::set(&control_socket(&self.state, guest, nic), &port(guest, nic, vf), attribute).map_err(
+            |error| GuestError::Switch {
                 guest: guest.clone(),
                 nic: nic.clone(),
                 what: "does not set it".to_owned(),
                 said: vec![penstock_host::chain(&error)],
-            })?;
+            },
+        )?;
         let own = definition.nics.iter_mut().find(|own| own.name == *nic);
-        let Some(settings) = own.and_then(|own| own.nic.vfs.get_mut(usize::from(vf.get()))) else {
-            return Ok(());
-        };
+        let settings = own.and_then(|own| match vf {
+            Some(vf) => own.nic.vfs.get_mut(usize::from(vf.get())),
+            None => Some(&mut own.nic.settings),
+        });
+        let Some(settings) = settings else { return Ok(()) };
         settings.set(attribute);
         self.state.define(&definition)
     }
 
-    /// Whether the switch of a NIC has this attribute for a VF; why not, else.
+    /// Whether the switch of a NIC has this attribute for a function; why not, else.
     pub(crate) fn port_has(
         &self,
         guest: &GuestName,
         nic: &NicName,
-        vf: VfIndex,
+        vf: Option<VfIndex>,
         attribute: &VfAttribute,
     ) -> Result<(), String> {
         let ports = self.switch_ports(guest, nic)?;
-        let name = port(guest, nic, Some(vf));
+        let name = port(guest, nic, vf);
         let report = ports.get(&name).ok_or_else(|| format!("it has no port {name}"))?;
         let has = report.settings_of_host().ok_or("what it tells of the host's settings makes no sense")?;
         let mut wanted = has.clone();
@@ -452,6 +498,9 @@ mod tests {
                 emulation: Emulation::Virtio,
                 mac: mac("02:00:00:00:00:00"),
                 vfs: vec![vf("02:00:00:00:00:01"), second],
+                settings: VfSettings::default(),
+                addresses: Vec::new(),
+                mtu: None,
                 path: DataPath::Switch,
                 uplink: Some(Uplink::Interface("eth0".parse().unwrap())),
                 uplink_settings: None,

@@ -106,7 +106,6 @@ pub(super) fn check_keys(
         GuestKind::Container => (
             "VMs",
             &[
-                ("nics", !document.nics.is_empty()),
                 ("boot", document.boot.is_some()),
                 ("command_line", document.command_line.is_some()),
                 ("firmware", document.firmware.is_some()),

@@ -2,6 +2,7 @@
 
 mod address;
 mod board;
+mod container_nic;
 mod cpus;
 mod device;
 mod external;
@@ -94,14 +95,19 @@ pub(crate) fn check(document: ModelDocument, file: &str, messages: &mut Vec<Diag
         .collect();
     let mut owned = Vec::new();
     let mut lists = cpus::Lists::default();
-    let mut tenants = Vec::new();
+    let mut written = container_nic::AllWritten::default();
     let guests: IndexMap<GuestName, Guest> = guests
         .into_iter()
         .map(|(name, mut guest)| {
             let own = std::mem::take(&mut guest.nics);
-            // A container's have been refused as a key that it has no use for.
-            let own = if guest.kind == Some(GuestKind::Vm) { own } else { IndexMap::new() };
-            let own = tenant::build(machine.as_str(), &name, own, &nics, &mut tenants, messages);
+            let own = match guest.kind.unwrap_or_default() {
+                GuestKind::Vm => {
+                    tenant::build(machine.as_str(), &name, own, &nics, &mut written.macs, messages)
+                }
+                GuestKind::Container => {
+                    container_nic::build(machine.as_str(), &name, own, &nics, &mut written, messages)
+                }
+            };
             let guest = build_guest(&name, guest, &nics, &mut owned, &mut lists, messages);
             let guest = Guest { nics: own, ..guest };
             (name, guest)
@@ -132,7 +138,8 @@ pub(crate) fn check(document: ModelDocument, file: &str, messages: &mut Vec<Diag
     realtime::check(&mut subject);
     vm::check(&mut subject);
     uplink::check(&mut subject);
-    tenant::check(&tenants, &mut subject);
+    tenant::check(&written.macs, &mut subject);
+    container_nic::check(&written.addresses, &mut subject);
     generate::check(&mut subject);
     measure::check(&targets, &lines, &mut subject);
     board::check(&mut subject);

@@ -21,6 +21,14 @@ pub(super) fn data_path(
     match document.path {
         None | Some(DataPathEntry::Switch) => DataPath::Switch,
         Some(DataPathEntry::Tap) => DataPath::Tap,
+        Some(DataPathEntry::Vdpa) => {
+            let text = "`path: vdpa` is for NICs of containers: no QEMU is given a vDPA device yet";
+            messages.push(
+                Diagnostic::error(path.join("path"), text)
+                    .with_hint("write `path: switch`, or `path: tap` with a bridge of the host as `uplink`"),
+            );
+            DataPath::Switch
+        }
         Some(DataPathEntry::User) => {
             let text = "QEMU's user network is for boards alone: behind its address translation no function of a NIC can be reached";
             messages.push(
@@ -32,21 +40,27 @@ pub(super) fn data_path(
     }
 }
 
-/// The bridge that the taps of the NIC at `path` are ports of.
+/// The bridge that the taps of the NIC at `path` are ports of, or that the embedded switch of a container's NIC leads to.
 pub(super) fn bridge(
     entry: Option<UplinkEntry>,
     nics: &IndexMap<NicName, Nic>,
+    data_path: DataPath,
     path: &Path,
     messages: &mut Vec<Diagnostic>,
 ) -> Option<Uplink> {
+    let (who, otherwise) = match data_path {
+        DataPath::Vdpa => ("the switch of a container's NIC is a port", ""),
+        DataPath::Tap | DataPath::Switch => ("taps are ports", "; or write `path: switch`"),
+    };
     let Some(entry) = entry else {
-        let text = "taps are ports of a Linux bridge of the host, and nothing says of which";
-        let error = Diagnostic::error(path.join("path"), text);
-        messages.push(
-            error.with_hint(
-                "write `uplink: br0`, a bridge that is there; or `path: switch`, which needs none",
-            ),
-        );
+        let text = format!("{who} of a Linux bridge of the host, and nothing says of which");
+        let (error, hint) = match data_path {
+            DataPath::Vdpa => (Diagnostic::error(path.clone(), text).at_key(), ""),
+            DataPath::Tap | DataPath::Switch => {
+                (Diagnostic::error(path.join("path"), text), "; or `path: switch`, which needs none")
+            }
+        };
+        messages.push(error.with_hint(format!("write `uplink: br0`, a bridge that is there{hint}")));
         return None;
     };
     let written = matches!(entry, UplinkEntry::Settings(_));
@@ -55,12 +69,12 @@ pub(super) fn bridge(
     match name.nic.as_str().parse::<InterfaceName>() {
         Ok(interface) if !written && !of_model => Some(Uplink::Interface(interface)),
         _ => {
-            let text = format!("taps are ports of a Linux bridge of the host, and {name} is none");
+            let text = format!("{who} of a Linux bridge of the host, and {name} is none");
             let at = path.join("uplink");
             let at = if written { at.join("vf") } else { at };
-            messages.push(Diagnostic::error(at, text).with_hint(
-                "make its interface a port of a bridge, and write that, like `uplink: br0`; or write `path: switch`",
-            ));
+            messages.push(Diagnostic::error(at, text).with_hint(format!(
+                "make its interface a port of a bridge, and write that, like `uplink: br0`{otherwise}"
+            )));
             None
         }
     }

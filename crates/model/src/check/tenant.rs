@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use indexmap::IndexMap;
 
-use super::{Subject, igb, nic, taps, unusable, uplink};
+use super::{Subject, container_nic, igb, nic, taps, unusable, uplink};
 use crate::{
     Allow, AllowedMacs, DataPath, Emulation, FunctionName, GuestName, LinkState, Mac, Nic, NicName,
     TenantFunctionName, TenantNic, VfIndex, VfSettings,
@@ -22,9 +22,9 @@ const MOST_ADDRESSES: u16 = 64;
 
 /// An address that is written.
 pub(super) struct Written {
-    function: TenantFunctionName,
-    mac: Mac,
-    path: Path,
+    pub(super) function: TenantFunctionName,
+    pub(super) mac: Mac,
+    pub(super) path: Path,
 }
 
 /// The NICs of the VM `guest` as they were written; the addresses that stand there are added to `written`.
@@ -93,6 +93,17 @@ fn compose(
     }
 }
 
+/// Whether the names leave room for the path of the switch's socket.
+pub(super) fn check_names(guest: &GuestName, name: &NicName, path: &Path, messages: &mut Vec<Diagnostic>) {
+    let length = guest.as_str().len() + name.as_str().len();
+    if length > LONGEST_NAMES {
+        let text = format!(
+            "the names {guest} and {name} have {length} characters together, and the path of a socket has room for {LONGEST_NAMES}"
+        );
+        messages.push(Diagnostic::error(path.clone(), text).at_key().with_hint("give one a shorter name"));
+    }
+}
+
 #[allow(clippy::too_many_arguments, reason = "who it is, what is written, and where both go")]
 fn build_nic(
     machine: &str,
@@ -105,13 +116,10 @@ fn build_nic(
     messages: &mut Vec<Diagnostic>,
 ) -> TenantNic {
     let data_path = taps::data_path(&document, path, messages);
-    let length = guest.as_str().len() + name.as_str().len();
-    if length > LONGEST_NAMES && data_path.is_switch() {
-        let text = format!(
-            "the names {guest} and {name} have {length} characters together, and the path of a socket has room for {LONGEST_NAMES}"
-        );
-        messages.push(Diagnostic::error(path.clone(), text).at_key().with_hint("give one a shorter name"));
+    if data_path.is_switch() {
+        check_names(guest, name, path, messages);
     }
+    container_nic::check_vm_keys(guest, &document, path, messages);
     let emulation = document.emulation.unwrap_or(Emulation::Virtio);
     if emulation == Emulation::Igb {
         igb::check(guest, &mut document, data_path, path, messages);
@@ -185,18 +193,21 @@ fn build_nic(
         check_allow(allow, trusted, &path.join("allow"), messages);
     }
     let (uplink, uplink_settings) = match data_path {
-        DataPath::Switch => {
+        DataPath::Switch | DataPath::Vdpa => {
             let entry = document.uplink;
             entry
                 .map(|entry| uplink::lead_out(entry, nics, &path.join("uplink"), messages))
                 .unwrap_or_default()
         }
-        DataPath::Tap => (taps::bridge(document.uplink, nics, path, messages), None),
+        DataPath::Tap => (taps::bridge(document.uplink, nics, data_path, path, messages), None),
     };
     let built = TenantNic {
         emulation,
         mac,
         vfs: all,
+        settings: VfSettings::default(),
+        addresses: Vec::new(),
+        mtu: None,
         path: data_path,
         uplink,
         uplink_settings,

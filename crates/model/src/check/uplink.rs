@@ -176,9 +176,9 @@ pub(super) fn check(subject: &mut Subject<'_>) {
     }) {
         let path = Path::of(["guests", guest.as_str(), "nics", name.as_str(), "uplink"]);
         let refused = match first.get(uplink) {
-            // Any number of taps are ports of one bridge.
-            None | Some((DataPath::Tap, _)) if own.path == DataPath::Tap => None,
             None => None,
+            // Any number of taps are ports of one bridge, those of containers' switches among them.
+            Some((DataPath::Tap | DataPath::Vdpa, _)) if !own.path.is_switch() => None,
             Some((DataPath::Switch, other)) if own.path.is_switch() => Some((
                 other,
                 format!("two NICs have {uplink} as their uplink, and would not reach each other"),
@@ -187,7 +187,7 @@ pub(super) fn check(subject: &mut Subject<'_>) {
             Some((_, other)) => Some((
                 other,
                 format!("{uplink} is the uplink of an embedded switch, and the bridge of taps"),
-                "write `path: tap` for both; or lead the switch to one end of a veth pair whose other end is in the bridge",
+                "write `path: tap` for each NIC of a VM; or lead the switch to one end of a veth pair whose other end is in the bridge",
             )),
         };
         if let Some((other, text, hint)) = refused {

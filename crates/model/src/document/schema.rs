@@ -14,6 +14,10 @@ pub const MODELINE: &str = "# yaml-language-server: $schema=https://raw.githubus
 /// The types in the schema that have the attributes of a VF.
 const OF_VFS: [&str; 4] = ["Function", "VfSettings", "TenantVf", "UplinkVf"];
 
+/// Those that the NIC of a container has.
+const OF_CONTAINERS: [VfKey; 5] =
+    [VfKey::Vlan, VfKey::Qos, VfKey::VlanProto, VfKey::Spoofchk, VfKey::MaxTxRate];
+
 /// Keys beside those of VF attributes that are read in other spellings too: the type in the schema, the key, and its other spellings.
 const ALIASES: [(&str, &str, &[&str]); 7] = [
     ("TenantNic", "mac", &["mac-address"]),
@@ -36,7 +40,8 @@ pub fn schema() -> Value {
     let of_vfs = OF_VFS
         .into_iter()
         .flat_map(|name| VfKey::ALL.iter().map(move |key| (name, key.name(), key.aliases())));
-    for (name, key, spellings) in of_vfs.chain(ALIASES) {
+    let of_containers = OF_CONTAINERS.iter().map(|key| ("TenantNic", key.name(), key.aliases()));
+    for (name, key, spellings) in of_vfs.chain(of_containers).chain(ALIASES) {
         let definition = &mut schema["$defs"][name];
         match key {
             "" => {

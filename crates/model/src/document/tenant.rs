@@ -10,17 +10,25 @@ use serde::{
 };
 
 use crate::{
-    Allow, Emulation, FunctionName, LinkState, Mac, TxRate, VfCount, VlanId, VlanProtocol, VlanQos,
+    Allow, Emulation, FunctionName, InterfaceAddress, LinkState, Mac, Mtu, TxRate, VfCount, VfSettings,
+    VlanId, VlanProtocol, VlanQos,
+    document::OneOrMany,
     vf::table::{document_with_vf_keys, vf_attributes},
 };
 
-/// An SR-IOV NIC that a VM owns: the VM makes its VFs and hands them out.
+/// An SR-IOV NIC that a VM owns: the VM makes its VFs and hands them out. Or a NIC of one function that a container owns, on a host that
+/// need not have any with SR-IOV.
 ///
 /// ```yaml
-/// net0: {vfs: 4, uplink: NET0, functions: {2: {vlan: 100}}}
+/// net0: {vfs: 4, uplink: NET0, functions: {2: {vlan: 100}}}        # of a VM
+/// net0: {uplink: br0, vlan: 100, address: 10.20.50.1/24}           # of a container
 /// ```
 #[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default, expecting = "a NIC of a VM: a mapping like {vfs: 4}")]
+#[serde(
+    deny_unknown_fields,
+    default,
+    expecting = "a NIC of a guest: a mapping like {vfs: 4} of a VM, {uplink: br0} of a container"
+)]
 #[schemars(rename = "TenantNic")]
 pub(crate) struct TenantNicDocument {
     /// How many VFs the VM can make of it, 1 to 7. Must be given with `virtio`; an `igb` has 7.
@@ -30,13 +38,14 @@ pub(crate) struct TenantNicDocument {
     /// on hardware. Default: `virtio`.
     pub emulation: Option<Emulation>,
     /// What carries the frames of its functions: `switch`, an embedded switch of the host that keeps their attributes; or `tap`, tap
-    /// interfaces of the host that are ports of the Linux bridge `uplink`, which keeps none. Default: `switch`.
+    /// interfaces of the host that are ports of the Linux bridge `uplink`, which keeps none. Default: `switch`. Of a container's NIC:
+    /// `vdpa`, a device of the host's kernel that is the port of an embedded switch.
     pub path: Option<DataPathEntry>,
     /// Where its embedded switch leads to: a PF of the model that stays on the host, like `NET0`; a VF of it, like
     /// `{vf: NET0#5, trust: on, spoofchk: off}`; or else an interface of the host. Default: nowhere; its functions reach each
-    /// other alone.
+    /// other alone. Of a container's NIC: a Linux bridge, which must be given.
     pub uplink: Option<UplinkEntry>,
-    /// The PF's MAC address. Default: derived from the names of machine, VM and NIC, the same for ever.
+    /// The PF's MAC address, that of a container's NIC. Default: derived from the names of machine, guest and NIC, the same for ever.
     #[serde(alias = "mac-address")]
     pub mac: Option<Mac>,
     /// What the embedded switch keeps for VFs, by index: `{2: {vlan: 100}}`. Default: nothing but addresses, which are derived from
@@ -47,6 +56,41 @@ pub(crate) struct TenantNicDocument {
     /// Pairs of queues of each function, 1 to 16. Default: 1.
     #[schemars(range(min = 1, max = 16))]
     pub queues: Option<u16>,
+    /// Of a container's NIC: port VLAN. The switch tags what it sends and untags what it receives. 0 is none.
+    #[serde(alias = "vlan-id")]
+    pub vlan: Option<VlanId>,
+    /// Of a container's NIC: priority of the port VLAN's tag.
+    #[serde(alias = "vlanQoS")]
+    pub qos: Option<VlanQos>,
+    /// Of a container's NIC: protocol of the port VLAN's tag.
+    #[serde(alias = "vlanProto", alias = "vlan-proto")]
+    pub vlan_proto: Option<VlanProtocol>,
+    /// Of a container's NIC: drop frames from other addresses than `mac`. Default: off.
+    #[serde(alias = "spoof-check")]
+    pub spoofchk: Option<bool>,
+    /// Of a container's NIC: the most that it may send, in Mbit/s; 0 is no limit.
+    #[serde(alias = "max-tx-rate")]
+    pub max_tx_rate: Option<TxRate>,
+    /// Of a container's NIC: an IP address inside, or a list of them; the same as `addresses`.
+    pub address: Option<OneOrMany<InterfaceAddress>>,
+    /// Of a container's NIC: IP addresses inside.
+    pub addresses: Option<OneOrMany<InterfaceAddress>>,
+    /// Of a container's NIC: MTU inside. Default: left alone.
+    pub mtu: Option<Mtu>,
+}
+
+impl TenantNicDocument {
+    /// What the embedded switch is to keep for a container's NIC, but for its address.
+    pub fn settings(&self) -> VfSettings {
+        VfSettings {
+            vlan: self.vlan,
+            qos: self.qos,
+            vlan_proto: self.vlan_proto,
+            spoofchk: self.spoofchk,
+            max_tx_rate: self.max_tx_rate,
+            ..VfSettings::default()
+        }
+    }
 }
 
 /// What carries the frames of a VM's NIC.
@@ -58,6 +102,8 @@ pub(crate) enum DataPathEntry {
     Switch,
     /// Taps of the host that are ports of a Linux bridge.
     Tap,
+    /// A device of the host's kernel, for a container.
+    Vdpa,
     /// QEMU's user network, which is refused with the reason.
     #[schemars(skip)]
     User,

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use penstock_model::{
-    Bdf, CpuSet, Device, GuestName, InterfaceAddress, InterfaceName, Mac, Mtu, NicName, Scheduling,
-    TenantNic, TxRate, VfAttribute, VfIndex, Vm,
+    Bdf, CpuSet, Device, FunctionName, GuestName, InterfaceAddress, InterfaceName, Mac, Mtu, NicName,
+    Scheduling, TenantNic, TxRate, VfAttribute, VfIndex, Vm,
 };
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +22,8 @@ pub enum GuestAction {
     /// Remove a guest's definition.
     UndefineGuest { guest: GuestName },
     /// Start the embedded switch of a NIC that a defined VM owns, with a socket for each of the NIC's functions; systemd starts it
-    /// again when it dies. QEMU waits for it, so that it comes before the VM.
+    /// again when it dies. QEMU waits for it, so that it comes before the VM. Of a container's NIC: with a tap in the NIC's bridge and
+    /// a vDPA device, whose interface the container gets.
     StartSwitch { guest: GuestName, nic: NicName },
     /// Stop such a switch.
     StopSwitch { guest: GuestName, nic: NicName },
@@ -31,8 +32,15 @@ pub enum GuestAction {
     MakeTaps { guest: GuestName, nic: NicName },
     /// Remove such taps.
     RemoveTaps { guest: GuestName, nic: NicName },
-    /// Set an attribute of a VF of a NIC that a VM owns at the NIC's embedded switch, while the VM is there.
-    SetPortAttribute { guest: GuestName, nic: NicName, vf: VfIndex, attribute: VfAttribute },
+    /// Set an attribute of a VF of a NIC that a VM owns, or of the one function of a container's, at the NIC's embedded switch, while
+    /// the guest is there.
+    SetPortAttribute {
+        guest: GuestName,
+        nic: NicName,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        vf: Option<VfIndex>,
+        attribute: VfAttribute,
+    },
     /// Start a defined container; its functions leave the host.
     StartGuest { guest: GuestName },
     /// Create a defined VM suspended: its memory and its functions are with it, and it has not run yet.
@@ -84,12 +92,12 @@ pub struct GuestDefinition {
     pub scheduling: Option<Scheduling>,
     /// Its functions, in order.
     pub functions: Vec<GuestFunction>,
-    /// The NICs that a VM owns itself, in order.
+    /// The NICs that it owns itself, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nics: Vec<GuestNic>,
 }
 
-/// A NIC that a VM owns, on a machine whose functions have been resolved.
+/// A NIC that a guest owns, on a machine whose functions have been resolved.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct GuestNic {
     /// Its name.
@@ -328,7 +336,8 @@ impl GuestAction {
             Self::MakeTaps { guest, nic } => write!(f, "{guest}/{nic}: make its taps"),
             Self::RemoveTaps { guest, nic } => write!(f, "{guest}/{nic}: remove its taps"),
             Self::SetPortAttribute { guest, nic, vf, attribute } => {
-                write!(f, "{guest}/{nic}#{vf}: {attribute}")
+                let function = FunctionName { nic: nic.clone(), vf: *vf };
+                write!(f, "{guest}/{function}: {attribute}")
             }
             Self::StartGuest { guest } => write!(f, "guest {guest}: start"),
             Self::CreateGuest { guest } => write!(f, "guest {guest}: create, suspended"),

@@ -233,6 +233,7 @@ fn relies_on(machine: &Machine, model: &Model, action: &Action) -> Vec<Aspect> {
                     Aspect::Link(*function),
                 ]);
             }
+            all.extend(machine.nics(guest).into_iter().map(|nic| Aspect::BackEnd(guest.clone(), nic)));
             all.extend(after(model, guest));
             all.extend(for_real_time(model, guest));
             all

@@ -140,9 +140,10 @@ impl Machine {
         self.guest(guest).is_some_and(|found| found.running)
     }
 
-    /// What the embedded switch of a NIC that a guest owns has for a VF, as far as it tells.
-    pub fn port(&self, guest: &GuestName, nic: &NicName, vf: VfIndex) -> Option<&VfState> {
-        self.guest(guest)?.ports.get(nic)?.get(usize::from(vf.get()))
+    /// What the embedded switch of a NIC that a guest owns has for a VF, as far as it tells; or, with `None`, for the one function of a
+    /// container's.
+    pub fn port(&self, guest: &GuestName, nic: &NicName, vf: Option<VfIndex>) -> Option<&VfState> {
+        self.guest(guest)?.ports.get(nic)?.get(vf.map_or(0, |vf| usize::from(vf.get())))
     }
 
     /// Whether a guest is there and suspended.
@@ -294,7 +295,8 @@ impl Machine {
             }
             Action::Guest(GuestAction::SetPortAttribute { guest, nic, vf, attribute }) => {
                 let ports = self.inventory.guests.get_mut(guest).and_then(|found| found.ports.get_mut(nic));
-                if let Some(state) = ports.and_then(|ports| ports.get_mut(usize::from(vf.get()))) {
+                let at = vf.map_or(0, |vf| usize::from(vf.get()));
+                if let Some(state) = ports.and_then(|ports| ports.get_mut(at)) {
                     state.set(attribute);
                 }
             }

@@ -332,15 +332,19 @@ impl Judge<'_> {
         let mut wrong = Vec::new();
         for (nic, own) in &guest.nics {
             for (vf, _, settings) in own.functions() {
-                let Some(state) = vf.and_then(|vf| self.machine.port(name, nic, vf)) else { continue };
+                // Of the PF of a VM's NIC there is nothing to set.
+                if vf.is_none() && !own.is_of_container() {
+                    continue;
+                }
+                let Some(state) = self.machine.port(name, nic, vf) else { continue };
                 let attributes = settings.attributes();
                 let live = attributes
                     .iter()
                     .filter(|of| !matches!(of, VfAttribute::Mac(_) | VfAttribute::LinkState(_)));
-                wrong
-                    .extend(live.filter(|of| !has_attribute(state, of)).map(|of| {
-                        format!("{name}/{nic}#{} does not have {of}", vf.map_or(0, |vf| vf.get()))
-                    }));
+                wrong.extend(live.filter(|of| !has_attribute(state, of)).map(|of| {
+                    let function = FunctionName { nic: nic.clone(), vf };
+                    format!("{name}/{function} does not have {of}")
+                }));
             }
         }
         wrong
@@ -356,7 +360,7 @@ impl Judge<'_> {
             return Some(format!("the uplink of {name}/{} leads elsewhere than the model says", own.name));
         }
         match own.nic.path {
-            DataPath::Switch => (!self.machine.switched(name, &own.name))
+            DataPath::Switch | DataPath::Vdpa => (!self.machine.switched(name, &own.name))
                 .then(|| format!("the embedded switch of {name}/{} does not run", own.name)),
             DataPath::Tap => (!self.machine.tapped(name, &own.name))
                 .then(|| format!("the functions of {name}/{} have no taps", own.name)),

@@ -211,6 +211,11 @@ impl<'a> Rules<'a> {
                 broken.push(format!("{function} has no interface that {guest} could get"));
             }
         }
+        for nic in machine.nics(guest).iter().filter(|nic| !machine.switched(guest, nic)) {
+            broken.push(format!(
+                "{guest}/{nic} has no interface that {guest} could get: its switch does not run"
+            ));
+        }
         broken.extend(self.after(machine, guest));
         broken
     }
@@ -447,17 +452,18 @@ fn set_port(
     machine: &Machine,
     guest: &GuestName,
     nic: &NicName,
-    vf: VfIndex,
+    vf: Option<VfIndex>,
     attribute: &VfAttribute,
 ) -> Vec<String> {
     let mut broken = Vec::new();
+    let function = FunctionName { nic: nic.clone(), vf };
     if !machine.runs(guest) {
         broken.push(format!("{guest} is not there, and its switch is not asked"));
     } else if machine.port(guest, nic, vf).is_none() {
-        broken.push(format!("{guest}/{nic} is not known to have a port for VF {vf}"));
+        broken.push(format!("{guest}/{nic} is not known to have a port for {function}"));
     }
     if let VfAttribute::Mac(_) | VfAttribute::LinkState(_) = attribute {
-        broken.push(format!("{attribute} of {guest}/{nic}#{vf} cannot change while {guest} is there"));
+        broken.push(format!("{attribute} of {guest}/{function} cannot change while {guest} is there"));
     }
     broken
 }

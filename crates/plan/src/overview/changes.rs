@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use indexmap::IndexMap;
 use penstock_model::{
-    Bdf, ByteSize, GuestName, Inventory, VfAttribute, VfIndex,
+    Bdf, ByteSize, FunctionName, GuestName, Inventory, VfAttribute, VfIndex,
     inventory::{PresentVf, SwitchMode},
 };
 
@@ -270,7 +270,7 @@ impl Gathering<'_> {
                     }
                     _ => "not reported".to_owned(),
                 };
-                let what = format!("{nic}#{vf} {what}");
+                let what = format!("{} {what}", FunctionName { nic: nic.clone(), vf: *vf });
                 self.own(Group::Guest(guest.clone()), &what, Some(before), Some(after));
             }
             Action::Guest(GuestAction::StartGuest { guest }) => {
@@ -448,6 +448,9 @@ impl Gathering<'_> {
         let function = |(function, interface)| format!("{} as {interface}", self.names.short(function));
         parts.extend(definition.functions.iter().map(|own| function((own.function, &own.interface))));
         parts.extend(definition.nics.iter().map(|own| {
+            if own.nic.is_of_container() {
+                return format!("NIC {}", own.name);
+            }
             let count = own.nic.most_vfs();
             format!("NIC {} with {count} VF{}", own.name, if count == 1 { "" } else { "s" })
         }));

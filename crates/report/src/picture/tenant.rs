@@ -1,4 +1,4 @@
-//! NICs that VMs own: each is a box in its VM, with the embedded switch of the host before it.
+//! NICs that guests own: each is a box in its guest, with the embedded switch of the host before it.
 
 use std::collections::{HashMap, HashSet};
 
@@ -41,7 +41,7 @@ struct SwitchBox {
 
 /// What carries the NIC's frames, in words.
 fn path_words(nic: &TenantNic) -> &'static str {
-    if nic.path.is_switch() { "embedded switch" } else { "taps" }
+    if nic.path.has_switch() { "embedded switch" } else { "taps" }
 }
 
 /// Where the NIC's switch leads to, in words.
@@ -83,7 +83,11 @@ pub(super) fn boxes(guest: &MachineGuest, machine: &Machine, y: usize) -> (Vec<T
                 limits.iter().for_each(|limit| title.push_str(&format!(", {limit}")));
                 GuestRow {
                     y: top + HEADER + row * ROW,
-                    label: vf.map_or_else(|| "PF".to_owned(), |vf| format!("#{vf}")),
+                    label: match vf {
+                        Some(vf) => format!("#{vf}"),
+                        None if nic.is_of_container() => String::new(),
+                        None => "PF".to_owned(),
+                    },
                     function: mac.to_string(),
                     detail,
                     title,
@@ -98,13 +102,16 @@ pub(super) fn boxes(guest: &MachineGuest, machine: &Machine, y: usize) -> (Vec<T
             width: WIDTH - 10 - LEFT,
             height,
             name: clip(name.as_str(), 20),
-            title: format!("{name} of {}, {}", guest.name, counted(nic.most_vfs(), "VF")),
+            title: match nic.is_of_container() {
+                true => format!("{name} of {}, a vDPA device of the host", guest.name),
+                false => format!("{name} of {}, {}", guest.name, counted(nic.most_vfs(), "VF")),
+            },
             rows,
             switch: SwitchBox {
                 x: SWITCH_LEFT,
                 width: SWITCH_WIDTH,
                 uplink: if drawn { String::new() } else { clip(&uplink_words(nic), 20) },
-                label: if nic.path.is_switch() { "switch" } else { "taps" },
+                label: if nic.path.has_switch() { "switch" } else { "taps" },
                 title: format!(
                     "{} of {}/{name} on the host, {}",
                     path_words(nic),

@@ -1,0 +1,340 @@
+//! The NICs that containers own: each is a vDPA device of the host's kernel, the port of an embedded switch of its own, whose uplink is a tap
+//! in a Linux bridge (`docs/container-nics.md`). The device's interface is on the host until the container runs, and there again when it
+//! has ended.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use penstock_host::{InterfaceReport, Netlink, Root, chain, embedded::control, files, interrupt, tap, vdpa};
+use penstock_model::{GuestName, InterfaceName, NicName, TenantNic, Uplink, VfSettings, inventory::VfState};
+use penstock_plan::action::{GuestDefinition, GuestNic};
+use serde_json::{Value, json};
+
+use super::Containers;
+use crate::{
+    error::GuestError,
+    vms::switch::{self, SwitchUnit},
+};
+
+/// The driver of the vdpa bus that gives a device an interface.
+const DRIVER: &str = "virtio_vdpa";
+/// The version of a switch's configuration.
+const VERSION: u32 = 1;
+/// How long udev may take for an interface; it needs milliseconds.
+const NAMING: Duration = Duration::from_secs(3);
+/// How often it is looked at whether it has.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The bridge that the switch of a NIC leads to.
+fn bridge(own: &GuestNic) -> Option<&InterfaceName> {
+    match &own.nic.uplink {
+        Some(Uplink::Interface(bridge)) => Some(bridge),
+        Some(Uplink::Function(_)) | None => None,
+    }
+}
+
+/// What the switch of a container's NIC is told: one port is the container's, the other the tap `tap` in the bridge. The device tells its
+/// driver the MTU `mtu`.
+pub fn configuration(guest: &GuestName, own: &GuestNic, tap: &InterfaceName, mtu: u16) -> Value {
+    let mac = own.nic.mac;
+    let mut port = json!({
+        "vduse": {"name": TenantNic::vdpa_device(mac), "driver": DRIVER},
+        "mac": mac.to_string(),
+        "mtu": mtu,
+        // Without a VLAN of its own it is in none.
+        "trunk": "0",
+    });
+    switch::set(&mut port, &VfSettings { mac: Some(mac), ..own.nic.settings.clone() });
+    // What the tap lets through is the bridge's to say.
+    let uplink = json!({"tap": tap, "uplink": true, "mtu": u16::MAX});
+    let ports = serde_json::Map::from_iter([
+        (switch::port(guest, &own.name, None), port),
+        (TenantNic::uplink_port(guest, &own.name), uplink),
+    ]);
+    json!({"version": VERSION, "loopback": true, "ports": ports})
+}
+
+impl Containers {
+    /// Whether this host can make the NIC `nic` that `guest` owns: its kernel has the modules, or could load them, and this process may
+    /// make devices. Nothing is loaded, made or started.
+    ///
+    /// # Errors
+    ///
+    /// [`GuestError::NoVdpa`] with the first that is missing; [`GuestError::NoSystemd`] or [`GuestError::NoTun`].
+    pub fn makes_nic(&self, guest: &GuestName, nic: &NicName) -> Result<(), GuestError> {
+        let switch = SwitchUnit { root: &self.root, state: &self.state, guest, nic };
+        switch.needs_systemd()?;
+        self.needs_tun(&switch)?;
+        vdpa::available(&self.root).map_err(|source| GuestError::NoVdpa { guest: guest.clone(), source })
+    }
+
+    fn needs_tun(&self, switch: &SwitchUnit<'_>) -> Result<(), GuestError> {
+        match files::exists(self.root.path("/dev/net/tun")) {
+            true => Ok(()),
+            false => Err(GuestError::NoTun { guest: switch.guest.clone(), nic: switch.nic.clone() }),
+        }
+    }
+
+    /// Starts the switch of a NIC of a container that is defined and does not run, with its tap in the bridge and its device on the vdpa
+    /// bus, and waits for the device's interface; what is left over of one goes first. After a failure there is nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`GuestError::Running`] when the container runs, [`GuestError::NoVdpa`] when the kernel has no such devices,
+    /// [`GuestError::NoTun`], [`GuestError::Taps`], [`GuestError::Switch`] with the last lines of the switch or of systemd,
+    /// [`GuestError::Busy`] when another Penstock is at work on the container for longer than `timeout`.
+    pub fn start_switch(
+        &self,
+        guest: &GuestName,
+        nic: &NicName,
+        timeout: Duration,
+    ) -> Result<(), GuestError> {
+        let _lock = self.state.lock(guest, timeout)?;
+        let own = self.own_nic(guest, nic)?;
+        if self.running(guest)?.is_some() {
+            return Err(GuestError::Running { guest: guest.clone() });
+        }
+        let switch = SwitchUnit { root: &self.root, state: &self.state, guest, nic };
+        switch.needs_systemd()?;
+        vdpa::load(&self.root).map_err(|source| GuestError::NoVdpa { guest: guest.clone(), source })?;
+        self.needs_tun(&switch)?;
+        self.end_switch(&switch, Some(&own))?;
+        let made = self.make(&switch, &own, timeout);
+        if made.is_err() {
+            let _ = self.end_switch(&switch, Some(&own));
+        }
+        made
+    }
+
+    fn make(&self, switch: &SwitchUnit<'_>, own: &GuestNic, timeout: Duration) -> Result<(), GuestError> {
+        let (guest, nic) = (switch.guest, switch.nic);
+        let bridge = bridge(own).ok_or_else(|| switch.failed("has no bridge to lead to", Vec::new()))?;
+        let name = switch::port(guest, nic, None);
+        let tap = tap::make(&name, own.nic.mac, 1, bridge).map_err(|source| failed(guest, nic, source))?;
+        let mtu = mtu(&self.root, bridge);
+        if let (Some(wanted), Some(has)) = (own.nic.mtu, mtu)
+            && wanted.get() > u32::from(has)
+        {
+            let what = format!("cannot carry an MTU of {wanted}: its bridge {bridge} has {has}");
+            return Err(switch.failed(&what, Vec::new()));
+        }
+        let told = configuration(guest, own, &tap, mtu.unwrap_or(ETHERNET));
+        let directory = switch::directory(&self.state, guest, nic);
+        files::create_dir_all(&directory)?;
+        files::write_atomic(directory.join("switch.json"), format!("{told:#}\n"))?;
+        switch.run(None, timeout)?;
+        let device = TenantNic::vdpa_device(own.nic.mac);
+        switch.until(timeout, "has no interface for its port", || {
+            match vdpa::interface(&self.root, &device) {
+                Some(_) => Ok(true),
+                None => Err(self
+                    .unconnected(guest, nic)
+                    .unwrap_or_else(|| "its device has no driver yet".to_owned())),
+            }
+        })?;
+        self.await_name(&device);
+        Ok(())
+    }
+
+    /// Waits until udev has done with the interface of a device, which it may give another name. It keeps no record of what its rules do
+    /// not know, so that this is not waited for longer than it takes.
+    fn await_name(&self, device: &str) {
+        let until = Instant::now() + NAMING;
+        while Instant::now() < until && !interrupt::pending() {
+            let reports = Netlink::open().and_then(|mut netlink| netlink.interfaces()).unwrap_or_default();
+            let name = vdpa::interface(&self.root, device);
+            let found = reports.iter().find(|report| Some(&report.interface.name) == name.as_ref());
+            if found.is_some_and(|report| vdpa::is_settled(&self.root, report.index)) {
+                return;
+            }
+            thread::sleep(LOOK);
+        }
+    }
+
+    /// Why nobody is at the port of a NIC; `None` when somebody is, or the switch does not tell.
+    fn unconnected(&self, guest: &GuestName, nic: &NicName) -> Option<String> {
+        let ports = control::ports(&switch::control_socket(&self.state, guest, nic)).ok()?;
+        let port = ports.get(&switch::port(guest, nic, None))?;
+        if port.connected { None } else { port.unconnected.clone() }
+    }
+
+    /// Stops the switch of a NIC of a container that does not run, and takes away its device and its tap; already gone is success.
+    ///
+    /// # Errors
+    ///
+    /// [`GuestError::Running`] while the container runs, [`GuestError::Switch`] when it does not end or its device stays,
+    /// [`GuestError::Busy`] when another Penstock is at work on the container for longer than `timeout`.
+    pub fn stop_switch(&self, guest: &GuestName, nic: &NicName, timeout: Duration) -> Result<(), GuestError> {
+        let _lock = self.state.lock(guest, timeout)?;
+        if self.running(guest)?.is_some() {
+            return Err(GuestError::Running { guest: guest.clone() });
+        }
+        let own = self.own_nic(guest, nic).ok();
+        self.end_switch(&SwitchUnit { root: &self.root, state: &self.state, guest, nic }, own.as_ref())
+    }
+
+    fn end_switch(&self, switch: &SwitchUnit<'_>, own: Option<&GuestNic>) -> Result<(), GuestError> {
+        // It takes its device off the bus before it ends.
+        switch.end()?;
+        if let Some(own) = own {
+            let device = TenantNic::vdpa_device(own.nic.mac);
+            if vdpa::exists(&self.root, &device) {
+                let what = format!("has left its device {device}: `vdpa dev del {device}` takes it away");
+                return Err(switch.failed(&what, Vec::new()));
+            }
+        }
+        let (guest, nic) = (switch.guest, switch.nic);
+        let taps = tap::taps().map_err(|source| failed(guest, nic, source))?;
+        match taps.get(&switch::port(guest, nic, None)) {
+            Some(tap) => tap::remove(&tap.name).map_err(|source| failed(guest, nic, source)),
+            None => Ok(()),
+        }
+    }
+
+    /// What the host has set at the switch of a NIC, as an inventory has it; `None` when the switch does not tell.
+    pub(super) fn port_of(&self, guest: &GuestName, own: &GuestNic) -> Option<(NicName, Vec<VfState>)> {
+        let ports = control::ports(&switch::control_socket(&self.state, guest, &own.name)).ok()?;
+        let port = ports.get(&switch::port(guest, &own.name, None))?;
+        Some((own.name.clone(), vec![port.settings_of_host()?]))
+    }
+
+    fn own_nic(&self, guest: &GuestName, nic: &NicName) -> Result<GuestNic, GuestError> {
+        let definition =
+            self.definition(guest)?.ok_or_else(|| GuestError::Undefined { guest: guest.clone() })?;
+        let found = definition.nics.into_iter().find(|own| own.name == *nic);
+        found.ok_or_else(|| {
+            let switch = SwitchUnit { root: &self.root, state: &self.state, guest, nic };
+            switch.failed("belongs to no NIC that the container was defined with", Vec::new())
+        })
+    }
+
+    /// Whether the switch of a NIC runs and a driver has its device, or whether there is nothing of it; why not, else.
+    pub(crate) fn switch_runs(
+        &self,
+        guest: &GuestName,
+        nic: &NicName,
+        running: bool,
+    ) -> Result<Result<(), String>, GuestError> {
+        let socket = switch::control_socket(&self.state, guest, nic);
+        if !running {
+            return Ok(if control::is_served(&socket) { Err("it is running".to_owned()) } else { Ok(()) });
+        }
+        let own = self.own_nic(guest, nic)?;
+        let ports = match control::ports(&socket) {
+            Ok(ports) => ports,
+            Err(error) => return Ok(Err(chain(&error))),
+        };
+        let name = switch::port(guest, &own.name, None);
+        Ok(match ports.get(&name) {
+            None => Err(format!("it has no port {name}")),
+            Some(port) if port.connected => Ok(()),
+            Some(port) => {
+                Err(port.unconnected.clone().unwrap_or_else(|| "no driver has its device".to_owned()))
+            }
+        })
+    }
+
+    /// The interface of each NIC of a container on the host, in the definition's order.
+    pub(super) fn nic_interfaces(
+        &self,
+        definition: &GuestDefinition,
+    ) -> Result<Vec<InterfaceName>, GuestError> {
+        let of = |own: &GuestNic| {
+            let device = TenantNic::vdpa_device(own.nic.mac);
+            vdpa::interface(&self.root, &device).ok_or_else(|| {
+                let switch = SwitchUnit {
+                    root: &self.root,
+                    state: &self.state,
+                    guest: &definition.guest,
+                    nic: &own.name,
+                };
+                switch.failed(&format!("has made no interface: {device} has none on the host"), Vec::new())
+            })
+        };
+        definition.nics.iter().map(of).collect()
+    }
+
+    /// Whether each NIC of a container is among the interfaces inside it, by its name and with its address.
+    pub(super) fn prove_nics(
+        &self,
+        definition: &GuestDefinition,
+        inside: &[InterfaceReport],
+    ) -> Result<(), GuestError> {
+        let is = |own: &GuestNic, report: &InterfaceReport| {
+            report.interface.name.as_str() == own.name.as_str() && report.interface.mac == own.nic.mac
+        };
+        match definition.nics.iter().find(|own| !inside.iter().any(|report| is(own, report))) {
+            None => Ok(()),
+            Some(own) => {
+                let switch = SwitchUnit {
+                    root: &self.root,
+                    state: &self.state,
+                    guest: &definition.guest,
+                    nic: &own.name,
+                };
+                let said = super::lxc::last_words(&self.state, &definition.guest);
+                Err(switch.failed("runs, and its interface did not get into the container", said))
+            }
+        }
+    }
+}
+
+/// What an interface has when nothing else is said.
+const ETHERNET: u16 = 1500;
+
+/// The MTU of an interface of the host.
+fn mtu(root: &Root, interface: &InterfaceName) -> Option<u16> {
+    let text = files::read_to_string(root.path(format!("/sys/class/net/{interface}/mtu"))).ok()?;
+    text.trim().parse().ok()
+}
+
+fn failed(guest: &GuestName, nic: &NicName, source: tap::TapError) -> GuestError {
+    GuestError::Taps { guest: guest.clone(), nic: nic.clone(), source: Box::new(source) }
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_model::{DataPath, Emulation, Mac, TxRate, VlanId};
+
+    use super::*;
+
+    #[test]
+    fn the_switch_of_a_container_is_told_of_its_device_and_of_a_tap_of_its_bridge() {
+        let mac: Mac = "02:00:00:00:01:01".parse().unwrap();
+        let own = GuestNic {
+            name: "net0".parse().unwrap(),
+            nic: TenantNic {
+                emulation: Emulation::Virtio,
+                mac,
+                vfs: Vec::new(),
+                settings: VfSettings {
+                    vlan: VlanId::new(100),
+                    spoofchk: Some(true),
+                    max_tx_rate: Some(TxRate(500)),
+                    ..VfSettings::default()
+                },
+                addresses: Vec::new(),
+                mtu: None,
+                path: DataPath::Vdpa,
+                uplink: Some(Uplink::Interface("br0".parse().unwrap())),
+                uplink_settings: None,
+                queues: 1,
+                allow: None,
+                vf_allow: Default::default(),
+            },
+            uplink_at: None,
+        };
+        let guest = "web".parse().unwrap();
+        let wanted = json!({"version": 1, "loopback": true, "ports": {
+            "web/net0": {
+                "vduse": {"name": "penstock-020000000101", "driver": "virtio_vdpa"},
+                "mac": "02:00:00:00:01:01", "mtu": 1500, "trunk": "0", "vlan": 100, "qos": 0, "vlan_proto": "802.1Q",
+                "spoofchk": true, "trust": false, "max_tx_rate": 500
+            },
+            "web/net0 uplink": {"tap": "tap020000000101", "uplink": true, "mtu": 65535},
+        }});
+        assert_eq!(configuration(&guest, &own, &TenantNic::tap(mac), 1500), wanted);
+    }
+}

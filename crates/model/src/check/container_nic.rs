@@ -1,0 +1,200 @@
+//! NICs that containers own: each is one function, a vDPA device of the host's kernel that is the port of an embedded switch, whose
+//! uplink is a port of a Linux bridge.
+
+use std::collections::HashMap;
+
+use indexmap::IndexMap;
+
+use super::{Subject, addresses, nic, taps, tenant, tenant::Written};
+use crate::{
+    DataPath, Emulation, FunctionName, GuestKind, GuestName, InterfaceAddress, InterfaceName, Mac, Nic,
+    NicName, TenantFunctionName, TenantNic, VlanId,
+    diagnostic::{Diagnostic, Path},
+    document::{DataPathEntry, TenantNicDocument},
+};
+
+/// An address that is written for a NIC.
+pub(super) struct WrittenAddress {
+    guest: GuestName,
+    nic: NicName,
+    address: InterfaceAddress,
+    path: Path,
+}
+
+/// What was written for NICs of guests, and is compared where all of it is known.
+#[derive(Default)]
+pub(super) struct AllWritten {
+    pub macs: Vec<Written>,
+    pub addresses: Vec<WrittenAddress>,
+}
+
+/// The NICs of the container `guest` as they were written.
+pub(super) fn build(
+    machine: &str,
+    guest: &GuestName,
+    documents: IndexMap<NicName, TenantNicDocument>,
+    nics: &IndexMap<NicName, Nic>,
+    written: &mut AllWritten,
+    messages: &mut Vec<Diagnostic>,
+) -> IndexMap<NicName, TenantNic> {
+    let path = Path::of(["guests", guest.as_str(), "nics"]);
+    let built = documents.into_iter().map(|(name, document)| {
+        let path = path.join(name.as_str());
+        let nic = build_nic(machine, guest, &name, document, nics, &path, written, messages);
+        (name, nic)
+    });
+    built.collect()
+}
+
+#[allow(clippy::too_many_arguments, reason = "who it is, what is written, and where both go")]
+fn build_nic(
+    machine: &str,
+    guest: &GuestName,
+    name: &NicName,
+    document: TenantNicDocument,
+    nics: &IndexMap<NicName, Nic>,
+    path: &Path,
+    written: &mut AllWritten,
+    messages: &mut Vec<Diagnostic>,
+) -> TenantNic {
+    tenant::check_names(guest, name, path, messages);
+    check_keys(guest, &document, path, messages);
+    if name.as_str().parse::<InterfaceName>().map_or(true, |name| name.as_str() == "lo") {
+        let text = format!(
+            "{name} cannot be the name of a network interface, and a container's NIC is called so inside"
+        );
+        let hint = "write up to 15 letters and digits, like `net0`";
+        messages.push(Diagnostic::error(path.clone(), text).at_key().with_hint(hint));
+    }
+    let settings = document.settings();
+    nic::check_vlan(&settings, &settings, path, messages);
+    let function = FunctionName { nic: name.clone(), vf: None };
+    let function = TenantFunctionName { guest: guest.clone(), function };
+    written.macs.extend(document.mac.map(|mac| Written { function, mac, path: path.join("mac") }));
+    let all = addresses(path, &document.address, &document.addresses);
+    written.addresses.extend(all.iter().map(|(address, path)| WrittenAddress {
+        guest: guest.clone(),
+        nic: name.clone(),
+        address: *address,
+        path: path.clone(),
+    }));
+    let mac: Mac = document.mac.unwrap_or_else(|| TenantNic::derived_mac(machine, guest, name));
+    TenantNic {
+        emulation: Emulation::Virtio,
+        mac,
+        vfs: Vec::new(),
+        settings,
+        addresses: all.into_iter().map(|(address, _)| address).collect(),
+        mtu: document.mtu,
+        path: DataPath::Vdpa,
+        uplink: taps::bridge(document.uplink, nics, DataPath::Vdpa, path, messages),
+        uplink_settings: None,
+        queues: 1,
+        allow: None,
+        vf_allow: Default::default(),
+    }
+}
+
+/// What is said of NICs of VMs alone.
+fn check_keys(guest: &GuestName, document: &TenantNicDocument, path: &Path, messages: &mut Vec<Diagnostic>) {
+    let one = "leave it out: a container's NIC is one function, without VFs";
+    let beside = "write what it has beside `uplink`, like `{uplink: br0, vlan: 100, address: 10.0.0.1/24}`";
+    let other_path = !matches!(document.path, None | Some(DataPathEntry::Vdpa));
+    let given = [
+        ("vfs", document.vfs.is_some(), one),
+        ("emulation", document.emulation.is_some(), one),
+        ("functions", !document.functions.is_empty(), beside),
+        (
+            "allow",
+            document.allow.is_some(),
+            "leave it out: the host's kernel does not tell the switch what is set inside",
+        ),
+        ("queues", document.queues.is_some(), "leave it out: the kernel gives such a device one pair"),
+        ("path", other_path, "leave it out, or write `path: vdpa`: there is no other for a container's NIC"),
+    ];
+    for (key, _, hint) in given.into_iter().filter(|(_, given, _)| *given) {
+        let text = match key {
+            "path" => format!("that path is for NICs of VMs, and {guest} is a container"),
+            _ => format!("`{key}` is for NICs of VMs, and {guest} is a container"),
+        };
+        let error = Diagnostic::error(path.join(key), text);
+        let error = if key == "path" { error } else { error.at_key() };
+        messages.push(error.with_hint(hint));
+    }
+}
+
+/// What is said of a container's NIC alone, at the NIC of a VM.
+pub(super) fn check_vm_keys(
+    guest: &GuestName,
+    document: &TenantNicDocument,
+    path: &Path,
+    messages: &mut Vec<Diagnostic>,
+) {
+    let of_vfs = "write it for a VF, like `functions: {0: {vlan: 100}}`";
+    let inside = "leave it out: what the interfaces inside have, the VM's software says";
+    let given = [
+        ("vlan", document.vlan.is_some(), of_vfs),
+        ("qos", document.qos.is_some(), of_vfs),
+        ("vlan_proto", document.vlan_proto.is_some(), of_vfs),
+        ("spoofchk", document.spoofchk.is_some(), of_vfs),
+        ("max_tx_rate", document.max_tx_rate.is_some(), of_vfs),
+        ("address", document.address.is_some(), inside),
+        ("addresses", document.addresses.is_some(), inside),
+        ("mtu", document.mtu.is_some(), inside),
+    ];
+    for (key, _, hint) in given.into_iter().filter(|(_, given, _)| *given) {
+        let text = format!("`{key}` is for the one function of a container's NIC, and {guest} is a VM");
+        messages.push(Diagnostic::error(path.join(key), text).at_key().with_hint(hint));
+    }
+}
+
+/// Interfaces of one container with one name, and addresses that two NICs have in one network.
+pub(super) fn check(written: &[WrittenAddress], subject: &mut Subject<'_>) {
+    let model = subject.model;
+    let containers = model.guests.iter().filter(|(_, guest)| guest.kind == GuestKind::Container);
+    for (guest, found) in containers {
+        for name in found.nics.keys() {
+            let twin = subject
+                .owned
+                .iter()
+                .find(|owned| owned.guest == *guest && owned.function.interface.as_str() == name.as_str());
+            if let Some(twin) = twin {
+                let path = Path::of(["guests", guest.as_str(), "nics", name.as_str()]);
+                let text = format!(
+                    "{guest} has two interfaces called {name}: {} is called so too",
+                    twin.function.name
+                );
+                subject
+                    .messages
+                    .push(Diagnostic::error(path, text).at_key().with_hint("give the NIC another name"));
+            }
+        }
+    }
+    let mut first: HashMap<(String, VlanId, std::net::IpAddr), &WrittenAddress> = HashMap::new();
+    for one in written {
+        let Some(own) = model.guests.get(&one.guest).and_then(|guest| guest.nics.get(&one.nic)) else {
+            continue;
+        };
+        let Some(bridge) = own.uplink.as_ref().map(ToString::to_string) else { continue };
+        let vlan = own.settings.vlan.unwrap_or_default();
+        match first.get(&(bridge.clone(), vlan, one.address.ip())) {
+            Some(other) => {
+                let text = format!(
+                    "{} is the address of {}/{} already, and both are in one network",
+                    one.address.ip(),
+                    other.guest,
+                    other.nic
+                );
+                let error = Diagnostic::error(one.path.clone(), text);
+                subject.messages.push(
+                    error
+                        .with_related(other.path.clone(), "the other one")
+                        .with_hint("give one another address"),
+                );
+            }
+            None => {
+                first.insert((bridge, vlan, one.address.ip()), one);
+            }
+        }
+    }
+}
