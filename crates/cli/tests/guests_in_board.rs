@@ -139,8 +139,8 @@ fn faults_are_said() -> Outcome {
     assert!(!vf.stdout.contains("vfio"), "the VF of the guest that failed was given back: {}", vf.stdout);
     board.inside(["penstock", "stop", "/root/broken.yaml"]).ended_with(0)?;
 
-    // An image that is not there.
-    let missing = model(&name)
+    // An image that is not there. The other VM is no part of this: it would be started for nothing, which takes half a minute.
+    let missing = (model(&name).split("  rtos:\n").next().unwrap_or_default())
         .replace("  agent:\n    kind: vm\n", "  agent:\n    kind: vm\n    boot: {disk: /root/no-disk.img}\n");
     board.write("/root/missing.yaml", &missing).ended_with(0)?;
     let apply = board.inside(["penstock", "apply", "/root/missing.yaml"]);
