@@ -26,7 +26,7 @@ use crate::{
     image::Image,
     kept::{self, KeptBoard},
     kernel::KernelChoice,
-    machine::{self, Machine, READY, Run},
+    machine::{self, Machine, READY, Run, SETTLED},
     origin::Origin,
     program,
     progress::{Listener, Progress},
@@ -45,7 +45,7 @@ pub struct UpOptions {
     pub name: Option<String>,
     /// How long a boot may take.
     pub timeout: Duration,
-    /// Whether it has a disk or systemd. Such a board is booted each time: a saved one would not know its disk.
+    /// Whether it has a disk or systemd. One with a disk is booted each time: a saved one would not know its disk.
     pub lasting: Lasting,
     /// The program that is an embedded switch, with the arguments that come before its configuration. Only needed by boards
     /// that have one.
@@ -71,6 +71,9 @@ impl Default for UpOptions {
 
 /// How long a boot may take where nothing else is said.
 const TIMEOUT: Duration = Duration::from_secs(180);
+
+/// How long systemd may go on with its units on a board that is ready, before it is left unsaved.
+const SETTLING: Duration = Duration::from_secs(120);
 
 /// How often the console of a board that was reset is looked at.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -393,7 +396,7 @@ impl Up<'_> {
     ) -> Result<Board, BoardError> {
         // Of no directory: nothing that it boots from depends on where it is.
         let saved = Saved::place(self.cache, Origin::of(&self.run(Path::new(""))));
-        if !self.options.cold && self.options.lasting.is_usual() && saved.is_there() {
+        if !self.options.cold && self.options.lasting.can_be_saved() && saved.is_there() {
             listener(Progress::Phase("Resuming the saved board".to_owned()));
             let mut spent = timings.clone();
             match self.resume(&saved, &mut spent) {
@@ -422,7 +425,7 @@ impl Up<'_> {
         self.options.lasting.furnish(&making.directory, self.image, self.design.vms)?;
         let mut machine = timed(timings, "start QEMU", || self.start(&mut making, false))?;
         timed(timings, "boot", || machine.await_sign(READY, self.options.timeout))?;
-        if !self.options.lasting.is_usual() {
+        if !self.options.lasting.can_be_saved() {
             // Nor would it be the same board the next time.
         } else if let Some(what) = self.design.cannot_be_saved() {
             let why = format!("The board has {what}, which QEMU cannot save: it boots anew each time");
@@ -430,6 +433,9 @@ impl Up<'_> {
         } else if self.options.save && !saved.is_there() {
             // A board that cannot be saved is a board all the same.
             let outcome = timed(timings, "save", || {
+                if self.options.lasting.systemd {
+                    machine.await_sign(SETTLED, SETTLING)?;
+                }
                 saved.save(&machine, &making.directory, Instant::now() + resume_timeout(self.design))
             });
             if let Err(error) = outcome {
@@ -446,6 +452,8 @@ impl Up<'_> {
     ) -> Result<Board, BoardError> {
         let mut making = self.directory()?;
         saved.furnish(&making.directory)?;
+        // QEMU wants the file even though nothing is booted from it.
+        self.options.lasting.furnish(&making.directory, self.image, self.design.vms)?;
         let machine = timed(timings, "start QEMU", || self.start(&mut making, true))?;
         timed(timings, "resume", || saved.resume(&machine, Instant::now() + resume_timeout(self.design)))?;
         self.enter(making, machine, timings, true)

@@ -23,10 +23,12 @@ const DISK_SIZE: &str = "4G";
 pub const INITRAMFS: &str = "initramfs.cpio";
 
 const INIT: &str = include_str!("../start/init.sh");
-const SYSTEMD: [(&str, &str); 5] = [
+const SYSTEMD: [(&str, &str); 7] = [
     ("start", include_str!("../start/systemd.sh")),
     ("board.service", include_str!("../start/units/board.service")),
     ("board-ssh.service", include_str!("../start/units/board-ssh.service")),
+    ("board-vms.service", include_str!("../start/units/board-vms.service")),
+    ("board-settled.service", include_str!("../start/units/board-settled.service")),
     ("management.link", include_str!("../start/units/management.link")),
     ("masked", include_str!("../start/units/masked")),
 ];
@@ -39,15 +41,16 @@ impl Lasting {
         self == Lasting::default()
     }
 
-    /// Puts what such a board starts from into its directory; `vms` says that it runs VMs.
-    ///
-    /// # Errors
-    ///
-    /// [`BoardError::File`] when the image's initramfs cannot be read or a file not be written, [`BoardError`] when the disk
-    /// cannot be made.
-    pub fn furnish(self, directory: &Path, image: &Image, vms: bool) -> Result<(), BoardError> {
+    /// Whether it can be saved when it is ready: what is on a disk of its own is not in its memory, and new with each board.
+    pub fn can_be_saved(self) -> bool {
+        !self.disk
+    }
+
+    /// What such a board has over the image's first file system, as an archive that the kernel unpacks; `vms` says that it runs VMs.
+    /// `None` for one like others.
+    pub fn start_files(self, vms: bool) -> Option<Vec<u8>> {
         if self.is_usual() {
-            return Ok(());
+            return None;
         }
         let mut second = Archive::default();
         second.file("init", 0o755, INIT.as_bytes());
@@ -60,8 +63,19 @@ impl Lasting {
             let mode = if name == "start" { 0o755 } else { 0o644 };
             second.file(&format!("systemd/{name}"), mode, text.as_bytes());
         }
+        Some(second.finish())
+    }
+
+    /// Puts what such a board starts from into its directory; `vms` says that it runs VMs.
+    ///
+    /// # Errors
+    ///
+    /// [`BoardError::File`] when the image's initramfs cannot be read or a file not be written, [`BoardError`] when the disk
+    /// cannot be made.
+    pub fn furnish(self, directory: &Path, image: &Image, vms: bool) -> Result<(), BoardError> {
+        let Some(second) = self.start_files(vms) else { return Ok(()) };
         let mut whole = files::read(image.initramfs())?;
-        whole.extend(second.finish());
+        whole.extend(second);
         files::write_atomic(directory.join(INITRAMFS), whole)?;
         if self.disk {
             make_disk(directory)?;
@@ -119,6 +133,26 @@ mod tests {
     fn a_usual_board_is_told_nothing_more() {
         let usual = Lasting::default();
         assert!(usual.arguments().is_empty() && usual.kernel_command_line().is_empty());
+    }
+
+    #[test]
+    fn what_is_on_a_disk_is_not_saved() {
+        for (disk, systemd) in [(false, false), (false, true), (true, false), (true, true)] {
+            assert_eq!(Lasting { disk, systemd }.can_be_saved(), !disk);
+        }
+    }
+
+    #[test]
+    fn what_systemd_starts_is_linked_and_given() {
+        let files = Lasting { disk: false, systemd: true }.start_files(false).unwrap();
+        let text = String::from_utf8_lossy(&files).into_owned();
+        let wanted = INIT.split("for unit in ").nth(1).and_then(|rest| rest.split(';').next()).unwrap();
+        for unit in ["board", "board-vms", "board-settled"] {
+            assert!(wanted.split(' ').any(|word| word == unit), "{wanted}");
+            assert!(text.contains(&format!("systemd/{unit}.service")), "{unit}");
+        }
+        assert!(text.contains(crate::machine::SETTLED));
+        assert_eq!(Lasting::default().start_files(true), None);
     }
 
     #[test]

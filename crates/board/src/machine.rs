@@ -28,6 +28,8 @@ use crate::{
 
 /// What the board's start script says when all is up.
 pub const READY: &str = "penstock: board ready";
+/// What a board with systemd says when all its units are up, which may be later.
+pub const SETTLED: &str = "penstock: board settled";
 /// Everything that the console said, from the first byte.
 pub const SERIAL_LOG: &str = "serial.log";
 const SERIAL_SOCKET: &str = "serial";
@@ -215,7 +217,10 @@ impl Machine {
                     let surplus = said.len().saturating_sub(1 << 16);
                     said.drain(..surplus);
                 }
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+                // What was said before QEMU took this connection is in the log alone.
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                    said = self.serial_log().into_bytes();
+                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(_) => return Err(self.ended()),
             }

@@ -2,7 +2,7 @@
 //!
 //! Nobody keeps a list of what that is. It is the command that starts QEMU, whole: program, environment and every argument, and
 //! with them every `fw_cfg` word, the kernel's command line and each device. Beside it stand the contents of what that command only
-//! names: the image's files, QEMU itself, the processor behind KVM, and the embedded switches, which are processes of their own.
+//! names: the image's files, what systemd is started with, QEMU itself, the processor behind KVM, and the embedded switches, which are processes of their own.
 //!
 //! Left out is what differs from run to run of one board, and only that ([`PerRun`]): QEMU is asked to be put together with
 //! [`PerRun::LEFT_OUT`] in its place. The sockets, logs and keys of a run are named relative to its directory, so that their names
@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Counts changes of what is saved, and of how.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// What a board was booted from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,11 +51,13 @@ impl Origin {
             None => Value::Null,
         };
         let switches: Vec<Value> = run.design.switches.iter().map(Switch::configuration).collect();
+        let start = run.lasting.start_files(run.design.vms).map(sha256);
         let all = json!({
             "version": VERSION,
             "qemu": words(qemu),
             "qemu_build": run.emulator.build(),
             "image": run.image.contents(),
+            "start": start,
             "host": behind,
             "switches": switches,
             "switch_program": program,

@@ -17,8 +17,8 @@ use crate::{
     shell::{KEYS, Shell},
 };
 
-/// How many are kept, newest first, and how much they may take together.
-const KEPT: usize = 4;
+/// How many are kept, newest first, and how much they may take together: some 120 MB each.
+const KEPT: usize = 16;
 const KEPT_BYTES: u64 = 2 << 30;
 
 const STATE: &str = "state";
@@ -125,7 +125,7 @@ impl Drop for Part {
     }
 }
 
-/// Removes saved boards past the newest four, or past 2 GiB, and what a killed Penstock left half-saved.
+/// Removes saved boards past the newest 16, or past 2 GiB, and what a killed Penstock left half-saved.
 pub fn evict(cache: &Cache) -> Result<(), BoardError> {
     let names = match files::list(cache.saved()) {
         Err(error) if error.is_missing() => return Ok(()),
@@ -160,11 +160,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_four_are_kept() {
+    fn the_newest_are_kept() {
         let directory = tempfile::tempdir().unwrap();
         let cache = Cache::at(directory.path());
-        for (position, used) in [30, 10, 50, 20, 40, 60].into_iter().enumerate() {
-            let one = cache.saved().join(format!("board{position}"));
+        for position in 0..KEPT + 2 {
+            // The second and the fourth are the oldest.
+            let used = if position == 1 || position == 3 { position } else { 100 - position };
+            let one = cache.saved().join(format!("board{position:02}"));
             files::create_dir_all(&one).unwrap();
             files::write_atomic(one.join(USED), used.to_string()).unwrap();
             files::write_atomic(one.join(STATE), "state").unwrap();
@@ -172,7 +174,9 @@ mod tests {
         // No process has the number 0.
         files::create_dir_all(cache.saved().join("board9.part-0")).unwrap();
         evict(&cache).unwrap();
-        assert_eq!(files::list(cache.saved()).unwrap(), ["board0", "board2", "board4", "board5"]);
+        let mut left: Vec<String> = (0..KEPT + 2).map(|position| format!("board{position:02}")).collect();
+        left.retain(|name| name != "board01" && name != "board03");
+        assert_eq!(files::list(cache.saved()).unwrap(), left);
         evict(&Cache::at(directory.path().join("none"))).unwrap();
     }
 }

@@ -44,8 +44,10 @@ case " $command " in
     units=/root/etc/systemd/system
     $bb mkdir -p $units/multi-user.target.wants /root/etc/systemd/network
     $bb cp /systemd/start /root/usr/lib/penstock/start-systemd
-    $bb cp /systemd/board.service /systemd/board-ssh.service $units/
-    $bb ln -sf ../board.service $units/multi-user.target.wants/board.service
+    $bb cp /systemd/*.service $units/
+    for unit in board board-vms board-settled; do
+        $bb ln -sf ../$unit.service $units/multi-user.target.wants/$unit.service
+    done
     $bb cp /systemd/management.link /root/etc/systemd/network/10-management.link
     # A machine without a number is taken for one that was just installed, and all its units are set anew.
     [ -s /root/etc/machine-id ] || $bb tr -d - </proc/sys/kernel/random/uuid >/root/etc/machine-id

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use penstock_board::{Board, BoardError, Cache, Design, Image, Progress, UpOptions};
+use penstock_board::{Board, BoardError, Cache, Design, Image, Lasting, Progress, UpOptions};
 use penstock_host::{Command, Place, files};
 use penstock_model::{Model, Source};
 use penstock_testkit::{
@@ -22,9 +22,10 @@ fn main() -> ExitCode {
     trials.one_at_a_time();
     let missing =
         trials.lacking("boards", || image().err().map(|error| Lack::Installable(error.to_string())));
-    let tests: [(&str, Test); 10] = [
+    let tests: [(&str, Test); 11] = [
         ("it_boots_has_its_nics_and_resumes_in_board", it_boots_and_resumes),
         ("the_realtime_kernel_boots_and_resumes_in_board", realtime),
+        ("one_with_systemd_resumes_in_board", with_systemd),
         ("one_that_stays_is_found_and_ended_in_board", one_that_stays),
         ("a_board_with_vms_is_not_one_that_was_saved_without_in_board", only_the_same_resumes),
         ("a_damaged_saved_board_is_booted_instead_in_board", damaged_state),
@@ -203,6 +204,52 @@ fn realtime() -> Outcome {
 }
 
 /// VFs are made under their own driver, and given back.
+/// The runs of some services, which have another id each time that they are started.
+const SERVICES: &str = "systemctl show -P InvocationID board-ssh board-settled dbus systemd-logind systemd-journald systemd-udevd virtlogd";
+
+/// A board with systemd, and libvirt, is saved when all its units are up, and has them as they were when it is resumed.
+fn with_systemd() -> Outcome {
+    let directory = tempfile::tempdir()?;
+    let cache = cache(directory.path())?;
+    let model = "nics: {NET0: {vfs: 1}}\nguests: {a: {kind: vm, functions: [NET0#0]}}\n";
+    let lasting = Lasting { systemd: true, ..Lasting::default() };
+    let options = UpOptions { lasting, ..UpOptions::default() };
+    let (board, notes) = up(design(model), &cache, &options)?;
+    assert!(!board.is_warm());
+    assert_eq!(files::list(directory.path().join("boards"))?.len(), 1, "it is saved: {notes:?}");
+    all_is_up(&board)?;
+    let services = inside(&board, SERVICES)?;
+    board.down()?;
+
+    let (board, notes) = up(design(model), &cache, &options)?;
+    assert!(board.is_warm(), "{notes:?}");
+    assert_eq!(inside(&board, SERVICES)?, services, "nothing was started anew");
+    all_is_up(&board)?;
+    // As after weeks in which it was saved: no calendar has anything for it to do.
+    inside(&board, "date -s '40 days' && sleep 3")?;
+    all_is_up(&board)?;
+    assert_eq!(inside(&board, SERVICES)?, services);
+    let timers =
+        inside(&board, "systemctl list-timers --no-legend | grep -v systemd-tmpfiles-clean || true")?;
+    assert_eq!(timers, "");
+    board.down()?;
+    expect_empty(&cache)
+}
+
+/// No unit has failed or is still being started, and a session, a unit that is made now, the journal and libvirt work.
+fn all_is_up(board: &Board) -> Outcome {
+    // Waits where the answer is not final, and fails unless that is `running`.
+    let state = inside(board, "systemctl is-system-running --wait || systemctl --failed --no-legend")?;
+    assert_eq!(state, "running\n");
+    assert!(inside(board, "loginctl list-sessions --no-legend")?.contains("root"));
+    let line = "systemd-run --quiet --wait echo from-a-unit && journalctl --sync && journalctl -o cat | grep -c '^from-a-unit$'";
+    assert!(inside(board, line)?.trim().parse::<u32>()? >= 1);
+    let able = inside(board, "virsh -q domcapabilities --virttype kvm --machine q35 | head -n 1")?;
+    assert_eq!(able, "<domainCapabilities>\n");
+    assert_eq!(inside(board, "cat /sys/module/kvm/parameters/halt_poll_ns")?, "0\n");
+    Ok(())
+}
+
 fn nics_work(board: &Board) -> Outcome {
     let script = "
         cd /sys/bus/pci/devices/0000:01:00.0

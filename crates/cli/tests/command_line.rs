@@ -205,6 +205,7 @@ fn how_to_measure_is_checked_before_anything_is_looked_at() {
         (["--time-limit", "soon"], "12min"),
         (["--half-width", "5"], "5% or 0.05"),
         (["--half-width", "0%"], "more than nothing"),
+        (["--samples", "0"], "1..=1000"),
         (["--path", "vf-vf"], "vf-vf-inside"),
         (["--protocol", "sctp"], "udp-stream"),
         (["--only", "cpu"], "network"),

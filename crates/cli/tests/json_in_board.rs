@@ -82,7 +82,7 @@ fn every_verb() -> Outcome {
     inside("stop --json MODEL", "stop", 0)?;
     inside("start --json MODEL", "start", 0)?;
     inside(
-        "measure --json --quick --protocol tcp-stream --path vf-vf-inside --output /root/run MODEL",
+        "measure --json --quick --protocol tcp-stream --path vf-vf-inside --samples 6 --time-limit none --output /root/run MODEL",
         "measure",
         0,
     )?;

@@ -94,7 +94,7 @@ fn what_is_measured_is_complete_and_goes_on() -> Outcome {
 
     // Interrupted in the middle: what was made is taken back, what was measured is kept.
     let interrupted = board.shell(&format!(
-        "penstock measure {model} --quick --protocol tcp-stream --time-limit none --half-width 90% --seed 7 --output /root/run \
+        "penstock measure {model} --quick --protocol tcp-stream --time-limit none --samples 6 --seed 7 --output /root/run \
          >/root/measure.log 2>&1 & run=$!; \
          for try in $(seq 300); do [ $(wc -l </root/run/samples.jsonl 2>/dev/null || echo 0) -ge 4 ] && break; sleep 0.1; done; \
          kill -INT $run; wait $run; status=$?; cat /root/measure.log; exit $status"

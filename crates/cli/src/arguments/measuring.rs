@@ -44,6 +44,9 @@ pub struct Measure {
     pub events: bool,
 }
 
+/// What `--samples` may be: each sample is kept, and a run goes through all of them again when it is resumed.
+const MOST_SAMPLES: std::ops::RangeInclusive<i64> = 1..=1000;
+
 /// How it is measured. None of it belongs in a model.
 #[derive(Clone, Debug, Default, Args)]
 #[group(multiple = true)]
@@ -57,6 +60,9 @@ pub struct Tuning {
     /// Stop sampling a path when half of its median's confidence interval is below this share [default: 5%]
     #[arg(long, value_name = "SHARE", value_parser = share)]
     pub half_width: Option<f64>,
+    /// Stop sampling a path after so many samples, however wide its interval is [default: 30]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(MOST_SAMPLES))]
+    pub samples: Option<u32>,
     /// Seed of the order of samples and of the intervals [default: random]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
@@ -74,9 +80,9 @@ pub struct Tuning {
 impl Tuning {
     /// Whether anything of it was given.
     pub fn is_given(&self) -> bool {
-        let Tuning { dwell, time_limit, half_width, seed, only, paths, protocols } = self;
-        let one = dwell.is_some() || time_limit.is_some() || half_width.is_some() || seed.is_some();
-        one || only.is_some() || !paths.is_empty() || !protocols.is_empty()
+        let Tuning { dwell, time_limit, half_width, samples, seed, only, paths, protocols } = self;
+        let one = dwell.is_some() || time_limit.is_some() || half_width.is_some() || samples.is_some();
+        one || seed.is_some() || only.is_some() || !paths.is_empty() || !protocols.is_empty()
     }
 }
 
@@ -86,7 +92,7 @@ impl Tuning {
 pub struct Waking {
     /// Measure wake-up latency on the model's real-time CPUs, on the host and in guests, with and without load on the other
     /// CPUs, instead of network and storage
-    #[arg(long, conflicts_with_all = ["only", "paths", "protocols", "half_width"])]
+    #[arg(long, conflicts_with_all = ["only", "paths", "protocols", "half_width", "samples"])]
     pub latency: bool,
     /// Also measure without the model's real-time steps: they are undone and applied again between blocks while guests run
     #[arg(long, value_name = "untuned", requires = "latency")]

@@ -87,13 +87,14 @@ impl Choice {
         };
         let dwell_ms = tuning.dwell.map_or(default.dwell_ms, |dwell| dwell.as_millis() as u32);
         let half_width = tuning.half_width.unwrap_or(default.half_width);
+        let maximum = tuning.samples.unwrap_or(default.maximum);
         let nanoseconds =
             || now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
         Choice {
             quick,
             // JSON readers that know only floating point keep 53 bits.
             seed: tuning.seed.unwrap_or_else(|| nanoseconds() & ((1 << 53) - 1)),
-            rules: Rules { budget, dwell_ms, half_width, ..default },
+            rules: Rules { budget, dwell_ms, half_width, maximum, ..default },
             only: tuning.only,
             paths: tuning.paths.clone(),
             protocols: tuning.protocols.clone(),
@@ -106,6 +107,7 @@ impl Choice {
             format!("--seed={}", self.seed),
             format!("--dwell={}ms", self.rules.dwell_ms),
             format!("--half-width={}", self.rules.half_width),
+            format!("--samples={}", self.rules.maximum),
             match self.rules.budget {
                 Some(budget) => format!("--time-limit={}ms", (budget * 1e3).round().max(1.0)),
                 None => "--time-limit=none".to_owned(),
@@ -232,6 +234,7 @@ mod tests {
             (full.rules.budget, full.rules.dwell_ms, full.rules.half_width),
             (Some(720.0), 1000, 0.05)
         );
+        assert_eq!(full.rules.maximum, 30);
         assert_eq!(choice(&["--quick"]).rules.budget, Some(120.0));
         assert_eq!(choice(&["--time-limit", "none"]).rules.budget, None);
     }
@@ -240,7 +243,8 @@ mod tests {
     fn what_was_asked_for_is_asked_for_again_inside_a_board() {
         for words in [
             &[][..],
-            &["--quick", "--seed", "7", "--dwell", "1500ms", "--time-limit", "90s", "--half-width", "2%"],
+            &["--quick", "--seed", "7", "--dwell", "1500ms", "--time-limit", "90s", "--samples", "6"],
+            &["--half-width", "2%"],
             &[
                 "--time-limit",
                 "none",
