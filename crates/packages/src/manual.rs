@@ -1,0 +1,71 @@
+//! Manual pages: one for a program, and one for each of its verbs, as git and cargo have them (`penstock-scan(1)`).
+
+use std::io;
+
+use clap::Command;
+use clap_mangen::{
+    Man,
+    roff::{Roff, bold, roman},
+};
+
+/// The section of commands that users run.
+const SECTION: &str = "1";
+
+/// A manual page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// Its file's name: `penstock-scan.1`.
+    pub file: String,
+    /// Its text, in the macros of man(7).
+    pub text: Vec<u8>,
+}
+
+/// The pages of a program and of all its verbs but the hidden ones. `date`: when the program is from, like 2026-11-25.
+///
+/// # Errors
+///
+/// None comes up: a page is written to memory.
+pub fn pages(command: Command, date: &str) -> io::Result<Vec<Page>> {
+    let mut command = command.disable_help_subcommand(true);
+    // Options of all verbs are at each of them from here on, and each knows its whole name.
+    command.build();
+    let source =
+        format!("{} {}", command.get_name(), command.get_version().unwrap_or_default()).trim().to_owned();
+    let mut pages = Vec::new();
+    add(&command, &source, date, &mut pages)?;
+    Ok(pages)
+}
+
+fn add(command: &Command, source: &str, date: &str, pages: &mut Vec<Page>) -> io::Result<()> {
+    let man = Man::new(command.clone()).section(SECTION).source(source).date(date).manual("Penstock");
+    let mut text = Vec::new();
+    man.render_title(&mut text)?;
+    man.render_name_section(&mut text)?;
+    man.render_synopsis_section(&mut text)?;
+    man.render_description_section(&mut text)?;
+    if command.get_arguments().any(|argument| !argument.is_hide_set()) {
+        man.render_options_section(&mut text)?;
+    }
+    let shown: Vec<&Command> = command.get_subcommands().filter(|verb| !verb.is_hide_set()).collect();
+    if !shown.is_empty() {
+        man.render_subcommands_section(&mut text)?;
+    }
+    // What stands behind the help of `penstock` is what its exit statuses mean.
+    if let Some(statuses) = command.get_after_help() {
+        let mut section = Roff::new();
+        section.control("SH", ["EXIT STATUS"]);
+        for line in statuses.to_string().lines().map(str::trim).filter(|line| !line.is_empty()) {
+            match line.split_once(char::is_whitespace) {
+                Some((status, words)) if status.parse::<u8>().is_ok() => {
+                    section.control("TP", []).text([bold(status)]).text([roman(words.trim())]);
+                }
+                _ => {
+                    section.text([roman(line)]);
+                }
+            }
+        }
+        section.to_writer(&mut text)?;
+    }
+    pages.push(Page { file: man.get_filename(), text });
+    shown.into_iter().try_for_each(|verb| add(verb, source, date, pages))
+}
