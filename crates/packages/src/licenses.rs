@@ -72,6 +72,15 @@ const COMMON: &str = "/usr/share/common-licenses";
 /// How the names of files begin that hold licences and what belongs to them.
 const BEGINS: [&str; 6] = ["license", "licence", "copying", "copyright", "notice", "unlicense"];
 
+/// For whom the file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Texts {
+    /// For a machine of any kind: all texts are in it.
+    Whole,
+    /// For Debian, where the texts of common licences are at the same place everywhere and are to be named only.
+    Debian,
+}
+
 /// The text of the file for `program`.
 ///
 /// # Errors
@@ -81,6 +90,7 @@ pub fn copyright(
     program: Program,
     crates: &[Dependency],
     linked: &[Linked],
+    texts: Texts,
     workspace: &Path,
 ) -> Result<String, Box<dyn Error>> {
     let name = program.name();
@@ -93,7 +103,7 @@ pub fn copyright(
          of SPDX. The numbers are those of the texts at the end.\n\n",
         env!("CARGO_PKG_REPOSITORY"),
     );
-    let mut texts = Texts::default();
+    let mut texts = Numbered { of: texts, all: Vec::new(), known: BTreeMap::new() };
     let own = ["LICENSE-APACHE", "LICENSE-MIT"];
     let own =
         own.iter().map(|file| files::read_to_string(workspace.join(file)).map(|text| texts.number(text)));
@@ -103,11 +113,7 @@ pub fn copyright(
         writeln!(text, "{} {}: {}\n    {}", one.name, one.version, one.license, one.note)?;
     }
     let lgpl = texts.number(files::read_to_string(Path::new(COMMON).join("LGPL-2.1"))?);
-    writeln!(
-        text,
-        "    The text of LGPL-2.1 is {}; on Debian systems it is {COMMON}/LGPL-2.1 too.",
-        numbers(&[lgpl])
-    )?;
+    writeln!(text, "    The text of LGPL-2.1 is {}.", numbers(&[lgpl]))?;
     for dependency in crates.iter().filter(|dependency| !dependency.is_own()) {
         let mut of = Vec::new();
         let mut names = files::list(&dependency.directory)?;
@@ -140,19 +146,32 @@ fn numbers(of: &[usize]) -> String {
     of.iter().map(|number| format!("[{number}]")).collect()
 }
 
+/// What the texts of licences begin with that are common in Debian, and the names of their files.
+const COMMONS: [(&str, &str); 2] = [
+    ("Apache License Version 2.0, January 2004", "Apache-2.0"),
+    ("GNU LESSER GENERAL PUBLIC LICENSE Version 2.1, February 1999", "LGPL-2.1"),
+];
+
 /// Texts of licences, each once however its lines are broken.
-#[derive(Default)]
-struct Texts {
+struct Numbered {
+    of: Texts,
     all: Vec<String>,
-    known: BTreeMap<Vec<String>, usize>,
+    known: BTreeMap<String, usize>,
 }
 
-impl Texts {
+impl Numbered {
     /// The number of a text, from 1.
     fn number(&mut self, text: String) -> usize {
-        let words = text.split_whitespace().map(str::to_owned).collect();
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let common = COMMONS.iter().find(|(begins, _)| words.starts_with(begins));
+        let (words, text) = match common {
+            Some((_, name)) if self.of == Texts::Debian => {
+                (format!("{COMMON}/{name}"), format!("The text is in {COMMON}/{name}."))
+            }
+            _ => (words, text.replace('\r', "")),
+        };
         *self.known.entry(words).or_insert_with(|| {
-            self.all.push(text.replace('\r', ""));
+            self.all.push(text);
             self.all.len()
         })
     }
@@ -162,11 +181,24 @@ impl Texts {
 mod tests {
     use super::*;
 
+    fn numbered(of: Texts, texts: &[&str]) -> (Vec<usize>, Vec<String>) {
+        let mut numbered = Numbered { of, all: Vec::new(), known: BTreeMap::new() };
+        (texts.iter().map(|text| numbered.number((*text).to_owned())).collect(), numbered.all)
+    }
+
     #[test]
     fn a_text_that_is_there_already_has_its_number_again() {
-        let mut texts = Texts::default();
-        let numbers = ["MIT\nor so", "Apache", "MIT or\r\n so\n"].map(|text| texts.number(text.to_owned()));
-        assert_eq!(numbers, [1, 2, 1]);
-        assert_eq!(texts.all.len(), 2);
+        let (numbers, all) = numbered(Texts::Whole, &["MIT\nor so", "other", "MIT or\r\n so\n"]);
+        assert_eq!((numbers, all.len()), (vec![1, 2, 1], 2));
+    }
+
+    #[test]
+    fn in_debian_a_common_text_is_only_named() {
+        let apache = "  Apache License\n  Version 2.0, January 2004\n more";
+        let (numbers, all) =
+            numbered(Texts::Debian, &["MIT", apache, "Apache License Version 2.0, January 2004 as well"]);
+        assert_eq!(numbers, [1, 2, 2]);
+        assert_eq!(all[1], "The text is in /usr/share/common-licenses/Apache-2.0.");
+        assert_eq!(numbered(Texts::Whole, &[apache]).1, [apache]);
     }
 }

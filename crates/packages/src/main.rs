@@ -13,7 +13,8 @@ use penstock_packages::{
     Program,
     bill::bill,
     completions::{SHELLS, completions},
-    dependencies, licenses,
+    dependencies,
+    licenses::{self, Texts},
     manual::pages,
 };
 
@@ -63,8 +64,10 @@ fn write(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
             files::write_atomic(shells.join(file), text)?;
         }
         let crates = dependencies::of(program, &arguments.target, &workspace)?;
-        let copyright = licenses::copyright(program, &crates, &linked, &workspace)?;
-        files::write_atomic(directory.join("copyright"), copyright)?;
+        for (file, texts) in [("copyright", Texts::Whole), ("copyright.debian", Texts::Debian)] {
+            let copyright = licenses::copyright(program, &crates, &linked, texts, &workspace)?;
+            files::write_atomic(directory.join(file), copyright)?;
+        }
         let bill = bill(program, &crates, &linked, &arguments.commit, made);
         let bill = format!("{}\n", serde_json::to_string_pretty(&bill)?);
         files::write_atomic(directory.join(format!("{}.cdx.json", program.name())), bill)?;

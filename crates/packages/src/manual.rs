@@ -66,6 +66,29 @@ fn add(command: &Command, source: &str, date: &str, pages: &mut Vec<Page>) -> io
         }
         section.to_writer(&mut text)?;
     }
-    pages.push(Page { file: man.get_filename(), text });
+    pages.push(Page { file: man.get_filename(), text: without_idle_breaks(&text) });
     shown.into_iter().try_for_each(|verb| add(verb, source, date, pages))
+}
+
+/// Without the line breaks (`.br`) that stand beside an empty line, where they do nothing and mandoc warns of them.
+fn without_idle_breaks(text: &[u8]) -> Vec<u8> {
+    let lines: Vec<&[u8]> = text.split_inclusive(|byte| *byte == b'\n').collect();
+    let empty =
+        |at: Option<usize>| at.and_then(|at| lines.get(at)).is_some_and(|line| line.trim_ascii().is_empty());
+    let idle = |at: usize, line: &[u8]| {
+        line.trim_ascii() == b".br" && (empty(at.checked_sub(1)) || empty(at.checked_add(1)))
+    };
+    let kept = lines.iter().enumerate().filter(|(at, line)| !idle(*at, line));
+    kept.flat_map(|(_, line)| line.iter().copied()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_break_beside_an_empty_line_goes_and_another_stays() {
+        let text = without_idle_breaks(b"a\n.br\n\n.br\nb\n.br\nc\n");
+        assert_eq!(String::from_utf8_lossy(&text), "a\n\nb\n.br\nc\n");
+    }
 }
