@@ -13,7 +13,7 @@ const SECTION: &str = "1";
 
 /// A manual page.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Page {
+pub struct ManualPage {
     /// Its file's name: `penstock-scan.1`.
     pub file: String,
     /// Its text, in the macros of man(7).
@@ -25,7 +25,7 @@ pub struct Page {
 /// # Errors
 ///
 /// None comes up: a page is written to memory.
-pub fn pages(command: Command, date: &str) -> io::Result<Vec<Page>> {
+pub fn pages(command: Command, date: &str) -> io::Result<Vec<ManualPage>> {
     let mut command = command.disable_help_subcommand(true);
     // Options of all verbs are at each of them from here on, and each knows its whole name.
     command.build();
@@ -36,7 +36,7 @@ pub fn pages(command: Command, date: &str) -> io::Result<Vec<Page>> {
     Ok(pages)
 }
 
-fn add(command: &Command, source: &str, date: &str, pages: &mut Vec<Page>) -> io::Result<()> {
+fn add(command: &Command, source: &str, date: &str, pages: &mut Vec<ManualPage>) -> io::Result<()> {
     let man = Man::new(command.clone()).section(SECTION).source(source).date(date).manual("Penstock");
     let mut text = Vec::new();
     man.render_title(&mut text)?;
@@ -66,7 +66,7 @@ fn add(command: &Command, source: &str, date: &str, pages: &mut Vec<Page>) -> io
         }
         section.to_writer(&mut text)?;
     }
-    pages.push(Page { file: man.get_filename(), text: without_idle_breaks(&text) });
+    pages.push(ManualPage { file: man.get_filename(), text: without_idle_breaks(&text) });
     shown.into_iter().try_for_each(|verb| add(verb, source, date, pages))
 }
 
