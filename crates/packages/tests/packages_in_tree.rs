@@ -61,7 +61,7 @@ fn machine(release: &str) -> Result<Tree, String> {
 
 /// Every file of the tree but what apt and dpkg note for themselves.
 fn files(tree: &Tree) -> Result<BTreeSet<String>, String> {
-    let line = "find / -xdev \\( -path /proc -o -path /sys -o -path /dev -o -path /run -o -path /tmp -o -path /packages -o \
+    let line = "find / -xdev \\( -path /proc -o -path /sys -o -path /dev -o -path /run -o -path /tmp -o -path /packages -o -path /home -o \
                 -path /var/log -o -path /var/cache -o -path /var/lib/apt -o -path /var/lib/dpkg \\) -prune -o -print";
     Ok(tree.root_runs(line)?.stdout.lines().map(str::to_owned).collect())
 }
