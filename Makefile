@@ -4,14 +4,14 @@ target   := x86_64-unknown-linux-gnu
 penstock := target/$(target)/release/penstock
 model    ?= examples/xeon-d.yaml
 
-.PHONY: demo test quick build image lint bench bench-switch campaign fresh fuzz sanitize clean
+.PHONY: demo test quick build image lint bench bench-switch campaign fresh packages packages-test fuzz sanitize clean
 
 demo: build
 	$(penstock) rehearse $(model)
 
 build:
 	@scripts/install-dependencies
-	PENSTOCK_COMMIT=$$(git rev-parse --short=12 HEAD 2>/dev/null) cargo build --release --locked --package penstock-cli --package penstock-switch
+	@scripts/build-release $(target) penstock-cli penstock-switch
 
 image: build
 	$(penstock) board image
@@ -52,6 +52,18 @@ fresh: build
 	@scripts/install-dependencies test
 	PENSTOCK_BINARY=$(CURDIR)/$(penstock) PENSTOCK_INSTALLED=test \
 	cargo test --locked --package penstock-cli --test fresh_in_tree
+
+# .deb, .rpm and tarballs in target/packages (docs/install.md). What they hold beside the programs is made by a program of the same build.
+packages: build
+	@scripts/install-dependencies packages
+	@scripts/build-release $(target) penstock-packages
+	@scripts/make-packages $(target)
+
+# The packages as a machine meets them: bare Debian 12 and 13 trees where they are installed, upgraded, looked at by lintian and rpmlint, and
+# removed. Not part of `make test`.
+packages-test: packages
+	PENSTOCK_PACKAGES=$(CURDIR)/target/packages PENSTOCK_INSTALLED=test \
+	cargo test --locked --package penstock-packages
 
 # Fuzz targets are a workspace of their own, and are compiled here so that a change of names does not pass them by.
 # A toolchain of rustup's minimal profile has neither rustfmt nor clippy: that is said, not passed over.

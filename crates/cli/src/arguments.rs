@@ -25,11 +25,12 @@ use crate::{
     documents::Kind,
     remote::{hosts::Host, protocol::Payload},
     status::Status,
+    version,
 };
 
 /// Describe a machine with SR-IOV in one file; rehearse, apply and verify it.
 #[derive(Debug, Parser)]
-#[command(name = "penstock", version, about, max_term_width = 0)]
+#[command(name = "penstock", version = version::text(), about, max_term_width = 0)]
 #[command(after_help = Status::help())]
 pub struct Arguments {
     /// What to do.
@@ -128,6 +129,8 @@ pub enum Verb {
     Cni,
     /// Print the JSON Schema of models, or of a verb's JSON
     Schema(Schema),
+    /// Print the completions of a shell (docs/install.md)
+    Completions(Completions),
     /// Work inside a VM for the Penstock on its host
     #[command(subcommand, hide = true)]
     Inside(Inside),
@@ -539,6 +542,13 @@ pub struct Schema {
     /// Print the schema of this kind of JSON document (docs/json.md)
     #[arg(long = "of", value_name = "KIND")]
     pub kind: Option<Kind>,
+}
+
+/// `completions`
+#[derive(Debug, Args)]
+pub struct Completions {
+    /// The shell
+    pub shell: clap_complete::Shell,
 }
 
 /// `penstock embedded-switch`: what `penstock-switch run` is (docs/switch.md).

@@ -202,6 +202,7 @@ impl Kind {
             | Verb::Measure(_)
             | Verb::Board(Board::Ssh { .. } | Board::Console { .. })
             | Verb::Schema(_)
+            | Verb::Completions(_)
             | Verb::Cni
             | Verb::Inside(_)
             | Verb::Guard(_)

@@ -6,7 +6,7 @@ use penstock_host::files;
 use penstock_model::{Guest, GuestName, Inventory, Model, NEEDS_PRIVILEGES, digest::sha256};
 use penstock_report::{Evidence, machine::Machine};
 
-use crate::{failure::Failure, model_file::ModelFile};
+use crate::{failure::Failure, model_file::ModelFile, version};
 
 /// The evidence of a run of `file` that begins at `now`.
 pub fn begun(file: &ModelFile, id: String, now: SystemTime, emulated: bool) -> Evidence {
@@ -15,8 +15,7 @@ pub fn begun(file: &ModelFile, id: String, now: SystemTime, emulated: bool) -> E
     evidence.run.started = humantime::format_rfc3339_seconds(now).to_string();
     evidence.run.command = env::args().collect();
     evidence.versions.penstock = env!("CARGO_PKG_VERSION").to_owned();
-    evidence.versions.commit =
-        option_env!("PENSTOCK_COMMIT").filter(|commit| !commit.is_empty()).map(str::to_owned);
+    evidence.versions.commit = version::commit().map(str::to_owned);
     evidence.model.name = file.source.name.clone();
     evidence.model.text = file.source.text.clone();
     evidence.hashes.model = Some(sha256(&file.source.text));

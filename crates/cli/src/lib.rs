@@ -2,7 +2,7 @@
 //!
 //! This crate puts the parts together: it alone knows them all, and decides their order. One file a verb in
 //! `commands`; `arguments` is what the user typed, `settings` what that and the environment come to. It is a library for its
-//! fuzz targets alone: the program's only entry is [`main`].
+//! fuzz targets and for the packages alone, which are made from [`command`]: the program's only entry is [`main`].
 
 mod arguments;
 mod audit_table;
@@ -32,12 +32,15 @@ mod remote;
 mod run_directory;
 mod settings;
 mod status;
+mod version;
 mod watch;
 
 use std::{
     panic::{self, AssertUnwindSafe},
     process::ExitCode,
 };
+
+use clap::CommandFactory;
 
 use crate::{
     arguments::{Arguments, Check, Format, Verb},
@@ -53,6 +56,11 @@ pub fn main() -> ExitCode {
     // Where even saying so fails: no other exit status says what it was.
     let status = panic::catch_unwind(run).unwrap_or(Status::Internal);
     ExitCode::from(status.code())
+}
+
+/// The command line, from which manual pages and completions are made.
+pub fn command() -> clap::Command {
+    Arguments::command()
 }
 
 /// What `act` comes to; a panic in it is a failure like any other, so that `--json` prints a document of it too. What it was

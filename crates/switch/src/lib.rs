@@ -26,6 +26,7 @@
 )]
 
 pub mod allow;
+pub mod arguments;
 mod busy_poll;
 mod causes;
 pub mod channel;

@@ -6,6 +6,7 @@ pub mod audit;
 mod board;
 pub mod check;
 mod cni;
+mod completions;
 pub mod console;
 mod embedded_switch;
 pub mod export;
@@ -60,6 +61,7 @@ pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Sta
         Verb::Report(arguments) => report::run(&arguments, printer),
         Verb::Board(arguments) => board::run(arguments, settings, printer),
         Verb::Schema(arguments) => schema::run(&arguments, printer),
+        Verb::Completions(arguments) => completions::run(&arguments, printer),
         Verb::Inside(arguments) => inside::run(&arguments),
         Verb::Cni => cni::run(),
         Verb::EmbeddedSwitch(arguments) => embedded_switch::run(&arguments),

@@ -1,100 +1,26 @@
 //! The embedded switch as a program: runs one, or controls one that runs.
 #![allow(clippy::disallowed_methods, reason = "it knows nothing of the rest of Penstock")]
 
-use std::{
-    collections::BTreeMap,
-    io::BufRead,
-    path::{Path, PathBuf},
-    process::ExitCode,
-};
+use std::{collections::BTreeMap, io::BufRead, path::Path, process::ExitCode, sync::LazyLock};
 
-use clap::{Parser, Subcommand};
+use clap::FromArgMatches;
 use penstock_switch::{
+    arguments::{self, SwitchArguments, SwitchRequest, SwitchVerb},
     control::{self, Answer, Wish},
     program::{self, read},
     server::{Attributes, PortState},
     status,
 };
 
-/// An embedded switch whose ports are vhost-user devices.
-#[derive(Debug, Parser)]
-#[command(name = "penstock-switch", version, about, max_term_width = 110)]
-struct Arguments {
-    #[command(subcommand)]
-    verb: Verb,
-}
-
-#[derive(Debug, Subcommand)]
-enum Verb {
-    /// Run a switch until it is told to end (SIGTERM, Ctrl-C); SIGHUP has it read its configuration again
-    Run {
-        /// Its configuration, JSON
-        config: PathBuf,
-        /// The socket on which it is controlled
-        #[arg(long, value_name = "SOCKET")]
-        control: Option<PathBuf>,
-        /// The socket to which a line leads from within a machine behind it: there only that may be set which `allow` allows
-        #[arg(long, value_name = "SOCKET")]
-        line: Option<PathBuf>,
-        /// End when the last guest has gone, or when none comes at all
-        #[arg(long)]
-        until_left: bool,
-        /// Write what is set while it runs into its configuration: the next one begins with that
-        #[arg(long)]
-        keep: bool,
-    },
-    /// Control a switch that runs
-    Ctl {
-        /// Its control socket
-        socket: PathBuf,
-        #[command(subcommand)]
-        wish: Control,
-    },
-}
-
-#[derive(Debug, Subcommand)]
-enum Control {
-    /// Print how each port is: connected or not, its link, counters, drops by reason
-    Get {
-        /// Only this port
-        port: Option<String>,
-        /// All that is known, with what is set, as JSON
-        #[arg(long)]
-        json: bool,
-    },
-    /// Change attributes of ports, all or none, like `'NET0#0' spoofchk=on max_tx_rate=100 'NET0#1' vlan=7`
-    Set {
-        /// A port, and what of it is to change
-        #[arg(required = true, value_name = "PORT ATTRIBUTE=VALUE")]
-        changes: Vec<String>,
-    },
-    /// Keep frames between ports inside (on), or have them go out to the uplink (off)
-    Loopback {
-        /// `on` or `off`
-        #[arg(value_parser = ["on", "off"])]
-        value: String,
-    },
-    /// Make it as this configuration has it; ports that do not change lose nothing
-    Reload {
-        /// The configuration
-        config: PathBuf,
-    },
-    /// Say what a port's guest asks of its device, as QEMU tells it (`query-rx-filter`), read from standard input; `null`: nothing
-    Filter {
-        /// The port
-        port: String,
-    },
-    /// Print how all is, and then what happens, an event a line
-    Watch,
-}
-
 fn main() -> ExitCode {
-    let outcome = match Arguments::parse().verb {
-        Verb::Run { config, control, line, until_left, keep } => {
+    let matches = arguments::command().version(VERSION.as_str()).get_matches();
+    let arguments = SwitchArguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let outcome = match arguments.verb {
+        SwitchVerb::Run { config, control, line, until_left, keep } => {
             let (control, line) = (control.as_deref(), line.as_deref());
             program::run(&program::Run { config: &config, control, line, until_left, keep })
         }
-        Verb::Ctl { socket, wish } => ctl(&socket, wish),
+        SwitchVerb::Ctl { socket, wish } => ctl(&socket, wish),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -105,23 +31,30 @@ fn main() -> ExitCode {
     }
 }
 
-fn ctl(socket: &Path, wish: Control) -> Result<(), String> {
-    let watches = matches!(wish, Control::Watch);
+/// The version, and the commit where `make build` told one.
+static VERSION: LazyLock<String> = LazyLock::new(|| {
+    let version = env!("CARGO_PKG_VERSION");
+    let commit = option_env!("PENSTOCK_COMMIT").filter(|commit| !commit.is_empty());
+    commit.map_or_else(|| version.to_owned(), |commit| format!("{version} ({commit})"))
+});
+
+fn ctl(socket: &Path, wish: SwitchRequest) -> Result<(), String> {
+    let watches = matches!(wish, SwitchRequest::Watch);
     let get = match &wish {
-        Control::Get { port, json } => Some((port.clone(), *json)),
+        SwitchRequest::Get { port, json } => Some((port.clone(), *json)),
         _ => None,
     };
     let wish = match wish {
-        Control::Get { .. } => Wish::Get,
-        Control::Set { changes } => Wish::Change { ports: parsed(&changes)? },
-        Control::Loopback { value } => Wish::Loopback { on: value == "on" },
-        Control::Reload { config } => Wish::Reload { config: read(&config)? },
-        Control::Filter { port } => {
+        SwitchRequest::Get { .. } => Wish::Get,
+        SwitchRequest::Set { changes } => Wish::Change { ports: parsed(&changes)? },
+        SwitchRequest::Loopback { value } => Wish::Loopback { on: value == "on" },
+        SwitchRequest::Reload { config } => Wish::Reload { config: read(&config)? },
+        SwitchRequest::Filter { port } => {
             let odd = |error| format!("{port}: what stands on standard input is no JSON: {error}");
             let told: serde_json::Value = serde_json::from_reader(std::io::stdin()).map_err(odd)?;
             Wish::Filter { filter: filter_of(told), port }
         }
-        Control::Watch => Wish::Subscribe,
+        SwitchRequest::Watch => Wish::Subscribe,
     };
     let failed = |error| format!("the switch at {} did not answer: {error}", socket.display());
     let (answer, lines) = control::ask(socket, wish).map_err(failed)?;

@@ -1,0 +1,52 @@
+//! What packages hold beside the programs, made from the programs' own command lines and from what cargo knows of their dependencies:
+//! manual pages, completions, licences, bills of materials. `scripts/make-packages` puts it where it belongs. Nothing here is shipped.
+//!
+//! The same commit gives the same bytes: no time but the commit's, no path of the machine, everything in order.
+
+pub mod bill;
+pub mod completions;
+pub mod dependencies;
+pub mod licenses;
+pub mod manual;
+
+use clap::Command;
+
+/// A program that is packaged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Program {
+    /// `penstock`
+    Penstock,
+    /// `penstock-switch`
+    Switch,
+}
+
+impl Program {
+    /// All of them.
+    pub const ALL: [Program; 2] = [Program::Penstock, Program::Switch];
+
+    /// The program's name, which its package has too.
+    pub fn name(self) -> &'static str {
+        match self {
+            Program::Penstock => "penstock",
+            Program::Switch => "penstock-switch",
+        }
+    }
+
+    /// The crate that has it.
+    pub fn crate_name(self) -> &'static str {
+        match self {
+            Program::Penstock => "penstock-cli",
+            Program::Switch => "penstock-switch",
+        }
+    }
+
+    /// Its command line.
+    pub fn command(self) -> Command {
+        let command = match self {
+            Program::Penstock => penstock_cli::command(),
+            Program::Switch => penstock_switch::arguments::command(),
+        };
+        // `--version` has the commit too, which no page need change for.
+        command.version(env!("CARGO_PKG_VERSION"))
+    }
+}
