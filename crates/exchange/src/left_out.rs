@@ -3,20 +3,20 @@
 use penstock_model::{Model, NicName, VfIndex, VfKey};
 use penstock_plan::NicOnMachine;
 
-use crate::Format;
+use crate::ExportFormat;
 
 /// Collects what is left out, and says it in few sentences.
-pub struct LeftOut {
-    format: Format,
+pub struct Omissions {
+    format: ExportFormat,
     of_nics: Vec<(NicName, String)>,
     /// Of each NIC and key the VFs that have it.
     of_vfs: Vec<(NicName, VfKey, Vec<VfIndex>)>,
     of_model: Vec<&'static str>,
 }
 
-impl LeftOut {
-    pub fn new(format: Format) -> LeftOut {
-        LeftOut { format, of_nics: Vec::new(), of_vfs: Vec::new(), of_model: Vec::new() }
+impl Omissions {
+    pub fn new(format: ExportFormat) -> Omissions {
+        Omissions { format, of_nics: Vec::new(), of_vfs: Vec::new(), of_model: Vec::new() }
     }
 
     /// Something of a NIC, with why.
@@ -45,7 +45,8 @@ impl LeftOut {
         if !model.guests.is_empty() {
             self.of_model.push("`guests`, and who owns which function");
         }
-        if model.nics.values().any(|nic| nic.loopback.is_some()) && self.format != Format::SriovOperator {
+        if model.nics.values().any(|nic| nic.loopback.is_some()) && self.format != ExportFormat::SriovOperator
+        {
             self.of_model.push("`loopback`");
         }
         if model.realtime.is_some() {

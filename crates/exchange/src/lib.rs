@@ -11,11 +11,11 @@ mod sriov_operator;
 use penstock_model::{Diagnostics, Inventory, Model};
 use penstock_plan::{NicOnMachine, nics_on_machine};
 
-use left_out::LeftOut;
+use left_out::Omissions;
 
 /// Whose words a model is put into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Format {
+pub enum ExportFormat {
     /// systemd: `.link` files, which udev applies when a NIC appears (systemd.link(5)), and `.network` files for PFs with addresses.
     Networkd,
     /// nmstate's desired state, for NetworkManager (`nmstatectl apply`).
@@ -24,16 +24,17 @@ pub enum Format {
     SriovOperator,
 }
 
-impl Format {
+impl ExportFormat {
     /// All of them, by name.
-    pub const ALL: [Format; 3] = [Format::Networkd, Format::Nmstate, Format::SriovOperator];
+    pub const ALL: [ExportFormat; 3] =
+        [ExportFormat::Networkd, ExportFormat::Nmstate, ExportFormat::SriovOperator];
 
     /// The program, as a sentence names it.
     fn program(self) -> &'static str {
         match self {
-            Format::Networkd => "systemd",
-            Format::Nmstate => "nmstate",
-            Format::SriovOperator => "the SR-IOV network operator",
+            ExportFormat::Networkd => "systemd",
+            ExportFormat::Nmstate => "nmstate",
+            ExportFormat::SriovOperator => "the SR-IOV network operator",
         }
     }
 }
@@ -61,18 +62,18 @@ pub struct ExportedFile {
 /// # Errors
 ///
 /// The model does not fit the machine: as of [`nics_on_machine`].
-pub fn export(model: &Model, inventory: &Inventory, format: Format) -> Result<Exported, Diagnostics> {
+pub fn export(model: &Model, inventory: &Inventory, format: ExportFormat) -> Result<Exported, Diagnostics> {
     let all = nics_on_machine(model, inventory)?;
-    let mut left_out = LeftOut::new(format);
+    let mut left_out = Omissions::new(format);
     let (managed, own): (Vec<NicOnMachine<'_>>, Vec<NicOnMachine<'_>>) =
         all.into_iter().partition(|nic| nic.nic.externally_managed);
     for nic in managed {
         left_out.nic(nic.name, "it is externally managed: whoever makes its VFs says what is set there");
     }
     let files = match format {
-        Format::Networkd => networkd::files(&own, &mut left_out),
-        Format::Nmstate => nmstate::files(&own, &mut left_out),
-        Format::SriovOperator => sriov_operator::files(model, &own, &mut left_out),
+        ExportFormat::Networkd => networkd::files(&own, &mut left_out),
+        ExportFormat::Nmstate => nmstate::files(&own, &mut left_out),
+        ExportFormat::SriovOperator => sriov_operator::files(model, &own, &mut left_out),
     };
     left_out.rest_of(model);
     Ok(Exported { files, left_out: left_out.sentences() })

@@ -5,10 +5,10 @@ use std::fmt::Write;
 use penstock_model::{LinkState, VfKey, VfValue};
 use penstock_plan::{NicOnMachine, VfOnMachine};
 
-use crate::{ExportedFile, left_out::LeftOut};
+use crate::{ExportedFile, left_out::Omissions};
 
 /// One file of links for each NIC, and one of addresses where the PF has some.
-pub fn files(nics: &[NicOnMachine<'_>], left_out: &mut LeftOut) -> Vec<ExportedFile> {
+pub fn files(nics: &[NicOnMachine<'_>], left_out: &mut Omissions) -> Vec<ExportedFile> {
     let mut files = Vec::new();
     for nic in nics {
         left_out.vf_keys(nic, |key| word(key).is_some());

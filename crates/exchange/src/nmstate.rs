@@ -5,10 +5,10 @@ use std::fmt::Write;
 use penstock_model::{Mac, VfKey, VfValue};
 use penstock_plan::{NicOnMachine, VfOnMachine};
 
-use crate::{ExportedFile, left_out::LeftOut};
+use crate::{ExportedFile, left_out::Omissions};
 
 /// One file with all NICs.
-pub fn files(nics: &[NicOnMachine<'_>], left_out: &mut LeftOut) -> Vec<ExportedFile> {
+pub fn files(nics: &[NicOnMachine<'_>], left_out: &mut Omissions) -> Vec<ExportedFile> {
     let mut text = "# By `penstock export`: nmstatectl apply FILE\ninterfaces:\n".to_owned();
     let mut any = false;
     for nic in nics {

@@ -8,11 +8,11 @@ use penstock_plan::NicOnMachine;
 
 use crate::{
     ExportedFile,
-    left_out::{LeftOut, ranges},
+    left_out::{Omissions, ranges},
 };
 
 /// One file with all policies.
-pub fn files(model: &Model, nics: &[NicOnMachine<'_>], left_out: &mut LeftOut) -> Vec<ExportedFile> {
+pub fn files(model: &Model, nics: &[NicOnMachine<'_>], left_out: &mut Omissions) -> Vec<ExportedFile> {
     let policies: Vec<String> = nics.iter().flat_map(|nic| policies(model, nic, left_out)).collect();
     if policies.is_empty() {
         return Vec::new();
@@ -21,7 +21,7 @@ pub fn files(model: &Model, nics: &[NicOnMachine<'_>], left_out: &mut LeftOut) -
     vec![ExportedFile { name: "penstock-sriov-operator.yaml".to_owned(), text }]
 }
 
-fn policies(model: &Model, nic: &NicOnMachine<'_>, left_out: &mut LeftOut) -> Vec<String> {
+fn policies(model: &Model, nic: &NicOnMachine<'_>, left_out: &mut Omissions) -> Vec<String> {
     let free: Vec<VfIndex> = nic.vfs.iter().filter(|vf| vf.owner.is_none()).map(|vf| vf.index).collect();
     if free.is_empty() {
         return Vec::new();

@@ -3,20 +3,20 @@
 
 use std::{collections::BTreeMap, env, fs, path::Path};
 
-use penstock_exchange::{Exported, Format, export};
+use penstock_exchange::{ExportFormat, Exported, export};
 use penstock_model::{Inventory, Source, parse};
 
 const INVENTORY: &str = include_str!("machine.json");
 const MODEL: &str = include_str!("model.yaml");
 
-fn exported(model: &str, format: Format) -> Exported {
+fn exported(model: &str, format: ExportFormat) -> Exported {
     let source = Source::new("model.yaml", model);
     let model = parse(&source).unwrap().model;
     let inventory: Inventory = serde_json::from_str(INVENTORY).unwrap();
     export(&model, &inventory, format).unwrap()
 }
 
-fn holds(format: Format, directory: &str) {
+fn holds(format: ExportFormat, directory: &str) {
     let exported = exported(MODEL, format);
     let left_out = exported.left_out.iter().map(|line| format!("{line}\n")).collect();
     let files = exported.files.into_iter().map(|file| (file.name, file.text));
@@ -36,22 +36,22 @@ fn holds(format: Format, directory: &str) {
 
 #[test]
 fn a_model_for_systemd() {
-    holds(Format::Networkd, "networkd");
+    holds(ExportFormat::Networkd, "networkd");
 }
 
 #[test]
 fn a_model_for_nmstate() {
-    holds(Format::Nmstate, "nmstate");
+    holds(ExportFormat::Nmstate, "nmstate");
 }
 
 #[test]
 fn a_model_for_the_sriov_network_operator() {
-    holds(Format::SriovOperator, "sriov-operator");
+    holds(ExportFormat::SriovOperator, "sriov-operator");
 }
 
 #[test]
 fn what_somebody_else_manages_is_left_to_them_and_that_is_said() {
-    for format in Format::ALL {
+    for format in ExportFormat::ALL {
         let exported = exported("machine: m\nnics: {NET0: {vfs: 2, externally_managed: true}}\n", format);
         assert_eq!(exported.files, []);
         assert_eq!(

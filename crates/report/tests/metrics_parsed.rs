@@ -31,6 +31,9 @@ use proptest::{
 };
 use serde_json::{Value, json};
 
+/// Debian's own, which the package is for: another may come before it in `PATH`.
+const PYTHON: &str = "/usr/bin/python3";
+
 /// How many snapshots are rendered.
 const CASES: usize = 48;
 
@@ -56,12 +59,12 @@ fn main() -> ExitCode {
 }
 
 fn lacking() -> Option<Lack> {
-    needs::programs(&["python3"]).or_else(|| {
-        let imported = Command::new("python3").args(["-c", "import prometheus_client"]).output();
+    needs::programs(&[PYTHON]).or_else(|| {
+        let imported = Command::new(PYTHON).args(["-c", "import prometheus_client"]).output();
         let there = imported.is_ok_and(|output| output.status.success());
         (!there).then(|| {
             Lack::Installable(
-                "python3 has no prometheus_client: it is in the package python3-prometheus-client, see scripts/programs"
+                "/usr/bin/python3 has no prometheus_client: it is in the package python3-prometheus-client, see scripts/programs"
                     .to_owned(),
             )
         })
@@ -254,7 +257,7 @@ fn read_back() -> Ended {
 
 /// What the other parser reads of each text.
 fn parsed(cases: &[Value]) -> Result<Vec<Value>, Failed> {
-    let mut python = Command::new("python3")
+    let mut python = Command::new(PYTHON)
         .args(["-c", PARSER])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

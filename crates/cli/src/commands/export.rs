@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use penstock_exchange::{Exported, Format, export};
+use penstock_exchange::{ExportFormat, Exported, export};
 use penstock_host::files;
 use serde::Serialize;
 
@@ -37,11 +37,11 @@ struct Entry {
     text: String,
 }
 
-fn format(to: ExportTo) -> Format {
+fn format(to: ExportTo) -> ExportFormat {
     match to {
-        ExportTo::Networkd => Format::Networkd,
-        ExportTo::Nmstate => Format::Nmstate,
-        ExportTo::SriovOperator => Format::SriovOperator,
+        ExportTo::Networkd => ExportFormat::Networkd,
+        ExportTo::Nmstate => ExportFormat::Nmstate,
+        ExportTo::SriovOperator => ExportFormat::SriovOperator,
     }
 }
 
