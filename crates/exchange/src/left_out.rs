@@ -1,7 +1,7 @@
 //! What a format has no word for.
 
 use penstock_model::{Model, NicName, VfIndex, VfKey};
-use penstock_plan::NicOnMachine;
+use penstock_plan::{NicOnMachine, vf_ranges};
 
 use crate::ExportFormat;
 
@@ -69,14 +69,6 @@ impl Omissions {
 
 /// Indices in ascending order as ranges: `0-2`, `5`.
 pub fn ranges(indices: &[VfIndex]) -> Vec<String> {
-    let mut runs: Vec<(u16, u16)> = Vec::new();
-    for index in indices.iter().map(|index| index.get()) {
-        match runs.last_mut() {
-            Some((_, last)) if *last + 1 == index => *last = index,
-            _ => runs.push((index, index)),
-        }
-    }
-    let range =
-        |(first, last): (u16, u16)| if first == last { first.to_string() } else { format!("{first}-{last}") };
-    runs.into_iter().map(range).collect()
+    let range = |(first, last)| if first == last { format!("{first}") } else { format!("{first}-{last}") };
+    vf_ranges(indices).into_iter().map(range).collect()
 }

@@ -60,3 +60,15 @@ pub fn nics_on_machine<'a>(
         })
         .collect())
 }
+
+/// Indices in ascending order as ranges of consecutive ones: the first and the last of each, which may be the same.
+pub fn vf_ranges(indices: &[VfIndex]) -> Vec<(VfIndex, VfIndex)> {
+    let mut ranges: Vec<(VfIndex, VfIndex)> = Vec::new();
+    for index in indices.iter().copied() {
+        match ranges.last_mut() {
+            Some((_, last)) if last.get() + 1 == index.get() => *last = index,
+            _ => ranges.push((index, index)),
+        }
+    }
+    ranges
+}

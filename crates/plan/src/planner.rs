@@ -15,6 +15,7 @@ use crate::{
     action::Schemata,
     draft::Draft,
     error::Refusal,
+    nics::vf_ranges,
     realtime::RealtimeRequirements,
     resolve::resolve,
     wanted::{WantedNic, WantedVf, wanted},
@@ -161,16 +162,9 @@ impl<'a> Planner<'a> {
 
 /// VFs of one NIC in few words: `NET0#0 to #5, #7`.
 pub fn vf_list(nic: &NicName, indices: &[VfIndex]) -> String {
-    let mut runs: Vec<(u16, u16)> = Vec::new();
-    for index in indices.iter().map(|index| index.get()) {
-        match runs.last_mut() {
-            Some((_, last)) if *last + 1 == index => *last = index,
-            _ => runs.push((index, index)),
-        }
-    }
-    let texts: Vec<String> = runs
+    let texts: Vec<String> = vf_ranges(indices)
         .into_iter()
-        .map(|(first, last)| match last - first {
+        .map(|(first, last)| match last.get() - first.get() {
             0 => format!("#{first}"),
             1 => format!("#{first}, #{last}"),
             _ => format!("#{first} to #{last}"),
