@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use penstock_host::files;
+use penstock_host::{files, running::Running};
 use serde_json::{Value, json};
 
 use crate::{
@@ -135,7 +135,7 @@ pub fn evict(cache: &Cache) -> Result<(), BoardError> {
     for name in names {
         let directory = cache.saved().join(&name);
         if let Some((_, maker)) = name.split_once(".part-") {
-            if !files::exists(format!("/proc/{maker}")) {
+            if maker.parse().ok().and_then(Running::of).is_none() {
                 files::remove_tree(&directory)?;
             }
             continue;

@@ -103,10 +103,11 @@ fn killed_at_any_moment() -> Outcome {
             "ipam": {"type": "addresses", "gives": "nothing"},
         }));
         bench.say(&format!("cat > /root/all <<'END'\n{all}\nEND\n"))?;
-        // At every 15 ms of an ADD, which dies in its IPAM plugin at the latest.
+        // At every 15 ms of an ADD, which dies in its IPAM plugin at the latest. As a runtime does, DEL waits until it has ended.
         for moment in (1..=16).map(|n| f64::from(n) * 0.015) {
             bench.say(&format!(
-                "ip netns add a; timeout -s KILL {moment} /root/cni/call ADD a < /root/all; /root/cni/call DEL a < /root/all && ip netns delete a"
+                "ip netns add a; /root/cni/call ADD a < /root/all & sleep {moment}; kill -9 $!; wait $!; \
+                 /root/cni/call DEL a < /root/all && ip netns delete a"
             ))?;
             assert_eq!(bench.say(STATE)?, before, "{pf}, after {moment} s");
         }

@@ -20,7 +20,8 @@ use nix::{
     unistd::{UnlinkatFlags, linkat, unlinkat},
 };
 
-use super::{Held, Result, exists, list, on, remove_file, sync_directory};
+use super::{Held, Result, list, on, remove_file, sync_directory};
+use crate::running::Running;
 
 /// Writes a file whole or not at all: to a temporary beside it, synced, then renamed over it. A link at `path` is replaced,
 /// not followed. Readable for all; see [`write_atomic_mode`].
@@ -113,7 +114,7 @@ pub fn remove_parts(path: impl AsRef<Path>) -> Result<()> {
         // Older versions left out the random part.
         let writer = rest.and_then(|rest| rest.split('.').next()?.parse::<u32>().ok());
         let Some(writer) = writer else { continue };
-        if writer == std::process::id() || !exists(format!("/proc/{writer}")) {
+        if writer == std::process::id() || Running::of(writer).is_none() {
             remove_file(directory.join(part))?;
         }
     }
@@ -257,11 +258,20 @@ mod tests {
     fn what_dead_writers_left_is_removed() {
         let directory = tempfile::tempdir().unwrap();
         let alive = format!("file.1.{:016x}.part", 7);
-        for name in ["file.4194305.0123456789abcdef.part", "file.4194305.part", &alive, "other.4194305.part"]
+        // One that was killed and that its parent has not waited for yet.
+        let mut killed = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        killed.kill().unwrap();
+        while Running::of(killed.id()).is_some() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        let ended = format!("file.{}.{:016x}.part", killed.id(), 7);
+        for name in
+            ["file.4194305.0123456789abcdef.part", "file.4194305.part", &alive, &ended, "other.4194305.part"]
         {
             fs::write(directory.path().join(name), "").unwrap();
         }
         remove_parts(directory.path().join("file")).unwrap();
+        killed.wait().unwrap();
         assert_eq!(list(directory.path()).unwrap(), [alive.as_str(), "other.4194305.part"]);
     }
 }
