@@ -37,9 +37,9 @@ fn what_is_printed_is_what_is_written_and_what_is_left_out_is_a_warning() {
     assert!(printed.stderr.contains("warning: left out: NET0: `max_tx_rate` of VF 1"), "{}", printed.stderr);
 
     let written = penstock(here, &[&words[..], &["--output", "made/link"]].concat());
-    assert_eq!((written.status, written.stdout.as_str()), (0, "made/link/10-penstock-net0.link\n"));
-    let text = fs::read_to_string(here.join("made/link/10-penstock-net0.link")).unwrap();
-    assert_eq!(printed.stdout, format!("# 10-penstock-net0.link\n{text}\n"));
+    assert_eq!((written.status, written.stdout.as_str()), (0, "made/link/10-penstock-NET0.link\n"));
+    let text = fs::read_to_string(here.join("made/link/10-penstock-NET0.link")).unwrap();
+    assert_eq!(printed.stdout, format!("# 10-penstock-NET0.link\n{text}\n"));
 
     let document = json::read(&penstock(here, &[&words[..], &["--json"]].concat()).stdout).unwrap();
     assert_eq!(document["files"][0]["text"], text);

@@ -84,9 +84,18 @@ fn containers_get_vfs() -> Outcome {
         bench.say("for n in b c; do /root/cni/call DEL $n < /root/one; done; ip -all netns delete")?;
         assert_eq!(bench.say(STATE)?, before, "{pf}");
     }
-    // VFs end while a container has one.
+    // `/run` is emptied while a container has one: its DEL knows it by what ADD gave, and brings it home.
     let one = configuration(json!({"pf": bench.igb, "vlan": 5}));
     bench.say("ip netns add a")?;
+    let mut given_before = one.clone();
+    given_before["prevResult"] = bench.holds("ADD", "a", &one)?;
+    let vf = given_before["prevResult"]["interfaces"][0]["pciID"].as_str().expect("a function").to_owned();
+    let at_home = format!("ls /sys/bus/pci/devices/{vf}/net | wc -l");
+    assert_eq!(bench.say(&at_home)?.trim(), "0");
+    bench.say("rm -r /run/penstock/cni")?;
+    bench.holds("DEL", "a", &given_before)?;
+    assert_eq!(bench.say(&at_home)?.trim(), "1");
+    // VFs end while a container has one.
     bench.holds("ADD", "a", &one)?;
     bench.say(&format!("echo 0 > /sys/bus/pci/devices/{}/sriov_numvfs", bench.igb))?;
     bench.holds("DEL", "a", &one)?;

@@ -12,7 +12,7 @@ pub fn files(nics: &[NicOnMachine<'_>], left_out: &mut Omissions) -> Vec<Exporte
     let mut files = Vec::new();
     for nic in nics {
         left_out.vf_keys(nic, |key| word(key).is_some());
-        let name = format!("10-penstock-{}", nic.name.as_str().to_lowercase());
+        let name = format!("10-penstock-{}", nic.name);
         files.push(ExportedFile { name: format!("{name}.link"), text: link(nic) });
         if !nic.nic.addresses.is_empty() {
             files.push(ExportedFile { name: format!("{name}.network"), text: network(nic) });

@@ -1,7 +1,10 @@
 //! `SriovNetworkNodePolicy` of the SR-IOV network operator (`sriovnetwork.openshift.io/v1`), one for each run of VFs that no guest owns. The
 //! policies are `externallyManaged`: Penstock makes the VFs, the operator gives them to pods.
 
-use std::fmt::Write;
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    fmt::Write,
+};
 
 use penstock_model::{FreeDriver, Model, VfIndex};
 use penstock_plan::NicOnMachine;
@@ -13,15 +16,45 @@ use crate::{
 
 /// One file with all policies.
 pub fn files(model: &Model, nics: &[NicOnMachine<'_>], left_out: &mut Omissions) -> Vec<ExportedFile> {
-    let policies: Vec<String> = nics.iter().flat_map(|nic| policies(model, nic, left_out)).collect();
-    if policies.is_empty() {
+    let mut resources = BTreeMap::new();
+    let mut all = Vec::new();
+    for nic in nics {
+        let resource = resource(nic);
+        let policies = policies(model, nic, &resource, left_out);
+        if policies.is_empty() {
+            continue;
+        }
+        // The VFs of both would be one resource, and a pod would get either's.
+        match resources.entry(resource) {
+            Entry::Occupied(other) => {
+                let why = format!(
+                    "its resource would be called `{}`, as that of {} is: names of resources have small letters, digits and `_` \
+                     alone; name one of the two otherwise",
+                    other.key(),
+                    other.get()
+                );
+                left_out.nic(nic.name, why);
+            }
+            Entry::Vacant(free) => {
+                free.insert(nic.name);
+                all.extend(policies);
+            }
+        }
+    }
+    if all.is_empty() {
         return Vec::new();
     }
-    let text = format!("# By `penstock export`: kubectl apply -f FILE\n{}", policies.join("---\n"));
+    let text = format!("# By `penstock export`: kubectl apply -f FILE\n{}", all.join("---\n"));
     vec![ExportedFile { name: "penstock-sriov-operator.yaml".to_owned(), text }]
 }
 
-fn policies(model: &Model, nic: &NicOnMachine<'_>, left_out: &mut Omissions) -> Vec<String> {
+/// What pods ask for: the NIC's name in what a resource's name may hold. Objects, whose names have no capitals, are named by it.
+fn resource(nic: &NicOnMachine<'_>) -> String {
+    let word = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' };
+    nic.name.as_str().chars().map(word).collect()
+}
+
+fn policies(model: &Model, nic: &NicOnMachine<'_>, resource: &str, left_out: &mut Omissions) -> Vec<String> {
     let free: Vec<VfIndex> = nic.vfs.iter().filter(|vf| vf.owner.is_none()).map(|vf| vf.index).collect();
     if free.is_empty() {
         return Vec::new();
@@ -40,12 +73,6 @@ fn policies(model: &Model, nic: &NicOnMachine<'_>, left_out: &mut Omissions) -> 
         return Vec::new();
     };
     // What the PF keeps for each VF stays as Penstock has set it.
-    let resource: String = nic
-        .name
-        .as_str()
-        .chars()
-        .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' })
-        .collect();
     let object = resource.replace('_', "-");
     ranges(&free)
         .into_iter()

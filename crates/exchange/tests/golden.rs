@@ -60,3 +60,21 @@ fn what_somebody_else_manages_is_left_to_them_and_that_is_said() {
         );
     }
 }
+
+#[test]
+fn nics_whose_names_differ_in_case_or_marks_alone_are_not_mixed_up() {
+    let model = "machine: m\nnics:\n  a.b: {match: {mac: 0c:c4:7a:9a:61:ea}, vfs: 2}\n  A_b: {match: {mac: 0c:c4:7a:9a:61:eb}, vfs: 2}\n";
+    let links = exported(model, ExportFormat::Networkd).files;
+    let names: Vec<&str> = links.iter().map(|file| file.name.as_str()).collect();
+    assert_eq!(names, ["10-penstock-a.b.link", "10-penstock-A_b.link"]);
+    let policies = exported(model, ExportFormat::SriovOperator);
+    assert_eq!(policies.files[0].text.matches("resourceName").count(), 1);
+    assert!(
+        policies
+            .left_out
+            .iter()
+            .any(|line| line.starts_with("A_b: its resource would be called `a_b`, as that of a.b is")),
+        "{:?}",
+        policies.left_out
+    );
+}
