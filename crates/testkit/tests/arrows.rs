@@ -1,6 +1,8 @@
 //! The crates' arrows point the way that ARCHITECTURE.md draws them, and every crate inherits the lints.
 #![allow(clippy::disallowed_methods)]
 
+mod sources;
+
 use std::{collections::BTreeMap, process::Command};
 
 /// Which crates of ours a crate may use. One that is missing here fails the test: a new crate declares itself.
@@ -85,9 +87,8 @@ fn the_pure_crates_stay_pure() {
 
 #[test]
 fn every_crate_inherits_the_lints() {
-    let crates = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
-    for entry in std::fs::read_dir(crates).unwrap() {
-        let manifest = std::fs::read_to_string(entry.unwrap().path().join("Cargo.toml")).unwrap();
+    for folder in sources::crates() {
+        let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap();
         assert!(manifest.contains("[lints]\nworkspace = true"), "{manifest}");
     }
 }

@@ -12,7 +12,7 @@ use std::{
 
 use penstock_host::packages;
 use quote::ToTokens;
-use sources::rust_files;
+use sources::all_rust_files;
 use syn::{
     Expr, ExprCall, ExprMethodCall, ItemUse, Lit, UseTree,
     spanned::Spanned,
@@ -76,10 +76,10 @@ const VARIABLE: &[(&str, &str, Runs)] = &[
     ("crates/packages/tests/generated.rs", "program", OneOf(&["bash", "fish", "groff", "mandoc", "zsh"])),
     ("crates/render/tests/templates.rs", "& program", Own),
     ("crates/render/tests/templates.rs", "compiler", OneOf(&["cc", "c++"])),
-    ("crates/switch/benches/switch/peer.rs", "program", Given("at_home")),
-    ("crates/switch/benches/switch/report.rs", "program", Given("output")),
-    ("crates/switch/benches/switch/vms.rs", "tree . join (\"lib/ld-linux-x86-64.so.2\")", Own),
-    ("crates/switch/src/ring/orders.rs", "own", Own),
+    ("switch/benches/switch/peer.rs", "program", Given("at_home")),
+    ("switch/benches/switch/report.rs", "program", Given("output")),
+    ("switch/benches/switch/vms.rs", "tree . join (\"lib/ld-linux-x86-64.so.2\")", Own),
+    ("switch/src/ring/orders.rs", "own", Own),
     ("crates/testkit/src/bin/side-by-side.rs", "executable", Own),
     ("crates/testkit/src/binary.rs", "path () . expect (\"the binary was built: `make build`\")", Own),
     ("crates/testkit/src/binary.rs", "program", Own),
@@ -268,7 +268,7 @@ type FirstArguments = Vec<(String, Option<String>)>;
 
 /// All calls, and by file what every function is given first.
 fn calls() -> (Vec<Call>, BTreeMap<String, FirstArguments>) {
-    let mut files = rust_files(&workspace().join("crates"));
+    let mut files = all_rust_files();
     files.sort();
     let (mut found, mut first) = (Vec::new(), BTreeMap::new());
     for file in files {

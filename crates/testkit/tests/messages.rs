@@ -4,9 +4,9 @@
 
 mod sources;
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{collections::BTreeSet, fs};
 
-use sources::rust_files;
+use sources::{crates, rust_files};
 
 /// Where `Debug` is used on text, paths and characters, and with what name; an empty name is `{:?}`. Whoever adds to it has
 /// looked at the type.
@@ -34,11 +34,9 @@ fn debugged(text: &str) -> Vec<&str> {
 
 #[test]
 fn messages_hold_words_and_not_what_rust_calls_things() {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let texts: BTreeSet<&str> = TEXTS.lines().collect();
     let (mut used, mut wrong) = (BTreeSet::new(), Vec::new());
-    for folder in fs::read_dir(&crates).unwrap() {
-        let folder = folder.unwrap().path();
+    for folder in crates() {
         if !folder.join("src").is_dir() || folder.ends_with("testkit") {
             continue;
         }
@@ -49,7 +47,8 @@ fn messages_hold_words_and_not_what_rust_calls_things() {
         {
             let text = fs::read_to_string(file).unwrap();
             for name in debugged(&text) {
-                let entry = format!("{} {name}", file.strip_prefix(&crates).unwrap().display());
+                let entry =
+                    format!("{} {name}", file.strip_prefix(folder.parent().unwrap()).unwrap().display());
                 match texts.get(entry.trim_end()) {
                     Some(known) => drop(used.insert(*known)),
                     None => wrong.push(entry),

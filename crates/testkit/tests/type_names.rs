@@ -7,10 +7,9 @@ mod sources;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    path::Path,
 };
 
-use sources::rust_files;
+use sources::{crates, rust_files};
 use syn::{Item, Visibility};
 
 /// Names that two crates or more have for different things. It is to become shorter.
@@ -47,10 +46,8 @@ fn public_types(items: &[Item], names: &mut BTreeSet<String>) {
 
 /// The crates that have a public type of each name.
 fn crates_by_name() -> BTreeMap<String, BTreeSet<String>> {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for folder in fs::read_dir(crates).unwrap() {
-        let folder = folder.unwrap().path();
+    for folder in crates() {
         if !folder.join("src").is_dir() {
             continue;
         }

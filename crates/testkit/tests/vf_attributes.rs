@@ -10,9 +10,9 @@ use penstock_model::VfKey;
 use sources::rust_files;
 use syn::{Fields, Item};
 
-const CONFIG: &str = "crates/switch/src/config.rs";
-const SETTINGS: &str = "crates/switch/src/settings.rs";
-const ENGINE: &str = "crates/switch/src/engine";
+const CONFIG: &str = "switch/src/config.rs";
+const SETTINGS: &str = "switch/src/settings.rs";
+const ENGINE: &str = "switch/src/engine";
 
 /// Keys that the engine's settings have in another form: addresses in one list, a port VLAN's tag in one field.
 const OTHERWISE: [VfKey; 3] = [VfKey::Mac, VfKey::Qos, VfKey::VlanProto];

@@ -1,4 +1,5 @@
 //! The tree's own sources.
+#![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::{
     fs,
@@ -17,4 +18,16 @@ pub fn rust_files(directory: &Path) -> Vec<PathBuf> {
         }
     }
     found
+}
+
+/// The folders of the workspace's crates.
+pub fn crates() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let entries = fs::read_dir(root.join("crates")).unwrap();
+    entries.map(|entry| entry.unwrap().path()).chain([root.join("switch")]).collect()
+}
+
+/// The Rust sources of all crates, in no order.
+pub fn all_rust_files() -> Vec<PathBuf> {
+    crates().iter().flat_map(|folder| rust_files(folder)).collect()
 }

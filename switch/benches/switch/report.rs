@@ -195,7 +195,7 @@ impl Report {
             "again": self.again,
             "rows": rows,
         });
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/bench-switch.json");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/bench-switch.json");
         if let Some(directory) = path.parent() {
             fs::create_dir_all(directory)?;
         }

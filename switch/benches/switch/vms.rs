@@ -21,7 +21,7 @@ use super::{
 };
 
 #[allow(dead_code, unused_imports, missing_docs, reason = "not all of it is needed here")]
-#[path = "../../../host/src/cpio.rs"]
+#[path = "../../../crates/host/src/cpio.rs"]
 mod cpio;
 
 const INIT: &str = include_str!("vm-init.sh");
