@@ -358,7 +358,7 @@ fn debootstrap(work: &Path) -> Command {
 
 /// A path as mmdebstrap's hooks read words: as a shell does.
 fn quoted(path: &Path) -> String {
-    format!("'{}'", path.to_string_lossy().replace('\'', r"'\''"))
+    process::quoted(&path.to_string_lossy())
 }
 
 /// What a failed installation means.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use penstock_host::process::quoted_where_needed;
 use penstock_model::{
     Inventory,
     text::{Style, Styled, paragraph},
@@ -40,7 +41,11 @@ pub fn refuse(dangers: &[Danger], allowed: &[String], printer: &mut Printer) -> 
     let mut text = "refused as unsafe; nothing was touched".to_owned();
     refused.iter().for_each(|danger| text.push_str(&format!("\n  {}", one(danger))));
     let hints = refused.iter().map(|danger| {
-        format!("{}; or, to do it all the same: --allow {}", danger.way_round, quoted(&danger.name))
+        format!(
+            "{}; or, to do it all the same: --allow {}",
+            danger.way_round,
+            quoted_where_needed(&danger.name)
+        )
     });
     Err(Failure::new(Status::Refused, text).hints(hints))
 }
@@ -55,7 +60,7 @@ pub fn in_words(dangers: &[Danger], width: Option<usize>) -> Styled {
             &mut text,
             Style::Plain,
             "  or all the same: ",
-            &format!("--allow {}", quoted(&danger.name)),
+            &format!("--allow {}", quoted_where_needed(&danger.name)),
             width,
         );
     }
@@ -66,10 +71,4 @@ fn one(danger: &Danger) -> String {
     let steps: Vec<String> = danger.steps.iter().map(StepId::to_string).collect();
     let word = if steps.len() == 1 { "step" } else { "steps" };
     format!("{} ({word} {}): {}", danger.name, steps.join(", "), danger.lost)
-}
-
-/// As a shell takes it: mount points may have blanks.
-fn quoted(name: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.:/@#".contains(c);
-    if name.chars().all(plain) { name.to_owned() } else { format!("'{}'", name.replace('\'', r"'\''")) }
 }

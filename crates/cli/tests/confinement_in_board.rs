@@ -219,8 +219,10 @@ fn partitions() -> Outcome {
         let killed = board.shell(&format!("grep '^oom_kill ' {group}/memory.events"));
         assert!(!killed.stdout.trim().ends_with(" 0"), "{guest}: {} {}", killed.stdout, more.stdout);
         // A line that is written to its console comes back.
-        let console =
-            format!("(sleep 2; printf 'hello\\r'; sleep 4) | timeout 30 penstock console {guest} --lines 0");
+        let console = format!(
+            "rm -f /tmp/console; (sleep 2; printf 'hello\\r'; for try in $(seq 200); do grep -q 'got hello' /tmp/console && break; sleep 0.1; done) | \
+             timeout 60 penstock console {guest} --lines 0 > /tmp/console; cat /tmp/console"
+        );
         let said = board.shell(&console);
         assert!(said.stdout.contains("got hello"), "{guest}: {} {}", said.stdout, said.stderr);
     }

@@ -90,8 +90,15 @@ fn whatever_is_killed_no_vf_is_lost() -> Outcome {
     for guest in ["box", "agent"] {
         let status = status(&board)?;
         let pid = status[guest]["pid"].as_u64().ok_or_else(|| format!("{guest} does not run: {status}"))?;
-        board.shell(&format!("kill -9 {pid}; sleep 1")).ended_with(0)?;
-        let now = self::status(&board)?;
+        board.shell(&format!("kill -9 {pid}")).ended_with(0)?;
+        let mut now = self::status(&board)?;
+        for _ in 0..100 {
+            if now[guest]["condition"] == "died" {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(200));
+            now = self::status(&board)?;
+        }
         assert_eq!(now[guest]["condition"], "died", "{now}");
         board.inside(["penstock", "verify", model]).ended_with(1)?;
     }
@@ -176,20 +183,24 @@ fn faults_are_said() -> Outcome {
     board.inside(["penstock", "stop", board.model()]).ended_with(0)?;
 
     // libvirt is not there: the container runs, the VMs are said once each.
-    let gone = "mv /usr/sbin/libvirtd /usr/sbin/libvirtd.away; kill -9 $(pidof libvirtd); sleep 2; true";
+    let gone = "mv /usr/sbin/libvirtd /usr/sbin/libvirtd.away; kill -9 $(pidof libvirtd); \
+                for try in $(seq 100); do pidof libvirtd >/dev/null || exit 0; sleep 0.1; done; exit 1";
     board.shell(gone).ended_with(0)?;
     let apply = board.inside(["penstock", "apply", board.model()]);
     apply.ended_with(1)?;
     assert!(apply.stderr.contains("libvirt"), "{}", apply.stderr);
     assert_eq!(status(&board)?["box"]["condition"], "running");
-    board.shell("mv /usr/sbin/libvirtd.away /usr/sbin/libvirtd; sleep 5").ended_with(0)?;
+    let back = "mv /usr/sbin/libvirtd.away /usr/sbin/libvirtd; \
+                for try in $(seq 100); do virsh -q -c qemu:///system list >/dev/null 2>&1 && exit 0; sleep 0.3; done; exit 1";
+    board.shell(back).ended_with(0)?;
     board.inside(["penstock", "stop", board.model()]).ended_with(0)?;
 
     // A VF in use by somebody else: refused, and with leave to try, the guest that is to have it fails alone.
     let taken = "modprobe vfio-pci; vf=$(readlink -f /sys/bus/pci/devices/*/virtfn1); vf=${vf##*/}; \
                  echo vfio-pci >/sys/bus/pci/devices/$vf/driver_override; echo $vf >/sys/bus/pci/drivers_probe; \
                  group=$(readlink /sys/bus/pci/devices/$vf/iommu_group); \
-                 (exec 3<>/dev/vfio/${group##*/}; exec sleep 1000) >/dev/null 2>&1 & sleep 1";
+                 (exec 3<>/dev/vfio/${group##*/}; exec sleep 1000) >/dev/null 2>&1 & \
+                 for try in $(seq 100); do [ -e /proc/$!/fd/3 ] && exit 0; sleep 0.1; done; exit 1";
     board.shell(taken).ended_with(0)?;
     let refused = board.inside(["penstock", "apply", board.model()]);
     refused.ended_with(3)?;

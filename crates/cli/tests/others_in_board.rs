@@ -122,7 +122,7 @@ fn vfs_stay_his() -> Outcome {
     // A guest dies and its VF comes back by itself: it is let alone, as the one that is no guest's is not.
     bench
         .say("kill -9 $(penstock status --json | tr ',{' '\\n\\n' | sed -n 's/.*\"pid\": *//p' | head -1)")?;
-    bench.say("for n in 1 2 3 4 5 6 7 8 9 10; do ls /sys/class/net/eth0/device/virtfn0/net/* >/dev/null 2>&1 && break; sleep 0.5; done")?;
+    bench.say("for try in $(seq 300); do ls /sys/class/net/eth0/device/virtfn0/net/* >/dev/null 2>&1 && exit; sleep 0.2; done; exit 1")?;
     bench.say("ip link set $(ls /sys/class/net/eth0/device/virtfn0/net) up; udevadm settle; sleep 1")?;
     bench.configured(0, false)?;
     let listed =

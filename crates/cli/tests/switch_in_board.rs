@@ -92,8 +92,13 @@ fn forgery_passes(board: &KeptBoard) -> Result<bool, Failed> {
 
 /// Mbit/s that arrive at the other end of the cable of what `limited` sends.
 fn rate(board: &KeptBoard) -> Result<f64, Failed> {
-    within(board, "across", "iperf3 -s -1 -D");
-    let (held, said) = within(board, "limited", "sleep 1; iperf3 -c 10.20.40.5 -t 4 -O 1 -J");
+    // Port 5201, in the state in which it listens (`net/tcp_states.h`).
+    let serve = "iperf3 -s -1 -D; for try in $(seq 100); do grep -q ':1451 .* 0A ' /proc/net/tcp /proc/net/tcp6 && exit 0; sleep 0.1; done; exit 1";
+    let (serves, said) = within(board, "across", serve);
+    if !serves {
+        return Err(format!("iperf3 does not listen: {said}").into());
+    }
+    let (held, said) = within(board, "limited", "iperf3 -c 10.20.40.5 -t 4 -O 1 -J");
     let report: Value = serde_json::from_str(&said).map_err(|error| format!("{error}: {said}"))?;
     let arrived = report["end"]["sum_received"]["bits_per_second"].as_f64();
     match arrived.filter(|_| held) {

@@ -177,7 +177,7 @@ mend=$(echo "$line" | python3 -c 'import json,sys; print(json.loads(sys.stdin.re
 echo "mend $mend"
 [ -n "$mend" ] || { echo "$line"; exit 1; }
 sh -c "$mend" >/tmp/mend.log 2>&1 || { cat /tmp/mend.log; exit 1; }
-for try in 1 2 3; do penstock verify MODEL >/tmp/verify.log && exit 0; sleep 2; done
+for try in $(seq 10); do penstock verify MODEL >/tmp/verify.log && exit 0; sleep 2; done
 grep -v '^pass' /tmp/verify.log; exit 1
 "#;
 

@@ -543,6 +543,13 @@ pub fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
+/// `word` as somebody would type it in a POSIX shell: quoted where something in it has a meaning there.
+pub fn quoted_where_needed(word: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:/@+,#".contains(&byte);
+    let is_plain = !word.is_empty() && !word.starts_with('#') && word.bytes().all(plain);
+    if is_plain { word.to_owned() } else { quoted(word) }
+}
+
 /// Where `program` is, if it is there and executable: on `PATH` and in the usual directories for daemons. Root looks only where
 /// nobody else can put a program ([`search_path`]).
 pub fn find(program: &str) -> Option<PathBuf> {
@@ -586,6 +593,18 @@ mod tests {
 
     fn shell(line: &str) -> Command {
         Command::new("sh").args(["-c", line])
+    }
+
+    #[test]
+    fn a_quoted_word_is_one_word_in_a_shell() {
+        for word in ["", "a", "a'b $c", "#a", "a#1", "a b", "~", "*", "a=b", "é", "a\nb", "/x/@+,:._-9", "\\"]
+        {
+            for quoted in [quoted(word), quoted_where_needed(word)] {
+                let said = shell(&format!("set -- {quoted}; printf %s/%s $# \"$1\"")).run().unwrap();
+                assert_eq!(said.text(), format!("1/{word}"), "{quoted}");
+            }
+        }
+        assert_eq!(quoted_where_needed("/x/NET0#1"), "/x/NET0#1");
     }
 
     #[test]

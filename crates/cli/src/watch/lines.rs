@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use penstock_host::process::quoted;
+use penstock_host::process::quoted_where_needed;
 use penstock_model::{
     FunctionName, GuestName, Model, NicName, Outcome, Verdict,
     verdict::{Subject, Vantage},
@@ -120,9 +120,7 @@ impl Lines {
     /// For this model.
     pub fn new(subject: &ModelArguments, model: &Model) -> Lines {
         let nics = subject.nics.iter().map(|nic| format!(" --nic {nic}")).collect();
-        let file = subject.model.display().to_string();
-        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._+@-".contains(&byte);
-        let file = if file.bytes().all(plain) { file } else { quoted(&file) };
+        let file = quoted_where_needed(&subject.model.display().to_string());
         let (mut of_nics, mut of_functions): (BTreeMap<_, BTreeSet<_>>, _) = Default::default();
         for (guest, owner) in &model.guests {
             for function in &owner.functions {

@@ -20,7 +20,7 @@
 
 use std::{fmt::Write, time::Duration};
 
-use penstock_host::{Command, process};
+use penstock_host::{Command, process, process::quoted};
 use penstock_model::{Function, GuestName, InterfaceName, TxRate, Verdict, verdict::Subject};
 use penstock_plan::action::{GuestDefinition, GuestFunction};
 use serde::Deserialize;
@@ -118,11 +118,12 @@ pub fn script<'a>(
                 bucket(rate, mtu)
             );
         };
-        let interface = quoted(&function.interface);
+        // It has neither spaces nor slashes, but quotes and dollars it may have.
+        let interface = quoted(function.interface.as_str());
         let _ = writeln!(
             back,
             "    inside ip link set dev {interface} down\n    inside ip link set dev {interface} netns $$ name {}",
-            quoted(outside)
+            quoted(outside.as_str())
         );
         if let Some(rate) = function.egress_rate {
             let _ = writeln!(limits, "say egress_rate {interface}");
@@ -165,11 +166,6 @@ pub fn script<'a>(
              echo '{DONE}'\n"
         )
     })
-}
-
-/// Interfaces' names have neither spaces nor slashes, but quotes and dollars they may have.
-fn quoted(interface: &InterfaceName) -> String {
-    format!("'{}'", interface.as_str().replace('\'', r"'\''"))
 }
 
 /// What a script that failed was at, from its log; `None` when it did not fail, or never ran.

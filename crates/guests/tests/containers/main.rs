@@ -98,7 +98,7 @@ fn goes_in_and_comes_back() {
     let asked = Instant::now();
     bench.stop(&definition);
     let took = asked.elapsed();
-    assert!(took < Duration::from_millis(500), "to stop took {took:?}");
+    assert!(took < TIMEOUT / 4, "to stop took {took:?}: its first process was not told to end");
     bench.is_back(0);
     assert!(!bench.runs(&definition));
     assert!(bench.containers.place(&definition.guest).is_none());
@@ -323,7 +323,7 @@ fn root_directory() {
     assert_eq!(shell(&place, "echo kept > /etc/kept").0, 0);
     let asked = Instant::now();
     bench.stop(&definition);
-    assert!(asked.elapsed() < Duration::from_millis(500), "{:?}", asked.elapsed());
+    assert!(asked.elapsed() < TIMEOUT / 4, "{:?}", asked.elapsed());
     bench.is_back(0);
     assert_eq!(fs::read_to_string(root.path().join("etc/kept")).unwrap(), "kept\n");
 }
@@ -379,7 +379,7 @@ fn hostile_links() {
             other => panic!("{path} was read: {other:?}"),
         }
     }
-    assert!(started.elapsed() < Duration::from_secs(1));
+    assert!(started.elapsed() < Duration::from_secs(10), "something was waited for");
 }
 
 fn meddled_with() {

@@ -3,10 +3,10 @@
 
 use std::{fmt::Write, time::Duration};
 
-use penstock_host::Command;
+use penstock_host::{Command, process::quoted};
 use penstock_model::{Mac, Mtu};
 
-use super::lease::{Made, is_made, quoted, shell};
+use super::lease::{Made, is_made, shell};
 
 /// What the alias of a link that was made for a run begins with.
 pub(super) const ALIAS: &str = "penstock measure";

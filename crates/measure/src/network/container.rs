@@ -4,13 +4,13 @@
 
 use std::{fmt::Write, net::Ipv4Addr, time::Duration};
 
-use penstock_host::Command;
+use penstock_host::{Command, process::quoted};
 use penstock_model::{Mac, Mtu, measurement::PathKind};
 
 use super::{
     addresses::LENGTH,
     bridge::{ALIAS, refuse_taken},
-    lease::{FIND_IP, is_made, quoted, shell},
+    lease::{FIND_IP, is_made, shell},
 };
 
 /// What the names of namespaces that are made for a run begin with.

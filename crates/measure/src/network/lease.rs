@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use penstock_host::{Command, Output};
+use penstock_host::{Command, Output, process::quoted};
 use penstock_model::Mac;
 
 use super::{addresses::LENGTH, container::SampleContainer};
@@ -359,11 +359,6 @@ pub fn shell(script: &str) -> Command {
     Command::new("sh").args(["-c", &format!("{FIND_IP}{script}")])
 }
 
-/// A word as a shell takes it.
-pub fn quoted(word: &str) -> String {
-    format!("'{}'", word.replace('\'', r"'\''"))
-}
-
 #[cfg(test)]
 mod tests {
     use std::{os::unix::process::ExitStatusExt, process::ExitStatus};
@@ -410,10 +405,5 @@ mod tests {
         let left = Lease::left(&output(&text));
         let told = |what: &str, why: &str| (what.to_owned(), why.to_owned());
         assert_eq!(left, [told("the address 198.18.0.1", "Flush terminated"), told("the link psbr0", "")]);
-    }
-
-    #[test]
-    fn words_are_quoted() {
-        assert_eq!(quoted("a'b $c"), r"'a'\''b $c'");
     }
 }

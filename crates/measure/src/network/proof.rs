@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use penstock_host::Command;
+use penstock_host::{Command, process::quoted};
 
 use super::{
     command::Exchange,
     ends::AddressedEnd,
-    lease::{MARK, quoted, shell},
+    lease::{MARK, shell},
 };
 
 /// How long a driver has to count what passed, in tenths of a second: some ask their PF for it.
