@@ -59,7 +59,7 @@ fn files_are_written_beside_the_model_and_compared() {
     fs::write(here.join("a.txt"), "a 02:c8:59:e0:4d:02\n").unwrap();
     let stale = penstock(here, &["generate", "m.yaml", "--check"]);
     assert_eq!(stale.status, 1);
-    for part in ["stale", "a.txt", "line 1", "-a 02:c8:59:e0:4d:02", "+a 02:c8:59:e0:4d:01"] {
+    for part in ["stale", "a.txt", "@@ -1 +1 @@", "-a 02:c8:59:e0:4d:02", "+a 02:c8:59:e0:4d:01"] {
         assert!(stale.stdout.contains(part), "{part}: {}", stale.stdout);
     }
     let below = penstock(here, &["generate", "m.yaml", "--output", "out"]);

@@ -5,6 +5,10 @@ use std::{borrow::Cow, fmt};
 
 use anstyle::{AnsiColor, Effects};
 use serde::{Deserialize, Serialize};
+use textwrap::{
+    core::{Word, break_words},
+    wrap_algorithms::wrap_first_fit,
+};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// What stands for a character that must not reach a terminal.
@@ -144,40 +148,14 @@ pub fn wrap_prose(text: &str, width: usize) -> Vec<String> {
 
 /// Words in lines of at most `width` columns; one that is longer is cut, or has a line of its own.
 fn fill<'a>(words: impl Iterator<Item = &'a str>, width: usize, cut: bool) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    let mut used = 0;
-    for word in words {
-        let mut rest = word;
-        while !rest.is_empty() {
-            let long = columns(rest);
-            let blank = usize::from(used > 0);
-            let line = lines.len() - 1;
-            if used + blank + long <= width || (used == 0 && !cut) {
-                lines[line].extend((blank > 0).then_some(' '));
-                lines[line].push_str(rest);
-                used += blank + long;
-                break;
-            }
-            if used > 0 {
-                lines.push(String::new());
-                used = 0;
-                continue;
-            }
-            let mut used_here = 0;
-            let cut = rest.char_indices().find_map(|(at, c)| {
-                used_here += c.width().unwrap_or(0);
-                (at > 0 && used_here > width).then_some(at)
-            });
-            let (head, tail) = rest.split_at(cut.unwrap_or(rest.len()));
-            lines[line].push_str(head);
-            lines.push(String::new());
-            rest = tail;
-        }
-    }
-    if lines.len() > 1 && lines.last().is_some_and(String::is_empty) {
-        lines.pop();
-    }
-    lines
+    let words = words.map(|word| Word { whitespace: " ", ..Word::from(word) });
+    let words = if cut { break_words(words, width) } else { words.collect() };
+    let lines = wrap_first_fit(&words, &[width as f64]);
+    let line = |words: &&[Word<'_>]| {
+        let text: String = words.iter().flat_map(|word| [word.word, word.whitespace]).collect();
+        text.trim_end().to_owned()
+    };
+    lines.iter().map(line).collect()
 }
 
 /// How a part of a text looks where colours may be shown.

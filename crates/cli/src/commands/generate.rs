@@ -1,11 +1,16 @@
 //! `penstock generate MODEL`: writes or compares the files that tell guests what their functions are.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fmt::Write,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use penstock_host::{Root, files};
-use penstock_model::text::{clip, one_line};
+use penstock_model::text::{clip, counted, one_line};
 use penstock_render::{Found, GeneratedFile, Seen};
 use serde::Serialize;
+use similar::TextDiff;
 
 use crate::{
     arguments::Generate,
@@ -18,7 +23,9 @@ use crate::{
 };
 
 /// The most lines that are shown of how a file differs.
-const MOST_LINES: usize = 6;
+const MOST_LINES: usize = 20;
+/// How long the shortest difference is looked for: what is told after that is one, and perhaps not the shortest.
+const FIND_FOR: Duration = Duration::from_secs(1);
 
 /// The files that guests are given.
 #[derive(Serialize, schemars::JsonSchema)]
@@ -146,19 +153,16 @@ fn line(entry: &Entry) -> String {
 
 /// The first lines in which a file differs from what it would be, as `diff -u` shows them.
 fn difference(is: &str, wanted: &str) -> String {
-    let (is, wanted): (Vec<&str>, Vec<&str>) = (is.split('\n').collect(), wanted.split('\n').collect());
-    let same = is.iter().zip(&wanted).take_while(|(is, wanted)| is == wanted).count();
-    let (is, wanted) = (&is[same..], &wanted[same..]);
-    let tail = is.iter().rev().zip(wanted.iter().rev()).take_while(|(is, wanted)| is == wanted).count();
-    let mut text = format!("  line {}:\n", same + 1);
-    for (sign, lines) in [('-', &is[..is.len() - tail]), ('+', &wanted[..wanted.len() - tail])] {
-        for line in lines.iter().take(MOST_LINES) {
-            let line = clip(&one_line(line), 200);
-            text.push_str(&format!("  {sign}{line}\n"));
-        }
-        if lines.len() > MOST_LINES {
-            text.push_str(&format!("  {sign}({} lines more)\n", lines.len() - MOST_LINES));
-        }
+    let diff = TextDiff::configure().timeout(FIND_FOR).diff_lines(is, wanted);
+    let diff = diff.unified_diff().context_radius(1).to_string();
+    let mut lines = diff.lines();
+    let mut text = String::new();
+    for line in lines.by_ref().take(MOST_LINES) {
+        let _ = writeln!(text, "  {}", clip(one_line(line).trim_end(), 200));
+    }
+    let more = lines.count();
+    if more > 0 {
+        let _ = writeln!(text, "  ({} more)", counted(more, "line"));
     }
     text
 }
