@@ -68,7 +68,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// No bytes.
+    /// A span without bytes.
     pub const NONE: Span = Span { start: NonNull::dangling(), len: 0 };
 }
 

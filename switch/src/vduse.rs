@@ -199,7 +199,7 @@ pub struct Device {
 }
 
 impl Device {
-    /// Its file.
+    /// The character device of the VDUSE device `name`.
     pub fn path(name: &str) -> PathBuf {
         Path::new("/dev/vduse").join(name)
     }

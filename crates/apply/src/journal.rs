@@ -39,7 +39,7 @@ pub enum Entry {
     },
     /// A step is about to be carried out.
     Intent {
-        /// Which.
+        /// The step that was announced.
         step: StepId,
         /// What it does.
         action: Action,
@@ -48,12 +48,12 @@ pub enum Entry {
     },
     /// Steps that were announced are carried out from now on.
     Begun {
-        /// Which.
+        /// The steps that were begun together.
         steps: Vec<StepId>,
     },
     /// What came of a step.
     Outcome {
-        /// Which.
+        /// The step that ended.
         step: StepId,
         /// How it came out.
         outcome: Ending,
@@ -63,14 +63,14 @@ pub enum Entry {
     },
     /// A step is about to be taken back by `action`.
     Undo {
-        /// Which.
+        /// The step that is taken back.
         step: StepId,
-        /// Its inverse.
+        /// The action that takes it back.
         action: Action,
     },
     /// What came of taking a step back.
     Undone {
-        /// Which.
+        /// The step that was taken back.
         step: StepId,
         /// Why it could not be; `None` when it was.
         #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -116,7 +116,7 @@ impl RunProgress for () {}
 /// What came of one step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct StepReport {
-    /// Which step.
+    /// The step that ended so.
     pub step: StepId,
     /// What it did, in words.
     pub action: String,

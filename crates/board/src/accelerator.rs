@@ -58,9 +58,9 @@ impl Accelerator {
 /// An accelerator, and why it and not another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Choice {
-    /// The accelerator.
+    /// The accelerator that boards use here.
     pub accelerator: Accelerator,
-    /// Why.
+    /// Why it is this one, in words.
     pub why: String,
 }
 

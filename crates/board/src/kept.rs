@@ -19,7 +19,7 @@ const LONGEST_NAME: usize = 20;
 /// A running board, as it is written in its directory.
 #[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct KeptBoard {
-    /// Its name.
+    /// The name of the board.
     pub name: String,
     /// The loopback port of its SSH server.
     pub port: u16,
@@ -30,11 +30,11 @@ pub struct KeptBoard {
     pub switches: Vec<Running>,
     /// The Penstock that it is to end with; `None` when it stays.
     pub owner: Option<Running>,
-    /// QEMU's version.
+    /// The version of QEMU that runs it.
     pub emulator: String,
     /// What executes it, and why.
     pub choice: Choice,
-    /// Its kernel.
+    /// The kernel that it boots.
     #[serde(default = "standard")]
     pub kernel: BoardKernel,
     /// Whether it can be reset: what it was furnished with outlives that.

@@ -79,7 +79,7 @@ pub type Note<'a> = &'a mut dyn FnMut(Option<&Background>, &[Background]) -> Res
 /// A QEMU that runs.
 #[derive(Debug)]
 pub struct Machine {
-    /// QEMU's process.
+    /// The process of QEMU.
     pub process: Background,
     /// Its embedded switches.
     pub switches: Vec<Background>,

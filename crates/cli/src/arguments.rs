@@ -76,7 +76,7 @@ pub enum Color {
     Auto,
     /// In pipes and files too.
     Always,
-    /// Nowhere.
+    /// No colours anywhere.
     Never,
 }
 

@@ -132,7 +132,7 @@ pub struct ScannedModel {
 /// `board up`, `reset`, `down`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct OneBoard {
-    /// Its name.
+    /// The name of the board.
     pub board: String,
     /// Where the model is on it, if it was brought up.
     #[serde(skip_serializing_if = "Option::is_none")]

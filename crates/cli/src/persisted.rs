@@ -150,7 +150,7 @@ pub struct State {
 /// Words on the kernel's command line.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub struct Argument {
-    /// The words.
+    /// The words of the kernel's command line.
     pub words: String,
     /// Whether the running kernel was started with them.
     pub live: bool,

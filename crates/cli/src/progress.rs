@@ -37,7 +37,7 @@ pub struct Progress {
 /// A step that a guest waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Wait {
-    /// Its number.
+    /// The number of the step.
     pub step: StepId,
     /// What it does or waits for, in words: "link of NET1 (0000:02:00.0)".
     pub what: String,

@@ -67,7 +67,14 @@ fn every_kind_has_a_schema_which_is_the_published_one_and_is_documented() {
         let printed = here.run(&format!("schema --of {kind}"));
         assert_eq!(printed.status, 0, "{kind}");
         let path = format!("{}/../../schema/{kind}.schema.json", env!("CARGO_MANIFEST_DIR"));
-        assert_eq!(printed.stdout, fs::read_to_string(&path).unwrap(), "{path}");
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            fs::write(&path, &printed.stdout).unwrap();
+        }
+        assert_eq!(
+            printed.stdout,
+            fs::read_to_string(&path).unwrap(),
+            "{path}: UPDATE_GOLDEN=1 writes it anew"
+        );
         assert!(page.contains(&format!("| `{kind}` |")), "{kind} is not in docs/json.md");
     }
     let model: Value = serde_json::from_str(&here.run("schema").stdout).unwrap();

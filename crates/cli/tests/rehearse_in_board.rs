@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use penstock_host::running::Running;
 use penstock_testkit::{
     binary::{self, Run, run},
     board::{again_when_reset, boots_of, caught},
@@ -355,7 +356,7 @@ fn an_interrupt_leaves_nothing_running() -> Outcome {
     };
     assert!(started.elapsed() < Duration::from_secs(10));
     assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
-    assert!(!Path::new("/proc").join(emulator.to_string()).exists(), "the emulator is gone");
+    assert_eq!(Running::of(emulator), None, "the emulator still runs");
     Ok(())
 }
 

@@ -150,7 +150,7 @@ fn switches(board: &str) -> Vec<(i32, String)> {
 }
 
 /// Processes that run in the board's directory on this machine, with their command lines: QEMU, the switches, and those that
-/// start these anew.
+/// start these anew. One that was killed has no command line any more while the kernel clears it away, and runs no more.
 fn processes(board: &str) -> Vec<(i32, String)> {
     let all = fs::read_dir("/proc").expect("there is /proc").flatten();
     let is_its = |entry: &fs::DirEntry| {
@@ -159,7 +159,8 @@ fn processes(board: &str) -> Vec<(i32, String)> {
     };
     let line = |entry: fs::DirEntry| {
         let process = entry.file_name().to_string_lossy().parse().ok()?;
-        Some((process, fs::read_to_string(entry.path().join("cmdline")).ok()?.replace('\0', " ")))
+        let line = fs::read_to_string(entry.path().join("cmdline")).ok()?.replace('\0', " ");
+        (!line.is_empty()).then_some((process, line))
     };
     all.filter(is_its).filter_map(line).collect()
 }

@@ -48,12 +48,12 @@ pub struct Exported {
     pub left_out: Vec<String>,
 }
 
-/// One file.
+/// One file of an export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportedFile {
     /// Its name, without a directory.
     pub name: String,
-    /// Its content.
+    /// The content of the file.
     pub text: String,
 }
 

@@ -54,7 +54,7 @@ pub struct Started {
 /// A function that was given to a container, as it was on the host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Lent {
-    /// The function.
+    /// The PCI address of the function.
     pub function: Bdf,
     /// The name of its interface.
     pub name: InterfaceName,

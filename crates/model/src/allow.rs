@@ -119,14 +119,14 @@ impl fmt::Display for Allow {
 #[derive(Clone, Debug, Default, PartialEq, Eq, JsonSchema)]
 #[schemars(untagged)]
 pub enum AllowedMacs {
-    /// None.
+    /// Only the address that the host has set.
     #[default]
     #[schemars(with = "AllowedMacsWord")]
     Own,
     /// Any of one station.
     #[schemars(skip)]
     Any,
-    /// These.
+    /// Any of these addresses.
     These(Vec<Mac>),
 }
 

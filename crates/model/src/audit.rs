@@ -176,7 +176,7 @@ pub struct LeftOut {
 /// Something that decides how late a thread wakes and that cannot be seen from a running system.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Unobservable {
-    /// What.
+    /// What cannot be seen.
     pub what: String,
     /// Why it matters.
     pub why: String,
@@ -195,7 +195,7 @@ pub struct Score {
     pub fail: usize,
     /// Rows whose input could not be read.
     pub unknown: usize,
-    /// Contradictions.
+    /// How many contradictions there are.
     pub conflict: usize,
     /// Rows that were told and not judged.
     pub recorded: usize,

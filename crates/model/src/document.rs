@@ -443,7 +443,7 @@ pub(crate) struct BoardDocument {
 #[derive(Debug, Default, JsonSchema)]
 #[schemars(with = "OneOrManySchema<T>")]
 pub(crate) struct OneOrMany<T: JsonSchema> {
-    /// The values.
+    /// The values, in the file's order.
     pub values: Vec<T>,
     /// Whether they were written as a list.
     pub list: bool,

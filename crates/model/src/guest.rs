@@ -140,16 +140,16 @@ pub enum Boot {
     Builtin,
     /// A kernel, with or without an initramfs; absolute paths on the host.
     Kernel {
-        /// The kernel.
+        /// The path of the kernel on the host.
         kernel: String,
-        /// The initramfs.
+        /// The path of the initramfs on the host.
         initramfs: Option<String>,
     },
     /// A disk image on the host, raw or qcow2; the VM writes to it.
     Disk {
-        /// Absolute path.
+        /// The absolute path of the image.
         path: String,
-        /// Its format.
+        /// The format of the image.
         format: DiskFormat,
     },
 }
@@ -169,7 +169,7 @@ pub enum DiskFormat {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Firmware {
-    /// SeaBIOS.
+    /// SeaBIOS, which QEMU brings.
     #[default]
     Bios,
     /// UEFI, the build that libvirt finds.

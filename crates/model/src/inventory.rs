@@ -39,7 +39,7 @@ pub struct Inventory {
     pub version: u32,
     /// The running kernel.
     pub kernel: Kernel,
-    /// Processors.
+    /// The machine's processors.
     pub cpus: Cpus,
     /// Huge pages by size.
     pub huge_pages: Vec<HugePages>,
@@ -200,7 +200,7 @@ pub struct Cache {
     pub level: u32,
     /// `Data`, `Instruction` or `Unified`, as the kernel says.
     pub kind: String,
-    /// Its size.
+    /// The size of the cache, in bytes.
     pub size: ByteSize,
     /// Who shares it.
     pub cpus: CpuSet,
@@ -370,7 +370,7 @@ pub struct PresentVf {
 /// A network interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Interface {
-    /// Its name.
+    /// The name of the interface.
     pub name: InterfaceName,
     /// Its present MAC address.
     pub mac: Mac,

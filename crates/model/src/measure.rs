@@ -14,7 +14,7 @@ pub struct Measure {
 /// A device or a directory, as a guest has it and as the host has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct StorageTarget {
-    /// The guest.
+    /// The guest in which it is measured.
     pub guest: GuestName,
     /// Its path inside the guest, absolute: a block device, or a directory in which a file is made and removed.
     pub path: String,

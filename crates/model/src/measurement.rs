@@ -159,7 +159,7 @@ impl Counts {
 pub enum CutShort {
     /// The time limit.
     TimeUp,
-    /// Ctrl-C.
+    /// It was interrupted (Ctrl-C).
     Interrupted,
 }
 
@@ -240,7 +240,7 @@ impl std::fmt::Display for StopReason {
 /// A tool as it was found in a place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ToolVersion {
-    /// Which.
+    /// The tool that was found.
     pub tool: Tool,
     /// Where: "host", "inside rt-2".
     pub place: String,
@@ -266,7 +266,7 @@ pub struct Comparison {
     pub base: String,
     /// The cell that is compared with it, for example the guest's.
     pub other: String,
-    /// In what.
+    /// The metric of the samples.
     pub metric: Metric,
     /// Median of `other` over median of `base`; `None` when there are too few samples, or a median is 0.
     pub ratio: Option<Estimate>,

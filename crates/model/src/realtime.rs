@@ -62,7 +62,7 @@ pub struct GuestRealtime {
     schemars::JsonSchema,
 )]
 pub struct Scheduling {
-    /// The policy.
+    /// The scheduling policy of the threads.
     pub policy: SchedulingPolicy,
     /// 1 to 99, the more the more urgent; 0 for the ordinary policy, which has none.
     pub priority: u32,

@@ -242,7 +242,7 @@ pub struct UplinkVf<'a> {
 /// A function of a tenant NIC: `node-1/net0` is the PF, `node-1/net0#2` a VF.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct TenantFunctionName {
-    /// The VM.
+    /// The guest that owns the NIC.
     pub guest: GuestName,
     /// Which of its NICs, and which function of that.
     pub function: FunctionName,

@@ -57,9 +57,9 @@ pub enum Subject {
     Guest(GuestName),
     /// Whether frames sent by `from` arrive at `to`.
     Path {
-        /// The sender.
+        /// The function that sends.
         from: EndpointName,
-        /// The receiver.
+        /// The function that receives.
         to: EndpointName,
     },
 }
@@ -120,7 +120,7 @@ pub struct Verdict {
     pub wanted: String,
     /// What was seen; for `unknown` and `unsupported`, why it could not be.
     pub seen: String,
-    /// The comparison.
+    /// How wanted and seen compare.
     pub outcome: Outcome,
     /// Whether the model says that this may be unsupported (`best_effort`).
     pub best_effort: bool,

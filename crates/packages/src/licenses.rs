@@ -9,7 +9,7 @@ use crate::{Program, dependencies::Dependency};
 /// What is linked into a program and is no crate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Linked {
-    /// Its name.
+    /// The name of the library.
     pub name: &'static str,
     /// The version that it was linked from.
     pub version: String,

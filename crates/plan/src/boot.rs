@@ -24,7 +24,7 @@ pub enum BootSetting {
     Module(String),
     /// An option of a module: `mlx4_core`, `num_vfs=4`.
     ModuleOption {
-        /// The module.
+        /// The module whose parameter it is.
         module: String,
         /// Its option with the value.
         option: String,
@@ -44,7 +44,7 @@ impl fmt::Display for BootSetting {
 /// Something that the model needs at the start of the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct BootNeed {
-    /// What.
+    /// The setting that is needed.
     pub setting: BootSetting,
     /// Whether the running kernel has it, or what it is for.
     pub live: bool,
@@ -59,7 +59,7 @@ pub struct BootNeed {
 /// All that a model needs at the start of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct BootNeeds {
-    /// What.
+    /// The settings that are needed.
     pub needs: Vec<BootNeed>,
     /// What stands in the way that no setting mends, and what is better not set.
     pub notes: Vec<String>,

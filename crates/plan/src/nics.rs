@@ -22,7 +22,7 @@ pub struct NicOnMachine<'a> {
 
 /// A VF that a model wants on a machine.
 pub struct VfOnMachine<'a> {
-    /// Its index.
+    /// The index of the VF.
     pub index: VfIndex,
     /// The PCI address that it has, or would get.
     pub bdf: Bdf,

@@ -24,7 +24,7 @@ impl fmt::Display for StepId {
 /// One step: what, why, after what, how back, and what holds afterwards.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Step {
-    /// Its number.
+    /// The number of the step in its plan.
     pub id: StepId,
     /// What it does.
     pub action: Action,

@@ -95,7 +95,7 @@ impl Default for Evidence {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default)]
 pub struct Audits {
-    /// Before.
+    /// The audit before the change.
     pub before: Option<Audit>,
     /// After; `None` where the run did not come so far, or changed nothing that would be worth another look.
     pub after: Option<Audit>,
@@ -123,7 +123,7 @@ pub struct Run {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default)]
 pub struct Versions {
-    /// Penstock's version.
+    /// The version of Penstock that made it.
     pub penstock: String,
     /// The commit that Penstock was built from, where the build knew it.
     pub commit: Option<String>,
@@ -165,7 +165,7 @@ pub struct Hashes {
 pub struct ModelFile {
     /// Its name, as given on the command line.
     pub name: String,
-    /// Its text.
+    /// The text of the file.
     pub text: String,
 }
 
@@ -176,7 +176,7 @@ pub struct StepRecord {
     pub id: u32,
     /// What it does.
     pub what: String,
-    /// Why.
+    /// Why it is done, in words.
     pub why: String,
     /// How long it took, in seconds; `None` when it was not carried out.
     #[serde(rename = "seconds", with = "seconds::optional", default)]
@@ -201,11 +201,11 @@ pub enum StepOutcome {
     Already,
     /// The driver cannot do it, and the model says best effort.
     Unsupported,
-    /// Not reached.
+    /// The step was not reached.
     Skipped,
     /// Carried out and taken back.
     Undone,
-    /// Failed.
+    /// The step failed.
     Failed,
 }
 

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default)]
 pub struct Machine {
-    /// Its name.
+    /// The name of the machine.
     pub name: String,
     /// Whether it is emulated: what it shows of speed is then worth nothing outside it.
     pub emulated: bool,
@@ -28,7 +28,7 @@ pub struct Machine {
 /// A NIC: one PF with its VFs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct MachineNic {
-    /// Its name.
+    /// The name of the NIC.
     pub name: NicName,
     /// The PF's PCI address.
     #[serde(default)]
@@ -50,7 +50,7 @@ pub struct MachineNic {
     pub vfs: Vec<MachineVf>,
 }
 
-/// A VF.
+/// A VF as the page draws it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct MachineVf {
     /// Its index within its PF.
@@ -63,10 +63,10 @@ pub struct MachineVf {
     pub mac: Option<Mac>,
 }
 
-/// A guest.
+/// A guest as the page draws it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct MachineGuest {
-    /// Its name.
+    /// The name of the guest.
     pub name: GuestName,
     /// VM or container.
     pub kind: GuestKind,

@@ -64,7 +64,7 @@ pub enum Area {
     Runs,
     /// Which PF a NIC of the model is.
     Model,
-    /// Verdicts.
+    /// The verdicts of `--verify`.
     Verification,
 }
 
@@ -109,7 +109,7 @@ pub struct Identity {
     pub function: Option<FunctionName>,
 }
 
-/// A function.
+/// What is counted of a function.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct FunctionMetrics {
     /// What it is known by.
@@ -193,7 +193,7 @@ impl GuestState {
     }
 }
 
-/// A guest.
+/// What is told of a guest.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct GuestMetrics {
     /// VM or container; `None` for one that is not defined yet.
@@ -207,9 +207,9 @@ pub struct GuestMetrics {
 /// A port of the embedded switch of a NIC that a VM owns.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct PortMetrics {
-    /// The VM.
+    /// The guest that owns the NIC.
     pub guest: GuestName,
-    /// The NIC.
+    /// The name of the NIC in that guest.
     pub nic: NicName,
     /// The port as the switch calls it: `node-1/net0#2`, or its uplink.
     pub port: String,
@@ -267,10 +267,10 @@ impl RunOutcome {
     }
 }
 
-/// A run.
+/// What is told of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct RunMetrics {
-    /// Its number.
+    /// The number of the run.
     pub id: u32,
     /// What it was for: `apply`, `stop`, `persist`, `undo`.
     pub purpose: String,
@@ -311,7 +311,7 @@ pub struct VerificationMetrics {
 pub struct DriftMetrics {
     /// What it is about, as verdicts name it: `NET0#3`, `rt-2`.
     pub subject: String,
-    /// The attribute.
+    /// The attribute that is judged.
     pub attribute: String,
 }
 

@@ -48,7 +48,7 @@ pub enum Purpose {
 /// Who does something to a machine, and since when.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Who {
-    /// The process.
+    /// The process that makes the change.
     pub process: Running,
     /// The user, and behind `sudo` the user that called it: `root (mara)`.
     pub user: String,
@@ -92,7 +92,7 @@ pub struct Confirm {
 pub struct RunRecord {
     /// [`RUN_VERSION`] of the writer.
     pub version: u32,
-    /// Its number.
+    /// The number of the run.
     pub id: RunId,
     /// What it was for.
     pub purpose: Purpose,

@@ -12,7 +12,7 @@ use crate::journal::Entry;
 /// A step that could not be taken back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct NotUndone {
-    /// Which.
+    /// The step that is left.
     pub step: StepId,
     /// The inverse that failed, in words.
     pub action: String,

@@ -68,7 +68,7 @@ pub struct Applied {
 /// A guest that failed.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct FailedGuest {
-    /// Which.
+    /// The guest that failed.
     pub guest: GuestName,
     /// The step of it that failed.
     pub step: StepId,

@@ -31,7 +31,7 @@ pub struct Checks {
     pub only: Option<Summary>,
 }
 
-/// One file.
+/// What was found in one file.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Checked {
     /// Its name as it was given; `<stdin>` for `-`.

@@ -131,7 +131,7 @@ pub struct Consoles {
 /// A guest with a console.
 #[derive(Serialize, schemars::JsonSchema)]
 struct Listed {
-    /// Its name.
+    /// The guest that it belongs to.
     guest: GuestName,
     /// A VM or a container.
     kind: GuestKind,

@@ -19,13 +19,13 @@ use crate::{
 /// The files for another program.
 #[derive(Serialize, schemars::JsonSchema)]
 pub struct ExportedModel {
-    /// In order.
+    /// The files, in the order in which they are printed.
     files: Vec<Entry>,
     /// What the model says and the files do not, a sentence each.
     left_out: Vec<String>,
 }
 
-/// One file.
+/// One file of an export.
 #[derive(Serialize, schemars::JsonSchema)]
 struct Entry {
     /// Its name, without a directory.
@@ -33,7 +33,7 @@ struct Entry {
     /// Where it was written; only with `--output`.
     #[serde(skip_serializing_if = "Option::is_none")]
     path: Option<PathBuf>,
-    /// Its content.
+    /// The content of the file.
     text: String,
 }
 

@@ -33,7 +33,7 @@ pub struct Generated {
     files: Vec<Entry>,
 }
 
-/// One file.
+/// What became of one file.
 #[derive(Serialize, schemars::JsonSchema)]
 struct Entry {
     /// Where it is.

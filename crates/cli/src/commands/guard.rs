@@ -181,7 +181,7 @@ pub fn take_back_lapsed(machine: &Machine, mut alone: Lock, printer: &mut Printe
 /// A run that stays.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub struct Confirmed {
-    /// The run.
+    /// The run that stays.
     run: RunId,
     /// What a person is told.
     said: String,

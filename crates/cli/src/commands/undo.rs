@@ -29,7 +29,7 @@ use crate::{
 /// The runs that changed this machine.
 #[derive(Serialize, schemars::JsonSchema)]
 pub struct ListOfRuns {
-    /// Oldest first.
+    /// The runs, oldest first.
     runs: Vec<Listed>,
     /// Runs of which nothing can be read any more, oldest first: whether they left anything nobody knows.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -39,7 +39,7 @@ pub struct ListOfRuns {
 /// A run of which not even that can be read who did it and what for.
 #[derive(Serialize, schemars::JsonSchema)]
 pub struct Unreadable {
-    /// Its number.
+    /// The number of the run.
     run: RunId,
     /// Why: the error and its causes.
     damage: String,
@@ -60,7 +60,7 @@ impl Unreadable {
 /// A run in the list.
 #[derive(Serialize, schemars::JsonSchema)]
 struct Listed {
-    /// Its number.
+    /// The number of the run.
     run: RunId,
     /// What it was for.
     purpose: Purpose,

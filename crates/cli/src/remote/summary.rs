@@ -12,7 +12,7 @@ use crate::failure::Status;
 /// What came of one machine.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The machine.
+    /// The machine as it was named on the command line.
     pub host: Host,
     /// How it ended; `None` when it was not begun.
     pub over: Option<Over>,

@@ -43,7 +43,7 @@ pub enum WatchEvent {
     },
     /// Somebody changes the machine; it is judged when that is done.
     Changing {
-        /// Who.
+        /// Who makes the change: a program and its user.
         who: String,
     },
     /// Something cannot be seen or heard.
@@ -81,7 +81,7 @@ pub struct Line<'a> {
     what: Event<'a>,
 }
 
-/// What happened.
+/// One line of what happened.
 #[derive(Serialize, schemars::JsonSchema)]
 #[serde(untagged)]
 enum Event<'a> {

@@ -7,7 +7,7 @@ use serde::Serialize;
 /// Something of which a change is told late, or not at all.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Unwatched {
-    /// What.
+    /// What nobody watches.
     pub what: String,
     /// When a change of it shows; `None`: not while watching.
     pub seen: Option<&'static str>,

@@ -26,11 +26,11 @@ pub enum Change {
     },
     /// Sets an option that a module takes when it is loaded, and loads it anew.
     ModuleOption {
-        /// The module.
+        /// The module whose parameter it is.
         module: String,
         /// The option's name.
         option: String,
-        /// Its value.
+        /// The value to set.
         value: String,
     },
     /// Sets a variable in the settings of a service, and starts the service anew.

@@ -195,7 +195,7 @@ impl fmt::Display for DriverIdentity {
 /// What is known of one driver as it is on this machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Capabilities {
-    /// Which driver.
+    /// The driver that was tried.
     #[serde(flatten)]
     pub of: DriverIdentity,
     /// What was tried.

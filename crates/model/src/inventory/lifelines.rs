@@ -57,7 +57,7 @@ pub enum LifelineKind {
     },
     /// Another file system that is mounted, from a device or from a server on the network.
     Mount {
-        /// Where.
+        /// Where it is mounted.
         at: String,
     },
 }

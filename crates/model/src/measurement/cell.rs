@@ -44,7 +44,7 @@ pub enum Status {
     Measured(Box<Measured>),
     /// It was not.
     Missing {
-        /// Why.
+        /// Why it was not measured, in words.
         why: String,
         /// Whether it is so because the run was over: no fault of the machine. `None`: for any other reason.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -62,9 +62,9 @@ impl Status {
 /// What is measured.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Measurement {
-    /// With what.
+    /// The tool that measures it.
     pub tool: Tool,
-    /// What.
+    /// What is measured: traffic or storage.
     #[serde(flatten)]
     pub subject: Subject,
 }
@@ -326,11 +326,11 @@ impl fmt::Display for End {
 )]
 #[serde(rename_all = "lowercase")]
 pub enum EndKind {
-    /// The host.
+    /// On the host.
     Host,
-    /// A container.
+    /// In a container.
     Container,
-    /// A VM.
+    /// In a VM.
     Vm,
 }
 
@@ -434,7 +434,7 @@ pub struct Storage {
 pub enum Pattern {
     /// One after the other.
     Sequential,
-    /// Anywhere.
+    /// At places drawn at random.
     Random,
 }
 
@@ -536,24 +536,24 @@ pub enum SampleResult {
 /// One metric of a cell over its samples.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Summary {
-    /// Which.
+    /// The metric of these samples.
     pub metric: Metric,
     /// How many samples there are, warm-up not counted.
     pub n: u32,
-    /// Their median.
+    /// The median of the samples.
     pub median: f64,
     /// The median with its interval; `None` when there are too few samples for one.
     pub interval: Option<Estimate>,
-    /// The least.
+    /// The least of the samples.
     pub min: f64,
-    /// The greatest.
+    /// The greatest of the samples.
     pub max: f64,
 }
 
 /// A percentile that is not told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Withheld {
-    /// Which.
+    /// The percentile that is not told.
     pub metric: Metric,
     /// How many latencies there are.
     pub have: u64,

@@ -96,7 +96,7 @@ pub struct Claim {
     pub cell: String,
     /// The cell that it is compared with, for a ratio.
     pub against: Option<String>,
-    /// In what.
+    /// The metric in which it is compared.
     pub metric: Metric,
     /// What was seen: the ratio, or the value in the metric's unit.
     pub seen: Option<Estimate>,
@@ -109,7 +109,7 @@ pub struct Claim {
 /// What an `expect:` line came out as.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ExpectationResult {
-    /// The line.
+    /// The line of `expect` that is judged.
     pub expectation: Expectation,
     /// The worst of its claims; without claims it cannot be told.
     pub told: Conclusion,

@@ -61,11 +61,11 @@ pub enum Better {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
-    /// bit/s
+    /// Bits per second.
     BitPerSecond,
-    /// byte/s
+    /// Bytes per second.
     BytePerSecond,
-    /// 1/s
+    /// Events per second.
     PerSecond,
     /// Microseconds.
     Microseconds,
@@ -192,7 +192,7 @@ impl fmt::Display for Unit {
 pub struct Quantity {
     /// In the unit's own size: `2e9` for `2Gbit/s`.
     pub value: f64,
-    /// The unit.
+    /// The unit of the values.
     pub unit: Unit,
 }
 

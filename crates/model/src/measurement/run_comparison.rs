@@ -57,7 +57,7 @@ pub struct Fact {
     pub what: String,
     /// In A; `None` where the run does not tell.
     pub a: Option<String>,
-    /// In B.
+    /// In B; `None` where the run does not tell.
     pub b: Option<String>,
     /// Whether it is about the hardware: where it differs, this compares two machines.
     #[serde(default)]
@@ -74,7 +74,7 @@ impl Fact {
 /// A verdict, an `expect:` line or an outcome that came out differently.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Turn {
-    /// Which.
+    /// The verdict, line or outcome, by its name.
     pub what: String,
     /// In A; `None` where A has none.
     pub a: Option<String>,
@@ -140,17 +140,17 @@ pub struct CellsComparison {
 /// One metric of a cell in both runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Change {
-    /// [`super::Cell::id`].
+    /// The id of the cell ([`super::Cell::id`]).
     pub cell: String,
-    /// In what.
+    /// The metric that is compared.
     pub metric: Metric,
     /// A's median, in the metric's unit.
     pub a: f64,
-    /// B's median.
+    /// The median of run B.
     pub b: f64,
     /// A's samples, warm-up not counted.
     pub n_a: u32,
-    /// B's samples.
+    /// How many samples run B has.
     pub n_b: u32,
     /// B's median over A's.
     pub ratio: Estimate,
@@ -194,9 +194,9 @@ impl Change {
 /// A cell about which nothing can be told.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Untold {
-    /// [`super::Cell::id`].
+    /// The id of the cell ([`super::Cell::id`]).
     pub cell: String,
-    /// Why.
+    /// Why nothing can be told, in words.
     pub why: String,
 }
 

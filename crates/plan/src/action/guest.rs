@@ -64,7 +64,7 @@ pub enum GuestAction {
 /// All that is needed to define a guest on a machine whose functions have been resolved.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct GuestDefinition {
-    /// Its name.
+    /// The name of the guest.
     pub guest: GuestName,
     /// Virtual CPUs of a VM; CPU limit of a container.
     pub cpus: Option<u32>,
@@ -100,7 +100,7 @@ pub struct GuestDefinition {
 /// A NIC that a guest owns, on a machine whose functions have been resolved.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct GuestNic {
-    /// Its name.
+    /// The name of the NIC in its guest.
     pub name: NicName,
     /// What the model says of it.
     pub nic: TenantNic,

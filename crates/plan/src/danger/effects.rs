@@ -40,9 +40,9 @@ pub struct LostVf {
 /// A guest that runs, and what a plan does to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct AffectedGuest {
-    /// Which.
+    /// The guest that is touched.
     pub guest: GuestName,
-    /// The steps.
+    /// The steps that touch it.
     pub steps: Vec<StepId>,
     /// What happens, one sentence each.
     pub what: Vec<String>,

@@ -32,7 +32,7 @@ pub struct MetricSeries {
     pub name: String,
     /// Its labels, in the order of their family.
     pub labels: Vec<(&'static str, String)>,
-    /// Its value.
+    /// The value of the series.
     pub value: f64,
 }
 
@@ -55,7 +55,7 @@ pub fn series(snapshot: &Snapshot) -> Vec<MetricSeries> {
 /// The labels of a series, in the order of their family; none is empty.
 pub type Labels = Vec<(&'static str, String)>;
 
-/// A value.
+/// The value of a series, by its kind.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SeriesValue {
     /// A number of things.

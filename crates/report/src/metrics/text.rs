@@ -58,7 +58,7 @@ impl Collector for Exposition {
     }
 }
 
-/// A line.
+/// Writes one series.
 fn one(encoder: &mut MetricEncoder<'_>, kind: Kind, labels: &Labels, value: SeriesValue) -> fmt::Result {
     match (kind, value) {
         (Kind::Info, _) => encoder.encode_info(labels),

@@ -62,9 +62,9 @@ pub enum Knob {
 pub enum Value {
     /// A set of CPUs.
     Cpus(CpuSet),
-    /// A number.
+    /// A number that the kernel takes.
     Number(i64),
-    /// A word.
+    /// A word that the kernel takes.
     Word(String),
 }
 

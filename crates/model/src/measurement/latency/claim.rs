@@ -193,7 +193,7 @@ pub struct Finding {
 /// What a line came out as.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ClaimResult {
-    /// The line.
+    /// The line of `expect` that is judged.
     pub claim: Claim,
     /// The worst of its findings; without any it cannot be told.
     pub told: Conclusion,

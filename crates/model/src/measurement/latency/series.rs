@@ -84,7 +84,7 @@ pub struct Setting {
     /// Whether the CPU is an ordinary one, which others use as well, measured for contrast: no claim is about it.
     #[serde(default)]
     pub ordinary: bool,
-    /// With what.
+    /// The tool that measures it.
     pub tool: Tool,
     /// What else runs meanwhile.
     pub load: Load,

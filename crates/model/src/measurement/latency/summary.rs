@@ -47,7 +47,7 @@ impl Summary {
 /// A percentile, or why it is withheld.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Quantile {
-    /// Which.
+    /// The percentile that is told or withheld.
     pub statistic: Statistic,
     /// In microseconds, with its interval over blocks; `None` where `why` says why.
     pub value: Option<Estimate>,
@@ -78,13 +78,13 @@ pub struct TailBound {
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
 )]
 pub enum Statistic {
-    /// The shortest.
+    /// The shortest latency.
     #[serde(rename = "min")]
     Min,
-    /// The mean.
+    /// The mean of all latencies.
     #[serde(rename = "mean")]
     Mean,
-    /// The median.
+    /// The median of all latencies.
     #[serde(rename = "p50")]
     P50,
     /// The 90th percentile.
@@ -177,7 +177,7 @@ pub struct Comparison {
     pub base: String,
     /// The series that is compared with it: the untuned one, or the guest's.
     pub other: String,
-    /// In what.
+    /// The statistic that is compared.
     pub statistic: Statistic,
     /// `other` over `base`, with its interval over blocks: 10 says that the other's latency is ten times the base's. `None` where `why`
     /// says why.
