@@ -51,9 +51,9 @@ const IGB: &str = "ip=/usr/bin/ip; pf=$(readlink -f /sys/class/net/net1/device) 
     $ip -d link show net1 | grep -o 'vf 0 .*link/ether 02:00:00:00:02:01' | wc -l && \
     modprobe igbvf && echo 1 >$pf/sriov_drivers_autoprobe && \
     vf=$(readlink -f $pf/virtfn0) && echo ${vf##*/} >/sys/bus/pci/drivers_probe && \
-    for turn in 1 2 3 4 5 6 7 8 9 10; do [ -e $vf/net ] && break; sleep 1; done; \
+    for turn in $(seq 60); do [ -e $vf/net ] && break; sleep 1; done; \
     cat $vf/net/*/address && name=$(ls $vf/net) && $ip link set $name up && $ip address add 192.0.2.9/24 dev $name && \
-    for turn in 1 2 3 4 5 6 7 8 9 10; do ping -c 1 -W 1 192.0.2.10 >/dev/null; [ $(cat $vf/net/*/carrier) = 1 ] && break; done; \
+    for turn in $(seq 60); do ping -c 1 -W 1 192.0.2.10 >/dev/null; [ $(cat $vf/net/*/carrier) = 1 ] && break; done; \
     ping -c 3 -W 1 192.0.2.10 >/dev/null; true";
 
 fn functions_are_at_taps(board: &KeptBoard) -> Outcome {

@@ -74,6 +74,6 @@ pub fn within(board: &KeptBoard, line: &str) -> Result<String, Failed> {
 
 /// Makes the VFs of the VM's NIC, sets them up, and tells their addresses.
 pub const ENABLE: &str = "pf=$(ls -d /sys/class/net/net0/device/..) && cat $pf/sriov_totalvfs && echo 2 >$pf/sriov_numvfs && \
-     for turn in 1 2 3 4 5 6 7 8 9 10; do [ -e $pf/virtfn1/virtio*/net ] && break; sleep 1; done; \
+     for turn in $(seq 60); do [ -e $pf/virtfn1/virtio*/net ] && break; sleep 1; done; \
      for vf in 0 1; do cat $pf/virtfn$vf/virtio*/net/*/address; \
      ip link set $(ls $pf/virtfn$vf/virtio*/net) up; done";
