@@ -221,7 +221,10 @@ fn tenant_station(
 }
 
 /// The bridge of the host that each NIC of a container leads to.
-fn bridges(model: &Model, interfaces: &Interfaces) -> BTreeMap<EndpointName, Result<FunctionInterface, String>> {
+fn bridges(
+    model: &Model,
+    interfaces: &Interfaces,
+) -> BTreeMap<EndpointName, Result<FunctionInterface, String>> {
     let nics = model.guests.iter().flat_map(|(guest, found)| found.nics.iter().map(move |nic| (guest, nic)));
     let bridges = nics.filter(|(_, (_, nic))| nic.is_of_container()).filter_map(|(guest, (name, nic))| {
         let Some(Uplink::Interface(bridge)) = &nic.uplink else { return None };

@@ -285,7 +285,11 @@ impl<'a> Reach<'a> {
 
     /// The NICs that containers own: whose, at which bridge, in which VLAN.
     fn ports(&self) -> impl Iterator<Item = (&GuestName, &Uplink, Option<VlanId>)> {
-        let nics = self.model.guests.iter().flat_map(|(name, guest)| guest.nics.values().map(move |nic| (name, nic)));
+        let nics = self
+            .model
+            .guests
+            .iter()
+            .flat_map(|(name, guest)| guest.nics.values().map(move |nic| (name, nic)));
         nics.filter(|(_, nic)| nic.is_of_container()).filter_map(|(name, nic)| {
             Some((name, nic.uplink.as_ref()?, nic.settings.vlan.filter(|vlan| vlan.get() != 0)))
         })
