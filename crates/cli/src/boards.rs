@@ -1,10 +1,10 @@
 //! Boards as the verbs `rehearse` and `board` need them: designed from a model, booted with progress, furnished.
 
-use std::{env, path::Path};
+use std::{collections::BTreeSet, env, path::Path, time::Duration};
 
 use penstock_board::{Board, Cache, Design, Image, Lasting, Progress, UpOptions};
 use penstock_host::{Command, Place};
-use penstock_model::Inventory;
+use penstock_model::{DataPath, InterfaceName, Inventory, Model, Uplink};
 
 use crate::{
     failure::{Failure, Status},
@@ -15,6 +15,9 @@ use crate::{
 
 /// Where this binary is inside a board: on the path of whoever enters it.
 pub const BINARY: &str = "/usr/local/bin/penstock";
+
+/// How long the bridges of a board may take.
+const MAKING_BRIDGES: Duration = Duration::from_secs(60);
 
 /// The boards of this user.
 pub struct Boards {
@@ -73,7 +76,24 @@ impl Boards {
     }
 }
 
-/// Puts this binary, the model and its templates into a board; gives the model's path there.
+/// The bridges of the host that the NICs of guests lead to. They are the host's own, which Penstock does not make: a board has none but
+/// these, and is given them in their place.
+fn bridges(model: &Model) -> BTreeSet<&InterfaceName> {
+    let nics = model.guests.values().flat_map(|guest| guest.nics.values());
+    let uplinks = nics.filter_map(|nic| match (nic.path, &nic.uplink) {
+        (DataPath::Tap | DataPath::Vdpa, Some(Uplink::Interface(bridge))) => Some(bridge),
+        // A switch that QEMU is connected to leads to an interface of any kind.
+        (DataPath::Switch, _) | (_, Some(Uplink::Function(_)) | None) => None,
+    });
+    uplinks.collect()
+}
+
+/// Makes the bridges whose names it is given, where they are not there.
+const MAKE_BRIDGES: &str = "for i in \"$@\"; do [ -e \"/sys/class/net/$i\" ] || ip link add name \"$i\" type bridge || exit; \
+     ip link set dev \"$i\" up || exit; done";
+
+/// Puts this binary, the model and its templates into a board, and makes the bridges that the model takes for granted; gives the model's
+/// path there.
 pub fn furnish(board: &mut Board, file: &ModelFile) -> Result<String, Failure> {
     board.install(BINARY)?;
     let name = Path::new(&file.source.name).file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -85,6 +105,12 @@ pub fn furnish(board: &mut Board, file: &ModelFile) -> Result<String, Failure> {
         let made = board.run(&Command::new("mkdir").args(["-p", "--", &directory]));
         made?.succeeded()?;
         board.write(&place, template.text.as_bytes(), 0o644)?;
+    }
+    let bridges = bridges(&file.model);
+    if !bridges.is_empty() {
+        let names = bridges.into_iter().map(InterfaceName::as_str);
+        let make = Command::new("sh").args(["-c", MAKE_BRIDGES, "sh"]).args(names).deadline(MAKING_BRIDGES);
+        board.run(&make)?.succeeded()?;
     }
     Ok(path)
 }

@@ -25,7 +25,9 @@ fn write(directory: &Path, name: &str, contents: impl AsRef<[u8]>) -> PathBuf {
 #[test]
 fn the_examples_are_good_models() {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
-    for name in ["smallest.yaml", "storage-node.yaml", "containers.yaml", "xeon-d.yaml"] {
+    for name in
+        ["smallest.yaml", "storage-node.yaml", "containers.yaml", "container-nics.yaml", "xeon-d.yaml"]
+    {
         let run = penstock(&examples, &["check", name]);
         assert_eq!((run.status, run.stderr.as_str()), (0, ""), "{name}");
         assert!(run.stdout.starts_with(&format!("{name}: a good model of")), "{}", run.stdout);

@@ -11,23 +11,20 @@ use penstock_testkit::{
     board::{KeptBoard, own_name},
     trials::{self, Failed, Outcome},
 };
+use serde_json::Value;
 use tenant::{frames, said};
 
 fn main() -> ExitCode {
     trials::on_boards(&[("containers_own_ports_of_embedded_switches_in_board", || {
         let name = own_name("container-nics");
-        let board = KeptBoard::up(&name, &MODEL.replace("MACHINE", &name))?;
+        let model = EXAMPLE.replace("machine: container-nics", &format!("machine: {name}"));
+        let board = KeptBoard::up(&name, &model)?;
         containers_own_ports(&board)
     })])
 }
 
-/// Two containers are in one VLAN, the third in none, as the host's end of the bridge.
-const MODEL: &str = r#"machine: MACHINE
-guests:
-  web: {nics: {net0: {uplink: br0, mac: "02:00:00:00:01:01", vlan: 100, spoofchk: on, address: 10.20.50.1/24}}}
-  db: {after: [web], nics: {net0: {uplink: br0, mac: "02:00:00:00:01:02", vlan: 100, address: 10.20.50.2/24, mtu: 1400}}}
-  log: {nics: {net0: {uplink: br0, mac: "02:00:00:00:01:03", max_tx_rate: 500, address: 10.20.50.3/24}}}
-"#;
+/// Two containers are in one VLAN, the others in none, as the host's end of the bridge.
+const EXAMPLE: &str = include_str!("../../../examples/container-nics.yaml");
 
 fn shell(board: &KeptBoard, line: &str) -> Result<String, Failed> {
     let run = board.shell(line);
@@ -101,12 +98,52 @@ fn verified(board: &KeptBoard, model: &str) -> Result<(Vec<String>, Vec<String>)
     Ok((said(&verify.stdout)?, frames(&verify.stdout)?))
 }
 
+/// What measuring could leave: on the host and in the containers.
+const TRACES: &str = "ip -o link | cut -d@ -f1 | cut -d: -f2; ip -4 -o address show scope global; ip neigh show nud permanent; \
+     for guest in web db log; do nsenter --net --target $(penstock status --json | python3 -c \
+     'import json, sys; print(json.load(sys.stdin)[\"guests\"][sys.argv[1]][\"pid\"])' $guest) \
+     sh -c 'ip -o link | cut -d@ -f1; ip -4 -o address; ip neigh show nud permanent'; done";
+
+/// UDP round trips from container to container, by their NICs and by veths in the same bridge. Nothing is left of it. Paths to the host are
+/// measured in namespaces (`network_in_netns` of penstock-measure).
+fn ports_are_measured(board: &KeptBoard) -> Outcome {
+    let before = shell(board, TRACES)?;
+    // The fewest samples that give an interval, however wide.
+    let words = [
+        "--quick",
+        "--protocol=udp-rr",
+        "--path=port-port,veth-veth",
+        "--samples=6",
+        "--time-limit=none",
+        "--output=/root/ports",
+    ];
+    board.inside(["penstock", "measure", board.model()].into_iter().chain(words)).ended_with(0)?;
+    let evidence: Value = serde_json::from_str(&shell(board, "cat /root/ports/evidence.json")?)?;
+    let measured = &evidence["measurements"];
+    let cells = measured["cells"].as_array().cloned().unwrap_or_default();
+    for path in ["port-port", "veth-veth"] {
+        let id = format!("netperf udp rr {path} web/net0>db/net0 128B");
+        let cell = cells.iter().find(|cell| cell["id"] == id);
+        let samples = cell.and_then(|cell| cell["status"]["measured"]["summaries"][0]["n"].as_u64());
+        assert!(samples >= Some(6), "{id}: {samples:?} of {cells:#?}");
+    }
+    let compared = measured["comparisons"].as_array().cloned().unwrap_or_default();
+    let ports = compared.iter().any(|one| {
+        let of = |key: &str, path: &str| one[key].as_str().is_some_and(|id| id.contains(path));
+        of("base", " veth-veth ")
+            && of("other", " port-port ")
+            && !one["ratio"].is_null()
+            && !one["null"].is_null()
+    });
+    assert!(ports, "{compared:#?}");
+    assert_eq!(shell(board, TRACES)?, before);
+    Ok(())
+}
+
 fn containers_own_ports(board: &KeptBoard) -> Outcome {
     let model = board.model();
-    shell(
-        board,
-        "ip link add br0 type bridge && ip link set br0 up && ip address add 10.20.50.254/24 dev br0",
-    )?;
+    // A board has the bridge that is the host's own on a real machine.
+    shell(board, "ip address add 10.20.60.254/24 dev br0")?;
 
     // A kernel without the modules is told as such before anything is done; its plan is one of the machine all the same.
     let without = board.shell(&format!(
@@ -131,7 +168,7 @@ fn containers_own_ports(board: &KeptBoard) -> Outcome {
         "web/net0 carrier pass: carrier",
         "web/net0 addresses pass: 10.20.50.1/24",
         "db/net0 mtu pass: 1400",
-        "log/net0 max_tx_rate pass: 500 Mbit/s",
+        "backup/net0 max_tx_rate pass: 500 Mbit/s",
     ] {
         assert!(lines.contains(&line.to_owned()), "{line} in {lines:#?}");
     }
@@ -140,6 +177,7 @@ fn containers_own_ports(board: &KeptBoard) -> Outcome {
         "pass db/net0 -> web/net0: arrives",
         "pass web/net0 -> log/net0: isolated",
         "pass log/net0 -> db/net0: isolated",
+        "pass log/net0 -> backup/net0: arrives",
     ] {
         assert!(paths.contains(&line.to_owned()), "{line} in {paths:#?}");
     }
@@ -149,8 +187,9 @@ fn containers_own_ports(board: &KeptBoard) -> Outcome {
 
     // What goes on in the containers, and between one without a VLAN and the host, is ordinary traffic.
     assert!(pings(board, "web", "10.20.50.2"), "web does not reach db");
-    assert!(pings(board, "log", "10.20.50.254"), "log does not reach the host");
+    assert!(pings(board, "log", "10.20.60.254"), "log does not reach the host");
     transfers(board)?;
+    ports_are_measured(board)?;
     let spoofed = "ip link set net0 address 02:aa:aa:aa:aa:aa && ip neigh flush dev net0 && ! ping -q -c 2 -W 2 10.20.50.2";
     assert_eq!(within(board, "web", spoofed), 0, "a forged frame passed");
     let own = "ip link set net0 address 02:00:00:00:01:01 && ip neigh flush dev net0";

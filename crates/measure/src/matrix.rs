@@ -319,10 +319,22 @@ pub fn network(model: &Model, options: &Options) -> Matrix {
     let (mut pairs, mut absent) = pairs(model, options.pairs);
     // Left out only now: which guests a bridge is between comes from the other paths.
     pairs.retain(|(path, ..)| options.paths.contains(path));
-    // That no VM owns a NIC is news only to who asks for its paths.
-    let tenants = model.guests.values().any(|guest| guest.nics.values().any(|nic| !nic.is_of_container()));
-    let asked = |path: PathKind| tenants || !path.is_of_vm_nic() || options.paths.len() < PathKind::ALL.len();
-    absent.retain(|absent| options.paths.contains(&absent.path) && asked(absent.path));
+    // That no guest owns a NIC is news only to who asks for its paths.
+    let own = |of_container: bool| {
+        model
+            .guests
+            .values()
+            .any(|guest| guest.nics.values().any(|nic| nic.is_of_container() == of_container))
+    };
+    let (tenants, ports) = (own(false), own(true));
+    let named = options.paths.len() < PathKind::ALL.len();
+    let told = |path: PathKind| match path {
+        path if path.is_of_vm_nic() => tenants,
+        path if path.is_of_ports() => ports,
+        // Of a machine whose containers have such NICs alone.
+        _ => !(ports && model.nics.is_empty()),
+    };
+    absent.retain(|absent| options.paths.contains(&absent.path) && (named || told(absent.path)));
     let between = |paths: &[PathKind]| -> Vec<BTreeSet<&Vantage>> {
         let pairs = pairs.iter().filter(|(path, ..)| paths.contains(path));
         pairs.map(|(_, a, b)| BTreeSet::from([&a.place, &b.place])).collect()
@@ -337,6 +349,7 @@ pub fn network(model: &Model, options: &Options) -> Matrix {
         match path {
             PathKind::Bridge => tool == Tool::Netperf && (!baseline || vfs.contains(&guests) || largest),
             PathKind::BridgeAcross | PathKind::VmMacvlan | PathKind::VmIpvlan => tool == Tool::Netperf,
+            path if path.is_of_veths() => tool == Tool::Netperf,
             _ => true,
         }
     };

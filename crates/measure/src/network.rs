@@ -17,6 +17,7 @@ mod site;
 mod survey;
 mod test_path;
 mod tools;
+mod veths;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -178,8 +179,7 @@ impl NetworkTaker {
             servers.insert(*tool, Serving { site: runner.site, position, at });
         }
         let helped = servers.values().any(|serving| serving.site != server.place);
-        let bridged = matches!(pair.path, PathKind::Bridge | PathKind::BridgeAcross);
-        let beside = (bridged || helped).then_some(Vantage::Host);
+        let beside = (pair.makes_links() || helped).then_some(Vantage::Host);
         Route { client, server, addresses: positions, servers, beside, uplink, container }
     }
 
@@ -364,7 +364,7 @@ impl Sampler for NetworkTaker {
                 let inner = if behind_nat { free()? } else { own };
                 Ok((self.test_path(pair, bridges, [own, inner])?, own))
             });
-            bridges += usize::from(matches!(pair.path, PathKind::Bridge | PathKind::BridgeAcross));
+            bridges += usize::from(pair.makes_links());
             match test_path {
                 Ok((test_path, addresses)) => {
                     let route = self.route((pair, tools), addresses, test_path);

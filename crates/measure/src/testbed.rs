@@ -12,6 +12,8 @@ pub struct Testbed {
     pub places: BTreeMap<Vantage, Result<Arc<dyn Place>, String>>,
     /// The interface of each function that the model names, in the place of its owner, and of each of the NICs that VMs own; or why it cannot be told.
     pub function_interfaces: BTreeMap<EndpointName, Result<FunctionInterface, String>>,
+    /// The Linux bridge of the host that the switch of each NIC that a container owns leads to, by that NIC; or why it cannot be told.
+    pub bridges: BTreeMap<EndpointName, Result<FunctionInterface, String>>,
     /// Where this same program is on the host, to be run again.
     pub program: String,
 }
@@ -58,6 +60,19 @@ impl Testbed {
             Some(Ok(function_interface)) => Ok(function_interface),
             Some(Err(why)) => Err(why.clone()),
             None => Err(format!("{function} is not there")),
+        }
+    }
+
+    /// The host's end of the bridge that the switch of a container's NIC leads to.
+    ///
+    /// # Errors
+    ///
+    /// In words, why that is not known, or that there is no such NIC.
+    pub fn bridge(&self, nic: &EndpointName) -> Result<&FunctionInterface, String> {
+        match self.bridges.get(nic) {
+            Some(Ok(bridge)) => Ok(bridge),
+            Some(Err(why)) => Err(why.clone()),
+            None => Err(format!("no bridge is known that {nic} leads to")),
         }
     }
 }

@@ -225,6 +225,72 @@ fn what_vms_have_of_their_own_nics_is_measured_to_the_outside() {
     assert_eq!(absent(&matrix::network(&model(TWO_PORTS), &Options::quick())), BTreeSet::new());
 }
 
+const PORTS: &str = "
+guests:
+  web: {nics: {net0: {uplink: br0, vlan: 100}}}
+  db: {nics: {net0: {uplink: br0, vlan: 100, max_tx_rate: 500}}}
+  cache: {nics: {net0: {uplink: br0, vlan: 100}}}
+  log: {nics: {net0: {uplink: br0}}}
+";
+
+/// Those in one VLAN are ends of one path, without a limit where that can be; the host is an end for what is in none.
+#[test]
+fn containers_nics_are_measured_beside_veths_in_the_same_bridge() {
+    let matrix = matrix::network(&model(PORTS), &Options::full());
+    let wanted = [
+        "port-host log/net0>host",
+        "port-port web/net0>cache/net0",
+        "veth-host log/net0>host",
+        "veth-veth web/net0>cache/net0",
+    ];
+    assert_eq!(ends(&matrix), wanted.map(str::to_owned).into());
+    assert_eq!(matrix.absent, [], "a machine of ports alone has nothing to say of VFs");
+    for (port, veth) in [
+        ("port-port web/net0>cache/net0", "veth-veth web/net0>cache/net0"),
+        ("port-host log/net0>host", "veth-host log/net0>host"),
+    ] {
+        for what in ["udp stream", "tcp stream", "udp rr", "tcp rr"] {
+            let against = matrix.comparisons().into_iter().filter(|(base, other, null)| {
+                let [base, other] = [*base, *other].map(|at| matrix.cells[at].id.as_str());
+                (base, other)
+                    == (&format!("netperf {what} {veth} 128B"), &format!("netperf {what} {port} 128B"))
+                    && null.is_some()
+            });
+            assert_eq!(against.count(), 1, "{what} {port} against {veth}, with an A/A beside");
+        }
+    }
+    // Round by round each has every position equally often, as others.
+    let blocks = matrix.blocks();
+    assert!(blocks.iter().flatten().all(|at| matrix.cells[*at].block < blocks.len()));
+
+    let why = |text: &str| -> BTreeMap<PathKind, String> {
+        let matrix = matrix::network(&model(text), &Options::quick());
+        matrix.absent.into_iter().map(|absent| (absent.path, absent.why)).collect()
+    };
+    let apart = why(
+        "guests: {web: {nics: {net0: {uplink: br0, vlan: 100}}}, log: {nics: {net0: {uplink: br0, vlan: 200}}}}",
+    );
+    let said = "no two containers' NICs are in one VLAN: web/net0 is in VLAN 100, log/net0 in VLAN 200";
+    assert_eq!((apart[&PathKind::PortPort].as_str(), apart[&PathKind::VethVeth].as_str()), (said, said));
+    let said = "every container's NIC is in a VLAN (web/net0 in VLAN 100), and the host's end of its bridge, br0, is in none";
+    assert_eq!((apart[&PathKind::PortHost].as_str(), apart[&PathKind::VethHost].as_str()), (said, said));
+    let one =
+        why("guests: {web: {nics: {net0: {uplink: br0}}}, log: {nics: {net0: {uplink: br0, vlan: 200}}}}");
+    let said = "no two containers' NICs are in one VLAN: web/net0 is in no VLAN, log/net0 in VLAN 200";
+    assert_eq!((one[&PathKind::PortPort].as_str(), one.get(&PathKind::PortHost)), (said, None));
+    let bridges = why("guests: {web: {nics: {net0: {uplink: br0}}}, log: {nics: {net0: {uplink: br1}}}}");
+    let said = "no two containers' NICs are at one bridge: web/net0 is at br0, log/net0 at br1";
+    assert_eq!(bridges[&PathKind::PortPort], said);
+    let alone = why("guests: {web: {nics: {net0: {uplink: br0}, net1: {uplink: br0}}}}");
+    assert!(alone[&PathKind::PortPort].starts_with("it takes NICs of two containers"), "{alone:?}");
+
+    // Where no container owns a NIC that is said to those alone who ask for it.
+    let asked = Options { paths: vec![PathKind::PortHost], ..Options::quick() };
+    let absent = |options: &Options| matrix::network(&model(TWO_PORTS), options).absent;
+    assert_eq!(absent(&asked).iter().map(|absent| absent.path).collect::<Vec<_>>(), [PathKind::PortHost]);
+    assert_eq!(absent(&Options::quick()), []);
+}
+
 #[test]
 fn storage_is_measured_on_the_host_first() {
     let at = [(Vantage::Host, EndKind::Host), (Vantage::Guest("a".parse().unwrap()), EndKind::Container)];
@@ -251,15 +317,19 @@ fn the_time_it_takes_is_told_before() {
 
 const CONTAINERS: &str = include_str!("../../../examples/containers.yaml");
 const XEON_D: &str = include_str!("../../../examples/xeon-d.yaml");
+const CONTAINER_NICS: &str = include_str!("../../../examples/container-nics.yaml");
 const TENANT: &str = include_str!("../../../examples/tenant.yaml");
 
 #[test]
 fn the_examples_fit_into_their_time() {
     let arms = |text: &str, options: &Options| matrix::network(&model(text), options);
     // A container in a VM is made and taken back by its agent for each sample.
-    for (text, full, quick, beside) in
-        [(CONTAINERS, 101, 15, 0.1), (XEON_D, 99, 15, 0.1), (TENANT, 80, 14, 0.25)]
-    {
+    for (text, full, quick, beside) in [
+        (CONTAINERS, 101, 15, 0.1),
+        (XEON_D, 99, 15, 0.1),
+        (CONTAINER_NICS, 96, 15, 0.1),
+        (TENANT, 80, 14, 0.25),
+    ] {
         for (options, arms_wanted, budget) in
             [(Options::full(), full, 720.0), (Options::quick(), quick, 120.0)]
         {

@@ -15,7 +15,7 @@ use penstock_measure::{
 };
 use penstock_model::{
     Bdf, EndpointName, FunctionName, GuestName, InterfaceAddress, Inventory, Mac, Model, Mtu, NicName,
-    TenantFunctionName, inventory::Interface, verdict::Vantage,
+    TenantFunctionName, Uplink, inventory::Interface, verdict::Vantage,
 };
 use penstock_verify::GuestPlace;
 
@@ -55,7 +55,8 @@ pub fn testbed(
         .collect();
     // A path that cannot be told makes what needs the program missing, with that reason.
     let program = env::current_exe().map(|path| path.to_string_lossy().into_owned()).unwrap_or_default();
-    Testbed { places, function_interfaces, program }
+    let bridges = bridges(model, &interfaces);
+    Testbed { places, function_interfaces, bridges, program }
 }
 
 /// Why nothing of what was wanted can be measured; `None` when at least one guest can be looked into.
@@ -102,7 +103,7 @@ fn functions(model: &Model) -> BTreeSet<EndpointName> {
     let owned =
         model.guests.values().flat_map(|guest| &guest.functions).map(|function| function.name.clone());
     let nics = model.guests.iter().flat_map(|(guest, found)| found.nics.iter().map(move |nic| (guest, nic)));
-    let tenants = nics.filter(|(_, (_, nic))| !nic.is_of_container()).flat_map(|(guest, (name, nic))| {
+    let tenants = nics.flat_map(|(guest, (name, nic))| {
         nic.functions().map(move |(vf, ..)| {
             let function = FunctionName { nic: name.clone(), vf };
             EndpointName::Tenant(TenantFunctionName { guest: guest.clone(), function })
@@ -185,18 +186,22 @@ fn tenant_station(
     interfaces: &Interfaces,
 ) -> Result<FunctionInterface, String> {
     let TenantFunctionName { guest, function } = name;
-    let mac: Mac = model
-        .guests
-        .get(guest)
-        .and_then(|found| found.nics.get(&function.nic))
-        .and_then(|nic| nic.functions().find(|(vf, ..)| *vf == function.vf))
-        .map(|(_, mac, _)| mac)
-        .ok_or_else(|| format!("there is no {name}"))?;
+    let nic = model.guests.get(guest).and_then(|found| found.nics.get(&function.nic));
+    let own = nic.and_then(|nic| Some((nic, nic.functions().find(|(vf, ..)| *vf == function.vf)?.1)));
+    let (nic, mac): (_, Mac) = own.ok_or_else(|| format!("there is no {name}"))?;
     let there = match interfaces.get(&Vantage::Guest(guest.clone())) {
         Some(Ok(there)) => there,
         Some(Err(why)) => return Err(why.clone()),
         None => return Err(format!("{guest} was not looked into")),
     };
+    if nic.is_of_container() {
+        // The container may have given it another address: its name is the NIC's.
+        let found = there.iter().find(|report| report.interface.name.as_str() == function.nic.as_str());
+        let found = found.ok_or_else(|| {
+            format!("{name} has no interface inside {guest}: the container has renamed it, or moved it to a network namespace")
+        })?;
+        return station_of(found.interface.clone(), false, name);
+    }
     // A bridge or a VLAN on the interface has its address too.
     let is = |report: &&InterfaceReport| {
         report.interface.mac == mac && report.device.is_none() && report.kind.is_none()
@@ -213,6 +218,29 @@ fn tenant_station(
     })?;
     let in_use = found.interface.addresses.iter().any(|address| !is_link_local(address));
     station_of(found.interface.clone(), in_use, name)
+}
+
+/// The bridge of the host that each NIC of a container leads to.
+fn bridges(
+    model: &Model,
+    interfaces: &Interfaces,
+) -> BTreeMap<EndpointName, Result<FunctionInterface, String>> {
+    let nics = model.guests.iter().flat_map(|(guest, found)| found.nics.iter().map(move |nic| (guest, nic)));
+    let bridges = nics.filter(|(_, (_, nic))| nic.is_of_container()).filter_map(|(guest, (name, nic))| {
+        let Some(Uplink::Interface(bridge)) = &nic.uplink else { return None };
+        let found = match interfaces.get(&Vantage::Host) {
+            Some(Ok(here)) => here
+                .iter()
+                .find(|report| report.interface.name == *bridge)
+                .ok_or_else(|| format!("there is no bridge {bridge} on the host"))
+                .and_then(|report| station_of(report.interface.clone(), true, bridge)),
+            Some(Err(why)) => Err(why.clone()),
+            None => Err("the host was not looked at".to_owned()),
+        };
+        let function = FunctionName { nic: name.clone(), vf: None };
+        Some((EndpointName::Tenant(TenantFunctionName { guest: guest.clone(), function }), found))
+    });
+    bridges.collect()
 }
 
 fn address(nics: &IndexMap<NicName, Bdf>, function: &FunctionName, root: &Root) -> Result<Bdf, String> {

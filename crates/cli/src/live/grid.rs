@@ -104,7 +104,8 @@ fn network(matrix: &Matrix) -> Option<Grid> {
             let same = |other: &&Network| other.path == kind && places(other) == between;
             pairs.iter().position(|other| kind.is_baseline_of(pair.path) && same(other))
         };
-        bridges(PathKind::BridgeAcross).or_else(|| bridges(PathKind::Bridge))
+        let kinds = [PathKind::BridgeAcross, PathKind::Bridge, PathKind::VethVeth, PathKind::VethHost];
+        kinds.into_iter().find_map(bridges)
     };
     let base = |(row, pair): (usize, &&Network)| match bridge(pair) {
         Some(bridge) => Some(bridge),

@@ -1,5 +1,7 @@
 //! Between which ends of a model each path is measured, and why a path is not.
 
+mod ports;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_model::{
@@ -77,6 +79,11 @@ pub(super) fn pairs(model: &Model, most: usize) -> (Vec<Pair>, Vec<Absent>) {
             | PathKind::VmMacvlan
             | PathKind::VmIpvlan
             | PathKind::VmPf => from_vm_nics(model, &cabled, |_| Some(None)),
+            PathKind::PortPort => ports::joined(model),
+            PathKind::PortHost => ports::to_the_host(model),
+            // What ports replace is measured between the same ends.
+            PathKind::VethVeth => between_those_of(PathKind::PortPort, &found),
+            PathKind::VethHost => between_those_of(PathKind::PortHost, &found),
         };
         let any = !all.is_empty();
         let all = if path == PathKind::VfVfInside { known_first(all, &found) } else { all };
@@ -103,6 +110,11 @@ pub(super) fn pairs(model: &Model, most: usize) -> (Vec<Pair>, Vec<Absent>) {
     (found, absent)
 }
 
+/// The pairs that are measured of another path.
+fn between_those_of(path: PathKind, found: &[Pair]) -> Vec<(End, End)> {
+    found.iter().filter(|(of, ..)| *of == path).map(|(_, a, b)| (a.clone(), b.clone())).collect()
+}
+
 /// The pairs between guests that another path is measured between first, so that paths are compared between the same
 /// guests, and one bridge is the baseline of all.
 fn known_first(mut pairs: Vec<(End, End)>, found: &[Pair]) -> Vec<(End, End)> {
@@ -116,6 +128,8 @@ fn known_first(mut pairs: Vec<(End, End)>, found: &[Pair]) -> Vec<(End, End)> {
 
 fn why_absent(path: PathKind, any: bool, joined: &[(&NicName, &NicName)], model: &Model) -> String {
     let text = match path {
+        PathKind::PortPort | PathKind::VethVeth => return ports::why_none_joined(model),
+        PathKind::PortHost | PathKind::VethHost => return ports::why_none_to_the_host(model),
         PathKind::VmVf
         | PathKind::VmBridge
         | PathKind::VmBridgeNat
@@ -236,9 +250,12 @@ fn same_vlan(model: &Model, a: &End, b: &End) -> bool {
         EndpointName::Function(function) => model.owner(function)?.1.settings.vlan,
         EndpointName::Tenant(TenantFunctionName { guest, function }) => {
             let nic = model.guests.get(guest)?.nics.get(&function.nic)?;
-            let of_vf = || nic.vfs.get(usize::from(function.vf?.get()))?.vlan;
+            let own = || match function.vf {
+                Some(vf) => nic.vfs.get(usize::from(vf.get()))?.vlan,
+                None => nic.settings.vlan,
+            };
             // A VLAN of the uplink's VF is that of all functions beyond it.
-            let vlan = nic.uplink_settings.as_ref().and_then(|settings| settings.vlan).or_else(of_vf);
+            let vlan = nic.uplink_settings.as_ref().and_then(|settings| settings.vlan).or_else(own);
             vlan.filter(|vlan| vlan.get() != 0)
         }
     };

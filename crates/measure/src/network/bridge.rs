@@ -16,6 +16,21 @@ pub fn is_of_a_run(alias: &str) -> bool {
     alias.strip_prefix(ALIAS).is_some_and(|mark| mark.starts_with(' '))
 }
 
+/// The alias of what is made for the run of this mark.
+pub(super) fn alias(mark: &str) -> String {
+    format!("{ALIAS} {mark}")
+}
+
+/// Removes what runs that were killed left, of all numbers: an uplink of another one would be missed. `alias` is this run's.
+pub(super) fn remove_left_over(alias: &str) -> String {
+    format!(
+        "for l in /sys/class/net/psbr* /sys/class/net/psve*; do l=${{l##*/}}; {}; [ $? = 0 ] && [ \"$a\" != {} ] && \
+         \"$ip\" link del dev $l; done\n",
+        is_made("$l", &format!("'{ALIAS} '*")),
+        quoted(alias)
+    )
+}
+
 /// A bridge with a veth into each of some network namespaces.
 #[derive(Clone, Debug)]
 pub struct Bridge {
@@ -39,18 +54,13 @@ pub struct Uplink {
 impl Bridge {
     /// The bridge of this number between two namespaces, for the run of this mark.
     pub fn between(number: usize, mark: &str, processes: [u32; 2]) -> Bridge {
-        Bridge { number, alias: format!("{ALIAS} {mark}"), processes: processes.into(), uplink: None }
+        Bridge { number, alias: alias(mark), processes: processes.into(), uplink: None }
     }
 
     /// The bridge of this number with one namespace and an uplink. The veth takes messages as large as the uplink does.
     pub fn uplinked(number: usize, mark: &str, process: u32, interface: &str, mtu: Mtu) -> Bridge {
         let uplink = Uplink { interface: interface.to_owned(), number };
-        Bridge {
-            number,
-            alias: format!("{ALIAS} {mark}"),
-            processes: vec![process],
-            uplink: Some((uplink, mtu)),
-        }
+        Bridge { number, alias: alias(mark), processes: vec![process], uplink: Some((uplink, mtu)) }
     }
 
     /// What it joins while it is used.
@@ -83,20 +93,12 @@ impl Bridge {
     /// is somebody else's is left alone, and it fails.
     pub fn make(&self) -> Command {
         let (bridge, alias) = (name(self.number), format!("\"{}\"", self.alias));
-        let mut script = String::new();
-        // Of all numbers: an uplink of another one would be missed.
-        // Writing to a `String` cannot fail, here and below.
-        let _ = writeln!(
-            script,
-            "for l in /sys/class/net/psbr* /sys/class/net/psve*; do l=${{l##*/}}; {}; [ $? = 0 ] && [ \"$a\" != {} ] && \
-             \"$ip\" link del dev $l; done",
-            is_made("$l", &format!("'{ALIAS} '*")),
-            quoted(&self.alias)
-        );
+        let mut script = remove_left_over(&self.alias);
         if let Some((uplink, _)) = &self.uplink {
             script.push_str(&refuse_taken(&uplink.interface));
             script.push_str(&uplink.refuse_needed());
         }
+        // Writing to a `String` cannot fail, here and below.
         let _ = writeln!(
             script,
             "exec \"$ip\" -batch - <<'END'\n\

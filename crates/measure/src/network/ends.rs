@@ -9,7 +9,10 @@ use penstock_model::{
 };
 
 use super::survey::Survey;
-use crate::{matrix::Planned, testbed::Testbed};
+use crate::{
+    matrix::Planned,
+    testbed::{FunctionInterface, Testbed},
+};
 
 /// Two ends and what the traffic between them crosses.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,8 +43,24 @@ impl Pair {
         match self.path {
             PathKind::Bridge => true,
             PathKind::BridgeAcross => end.place != Vantage::Host && pf(),
+            PathKind::VethVeth | PathKind::VethHost => end.place != Vantage::Host,
             _ => false,
         }
+    }
+
+    /// The NIC of a container by whose bridge the path leads, where it leads by one of the host's own.
+    pub fn port(&self) -> Option<&EndpointName> {
+        self.client.function.as_ref().filter(|_| self.path.is_of_ports())
+    }
+
+    /// Whether an end is the host at that bridge.
+    pub fn is_at_bridge(&self, end: &End) -> bool {
+        end.place == Vantage::Host && self.port().is_some()
+    }
+
+    /// Whether links are made on the host for it.
+    pub fn makes_links(&self) -> bool {
+        self.path.is_bridge() && !self.path.is_of_vm_nic()
     }
 }
 
@@ -89,8 +108,24 @@ pub struct AddressedEnd {
 /// In words, when it is not there or down.
 pub fn interface(testbed: &Testbed, end: &End, survey: &Survey) -> Result<(String, Mac), String> {
     let function = end.function.as_ref().ok_or_else(|| format!("{end} has no function"))?;
-    let function_interface = testbed.function_interface(function)?;
-    let (interface, name) = (function_interface.interface.to_string(), name_of(testbed, end));
+    linked(testbed.function_interface(function)?, name_of(testbed, end), survey)
+}
+
+/// The same of the host's end of the bridge that a container's NIC leads to.
+///
+/// # Errors
+/// In words, when it is not there or down.
+pub fn bridge(testbed: &Testbed, nic: &EndpointName, survey: &Survey) -> Result<(String, Mac), String> {
+    let bridge = testbed.bridge(nic)?;
+    linked(bridge, format!("{} on the host", bridge.interface), survey)
+}
+
+fn linked(
+    function_interface: &FunctionInterface,
+    name: String,
+    survey: &Survey,
+) -> Result<(String, Mac), String> {
+    let interface = function_interface.interface.to_string();
     let Some(state) = survey.links.get(&interface) else {
         return Err(format!("{name} is not there any more: there is no interface {interface}"));
     };
@@ -109,6 +144,9 @@ pub fn called(testbed: &Testbed, pair: &Pair, end: &End) -> String {
         let place =
             testbed.place(&end.place).map_or_else(|_| end.place.to_string(), |place| place.describe());
         return format!("the container of {} {place}", pair.path);
+    }
+    if let Some(Ok(bridge)) = pair.port().filter(|_| pair.is_at_bridge(end)).map(|nic| testbed.bridge(nic)) {
+        return format!("{} on the host", bridge.interface);
     }
     let veth = End { function: None, ..end.clone() };
     name_of(testbed, if pair.is_veth(end) { &veth } else { end })

@@ -20,6 +20,10 @@ impl NetworkTaker {
     pub(super) fn look(&mut self, wanted: &[(Pair, BTreeSet<Tool>)]) {
         let mut interfaces: BTreeMap<Vantage, (EndKind, BTreeSet<String>)> = BTreeMap::new();
         for (pair, _) in wanted {
+            if let Some(Ok(bridge)) = pair.port().map(|nic| self.testbed.bridge(nic)) {
+                let host = interfaces.entry(Vantage::Host).or_insert((EndKind::Host, BTreeSet::new()));
+                host.1.insert(bridge.interface.to_string());
+            }
             for end in pair.ends() {
                 let function_interface =
                     end.function.as_ref().and_then(|function| self.testbed.function_interface(function).ok());
@@ -109,6 +113,10 @@ impl NetworkTaker {
     }
 
     pub(super) fn link(&self, pair: &Pair, end: &End) -> Option<Link> {
+        // A veth in the place of a container's NIC has no link of its own, nor has a bridge.
+        if pair.path.is_of_veths() {
+            return None;
+        }
         let end = if pair.is_veth(end) { &on_host(end.function.as_ref()?) } else { end };
         let function_interface = self.testbed.function_interface(end.function.as_ref()?).ok()?;
         let seen =

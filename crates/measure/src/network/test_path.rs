@@ -11,9 +11,11 @@ use penstock_model::{
 
 use super::{
     NetworkTaker, Route,
-    bridge::{Bridge, Uplink},
+    bridge::{self, Bridge, Uplink},
     container::SampleContainer,
     ends::{self, Pair},
+    lease::Made,
+    veths::Veths,
 };
 
 /// What the traffic of a pair crosses.
@@ -46,6 +48,11 @@ impl NetworkTaker {
         match pair.path {
             PathKind::Bridge => self.bridge(pair, bridges),
             PathKind::BridgeAcross => self.bridge_across(pair, bridges),
+            PathKind::VethVeth | PathKind::VethHost => self.veths(pair, bridges),
+            PathKind::PortHost => {
+                let interfaces = [self.interface(&pair.client)?, self.end_of_bridge(pair)?];
+                Ok(TestPath { interfaces, uplink: None, container: None })
+            }
             path if path.is_from_container_in_vm() => self.container(pair, addresses),
             _ => {
                 let interfaces = [self.interface(&pair.client)?, self.interface(&pair.server)?];
@@ -56,6 +63,42 @@ impl NetworkTaker {
 
     fn interface(&self, end: &End) -> Result<(String, Mac), String> {
         ends::interface(&self.testbed, end, self.survey(&end.place)?)
+    }
+
+    /// The host's end of the bridge that the client's NIC leads to.
+    fn end_of_bridge(&self, pair: &Pair) -> Result<(String, Mac), String> {
+        let nic = pair.port().ok_or_else(|| format!("{} leads to no bridge", pair.client))?;
+        ends::bridge(&self.testbed, nic, self.survey(&Vantage::Host)?)
+    }
+
+    /// Makes veths in the bridge of the host that the NICs in whose place they stand lead to.
+    fn veths(&mut self, pair: &Pair, number: usize) -> Result<TestPath, String> {
+        let (bridge, mac) = self.end_of_bridge(pair)?;
+        let ends = pair.ends().into_iter().filter(|end| pair.is_veth(end));
+        let mut processes = Vec::new();
+        let nic = pair.port().ok_or_else(|| format!("{} leads to no bridge", pair.client))?;
+        let of_bridge = self.testbed.bridge(nic)?.mtu;
+        // Frames are as large as between the NICs.
+        let mut mtu = of_bridge;
+        for end in ends {
+            processes.push(self.process(end)?);
+            if let Some(nic) = end.function.as_ref().and_then(|nic| self.testbed.function_interface(nic).ok())
+            {
+                mtu = mtu.min(nic.mtu);
+            }
+        }
+        let veths = Veths {
+            number,
+            alias: bridge::alias(&self.mark),
+            processes,
+            bridge: bridge.clone(),
+            of_bridge,
+            mtu,
+        };
+        self.make(veths.made(), &veths.make(), pair)?;
+        let side = |side: usize| (veths.inside(side), veths.mac(side));
+        let far = if pair.is_veth(&pair.server) { side(1) } else { (bridge, mac) };
+        Ok(TestPath { interfaces: [side(0), far], uplink: None, container: None })
     }
 
     /// A process in the network namespace of an end.
@@ -71,7 +114,7 @@ impl NetworkTaker {
     fn bridge(&mut self, pair: &Pair, number: usize) -> Result<TestPath, String> {
         let processes = [self.process(&pair.client)?, self.process(&pair.server)?];
         let bridge = Bridge::between(number, &self.mark, processes);
-        self.make(&bridge, pair)?;
+        self.make(bridge.made(), &bridge.make(), pair)?;
         let interfaces = [0, 1].map(|side| (bridge.inside(side), bridge.mac(side)));
         Ok(TestPath { interfaces, uplink: None, container: None })
     }
@@ -94,7 +137,7 @@ impl NetworkTaker {
         }
         let mtu = far_mtu.map_or(function_interface.mtu, |far| far.min(function_interface.mtu));
         let bridge = Bridge::uplinked(number, &self.mark, self.process(veth)?, &interface, mtu);
-        self.make(&bridge, pair)?;
+        self.make(bridge.made(), &bridge.make(), pair)?;
         let mut interfaces = [(bridge.inside(0), bridge.mac(0)), far_end];
         if near == 1 {
             interfaces.reverse();
@@ -142,13 +185,14 @@ impl NetworkTaker {
         Ok(TestPath { interfaces, uplink: None, container: Some(container) })
     }
 
-    fn make(&mut self, bridge: &Bridge, pair: &Pair) -> Result<(), String> {
+    fn make(&mut self, links: Vec<Made>, make: &Command, pair: &Pair) -> Result<(), String> {
         self.survey(&Vantage::Host)?;
         let host = self.sites.get_mut(&Vantage::Host).ok_or("the host is not there")?;
-        // Removed at the end also when it is only half made.
-        host.will_make(bridge.made());
-        self.on_host(&bridge.make()).map_err(|why| {
-            format!("no bridge could be made between {} and {}: {why}", pair.client, pair.server)
+        // Removed at the end also when they are only half made.
+        host.will_make(links);
+        self.on_host(make).map_err(|why| {
+            let what = if pair.path.is_of_veths() { "veth" } else { "bridge" };
+            format!("no {what} could be made between {} and {}: {why}", pair.client, pair.server)
         })
     }
 

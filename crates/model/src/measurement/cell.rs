@@ -214,11 +214,19 @@ pub enum PathKind {
     VmIpvlan,
     /// From the VM itself by the NIC's PF, to the same: the control.
     VmPf,
+    /// Between the NICs of two containers on one host, each the port of an embedded switch that leads to the same Linux bridge.
+    PortPort,
+    /// From such a port to the host, by the bridge's own interface.
+    PortHost,
+    /// veth in the same bridge between the same two containers: what such ports replace.
+    VethVeth,
+    /// veth in the same bridge, from the same container to the host: what such a port replaces.
+    VethHost,
 }
 
 impl PathKind {
     /// All, in the order of the report.
-    pub const ALL: [PathKind; 12] = [
+    pub const ALL: [PathKind; 16] = [
         PathKind::PfPf,
         PathKind::VfVfAcross,
         PathKind::VfVfInside,
@@ -231,6 +239,10 @@ impl PathKind {
         PathKind::VmMacvlan,
         PathKind::VmIpvlan,
         PathKind::VmPf,
+        PathKind::PortPort,
+        PathKind::PortHost,
+        PathKind::VethVeth,
+        PathKind::VethHost,
     ];
 
     /// Whether it leaves the machine's NICs, so that the link's speed is a limit.
@@ -241,6 +253,16 @@ impl PathKind {
     /// Whether its client is inside a VM that owns an SR-IOV NIC, and uses that.
     pub const fn is_of_vm_nic(self) -> bool {
         self.is_from_container_in_vm() || matches!(self, PathKind::VmPf)
+    }
+
+    /// Whether it is between ports of embedded switches that containers own, or what replaces these.
+    pub const fn is_of_ports(self) -> bool {
+        matches!(self, PathKind::PortPort | PathKind::PortHost) || self.is_of_veths()
+    }
+
+    /// Whether veths in a bridge of the host stand in the place of containers' NICs.
+    pub const fn is_of_veths(self) -> bool {
+        matches!(self, PathKind::VethVeth | PathKind::VethHost)
     }
 
     /// Whether its client is in a container that is made in the VM for the time of a sample.
@@ -255,18 +277,22 @@ impl PathKind {
         )
     }
 
-    /// Whether it is what SR-IOV replaces: a baseline for the other paths between the same two guests.
+    /// Whether it is what SR-IOV, or a port of an embedded switch, replaces: a baseline for the other paths between the same two
+    /// places.
     pub const fn is_bridge(self) -> bool {
         matches!(self, PathKind::Bridge | PathKind::BridgeAcross | PathKind::VmBridge | PathKind::VmBridgeNat)
+            || self.is_of_veths()
     }
 
     /// Whether this bridge is the baseline of such a path between the same two guests. One over the cable is it for what
     /// goes over the cable.
     pub fn is_baseline_of(self, path: PathKind) -> bool {
         match self {
-            PathKind::Bridge => !path.is_bridge() && !path.is_of_vm_nic(),
+            PathKind::Bridge => !path.is_bridge() && !path.is_of_vm_nic() && !path.is_of_ports(),
             PathKind::BridgeAcross => path == PathKind::VfVfAcross,
             PathKind::VmBridge | PathKind::VmBridgeNat => path == PathKind::VmVf,
+            PathKind::VethVeth => path == PathKind::PortPort,
+            PathKind::VethHost => path == PathKind::PortHost,
             _ => false,
         }
     }
@@ -287,6 +313,10 @@ impl fmt::Display for PathKind {
             PathKind::VmMacvlan => "vm macvlan",
             PathKind::VmIpvlan => "vm ipvlan",
             PathKind::VmPf => "vm pf",
+            PathKind::PortPort => "port-port",
+            PathKind::PortHost => "port-host",
+            PathKind::VethVeth => "veth-veth",
+            PathKind::VethHost => "veth-host",
         })
     }
 }
@@ -301,7 +331,7 @@ pub struct End {
     /// What kind of place that is.
     pub kind: EndKind,
     /// The function that carries the traffic; `None` for the veth of a bridge. The veth of a bridge with an uplink has that:
-    /// a PF of the host's.
+    /// a PF of the host's; one in the place of a container's NIC has that NIC. `None` as well for the host at a bridge of its own.
     pub function: Option<EndpointName>,
 }
 

@@ -237,12 +237,16 @@ impl Word<'_> {
 type Wrong = (std::ops::Range<usize>, String);
 
 /// Every word that a selector may have, for the one that was meant.
-const WORDS: [&str; 17] = [
+const WORDS: [&str; 21] = [
     "pf-pf",
     "vf-vf",
     "vm",
     "guest-host",
     "bridge",
+    "port-port",
+    "port-host",
+    "veth-veth",
+    "veth-host",
     "udp",
     "tcp",
     "stream",
@@ -409,6 +413,10 @@ fn selector(words: &[Word<'_>]) -> Result<Selector, Wrong> {
         match word.text {
             "pf-pf" => set!(path, PathKind::PfPf),
             "guest-host" => set!(path, PathKind::GuestHost),
+            "port-port" => set!(path, PathKind::PortPort),
+            "port-host" => set!(path, PathKind::PortHost),
+            "veth-veth" => set!(path, PathKind::VethVeth),
+            "veth-host" => set!(path, PathKind::VethHost),
             "bridge" => match words.next_if(|next| next.text == "across") {
                 Some(_) => set!(path, PathKind::BridgeAcross),
                 None => set!(path, PathKind::Bridge),

@@ -196,6 +196,14 @@ fn the_bridge_is_compared_between_the_same_guests() {
             && !own.pairs(&of(PathKind::VmPf), &of(PathKind::VmVf))
     );
     assert!("vm >= 1Gbit/s".parse::<Expectation>().unwrap_err().to_string().contains("vm ipvlan or vm pf"));
+    let port = expectation("tcp port-port >= 0.5 x veth-veth");
+    let tcp = |path| network(path, Protocol::TcpStream, 128);
+    assert!(port.pairs(&tcp(PathKind::PortPort), &tcp(PathKind::VethVeth)));
+    assert!(!port.pairs(&tcp(PathKind::PortHost), &tcp(PathKind::VethHost)), "another path");
+    assert!(
+        !PathKind::Bridge.is_baseline_of(PathKind::PortPort),
+        "what a port replaces is in its own bridge"
+    );
     let Subject::Network(ends) = &mut bridge.subject else { unreachable!() };
     ends.server.place = Vantage::Guest("c".parse().unwrap());
     assert!(!line.pairs(&inside, &bridge));

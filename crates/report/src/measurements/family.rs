@@ -362,6 +362,8 @@ pub(crate) fn names(lines: &[Line<'_>]) -> Vec<String> {
                 PathKind::VmMacvlan => "macvlan",
                 PathKind::VmIpvlan => "ipvlan",
                 PathKind::VmPf => "pf",
+                PathKind::PortPort | PathKind::PortHost => "port",
+                PathKind::VethVeth | PathKind::VethHost => "veth",
             };
             format!("{path} {}→{}", place_word(&client.place), place_word(&server.place))
                 .trim_start()

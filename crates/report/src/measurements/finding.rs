@@ -29,6 +29,10 @@ pub(crate) fn path_words(line: Line<'_>) -> String {
                 (PathKind::VmMacvlan, _) => "macvlan in the VM".to_owned(),
                 (PathKind::VmIpvlan, _) => "ipvlan in the VM".to_owned(),
                 (PathKind::VmPf, _) => "the PF of the VM's own NIC".to_owned(),
+                (PathKind::PortPort, _) => "ports of embedded switches, container to container".to_owned(),
+                (PathKind::PortHost, _) => "a port of an embedded switch, container to host".to_owned(),
+                (PathKind::VethVeth, _) => "veth in the same bridge".to_owned(),
+                (PathKind::VethHost, _) => "veth in the same bridge to the host".to_owned(),
             }
         }
         Line::Storage { place, .. } => super::family::place_word(place),
@@ -71,6 +75,7 @@ pub(crate) fn findings(source: &Source<'_>) -> Vec<String> {
         (Some(PathKind::Bridge), Some(PathKind::VfVfInside)) => 0,
         (Some(PathKind::BridgeAcross), Some(PathKind::VfVfAcross)) => 1,
         (Some(PathKind::VmBridgeNat), Some(PathKind::VmVf)) => 1,
+        (Some(PathKind::VethVeth), Some(PathKind::PortPort)) => 1,
         (Some(PathKind::Bridge), _) => 2,
         (Some(PathKind::PfPf), Some(PathKind::VfVfInside)) => 3,
         (Some(PathKind::PfPf), Some(PathKind::VfVfAcross)) => 4,

@@ -69,6 +69,10 @@ fn speed(path: PathKind, vm: bool) -> (f64, f64) {
         PathKind::VmMacvlan => (74.0, 4.6e9),
         PathKind::VmIpvlan => (72.0, 4.7e9),
         PathKind::VmPf => (66.0, 5.0e9),
+        PathKind::PortPort => (70.0, 4.0e9),
+        PathKind::PortHost => (60.0, 4.8e9),
+        PathKind::VethVeth => (40.0, 8.0e9),
+        PathKind::VethHost => (35.0, 9.0e9),
     };
     if vm { (round_trip * 1.9, bits * 0.55) } else { (round_trip, bits) }
 }

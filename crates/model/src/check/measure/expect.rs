@@ -10,7 +10,7 @@ use super::{
     latency,
 };
 use crate::{
-    Diagnostic, GuestKind, GuestName, Inside, Model, NicName, Path, Uplink,
+    Diagnostic, GuestKind, GuestName, Inside, Model, NicName, Path, Uplink, VlanId,
     document::{ExpectLine, OneOrMany},
     measurement::{Bound, Expectation, ParseExpectationError, PathKind, Selector, latency::Claim},
     tree::shown,
@@ -244,6 +244,14 @@ impl<'a> Reach<'a> {
                 "it takes a VM with a NIC of its own (`nics`), that commands can be run in and whose `uplink` is a PF that a \
                  cable joins with another NIC",
             ),
+            PathKind::PortPort | PathKind::VethVeth => (
+                self.ports_joined(),
+                "it takes NICs (`nics`) of two containers at one bridge, in one VLAN or both in none",
+            ),
+            PathKind::PortHost | PathKind::VethHost => (
+                self.ports().any(|(.., vlan)| vlan.is_none()),
+                "it takes a container with a NIC of its own (`nics`) that is in no VLAN: the host's end of the bridge is in none",
+            ),
         };
         (!found).then_some(why)
     }
@@ -273,6 +281,25 @@ impl<'a> Reach<'a> {
         };
         let vms = self.model.guests.iter().filter(|(name, _)| self.open(name));
         vms.flat_map(|(_, guest)| guest.nics.values()).filter_map(|nic| nic.uplink.as_ref()).any(joined)
+    }
+
+    /// The NICs that containers own: whose, at which bridge, in which VLAN.
+    fn ports(&self) -> impl Iterator<Item = (&GuestName, &Uplink, Option<VlanId>)> {
+        let nics = self
+            .model
+            .guests
+            .iter()
+            .flat_map(|(name, guest)| guest.nics.values().map(move |nic| (name, nic)));
+        nics.filter(|(_, nic)| nic.is_of_container()).filter_map(|(name, nic)| {
+            Some((name, nic.uplink.as_ref()?, nic.settings.vlan.filter(|vlan| vlan.get() != 0)))
+        })
+    }
+
+    /// Whether two containers have NICs that reach each other.
+    fn ports_joined(&self) -> bool {
+        self.ports().any(|(one, bridge, vlan)| {
+            self.ports().any(|(other, at, within)| one != other && (bridge, vlan) == (at, within))
+        })
     }
 
     /// Whether a cable joins two NICs; where the model names none, all hang on one network.

@@ -1,0 +1,109 @@
+//! Between which NICs that containers own a path is measured. Each is the port of an embedded switch of its own, whose uplink is in a
+//! Linux bridge of the host (`docs/container-nics.md`): those in one bridge and one VLAN reach each other, and the host's end of the
+//! bridge is in no VLAN.
+
+use penstock_model::{
+    FunctionName, Model, TenantFunctionName, Uplink, VlanId,
+    measurement::{End, EndKind},
+    verdict::Vantage,
+};
+
+/// A container's NIC.
+struct Port<'a> {
+    end: End,
+    bridge: &'a Uplink,
+    vlan: Option<VlanId>,
+    limited: bool,
+}
+
+impl Port<'_> {
+    fn name(&self) -> String {
+        self.end.to_string()
+    }
+
+    /// The VLAN, in words.
+    fn vlan(&self) -> String {
+        self.vlan.map_or_else(|| "no VLAN".to_owned(), |vlan| format!("VLAN {vlan}"))
+    }
+
+    fn reaches(&self, other: &Port<'_>) -> bool {
+        (self.bridge, self.vlan) == (other.bridge, other.vlan)
+    }
+}
+
+/// All of a model; those with `max_tx_rate` last, since the limit is what would be measured.
+fn ports(model: &Model) -> Vec<Port<'_>> {
+    let nics = model.guests.iter().flat_map(|(guest, found)| found.nics.iter().map(move |nic| (guest, nic)));
+    let mut ports: Vec<Port<'_>> = nics
+        .filter(|(_, (_, nic))| nic.is_of_container())
+        .filter_map(|(guest, (name, nic))| {
+            let function = FunctionName { nic: name.clone(), vf: None };
+            let function = TenantFunctionName { guest: guest.clone(), function };
+            let place = Vantage::Guest(guest.clone());
+            Some(Port {
+                end: End { place, kind: EndKind::Container, function: Some(function.into()) },
+                bridge: nic.uplink.as_ref()?,
+                vlan: nic.settings.vlan.filter(|vlan| vlan.get() != 0),
+                limited: nic.settings.max_tx_rate.is_some_and(|rate| rate.0 > 0),
+            })
+        })
+        .collect();
+    ports.sort_by_key(|port| port.limited);
+    ports
+}
+
+/// The pairs of different containers' NICs that reach each other.
+pub(super) fn joined(model: &Model) -> Vec<(End, End)> {
+    let ports = ports(model);
+    let mut pairs: Vec<(&Port<'_>, &Port<'_>)> = Vec::new();
+    for (at, one) in ports.iter().enumerate() {
+        let others = ports[at + 1..].iter().filter(|other| other.end.place != one.end.place);
+        pairs.extend(others.filter(|other| one.reaches(other)).map(|other| (one, other)));
+    }
+    pairs.sort_by_key(|(one, other)| usize::from(one.limited) + usize::from(other.limited));
+    pairs.into_iter().map(|(one, other)| (one.end.clone(), other.end.clone())).collect()
+}
+
+/// The NICs that reach the host, with the host's end of their bridge.
+pub(super) fn to_the_host(model: &Model) -> Vec<(End, End)> {
+    let host = End { place: Vantage::Host, kind: EndKind::Host, function: None };
+    let reaching = ports(model).into_iter().filter(|port| port.vlan.is_none());
+    reaching.map(|port| (port.end, host.clone())).collect()
+}
+
+/// Why no two of them reach each other.
+pub(super) fn why_none_joined(model: &Model) -> String {
+    let ports = ports(model);
+    let pairs = || {
+        let each = ports.iter().enumerate();
+        each.flat_map(|(at, one)| ports[at + 1..].iter().map(move |other| (one, other)))
+            .filter(|(one, other)| one.end.place != other.end.place)
+    };
+    let at_one_bridge = pairs().find(|(one, other)| one.bridge == other.bridge);
+    let Some((one, other)) = at_one_bridge.or_else(|| pairs().next()) else {
+        return "it takes NICs of two containers, each the port of an embedded switch (nics), at one bridge of the host".to_owned();
+    };
+    let (a, b) = (one.name(), other.name());
+    if one.bridge != other.bridge {
+        return format!(
+            "no two containers' NICs are at one bridge: {a} is at {}, {b} at {}",
+            one.bridge, other.bridge
+        );
+    }
+    format!("no two containers' NICs are in one VLAN: {a} is in {}, {b} in {}", one.vlan(), other.vlan())
+}
+
+/// Why none of them reaches the host.
+pub(super) fn why_none_to_the_host(model: &Model) -> String {
+    match ports(model).first() {
+        None => {
+            "it takes a container with a NIC of its own, the port of an embedded switch (nics)".to_owned()
+        }
+        Some(port) => format!(
+            "every container's NIC is in a VLAN ({} in {}), and the host's end of its bridge, {}, is in none",
+            port.name(),
+            port.vlan(),
+            port.bridge
+        ),
+    }
+}
