@@ -219,7 +219,7 @@ impl Machine {
     /// The taps of the NICs that guests own, where the model has any; why they could not be listed, else.
     pub fn tenant_taps(&self, model: &Model) -> TenantTaps {
         let mut nics = model.guests.values().flat_map(|guest| guest.nics.values());
-        if nics.all(|own| own.path.is_switch()) {
+        if nics.all(|own| own.path.maps_memory()) {
             return Ok(BTreeMap::new());
         }
         tap::taps().map_err(|error| chain(&error))

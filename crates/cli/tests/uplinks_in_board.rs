@@ -1,4 +1,5 @@
-//! Where the NIC of a VM leads to, on a board: functions at taps of a bridge, and a VF of the host as the uplink of an embedded switch.
+//! What carries the frames of a VM's NIC and where it leads to, on a board: functions at taps of a bridge and by vDPA devices, and a VF of the
+//! host as the uplink of an embedded switch.
 #![allow(clippy::disallowed_methods)]
 
 mod tenant;
@@ -17,8 +18,11 @@ fn main() -> ExitCode {
         ("a_vf_of_the_host_is_the_uplink_in_board", || {
             board::with_a_vm("uplink", UPLINK_VF, "node-1", a_vf_is_the_uplink)
         }),
-        ("functions_at_taps_are_ports_of_a_bridge_in_board", || {
-            board::with_a_vm("taps", TAPS, "node-1", functions_are_at_taps)
+        ("functions_are_taps_of_a_bridge_and_then_vdpa_devices_in_board", || {
+            board::with_a_vm("taps", TAPS, "node-1", |board| {
+                functions_are_at_taps(board)?;
+                functions_are_vdpa_devices(board)
+            })
         }),
     ])
 }
@@ -106,13 +110,134 @@ fn functions_are_at_taps(board: &KeptBoard) -> Outcome {
     // With vhost-net where the board has it.
     let vhost = board.shell("[ ! -e /dev/vhost-net ] || tr '\\0' ' ' </proc/$(pgrep -of 'qemu-system.*guest=penstock-node-1')/cmdline | grep -o '\"vhost\":true' | wc -l");
     assert!(["", "3"].contains(&vhost.stdout.trim()), "{vhost:?}");
-    // Neither a stop nor an undo leaves a tap.
+    // A stop leaves no tap, and neither does the undo of what comes next.
     board.inside(["penstock", "stop", model]).ended_with(0)?;
     assert_eq!(board.shell(taps).stdout, "");
+    Ok(())
+}
+
+/// The same VM with vDPA devices at its first NIC, whose switch leads to a PF of the board.
+const DEVICES: &str = r#"machine: devices
+nics:
+  NET0: {match: {mac: "0c:c4:7a:9a:61:ea"}}
+guests:
+  node-1:
+    kind: vm
+    memory: 512MiB
+    huge_pages: 2MiB
+    ready_within: 600
+    nics:
+      net0:
+        vfs: 2
+        path: vdpa
+        uplink: NET0
+        mac: "02:00:00:00:01:00"
+        functions:
+          0: {mac: "02:00:00:00:01:01", spoofchk: on}
+          1: {mac: "02:00:00:00:01:02", vlan: 100, max_tx_rate: 500}
+      net1: {emulation: igb, path: tap, uplink: br0, mac: "02:00:00:00:02:00"}
+"#;
+
+/// Has the board's libvirt confine its QEMUs by AppArmor, as on any Debian; a board has no profiles by itself.
+const CONFINE: &str = "mountpoint -q /sys/kernel/security || mount -t securityfs none /sys/kernel/security; \
+    apparmor_parser -r /etc/apparmor.d/usr.sbin.libvirtd /etc/apparmor.d/usr.lib.libvirt.virt-aa-helper && \
+    systemctl restart libvirtd && virsh -q -c qemu:///system capabilities | grep -c '<model>apparmor</model>'";
+
+/// Which vDPA devices QEMU has open, who may open them beside, and whether QEMU is confined.
+const OPENED: &str = "pid=$(pgrep -of 'qemu-system.*guest=penstock-node-1') && \
+    ls -l /proc/$pid/fd | grep -o '/dev/vhost-vdpa-[0-9]*' | sort -u | wc -l && stat -c '%U %a' /dev/vhost-vdpa-* | sort -u && \
+    grep -c '^libvirt-.*(enforce)$' /proc/$pid/attr/current";
+
+/// Has the VM's first VF send from an address that is none of its own, and then from its own again.
+const FORGE: &str = "vf=$(ls /sys/class/net/net0/device/../virtfn0/virtio*/net) && \
+    as() { ip link set $vf down && ip link set $vf address $1 && ip link set $vf up; } && \
+    as 02:aa:aa:aa:aa:aa && ip address add 192.0.2.9/24 dev $vf && ! ping -c 2 -W 1 192.0.2.10 >/dev/null && \
+    ip address del 192.0.2.9/24 dev $vf && as 02:00:00:00:01:01";
+
+fn functions_are_vdpa_devices(board: &KeptBoard) -> Outcome {
+    let model = "/root/devices.yaml";
+    board.write(model, DEVICES).ended_with(0)?;
+    let confined = board.shell(CONFINE);
+    confined.ended_with(0)?;
+    assert_eq!(confined.stdout.trim(), "1");
+    let refused = board.inside(["penstock", "check", model, "--here"]);
+    refused.ended_with(4)?;
+    let rule = "/dev/vhost-vdpa-[0-9]* rw,";
+    assert!(refused.stderr.contains("AppArmor") && refused.stderr.contains(rule), "{}", refused.stderr);
+    board
+        .shell(&format!(
+            "cd /etc/apparmor.d/local && mkdir -p abstractions && echo '{rule}' >>abstractions/libvirt-qemu"
+        ))
+        .ended_with(0)?;
+    board.inside(["penstock", "check", model, "--here"]).ended_with(0)?;
+    let left = "ls /sys/bus/vdpa/devices /dev/vduse 2>/dev/null | grep penstock; ip -o link | grep -o 'tap0[0-9]*'; \
+        systemctl list-units --all --plain --no-legend 'penstock-switch-*'; virsh -q -c qemu:///system list --name --all";
+    assert_eq!(board.shell(left).stdout.trim(), "", "a check leaves nothing");
+
     board.inside(["penstock", "apply", model]).ended_with(0)?;
-    assert_eq!(board.shell(taps).stdout, all);
+    let verified = || -> Result<(Vec<String>, Vec<String>), Failed> {
+        let verify = board.inside(["penstock", "verify", model, "--json"]);
+        verify.ended_with(0)?;
+        Ok((said(&verify.stdout)?, frames(&verify.stdout)?))
+    };
+    let (lines, _) = verified()?;
+    for line in [
+        "node-1/net0 port pass: connected",
+        "node-1/net0 state pass: ready",
+        "node-1/net0 uplink pass: NET0",
+        "node-1/net0#0 port pass: connected",
+        "node-1/net0#0 state pass: reserved, off",
+        "node-1/net0#0 spoofchk pass: on",
+        "node-1/net0#1 vlan pass: 100",
+        "node-1/net0#1 max_tx_rate pass: 500 Mbit/s",
+        "node-1/net1 port pass: connected",
+    ] {
+        assert!(lines.contains(&line.to_owned()), "{line} in {lines:#?}");
+    }
+    let opened = board.shell(OPENED);
+    opened.ended_with(0)?;
+    assert_eq!(opened.stdout, "3\nroot 600\n1\n");
+    let status = board.inside(["penstock", "status"]).stdout;
+    assert!(status.contains("uplink NET0 (0000:01:00.0), 2 VFs, vDPA devices"), "{status}");
+    board.inside(["penstock", "plan", "--detailed-exitcode", model]).ended_with(0)?;
+
+    // The VM makes its VFs, and their frames cross the switch, which holds what is set for them.
+    let seen = within(board, ENABLE)?;
+    assert_eq!(seen, "2\n02:00:00:00:01:01\n02:00:00:00:01:02\n");
+    let crosses = || -> Outcome {
+        let (lines, paths) = verified()?;
+        assert!(lines.contains(&"node-1/net0#1 state pass: ready".to_owned()), "{lines:#?}");
+        for line in [
+            "node-1/net0 -> node-1/net0#0: arrives",
+            "node-1/net0#0 -> node-1/net0: arrives",
+            "node-1/net0#0 -> node-1/net0#1: isolated",
+            "node-1/net0#1 -> node-1/net0: isolated",
+        ] {
+            assert!(paths.contains(&format!("pass {line}")), "{line} in {paths:#?}");
+        }
+        Ok(())
+    };
+    crosses()?;
+    within(board, FORGE)?;
+    let metrics = board.inside(["penstock", "metrics"]).stdout;
+    let forged =
+        |line: &&str| line.contains("port=\"node-1/net0#0\"") && line.contains("reason=\"spoofed_mac\"");
+    let dropped = metrics.lines().find(forged).and_then(|line| line.rsplit(' ').next());
+    assert!(dropped.is_some_and(|count| count != "0"), "{metrics}");
+
+    // A switch that dies is there again, and goes on with the devices that QEMU has open.
+    board
+        .shell(
+            "unit=penstock-switch-node-1:net0.service; before=$(systemctl show -P MainPID $unit); kill -9 $before; \
+             for turn in $(seq 60); do now=$(systemctl show -P MainPID $unit); \
+             [ $now != 0 ] && [ $now != $before ] && exit 0; sleep 0.5; done; exit 1",
+        )
+        .ended_with(0)?;
+    crosses()?;
+
+    // The way back takes everything along: the VM, then devices and taps.
     board.inside(["penstock", "undo"]).ended_with(0)?;
-    assert_eq!(board.shell("ip -o link | grep -c tap0").stdout.trim(), "0");
+    assert_eq!(board.shell(left).stdout.trim(), "", "an undo leaves something");
     Ok(())
 }
 

@@ -13,7 +13,7 @@ use thiserror::Error;
 use crate::{
     containers::{config::ConfigError, ids::Ids},
     realtime::RealtimeError,
-    vms::{MOST_FUNCTIONS, VirshError},
+    vms::{MOST_FUNCTIONS, VirshError, apparmor},
     words::listed,
 };
 
@@ -479,10 +479,20 @@ pub enum GuestError {
         /// The name of the NIC in the VM.
         nic: NicName,
     },
+    /// AppArmor would keep QEMU from writing to the vDPA devices that libvirt hands it.
+    #[error(
+        "the NICs of {guest} are vDPA devices, and AppArmor keeps the QEMUs of this host's libvirt from them: {why}"
+    )]
+    NoVdpaRule {
+        /// The VM that owns the NICs.
+        guest: GuestName,
+        /// Where a rule was looked for.
+        why: String,
+    },
     /// The kernel has no network devices that a switch could serve.
     #[error("the NICs of {guest} are vDPA devices of the host's kernel, which it cannot make")]
     NoVdpa {
-        /// The container that owns the NICs.
+        /// The guest that owns the NICs.
         guest: GuestName,
         /// What is missing.
         source: VdpaError,
@@ -521,9 +531,16 @@ impl GuestError {
             GuestError::NoSystemd { .. } => "run Penstock where systemd is the first process".to_owned(),
             GuestError::NoVdpa { source: VdpaError::Closed(_), .. } => "run Penstock as root".to_owned(),
             GuestError::NoVdpa { .. } => {
-                "it takes Linux 5.15 with VDUSE and virtio_vdpa (Debian has both as modules: modprobe -a vduse virtio_vdpa)"
+                "it takes Linux 5.15 with VDUSE, and virtio_vdpa for containers, vhost_vdpa for VMs (Debian has all three as modules: \
+                 modprobe -a vduse virtio_vdpa vhost_vdpa)"
                     .to_owned()
             }
+            GuestError::NoVdpaRule { .. } => format!(
+                "let them: mkdir -p {} && echo '{}' >>{}; each VM has the rule from its next start on. Or write `path: switch`",
+                apparmor::OWN_RULES.rsplit_once('/').map_or("", |(directory, _)| directory),
+                apparmor::RULE,
+                apparmor::OWN_RULES
+            ),
             GuestError::NoTun { .. } => "load the kernel's driver: modprobe tun".to_owned(),
             GuestError::NoLxc { .. } => "install LXC (Debian: apt-get install lxc)".to_owned(),
             GuestError::Lxc { log, .. } if log.iter().any(|line| line.contains("idmapped mount")) => {
@@ -626,6 +643,7 @@ impl GuestError {
                 | GuestError::NoSystemd { .. }
                 | GuestError::NoTun { .. }
                 | GuestError::NoVdpa { .. }
+                | GuestError::NoVdpaRule { .. }
                 | GuestError::NoComposition { .. }
                 | GuestError::Lxc { .. }
                 | GuestError::NoIds { .. }

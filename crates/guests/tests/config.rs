@@ -82,7 +82,7 @@ fn nics_of_its_own_come_behind_the_functions() {
             settings: VfSettings::default(),
             addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
             mtu: mtu.and_then(Mtu::new),
-            path: DataPath::Vdpa,
+            path: DataPath::VirtioVdpa,
             uplink: Some(Uplink::Interface("br0".parse().unwrap())),
             uplink_settings: None,
             queues: 1,

@@ -1,7 +1,10 @@
 //! Golden domains: what libvirt is told for each definition. `UPDATE_GOLDEN=1` writes them anew.
 #![allow(clippy::disallowed_methods)]
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use penstock_guests::{
     state::State,
@@ -39,8 +42,16 @@ fn kernel() -> Booted {
 fn render(definition: &GuestDefinition, boot: &Booted, emulator: Option<&str>) -> String {
     let emulator: Option<CpuSet> = emulator.map(|set| set.parse().unwrap());
     let state = State::new("/run/penstock/guests".into());
-    let sockets = |own| sockets(&state, &definition.guest, own).into_iter().map(|(_, path)| path).collect();
-    let switches: Vec<_> = definition.nics.iter().map(sockets).collect();
+    // Numbers of devices are the kernel's choice: here those before the first are somebody else's.
+    let mut number = 3..;
+    let back_ends = |own: &GuestNic| match own.nic.path {
+        DataPath::VhostVdpa => {
+            let devices = number.by_ref().map(|number| PathBuf::from(format!("/dev/vhost-vdpa-{number}")));
+            devices.take(own.nic.functions().count()).collect()
+        }
+        _ => sockets(&state, &definition.guest, own).into_iter().map(|(_, path)| path).collect(),
+    };
+    let switches: Vec<Vec<PathBuf>> = definition.nics.iter().map(back_ends).collect();
     let lines: Vec<_> =
         definition.nics.iter().map(|own| line_socket(&state, &definition.guest, own)).collect();
     domain::render(&Domain {
@@ -173,6 +184,37 @@ fn functions_at_taps_are_composed_as_those_at_a_switch() {
     // One switch is enough to share the memory.
     let mixed = render(&of(vec![at_taps("net0", 0, 1, 1), own_nic("net1", 2, 1, 1)]), &kernel(), None);
     assert!(mixed.contains("<access mode='shared'/>") && mixed.contains("managed='no'/>"), "{mixed}");
+}
+
+/// The same with a vDPA device for each function.
+fn by_devices(name: &str, number: u8, vfs: u8) -> GuestNic {
+    let mut own = own_nic(name, number, vfs, 1);
+    own.nic.path = DataPath::VhostVdpa;
+    own.nic.allow = None;
+    own
+}
+
+#[test]
+fn functions_by_vdpa_devices_are_composed_as_those_at_a_switch() {
+    let nics = vec![by_devices("net0", 0, 2), own_nic("net1", 2, 1, 1)];
+    let definition = GuestDefinition { nics, ..definition("rt-2", &[]) };
+    golden("vdpa.xml", &render(&definition, &kernel(), None));
+    // A device that is not there has no interface, since its number is not known.
+    let state = State::new("/run/penstock/guests".into());
+    let of = |switches: &[Vec<PathBuf>]| {
+        domain::render(&Domain {
+            definition: &definition,
+            boot: &kernel(),
+            emulator: None,
+            console_log: "",
+            console_socket: "",
+            switches,
+            lines: &[],
+        })
+    };
+    let at_switch = sockets(&state, &definition.guest, &definition.nics[1]);
+    let text = of(&[Vec::new(), at_switch.into_iter().map(|(_, path)| path).collect()]);
+    assert!(!text.contains("type='vdpa'") && text.contains("type='vhostuser'"), "{text}");
 }
 
 /// libvirt has words for all that an igb is.

@@ -72,13 +72,17 @@ pub enum DataPath {
     Switch,
     /// Tap interfaces of the host, ports of a Linux bridge, which keeps no attributes.
     Tap,
-    /// A vDPA device of the host's kernel (VDUSE), the port of an embedded switch of the host, which keeps its attributes. A
-    /// container's NIC.
-    Vdpa,
+    /// A vDPA device of the host's kernel (VDUSE) with the driver `virtio_vdpa`, the port of an embedded switch of the host, which keeps
+    /// its attributes. A container's NIC.
+    #[serde(rename = "vdpa")]
+    VirtioVdpa,
+    /// Such devices with the driver `vhost_vdpa`, which QEMU opens. A VM's NIC.
+    #[serde(rename = "vhost_vdpa")]
+    VhostVdpa,
 }
 
 impl DataPath {
-    /// Whether it is an embedded switch that QEMU is connected to.
+    /// Whether it is an embedded switch that QEMU is connected to by sockets (vhost-user).
     pub fn is_switch(&self) -> bool {
         *self == DataPath::Switch
     }
@@ -86,8 +90,24 @@ impl DataPath {
     /// Whether an embedded switch has a part in it.
     pub fn has_switch(&self) -> bool {
         match self {
-            DataPath::Switch | DataPath::Vdpa => true,
+            DataPath::Switch | DataPath::VirtioVdpa | DataPath::VhostVdpa => true,
             DataPath::Tap => false,
+        }
+    }
+
+    /// Whether an embedded switch reads and writes frames in the memory of a VM, which must be shared for that.
+    pub fn maps_memory(&self) -> bool {
+        match self {
+            DataPath::Switch | DataPath::VhostVdpa => true,
+            DataPath::Tap | DataPath::VirtioVdpa => false,
+        }
+    }
+
+    /// Whether its uplink is a Linux bridge that others may have as theirs, too; an interface or a function of its own, else.
+    pub fn is_in_bridge(&self) -> bool {
+        match self {
+            DataPath::Tap | DataPath::VirtioVdpa => true,
+            DataPath::Switch | DataPath::VhostVdpa => false,
         }
     }
 }
@@ -161,7 +181,7 @@ impl TenantNic {
 
     /// Whether it has one function, which a container owns.
     pub fn is_of_container(&self) -> bool {
-        self.path == DataPath::Vdpa
+        self.path == DataPath::VirtioVdpa
     }
 
     /// The address of the function whose tap interface this is; `None` for an interface that is no function's tap.

@@ -46,8 +46,12 @@ fn uplinks(planner: &mut Planner<'_>, starting: &[Starting<'_, '_>]) {
             };
             if known.contains(wanted) {
                 match nic.path {
-                    DataPath::Tap | DataPath::Vdpa => bridge(planner, guest.name, name, nic.path, wanted),
-                    DataPath::Switch => vf_by_its_interface(planner, guest.name, name, wanted),
+                    DataPath::Tap | DataPath::VirtioVdpa => {
+                        bridge(planner, guest.name, name, nic.path, wanted)
+                    }
+                    DataPath::Switch | DataPath::VhostVdpa => {
+                        vf_by_its_interface(planner, guest.name, name, wanted);
+                    }
                 }
                 continue;
             }
@@ -80,17 +84,17 @@ fn bridge(
     wanted: &InterfaceName,
 ) {
     let (what, instead) = match path {
-        DataPath::Vdpa => ("the switch of", ""),
-        DataPath::Tap | DataPath::Switch => ("the taps of", "; or `path: switch`"),
+        DataPath::VirtioVdpa => ("the switch of", ""),
+        DataPath::Tap | DataPath::Switch | DataPath::VhostVdpa => ("the taps of", "; or `path: switch`"),
     };
     let ports = match path {
-        DataPath::Vdpa => "a port",
-        DataPath::Tap | DataPath::Switch => "ports",
+        DataPath::VirtioVdpa => "a port",
+        DataPath::Tap | DataPath::Switch | DataPath::VhostVdpa => "ports",
     };
     let Some(bridges) = &planner.inventory.bridges else {
         planner.note(format!(
             "whether {wanted}, of which {what} {guest}/{nic} {} to be {ports}, is a Linux bridge is not known",
-            if path == DataPath::Vdpa { "is" } else { "are" }
+            if path == DataPath::VirtioVdpa { "is" } else { "are" }
         ));
         return;
     };
@@ -99,7 +103,7 @@ fn bridge(
     }
     let all: Vec<&str> = bridges.iter().map(InterfaceName::as_str).collect();
     let hint = match (all.as_slice(), path) {
-        ([], DataPath::Vdpa) => format!("make one before, and {wanted} a port of it"),
+        ([], DataPath::VirtioVdpa) => format!("make one before, and {wanted} a port of it"),
         ([], _) => format!("make one before and {wanted} a port of it; or write `path: switch`"),
         (all, _) => format!("write a bridge that is there: {}{instead}", all.join(", ")),
     };
@@ -107,7 +111,7 @@ fn bridge(
         Path::of(["guests", guest.as_str(), "nics", nic.as_str(), "uplink"]),
         format!(
             "{wanted} is no Linux bridge, and {what} {guest}/{nic} {} to be {ports} of it",
-            if path == DataPath::Vdpa { "is" } else { "are" }
+            if path == DataPath::VirtioVdpa { "is" } else { "are" }
         ),
         Some(hint),
     ));

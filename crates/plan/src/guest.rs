@@ -415,7 +415,7 @@ fn start(planner: &mut Planner<'_>, guest: &Starting<'_, '_>) {
 }
 
 /// Starts the embedded switches of the NICs that a VM owns, and makes the taps of those that have none. QEMU waits for a switch's
-/// sockets when it is started, and opens taps.
+/// sockets when it is started, and opens its devices, and taps.
 fn back_ends(planner: &mut Planner<'_>, guest: &Starting<'_, '_>) {
     let name = guest.name;
     for (nic, found) in &guest.guest.nics {
@@ -453,7 +453,11 @@ fn back_ends(planner: &mut Planner<'_>, guest: &Starting<'_, '_>) {
             Some(GuestAction::StopSwitch { guest: name.clone(), nic: nic.clone() }.into()),
             needs,
             Effect::BackEnd(name.clone(), nic.clone()),
-            format!("{name}/{nic} and its {} are ports of it; it {leads}", vfs_in_words(found.vfs.len())),
+            format!(
+                "{name}/{nic} and its {} are ports of it{}; it {leads}",
+                vfs_in_words(found.vfs.len()),
+                if found.path == DataPath::VhostVdpa { ", by vDPA devices" } else { "" }
+            ),
         ));
     }
     if guest.guest.nics.values().any(|own| own.emulation == Emulation::Virtio) {
@@ -462,7 +466,7 @@ fn back_ends(planner: &mut Planner<'_>, guest: &Starting<'_, '_>) {
         ));
     }
     if !guest.guest.nics.is_empty() {
-        let switched = guest.guest.nics.values().any(|own| own.path.is_switch());
+        let switched = guest.guest.nics.values().any(|own| own.path.maps_memory());
         let off = "the VFs of its NICs are off until it enables them";
         planner.note(match switched {
             true => format!("the embedded switches of {name} map all of its memory, as QEMU does; {off}"),

@@ -17,14 +17,19 @@ pub fn live(planner: &mut Planner<'_>, name: &GuestName, guest: &Guest) {
     planner.draft.on_behalf_of(Some(name));
     for (nic, own) in &guest.nics {
         let Some(found) = planner.inventory.guests.get(name) else { continue };
-        let had = match (found.taps.contains(nic), own.is_of_container()) {
-            (true, _) => DataPath::Tap,
-            (false, true) => DataPath::Vdpa,
-            (false, false) => DataPath::Switch,
+        let had = match own.is_of_container() {
+            true => DataPath::VirtioVdpa,
+            false if found.taps.contains(nic) => DataPath::Tap,
+            false if found.vdpa.contains(nic) => DataPath::VhostVdpa,
+            false => DataPath::Switch,
         };
         // One that it runs without comes with its next start, as what it has instead goes with its next stop.
         if found.nics.contains(nic) && had != own.path {
-            let words = |path| if path == DataPath::Tap { "taps" } else { "an embedded switch" };
+            let words = |path| match path {
+                DataPath::Tap => "taps",
+                DataPath::Switch | DataPath::VirtioVdpa => "an embedded switch",
+                DataPath::VhostVdpa => "vDPA devices",
+            };
             planner.note(format!(
                 "{name} runs with {} at {nic}, and the model gives it {}: that comes with its next stop and start",
                 words(had),

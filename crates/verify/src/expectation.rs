@@ -238,7 +238,7 @@ fn tenants(model: &Model) -> BTreeMap<TenantFunctionName, TenantPort> {
         };
         // NICs whose taps are in one bridge are at one switch, those whose switches have one there among them.
         let switch = match (nic.path, &nic.uplink) {
-            (DataPath::Tap | DataPath::Vdpa, Some(bridge)) => *bridges.entry(bridge).or_insert(switch),
+            (DataPath::Tap | DataPath::VirtioVdpa, Some(bridge)) => *bridges.entry(bridge).or_insert(switch),
             _ => switch,
         };
         for (vf, _, settings) in nic.functions() {

@@ -4,6 +4,8 @@
 use std::{
     fs, io,
     path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
 };
 
 use netlink_packet_core::{
@@ -30,6 +32,10 @@ const DELETE: u8 = 4;
 const MANAGEMENT_NAME: u16 = 2;
 /// `VDPA_ATTR_DEV_NAME`.
 const NAME: u16 = 4;
+/// How long a program that has a device open may take to let go of it. Shorter than a port has to go (`server/vduse.rs`).
+const LETTING_GO: Duration = Duration::from_secs(5);
+/// How often it is looked at whether it has.
+const LOOK: Duration = Duration::from_millis(50);
 /// Bytes of an answer, which repeats the request.
 const ROOM: usize = 16 << 10;
 
@@ -162,13 +168,26 @@ fn held(name: &str) -> Option<PathBuf> {
     paths.into_iter().find(is_open)
 }
 
-/// Takes a device off the bus, from whatever driver has it. It must be served meanwhile. One that a QEMU has open stays, since the
-/// kernel would wait until that ends.
+/// The file by which a program has a device open still, after a while: one that ends at the same time, as all do when a machine is shut
+/// down, lets go of it only while it is served.
+fn still_held(name: &str) -> Option<PathBuf> {
+    let until = Instant::now() + LETTING_GO;
+    loop {
+        let path = held(name)?;
+        if Instant::now() >= until {
+            return Some(path);
+        }
+        thread::sleep(LOOK);
+    }
+}
+
+/// Takes a device off the bus, from whatever driver has it. It must be served meanwhile. One that a QEMU has open and does not let go of
+/// within five seconds stays, since the kernel would wait until that ends.
 ///
 /// # Errors
 /// [`VduseError`] with who has it open, or the kernel's reason.
 pub fn delete(name: &str) -> Result<(), VduseError> {
-    if let Some(path) = held(name) {
+    if let Some(path) = still_held(name) {
         let path = path.display();
         let tried = format!(
             "the vDPA device {name} stays on the bus, since a program has {path} open: end that, then `vdpa dev del {name}`"

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use penstock_model::{Emulation, Located, text::counted};
+use penstock_model::{DataPath, Emulation, Located, text::counted};
 use penstock_render::GenerateError;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -141,11 +141,20 @@ fn look(
         printer.doing("Trying whether QEMU composes SR-IOV NICs");
         Machine::here(settings).guests().vms().composes(&owned)?;
     }
-    if arguments.here
-        && let Some((guest, nic)) = file.model.guests.iter().find_map(|(name, guest)| {
-            let (nic, _) = guest.nics.iter().find(|(_, nic)| nic.is_of_container())?;
+    let first = |path: DataPath| {
+        file.model.guests.iter().find_map(|(name, guest)| {
+            let (nic, _) = guest.nics.iter().find(|(_, nic)| nic.path == path)?;
             Some((name, nic))
         })
+    };
+    if arguments.here
+        && let Some((guest, nic)) = first(DataPath::VhostVdpa)
+    {
+        printer.doing("Trying whether the kernel makes network devices for VMs");
+        Machine::here(settings).guests().vms().makes_devices(guest, nic)?;
+    }
+    if arguments.here
+        && let Some((guest, nic)) = first(DataPath::VirtioVdpa)
     {
         printer.doing("Trying whether the kernel makes network devices for containers");
         Machine::here(settings).guests().containers().makes_nic(guest, nic)?;

@@ -60,7 +60,7 @@ struct Guest {
 /// A NIC that a guest owns.
 #[derive(Debug, PartialEq, Serialize, schemars::JsonSchema)]
 struct OwnNic {
-    /// What carries the frames of its functions; nothing is an embedded switch.
+    /// What carries the frames of its functions; nothing is an embedded switch that QEMU is connected to by sockets.
     #[serde(skip_serializing_if = "DataPath::is_switch")]
     path: DataPath,
     /// Where its switch leads to: `NET0`, `NET0#5` or an interface of the host; nothing where it leads nowhere. The bridge of its taps, or of a
@@ -186,7 +186,11 @@ impl OwnNic {
             return format!("{uplink}, vDPA device {device}");
         }
         let vfs = if self.vfs == 1 { "1 VF".to_owned() } else { format!("{} VFs", self.vfs) };
-        let path = if self.path.is_switch() { "" } else { ", taps" };
+        let path = match self.path {
+            DataPath::Switch | DataPath::VirtioVdpa => "",
+            DataPath::Tap => ", taps",
+            DataPath::VhostVdpa => ", vDPA devices",
+        };
         format!("{uplink}, {vfs}{path}")
     }
 }

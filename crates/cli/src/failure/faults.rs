@@ -225,6 +225,7 @@ impl Fault for GuestError {
             | GuestError::NoRate { .. }
             | GuestError::NoSystemd { .. }
             | GuestError::NoVdpa { .. }
+            | GuestError::NoVdpaRule { .. }
             | GuestError::NoComposition { .. }
             | GuestError::NoBuiltin { .. } => Status::Missing,
             GuestError::NoRoot { .. }

@@ -7,7 +7,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use penstock_host::{InterfaceReport, Netlink, Root, chain, embedded::control, files, interrupt, tap, vdpa};
+use penstock_host::{
+    InterfaceReport, Netlink, Root, chain,
+    embedded::control,
+    files, interrupt, tap,
+    vdpa::{self, VdpaDriver},
+};
 use penstock_model::{GuestName, InterfaceName, NicName, TenantNic, Uplink, VfSettings, inventory::VfState};
 use penstock_plan::action::{GuestDefinition, GuestNic};
 use serde_json::{Value, json};
@@ -18,8 +23,6 @@ use crate::{
     vms::switch::{self, SwitchUnit},
 };
 
-/// The driver of the vdpa bus that gives a device an interface.
-const DRIVER: &str = "virtio_vdpa";
 /// The version of a switch's configuration.
 const VERSION: u32 = 1;
 /// How long udev may take for an interface; it needs milliseconds.
@@ -40,7 +43,7 @@ fn bridge(own: &GuestNic) -> Option<&InterfaceName> {
 pub fn configuration(guest: &GuestName, own: &GuestNic, tap: &InterfaceName, mtu: u16) -> Value {
     let mac = own.nic.mac;
     let mut port = json!({
-        "vduse": {"name": TenantNic::vdpa_device(mac), "driver": DRIVER},
+        "vduse": {"name": TenantNic::vdpa_device(mac), "driver": VdpaDriver::Virtio.name()},
         "mac": mac.to_string(),
         "mtu": mtu,
         // Without a VLAN of its own it is in none.
@@ -67,7 +70,8 @@ impl Containers {
         let switch = SwitchUnit { root: &self.root, state: &self.state, guest, nic };
         switch.needs_systemd()?;
         self.needs_tun(&switch)?;
-        vdpa::available(&self.root).map_err(|source| GuestError::NoVdpa { guest: guest.clone(), source })
+        vdpa::available(&self.root, VdpaDriver::Virtio)
+            .map_err(|source| GuestError::NoVdpa { guest: guest.clone(), source })
     }
 
     fn needs_tun(&self, switch: &SwitchUnit<'_>) -> Result<(), GuestError> {
@@ -98,7 +102,8 @@ impl Containers {
         }
         let switch = SwitchUnit { root: &self.root, state: &self.state, guest, nic };
         switch.needs_systemd()?;
-        vdpa::load(&self.root).map_err(|source| GuestError::NoVdpa { guest: guest.clone(), source })?;
+        vdpa::load(&self.root, VdpaDriver::Virtio)
+            .map_err(|source| GuestError::NoVdpa { guest: guest.clone(), source })?;
         self.needs_tun(&switch)?;
         self.end_switch(&switch, Some(&own))?;
         let made = self.make(&switch, &own, timeout);
@@ -179,11 +184,7 @@ impl Containers {
         // It takes its device off the bus before it ends.
         switch.end()?;
         if let Some(own) = own {
-            let device = TenantNic::vdpa_device(own.nic.mac);
-            if vdpa::exists(&self.root, &device) {
-                let what = format!("has left its device {device}: `vdpa dev del {device}` takes it away");
-                return Err(switch.failed(&what, Vec::new()));
-            }
+            switch.has_left_no_device([own.nic.mac])?;
         }
         let (guest, nic) = (switch.guest, switch.nic);
         let taps = tap::taps().map_err(|source| failed(guest, nic, source))?;
@@ -317,7 +318,7 @@ mod tests {
                 },
                 addresses: Vec::new(),
                 mtu: None,
-                path: DataPath::Vdpa,
+                path: DataPath::VirtioVdpa,
                 uplink: Some(Uplink::Interface("br0".parse().unwrap())),
                 uplink_settings: None,
                 queues: 1,

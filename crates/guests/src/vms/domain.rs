@@ -68,7 +68,8 @@ pub struct Domain<'a> {
     pub console_log: &'a str,
     /// The socket on which the console is served.
     pub console_socket: &'a str,
-    /// The sockets of the embedded switch of each NIC of the VM's own, in order: the PF's, then the VFs'.
+    /// The sockets of the embedded switch of each NIC of the VM's own, or its vDPA devices (`/dev/vhost-vdpa-N`), in order: the PF's, then
+    /// the VFs'.
     pub switches: &'a [Vec<PathBuf>],
     /// The socket of the line to each of these switches, where the VM has one.
     pub lines: &'a [Option<PathBuf>],
@@ -153,7 +154,7 @@ pub fn render(domain: &Domain<'_>) -> String {
     if let Some(size) = vm.huge_pages {
         line(2, format!("<hugepages><page size='{}' unit='KiB'/></hugepages>", size.0 / 1024));
     }
-    if definition.nics.iter().any(|own| own.nic.path.is_switch()) {
+    if definition.nics.iter().any(|own| own.nic.path.maps_memory()) {
         // The switches read and write frames where the guest has them.
         line(2, "<source type='memfd'/>".to_owned());
         line(2, "<access mode='shared'/>".to_owned());
@@ -297,12 +298,12 @@ fn address(device: &Device, bus: usize) -> String {
 fn tenant_nic(at: usize, own: &GuestNic, sockets: &[PathBuf], line: &mut impl FnMut(usize, String)) {
     for (vf, device) in functions(at, own) {
         let Some(mac) = device.mac else { continue };
+        // The PF's is the first.
+        let socket = sockets.get(vf.map_or(0, |vf| usize::from(vf.get()) + 1));
+        let mut driver = String::new();
         match own.nic.path {
             DataPath::Switch => {
-                // The PF's is the first.
-                let Some(socket) = sockets.get(vf.map_or(0, |vf| usize::from(vf.get()) + 1)) else {
-                    continue;
-                };
+                let Some(socket) = socket else { continue };
                 let socket = escape(&socket.to_string_lossy());
                 line(2, "<interface type='vhostuser'>".to_owned());
                 line(3, format!("<mac address='{mac}'/>"));
@@ -311,9 +312,18 @@ fn tenant_nic(at: usize, own: &GuestNic, sockets: &[PathBuf], line: &mut impl Fn
                 line(4, "<reconnect enabled='yes' timeout='1'/>".to_owned());
                 line(3, "</source>".to_owned());
             }
-            // libvirt opens a tap that is there, leaves it when the VM ends, and uses vhost-net where the host has it.
+            // libvirt opens the device and hands it to QEMU, which may not open it itself.
+            DataPath::VhostVdpa => {
+                let Some(device) = socket else { continue };
+                line(2, "<interface type='vdpa'>".to_owned());
+                line(3, format!("<mac address='{mac}'/>"));
+                line(3, format!("<source dev='{}'/>", escape(&device.to_string_lossy())));
+                // VDUSE has no device without VIRTIO_F_ACCESS_PLATFORM (`features_is_valid`, `drivers/vdpa/vdpa_user/vduse_dev.c`).
+                driver.push_str(" iommu='on'");
+            }
             // A container's; the model gives no VM one.
-            DataPath::Vdpa => continue,
+            DataPath::VirtioVdpa => continue,
+            // libvirt opens a tap that is there, leaves it when the VM ends, and uses vhost-net where the host has it.
             DataPath::Tap => {
                 line(2, "<interface type='ethernet'>".to_owned());
                 line(3, format!("<mac address='{mac}'/>"));
@@ -326,7 +336,10 @@ fn tenant_nic(at: usize, own: &GuestNic, sockets: &[PathBuf], line: &mut impl Fn
         };
         line(3, format!("<model type='{model}'/>"));
         if own.nic.queues > 1 {
-            line(3, format!("<driver queues='{}'/>", own.nic.queues));
+            driver.push_str(&format!(" queues='{}'", own.nic.queues));
+        }
+        if !driver.is_empty() {
+            line(3, format!("<driver{driver}/>"));
         }
         line(3, "<rom enabled='no'/>".to_owned());
         line(3, format!("<alias name='{}'/>", device.id));

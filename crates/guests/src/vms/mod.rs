@@ -30,10 +30,12 @@ use crate::{
 };
 
 pub mod agent;
+pub(crate) mod apparmor;
 mod base64;
 mod builtin;
 mod composition;
 pub mod console_report;
+mod devices;
 pub mod domain;
 mod filters;
 mod needs;
@@ -114,6 +116,11 @@ impl Vms {
             let uplinks = own.iter().filter(|_| running).filter_map(GuestNic::uplink_vf).collect();
             let taps: BTreeSet<NicName> =
                 own.iter().filter(|own| own.nic.path == DataPath::Tap).map(|own| own.name.clone()).collect();
+            let vdpa: BTreeSet<NicName> = own
+                .iter()
+                .filter(|own| own.nic.path == DataPath::VhostVdpa)
+                .map(|own| own.name.clone())
+                .collect();
             let nics: BTreeSet<NicName> = own.into_iter().map(|own| own.name).collect();
             let ports = nics.difference(&taps).filter(|_| running);
             let found = FoundGuest {
@@ -124,6 +131,7 @@ impl Vms {
                 home_drivers: status.home_drivers(),
                 nics,
                 taps,
+                vdpa,
                 uplinks,
                 ..FoundGuest::default()
             };

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use penstock_host::files;
-use penstock_model::{Boot, Inside, Vm};
+use penstock_model::{Boot, DataPath, Inside, Vm};
 use penstock_plan::action::GuestDefinition;
 
 use super::{
@@ -32,13 +32,14 @@ impl Vms {
         }
         let boot = self.booted(definition)?;
         let emulator = needs::emulator(&self.root, &self.state, definition)?;
-        let switches: Vec<Vec<PathBuf>> = definition
-            .nics
-            .iter()
-            .map(|own| {
-                switch::sockets(&self.state, guest, own).into_iter().map(|(_, socket)| socket).collect()
-            })
-            .collect();
+        let switches = definition.nics.iter().map(|own| match own.nic.path {
+            DataPath::VhostVdpa => self.devices(guest, own),
+            DataPath::Switch | DataPath::Tap | DataPath::VirtioVdpa => {
+                let sockets = switch::sockets(&self.state, guest, own);
+                Ok(sockets.into_iter().map(|(_, socket)| socket).collect())
+            }
+        });
+        let switches: Vec<Vec<PathBuf>> = switches.collect::<Result<_, _>>()?;
         let lines: Vec<Option<PathBuf>> =
             definition.nics.iter().map(|own| switch::line_socket(&self.state, guest, own)).collect();
         let text = domain::render(&Domain {

@@ -16,10 +16,11 @@ use penstock_host::{
     files, interrupt,
     pci::interface_of,
     process,
+    vdpa::{self, VdpaDriver},
 };
 use penstock_model::{
-    Allow, DataPath, FunctionName, GuestName, InterfaceName, NicName, TenantFunctionName, TenantNic, Uplink,
-    VfAttribute, VfAttributeKind, VfIndex, VfSettings, inventory::VfState,
+    Allow, DataPath, FunctionName, GuestName, InterfaceName, Mac, NicName, TenantFunctionName, TenantNic,
+    Uplink, VfAttribute, VfAttributeKind, VfIndex, VfSettings, inventory::VfState,
 };
 use penstock_plan::action::GuestNic;
 use serde_json::{Value, json};
@@ -75,8 +76,8 @@ pub fn sockets(state: &State, guest: &GuestName, own: &GuestNic) -> Vec<(Option<
     own.nic.functions().map(|(vf, ..)| (vf, directory.join(file(vf)))).collect()
 }
 
-/// What a switch is told: its ports are the NIC's functions, and QEMU's user alone may come to their sockets; the uplink leads to
-/// the interface `uplink`.
+/// What a switch is told: its ports are the NIC's functions, and QEMU's user alone may come to their sockets, or QEMU is given their vDPA
+/// devices, which are root's alone; the uplink leads to the interface `uplink`.
 pub fn configuration(
     guest: &GuestName,
     own: &GuestNic,
@@ -89,15 +90,19 @@ pub fn configuration(
     for ((vf, mac, settings), (_, socket)) in own.nic.functions().zip(sockets) {
         let allow = own.nic.allow(vf);
         let mut told = json!({
-            "socket": socket,
             "mac": mac.to_string(),
             // The interfaces decide how long a frame may be, as behind any NIC's switch.
             "mtu": u16::MAX,
             // Without a VLAN of its own it is in none: which ones the VM may ask for, `allow` says.
             "trunk": "0",
         });
-        if let Some(user) = qemu_user {
-            told["access"] = access(user);
+        if own.nic.path == DataPath::VhostVdpa {
+            told["vduse"] = json!({"name": TenantNic::vdpa_device(mac), "driver": VdpaDriver::Vhost.name()});
+        } else {
+            told["socket"] = json!(socket);
+            if let Some(user) = qemu_user {
+                told["access"] = access(user);
+            }
         }
         match vf {
             Some(_) => set(&mut told, &settings),
@@ -159,6 +164,8 @@ fn unit_command(unit: &str, description: &str, directory: &Path) -> Command {
 fn start_command(unit: &str, program: &Path, directory: &Path, line: Option<&Path>) -> Command {
     let command = unit_command(unit, "Penstock embedded switch", directory)
         .args(["--property", "RestartSec=100ms"])
+        // When the machine goes down libvirt ends its VMs first: a QEMU that lets go of vDPA devices waits for who serves them.
+        .args(["--property", "Before=libvirt-guests.service"])
         .arg("--")
         .arg(program)
         .arg("embedded-switch")
@@ -250,6 +257,19 @@ impl SwitchUnit<'_> {
         }
     }
 
+    /// Fails when a device of these addresses is still on the vdpa bus. A switch takes its own off before it ends, unless somebody has
+    /// one open.
+    pub(crate) fn has_left_no_device(&self, macs: impl IntoIterator<Item = Mac>) -> Result<(), GuestError> {
+        let mut devices = macs.into_iter().map(TenantNic::vdpa_device);
+        match devices.find(|device| vdpa::exists(self.root, device)) {
+            None => Ok(()),
+            Some(device) => {
+                let what = format!("has left its device {device}: `vdpa dev del {device}` takes it away");
+                Err(self.failed(&what, Vec::new()))
+            }
+        }
+    }
+
     /// Ends it; already gone is success.
     pub(crate) fn end(&self) -> Result<(), GuestError> {
         let (unit, filters) = (unit(self.guest, self.nic), filters_unit(self.guest, self.nic));
@@ -298,7 +318,14 @@ impl Vms {
             .qemu_user(timeout)
             .map_err(|source| self.libvirt("ask as whom it runs QEMU".to_owned(), source))?;
         let uplink = self.uplink(&own).map_err(|what| switch.failed(&what, Vec::new()))?;
+        let by_devices = own.nic.path == DataPath::VhostVdpa;
+        if by_devices {
+            self.lets_qemu_have_devices(guest)?;
+            vdpa::load(&self.root, VdpaDriver::Vhost)
+                .map_err(|source| GuestError::NoVdpa { guest: guest.clone(), source })?;
+        }
         switch.end()?;
+        self.has_left_no_device(&switch, &own)?;
         let directory = directory(&self.state, guest, nic);
         let sockets = sockets(&self.state, guest, &own);
         files::create_dir_all(&directory)?;
@@ -310,6 +337,9 @@ impl Vms {
         files::write_atomic(directory.join("switch.json"), format!("{told:#}\n"))?;
         let line = line_socket(&self.state, guest, &own);
         let program = switch.run(line.as_deref(), timeout)?;
+        if by_devices {
+            self.await_devices(&switch, &own, timeout)?;
+        }
         if own.nic.allows()
             && let Err(error) = follow_command(guest, nic, &program, &self.state).succeed()
         {
@@ -331,7 +361,13 @@ impl Vms {
         if self.process(guest)?.is_some() {
             return Err(GuestError::Running { guest: guest.clone() });
         }
-        SwitchUnit { root: &self.root, state: &self.state, guest, nic }.end()
+        let switch = SwitchUnit { root: &self.root, state: &self.state, guest, nic };
+        switch.end()?;
+        match self.own_nic(guest, nic) {
+            Ok(own) => self.has_left_no_device(&switch, &own),
+            // Nobody knows of a device of a NIC that is in no definition.
+            Err(_) => Ok(()),
+        }
     }
 
     pub(super) fn own_nic(&self, guest: &GuestName, nic: &NicName) -> Result<GuestNic, GuestError> {
@@ -373,7 +409,14 @@ impl Vms {
         guest: &GuestName,
         nic: &NicName,
     ) -> Result<BTreeMap<String, PortReport>, String> {
-        control::ports(&control_socket(&self.state, guest, nic)).map_err(|error| penstock_host::chain(&error))
+        let ports = control::ports(&control_socket(&self.state, guest, nic));
+        let mut ports = ports.map_err(|error| penstock_host::chain(&error))?;
+        if let Ok(own) = self.own_nic(guest, nic)
+            && own.nic.path == DataPath::VhostVdpa
+        {
+            self.see_devices(guest, &own, &mut ports);
+        }
+        Ok(ports)
     }
 
     /// What the host has set for each VF at the switch of a NIC, in index order, whatever was set from inside on top; `None` when
@@ -453,7 +496,7 @@ impl Vms {
         Ok(missing.map_or(Ok(()), |name| Err(format!("it has no port {name}"))))
     }
 
-    /// Whether QEMU is connected to each port, or has opened each tap, of each NIC of the VM's own; why not, else.
+    /// Whether QEMU is connected to each port, or has opened each device or tap, of each NIC of the VM's own; why not, else.
     pub(crate) fn ports_connected(&self, guest: &GuestName) -> Result<Result<(), String>, GuestError> {
         for own in self.defined(guest)?.nics {
             if own.nic.path == DataPath::Tap {
@@ -542,6 +585,28 @@ mod tests {
             "node-1/net0 uplink": {"packet": "eth0", "uplink": true, "mtu": 65535},
         }});
         assert_eq!(told, wanted);
+    }
+
+    #[test]
+    fn a_switch_by_vdpa_devices_has_no_sockets_and_the_same_attributes() {
+        let state = State::new("/run/penstock/guests".into());
+        let guest: GuestName = "node-1".parse().unwrap();
+        let mut own = own();
+        let sockets = sockets(&state, &guest, &own);
+        let at_sockets = configuration(&guest, &own, &sockets, Some(64055), None);
+        own.nic.path = DataPath::VhostVdpa;
+        let by_devices = configuration(&guest, &own, &sockets, Some(64055), None);
+        let mut wanted = at_sockets.clone();
+        for (port, device) in [
+            ("node-1/net0", "penstock-020000000000"),
+            ("node-1/net0#0", "penstock-020000000001"),
+            ("node-1/net0#1", "penstock-020000000002"),
+        ] {
+            let port = wanted["ports"][port].as_object_mut().unwrap();
+            assert!(port.remove("socket").is_some() && port.remove("access").is_some());
+            port.insert("vduse".to_owned(), json!({"name": device, "driver": "vhost_vdpa"}));
+        }
+        assert_eq!(by_devices, wanted);
     }
 
     #[test]

@@ -129,6 +129,12 @@ impl Virsh {
         Ok(read_user(&String::from_utf8_lossy(&text)))
     }
 
+    /// Whether libvirt confines its QEMUs by this security model (`apparmor`, `selinux`).
+    pub fn confines_by(&self, model: &str, timeout: Duration) -> Result<bool, VirshError> {
+        let text = self.call(["capabilities".into()], timeout)?;
+        Ok(String::from_utf8_lossy(&text).contains(&format!("<model>{model}</model>")))
+    }
+
     /// The command line with which a domain of this XML would be started. Nothing is started.
     pub fn native(&self, xml: &str, timeout: Duration) -> Result<String, VirshError> {
         let words = ["domxml-to-native", "qemu-argv", "--xml", "/dev/stdin"];

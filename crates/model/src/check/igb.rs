@@ -21,8 +21,13 @@ pub(super) fn check(
         let hint = format!("write `vfs: {most}`, or leave it out: {guest} makes as many as it wants");
         messages.push(Diagnostic::error(path.join("vfs"), text).with_hint(hint));
     }
-    if data_path.is_switch() {
-        let text = "QEMU connects an igb to no embedded switch: vhost-user is for virtio alone";
+    let virtio_alone = match data_path {
+        DataPath::Switch => Some("vhost-user"),
+        DataPath::VhostVdpa => Some("vhost-vdpa"),
+        DataPath::Tap | DataPath::VirtioVdpa => None,
+    };
+    if let Some(back_end) = virtio_alone {
+        let text = format!("QEMU connects an igb to no embedded switch: {back_end} is for virtio alone");
         messages
             .push(Diagnostic::error(path.join("emulation"), text).with_hint(
                 "write `path: tap` with a bridge of the host as `uplink`; or `emulation: virtio`",

@@ -17,6 +17,7 @@ mod realtime;
 mod taps;
 mod tenant;
 mod uplink;
+mod vdpa;
 mod vm;
 
 use indexmap::IndexMap;

@@ -21,14 +21,7 @@ pub(super) fn data_path(
     match document.path {
         None | Some(DataPathEntry::Switch) => DataPath::Switch,
         Some(DataPathEntry::Tap) => DataPath::Tap,
-        Some(DataPathEntry::Vdpa) => {
-            let text = "`path: vdpa` is for NICs of containers: no QEMU is given a vDPA device yet";
-            messages.push(
-                Diagnostic::error(path.join("path"), text)
-                    .with_hint("write `path: switch`, or `path: tap` with a bridge of the host as `uplink`"),
-            );
-            DataPath::Switch
-        }
+        Some(DataPathEntry::Vdpa) => DataPath::VhostVdpa,
         Some(DataPathEntry::User) => {
             let text = "QEMU's user network is for boards alone: behind its address translation no function of a NIC can be reached";
             messages.push(
@@ -49,14 +42,16 @@ pub(super) fn bridge(
     messages: &mut Vec<Diagnostic>,
 ) -> Option<Uplink> {
     let (who, otherwise) = match data_path {
-        DataPath::Vdpa => ("the switch of a container's NIC is a port", ""),
-        DataPath::Tap | DataPath::Switch => ("taps are ports", "; or write `path: switch`"),
+        DataPath::VirtioVdpa => ("the switch of a container's NIC is a port", ""),
+        DataPath::Tap | DataPath::Switch | DataPath::VhostVdpa => {
+            ("taps are ports", "; or write `path: switch`")
+        }
     };
     let Some(entry) = entry else {
         let text = format!("{who} of a Linux bridge of the host, and nothing says of which");
         let (error, hint) = match data_path {
-            DataPath::Vdpa => (Diagnostic::error(path.clone(), text).at_key(), ""),
-            DataPath::Tap | DataPath::Switch => {
+            DataPath::VirtioVdpa => (Diagnostic::error(path.clone(), text).at_key(), ""),
+            DataPath::Tap | DataPath::Switch | DataPath::VhostVdpa => {
                 (Diagnostic::error(path.join("path"), text), "; or `path: switch`, which needs none")
             }
         };

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use indexmap::IndexMap;
 
-use super::{Subject, container_nic, igb, nic, taps, unusable, uplink};
+use super::{Subject, container_nic, igb, nic, taps, unusable, uplink, vdpa};
 use crate::{
     Allow, AllowedMacs, DataPath, Emulation, FunctionName, GuestName, LinkState, Mac, Nic, NicName,
     TenantFunctionName, TenantNic, VfIndex, VfSettings,
@@ -116,13 +116,16 @@ fn build_nic(
     messages: &mut Vec<Diagnostic>,
 ) -> TenantNic {
     let data_path = taps::data_path(&document, path, messages);
-    if data_path.is_switch() {
+    if data_path.has_switch() {
         check_names(guest, name, path, messages);
     }
     container_nic::check_vm_keys(guest, &document, path, messages);
     let emulation = document.emulation.unwrap_or(Emulation::Virtio);
     if emulation == Emulation::Igb {
         igb::check(guest, &mut document, data_path, path, messages);
+    }
+    if data_path == DataPath::VhostVdpa {
+        vdpa::check(&mut document, path, messages);
     }
     let vfs = match document.vfs.map(|vfs| vfs.get()) {
         _ if emulation == Emulation::Igb => 0,
@@ -171,8 +174,10 @@ fn build_nic(
         };
         note(Some(vf), settings.mac, path.join("mac"));
         check_settings(&settings, &path, messages);
-        if data_path == DataPath::Tap {
-            taps::check_vf(&document, &path, messages);
+        match data_path {
+            DataPath::Tap => taps::check_vf(&document, &path, messages),
+            DataPath::VhostVdpa => vdpa::check_vf(&mut document, &path, messages),
+            DataPath::Switch | DataPath::VirtioVdpa => {}
         }
         *slot = settings.or(slot);
         if let Some(allow) = document.allow.take() {
@@ -193,7 +198,7 @@ fn build_nic(
         check_allow(allow, trusted, &path.join("allow"), messages);
     }
     let (uplink, uplink_settings) = match data_path {
-        DataPath::Switch | DataPath::Vdpa => {
+        DataPath::Switch | DataPath::VirtioVdpa | DataPath::VhostVdpa => {
             let entry = document.uplink;
             entry
                 .map(|entry| uplink::lead_out(entry, nics, &path.join("uplink"), messages))

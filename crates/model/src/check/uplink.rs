@@ -178,8 +178,8 @@ pub(super) fn check(subject: &mut Subject<'_>) {
         let refused = match first.get(uplink) {
             None => None,
             // Any number of taps are ports of one bridge, those of containers' switches among them.
-            Some((DataPath::Tap | DataPath::Vdpa, _)) if !own.path.is_switch() => None,
-            Some((DataPath::Switch, other)) if own.path.is_switch() => Some((
+            Some((others, _)) if others.is_in_bridge() && own.path.is_in_bridge() => None,
+            Some((others, other)) if !others.is_in_bridge() && !own.path.is_in_bridge() => Some((
                 other,
                 format!("two NICs have {uplink} as their uplink, and would not reach each other"),
                 "give each an interface of its own, like one of a veth pair in a bridge",

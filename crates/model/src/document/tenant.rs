@@ -37,9 +37,9 @@ pub(crate) struct TenantNicDocument {
     /// What QEMU makes of it: `virtio`, whose VFs are the model's; or `igb`, an Intel 82576 with 7 VFs that the VM manages itself, as
     /// on hardware. Default: `virtio`.
     pub emulation: Option<Emulation>,
-    /// What carries the frames of its functions: `switch`, an embedded switch of the host that keeps their attributes; or `tap`, tap
-    /// interfaces of the host that are ports of the Linux bridge `uplink`, which keeps none. Default: `switch`. Of a container's NIC:
-    /// `vdpa`, a device of the host's kernel that is the port of an embedded switch.
+    /// What carries the frames of its functions: `switch`, an embedded switch of the host that keeps their attributes; `vdpa`, the same
+    /// with a device of the host's kernel between it and QEMU for each function; or `tap`, tap interfaces of the host that are ports of
+    /// the Linux bridge `uplink`, which keeps none. Default: `switch`. Of a container's NIC: `vdpa`, and nothing else.
     pub path: Option<DataPathEntry>,
     /// Where its embedded switch leads to: a PF of the model that stays on the host, like `NET0`; a VF of it, like
     /// `{vf: NET0#5, trust: on, spoofchk: off}`; or else an interface of the host. Default: nowhere; its functions reach each
@@ -102,7 +102,7 @@ pub(crate) enum DataPathEntry {
     Switch,
     /// Taps of the host that are ports of a Linux bridge.
     Tap,
-    /// A device of the host's kernel, for a container.
+    /// Devices of the host's kernel that are ports of an embedded switch.
     Vdpa,
     /// QEMU's user network, which is refused with the reason.
     #[schemars(skip)]

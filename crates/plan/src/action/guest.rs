@@ -22,7 +22,8 @@ pub enum GuestAction {
     /// Remove a guest's definition.
     UndefineGuest { guest: GuestName },
     /// Start the embedded switch of a NIC that a defined VM owns, with a socket for each of the NIC's functions; systemd starts it
-    /// again when it dies. QEMU waits for it, so that it comes before the VM. Of a container's NIC: with a tap in the NIC's bridge and
+    /// again when it dies. QEMU waits for it, so that it comes before the VM. With `path: vdpa` a vDPA device for each, which QEMU opens;
+    /// their driver waits for the switch, so that it goes after the VM. Of a container's NIC: with a tap in the NIC's bridge and
     /// a vDPA device, whose interface the container gets.
     StartSwitch { guest: GuestName, nic: NicName },
     /// Stop such a switch.

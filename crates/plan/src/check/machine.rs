@@ -192,11 +192,18 @@ impl Machine {
         }
     }
 
-    /// The same, and those of them that have taps.
-    fn own_nics(&self, guest: &GuestName) -> (BTreeSet<NicName>, BTreeSet<NicName>) {
+    /// The same, those of them that have taps, and those that are vDPA devices.
+    fn own_nics(&self, guest: &GuestName) -> (BTreeSet<NicName>, BTreeSet<NicName>, BTreeSet<NicName>) {
         let nics: BTreeSet<NicName> = self.nics(guest).into_iter().collect();
         let taps = nics.iter().filter(|nic| self.at_taps(guest, nic)).cloned().collect();
-        (nics, taps)
+        let vdpa = match self.definitions.get(guest) {
+            Some(definition) => {
+                let of_vm = definition.nics.iter().filter(|own| own.nic.path == DataPath::VhostVdpa);
+                of_vm.map(|own| own.name.clone()).collect()
+            }
+            None => self.guest(guest).map(|found| found.vdpa.clone()).unwrap_or_default(),
+        };
+        (nics, taps, vdpa)
     }
 
     /// Whether the functions of a NIC that a VM owns are to have taps: as it was defined in this plan, else as it was found.
@@ -403,7 +410,7 @@ impl Machine {
         let uplinks = self.uplinks(guest);
         self.users.extend(uplinks.iter().map(|uplink| (*uplink, guest.clone())));
         let home_drivers = self.home_drivers(guest);
-        let (nics, taps) = self.own_nics(guest);
+        let (nics, taps, vdpa) = self.own_nics(guest);
         let scheduling = self.definitions.get(guest).and_then(|definition| definition.scheduling);
         let found = FoundGuest {
             running: true,
@@ -411,6 +418,7 @@ impl Machine {
             home_drivers,
             nics,
             taps,
+            vdpa,
             uplinks,
             scheduling,
             ..FoundGuest::default()
@@ -448,10 +456,10 @@ impl Machine {
             }
         }
         let home_drivers = self.home_drivers(guest);
-        let (nics, taps) = self.own_nics(guest);
+        let (nics, taps, vdpa) = self.own_nics(guest);
         self.inventory
             .guests
-            .insert(guest.clone(), FoundGuest { home_drivers, nics, taps, ..FoundGuest::default() });
+            .insert(guest.clone(), FoundGuest { home_drivers, nics, taps, vdpa, ..FoundGuest::default() });
     }
 
     /// The VFs that stay on the host as uplinks of a guest's NICs: as it was defined in this plan, else as it was found.

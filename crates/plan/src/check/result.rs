@@ -360,8 +360,10 @@ impl Judge<'_> {
             return Some(format!("the uplink of {name}/{} leads elsewhere than the model says", own.name));
         }
         match own.nic.path {
-            DataPath::Switch | DataPath::Vdpa => (!self.machine.switched(name, &own.name))
-                .then(|| format!("the embedded switch of {name}/{} does not run", own.name)),
+            DataPath::Switch | DataPath::VirtioVdpa | DataPath::VhostVdpa => {
+                (!self.machine.switched(name, &own.name))
+                    .then(|| format!("the embedded switch of {name}/{} does not run", own.name))
+            }
             DataPath::Tap => (!self.machine.tapped(name, &own.name))
                 .then(|| format!("the functions of {name}/{} have no taps", own.name)),
         }

@@ -2,7 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use penstock_model::{FunctionName, GuestName, NicName, TenantNic, Uplink, VfSettings, text::counted};
+use penstock_model::{
+    DataPath, FunctionName, GuestName, NicName, TenantNic, Uplink, VfSettings, text::counted,
+};
 use serde::Serialize;
 
 use super::{GUEST_LEFT, GuestBox, GuestRow, NIC_RIGHT, PADDING, ROW, WIDTH, Wire, curve};
@@ -48,7 +50,7 @@ fn path_words(nic: &TenantNic) -> &'static str {
 pub(crate) fn uplink_words(nic: &TenantNic) -> String {
     match &nic.uplink {
         None => "no uplink".to_owned(),
-        Some(bridge) if !nic.path.is_switch() => format!("bridge {bridge}"),
+        Some(bridge) if nic.path.is_in_bridge() => format!("bridge {bridge}"),
         Some(uplink) => format!("uplink {uplink}"),
     }
 }
@@ -104,7 +106,10 @@ pub(super) fn boxes(guest: &MachineGuest, machine: &Machine, y: usize) -> (Vec<T
             name: clip(name.as_str(), 20),
             title: match nic.is_of_container() {
                 true => format!("{name} of {}, a vDPA device of the host", guest.name),
-                false => format!("{name} of {}, {}", guest.name, counted(nic.most_vfs(), "VF")),
+                false => {
+                    let devices = if nic.path == DataPath::VhostVdpa { ", by vDPA devices" } else { "" };
+                    format!("{name} of {}, {}{devices}", guest.name, counted(nic.most_vfs(), "VF"))
+                }
             },
             rows,
             switch: SwitchBox {
