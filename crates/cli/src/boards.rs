@@ -81,9 +81,9 @@ impl Boards {
 fn bridges(model: &Model) -> BTreeSet<&InterfaceName> {
     let nics = model.guests.values().flat_map(|guest| guest.nics.values());
     let uplinks = nics.filter_map(|nic| match (nic.path, &nic.uplink) {
-        (DataPath::Tap | DataPath::Vdpa, Some(Uplink::Interface(bridge))) => Some(bridge),
-        // A switch that QEMU is connected to leads to an interface of any kind.
-        (DataPath::Switch, _) | (_, Some(Uplink::Function(_)) | None) => None,
+        (DataPath::Tap | DataPath::VirtioVdpa, Some(Uplink::Interface(bridge))) => Some(bridge),
+        // The switch of a VM's NIC leads to an interface of any kind.
+        (DataPath::Switch | DataPath::VhostVdpa, _) | (_, Some(Uplink::Function(_)) | None) => None,
     });
     uplinks.collect()
 }
