@@ -164,11 +164,11 @@ fn functions_are_vdpa_devices(board: &KeptBoard) -> Outcome {
     refused.ended_with(4)?;
     let rule = "/dev/vhost-vdpa-[0-9]* rw,";
     assert!(refused.stderr.contains("AppArmor") && refused.stderr.contains(rule), "{}", refused.stderr);
-    board
-        .shell(&format!(
-            "cd /etc/apparmor.d/local && mkdir -p abstractions && echo '{rule}' >>abstractions/libvirt-qemu"
-        ))
-        .ended_with(0)?;
+    // The other rule is for the memory of huge pages.
+    let allow = format!(
+        "cd /etc/apparmor.d/local && mkdir -p abstractions && printf '%s\\n' '{rule}' '/ rw,' >>abstractions/libvirt-qemu"
+    );
+    board.shell(&allow).ended_with(0)?;
     board.inside(["penstock", "check", model, "--here"]).ended_with(0)?;
     let left = "ls /sys/bus/vdpa/devices /dev/vduse 2>/dev/null | grep penstock; ip -o link | grep -o 'tap0[0-9]*'; \
         systemctl list-units --all --plain --no-legend 'penstock-switch-*'; virsh -q -c qemu:///system list --name --all";

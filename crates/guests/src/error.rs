@@ -689,6 +689,13 @@ fn hint_for_qemu(said: &[String]) -> Option<String> {
     } else if says("Cannot allocate memory") || says("cannot set up guest memory") {
         "stop other guests, or give it less `memory`; locked memory and functions need all of it in RAM"
             .to_owned()
+    } else if says("failed to resize memfd") {
+        // The kernel's log: operation="truncate" name="/".
+        format!(
+            "AppArmor keeps QEMU from huge pages that a switch shares, which have the name `/` there: echo '/ rw,' >>{}; or leave out \
+             `huge_pages`",
+            apparmor::OWN_RULES
+        )
     } else if says("Permission denied") {
         "libvirt runs QEMU as another user, who must be able to read every file that the VM boots and every directory \
          on the way to it"
@@ -701,6 +708,13 @@ fn hint_for_qemu(said: &[String]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn huge_pages_that_apparmor_refuses_have_advice() {
+        let line = "qemu-system-x86_64: failed to resize memfd to 536870912: Permission denied".to_owned();
+        let hint = GuestError::NotMade { said: vec![line] }.hint().unwrap();
+        assert!(hint.contains("AppArmor") && hint.contains("echo '/ rw,'"), "{hint}");
+    }
 
     #[test]
     fn a_root_that_cannot_be_mounted_with_other_ids_has_advice() {
