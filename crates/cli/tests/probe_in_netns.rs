@@ -133,6 +133,7 @@ impl Pair {
             status: output.status.code(),
             stdout: output.text(),
             stderr: output.errors(),
+            cpu: None,
         }
     }
 }

@@ -209,6 +209,15 @@ fn what_its_vf_sends_is_measured(board: &KeptBoard) -> Outcome {
         for path in ["vm-vf", "vm-bridge-nat"] {
             let status = status_of(&cells, path);
             assert!(!status["measured"].is_null(), "{path}: {status:#?}");
+            // What it takes of the VM's CPUs and of the host's, of which the VM's are a part.
+            let summaries = status["measured"]["summaries"].as_array().cloned().unwrap_or_default();
+            for metric in ["guest_cpu_per_gbit", "host_cpu_per_gbit"] {
+                let summary = summaries.iter().find(|summary| summary["metric"] == metric);
+                assert!(
+                    summary.and_then(|summary| summary["median"].as_f64()) > Some(0.0),
+                    "{path} {metric}: {summaries:#?}"
+                );
+            }
         }
         assert_eq!(within(board, TRACES)?, before);
         break;

@@ -8,6 +8,7 @@ mod addresses;
 mod bridge;
 mod command;
 mod container;
+mod cpu;
 mod ends;
 pub(crate) mod lease;
 mod proof;
@@ -22,6 +23,7 @@ mod veths;
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::{Ipv4Addr, SocketAddrV4},
+    sync::Arc,
     thread,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -36,6 +38,7 @@ pub use self::bridge::is_of_a_run;
 use self::{
     bridge::Uplink,
     container::SampleContainer,
+    cpu::Counters,
     ends::{AddressedEnd, Pair},
     lease::{Address, MARK, Server},
     site::Site,
@@ -44,7 +47,7 @@ use self::{
 use crate::{
     matrix::Planned,
     probe::{self, packet},
-    record::RawOutput,
+    record::{CpuTime, RawOutput, SampleCpu},
     sampler::{Preparation, Sampler},
     testbed::Testbed,
 };
@@ -83,6 +86,8 @@ pub struct NetworkTaker {
     /// Pairs whose last sample had no end, by the client's address: the next one waits for nothing before the path is seen to
     /// answer.
     silent: BTreeSet<Ipv4Addr>,
+    /// What of CPU time could not be seen, in words, for the reader.
+    unseen: BTreeSet<String>,
 }
 
 /// A pair of ends, ready.
@@ -125,6 +130,7 @@ impl NetworkTaker {
             sites: BTreeMap::new(),
             routes: BTreeMap::new(),
             silent: BTreeSet::new(),
+            unseen: BTreeSet::new(),
         }
     }
 
@@ -254,24 +260,44 @@ impl NetworkTaker {
         Ok((runner.site, command))
     }
 
-    /// Runs a sample's command.
+    /// Runs a sample's command, and counts the CPU time of a stream by a VM's own NIC.
     fn run(
         &mut self,
         route: &Route,
         (runner, command): &(Vantage, Command),
+        network: &Network,
         allowed: Duration,
-    ) -> Result<Output, String> {
+    ) -> Result<(Output, Option<SampleCpu>), String> {
         let site = &self.sites[runner];
         let marked = command.clone().env(MARK, site.lease.client_mark()).deadline(allowed);
-        let ended = if *runner == route.client.place {
-            self.run_as_client(route, &marked)?
-        } else {
-            site.place.run(&marked)
+        let counters = self.counters(route, network);
+        let ended = match &counters {
+            Some(counters) => {
+                let (ended, mut cpu) = counters.during(|| self.run_as_client(route, &cpu::counted(&marked)));
+                ended?.map(|mut output| {
+                    cpu::take(&mut output, &mut cpu);
+                    (output, Some(cpu))
+                })
+            }
+            None if *runner == route.client.place => {
+                self.run_as_client(route, &marked)?.map(|output| (output, None))
+            }
+            None => site.place.run(&marked).map(|output| (output, None)),
         };
         let error = match ended {
-            Ok(output) => return Ok(output),
+            Ok((output, cpu)) => {
+                for (whose, time) in cpu.iter().flat_map(|cpu| [("VM", &cpu.guest), ("host", &cpu.host)]) {
+                    if let CpuTime::NotSeen(why) = time {
+                        let path = network.path;
+                        self.unseen
+                            .insert(format!("the CPU time of the {whose} is not seen over {path}: {why}"));
+                    }
+                }
+                return Ok((output, cpu));
+            }
             Err(error) => error,
         };
+        let site = &self.sites[runner];
         let why = if site::timed_out(&error) {
             // What was started in a guest outlives the command that started it there.
             let _ = site.run(&site.lease.end_clients());
@@ -284,6 +310,22 @@ impl NetworkTaker {
         };
         self.distrust(route);
         Err(why)
+    }
+
+    /// What is counted during a sample: of a stream by a VM's own NIC.
+    fn counters(&self, route: &Route, network: &Network) -> Option<Counters> {
+        if !network.path.is_of_vm_nic() || !network.protocol.is_stream() {
+            return None;
+        }
+        let host = Arc::clone(self.testbed.place(&Vantage::Host).ok()?);
+        let unknown = || Err(format!("nobody looked for the control groups of {}", route.client.place));
+        let groups = self.testbed.vm_groups.get(&route.client.place).cloned().unwrap_or_else(unknown);
+        // What is in the same network namespace as a process of the host's is counted there.
+        let process = self.testbed.place(&route.server.place).ok()?.namespace().ok()?;
+        let devices =
+            process.map_or_else(|| "/proc/net/dev".to_owned(), |process| format!("/proc/{process}/net/dev"));
+        let (interface, direction) = (route.server.interface.clone(), network.direction);
+        Some(Counters { host, groups, devices, interface, direction })
     }
 
     /// Has both ends of a pair be lent all anew before the next sample: a server may hang, or wait for a client that is gone;
@@ -321,13 +363,13 @@ impl NetworkTaker {
             self.silent.remove(&route.client.address);
         }
         let mut sample = self.sample(tool, network, route, dwell)?;
-        let mut output = self.run(route, &sample, allowed)?;
+        let (mut output, mut cpu) = self.run(route, &sample, network, allowed)?;
         if failed(tool, &output) && !interrupt::pending() {
             // Its server may be gone, or hang: one that is started anew tells whether that was all.
             self.distrust(route);
             self.renew(route, allowed)?;
             sample = self.sample(tool, network, route, dwell)?;
-            output = self.run(route, &sample, allowed)?;
+            (output, cpu) = self.run(route, &sample, network, allowed)?;
             if failed(tool, &output) {
                 self.distrust(route);
             }
@@ -341,6 +383,7 @@ impl NetworkTaker {
             status: output.status.code(),
             stdout: output.text(),
             stderr: output.errors(),
+            cpu,
         })
     }
 }
@@ -410,6 +453,7 @@ impl Sampler for NetworkTaker {
         self.routes.clear();
         let mut sites = std::mem::take(&mut self.sites);
         let mut complaints: Vec<String> = sites.values().filter_map(Site::booted).collect();
+        complaints.extend(std::mem::take(&mut self.unseen));
         // An interrupt ends commands; those that give things back are to run all the same.
         interrupt::set_aside(|| {
             thread::scope(|scope| {

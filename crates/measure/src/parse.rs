@@ -142,7 +142,17 @@ pub fn read(measurement: &Measurement, raw: &RawOutput) -> Result<Reading, Strin
         (_, tool) => return Err(format!("nothing here reads {tool}")),
     };
     let said = || message(&raw.stderr);
-    outcome.map_err(|error| match (raw.status, said()) {
+    let with_cpu = |mut reading: Reading| {
+        let counted = raw
+            .cpu
+            .as_ref()
+            .map(|cpu| [(Metric::GuestCpuPerGbit, &cpu.guest), (Metric::HostCpuPerGbit, &cpu.host)]);
+        let told =
+            counted.into_iter().flatten().filter_map(|(metric, time)| Some((metric, time.per_gigabit()?)));
+        reading.values.extend(told);
+        reading
+    };
+    outcome.map(with_cpu).map_err(|error| match (raw.status, said()) {
         (Some(0), _) => error.to_string(),
         (Some(status), said) if said.is_empty() => format!("{error} (exit status {status})"),
         (None, said) if said.is_empty() => format!("{error} (ended by a signal)"),

@@ -50,6 +50,45 @@ pub struct RawOutput {
     /// Its standard error.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub stderr: String,
+    /// What the kernels counted of CPU time, of a stream by a VM's own NIC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<SampleCpu>,
+}
+
+/// The CPU time that a stream by a VM's own NIC took.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SampleCpu {
+    /// In the VM, while the tool ran.
+    pub guest: CpuTime,
+    /// Of QEMU and the NIC's switch, while the stream arrived.
+    pub host: CpuTime,
+}
+
+/// CPU time of an interval, or why it was not seen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CpuTime {
+    /// It was counted.
+    Counted {
+        /// Microseconds of CPU time.
+        microseconds: u64,
+        /// Bits of frames that the far end's interface counted in that interval.
+        bits: u64,
+    },
+    /// It was not, because of this.
+    NotSeen(String),
+}
+
+impl CpuTime {
+    /// CPU seconds for each gigabit; `None` where it was not seen, or nothing arrived.
+    pub fn per_gigabit(&self) -> Option<f64> {
+        match self {
+            CpuTime::Counted { microseconds, bits } if *bits > 0 => {
+                Some(*microseconds as f64 / 1e6 / (*bits as f64 / 1e9))
+            }
+            CpuTime::Counted { .. } | CpuTime::NotSeen(_) => None,
+        }
+    }
 }
 
 impl Record {

@@ -358,6 +358,7 @@ fn run(place: &dyn Place, command: &Command) -> Result<RawOutput, String> {
         status: output.status.code(),
         stdout: text(&output.stdout),
         stderr: text(&output.stderr),
+        cpu: None,
     })
 }
 

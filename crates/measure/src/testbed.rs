@@ -14,6 +14,9 @@ pub struct Testbed {
     pub function_interfaces: BTreeMap<EndpointName, Result<FunctionInterface, String>>,
     /// The Linux bridge of the host that the switch of each NIC that a container owns leads to, by that NIC; or why it cannot be told.
     pub bridges: BTreeMap<EndpointName, Result<FunctionInterface, String>>,
+    /// `cpu.stat` of the control groups of the host that carry the frames of each VM with a NIC of its own: QEMU's and its switches'; or why
+    /// they are not known.
+    pub vm_groups: BTreeMap<Vantage, Result<Vec<String>, String>>,
     /// Where this same program is on the host, to be run again.
     pub program: String,
 }

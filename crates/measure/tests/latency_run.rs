@@ -67,6 +67,7 @@ impl Sampler for Fake<'_> {
             status: Some(0),
             stdout: (self.answer)(at, setting)?,
             stderr: String::new(),
+            cpu: None,
         })
     }
 

@@ -19,12 +19,15 @@ use penstock_measure::{
     matrix::Planned,
     network::{NetworkTaker, Options},
     parse,
+    record::{CpuTime, SampleCpu},
     sampler::Sampler,
     testbed::FunctionInterface,
 };
 use penstock_model::{
     EndpointName, Mtu,
-    measurement::{Direction, End, EndKind, Load, Measurement, Network, PathKind, Protocol, Subject, Tool},
+    measurement::{
+        Direction, End, EndKind, Load, Measurement, Metric, Network, PathKind, Protocol, Subject, Tool,
+    },
 };
 use penstock_testkit::{namespace::Namespace, needs, trials::Trials};
 
@@ -362,6 +365,11 @@ fn containers_in_a_vm() {
         let measurement = Measurement { tool: Tool::Iperf3, subject: Subject::Network(network) };
         Planned { id: path.to_string(), measurement, block: 0, null: false }
     });
+    // A control group whose time stands still.
+    let group = tempfile::NamedTempFile::new().unwrap();
+    fs::write(&group, "usage_usec 7\n").unwrap();
+    let groups = vec![group.path().to_str().unwrap().to_owned()];
+    world.testbed.vm_groups.insert(guest("node-1"), Ok(groups));
     let traces = || {
         vm.shell(
             "ip netns list; ip -br link; ip -4 -o address | sed 's/valid_lft.*//'; ip neigh show nud permanent; ip route; \
@@ -388,8 +396,37 @@ fn containers_in_a_vm() {
         };
         assert!(settled(), "{}: {} and not {between}", cell.id, traces());
     }
+    // The kernels' counters are read beside: of the VM all that runs there, of the host this control group.
+    let raw = sampler.take(&cells[0], SECOND).unwrap();
+    let Some(SampleCpu { guest: CpuTime::Counted { microseconds: busy, bits }, host }) = raw.cpu.clone()
+    else {
+        panic!("{raw:?}");
+    };
+    let CpuTime::Counted { microseconds: 0, bits: streamed } = host else { panic!("{raw:?}") };
+    assert!(busy > 0 && bits > 0 && streamed > 0 && streamed <= bits, "{raw:?}");
+    assert!(!raw.stderr.contains("penstock-cpu"), "{raw:?}");
+    let values = parse::read(&cells[0].measurement, &raw).unwrap().values;
+    assert_eq!(values[&Metric::GuestCpuPerGbit], busy as f64 / 1e6 / (bits as f64 / 1e9));
+    assert_eq!(values[&Metric::HostCpuPerGbit], 0.0);
     assert_eq!(sampler.finish(), Vec::<String>::new());
     assert_eq!(traces(), before);
+
+    // What cannot be seen is said, and is no 0.
+    fs::write(&group, "user_usec 7\n").unwrap();
+    let mut sampler = world.sampler();
+    assert_eq!(sampler.prepare(&cells[..1]).missing, BTreeMap::new());
+    let raw = sampler.take(&cells[0], SECOND).unwrap();
+    let values = parse::read(&cells[0].measurement, &raw).unwrap().values;
+    assert!(
+        values.contains_key(&Metric::GuestCpuPerGbit) && !values.contains_key(&Metric::HostCpuPerGbit),
+        "{raw:?}"
+    );
+    let said = sampler.finish();
+    assert!(
+        matches!(&said[..], [said] if said.starts_with("the CPU time of the host is not seen over vm vf: cpu.stat")),
+        "{said:?}"
+    );
+    fs::write(&group, "usage_usec 7\n").unwrap();
 
     // Killed in the middle of a sample, with the VF and with NAT: the next run takes back what is there.
     for cell in [&cells[0], &cells[2]] {

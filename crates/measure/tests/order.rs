@@ -327,7 +327,7 @@ fn the_examples_fit_into_their_time() {
     for (text, full, quick, beside) in [
         (CONTAINERS, 101, 15, 0.1),
         (XEON_D, 99, 15, 0.1),
-        (CONTAINER_NICS, 96, 15, 0.1),
+        (CONTAINER_NICS, 95, 15, 0.1),
         (TENANT, 80, 14, 0.25),
     ] {
         for (options, arms_wanted, budget) in

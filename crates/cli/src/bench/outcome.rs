@@ -4,7 +4,10 @@ use std::fmt::Write;
 
 use penstock_measure::{event::Event, matrix::Matrix};
 use penstock_model::{
-    measurement::{Conclusion, Measurements, Status as CellStatus},
+    ByteSize,
+    measurement::{
+        Conclusion, Direction, Measurements, Metric, Quantity, Status as CellStatus, Subject, Summary,
+    },
     text::counted,
 };
 
@@ -38,6 +41,7 @@ pub fn text(measurements: &Measurements, matrix: &Matrix, width: Option<usize>) 
     live.tables(width.unwrap_or(usize::MAX), usize::MAX).into_iter().for_each(|line| {
         let _ = writeln!(text, "{line}");
     });
+    text.push_str(&cpu(measurements));
     for ruling in &measurements.rulings {
         let _ = writeln!(text, "{}: {}", ruling.told, ruling.expectation);
         let open: Vec<_> = ruling.claims.iter().filter(|claim| claim.told != Conclusion::Holds).collect();
@@ -60,6 +64,41 @@ pub fn text(measurements: &Measurements, matrix: &Matrix, width: Option<usize>) 
             text,
             "missing: {cells}: for {}; evidence.json has every one",
             counted(rest.len(), "other reason")
+        );
+    }
+    text
+}
+
+/// The CPU time that streams by VMs' own NICs took, a line for each cell; nothing where there is none.
+fn cpu(measurements: &Measurements) -> String {
+    let mark = if measurements.emulated { ", emulated" } else { "" };
+    let mut text = String::new();
+    for cell in measurements.cells.iter().filter(|cell| !cell.null) {
+        let Subject::Network(network) = &cell.measurement.subject else { continue };
+        let of = |metric: Metric| {
+            let summary = cell.summary(metric);
+            let told =
+                |summary: &Summary| Quantity { value: summary.median, unit: metric.unit() }.to_string();
+            summary.map_or_else(|| "not seen".to_owned(), told)
+        };
+        let seen =
+            [Metric::GuestCpuPerGbit, Metric::HostCpuPerGbit].map(|metric| cell.summary(metric).is_some());
+        if !seen.contains(&true) {
+            continue;
+        }
+        if text.is_empty() {
+            let _ = writeln!(
+                text,
+                "CPU seconds per Gbit, in the VM and of its QEMU and switch on the host{mark}:"
+            );
+        }
+        let (guest, host) = (of(Metric::GuestCpuPerGbit), of(Metric::HostCpuPerGbit));
+        let size = ByteSize(network.size.into());
+        let direction = if network.direction == Direction::Reverse { " received" } else { "" };
+        let _ = writeln!(
+            text,
+            "  {} {} {} {size}{direction}: VM {guest}, host {host}",
+            cell.measurement.tool, network.protocol, network.path
         );
     }
     text

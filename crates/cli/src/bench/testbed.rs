@@ -8,14 +8,15 @@ use std::{
 };
 
 use indexmap::IndexMap;
+use penstock_guests::vms::switch;
 use penstock_host::{Here, InterfaceReport, PciFunction, Place, Root, chain, files, interface_of};
 use penstock_measure::{
     network,
     testbed::{FunctionInterface, Testbed},
 };
 use penstock_model::{
-    Bdf, EndpointName, FunctionName, GuestName, InterfaceAddress, Inventory, Mac, Model, Mtu, NicName,
-    TenantFunctionName, Uplink, inventory::Interface, verdict::Vantage,
+    Bdf, EndpointName, FunctionName, Guest, GuestKind, GuestName, InterfaceAddress, Inventory, Mac, Model,
+    Mtu, NicName, TenantFunctionName, Uplink, inventory::Interface, verdict::Vantage,
 };
 use penstock_verify::GuestPlace;
 
@@ -56,7 +57,10 @@ pub fn testbed(
     // A path that cannot be told makes what needs the program missing, with that reason.
     let program = env::current_exe().map(|path| path.to_string_lossy().into_owned()).unwrap_or_default();
     let bridges = bridges(model, &interfaces);
-    Testbed { places, function_interfaces, bridges, program }
+    let vms = model.guests.iter().filter(|(_, guest)| guest.kind == GuestKind::Vm && !guest.nics.is_empty());
+    let vm_groups =
+        vms.map(|(name, guest)| (Vantage::Guest(name.clone()), groups(name, guest, root))).collect();
+    Testbed { places, function_interfaces, bridges, vm_groups, program }
 }
 
 /// Why nothing of what was wanted can be measured; `None` when at least one guest can be looked into.
@@ -243,6 +247,28 @@ fn bridges(
     bridges.collect()
 }
 
+/// `cpu.stat` of the control groups of a VM's QEMU and of its NICs' switches (cgroup v2).
+fn groups(name: &GuestName, guest: &Guest, root: &Root) -> Result<Vec<String>, String> {
+    const MOUNTED: &str = "/sys/fs/cgroup";
+    let readable = |path: String| match files::exists(root.path(&path)) {
+        true => Ok(path),
+        false => Err(format!("there is no {path}")),
+    };
+    let read = |path: &str| files::read_to_string(root.path(path)).map_err(|error| chain(&error));
+    // libvirt writes it (`virPidFile`), and has a group for each virtual CPU and one for all else below QEMU's own.
+    let process = read(&format!("/run/libvirt/qemu/penstock-{name}.pid"))?;
+    let own = read(&format!("/proc/{}/cgroup", process.trim()))?;
+    let own = own.lines().find_map(|line| line.strip_prefix("0::"));
+    let own = own.ok_or_else(|| format!("QEMU of {name} is in no control group of version 2"))?;
+    let own = own.split_once("/libvirt/").map_or(own, |(own, _)| own);
+    let mut groups = vec![readable(format!("{MOUNTED}{own}/cpu.stat"))?];
+    for (nic, _) in guest.nics.iter().filter(|(_, nic)| nic.path.has_switch()) {
+        let unit = switch::unit(name, nic);
+        groups.push(readable(format!("{MOUNTED}/system.slice/{unit}/cpu.stat"))?);
+    }
+    Ok(groups)
+}
+
 fn address(nics: &IndexMap<NicName, Bdf>, function: &FunctionName, root: &Root) -> Result<Bdf, String> {
     let pf = *nics.get(&function.nic).ok_or_else(|| format!("{} was not found here", function.nic))?;
     let Some(wanted) = function.vf else { return Ok(pf) };
@@ -302,6 +328,35 @@ mod tests {
             port_name: None,
             promiscuous: None,
         }
+    }
+
+    /// QEMU's control group is above those that libvirt has for its threads; what is missing is said.
+    #[test]
+    fn what_carries_a_vms_frames_is_found_by_its_control_groups() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        let write = |path: &str, text: &str| {
+            let path = root.path(path);
+            files::create_dir_all(path.parent().unwrap()).unwrap();
+            files::write_atomic(path, text).unwrap();
+        };
+        let text = "nics: {NET0: {vfs: 0}}\nguests:\n  node-1:\n    kind: vm\n    nics: {net0: {vfs: 1, uplink: NET0}}\n";
+        let model = penstock_model::parse(&Source::new("m.yaml", text)).unwrap().model;
+        let name: GuestName = "node-1".parse().unwrap();
+        let found = || groups(&name, &model.guests["node-1"], &root);
+        assert!(found().unwrap_err().contains("penstock-node-1.pid"), "{:?}", found());
+        write("/run/libvirt/qemu/penstock-node-1.pid", "42\n");
+        write("/proc/42/cgroup", "4:cpu:/machine\n");
+        assert_eq!(found().unwrap_err(), "QEMU of node-1 is in no control group of version 2");
+        let scope = "/machine.slice/machine-qemu\\x2d1.scope";
+        write("/proc/42/cgroup", &format!("0::{scope}/libvirt/emulator\n"));
+        let own = format!("/sys/fs/cgroup{scope}/cpu.stat");
+        assert_eq!(found().unwrap_err(), format!("there is no {own}"));
+        write(&own, "usage_usec 1\n");
+        let switch = "/sys/fs/cgroup/system.slice/penstock-switch-node-1:net0.service/cpu.stat";
+        assert_eq!(found().unwrap_err(), format!("there is no {switch}"));
+        write(switch, "usage_usec 1\n");
+        assert_eq!(found().unwrap(), [own, switch.to_owned()]);
     }
 
     /// The functions of a VM's NIC are found by their addresses inside, and what is not there is said.

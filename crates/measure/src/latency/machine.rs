@@ -332,6 +332,7 @@ impl Sampler for LatencyTaker<'_> {
             status: output.status.code(),
             stdout: text(&output.stdout),
             stderr: text(&output.stderr),
+            cpu: None,
         };
         let took = began.elapsed();
         if setting.tool != Tool::Hwlat && raw.status == Some(0) && took < least.mul_f64(0.9) {

@@ -125,7 +125,7 @@ impl Sampler for Scripted<'_, '_> {
         }
         let stdout = printed(cell, value?);
         let (place, command) = ("host".to_owned(), "netperf".to_owned());
-        Ok(RawOutput { place, command, status: Some(0), stdout, stderr: String::new() })
+        Ok(RawOutput { place, command, status: Some(0), stdout, stderr: String::new(), cpu: None })
     }
 
     fn finish(&mut self) -> Vec<String> {

@@ -498,7 +498,12 @@ fn unknown(text: &str) -> String {
 fn resolve(left: &Selector, bound: &Bound) -> Result<Metric, String> {
     if let Some(metric) = left.metric {
         let stream = match metric {
-            Metric::Throughput | Metric::Sent | Metric::Loss | Metric::Jitter => Some(true),
+            Metric::Throughput
+            | Metric::Sent
+            | Metric::Loss
+            | Metric::Jitter
+            | Metric::GuestCpuPerGbit
+            | Metric::HostCpuPerGbit => Some(true),
             Metric::Transactions => Some(false),
             metric if metric.is_latency() => Some(false),
             _ => None,
@@ -527,6 +532,9 @@ fn resolve(left: &Selector, bound: &Bound) -> Result<Metric, String> {
             Err("a share of what? Name loss, local_cpu or remote_cpu".into())
         }
         Some(Unit::BitPerSecond) => Ok(Metric::Throughput),
+        Some(Unit::SecondsPerGigabit) => {
+            Err("whose CPU time? Name guest_cpu_per_gbit or host_cpu_per_gbit".into())
+        }
         None if left.pattern == Some(Pattern::Random) => Ok(Metric::Iops),
         None if left.says_storage() => Ok(Metric::Bandwidth),
         None if left.stream == Some(false) => Ok(Metric::Transactions),

@@ -46,6 +46,12 @@ pub enum Metric {
     LocalCpu,
     /// CPU time at the side that runs the server, counted as [`Metric::LocalCpu`].
     RemoteCpu,
+    /// CPU time of all CPUs of the VM that a stream comes from or goes to, by its `/proc/stat` while the tool runs, in CPU seconds for
+    /// each gigabit (10^9 bits of frames) that the far end's interface counts meanwhile. Of paths by a VM's own NIC.
+    GuestCpuPerGbit,
+    /// CPU time on the host of that VM's QEMU, its virtual CPUs among it, and of its NIC's switch, by their control groups while the stream
+    /// arrives, counted as [`Metric::GuestCpuPerGbit`].
+    HostCpuPerGbit,
 }
 
 /// Which way is better.
@@ -73,11 +79,13 @@ pub enum Unit {
     Percent,
     /// A plain fraction, 0 to 1.
     Fraction,
+    /// CPU seconds for each gigabit.
+    SecondsPerGigabit,
 }
 
 impl Metric {
     /// All of them.
-    pub const ALL: [Metric; 17] = [
+    pub const ALL: [Metric; 19] = [
         Metric::Throughput,
         Metric::Sent,
         Metric::Loss,
@@ -95,6 +103,8 @@ impl Metric {
         Metric::Max,
         Metric::LocalCpu,
         Metric::RemoteCpu,
+        Metric::GuestCpuPerGbit,
+        Metric::HostCpuPerGbit,
     ];
 
     /// Its name, as in JSON and in an `expect:` line.
@@ -117,6 +127,8 @@ impl Metric {
             Metric::Max => "max",
             Metric::LocalCpu => "local_cpu",
             Metric::RemoteCpu => "remote_cpu",
+            Metric::GuestCpuPerGbit => "guest_cpu_per_gbit",
+            Metric::HostCpuPerGbit => "host_cpu_per_gbit",
         }
     }
 
@@ -138,6 +150,7 @@ impl Metric {
             Metric::Transactions | Metric::Iops => Unit::PerSecond,
             Metric::Loss => Unit::Fraction,
             Metric::LocalCpu | Metric::RemoteCpu => Unit::Percent,
+            Metric::GuestCpuPerGbit | Metric::HostCpuPerGbit => Unit::SecondsPerGigabit,
             _ => Unit::Microseconds,
         }
     }
@@ -183,6 +196,7 @@ impl fmt::Display for Unit {
             Unit::Microseconds => "us",
             Unit::Percent => "%",
             Unit::Fraction => "",
+            Unit::SecondsPerGigabit => "s/Gbit",
         })
     }
 }
@@ -197,7 +211,7 @@ pub struct Quantity {
 }
 
 /// Units as they are written, the larger first where one is chosen for showing.
-const WRITTEN: [(&str, f64, Unit); 20] = [
+const WRITTEN: [(&str, f64, Unit); 22] = [
     ("Tbit/s", 1e12, Unit::BitPerSecond),
     ("Gbit/s", 1e9, Unit::BitPerSecond),
     ("Mbit/s", 1e6, Unit::BitPerSecond),
@@ -218,12 +232,14 @@ const WRITTEN: [(&str, f64, Unit); 20] = [
     ("us", 1.0, Unit::Microseconds),
     ("ns", 1e-3, Unit::Microseconds),
     ("%", 1.0, Unit::Percent),
+    ("s/Gbit", 1.0, Unit::SecondsPerGigabit),
+    ("ms/Gbit", 1e-3, Unit::SecondsPerGigabit),
 ];
 
 impl Quantity {
     /// The units that can be written, for messages.
     pub const UNITS: &'static str =
-        "bit/s, kbit/s, Mbit/s, Gbit/s, B/s, MB/s, MiB/s, /s, k/s, ns, us, ms, s, %";
+        "bit/s, kbit/s, Mbit/s, Gbit/s, B/s, MB/s, MiB/s, /s, k/s, ns, us, ms, s, %, s/Gbit, ms/Gbit";
 
     /// Reads a number and a unit, with or without space between: `2 Gbit/s`. A number without a unit is a fraction. `None`
     /// when it is neither, negative or not finite.
@@ -258,6 +274,8 @@ impl fmt::Display for Quantity {
                 Unit::PerSecond => ("/s", 1.0),
                 Unit::Percent => ("%", 1.0),
                 Unit::Fraction => ("", 1.0),
+                Unit::SecondsPerGigabit if self.value != 0.0 => ("ms/Gbit", 1e-3),
+                Unit::SecondsPerGigabit => ("s/Gbit", 1.0),
             });
         let shown = self.value / factor;
         let digits = match shown.abs() {

@@ -83,7 +83,12 @@ impl Selector {
 /// Whether a metric is told by streams (true), by request and response (false), or by both.
 fn of_streams(metric: Metric) -> Option<bool> {
     match metric {
-        Metric::Throughput | Metric::Sent | Metric::Loss | Metric::Jitter => Some(true),
+        Metric::Throughput
+        | Metric::Sent
+        | Metric::Loss
+        | Metric::Jitter
+        | Metric::GuestCpuPerGbit
+        | Metric::HostCpuPerGbit => Some(true),
         Metric::LocalCpu | Metric::RemoteCpu => None,
         _ => Some(false),
     }

@@ -295,6 +295,8 @@ fn quantities_are_read_and_shown() {
         ("12k/s", 12_000.0, Unit::PerSecond, "12.0k/s"),
         ("0.5%", 0.5, Unit::Percent, "0.50%"),
         ("0s", 0.0, Unit::Microseconds, "0.00us"),
+        ("1.5s/Gbit", 1.5, Unit::SecondsPerGigabit, "1.50s/Gbit"),
+        ("20 ms/Gbit", 0.02, Unit::SecondsPerGigabit, "20.0ms/Gbit"),
     ] {
         let quantity = Quantity::parse(text).unwrap_or_else(|| panic!("{text}"));
         assert!((quantity.value - value).abs() <= value * 1e-12 && quantity.unit == unit, "{quantity:?}");

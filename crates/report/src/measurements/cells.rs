@@ -57,7 +57,7 @@ struct Drawn {
 }
 
 /// The metrics that a table shows beside the main one, in this order.
-const COLUMNS: [(Metric, &str); 14] = [
+const COLUMNS: [(Metric, &str); 16] = [
     (Metric::Transactions, "round trips"),
     (Metric::Throughput, "received"),
     (Metric::Sent, "sent"),
@@ -72,6 +72,8 @@ const COLUMNS: [(Metric, &str); 14] = [
     (Metric::Max, "longest"),
     (Metric::LocalCpu, "CPU client"),
     (Metric::RemoteCpu, "CPU server"),
+    (Metric::GuestCpuPerGbit, "CPU time of the VM"),
+    (Metric::HostCpuPerGbit, "CPU time of the host"),
 ];
 
 pub(crate) fn tables(source: &Source<'_>) -> Vec<CellTable> {

@@ -68,6 +68,7 @@ pub(crate) fn scaled(unit: Unit, value: f64) -> Scaled {
         Unit::Microseconds => &[(1e6, "s"), (1e3, "ms"), (1.0, "µs"), (1e-3, "ns")],
         Unit::Percent => &[(1.0, "%")],
         Unit::Fraction => &[(0.01, "%")],
+        Unit::SecondsPerGigabit => &[(1.0, "s/Gbit"), (1e-3, "ms/Gbit")],
     };
     let size = value.abs();
     let fits = sizes.iter().find(|(factor, _)| size >= *factor * 0.9995);
