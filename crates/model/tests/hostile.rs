@@ -178,8 +178,9 @@ fn large_hostile_files_are_answered_in_bounded_time() {
     for (name, text) in cases {
         let text = &text[..text.len().min(1 << 20)];
         let start = Instant::now();
+        let before = spent(start);
         let result = answer(text.as_bytes());
-        let took = start.elapsed();
+        let took = spent(start) - before;
         assert!(result.is_err(), "{name} was taken for a model");
         let shown = result.unwrap_err();
         assert!(shown.len() < 300_000, "{name}: {} bytes of messages", shown.len());
@@ -191,12 +192,13 @@ fn large_hostile_files_are_answered_in_bounded_time() {
 #[test]
 fn ten_megabytes_are_refused_at_once() {
     let start = Instant::now();
+    let before = spent(start);
     let text = "# padding\n".repeat(1 << 20);
     let shown = answer(text.as_bytes()).unwrap_err();
     assert!(shown.contains("the file has 10485760 bytes, and a model has at most 1048576"), "{shown}");
     let shown = parse(&Source::new("m.yaml", text)).unwrap_err().to_string();
     assert!(shown.contains("10485760 bytes"), "{shown}");
-    assert!(start.elapsed() < Duration::from_secs(2));
+    assert!(spent(start) - before < Duration::from_secs(2));
 }
 
 /// 2 NICs with 255 VFs each, 64 guests that own all of them with every attribute.
