@@ -38,7 +38,7 @@ pub use self::bridge::is_of_a_run;
 use self::{
     bridge::Uplink,
     container::SampleContainer,
-    cpu::Counters,
+    cpu::CpuCounters,
     ends::{AddressedEnd, Pair},
     lease::{Address, MARK, Server},
     site::Site,
@@ -313,7 +313,7 @@ impl NetworkTaker {
     }
 
     /// What is counted during a sample: of a stream by a VM's own NIC.
-    fn counters(&self, route: &Route, network: &Network) -> Option<Counters> {
+    fn counters(&self, route: &Route, network: &Network) -> Option<CpuCounters> {
         if !network.path.is_of_vm_nic() || !network.protocol.is_stream() {
             return None;
         }
@@ -325,7 +325,7 @@ impl NetworkTaker {
         let devices =
             process.map_or_else(|| "/proc/net/dev".to_owned(), |process| format!("/proc/{process}/net/dev"));
         let (interface, direction) = (route.server.interface.clone(), network.direction);
-        Some(Counters { host, groups, devices, interface, direction })
+        Some(CpuCounters { host, groups, devices, interface, direction })
     }
 
     /// Has both ends of a pair be lent all anew before the next sample: a server may hang, or wait for a client that is gone;

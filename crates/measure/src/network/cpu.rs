@@ -33,7 +33,7 @@ const SAID: &str = "penstock-cpu ";
 const TICK: u64 = 10_000;
 
 /// What is read on the host during a sample.
-pub struct Counters {
+pub struct CpuCounters {
     /// The host.
     pub host: Arc<dyn Place>,
     /// `cpu.stat` of each control group that the VM's frames are carried by; or why that is not known.
@@ -55,7 +55,7 @@ struct Counted {
     cpu: Option<u64>,
 }
 
-impl Counters {
+impl CpuCounters {
     fn read(&self) -> Result<Counted, String> {
         let text = |path: &str| {
             let bytes = self.host.read(path, LIMIT).map_err(|error| penstock_host::chain(&error))?;
