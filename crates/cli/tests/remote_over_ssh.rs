@@ -51,7 +51,7 @@ const MACHINES: [(&str, &str); 11] = [
     ("garbage", "PENSTOCK=echo exec sh fake.sh"),
     ("endless", "exec yes welcome"),
     ("painter", "exec sh painter.sh"),
-    ("hanging", "exec sleep 600"),
+    ("hanging", ": > reached; exec sleep 600"),
     ("newer", "exec sh newer.sh"),
 ];
 
@@ -346,6 +346,12 @@ fn a_machine_that_hangs() -> Outcome {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the binary runs");
+    // Only then is it the machine that is waited for.
+    while !server.directory.path().join("reached").exists() {
+        assert!(began.elapsed() < Duration::from_secs(60), "the machine was not reached");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let began = Instant::now();
     binary::interrupt(&child);
     let run = Run::from(child.wait_with_output().expect("it ends"));
     run.ended_with(130)?;

@@ -34,6 +34,7 @@ pub const BEYOND_A_SCHEMA: [(&str, &[&str]); 8] = [
             "realtime-cpus",
             "required-and-best-effort",
             "root-not-absolute",
+            "tenant-vdpa",
             "two-nics-match-one-device",
             "unknown-nic",
             "vf-and-pf-mixed-up",
