@@ -80,7 +80,7 @@ fn policies(model: &Model, nic: &NicOnMachine<'_>, resource: &str, left_out: &mu
             let mut text = String::new();
             let _ = write!(
                 text,
-                "apiVersion: sriovnetwork.openshift.io/v1\nkind: SriovNetworkNodePolicy\nmetadata:\n  name: 'penstock-{object}-{range}'\n  \
+                "apiVersion: sriovnetwork.openshift.io/v1\nkind: SriovNetworkNodePolicy\nmetadata:\n  name: 'penstock-{object}-vf-{range}'\n  \
                  namespace: sriov-network-operator\nspec:\n  nodeSelector:\n    kubernetes.io/hostname: '{}'\n  resourceName: '{resource}'\n  \
                  externallyManaged: true\n  numVfs: {}\n  deviceType: {kind}\n",
                 model.machine, nic.nic.vfs

@@ -62,6 +62,18 @@ fn what_somebody_else_manages_is_left_to_them_and_that_is_said() {
 }
 
 #[test]
+fn no_two_policies_have_one_name() {
+    // `net0` has VFs 1 to 3 free, `net0-1` VF 3.
+    let model = "machine: m\nnics:\n  net0: {match: {mac: 0c:c4:7a:9a:61:ea}, vfs: 4}\n  net0-1: {match: {mac: 0c:c4:7a:9a:61:eb}, vfs: 4}\n\
+                 guests:\n  a: {functions: [net0#0, net0-1#0, net0-1#1, net0-1#2]}\n";
+    let policies = &exported(model, ExportFormat::SriovOperator).files[0].text;
+    let mut names: Vec<&str> = policies.lines().filter(|line| line.starts_with("  name: ")).collect();
+    let all = names.len();
+    names.dedup();
+    assert_eq!((all, names.len()), (2, 2), "{policies}");
+}
+
+#[test]
 fn nics_whose_names_differ_in_case_or_marks_alone_are_not_mixed_up() {
     let model = "machine: m\nnics:\n  a.b: {match: {mac: 0c:c4:7a:9a:61:ea}, vfs: 2}\n  A_b: {match: {mac: 0c:c4:7a:9a:61:eb}, vfs: 2}\n";
     let links = exported(model, ExportFormat::Networkd).files;

@@ -536,10 +536,8 @@ impl GuestError {
                     .to_owned()
             }
             GuestError::NoVdpaRule { .. } => format!(
-                "let them: mkdir -p {} && echo '{}' >>{}; each VM has the rule from its next start on. Or write `path: switch`",
-                apparmor::OWN_RULES.rsplit_once('/').map_or("", |(directory, _)| directory),
-                apparmor::RULE,
-                apparmor::OWN_RULES
+                "let them: {}; each VM has the rule from its next start on. Or write `path: switch`",
+                apparmor::to_add(apparmor::RULE)
             ),
             GuestError::NoTun { .. } => "load the kernel's driver: modprobe tun".to_owned(),
             GuestError::NoLxc { .. } => "install LXC (Debian: apt-get install lxc)".to_owned(),
@@ -689,12 +687,11 @@ fn hint_for_qemu(said: &[String]) -> Option<String> {
     } else if says("Cannot allocate memory") || says("cannot set up guest memory") {
         "stop other guests, or give it less `memory`; locked memory and functions need all of it in RAM"
             .to_owned()
-    } else if says("failed to resize memfd") {
+    } else if says("failed to resize memfd") && says("Permission denied") {
         // The kernel's log: operation="truncate" name="/".
         format!(
-            "AppArmor keeps QEMU from huge pages that a switch shares, which have the name `/` there: echo '/ rw,' >>{}; or leave out \
-             `huge_pages`",
-            apparmor::OWN_RULES
+            "AppArmor keeps QEMU from huge pages that a switch shares, which have the name `/` there: {}; or leave out `huge_pages`",
+            apparmor::to_add("/ rw,")
         )
     } else if says("Permission denied") {
         "libvirt runs QEMU as another user, who must be able to read every file that the VM boots and every directory \

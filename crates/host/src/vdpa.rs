@@ -125,7 +125,7 @@ pub fn interface(root: &Root, device: &str) -> Option<InterfaceName> {
 }
 
 /// The character device that `vhost_vdpa` has made of a device: `/dev/vhost-vdpa-N`; `None` while that has not got it. The number is the
-/// first that is free, and another one each time.
+/// lowest that is free, so that one that goes is another device's soon after.
 pub fn character_device(root: &Root, device: &str) -> Option<PathBuf> {
     let children = files::list(root.path("/sys/bus/vdpa/devices").join(device)).ok()?;
     let name = children.into_iter().find(|child| child.starts_with(CHARACTER))?;

@@ -18,7 +18,7 @@ mod site;
 mod survey;
 mod test_path;
 mod tools;
-mod veths;
+mod veth;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -272,7 +272,12 @@ impl NetworkTaker {
         let marked = command.clone().env(MARK, site.lease.client_mark()).deadline(allowed);
         let counters = self.counters(route, network);
         let ended = match &counters {
-            Some(counters) => {
+            Some(Err(why)) => {
+                let unseen = || CpuTime::NotSeen(why.clone());
+                let ended = self.run_as_client(route, &marked)?;
+                ended.map(|output| (output, Some(SampleCpu { guest: unseen(), host: unseen() })))
+            }
+            Some(Ok(counters)) => {
                 let (ended, mut cpu) = counters.during(|| self.run_as_client(route, &cpu::counted(&marked)));
                 ended?.map(|mut output| {
                     cpu::take(&mut output, &mut cpu);
@@ -312,20 +317,22 @@ impl NetworkTaker {
         Err(why)
     }
 
-    /// What is counted during a sample: of a stream by a VM's own NIC.
-    fn counters(&self, route: &Route, network: &Network) -> Option<CpuCounters> {
-        if !network.path.is_of_vm_nic() || !network.protocol.is_stream() {
-            return None;
-        }
-        let host = Arc::clone(self.testbed.place(&Vantage::Host).ok()?);
+    /// What is counted during a sample: of a stream by a VM's own NIC. Why that cannot be, where it is one.
+    fn counters(&self, route: &Route, network: &Network) -> Option<Result<CpuCounters, String>> {
+        (network.path.is_of_vm_nic() && network.protocol.is_stream())
+            .then(|| self.counters_of_stream(route, network))
+    }
+
+    fn counters_of_stream(&self, route: &Route, network: &Network) -> Result<CpuCounters, String> {
+        let host = Arc::clone(self.testbed.place(&Vantage::Host)?);
         let unknown = || Err(format!("nobody looked for the control groups of {}", route.client.place));
         let groups = self.testbed.vm_groups.get(&route.client.place).cloned().unwrap_or_else(unknown);
         // What is in the same network namespace as a process of the host's is counted there.
-        let process = self.testbed.place(&route.server.place).ok()?.namespace().ok()?;
+        let process = self.testbed.place(&route.server.place)?.namespace().map_err(|error| chain(&error))?;
         let devices =
             process.map_or_else(|| "/proc/net/dev".to_owned(), |process| format!("/proc/{process}/net/dev"));
         let (interface, direction) = (route.server.interface.clone(), network.direction);
-        Some(CpuCounters { host, groups, devices, interface, direction })
+        Ok(CpuCounters { host, groups, devices, interface, direction })
     }
 
     /// Has both ends of a pair be lent all anew before the next sample: a server may hang, or wait for a client that is gone;

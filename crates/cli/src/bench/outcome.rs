@@ -4,10 +4,7 @@ use std::fmt::Write;
 
 use penstock_measure::{event::Event, matrix::Matrix};
 use penstock_model::{
-    ByteSize,
-    measurement::{
-        Conclusion, Direction, Measurements, Metric, Quantity, Status as CellStatus, Subject, Summary,
-    },
+    measurement::{Conclusion, Measurements, Metric, Quantity, Status as CellStatus, Summary},
     text::counted,
 };
 
@@ -74,7 +71,6 @@ fn cpu(measurements: &Measurements) -> String {
     let mark = if measurements.emulated { ", emulated" } else { "" };
     let mut text = String::new();
     for cell in measurements.cells.iter().filter(|cell| !cell.null) {
-        let Subject::Network(network) = &cell.measurement.subject else { continue };
         let of = |metric: Metric| {
             let summary = cell.summary(metric);
             let told =
@@ -93,13 +89,7 @@ fn cpu(measurements: &Measurements) -> String {
             );
         }
         let (guest, host) = (of(Metric::GuestCpuPerGbit), of(Metric::HostCpuPerGbit));
-        let size = ByteSize(network.size.into());
-        let direction = if network.direction == Direction::Reverse { " received" } else { "" };
-        let _ = writeln!(
-            text,
-            "  {} {} {} {size}{direction}: VM {guest}, host {host}",
-            cell.measurement.tool, network.protocol, network.path
-        );
+        let _ = writeln!(text, "  {}: VM {guest}, host {host}", cell.id);
     }
     text
 }

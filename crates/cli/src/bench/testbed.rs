@@ -260,7 +260,9 @@ fn groups(name: &GuestName, guest: &Guest, root: &Root) -> Result<Vec<String>, S
     let own = read(&format!("/proc/{}/cgroup", process.trim()))?;
     let own = own.lines().find_map(|line| line.strip_prefix("0::"));
     let own = own.ok_or_else(|| format!("QEMU of {name} is in no control group of version 2"))?;
-    let own = own.split_once("/libvirt/").map_or(own, |(own, _)| own);
+    let group = own.split_once("/libvirt/").map(|(group, _)| group);
+    let own =
+        group.ok_or_else(|| format!("QEMU of {name} is in {own}, which is no control group of its own"))?;
     let mut groups = vec![readable(format!("{MOUNTED}{own}/cpu.stat"))?];
     for (nic, _) in guest.nics.iter().filter(|(_, nic)| nic.path.has_switch()) {
         let unit = switch::unit(name, nic);
@@ -348,6 +350,12 @@ mod tests {
         write("/run/libvirt/qemu/penstock-node-1.pid", "42\n");
         write("/proc/42/cgroup", "4:cpu:/machine\n");
         assert_eq!(found().unwrap_err(), "QEMU of node-1 is in no control group of version 2");
+        // What is in there besides is not the VM's.
+        for other in ["/", "/system.slice/libvirtd.service", "/machine.slice/machine-qemu.scope/emulator"] {
+            write("/proc/42/cgroup", &format!("0::{other}\n"));
+            let why = format!("QEMU of node-1 is in {other}, which is no control group of its own");
+            assert_eq!(found().unwrap_err(), why);
+        }
         let scope = "/machine.slice/machine-qemu\\x2d1.scope";
         write("/proc/42/cgroup", &format!("0::{scope}/libvirt/emulator\n"));
         let own = format!("/sys/fs/cgroup{scope}/cpu.stat");

@@ -158,7 +158,7 @@ fn difference(is: &str, wanted: &str) -> String {
     let mut lines = diff.lines();
     let mut text = String::new();
     for line in lines.by_ref().take(MOST_LINES) {
-        let _ = writeln!(text, "  {}", clip(one_line(line).trim_end(), 200));
+        let _ = writeln!(text, "  {}", clip(one_line(line).trim_end_matches('\n'), 200));
     }
     let more = lines.count();
     if more > 0 {

@@ -2,7 +2,7 @@
 //! what is written to it all the same (`aa_file_perm`, `security/apparmor/file.c`), and libvirt 11.3 writes no rule for it (`get_files`,
 //! `src/security/virt-aa-helper.c`). The kernel says nothing of that to the guest: its NIC is there, and no frame crosses.
 
-use std::{path::PathBuf, time::Duration};
+use std::time::Duration;
 
 use penstock_host::{Command, files};
 use penstock_model::GuestName;
@@ -29,16 +29,49 @@ const UUID: &str = "00000000-0000-4000-8000-70656e73746f";
 /// How long libvirt and its programs may take.
 const MOMENT: Duration = Duration::from_secs(30);
 
-/// Whether there is a rule that lets QEMU write to such a device.
-fn allows(rules: &str) -> bool {
-    let rules =
-        rules.lines().map(str::trim).filter(|line| !line.starts_with('#') && !line.starts_with("deny"));
-    let mut words = rules.map(|line| line.trim_start_matches('"'));
-    words.any(|line| {
-        ["/dev/vhost-vdpa-", "/dev/vhost-*", "/dev/vhost*", "/dev/*", "/dev/**"]
-            .iter()
-            .any(|path| line.starts_with(path) && line.contains('w'))
-    })
+/// The line of shell that adds a rule for all QEMUs of libvirt.
+pub fn to_add(rule: &str) -> String {
+    let directory = OWN_RULES.rsplit_once('/').map_or("", |(directory, _)| directory);
+    format!("mkdir -p {directory} && echo '{rule}' >>{OWN_RULES}")
+}
+
+/// Names in rules that mean every such device, whatever its number is.
+const ANY: [&str; 7] = [
+    "/dev/vhost-vdpa-[0-9]*",
+    "/dev/vhost-vdpa-*",
+    "/dev/vhost-vdpa*",
+    "/dev/vhost-*",
+    "/dev/vhost*",
+    "/dev/*",
+    "/dev/**",
+];
+/// The device of [`SAMPLE`].
+const OF_SAMPLE: &str = "/dev/vhost-vdpa-0";
+
+/// What rules (apparmor.d(5)) say of writing to files of these names: that it is allowed, or denied, which is stronger; `None` where
+/// there is no such rule.
+fn writing(rules: &str, names: &[&str]) -> Option<bool> {
+    let mut allowed = None;
+    for rule in rules.lines() {
+        let rule = rule.split('#').next().unwrap_or_default();
+        let words: Vec<&str> = rule.split_whitespace().collect();
+        let (denied, words) = match &words[..] {
+            ["deny", rest @ ..] | ["audit", "deny", rest @ ..] => (true, rest),
+            ["allow" | "audit" | "owner", rest @ ..] => (false, rest),
+            rest => (false, rest),
+        };
+        let [name, permissions, ..] = words else { continue };
+        let name = name.trim_matches('"');
+        // A rule that denies one of them denies what a NIC may get.
+        let is_meant = names.contains(&name) || denied && name.starts_with("/dev/vhost-vdpa-");
+        if is_meant && permissions.trim_end_matches(',').contains('w') {
+            if denied {
+                return Some(false);
+            }
+            allowed = Some(true);
+        }
+    }
+    allowed
 }
 
 impl Vms {
@@ -48,15 +81,28 @@ impl Vms {
             .virsh
             .confines_by("apparmor", MOMENT)
             .map_err(|source| self.libvirt("ask how it confines QEMU".to_owned(), source))?;
-        let rules = RULES.iter().chain([&OWN_RULES]).map(|path| self.root.path(path));
-        let written = |path: PathBuf| files::read_to_string(path).is_ok_and(|text| allows(&text));
-        if !confined || rules.into_iter().any(written) || self.libvirt_writes_a_rule() {
+        if !confined {
             return Ok(());
         }
-        let why = format!(
-            "neither {OWN_RULES} nor {} has a rule for /dev/vhost-vdpa-*, and libvirt writes none",
-            RULES[0]
-        );
+        let files = RULES.into_iter().chain([OWN_RULES]);
+        let told: Vec<(&str, Option<bool>)> = files
+            .map(|file| {
+                let text = files::read_to_string(self.root.path(file)).unwrap_or_default();
+                (file, writing(&text, &ANY))
+            })
+            .collect();
+        let why = match told.iter().find(|(_, allowed)| *allowed == Some(false)) {
+            Some((file, _)) => format!("{file} denies it, which no other rule can allow"),
+            None if told.iter().any(|(_, allowed)| *allowed == Some(true))
+                || self.libvirt_writes_a_rule() =>
+            {
+                return Ok(());
+            }
+            None => format!(
+                "neither {OWN_RULES} nor {} has a rule for all of /dev/vhost-vdpa-*, and libvirt writes none",
+                RULES[0]
+            ),
+        };
         Err(GuestError::NoVdpaRule { guest: guest.clone(), why })
     }
 
@@ -70,7 +116,7 @@ impl Vms {
                 .input(SAMPLE.replace("UUID", UUID))
                 .deadline(MOMENT)
                 .succeed();
-            asked.is_ok_and(|told| allows(&told.text()))
+            asked.is_ok_and(|told| writing(&told.text(), &[&ANY[..], &[OF_SAMPLE]].concat()) == Some(true))
         })
     }
 }
@@ -81,17 +127,25 @@ mod tests {
 
     #[test]
     fn a_rule_for_vdpa_devices_is_found_among_others() {
-        assert!(allows(&format!("  # by hand\n  {RULE}\n")));
-        assert!(allows("  \"/dev/vhost-vdpa-3\" rw,\n"));
-        assert!(allows("  /dev/vhost* rw,\n"));
+        for rules in
+            [&format!("  # by hand\n  {RULE}\n"), "  /dev/vhost* rw, # all of them\n", "owner /dev/** mrw,\n"]
+        {
+            assert_eq!(writing(rules, &ANY), Some(true), "{rules}");
+        }
+        assert_eq!(writing("  \"/dev/vhost-vdpa-0\" rw,\n", &[OF_SAMPLE]), Some(true));
         for rules in [
             "",
             "  \"/dev/vhost-net\" rw,\n",
             "  # /dev/vhost-vdpa-[0-9]* rw,\n",
-            "  deny /dev/vhost-vdpa-0 rw,\n",
-            "  /dev/vhost-vdpa-* r,\n",
+            // A NIC with VFs gets others, too.
+            "  /dev/vhost-vdpa-0 rw,\n",
+            "  /dev/vhost-vdpa-* r, # no write\n",
         ] {
-            assert!(!allows(rules), "{rules}");
+            assert_eq!(writing(rules, &ANY), None, "{rules}");
+        }
+        for rules in ["  deny /dev/vhost-vdpa-0 rw,\n", "/dev/vhost* rw,\naudit deny /dev/vhost-vdpa-* w,\n"]
+        {
+            assert_eq!(writing(rules, &ANY), Some(false), "{rules}");
         }
     }
 }

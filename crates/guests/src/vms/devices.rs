@@ -99,6 +99,12 @@ impl Vms {
                 (None, _) => port.unconnected.clone(),
                 (Some(_), Err(why)) => Some(why.clone()),
                 (Some(device), Ok(opened)) if opened.contains(&device) => {
+                    // The VM's driver has it, and the switch does not serve it.
+                    if port.connected
+                        && let Some(why) = port.unconnected.take()
+                    {
+                        port.broken.get_or_insert(why);
+                    }
                     (port.connected, port.unconnected) = (true, None);
                     continue;
                 }

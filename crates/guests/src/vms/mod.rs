@@ -249,7 +249,10 @@ impl Vms {
                 return Err(GuestError::Running { guest: guest.clone() });
             }
             // A VM that has ended by itself has left them, and another definition may not know of them.
-            before.as_ref().map_or(Ok(()), |before| self.end_taps_of(before))?;
+            if let Some(before) = &before {
+                self.end_taps_of(before)?;
+                self.end_switches_of(before)?;
+            }
         }
         self.state.define(definition)
     }

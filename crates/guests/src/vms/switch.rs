@@ -22,7 +22,7 @@ use penstock_model::{
     Allow, DataPath, FunctionName, GuestName, InterfaceName, Mac, NicName, TenantFunctionName, TenantNic,
     Uplink, VfAttribute, VfAttributeKind, VfIndex, VfSettings, inventory::VfState,
 };
-use penstock_plan::action::GuestNic;
+use penstock_plan::action::{GuestDefinition, GuestNic};
 use serde_json::{Value, json};
 
 use super::{Vms, prepare::own_program};
@@ -250,8 +250,8 @@ impl SwitchUnit<'_> {
             };
             if began.elapsed() > STARTING.min(timeout) || interrupt::pending() {
                 let said = last_lines(&directory(self.state, self.guest, self.nic).join("log"), LINES);
-                let _ = self.end();
-                return Err(self.failed(otherwise, why.into_iter().chain(said).collect()));
+                let left = self.end().err().map(|error| penstock_host::chain(&error));
+                return Err(self.failed(otherwise, why.into_iter().chain(said).chain(left).collect()));
             }
             thread::sleep(LOOK);
         }
@@ -363,11 +363,24 @@ impl Vms {
         }
         let switch = SwitchUnit { root: &self.root, state: &self.state, guest, nic };
         switch.end()?;
-        match self.own_nic(guest, nic) {
-            Ok(own) => self.has_left_no_device(&switch, &own),
-            // Nobody knows of a device of a NIC that is in no definition.
-            Err(_) => Ok(()),
+        // Nobody knows of a device of a NIC that is in no definition.
+        let own =
+            self.definition(guest)?.and_then(|defined| defined.nics.into_iter().find(|own| own.name == *nic));
+        own.map_or(Ok(()), |own| self.has_left_no_device(&switch, &own))
+    }
+
+    /// Ends the switches that a definition had, before another takes its place: that one may have other NICs, or lead them elsewhere. A VM
+    /// that ends by itself leaves its switches. The caller has the guest's lock.
+    pub(super) fn end_switches_of(&self, definition: &GuestDefinition) -> Result<(), GuestError> {
+        for own in definition.nics.iter().filter(|own| own.nic.path.has_switch()) {
+            let guest = &definition.guest;
+            let switch = SwitchUnit { root: &self.root, state: &self.state, guest, nic: &own.name };
+            if files::exists(directory(&self.state, guest, &own.name)) {
+                switch.end()?;
+                self.has_left_no_device(&switch, own)?;
+            }
         }
+        Ok(())
     }
 
     pub(super) fn own_nic(&self, guest: &GuestName, nic: &NicName) -> Result<GuestNic, GuestError> {

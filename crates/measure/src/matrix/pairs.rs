@@ -83,7 +83,11 @@ pub(super) fn pairs(model: &Model, most: usize) -> (Vec<Pair>, Vec<Absent>) {
             PathKind::PortHost => ports::to_the_host(model),
             // What ports replace is measured between the same ends.
             PathKind::VethVeth => between_those_of(PathKind::PortPort, &found),
-            PathKind::VethHost => between_those_of(PathKind::PortHost, &found),
+            // A veth in the host's bridge gets round a spoof check.
+            PathKind::VethHost => {
+                let pairs = between_those_of(PathKind::PortHost, &found);
+                pairs.into_iter().filter(|(nic, _)| !ports::is_checked(model, nic)).collect()
+            }
         };
         let any = !all.is_empty();
         let all = if path == PathKind::VfVfInside { known_first(all, &found) } else { all };
@@ -129,7 +133,8 @@ fn known_first(mut pairs: Vec<(End, End)>, found: &[Pair]) -> Vec<(End, End)> {
 fn why_absent(path: PathKind, any: bool, joined: &[(&NicName, &NicName)], model: &Model) -> String {
     let text = match path {
         PathKind::PortPort | PathKind::VethVeth => return ports::why_none_joined(model),
-        PathKind::PortHost | PathKind::VethHost => return ports::why_none_to_the_host(model),
+        PathKind::PortHost => return ports::why_none_to_the_host(model),
+        PathKind::VethHost => return ports::why_no_veth_to_the_host(model),
         PathKind::VmVf
         | PathKind::VmBridge
         | PathKind::VmBridgeNat

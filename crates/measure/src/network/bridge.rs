@@ -39,7 +39,9 @@ pub struct Bridge {
     /// A process in each namespace, as the host numbers it.
     processes: Vec<u32>,
     /// What else it joins.
-    uplink: Option<(Uplink, Mtu)>,
+    uplink: Option<Uplink>,
+    /// The MTU of its veths, where it is not the kernel's usual one.
+    mtu: Option<Mtu>,
 }
 
 /// A PF that a bridge has while it is used, and only then: it may be the end of another path too.
@@ -54,18 +56,23 @@ pub struct Uplink {
 impl Bridge {
     /// The bridge of this number between two namespaces, for the run of this mark.
     pub fn between(number: usize, mark: &str, processes: [u32; 2]) -> Bridge {
-        Bridge { number, alias: alias(mark), processes: processes.into(), uplink: None }
+        Bridge { number, alias: alias(mark), processes: processes.into(), uplink: None, mtu: None }
+    }
+
+    /// The same with veths of this MTU.
+    pub fn with_mtu(self, mtu: Mtu) -> Bridge {
+        Bridge { mtu: Some(mtu), ..self }
     }
 
     /// The bridge of this number with one namespace and an uplink. The veth takes messages as large as the uplink does.
     pub fn uplinked(number: usize, mark: &str, process: u32, interface: &str, mtu: Mtu) -> Bridge {
-        let uplink = Uplink { interface: interface.to_owned(), number };
-        Bridge { number, alias: alias(mark), processes: vec![process], uplink: Some((uplink, mtu)) }
+        let uplink = Some(Uplink { interface: interface.to_owned(), number });
+        Bridge { number, alias: alias(mark), processes: vec![process], uplink, mtu: Some(mtu) }
     }
 
     /// What it joins while it is used.
     pub fn uplink(&self) -> Option<&Uplink> {
-        self.uplink.as_ref().map(|(uplink, _)| uplink)
+        self.uplink.as_ref()
     }
 
     fn port(&self, side: usize) -> String {
@@ -94,7 +101,7 @@ impl Bridge {
     pub fn make(&self) -> Command {
         let (bridge, alias) = (name(self.number), format!("\"{}\"", self.alias));
         let mut script = remove_left_over(&self.alias);
-        if let Some((uplink, _)) = &self.uplink {
+        if let Some(uplink) = &self.uplink {
             script.push_str(&refuse_taken(&uplink.interface));
             script.push_str(&uplink.refuse_needed());
         }
@@ -105,7 +112,7 @@ impl Bridge {
              link add name {bridge} type bridge stp_state 0 forward_delay 0\n\
              link set dev {bridge} alias {alias} addrgenmode none"
         );
-        let mtu = self.uplink.as_ref().map(|(_, mtu)| format!("mtu {mtu} ")).unwrap_or_default();
+        let mtu = self.mtu.map(|mtu| format!("mtu {mtu} ")).unwrap_or_default();
         for (side, process) in self.processes.iter().enumerate() {
             let (port, inside, mac) = (self.port(side), self.inside(side), self.mac(side));
             let _ = writeln!(

@@ -47,12 +47,12 @@ pub struct CpuCounters {
 }
 
 /// What was read at one moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Counted {
     /// Bytes of frames at the far end, in the stream's direction, since it was made.
     bytes: u64,
-    /// Microseconds of CPU time since the groups were made; `None` where they could not be read.
-    cpu: Option<u64>,
+    /// Of each group microseconds of CPU time since it was made; `None` where one could not be read.
+    cpu: Option<Vec<u64>>,
 }
 
 impl CpuCounters {
@@ -67,7 +67,7 @@ impl CpuCounters {
             .groups
             .as_ref()
             .ok()
-            .and_then(|groups| groups.iter().map(|group| usage(&text(group).ok()?)).sum());
+            .and_then(|groups| groups.iter().map(|group| usage(&text(group).ok()?)).collect());
         Ok(Counted { bytes, cpu })
     }
 
@@ -102,14 +102,43 @@ impl CpuCounters {
     }
 }
 
+/// What arrived between two readings, in bits.
+///
+/// # Errors
+///
+/// In words, when that cannot be told by the counter, or is nothing.
+fn arrived(readings: &[Counted]) -> Result<u64, String> {
+    if readings.windows(2).any(|pair| pair[1].bytes < pair[0].bytes) {
+        return Err("the far end's interface began to count anew during the sample".to_owned());
+    }
+    let bytes = match readings {
+        [first, .., last] => last.bytes - first.bytes,
+        _ => 0,
+    };
+    match bytes.checked_mul(8) {
+        Some(0) | None => Err("nothing arrived that could be counted".to_owned()),
+        Some(bits) => Ok(bits),
+    }
+}
+
 /// All that arrived, whose CPU time the VM tells ([`guest`]).
 fn whole(readings: &[Counted]) -> CpuTime {
-    match readings {
-        [first, .., last] => {
-            CpuTime::Counted { microseconds: 0, bits: last.bytes.saturating_sub(first.bytes) * 8 }
-        }
-        _ => CpuTime::NotSeen("the counters were read once only".to_owned()),
+    match arrived(readings) {
+        Ok(bits) => CpuTime::Counted { microseconds: 0, bits },
+        Err(why) => CpuTime::NotSeen(why),
     }
+}
+
+/// The CPU time of all groups between the first and the last reading; `None` where one of them began to count anew meanwhile, as a
+/// group does that was made anew.
+fn spent(readings: &[Vec<u64>]) -> Option<u64> {
+    let mut all = 0_u64;
+    for pair in readings.windows(2) {
+        for (before, after) in pair[0].iter().zip(&pair[1]) {
+            all = all.checked_add(after.checked_sub(*before)?)?;
+        }
+    }
+    Some(all)
 }
 
 /// The CPU time between the reading before the first in which the stream arrived and the last such one.
@@ -119,15 +148,17 @@ fn streamed(readings: &[Counted]) -> CpuTime {
     let (Some(first), Some(last)) = (pairs().position(arrives), pairs().rposition(arrives)) else {
         return CpuTime::NotSeen("nothing arrived that could be counted".to_owned());
     };
-    let (first, last) = (readings[first], readings[last + 1]);
-    let (Some(before), Some(after)) = (first.cpu, last.cpu) else {
+    let readings = &readings[first..=last + 1];
+    let groups: Option<Vec<Vec<u64>>> = readings.iter().map(|reading| reading.cpu.clone()).collect();
+    let Some(groups) = groups else {
         return CpuTime::NotSeen(
             "cpu.stat of a control group could not be read, or has no usage_usec".to_owned(),
         );
     };
-    match after.checked_sub(before) {
-        Some(microseconds) => CpuTime::Counted { microseconds, bits: (last.bytes - first.bytes) * 8 },
-        None => CpuTime::NotSeen("a control group was made anew during the sample".to_owned()),
+    match (arrived(readings), spent(&groups)) {
+        (Ok(bits), Some(microseconds)) => CpuTime::Counted { microseconds, bits },
+        (Ok(_), None) => CpuTime::NotSeen("a control group was made anew during the sample".to_owned()),
+        (Err(why), _) => CpuTime::NotSeen(why),
     }
 }
 
@@ -229,7 +260,7 @@ mod tests {
 
     #[test]
     fn the_hosts_cpu_time_is_of_the_time_in_which_the_stream_arrives() {
-        let read = |bytes, cpu| Counted { bytes, cpu: Some(cpu) };
+        let read = |bytes, cpu| Counted { bytes, cpu: Some(vec![cpu, 7]) };
         let mut readings = vec![
             read(0, 1_000),
             read(500, 9_000), // A connection is set up, and a container is made.
@@ -241,8 +272,19 @@ mod tests {
         assert_eq!(streamed(&readings), CpuTime::Counted { microseconds: 21_000, bits: 1_600_000 });
         readings[4].cpu = None;
         assert!(matches!(streamed(&readings), CpuTime::NotSeen(why) if why.contains("cpu.stat")));
-        readings[4].cpu = Some(3);
+        readings[4].cpu = Some(vec![3, 7]);
         assert!(matches!(streamed(&readings), CpuTime::NotSeen(why) if why.contains("made anew")));
+        // One that was made anew hides behind what another used meanwhile.
+        readings[4].cpu = Some(vec![90_000, 0]);
+        assert!(matches!(streamed(&readings), CpuTime::NotSeen(why) if why.contains("made anew")));
+        readings[4].cpu = Some(vec![41_000, 7]);
+        // The far end's driver was reset, or its interface renamed.
+        readings[4].bytes = 10;
+        readings[5].bytes = 90_010;
+        for told in [streamed(&readings), whole(&readings)] {
+            assert!(matches!(told, CpuTime::NotSeen(why) if why.contains("count anew")));
+        }
+        assert!(matches!(whole(&readings[1..3]), CpuTime::NotSeen(why) if why.contains("nothing arrived")));
         assert!(matches!(streamed(&readings[..3]), CpuTime::NotSeen(why) if why.contains("nothing arrived")));
         assert!(matches!(streamed(&[]), CpuTime::NotSeen(_)));
     }

@@ -15,7 +15,7 @@ use super::{
     container::SampleContainer,
     ends::{self, Pair},
     lease::Made,
-    veths::Veths,
+    veth::Veth,
 };
 
 /// What the traffic of a pair crosses.
@@ -48,7 +48,8 @@ impl NetworkTaker {
         match pair.path {
             PathKind::Bridge => self.bridge(pair, bridges),
             PathKind::BridgeAcross => self.bridge_across(pair, bridges),
-            PathKind::VethVeth | PathKind::VethHost => self.veths(pair, bridges),
+            PathKind::VethVeth => self.bridge_like_nics(pair, bridges),
+            PathKind::VethHost => self.veth(pair, bridges),
             PathKind::PortHost => {
                 let interfaces = [self.interface(&pair.client)?, self.end_of_bridge(pair)?];
                 Ok(TestPath { interfaces, uplink: None, container: None })
@@ -71,34 +72,37 @@ impl NetworkTaker {
         ends::bridge(&self.testbed, nic, self.survey(&Vantage::Host)?)
     }
 
-    /// Makes veths in the bridge of the host that the NICs in whose place they stand lead to.
-    fn veths(&mut self, pair: &Pair, number: usize) -> Result<TestPath, String> {
+    /// Makes a bridge between the two places with frames as large as between the NICs in whose place it stands. It is a bridge of the run's
+    /// own: in the host's a container would be outside its VLAN, and past its spoof check.
+    fn bridge_like_nics(&mut self, pair: &Pair, number: usize) -> Result<TestPath, String> {
+        let mut mtu = None;
+        for end in pair.ends() {
+            let nic = end.function.as_ref().ok_or_else(|| format!("{end} has no NIC"))?;
+            let own = self.testbed.function_interface(nic)?.mtu;
+            mtu = Some(mtu.map_or(own, |other| own.min(other)));
+        }
+        let processes = [self.process(&pair.client)?, self.process(&pair.server)?];
+        let bridge = Bridge::between(number, &self.mark, processes);
+        self.in_bridge(mtu.into_iter().fold(bridge, Bridge::with_mtu), pair)
+    }
+
+    /// Makes a veth in the bridge of the host that the NIC in whose place it stands leads to.
+    fn veth(&mut self, pair: &Pair, number: usize) -> Result<TestPath, String> {
         let (bridge, mac) = self.end_of_bridge(pair)?;
-        let ends = pair.ends().into_iter().filter(|end| pair.is_veth(end));
-        let mut processes = Vec::new();
         let nic = pair.port().ok_or_else(|| format!("{} leads to no bridge", pair.client))?;
         let of_bridge = self.testbed.bridge(nic)?.mtu;
-        // Frames are as large as between the NICs.
-        let mut mtu = of_bridge;
-        for end in ends {
-            processes.push(self.process(end)?);
-            if let Some(nic) = end.function.as_ref().and_then(|nic| self.testbed.function_interface(nic).ok())
-            {
-                mtu = mtu.min(nic.mtu);
-            }
-        }
-        let veths = Veths {
+        let veth = Veth {
             number,
             alias: bridge::alias(&self.mark),
-            processes,
+            process: self.process(&pair.client)?,
             bridge: bridge.clone(),
             of_bridge,
-            mtu,
+            // Frames are as large as those of the NIC.
+            mtu: self.testbed.function_interface(nic)?.mtu.min(of_bridge),
         };
-        self.make(veths.made(), &veths.make(), pair)?;
-        let side = |side: usize| (veths.inside(side), veths.mac(side));
-        let far = if pair.is_veth(&pair.server) { side(1) } else { (bridge, mac) };
-        Ok(TestPath { interfaces: [side(0), far], uplink: None, container: None })
+        self.make(vec![veth.made()], &veth.make(), pair)?;
+        let interfaces = [(veth.inside(), veth.mac()), (bridge, mac)];
+        Ok(TestPath { interfaces, uplink: None, container: None })
     }
 
     /// A process in the network namespace of an end.
@@ -113,7 +117,10 @@ impl NetworkTaker {
     /// Makes a bridge between the two places.
     fn bridge(&mut self, pair: &Pair, number: usize) -> Result<TestPath, String> {
         let processes = [self.process(&pair.client)?, self.process(&pair.server)?];
-        let bridge = Bridge::between(number, &self.mark, processes);
+        self.in_bridge(Bridge::between(number, &self.mark, processes), pair)
+    }
+
+    fn in_bridge(&mut self, bridge: Bridge, pair: &Pair) -> Result<TestPath, String> {
         self.make(bridge.made(), &bridge.make(), pair)?;
         let interfaces = [0, 1].map(|side| (bridge.inside(side), bridge.mac(side)));
         Ok(TestPath { interfaces, uplink: None, container: None })
@@ -191,7 +198,7 @@ impl NetworkTaker {
         // Removed at the end also when they are only half made.
         host.will_make(links);
         self.on_host(make).map_err(|why| {
-            let what = if pair.path.is_of_veths() { "veth" } else { "bridge" };
+            let what = if pair.path == PathKind::VethHost { "veth" } else { "bridge" };
             format!("no {what} could be made between {} and {}: {why}", pair.client, pair.server)
         })
     }

@@ -218,9 +218,9 @@ pub enum PathKind {
     PortPort,
     /// From such a port to the host, by the bridge's own interface.
     PortHost,
-    /// veth in the same bridge between the same two containers: what such ports replace.
+    /// veth in a bridge of the run's own between the same two containers: what such ports replace.
     VethVeth,
-    /// veth in the same bridge, from the same container to the host: what such a port replaces.
+    /// veth in the host's bridge, from the same container to the host: what such a port replaces.
     VethHost,
 }
 

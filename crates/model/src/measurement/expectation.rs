@@ -497,6 +497,9 @@ fn unknown(text: &str) -> String {
 /// What of the cells is compared, from all that the line says.
 fn resolve(left: &Selector, bound: &Bound) -> Result<Metric, String> {
     if let Some(metric) = left.metric {
+        if let Some(path) = left.path.filter(|path| metric.is_cpu() && !path.is_of_vm_nic()) {
+            return Err(format!("{metric} is told of paths by a VM's own NIC only, and {path} is none"));
+        }
         let stream = match metric {
             Metric::Throughput
             | Metric::Sent

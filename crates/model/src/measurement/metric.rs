@@ -167,6 +167,11 @@ impl Metric {
         }
     }
 
+    /// Whether it is CPU time for each gigabit, which is counted of paths by a VM's own NIC alone.
+    pub const fn is_cpu(self) -> bool {
+        matches!(self, Metric::GuestCpuPerGbit | Metric::HostCpuPerGbit)
+    }
+
     /// Whether it tells of latency.
     pub const fn is_latency(self) -> bool {
         matches!(self.unit(), Unit::Microseconds) && !matches!(self, Metric::Jitter)

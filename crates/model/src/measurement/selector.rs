@@ -45,7 +45,15 @@ impl Selector {
     pub fn says_network(&self) -> bool {
         let metric = matches!(
             self.metric,
-            Some(Metric::Throughput | Metric::Sent | Metric::Loss | Metric::Jitter | Metric::Transactions)
+            Some(
+                Metric::Throughput
+                    | Metric::Sent
+                    | Metric::Loss
+                    | Metric::Jitter
+                    | Metric::Transactions
+                    | Metric::GuestCpuPerGbit
+                    | Metric::HostCpuPerGbit
+            )
         );
         let words = [self.udp, self.stream, self.open].iter().any(Option::is_some);
         self.path.is_some() || words || metric
@@ -64,6 +72,7 @@ impl Selector {
         let stream = self.stream.or_else(|| self.metric.and_then(of_streams));
         let guests = [&network.client, &network.server].map(|end| cell::guest_of(&end.place));
         self.path.is_none_or(|path| path == network.path)
+            && (network.path.is_of_vm_nic() || !self.metric.is_some_and(Metric::is_cpu))
             && self.udp.is_none_or(|udp| udp == network.protocol.is_udp())
             && stream.is_none_or(|stream| stream == network.protocol.is_stream())
             && self.open.is_none_or(|open| open == matches!(network.load, Load::Open { .. }))

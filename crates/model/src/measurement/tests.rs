@@ -264,6 +264,11 @@ fn lines_that_cannot_be_read_say_why_and_where() {
         ("pf-pf >= 2GB/s", "network throughput is written in bit/s, for example 2Gbit/s", "pf-pf >= 2GB/s"),
         ("p99 <= 2Gbit/s", "p99 is counted in us, not in bit/s", "2Gbit/s"),
         ("p99 <= 50", "p99 is written with a unit, for example 1us", "50"),
+        (
+            "tcp stream port-port host_cpu_per_gbit <= 1s/Gbit",
+            "host_cpu_per_gbit is told of paths by a VM's own NIC only, and port-port is none",
+            "tcp stream port-port host_cpu_per_gbit <= 1s/Gbit",
+        ),
         ("p99 stream <= 50us", "p99 is told by request and response (rr) only", "p99 stream <= 50us"),
         ("vf-vf inside >= pf-pf", "a comparison with \"pf-pf\" needs a factor: 1 x pf-pf", "pf-pf"),
         ("vf-vf inside >= 0 x pf-pf", "\"0\" is no factor above 0, like 0.8", "0"),

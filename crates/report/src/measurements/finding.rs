@@ -31,8 +31,8 @@ pub(crate) fn path_words(line: Line<'_>) -> String {
                 (PathKind::VmPf, _) => "the PF of the VM's own NIC".to_owned(),
                 (PathKind::PortPort, _) => "ports of embedded switches, container to container".to_owned(),
                 (PathKind::PortHost, _) => "a port of an embedded switch, container to host".to_owned(),
-                (PathKind::VethVeth, _) => "veth in the same bridge".to_owned(),
-                (PathKind::VethHost, _) => "veth in the same bridge to the host".to_owned(),
+                (PathKind::VethVeth, _) => "veth in a bridge".to_owned(),
+                (PathKind::VethHost, _) => "veth in the host's bridge".to_owned(),
             }
         }
         Line::Storage { place, .. } => super::family::place_word(place),

@@ -3,7 +3,7 @@
 //! bridge is in no VLAN.
 
 use penstock_model::{
-    FunctionName, Model, TenantFunctionName, Uplink, VlanId,
+    EndpointName, FunctionName, Model, TenantFunctionName, Uplink, VlanId,
     measurement::{End, EndKind},
     verdict::Vantage,
 };
@@ -91,6 +91,25 @@ pub(super) fn why_none_joined(model: &Model) -> String {
         );
     }
     format!("no two containers' NICs are in one VLAN: {a} is in {}, {b} in {}", one.vlan(), other.vlan())
+}
+
+/// Whether the switch of a container's NIC holds it to its address.
+pub(super) fn is_checked(model: &Model, end: &End) -> bool {
+    let Some(EndpointName::Tenant(TenantFunctionName { guest, function })) = &end.function else {
+        return false;
+    };
+    let nic = model.guests.get(guest).and_then(|guest| guest.nics.get(&function.nic));
+    nic.is_some_and(|nic| nic.settings.spoofchk == Some(true))
+}
+
+/// Why none of them is compared with a veth to the host.
+pub(super) fn why_no_veth_to_the_host(model: &Model) -> String {
+    if to_the_host(model).is_empty() {
+        return why_none_to_the_host(model);
+    }
+    "every container's NIC that reaches the host has a spoof check (spoofchk: on), and with a veth in the bridge its container would \
+     get round that"
+        .to_owned()
 }
 
 /// Why none of them reaches the host.
