@@ -60,6 +60,11 @@ pub fn configuration(guest: &GuestName, own: &GuestNic, tap: &InterfaceName, mtu
 }
 
 impl Containers {
+    /// The unit of a NIC's switch.
+    fn switch_unit<'a>(&'a self, guest: &'a GuestName, nic: &'a NicName) -> SwitchUnit<'a> {
+        SwitchUnit { root: &self.root, state: &self.state, guest, nic }
+    }
+
     /// Whether this host can make the NIC `nic` that `guest` owns: its kernel has the modules, or could load them, and this process may
     /// make devices. Nothing is loaded, made or started.
     ///
@@ -67,7 +72,7 @@ impl Containers {
     ///
     /// [`GuestError::NoVdpa`] with the first that is missing; [`GuestError::NoSystemd`] or [`GuestError::NoTun`].
     pub fn makes_nic(&self, guest: &GuestName, nic: &NicName) -> Result<(), GuestError> {
-        let switch = SwitchUnit { root: &self.root, state: &self.state, guest, nic };
+        let switch = self.switch_unit(guest, nic);
         switch.needs_systemd()?;
         self.needs_tun(&switch)?;
         vdpa::available(&self.root, VdpaDriver::Virtio)
@@ -100,7 +105,7 @@ impl Containers {
         if self.running(guest)?.is_some() {
             return Err(GuestError::Running { guest: guest.clone() });
         }
-        let switch = SwitchUnit { root: &self.root, state: &self.state, guest, nic };
+        let switch = self.switch_unit(guest, nic);
         switch.needs_systemd()?;
         vdpa::load(&self.root, VdpaDriver::Virtio)
             .map_err(|source| GuestError::NoVdpa { guest: guest.clone(), source })?;
@@ -177,7 +182,7 @@ impl Containers {
             return Err(GuestError::Running { guest: guest.clone() });
         }
         let own = self.own_nic(guest, nic).ok();
-        self.end_switch(&SwitchUnit { root: &self.root, state: &self.state, guest, nic }, own.as_ref())
+        self.end_switch(&self.switch_unit(guest, nic), own.as_ref())
     }
 
     fn end_switch(&self, switch: &SwitchUnit<'_>, own: Option<&GuestNic>) -> Result<(), GuestError> {
@@ -206,7 +211,7 @@ impl Containers {
             self.definition(guest)?.ok_or_else(|| GuestError::Undefined { guest: guest.clone() })?;
         let found = definition.nics.into_iter().find(|own| own.name == *nic);
         found.ok_or_else(|| {
-            let switch = SwitchUnit { root: &self.root, state: &self.state, guest, nic };
+            let switch = self.switch_unit(guest, nic);
             switch.failed("belongs to no NIC that the container was defined with", Vec::new())
         })
     }
@@ -245,12 +250,7 @@ impl Containers {
         let of = |own: &GuestNic| {
             let device = TenantNic::vdpa_device(own.nic.mac);
             vdpa::interface(&self.root, &device).ok_or_else(|| {
-                let switch = SwitchUnit {
-                    root: &self.root,
-                    state: &self.state,
-                    guest: &definition.guest,
-                    nic: &own.name,
-                };
+                let switch = self.switch_unit(&definition.guest, &own.name);
                 switch.failed(&format!("has made no interface: {device} has none on the host"), Vec::new())
             })
         };
@@ -269,12 +269,7 @@ impl Containers {
         match definition.nics.iter().find(|own| !inside.iter().any(|report| is(own, report))) {
             None => Ok(()),
             Some(own) => {
-                let switch = SwitchUnit {
-                    root: &self.root,
-                    state: &self.state,
-                    guest: &definition.guest,
-                    nic: &own.name,
-                };
+                let switch = self.switch_unit(&definition.guest, &own.name);
                 let said = super::lxc::last_words(&self.state, &definition.guest);
                 Err(switch.failed("runs, and its interface did not get into the container", said))
             }

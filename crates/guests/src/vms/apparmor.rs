@@ -64,7 +64,7 @@ fn writing(rules: &str, names: &[&str]) -> Option<bool> {
         let name = name.trim_matches('"');
         // A rule that denies one of them denies what a NIC may get.
         let is_meant = names.contains(&name) || denied && name.starts_with("/dev/vhost-vdpa-");
-        if is_meant && permissions.trim_end_matches(',').contains('w') {
+        if is_meant && permissions.contains('w') {
             if denied {
                 return Some(false);
             }

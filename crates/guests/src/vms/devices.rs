@@ -32,7 +32,7 @@ impl Vms {
         vdpa::available(&self.root, VdpaDriver::Vhost)
             .map_err(|source| GuestError::NoVdpa { guest: guest.clone(), source })?;
         self.lets_qemu_have_devices(guest)?;
-        SwitchUnit { root: &self.root, state: &self.state, guest, nic }.needs_systemd()
+        self.switch_unit(guest, nic).needs_systemd()
     }
 
     /// The character device of each function of a NIC, the PF's first.
@@ -41,7 +41,7 @@ impl Vms {
             let device = TenantNic::vdpa_device(mac);
             vdpa::character_device(&self.root, &device).ok_or_else(|| {
                 let port = switch::port(guest, &own.name, vf);
-                let switch = SwitchUnit { root: &self.root, state: &self.state, guest, nic: &own.name };
+                let switch = self.switch_unit(guest, &own.name);
                 switch.failed(&format!("has made no device for {port}: {device} has none"), Vec::new())
             })
         };

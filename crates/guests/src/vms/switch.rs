@@ -294,6 +294,11 @@ impl SwitchUnit<'_> {
 }
 
 impl Vms {
+    /// The unit of a NIC's switch.
+    pub(super) fn switch_unit<'a>(&'a self, guest: &'a GuestName, nic: &'a NicName) -> SwitchUnit<'a> {
+        SwitchUnit { root: &self.root, state: &self.state, guest, nic }
+    }
+
     /// Starts the switch of a NIC of a VM that is defined and not there; one that is left over is started anew.
     ///
     /// # Errors
@@ -311,7 +316,7 @@ impl Vms {
         if self.process(guest)?.is_some() {
             return Err(GuestError::Running { guest: guest.clone() });
         }
-        let switch = SwitchUnit { root: &self.root, state: &self.state, guest, nic };
+        let switch = self.switch_unit(guest, nic);
         switch.needs_systemd()?;
         let qemu_user = self
             .virsh
@@ -361,7 +366,7 @@ impl Vms {
         if self.process(guest)?.is_some() {
             return Err(GuestError::Running { guest: guest.clone() });
         }
-        let switch = SwitchUnit { root: &self.root, state: &self.state, guest, nic };
+        let switch = self.switch_unit(guest, nic);
         switch.end()?;
         // Nobody knows of a device of a NIC that is in no definition.
         let own =
@@ -374,7 +379,7 @@ impl Vms {
     pub(super) fn end_switches_of(&self, definition: &GuestDefinition) -> Result<(), GuestError> {
         for own in definition.nics.iter().filter(|own| own.nic.path.has_switch()) {
             let guest = &definition.guest;
-            let switch = SwitchUnit { root: &self.root, state: &self.state, guest, nic: &own.name };
+            let switch = self.switch_unit(guest, &own.name);
             if files::exists(directory(&self.state, guest, &own.name)) {
                 switch.end()?;
                 self.has_left_no_device(&switch, own)?;
