@@ -1,6 +1,9 @@
 //! A board that runs.
 
+mod bridges;
+
 use std::{
+    collections::BTreeSet,
     path::{Path, PathBuf},
     sync::atomic::{AtomicU32, Ordering},
     thread,
@@ -272,7 +275,8 @@ impl Board {
         // A connection that was made while it went down.
         self.shell.hang_up();
         let answered = self.remote(&settle()).succeed();
-        answered.map(drop).map_err(|error| BoardError::Unreachable { why: error.to_string() })
+        answered.map_err(|error| BoardError::Unreachable { why: error.to_string() })?;
+        self.make_bridges_again()
     }
 
     /// The name by which `penstock board` knows it.
@@ -485,6 +489,7 @@ impl Up<'_> {
                 choice: self.choice.clone(),
                 kernel: self.design.kernel.kernel,
                 can_be_reset: self.options.lasting.disk,
+                bridges: BTreeSet::new(),
             },
             directory,
             done: false,

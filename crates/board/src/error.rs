@@ -124,6 +124,12 @@ pub enum BoardError {
         /// What SSH said.
         why: String,
     },
+    /// A Linux bridge that the model takes for granted could not be made in the board.
+    #[error("the board's bridges could not be made: {why}")]
+    Bridges {
+        /// What `ip` said.
+        why: String,
+    },
     /// QEMU's control socket said something else than expected.
     #[error("QEMU did not {attempt}: {why}")]
     Control {

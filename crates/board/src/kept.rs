@@ -1,13 +1,14 @@
 //! What is written down of a board that runs, so that another Penstock can find, enter and end it.
 
 use std::{
+    collections::BTreeSet,
     fmt,
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use penstock_host::{files, running::Running};
-use penstock_model::{BoardKernel, digest::sha256};
+use penstock_model::{BoardKernel, InterfaceName, digest::sha256};
 use serde::{Deserialize, Serialize};
 
 use crate::{accelerator::Choice, cache::Cache, error::BoardError, switch};
@@ -40,6 +41,9 @@ pub struct KeptBoard {
     /// Whether it can be reset: what it was furnished with outlives that.
     #[serde(default)]
     pub can_be_reset: bool,
+    /// The Linux bridges that were made in it, which a reset takes away and which are made again then.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub bridges: BTreeSet<InterfaceName>,
 }
 
 impl fmt::Display for KeptBoard {

@@ -1,6 +1,6 @@
 //! Boards as the verbs `rehearse` and `board` need them: designed from a model, booted with progress, furnished.
 
-use std::{collections::BTreeSet, env, path::Path, time::Duration};
+use std::{collections::BTreeSet, env, path::Path};
 
 use penstock_board::{Board, Cache, Design, Image, Lasting, Progress, UpOptions};
 use penstock_host::{Command, Place};
@@ -15,9 +15,6 @@ use crate::{
 
 /// Where this binary is inside a board: on the path of whoever enters it.
 pub const BINARY: &str = "/usr/local/bin/penstock";
-
-/// How long the bridges of a board may take.
-const MAKING_BRIDGES: Duration = Duration::from_secs(60);
 
 /// The boards of this user.
 pub struct Boards {
@@ -76,21 +73,16 @@ impl Boards {
     }
 }
 
-/// The bridges of the host that the NICs of guests lead to. They are the host's own, which Penstock does not make: a board has none but
-/// these, and is given them in their place.
-fn bridges(model: &Model) -> BTreeSet<&InterfaceName> {
+/// The bridges of the host that the NICs of guests lead to.
+fn bridges(model: &Model) -> BTreeSet<InterfaceName> {
     let nics = model.guests.values().flat_map(|guest| guest.nics.values());
     let uplinks = nics.filter_map(|nic| match (nic.path, &nic.uplink) {
         (DataPath::Tap | DataPath::VirtioVdpa, Some(Uplink::Interface(bridge))) => Some(bridge),
         // The switch of a VM's NIC leads to an interface of any kind.
         (DataPath::Switch | DataPath::VhostVdpa, _) | (_, Some(Uplink::Function(_)) | None) => None,
     });
-    uplinks.collect()
+    uplinks.cloned().collect()
 }
-
-/// Makes the bridges whose names it is given, where they are not there.
-const MAKE_BRIDGES: &str = "for i in \"$@\"; do [ -e \"/sys/class/net/$i\" ] || ip link add name \"$i\" type bridge || exit; \
-     ip link set dev \"$i\" up || exit; done";
 
 /// Puts this binary, the model and its templates into a board, and makes the bridges that the model takes for granted; gives the model's
 /// path there.
@@ -106,12 +98,7 @@ pub fn furnish(board: &mut Board, file: &ModelFile) -> Result<String, Failure> {
         made?.succeeded()?;
         board.write(&place, template.text.as_bytes(), 0o644)?;
     }
-    let bridges = bridges(&file.model);
-    if !bridges.is_empty() {
-        let names = bridges.into_iter().map(InterfaceName::as_str);
-        let make = Command::new("sh").args(["-c", MAKE_BRIDGES, "sh"]).args(names).deadline(MAKING_BRIDGES);
-        board.run(&make)?.succeeded()?;
-    }
+    board.make_bridges(bridges(&file.model)).map_err(failed)?;
     Ok(path)
 }
 

@@ -19,7 +19,7 @@ fn main() -> ExitCode {
             board::with_a_vm("uplink", UPLINK_VF, "node-1", a_vf_is_the_uplink)
         }),
         ("functions_are_taps_of_a_bridge_and_then_vdpa_devices_in_board", || {
-            board::with_a_vm("taps", TAPS, "node-1", |board| {
+            board::with_a_vm("taps", &with_net0("MACHINE", TAPS), "node-1", |board| {
                 functions_are_at_taps(board)?;
                 functions_are_vdpa_devices(board)
             })
@@ -27,10 +27,12 @@ fn main() -> ExitCode {
     ])
 }
 
-/// A VM that owns a NIC with two VFs at taps of a bridge, which the board has beforehand, and an igb.
-const TAPS: &str = r#"machine: MACHINE
+/// A VM that owns a NIC with what `net0` says, and an igb at a tap of a bridge, which the board has beforehand.
+fn with_net0(machine: &str, net0: &str) -> String {
+    format!(
+        r#"machine: {machine}
 nics:
-  NET0: {match: {mac: "0c:c4:7a:9a:61:ea"}}
+  NET0: {{match: {{mac: "0c:c4:7a:9a:61:ea"}}}}
 guests:
   node-1:
     kind: vm
@@ -40,11 +42,24 @@ guests:
     nics:
       net0:
         vfs: 2
-        path: tap
-        uplink: br0
         mac: "02:00:00:00:01:00"
+{net0}      net1: {{emulation: igb, path: tap, uplink: br0, mac: "02:00:00:00:02:00"}}
+"#
+    )
+}
+
+/// Its functions are taps of the same bridge.
+const TAPS: &str = r#"        path: tap
+        uplink: br0
         functions: {0: {mac: "02:00:00:00:01:01"}, 1: {mac: "02:00:00:00:01:02"}}
-      net1: {emulation: igb, path: tap, uplink: br0, mac: "02:00:00:00:02:00"}
+"#;
+
+/// They are vDPA devices, whose switch leads to a PF of the board.
+const DEVICES: &str = r#"        path: vdpa
+        uplink: NET0
+        functions:
+          0: {mac: "02:00:00:00:01:01", spoofchk: on}
+          1: {mac: "02:00:00:00:01:02", vlan: 100, max_tx_rate: 500}
 "#;
 
 /// Has the VM make a VF of its igb, give it an address as on hardware, and say something by it. The address is what the VF's driver
@@ -116,28 +131,6 @@ fn functions_are_at_taps(board: &KeptBoard) -> Outcome {
     Ok(())
 }
 
-/// The same VM with vDPA devices at its first NIC, whose switch leads to a PF of the board.
-const DEVICES: &str = r#"machine: devices
-nics:
-  NET0: {match: {mac: "0c:c4:7a:9a:61:ea"}}
-guests:
-  node-1:
-    kind: vm
-    memory: 512MiB
-    huge_pages: 2MiB
-    ready_within: 600
-    nics:
-      net0:
-        vfs: 2
-        path: vdpa
-        uplink: NET0
-        mac: "02:00:00:00:01:00"
-        functions:
-          0: {mac: "02:00:00:00:01:01", spoofchk: on}
-          1: {mac: "02:00:00:00:01:02", vlan: 100, max_tx_rate: 500}
-      net1: {emulation: igb, path: tap, uplink: br0, mac: "02:00:00:00:02:00"}
-"#;
-
 /// Has the board's libvirt confine its QEMUs by AppArmor, as on any Debian; a board has no profiles by itself.
 const CONFINE: &str = "mountpoint -q /sys/kernel/security || mount -t securityfs none /sys/kernel/security; \
     apparmor_parser -r /etc/apparmor.d/usr.sbin.libvirtd /etc/apparmor.d/usr.lib.libvirt.virt-aa-helper && \
@@ -156,7 +149,7 @@ const FORGE: &str = "vf=$(ls /sys/class/net/net0/device/../virtfn0/virtio*/net) 
 
 fn functions_are_vdpa_devices(board: &KeptBoard) -> Outcome {
     let model = "/root/devices.yaml";
-    board.write(model, DEVICES).ended_with(0)?;
+    board.write(model, &with_net0("devices", DEVICES)).ended_with(0)?;
     let confined = board.shell(CONFINE);
     confined.ended_with(0)?;
     assert_eq!(confined.stdout.trim(), "1");

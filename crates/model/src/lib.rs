@@ -58,7 +58,7 @@ pub use parse::{Parsed, parse};
 pub use pci::{Bdf, RoutingId, SerialNumber};
 pub use quantity::{ByteSize, CpuSet, Mtu};
 pub use realtime::{Frequency, GuestRealtime, Percent, Realtime, Scheduling, SchedulingPolicy};
-pub use tenant::{DataPath, EndpointName, TenantFunctionName, TenantNic, Uplink, UplinkVf};
+pub use tenant::{BridgePort, DataPath, EndpointName, TenantFunctionName, TenantNic, Uplink, UplinkVf};
 pub use verdict::{Outcome, Verdict, Verdicts};
 pub use vf::{
     LinkState, TxRate, VfAttribute, VfAttributeKind, VfCount, VfIndex, VfKey, VfSettings, VfValue, VlanId,

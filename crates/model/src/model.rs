@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Bdf, ByteSize, Function, FunctionName, Guest, GuestName, InterfaceAddress, InterfaceName, Mac, Measure,
-    Mtu, NicName, Realtime, SerialNumber, SlotName, UplinkVf, VfIndex, VfSettings,
+    Bdf, BridgePort, ByteSize, Function, FunctionName, Guest, GuestName, InterfaceAddress, InterfaceName,
+    Mac, Measure, Mtu, NicName, Realtime, SerialNumber, SlotName, TenantNic, UplinkVf, VfIndex, VfSettings,
     inventory::Pf,
     measurement::{Expectation, latency},
 };
@@ -224,11 +224,24 @@ impl Model {
         })
     }
 
+    /// The NICs that guests own: whose, its name, the NIC.
+    pub fn tenant_nics(&self) -> impl Iterator<Item = (&GuestName, &NicName, &TenantNic)> {
+        self.guests
+            .iter()
+            .flat_map(|(guest, found)| found.nics.iter().map(move |(name, nic)| (guest, name, nic)))
+    }
+
+    /// The NICs that containers own, but for those that lead nowhere.
+    pub fn bridge_ports(&self) -> impl Iterator<Item = BridgePort<'_>> {
+        self.tenant_nics().filter(|(.., nic)| nic.is_of_container()).filter_map(|(guest, name, nic)| {
+            let vlan = nic.settings.vlan.filter(|vlan| vlan.get() != 0);
+            Some(BridgePort { guest, name, nic, bridge: nic.uplink.as_ref()?, vlan })
+        })
+    }
+
     /// The VFs that stay on the host as uplinks of NICs that VMs own.
     pub fn uplink_vfs(&self) -> impl Iterator<Item = UplinkVf<'_>> {
-        let nics =
-            self.guests.iter().flat_map(|(guest, found)| found.nics.iter().map(move |nic| (guest, nic)));
-        nics.filter_map(|(guest, (nic, own))| {
+        self.tenant_nics().filter_map(|(guest, nic, own)| {
             let (function, settings) = own.uplink_vf()?;
             Some(UplinkVf { guest, nic, function, settings })
         })

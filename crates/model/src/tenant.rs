@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use crate::{
     Allow, Emulation, FunctionName, GuestName, InterfaceAddress, InterfaceName, Mac, Mtu, NicName, VfIndex,
-    VfKey, VfSettings, function::ParseFunctionError, names::NameError,
+    VfKey, VfSettings, VlanId, function::ParseFunctionError, names::NameError,
 };
 
 /// The most pairs of queues of a function of a tenant NIC.
@@ -109,6 +109,40 @@ impl DataPath {
             DataPath::Tap | DataPath::VirtioVdpa => true,
             DataPath::Switch | DataPath::VhostVdpa => false,
         }
+    }
+}
+
+/// A NIC that a container owns, as a port of the Linux bridge of the host that the embedded switch of the NIC leads to
+/// (`docs/container-nics.md`).
+#[derive(Clone, Copy, Debug)]
+pub struct BridgePort<'a> {
+    /// The container.
+    pub guest: &'a GuestName,
+    /// The name of the NIC.
+    pub name: &'a NicName,
+    /// The NIC.
+    pub nic: &'a TenantNic,
+    /// The bridge.
+    pub bridge: &'a Uplink,
+    /// The VLAN that the switch puts its frames into. `None`: into none.
+    pub vlan: Option<VlanId>,
+}
+
+impl BridgePort<'_> {
+    /// Whether frames get from one container to the other.
+    pub fn reaches(&self, other: &BridgePort<'_>) -> bool {
+        self.guest != other.guest && (self.bridge, self.vlan) == (other.bridge, other.vlan)
+    }
+
+    /// Whether frames get to the host's end of the bridge, which is in no VLAN.
+    pub fn reaches_host(&self) -> bool {
+        self.vlan.is_none()
+    }
+
+    /// The function that the NIC is.
+    pub fn function(&self) -> TenantFunctionName {
+        let function = FunctionName { nic: self.name.clone(), vf: None };
+        TenantFunctionName { guest: self.guest.clone(), function }
     }
 }
 

@@ -69,6 +69,21 @@ fn a_run_measured_in_a_vm_as_markdown() {
 }
 
 #[test]
+fn the_page_tells_what_a_gigabit_costs_a_vm_and_its_host() {
+    let page = html(&runs::measured::measured_in_a_vm(true));
+    for column in ["CPU time of the VM, s/Gbit", "CPU time of the host, s/Gbit"] {
+        assert!(page.contains(column), "no column {column}");
+    }
+    // What nobody counts on such paths has no column.
+    assert!(!html(&runs::measured::measured_in_containers()).contains("CPU time of the"));
+}
+
+#[test]
+fn a_run_measured_in_containers_as_markdown() {
+    check("measured-in-containers.md", &markdown(&runs::measured::measured_in_containers()));
+}
+
+#[test]
 fn a_measured_run_in_a_terminal() {
     let made = summary(&runs::measured::measured(true));
     check("measured.txt", &made);

@@ -226,8 +226,7 @@ fn vlan_of(settings: &VfSettings) -> Vlan {
 fn tenants(model: &Model) -> BTreeMap<TenantFunctionName, TenantPort> {
     let mut ports = BTreeMap::new();
     let mut bridges: BTreeMap<&Uplink, usize> = BTreeMap::new();
-    let nics = model.guests.iter().flat_map(|(guest, found)| found.nics.iter().map(move |nic| (guest, nic)));
-    for (switch, (guest, (name, nic))) in nics.enumerate() {
+    for (switch, (guest, name, nic)) in model.tenant_nics().enumerate() {
         let leads = match &nic.uplink {
             None => Leads::Nowhere,
             Some(Uplink::Function(function)) => {

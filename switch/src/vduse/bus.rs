@@ -2,7 +2,8 @@
 //! sysfs (`drivers/vdpa/vdpa.c`). All of it may wait for whoever serves the device, who therefore never calls it.
 
 use std::{
-    fs, io,
+    fs,
+    io::{self, ErrorKind},
     path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
@@ -156,26 +157,47 @@ pub fn add(name: &str) -> Result<(), VduseError> {
 }
 
 /// The file of `vhost_vdpa` by which a program has a device open, if one has: only one may (`vhost_vdpa_open`).
-fn held(name: &str) -> Option<PathBuf> {
-    let files = fs::read_dir(entry(name)).into_iter().flatten().flatten().map(|found| found.file_name());
-    let paths = files
-        .filter(|file| file.to_string_lossy().starts_with("vhost-vdpa-"))
-        .map(|file| Path::new("/dev").join(file));
-    let is_open = |path: &PathBuf| {
-        let opened = fs::OpenOptions::new().read(true).write(true).open(path);
-        opened.is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY))
+///
+/// # Errors
+/// [`VduseError`] when the file is there and cannot be opened for another reason: a program may have it open then.
+fn held(name: &str) -> Result<Option<PathBuf>, VduseError> {
+    let files = match fs::read_dir(entry(name)) {
+        Ok(files) => files,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(cannot_tell(name, &entry(name), &error)),
     };
-    paths.into_iter().find(is_open)
+    for file in files {
+        let file = file.map_err(|error| cannot_tell(name, &entry(name), &error))?.file_name();
+        if !file.to_string_lossy().starts_with("vhost-vdpa-") {
+            continue;
+        }
+        let path = Path::new("/dev").join(file);
+        match fs::OpenOptions::new().read(true).write(true).open(&path) {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => return Ok(Some(path)),
+            // A program opens it by its node in `/dev`: what has none yet, or none any more, is nobody's.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENXIO | libc::ENODEV)) => {
+            }
+            Err(error) => return Err(cannot_tell(name, &path, &error)),
+            Ok(_) => {}
+        }
+    }
+    Ok(None)
+}
+
+fn cannot_tell(name: &str, path: &Path, error: &std::io::Error) -> VduseError {
+    let path = path.display();
+    let tried = format!("whether a program has the vDPA device {name} open cannot be told by {path}");
+    VduseError::new(tried, Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)))
 }
 
 /// The file by which a program has a device open still, after a while: one that ends at the same time, as all do when a machine is shut
 /// down, lets go of it only while it is served.
-fn still_held(name: &str) -> Option<PathBuf> {
+fn still_held(name: &str) -> Result<Option<PathBuf>, VduseError> {
     let until = Instant::now() + LETTING_GO;
     loop {
-        let path = held(name)?;
-        if Instant::now() >= until {
-            return Some(path);
+        let held = held(name)?;
+        if held.is_none() || Instant::now() >= until {
+            return Ok(held);
         }
         thread::sleep(LOOK);
     }
@@ -185,9 +207,9 @@ fn still_held(name: &str) -> Option<PathBuf> {
 /// within five seconds stays, since the kernel would wait until that ends.
 ///
 /// # Errors
-/// [`VduseError`] with who has it open, or the kernel's reason.
+/// [`VduseError`] with who has it open, that this cannot be told, or the kernel's reason.
 pub fn delete(name: &str) -> Result<(), VduseError> {
-    if let Some(path) = still_held(name) {
+    if let Some(path) = still_held(name)? {
         let path = path.display();
         let tried = format!(
             "the vDPA device {name} stays on the bus, since a program has {path} open: end that, then `vdpa dev del {name}`"
@@ -223,7 +245,7 @@ pub fn bind(name: &str, driver: VduseDriver) -> Result<(), VduseError> {
     if before.as_deref() == Some(driver) {
         return Ok(());
     }
-    if let Some(path) = held(name) {
+    if let Some(path) = held(name)? {
         let tried = format!("a program has the vDPA device {name} open as {}: end that", path.display());
         return Err(VduseError::new(tried, Errno::EBUSY));
     }

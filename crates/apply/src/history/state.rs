@@ -66,6 +66,9 @@ pub struct RunState {
     pub steps: Vec<(StepId, Fate)>,
     /// As a whole.
     pub phase: Phase,
+    /// How many steps may still be there and have a way back. What has none, a wait for a guest or the reset of a function, is never taken
+    /// back.
+    pub left: usize,
     /// Whether its journal has an end: it, or an undo of it, got there.
     pub ended: bool,
     /// What is wrong with what is kept of it, the error and its causes.
@@ -139,7 +142,8 @@ impl RunState {
             .collect();
         // What has no way back is never taken back: a function stays reset.
         let has_way_back = |step: &StepId| announced.get(step).is_some_and(|(_, way_back)| *way_back);
-        let stands = steps.iter().any(|(step, fate)| fate.may_stand() && has_way_back(step));
+        let left = steps.iter().filter(|(step, fate)| fate.may_stand() && has_way_back(step)).count();
+        let stands = left > 0;
         let phase = match ended {
             _ if !plan_is_known || (damage.is_some() && stands) => Phase::Damaged,
             // What ended with all that was wanted is that also where nothing was to be done.
@@ -149,7 +153,7 @@ impl RunState {
             Some(_) => Phase::AppliedInPart,
             None => Phase::Interrupted,
         };
-        RunState { steps, phase, ended: ended.is_some(), damage: damage.map(|(_, damage)| damage) }
+        RunState { steps, phase, left, ended: ended.is_some(), damage: damage.map(|(_, damage)| damage) }
     }
 
     /// The steps of which something may be there, with what became of them.

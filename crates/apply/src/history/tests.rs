@@ -280,6 +280,12 @@ fn steps_that_were_only_announced_are_no_part_of_the_way_back() {
     let state = RunState::read(&entries, false);
     assert_eq!(state.phase, Phase::Interrupted);
     let standing: Vec<_> = state.standing().collect();
-    assert_eq!(standing, [(StepId(1), &Fate::Unknown)]);
+    assert_eq!((standing, state.left), (vec![(StepId(1), &Fate::Unknown)], 1));
     assert_eq!(RunState::read(&entries, true).phase, Phase::Nothing);
+    // What has no way back, as a wait has none, is not left to be taken back.
+    let wait = FunctionAction::AwaitLink { pf: pf(0), within: 1 };
+    entries.push(Entry::Intent { step: StepId(3), action: wait.into(), inverse: None });
+    entries.push(Entry::Begun { steps: vec![StepId(3)] });
+    let state = RunState::read(&entries, false);
+    assert_eq!((state.standing().count(), state.left), (2, 1));
 }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use indexmap::IndexMap;
-use penstock_guests::vms::switch;
+use penstock_guests::vms::{qemu, switch};
 use penstock_host::{Here, InterfaceReport, PciFunction, Place, Root, chain, files, interface_of};
 use penstock_measure::{
     network,
@@ -106,8 +106,7 @@ fn functions(model: &Model) -> BTreeSet<EndpointName> {
     let pfs = model.nics.keys().map(|nic| FunctionName { nic: nic.clone(), vf: None });
     let owned =
         model.guests.values().flat_map(|guest| &guest.functions).map(|function| function.name.clone());
-    let nics = model.guests.iter().flat_map(|(guest, found)| found.nics.iter().map(move |nic| (guest, nic)));
-    let tenants = nics.flat_map(|(guest, (name, nic))| {
+    let tenants = model.tenant_nics().flat_map(|(guest, name, nic)| {
         nic.functions().map(move |(vf, ..)| {
             let function = FunctionName { nic: name.clone(), vf };
             EndpointName::Tenant(TenantFunctionName { guest: guest.clone(), function })
@@ -229,9 +228,8 @@ fn bridges(
     model: &Model,
     interfaces: &Interfaces,
 ) -> BTreeMap<EndpointName, Result<FunctionInterface, String>> {
-    let nics = model.guests.iter().flat_map(|(guest, found)| found.nics.iter().map(move |nic| (guest, nic)));
-    let bridges = nics.filter(|(_, (_, nic))| nic.is_of_container()).filter_map(|(guest, (name, nic))| {
-        let Some(Uplink::Interface(bridge)) = &nic.uplink else { return None };
+    let bridges = model.bridge_ports().filter_map(|port| {
+        let Uplink::Interface(bridge) = port.bridge else { return None };
         let found = match interfaces.get(&Vantage::Host) {
             Some(Ok(here)) => here
                 .iter()
@@ -241,8 +239,7 @@ fn bridges(
             Some(Err(why)) => Err(why.clone()),
             None => Err("the host was not looked at".to_owned()),
         };
-        let function = FunctionName { nic: name.clone(), vf: None };
-        Some((EndpointName::Tenant(TenantFunctionName { guest: guest.clone(), function }), found))
+        Some((EndpointName::Tenant(port.function()), found))
     });
     bridges.collect()
 }
@@ -255,9 +252,10 @@ fn groups(name: &GuestName, guest: &Guest, root: &Root) -> Result<Vec<String>, S
         false => Err(format!("there is no {path}")),
     };
     let read = |path: &str| files::read_to_string(root.path(path)).map_err(|error| chain(&error));
-    // libvirt writes it (`virPidFile`), and has a group for each virtual CPU and one for all else below QEMU's own.
-    let process = read(&format!("/run/libvirt/qemu/penstock-{name}.pid"))?;
-    let own = read(&format!("/proc/{}/cgroup", process.trim()))?;
+    let process = qemu::process(root, name)
+        .ok_or_else(|| format!("no QEMU of {name} runs, by {}", qemu::file(name)))?;
+    // libvirt has a group for each virtual CPU and one for all else below QEMU's own.
+    let own = read(&format!("/proc/{}/cgroup", process.id))?;
     let own = own.lines().find_map(|line| line.strip_prefix("0::"));
     let own = own.ok_or_else(|| format!("QEMU of {name} is in no control group of version 2"))?;
     let group = own.split_once("/libvirt/").map(|(group, _)| group);
@@ -348,6 +346,15 @@ mod tests {
         let found = || groups(&name, &model.guests["node-1"], &root);
         assert!(found().unwrap_err().contains("penstock-node-1.pid"), "{:?}", found());
         write("/run/libvirt/qemu/penstock-node-1.pid", "42\n");
+        // By now the number may be another's.
+        write("/proc/42/stat", &format!("42 (a b) S 1{}", " 0".repeat(30)));
+        for another in
+            ["sleep\0guest=penstock-node-10\0", "qemu\0-name\0guest=penstock-node-2,debug-threads=on\0"]
+        {
+            write("/proc/42/cmdline", another);
+            assert!(found().unwrap_err().contains("no QEMU of node-1 runs"), "{:?}", found());
+        }
+        write("/proc/42/cmdline", "qemu\0-name\0guest=penstock-node-1,debug-threads=on\0");
         write("/proc/42/cgroup", "4:cpu:/machine\n");
         assert_eq!(found().unwrap_err(), "QEMU of node-1 is in no control group of version 2");
         // What is in there besides is not the VM's.

@@ -74,7 +74,7 @@ struct Listed {
     running: bool,
     /// What is left of it.
     phase: Phase,
-    /// How many of its steps may still be there.
+    /// How many of its steps may still be there and can be taken back: to wait for something leaves nothing.
     standing: usize,
     /// Whether somebody has to confirm it.
     waits_for_confirmation: bool,
@@ -317,7 +317,7 @@ fn list(runs: &Runs, printer: &mut Printer) -> Result<Status, Failure> {
             since: run.record.who.since,
             running: run.is_running(),
             phase: state.phase,
-            standing: state.standing().count(),
+            standing: state.left,
             waits_for_confirmation: run.is_open() && !run.is_running() && !runs.has_lapsed(run),
             damage: run.damage.iter().cloned().chain(state.damage).collect(),
         }

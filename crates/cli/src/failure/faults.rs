@@ -312,6 +312,7 @@ impl Fault for BoardError {
             | BoardError::Port { .. }
             | BoardError::NotReady { .. }
             | BoardError::Unreachable { .. }
+            | BoardError::Bridges { .. }
             | BoardError::Control { .. }
             | BoardError::Stuck { .. } => Status::Failed,
             BoardError::NoSwitch => Status::Internal,

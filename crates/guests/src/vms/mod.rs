@@ -41,6 +41,7 @@ mod filters;
 mod needs;
 mod place;
 mod prepare;
+pub mod qemu;
 pub mod switch;
 pub mod taps;
 mod virsh;
@@ -303,7 +304,7 @@ impl Vms {
         let left = deadline.saturating_duration_since(Instant::now());
         let made = self.virsh.create(&self.state.file(guest, "domain.xml"), left);
         let outcome = match made {
-            Ok(()) => match self.qemu(guest) {
+            Ok(()) => match qemu::process(&self.root, guest) {
                 Some(process) => {
                     started.init = Some(process);
                     let kept = self.state.keep_started(guest, &started);
@@ -492,7 +493,7 @@ impl Vms {
         match started.init {
             Some(init) => Ok(init.is_alive_below(&self.root).then_some(init)),
             // Whoever had it made did not live to note its process; libvirt did.
-            None => Ok(self.qemu(guest)),
+            None => Ok(qemu::process(&self.root, guest)),
         }
     }
 
@@ -522,20 +523,6 @@ impl Vms {
         GuestError::Libvirt { attempt, source }
     }
 
-    /// What libvirt wrote to a process's file, if that process is this guest's QEMU.
-    fn qemu(&self, guest: &GuestName) -> Option<Running> {
-        let file = self.root.path(format!("/run/libvirt/qemu/{PREFIX}{guest}.pid"));
-        let pid = files::read_to_string(file).ok()?.trim().parse().ok()?;
-        let process = Running::find(&self.root, pid)?;
-        // A file that was left behind can have another's number by now. "-name guest=penstock-NAME,debug-threads=on"
-        let words = files::read(self.root.path(format!("/proc/{pid}/cmdline"))).ok()?;
-        let name = format!("guest={PREFIX}{guest}");
-        let own = |word: &[u8]| {
-            word.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.is_empty() || rest[0] == b',')
-        };
-        (words.split(|byte| *byte == 0).any(own) && process.is_alive_below(&self.root)).then_some(process)
-    }
-
     /// What can be known to be wrong before libvirt is asked.
     fn check(&self, definition: &GuestDefinition) -> Result<(), GuestError> {
         if !self.virsh.is_there() {
@@ -561,7 +548,7 @@ impl Vms {
         loop {
             let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_secs(1));
             let outcome = self.virsh.destroy(guest, left);
-            if let Some(process) = self.qemu(guest)
+            if let Some(process) = qemu::process(&self.root, guest)
                 && !process.kill(GONE)
             {
                 return Err(GuestError::Unstoppable { pid: process.id });

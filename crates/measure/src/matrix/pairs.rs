@@ -207,10 +207,7 @@ fn from_vm_nics(
         let over = model.nics.keys().filter(|nic| *nic != near && cabled(near, nic));
         over.filter_map(|nic| pf_end(model, nic)).min_by_key(|end| end.place != Vantage::Host)
     };
-    let guests = model.guests.iter();
-    let owned =
-        guests.flat_map(|(guest, found)| found.nics.iter().map(move |(name, nic)| (guest, name, nic)));
-    let pairs = owned.filter_map(|(guest, name, nic)| {
+    let pairs = model.tenant_nics().filter_map(|(guest, name, nic)| {
         let Some(Uplink::Function(uplink)) = &nic.uplink else { return None };
         let function = FunctionName { nic: name.clone(), vf: choose(nic)? };
         let own = guest_end(model, guest, TenantFunctionName { guest: guest.clone(), function })?;

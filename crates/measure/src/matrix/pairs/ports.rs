@@ -3,72 +3,50 @@
 //! bridge is in no VLAN.
 
 use penstock_model::{
-    EndpointName, FunctionName, Model, TenantFunctionName, Uplink, VlanId,
+    BridgePort, EndpointName, Model, TenantFunctionName,
     measurement::{End, EndKind},
     verdict::Vantage,
 };
 
-/// A container's NIC.
-struct Port<'a> {
-    end: End,
-    bridge: &'a Uplink,
-    vlan: Option<VlanId>,
-    limited: bool,
+/// The NIC as an end of what is measured.
+fn end(port: &BridgePort<'_>) -> End {
+    let place = Vantage::Guest(port.guest.clone());
+    End { place, kind: EndKind::Container, function: Some(port.function().into()) }
 }
 
-impl Port<'_> {
-    fn name(&self) -> String {
-        self.end.to_string()
-    }
-
-    /// The VLAN, in words.
-    fn vlan(&self) -> String {
-        self.vlan.map_or_else(|| "no VLAN".to_owned(), |vlan| format!("VLAN {vlan}"))
-    }
-
-    fn reaches(&self, other: &Port<'_>) -> bool {
-        (self.bridge, self.vlan) == (other.bridge, other.vlan)
-    }
+/// The VLAN, in words.
+fn vlan(port: &BridgePort<'_>) -> String {
+    port.vlan.map_or_else(|| "no VLAN".to_owned(), |vlan| format!("VLAN {vlan}"))
 }
 
-/// All of a model; those with `max_tx_rate` last, since the limit is what would be measured.
-fn ports(model: &Model) -> Vec<Port<'_>> {
-    let nics = model.guests.iter().flat_map(|(guest, found)| found.nics.iter().map(move |nic| (guest, nic)));
-    let mut ports: Vec<Port<'_>> = nics
-        .filter(|(_, (_, nic))| nic.is_of_container())
-        .filter_map(|(guest, (name, nic))| {
-            let function = FunctionName { nic: name.clone(), vf: None };
-            let function = TenantFunctionName { guest: guest.clone(), function };
-            let place = Vantage::Guest(guest.clone());
-            Some(Port {
-                end: End { place, kind: EndKind::Container, function: Some(function.into()) },
-                bridge: nic.uplink.as_ref()?,
-                vlan: nic.settings.vlan.filter(|vlan| vlan.get() != 0),
-                limited: nic.settings.max_tx_rate.is_some_and(|rate| rate.0 > 0),
-            })
-        })
-        .collect();
-    ports.sort_by_key(|port| port.limited);
+/// Whether `max_tx_rate` is what would be measured.
+fn is_limited(port: &BridgePort<'_>) -> bool {
+    port.nic.settings.max_tx_rate.is_some_and(|rate| rate.0 > 0)
+}
+
+/// All of a model, those that are limited last.
+fn ports(model: &Model) -> Vec<BridgePort<'_>> {
+    let mut ports: Vec<BridgePort<'_>> = model.bridge_ports().collect();
+    ports.sort_by_key(is_limited);
     ports
 }
 
 /// The pairs of different containers' NICs that reach each other.
 pub(super) fn joined(model: &Model) -> Vec<(End, End)> {
     let ports = ports(model);
-    let mut pairs: Vec<(&Port<'_>, &Port<'_>)> = Vec::new();
+    let mut pairs: Vec<(&BridgePort<'_>, &BridgePort<'_>)> = Vec::new();
     for (at, one) in ports.iter().enumerate() {
-        let others = ports[at + 1..].iter().filter(|other| other.end.place != one.end.place);
-        pairs.extend(others.filter(|other| one.reaches(other)).map(|other| (one, other)));
+        pairs.extend(ports[at + 1..].iter().filter(|other| one.reaches(other)).map(|other| (one, other)));
     }
-    pairs.sort_by_key(|(one, other)| usize::from(one.limited) + usize::from(other.limited));
-    pairs.into_iter().map(|(one, other)| (one.end.clone(), other.end.clone())).collect()
+    pairs.sort_by_key(|(one, other)| usize::from(is_limited(one)) + usize::from(is_limited(other)));
+    pairs.into_iter().map(|(one, other)| (end(one), end(other))).collect()
 }
 
 /// The NICs that reach the host, with the host's end of their bridge.
 pub(super) fn to_the_host(model: &Model) -> Vec<(End, End)> {
     let host = End { place: Vantage::Host, kind: EndKind::Host, function: None };
-    let reaching = ports(model).into_iter().filter(|port| port.vlan.is_none());
-    reaching.map(|port| (port.end, host.clone())).collect()
+    let ports = ports(model);
+    ports.iter().filter(|port| port.reaches_host()).map(|port| (end(port), host.clone())).collect()
 }
 
 /// Why no two of them reach each other.
@@ -77,20 +55,20 @@ pub(super) fn why_none_joined(model: &Model) -> String {
     let pairs = || {
         let each = ports.iter().enumerate();
         each.flat_map(|(at, one)| ports[at + 1..].iter().map(move |other| (one, other)))
-            .filter(|(one, other)| one.end.place != other.end.place)
+            .filter(|(one, other)| one.guest != other.guest)
     };
     let at_one_bridge = pairs().find(|(one, other)| one.bridge == other.bridge);
     let Some((one, other)) = at_one_bridge.or_else(|| pairs().next()) else {
         return "it takes NICs of two containers, each the port of an embedded switch (nics), at one bridge of the host".to_owned();
     };
-    let (a, b) = (one.name(), other.name());
+    let (a, b) = (end(one), end(other));
     if one.bridge != other.bridge {
         return format!(
             "no two containers' NICs are at one bridge: {a} is at {}, {b} at {}",
             one.bridge, other.bridge
         );
     }
-    format!("no two containers' NICs are in one VLAN: {a} is in {}, {b} in {}", one.vlan(), other.vlan())
+    format!("no two containers' NICs are in one VLAN: {a} is in {}, {b} in {}", vlan(one), vlan(other))
 }
 
 /// Whether the switch of a container's NIC holds it to its address.
@@ -120,8 +98,8 @@ pub(super) fn why_none_to_the_host(model: &Model) -> String {
         }
         Some(port) => format!(
             "every container's NIC is in a VLAN ({} in {}), and the host's end of its bridge, {}, is in none",
-            port.name(),
-            port.vlan(),
+            end(port),
+            vlan(port),
             port.bridge
         ),
     }

@@ -10,7 +10,7 @@ use super::{
     latency,
 };
 use crate::{
-    Diagnostic, GuestKind, GuestName, Inside, Model, NicName, Path, Uplink, VlanId,
+    Diagnostic, GuestKind, GuestName, Inside, Model, NicName, Path, Uplink,
     document::{ExpectLine, OneOrMany},
     measurement::{Bound, Expectation, ParseExpectationError, PathKind, Selector, latency::Claim},
     tree::shown,
@@ -249,7 +249,7 @@ impl<'a> Reach<'a> {
                 "it takes NICs (`nics`) of two containers at one bridge, in one VLAN or both in none",
             ),
             PathKind::PortHost | PathKind::VethHost => (
-                self.ports().any(|(.., vlan)| vlan.is_none()),
+                self.model.bridge_ports().any(|port| port.reaches_host()),
                 "it takes a container with a NIC of its own (`nics`) that is in no VLAN: the host's end of the bridge is in none",
             ),
         };
@@ -279,27 +279,13 @@ impl<'a> Reach<'a> {
             Uplink::Interface(_) => false,
             Uplink::Function(pf) => self.model.nics.keys().any(|other| self.joined(&pf.nic, other)),
         };
-        let vms = self.model.guests.iter().filter(|(name, _)| self.open(name));
-        vms.flat_map(|(_, guest)| guest.nics.values()).filter_map(|nic| nic.uplink.as_ref()).any(joined)
-    }
-
-    /// The NICs that containers own: whose, at which bridge, in which VLAN.
-    fn ports(&self) -> impl Iterator<Item = (&GuestName, &Uplink, Option<VlanId>)> {
-        let nics = self
-            .model
-            .guests
-            .iter()
-            .flat_map(|(name, guest)| guest.nics.values().map(move |nic| (name, nic)));
-        nics.filter(|(_, nic)| nic.is_of_container()).filter_map(|(name, nic)| {
-            Some((name, nic.uplink.as_ref()?, nic.settings.vlan.filter(|vlan| vlan.get() != 0)))
-        })
+        let nics = self.model.tenant_nics().filter(|(guest, ..)| self.open(guest));
+        nics.filter_map(|(.., nic)| nic.uplink.as_ref()).any(joined)
     }
 
     /// Whether two containers have NICs that reach each other.
     fn ports_joined(&self) -> bool {
-        self.ports().any(|(one, bridge, vlan)| {
-            self.ports().any(|(other, at, within)| one != other && (bridge, vlan) == (at, within))
-        })
+        self.model.bridge_ports().any(|one| self.model.bridge_ports().any(|other| one.reaches(&other)))
     }
 
     /// Whether a cable joins two NICs; where the model names none, all hang on one network.
