@@ -13,6 +13,8 @@ import (
 	_ "k8s.io/component-base/logs/json/register"
 	_ "k8s.io/component-base/metrics/prometheus/clientgo"
 	_ "k8s.io/component-base/metrics/prometheus/version"
+	kubectl "k8s.io/kubectl/pkg/cmd"
+	"k8s.io/kubectl/pkg/cmd/util"
 	api "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllers "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
@@ -20,37 +22,34 @@ import (
 	kwok "sigs.k8s.io/kwok/pkg/kwok/cmd"
 )
 
+// What each name runs.
+var programs = map[string]func(){
+	"etcd":                    func() { etcd.Main(os.Args) },
+	"kube-apiserver":          func() { run(api.NewAPIServerCommand()) },
+	"kube-controller-manager": func() { run(controllers.NewControllerManagerCommand()) },
+	"kube-scheduler":          func() { run(scheduler.NewSchedulerCommand()) },
+	"kubelet":                 func() { run(kubelet.NewKubeletCommand(apiserver.SetupSignalContext())) },
+	"kwok":                    func() { run(kwok.NewCommand(apiserver.SetupSignalContext())) },
+	"kubectl": func() {
+		if err := cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()); err != nil {
+			util.CheckErr(err)
+		}
+	},
+	"credentials": credentials,
+}
+
 func main() {
 	name := filepath.Base(os.Args[0])
-	if !known(name) && len(os.Args) > 1 {
+	if programs[name] == nil && len(os.Args) > 1 {
 		name = os.Args[1]
 		os.Args = os.Args[1:]
 	}
-	switch name {
-	case "etcd":
-		etcd.Main(os.Args)
-	case "kube-apiserver":
-		run(api.NewAPIServerCommand())
-	case "kube-controller-manager":
-		run(controllers.NewControllerManagerCommand())
-	case "kube-scheduler":
-		run(scheduler.NewSchedulerCommand())
-	case "kubelet":
-		run(kubelet.NewKubeletCommand(apiserver.SetupSignalContext()))
-	case "kwok":
-		run(kwok.NewCommand(apiserver.SetupSignalContext()))
-	default:
-		fmt.Fprintf(os.Stderr, "%q is none of etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet, kwok\n", name)
+	program := programs[name]
+	if program == nil {
+		fmt.Fprintf(os.Stderr, "%q is none of the programs in this file\n", name)
 		os.Exit(2)
 	}
-}
-
-func known(name string) bool {
-	switch name {
-	case "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kwok":
-		return true
-	}
-	return false
+	program()
 }
 
 func run(command *cobra.Command) {
