@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	etcd "go.etcd.io/etcd/server/v3/etcdmain"
 	apiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/component-base/cli"
@@ -19,7 +21,12 @@ import (
 	controllers "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
+	node "sigs.k8s.io/kwok/kustomize/stage/node/fast"
+	heartbeat "sigs.k8s.io/kwok/kustomize/stage/node/heartbeat-with-lease"
+	pod "sigs.k8s.io/kwok/kustomize/stage/pod/fast"
+	"sigs.k8s.io/kwok/pkg/config"
 	kwok "sigs.k8s.io/kwok/pkg/kwok/cmd"
+	"sigs.k8s.io/kwok/pkg/log"
 )
 
 // What each name runs.
@@ -29,7 +36,13 @@ var programs = map[string]func(){
 	"kube-controller-manager": func() { run(controllers.NewControllerManagerCommand()) },
 	"kube-scheduler":          func() { run(scheduler.NewSchedulerCommand()) },
 	"kubelet":                 func() { run(kubelet.NewKubeletCommand(apiserver.SetupSignalContext())) },
-	"kwok":                    func() { run(kwok.NewCommand(apiserver.SetupSignalContext())) },
+	"kwok":                    simulate,
+	"kwok-stages": func() {
+		fmt.Println(strings.Join([]string{
+			node.DefaultNodeInit, heartbeat.DefaultNodeHeartbeatWithLease,
+			pod.DefaultPodReady, pod.DefaultPodComplete, pod.DefaultPodDelete,
+		}, "\n---\n"))
+	},
 	"kubectl": func() {
 		if err := cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()); err != nil {
 			util.CheckErr(err)
@@ -50,6 +63,19 @@ func main() {
 		os.Exit(2)
 	}
 	program()
+}
+
+// As kwok's own main: it reads its configuration, which says how nodes and pods are simulated, before its command line.
+func simulate() {
+	flags := pflag.NewFlagSet("kwok", pflag.ContinueOnError)
+	flags.ParseErrorsAllowlist.UnknownFlags = true
+	flags.Usage = func() {}
+	ctx, _ := log.InitFlags(apiserver.SetupSignalContext(), flags)
+	ctx, err := config.InitFlags(ctx, flags)
+	fail(err)
+	command := kwok.NewCommand(ctx)
+	command.PersistentFlags().AddFlagSet(flags)
+	fail(command.ExecuteContext(ctx))
 }
 
 func run(command *cobra.Command) {
