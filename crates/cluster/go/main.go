@@ -67,6 +67,8 @@ func main() {
 
 // As kwok's own main: it reads its configuration, which says how nodes and pods are simulated, before its command line.
 func simulate() {
+	// The other programs in this file have put flags there, `--version` among them, which are not kwok's.
+	pflag.CommandLine = pflag.NewFlagSet("kwok", pflag.ContinueOnError)
 	flags := pflag.NewFlagSet("kwok", pflag.ContinueOnError)
 	flags.ParseErrorsAllowlist.UnknownFlags = true
 	flags.Usage = func() {}

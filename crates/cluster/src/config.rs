@@ -10,6 +10,9 @@ use crate::oci;
 /// Where a node has the disk of [`NodeDisk`](crate::NodeDisk).
 pub const ON_NODE: &str = "/opt/kubernetes";
 
+/// Who signs tokens of service accounts; nobody looks there.
+pub const ISSUER: &str = "https://penstock.invalid";
+
 /// Where containerd listens on a node.
 const CONTAINERD_SOCKET: &str = "unix:///run/containerd/containerd.sock";
 

@@ -128,6 +128,14 @@ pub enum ClusterError {
     /// A program failed.
     #[error("a program that the cluster needs failed")]
     Process(#[from] ProcessError),
+    /// A node could not be given what it is to have.
+    #[error("the node {node} could not be given penstock and the model: {why}")]
+    Furnish {
+        /// The node's name.
+        node: String,
+        /// What failed.
+        why: String,
+    },
     /// Something on a node failed.
     #[error("something on the node {node} failed")]
     Node {

@@ -102,8 +102,8 @@ impl NodeDisk {
 
 fn digest(program: &ClusterProgram) -> String {
     let mut recipe = VERSION.to_le_bytes().to_vec();
-    let words = PACKAGES.iter().chain([&TAKE, &oci::NAME, &program.digest(), &config::ON_NODE]);
-    for text in words.copied().chain(SCRIPTS.iter().flat_map(|(name, _, text)| [*name, *text])) {
+    let words = PACKAGES.iter().copied().chain([TAKE, oci::NAME, program.digest(), config::ON_NODE]);
+    for text in words.chain(SCRIPTS.iter().flat_map(|(name, _, text)| [*name, *text])) {
         recipe.extend((text.len() as u64).to_le_bytes());
         recipe.extend(text.as_bytes());
     }

@@ -79,6 +79,11 @@ impl ClusterProgram {
         Ok(program)
     }
 
+    #[cfg(test)]
+    pub(crate) fn called(file: &str) -> ClusterProgram {
+        ClusterProgram { digest: "0".repeat(64), file: file.into() }
+    }
+
     /// The digest of its sources, of the Go that builds it, and of how.
     pub fn digest(&self) -> &str {
         &self.digest
