@@ -27,8 +27,8 @@ pub fn unpack(packages: &[&str], hook: &str, work: &Path) -> Result<(), BoardErr
         .arg("--aptopt=Acquire::Languages \"none\"")
         .arg("--aptopt=Acquire::Retries \"3\"")
         .arg(format!("--include={}", packages.join(",")))
-        .arg(format!("--customize-hook={hook}"))
-        .arg(format!("--customize-hook=copy-out /out {}", process::quoted(&work.to_string_lossy())))
+        .arg(format!("--extract-hook={hook}"))
+        .arg(format!("--extract-hook=copy-out /out {}", process::quoted(&work.to_string_lossy())))
         .arg(recipe::SUITE)
         .arg("-");
     if let Some(mirror) = debian::mirror() {

@@ -14,8 +14,8 @@ for library in $own/lib/*; do
     [ -e "/usr/lib/x86_64-linux-gnu/${library##*/}" ] || ln -s "$library" /usr/lib/x86_64-linux-gnu/
 done
 for program in kubectl ctr; do ln -sf $own/bin/$program /usr/local/bin/$program; done
-# kubelet makes the pods' control groups below the root, with these controllers; systemd has done it where it is.
-[ -d /run/systemd/system ] || echo "+cpu +cpuset +memory +pids +io" >/sys/fs/cgroup/cgroup.subtree_control
+# kubelet makes the pods' control groups below the root, with these controllers.
+echo "+cpu +cpuset +memory +pids +io" >/sys/fs/cgroup/cgroup.subtree_control
 modprobe -a bridge veth 2>/dev/null || true
 $own/containerd start
 $own/bin/ctr --namespace k8s.io images import $own/image.tar >/dev/null
