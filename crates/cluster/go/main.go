@@ -2,6 +2,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -35,8 +36,9 @@ var programs = map[string]func(){
 	"kube-apiserver":          func() { run(api.NewAPIServerCommand()) },
 	"kube-controller-manager": func() { run(controllers.NewControllerManagerCommand()) },
 	"kube-scheduler":          func() { run(scheduler.NewSchedulerCommand()) },
-	"kubelet":                 func() { run(kubelet.NewKubeletCommand(apiserver.SetupSignalContext())) },
-	"kwok":                    simulate,
+	// It makes a context of its own that signals end, and no program may do that twice.
+	"kubelet": func() { run(kubelet.NewKubeletCommand(context.Background())) },
+	"kwok":    simulate,
 	"kwok-stages": func() {
 		fmt.Println(strings.Join([]string{
 			node.DefaultNodeInit, heartbeat.DefaultNodeHeartbeatWithLease,

@@ -265,12 +265,14 @@ impl Cluster {
                 if let Some(plane) = &mut self.plane {
                     plane.check(&self.directory)?;
                 }
-                for board in &self.boards {
-                    if let Some(qemu) = self.kept.nodes.iter().find(|node| node.name == board.name())
-                        && qemu.qemu.is_some_and(|qemu| !qemu.is_alive())
+                for (board, node) in self.boards.iter().zip(&self.kept.nodes) {
+                    if node.qemu.is_some_and(|qemu| !qemu.is_alive())
                         && let Some(died) = board.died()
                     {
                         return Err(died.into());
+                    }
+                    if let Some(why) = node::kubelet_ended(board, &node.name)? {
+                        return Err(ClusterError::Ended { program: format!("kubelet on {}", node.name), why });
                     }
                 }
                 if Instant::now() > deadline {

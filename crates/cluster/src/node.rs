@@ -52,9 +52,17 @@ pub fn start(board: &Board, name: &str) -> Result<(), ClusterError> {
     run(board, name, Command::new(format!("{}/kubelet", config::ON_NODE)).arg("start"))
 }
 
-/// The end of kubelet's log.
+/// What kubelet on a node said last, if it has ended.
+pub fn kubelet_ended(board: &Board, name: &str) -> Result<Option<String>, ClusterError> {
+    let status = Command::new(format!("{}/kubelet", config::ON_NODE)).arg("status").deadline(DOING);
+    let output = board.run(&status).map_err(|source| ClusterError::Node { node: name.to_owned(), source })?;
+    Ok((!output.status.success()).then(|| log(board)))
+}
+
+/// The end of kubelet's log, and the message of a panic, whose end only says where it was.
 pub fn log(board: &Board) -> String {
-    let command = Command::new("tail").args(["-n", "12", "/var/log/kubernetes/kubelet.log"]).deadline(DOING);
+    let script = "grep -m 1 '^panic:' \"$1\"; tail -n 12 \"$1\"";
+    let command = Command::new("sh").args(["-c", script, "sh", "/var/log/kubernetes/kubelet.log"]).deadline(DOING);
     match board.run(&command) {
         Ok(output) => output.text(),
         Err(error) => error.to_string(),
