@@ -108,9 +108,10 @@ impl Cluster {
             // Whatever was being done: it failed because it was interrupted.
             ClusterError::Process(ProcessError::Interrupted { .. })
             | ClusterError::Board(BoardError::Interrupted { .. })
-            | ClusterError::Node { source: penstock_host::PlaceError::Process { source: ProcessError::Interrupted { .. }, .. }, .. } => {
-                ClusterError::Interrupted { doing: "bringing the cluster up" }
-            }
+            | ClusterError::Node {
+                source: penstock_host::PlaceError::Process { source: ProcessError::Interrupted { .. }, .. },
+                ..
+            } => ClusterError::Interrupted { doing: "bringing the cluster up" },
             error => error,
         })
     }
@@ -272,13 +273,17 @@ impl Cluster {
                         return Err(died.into());
                     }
                     if let Some(why) = node::kubelet_ended(board, &node.name)? {
-                        return Err(ClusterError::Ended { program: format!("kubelet on {}", node.name), why });
+                        return Err(ClusterError::Ended {
+                            program: format!("kubelet on {}", node.name),
+                            why,
+                        });
                     }
                 }
                 if Instant::now() > deadline {
-                    let logs = self.boards.iter().map(|board| {
-                        format!("kubelet on {} said last:\n{}", board.name(), node::log(board))
-                    });
+                    let logs = self
+                        .boards
+                        .iter()
+                        .map(|board| format!("kubelet on {} said last:\n{}", board.name(), node::log(board)));
                     let why = std::iter::once(output.errors()).chain(logs).collect::<Vec<_>>().join("\n");
                     return Err(ClusterError::NodesNotReady { after: READY, why });
                 }
@@ -389,7 +394,8 @@ mod tests {
     #[test]
     fn a_board_that_is_too_small_for_a_node_is_made_larger_and_that_is_said() {
         let design = |text: &str| {
-            let parsed = penstock_model::parse(&Source::new("test.yaml", text)).expect("the test's model is good");
+            let parsed =
+                penstock_model::parse(&Source::new("test.yaml", text)).expect("the test's model is good");
             Design::from_model(&parsed.model, None).expect("the test's board can be composed")
         };
         let mut small = design("nics: {NET0: {vfs: 2}}\nboard: {memory: 512MiB, cpus: 1}\n");

@@ -121,7 +121,8 @@ fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for three in bytes.chunks(3) {
-        let word = three.iter().chain([0; 2].iter()).take(3).fold(0, |word, byte| word << 8 | usize::from(*byte));
+        let word =
+            three.iter().chain([0; 2].iter()).take(3).fold(0, |word, byte| word << 8 | usize::from(*byte));
         for position in 0..4 {
             let digit = DIGITS[word >> (18 - 6 * position) & 63];
             text.push(if position <= three.len() { char::from(digit) } else { '=' });

@@ -9,16 +9,9 @@ use std::{
 };
 
 use penstock_board::FORWARD_ADDRESS;
-use penstock_host::{
-    Command, ProcessError, files, interrupt, process::Background, running::Running, secret,
-};
+use penstock_host::{Command, ProcessError, files, interrupt, process::Background, running::Running, secret};
 
-use crate::{
-    config,
-    error::ClusterError,
-    kept::KeptProgram,
-    program::ClusterProgram,
-};
+use crate::{config, error::ClusterError, kept::KeptProgram, program::ClusterProgram};
 
 /// The kubeconfig of the administrator, in the cluster's directory.
 pub const KUBECONFIG: &str = "kubeconfig";
@@ -69,7 +62,11 @@ pub struct Secrets {
 
 impl Secrets {
     /// Makes them, and the files that hold them, in the directory of a new cluster.
-    pub fn make(program: &ClusterProgram, directory: &Path, nodes: &[String]) -> Result<Secrets, ClusterError> {
+    pub fn make(
+        program: &ClusterProgram,
+        directory: &Path,
+        nodes: &[String],
+    ) -> Result<Secrets, ClusterError> {
         program
             .command("credentials")
             .args([".", "127.0.0.1", FORWARD_ADDRESS])
@@ -102,15 +99,22 @@ impl ControlPlane {
                 .and_then(|()| plane.run("kube-apiserver", apiserver(program, client, port), directory, note))
                 .and_then(|()| plane.await_listening(directory));
             match started {
-                Err(ClusterError::Ended { why, .. }) if left > 0 && why.contains("address already in use") => {
+                Err(ClusterError::Ended { why, .. })
+                    if left > 0 && why.contains("address already in use") =>
+                {
                     drop(plane);
                     // What it has of that start.
                     files::remove_tree(directory.join("etcd"))?;
                 }
                 started => {
                     started?;
-                    let text =
-                        config::kubeconfig(name, &config::server_here(port), &secrets.ca, "admin", &secrets.admin);
+                    let text = config::kubeconfig(
+                        name,
+                        &config::server_here(port),
+                        &secrets.ca,
+                        "admin",
+                        &secrets.admin,
+                    );
                     files::write_atomic_mode(directory.join(KUBECONFIG), text, 0o600)?;
                     return Ok(plane);
                 }
@@ -139,7 +143,8 @@ impl ControlPlane {
         self.run("kube-controller-manager", controller_manager(program), directory, note)?;
         self.run("kube-scheduler", scheduler(program), directory, note)?;
         if simulate {
-            let stages = program.command("kwok-stages").current_dir(directory).deadline(STARTING).succeed()?;
+            let stages =
+                program.command("kwok-stages").current_dir(directory).deadline(STARTING).succeed()?;
             files::write_atomic_mode(directory.join(STAGES), stages.stdout, 0o600)?;
             self.run("kwok", kwok(program), directory, note)?;
         }
@@ -150,7 +155,10 @@ impl ControlPlane {
     pub fn check(&mut self, directory: &Path) -> Result<(), ClusterError> {
         for (name, process) in &mut self.processes {
             if process.ended().is_some() {
-                return Err(ClusterError::Ended { program: (*name).to_owned(), why: last_lines(directory, name) });
+                return Err(ClusterError::Ended {
+                    program: (*name).to_owned(),
+                    why: last_lines(directory, name),
+                });
             }
         }
         Ok(())
@@ -236,7 +244,11 @@ fn last_lines(directory: &Path, program: &str) -> String {
     let said = files::read_tail(directory.join(log_of(program)), 4096).unwrap_or_default();
     let said = String::from_utf8_lossy(&said).into_owned();
     let lines: Vec<&str> = said.trim_end().lines().collect();
-    if lines.is_empty() { "it said nothing".to_owned() } else { lines[lines.len().saturating_sub(8)..].join("\n") }
+    if lines.is_empty() {
+        "it said nothing".to_owned()
+    } else {
+        lines[lines.len().saturating_sub(8)..].join("\n")
+    }
 }
 
 /// Ports of the loopback interface at which nobody listens, each another.

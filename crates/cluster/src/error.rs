@@ -156,9 +156,13 @@ impl ClusterError {
                 return Some(format!("there are: {}", kept.join(", ")));
             }
             ClusterError::Taken { name } => {
-                return Some(format!("remove it first with `penstock board cluster down {name}`, or give this one another --name"));
+                return Some(format!(
+                    "remove it first with `penstock board cluster down {name}`, or give this one another --name"
+                ));
             }
-            ClusterError::NoGo { .. } => "install it from https://go.dev/dl, into /usr/local/go, and put its bin directory on PATH",
+            ClusterError::NoGo { .. } => {
+                "install it from https://go.dev/dl, into /usr/local/go, and put its bin directory on PATH"
+            }
             ClusterError::Build { .. } => {
                 "check the network and try again: the modules come from the proxy that GOPROXY names, and nothing half-made is kept"
             }

@@ -65,7 +65,14 @@ pub struct KeptProgram {
 impl fmt::Display for KeptCluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nodes: Vec<&str> = self.nodes.iter().map(|node| node.name.as_str()).collect();
-        write!(f, "{}: Kubernetes {} at {}, nodes {}", self.name, self.version, self.server, nodes.join(", "))?;
+        write!(
+            f,
+            "{}: Kubernetes {} at {}, nodes {}",
+            self.name,
+            self.version,
+            self.server,
+            nodes.join(", ")
+        )?;
         if let Some(owner) = self.owner {
             write!(f, ", ends with process {}", owner.id)?;
         }
@@ -217,7 +224,9 @@ mod tests {
         let (its, other) = (start(&directory), start(Path::new("/")));
         let mut cluster = kept("a", &program);
         // One that works elsewhere has only got the number.
-        cluster.programs.push(KeptProgram { name: "etcd".to_owned(), process: Running::of(other.id()).unwrap() });
+        cluster
+            .programs
+            .push(KeptProgram { name: "etcd".to_owned(), process: Running::of(other.id()).unwrap() });
         // No process of this start of the machine began then.
         cluster.owner = Some(Running { id: other.id(), started: 0 });
         cluster.write(&directory).unwrap();

@@ -62,7 +62,8 @@ pub fn kubelet_ended(board: &Board, name: &str) -> Result<Option<String>, Cluste
 /// The end of kubelet's log, and the message of a panic, whose end only says where it was.
 pub fn log(board: &Board) -> String {
     let script = "grep -m 1 '^panic:' \"$1\"; tail -n 12 \"$1\"";
-    let command = Command::new("sh").args(["-c", script, "sh", "/var/log/kubernetes/kubelet.log"]).deadline(DOING);
+    let command =
+        Command::new("sh").args(["-c", script, "sh", "/var/log/kubernetes/kubelet.log"]).deadline(DOING);
     match board.run(&command) {
         Ok(output) => output.text(),
         Err(error) => error.to_string(),
@@ -73,5 +74,8 @@ fn run(board: &Board, node: &str, command: Command) -> Result<(), ClusterError> 
     let failed = |source| ClusterError::Node { node: node.to_owned(), source };
     let output = board.run(&command.deadline(DOING)).map_err(failed)?;
     let place = board.describe();
-    output.succeeded().map(drop).map_err(|source| failed(penstock_host::PlaceError::Process { place, source }))
+    output
+        .succeeded()
+        .map(drop)
+        .map_err(|source| failed(penstock_host::PlaceError::Process { place, source }))
 }

@@ -11,8 +11,8 @@ pub const NAME: &str = "localhost/penstock:1";
 
 /// What the commands of busybox are called that a container is given.
 const COMMANDS: [&str; 24] = [
-    "sh", "sleep", "cat", "echo", "ls", "ip", "ping", "ps", "env", "id", "grep", "head", "hostname", "kill", "ln", "mkdir", "mount",
-    "nc", "rm", "sed", "test", "true", "false", "wget",
+    "sh", "sleep", "cat", "echo", "ls", "ip", "ping", "ps", "env", "id", "grep", "head", "hostname", "kill",
+    "ln", "mkdir", "mount", "nc", "rm", "sed", "test", "true", "false", "wget",
 ];
 
 /// The image as a tar archive that `ctr images import` reads. Without a command its containers, sandboxes among them, sleep until they are
@@ -36,7 +36,8 @@ pub fn image(busybox: &[u8]) -> Vec<u8> {
     });
     let manifest = manifest.to_string().into_bytes();
     let mut named = descriptor("application/vnd.oci.image.manifest.v1+json", &manifest);
-    named["annotations"] = json!({"io.containerd.image.name": NAME, "org.opencontainers.image.ref.name": NAME});
+    named["annotations"] =
+        json!({"io.containerd.image.name": NAME, "org.opencontainers.image.ref.name": NAME});
     let index = json!({"schemaVersion": 2, "manifests": [named]});
     let mut archive = Tar::default();
     archive.file("oci-layout", 0o644, json!({"imageLayoutVersion": "1.0.0"}).to_string().as_bytes());

@@ -146,8 +146,7 @@ fn flags() -> String {
     let version = |name: &str, value: &str| format!("-X k8s.io/component-base/version.{name}={value}");
     let mut numbers = VERSION.trim_start_matches('v').split('.');
     let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
-    let versions =
-        [version("gitVersion", VERSION), version("gitMajor", major), version("gitMinor", minor)];
+    let versions = [version("gitVersion", VERSION), version("gitMajor", major), version("gitMinor", minor)];
     format!("-s -w {}", versions.join(" "))
 }
 
@@ -175,7 +174,8 @@ fn build(part: &Path, go: &str, listener: Listener<'_>) -> Result<(), ClusterErr
         .run()?;
     if !output.status.success() {
         let said = output.errors();
-        let lines: Vec<&str> = said.trim_end().lines().filter(|line| !line.starts_with("go: downloading")).collect();
+        let lines: Vec<&str> =
+            said.trim_end().lines().filter(|line| !line.starts_with("go: downloading")).collect();
         let why = lines[lines.len().saturating_sub(12)..].join("\n");
         return Err(ClusterError::Build { why });
     }

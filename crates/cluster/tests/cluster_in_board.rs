@@ -174,7 +174,8 @@ fn a_cluster_is_used() -> Outcome {
 
     nobody_else_is_let_in(&bed, &cluster)?;
     // The node's own identity, from the node.
-    let own = bed.on(first, &format!("kubectl --kubeconfig /etc/kubernetes/kubelet.conf get node {first} -o name"))?;
+    let own = bed
+        .on(first, &format!("kubectl --kubeconfig /etc/kubernetes/kubelet.conf get node {first} -o name"))?;
     assert_eq!(own.trim(), format!("node/{first}"));
     // A service account's token that is bound to a node says so.
     bed.said(&["create", "serviceaccount", "agent"])?;
@@ -188,7 +189,10 @@ fn a_cluster_is_used() -> Outcome {
     let review = bed.at().join("review.json");
     let review = bed.said(&["create", "-o", "json", "-f", &review.to_string_lossy()])?;
     let review: Value = serde_json::from_str(&review)?;
-    assert_eq!(review["status"]["user"]["extra"]["authentication.kubernetes.io/node-name"][0], first, "{review}");
+    assert_eq!(
+        review["status"]["user"]["extra"]["authentication.kubernetes.io/node-name"][0], first,
+        "{review}"
+    );
     let served = bed.said(&["api-resources", "--api-group", "resource.k8s.io", "-o", "name"])?;
     assert!(served.contains("resourceslices.resource.k8s.io"), "{served}");
 
@@ -198,7 +202,8 @@ fn a_cluster_is_used() -> Outcome {
     bed.apply(FAKE)?;
     bed.said(&["wait", "--for=condition=Ready", "--timeout=300s", "node/fake-1"])?;
 
-    let renewed = || bed.said(&["get", "lease", "-n", "kube-node-lease", first, "-o", "jsonpath={.spec.renewTime}"]);
+    let renewed =
+        || bed.said(&["get", "lease", "-n", "kube-node-lease", first, "-o", "jsonpath={.spec.renewTime}"]);
     // kubelet is started anew and goes on with its node.
     bed.on(first, "/opt/kubernetes/kubelet stop && ! /opt/kubernetes/kubelet status")?;
     let before = renewed()?;
@@ -248,7 +253,8 @@ fn carriers(cluster: &KeptCluster) -> Vec<Running> {
     let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let carries = |id: &u32| {
         let line = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
-        line.split(|byte| *byte == 0).nth(1) == Some(b"carry") && cwd(*id).is_some_and(|cwd| places.contains(&cwd))
+        line.split(|byte| *byte == 0).nth(1) == Some(b"carry")
+            && cwd(*id).is_some_and(|cwd| places.contains(&cwd))
     };
     ids.filter(carries).filter_map(Running::of).collect()
 }
@@ -289,7 +295,9 @@ fn begun(bed: &Bed) -> Result<(Child, KeptCluster), Failed> {
     until("a node's board runs", || {
         let listed: Value = json::read(&bed.cluster(&["list", "--json"]).stdout)?;
         let clusters: Vec<KeptCluster> = serde_json::from_value(listed["clusters"].clone())?;
-        let begun = |cluster: &KeptCluster| cluster.name == bed.name && cluster.nodes.iter().any(|node| node.qemu.is_some());
+        let begun = |cluster: &KeptCluster| {
+            cluster.name == bed.name && cluster.nodes.iter().any(|node| node.qemu.is_some())
+        };
         found = clusters.into_iter().find(begun);
         Ok(found.is_some())
     })?;

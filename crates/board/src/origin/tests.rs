@@ -1,10 +1,16 @@
-use std::{collections::BTreeMap, ffi::OsString, path::{Path, PathBuf}};
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
 
 use penstock_model::Source;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{design::Design, disk::Lasting, emulator::Emulator, forward::Forward, image::Image, saved::BESIDE};
+use crate::{
+    design::Design, disk::Lasting, emulator::Emulator, forward::Forward, image::Image, saved::BESIDE,
+};
 
 const PLAIN: &str = "nics: {NET0: {vfs: 2}, NET1: {vfs: 16}}\nboard: {memory: 2GiB, cpus: 4}\n";
 

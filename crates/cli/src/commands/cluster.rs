@@ -18,7 +18,12 @@ use crate::{
 };
 
 /// Runs one of the verbs of `board cluster`.
-pub fn run(verb: Verb, boards: &Boards, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
+pub fn run(
+    verb: Verb,
+    boards: &Boards,
+    settings: &Settings,
+    printer: &mut Printer,
+) -> Result<Status, Failure> {
     match verb {
         Verb::Up { model, strict, nodes, name, kwok, cold } => {
             let wanted = Wanted { strict, nodes, name, kwok, cold };
@@ -117,11 +122,20 @@ fn up(
     let kept = up.detach()?;
     printer.done();
     let name = &kept.name;
-    printer.say(format!("The cluster {name} is up after {seconds:.0} s: Kubernetes {} at {}.", kept.version, kept.server));
+    printer.say(format!(
+        "The cluster {name} is up after {seconds:.0} s: Kubernetes {} at {}.",
+        kept.version, kept.server
+    ));
     for node in &kept.nodes {
-        printer.say(format!("Node {} is Ready. Enter it with `penstock board ssh {0}`; the model is {path} there.", node.name));
+        printer.say(format!(
+            "Node {} is Ready. Enter it with `penstock board ssh {0}`; the model is {path} there.",
+            node.name
+        ));
     }
-    printer.say(format!("Use it with `export KUBECONFIG={}`, or `penstock board cluster kubectl {name} get nodes`.", kept.kubeconfig.display()));
+    printer.say(format!(
+        "Use it with `export KUBECONFIG={}`, or `penstock board cluster kubectl {name} get nodes`.",
+        kept.kubeconfig.display()
+    ));
     printer.say(format!("Remove it with `penstock board cluster down {name}`."));
     printer.document(&ClusterUp { cluster: kept, model: path, seconds })?;
     Ok(())
