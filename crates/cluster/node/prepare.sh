@@ -2,7 +2,7 @@
 # Makes a board a node: runs from the disk of the cluster's files, which is mounted at /opt/kubernetes. $1: the node's name.
 set -eu
 own=/opt/kubernetes
-mkdir -p /etc/kubernetes/pki /etc/cni/net.d /etc/containerd /var/lib/kubelet /var/log/kubernetes /var/run/cdi /etc/cdi
+mkdir -p /var/lib/kubelet /var/log/kubernetes /var/run/cdi /etc/cdi
 chmod 700 /etc/kubernetes
 hostname "$1"
 echo "$1" >/etc/hostname
@@ -18,4 +18,3 @@ for program in kubectl ctr; do ln -sf $own/bin/$program /usr/local/bin/$program;
 echo "+cpu +cpuset +memory +pids +io" >/sys/fs/cgroup/cgroup.subtree_control
 modprobe -a bridge veth 2>/dev/null || true
 $own/containerd start
-$own/bin/ctr --namespace k8s.io images import $own/image.tar >/dev/null

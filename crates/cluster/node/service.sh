@@ -12,7 +12,9 @@ alive() {
 }
 start() {
     if alive; then return; fi
-    setsid sh -c 'echo $$ >"$1.number"; shift; exec "$@"' sh "$record" $(run) </dev/null >>"$log" 2>&1 &
+    line=$(run)
+    # Split into words, of which none has a blank.
+    setsid sh -c 'echo $$ >"$1.number"; shift; exec "$@"' sh "$record" $line </dev/null >>"$log" 2>&1 &
     # The number is there before the program has run its first instruction.
     tries=0
     until [ -s "$record.number" ]; do
