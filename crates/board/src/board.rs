@@ -26,6 +26,7 @@ use crate::{
     disk::Lasting,
     emulator::Emulator,
     error::BoardError,
+    forward::Forward,
     image::Image,
     kept::{self, KeptBoard},
     kernel::KernelChoice,
@@ -55,6 +56,11 @@ pub struct UpOptions {
     pub switch: Option<Command>,
     /// A program of this machine that [`Board::install`] puts into the board.
     pub program: Option<PathBuf>,
+    /// A file of this machine that the board has as one more disk, which it can only read: its serial number there is
+    /// [`FILES_SERIAL`](crate::FILES_SERIAL).
+    pub files: Option<PathBuf>,
+    /// A way from the board to a port of this machine.
+    pub forward: Option<Forward>,
 }
 
 impl Default for UpOptions {
@@ -68,6 +74,8 @@ impl Default for UpOptions {
             lasting,
             switch: None,
             program: None,
+            files: None,
+            forward: None,
         }
     }
 }
@@ -498,6 +506,9 @@ impl Up<'_> {
         if let Some(program) = &self.options.program {
             program::furnish(&making.directory, program)?;
         }
+        if let Some(forward) = &self.options.forward {
+            forward.furnish(&making.directory)?;
+        }
         Ok(making)
     }
 
@@ -513,6 +524,8 @@ impl Up<'_> {
             lasting: self.options.lasting,
             switch: self.options.switch.as_ref(),
             program: self.options.program.is_some(),
+            files: self.options.files.as_deref(),
+            forward: self.options.forward.as_ref(),
         }
     }
 

@@ -56,6 +56,16 @@ impl Cache {
         self.directory.join("accelerators.json")
     }
 
+    /// The parts of Kubernetes clusters that every cluster shares, by digest.
+    pub fn kubernetes(&self) -> PathBuf {
+        self.directory.join("kubernetes")
+    }
+
+    /// Kubernetes clusters that run, by name.
+    pub fn clusters(&self) -> PathBuf {
+        self.directory.join("clusters")
+    }
+
     /// Boards that run, by name.
     pub fn running(&self) -> &Path {
         &self.running

@@ -362,7 +362,7 @@ fn quoted(path: &Path) -> String {
 }
 
 /// What a failed installation means.
-fn read_failure(said: &str) -> BoardError {
+pub(crate) fn read_failure(said: &str) -> BoardError {
     let telling = |signs: &[&str]| {
         said.lines()
             .find(|line| signs.iter().any(|sign| line.contains(sign)))

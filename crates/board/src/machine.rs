@@ -22,6 +22,7 @@ use crate::{
     disk::{self, Lasting},
     emulator::Emulator,
     error::BoardError,
+    forward::Forward,
     image::Image,
     program, switch,
 };
@@ -35,6 +36,13 @@ pub const SERIAL_LOG: &str = "serial.log";
 const SERIAL_SOCKET: &str = "serial";
 const CONTROL_SOCKET: &str = "control";
 const EMULATOR_LOG: &str = "qemu.log";
+
+/// The serial number by which a board knows the disk of [`UpOptions::files`](crate::UpOptions::files)
+/// (`/sys/block/DISK/serial`).
+pub const FILES_SERIAL: &str = "penstock-files";
+
+/// That disk, beside the root disk and that of the program.
+const FILES_DISK: &str = "virtio-blk-pci,id=files,drive=files,bus=pcie.0,addr=2.2,serial=penstock-files";
 
 /// Everything that a run of QEMU needs.
 #[derive(Debug)]
@@ -57,6 +65,10 @@ pub struct Run<'a> {
     pub switch: Option<&'a Command>,
     /// Whether a program is in the directory, to be read on the board from a disk.
     pub program: bool,
+    /// A file that is one more disk, only to be read.
+    pub files: Option<&'a Path>,
+    /// A way from the board to a port of this machine.
+    pub forward: Option<&'a Forward>,
 }
 
 /// What differs between runs of one board, and is no part of what it boots from ([`Origin`](crate::origin::Origin)).
@@ -132,6 +144,7 @@ impl Run<'_> {
             false => disk::INITRAMFS.to_owned(),
         };
         let line = self.design.kernel_command_line() + &self.lasting.kernel_command_line();
+        let forward = self.forward.map(Forward::option).unwrap_or_default();
         let mut command = self
             .emulator
             .command()
@@ -141,9 +154,9 @@ impl Run<'_> {
             .args(["-append", &line])
             .args(["-chardev", &serial()])
             .args(["-device", "isa-serial,id=console,chardev=console"])
-            .args(["-blockdev", &root_disk(&self.image.root())])
-            // `restrict`: the board reaches nothing outside; only the forwarded port leads in.
-            .args(["-netdev", &format!("user,id=mgmt,restrict=on,hostfwd=tcp:127.0.0.1:{port}-:22")])
+            .args(["-blockdev", &read_only("root", &self.image.root())])
+            // `restrict`: the board reaches nothing outside but what is forwarded; only one port leads in.
+            .args(["-netdev", &format!("user,id=mgmt,restrict=on,hostfwd=tcp:127.0.0.1:{port}-:22{forward}")])
             .args(["-fw_cfg", "name=opt/penstock/host-key,file=host-key"])
             .args(["-fw_cfg", "name=opt/penstock/client-key,file=client-key.pub"])
             .args(["-qmp", &format!("unix:{CONTROL_SOCKET},server=on,wait=off")])
@@ -152,6 +165,9 @@ impl Run<'_> {
             .current_dir(self.directory);
         if self.program {
             command = command.args(program::ARGUMENTS);
+        }
+        if let Some(file) = self.files {
+            command = command.args(["-blockdev", &read_only("files", file), "-device", FILES_DISK]);
         }
         if self.design.nvme_namespace.is_some() {
             command = command.args(["-fw_cfg", "name=opt/penstock/nvme,string=1"]);
@@ -170,10 +186,10 @@ fn serial() -> String {
     format!("socket,id=console,path={SERIAL_SOCKET},server=on,wait=off,logfile={SERIAL_LOG},logappend=on")
 }
 
-fn root_disk(image: &Path) -> String {
+fn read_only(node: &str, image: &Path) -> String {
     // In QEMU's option syntax a comma is doubled.
     let path = image.to_string_lossy().replace(',', ",,");
-    format!("driver=file,node-name=root,read-only=on,auto-read-only=off,filename={path}")
+    format!("driver=file,node-name={node},read-only=on,auto-read-only=off,filename={path}")
 }
 
 fn free_port() -> Result<u16, BoardError> {

@@ -17,7 +17,7 @@ use penstock_model::{GuestName, Mac, NicName, mac::ParseMacError, names::NameErr
 use self::time::{at_least_a_second, duration};
 pub use self::{
     audit::Audit,
-    board::{Board, Inside},
+    board::{Board, Cluster, Inside},
     measuring::{Extent, Measure, Only, Rehearse, Report, TimeLimit, Tuning, Waking},
     metrics::Metrics,
 };
@@ -143,6 +143,9 @@ pub enum Verb {
     /// Hand an embedded switch what a VM asks of its devices
     #[command(hide = true)]
     FollowFilters(FollowFilters),
+    /// Carry a connection of a board to a port of this machine's loopback
+    #[command(hide = true)]
+    Carry(Carry),
 }
 
 impl Verb {
@@ -583,4 +586,11 @@ pub struct FollowFilters {
     pub guest: GuestName,
     /// Its NIC
     pub nic: NicName,
+}
+
+/// `penstock carry`: what QEMU starts for each connection that a board makes to its way out (docs/cluster.md).
+#[derive(Debug, Args)]
+pub struct Carry {
+    /// The file that names the port
+    pub port: PathBuf,
 }

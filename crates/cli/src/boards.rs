@@ -61,16 +61,20 @@ impl Boards {
         lasting: Lasting,
         printer: &mut Printer,
     ) -> Result<Board, Failure> {
-        // This very binary is the embedded switch, too.
-        let binary = env::current_exe()?;
-        let program = Some(binary.clone());
-        let switch = Some(Command::new(binary).args(["embedded-switch", "--until-left", "--again"]));
         let name = name.map(str::to_owned);
         let lasting = Lasting { systemd: lasting.systemd || design.systemd, ..lasting };
-        let options = UpOptions { cold, lasting, name, switch, program, ..UpOptions::default() };
+        let options = UpOptions { cold, lasting, name, ..options()? };
         Board::up(design, image, &self.cache, &options, &mut |progress| show(printer, progress))
             .map_err(failed)
     }
+}
+
+/// How every board is brought up: this very binary is its embedded switches, and the program that runs on it.
+pub fn options() -> Result<UpOptions, Failure> {
+    let binary = env::current_exe()?;
+    let program = Some(binary.clone());
+    let switch = Some(Command::new(binary).args(["embedded-switch", "--until-left", "--again"]));
+    Ok(UpOptions { switch, program, ..UpOptions::default() })
 }
 
 /// The bridges of the host that the NICs of guests lead to.
@@ -102,7 +106,8 @@ pub fn furnish(board: &mut Board, file: &ModelFile) -> Result<String, Failure> {
     Ok(path)
 }
 
-fn show(printer: &mut Printer, progress: Progress) {
+/// Tells what is being done of a board or a cluster.
+pub fn show(printer: &mut Printer, progress: Progress) {
     match progress {
         Progress::Phase(what) => printer.doing(what),
         Progress::Fraction(done) => printer.fraction(done),

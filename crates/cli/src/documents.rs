@@ -5,6 +5,7 @@
 
 use clap::ValueEnum;
 use penstock_board::KeptBoard;
+use penstock_cluster::KeptCluster;
 use penstock_model::{
     Inventory, Located, inventory::INVENTORY_VERSION, measurement::run_comparison::RunComparison,
 };
@@ -14,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    arguments::{Board, Report, Scan, Undo, Verb, Verify},
+    arguments::{Board, Cluster, Report, Scan, Undo, Verb, Verify},
     commands::{apply, audit, check, console, export, generate, guard, plan, report, status, undo, verify},
     remote::summary,
     status::Status,
@@ -76,6 +77,14 @@ pub enum Kind {
     BoardImage,
     /// `board list`.
     Boards,
+    /// `board cluster up`.
+    ClusterUp,
+    /// `board cluster down`.
+    Cluster,
+    /// `board cluster list`.
+    Clusters,
+    /// `board cluster prepare`.
+    ClusterParts,
     /// Any verb on several machines with `--host`.
     Hosts,
     /// Any verb that failed before it had anything to tell.
@@ -155,6 +164,40 @@ pub struct Boards {
     pub boards: Vec<KeptBoard>,
 }
 
+/// `board cluster up`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ClusterUp {
+    /// The cluster.
+    pub cluster: KeptCluster,
+    /// Where the model is on each node.
+    pub model: String,
+    /// How long it took until all nodes were Ready, without building what all clusters share.
+    pub seconds: f64,
+}
+
+/// `board cluster down`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct OneCluster {
+    /// The name of the cluster.
+    pub cluster: String,
+}
+
+/// `board cluster list`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Clusters {
+    /// The clusters that there are.
+    pub clusters: Vec<KeptCluster>,
+}
+
+/// `board cluster prepare`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ClusterParts {
+    /// etcd, the control plane, kubelet, kubectl and kwok, as one program.
+    pub program: std::path::PathBuf,
+    /// The disk of nodes.
+    pub disk: std::path::PathBuf,
+}
+
 /// A verb that failed before it had anything to tell.
 #[derive(Debug, Serialize, JsonSchema)]
 struct Nothing {
@@ -197,10 +240,15 @@ impl Kind {
             Verb::Board(Board::Image) => Kind::BoardImage,
             Verb::Board(Board::List) => Kind::Boards,
             Verb::Board(Board::Up { .. } | Board::Reset { .. } | Board::Down { .. }) => Kind::Board,
+            Verb::Board(Board::Cluster(Cluster::Up { .. })) => Kind::ClusterUp,
+            Verb::Board(Board::Cluster(Cluster::Down { .. })) => Kind::Cluster,
+            Verb::Board(Board::Cluster(Cluster::List)) => Kind::Clusters,
+            Verb::Board(Board::Cluster(Cluster::Prepare)) => Kind::ClusterParts,
             // A guest's own bytes, a shell's, another tool's documents, and what nobody types.
             Verb::Console(_)
             | Verb::Measure(_)
             | Verb::Board(Board::Ssh { .. } | Board::Console { .. })
+            | Verb::Board(Board::Cluster(Cluster::Kubeconfig { .. } | Cluster::Kubectl { .. }))
             | Verb::Schema(_)
             | Verb::Completions(_)
             | Verb::Cni
@@ -208,7 +256,8 @@ impl Kind {
             | Verb::Guard(_)
             | Verb::AtBoot(_)
             | Verb::EmbeddedSwitch(_)
-            | Verb::FollowFilters(_) => return None,
+            | Verb::FollowFilters(_)
+            | Verb::Carry(_) => return None,
         })
     }
 
@@ -256,6 +305,10 @@ impl Kind {
             Kind::Board => self.schema_of::<OneBoard>(),
             Kind::BoardImage => self.schema_of::<BoardImage>(),
             Kind::Boards => self.schema_of::<Boards>(),
+            Kind::ClusterUp => self.schema_of::<ClusterUp>(),
+            Kind::Cluster => self.schema_of::<OneCluster>(),
+            Kind::Clusters => self.schema_of::<Clusters>(),
+            Kind::ClusterParts => self.schema_of::<ClusterParts>(),
             Kind::Hosts => self.schema_of::<summary::Hosts>(),
             Kind::Error => self.schema_of::<Nothing>(),
         }

@@ -114,6 +114,9 @@ fn every_verb_prints_one_document_when_it_is_done_and_when_it_fails() {
         ("report nowhere --redact --json".to_owned(), "error", 2),
         ("board list --json".to_owned(), "boards", 0),
         ("board down nothing --json".to_owned(), "error", 2),
+        ("board cluster list --json".to_owned(), "clusters", 0),
+        ("board cluster down nothing --json".to_owned(), "error", 2),
+        ("board cluster up bad.yaml --json".to_owned(), "error", 2),
         ("chek good.yaml --json".to_owned(), "error", 2),
         ("check --json --nonsense".to_owned(), "error", 2),
     ];

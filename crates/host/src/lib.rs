@@ -9,6 +9,7 @@
 //! - [`device`]: which device a path names, also as a container sees it.
 //! - [`record`]: a tree of what was read of a machine, to look at it again elsewhere.
 //! - [`scratch`]: a file of our own in a directory that somebody hostile writes to.
+//! - [`relay`] and [`secret`]: a connection carried to this machine's loopback; words that nobody guesses.
 //! - [`root`]: the directory under which `/sys`, `/proc` and `/dev` are looked for; a fixture can stand there.
 //! - [`place`]: what it is to be somewhere that commands run and interfaces live: this host, a container, a board.
 //! - [`driver`] and [`probe`](mod@probe): which driver a PF has, and what it does when it is tried.
@@ -52,12 +53,14 @@ pub mod place;
 pub mod probe;
 pub mod process;
 pub mod record;
+pub mod relay;
 pub mod resctrl;
 pub mod root;
 pub mod running;
 pub mod scan;
 pub mod scheduling;
 pub mod scratch;
+pub mod secret;
 pub mod tap;
 pub mod terminal;
 pub mod threads;

@@ -114,6 +114,20 @@ fn left(deadline: Instant) -> Duration {
     deadline.saturating_duration_since(Instant::now())
 }
 
+/// The processes of this machine that run the program `program` and work in `directory`, as far as this user may look into them.
+pub fn of_program_in(program: &Path, directory: &Path) -> Vec<Running> {
+    let same = |one: &Path, other: &Path| {
+        let file = |path: &Path| fs::metadata(path).map(|data| (data.dev(), data.ino()));
+        matches!((file(one), file(other)), (Ok(one), Ok(other)) if one == other)
+    };
+    let runs = |id: &u32| {
+        let of = |name: &str| format!("/proc/{id}/{name}");
+        same(Path::new(&of("cwd")), directory) && same(Path::new(&of("exe")), program)
+    };
+    let names = files::list("/proc").unwrap_or_default();
+    names.iter().filter_map(|name| name.parse().ok()).filter(runs).filter_map(Running::of).collect()
+}
+
 /// The processes that have the file `path` open, each as `NAME (process ID)`; those of other users only as root.
 pub fn holders(root: &Root, path: &Path) -> Vec<String> {
     let processes = files::list(root.path("/proc")).unwrap_or_default();
@@ -147,6 +161,22 @@ mod tests {
         assert!(running.kill(Duration::from_secs(5)));
         assert!(!running.is_alive());
         background.end(Duration::ZERO);
+    }
+
+    #[test]
+    fn processes_are_found_by_program_and_directory() {
+        let directory = tempfile::tempdir().unwrap();
+        let program = crate::process::find("sleep").unwrap();
+        let start = |at: &Path| {
+            let command = Command::new("sleep").arg("600").current_dir(at);
+            command.start_to_stay(tempfile::tempfile().unwrap()).unwrap()
+        };
+        let (own, other) = (start(directory.path()), start(Path::new("/")));
+        let found = of_program_in(&program, directory.path());
+        assert_eq!(found.iter().map(|found| found.id).collect::<Vec<_>>(), [own.id()]);
+        assert!(of_program_in(Path::new("/bin/sh"), directory.path()).is_empty());
+        own.end(Duration::ZERO);
+        other.end(Duration::ZERO);
     }
 
     #[test]

@@ -1,10 +1,16 @@
-use std::{collections::BTreeMap, ffi::OsString, path::Path};
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
 
 use penstock_model::Source;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{design::Design, disk::Lasting, emulator::Emulator, image::Image, saved::BESIDE};
+use crate::{
+    design::Design, disk::Lasting, emulator::Emulator, forward::Forward, image::Image, saved::BESIDE,
+};
 
 const PLAIN: &str = "nics: {NET0: {vfs: 2}, NET1: {vfs: 16}}\nboard: {memory: 2GiB, cpus: 4}\n";
 
@@ -22,6 +28,8 @@ struct Parts {
     lasting: Lasting,
     switch: Option<Command>,
     program: bool,
+    files: Option<PathBuf>,
+    forward: Option<Forward>,
 }
 
 impl Parts {
@@ -34,6 +42,8 @@ impl Parts {
             lasting: Lasting::default(),
             switch: Some(Command::new("/bin/penstock").arg("embedded-switch")),
             program: true,
+            files: None,
+            forward: None,
         }
     }
 
@@ -48,6 +58,8 @@ impl Parts {
             lasting: self.lasting,
             switch: self.switch.as_ref(),
             program: self.program,
+            files: self.files.as_deref(),
+            forward: self.forward.as_ref(),
         }
     }
 
@@ -120,7 +132,7 @@ fn every_option_of_the_model_that_a_board_is_booted_with_counts() {
 #[test]
 fn what_the_command_only_names_counts_too() {
     let before = Parts::of(PLAIN).origin();
-    let changes: [(&str, Change); 7] = [
+    let changes: [(&str, Change); 9] = [
         ("the image's files", |parts| parts.image = Image::called("/images/d", "other sums")),
         ("the image", |parts| parts.image = Image::called("/images/e", "sums")),
         ("a patch of QEMU", |parts| {
@@ -130,6 +142,10 @@ fn what_the_command_only_names_counts_too() {
             parts.emulator = Emulator::called("/opt/qemu", "QEMU emulator version 11.1.3 (Debian 1)")
         }),
         ("the accelerator", |parts| parts.accelerator = Accelerator::Kvm),
+        ("another disk", |parts| parts.files = Some("/cache/files".into())),
+        ("a way out", |parts| {
+            parts.forward = Some(Forward { port: 1, carrier: Command::new("/bin/sh") });
+        }),
         ("systemd", |parts| parts.lasting.systemd = true),
         ("the switch's program", |parts| parts.switch = Some(Command::new("/bin/sh").arg("embedded-switch"))),
     ];

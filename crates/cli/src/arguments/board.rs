@@ -1,4 +1,4 @@
-//! `board` and `inside`.
+//! `board`, `board cluster` and `inside`.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -67,6 +67,59 @@ pub enum Board {
     },
     /// List the boards that run
     List,
+    /// Run a Kubernetes cluster whose nodes are boards (docs/cluster.md)
+    #[command(subcommand)]
+    Cluster(Cluster),
+}
+
+/// `board cluster`
+#[derive(Debug, Subcommand)]
+pub enum Cluster {
+    /// Start a cluster whose nodes are boards of a model, and wait until they are Ready
+    Up {
+        /// The model
+        model: PathBuf,
+        /// What becomes of the model's warnings
+        #[command(flatten)]
+        strict: Strict,
+        /// How many nodes it has
+        #[arg(long, value_name = "N", default_value_t = 2)]
+        nodes: usize,
+        /// Its name; nodes are called NAME-1 and so on [default: the model's `machine`]
+        #[arg(long)]
+        name: Option<String>,
+        /// Run kwok too, which simulates nodes with the annotation `kwok.x-k8s.io/node: fake`
+        #[arg(long)]
+        kwok: bool,
+        /// Boot its boards instead of resuming saved ones
+        #[arg(long)]
+        cold: bool,
+    },
+    /// Remove a cluster with its nodes
+    Down {
+        /// The cluster's name
+        name: String,
+    },
+    /// List the clusters that there are
+    List,
+    /// Print the kubeconfig of a cluster's administrator
+    Kubeconfig {
+        /// The cluster's name
+        name: String,
+        /// With the API server's address as a node reaches it
+        #[arg(long)]
+        on_node: bool,
+    },
+    /// Run the cluster's own kubectl as its administrator
+    Kubectl {
+        /// The cluster's name
+        name: String,
+        /// What kubectl is to do
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Build what clusters are made of, unless it is there
+    Prepare,
 }
 
 /// `inside`

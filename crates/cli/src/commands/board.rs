@@ -3,7 +3,7 @@
 use crate::{
     arguments::Board as Verb,
     boards::{self, Boards},
-    commands::exit_with,
+    commands::{cluster, exit_with},
     documents::{BoardImage, Boards as ListOfBoards, OneBoard},
     failure::{Failure, Status},
     model_file::{self, For},
@@ -69,6 +69,7 @@ pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Sta
             let terminal = terminal::is_input() && terminal::is_output();
             attached(&board, board.ssh_command(&command, terminal))
         }
+        Verb::Cluster(verb) => cluster::run(verb, &boards, settings, printer),
         Verb::Console { name, guest } => {
             let board = Board::attach(boards.cache(), &name).map_err(boards::failed)?;
             printer.done();

@@ -4,7 +4,9 @@ pub mod apply;
 mod at_boot;
 pub mod audit;
 mod board;
+mod carry;
 pub mod check;
+mod cluster;
 mod cni;
 mod completions;
 pub mod console;
@@ -66,6 +68,7 @@ pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Sta
         Verb::Cni => cni::run(),
         Verb::EmbeddedSwitch(arguments) => embedded_switch::run(&arguments),
         Verb::FollowFilters(arguments) => follow_filters::run(&arguments),
+        Verb::Carry(arguments) => carry::run(&arguments),
         Verb::AtBoot(arguments) => at_boot::run(&arguments, settings, printer),
     }
 }

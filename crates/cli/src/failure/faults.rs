@@ -7,6 +7,7 @@ use std::io;
 
 use penstock_apply::{ApplyError, history::StoreError, journal::JournalError, runner::StepError};
 use penstock_board::BoardError;
+use penstock_cluster::ClusterError;
 use penstock_guests::{
     GuestError, console::ConsoleError, containers::config::ConfigError, realtime::RealtimeError,
     vms::VirshError,
@@ -321,6 +322,35 @@ impl Fault for BoardError {
             BoardError::Process(error) => error.status(),
             BoardError::Socket { source, .. } => kernels(source),
             BoardError::Place(error) => error.status(),
+        }
+    }
+
+    fn hints(&self) -> Vec<String> {
+        self.hint().into_iter().collect()
+    }
+}
+
+impl Fault for ClusterError {
+    fn status(&self) -> Status {
+        match self {
+            ClusterError::NoGo { .. } | ClusterError::NoSpace { .. } => Status::Missing,
+            ClusterError::Name { .. }
+            | ClusterError::Nodes { .. }
+            | ClusterError::Taken { .. }
+            | ClusterError::NoSuchCluster { .. } => Status::BadInput,
+            ClusterError::Build { .. }
+            | ClusterError::Ended { .. }
+            | ClusterError::NotReady { .. }
+            | ClusterError::NodesNotReady { .. }
+            | ClusterError::Stuck { .. }
+            | ClusterError::Furnish { .. } => Status::Failed,
+            ClusterError::Port { source, .. } => kernels(source),
+            ClusterError::Interrupted { .. } => Status::Interrupted,
+            ClusterError::Secret(error) => error.status(),
+            ClusterError::Board(error) => error.status(),
+            ClusterError::File(error) => error.status(),
+            ClusterError::Process(error) => error.status(),
+            ClusterError::Node { source, .. } => source.status(),
         }
     }
 

@@ -1,0 +1,16 @@
+//! Carrying one connection of a board to a port of this machine's loopback.
+
+use penstock_host::{files, relay};
+
+use crate::{
+    arguments::Carry,
+    failure::{Failure, OrBadInput, Status},
+};
+
+/// Carries it until either side is gone.
+pub fn run(arguments: &Carry) -> Result<Status, Failure> {
+    let port = files::read_to_string(&arguments.port)?;
+    let port = port.trim().parse::<u16>();
+    relay::to_loopback(port.or_bad_input()?)?;
+    Ok(Status::Holds)
+}

@@ -1,0 +1,255 @@
+//! What is written down of a cluster, so that another Penstock can find and end it.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use penstock_board::{Board, BoardError, Cache, KeptBoard};
+use penstock_host::{
+    files,
+    running::{self, Running},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::error::ClusterError;
+
+const FILE: &str = "cluster.json";
+
+/// The longest name: with the number of a node it is still the label of a host (RFC 1123).
+const LONGEST_NAME: usize = 50;
+
+/// How long a process may take to be gone.
+const ENDING: Duration = Duration::from_secs(10);
+
+/// A cluster, as it is written in its directory.
+#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct KeptCluster {
+    /// The name of the cluster.
+    pub name: String,
+    /// The version of Kubernetes.
+    pub version: String,
+    /// The URL of its API server on this machine.
+    pub server: String,
+    /// The file on this machine by which its administrator enters it.
+    pub kubeconfig: PathBuf,
+    /// Its nodes, each a board.
+    pub nodes: Vec<KeptNode>,
+    /// The programs of its control plane.
+    pub programs: Vec<KeptProgram>,
+    /// The Penstock that it is to end with; `None` when it stays.
+    pub owner: Option<Running>,
+    /// The file that all its programs are.
+    pub program: PathBuf,
+}
+
+/// A node of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct KeptNode {
+    /// Its name, which is that of its board.
+    pub name: String,
+    /// The QEMU of its board; `None` before that runs.
+    pub qemu: Option<Running>,
+}
+
+/// A program of a cluster's control plane.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct KeptProgram {
+    /// Its name.
+    pub name: String,
+    /// Its process.
+    pub process: Running,
+}
+
+impl fmt::Display for KeptCluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nodes: Vec<&str> = self.nodes.iter().map(|node| node.name.as_str()).collect();
+        write!(
+            f,
+            "{}: Kubernetes {} at {}, nodes {}",
+            self.name,
+            self.version,
+            self.server,
+            nodes.join(", ")
+        )?;
+        if let Some(owner) = self.owner {
+            write!(f, ", ends with process {}", owner.id)?;
+        }
+        match self.ended()[..] {
+            [] => Ok(()),
+            ref ended => write!(f, "; ended by themselves: {}", ended.join(", ")),
+        }
+    }
+}
+
+impl KeptCluster {
+    /// What of it has ended by itself: programs of the control plane, boards.
+    pub fn ended(&self) -> Vec<&str> {
+        let programs = self.programs.iter().filter(|program| !program.process.is_alive());
+        let nodes = self.nodes.iter().filter(|node| node.qemu.is_some_and(|qemu| !qemu.is_alive()));
+        programs.map(|program| program.name.as_str()).chain(nodes.map(|node| node.name.as_str())).collect()
+    }
+
+    fn is_anything_up(&self) -> bool {
+        self.programs.iter().any(|program| program.process.is_alive())
+            || self.nodes.iter().any(|node| node.qemu.is_some_and(|qemu| qemu.is_alive()))
+    }
+
+    pub(crate) fn read(directory: &Path) -> Option<KeptCluster> {
+        serde_json::from_slice(&files::read(directory.join(FILE)).ok()?).ok()
+    }
+
+    pub(crate) fn write(&self, directory: &Path) -> Result<(), ClusterError> {
+        // Plain fields always become JSON.
+        let bytes = serde_json::to_vec_pretty(self).unwrap_or_default();
+        Ok(files::write_atomic_mode(directory.join(FILE), bytes, 0o600)?)
+    }
+
+    /// Ends its programs and its boards, the very ones and no others, and removes its directory. The programs work in that directory, which
+    /// is nobody else's: those too are found that were started a moment before a Penstock was killed that had yet to write them down. It goes
+    /// on past what does not end, and says the first of it.
+    pub(crate) fn end(&self, cache: &Cache, directory: &Path) -> Result<(), ClusterError> {
+        let mut first = None;
+        for node in &self.nodes {
+            if let Err(error) = end_board(cache, node, self.owner) {
+                first.get_or_insert(ClusterError::from(error));
+            }
+        }
+        // Who depends on others ends first.
+        let written = self.programs.iter().rev().map(|program| (program.name.clone(), program.process));
+        let found = running::of_program_in(&self.program, directory);
+        let found = found.into_iter().map(|process| ("a program".to_owned(), process));
+        for (program, process) in written.chain(found) {
+            if !process.kill_in(directory, ENDING) {
+                first.get_or_insert(ClusterError::Stuck { name: self.name.clone(), program, id: process.id });
+            }
+        }
+        match first {
+            // What is written down is needed to try again.
+            Some(error) => Err(error),
+            None => Ok(files::remove_tree(directory)?),
+        }
+    }
+}
+
+/// Ends the board of a node if it is still the one that was brought up for it. One without a QEMU that is written down is of a Penstock that
+/// was killed: such a board has the same owner.
+fn end_board(cache: &Cache, node: &KeptNode, owner: Option<Running>) -> Result<(), BoardError> {
+    let is_its = |board: &KeptBoard| match node.qemu {
+        Some(_) => board.qemu == node.qemu,
+        None => owner.is_some() && board.owner == owner,
+    };
+    let boards = Board::list(cache)?;
+    match boards.iter().find(|board| board.name == node.name).filter(|board| is_its(board)) {
+        Some(board) => match Board::drop_kept(cache, &board.name) {
+            // Its QEMU ended meanwhile.
+            Err(BoardError::NoSuchBoard { .. }) => Ok(()),
+            dropped => dropped,
+        },
+        None => Ok(()),
+    }
+}
+
+/// The directory of the cluster `name`.
+pub(crate) fn directory(cache: &Cache, name: &str) -> Result<PathBuf, ClusterError> {
+    let good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let bytes = name.as_bytes();
+    let ends = bytes.first().zip(bytes.last()).is_some_and(|(first, last)| good(*first) && good(*last));
+    if !ends || bytes.len() > LONGEST_NAME || !bytes.iter().all(|byte| good(*byte) || *byte == b'-') {
+        return Err(ClusterError::Name { name: name.to_owned() });
+    }
+    Ok(cache.clusters().join(name))
+}
+
+/// The clusters that there are, by name. Those whose Penstock is gone, and those of which nothing runs, are cleared away.
+pub(crate) fn list(cache: &Cache) -> Result<Vec<KeptCluster>, ClusterError> {
+    // Somebody else's could name any process, to be ended by us. Held, so that it is not exchanged.
+    let Some(held) = files::own_directory(cache.clusters())? else { return Ok(Vec::new()) };
+    let mut clusters = Vec::new();
+    for name in files::list(held.path())? {
+        let Some(cluster) = KeptCluster::read(&held.path().join(&name)) else { continue };
+        let orphaned = cluster.owner.is_some_and(|owner| !owner.is_alive());
+        if orphaned || (cluster.owner.is_none() && !cluster.is_anything_up()) {
+            cluster.end(cache, &cache.clusters().join(&name))?;
+        } else {
+            clusters.push(cluster);
+        }
+    }
+    Ok(clusters)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use penstock_host::{Command, process};
+
+    fn kept(name: &str, program: &Path) -> KeptCluster {
+        KeptCluster {
+            name: name.to_owned(),
+            version: "v1".to_owned(),
+            server: "https://127.0.0.1:1".to_owned(),
+            kubeconfig: PathBuf::from("/x"),
+            nodes: Vec::new(),
+            programs: Vec::new(),
+            owner: None,
+            program: program.to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_name_is_the_label_of_a_host() {
+        let cache = Cache::at("/c");
+        for good in ["a", "xeon-d", "1", "a".repeat(50).as_str()] {
+            assert_eq!(directory(&cache, good).unwrap(), Path::new("/c/clusters").join(good));
+        }
+        for bad in ["", "-a", "a-", "A", "a.b", "../a", "a/b", "a_b", "a".repeat(51).as_str()] {
+            let error = directory(&cache, bad).unwrap_err();
+            assert!(matches!(error, ClusterError::Name { .. }) && error.hint().is_some(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_a_killed_penstock_started_and_had_not_written_down_is_ended() {
+        let there = tempfile::tempdir().unwrap();
+        let cache = Cache::at(there.path());
+        let program = process::find("sleep").unwrap();
+        let directory = directory(&cache, "a").unwrap();
+        files::make_own_directory(cache.clusters()).unwrap();
+        files::make_own_directory(&directory).unwrap();
+        let start = |at: &Path| {
+            let command = Command::new(&program).arg("600").current_dir(at);
+            command.start_to_stay(tempfile::tempfile().unwrap()).unwrap()
+        };
+        let (its, other) = (start(&directory), start(Path::new("/")));
+        let mut cluster = kept("a", &program);
+        // One that works elsewhere has only got the number.
+        cluster
+            .programs
+            .push(KeptProgram { name: "etcd".to_owned(), process: Running::of(other.id()).unwrap() });
+        // No process of this start of the machine began then.
+        cluster.owner = Some(Running { id: other.id(), started: 0 });
+        cluster.write(&directory).unwrap();
+        assert!(list(&cache).unwrap().is_empty());
+        assert!(!files::exists(&directory));
+        assert!(Running::of(its.id()).is_none(), "it is gone");
+        assert!(Running::of(other.id()).is_some(), "it is let alone");
+        its.end(Duration::ZERO);
+        other.end(Duration::ZERO);
+    }
+
+    #[test]
+    fn a_cluster_of_which_nothing_runs_is_cleared_away_and_one_that_is_being_made_is_not() {
+        let there = tempfile::tempdir().unwrap();
+        let cache = Cache::at(there.path());
+        files::make_own_directory(cache.clusters()).unwrap();
+        for (name, owner) in [("gone", None), ("made", Running::this())] {
+            let directory = directory(&cache, name).unwrap();
+            files::make_own_directory(&directory).unwrap();
+            KeptCluster { owner, ..kept(name, Path::new("/nosuch")) }.write(&directory).unwrap();
+        }
+        let names: Vec<String> = list(&cache).unwrap().into_iter().map(|cluster| cluster.name).collect();
+        assert_eq!(names, ["made"]);
+        assert!(!files::exists(cache.clusters().join("gone")));
+    }
+}

@@ -1,0 +1,91 @@
+//! What is done on a board so that it is a node.
+
+use std::time::Duration;
+
+use penstock_board::{Board, FILES_SERIAL};
+use penstock_host::{Command, Place};
+
+use crate::{config, error::ClusterError, tar::Tar};
+
+/// How long each thing on a node may take; a busy machine emulates slowly.
+const DOING: Duration = Duration::from_secs(300);
+
+/// Mounts the disk of the cluster's files, unpacks the node's own, and has the disk's script do the rest. `$1`: the disk's serial number,
+/// `$2`: where it is mounted, `$3`: the node's name.
+const PREPARE: &str = r#"set -e
+disk=$(grep -lx "$1" /sys/block/vd*/serial)
+disk=${disk%/serial}
+mkdir -p "$2"
+mount -t squashfs -o ro "/dev/${disk##*/}" "$2"
+(umask 077; mkdir -p /etc/kubernetes)
+tar -C / -xf -
+exec "$2/prepare" "$3""#;
+
+/// What a node is given.
+pub struct NodeFiles<'a> {
+    /// The node's name.
+    pub name: &'a str,
+    /// The certificate authority of the API server, PEM.
+    pub ca: &'a str,
+    /// The kubeconfig of its kubelet.
+    pub kubeconfig: &'a str,
+}
+
+/// Makes a board a node up to containerd; kubelet does not run yet.
+pub fn prepare(board: &Board, files: &NodeFiles<'_>) -> Result<(), ClusterError> {
+    let own = files.archive();
+    let command = Command::new("sh").args(["-c", PREPARE, "sh", FILES_SERIAL, config::ON_NODE, files.name]);
+    run(board, files.name, command.input(own))
+}
+
+impl NodeFiles<'_> {
+    /// The node's own files, to be unpacked at its root: one command takes less time than one for each.
+    fn archive(&self) -> Vec<u8> {
+        let mut archive = Tar::default();
+        for directory in ["etc/kubernetes/pki", "etc/containerd", "etc/cni", "etc/cni/net.d"] {
+            archive.directory(directory);
+        }
+        archive.file("etc/kubernetes/kubelet.yaml", 0o600, config::kubelet().as_bytes());
+        archive.file("etc/kubernetes/kubelet.conf", 0o600, self.kubeconfig.as_bytes());
+        archive.file("etc/kubernetes/pki/ca.crt", 0o644, self.ca.as_bytes());
+        archive.file("etc/containerd/config.toml", 0o644, config::containerd().as_bytes());
+        archive.file("etc/cni/net.d/10-pods.conflist", 0o644, config::network().as_bytes());
+        archive.finish()
+    }
+}
+
+/// Starts kubelet on a node, and while that takes its time, gives containerd the image.
+pub fn start(board: &Board, name: &str) -> Result<(), ClusterError> {
+    run(board, name, Command::new(format!("{}/kubelet", config::ON_NODE)).arg("start"))?;
+    let image = format!("{}/image.tar", config::ON_NODE);
+    let import = ["--namespace", "k8s.io", "images", "import", &image];
+    run(board, name, Command::new(format!("{}/bin/ctr", config::ON_NODE)).args(import))
+}
+
+/// What kubelet on a node said last, if it has ended.
+pub fn kubelet_ended(board: &Board, name: &str) -> Result<Option<String>, ClusterError> {
+    let status = Command::new(format!("{}/kubelet", config::ON_NODE)).arg("status").deadline(DOING);
+    let output = board.run(&status).map_err(|source| ClusterError::Node { node: name.to_owned(), source })?;
+    Ok((!output.status.success()).then(|| log(board)))
+}
+
+/// The end of kubelet's log, and the message of a panic, whose end only says where it was.
+pub fn log(board: &Board) -> String {
+    let script = "grep -m 1 '^panic:' \"$1\"; tail -n 12 \"$1\"";
+    let command =
+        Command::new("sh").args(["-c", script, "sh", "/var/log/kubernetes/kubelet.log"]).deadline(DOING);
+    match board.run(&command) {
+        Ok(output) => output.text(),
+        Err(error) => error.to_string(),
+    }
+}
+
+fn run(board: &Board, node: &str, command: Command) -> Result<(), ClusterError> {
+    let failed = |source| ClusterError::Node { node: node.to_owned(), source };
+    let output = board.run(&command.deadline(DOING)).map_err(failed)?;
+    let place = board.describe();
+    output
+        .succeeded()
+        .map(drop)
+        .map_err(|source| failed(penstock_host::PlaceError::Process { place, source }))
+}

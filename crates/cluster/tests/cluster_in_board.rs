@@ -1,0 +1,326 @@
+//! Clusters as a user has them: up, used, and gone. Skipped by name where no Go that builds Kubernetes is installed.
+#![allow(clippy::disallowed_methods)]
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    process::{Child, ExitCode, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use penstock_cluster::KeptCluster;
+use penstock_host::running::Running;
+use penstock_testkit::{
+    binary::{self, Run, run},
+    board, json,
+    needs::{self, Lack},
+    trials::{Failed, Outcome, Test, Trials},
+};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// An igb NIC with VFs, and a guest that nobody starts here.
+const MODEL: &str = "machine: MACHINE\nnics: {NET0: {vfs: 3}}\nguests: {a: {functions: [NET0#0]}}\n";
+
+/// How long anything on a cluster may take: a machine with two CPUs emulates two others.
+const PATIENT: Duration = Duration::from_secs(600);
+
+const SLEEPER: &str = r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "NAME"}, "spec": {
+    "nodeName": "NODE", "terminationGracePeriodSeconds": 5,
+    "containers": [{"name": "main", "image": "localhost/penstock:1", "imagePullPolicy": "Never"}]}}"#;
+
+const FAKE: &str = r#"{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "fake-1", "annotations": {"kwok.x-k8s.io/node": "fake"}}}"#;
+
+fn main() -> ExitCode {
+    let mut trials = Trials::from_arguments();
+    trials.one_at_a_time();
+    let missing = trials.lacking("clusters", || needs::board().or_else(parts));
+    let tests: [(&str, Test); 3] = [
+        ("a_cluster_runs_pods_outlives_breaks_and_leaves_nothing_in_board", a_cluster_is_used),
+        ("an_interrupted_cluster_leaves_nothing_in_board", an_interrupted_cluster_leaves_nothing),
+        ("a_cluster_whose_up_was_killed_is_cleared_away_in_board", a_killed_up_is_cleared_away),
+    ];
+    trials.add(&missing, tests);
+    trials.run()
+}
+
+/// Why no cluster can be brought up here, if so. Builds what clusters are made of on a machine that has none of it, which takes minutes.
+fn parts() -> Option<Lack> {
+    let prepared = run(Path::new("/"), ["board", "cluster", "prepare", "--quiet"]);
+    match prepared.status {
+        0 => None,
+        // Go is nothing that the install step brings.
+        4 => Some(Lack::Machine(prepared.stderr.trim().to_owned())),
+        _ => Some(Lack::Installable(prepared.stderr.trim().to_owned())),
+    }
+}
+
+/// A directory with the model, and the name of the cluster that a test makes of it.
+struct Bed {
+    directory: TempDir,
+    name: String,
+}
+
+impl Bed {
+    fn new(test: &str) -> Result<Bed, Failed> {
+        let name = board::own_name(test);
+        let directory = tempfile::tempdir()?;
+        fs::write(directory.path().join("model.yaml"), MODEL.replace("MACHINE", &name))?;
+        Ok(Bed { directory, name })
+    }
+
+    fn at(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// `penstock board cluster` with these words.
+    fn cluster(&self, words: &[&str]) -> Run {
+        run(self.at(), [&["board", "cluster"][..], words].concat())
+    }
+
+    fn up(&self, more: &[&str]) -> Result<(KeptCluster, Run), Failed> {
+        let run = self.cluster(&[&["up", "model.yaml", "--json"][..], more].concat());
+        run.ended_with(0)?;
+        let document: Value = json::read(&run.stdout)?;
+        eprintln!("up took {} s: {}", document["seconds"], took(&run.stderr));
+        Ok((serde_json::from_value(document["cluster"].clone())?, run))
+    }
+
+    fn kubectl(&self, words: &[&str]) -> Run {
+        self.cluster(&[&["kubectl", &self.name][..], words].concat())
+    }
+
+    /// What kubectl said, which must succeed.
+    fn said(&self, words: &[&str]) -> Result<String, Failed> {
+        let run = self.kubectl(words);
+        run.ended_with(0)?;
+        Ok(run.stdout)
+    }
+
+    fn apply(&self, object: &str) -> Outcome {
+        let file = self.at().join("object.json");
+        fs::write(&file, object)?;
+        self.said(&["apply", "-f", &file.to_string_lossy()]).map(drop)
+    }
+
+    fn on(&self, node: &str, line: &str) -> Result<String, Failed> {
+        let run = run(self.at(), ["board", "ssh", node, "sh", "-c", line]);
+        run.ended_with(0)?;
+        Ok(run.stdout)
+    }
+
+    /// A pod on a node runs, and is deleted.
+    fn try_a_pod(&self, node: &str, name: &str) -> Outcome {
+        self.apply(&SLEEPER.replace("NAME", name).replace("NODE", node))?;
+        let pod = format!("pod/{name}");
+        self.said(&["wait", "--for=condition=Ready", "--timeout=300s", &pod])?;
+        let inside = self.on(node, "ctr -n k8s.io tasks list")?;
+        assert!(inside.matches("RUNNING").count() >= 2, "sandbox and container: {inside}");
+        self.said(&["delete", "--timeout=300s", &pod]).map(drop)
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        // Gone already where the test has come to its end.
+        let listed = self.cluster(&["list", "--json"]).stdout;
+        if listed.contains(&format!("\"{}\"", self.name)) {
+            let down = self.cluster(&["down", &self.name]);
+            if down.status != 0 {
+                eprintln!("the cluster {} was not removed: {}", self.name, down.stderr);
+            }
+        }
+    }
+}
+
+fn took(said: &str) -> &str {
+    said.lines().find_map(|line| line.strip_prefix("Took: ")).unwrap_or("?")
+}
+
+/// Waits for something to hold, which is looked at again and again.
+fn until(what: &str, mut holds: impl FnMut() -> Result<bool, Failed>) -> Outcome {
+    let since = Instant::now();
+    while !holds()? {
+        if since.elapsed() > PATIENT {
+            return Err(format!("{what}: not within {} s", PATIENT.as_secs()).into());
+        }
+        thread::sleep(Duration::from_millis(500));
+    }
+    Ok(())
+}
+
+/// Nothing is left of a cluster: neither its processes, nor its boards, nor its directory.
+fn is_gone(bed: &Bed, cluster: &KeptCluster) {
+    let boards = cluster.nodes.iter().filter_map(|node| node.qemu);
+    for process in cluster.programs.iter().map(|program| program.process).chain(boards) {
+        assert!(!process.is_alive(), "{process:?} of {cluster}");
+    }
+    let directory = cluster.kubeconfig.parent().unwrap();
+    assert!(!directory.exists(), "{}", directory.display());
+    assert!(!bed.cluster(&["list"]).stdout.contains(&bed.name));
+    assert!(!run(bed.at(), ["board", "list"]).stdout.contains(&bed.name));
+}
+
+fn a_cluster_is_used() -> Outcome {
+    let bed = Bed::new("bed")?;
+    let (cluster, _) = bed.up(&["--kwok"])?;
+    let nodes: Vec<&str> = cluster.nodes.iter().map(|node| node.name.as_str()).collect();
+    assert_eq!(nodes, [format!("{}-1", bed.name), format!("{}-2", bed.name)]);
+    let first = nodes[0];
+    bed.cluster(&["up", "model.yaml"]).ended_with(2)?;
+    memory(&cluster);
+
+    nobody_else_is_let_in(&bed, &cluster)?;
+    // The node's own identity, from the node.
+    let own = bed
+        .on(first, &format!("kubectl --kubeconfig /etc/kubernetes/kubelet.conf get node {first} -o name"))?;
+    assert_eq!(own.trim(), format!("node/{first}"));
+    // A service account's token that is bound to a node says so.
+    bed.said(&["create", "serviceaccount", "agent"])?;
+    let bound = ["create", "token", "agent", "--bound-object-kind", "Node", "--bound-object-name", first];
+    let token = bed.said(&bound)?;
+    let review = format!(
+        r#"{{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {{"token": "{}"}}}}"#,
+        token.trim()
+    );
+    fs::write(bed.at().join("review.json"), review)?;
+    let review = bed.at().join("review.json");
+    let review = bed.said(&["create", "-o", "json", "-f", &review.to_string_lossy()])?;
+    let review: Value = serde_json::from_str(&review)?;
+    assert_eq!(
+        review["status"]["user"]["extra"]["authentication.kubernetes.io/node-name"][0], first,
+        "{review}"
+    );
+    let served = bed.said(&["api-resources", "--api-group", "resource.k8s.io", "-o", "name"])?;
+    assert!(served.contains("resourceslices.resource.k8s.io"), "{served}");
+
+    for node in &nodes {
+        bed.try_a_pod(node, "sleeper")?;
+    }
+    bed.apply(FAKE)?;
+    bed.said(&["wait", "--for=condition=Ready", "--timeout=300s", "node/fake-1"])?;
+
+    let renewed =
+        || bed.said(&["get", "lease", "-n", "kube-node-lease", first, "-o", "jsonpath={.spec.renewTime}"]);
+    // kubelet is started anew and goes on with its node.
+    bed.on(first, "/opt/kubernetes/kubelet stop && ! /opt/kubernetes/kubelet status")?;
+    let before = renewed()?;
+    bed.on(first, "/opt/kubernetes/kubelet start")?;
+    until("kubelet renews its lease", || Ok(renewed()? != before))?;
+    // Every connection to the API server breaks.
+    let broken = carriers(&cluster);
+    assert!(!broken.is_empty(), "nobody carries a connection");
+    broken.iter().for_each(|carrier| assert!(carrier.kill(Duration::from_secs(30))));
+    let before = renewed()?;
+    until("kubelet renews its lease", || Ok(renewed()? != before))?;
+    bed.try_a_pod(first, "again")?;
+
+    bed.cluster(&["down", &bed.name]).ended_with(0)?;
+    is_gone(&bed, &cluster);
+    bed.cluster(&["down", &bed.name]).ended_with(2)?;
+
+    // What the first one has made is there.
+    let (cluster, again) = bed.up(&["--nodes", "1"])?;
+    assert!(again.stderr.contains("Resuming the saved board"), "{}", again.stderr);
+    for once in ["Building", "Fetching", "Packing", "Booting"] {
+        assert!(!again.stderr.contains(once), "{}", again.stderr);
+    }
+    bed.cluster(&["down", &bed.name]).ended_with(0)?;
+    is_gone(&bed, &cluster);
+    Ok(())
+}
+
+/// What is resident of the control plane and the boards, for whoever reads the test's output.
+fn memory(cluster: &KeptCluster) {
+    let of = |process: Running| {
+        let status = fs::read_to_string(format!("/proc/{}/status", process.id)).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or("0");
+        line.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap_or(0) / 1024
+    };
+    let programs = cluster.programs.iter().map(|program| (program.name.as_str(), of(program.process)));
+    let nodes = cluster.nodes.iter().filter_map(|node| Some((node.name.as_str(), of(node.qemu?))));
+    let all: Vec<(&str, u64)> = programs.chain(nodes).collect();
+    let lines: Vec<String> = all.iter().map(|(name, mib)| format!("{name} {mib}")).collect();
+    eprintln!("resident, MiB: {}; {} in all", lines.join(", "), all.iter().map(|(_, mib)| mib).sum::<u64>());
+}
+
+/// The processes that carry connections of the cluster's nodes: they work in the directories of the boards, as their QEMUs do.
+fn carriers(cluster: &KeptCluster) -> Vec<Running> {
+    let places: Vec<_> = cluster.nodes.iter().filter_map(|node| cwd(node.qemu?.id)).collect();
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let carries = |id: &u32| {
+        let line = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+        line.split(|byte| *byte == 0).nth(1) == Some(b"carry")
+            && cwd(*id).is_some_and(|cwd| places.contains(&cwd))
+    };
+    ids.filter(carries).filter_map(Running::of).collect()
+}
+
+fn cwd(process: u32) -> Option<std::path::PathBuf> {
+    fs::read_link(format!("/proc/{process}/cwd")).ok()
+}
+
+/// Neither who has no token, nor who reads what others leave open.
+fn nobody_else_is_let_in(bed: &Bed, cluster: &KeptCluster) -> Outcome {
+    let directory = cluster.kubeconfig.parent().unwrap();
+    let mode = |path: &Path| fs::metadata(path).map(|data| data.permissions().mode() & 0o777);
+    assert_eq!(mode(directory)?, 0o700);
+    for name in ["kubeconfig", "tokens.csv", "server.key", "etcd.key", "accounts.key", "cluster.json"] {
+        assert_eq!(mode(&directory.join(name))?, 0o600, "{name}");
+    }
+    let config: Value = serde_json::from_str(&fs::read_to_string(&cluster.kubeconfig)?)?;
+    let token = config["users"][0]["user"]["token"].as_str().unwrap();
+    for process in cluster.programs.iter().map(|program| program.process.id) {
+        let line = fs::read(format!("/proc/{process}/cmdline"))?;
+        assert!(!String::from_utf8_lossy(&line).contains(token));
+    }
+    let mut stranger = config.clone();
+    stranger["users"][0]["user"] = serde_json::json!({"token": "guessed"});
+    let file = bed.at().join("stranger");
+    fs::write(&file, stranger.to_string())?;
+    let refused = bed.kubectl(&["--kubeconfig", &file.to_string_lossy(), "get", "--raw", "/version"]);
+    assert!(refused.status != 0 && refused.stderr.contains("Unauthorized"), "{refused:?}");
+    Ok(())
+}
+
+/// `up` in the background, until the programs of the control plane are written down.
+fn begun(bed: &Bed) -> Result<(Child, KeptCluster), Failed> {
+    let mut command = binary::command(bed.at());
+    command.args(["board", "cluster", "up", "model.yaml"]).stdout(Stdio::null()).stderr(Stdio::null());
+    let child = command.spawn()?;
+    let mut found = None;
+    until("a node's board runs", || {
+        let listed: Value = json::read(&bed.cluster(&["list", "--json"]).stdout)?;
+        let clusters: Vec<KeptCluster> = serde_json::from_value(listed["clusters"].clone())?;
+        let begun = |cluster: &KeptCluster| {
+            cluster.name == bed.name && cluster.nodes.iter().any(|node| node.qemu.is_some())
+        };
+        found = clusters.into_iter().find(begun);
+        Ok(found.is_some())
+    })?;
+    Ok((child, found.expect("it was found")))
+}
+
+fn an_interrupted_cluster_leaves_nothing() -> Outcome {
+    let bed = Bed::new("stopped")?;
+    let (mut child, cluster) = begun(&bed)?;
+    assert!(cluster.owner.is_some() && cluster.programs.len() >= 2, "{cluster}");
+    binary::interrupt(&child);
+    assert_eq!(child.wait()?.code(), Some(130));
+    is_gone(&bed, &cluster);
+    Ok(())
+}
+
+fn a_killed_up_is_cleared_away() -> Outcome {
+    let bed = Bed::new("killed")?;
+    let (mut child, cluster) = begun(&bed)?;
+    child.kill()?;
+    child.wait()?;
+    // The next who looks ends what is left.
+    bed.cluster(&["list"]).ended_with(0)?;
+    is_gone(&bed, &cluster);
+    Ok(())
+}
