@@ -205,8 +205,7 @@ impl Scanner {
     async fn run(self) {
         let events = Events::open();
         let (mut memory, known) = Memory::open(&self.state);
-        let mut seen =
-            Seen { model: None, stamp: None, held: BTreeSet::new(), addresses: Vec::new(), known };
+        let mut seen = Seen { model: None, stamp: None, held: BTreeSet::new(), addresses: Vec::new(), known };
         let mut troubles = [
             Trouble::new("read the model"),
             Trouble::new("read which devices claims have"),
@@ -426,7 +425,8 @@ impl Publisher {
     }
 
     async fn node_uid(&self) -> Result<String, NoNode> {
-        let failed = |source: Box<dyn std::error::Error + Send + Sync>| NoNode { node: self.node.clone(), source };
+        let failed =
+            |source: Box<dyn std::error::Error + Send + Sync>| NoNode { node: self.node.clone(), source };
         let node = timeout(REQUEST, self.nodes.get_metadata(self.node.as_str())).await;
         let node = node.map_err(|late| failed(late.into()))?.map_err(|error| failed(error.into()))?;
         node.metadata.uid.ok_or_else(|| failed("it has no UID".into()))

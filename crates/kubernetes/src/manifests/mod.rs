@@ -5,7 +5,10 @@ use std::io::{self, Write};
 
 use thiserror::Error;
 
-use crate::{arguments::Manifests, identity::{DriverName, NodeName}};
+use crate::{
+    arguments::Manifests,
+    identity::{DriverName, NodeName},
+};
 
 const ACCESS: &str = include_str!("access.yaml");
 const POLICY: &str = include_str!("policy.yaml");
