@@ -17,6 +17,9 @@ pub const DRIFT: &str = "penstock.dev/drift";
 /// The taint of a device that somebody else than a claim uses now.
 pub const IN_USE: &str = "penstock.dev/in-use";
 
+/// The taint of a device that a change of the machine is about to take away.
+pub const VANISHING: &str = "penstock.dev/rollout";
+
 /// Text that is no name of its kind.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(

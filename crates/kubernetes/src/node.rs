@@ -34,13 +34,13 @@ use crate::{
     devices::{Devices, Input, KnownNics},
     events::NodeEvents,
     health::{Drift, HealthReport, News},
-    identity::{DriverName, NodeName},
+    identity::{DriverName, NodeName, VANISHING},
     inventory::{self, Events, Memory},
     log::{self, Trouble},
     pace::{Backoff, Bucket},
     penstock::{Penstock, PenstockError},
     plugin,
-    slices::{Owner, publish::Published, slices},
+    slices::{Owner, Taint, Taints, publish::Published, slices},
 };
 
 mod watching;
@@ -130,6 +130,9 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
     let (model, model_seen) = watch::channel(0);
     let (news, news_told) = mpsc::channel(NEWS);
     let (shutdown, shutdown_seen) = watch::channel(false);
+    // Whoever changes the machine says here by which model it goes from then on, and which functions are about to go (by PCI address).
+    let (_path, path_seen) = watch::channel(arguments.model().cloned());
+    let (_vanishing, vanishing_seen) = watch::channel(Arc::new(BTreeSet::new()));
 
     let client = connection.client.clone();
     let plugin = plugin::serve(plugin::Settings {
@@ -149,7 +152,7 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
     let scanner = Scanner {
         penstock: penstock.clone(),
         connection,
-        model: arguments.model().cloned(),
+        path: path_seen.clone(),
         state,
         rescan: arguments.rescan,
         devices,
@@ -170,8 +173,8 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
         ended = plugin => ended.map_err(NodeError::Plugin),
         () = ending => Ok(()),
         () = scanner.run() => Ok(()),
-        () = watching::watch(penstock, arguments.model().cloned(), model_seen, drift, news) => Ok(()),
-        () = publisher.run(devices_seen.clone(), drift_seen.clone()) => Ok(()),
+        () = watching::watch(penstock, path_seen, model_seen, drift, news) => Ok(()),
+        () = publisher.run(devices_seen.clone(), drift_seen.clone(), vanishing_seen) => Ok(()),
         () = assess(devices_seen, drift_seen, health) => Ok(()),
         () = tell(events, news_told) => Ok(()),
     }
@@ -181,7 +184,8 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
 struct Scanner {
     penstock: Penstock,
     connection: Connection,
-    model: Option<PathBuf>,
+    /// The model's file, where there is one.
+    path: watch::Receiver<Option<PathBuf>>,
     state: PathBuf,
     rescan: Duration,
     /// `None` until the machine was seen.
@@ -194,6 +198,7 @@ struct Scanner {
 
 /// What a scanner has seen so far.
 struct Seen {
+    path: Option<PathBuf>,
     model: Option<Model>,
     stamp: Option<files::Stamp>,
     held: BTreeSet<String>,
@@ -202,10 +207,17 @@ struct Seen {
 }
 
 impl Scanner {
-    async fn run(self) {
+    async fn run(mut self) {
         let events = Events::open();
         let (mut memory, known) = Memory::open(&self.state);
-        let mut seen = Seen { model: None, stamp: None, held: BTreeSet::new(), addresses: Vec::new(), known };
+        let mut seen = Seen {
+            path: None,
+            model: None,
+            stamp: None,
+            held: BTreeSet::new(),
+            addresses: Vec::new(),
+            known,
+        };
         let mut troubles = [
             Trouble::new("read the model"),
             Trouble::new("read which devices claims have"),
@@ -223,7 +235,7 @@ impl Scanner {
                 Err(error) => of_claims.meet(&error),
             }
             // Without the model it is not known what guests own.
-            if self.model.is_none() || seen.model.is_some() {
+            if seen.path.is_none() || seen.model.is_some() {
                 match self.scan(&mut seen).await {
                     Ok(devices) => {
                         of_scan.end();
@@ -232,14 +244,22 @@ impl Scanner {
                     Err(error) => of_scan.meet(&error),
                 }
             }
-            events.wait(self.rescan).await;
+            tokio::select! {
+                () = events.wait(self.rescan) => {}
+                Ok(()) = self.path.changed() => {}
+            }
             sleep_until(looked + SCANS).await;
         }
     }
 
     /// Reads the model if its file has changed. One that has become wrong leaves the last good one in force.
     fn read_model(&self, seen: &mut Seen, trouble: &mut Trouble) {
-        let Some(path) = &self.model else { return };
+        let path = self.path.borrow().clone();
+        if seen.path != path {
+            (seen.path, seen.model, seen.stamp) = (path, None, None);
+            self.changed.send_modify(|changes| *changes += 1);
+        }
+        let Some(path) = &seen.path else { return };
         let stamp = inventory::stamp(Some(path));
         if stamp.is_some() && stamp == seen.stamp {
             return;
@@ -265,7 +285,7 @@ impl Scanner {
         {
             seen.addresses = addresses;
         }
-        let inventory = self.penstock.scan(self.model.as_deref(), &seen.addresses).await?;
+        let inventory = self.penstock.scan(seen.path.as_deref(), &seen.addresses).await?;
         let previous = self.devices.borrow().clone();
         Ok(Devices::of(Input {
             inventory: &inventory,
@@ -338,6 +358,7 @@ impl Publisher {
         mut self,
         mut devices: watch::Receiver<Option<Arc<Devices>>>,
         mut drift: watch::Receiver<Drift>,
+        mut vanishing: watch::Receiver<Arc<BTreeSet<String>>>,
     ) {
         let fields = format!("spec.nodeName={},spec.driver={}", self.node, self.driver);
         let config = watcher::Config::default().fields(&fields).timeout(WATCH);
@@ -367,6 +388,7 @@ impl Publisher {
                 },
                 Ok(()) = devices.changed() => due = due.or(soon),
                 Ok(()) = drift.changed() => due = due.or(soon),
+                Ok(()) = vanishing.changed() => due = due.or(soon),
                 () = sleep_until(due.unwrap_or(now)), if due.is_some() => {
                     let known = devices.borrow_and_update().clone();
                     let taints = {
@@ -374,7 +396,8 @@ impl Publisher {
                         known.as_ref().filter(|_| drift.is_settled()).map(|devices| drift.taints(devices))
                     };
                     due = match (known, taints) {
-                        (Some(devices), Some(taints)) if self.published.is_known() => {
+                        (Some(devices), Some(mut taints)) if self.published.is_known() => {
+                            add_vanishing(&devices, &vanishing.borrow_and_update(), &mut taints);
                             self.publish(&devices, &taints).await.map(|wait| time::Instant::now() + wait)
                         }
                         _ => None,
@@ -385,7 +408,7 @@ impl Publisher {
     }
 
     /// Publishes if that is needed; how long to wait where it has to be tried again.
-    async fn publish(&mut self, devices: &Devices, taints: &crate::slices::Taints) -> Option<Duration> {
+    async fn publish(&mut self, devices: &Devices, taints: &Taints) -> Option<Duration> {
         let wanted = |publisher: &Publisher| {
             let node_uid = publisher.uid.clone()?;
             let owner = Owner { driver: publisher.driver.clone(), node: publisher.node.clone(), node_uid };
@@ -431,6 +454,14 @@ impl Publisher {
         let failed = |source| NoNode { node: self.node.clone(), source };
         let node = answer(self.nodes.get_metadata(self.node.as_str())).await.map_err(failed)?;
         node.metadata.uid.ok_or_else(|| failed(ApiError::Unreachable("the Node has no UID".to_owned())))
+    }
+}
+
+/// Adds the taint of what is about to go.
+fn add_vanishing(devices: &Devices, vanishing: &BTreeSet<String>, taints: &mut Taints) {
+    let going = devices.functions.values().filter(|function| vanishing.contains(&function.bdf.to_string()));
+    for function in going {
+        taints.entry(function.name.clone()).or_default().push(Taint { key: VANISHING, value: None });
     }
 }
 

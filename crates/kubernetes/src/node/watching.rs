@@ -30,23 +30,29 @@ enum Ended {
     Changed,
 }
 
-/// Watches as long as there is a model; `changed` counts its changes.
+/// Watches as long as there is a model, whose file is at `path`; `changed` counts its changes.
 pub(super) async fn watch(
     penstock: Penstock,
-    model: Option<PathBuf>,
+    path: watch::Receiver<Option<PathBuf>>,
     mut changed: watch::Receiver<u64>,
     drift: watch::Sender<Drift>,
     news: mpsc::Sender<News>,
 ) {
-    let Some(model) = model else { return std::future::pending().await };
     let mut trouble = Trouble::new("watch for drift");
     let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
-    // A model that was never good cannot be watched.
-    if changed.wait_for(|changes| *changes > 0).await.is_err() {
-        return std::future::pending().await;
-    }
-    changed.mark_unchanged();
     loop {
+        // A model that has not been read cannot be watched.
+        let looked = *changed.borrow_and_update() > 0;
+        let model = path.borrow().clone();
+        let Some(model) = model.filter(|_| looked) else {
+            if looked {
+                drift.send_replace(Drift::without_a_model());
+            }
+            if changed.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+            continue;
+        };
         let mut alive = || {
             trouble.end();
             backoff.succeeded();

@@ -37,7 +37,7 @@ const COUNTER: &str = "functions";
 /// A reason not to give a device to a new claim.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Taint {
-    /// Its key: [`DRIFT`](crate::identity::DRIFT) or [`IN_USE`].
+    /// Its key: [`DRIFT`](crate::identity::DRIFT), [`VANISHING`](crate::identity::VANISHING) or [`IN_USE`].
     pub key: &'static str,
     /// Which attribute drifted, where it fits a label's value.
     pub value: Option<String>,
