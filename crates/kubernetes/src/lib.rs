@@ -1,5 +1,25 @@
-//! SR-IOV NICs on Kubernetes.
+//! SR-IOV NICs on Kubernetes, by Dynamic Resource Allocation (`resource.k8s.io/v1`).
 //!
-//! - `node`: the agent of a node. It publishes the NICs' functions as ResourceSlices and prepares what claims were given.
-//! - `attach`: the hook that the container runtime runs before a container's first program: it moves a VF in, or the container fails.
-//! - `manifests`: what the cluster needs to know of them.
+//! - [`node`]: the agent of a node. It publishes the NICs' functions as ResourceSlices ([`devices`], [`slices`]), tells their health
+//!   ([`health`], [`events`]), and serves kubelet ([`plugin`]), which has it prepare what claims were given ([`claim`]).
+//! - [`attach`]: the hook that the container runtime runs before a container's first program: it moves a VF in, or the container fails.
+//! - [`manifests`]: what the cluster needs to know of them.
+//!
+//! Everything that is done to the machine is done by the `penstock` binary, which [`penstock`] runs.
+
+pub mod arguments;
+pub mod attach;
+pub mod claim;
+pub mod client;
+pub mod devices;
+pub mod events;
+pub mod health;
+pub mod identity;
+pub mod inventory;
+pub mod log;
+pub mod manifests;
+pub mod node;
+pub mod pace;
+pub mod penstock;
+pub mod plugin;
+pub mod slices;
