@@ -42,11 +42,11 @@ pub enum AttachError {
     #[error(transparent)]
     State(#[from] StateError),
     /// The runtime's word on the container could not be read.
-    #[error("the container's state could not be read from standard input: {0}")]
-    Input(io::Error),
+    #[error("the container's state could not be read from standard input")]
+    Input(#[source] io::Error),
     /// The runtime's word on the container is not understood.
-    #[error("the container's state on standard input is none of an OCI runtime: {0}")]
-    NotOci(serde_json::Error),
+    #[error("the container's state on standard input is none of an OCI runtime")]
+    NotOci(#[source] serde_json::Error),
     /// The claim is not prepared.
     #[error("claim {0} is not prepared on this node, or not any more")]
     NotPrepared(ClaimUid),
@@ -77,7 +77,7 @@ pub enum AttachError {
         netns: PathBuf,
     },
     /// `penstock cni` refused it.
-    #[error("{0}")]
+    #[error(transparent)]
     Plugin(#[from] CallError),
 }
 
@@ -328,7 +328,9 @@ fn read_state(input: impl Read) -> Result<OciState, AttachError> {
 fn container_namespace(state: &OciState) -> Result<ContainerNamespace, AttachError> {
     let held = NetworkNamespace::open(format!("/proc/{}/ns/net", state.pid))?;
     let identity = held.identity()?;
-    for own in [NetworkNamespace::current()?, NetworkNamespace::open("/proc/1/ns/net")?] {
+    // The runtime's own is the host's. Where this one may not look at the first process `penstock cni` refuses its own all the same.
+    let first = NetworkNamespace::open("/proc/1/ns/net").ok();
+    for own in [NetworkNamespace::current()?].into_iter().chain(first) {
         if own.identity()? == identity {
             return Err(AttachError::HostNetwork);
         }

@@ -66,7 +66,7 @@ pub enum ServeError {
     #[error(transparent)]
     State(#[from] StateError),
     /// A socket could not be made.
-    #[error("could not listen on {}: {source}", path.display())]
+    #[error("could not listen on {}", path.display())]
     Listen {
         /// The socket's path.
         path: PathBuf,
@@ -80,7 +80,7 @@ pub enum ServeError {
         path: PathBuf,
     },
     /// A server ended by itself.
-    #[error("the server of {} ended: {source}", path.display())]
+    #[error("the server of {} ended", path.display())]
     Server {
         /// The socket's path.
         path: PathBuf,

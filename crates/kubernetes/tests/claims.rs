@@ -263,7 +263,6 @@ impl Cluster for Objects {
 
 /// An agent that serves, and what kubelet has of it.
 struct Agent {
-    objects: Objects,
     health: watch::Sender<Arc<HealthReport>>,
     shutdown: watch::Sender<bool>,
     served: tokio::task::JoinHandle<Result<(), ServeError>>,
@@ -278,7 +277,7 @@ impl Agent {
         let (of_shutdown, shutdown) = watch::channel(false);
         let kubelet = machine.path("kubelet");
         let settings = Settings {
-            client: objects.clone(),
+            client: objects,
             driver: DRIVER.to_owned(),
             node: "node-1".to_owned(),
             pool: "node-1".to_owned(),
@@ -294,7 +293,6 @@ impl Agent {
         let served = tokio::spawn(serve_on(Root::at(machine.path("root")), machine.path("run"), settings));
         let registry = kubelet.join("plugins_registry").join(registration::socket_name(DRIVER));
         Agent {
-            objects,
             health: of_health,
             shutdown: of_shutdown,
             served,

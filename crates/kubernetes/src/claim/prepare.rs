@@ -175,16 +175,17 @@ pub enum PrepareError {
         others: String,
     },
     /// `penstock cni` would refuse it.
-    #[error("device {device}: {source}")]
+    #[error("device {device}")]
     Refused {
         /// The device.
         device: String,
         /// Why.
-        source: CallError,
+        #[source]
+        why: CallError,
     },
     /// What an earlier allocation of the claim has left could not be taken back.
-    #[error("what an earlier allocation of the claim had could not be taken back: {0}")]
-    Earlier(Box<UnprepareError>),
+    #[error("what an earlier allocation of the claim had could not be taken back")]
+    Earlier(#[source] Box<UnprepareError>),
 }
 
 /// The claims of this node.
@@ -321,7 +322,7 @@ impl Claims {
             }
             self.network_plugin()
                 .status(&device.configuration)
-                .map_err(|source| PrepareError::Refused { device: device.device.clone(), source })?;
+                .map_err(|why| PrepareError::Refused { device: device.device.clone(), why })?;
             prepared.devices.push(device);
         }
         Ok(prepared)

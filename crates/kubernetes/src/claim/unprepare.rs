@@ -27,7 +27,7 @@ pub enum UnprepareError {
     #[error(transparent)]
     File(#[from] FileError),
     /// A VF is not home.
-    #[error("the VFs of the claim could not be taken back: {0}")]
+    #[error("the VFs of the claim could not be taken back")]
     TakeBack(#[from] CallError),
 }
 

@@ -26,7 +26,7 @@ pub enum ClusterError {
         source: Box<kube::Error>,
     },
     /// What was to be sent is none of its objects: a mistake of this program.
-    #[error("could not {attempt}: {source}")]
+    #[error("could not {attempt}")]
     Object {
         /// What was attempted.
         attempt: String,

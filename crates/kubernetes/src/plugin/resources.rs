@@ -44,7 +44,7 @@ enum ResourceError {
     Unprepare(#[from] UnprepareError),
     #[error(transparent)]
     State(#[from] StateError),
-    #[error("the work on the claim was given up: {0}")]
+    #[error("the work on the claim was given up")]
     Worker(#[from] task::JoinError),
 }
 
