@@ -269,8 +269,12 @@ fn link_state<'de, D: Deserializer<'de>>(from: D) -> Result<Option<LinkState>, D
 impl Configuration {
     /// What the configuration itself gives the interface, as an IPAM plugin would.
     pub fn own_addresses(&self) -> Attached {
-        let address =
-            |address: &InterfaceAddress| Address { version: None, interface: None, address: *address, gateway: None };
+        let address = |address: &InterfaceAddress| Address {
+            version: None,
+            interface: None,
+            address: *address,
+            gateway: None,
+        };
         Attached {
             ips: self.addresses.iter().map(address).collect(),
             routes: self.routes.clone(),
@@ -335,7 +339,8 @@ impl Configuration {
         }
         let (addresses, routes) = (raw.addresses.unwrap_or_default(), raw.routes.unwrap_or_default());
         if let Some(ipam) = ipam.as_ref().filter(|_| !addresses.is_empty() || !routes.is_empty()) {
-            let text = format!("addresses and routes are given by the IPAM plugin {ipam}, and by the configuration");
+            let text =
+                format!("addresses and routes are given by the IPAM plugin {ipam}, and by the configuration");
             return Err(wrong(text).hint("leave out ipam, or addresses and routes"));
         }
         Ok(Configuration {
@@ -474,7 +479,9 @@ mod tests {
 
     #[test]
     fn addresses_are_given_by_the_configuration_itself() {
-        let read = read(json!({"mtu": 9000, "addresses": ["10.1.0.5/24"], "routes": [{"dst": "10.2.0.0/16", "gw": "10.1.0.1"}]}));
+        let read = read(
+            json!({"mtu": 9000, "addresses": ["10.1.0.5/24"], "routes": [{"dst": "10.2.0.0/16", "gw": "10.1.0.1"}]}),
+        );
         let read = read.unwrap();
         assert_eq!(read.mtu.map(|mtu| mtu.get()), Some(9000));
         let given = read.own_addresses();

@@ -154,7 +154,8 @@ pub fn run(claim: &str, device: &str, driver: &str, state: &Path) -> ExitCode {
 
 fn complain(text: fmt::Arguments<'_>) {
     // Who reads the runtime's log may be gone.
-    let _ = io::Write::write_all(&mut io::stderr(), format!("penstock-kubernetes attach: {text}\n").as_bytes());
+    let _ =
+        io::Write::write_all(&mut io::stderr(), format!("penstock-kubernetes attach: {text}\n").as_bytes());
 }
 
 impl Hook {

@@ -79,7 +79,8 @@ fn kind(driver: &str) -> String {
 
 /// The file of a claim. The hook is run for each container that has the device: the first one gets it, for later ones it is looked at.
 pub fn file(claim: &PreparedClaim, program: &Path, state: &Path) -> CdiFile {
-    let mut devices: Vec<CdiDevice> = claim.devices.iter().map(|of| device(claim, of, program, state)).collect();
+    let mut devices: Vec<CdiDevice> =
+        claim.devices.iter().map(|of| device(claim, of, program, state)).collect();
     for request in requests(claim) {
         let mount = CdiMount {
             host_path: metadata::path(state, &claim.uid, request),
@@ -107,7 +108,9 @@ fn device(claim: &PreparedClaim, device: &PreparedDevice, program: &Path, state:
     args.extend(["--state".to_owned(), state.display().to_string()]);
     let node = |path: String| CdiDeviceNode { path, permissions: "rw" };
     let device_nodes = match (device.mode, device.group) {
-        (Mode::Vfio, Some(group)) => vec![node("/dev/vfio/vfio".to_owned()), node(format!("/dev/vfio/{group}"))],
+        (Mode::Vfio, Some(group)) => {
+            vec![node("/dev/vfio/vfio".to_owned()), node(format!("/dev/vfio/{group}"))]
+        }
         (Mode::Vfio, None) | (Mode::Netdev, _) => Vec::new(),
     };
     let hook = CdiHook { hook_name: "createRuntime", path: program.to_owned(), args, timeout: HOOK_TIMEOUT };

@@ -1,33 +1,31 @@
 //! The binary.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::process::ExitCode;
 
 use clap::Parser;
-use penstock_kubernetes::{attach, identity};
-
-/// SR-IOV NICs on Kubernetes, by Dynamic Resource Allocation
-#[derive(Debug, Parser)]
-#[command(name = "penstock-kubernetes", version)]
-enum Arguments {
-    /// Give a container its VF: the hook that a container runtime runs
-    Attach {
-        /// The claim's UID
-        #[arg(long)]
-        claim: String,
-        /// The device
-        #[arg(long)]
-        device: String,
-        /// The driver's name
-        #[arg(long, default_value = identity::DRIVER)]
-        driver: String,
-        /// The agent's directory
-        #[arg(long, default_value = identity::STATE)]
-        state: PathBuf,
-    },
-}
+use penstock_kubernetes::{
+    arguments::{Arguments, Verb},
+    attach, log, manifests, node,
+};
 
 fn main() -> ExitCode {
-    match Arguments::parse() {
-        Arguments::Attach { claim, device, driver, state } => attach::run(&claim, &device, &driver, &state),
+    match Arguments::parse().verb {
+        // The container waits for it: nothing is started that it does not need.
+        Verb::Attach(attach) => {
+            attach::run(&attach.claim, &attach.device, attach.driver.as_str(), &attach.state)
+        }
+        Verb::Manifests(manifests) => match manifests::print(&manifests) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => failed(&error),
+        },
+        Verb::Node(arguments) => match node::run(*arguments) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => failed(&error),
+        },
     }
+}
+
+fn failed(error: &(dyn std::error::Error + 'static)) -> ExitCode {
+    log::say(format!("error: {}", penstock_host::chain(error)));
+    ExitCode::FAILURE
 }

@@ -6,7 +6,7 @@
 use std::{path::PathBuf, sync::Arc};
 
 use penstock_host::{
-    Root, chain,
+    Root,
     files::{self, FileError, Lock},
 };
 use thiserror::Error;
@@ -95,13 +95,38 @@ pub enum ServeError {
 ///
 /// When a socket cannot be made, another agent runs, or a server ends by itself.
 pub async fn serve(settings: Settings) -> Result<(), ServeError> {
-    let Settings { client, driver, node, pool, penstock, program, state, kubelet, cdi, devices, health, shutdown } =
-        settings;
+    let Settings {
+        client,
+        driver,
+        node,
+        pool,
+        penstock,
+        program,
+        state,
+        kubelet,
+        cdi,
+        devices,
+        health,
+        shutdown,
+    } = settings;
     let client = ClusterClient::new(client, &driver);
     serve_on(
         Root::system(),
         RUN.into(),
-        Settings { client, driver, node, pool, penstock, program, state, kubelet, cdi, devices, health, shutdown },
+        Settings {
+            client,
+            driver,
+            node,
+            pool,
+            penstock,
+            program,
+            state,
+            kubelet,
+            cdi,
+            devices,
+            health,
+            shutdown,
+        },
     )
     .await
 }
@@ -150,15 +175,4 @@ pub async fn serve_on<C: Cluster>(root: Root, run: PathBuf, settings: Settings<C
         ended = async { tokio::try_join!(served, registered) } => ended.map(drop),
         () = reporter.report() => Ok(()),
     }
-}
-
-/// What the log of the service gets: a line on standard error.
-pub(crate) fn say(text: &str) {
-    // Who reads the log may be gone, and that ends nothing.
-    let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("penstock-kubernetes: {text}\n").as_bytes());
-}
-
-/// The same of an error, with its causes.
-pub(crate) fn say_error(attempt: &str, error: &dyn std::error::Error) {
-    say(&format!("{attempt}: {}", chain(error)));
 }

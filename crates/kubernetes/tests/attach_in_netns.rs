@@ -163,7 +163,8 @@ impl Machine {
         }
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let state = json!({"ociVersion": "1.0.2", "id": "c", "status": "creating", "pid": pod, "bundle": bundle});
+        let state =
+            json!({"ociVersion": "1.0.2", "id": "c", "status": "creating", "pid": pod, "bundle": bundle});
         child.stdin.take().unwrap().write_all(state.to_string().as_bytes()).unwrap();
         let output = child.wait_with_output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -228,7 +229,8 @@ fn a_pod_gets_its_vf() {
     fs::create_dir_all(&bundle).unwrap();
     let sandbox = other.path("sandbox");
     std::os::unix::fs::symlink(format!("/proc/{}/ns/net", pod.id), &sandbox).unwrap();
-    let specification = json!({"linux": {"namespaces": [{"type": "pid"}, {"type": "network", "path": sandbox}]}});
+    let specification =
+        json!({"linux": {"namespaces": [{"type": "pid"}, {"type": "network", "path": sandbox}]}});
     fs::write(bundle.join("config.json"), specification.to_string()).unwrap();
     pod.run("ip link delete net1");
     assert!(other.hook(pod.id, Some(&bundle), None).holds);
@@ -242,7 +244,10 @@ fn without_its_vf() {
     machine.host.run("ip link set vf0 name stolen");
     for _ in 0..2 {
         machine.refused(pod.id, "there is no PCI function 0000:01:10.0");
-        assert_eq!(machine.record().unwrap().failure.as_deref(), Some("there is no PCI function 0000:01:10.0"));
+        assert_eq!(
+            machine.record().unwrap().failure.as_deref(),
+            Some("there is no PCI function 0000:01:10.0")
+        );
     }
     assert!(!has(&pod));
     machine.host.run("ip link set stolen name vf0");

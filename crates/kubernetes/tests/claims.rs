@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods)]
 
 use std::{
+    collections::BTreeMap,
     env, fs,
     os::unix::fs::{PermissionsExt, symlink},
     path::PathBuf,
@@ -25,15 +26,18 @@ use penstock_kubernetes::{
         prepare::ClaimStep,
         state::{AttachRecord, AttachStore, ClaimStore},
     },
-    devices::{DeviceName, Devices, Function},
+    devices::{Devices, Function},
     health::{Condition, DeviceHealth, HealthReport},
+    identity::DeviceName,
     plugin::{
         ServeError, Settings,
         cluster::{Cluster, ClusterError},
         registration, serve_on,
     },
     protocol::{
-        dra_health_v1alpha1::{NodeWatchResourcesRequest, dra_resource_health_client::DraResourceHealthClient},
+        dra_health_v1alpha1::{
+            NodeWatchResourcesRequest, dra_resource_health_client::DraResourceHealthClient,
+        },
         dra_v1::{
             self, NodePrepareResourceResponse, NodePrepareResourcesRequest, NodeUnprepareResourcesRequest,
             dra_plugin_client::DraPluginClient,
@@ -97,7 +101,8 @@ fn be_the_agent(machine: PathBuf) -> ExitCode {
     let done = match env::args().nth(1).as_deref() {
         Some("prepare") => {
             let uid = "u-1".parse().unwrap();
-            let claim = allocated(&claim("u-1", "net0-0", json!({"vlan": 100})), &uid, DRIVER, "node-1").unwrap();
+            let claim =
+                allocated(&claim("u-1", "net0-0", json!({"vlan": 100})), &uid, DRIVER, "node-1").unwrap();
             claims.prepare(&claim, &devices()).map(drop).map_err(|error| chain(&error))
         }
         _ => claims.unprepare(&"u-1".parse().unwrap()).map_err(|error| chain(&error)),
@@ -116,7 +121,9 @@ impl Machine {
         let keep = tempfile::tempdir().unwrap();
         let machine = Machine { directory: keep.path().to_owned(), _keep: Some(keep) };
         let pci = machine.path("root/sys/bus/pci/devices");
-        for (function, driver) in [("0000:01:00.0", "igb"), ("0000:01:10.0", "igbvf"), ("0000:01:10.2", "vfio-pci")] {
+        for (function, driver) in
+            [("0000:01:00.0", "igb"), ("0000:01:10.0", "igbvf"), ("0000:01:10.2", "vfio-pci")]
+        {
             fs::create_dir_all(pci.join(function)).unwrap();
             symlink(format!("../../drivers/{driver}"), pci.join(function).join("driver")).unwrap();
         }
@@ -194,17 +201,24 @@ impl Machine {
     }
 }
 
+fn device_name(name: &str) -> DeviceName {
+    serde_json::from_value(json!(name)).unwrap()
+}
+
 fn devices() -> Devices {
     let mut all = Devices::default();
     for (name, function, vf) in [
         ("net0-0", "0000:01:10.0", Some(0)),
         ("net0-1", "0000:01:10.2", Some(1)),
         ("net0-2", "0000:01:10.4", Some(2)),
-        ("net0", "0000:01:00.0", None),
+        ("net0-pf", "0000:01:00.0", None),
     ] {
         let function = Function {
-            name: DeviceName::new(name),
+            name: device_name(name),
             nic: "net0".to_owned(),
+            set: "net0".to_owned(),
+            attributes: BTreeMap::new(),
+            in_use: None,
             pf: "0000:01:00.0".parse().unwrap(),
             vf: vf.and_then(penstock_model::VfIndex::new),
             bdf: function.parse().unwrap(),
@@ -321,14 +335,18 @@ impl Agent {
 
     async fn prepare(&self, uid: &str) -> NodePrepareResourceResponse {
         let asked = vec![asked(uid)];
-        let answer = self.plugin().await.node_prepare_resources(NodePrepareResourcesRequest { claims: asked }).await;
+        let answer =
+            self.plugin().await.node_prepare_resources(NodePrepareResourcesRequest { claims: asked }).await;
         answer.unwrap().into_inner().claims.remove(uid).unwrap()
     }
 
     async fn unprepare(&self, uid: &str) -> String {
         let asked = vec![asked(uid)];
-        let answer =
-            self.plugin().await.node_unprepare_resources(NodeUnprepareResourcesRequest { claims: asked }).await;
+        let answer = self
+            .plugin()
+            .await
+            .node_unprepare_resources(NodeUnprepareResourcesRequest { claims: asked })
+            .await;
         answer.unwrap().into_inner().claims.remove(uid).unwrap().error
     }
 
@@ -368,16 +386,20 @@ fn kubelet_registers() -> Outcome {
 
         let channel = agent.connect(&agent.sockets[1], "http://localhost").await;
         let mut health = DraResourceHealthClient::new(channel);
-        let mut stream = health.node_watch_resources(NodeWatchResourcesRequest {}).await.unwrap().into_inner();
+        let mut stream =
+            health.node_watch_resources(NodeWatchResourcesRequest {}).await.unwrap().into_inner();
         assert_eq!(stream.message().await.unwrap().unwrap().devices, []);
         let drifted = DeviceHealth {
             condition: Condition::Unhealthy,
             message: "vlan is 7, not 100".to_owned(),
             since: SystemTime::now(),
         };
-        agent.health.send(Arc::new([(DeviceName::new("net0-0"), drifted)].into())).unwrap();
+        agent.health.send(Arc::new([(device_name("net0-0"), drifted)].into())).unwrap();
         let told = stream.message().await.unwrap().unwrap().devices.remove(0);
-        assert_eq!((told.health, told.message.as_str(), told.health_check_timeout_seconds), (2, "vlan is 7, not 100", 30));
+        assert_eq!(
+            (told.health, told.message.as_str(), told.health_check_timeout_seconds),
+            (2, "vlan is 7, not 100", 30)
+        );
         assert!(told.last_updated_time > 0);
         drop((stream, health, registration));
         agent.end().await;
@@ -394,8 +416,13 @@ fn a_claim_is_prepared() -> Outcome {
         assert_eq!(first.error, "");
         let device = &first.devices[0];
         assert_eq!((device.device_name.as_str(), device.pool_name.as_str()), ("net0-0", "node-1"));
-        assert_eq!(device.cdi_device_ids, [format!("{DRIVER}/vf=u-1-net0-0"), format!("{DRIVER}/vf=u-1_metadata_vf")]);
-        let cdi: Value = serde_json::from_slice(&fs::read(machine.path(&format!("cdi/{DRIVER}-u-1.json"))).unwrap()).unwrap();
+        assert_eq!(
+            device.cdi_device_ids,
+            [format!("{DRIVER}/vf=u-1-net0-0"), format!("{DRIVER}/vf=u-1_metadata_vf")]
+        );
+        let cdi: Value =
+            serde_json::from_slice(&fs::read(machine.path(&format!("cdi/{DRIVER}-u-1.json"))).unwrap())
+                .unwrap();
         assert_eq!(cdi["devices"][0]["containerEdits"]["hooks"][0]["args"][3], "u-1");
         let status: Value = serde_json::from_slice(&fs::read(machine.path("bin/input")).unwrap()).unwrap();
         assert_eq!((&status["deviceID"], &status["vlan"]), (&json!("0000:01:10.0"), &json!(100)));
@@ -405,7 +432,10 @@ fn a_claim_is_prepared() -> Outcome {
         assert_eq!(agent.prepare("u-1").await, first);
         assert_eq!(machine.log(), "STATUS u-1\n", "nothing is looked at again");
         let files = machine.files();
-        assert_eq!(files, [format!("cdi/{DRIVER}-u-1.json"), "state/claims/u-1.json".into(), "state/metadata/u-1".into()]);
+        assert_eq!(
+            files,
+            [format!("cdi/{DRIVER}-u-1.json"), "state/claims/u-1.json".into(), "state/metadata/u-1".into()]
+        );
         // One that cannot be taken back stays written down.
         machine.refuses(Some("the VF is busy"));
         let error = agent.unprepare("u-1").await;
@@ -426,15 +456,21 @@ fn what_a_claim_cannot_have() -> Outcome {
         let machine = Machine::new();
         let objects = Objects::default();
         let agent = Agent::serve(&machine, objects.clone()).await;
-        assert!(agent.prepare("u-1").await.error.contains("there is no ResourceClaim default/claim-u-1 any more"));
+        assert!(
+            agent.prepare("u-1").await.error.contains("there is no ResourceClaim default/claim-u-1 any more")
+        );
         for (device, parameters, words) in [
             ("net0-0", json!({"vlna": 1}), "\"vlan\" is one"),
-            ("net0-0", json!({"mode": "vfio"}), "has the driver igbvf, and a pod is to have it as a VFIO device"),
+            (
+                "net0-0",
+                json!({"mode": "vfio"}),
+                "has the driver igbvf, and a pod is to have it as a VFIO device",
+            ),
             ("net0-1", json!({}), "has the driver vfio-pci, and a pod is to have it as a network interface"),
             ("net0-1", json!({"mode": "vfio"}), "has no IOMMU group"),
             ("net0-2", json!({}), "there is no PCI function 0000:01:10.4 any more"),
             ("net0-9", json!({}), "this node has no device net0-9"),
-            ("net0", json!({}), "is the PF 0000:01:00.0"),
+            ("net0-pf", json!({}), "is the PF 0000:01:00.0"),
         ] {
             *objects.claims.lock().unwrap() = vec![claim("u-1", device, parameters.clone())];
             let answer = agent.prepare("u-1").await;
@@ -443,7 +479,13 @@ fn what_a_claim_cannot_have() -> Outcome {
         }
         *objects.claims.lock().unwrap() = vec![claim("u-1", "net0-0", json!({}))];
         machine.refuses(Some("the driver tells nothing of its VFs"));
-        assert!(agent.prepare("u-1").await.error.contains("device net0-0: the driver tells nothing of its VFs (try this)"));
+        assert!(
+            agent
+                .prepare("u-1")
+                .await
+                .error
+                .contains("device net0-0: the driver tells nothing of its VFs (try this)")
+        );
         machine.refuses(None);
         *objects.host_network.lock().unwrap() = true;
         assert!(agent.prepare("u-1").await.error.contains("pod default/pod has hostNetwork"));
@@ -454,7 +496,8 @@ fn what_a_claim_cannot_have() -> Outcome {
         objects.claims.lock().unwrap()[0].metadata.name = Some("claim-u-1".to_owned());
         assert!(agent.prepare("u-1").await.error.contains("deleted and made anew"));
         // One device twice.
-        *objects.claims.lock().unwrap() = vec![claim("u-1", "net0-0", json!({})), claim("u-2", "net0-0", json!({}))];
+        *objects.claims.lock().unwrap() =
+            vec![claim("u-1", "net0-0", json!({})), claim("u-2", "net0-0", json!({}))];
         assert_eq!(agent.prepare("u-1").await.error, "");
         let error = agent.prepare("u-2").await.error;
         assert!(error.contains("is prepared for claim default/claim-u-1 (u-1)"), "{error}");
@@ -492,7 +535,9 @@ fn an_agent_killed_at_any_step() -> Outcome {
         machine.agent("unprepare", None);
         assert_eq!(machine.files(), [""; 0], "{step:?}");
     }
-    for step in [ClaimStep::TakenBack, ClaimStep::CdiRemoved, ClaimStep::MetadataRemoved, ClaimStep::Forgotten] {
+    for step in
+        [ClaimStep::TakenBack, ClaimStep::CdiRemoved, ClaimStep::MetadataRemoved, ClaimStep::Forgotten]
+    {
         let machine = Machine::new();
         machine.agent("prepare", None);
         machine.agent("unprepare", Some(step));

@@ -45,7 +45,9 @@ pub struct AllocatedClaim {
 #[derive(Debug, Error)]
 pub enum AllocationError {
     /// The claim of that name is another one.
-    #[error("claim {namespace}/{name} has the UID {seen:?} now, not {wanted:?}: it was deleted and made anew")]
+    #[error(
+        "claim {namespace}/{name} has the UID {seen:?} now, not {wanted:?}: it was deleted and made anew"
+    )]
     OtherClaim {
         /// The claim's namespace.
         namespace: String,
@@ -57,7 +59,9 @@ pub enum AllocationError {
         seen: String,
     },
     /// Nothing was given to it.
-    #[error("claim {namespace}/{name} has no allocation: the scheduler has given it nothing, or has taken it back")]
+    #[error(
+        "claim {namespace}/{name} has no allocation: the scheduler has given it nothing, or has taken it back"
+    )]
     NotAllocated {
         /// The claim's namespace.
         namespace: String,
@@ -138,7 +142,8 @@ pub fn allocated(
     };
     let mut pods = Vec::new();
     for consumer in status.and_then(|status| status.reserved_for.as_ref()).into_iter().flatten() {
-        if consumer.resource != "pods" || consumer.api_group.as_deref().is_some_and(|group| !group.is_empty()) {
+        if consumer.resource != "pods" || consumer.api_group.as_deref().is_some_and(|group| !group.is_empty())
+        {
             let (resource, consumer) = (consumer.resource.clone(), consumer.name.clone());
             return Err(AllocationError::NoPod { namespace, name, resource, consumer });
         }
@@ -180,7 +185,11 @@ fn parameters(
 ) -> Result<VfParameters, AllocationError> {
     let mut together = VfParameters::default();
     for source in ["FromClass", "FromClaim"] {
-        let source_of = if source == "FromClass" { "the parameters of the DeviceClass" } else { "the claim's parameters" };
+        let source_of = if source == "FromClass" {
+            "the parameters of the DeviceClass"
+        } else {
+            "the claim's parameters"
+        };
         for configuration in configurations.iter().filter(|of| of.source == source) {
             let opaque = configuration.opaque.as_ref().filter(|opaque| opaque.driver == driver);
             let requests = configuration.requests.as_deref().unwrap_or_default();
@@ -231,9 +240,7 @@ mod tests {
 
     #[test]
     fn parameters_come_from_class_and_claim_by_request() {
-        let config = |source: &str, requests: Value, driver: &str, parameters: Value| {
-            json!({"source": source, "requests": requests, "opaque": {"driver": driver, "parameters": parameters}})
-        };
+        let config = |source: &str, requests: Value, driver: &str, parameters: Value| json!({"source": source, "requests": requests, "opaque": {"driver": driver, "parameters": parameters}});
         let read = read(json!({
             "reservedFor": [{"resource": "pods", "name": "p", "uid": "p-1"}],
             "allocation": {"devices": {
@@ -253,7 +260,9 @@ mod tests {
         let seen: Vec<_> = read
             .devices
             .iter()
-            .map(|of| (of.device.as_str(), of.parameters.settings.vlan.unwrap().get(), of.parameters.settings.trust))
+            .map(|of| {
+                (of.device.as_str(), of.parameters.settings.vlan.unwrap().get(), of.parameters.settings.trust)
+            })
             .collect();
         assert_eq!(seen, [("net0-1", 100, Some(true)), ("net0-2", 200, Some(true))]);
         assert_eq!(read.pod_claim.as_deref(), Some("nic"));

@@ -92,7 +92,12 @@ impl NetworkPlugin {
     /// # Errors
     ///
     /// When it could not be asked for.
-    pub fn take_back_one(&self, uid: &ClaimUid, device: &PreparedDevice, netns: &Path) -> Result<(), CallError> {
+    pub fn take_back_one(
+        &self,
+        uid: &ClaimUid,
+        device: &PreparedDevice,
+        netns: &Path,
+    ) -> Result<(), CallError> {
         self.call("DEL", Some((uid, &device.interface, netns)), &device.configuration).map(drop)
     }
 
@@ -130,7 +135,8 @@ impl NetworkPlugin {
             Some((uid, interface, netns)) => (uid.as_str(), interface.as_str(), netns),
             None => ("", "", Path::new("")),
         };
-        command = command.env("CNI_CONTAINERID", container).env("CNI_IFNAME", interface).env("CNI_NETNS", netns);
+        command =
+            command.env("CNI_CONTAINERID", container).env("CNI_IFNAME", interface).env("CNI_NETNS", netns);
         let output = command.run()?;
         let answer: Option<Value> = match output.stdout.trim_ascii() {
             [] => Some(Value::Null),

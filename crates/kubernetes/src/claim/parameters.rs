@@ -265,7 +265,8 @@ fn settings(attributes: &Map<String, Value>) -> Result<VfSettings, ParametersErr
 /// The key that was meant.
 fn nearest(key: &str) -> Option<String> {
     let attributes = VfAttributeKind::ALL.iter().flat_map(|kind| kind.keys().iter().copied());
-    let near = OWN.into_iter().chain(attributes).map(|known| (strsim::damerau_levenshtein(key, known), known));
+    let near =
+        OWN.into_iter().chain(attributes).map(|known| (strsim::damerau_levenshtein(key, known), known));
     near.min().filter(|(distance, _)| *distance <= key.len().div_ceil(3)).map(|(_, known)| known.to_owned())
 }
 

@@ -81,7 +81,9 @@ pub enum PrepareError {
     #[error("the kernel does not tell its boot id (/proc/sys/kernel/random/boot_id)")]
     NoBoot,
     /// The node does not have the device.
-    #[error("this node has no device {device} now: its NIC may be gone or have fewer VFs, or the inventory is not read yet")]
+    #[error(
+        "this node has no device {device} now: its NIC may be gone or have fewer VFs, or the inventory is not read yet"
+    )]
     NoDevice {
         /// The device.
         device: String,
@@ -103,7 +105,9 @@ pub enum PrepareError {
         function: Bdf,
     },
     /// The VF's driver is not one with which it can be what the claim asks for.
-    #[error("device {device}: {function} {has}, and a pod is to have it as {wants}: see `free` of the NIC in the model, or `mode` of the claim")]
+    #[error(
+        "device {device}: {function} {has}, and a pod is to have it as {wants}: see `free` of the NIC in the model, or `mode` of the claim"
+    )]
     WrongDriver {
         /// The device.
         device: String,
@@ -115,7 +119,9 @@ pub enum PrepareError {
         wants: &'static str,
     },
     /// The VF's interface is not in the host's network namespace.
-    #[error("device {device}: {function} has no interface on the host: a container that is no pod's, or a VM, has it")]
+    #[error(
+        "device {device}: {function} has no interface on the host: a container that is no pod's, or a VM, has it"
+    )]
     Away {
         /// The device.
         device: String,
@@ -141,7 +147,9 @@ pub enum PrepareError {
         claim: String,
     },
     /// Two interfaces of a pod would have one name.
-    #[error("the interface of device {device} would be called {interface}, as that of {other} in the same pod: say `interface` in the parameters")]
+    #[error(
+        "the interface of device {device} would be called {interface}, as that of {other} in the same pod: say `interface` in the parameters"
+    )]
     InterfaceTwice {
         /// The device.
         device: String,
@@ -151,7 +159,9 @@ pub enum PrepareError {
         other: String,
     },
     /// A pod shares the host's network.
-    #[error("pod {pod} has hostNetwork: a VF would have to be moved from the host's network namespace into itself")]
+    #[error(
+        "pod {pod} has hostNetwork: a VF would have to be moved from the host's network namespace into itself"
+    )]
     HostNetwork {
         /// The pod.
         pod: String,
@@ -231,7 +241,8 @@ impl Claims {
                 prepared.penstock.clone_from(&self.settings.penstock);
                 return self.write(&store, before, prepared);
             }
-            self.unprepare_locked(&store, &claim.uid).map_err(|error| PrepareError::Earlier(Box::new(error)))?;
+            self.unprepare_locked(&store, &claim.uid)
+                .map_err(|error| PrepareError::Earlier(Box::new(error)))?;
         }
         let prepared = self.decide(&store, claim, devices, boot)?;
         match self.write(&store, &prepared, prepared.clone()) {
@@ -305,7 +316,8 @@ impl Claims {
         for (at, allocated) in claim.devices.iter().enumerate() {
             let device = self.device(claim, allocated, at, devices)?;
             for other in &others {
-                let same = |of: &&PreparedDevice| of.device == device.device || of.function == device.function;
+                let same =
+                    |of: &&PreparedDevice| of.device == device.device || of.function == device.function;
                 if other.devices.iter().any(|of| same(&of)) {
                     let claim = format!("{}/{} ({})", other.namespace, other.name, other.uid);
                     return Err(PrepareError::OtherClaim { device: device.device, claim });
@@ -373,7 +385,9 @@ impl Claims {
             }
             Mode::Netdev => {}
             Mode::Vfio => {
-                group = Some(pci.iommu_group()?.ok_or(PrepareError::NoGroup { device: device.clone(), function })?);
+                group = Some(
+                    pci.iommu_group()?.ok_or(PrepareError::NoGroup { device: device.clone(), function })?,
+                );
                 let others: Vec<String> = pci.iommu_neighbours().iter().map(ToString::to_string).collect();
                 if !others.is_empty() {
                     return Err(PrepareError::SharedGroup { device, function, others: others.join(", ") });
@@ -406,6 +420,7 @@ fn interface(allocated: &AllocatedDevice, at: usize) -> InterfaceName {
 
 /// The MAC address that a VF's interface has, and keeps where none is asked for.
 fn current_mac(root: &Root, function: Bdf, mode: Mode) -> Option<Mac> {
-    let links = (mode == Mode::Netdev).then(|| Netlink::open().and_then(|mut netlink| netlink.links()))?.ok()?;
+    let links =
+        (mode == Mode::Netdev).then(|| Netlink::open().and_then(|mut netlink| netlink.links()))?.ok()?;
     interface_of(function, &links, root).map(|report| report.interface.mac)
 }

@@ -430,9 +430,8 @@ pub(crate) mod tests {
         assert_eq!(store.read(&claim.uid).unwrap().unwrap(), claim);
         assert_eq!(store.all().unwrap(), [claim.clone()]);
         assert_eq!(held(directory.path()).unwrap(), BTreeSet::from(["net0-0".to_owned()]));
-        let mode = |path: &str| {
-            std::fs::metadata(directory.path().join(path)).unwrap().permissions().mode() & 0o777
-        };
+        let mode =
+            |path: &str| std::fs::metadata(directory.path().join(path)).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode("claims"), mode("claims/a-1.json")), (0o700, 0o600));
         store.remove(&claim.uid).unwrap();
         store.remove(&claim.uid).unwrap();
@@ -443,7 +442,9 @@ pub(crate) mod tests {
     fn what_cannot_be_understood_is_said_and_not_taken_for_nothing() {
         let directory = tempfile::tempdir().unwrap();
         let store = ClaimStore::open(directory.path()).unwrap();
-        for (text, words) in [("{", "EOF"), ("{\"format\": 9}", "of version 9"), ("{\"format\": 1}", "missing field")] {
+        for (text, words) in
+            [("{", "EOF"), ("{\"format\": 9}", "of version 9"), ("{\"format\": 1}", "missing field")]
+        {
             std::fs::write(directory.path().join("claims/a.json"), text).unwrap();
             let error = store.all().unwrap_err().to_string();
             assert!(error.contains(words) && error.contains("a.json"), "{text}: {error}");

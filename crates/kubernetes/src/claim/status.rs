@@ -77,7 +77,9 @@ fn device_status(
     let (holds, reason, message) = match &outcome.seen {
         Seen::Waits => return None,
         Seen::Holds { .. } => ("True", "Attached", holding(device)),
-        Seen::Differs { why } => ("False", "Differs", format!("{} is not as it was given: {why}", device.device)),
+        Seen::Differs { why } => {
+            ("False", "Differs", format!("{} is not as it was given: {why}", device.device))
+        }
         Seen::Failed { why } => {
             ("False", "AttachFailed", format!("{} could not be given to the pod: {why}", device.device))
         }
@@ -105,7 +107,9 @@ fn device_status(
 fn holding(device: &PreparedDevice) -> String {
     let mut said = match device.mode {
         Mode::Netdev => format!("{} is {} in the pod", device.function, device.interface),
-        Mode::Vfio => format!("{} is the pod's, as VFIO group {}", device.function, device.group.unwrap_or_default()),
+        Mode::Vfio => {
+            format!("{} is the pod's, as VFIO group {}", device.function, device.group.unwrap_or_default())
+        }
     };
     let keys = [
         ("mac", "MAC"),
@@ -209,7 +213,8 @@ mod tests {
         let mut claim = claim("u-1", "net0-3");
         claim.devices[0].configuration["vlan"] = json!(100);
         claim.devices[0].configuration["spoofchk"] = json!("on");
-        let seen = Seen::Holds { addresses: vec!["10.1.0.5/24".into()], mac: Some("02:00:00:00:00:01".into()) };
+        let seen =
+            Seen::Holds { addresses: vec!["10.1.0.5/24".into()], mac: Some("02:00:00:00:00:01".into()) };
         let told = status(&claim, &[outcome(seen)], "2026-01-01T00:00:09Z").unwrap();
         assert_eq!(
             told,

@@ -65,7 +65,11 @@ pub trait Cluster: Send + Sync + 'static {
     /// # Errors
     ///
     /// When the API server does not say.
-    fn pod(&self, namespace: &str, name: &str) -> impl Future<Output = Result<Option<Pod>, ClusterError>> + Send;
+    fn pod(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> impl Future<Output = Result<Option<Pod>, ClusterError>> + Send;
 
     /// Tells of devices in a claim's `status`, by server-side apply.
     ///
@@ -84,8 +88,11 @@ pub trait Cluster: Send + Sync + 'static {
     /// # Errors
     ///
     /// When the API server does not take it.
-    fn tell_event(&self, namespace: &str, event: &Value)
-    -> impl Future<Output = Result<(), ClusterError>> + Send;
+    fn tell_event(
+        &self,
+        namespace: &str,
+        event: &Value,
+    ) -> impl Future<Output = Result<(), ClusterError>> + Send;
 }
 
 /// The API server of a client.

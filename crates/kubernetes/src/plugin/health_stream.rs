@@ -71,18 +71,19 @@ impl HealthStream {
 
 fn response(pool: &str, report: &HealthReport, now: SystemTime) -> NodeWatchResourcesResponse {
     let now = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let device = |(name, health): (&crate::devices::DeviceName, &crate::health::DeviceHealth)| DeviceHealth {
-        device: Some(DeviceIdentifier { pool_name: pool.to_owned(), device_name: name.to_string() }),
-        health: match health.condition {
-            Condition::Healthy => HealthStatus::Healthy,
-            Condition::Unhealthy => HealthStatus::Unhealthy,
-            Condition::Unknown => HealthStatus::Unknown,
-        }
-        .into(),
-        last_updated_time: i64::try_from(now).unwrap_or(i64::MAX),
-        health_check_timeout_seconds: TIMEOUT,
-        message: clipped(&health.message),
-    };
+    let device =
+        |(name, health): (&crate::identity::DeviceName, &crate::health::DeviceHealth)| DeviceHealth {
+            device: Some(DeviceIdentifier { pool_name: pool.to_owned(), device_name: name.to_string() }),
+            health: match health.condition {
+                Condition::Healthy => HealthStatus::Healthy,
+                Condition::Unhealthy => HealthStatus::Unhealthy,
+                Condition::Unknown => HealthStatus::Unknown,
+            }
+            .into(),
+            last_updated_time: i64::try_from(now).unwrap_or(i64::MAX),
+            health_check_timeout_seconds: TIMEOUT,
+            message: clipped(&health.message),
+        };
     NodeWatchResourcesResponse { devices: report.iter().map(device).collect() }
 }
 

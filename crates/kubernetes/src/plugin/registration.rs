@@ -4,10 +4,12 @@ use std::path::{Path, PathBuf};
 
 use tonic::{Request, Response, Status};
 
-use super::say;
-use crate::protocol::pluginregistration_v1::{
-    InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse,
-    registration_server::{Registration as Service, RegistrationServer},
+use crate::{
+    log::say,
+    protocol::pluginregistration_v1::{
+        InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse,
+        registration_server::{Registration as Service, RegistrationServer},
+    },
 };
 
 /// The socket's name in kubelet's registry. Kubelet 1.36 sends the socket's path as the authority of its requests, percent-encoded, and h2 takes
@@ -53,7 +55,7 @@ impl Service for Registration {
         let status = request.into_inner();
         match status.plugin_registered {
             true => say("kubelet has registered the driver"),
-            false => say(&format!(
+            false => say(format!(
                 "kubelet has refused the driver: {}; it asks again when it starts",
                 penstock_model::text::one_line(&status.error)
             )),

@@ -1,17 +1,15 @@
 //! What became of a claim's devices is told on the claim: hooks wake this, it looks into the pod, and tells the API server. Nothing is polled:
 //! without hooks nothing is looked at.
 
-use std::{
-    collections::BTreeSet,
-    path::PathBuf,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::Duration};
 
 use penstock_host::{NetworkNamespace, chain, files};
 use tokio::{net::UnixDatagram, task, time};
 
-use super::{ServeError, cluster::Cluster, say, say_error};
+use super::{
+    ServeError,
+    cluster::{Cluster, ClusterError},
+};
 use crate::{
     attach::now,
     claim::{
@@ -20,6 +18,8 @@ use crate::{
         state::{AttachRecord, AttachStore, PreparedClaim, PreparedDevice, SOCKET, StateError},
         status::{self, DeviceOutcome, Seen},
     },
+    log::say,
+    pace::Backoff,
 };
 
 /// How long after a failure it is tried again, at first and at most.
@@ -46,7 +46,8 @@ impl<C: Cluster> Reporter<C> {
         AttachStore::open(run)?;
         let path = run.join(SOCKET);
         files::remove_file(&path)?;
-        let socket = UnixDatagram::bind(&path).map_err(|source| ServeError::Listen { path: path.clone(), source })?;
+        let socket =
+            UnixDatagram::bind(&path).map_err(|source| ServeError::Listen { path: path.clone(), source })?;
         files::set_mode(&path, 0o600)?;
         Ok(Reporter { claims, cluster, node: node.to_owned(), socket, path })
     }
@@ -54,7 +55,7 @@ impl<C: Cluster> Reporter<C> {
     /// Tells of all claims that there are, and then of each whose hook has run. It does not end.
     pub async fn report(&self) {
         let mut waiting = self.all().await;
-        let mut delay = AGAIN.0;
+        let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
         loop {
             let mut failed = BTreeSet::new();
             for uid in std::mem::take(&mut waiting) {
@@ -62,7 +63,13 @@ impl<C: Cluster> Reporter<C> {
                     failed.insert(uid);
                 }
             }
-            delay = if failed.is_empty() { AGAIN.0 } else { (delay * 2).min(AGAIN.1) };
+            let delay = match failed.is_empty() {
+                true => {
+                    backoff.succeeded();
+                    AGAIN.0
+                }
+                false => backoff.failed(),
+            };
             waiting.extend(failed);
             let mut datagram = [0; 128];
             let woken = async {
@@ -76,7 +83,7 @@ impl<C: Cluster> Reporter<C> {
             match woken {
                 Ok(Ok(uid)) => waiting.extend(uid.parse::<ClaimUid>()),
                 Ok(Err(error)) => {
-                    say_error(&format!("could not read {}", self.path.display()), &error);
+                    say(format!("could not read {}: {error}", self.path.display()));
                     time::sleep(AGAIN.1).await;
                 }
                 // It is time to try again.
@@ -91,11 +98,11 @@ impl<C: Cluster> Reporter<C> {
         match task::spawn_blocking(read).await {
             Ok(Ok(claims)) => claims.into_iter().map(|claim| claim.uid).collect(),
             Ok(Err(error)) => {
-                say_error("could not read what is prepared", &error);
+                say(format!("could not read what is prepared: {}", chain(&error)));
                 BTreeSet::new()
             }
             Err(error) => {
-                say_error("could not read what is prepared", &error);
+                say(format!("could not read what is prepared: {error}"));
                 BTreeSet::new()
             }
         }
@@ -107,11 +114,11 @@ impl<C: Cluster> Reporter<C> {
         let looked = match task::spawn_blocking(move || look(&claims, &of)).await {
             Ok(Ok(looked)) => looked,
             Ok(Err(error)) => {
-                say_error(&format!("could not look at claim {uid}"), &error);
+                say(format!("could not look at claim {uid}: {}", chain(&error)));
                 return true;
             }
             Err(error) => {
-                say_error(&format!("could not look at claim {uid}"), &error);
+                say(format!("could not look at claim {uid}: {error}"));
                 return true;
             }
         };
@@ -127,10 +134,10 @@ impl<C: Cluster> Reporter<C> {
     }
 
     /// Whether something need not be told again.
-    fn settled(&self, told: Result<(), super::cluster::ClusterError>) -> bool {
+    fn settled(&self, told: Result<(), ClusterError>) -> bool {
         let Err(error) = told else { return true };
         let settled = error.is_final();
-        say(&format!("{}{}", chain(&error), if settled { "" } else { "; it is tried again" }));
+        say(format!("{}{}", chain(&error), if settled { "" } else { "; it is tried again" }));
         settled
     }
 }
@@ -143,10 +150,7 @@ impl<C> Drop for Reporter<C> {
 }
 
 /// A claim, and what is seen of its devices; `None` when it is not prepared any more.
-fn look(
-    claims: &Claims,
-    uid: &ClaimUid,
-) -> Result<Option<(PreparedClaim, Vec<DeviceOutcome>)>, StateError> {
+fn look(claims: &Claims, uid: &ClaimUid) -> Result<Option<(PreparedClaim, Vec<DeviceOutcome>)>, StateError> {
     let Some(claim) = claims.store()?.read(uid)? else { return Ok(None) };
     let records = AttachStore::open(&claims.settings.run)?;
     let mut outcomes = Vec::new();
@@ -190,6 +194,7 @@ fn inside(device: &PreparedDevice, record: &AttachRecord) -> Result<Seen, String
         std::net::IpAddr::V4(ip) => ip.is_link_local(),
         std::net::IpAddr::V6(ip) => ip.is_unicast_link_local(),
     };
-    let told = addresses.iter().filter(|address| !link_local(address.ip())).map(ToString::to_string).collect();
+    let told =
+        addresses.iter().filter(|address| !link_local(address.ip())).map(ToString::to_string).collect();
     Ok(Seen::Holds { addresses: told, mac: Some(report.interface.mac.to_string()) })
 }

@@ -8,10 +8,7 @@ use thiserror::Error;
 use tokio::{sync::watch, task};
 use tonic::{Request, Response, Status};
 
-use super::{
-    cluster::{Cluster, ClusterError},
-    say,
-};
+use super::cluster::{Cluster, ClusterError};
 use crate::{
     cdi,
     claim::{
@@ -22,9 +19,11 @@ use crate::{
         unprepare::UnprepareError,
     },
     devices::Devices,
+    log::say,
     protocol::dra_v1::{
-        Claim, Device, NodePrepareResourceResponse, NodePrepareResourcesRequest, NodePrepareResourcesResponse,
-        NodeUnprepareResourceResponse, NodeUnprepareResourcesRequest, NodeUnprepareResourcesResponse,
+        Claim, Device, NodePrepareResourceResponse, NodePrepareResourcesRequest,
+        NodePrepareResourcesResponse, NodeUnprepareResourceResponse, NodeUnprepareResourcesRequest,
+        NodeUnprepareResourcesResponse,
         dra_plugin_server::{DraPlugin, DraPluginServer},
     },
 };
@@ -121,7 +120,7 @@ fn devices(claim: &PreparedClaim) -> Vec<Device> {
 
 fn refused(verb: &str, asked: &Claim, error: &ResourceError) -> String {
     let why = chain(error);
-    say(&format!("{verb} claim {}/{} ({}): {why}", asked.namespace, asked.name, asked.uid));
+    say(format!("{verb} claim {}/{} ({}): {why}", asked.namespace, asked.name, asked.uid));
     why
 }
 

@@ -24,7 +24,8 @@ impl Socket {
     /// When it cannot be made.
     pub fn bind(path: PathBuf) -> Result<Socket, ServeError> {
         files::remove_file(&path)?;
-        let listener = UnixListener::bind(&path).map_err(|source| ServeError::Listen { path: path.clone(), source })?;
+        let listener =
+            UnixListener::bind(&path).map_err(|source| ServeError::Listen { path: path.clone(), source })?;
         files::set_mode(&path, 0o600)?;
         Ok(Socket { path, listener: Some(listener) })
     }
@@ -39,7 +40,11 @@ impl Socket {
     /// # Errors
     ///
     /// When the server ends by itself.
-    pub async fn serve(mut self, routes: Routes, mut shutdown: watch::Receiver<bool>) -> Result<(), ServeError> {
+    pub async fn serve(
+        mut self,
+        routes: Routes,
+        mut shutdown: watch::Receiver<bool>,
+    ) -> Result<(), ServeError> {
         let Some(listener) = self.listener.take() else { return Ok(()) };
         let ended = async move {
             // A sender that is gone says that everything ends.

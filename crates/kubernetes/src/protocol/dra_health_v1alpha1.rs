@@ -84,15 +84,9 @@ impl HealthStatus {
 }
 /// Generated client implementations.
 pub mod dra_resource_health_client {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
+    #![allow(unused_variables, dead_code, missing_docs, clippy::wildcard_imports, clippy::let_unit_value)]
     use tonic::codegen::http::Uri;
+    use tonic::codegen::*;
     /// DRAResourceHealth service is implemented by DRA plugins and called by Kubelet.
     #[derive(Debug, Clone)]
     pub struct DraResourceHealthClient<T> {
@@ -121,14 +115,13 @@ pub mod dra_resource_health_client {
             F: tonic::service::Interceptor,
             T::ResponseBody: Default,
             T: tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-                Response = http::Response<
-                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                    http::Request<tonic::body::Body>,
+                    Response = http::Response<
+                        <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                    >,
                 >,
-            >,
-            <T as tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+            <T as tonic::codegen::Service<http::Request<tonic::body::Body>>>::Error:
+                Into<StdError> + std::marker::Send + std::marker::Sync,
         {
             DraResourceHealthClient::new(InterceptedService::new(inner, interceptor))
         }
@@ -174,54 +167,32 @@ pub mod dra_resource_health_client {
             self.inner
                 .ready()
                 .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
+                .map_err(|e| tonic::Status::unknown(format!("Service was not ready: {}", e.into())))?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/v1alpha1.DRAResourceHealth/NodeWatchResources",
-            );
+            let path = http::uri::PathAndQuery::from_static("/v1alpha1.DRAResourceHealth/NodeWatchResources");
             let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(
-                    GrpcMethod::new("v1alpha1.DRAResourceHealth", "NodeWatchResources"),
-                );
+            req.extensions_mut().insert(GrpcMethod::new("v1alpha1.DRAResourceHealth", "NodeWatchResources"));
             self.inner.server_streaming(req, path, codec).await
         }
     }
 }
 /// Generated server implementations.
 pub mod dra_resource_health_server {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
+    #![allow(unused_variables, dead_code, missing_docs, clippy::wildcard_imports, clippy::let_unit_value)]
     use tonic::codegen::*;
     /// Generated trait containing gRPC methods that should be implemented for use with DraResourceHealthServer.
     #[async_trait]
     pub trait DraResourceHealth: std::marker::Send + std::marker::Sync + 'static {
         /// Server streaming response type for the NodeWatchResources method.
         type NodeWatchResourcesStream: tonic::codegen::tokio_stream::Stream<
-                Item = std::result::Result<
-                    super::NodeWatchResourcesResponse,
-                    tonic::Status,
-                >,
-            >
-            + std::marker::Send
+                Item = std::result::Result<super::NodeWatchResourcesResponse, tonic::Status>,
+            > + std::marker::Send
             + 'static;
         /// NodeWatchResources allows a DRA plugin to stream health updates for its devices to Kubelet.
         async fn node_watch_resources(
             &self,
             request: tonic::Request<super::NodeWatchResourcesRequest>,
-        ) -> std::result::Result<
-            tonic::Response<Self::NodeWatchResourcesStream>,
-            tonic::Status,
-        >;
+        ) -> std::result::Result<tonic::Response<Self::NodeWatchResourcesStream>, tonic::Status>;
     }
     /// DRAResourceHealth service is implemented by DRA plugins and called by Kubelet.
     #[derive(Debug)]
@@ -245,10 +216,7 @@ pub mod dra_resource_health_server {
                 max_encoding_message_size: None,
             }
         }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> InterceptedService<Self, F>
+        pub fn with_interceptor<F>(inner: T, interceptor: F) -> InterceptedService<Self, F>
         where
             F: tonic::service::Interceptor,
         {
@@ -292,10 +260,7 @@ pub mod dra_resource_health_server {
         type Response = http::Response<tonic::body::Body>;
         type Error = std::convert::Infallible;
         type Future = BoxFuture<Self::Response, Self::Error>;
-        fn poll_ready(
-            &mut self,
-            _cx: &mut Context<'_>,
-        ) -> Poll<std::result::Result<(), Self::Error>> {
+        fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<std::result::Result<(), Self::Error>> {
             Poll::Ready(Ok(()))
         }
         fn call(&mut self, req: http::Request<B>) -> Self::Future {
@@ -303,28 +268,20 @@ pub mod dra_resource_health_server {
                 "/v1alpha1.DRAResourceHealth/NodeWatchResources" => {
                     #[allow(non_camel_case_types)]
                     struct NodeWatchResourcesSvc<T: DraResourceHealth>(pub Arc<T>);
-                    impl<
-                        T: DraResourceHealth,
-                    > tonic::server::ServerStreamingService<
-                        super::NodeWatchResourcesRequest,
-                    > for NodeWatchResourcesSvc<T> {
+                    impl<T: DraResourceHealth>
+                        tonic::server::ServerStreamingService<super::NodeWatchResourcesRequest>
+                        for NodeWatchResourcesSvc<T>
+                    {
                         type Response = super::NodeWatchResourcesResponse;
                         type ResponseStream = T::NodeWatchResourcesStream;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::ResponseStream>,
-                            tonic::Status,
-                        >;
+                        type Future = BoxFuture<tonic::Response<Self::ResponseStream>, tonic::Status>;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::NodeWatchResourcesRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
                             let fut = async move {
-                                <T as DraResourceHealth>::node_watch_resources(
-                                        &inner,
-                                        request,
-                                    )
-                                    .await
+                                <T as DraResourceHealth>::node_watch_resources(&inner, request).await
                             };
                             Box::pin(fut)
                         }
@@ -351,25 +308,13 @@ pub mod dra_resource_health_server {
                     };
                     Box::pin(fut)
                 }
-                _ => {
-                    Box::pin(async move {
-                        let mut response = http::Response::new(
-                            tonic::body::Body::default(),
-                        );
-                        let headers = response.headers_mut();
-                        headers
-                            .insert(
-                                tonic::Status::GRPC_STATUS,
-                                (tonic::Code::Unimplemented as i32).into(),
-                            );
-                        headers
-                            .insert(
-                                http::header::CONTENT_TYPE,
-                                tonic::metadata::GRPC_CONTENT_TYPE,
-                            );
-                        Ok(response)
-                    })
-                }
+                _ => Box::pin(async move {
+                    let mut response = http::Response::new(tonic::body::Body::default());
+                    let headers = response.headers_mut();
+                    headers.insert(tonic::Status::GRPC_STATUS, (tonic::Code::Unimplemented as i32).into());
+                    headers.insert(http::header::CONTENT_TYPE, tonic::metadata::GRPC_CONTENT_TYPE);
+                    Ok(response)
+                }),
             }
         }
     }

@@ -16,10 +16,7 @@ pub struct NodePrepareResourcesResponse {
     /// does not get prepared. NodePrepareResources
     /// will be called again for those that are missing.
     #[prost(map = "string, message", tag = "1")]
-    pub claims: ::std::collections::HashMap<
-        ::prost::alloc::string::String,
-        NodePrepareResourceResponse,
-    >,
+    pub claims: ::std::collections::HashMap<::prost::alloc::string::String, NodePrepareResourceResponse>,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -72,10 +69,7 @@ pub struct NodeUnprepareResourcesResponse {
     /// apply. In particular, all claims in the request must
     /// have an entry in the response, even if that entry is nil.
     #[prost(map = "string, message", tag = "1")]
-    pub claims: ::std::collections::HashMap<
-        ::prost::alloc::string::String,
-        NodeUnprepareResourceResponse,
-    >,
+    pub claims: ::std::collections::HashMap<::prost::alloc::string::String, NodeUnprepareResourceResponse>,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -102,15 +96,9 @@ pub struct Claim {
 }
 /// Generated client implementations.
 pub mod dra_plugin_client {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
+    #![allow(unused_variables, dead_code, missing_docs, clippy::wildcard_imports, clippy::let_unit_value)]
     use tonic::codegen::http::Uri;
+    use tonic::codegen::*;
     #[derive(Debug, Clone)]
     pub struct DraPluginClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -130,22 +118,18 @@ pub mod dra_plugin_client {
             let inner = tonic::client::Grpc::with_origin(inner, origin);
             Self { inner }
         }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> DraPluginClient<InterceptedService<T, F>>
+        pub fn with_interceptor<F>(inner: T, interceptor: F) -> DraPluginClient<InterceptedService<T, F>>
         where
             F: tonic::service::Interceptor,
             T::ResponseBody: Default,
             T: tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-                Response = http::Response<
-                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                    http::Request<tonic::body::Body>,
+                    Response = http::Response<
+                        <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                    >,
                 >,
-            >,
-            <T as tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+            <T as tonic::codegen::Service<http::Request<tonic::body::Body>>>::Error:
+                Into<StdError> + std::marker::Send + std::marker::Sync,
         {
             DraPluginClient::new(InterceptedService::new(inner, interceptor))
         }
@@ -187,30 +171,19 @@ pub mod dra_plugin_client {
         pub async fn node_prepare_resources(
             &mut self,
             request: impl tonic::IntoRequest<super::NodePrepareResourcesRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::NodePrepareResourcesResponse>,
-            tonic::Status,
-        > {
+        ) -> std::result::Result<tonic::Response<super::NodePrepareResourcesResponse>, tonic::Status>
+        {
             self.inner
                 .ready()
                 .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
+                .map_err(|e| tonic::Status::unknown(format!("Service was not ready: {}", e.into())))?;
             let codec = tonic_prost::ProstCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources",
             );
             let mut req = request.into_request();
             req.extensions_mut()
-                .insert(
-                    GrpcMethod::new(
-                        "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin",
-                        "NodePrepareResources",
-                    ),
-                );
+                .insert(GrpcMethod::new("k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin", "NodePrepareResources"));
             self.inner.unary(req, path, codec).await
         }
         /// NodeUnprepareResources is the opposite of NodePrepareResources.
@@ -218,43 +191,28 @@ pub mod dra_plugin_client {
         pub async fn node_unprepare_resources(
             &mut self,
             request: impl tonic::IntoRequest<super::NodeUnprepareResourcesRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::NodeUnprepareResourcesResponse>,
-            tonic::Status,
-        > {
+        ) -> std::result::Result<tonic::Response<super::NodeUnprepareResourcesResponse>, tonic::Status>
+        {
             self.inner
                 .ready()
                 .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
+                .map_err(|e| tonic::Status::unknown(format!("Service was not ready: {}", e.into())))?;
             let codec = tonic_prost::ProstCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodeUnprepareResources",
             );
             let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(
-                    GrpcMethod::new(
-                        "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin",
-                        "NodeUnprepareResources",
-                    ),
-                );
+            req.extensions_mut().insert(GrpcMethod::new(
+                "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin",
+                "NodeUnprepareResources",
+            ));
             self.inner.unary(req, path, codec).await
         }
     }
 }
 /// Generated server implementations.
 pub mod dra_plugin_server {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
+    #![allow(unused_variables, dead_code, missing_docs, clippy::wildcard_imports, clippy::let_unit_value)]
     use tonic::codegen::*;
     /// Generated trait containing gRPC methods that should be implemented for use with DraPluginServer.
     #[async_trait]
@@ -266,19 +224,13 @@ pub mod dra_plugin_server {
         async fn node_prepare_resources(
             &self,
             request: tonic::Request<super::NodePrepareResourcesRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::NodePrepareResourcesResponse>,
-            tonic::Status,
-        >;
+        ) -> std::result::Result<tonic::Response<super::NodePrepareResourcesResponse>, tonic::Status>;
         /// NodeUnprepareResources is the opposite of NodePrepareResources.
         /// The same error handling rules apply,
         async fn node_unprepare_resources(
             &self,
             request: tonic::Request<super::NodeUnprepareResourcesRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::NodeUnprepareResourcesResponse>,
-            tonic::Status,
-        >;
+        ) -> std::result::Result<tonic::Response<super::NodeUnprepareResourcesResponse>, tonic::Status>;
     }
     #[derive(Debug)]
     pub struct DraPluginServer<T> {
@@ -301,10 +253,7 @@ pub mod dra_plugin_server {
                 max_encoding_message_size: None,
             }
         }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> InterceptedService<Self, F>
+        pub fn with_interceptor<F>(inner: T, interceptor: F) -> InterceptedService<Self, F>
         where
             F: tonic::service::Interceptor,
         {
@@ -348,10 +297,7 @@ pub mod dra_plugin_server {
         type Response = http::Response<tonic::body::Body>;
         type Error = std::convert::Infallible;
         type Future = BoxFuture<Self::Response, Self::Error>;
-        fn poll_ready(
-            &mut self,
-            _cx: &mut Context<'_>,
-        ) -> Poll<std::result::Result<(), Self::Error>> {
+        fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<std::result::Result<(), Self::Error>> {
             Poll::Ready(Ok(()))
         }
         fn call(&mut self, req: http::Request<B>) -> Self::Future {
@@ -359,23 +305,18 @@ pub mod dra_plugin_server {
                 "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources" => {
                     #[allow(non_camel_case_types)]
                     struct NodePrepareResourcesSvc<T: DraPlugin>(pub Arc<T>);
-                    impl<
-                        T: DraPlugin,
-                    > tonic::server::UnaryService<super::NodePrepareResourcesRequest>
-                    for NodePrepareResourcesSvc<T> {
+                    impl<T: DraPlugin> tonic::server::UnaryService<super::NodePrepareResourcesRequest>
+                        for NodePrepareResourcesSvc<T>
+                    {
                         type Response = super::NodePrepareResourcesResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::NodePrepareResourcesRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
                             let fut = async move {
-                                <T as DraPlugin>::node_prepare_resources(&inner, request)
-                                    .await
+                                <T as DraPlugin>::node_prepare_resources(&inner, request).await
                             };
                             Box::pin(fut)
                         }
@@ -405,23 +346,18 @@ pub mod dra_plugin_server {
                 "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodeUnprepareResources" => {
                     #[allow(non_camel_case_types)]
                     struct NodeUnprepareResourcesSvc<T: DraPlugin>(pub Arc<T>);
-                    impl<
-                        T: DraPlugin,
-                    > tonic::server::UnaryService<super::NodeUnprepareResourcesRequest>
-                    for NodeUnprepareResourcesSvc<T> {
+                    impl<T: DraPlugin> tonic::server::UnaryService<super::NodeUnprepareResourcesRequest>
+                        for NodeUnprepareResourcesSvc<T>
+                    {
                         type Response = super::NodeUnprepareResourcesResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::NodeUnprepareResourcesRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
                             let fut = async move {
-                                <T as DraPlugin>::node_unprepare_resources(&inner, request)
-                                    .await
+                                <T as DraPlugin>::node_unprepare_resources(&inner, request).await
                             };
                             Box::pin(fut)
                         }
@@ -448,25 +384,13 @@ pub mod dra_plugin_server {
                     };
                     Box::pin(fut)
                 }
-                _ => {
-                    Box::pin(async move {
-                        let mut response = http::Response::new(
-                            tonic::body::Body::default(),
-                        );
-                        let headers = response.headers_mut();
-                        headers
-                            .insert(
-                                tonic::Status::GRPC_STATUS,
-                                (tonic::Code::Unimplemented as i32).into(),
-                            );
-                        headers
-                            .insert(
-                                http::header::CONTENT_TYPE,
-                                tonic::metadata::GRPC_CONTENT_TYPE,
-                            );
-                        Ok(response)
-                    })
-                }
+                _ => Box::pin(async move {
+                    let mut response = http::Response::new(tonic::body::Body::default());
+                    let headers = response.headers_mut();
+                    headers.insert(tonic::Status::GRPC_STATUS, (tonic::Code::Unimplemented as i32).into());
+                    headers.insert(http::header::CONTENT_TYPE, tonic::metadata::GRPC_CONTENT_TYPE);
+                    Ok(response)
+                }),
             }
         }
     }

@@ -49,15 +49,9 @@ pub struct RegistrationStatusResponse {}
 pub struct InfoRequest {}
 /// Generated client implementations.
 pub mod registration_client {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
+    #![allow(unused_variables, dead_code, missing_docs, clippy::wildcard_imports, clippy::let_unit_value)]
     use tonic::codegen::http::Uri;
+    use tonic::codegen::*;
     /// Registration is the service advertised by the Plugins.
     #[derive(Debug, Clone)]
     pub struct RegistrationClient<T> {
@@ -78,22 +72,18 @@ pub mod registration_client {
             let inner = tonic::client::Grpc::with_origin(inner, origin);
             Self { inner }
         }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> RegistrationClient<InterceptedService<T, F>>
+        pub fn with_interceptor<F>(inner: T, interceptor: F) -> RegistrationClient<InterceptedService<T, F>>
         where
             F: tonic::service::Interceptor,
             T::ResponseBody: Default,
             T: tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-                Response = http::Response<
-                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                    http::Request<tonic::body::Body>,
+                    Response = http::Response<
+                        <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                    >,
                 >,
-            >,
-            <T as tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+            <T as tonic::codegen::Service<http::Request<tonic::body::Body>>>::Error:
+                Into<StdError> + std::marker::Send + std::marker::Sync,
         {
             RegistrationClient::new(InterceptedService::new(inner, interceptor))
         }
@@ -135,60 +125,35 @@ pub mod registration_client {
             self.inner
                 .ready()
                 .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
+                .map_err(|e| tonic::Status::unknown(format!("Service was not ready: {}", e.into())))?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/pluginregistration.Registration/GetInfo",
-            );
+            let path = http::uri::PathAndQuery::from_static("/pluginregistration.Registration/GetInfo");
             let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("pluginregistration.Registration", "GetInfo"));
+            req.extensions_mut().insert(GrpcMethod::new("pluginregistration.Registration", "GetInfo"));
             self.inner.unary(req, path, codec).await
         }
         pub async fn notify_registration_status(
             &mut self,
             request: impl tonic::IntoRequest<super::RegistrationStatus>,
-        ) -> std::result::Result<
-            tonic::Response<super::RegistrationStatusResponse>,
-            tonic::Status,
-        > {
+        ) -> std::result::Result<tonic::Response<super::RegistrationStatusResponse>, tonic::Status> {
             self.inner
                 .ready()
                 .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
+                .map_err(|e| tonic::Status::unknown(format!("Service was not ready: {}", e.into())))?;
             let codec = tonic_prost::ProstCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/pluginregistration.Registration/NotifyRegistrationStatus",
             );
             let mut req = request.into_request();
             req.extensions_mut()
-                .insert(
-                    GrpcMethod::new(
-                        "pluginregistration.Registration",
-                        "NotifyRegistrationStatus",
-                    ),
-                );
+                .insert(GrpcMethod::new("pluginregistration.Registration", "NotifyRegistrationStatus"));
             self.inner.unary(req, path, codec).await
         }
     }
 }
 /// Generated server implementations.
 pub mod registration_server {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
+    #![allow(unused_variables, dead_code, missing_docs, clippy::wildcard_imports, clippy::let_unit_value)]
     use tonic::codegen::*;
     /// Generated trait containing gRPC methods that should be implemented for use with RegistrationServer.
     #[async_trait]
@@ -200,10 +165,7 @@ pub mod registration_server {
         async fn notify_registration_status(
             &self,
             request: tonic::Request<super::RegistrationStatus>,
-        ) -> std::result::Result<
-            tonic::Response<super::RegistrationStatusResponse>,
-            tonic::Status,
-        >;
+        ) -> std::result::Result<tonic::Response<super::RegistrationStatusResponse>, tonic::Status>;
     }
     /// Registration is the service advertised by the Plugins.
     #[derive(Debug)]
@@ -227,10 +189,7 @@ pub mod registration_server {
                 max_encoding_message_size: None,
             }
         }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> InterceptedService<Self, F>
+        pub fn with_interceptor<F>(inner: T, interceptor: F) -> InterceptedService<Self, F>
         where
             F: tonic::service::Interceptor,
         {
@@ -274,10 +233,7 @@ pub mod registration_server {
         type Response = http::Response<tonic::body::Body>;
         type Error = std::convert::Infallible;
         type Future = BoxFuture<Self::Response, Self::Error>;
-        fn poll_ready(
-            &mut self,
-            _cx: &mut Context<'_>,
-        ) -> Poll<std::result::Result<(), Self::Error>> {
+        fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<std::result::Result<(), Self::Error>> {
             Poll::Ready(Ok(()))
         }
         fn call(&mut self, req: http::Request<B>) -> Self::Future {
@@ -285,21 +241,12 @@ pub mod registration_server {
                 "/pluginregistration.Registration/GetInfo" => {
                     #[allow(non_camel_case_types)]
                     struct GetInfoSvc<T: Registration>(pub Arc<T>);
-                    impl<T: Registration> tonic::server::UnaryService<super::InfoRequest>
-                    for GetInfoSvc<T> {
+                    impl<T: Registration> tonic::server::UnaryService<super::InfoRequest> for GetInfoSvc<T> {
                         type Response = super::PluginInfo;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::InfoRequest>,
-                        ) -> Self::Future {
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        fn call(&mut self, request: tonic::Request<super::InfoRequest>) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Registration>::get_info(&inner, request).await
-                            };
+                            let fut = async move { <T as Registration>::get_info(&inner, request).await };
                             Box::pin(fut)
                         }
                     }
@@ -328,26 +275,18 @@ pub mod registration_server {
                 "/pluginregistration.Registration/NotifyRegistrationStatus" => {
                     #[allow(non_camel_case_types)]
                     struct NotifyRegistrationStatusSvc<T: Registration>(pub Arc<T>);
-                    impl<
-                        T: Registration,
-                    > tonic::server::UnaryService<super::RegistrationStatus>
-                    for NotifyRegistrationStatusSvc<T> {
+                    impl<T: Registration> tonic::server::UnaryService<super::RegistrationStatus>
+                        for NotifyRegistrationStatusSvc<T>
+                    {
                         type Response = super::RegistrationStatusResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::RegistrationStatus>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
                             let fut = async move {
-                                <T as Registration>::notify_registration_status(
-                                        &inner,
-                                        request,
-                                    )
-                                    .await
+                                <T as Registration>::notify_registration_status(&inner, request).await
                             };
                             Box::pin(fut)
                         }
@@ -374,25 +313,13 @@ pub mod registration_server {
                     };
                     Box::pin(fut)
                 }
-                _ => {
-                    Box::pin(async move {
-                        let mut response = http::Response::new(
-                            tonic::body::Body::default(),
-                        );
-                        let headers = response.headers_mut();
-                        headers
-                            .insert(
-                                tonic::Status::GRPC_STATUS,
-                                (tonic::Code::Unimplemented as i32).into(),
-                            );
-                        headers
-                            .insert(
-                                http::header::CONTENT_TYPE,
-                                tonic::metadata::GRPC_CONTENT_TYPE,
-                            );
-                        Ok(response)
-                    })
-                }
+                _ => Box::pin(async move {
+                    let mut response = http::Response::new(tonic::body::Body::default());
+                    let headers = response.headers_mut();
+                    headers.insert(tonic::Status::GRPC_STATUS, (tonic::Code::Unimplemented as i32).into());
+                    headers.insert(http::header::CONTENT_TYPE, tonic::metadata::GRPC_CONTENT_TYPE);
+                    Ok(response)
+                }),
             }
         }
     }
