@@ -165,13 +165,16 @@ impl Hook {
     ///
     /// Whenever the pod does not have the device as it was asked for.
     pub fn attach(&self, claim: &str, device: &str, input: impl Read) -> Result<(), AttachError> {
+        // The runtime takes a hook that does not read for one that has ended badly, and says only that.
+        let mut state = Vec::new();
+        input.take(STATE_LIMIT).read_to_end(&mut state).map_err(AttachError::Input)?;
         let uid: ClaimUid = claim.parse()?;
         let store = ClaimStore::existing(&self.state)?;
         let claim = store.map_or(Ok(None), |store| store.read(&uid))?;
         let Some(claim) = claim else { return Err(AttachError::NotPrepared(uid)) };
         let records = AttachStore::open(&claim.run)?;
         let _lock = records.lock(&uid, LOCK)?;
-        let outcome = self.attach_locked(&claim, device, input, &records);
+        let outcome = self.attach_locked(&claim, device, &state, &records);
         if let Err(error) = &outcome {
             // The container does not start, whether this can be written or not.
             if let Err(unwritten) = self.note_failure(&claim, device, &records, chain(error)) {
@@ -186,7 +189,7 @@ impl Hook {
         &self,
         claim: &PreparedClaim,
         name: &str,
-        input: impl Read,
+        state: &[u8],
         records: &AttachStore,
     ) -> Result<(), AttachError> {
         let uid = &claim.uid;
@@ -201,7 +204,7 @@ impl Hook {
         let Some(device) = claim.device(name) else {
             return Err(AttachError::NoDevice { uid: uid.clone(), device: name.to_owned() });
         };
-        let container = container_namespace(&read_state(input)?)?;
+        let container = container_namespace(&serde_json::from_slice(state).map_err(AttachError::NotOci)?)?;
         let deadline = Duration::from_secs(u64::from(HOOK_TIMEOUT) * 3 / 4);
         let plugin = NetworkPlugin::new(&claim.penstock, deadline);
         let before = records.read(uid, name)?;
@@ -316,12 +319,6 @@ pub(crate) fn now() -> String {
 fn is_with(record: &AttachRecord) -> bool {
     let opened = NetworkNamespace::open(&record.netns).and_then(|opened| opened.identity());
     record.attached.is_some() && opened.is_ok_and(|of| of == record.namespace)
-}
-
-fn read_state(input: impl Read) -> Result<OciState, AttachError> {
-    let mut text = Vec::new();
-    input.take(STATE_LIMIT).read_to_end(&mut text).map_err(AttachError::Input)?;
-    serde_json::from_slice(&text).map_err(AttachError::NotOci)
 }
 
 /// The container's network namespace, by a file that lives as long as the pod's sandbox where the runtime names one: the container's own
