@@ -21,7 +21,7 @@ use crate::{
     claim::{
         ClaimUid, StateError,
         network_plugin::{CallError, NetworkPlugin},
-        parameters::Mode,
+        parameters::VfMode,
         state::{AttachRecord, AttachStore, ClaimStore, PreparedClaim, PreparedDevice, SOCKET},
     },
 };
@@ -37,7 +37,7 @@ const LOCK: Duration = Duration::from_secs(20);
 
 /// Why a container does not get its VF.
 #[derive(Debug, Error)]
-pub enum AttachError {
+pub enum HookError {
     /// What is written down of claims could not be read or written.
     #[error(transparent)]
     State(#[from] StateError),
@@ -164,14 +164,14 @@ impl Hook {
     /// # Errors
     ///
     /// Whenever the pod does not have the device as it was asked for.
-    pub fn attach(&self, claim: &str, device: &str, input: impl Read) -> Result<(), AttachError> {
+    pub fn attach(&self, claim: &str, device: &str, input: impl Read) -> Result<(), HookError> {
         // The runtime takes a hook that does not read for one that has ended badly, and says only that.
         let mut state = Vec::new();
-        input.take(STATE_LIMIT).read_to_end(&mut state).map_err(AttachError::Input)?;
+        input.take(STATE_LIMIT).read_to_end(&mut state).map_err(HookError::Input)?;
         let uid: ClaimUid = claim.parse()?;
         let store = ClaimStore::existing(&self.state)?;
         let claim = store.map_or(Ok(None), |store| store.read(&uid))?;
-        let Some(claim) = claim else { return Err(AttachError::NotPrepared(uid)) };
+        let Some(claim) = claim else { return Err(HookError::NotPrepared(uid)) };
         let records = AttachStore::open(&claim.run)?;
         let _lock = records.lock(&uid, LOCK)?;
         let outcome = self.attach_locked(&claim, device, &state, &records);
@@ -191,25 +191,25 @@ impl Hook {
         name: &str,
         state: &[u8],
         records: &AttachStore,
-    ) -> Result<(), AttachError> {
+    ) -> Result<(), HookError> {
         let uid = &claim.uid;
         // It may have been taken back while the lock was waited for.
         let there = ClaimStore::existing(&self.state)?.map_or(Ok(None), |store| store.read(uid))?;
         if there.as_ref() != Some(claim) && there.is_none_or(|there| there.devices != claim.devices) {
-            return Err(AttachError::NotPrepared(uid.clone()));
+            return Err(HookError::NotPrepared(uid.clone()));
         }
         if boot::id(&self.root).is_some_and(|boot| boot != claim.boot) {
-            return Err(AttachError::Restarted(uid.clone()));
+            return Err(HookError::Restarted(uid.clone()));
         }
         let Some(device) = claim.device(name) else {
-            return Err(AttachError::NoDevice { uid: uid.clone(), device: name.to_owned() });
+            return Err(HookError::NoDevice { uid: uid.clone(), device: name.to_owned() });
         };
-        let container = container_namespace(&serde_json::from_slice(state).map_err(AttachError::NotOci)?)?;
+        let container = container_namespace(&serde_json::from_slice(state).map_err(HookError::NotOci)?)?;
         let deadline = Duration::from_secs(u64::from(HOOK_TIMEOUT) * 3 / 4);
         let plugin = NetworkPlugin::new(&claim.penstock, deadline);
         let before = records.read(uid, name)?;
         if let Some(other) = before.as_ref().filter(|of| of.namespace != container.identity && is_with(of)) {
-            return Err(AttachError::OtherPod { netns: other.netns.clone() });
+            return Err(HookError::OtherPod { netns: other.netns.clone() });
         }
         let before = before.filter(|record| record.namespace == container.identity);
         if let Some(given) = before.as_ref().and_then(|record| record.attached.as_ref()) {
@@ -233,7 +233,7 @@ impl Hook {
         plugin: &NetworkPlugin,
         container: &ContainerNamespace,
         again: bool,
-    ) -> Result<(), AttachError> {
+    ) -> Result<(), HookError> {
         let (uid, name) = (&claim.uid, device.device.as_str());
         records.write(uid, name, &record(container, None, None))?;
         (self.on_step)(AttachStep::Begun);
@@ -258,16 +258,16 @@ impl Hook {
         device: &PreparedDevice,
         container: &ContainerNamespace,
         again: bool,
-    ) -> Result<bool, AttachError> {
+    ) -> Result<bool, HookError> {
         match device.mode {
-            Mode::Netdev => {
+            VfMode::Netdev => {
                 let links = container.held.netlink().and_then(|mut netlink| netlink.links())?;
                 // Before Linux 5.14 the kernel does not tell an interface's device.
                 let silent = links.iter().all(|link| link.device.is_none());
                 Ok(interface_of(device.function, &links, &self.root).is_some()
                     || silent && links.iter().any(|link| link.interface.name == device.interface))
             }
-            Mode::Vfio => Ok(again),
+            VfMode::Vfio => Ok(again),
         }
     }
 
@@ -323,14 +323,14 @@ fn is_with(record: &AttachRecord) -> bool {
 
 /// The container's network namespace, by a file that lives as long as the pod's sandbox where the runtime names one: the container's own
 /// process ends earlier.
-fn container_namespace(state: &OciState) -> Result<ContainerNamespace, AttachError> {
+fn container_namespace(state: &OciState) -> Result<ContainerNamespace, HookError> {
     let held = NetworkNamespace::open(format!("/proc/{}/ns/net", state.pid))?;
     let identity = held.identity()?;
     // The runtime's own is the host's. Where this one may not look at the first process `penstock cni` refuses its own all the same.
     let first = NetworkNamespace::open("/proc/1/ns/net").ok();
     for own in [NetworkNamespace::current()?].into_iter().chain(first) {
         if own.identity()? == identity {
-            return Err(AttachError::HostNetwork);
+            return Err(HookError::HostNetwork);
         }
     }
     let of_sandbox = state.bundle.as_deref().and_then(sandbox_namespace).filter(|path| {

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::claim::{
     allocation::base,
     metadata,
-    parameters::Mode,
+    parameters::VfMode,
     state::{ClaimUid, PreparedClaim, PreparedDevice},
 };
 
@@ -108,10 +108,10 @@ fn device(claim: &PreparedClaim, device: &PreparedDevice, program: &Path, state:
     args.extend(["--state".to_owned(), state.display().to_string()]);
     let node = |path: String| CdiDeviceNode { path, permissions: "rw" };
     let device_nodes = match (device.mode, device.group) {
-        (Mode::Vfio, Some(group)) => {
+        (VfMode::Vfio, Some(group)) => {
             vec![node("/dev/vfio/vfio".to_owned()), node(format!("/dev/vfio/{group}"))]
         }
-        (Mode::Vfio, None) | (Mode::Netdev, _) => Vec::new(),
+        (VfMode::Vfio, None) | (VfMode::Netdev, _) => Vec::new(),
     };
     let hook = CdiHook { hook_name: "createRuntime", path: program.to_owned(), args, timeout: HOOK_TIMEOUT };
     CdiDevice {
@@ -200,7 +200,7 @@ mod tests {
         let mut vfio = claim.devices[0].clone();
         vfio.device = "net0-4".to_owned();
         vfio.requests = vec!["vf/fast".to_owned()];
-        (vfio.mode, vfio.group) = (Mode::Vfio, Some(17));
+        (vfio.mode, vfio.group) = (VfMode::Vfio, Some(17));
         claim.devices.push(vfio);
         let program = Path::new("/usr/local/bin/penstock-kubernetes");
         let state = Path::new("/var/lib/penstock/kubernetes");

@@ -6,7 +6,7 @@ use std::{env, path::PathBuf, process::ExitCode};
 
 use penstock_host::Command;
 use penstock_kubernetes::claim::{
-    parameters::Mode,
+    parameters::VfMode,
     state::{AttachRecord, PreparedClaim, PreparedDevice, RUN},
 };
 use penstock_testkit::{
@@ -107,7 +107,7 @@ fn a_container_has_its_vf() -> Outcome {
             device: "net0-0".to_owned(),
             requests: vec!["vf".to_owned()],
             function: function.parse()?,
-            mode: Mode::Netdev,
+            mode: VfMode::Netdev,
             interface: "net1".parse()?,
             mac: None,
             group: None,
@@ -117,7 +117,10 @@ fn a_container_has_its_vf() -> Outcome {
             }),
         }],
     };
-    say(&board, "mkdir -p /var/lib/penstock && mkdir -m 700 -p /var/lib/penstock/kubernetes /var/lib/penstock/kubernetes/claims")?;
+    say(
+        &board,
+        "mkdir -p /var/lib/penstock && mkdir -m 700 -p /var/lib/penstock/kubernetes /var/lib/penstock/kubernetes/claims",
+    )?;
     let file = format!("/var/lib/penstock/kubernetes/claims/{UID}.json");
     board.write(&file, &serde_json::to_string(&claim)?).ended_with(0)?;
     let specification = json!({
@@ -147,7 +150,6 @@ fn a_container_has_its_vf() -> Outcome {
             assert!(said.contains(words), "{container_name}: {words}: {said}");
         }
     }
-    assert!(say(&board, STATE).is_err(), "the VF is away");
     let record = say(&board, &format!("cat {RUN}/{UID}.net0-0.json"))?;
     let record: AttachRecord = serde_json::from_str(&record)?;
     assert_eq!((record.netns, record.failure), (PathBuf::from("/run/netns/pod"), None));
@@ -183,7 +185,11 @@ fn a_container_has_its_vf() -> Outcome {
 fn put_programs(board: &KeptBoard) -> Outcome {
     let directory = board.directory();
     let stripped = directory.join("penstock-kubernetes");
-    Command::new("strip").arg("-o").arg(&stripped).arg(env!("CARGO_BIN_EXE_penstock-kubernetes")).succeed()?;
+    Command::new("strip")
+        .arg("-o")
+        .arg(&stripped)
+        .arg(env!("CARGO_BIN_EXE_penstock-kubernetes"))
+        .succeed()?;
     std::fs::copy(runc(), directory.join("runc"))?;
     let packed = directory.join("programs.tar.gz");
     let pack = Command::new("tar").arg("-C").arg(directory).arg("-czf").arg(&packed);

@@ -19,7 +19,7 @@ use penstock_kubernetes::{
     attach::{AttachStep, Hook},
     claim::{
         ClaimUid,
-        parameters::Mode,
+        parameters::VfMode,
         state::{AttachRecord, AttachStore, ClaimStore, PodReference, PreparedClaim, PreparedDevice},
     },
 };
@@ -144,7 +144,7 @@ impl Machine {
                 device: DEVICE.to_owned(),
                 requests: vec!["vf".to_owned()],
                 function: "0000:01:10.0".parse().unwrap(),
-                mode: Mode::Netdev,
+                mode: VfMode::Netdev,
                 interface: "net1".parse().unwrap(),
                 mac: None,
                 group: None,

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     allocation::base,
-    parameters::Mode,
+    parameters::VfMode,
     state::{ClaimUid, PreparedClaim, PreparedDevice},
 };
 
@@ -37,7 +37,7 @@ pub fn path_inside(claim: &PreparedClaim, request: &str) -> String {
 /// What of a device's network is known before it is in the pod.
 pub fn network_data(device: &PreparedDevice) -> Value {
     let mut data = Map::new();
-    if device.mode == Mode::Netdev {
+    if device.mode == VfMode::Netdev {
         data.insert("interfaceName".to_owned(), json!(device.interface.as_str()));
     }
     if let Some(ips) = device.configuration.get("addresses") {

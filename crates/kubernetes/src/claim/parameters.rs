@@ -12,7 +12,7 @@ use thiserror::Error;
 /// What a VF is to a container.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Mode {
+pub enum VfMode {
     /// A network interface in the pod's network namespace.
     #[default]
     Netdev,
@@ -35,7 +35,7 @@ pub struct RouteParameters {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VfParameters {
     /// What the VF is to the container; an interface by default.
-    pub mode: Option<Mode>,
+    pub mode: Option<VfMode>,
     /// The interface's name in the pod. Default: `net1`, `net2`... in the order of the claim's devices.
     pub interface: Option<InterfaceName>,
     /// What is set at the PF.
@@ -151,9 +151,9 @@ impl VfParameters {
     ///
     /// # Errors
     ///
-    /// What only an interface can have, in [`Mode::Vfio`].
+    /// What only an interface can have, in [`VfMode::Vfio`].
     pub fn checked(self) -> Result<VfParameters, ParametersError> {
-        if self.mode == Some(Mode::Vfio) {
+        if self.mode == Some(VfMode::Vfio) {
             let keys = [
                 ("interface", self.interface.is_some()),
                 ("mtu", self.mtu.is_some()),

@@ -14,7 +14,7 @@ use super::{
     allocation::{AllocatedClaim, AllocatedDevice},
     metadata,
     network_plugin::{CallError, NetworkPlugin},
-    parameters::Mode,
+    parameters::VfMode,
     state::{ClaimStore, PreparedClaim, PreparedDevice, StateError},
     unprepare::UnprepareError,
 };
@@ -369,22 +369,22 @@ impl Claims {
         };
         let mut group = None;
         let fits = driver.as_deref().is_some_and(|driver| match mode {
-            Mode::Netdev => !passes_through(driver),
-            Mode::Vfio => driver == "vfio-pci",
+            VfMode::Netdev => !passes_through(driver),
+            VfMode::Vfio => driver == "vfio-pci",
         });
         if !fits {
             let wants = match mode {
-                Mode::Netdev => "a network interface",
-                Mode::Vfio => "a VFIO device",
+                VfMode::Netdev => "a network interface",
+                VfMode::Vfio => "a VFIO device",
             };
             return Err(PrepareError::WrongDriver { device, function, has: has(), wants });
         }
         match mode {
-            Mode::Netdev if pci.interface_names()?.is_empty() => {
+            VfMode::Netdev if pci.interface_names()?.is_empty() => {
                 return Err(PrepareError::Away { device, function });
             }
-            Mode::Netdev => {}
-            Mode::Vfio => {
+            VfMode::Netdev => {}
+            VfMode::Vfio => {
                 group = Some(
                     pci.iommu_group()?.ok_or(PrepareError::NoGroup { device: device.clone(), function })?,
                 );
@@ -419,8 +419,8 @@ fn interface(allocated: &AllocatedDevice, at: usize) -> InterfaceName {
 }
 
 /// The MAC address that a VF's interface has, and keeps where none is asked for.
-fn current_mac(root: &Root, function: Bdf, mode: Mode) -> Option<Mac> {
+fn current_mac(root: &Root, function: Bdf, mode: VfMode) -> Option<Mac> {
     let links =
-        (mode == Mode::Netdev).then(|| Netlink::open().and_then(|mut netlink| netlink.links()))?.ok()?;
+        (mode == VfMode::Netdev).then(|| Netlink::open().and_then(|mut netlink| netlink.links()))?.ok()?;
     interface_of(function, &links, root).map(|report| report.interface.mac)
 }

@@ -15,7 +15,7 @@ use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use thiserror::Error;
 
-use super::parameters::Mode;
+use super::parameters::VfMode;
 
 /// Where the hook's records are, unless a test says otherwise.
 pub const RUN: &str = "/run/penstock/kubernetes";
@@ -111,12 +111,12 @@ pub struct PreparedDevice {
     /// The VF's PCI address.
     pub function: Bdf,
     /// What it is to the container.
-    pub mode: Mode,
+    pub mode: VfMode,
     /// The interface's name in the pod, and the name by which `penstock cni` knows the attachment.
     pub interface: InterfaceName,
     /// The MAC address that the interface will have, where that is known.
     pub mac: Option<Mac>,
-    /// The VFIO group, in [`Mode::Vfio`].
+    /// The VFIO group, in [`VfMode::Vfio`].
     pub group: Option<u32>,
     /// What `penstock cni` is called with.
     pub configuration: Value,
@@ -411,7 +411,7 @@ pub(crate) mod tests {
                 device: device.to_owned(),
                 requests: vec!["vf".to_owned()],
                 function: "0000:01:10.0".parse().unwrap(),
-                mode: Mode::Netdev,
+                mode: VfMode::Netdev,
                 interface: "net1".parse().unwrap(),
                 mac: "02:00:00:00:00:01".parse().ok(),
                 group: None,

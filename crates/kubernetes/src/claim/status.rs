@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     metadata,
-    parameters::Mode,
+    parameters::VfMode,
     state::{AttachRecord, PreparedClaim, PreparedDevice},
 };
 
@@ -106,8 +106,8 @@ fn device_status(
 /// One sentence: where the VF is, and what of it was looked at.
 fn holding(device: &PreparedDevice) -> String {
     let mut said = match device.mode {
-        Mode::Netdev => format!("{} is {} in the pod", device.function, device.interface),
-        Mode::Vfio => {
+        VfMode::Netdev => format!("{} is {} in the pod", device.function, device.interface),
+        VfMode::Vfio => {
             format!("{} is the pod's, as VFIO group {}", device.function, device.group.unwrap_or_default())
         }
     };
@@ -133,8 +133,8 @@ fn holding(device: &PreparedDevice) -> String {
         let _ = write!(said, " with {}", list.join(", "));
     }
     said += match device.mode {
-        Mode::Netdev => "; seen in the pod's network namespace and, as far as its driver tells, at the PF",
-        Mode::Vfio => "; seen at the PF, as far as its driver tells",
+        VfMode::Netdev => "; seen in the pod's network namespace and, as far as its driver tells, at the PF",
+        VfMode::Vfio => "; seen at the PF, as far as its driver tells",
     };
     said
 }

@@ -14,7 +14,7 @@ use crate::{
     attach::now,
     claim::{
         ClaimUid, Claims,
-        parameters::Mode,
+        parameters::VfMode,
         state::{AttachRecord, AttachStore, PreparedClaim, PreparedDevice, SOCKET, StateError},
         status::{self, DeviceOutcome, Seen},
     },
@@ -171,7 +171,7 @@ fn seen(claims: &Claims, uid: &ClaimUid, device: &PreparedDevice, record: &Attac
     if let Err(error) = claims.network_plugin().check(uid, device, &record.netns, given) {
         return Seen::Differs { why: chain(&error) };
     }
-    if device.mode == Mode::Vfio {
+    if device.mode == VfMode::Vfio {
         return Seen::Holds { addresses: Vec::new(), mac: device.mac.map(|mac| mac.to_string()) };
     }
     match inside(device, record) {
