@@ -1,15 +1,16 @@
 //! The network configuration that a runtime gives on standard input. Its keys are those of the SR-IOV plugin of the Kubernetes network
-//! plumbing group, and `pf` and `vfs` besides.
+//! plumbing group, and `pf`, `vfs`, `mtu`, `addresses` and `routes` besides.
 
 use std::{fmt, path::PathBuf, str::FromStr};
 
 use penstock_model::{
-    Bdf, InterfaceName, LinkState, Mac, TxRate, VfIndex, VfSettings, VlanId, VlanProtocol, VlanQos,
+    Bdf, InterfaceAddress, InterfaceName, LinkState, Mac, Mtu, TxRate, VfIndex, VfSettings, VlanId,
+    VlanProtocol, VlanQos,
 };
 use serde::{Deserialize, Deserializer, de::Error as _};
 use serde_json::{Value, json};
 
-use crate::document::{Attached, CniError};
+use crate::document::{Address, Attached, CniError, Route};
 
 /// The largest configuration, in bytes.
 pub const LARGEST: usize = 4 << 20;
@@ -151,6 +152,12 @@ pub struct Configuration {
     pub vfs: Option<Vec<VfIndex>>,
     /// What is set.
     pub settings: VfSettings,
+    /// The MTU of the interface in the container, in bytes; else it keeps the one that it has.
+    pub mtu: Option<Mtu>,
+    /// The addresses of the interface, where no other plugin gives them.
+    pub addresses: Vec<InterfaceAddress>,
+    /// The routes over the interface, where no other plugin gives them.
+    pub routes: Vec<Route>,
     /// The plugin that gives addresses.
     pub ipam: Option<String>,
     /// How much is logged.
@@ -193,6 +200,12 @@ struct Raw {
     min_tx_rate: Option<TxRate>,
     #[serde(default, rename = "max_tx_rate")]
     max_tx_rate: Option<TxRate>,
+    #[serde(default)]
+    mtu: Option<Mtu>,
+    #[serde(default)]
+    addresses: Option<Vec<InterfaceAddress>>,
+    #[serde(default)]
+    routes: Option<Vec<Route>>,
     #[serde(default)]
     ipam: Option<Ipam>,
     #[serde(default)]
@@ -254,6 +267,21 @@ fn link_state<'de, D: Deserializer<'de>>(from: D) -> Result<Option<LinkState>, D
 }
 
 impl Configuration {
+    /// What the configuration itself gives the interface, as an IPAM plugin would.
+    pub fn own_addresses(&self) -> Attached {
+        let address = |address: &InterfaceAddress| Address {
+            version: None,
+            interface: None,
+            address: *address,
+            gateway: None,
+        };
+        Attached {
+            ips: self.addresses.iter().map(address).collect(),
+            routes: self.routes.clone(),
+            ..Attached::default()
+        }
+    }
+
     /// Reads what came on standard input; `mac` is the address among `CNI_ARGS`. The runtime's own MAC address comes first, then
     /// that, then the configuration's.
     ///
@@ -309,6 +337,12 @@ impl Configuration {
         if let Some(plugin) = ipam.as_deref().filter(|plugin| plugin.contains('/')) {
             return Err(wrong(format!("the type of ipam is {plugin:?}, not a file's name")));
         }
+        let (addresses, routes) = (raw.addresses.unwrap_or_default(), raw.routes.unwrap_or_default());
+        if let Some(ipam) = ipam.as_ref().filter(|_| !addresses.is_empty() || !routes.is_empty()) {
+            let text =
+                format!("addresses and routes are given by the IPAM plugin {ipam}, and by the configuration");
+            return Err(wrong(text).hint("leave out ipam, or addresses and routes"));
+        }
         Ok(Configuration {
             version,
             name: raw.name,
@@ -316,6 +350,9 @@ impl Configuration {
             pf: pf.transpose()?.filter(|_| device.is_none()),
             vfs: raw.vfs,
             settings,
+            mtu: raw.mtu,
+            addresses,
+            routes,
             ipam,
             level: raw.log_level.unwrap_or_default(),
             log: raw.log_file.filter(|path| path.is_absolute()),
@@ -420,6 +457,9 @@ mod tests {
             (json!({"mac": "01:00:5e:00:00:01"}), 7, "no interface can have"),
             (json!({"min_tx_rate": 9, "max_tx_rate": 3}), 7, "more than"),
             (json!({"min_tx_rate": -1}), 7, "configuration is wrong"),
+            (json!({"mtu": 40}), 7, "configuration is wrong"),
+            (json!({"addresses": ["10.1.0.5"]}), 7, "configuration is wrong"),
+            (json!({"addresses": ["10.1.0.5/24"], "ipam": {"type": "x"}}), 7, "by the configuration"),
             (json!({"ipam": {"type": "../x"}}), 7, "not a file's name"),
         ] {
             let error = read(change.clone()).unwrap_err();
@@ -435,6 +475,18 @@ mod tests {
         assert_eq!(answer["cniVersion"], "0.4.0");
         assert_eq!(answer["supportedVersions"], json!(["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]));
         assert_eq!(Version::answer(b"")["cniVersion"], "1.1.0");
+    }
+
+    #[test]
+    fn addresses_are_given_by_the_configuration_itself() {
+        let read = read(
+            json!({"mtu": 9000, "addresses": ["10.1.0.5/24"], "routes": [{"dst": "10.2.0.0/16", "gw": "10.1.0.1"}]}),
+        );
+        let read = read.unwrap();
+        assert_eq!(read.mtu.map(|mtu| mtu.get()), Some(9000));
+        let given = read.own_addresses();
+        assert_eq!(given.ips[0].address, "10.1.0.5/24".parse().unwrap());
+        assert_eq!(given.kernel_routes()[0].gateway, Some("10.1.0.1".parse().unwrap()));
     }
 
     #[test]

@@ -331,8 +331,11 @@ impl Work<'_> {
         };
         // Where nothing is to be set before the move it is written down once: a file that is replaced leaves the kernel something to
         // free, and the move waits for all that was left so (`rcu_barrier` in `net/core/dev.c`, `__dev_change_net_namespace`).
+        let mtu = self.configuration.mtu;
         let moves_at_once = report.as_ref().is_some_and(|report| {
-            record.wanted.is_empty() && settings.mac.is_none_or(|mac| mac == report.interface.mac)
+            record.wanted.is_empty()
+                && settings.mac.is_none_or(|mac| mac == report.interface.mac)
+                && mtu.is_none_or(|mtu| mtu.get() == report.interface.mtu)
         });
         self.step(&mut record, if moves_at_once { Step::Moving } else { Step::Reserved })?;
         Ok((record, Found { report, pf }))
@@ -372,6 +375,11 @@ impl Work<'_> {
                 self.netlink.set_up(report.index, false)?;
             }
             let report = vf::give_mac(root, &mut self.netlink, vf, &report, own, by_pf)?;
+            if let Some(mtu) = self.configuration.mtu
+                && mtu.get() != report.interface.mtu
+            {
+                self.netlink.set_mtu(report.index, mtu)?;
+            }
             if record.step < Step::Moving {
                 self.step(record, Step::Moving)?;
             }
@@ -394,6 +402,8 @@ impl Work<'_> {
         if self.configuration.ipam.is_some() {
             self.step(record, Step::Addressing)?;
             attached = ipam::add(self.call, self.configuration)?;
+        } else if moved.is_some() {
+            attached = self.configuration.own_addresses();
         }
         attached.interfaces = vec![interface];
         attached.ips.iter_mut().for_each(|address| address.interface = Some(0));

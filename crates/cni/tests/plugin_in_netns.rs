@@ -33,8 +33,9 @@ fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let missing = trials.lacking("network namespaces", needs::network_namespace);
     let missing = missing.or_else(|| trials.lacking("root", needs::root));
-    let tests: [(&str, fn()); 14] = [
+    let tests: [(&str, fn()); 15] = [
         ("a_vf_is_given_checked_and_taken_back_in_netns", a_vf_is_given_checked_and_taken_back),
+        ("a_configuration_gives_mtu_addresses_and_routes_in_netns", a_configuration_gives_addresses),
         ("check_names_what_differs_in_netns", check_names_what_differs),
         ("a_plugin_killed_at_any_step_loses_nothing_in_netns", a_plugin_killed_at_any_step),
         ("two_adds_of_one_vf_give_it_once_in_netns", two_adds_of_one_vf),
@@ -270,6 +271,37 @@ fn a_vf_is_given_checked_and_taken_back() {
     assert_eq!(machine.records(), [""; 0]);
     assert_eq!(machine.ipam_log(), "ADD a\nCHECK a\nDEL a\n");
     assert!(machine.del("a", Some(&container), &configuration).holds, "once more is fine");
+}
+
+fn a_configuration_gives_addresses() {
+    let machine = Machine::new();
+    let before = machine.vfs();
+    let container = Namespace::new();
+    let mut configuration = configuration(json!({
+        "mtu": 1300, "addresses": ["10.1.0.7/24", "fd00::7/64"], "routes": [{"dst": "10.9.0.0/16", "gw": "10.1.0.1"}],
+    }));
+    let added = machine.add("a", &container, &configuration);
+    assert!(added.holds, "{added:?}");
+    assert_eq!(added.document["interfaces"][0]["mtu"], 1300);
+    assert_eq!(added.document["ips"][1], json!({"interface": 0, "address": "fd00::7/64"}));
+    let seen = container.run("ip address show net1");
+    for words in ["10.1.0.7/24", "fd00::7/64", "mtu 1300", ",UP"] {
+        assert!(seen.contains(words), "{words}: {seen}");
+    }
+    assert!(container.run("ip route").contains("10.9.0.0/16 via 10.1.0.1 dev net1"));
+    configuration["prevResult"] = added.document;
+    let check = || machine.call("CHECK", "a", Some(&netns(&container)), &configuration, None);
+    assert!(check().holds);
+    container.run("ip address delete 10.1.0.7/24 dev net1");
+    assert!(check().document["msg"].as_str().unwrap().contains("no address 10.1.0.7/24"));
+    assert!(machine.del("a", Some(&container), &configuration).holds);
+    assert_eq!(machine.vfs(), before);
+    // What cannot be given is taken back as a whole.
+    let mut wrong = configuration.clone();
+    wrong["routes"] = json!([{"dst": "10.9.0.0/16", "gw": "192.0.2.1"}]);
+    let added = machine.add("b", &container, &wrong);
+    assert!(!added.holds, "a gateway that is in no network of the interface: {added:?}");
+    assert_eq!((machine.vfs(), machine.records()), (before, Vec::new()));
 }
 
 fn check_names_what_differs() {

@@ -1,11 +1,360 @@
-//! The hook of the container runtime.
+//! The hook: the container runtime runs it for each container of a claim, before the container's first program (`createRuntime` of the OCI
+//! runtime specification). It gives the pod its VF, or finds that it has it; else it fails, and the container does not start.
+//!
+//! It is short-lived and asks nobody but `penstock cni`: neither the agent nor the API server has to be there. The agent tells what came of it.
 
-use std::{path::Path, process::ExitCode};
+use std::{
+    fmt,
+    io::{self, Read},
+    os::unix::net::UnixDatagram,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::{Duration, SystemTime},
+};
 
-use crate::log;
+use penstock_host::{NetlinkError, NetworkNamespace, Root, boot, chain, files, interface_of};
+use serde::Deserialize;
+use thiserror::Error;
 
-/// Moves the `device` of a prepared `claim` into the container whose state is on standard input.
-pub fn run(claim: &str, device: &str, _driver: &str, _state: &Path) -> ExitCode {
-    log::say(format!("cannot attach {device} of claim {claim}: this build has no hook"));
-    ExitCode::FAILURE
+use crate::{
+    cdi::HOOK_TIMEOUT,
+    claim::{
+        ClaimUid, StateError,
+        network_plugin::{CallError, NetworkPlugin},
+        parameters::VfMode,
+        state::{AttachRecord, AttachStore, ClaimStore, PreparedClaim, PreparedDevice, SOCKET},
+    },
+};
+
+/// The runtime says this much of a container at most.
+const STATE_LIMIT: u64 = 1 << 20;
+/// A container's specification is not longer.
+const SPECIFICATION_LIMIT: usize = 16 << 20;
+/// The error of `penstock cni` for a VF that somebody has (docs/cni.md).
+const TAKEN: u64 = 101;
+/// How long another call may be at the claim.
+const LOCK: Duration = Duration::from_secs(20);
+
+/// Why a container does not get its VF.
+#[derive(Debug, Error)]
+pub enum HookError {
+    /// What is written down of claims could not be read or written.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// The runtime's word on the container could not be read.
+    #[error("the container's state could not be read from standard input")]
+    Input(#[source] io::Error),
+    /// The runtime's word on the container is not understood.
+    #[error("the container's state on standard input is none of an OCI runtime")]
+    NotOci(#[source] serde_json::Error),
+    /// The claim is not prepared.
+    #[error("claim {0} is not prepared on this node, or not any more")]
+    NotPrepared(ClaimUid),
+    /// The claim was prepared before the machine was started anew.
+    #[error("claim {0} was prepared before this node was restarted: kubelet has to prepare it again")]
+    Restarted(ClaimUid),
+    /// The claim does not have the device.
+    #[error("claim {uid} has no device {device}")]
+    NoDevice {
+        /// The claim.
+        uid: ClaimUid,
+        /// The device.
+        device: String,
+    },
+    /// The container's network namespace could not be opened.
+    #[error(transparent)]
+    Namespace(#[from] files::FileError),
+    /// The container shares the host's network.
+    #[error("the container is in the host's own network namespace: a pod with hostNetwork cannot have a VF")]
+    HostNetwork,
+    /// The network namespace could not be looked at.
+    #[error(transparent)]
+    Netlink(#[from] NetlinkError),
+    /// Another pod of the claim has the VF.
+    #[error("another pod of the claim has the VF (network namespace {}): it is given to one pod at a time", netns.display())]
+    OtherPod {
+        /// A file of that pod's network namespace.
+        netns: PathBuf,
+    },
+    /// `penstock cni` refused it.
+    #[error(transparent)]
+    Plugin(#[from] CallError),
+}
+
+/// The hook, and what a test replaces of it.
+#[derive(Clone, Debug)]
+pub struct Hook {
+    /// The agent's directory.
+    pub state: PathBuf,
+    /// The directory below which the machine is read; `/` for this machine.
+    pub root: Root,
+    /// Called when a step is done.
+    pub on_step: fn(AttachStep),
+}
+
+/// What the hook does, one after the other; each step is called when what it names is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttachStep {
+    /// That it is begun is written down.
+    Begun,
+    /// The VF is in the container's network namespace.
+    Added,
+    /// That is written down.
+    Written,
+}
+
+/// What the runtime says of a container (OCI runtime specification, "State").
+#[derive(Debug, Deserialize)]
+struct OciState {
+    pid: u32,
+    #[serde(default)]
+    bundle: Option<PathBuf>,
+}
+
+/// What of a container's specification names its network namespace.
+#[derive(Deserialize)]
+struct Specification {
+    linux: Option<LinuxSpecification>,
+}
+
+#[derive(Deserialize)]
+struct LinuxSpecification {
+    #[serde(default)]
+    namespaces: Vec<NamespaceSpecification>,
+}
+
+#[derive(Deserialize)]
+struct NamespaceSpecification {
+    #[serde(rename = "type")]
+    kind: String,
+    path: Option<PathBuf>,
+}
+
+/// A container's network namespace.
+#[derive(Debug)]
+struct ContainerNamespace {
+    /// Held: its identity is its own for as long as this lives.
+    held: NetworkNamespace,
+    identity: (u64, u64),
+    /// A file by which it can be entered.
+    path: PathBuf,
+}
+
+/// Runs the hook for a device of a claim: reads the container's state from standard input, and prints why it failed.
+pub fn run(claim: &str, device: &str, driver: &str, state: &Path) -> ExitCode {
+    let hook = Hook { state: state.to_owned(), root: Root::system(), on_step: |_| {} };
+    match hook.attach(claim, device, io::stdin().lock()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(format_args!("{driver}: device {device} of claim {claim}: {}", chain(&error)));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn complain(text: fmt::Arguments<'_>) {
+    // Who reads the runtime's log may be gone.
+    let _ =
+        io::Write::write_all(&mut io::stderr(), format!("penstock-kubernetes attach: {text}\n").as_bytes());
+}
+
+impl Hook {
+    /// Gives the container of the state in `input` the device, or finds that its pod has it. A failure is written down for the agent.
+    ///
+    /// # Errors
+    ///
+    /// Whenever the pod does not have the device as it was asked for.
+    pub fn attach(&self, claim: &str, device: &str, input: impl Read) -> Result<(), HookError> {
+        // The runtime takes a hook that does not read for one that has ended badly, and says only that.
+        let mut state = Vec::new();
+        input.take(STATE_LIMIT).read_to_end(&mut state).map_err(HookError::Input)?;
+        let uid: ClaimUid = claim.parse()?;
+        let store = ClaimStore::existing(&self.state)?;
+        let claim = store.map_or(Ok(None), |store| store.read(&uid))?;
+        let Some(claim) = claim else { return Err(HookError::NotPrepared(uid)) };
+        let records = AttachStore::open(&claim.run)?;
+        let _lock = records.lock(&uid, LOCK)?;
+        let outcome = self.attach_locked(&claim, device, &state, &records);
+        if let Err(error) = &outcome {
+            // The container does not start, whether this can be written or not.
+            if let Err(unwritten) = self.note_failure(&claim, device, &records, chain(error)) {
+                complain(format_args!("that is not told on the claim: {}", chain(&unwritten)));
+            }
+        }
+        wake_agent(&claim.run, &uid);
+        outcome
+    }
+
+    fn attach_locked(
+        &self,
+        claim: &PreparedClaim,
+        name: &str,
+        state: &[u8],
+        records: &AttachStore,
+    ) -> Result<(), HookError> {
+        let uid = &claim.uid;
+        // It may have been taken back while the lock was waited for.
+        let there = ClaimStore::existing(&self.state)?.map_or(Ok(None), |store| store.read(uid))?;
+        if there.as_ref() != Some(claim) && there.is_none_or(|there| there.devices != claim.devices) {
+            return Err(HookError::NotPrepared(uid.clone()));
+        }
+        if boot::id(&self.root).is_some_and(|boot| boot != claim.boot) {
+            return Err(HookError::Restarted(uid.clone()));
+        }
+        let Some(device) = claim.device(name) else {
+            return Err(HookError::NoDevice { uid: uid.clone(), device: name.to_owned() });
+        };
+        let container = container_namespace(&serde_json::from_slice(state).map_err(HookError::NotOci)?)?;
+        let deadline = Duration::from_secs(u64::from(HOOK_TIMEOUT) * 3 / 4);
+        let plugin = NetworkPlugin::new(&claim.penstock, deadline);
+        let before = records.read(uid, name)?;
+        if let Some(other) = before.as_ref().filter(|of| of.namespace != container.identity && is_with(of)) {
+            return Err(HookError::OtherPod { netns: other.netns.clone() });
+        }
+        let before = before.filter(|record| record.namespace == container.identity);
+        if let Some(given) = before.as_ref().and_then(|record| record.attached.as_ref()) {
+            // A container that is started again, or another one of the pod.
+            plugin.check(uid, device, &container.path, given)?;
+            if before.as_ref().is_some_and(|record| record.failure.is_some()) {
+                let record = record(&container, Some(given.clone()), None);
+                records.write(uid, name, &record)?;
+            }
+            return Ok(());
+        }
+        self.give(claim, device, records, &plugin, &container, before.is_some())
+    }
+
+    /// Gives the VF to the pod. `again`: an earlier hook of this very namespace was begun, and nobody wrote down how it ended.
+    fn give(
+        &self,
+        claim: &PreparedClaim,
+        device: &PreparedDevice,
+        records: &AttachStore,
+        plugin: &NetworkPlugin,
+        container: &ContainerNamespace,
+        again: bool,
+    ) -> Result<(), HookError> {
+        let (uid, name) = (&claim.uid, device.device.as_str());
+        records.write(uid, name, &record(container, None, None))?;
+        (self.on_step)(AttachStep::Begun);
+        let given = match plugin.add(uid, device, &container.path) {
+            // That hook was killed when the VF was given, and before that was written down.
+            Err(CallError::Refused { code: TAKEN, .. }) if self.is_here(device, container, again)? => {
+                plugin.take_back_one(uid, device, &container.path)?;
+                plugin.add(uid, device, &container.path)?
+            }
+            given => given?,
+        };
+        (self.on_step)(AttachStep::Added);
+        records.write(uid, name, &record(container, Some(given), None))?;
+        (self.on_step)(AttachStep::Written);
+        Ok(())
+    }
+
+    /// Whether the VF is in the container's network namespace, whoever says so. One that has no interface is nowhere: there the hook's own
+    /// record has to do.
+    fn is_here(
+        &self,
+        device: &PreparedDevice,
+        container: &ContainerNamespace,
+        again: bool,
+    ) -> Result<bool, HookError> {
+        match device.mode {
+            VfMode::Netdev => {
+                let links = container.held.netlink().and_then(|mut netlink| netlink.links())?;
+                // Before Linux 5.14 the kernel does not tell an interface's device.
+                let silent = links.iter().all(|link| link.device.is_none());
+                Ok(interface_of(device.function, &links, &self.root).is_some()
+                    || silent && links.iter().any(|link| link.interface.name == device.interface))
+            }
+            VfMode::Vfio => Ok(again),
+        }
+    }
+
+    /// Writes down why a hook has failed, beside what the pod has.
+    fn note_failure(
+        &self,
+        claim: &PreparedClaim,
+        device: &str,
+        records: &AttachStore,
+        why: String,
+    ) -> Result<(), StateError> {
+        let none = || AttachRecord {
+            format: AttachRecord::FORMAT,
+            namespace: (0, 0),
+            netns: PathBuf::new(),
+            attached: None,
+            failure: None,
+            at: String::new(),
+        };
+        if claim.device(device).is_none() {
+            return Ok(());
+        }
+        let before = records.read(&claim.uid, device)?.unwrap_or_else(none);
+        records.write(&claim.uid, device, &AttachRecord { failure: Some(why), at: now(), ..before })
+    }
+}
+
+fn record(
+    container: &ContainerNamespace,
+    attached: Option<serde_json::Value>,
+    failure: Option<String>,
+) -> AttachRecord {
+    AttachRecord {
+        format: AttachRecord::FORMAT,
+        namespace: container.identity,
+        netns: container.path.clone(),
+        attached,
+        failure,
+        at: now(),
+    }
+}
+
+/// The time, in RFC 3339.
+pub(crate) fn now() -> String {
+    humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
+}
+
+/// Whether a network namespace that was given the VF lives on.
+fn is_with(record: &AttachRecord) -> bool {
+    let opened = NetworkNamespace::open(&record.netns).and_then(|opened| opened.identity());
+    record.attached.is_some() && opened.is_ok_and(|of| of == record.namespace)
+}
+
+/// The container's network namespace, by a file that lives as long as the pod's sandbox where the runtime names one: the container's own
+/// process ends earlier.
+fn container_namespace(state: &OciState) -> Result<ContainerNamespace, HookError> {
+    let held = NetworkNamespace::open(format!("/proc/{}/ns/net", state.pid))?;
+    let identity = held.identity()?;
+    // The runtime's own is the host's. Where this one may not look at the first process `penstock cni` refuses its own all the same.
+    let first = NetworkNamespace::open("/proc/1/ns/net").ok();
+    for own in [NetworkNamespace::current()?].into_iter().chain(first) {
+        if own.identity()? == identity {
+            return Err(HookError::HostNetwork);
+        }
+    }
+    let of_sandbox = state.bundle.as_deref().and_then(sandbox_namespace).filter(|path| {
+        let opened = NetworkNamespace::open(path).and_then(|opened| opened.identity());
+        opened.is_ok_and(|of| of == identity)
+    });
+    let path = of_sandbox.unwrap_or_else(|| held.path().to_owned());
+    Ok(ContainerNamespace { held, identity, path })
+}
+
+/// The file of the network namespace that a container's specification says to join.
+fn sandbox_namespace(bundle: &Path) -> Option<PathBuf> {
+    let (text, _) = files::read_at_most(bundle.join("config.json"), SPECIFICATION_LIMIT).ok()?;
+    let specification: Specification = serde_json::from_slice(&text).ok()?;
+    let namespaces = specification.linux?.namespaces;
+    let path = namespaces.into_iter().find(|namespace| namespace.kind == "network")?.path?;
+    path.is_absolute().then_some(path)
+}
+
+/// Tells the agent that there is something to tell. Where there is none it looks when it starts.
+fn wake_agent(run: &Path, uid: &ClaimUid) {
+    if let Ok(socket) = UnixDatagram::unbound()
+        && socket.set_nonblocking(true).is_ok()
+    {
+        let _ = socket.send_to(uid.as_str().as_bytes(), run.join(SOCKET));
+    }
 }

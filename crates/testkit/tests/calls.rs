@@ -74,6 +74,7 @@ const VARIABLE: &[(&str, &str, Runs)] = &[
     ("crates/guests/tests/devices.rs", "program", Given("of_swap")),
     ("crates/guests/tests/taps_in_netns.rs", "program", Given("run")),
     ("crates/host/src/process.rs", "& self . program", Given("Command::new")),
+    ("crates/kubernetes/src/claim/network_plugin.rs", "& self . program", Own),
     ("crates/measure/src/latency/command.rs", "& words [0]", OneOf(&["rtla", "hwlatdetect"])),
     ("crates/measure/src/probe.rs", "program", Own),
     ("crates/measure/tests/network/mod.rs", "program", OneOf(USUAL)),

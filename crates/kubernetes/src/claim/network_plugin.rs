@@ -1,0 +1,163 @@
+//! Calls of `penstock cni`, as a container runtime makes them (docs/cni.md).
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use penstock_host::{Command, ProcessError};
+use penstock_model::{InterfaceName, text::one_line};
+use serde_json::{Value, json};
+use thiserror::Error;
+
+use super::state::{ClaimUid, PreparedDevice};
+
+/// Why a call of `penstock cni` came to nothing.
+#[derive(Debug, Error)]
+pub enum CallError {
+    /// It could not be run to its end.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    /// It answered with an error.
+    #[error("{text}")]
+    Refused {
+        /// The number of the error (docs/cni.md).
+        code: u64,
+        /// What it said, with what to do about it.
+        text: String,
+    },
+    /// It answered with nothing that is understood.
+    #[error("penstock cni {verb} ended with {status} and without an answer: {errors}")]
+    NoAnswer {
+        /// What it was asked for.
+        verb: &'static str,
+        /// How it ended.
+        status: String,
+        /// What it wrote to standard error.
+        errors: String,
+    },
+}
+
+/// `penstock cni`.
+#[derive(Clone, Debug)]
+pub struct NetworkPlugin {
+    program: PathBuf,
+    deadline: Duration,
+}
+
+impl NetworkPlugin {
+    /// The plugin of this program, each call of which may take so long.
+    pub fn new(program: &Path, deadline: Duration) -> NetworkPlugin {
+        NetworkPlugin { program: program.to_owned(), deadline }
+    }
+
+    /// Whether an ADD of this configuration can come to something.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot, with the reason.
+    pub fn status(&self, configuration: &Value) -> Result<(), CallError> {
+        self.call("STATUS", None, configuration).map(drop)
+    }
+
+    /// Gives the VF to a claim in a network namespace; what was given.
+    ///
+    /// # Errors
+    ///
+    /// When it could not be given. All is then as it was.
+    pub fn add(&self, uid: &ClaimUid, device: &PreparedDevice, netns: &Path) -> Result<Value, CallError> {
+        let target = Some((uid, &device.interface, netns));
+        self.call("ADD", target, &device.configuration)
+    }
+
+    /// Whether the VF is in the network namespace as an earlier ADD has given it.
+    ///
+    /// # Errors
+    ///
+    /// When it is not, with each thing that differs.
+    pub fn check(
+        &self,
+        uid: &ClaimUid,
+        device: &PreparedDevice,
+        netns: &Path,
+        given: &Value,
+    ) -> Result<(), CallError> {
+        let mut configuration = device.configuration.clone();
+        configuration["prevResult"] = given.clone();
+        self.call("CHECK", Some((uid, &device.interface, netns)), &configuration).map(drop)
+    }
+
+    /// Takes one VF back from a network namespace in which an earlier call was killed. What is not there is fine.
+    ///
+    /// # Errors
+    ///
+    /// When it could not be asked for.
+    pub fn take_back_one(
+        &self,
+        uid: &ClaimUid,
+        device: &PreparedDevice,
+        netns: &Path,
+    ) -> Result<(), CallError> {
+        self.call("DEL", Some((uid, &device.interface, netns)), &device.configuration).map(drop)
+    }
+
+    /// Takes back what a claim has, and waits until it is home. GC and not DEL: DEL succeeds also when it could not take back
+    /// everything, as the specification wants.
+    ///
+    /// # Errors
+    ///
+    /// When something could not be taken back; another call tries again.
+    pub fn take_back(&self, uid: &ClaimUid) -> Result<(), CallError> {
+        let configuration = json!({
+            "cniVersion": "1.1.0",
+            "name": uid.as_str(),
+            "type": "penstock-cni",
+            "logLevel": "warning",
+            "cni.dev/valid-attachments": [],
+        });
+        self.call("GC", None, &configuration).map(drop)
+    }
+
+    fn call(
+        &self,
+        verb: &'static str,
+        target: Option<(&ClaimUid, &InterfaceName, &Path)>,
+        configuration: &Value,
+    ) -> Result<Value, CallError> {
+        let mut command = Command::new(&self.program)
+            .arg("cni")
+            .env("CNI_COMMAND", verb)
+            .env("CNI_ARGS", "")
+            .env("CNI_PATH", "")
+            .input(configuration.to_string())
+            .deadline(self.deadline);
+        let (container, interface, netns) = match target {
+            Some((uid, interface, netns)) => (uid.as_str(), interface.as_str(), netns),
+            None => ("", "", Path::new("")),
+        };
+        command =
+            command.env("CNI_CONTAINERID", container).env("CNI_IFNAME", interface).env("CNI_NETNS", netns);
+        let output = command.run()?;
+        let answer: Option<Value> = match output.stdout.trim_ascii() {
+            [] => Some(Value::Null),
+            text => serde_json::from_slice(text).ok(),
+        };
+        match answer {
+            Some(answer) if output.status.success() => Ok(answer),
+            Some(answer) if answer["msg"].is_string() => {
+                let text = |key: &str| one_line(answer[key].as_str().unwrap_or_default());
+                let mut said = text("msg");
+                let details = text("details");
+                if !details.is_empty() {
+                    said = format!("{said} ({details})");
+                }
+                Err(CallError::Refused { code: answer["code"].as_u64().unwrap_or_default(), text: said })
+            }
+            _ => Err(CallError::NoAnswer {
+                verb,
+                status: output.status.to_string(),
+                errors: one_line(output.errors().trim()),
+            }),
+        }
+    }
+}

@@ -1,0 +1,426 @@
+//! A claim's devices are made ready: whatever can be refused is refused here, where kubelet makes an Event of the message, and not in the
+//! hook. Nothing of a VF is changed yet.
+
+use std::{path::PathBuf, time::Duration};
+
+use penstock_host::{
+    Netlink, PciError, PciFunction, Root, boot, files::FileError, interface_of, pci::passes_through,
+    scan::attachments::attachment,
+};
+use penstock_model::{Bdf, InterfaceName, Mac};
+use thiserror::Error;
+
+use super::{
+    allocation::{AllocatedClaim, AllocatedDevice},
+    metadata,
+    network_plugin::{CallError, NetworkPlugin},
+    parameters::VfMode,
+    state::{ClaimStore, PreparedClaim, PreparedDevice, StateError},
+    unprepare::UnprepareError,
+};
+use crate::{cdi, devices::Devices};
+
+/// How long another call may be at preparing claims. Kubelet waits for 45 s.
+const LOCK: Duration = Duration::from_secs(30);
+/// How long one call of `penstock cni` may take.
+pub(crate) const CALL: Duration = Duration::from_secs(40);
+
+/// What is done for a claim, one after the other; each step is called when what it names is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClaimStep {
+    /// Prepare: the claim is written down.
+    Written,
+    /// Prepare: the files that containers read of it are written.
+    MetadataWritten,
+    /// Prepare: the container runtime's file is written.
+    CdiWritten,
+    /// Unprepare: its VFs are home.
+    TakenBack,
+    /// Unprepare: the container runtime's file is removed.
+    CdiRemoved,
+    /// Unprepare: the files that containers read are removed.
+    MetadataRemoved,
+    /// Unprepare: the claim is forgotten.
+    Forgotten,
+}
+
+/// Where things are, and who is asked.
+#[derive(Clone, Debug)]
+pub struct ClaimSettings {
+    /// The directory below which the machine is read; `/` for this machine.
+    pub root: Root,
+    /// The driver's name.
+    pub driver: String,
+    /// The node's pool.
+    pub pool: String,
+    /// `penstock`, by its absolute path.
+    pub penstock: PathBuf,
+    /// `penstock-kubernetes`, by its absolute path.
+    pub program: PathBuf,
+    /// The agent's directory.
+    pub state: PathBuf,
+    /// The directory of the hook's records.
+    pub run: PathBuf,
+    /// The directory of the container runtime's files.
+    pub cdi: PathBuf,
+}
+
+/// Why a claim could not be prepared.
+#[derive(Debug, Error)]
+pub enum PrepareError {
+    /// What is written down of claims could not be read or written.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// A file could not be written.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// A function could not be looked at.
+    #[error(transparent)]
+    Pci(#[from] PciError),
+    /// The kernel does not say which run of it this is.
+    #[error("the kernel does not tell its boot id (/proc/sys/kernel/random/boot_id)")]
+    NoBoot,
+    /// The node does not have the device.
+    #[error(
+        "this node has no device {device} now: its NIC may be gone or have fewer VFs, or the inventory is not read yet"
+    )]
+    NoDevice {
+        /// The device.
+        device: String,
+    },
+    /// The device is no VF.
+    #[error("device {device} is the PF {function}: only VFs are given to pods")]
+    PhysicalFunction {
+        /// The device.
+        device: String,
+        /// The PF.
+        function: Bdf,
+    },
+    /// The VF is not there.
+    #[error("device {device}: there is no PCI function {function} any more: its PF may have fewer VFs now")]
+    Gone {
+        /// The device.
+        device: String,
+        /// The VF that was there.
+        function: Bdf,
+    },
+    /// The VF's driver is not one with which it can be what the claim asks for.
+    #[error(
+        "device {device}: {function} {has}, and a pod is to have it as {wants}: see `free` of the NIC in the model, or `mode` of the claim"
+    )]
+    WrongDriver {
+        /// The device.
+        device: String,
+        /// The VF.
+        function: Bdf,
+        /// What driver it has, in words.
+        has: String,
+        /// What it is to be.
+        wants: &'static str,
+    },
+    /// The VF's interface is not in the host's network namespace.
+    #[error(
+        "device {device}: {function} has no interface on the host: a container that is no pod's, or a VM, has it"
+    )]
+    Away {
+        /// The device.
+        device: String,
+        /// The VF.
+        function: Bdf,
+    },
+    /// Somebody has the VF.
+    #[error("device {device}: {function} was given to {by}")]
+    Taken {
+        /// The device.
+        device: String,
+        /// The VF.
+        function: Bdf,
+        /// Who has it.
+        by: String,
+    },
+    /// Another claim has the device.
+    #[error("device {device} is prepared for claim {claim}, whose pod has not ended here yet")]
+    OtherClaim {
+        /// The device.
+        device: String,
+        /// The other claim, by namespace and name.
+        claim: String,
+    },
+    /// Two interfaces of a pod would have one name.
+    #[error(
+        "the interface of device {device} would be called {interface}, as that of {other} in the same pod: say `interface` in the parameters"
+    )]
+    InterfaceTwice {
+        /// The device.
+        device: String,
+        /// The name.
+        interface: InterfaceName,
+        /// The other device.
+        other: String,
+    },
+    /// A pod shares the host's network.
+    #[error(
+        "pod {pod} has hostNetwork: a VF would have to be moved from the host's network namespace into itself"
+    )]
+    HostNetwork {
+        /// The pod.
+        pod: String,
+    },
+    /// The VF has no IOMMU group.
+    #[error("device {device}: {function} has no IOMMU group, which VFIO needs: switch the IOMMU on")]
+    NoGroup {
+        /// The device.
+        device: String,
+        /// The VF.
+        function: Bdf,
+    },
+    /// The VF's IOMMU group has other members.
+    #[error("device {device}: {function} is in one IOMMU group with {others}: a pod would get all of them")]
+    SharedGroup {
+        /// The device.
+        device: String,
+        /// The VF.
+        function: Bdf,
+        /// The other members.
+        others: String,
+    },
+    /// `penstock cni` would refuse it.
+    #[error("device {device}")]
+    Refused {
+        /// The device.
+        device: String,
+        /// Why.
+        #[source]
+        why: CallError,
+    },
+    /// What an earlier allocation of the claim has left could not be taken back.
+    #[error("what an earlier allocation of the claim had could not be taken back")]
+    Earlier(#[source] Box<UnprepareError>),
+}
+
+/// The claims of this node.
+#[derive(Clone, Debug)]
+pub struct Claims {
+    /// Where things are.
+    pub settings: ClaimSettings,
+    /// Called when a step is done.
+    pub on_step: fn(ClaimStep),
+}
+
+impl Claims {
+    /// The claims of a node.
+    pub fn new(settings: ClaimSettings) -> Claims {
+        Claims { settings, on_step: |_| {} }
+    }
+
+    pub(crate) fn store(&self) -> Result<ClaimStore, StateError> {
+        ClaimStore::open(&self.settings.state)
+    }
+
+    pub(crate) fn network_plugin(&self) -> NetworkPlugin {
+        NetworkPlugin::new(&self.settings.penstock, CALL)
+    }
+
+    /// Makes a claim's devices ready. Once more is fine: the same comes of it, and what a pod has is left alone.
+    ///
+    /// # Errors
+    ///
+    /// When the claim cannot have them. Nothing is left of it then, unless it was prepared before.
+    pub fn prepare(&self, claim: &AllocatedClaim, devices: &Devices) -> Result<PreparedClaim, PrepareError> {
+        let store = self.store()?;
+        let _lock = store.lock(LOCK)?;
+        store.sweep()?;
+        let boot = boot::id(&self.settings.root).ok_or(PrepareError::NoBoot)?;
+        let before = store.read(&claim.uid)?;
+        if let Some(before) = &before
+            && before.boot == boot
+        {
+            if self.is_same(before, claim) {
+                let mut prepared = before.clone();
+                prepared.pods.clone_from(&claim.pods);
+                prepared.penstock.clone_from(&self.settings.penstock);
+                return self.write(&store, before, prepared);
+            }
+            self.unprepare_locked(&store, &claim.uid)
+                .map_err(|error| PrepareError::Earlier(Box::new(error)))?;
+        }
+        let prepared = self.decide(&store, claim, devices, boot)?;
+        match self.write(&store, &prepared, prepared.clone()) {
+            Ok(prepared) => Ok(prepared),
+            Err(error) => {
+                // Kubelet may never ask for the end of what it was refused.
+                let _ = self.forget(&store, &claim.uid);
+                Err(error)
+            }
+        }
+    }
+
+    /// Whether a claim was prepared with what it has now.
+    fn is_same(&self, before: &PreparedClaim, claim: &AllocatedClaim) -> bool {
+        let same = |(at, (before, now)): (usize, (&PreparedDevice, &AllocatedDevice))| {
+            before.device == now.device
+                && before.pool == now.pool
+                && before.requests == [now.request.clone()]
+                && before.mode == now.parameters.mode.unwrap_or_default()
+                && before.interface == interface(now, at)
+                && before.configuration == now.parameters.configuration(claim.uid.as_str(), before.function)
+        };
+        before.devices.len() == claim.devices.len()
+            && before.driver == self.settings.driver
+            && before.run == self.settings.run
+            && before.devices.iter().zip(&claim.devices).enumerate().all(same)
+    }
+
+    /// Writes all files of a claim; `before` is what may be written down already.
+    fn write(
+        &self,
+        store: &ClaimStore,
+        before: &PreparedClaim,
+        prepared: PreparedClaim,
+    ) -> Result<PreparedClaim, PrepareError> {
+        let settings = &self.settings;
+        if *before != prepared || store.read(&prepared.uid)?.as_ref() != Some(&prepared) {
+            store.write(&prepared)?;
+        }
+        (self.on_step)(ClaimStep::Written);
+        metadata::write(&settings.state, &prepared)?;
+        (self.on_step)(ClaimStep::MetadataWritten);
+        cdi::write(&settings.cdi, &prepared, &settings.program, &settings.state)?;
+        (self.on_step)(ClaimStep::CdiWritten);
+        Ok(prepared)
+    }
+
+    /// What is to be made of a claim; an error if it cannot be.
+    fn decide(
+        &self,
+        store: &ClaimStore,
+        claim: &AllocatedClaim,
+        devices: &Devices,
+        boot: String,
+    ) -> Result<PreparedClaim, PrepareError> {
+        let others: Vec<PreparedClaim> =
+            store.all()?.into_iter().filter(|other| other.uid != claim.uid).collect();
+        let mut prepared = PreparedClaim {
+            format: PreparedClaim::FORMAT,
+            uid: claim.uid.clone(),
+            namespace: claim.namespace.clone(),
+            name: claim.name.clone(),
+            pod_claim: claim.pod_claim.clone(),
+            driver: self.settings.driver.clone(),
+            pods: claim.pods.clone(),
+            boot,
+            penstock: self.settings.penstock.clone(),
+            run: self.settings.run.clone(),
+            devices: Vec::new(),
+        };
+        for (at, allocated) in claim.devices.iter().enumerate() {
+            let device = self.device(claim, allocated, at, devices)?;
+            for other in &others {
+                let same =
+                    |of: &&PreparedDevice| of.device == device.device || of.function == device.function;
+                if other.devices.iter().any(|of| same(&of)) {
+                    let claim = format!("{}/{} ({})", other.namespace, other.name, other.uid);
+                    return Err(PrepareError::OtherClaim { device: device.device, claim });
+                }
+            }
+            let of_same_pods = others
+                .iter()
+                .filter(|other| other.pods.iter().any(|pod| claim.pods.iter().any(|own| own.uid == pod.uid)))
+                .flat_map(|other| &other.devices);
+            let twice = of_same_pods.chain(&prepared.devices).find(|of| of.interface == device.interface);
+            if let Some(other) = twice {
+                let (other, interface) = (other.device.clone(), device.interface.clone());
+                return Err(PrepareError::InterfaceTwice { device: device.device, interface, other });
+            }
+            self.network_plugin()
+                .status(&device.configuration)
+                .map_err(|why| PrepareError::Refused { device: device.device.clone(), why })?;
+            prepared.devices.push(device);
+        }
+        Ok(prepared)
+    }
+
+    fn device(
+        &self,
+        claim: &AllocatedClaim,
+        allocated: &AllocatedDevice,
+        at: usize,
+        devices: &Devices,
+    ) -> Result<PreparedDevice, PrepareError> {
+        let root = &self.settings.root;
+        let device = allocated.device.clone();
+        let Some(published) = devices.get(&device) else { return Err(PrepareError::NoDevice { device }) };
+        let function = published.bdf;
+        if published.vf.is_none() {
+            return Err(PrepareError::PhysicalFunction { device, function });
+        }
+        let pci = PciFunction::new(root, function);
+        if !pci.exists() {
+            return Err(PrepareError::Gone { device, function });
+        }
+        if let Some(by) = attachment(root, function) {
+            return Err(PrepareError::Taken { device, function, by });
+        }
+        let mode = allocated.parameters.mode.unwrap_or_default();
+        let driver = pci.driver()?;
+        let has = || match &driver {
+            Some(driver) => format!("has the driver {driver}"),
+            None => "has no driver".to_owned(),
+        };
+        let mut group = None;
+        let fits = driver.as_deref().is_some_and(|driver| match mode {
+            VfMode::Netdev => !passes_through(driver),
+            VfMode::Vfio => driver == "vfio-pci",
+        });
+        if !fits {
+            let wants = match mode {
+                VfMode::Netdev => "a network interface",
+                VfMode::Vfio => "a VFIO device",
+            };
+            return Err(PrepareError::WrongDriver { device, function, has: has(), wants });
+        }
+        match mode {
+            VfMode::Netdev if pci.interface_names()?.is_empty() => {
+                return Err(PrepareError::Away { device, function });
+            }
+            VfMode::Netdev => {}
+            VfMode::Vfio => {
+                group = Some(
+                    pci.iommu_group()?.ok_or(PrepareError::NoGroup { device: device.clone(), function })?,
+                );
+                let others: Vec<String> = pci.iommu_neighbours().iter().map(ToString::to_string).collect();
+                if !others.is_empty() {
+                    return Err(PrepareError::SharedGroup { device, function, others: others.join(", ") });
+                }
+                let holders = pci.held_by();
+                if !holders.is_empty() {
+                    return Err(PrepareError::Taken { device, function, by: holders.join(", ") });
+                }
+            }
+        }
+        Ok(PreparedDevice {
+            pool: allocated.pool.clone(),
+            interface: interface(allocated, at),
+            mac: allocated.parameters.settings.mac.or_else(|| current_mac(root, function, mode)),
+            configuration: allocated.parameters.configuration(claim.uid.as_str(), function),
+            device,
+            requests: vec![allocated.request.clone()],
+            function,
+            mode,
+            group,
+        })
+    }
+}
+
+/// The interface's name in the pod: the one that is asked for, or `net1`, `net2`... by the device's place in the claim.
+fn interface(allocated: &AllocatedDevice, at: usize) -> InterfaceName {
+    let numbered = || format!("net{}", at + 1).parse().expect("a claim has at most 32 devices");
+    allocated.parameters.interface.clone().unwrap_or_else(numbered)
+}
+
+/// The MAC address that a VF's interface has, and keeps where none is asked for.
+fn current_mac(root: &Root, function: Bdf, mode: VfMode) -> Option<Mac> {
+    let links =
+        (mode == VfMode::Netdev).then(|| Netlink::open().and_then(|mut netlink| netlink.links()))?.ok()?;
+    interface_of(function, &links, root).map(|report| report.interface.mac)
+}

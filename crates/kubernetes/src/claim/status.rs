@@ -1,0 +1,252 @@
+//! What is told of a claim: the condition `Ready` and the network data of each device in `status.devices`, and Events of its pods. Pure.
+
+use std::fmt::Write;
+
+use serde_json::{Map, Value, json};
+
+use super::{
+    metadata,
+    parameters::VfMode,
+    state::{AttachRecord, PreparedClaim, PreparedDevice},
+};
+
+/// The type of the condition.
+const READY: &str = "Ready";
+/// An Event's message and a condition's may have no more characters (the API server refuses longer Events).
+const LONGEST: usize = 1000;
+
+/// What was seen of a device in a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// It is as it was given: looked at from inside the pod's network namespace, and at the PF.
+    Holds {
+        /// The IP addresses of the interface, with prefix lengths, as the pod has them now.
+        addresses: Vec<String>,
+        /// The MAC address of the interface.
+        mac: Option<String>,
+    },
+    /// Something differs.
+    Differs {
+        /// What.
+        why: String,
+    },
+    /// No container has come to it yet.
+    Waits,
+    /// The hook failed.
+    Failed {
+        /// Why.
+        why: String,
+    },
+}
+
+/// A device as the hook has left it, and as it was seen.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeviceOutcome {
+    /// The hook's record.
+    pub record: Option<AttachRecord>,
+    /// What was seen.
+    pub seen: Seen,
+}
+
+/// What is sent to the claim's `status` by server-side apply. `None` when there is nothing to tell yet. `now` is a time in RFC 3339 for what
+/// the hook has not dated.
+pub fn status(claim: &PreparedClaim, outcomes: &[DeviceOutcome], now: &str) -> Option<Value> {
+    let devices: Vec<Value> = claim
+        .devices
+        .iter()
+        .zip(outcomes)
+        .filter_map(|(device, outcome)| device_status(claim, device, outcome, now))
+        .collect();
+    (!devices.is_empty()).then(|| {
+        json!({
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            // A claim that was made anew under the name is not told of this one.
+            "metadata": {"name": claim.name, "namespace": claim.namespace, "uid": claim.uid},
+            "status": {"devices": devices},
+        })
+    })
+}
+
+fn device_status(
+    claim: &PreparedClaim,
+    device: &PreparedDevice,
+    outcome: &DeviceOutcome,
+    now: &str,
+) -> Option<Value> {
+    let (holds, reason, message) = match &outcome.seen {
+        Seen::Waits => return None,
+        Seen::Holds { .. } => ("True", "Attached", holding(device)),
+        Seen::Differs { why } => {
+            ("False", "Differs", format!("{} is not as it was given: {why}", device.device))
+        }
+        Seen::Failed { why } => {
+            ("False", "AttachFailed", format!("{} could not be given to the pod: {why}", device.device))
+        }
+    };
+    let at = outcome.record.as_ref().map_or(now, |record| record.at.as_str());
+    let mut told = json!({
+        "driver": claim.driver,
+        "pool": device.pool,
+        "device": device.device,
+        "conditions": [{
+            "type": READY,
+            "status": holds,
+            "reason": reason,
+            "message": clipped(&message),
+            "lastTransitionTime": at,
+        }],
+    });
+    if let Seen::Holds { addresses, mac } = &outcome.seen {
+        told["networkData"] = network_data(device, addresses, mac.as_deref());
+    }
+    Some(told)
+}
+
+/// One sentence: where the VF is, and what of it was looked at.
+fn holding(device: &PreparedDevice) -> String {
+    let mut said = match device.mode {
+        VfMode::Netdev => format!("{} is {} in the pod", device.function, device.interface),
+        VfMode::Vfio => {
+            format!("{} is the pod's, as VFIO group {}", device.function, device.group.unwrap_or_default())
+        }
+    };
+    let keys = [
+        ("mac", "MAC"),
+        ("vlan", "VLAN"),
+        ("spoofchk", "spoof check"),
+        ("trust", "trust"),
+        ("min_tx_rate", "min rate"),
+        ("max_tx_rate", "max rate"),
+        ("link_state", "link"),
+        ("mtu", "MTU"),
+    ];
+    let mut list = Vec::new();
+    for (key, word) in keys {
+        match &device.configuration[key] {
+            Value::Null => {}
+            Value::String(text) => list.push(format!("{word} {text}")),
+            other => list.push(format!("{word} {other}")),
+        }
+    }
+    if !list.is_empty() {
+        let _ = write!(said, " with {}", list.join(", "));
+    }
+    said += match device.mode {
+        VfMode::Netdev => "; seen in the pod's network namespace and, as far as its driver tells, at the PF",
+        VfMode::Vfio => "; seen at the PF, as far as its driver tells",
+    };
+    said
+}
+
+/// At most 16 addresses are allowed.
+fn network_data(device: &PreparedDevice, addresses: &[String], mac: Option<&str>) -> Value {
+    let mut data = match metadata::network_data(device) {
+        Value::Object(data) => data,
+        _ => Map::new(),
+    };
+    if !addresses.is_empty() {
+        data.insert("ips".to_owned(), json!(addresses.iter().take(16).collect::<Vec<_>>()));
+    }
+    if let Some(mac) = mac {
+        data.insert("hardwareAddress".to_owned(), json!(mac));
+    }
+    Value::Object(data)
+}
+
+fn clipped(text: &str) -> String {
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// The Events of the pods of a claim whose hook has failed. Each attempt has one name, so that an Event that was told before is known.
+pub fn events(claim: &PreparedClaim, outcomes: &[DeviceOutcome], node: &str) -> Vec<Value> {
+    let mut events = Vec::new();
+    for (device, outcome) in claim.devices.iter().zip(outcomes) {
+        let (Seen::Failed { why }, Some(record)) = (&outcome.seen, &outcome.record) else { continue };
+        for pod in &claim.pods {
+            let attempt: String = record.at.chars().filter(char::is_ascii_digit).collect();
+            events.push(json!({
+                "apiVersion": "v1",
+                "kind": "Event",
+                "metadata": {
+                    "name": format!("{}.{}.{attempt}", pod.uid, device.device),
+                    "namespace": claim.namespace,
+                },
+                "involvedObject": {
+                    "apiVersion": "v1", "kind": "Pod", "name": pod.name, "namespace": claim.namespace, "uid": pod.uid,
+                },
+                "type": "Warning",
+                "reason": "AttachFailed",
+                "message": clipped(&format!("{} of claim {} could not be given to the pod: {why}", device.device, claim.name)),
+                "source": {"component": claim.driver, "host": node},
+                "firstTimestamp": record.at,
+                "lastTimestamp": record.at,
+                "count": 1,
+            }));
+        }
+    }
+    events
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::claim::state::tests::claim;
+
+    fn outcome(seen: Seen) -> DeviceOutcome {
+        let record = AttachRecord {
+            format: AttachRecord::FORMAT,
+            namespace: (4, 17),
+            netns: "/proc/7/ns/net".into(),
+            attached: None,
+            failure: None,
+            at: "2026-01-01T00:00:01Z".to_owned(),
+        };
+        DeviceOutcome { record: Some(record), seen }
+    }
+
+    #[test]
+    fn a_device_that_holds_is_ready_and_its_network_is_told() {
+        let mut claim = claim("u-1", "net0-3");
+        claim.devices[0].configuration["vlan"] = json!(100);
+        claim.devices[0].configuration["spoofchk"] = json!("on");
+        let seen =
+            Seen::Holds { addresses: vec!["10.1.0.5/24".into()], mac: Some("02:00:00:00:00:01".into()) };
+        let told = status(&claim, &[outcome(seen)], "2026-01-01T00:00:09Z").unwrap();
+        assert_eq!(
+            told,
+            json!({
+                "apiVersion": "resource.k8s.io/v1",
+                "kind": "ResourceClaim",
+                "metadata": {"name": "data", "namespace": "default", "uid": "u-1"},
+                "status": {"devices": [{
+                    "driver": "sriov.penstock.dev", "pool": "node-1", "device": "net0-3",
+                    "conditions": [{
+                        "type": "Ready", "status": "True", "reason": "Attached", "lastTransitionTime": "2026-01-01T00:00:01Z",
+                        "message": "0000:01:10.0 is net1 in the pod with VLAN 100, spoof check on; seen in the pod's network namespace \
+                                    and, as far as its driver tells, at the PF",
+                    }],
+                    "networkData": {"interfaceName": "net1", "ips": ["10.1.0.5/24"], "hardwareAddress": "02:00:00:00:00:01"},
+                }]},
+            })
+        );
+        assert_eq!(status(&claim, &[outcome(Seen::Waits)], "now"), None);
+    }
+
+    #[test]
+    fn a_failure_is_a_condition_and_an_event() {
+        let claim = claim("u-1", "net0-3");
+        let failed = [outcome(Seen::Failed { why: "there is no PCI function".repeat(100) })];
+        let told = status(&claim, &failed, "now").unwrap();
+        let condition = &told["status"]["devices"][0]["conditions"][0];
+        assert_eq!((&condition["status"], &condition["reason"]), (&json!("False"), &json!("AttachFailed")));
+        assert!(condition["message"].as_str().unwrap().len() < 1024);
+        let events = events(&claim, &failed, "node-1");
+        assert_eq!(events[0]["metadata"]["name"], "p-1.net0-3.20260101000001");
+        assert_eq!(events[0]["involvedObject"]["name"], "pod");
+        assert!(events[0]["message"].as_str().unwrap().len() < 1024);
+    }
+}

@@ -1,0 +1,322 @@
+//! The hook on machines made of namespaces: the VF is a veth interface, and `penstock` a script that moves it. This program is the hook, too,
+//! when a test starts it as a container runtime does.
+#![allow(clippy::disallowed_methods)]
+
+use std::{
+    env, fs,
+    io::{Write, stdin},
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode, Stdio},
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::getpid,
+};
+use penstock_host::{Root, chain};
+use penstock_kubernetes::{
+    attach::{AttachStep, Hook},
+    claim::{
+        ClaimUid,
+        parameters::VfMode,
+        state::{AttachRecord, AttachStore, ClaimStore, PodReference, PreparedClaim, PreparedDevice},
+    },
+};
+use penstock_testkit::{namespace::Namespace, needs, trials::Trials};
+use serde_json::json;
+use tempfile::TempDir;
+
+/// The directory of the machine that the hook is to be on.
+const MACHINE: &str = "PENSTOCK_ATTACH_TEST_MACHINE";
+/// The step at which it is to die.
+const DIES: &str = "PENSTOCK_ATTACH_TEST_DIES";
+/// The claim of all tests.
+const UID: &str = "3c2c3dbf-8d5a-4dd5-9e3a-0a5f6d3c6f11";
+/// The one device of it.
+const DEVICE: &str = "net0-3";
+
+/// `penstock cni`, of one VF.
+const PENSTOCK: &str = r#"#!/bin/sh
+d=$(dirname "$0")
+cat > "$d/input"
+echo "$CNI_COMMAND" >> "$d/log"
+refuse() { echo "{\"cniVersion\": \"1.1.0\", \"code\": $1, \"msg\": \"$2\"}"; exit 1; }
+[ "$1" = cni ] || exit 9
+[ ! -e "$d/fails" ] || refuse 102 "$(cat "$d/fails")"
+case $CNI_COMMAND in
+ADD)
+    [ ! -e "$d/given" ] || refuse 101 "container $CNI_CONTAINERID has it"
+    ip link set vf0 netns "$CNI_NETNS" name "$CNI_IFNAME" 2>/dev/null || refuse 100 "there is no PCI function 0000:01:10.0"
+    echo "$CNI_NETNS" > "$d/given"
+    echo '{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "sandbox": "x"}]}' ;;
+CHECK) nsenter --net="$CNI_NETNS" ip link show "$CNI_IFNAME" > /dev/null 2>&1 || refuse 103 "the container has no interface $CNI_IFNAME" ;;
+DEL)
+    if [ -e "$d/given" ]; then
+        nsenter --net="$(cat "$d/given")" ip link set "$CNI_IFNAME" netns "/proc/$$/ns/net" name vf0
+        rm "$d/given"
+    fi ;;
+*) exit 9 ;;
+esac
+"#;
+
+fn main() -> ExitCode {
+    if let Some(machine) = env::var_os(MACHINE) {
+        return be_the_hook(PathBuf::from(machine));
+    }
+    let mut trials = Trials::from_arguments();
+    let missing = trials.lacking("network namespaces", needs::network_namespace);
+    let missing = missing.or_else(|| trials.lacking("root", needs::root));
+    let tests: [(&str, fn()); 6] = [
+        ("a_pod_gets_its_vf_and_keeps_it_over_restarts_in_netns", a_pod_gets_its_vf),
+        ("without_its_vf_a_container_does_not_start_in_netns", without_its_vf),
+        ("a_hook_killed_at_any_step_is_run_again_in_netns", a_hook_killed_at_any_step),
+        ("another_pod_of_the_claim_takes_nothing_away_in_netns", another_pod_of_the_claim),
+        ("the_hosts_network_is_refused_in_netns", the_hosts_network),
+        ("a_claim_that_is_not_prepared_here_is_refused_in_netns", a_claim_that_is_not_prepared),
+    ];
+    trials.add(&missing, tests);
+    trials.run()
+}
+
+fn be_the_hook(machine: PathBuf) -> ExitCode {
+    let dies = |step: AttachStep| {
+        if env::var(DIES).is_ok_and(|at| format!("{step:?}") == at) {
+            kill(getpid(), Signal::SIGKILL).unwrap();
+        }
+    };
+    let hook = Hook { state: machine.join("state"), root: Root::at(machine.join("root")), on_step: dies };
+    match hook.attach(UID, DEVICE, stdin()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprint!("{}", chain(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+struct Machine {
+    host: Namespace,
+    directory: TempDir,
+}
+
+/// How a hook ended: whether the container may start, and what it said.
+#[derive(Debug)]
+struct Ended {
+    holds: bool,
+    errors: String,
+}
+
+impl Machine {
+    fn new() -> Machine {
+        let host = Namespace::new();
+        host.batch("ip", "link add vf0 address 02:00:00:00:00:20 type veth peer name wire\n");
+        let machine = Machine { host, directory: tempfile::tempdir().unwrap() };
+        let boot = machine.path("root/proc/sys/kernel/random");
+        fs::create_dir_all(&boot).unwrap();
+        fs::write(boot.join("boot_id"), "this-run\n").unwrap();
+        let penstock = machine.path("bin/penstock");
+        fs::create_dir_all(penstock.parent().unwrap()).unwrap();
+        fs::write(&penstock, PENSTOCK).unwrap();
+        fs::set_permissions(&penstock, fs::Permissions::from_mode(0o755)).unwrap();
+        ClaimStore::open(&machine.path("state")).unwrap().write(&machine.claim()).unwrap();
+        machine
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.directory.path().join(path)
+    }
+
+    fn claim(&self) -> PreparedClaim {
+        PreparedClaim {
+            format: PreparedClaim::FORMAT,
+            uid: UID.parse().unwrap(),
+            namespace: "default".to_owned(),
+            name: "data".to_owned(),
+            pod_claim: None,
+            driver: "sriov.penstock.dev".to_owned(),
+            pods: vec![PodReference { name: "pod".to_owned(), uid: "p".to_owned() }],
+            boot: "this-run".to_owned(),
+            penstock: self.path("bin/penstock"),
+            run: self.path("run"),
+            devices: vec![PreparedDevice {
+                pool: "node-1".to_owned(),
+                device: DEVICE.to_owned(),
+                requests: vec!["vf".to_owned()],
+                function: "0000:01:10.0".parse().unwrap(),
+                mode: VfMode::Netdev,
+                interface: "net1".parse().unwrap(),
+                mac: None,
+                group: None,
+                configuration: json!({"cniVersion": "1.1.0", "name": UID, "deviceID": "0000:01:10.0"}),
+            }],
+        }
+    }
+
+    /// Runs the hook for a container in `pod`; `bundle` is where its specification is.
+    fn hook(&self, pod: u32, bundle: Option<&Path>, dies: Option<&str>) -> Ended {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/proc/{}/ns/net", self.host.id)).arg(env::current_exe().unwrap());
+        command.env(MACHINE, self.directory.path());
+        if let Some(step) = dies {
+            command.env(DIES, step);
+        }
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let state =
+            json!({"ociVersion": "1.0.2", "id": "c", "status": "creating", "pid": pod, "bundle": bundle});
+        child.stdin.take().unwrap().write_all(state.to_string().as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(dies.is_some(), output.status.code().is_none(), "{errors}");
+        Ended { holds: output.status.success(), errors }
+    }
+
+    fn starts(&self, pod: &Namespace) {
+        let ended = self.hook(pod.id, None, None);
+        assert!(ended.holds, "{ended:?}");
+        assert!(has(pod));
+    }
+
+    fn refused(&self, pod: u32, words: &str) {
+        let ended = self.hook(pod, None, None);
+        assert!(!ended.holds && ended.errors.contains(words), "{words}: {ended:?}");
+    }
+
+    fn record(&self) -> Option<AttachRecord> {
+        AttachStore::open(&self.path("run")).unwrap().read(&UID.parse::<ClaimUid>().unwrap(), DEVICE).unwrap()
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.path("bin/log")).unwrap_or_default()
+    }
+}
+
+fn has(pod: &Namespace) -> bool {
+    pod.run("ip -o link show").contains(" net1@")
+}
+
+fn a_pod_gets_its_vf() {
+    let machine = Machine::new();
+    let pod = Namespace::new();
+    machine.starts(&pod);
+    let record = machine.record().unwrap();
+    assert_eq!((record.failure, record.attached.is_some()), (None, true));
+    assert_eq!(record.netns, PathBuf::from(format!("/proc/{}/ns/net", pod.id)));
+    // Started anew three times, and a second container: it is looked at, and stays.
+    for _ in 0..4 {
+        machine.starts(&pod);
+    }
+    assert_eq!(machine.log(), "ADD\nCHECK\nCHECK\nCHECK\nCHECK\n");
+    let mode = fs::metadata(machine.path("run")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+    // The sandbox is made anew: the kernel has given the VF back.
+    machine.host.batch("ip", "link add vf0 type veth peer name wire9\n");
+    fs::remove_file(machine.path("bin/given")).unwrap();
+    drop(pod);
+    let gone = machine.record().unwrap().netns;
+    for _ in 0..500 {
+        if !gone.exists() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let pod = Namespace::new();
+    machine.starts(&pod);
+    // The runtime names the sandbox's own file.
+    let other = Machine::new();
+    let bundle = other.path("bundle");
+    fs::create_dir_all(&bundle).unwrap();
+    let sandbox = other.path("sandbox");
+    std::os::unix::fs::symlink(format!("/proc/{}/ns/net", pod.id), &sandbox).unwrap();
+    let specification =
+        json!({"linux": {"namespaces": [{"type": "pid"}, {"type": "network", "path": sandbox}]}});
+    fs::write(bundle.join("config.json"), specification.to_string()).unwrap();
+    pod.run("ip link delete net1");
+    assert!(other.hook(pod.id, Some(&bundle), None).holds);
+    assert_eq!(other.record().unwrap().netns, sandbox);
+}
+
+fn without_its_vf() {
+    let machine = Machine::new();
+    let pod = Namespace::new();
+    // Stolen before the container was made.
+    machine.host.run("ip link set vf0 name stolen");
+    for _ in 0..2 {
+        machine.refused(pod.id, "there is no PCI function 0000:01:10.0");
+        assert_eq!(
+            machine.record().unwrap().failure.as_deref(),
+            Some("there is no PCI function 0000:01:10.0")
+        );
+    }
+    assert!(!has(&pod));
+    machine.host.run("ip link set stolen name vf0");
+    machine.starts(&pod);
+    assert_eq!(machine.record().unwrap().failure, None);
+    // Stolen between two containers.
+    pod.run("ip link set net1 name other");
+    machine.refused(pod.id, "the container has no interface net1");
+    assert!(machine.record().unwrap().failure.is_some());
+    pod.run("ip link set other name net1");
+    machine.starts(&pod);
+    assert_eq!(machine.record().unwrap().failure, None, "what is over is not told any more");
+    // The plugin is not there at all.
+    let machine = Machine::new();
+    fs::remove_file(machine.path("bin/penstock")).unwrap();
+    machine.refused(pod.id, "penstock");
+    // Nothing that is understood.
+    let machine = Machine::new();
+    fs::write(machine.path("bin/penstock"), "#!/bin/sh\necho nonsense\n").unwrap();
+    machine.refused(pod.id, "without an answer");
+}
+
+fn a_hook_killed_at_any_step() {
+    for step in [AttachStep::Begun, AttachStep::Added, AttachStep::Written] {
+        let machine = Machine::new();
+        let pod = Namespace::new();
+        machine.hook(pod.id, None, Some(&format!("{step:?}")));
+        machine.starts(&pod);
+        assert_eq!(machine.record().unwrap().failure, None, "{step:?}");
+        let wanted = match step {
+            AttachStep::Begun => "ADD\n",
+            AttachStep::Added => "ADD\nADD\nDEL\nADD\n",
+            AttachStep::Written => "ADD\nCHECK\n",
+        };
+        assert_eq!(machine.log(), wanted, "{step:?}");
+    }
+}
+
+fn another_pod_of_the_claim() {
+    let machine = Machine::new();
+    let (first, second) = (Namespace::new(), Namespace::new());
+    machine.starts(&first);
+    for _ in 0..2 {
+        machine.refused(second.id, "another pod of the claim has the VF");
+        assert!(has(&first) && !has(&second));
+    }
+    // Also where the record was lost.
+    fs::remove_dir_all(machine.path("run")).unwrap();
+    for _ in 0..2 {
+        machine.refused(second.id, "has it");
+        assert!(has(&first) && !has(&second));
+    }
+}
+
+fn the_hosts_network() {
+    let machine = Machine::new();
+    machine.refused(machine.host.id, "a pod with hostNetwork cannot have a VF");
+    assert_eq!(machine.log(), "");
+}
+
+fn a_claim_that_is_not_prepared() {
+    let machine = Machine::new();
+    let pod = Namespace::new();
+    let store = ClaimStore::open(&machine.path("state")).unwrap();
+    store.write(&PreparedClaim { boot: "an-earlier-run".to_owned(), ..machine.claim() }).unwrap();
+    machine.refused(pod.id, "kubelet has to prepare it again");
+    store.write(&PreparedClaim { devices: Vec::new(), ..machine.claim() }).unwrap();
+    machine.refused(pod.id, "has no device net0-3");
+    store.remove(&UID.parse().unwrap()).unwrap();
+    machine.refused(pod.id, "is not prepared on this node");
+    assert_eq!((machine.log(), has(&pod)), (String::new(), false));
+}

@@ -1,0 +1,640 @@
+//! Kubelet's calls over the plugin's own sockets, with a recorded machine, a script as `penstock`, and an API server of two objects. This
+//! program is the agent, too, when a test wants it killed in a step.
+#![allow(clippy::disallowed_methods)]
+
+use std::{
+    collections::BTreeMap,
+    env, fs,
+    os::unix::fs::{PermissionsExt, symlink},
+    path::PathBuf,
+    process::{Command, ExitCode},
+    sync::{Arc, Mutex},
+    time::{Duration, SystemTime},
+};
+
+use k8s_openapi::api::{core::v1::Pod, resource::v1::ResourceClaim};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::getpid,
+};
+use penstock_host::{Root, chain};
+use penstock_kubernetes::{
+    claim::{
+        ClaimSettings, Claims,
+        allocation::allocated,
+        held,
+        prepare::ClaimStep,
+        state::{AttachRecord, AttachStore, ClaimStore},
+    },
+    devices::{Devices, Function},
+    health::{Condition, DeviceHealth, HealthReport},
+    identity::DeviceName,
+    plugin::{
+        ServeError, Settings,
+        cluster::{Cluster, ClusterError},
+        registration, serve_on,
+    },
+    protocol::{
+        dra_health_v1alpha1::{
+            NodeWatchResourcesRequest, dra_resource_health_client::DraResourceHealthClient,
+        },
+        dra_v1::{
+            self, NodePrepareResourceResponse, NodePrepareResourcesRequest, NodeUnprepareResourcesRequest,
+            dra_plugin_client::DraPluginClient,
+        },
+        pluginregistration_v1::{InfoRequest, RegistrationStatus, registration_client::RegistrationClient},
+    },
+};
+use penstock_testkit::{
+    needs,
+    trials::{Outcome, Trials},
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::sync::watch;
+use tonic::transport::{Channel, Endpoint};
+
+/// The directory of the machine that the agent is to be on.
+const MACHINE: &str = "PENSTOCK_CLAIMS_TEST_MACHINE";
+/// The step at which it is to die.
+const DIES: &str = "PENSTOCK_CLAIMS_TEST_DIES";
+const DRIVER: &str = "sriov.penstock.dev";
+/// How long something is waited for that takes milliseconds.
+const SOON: Duration = Duration::from_secs(60);
+
+/// `penstock cni` that gives and takes nothing, and refuses what the file `refuses` says.
+const PENSTOCK: &str = r#"#!/bin/sh
+d=$(dirname "$0")
+cat > "$d/input"
+echo "$CNI_COMMAND $(sed -n 's/.*"name":"\([^"]*\)".*/\1/p' "$d/input")" >> "$d/log"
+[ ! -e "$d/refuses" ] || { echo "{\"code\": 102, \"msg\": \"$(cat "$d/refuses")\", \"details\": \"try this\"}"; exit 1; }
+"#;
+
+fn main() -> ExitCode {
+    if let Some(machine) = env::var_os(MACHINE) {
+        return be_the_agent(PathBuf::from(machine));
+    }
+    let mut trials = Trials::from_arguments();
+    let missing = trials.lacking("the plugin", || needs::programs(&["sh", "sed"]));
+    let tests: [(&str, fn() -> Outcome); 7] = [
+        ("kubelet_registers_the_driver_and_hears_of_health", kubelet_registers),
+        ("a_claim_is_prepared_and_unprepared_over_the_sockets", a_claim_is_prepared),
+        ("what_a_claim_cannot_have_is_refused_with_the_reason", what_a_claim_cannot_have),
+        ("an_agent_killed_at_any_step_is_asked_again", an_agent_killed_at_any_step),
+        ("a_claim_is_prepared_anew_after_a_restart_of_the_node", after_a_restart),
+        ("what_hooks_have_written_is_told_on_the_claim", what_hooks_have_written),
+        ("one_agent_serves_a_node", one_agent),
+    ];
+    trials.add(&missing, tests);
+    trials.run()
+}
+
+/// Prepares or unprepares claim `u-1`, as its argument says.
+fn be_the_agent(machine: PathBuf) -> ExitCode {
+    let dies = |step: ClaimStep| {
+        if env::var(DIES).is_ok_and(|at| format!("{step:?}") == at) {
+            kill(getpid(), Signal::SIGKILL).unwrap();
+        }
+    };
+    let machine = Machine { directory: machine, _keep: None };
+    let claims = Claims { on_step: dies, ..machine.claims() };
+    let done = match env::args().nth(1).as_deref() {
+        Some("prepare") => {
+            let uid = "u-1".parse().unwrap();
+            let claim =
+                allocated(&claim("u-1", "net0-0", json!({"vlan": 100})), &uid, DRIVER, "node-1").unwrap();
+            claims.prepare(&claim, &devices()).map(drop).map_err(|error| chain(&error))
+        }
+        _ => claims.unprepare(&"u-1".parse().unwrap()).map_err(|error| chain(&error)),
+    };
+    done.map_or_else(|error| panic!("{error}"), |()| ExitCode::SUCCESS)
+}
+
+/// A machine with a PF and two VFs, of which the second is bound to vfio-pci.
+struct Machine {
+    directory: PathBuf,
+    _keep: Option<TempDir>,
+}
+
+impl Machine {
+    fn new() -> Machine {
+        let keep = tempfile::tempdir().unwrap();
+        let machine = Machine { directory: keep.path().to_owned(), _keep: Some(keep) };
+        let pci = machine.path("root/sys/bus/pci/devices");
+        for (function, driver) in
+            [("0000:01:00.0", "igb"), ("0000:01:10.0", "igbvf"), ("0000:01:10.2", "vfio-pci")]
+        {
+            fs::create_dir_all(pci.join(function)).unwrap();
+            symlink(format!("../../drivers/{driver}"), pci.join(function).join("driver")).unwrap();
+        }
+        fs::create_dir_all(pci.join("0000:01:10.0/net/vf0")).unwrap();
+        for vf in ["0000:01:10.0", "0000:01:10.2"] {
+            symlink("../0000:01:00.0", pci.join(vf).join("physfn")).unwrap();
+        }
+        machine.restart("run-1");
+        let penstock = machine.path("bin/penstock");
+        fs::create_dir_all(penstock.parent().unwrap()).unwrap();
+        fs::write(&penstock, PENSTOCK).unwrap();
+        fs::set_permissions(&penstock, fs::Permissions::from_mode(0o755)).unwrap();
+        machine
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.directory.join(path)
+    }
+
+    /// The kernel runs anew.
+    fn restart(&self, boot: &str) {
+        let random = self.path("root/proc/sys/kernel/random");
+        fs::create_dir_all(&random).unwrap();
+        fs::write(random.join("boot_id"), format!("{boot}\n")).unwrap();
+    }
+
+    fn claims(&self) -> Claims {
+        Claims::new(ClaimSettings {
+            root: Root::at(self.path("root")),
+            driver: DRIVER.to_owned(),
+            pool: "node-1".to_owned(),
+            penstock: self.path("bin/penstock"),
+            program: "/usr/local/bin/penstock-kubernetes".into(),
+            state: self.path("state"),
+            run: self.path("run"),
+            cdi: self.path("cdi"),
+        })
+    }
+
+    /// All that there is of claims.
+    fn files(&self) -> Vec<String> {
+        let mut all = Vec::new();
+        for directory in ["state/claims", "state/metadata", "cdi", "run"] {
+            let names = fs::read_dir(self.path(directory)).into_iter().flatten().flatten();
+            all.extend(names.map(|entry| format!("{directory}/{}", entry.file_name().to_string_lossy())));
+        }
+        all.retain(|name| !name.ends_with("prepare.lock") && !name.ends_with("agent.sock"));
+        all.sort();
+        all
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.path("bin/log")).unwrap_or_default()
+    }
+
+    fn refuses(&self, why: Option<&str>) {
+        let path = self.path("bin/refuses");
+        match why {
+            Some(why) => fs::write(path, why).unwrap(),
+            None => drop(fs::remove_file(path)),
+        }
+    }
+
+    /// This program as the agent of the machine.
+    fn agent(&self, verb: &str, dies: Option<ClaimStep>) {
+        let mut command = Command::new(env::current_exe().unwrap());
+        command.arg(verb).env(MACHINE, &self.directory);
+        if let Some(step) = dies {
+            command.env(DIES, format!("{step:?}"));
+        }
+        let output = command.output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code().is_none(), dies.is_some(), "{verb}: {errors}");
+        assert!(dies.is_some() || output.status.success(), "{verb}: {errors}");
+    }
+}
+
+fn device_name(name: &str) -> DeviceName {
+    serde_json::from_value(json!(name)).unwrap()
+}
+
+fn devices() -> Devices {
+    let mut all = Devices::default();
+    for (name, function, vf) in [
+        ("net0-0", "0000:01:10.0", Some(0)),
+        ("net0-1", "0000:01:10.2", Some(1)),
+        ("net0-2", "0000:01:10.4", Some(2)),
+        ("net0-pf", "0000:01:00.0", None),
+    ] {
+        let function = Function {
+            name: device_name(name),
+            nic: "net0".to_owned(),
+            set: "net0".to_owned(),
+            attributes: BTreeMap::new(),
+            in_use: None,
+            pf: "0000:01:00.0".parse().unwrap(),
+            vf: vf.and_then(penstock_model::VfIndex::new),
+            bdf: function.parse().unwrap(),
+            driver: None,
+        };
+        all.functions.insert(function.name.clone(), function);
+    }
+    all
+}
+
+fn claim(uid: &str, device: &str, parameters: Value) -> ResourceClaim {
+    serde_json::from_value(json!({
+        "metadata": {"name": format!("claim-{uid}"), "namespace": "default", "uid": uid},
+        "spec": {},
+        "status": {
+            "reservedFor": [{"resource": "pods", "name": "pod", "uid": "p-1"}],
+            "allocation": {"devices": {
+                "results": [{"driver": DRIVER, "pool": "node-1", "device": device, "request": "vf"}],
+                "config": [{"source": "FromClaim", "opaque": {"driver": DRIVER, "parameters": parameters}}],
+            }},
+        },
+    }))
+    .unwrap()
+}
+
+/// An API server.
+#[derive(Clone, Default)]
+struct Objects {
+    claims: Arc<Mutex<Vec<ResourceClaim>>>,
+    host_network: Arc<Mutex<bool>>,
+    told: Arc<Mutex<Vec<Value>>>,
+}
+
+impl Cluster for Objects {
+    async fn claim(&self, _: &str, name: &str) -> Result<Option<ResourceClaim>, ClusterError> {
+        let all = self.claims.lock().unwrap();
+        Ok(all.iter().find(|claim| claim.metadata.name.as_deref() == Some(name)).cloned())
+    }
+
+    async fn pod(&self, _: &str, name: &str) -> Result<Option<Pod>, ClusterError> {
+        let host_network = *self.host_network.lock().unwrap();
+        let pod = json!({"metadata": {"name": name, "uid": "p-1"}, "spec": {"containers": [], "hostNetwork": host_network}});
+        Ok(serde_json::from_value(pod).ok())
+    }
+
+    async fn tell_claim(&self, _: &str, _: &str, status: &Value) -> Result<(), ClusterError> {
+        self.told.lock().unwrap().push(status.clone());
+        Ok(())
+    }
+
+    async fn tell_event(&self, _: &str, event: &Value) -> Result<(), ClusterError> {
+        self.told.lock().unwrap().push(event.clone());
+        Ok(())
+    }
+}
+
+/// An agent that serves, and what kubelet has of it.
+struct Agent {
+    health: watch::Sender<Arc<HealthReport>>,
+    shutdown: watch::Sender<bool>,
+    served: tokio::task::JoinHandle<Result<(), ServeError>>,
+    sockets: [PathBuf; 2],
+    _devices: watch::Sender<Arc<Devices>>,
+}
+
+impl Agent {
+    async fn serve(machine: &Machine, objects: Objects) -> Agent {
+        let (of_devices, devices) = watch::channel(Arc::new(devices()));
+        let (of_health, health) = watch::channel(Arc::default());
+        let (of_shutdown, shutdown) = watch::channel(false);
+        let kubelet = machine.path("kubelet");
+        let settings = Settings {
+            client: objects,
+            driver: DRIVER.to_owned(),
+            node: "node-1".to_owned(),
+            pool: "node-1".to_owned(),
+            penstock: machine.path("bin/penstock"),
+            program: "/usr/local/bin/penstock-kubernetes".into(),
+            state: machine.path("state"),
+            kubelet: kubelet.clone(),
+            cdi: machine.path("cdi"),
+            devices,
+            health,
+            shutdown,
+        };
+        let served = tokio::spawn(serve_on(Root::at(machine.path("root")), machine.path("run"), settings));
+        let registry = kubelet.join("plugins_registry").join(registration::socket_name(DRIVER));
+        Agent {
+            health: of_health,
+            shutdown: of_shutdown,
+            served,
+            sockets: [registry, kubelet.join("plugins").join(DRIVER).join("dra.sock")],
+            _devices: of_devices,
+        }
+    }
+
+    /// A connection as kubelet makes it, with this authority.
+    async fn connect(&self, socket: &PathBuf, authority: &str) -> Channel {
+        let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display())).unwrap();
+        let endpoint = endpoint.origin(authority.parse().unwrap());
+        let began = tokio::time::Instant::now();
+        loop {
+            match endpoint.connect().await {
+                Ok(channel) => return channel,
+                Err(error) => assert!(began.elapsed() < SOON, "{}", chain(&error)),
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    async fn plugin(&self) -> DraPluginClient<Channel> {
+        DraPluginClient::new(self.connect(&self.sockets[1], "http://localhost").await)
+    }
+
+    async fn prepare(&self, uid: &str) -> NodePrepareResourceResponse {
+        let asked = vec![asked(uid)];
+        let answer =
+            self.plugin().await.node_prepare_resources(NodePrepareResourcesRequest { claims: asked }).await;
+        answer.unwrap().into_inner().claims.remove(uid).unwrap()
+    }
+
+    async fn unprepare(&self, uid: &str) -> String {
+        let asked = vec![asked(uid)];
+        let answer = self
+            .plugin()
+            .await
+            .node_unprepare_resources(NodeUnprepareResourcesRequest { claims: asked })
+            .await;
+        answer.unwrap().into_inner().claims.remove(uid).unwrap().error
+    }
+
+    async fn end(self) {
+        self.shutdown.send(true).unwrap();
+        tokio::time::timeout(SOON, self.served).await.unwrap().unwrap().unwrap();
+        assert!(self.sockets.iter().all(|socket| !socket.exists()));
+    }
+}
+
+fn asked(uid: &str) -> dra_v1::Claim {
+    dra_v1::Claim { namespace: "default".to_owned(), uid: uid.to_owned(), name: format!("claim-{uid}") }
+}
+
+fn run(test: impl Future<Output = ()>) -> Outcome {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(test);
+    Ok(())
+}
+
+fn kubelet_registers() -> Outcome {
+    run(async {
+        let machine = Machine::new();
+        let agent = Agent::serve(&machine, Objects::default()).await;
+        // The authority of kubelet 1.36: the socket's path, percent-encoded.
+        let path = agent.sockets[0].display().to_string();
+        let authority = format!("http://{}", path.replace('/', "%2F"));
+        let mut registration = RegistrationClient::new(agent.connect(&agent.sockets[0], &authority).await);
+        let info = registration.get_info(InfoRequest {}).await.unwrap().into_inner();
+        assert_eq!((info.r#type.as_str(), info.name.as_str()), ("DRAPlugin", DRIVER));
+        assert_eq!(info.endpoint, agent.sockets[1].display().to_string());
+        assert_eq!(info.supported_versions, ["v1.DRAPlugin", "v1alpha1.DRAResourceHealth"]);
+        let status = RegistrationStatus { plugin_registered: true, error: String::new() };
+        registration.notify_registration_status(status).await.unwrap();
+        for socket in &agent.sockets {
+            assert_eq!(fs::metadata(socket).unwrap().permissions().mode() & 0o777, 0o600);
+        }
+
+        let channel = agent.connect(&agent.sockets[1], "http://localhost").await;
+        let mut health = DraResourceHealthClient::new(channel);
+        let mut stream =
+            health.node_watch_resources(NodeWatchResourcesRequest {}).await.unwrap().into_inner();
+        assert_eq!(stream.message().await.unwrap().unwrap().devices, []);
+        let drifted = DeviceHealth {
+            condition: Condition::Unhealthy,
+            message: "vlan is 7, not 100".to_owned(),
+            since: SystemTime::now(),
+        };
+        agent.health.send(Arc::new([(device_name("net0-0"), drifted)].into())).unwrap();
+        let told = stream.message().await.unwrap().unwrap().devices.remove(0);
+        assert_eq!(
+            (told.health, told.message.as_str(), told.health_check_timeout_seconds),
+            (2, "vlan is 7, not 100", 30)
+        );
+        assert!(told.last_updated_time > 0);
+        drop((stream, health, registration));
+        agent.end().await;
+    })
+}
+
+fn a_claim_is_prepared() -> Outcome {
+    run(async {
+        let machine = Machine::new();
+        let objects = Objects::default();
+        objects.claims.lock().unwrap().push(claim("u-1", "net0-0", json!({"vlan": 100})));
+        let agent = Agent::serve(&machine, objects.clone()).await;
+        let first = agent.prepare("u-1").await;
+        assert_eq!(first.error, "");
+        let device = &first.devices[0];
+        assert_eq!((device.device_name.as_str(), device.pool_name.as_str()), ("net0-0", "node-1"));
+        assert_eq!(
+            device.cdi_device_ids,
+            [format!("{DRIVER}/vf=u-1-net0-0"), format!("{DRIVER}/vf=u-1_metadata_vf")]
+        );
+        let cdi: Value =
+            serde_json::from_slice(&fs::read(machine.path(&format!("cdi/{DRIVER}-u-1.json"))).unwrap())
+                .unwrap();
+        assert_eq!(cdi["devices"][0]["containerEdits"]["hooks"][0]["args"][3], "u-1");
+        let status: Value = serde_json::from_slice(&fs::read(machine.path("bin/input")).unwrap()).unwrap();
+        assert_eq!((&status["deviceID"], &status["vlan"]), (&json!("0000:01:10.0"), &json!(100)));
+        assert_eq!(held(&machine.path("state")).unwrap().into_iter().collect::<Vec<_>>(), ["net0-0"]);
+        // Kubelet was restarted, and then the runtime's directory emptied.
+        fs::remove_dir_all(machine.path("cdi")).unwrap();
+        assert_eq!(agent.prepare("u-1").await, first);
+        assert_eq!(machine.log(), "STATUS u-1\n", "nothing is looked at again");
+        let files = machine.files();
+        assert_eq!(
+            files,
+            [format!("cdi/{DRIVER}-u-1.json"), "state/claims/u-1.json".into(), "state/metadata/u-1".into()]
+        );
+        // One that cannot be taken back stays written down.
+        machine.refuses(Some("the VF is busy"));
+        let error = agent.unprepare("u-1").await;
+        assert!(error.contains("the VF is busy (try this)"), "{error}");
+        assert_eq!(machine.files().len(), 4, "and the claim's lock");
+        machine.refuses(None);
+        for _ in 0..2 {
+            assert_eq!(agent.unprepare("u-1").await, "");
+            assert_eq!(machine.files(), [""; 0]);
+        }
+        assert!(held(&machine.path("state")).unwrap().is_empty());
+        agent.end().await;
+    })
+}
+
+fn what_a_claim_cannot_have() -> Outcome {
+    run(async {
+        let machine = Machine::new();
+        let objects = Objects::default();
+        let agent = Agent::serve(&machine, objects.clone()).await;
+        assert!(
+            agent.prepare("u-1").await.error.contains("there is no ResourceClaim default/claim-u-1 any more")
+        );
+        for (device, parameters, words) in [
+            ("net0-0", json!({"vlna": 1}), "\"vlan\" is one"),
+            (
+                "net0-0",
+                json!({"mode": "vfio"}),
+                "has the driver igbvf, and a pod is to have it as a VFIO device",
+            ),
+            ("net0-1", json!({}), "has the driver vfio-pci, and a pod is to have it as a network interface"),
+            ("net0-1", json!({"mode": "vfio"}), "has no IOMMU group"),
+            ("net0-2", json!({}), "there is no PCI function 0000:01:10.4 any more"),
+            ("net0-9", json!({}), "this node has no device net0-9"),
+            ("net0-pf", json!({}), "is the PF 0000:01:00.0"),
+        ] {
+            *objects.claims.lock().unwrap() = vec![claim("u-1", device, parameters.clone())];
+            let answer = agent.prepare("u-1").await;
+            assert!(answer.error.contains(words), "{device} {parameters}: {}", answer.error);
+            assert_eq!((machine.files(), answer.devices), (Vec::new(), Vec::new()), "{device} {parameters}");
+        }
+        *objects.claims.lock().unwrap() = vec![claim("u-1", "net0-0", json!({}))];
+        machine.refuses(Some("the driver tells nothing of its VFs"));
+        assert!(
+            agent
+                .prepare("u-1")
+                .await
+                .error
+                .contains("device net0-0: the driver tells nothing of its VFs (try this)")
+        );
+        machine.refuses(None);
+        *objects.host_network.lock().unwrap() = true;
+        assert!(agent.prepare("u-1").await.error.contains("pod default/pod has hostNetwork"));
+        *objects.host_network.lock().unwrap() = false;
+        assert_eq!(machine.files(), [""; 0]);
+        // A claim of the same name is another one.
+        *objects.claims.lock().unwrap() = vec![claim("u-2", "net0-0", json!({}))];
+        objects.claims.lock().unwrap()[0].metadata.name = Some("claim-u-1".to_owned());
+        assert!(agent.prepare("u-1").await.error.contains("deleted and made anew"));
+        // One device twice.
+        *objects.claims.lock().unwrap() =
+            vec![claim("u-1", "net0-0", json!({})), claim("u-2", "net0-0", json!({}))];
+        assert_eq!(agent.prepare("u-1").await.error, "");
+        let error = agent.prepare("u-2").await.error;
+        assert!(error.contains("is prepared for claim default/claim-u-1 (u-1)"), "{error}");
+        assert_eq!(agent.unprepare("u-1").await, "");
+        assert_eq!(agent.prepare("u-2").await.error, "");
+        assert_eq!(agent.unprepare("u-2").await, "");
+        // Somebody else's.
+        fs::remove_dir_all(machine.path("root/sys/bus/pci/devices/0000:01:10.0/net/vf0")).unwrap();
+        let error = agent.prepare("u-1").await.error;
+        assert!(error.contains("has no interface on the host"), "{error}");
+        assert_eq!(machine.files(), [""; 0]);
+        // Bytes that are no UID.
+        assert!(agent.prepare("../u").await.error.contains("is no UID"));
+        assert!(agent.unprepare("../u").await.contains("is no UID"));
+        agent.end().await;
+    })
+}
+
+fn an_agent_killed_at_any_step() -> Outcome {
+    let whole = {
+        let machine = Machine::new();
+        machine.agent("prepare", None);
+        machine.files()
+    };
+    assert_eq!(whole.len(), 3);
+    for step in [ClaimStep::Written, ClaimStep::MetadataWritten, ClaimStep::CdiWritten] {
+        let machine = Machine::new();
+        machine.agent("prepare", Some(step));
+        machine.agent("prepare", None);
+        assert_eq!(machine.files(), whole, "{step:?}");
+        machine.agent("unprepare", None);
+        assert_eq!(machine.files(), [""; 0], "{step:?}");
+        // The pod was deleted, and kubelet does not ask again.
+        machine.agent("prepare", Some(step));
+        machine.agent("unprepare", None);
+        assert_eq!(machine.files(), [""; 0], "{step:?}");
+    }
+    for step in
+        [ClaimStep::TakenBack, ClaimStep::CdiRemoved, ClaimStep::MetadataRemoved, ClaimStep::Forgotten]
+    {
+        let machine = Machine::new();
+        machine.agent("prepare", None);
+        machine.agent("unprepare", Some(step));
+        machine.agent("unprepare", None);
+        assert_eq!(machine.files(), [""; 0], "{step:?}");
+        machine.agent("prepare", None);
+        machine.agent("unprepare", Some(step));
+        machine.agent("prepare", None);
+        let mut files = machine.files();
+        files.retain(|name| !name.ends_with(".lock"));
+        assert_eq!(files, whole, "{step:?}");
+    }
+    Ok(())
+}
+
+fn after_a_restart() -> Outcome {
+    let machine = Machine::new();
+    machine.agent("prepare", None);
+    // Addresses may be others now.
+    machine.restart("run-2");
+    let pci = machine.path("root/sys/bus/pci/devices");
+    fs::rename(pci.join("0000:01:10.0"), pci.join("0000:02:10.0"))?;
+    let mut devices = devices();
+    devices.functions.get_mut("net0-0").unwrap().bdf = "0000:02:10.0".parse()?;
+    let uid = "u-1".parse()?;
+    let claim = allocated(&claim("u-1", "net0-0", json!({"vlan": 100})), &uid, DRIVER, "node-1")?;
+    let prepared = machine.claims().prepare(&claim, &devices)?;
+    assert_eq!(prepared.devices[0].function, "0000:02:10.0".parse()?);
+    assert_eq!((prepared.boot.as_str(), machine.log().as_str()), ("run-2", "STATUS u-1\nSTATUS u-1\n"));
+    Ok(())
+}
+
+fn what_hooks_have_written() -> Outcome {
+    run(async {
+        let machine = Machine::new();
+        let objects = Objects::default();
+        objects.claims.lock().unwrap().push(claim("u-1", "net0-0", json!({})));
+        let agent = Agent::serve(&machine, objects.clone()).await;
+        assert_eq!(agent.prepare("u-1").await.error, "");
+        let uid = "u-1".parse().unwrap();
+        let told = async |count: usize| {
+            let began = tokio::time::Instant::now();
+            while objects.told.lock().unwrap().len() < count {
+                assert!(began.elapsed() < SOON, "{:?}", objects.told.lock().unwrap());
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            objects.told.lock().unwrap().split_off(0)
+        };
+        let wake = || {
+            let socket = std::os::unix::net::UnixDatagram::unbound().unwrap();
+            socket.send_to(b"u-1", machine.path("run/agent.sock")).unwrap();
+            // Of nobody, and no UID at all.
+            socket.send_to(b"u-9", machine.path("run/agent.sock")).unwrap();
+            socket.send_to(b"../../x\xff", machine.path("run/agent.sock")).unwrap();
+        };
+        let mut record = AttachRecord {
+            format: AttachRecord::FORMAT,
+            namespace: (0, 0),
+            netns: "/nowhere".into(),
+            attached: None,
+            failure: Some("there is no PCI function".to_owned()),
+            at: "2026-01-01T00:00:00Z".to_owned(),
+        };
+        let records = AttachStore::open(&machine.path("run")).unwrap();
+        records.write(&uid, "net0-0", &record).unwrap();
+        wake();
+        let failed = told(2).await;
+        let condition = &failed[0]["status"]["devices"][0]["conditions"][0];
+        assert_eq!((&condition["status"], &condition["reason"]), (&json!("False"), &json!("AttachFailed")));
+        assert_eq!(failed[1]["involvedObject"]["name"], "pod");
+        // It was given, and is not there: the script's CHECK holds, but there is no namespace.
+        record.failure = None;
+        record.attached = Some(json!({}));
+        records.write(&uid, "net0-0", &record).unwrap();
+        wake();
+        let differs = told(1).await;
+        assert_eq!(differs[0]["status"]["devices"][0]["conditions"][0]["reason"], "Differs");
+        // An agent that was not there when the hook ran tells it when it starts.
+        agent.end().await;
+        let agent = Agent::serve(&machine, objects.clone()).await;
+        assert_eq!(told(1).await.len(), 1);
+        agent.end().await;
+        let store = ClaimStore::open(&machine.path("state")).unwrap();
+        assert!(store.read(&uid).unwrap().is_some());
+    })
+}
+
+fn one_agent() -> Outcome {
+    run(async {
+        let machine = Machine::new();
+        let first = Agent::serve(&machine, Objects::default()).await;
+        first.plugin().await;
+        let second = Agent::serve(&machine, Objects::default()).await;
+        let refused = tokio::time::timeout(SOON, second.served).await.unwrap().unwrap().unwrap_err();
+        assert!(refused.to_string().contains("another agent of this node is running"), "{refused}");
+        // Its sockets are still the first one's.
+        assert!(first.prepare("u-1").await.error.contains("there is no ResourceClaim"));
+        first.end().await;
+    })
+}
