@@ -25,7 +25,7 @@ pub const VANISHING: &str = "penstock.dev/rollout";
 #[error(
     "{text:?} is no {kind}: expected at most {longest} small letters, digits, `-` and `.`, with a letter or digit at both ends of each part"
 )]
-pub struct NameError {
+pub struct ObjectNameError {
     text: String,
     kind: &'static str,
     longest: usize,
@@ -68,12 +68,12 @@ macro_rules! subdomain {
         }
 
         impl FromStr for $name {
-            type Err = NameError;
+            type Err = ObjectNameError;
 
-            fn from_str(text: &str) -> Result<$name, NameError> {
+            fn from_str(text: &str) -> Result<$name, ObjectNameError> {
                 match is_subdomain(text, $longest) {
                     true => Ok($name(text.to_owned())),
-                    false => Err(NameError { text: text.to_owned(), kind: $kind, longest: $longest }),
+                    false => Err(ObjectNameError { text: text.to_owned(), kind: $kind, longest: $longest }),
                 }
             }
         }

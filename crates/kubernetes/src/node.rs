@@ -33,10 +33,10 @@ use crate::{
     client::{ApiError, ClientSettings, ConnectError, Connection, answer, connect},
     devices::{Devices, Input, KnownNics},
     events::NodeEvents,
-    health::{Drift, HealthReport, News},
+    health::{Drift, DriftEvent, HealthReport},
     identity::{DriverName, NodeName, VANISHING},
-    inventory::{self, Events, Memory},
-    log::{self, Trouble},
+    inventory::{self, DeviceWatch, Memory},
+    log::{self, LastingTrouble},
     pace::{Backoff, Bucket},
     penstock::{Penstock, PenstockError},
     plugin,
@@ -208,7 +208,7 @@ struct Seen {
 
 impl Scanner {
     async fn run(mut self) {
-        let events = Events::open();
+        let events = DeviceWatch::open();
         let (mut memory, known) = Memory::open(&self.state);
         let mut seen = Seen {
             path: None,
@@ -219,9 +219,9 @@ impl Scanner {
             known,
         };
         let mut troubles = [
-            Trouble::new("read the model"),
-            Trouble::new("read which devices claims have"),
-            Trouble::new("scan this machine"),
+            LastingTrouble::new("read the model"),
+            LastingTrouble::new("read which devices claims have"),
+            LastingTrouble::new("scan this machine"),
         ];
         loop {
             let looked = time::Instant::now();
@@ -253,7 +253,7 @@ impl Scanner {
     }
 
     /// Reads the model if its file has changed. One that has become wrong leaves the last good one in force.
-    fn read_model(&self, seen: &mut Seen, trouble: &mut Trouble) {
+    fn read_model(&self, seen: &mut Seen, trouble: &mut LastingTrouble) {
         let path = self.path.borrow().clone();
         if seen.path != path {
             (seen.path, seen.model, seen.stamp) = (path, None, None);
@@ -327,7 +327,7 @@ struct Publisher {
     uid: Option<String>,
     published: Published,
     bucket: Bucket,
-    trouble: Trouble,
+    trouble: LastingTrouble,
     backoff: Backoff,
 }
 
@@ -349,7 +349,7 @@ impl Publisher {
             uid: None,
             published: Published::default(),
             bucket: Bucket::new(BURST, EVERY, Instant::now()),
-            trouble: Trouble::new("publish the slices"),
+            trouble: LastingTrouble::new("publish the slices"),
             backoff: backoff(),
         }
     }
@@ -363,7 +363,7 @@ impl Publisher {
         let fields = format!("spec.nodeName={},spec.driver={}", self.node, self.driver);
         let config = watcher::Config::default().fields(&fields).timeout(WATCH);
         let mut watch = Box::pin(watcher(self.slices.clone(), config));
-        let mut deaf = Trouble::new("watch the slices");
+        let mut deaf = LastingTrouble::new("watch the slices");
         let (mut retry, mut listen) = (backoff(), time::Instant::now());
         let mut due: Option<time::Instant> = None;
         loop {
@@ -494,7 +494,7 @@ async fn assess(
 }
 
 /// Tells what drifted, what came in one moment together.
-async fn tell(mut events: NodeEvents, mut news: mpsc::Receiver<News>) {
+async fn tell(mut events: NodeEvents, mut news: mpsc::Receiver<DriftEvent>) {
     while let Some(first) = news.recv().await {
         time::sleep(SETTLE).await;
         let mut all = vec![first];
