@@ -208,19 +208,21 @@ impl Hook {
         let deadline = Duration::from_secs(u64::from(HOOK_TIMEOUT) * 3 / 4);
         let plugin = NetworkPlugin::new(&claim.penstock, deadline);
         let before = records.read(uid, name)?;
-        if let Some(other) = before.as_ref().filter(|of| of.namespace != container.identity && is_with(of)) {
-            return Err(HookError::OtherPod { netns: other.netns.clone() });
-        }
-        let before = before.filter(|record| record.namespace == container.identity);
-        if let Some(given) = before.as_ref().and_then(|record| record.attached.as_ref()) {
+        let same = |record: &AttachRecord| record.namespace == container.identity;
+        // The number of a namespace that has ended is given to another one: it counts while the file leads there by which it was known.
+        if let Some(record) = before.as_ref().filter(|record| is_with(record)) {
+            if !same(record) {
+                return Err(HookError::OtherPod { netns: record.netns.clone() });
+            }
+            let given = record.attached.clone().unwrap_or_default();
             // A container that is started again, or another one of the pod.
-            plugin.check(uid, device, &container.path, given)?;
-            if before.as_ref().is_some_and(|record| record.failure.is_some()) {
-                let record = record(&container, Some(given.clone()), None);
-                records.write(uid, name, &record)?;
+            plugin.check(uid, device, &container.path, &given)?;
+            if record.failure.is_some() {
+                records.write(uid, name, &self::record(&container, Some(given), None))?;
             }
             return Ok(());
         }
+        let before = before.filter(|record| same(record) && record.attached.is_none());
         self.give(claim, device, records, &plugin, &container, before.is_some())
     }
 

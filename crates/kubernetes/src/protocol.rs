@@ -3,7 +3,7 @@
 //!
 //! To make the code anew: a program that calls `tonic_prost_build::configure().build_transport(false).out_dir("out").compile_protos(...)` of
 //! tonic-prost-build 0.14 on the three files, with Debian's `protoc` (protobuf-compiler); then rename what is in `out`.
-#![allow(missing_docs, clippy::all, reason = "generated")]
+#![allow(missing_docs, clippy::all, clippy::missing_errors_doc, reason = "generated")]
 
 /// Plugins tell kubelet of themselves: `pluginregistration/v1/api.proto`.
 pub mod pluginregistration_v1;

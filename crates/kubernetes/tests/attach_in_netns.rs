@@ -5,7 +5,7 @@
 use std::{
     env, fs,
     io::{Write, stdin},
-    os::unix::fs::PermissionsExt,
+    os::unix::fs::{MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
     process::{Command, ExitCode, Stdio},
 };
@@ -67,10 +67,11 @@ fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let missing = trials.lacking("network namespaces", needs::network_namespace);
     let missing = missing.or_else(|| trials.lacking("root", needs::root));
-    let tests: [(&str, fn()); 6] = [
+    let tests: [(&str, fn()); 7] = [
         ("a_pod_gets_its_vf_and_keeps_it_over_restarts_in_netns", a_pod_gets_its_vf),
         ("without_its_vf_a_container_does_not_start_in_netns", without_its_vf),
         ("a_hook_killed_at_any_step_is_run_again_in_netns", a_hook_killed_at_any_step),
+        ("a_namespace_with_the_number_of_another_is_another_in_netns", a_namespace_with_the_number_of_another),
         ("another_pod_of_the_claim_takes_nothing_away_in_netns", another_pod_of_the_claim),
         ("the_hosts_network_is_refused_in_netns", the_hosts_network),
         ("a_claim_that_is_not_prepared_here_is_refused_in_netns", a_claim_that_is_not_prepared),
@@ -284,6 +285,25 @@ fn a_hook_killed_at_any_step() {
         };
         assert_eq!(machine.log(), wanted, "{step:?}");
     }
+}
+
+/// The kernel has given the number of a sandbox's namespace, which had the VF, to the sandbox that follows it.
+fn a_namespace_with_the_number_of_another() {
+    let machine = Machine::new();
+    let pod = Namespace::new();
+    let number = fs::metadata(format!("/proc/{}/ns/net", pod.id)).unwrap();
+    let record = AttachRecord {
+        format: AttachRecord::FORMAT,
+        namespace: (number.dev(), number.ino()),
+        netns: "/proc/0/ns/net".into(),
+        attached: Some(json!({})),
+        failure: Some("the container has no interface net1".to_owned()),
+        at: "2026-01-01T00:00:00Z".to_owned(),
+    };
+    let records = AttachStore::open(&machine.path("run")).unwrap();
+    records.write(&UID.parse().unwrap(), DEVICE, &record).unwrap();
+    machine.starts(&pod);
+    assert_eq!((machine.log(), machine.record().unwrap().failure), ("ADD\n".to_owned(), None));
 }
 
 fn another_pod_of_the_claim() {

@@ -428,7 +428,7 @@ pub(crate) mod tests {
         let claim = claim("a-1", "net0-0");
         store.write(&claim).unwrap();
         assert_eq!(store.read(&claim.uid).unwrap().unwrap(), claim);
-        assert_eq!(store.all().unwrap(), [claim.clone()]);
+        assert_eq!(store.all().unwrap(), std::slice::from_ref(&claim));
         assert_eq!(held(directory.path()).unwrap(), BTreeSet::from(["net0-0".to_owned()]));
         let mode =
             |path: &str| std::fs::metadata(directory.path().join(path)).unwrap().permissions().mode() & 0o777;
