@@ -1,0 +1,109 @@
+//! What a cluster has to allow the agent and the controller for a roll-out, and nothing more.
+
+use serde_json::{Value, json};
+
+use super::{GROUP, VERSION};
+
+/// The namespace of the controller and the agent.
+pub const NAMESPACE: &str = "penstock";
+
+/// The name of the controller's service account, role and Lease.
+pub const CONTROLLER: &str = "penstock-controller";
+
+/// Rules for the agent's ClusterRole. [`policies`] fence what they cannot: a node writes its own object alone.
+pub fn agent_rules() -> Vec<Value> {
+    vec![
+        json!({"apiGroups": [GROUP], "resources": ["sriovmachines"], "verbs": ["list", "watch"]}),
+        json!({"apiGroups": [GROUP], "resources": ["sriovnodes"], "verbs": ["create", "get", "list", "watch"]}),
+        json!({"apiGroups": [GROUP], "resources": ["sriovnodes/status"], "verbs": ["patch"]}),
+        json!({"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]}),
+        json!({"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get"]}),
+    ]
+}
+
+/// All that the controller needs: its service account, a ClusterRole, and a Role for its Lease.
+pub fn controller_objects() -> Vec<Value> {
+    let labels = json!({"app.kubernetes.io/name": "penstock", "app.kubernetes.io/component": "controller"});
+    let subjects = json!([{"kind": "ServiceAccount", "name": CONTROLLER, "namespace": NAMESPACE}]);
+    let rules = [
+        (GROUP, "sriovmachines", vec!["list", "watch"]),
+        (GROUP, "sriovmachines/status", vec!["patch"]),
+        (GROUP, "sriovnodes", vec!["list", "watch", "patch"]),
+        ("", "nodes", vec!["list", "watch"]),
+        // Only while a node is drained: its pods, their claims, and the devices of its slices.
+        ("", "pods", vec!["list"]),
+        ("", "pods/eviction", vec!["create"]),
+        ("resource.k8s.io", "resourceclaims", vec!["get"]),
+        ("resource.k8s.io", "resourceslices", vec!["list"]),
+        ("events.k8s.io", "events", vec!["create"]),
+    ];
+    let rules: Vec<Value> =
+        rules.iter().map(|(group, resource, verbs)| json!({"apiGroups": [group], "resources": [resource], "verbs": verbs})).collect();
+    let lease = [
+        json!({"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]}),
+        json!({"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": [CONTROLLER], "verbs": ["get", "update"]}),
+    ];
+    vec![
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": CONTROLLER, "namespace": NAMESPACE, "labels": labels}}),
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": {"name": CONTROLLER, "labels": labels}, "rules": rules}),
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+            "metadata": {"name": CONTROLLER, "labels": labels},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": CONTROLLER}, "subjects": subjects}),
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+            "metadata": {"name": CONTROLLER, "namespace": NAMESPACE, "labels": labels}, "rules": lease}),
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": {"name": CONTROLLER, "namespace": NAMESPACE, "labels": labels},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": CONTROLLER}, "subjects": subjects}),
+    ]
+}
+
+/// A policy that fences agents: an agent, known by the node that its token is bound to, writes the `SriovNode` of that node alone, and makes
+/// one only without a spec, so that it cannot tell itself to begin.
+pub fn policies() -> Vec<Value> {
+    let name = "sriovnodes.penstock.dev";
+    let node = "request.userInfo.extra[?'authentication.kubernetes.io/node-name'][0].orValue('')";
+    vec![
+        json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"resourceRules": [{
+                "apiGroups": [GROUP], "apiVersions": [VERSION], "operations": ["CREATE", "UPDATE", "DELETE"],
+                "resources": ["sriovnodes", "sriovnodes/status"],
+            }]},
+            "matchConditions": [{"name": "is-an-agent", "expression": format!("{node} != ''")}],
+            "variables": [
+                {"name": "node", "expression": node},
+                {"name": "object", "expression": "request.operation == 'DELETE' ? oldObject : object"},
+            ],
+            "validations": [
+                {"expression": "variables.object.metadata.name == variables.node",
+                    "messageExpression": "'an agent writes the SriovNode of its own node, ' + variables.node + ', alone'"},
+                {"expression": "request.operation != 'CREATE' || !has(object.spec) || (!has(object.spec.change) && !has(object.spec.withdrawn))",
+                    "message": "an agent makes a SriovNode without a spec: what a node is told to do is the controller's"},
+            ],
+        }}),
+        json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": name},
+            "spec": {"policyName": name, "validationActions": ["Deny"]}}),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_granted_by_a_wildcard() {
+        for value in agent_rules().into_iter().chain(controller_objects()).chain(policies()) {
+            assert!(!value.to_string().contains('*'), "{value}");
+        }
+    }
+
+    #[test]
+    fn an_agent_may_not_write_what_it_is_told_to_do() {
+        for rule in agent_rules() {
+            let writes = rule["verbs"].as_array().unwrap().iter().any(|verb| ["update", "patch"].contains(&verb.as_str().unwrap()));
+            assert!(!writes || rule["resources"] == json!(["sriovnodes/status"]), "{rule}");
+        }
+    }
+}
