@@ -6,3 +6,4 @@
 //! - `manifests`: what the cluster needs to know of them.
 
 pub mod machine;
+pub mod rollout;
