@@ -8,7 +8,7 @@ mod parse;
 mod peers;
 mod time;
 
-use std::{fmt, num::NonZeroUsize, path::PathBuf, str::FromStr, time::Duration};
+use std::{fmt, net::IpAddr, num::NonZeroUsize, path::PathBuf, str::FromStr, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use penstock_apply::history::RunId;
@@ -264,6 +264,12 @@ pub struct Scan {
     /// Read a recorded tree instead of this machine: a directory that holds sys and proc
     #[arg(long, value_name = "DIR")]
     pub root: Option<PathBuf>,
+    /// Tell which PF each NIC of this model is
+    #[arg(long, value_name = "MODEL", conflicts_with_all = ["as_model", "hosts", "hosts_from"])]
+    pub model: Option<PathBuf>,
+    /// Count the way to this IP address among what the machine depends on; repeat it for others
+    #[arg(long = "peer", value_name = "ADDRESS", conflicts_with = "root")]
+    pub peers: Vec<IpAddr>,
     /// Other machines
     #[command(flatten)]
     pub machines: Machines,

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     env,
+    net::IpAddr,
     path::PathBuf,
     process,
 };
@@ -60,6 +61,11 @@ impl Machine {
 
     /// Everything found on it, with the guests that are defined there.
     pub fn inventory(&self) -> Result<Inventory, Failure> {
+        self.inventory_reaching(&[])
+    }
+
+    /// The same; the machine depends on the ways to these `peers` too.
+    pub fn inventory_reaching(&self, peers: &[IpAddr]) -> Result<Inventory, Failure> {
         if !self.root.is_system() {
             let mut inventory = penstock_host::scan::scan(&self.root, None);
             inventory.lifelines = Some(lifelines(&self.root, None, &Started::default()));
@@ -70,6 +76,7 @@ impl Machine {
         inventory.lifelines = Some(lifelines_here(&Started {
             ssh_connection: env::var("SSH_CONNECTION").ok(),
             process: Some(process::id()),
+            peers: peers.to_vec(),
         }));
         inventory.boot = Some(scan::boot::facts(&self.root, &inventory));
         Ok(inventory)

@@ -4,11 +4,16 @@
 //! udev makes of it later: a driver that was bound is news, whether udev runs or not.
 
 use std::{
+    collections::BTreeSet,
     io,
     os::fd::{AsFd, BorrowedFd},
 };
 
 use netlink_sys::protocols::NETLINK_KOBJECT_UEVENT;
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+};
 use penstock_model::Bdf;
 
 use crate::netlink::{Conversation, NetlinkError};
@@ -18,6 +23,9 @@ const KERNEL_GROUP: u32 = 1;
 
 /// How much may wait to be read. The making of some hundred VFs tells of some thousand devices.
 const BUFFER: usize = 4 << 20;
+
+/// So many events are read in one go by who only asks which functions they are about.
+const MOST: usize = 4096;
 
 /// One event of a device.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -70,6 +78,33 @@ impl DeviceEvents {
         socket.hold(BUFFER);
         socket.listen(KERNEL_GROUP, true)?;
         Ok(DeviceEvents { socket })
+    }
+
+    /// Waits until an event has come.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, when the socket cannot be waited for.
+    pub fn wait(&self) -> io::Result<()> {
+        loop {
+            let mut socket = [PollFd::new(self.as_fd(), PollFlags::POLLIN)];
+            match poll(&mut socket, PollTimeout::NONE) {
+                Ok(_) => return Ok(()),
+                Err(Errno::EINTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// The PCI functions of the events that have come, and whether some were lost. Does not wait.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, when the socket cannot be read.
+    pub fn functions(&mut self) -> Result<(BTreeSet<Bdf>, bool), NetlinkError> {
+        let mut functions = BTreeSet::new();
+        let lost = self.drain(MOST, |event| functions.extend(event.function()))?;
+        Ok((functions, lost))
     }
 
     /// Gives every event that has come to `each`, at most `most` of them; says whether some were lost.

@@ -1,12 +1,29 @@
 //! The binary.
 
+use std::process::ExitCode;
+
 use clap::Parser;
+use penstock_kubernetes::{
+    arguments::{Arguments, Verb},
+    attach, log, manifests, node,
+};
 
-/// SR-IOV NICs on Kubernetes, by Dynamic Resource Allocation
-#[derive(Debug, Parser)]
-#[command(name = "penstock-kubernetes", version)]
-enum Arguments {}
+fn main() -> ExitCode {
+    match Arguments::parse().verb {
+        // The container waits for it: nothing is started that it does not need.
+        Verb::Attach(attach) => attach::run(&attach.claim, &attach.device, attach.driver.as_str(), &attach.state),
+        Verb::Manifests(manifests) => match manifests::print(&manifests) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => failed(&error),
+        },
+        Verb::Node(arguments) => match node::run(*arguments) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => failed(&error),
+        },
+    }
+}
 
-fn main() {
-    match Arguments::parse() {}
+fn failed(error: &(dyn std::error::Error + 'static)) -> ExitCode {
+    log::say(format!("error: {}", penstock_host::chain(error)));
+    ExitCode::FAILURE
 }

@@ -25,7 +25,7 @@ pub use crate::vf::VfState;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Bdf, ByteSize, CpuSet, GuestName, InterfaceAddress, InterfaceName, Mac, NicName, Scheduling,
+    Bdf, ByteSize, CpuSet, GuestName, InterfaceAddress, InterfaceName, Mac, NicName, PcieRoot, Scheduling,
     SerialNumber, SlotName, VfIndex, pci::PciIds,
 };
 
@@ -62,6 +62,10 @@ pub struct Inventory {
     /// Those of them that are Linux bridges. `None`: nobody asked, as above.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bridges: Option<BTreeSet<InterfaceName>>,
+    /// What stands upon the interfaces of functions: the bridges and bonds that they are ports of, their VLANs and what else uses them
+    /// (`/sys/class/net/NAME/upper_*`). One that nothing stands upon is left out.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub uppers: BTreeMap<InterfaceName, BTreeSet<InterfaceName>>,
     /// The drivers that the operator has chosen for functions for good with `driverctl` (`/etc/driverctl.d`), by PCI address;
     /// `none` for no driver at all.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -70,6 +74,10 @@ pub struct Inventory {
     /// the PF of their NIC.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub managers: BTreeMap<Manager, BTreeMap<Bdf, BTreeSet<Bdf>>>,
+    /// Which PF each NIC of a model is; a NIC whose PF is not here is left out, and named in `unknown`. `scan` leaves it empty; the
+    /// binary fills it in for a model (`scan --model`).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub nics: BTreeMap<NicName, Bdf>,
     /// Functions whose `driver_override` an earlier run of ours set and did not come to clear. `scan` alone leaves it empty;
     /// the binary fills it in.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
@@ -241,6 +249,9 @@ pub struct PciIdentity {
     /// Firmware's number of a device on the main board (`acpi_index`, else SMBIOS' `index`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub onboard: Option<u32>,
+    /// The root complex that it is below; `None` where sysfs shows none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pcie_root: Option<PcieRoot>,
 }
 
 /// Red Hat's PCI vendor id: that of virtio devices, and with the next one that QEMU gives to what it emulates.

@@ -55,7 +55,7 @@ pub use measure::{Measure, StorageTarget};
 pub use model::{Board, BoardKernel, Emulation, FreeDriver, Model, Nic, NicMatch};
 pub use names::{GuestName, InterfaceName, MachineName, NicName, SlotName};
 pub use parse::{Parsed, parse};
-pub use pci::{Bdf, RoutingId, SerialNumber};
+pub use pci::{Bdf, PcieRoot, RoutingId, SerialNumber};
 pub use quantity::{ByteSize, CpuSet, Mtu};
 pub use realtime::{Frequency, GuestRealtime, Percent, Realtime, Scheduling, SchedulingPolicy};
 pub use tenant::{DataPath, EndpointName, TenantFunctionName, TenantNic, Uplink, UplinkVf};

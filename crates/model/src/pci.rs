@@ -119,6 +119,56 @@ crate::names::text_serde!(
     "^([0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{1,2}:[01]?[0-9A-Fa-f]\\.[0-7]$"
 );
 
+/// The root complex that a function is below, as the kernel names its directory in sysfs: `pci0000:00`
+/// (`drivers/pci/probe.c`, `pci_register_host_bridge`). It is what Kubernetes calls `resource.kubernetes.io/pcieRoot`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PcieRoot {
+    /// The PCI domain.
+    pub domain: u32,
+    /// The first bus of it.
+    pub bus: u8,
+}
+
+impl fmt::Display for PcieRoot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "pci{:04x}:{:02x}", self.domain, self.bus)
+    }
+}
+
+impl fmt::Debug for PcieRoot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Text that is no root complex.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0:?} is no PCIe root like pci0000:00")]
+pub struct ParsePcieRootError(String);
+
+impl FromStr for PcieRoot {
+    type Err = ParsePcieRootError;
+
+    /// Reads `pcidddd:bb`, the domain in 4 to 8 digits.
+    fn from_str(text: &str) -> Result<PcieRoot, ParsePcieRootError> {
+        let read = || {
+            let (domain, bus) = text.strip_prefix("pci")?.split_once(':')?;
+            let is_hex = |field: &str| field.bytes().all(|byte| byte.is_ascii_hexdigit());
+            ((4..=8).contains(&domain.len()) && bus.len() == 2 && is_hex(domain) && is_hex(bus)).then_some(())?;
+            let domain = u32::from_str_radix(domain, 16).ok()?;
+            Some(PcieRoot { domain, bus: u8::from_str_radix(bus, 16).ok()? })
+        };
+        read().ok_or_else(|| ParsePcieRootError(text.to_owned()))
+    }
+}
+
+crate::names::text_serde!(
+    PcieRoot,
+    "A PCIe root complex, as its directory in sysfs is called.",
+    "pci0000:00",
+    "^pci[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}$"
+);
+
 /// A device's serial number: the EUI-64 of the Device Serial Number extended capability (PCI Express Base Specification,
 /// 7.9.3). All functions of a device have the same.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,14 +1,19 @@
 //! `penstock scan`: the inventory of this machine, or a model of it.
 
 use penstock_host::Root;
-use penstock_plan::adopt::{ImportInput, adopt};
+use penstock_model::{Diagnostics, Inventory, Model};
+use penstock_plan::{
+    adopt::{ImportInput, adopt},
+    resolve_what_is_there,
+};
 
 use crate::{
-    arguments::Scan,
+    arguments::{Scan, Strict},
     documents::ScannedModel,
     failure::{Failure, Status},
     inventory_table,
     machine::Machine,
+    model_file::{self, For},
     printer::Printer,
     settings::Settings,
 };
@@ -17,13 +22,20 @@ use crate::{
 pub fn run(arguments: &Scan, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
     let root = arguments.root.as_ref().map_or_else(Root::system, Root::recorded);
     let machine = Machine::at(root, settings);
-    let mut inventory = machine.inventory()?;
+    let model = match &arguments.model {
+        Some(path) => Some(model_file::read(path, Strict::default(), For::Here(settings), printer)?),
+        None => None,
+    };
+    let mut inventory = machine.inventory_reaching(&arguments.peers)?;
     if arguments.probe {
         let _alone = machine.lock()?;
         // What another run changed until the lock was ours would not be in it.
-        inventory = machine.inventory()?;
+        inventory = machine.inventory_reaching(&arguments.peers)?;
         machine.probe_all(&mut inventory, printer)?;
         printer.done();
+    }
+    if let Some(file) = &model {
+        name_nics(&file.model, &mut inventory);
     }
     if !arguments.as_model {
         let width = printer.width();
@@ -44,4 +56,12 @@ pub fn run(arguments: &Scan, settings: &Settings, printer: &mut Printer) -> Resu
     };
     printer.data(&ScannedModel { model: model.clone() }, || model.clone())?;
     Ok(Status::Holds)
+}
+
+/// Writes down which PF each NIC of a model is. One that is not here is no reason to tell nothing of the others.
+fn name_nics(model: &Model, inventory: &mut Inventory) {
+    let (nics, Diagnostics(lost)) = resolve_what_is_there(model, inventory);
+    inventory.nics = nics.into_iter().collect();
+    let unknown = lost.iter().map(|lost| format!("{}: {}", lost.path, lost.message));
+    inventory.unknown.extend(unknown);
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_model::inventory::tuning::Reading;
 use penstock_model::{
-    Bdf,
+    Bdf, PcieRoot,
     inventory::{NvmeController, OtherFunction, PciIdentity, Pf, SwitchMode},
     pci::PciIds,
 };
@@ -183,10 +183,17 @@ fn identity(
         },
         // What is wrong with the list of capabilities is said where SR-IOV is looked for in it.
         serial: config.and_then(|config| capability::serial(config).ok().flatten()),
+        pcie_root: pcie_root(function, reader),
         ..PciIdentity::default()
     };
     slots.fill(function, &mut identity, reader);
     identity
+}
+
+/// The root complex: the first directory below `/sys/devices` on the way to the function.
+fn pcie_root(function: &Function, reader: &Reader<'_>) -> Option<PcieRoot> {
+    let directory = reader.canonical(&function.directory)?;
+    directory.strip_prefix("/sys/devices/")?.split('/').next()?.parse().ok()
 }
 
 /// The NUMA node; the kernel writes -1 where firmware names none, and has no such file without `CONFIG_NUMA`.

@@ -65,6 +65,7 @@ pub fn lifelines(root: &Root, routes: Option<&mut dyn Routes>, started: &Started
     let mut ways = Ways::new(routes, &mut reader);
     default_routes(&mut ways, &mut reader, &mut found);
     connections(&mut ways, started, &mut reader, &mut found);
+    peers(&mut ways, &started.peers, &mut reader, &mut found);
     file_systems(&mut ways, &mut reader, &mut found);
     found.holders = holders(&mut reader);
     for (function, who) in attachments(&mut reader) {
@@ -178,6 +179,26 @@ fn connections(ways: &mut Ways<'_>, started: &Started, reader: &mut Reader<'_>, 
             }
         };
         add(found, kind, paths);
+    }
+    noted(sort, reader, found);
+}
+
+/// The ways to machines that somebody named. One on this machine itself needs no hardware.
+fn peers(ways: &mut Ways<'_>, peers: &[IpAddr], reader: &mut Reader<'_>, found: &mut Lifelines) {
+    let sort = LifelineSort::Peer;
+    for peer in peers.iter().map(IpAddr::to_canonical).filter(|peer| !peer.is_loopback()) {
+        let paths = match ways.towards(peer, None) {
+            Ok(Some(name)) => followed(&name, sort, reader, found),
+            Ok(None) => {
+                found.cannot(sort, format!("there is no route to {peer}"));
+                Vec::new()
+            }
+            Err(why) => {
+                found.cannot(sort, format!("the route to {peer} is not known: {why}"));
+                Vec::new()
+            }
+        };
+        add(found, LifelineKind::Peer { address: peer.to_string() }, paths);
     }
     noted(sort, reader, found);
 }

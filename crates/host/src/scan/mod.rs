@@ -23,7 +23,7 @@ pub mod tuning;
 use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_model::{
-    Bdf, CpuSet, Inventory, VfIndex,
+    Bdf, CpuSet, InterfaceName, Inventory, VfIndex,
     inventory::{Capabilities, INVENTORY_VERSION, Manager, Pf, SwitchMode, VfState},
 };
 
@@ -85,12 +85,26 @@ pub fn scan(root: &Root, links: Option<&mut dyn Links>) -> Inventory {
     };
     inventory.others = functions::others(&functions, &inventory.iommu_groups, &mut reader);
     name_functions(&mut inventory, &mut reader);
+    inventory.uppers = uppers(&inventory, &reader);
     interfaces.note_others(&mut reader);
     for manager in Manager::ALL.into_iter().filter(|manager| managers::runs(root, *manager)) {
         inventory.managers.insert(manager, told(root, manager, &mut reader));
     }
     inventory.unknown = reader.into_notes();
     inventory
+}
+
+/// What stands upon the functions' interfaces.
+fn uppers(inventory: &Inventory, reader: &Reader<'_>) -> BTreeMap<InterfaceName, BTreeSet<InterfaceName>> {
+    let vfs = inventory.pfs.iter().filter_map(|pf| pf.sriov.as_ref()).flat_map(|sriov| &sriov.vfs);
+    let vfs = vfs.filter_map(|vf| vf.present.as_ref()?.interface.as_ref());
+    let all = inventory.pfs.iter().filter_map(|pf| pf.interface.as_ref()).chain(vfs);
+    let with_uppers = all.map(|interface| {
+        let entries = reader.quiet_list(&format!("/sys/class/net/{}", interface.name));
+        let uppers = entries.iter().filter_map(|entry| entry.strip_prefix("upper_")?.parse().ok()).collect();
+        (interface.name.clone(), uppers)
+    });
+    with_uppers.filter(|(_, uppers): &(_, BTreeSet<_>)| !uppers.is_empty()).collect()
 }
 
 /// The CPUs that are on line.

@@ -48,6 +48,11 @@ pub enum LifelineKind {
         /// Whether Penstock was started from it; else that could not be told, and it may have been.
         own: bool,
     },
+    /// The way to another machine that somebody named: the API server of a node's cluster.
+    Peer {
+        /// Its IP address.
+        address: String,
+    },
     /// The file system that holds `/`, also one that a server on the network keeps.
     Root,
     /// Swap space that is in use.
@@ -103,6 +108,7 @@ pub struct UnknownLifeline {
 pub enum LifelineSort {
     DefaultRoute,
     Ssh,
+    Peer,
     Root,
     Swap,
     Mount,
@@ -130,6 +136,7 @@ impl LifelineKind {
         match self {
             LifelineKind::DefaultRoute { .. } => LifelineSort::DefaultRoute,
             LifelineKind::Ssh { .. } => LifelineSort::Ssh,
+            LifelineKind::Peer { .. } => LifelineSort::Peer,
             LifelineKind::Root => LifelineSort::Root,
             LifelineKind::Swap { .. } => LifelineSort::Swap,
             LifelineKind::Mount { .. } => LifelineSort::Mount,
@@ -140,7 +147,7 @@ impl LifelineKind {
 impl LifelineSort {
     /// Whether it is one of the network: lost with an interface, not with a disk.
     pub fn is_of_the_network(self) -> bool {
-        matches!(self, LifelineSort::DefaultRoute | LifelineSort::Ssh)
+        matches!(self, LifelineSort::DefaultRoute | LifelineSort::Ssh | LifelineSort::Peer)
     }
 
     /// As the names of refusals have it: `default-route`, `ssh`...
@@ -148,6 +155,7 @@ impl LifelineSort {
         match self {
             LifelineSort::DefaultRoute => "default-route",
             LifelineSort::Ssh => "ssh",
+            LifelineSort::Peer => "peer",
             LifelineSort::Root => "root",
             LifelineSort::Swap => "swap",
             LifelineSort::Mount => "mount",
@@ -170,6 +178,7 @@ impl fmt::Display for LifelineKind {
             LifelineKind::Ssh { peer, own: false } => {
                 write!(f, "the SSH connection from {peer} that penstock may have been started from")
             }
+            LifelineKind::Peer { address } => write!(f, "the way to {address}"),
             LifelineKind::Root => f.write_str("the root file system"),
             LifelineKind::Swap { area } => write!(f, "the swap space {area}"),
             LifelineKind::Mount { at } => write!(f, "the file system at {at}"),

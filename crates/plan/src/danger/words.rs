@@ -132,6 +132,9 @@ impl<'a> Words<'a> {
             (LifelineKind::Ssh { .. }, _) => {
                 format!("start penstock from a console or over another interface, or {other}")
             }
+            (LifelineKind::Peer { address }, _) => {
+                format!("let {address} be reached over another interface first, or {other}")
+            }
             (LifelineKind::Root, _) => format!("the machine cannot do without it: {other}"),
             (LifelineKind::Swap { area }, _) => format!("swapoff {area} first, or {other}"),
             (LifelineKind::Mount { at }, _) => format!("unmount {at} first, or {other}"),
@@ -143,6 +146,7 @@ impl<'a> Words<'a> {
         match sort {
             LifelineSort::DefaultRoute => "a default route",
             LifelineSort::Ssh => "the SSH connection that penstock was started from",
+            LifelineSort::Peer => "the way to a machine that has to be reached",
             LifelineSort::Root => "the root file system",
             LifelineSort::Swap => "swap space",
             LifelineSort::Mount => "a mounted file system",
@@ -153,6 +157,7 @@ impl<'a> Words<'a> {
     pub fn make_known(sort: LifelineSort) -> &'static str {
         match sort {
             LifelineSort::Ssh => "start penstock as root, outside of tmux and its like, or from a console",
+            LifelineSort::Peer => "see `ip route get ADDRESS`, and allow it if that goes over another interface",
             LifelineSort::DefaultRoute => {
                 "see `ip route show table all`, and allow it if none goes over this interface"
             }

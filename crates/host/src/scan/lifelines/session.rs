@@ -25,13 +25,15 @@ const MULTIPLEXERS: [&str; 7] = ["tmux", "screen", "zellij", "dtach", "abduco", 
 const CONSOLES: [&str; 8] =
     ["login", "agetty", "getty", "gdm-session-wor", "sddm-helper", "lightdm", "xdm", "lxdm"];
 
-/// What is known of how Penstock was started.
+/// What is known of how Penstock was started, and whom else it must be able to reach.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Started {
     /// `SSH_CONNECTION` (ssh(1), ENVIRONMENT): the address and port of the client, then those of the server.
     pub ssh_connection: Option<String>,
     /// Penstock's process; `None` for a tree that was recorded elsewhere.
     pub process: Option<u32>,
+    /// Machines that have to be reached beside whoever started it.
+    pub peers: Vec<IpAddr>,
 }
 
 /// An SSH connection.

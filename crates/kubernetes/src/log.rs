@@ -1,0 +1,48 @@
+//! What the agent says while it runs: lines on standard error, which systemd keeps.
+
+use std::io::Write;
+
+use penstock_model::text::one_line;
+
+/// Says something in one line. Nobody listening is no reason to stop.
+pub fn say(text: impl AsRef<str>) {
+    let line = format!("{}\n", one_line(text.as_ref()));
+    let _ = std::io::stderr().lock().write_all(line.as_bytes());
+}
+
+/// A trouble that may last: told when it begins, when its words change, and when it is over.
+#[derive(Debug)]
+pub struct Trouble {
+    what: &'static str,
+    why: Option<String>,
+    times: u64,
+}
+
+impl Trouble {
+    /// None so far; `what` cannot be done while there is one.
+    pub fn new(what: &'static str) -> Trouble {
+        Trouble { what, why: None, times: 0 }
+    }
+
+    /// It could not be done, again or for the first time.
+    pub fn meet(&mut self, why: &(dyn std::error::Error + 'static)) {
+        self.meet_words(penstock_host::chain(why));
+    }
+
+    /// The same, in words.
+    pub fn meet_words(&mut self, why: String) {
+        self.times += 1;
+        if self.why.as_ref() != Some(&why) {
+            say(format!("cannot {}: {why}; trying again until it works", self.what));
+            self.why = Some(why);
+        }
+    }
+
+    /// It could be done.
+    pub fn end(&mut self) {
+        if self.why.take().is_some() {
+            say(format!("could {} after {} failed attempts", self.what, self.times));
+        }
+        self.times = 0;
+    }
+}

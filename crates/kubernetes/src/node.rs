@@ -1,0 +1,475 @@
+//! The agent of a node: scans, publishes, tells health, and serves kubelet, until it is told to end.
+//!
+//! It keeps nothing that it could not find out again: slices are compared with what the API server has, prepared claims are on disk,
+//! and everything else is scanned. So it may be killed at any time. Its slices stay when it ends; kubelet removes them where it stays
+//! away.
+
+use std::{
+    collections::BTreeSet,
+    env, io,
+    net::IpAddr,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
+};
+
+use k8s_openapi::api::{core::v1::Node, resource::v1::ResourceSlice};
+use kube::{
+    Api, Client,
+    runtime::watcher::{self, watcher},
+};
+use penstock_host::files;
+use penstock_model::Model;
+use thiserror::Error;
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::{mpsc, watch},
+    time::{self, sleep_until, timeout},
+};
+use tokio_stream::StreamExt;
+
+use crate::{
+    arguments, claim,
+    client::{ClientSettings, ConnectError, Connection, REQUEST, connect},
+    devices::{Devices, Input, KnownNics},
+    events::NodeEvents,
+    health::{Drift, HealthReport, News},
+    identity::{DriverName, NodeName},
+    inventory::{self, Events, Memory},
+    log::{self, Trouble},
+    pace::{Backoff, Bucket},
+    penstock::{Penstock, PenstockError},
+    plugin,
+    slices::{Owner, publish::Published, slices},
+};
+
+mod watching;
+
+/// Two scans are so far apart at least: a machine where devices come and go all the time is not scanned all the time.
+const SCANS: Duration = Duration::from_secs(1);
+
+/// What changes together is published together.
+const SETTLE: Duration = Duration::from_millis(200);
+
+/// A watch is begun anew after so long (seconds), so that a dead connection does not go unnoticed for longer.
+const WATCH: u32 = 60;
+
+/// So many publications at once...
+const BURST: u32 = 10;
+
+/// ...and then one each so long.
+const EVERY: Duration = Duration::from_secs(2);
+
+/// How much news of drift may wait to be told.
+const NEWS: usize = 1024;
+
+/// How long kubelet's calls in flight may take when the agent is told to end.
+const ENDING: Duration = Duration::from_secs(20);
+
+/// Why the agent ended.
+#[derive(Debug, Error)]
+pub enum NodeError {
+    /// The runtime could not be started, or a signal not be caught.
+    #[error("cannot {what}")]
+    System {
+        /// What was attempted.
+        what: &'static str,
+        /// Why not.
+        source: io::Error,
+    },
+    /// There is no way to the API server.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// There is no `penstock`.
+    #[error(transparent)]
+    Penstock(#[from] PenstockError),
+    /// The directory of its state cannot be used.
+    #[error("cannot keep state in {path}")]
+    State {
+        /// The directory.
+        path: PathBuf,
+        /// Why not.
+        source: files::FileError,
+    },
+    /// Kubelet cannot be served.
+    #[error("cannot serve kubelet")]
+    Plugin(#[source] plugin::ServeError),
+}
+
+/// Runs the agent until SIGTERM or SIGINT.
+///
+/// # Errors
+///
+/// What it cannot do without: `penstock`, a kubeconfig, its directory, kubelet's sockets. That the API server is away is none.
+pub fn run(arguments: arguments::Node) -> Result<(), NodeError> {
+    let system = |what| move |source| NodeError::System { what, source };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(system("start"))?;
+    let ended = runtime.block_on(serve(arguments));
+    // A scan that goes on is not waited for.
+    runtime.shutdown_background();
+    ended
+}
+
+async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
+    let system = |what| move |source| NodeError::System { what, source };
+    let penstock = Penstock::new(&arguments.penstock)?;
+    let program = env::current_exe().map_err(system("find out where this program is"))?;
+    let state = arguments.state.clone();
+    files::make_own_directory(&state).map_err(|source| NodeError::State { path: state.clone(), source })?;
+    let settings = ClientSettings { kubeconfig: arguments.kubeconfig.clone() };
+    let connection = connect(&settings).await?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(system("catch SIGTERM"))?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(system("catch SIGINT"))?;
+
+    let (devices, devices_seen) = watch::channel(None);
+    let (published, published_seen) = watch::channel(Arc::new(Devices::default()));
+    let drift = if arguments.model().is_some() { Drift::default() } else { Drift::without_a_model() };
+    let (drift, drift_seen) = watch::channel(drift);
+    let (health, health_seen) = watch::channel(Arc::new(HealthReport::new()));
+    let (model, model_seen) = watch::channel(0);
+    let (news, news_told) = mpsc::channel(NEWS);
+    let (shutdown, shutdown_seen) = watch::channel(false);
+
+    let client = connection.client.clone();
+    let plugin = plugin::serve(plugin::Settings {
+        client: client.clone(),
+        driver: arguments.driver.to_string(),
+        node: arguments.name.to_string(),
+        pool: arguments.name.to_string(),
+        penstock: penstock.path().to_owned(),
+        program,
+        state: state.clone(),
+        kubelet: arguments.kubelet_directory.clone(),
+        cdi: arguments.cdi_directory.clone(),
+        devices: published_seen,
+        health: health_seen,
+        shutdown: shutdown_seen,
+    });
+    let scanner = Scanner {
+        penstock: penstock.clone(),
+        connection,
+        model: arguments.model().cloned(),
+        state,
+        rescan: arguments.rescan,
+        devices,
+        published,
+        changed: model,
+    };
+    let publisher = Publisher::new(&arguments, client.clone());
+    let events = NodeEvents::new(client, arguments.name.clone(), arguments.driver.clone());
+    log::say(format!("{} publishes the NICs of the node {}", arguments.driver, arguments.name));
+
+    let ending = async {
+        tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+        log::say("told to end");
+        shutdown.send_replace(true);
+        time::sleep(ENDING).await;
+    };
+    tokio::select! {
+        ended = plugin => ended.map_err(NodeError::Plugin),
+        () = ending => Ok(()),
+        () = scanner.run() => Ok(()),
+        () = watching::watch(penstock, arguments.model().cloned(), model_seen, drift, news) => Ok(()),
+        () = publisher.run(devices_seen.clone(), drift_seen.clone()) => Ok(()),
+        () = assess(devices_seen, drift_seen, health) => Ok(()),
+        () = tell(events, news_told) => Ok(()),
+    }
+}
+
+/// Looks at the machine whenever something may have changed.
+struct Scanner {
+    penstock: Penstock,
+    connection: Connection,
+    model: Option<PathBuf>,
+    state: PathBuf,
+    rescan: Duration,
+    /// `None` until the machine was seen.
+    devices: watch::Sender<Option<Arc<Devices>>>,
+    /// The same for kubelet's plugin.
+    published: watch::Sender<Arc<Devices>>,
+    /// Counts the changes of the model.
+    changed: watch::Sender<u64>,
+}
+
+/// What a scanner has seen so far.
+struct Seen {
+    model: Option<Model>,
+    stamp: Option<files::Stamp>,
+    held: BTreeSet<String>,
+    addresses: Vec<IpAddr>,
+    known: KnownNics,
+}
+
+impl Scanner {
+    async fn run(self) {
+        let events = Events::open();
+        let (mut memory, known) = Memory::open(&self.state);
+        let mut seen =
+            Seen { model: None, stamp: None, held: BTreeSet::new(), addresses: Vec::new(), known };
+        let mut troubles = [
+            Trouble::new("read the model"),
+            Trouble::new("read which devices claims have"),
+            Trouble::new("scan this machine"),
+        ];
+        loop {
+            let looked = time::Instant::now();
+            let [of_model, of_claims, of_scan] = &mut troubles;
+            self.read_model(&mut seen, of_model);
+            match claim::held(&self.state) {
+                Ok(held) => {
+                    of_claims.end();
+                    seen.held = held;
+                }
+                Err(error) => of_claims.meet(&error),
+            }
+            // Without the model it is not known what guests own.
+            if self.model.is_none() || seen.model.is_some() {
+                match self.scan(&mut seen).await {
+                    Ok(devices) => {
+                        of_scan.end();
+                        self.show(devices, &mut seen, &mut memory);
+                    }
+                    Err(error) => of_scan.meet(&error),
+                }
+            }
+            events.wait(self.rescan).await;
+            sleep_until(looked + SCANS).await;
+        }
+    }
+
+    /// Reads the model if its file has changed. One that has become wrong leaves the last good one in force.
+    fn read_model(&self, seen: &mut Seen, trouble: &mut Trouble) {
+        let Some(path) = &self.model else { return };
+        let stamp = inventory::stamp(Some(path));
+        if stamp.is_some() && stamp == seen.stamp {
+            return;
+        }
+        match inventory::model(path) {
+            Ok(model) => {
+                trouble.end();
+                seen.stamp = stamp;
+                if seen.model.as_ref() != Some(&model) {
+                    seen.model = Some(model);
+                    self.changed.send_modify(|changes| *changes += 1);
+                }
+            }
+            Err(error) => trouble.meet(&error),
+        }
+    }
+
+    async fn scan(&self, seen: &mut Seen) -> Result<Devices, PenstockError> {
+        let connection = self.connection.clone();
+        // A name server that is away takes no address from us that is known.
+        if let Ok(addresses) = tokio::task::spawn_blocking(move || connection.addresses()).await
+            && !addresses.is_empty()
+        {
+            seen.addresses = addresses;
+        }
+        let inventory = self.penstock.scan(self.model.as_deref(), &seen.addresses).await?;
+        let previous = self.devices.borrow().clone();
+        Ok(Devices::of(Input {
+            inventory: &inventory,
+            model: seen.model.as_ref(),
+            held: &seen.held,
+            known: &seen.known,
+            previous: previous.as_deref(),
+        }))
+    }
+
+    fn show(&self, devices: Devices, seen: &mut Seen, memory: &mut Memory) {
+        if seen.known != devices.nics {
+            memory.keep(&devices.nics);
+            seen.known = devices.nics.clone();
+        }
+        let before = self.devices.borrow().clone();
+        let same = before.as_deref() == Some(&devices);
+        if same {
+            return;
+        }
+        for withheld in &devices.withheld {
+            if !before.as_ref().is_some_and(|before| before.withheld.contains(withheld)) {
+                log::say(format!("{} ({}) is not published: {}", withheld.name, withheld.bdf, withheld.why));
+            }
+        }
+        log::say(format!("{} functions are for pods", devices.functions.len()));
+        let devices = Arc::new(devices);
+        self.published.send_replace(devices.clone());
+        self.devices.send_replace(Some(devices));
+    }
+}
+
+/// Keeps the node's slices as they should be.
+struct Publisher {
+    slices: Api<ResourceSlice>,
+    nodes: Api<Node>,
+    driver: DriverName,
+    node: NodeName,
+    uid: Option<String>,
+    published: Published,
+    bucket: Bucket,
+    trouble: Trouble,
+    backoff: Backoff,
+}
+
+/// The Node cannot be read.
+#[derive(Debug, Error)]
+#[error("cannot read the Node {node}")]
+struct NoNode {
+    node: NodeName,
+    source: Box<dyn std::error::Error + Send + Sync>,
+}
+
+impl Publisher {
+    fn new(arguments: &arguments::Node, client: Client) -> Publisher {
+        Publisher {
+            slices: Api::all(client.clone()),
+            nodes: Api::all(client),
+            driver: arguments.driver.clone(),
+            node: arguments.name.clone(),
+            uid: None,
+            published: Published::default(),
+            bucket: Bucket::new(BURST, EVERY, Instant::now()),
+            trouble: Trouble::new("publish the slices"),
+            backoff: backoff(),
+        }
+    }
+
+    async fn run(
+        mut self,
+        mut devices: watch::Receiver<Option<Arc<Devices>>>,
+        mut drift: watch::Receiver<Drift>,
+    ) {
+        let fields = format!("spec.nodeName={},spec.driver={}", self.node, self.driver);
+        let config = watcher::Config::default().fields(&fields).timeout(WATCH);
+        let mut watch = Box::pin(watcher(self.slices.clone(), config));
+        let mut deaf = Trouble::new("watch the slices");
+        let (mut retry, mut listen) = (backoff(), time::Instant::now());
+        let mut due: Option<time::Instant> = None;
+        loop {
+            let now = time::Instant::now();
+            let soon = Some(now + SETTLE);
+            tokio::select! {
+                event = async { sleep_until(listen).await; watch.next().await } => match event {
+                    Some(Ok(event)) => {
+                        deaf.end();
+                        retry.succeeded();
+                        self.published.see(event);
+                        due = due.or(soon);
+                    }
+                    Some(Err(error)) => {
+                        deaf.meet(&error);
+                        listen = now + retry.failed();
+                    }
+                    None => listen = now + retry.failed(),
+                },
+                Ok(()) = devices.changed() => due = due.or(soon),
+                Ok(()) = drift.changed() => due = due.or(soon),
+                () = sleep_until(due.unwrap_or(now)), if due.is_some() => {
+                    let known = devices.borrow_and_update().clone();
+                    let taints = {
+                        let drift = drift.borrow_and_update();
+                        known.as_ref().filter(|_| drift.is_settled()).map(|devices| drift.taints(devices))
+                    };
+                    due = match (known, taints) {
+                        (Some(devices), Some(taints)) if self.published.is_known() => {
+                            self.publish(&devices, &taints).await.map(|wait| time::Instant::now() + wait)
+                        }
+                        _ => None,
+                    };
+                }
+            }
+        }
+    }
+
+    /// Publishes if that is needed; how long to wait where it has to be tried again.
+    async fn publish(&mut self, devices: &Devices, taints: &crate::slices::Taints) -> Option<Duration> {
+        let wanted = |publisher: &Publisher| {
+            let node_uid = publisher.uid.clone()?;
+            let owner = Owner { driver: publisher.driver.clone(), node: publisher.node.clone(), node_uid };
+            Some(slices(&owner, devices, taints))
+        };
+        if wanted(self).is_some_and(|wanted| self.published.is(&wanted)) {
+            return None;
+        }
+        if let Err(wait) = self.bucket.take(Instant::now()) {
+            return Some(wait);
+        }
+        // The Node may have been made anew, and its slices have gone with it.
+        match self.node_uid().await {
+            Ok(uid) => self.uid = Some(uid),
+            Err(error) => {
+                self.trouble.meet(&error);
+                return Some(self.backoff.failed());
+            }
+        }
+        match self.published.publish(&self.slices, wanted(self)?).await {
+            Ok(done) => {
+                self.trouble.end();
+                self.backoff.succeeded();
+                if (done.written, done.removed) != (0, 0) {
+                    log::say(format!(
+                        "published {} functions: {} slices written, {} removed, generation {}",
+                        devices.functions.len(),
+                        done.written,
+                        done.removed,
+                        done.generation
+                    ));
+                }
+                None
+            }
+            Err(error) => {
+                self.trouble.meet(&error);
+                Some(self.backoff.failed())
+            }
+        }
+    }
+
+    async fn node_uid(&self) -> Result<String, NoNode> {
+        let failed = |source: Box<dyn std::error::Error + Send + Sync>| NoNode { node: self.node.clone(), source };
+        let node = timeout(REQUEST, self.nodes.get_metadata(self.node.as_str())).await;
+        let node = node.map_err(|late| failed(late.into()))?.map_err(|error| failed(error.into()))?;
+        node.metadata.uid.ok_or_else(|| failed("it has no UID".into()))
+    }
+}
+
+/// How often something is tried again that the API server did not do.
+fn backoff() -> Backoff {
+    Backoff::new(Duration::from_millis(500), Duration::from_secs(8))
+}
+
+/// Puts together how the devices are, for kubelet.
+async fn assess(
+    mut devices: watch::Receiver<Option<Arc<Devices>>>,
+    mut drift: watch::Receiver<Drift>,
+    health: watch::Sender<Arc<HealthReport>>,
+) {
+    loop {
+        let known = devices.borrow_and_update().clone();
+        if let Some(devices) = known {
+            let previous = health.borrow().clone();
+            let report = drift.borrow_and_update().report(&devices, &previous, SystemTime::now());
+            if report != *previous {
+                health.send_replace(Arc::new(report));
+            }
+        }
+        tokio::select! {
+            Ok(()) = devices.changed() => {}
+            Ok(()) = drift.changed() => {}
+            else => return std::future::pending().await,
+        }
+    }
+}
+
+/// Tells what drifted, what came in one moment together.
+async fn tell(mut events: NodeEvents, mut news: mpsc::Receiver<News>) {
+    while let Some(first) = news.recv().await {
+        time::sleep(SETTLE).await;
+        let mut all = vec![first];
+        while let Ok(more) = news.try_recv() {
+            all.push(more);
+        }
+        events.tell(&all).await;
+    }
+    std::future::pending().await
+}

@@ -1,0 +1,175 @@
+//! `penstock verify --watch`, kept running.
+
+use std::{io, path::PathBuf, time::Duration};
+
+use tokio::{
+    net::UnixStream,
+    sync::{mpsc, watch},
+    time,
+};
+
+use crate::{
+    health::{Drift, News},
+    log::{self, Trouble},
+    pace::Backoff,
+    penstock::{Penstock, PenstockError},
+};
+
+/// A longer line is no line of a watch: the state of 510 VFs has 2 MB.
+const LINE_LIMIT: usize = 16 << 20;
+
+/// How a watch ended.
+enum Ended {
+    /// By itself.
+    Why(String),
+    /// The model has changed.
+    Changed,
+}
+
+/// Watches as long as there is a model; `changed` counts its changes.
+pub(super) async fn watch(
+    penstock: Penstock,
+    model: Option<PathBuf>,
+    mut changed: watch::Receiver<u64>,
+    drift: watch::Sender<Drift>,
+    news: mpsc::Sender<News>,
+) {
+    let Some(model) = model else { return std::future::pending().await };
+    let mut trouble = Trouble::new("watch for drift");
+    let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
+    // A model that was never good cannot be watched.
+    if changed.wait_for(|changes| *changes > 0).await.is_err() {
+        return std::future::pending().await;
+    }
+    changed.mark_unchanged();
+    loop {
+        let mut alive = || {
+            trouble.end();
+            backoff.succeeded();
+        };
+        match follow(&penstock, &model, &mut changed, &drift, &news, &mut alive).await {
+            Ended::Changed => {
+                log::say("the model has changed");
+                backoff.succeeded();
+            }
+            Ended::Why(why) => {
+                drift.send_modify(|drift| drift.lost(why.clone()));
+                trouble.meet_words(why);
+                let wait = backoff.failed();
+                // A changed model may be what mends it.
+                let _ = time::timeout(wait, changed.changed()).await;
+            }
+        }
+    }
+}
+
+/// One run of the watch.
+async fn follow(
+    penstock: &Penstock,
+    model: &PathBuf,
+    changed: &mut watch::Receiver<u64>,
+    drift: &watch::Sender<Drift>,
+    news: &mpsc::Sender<News>,
+    alive: &mut dyn FnMut(),
+) -> Ended {
+    let words = |error: PenstockError| Ended::Why(penstock_host::chain(&error));
+    let (mut child, stream) = match penstock.watch(model) {
+        Ok(started) => started,
+        Err(error) => return words(error),
+    };
+    let stream = stream.set_nonblocking(true).and_then(|()| UnixStream::from_std(stream));
+    let mut lines = match stream {
+        Ok(stream) => Lines { stream, bytes: Vec::new(), looked: 0 },
+        Err(error) => return Ended::Why(error.to_string()),
+    };
+    loop {
+        let line = tokio::select! {
+            line = lines.next() => line,
+            Ok(()) = changed.changed() => return Ended::Changed,
+        };
+        let line = match line {
+            Ok(Some(line)) => line,
+            Ok(None) => {
+                let status = child.ended().map(|status| format!(" with {status}")).unwrap_or_default();
+                return Ended::Why(format!("{} ended{status}", child.command()));
+            }
+            Err(error) => return Ended::Why(format!("{} cannot be read: {error}", child.command())),
+        };
+        let mut told = None;
+        drift.send_if_modified(|drift| {
+            let read = drift.line(&line);
+            let modified = read.as_ref().is_ok_and(|news| !matches!(news, News::Nothing | News::Blind(_)));
+            told = Some(read);
+            modified
+        });
+        match told {
+            Some(Ok(News::Nothing)) | None => {}
+            Some(Ok(News::Blind(why))) => log::say(format!("the watch for drift cannot see all: {why}")),
+            Some(Ok(News::State)) => alive(),
+            // Where so much is told that nobody comes to write it, the taints tell the state.
+            Some(Ok(one)) => drop(news.try_send(one)),
+            Some(Err(error)) => return Ended::Why(penstock_host::chain(&error)),
+        }
+    }
+}
+
+/// Lines of a stream.
+struct Lines {
+    stream: UnixStream,
+    bytes: Vec<u8>,
+    /// So many of them have no newline.
+    looked: usize,
+}
+
+impl Lines {
+    /// The next line without its newline; `None` at the end. May be cancelled without a loss.
+    async fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
+        loop {
+            if let Some(at) = self.bytes[self.looked..].iter().position(|byte| *byte == b'\n') {
+                let rest = self.bytes.split_off(self.looked + at + 1);
+                let mut line = std::mem::replace(&mut self.bytes, rest);
+                line.pop();
+                self.looked = 0;
+                return Ok(Some(line));
+            }
+            self.looked = self.bytes.len();
+            if self.looked > LINE_LIMIT {
+                return Err(io::Error::other(format!("a line is longer than {LINE_LIMIT} bytes")));
+            }
+            self.stream.readable().await?;
+            let mut piece = [0; 16 << 10];
+            match self.stream.try_read(&mut piece) {
+                Ok(0) => return Ok(None),
+                Ok(length) => self.bytes.extend_from_slice(&piece[..length]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn lines_come_one_by_one_and_a_last_piece_is_none() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (ours, mut its) = std::os::unix::net::UnixStream::pair().unwrap();
+            ours.set_nonblocking(true).unwrap();
+            let mut lines =
+                Lines { stream: UnixStream::from_std(ours).unwrap(), bytes: Vec::new(), looked: 0 };
+            its.write_all(b"one\n\ntw").unwrap();
+            assert_eq!(lines.next().await.unwrap().unwrap(), b"one");
+            assert_eq!(lines.next().await.unwrap().unwrap(), b"");
+            its.write_all(b"o\nrest").unwrap();
+            assert_eq!(lines.next().await.unwrap().unwrap(), b"two");
+            drop(its);
+            assert_eq!(lines.next().await.unwrap(), None);
+        });
+    }
+}

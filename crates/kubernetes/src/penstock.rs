@@ -1,0 +1,196 @@
+//! The `penstock` binary, which does everything that is done to the machine.
+
+use std::{
+    net::IpAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use penstock_host::{
+    Command, ProcessError, files,
+    process::{self, Background},
+};
+use penstock_model::{Inventory, inventory::INVENTORY_VERSION};
+use serde_json::Value;
+use thiserror::Error;
+
+/// A scan of a machine with some hundred VFs takes well under a second.
+const SCAN: Duration = Duration::from_secs(60);
+
+/// Why the binary gave no answer.
+#[derive(Debug, Error)]
+pub enum PenstockError {
+    /// There is no such program.
+    #[error("there is no penstock at {0}: install it, or say with --penstock where it is")]
+    Missing(PathBuf),
+    /// Its place cannot be found out.
+    #[error("cannot find out where {path} is")]
+    Place {
+        /// As it was given.
+        path: PathBuf,
+        /// Why.
+        source: files::FileError,
+    },
+    /// It could not be run, or took too long.
+    #[error(transparent)]
+    Run(#[from] ProcessError),
+    /// It said that something went wrong.
+    #[error("{command} ended with {status}: {why}")]
+    Failed {
+        /// What was run.
+        command: String,
+        /// Its exit status.
+        status: String,
+        /// What it said.
+        why: String,
+    },
+    /// It printed something else than was asked for.
+    #[error("{command} printed no {what}")]
+    Nonsense {
+        /// What was run.
+        command: String,
+        /// What was expected.
+        what: &'static str,
+        /// Why not.
+        source: serde_json::Error,
+    },
+    /// It is of another version.
+    #[error("{command} printed an inventory of version {found}; this program reads up to {INVENTORY_VERSION}: install the penstock of the same release")]
+    Version {
+        /// What was run.
+        command: String,
+        /// The version.
+        found: u32,
+    },
+    /// The thread that ran it is gone.
+    #[error("the thread that ran {0} ended without an answer")]
+    Lost(String),
+}
+
+/// The binary.
+#[derive(Clone, Debug)]
+pub struct Penstock {
+    path: PathBuf,
+}
+
+impl Penstock {
+    /// The binary at `path`; a name without a slash is looked for as other programs are.
+    ///
+    /// # Errors
+    ///
+    /// It is not there.
+    pub fn new(path: &Path) -> Result<Penstock, PenstockError> {
+        let name = path.to_str().filter(|path| !path.contains('/'));
+        let found = match name {
+            Some(name) => process::find(name),
+            None => Some(path.to_owned()),
+        };
+        let found = found.filter(|path| files::exists(path)).ok_or_else(|| PenstockError::Missing(path.to_owned()))?;
+        let path = files::canonical(&found).map_err(|source| PenstockError::Place { path: found, source })?;
+        Ok(Penstock { path })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn command<A: AsRef<std::ffi::OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Command {
+        Command::new(&self.path).args(arguments)
+    }
+
+    /// The machine. `model` names its NICs; the way to `peers` counts among what it depends on.
+    ///
+    /// # Errors
+    ///
+    /// The binary cannot be run, fails, or prints no inventory of a version that is known.
+    pub async fn scan(&self, model: Option<&Path>, peers: &[IpAddr]) -> Result<Inventory, PenstockError> {
+        let mut arguments = vec!["scan".into(), "--json".into()];
+        if let Some(model) = model {
+            arguments.extend(["--model".into(), model.as_os_str().to_owned()]);
+        }
+        arguments.extend(peers.iter().flat_map(|peer| ["--peer".into(), peer.to_string().into()]));
+        let command = self.command(arguments).deadline(SCAN);
+        let text = command.to_string();
+        let value = run(command).await?;
+        let found = value.get("version").and_then(Value::as_u64).and_then(|version| version.try_into().ok()).unwrap_or(0);
+        if found > INVENTORY_VERSION {
+            return Err(PenstockError::Version { command: text, found });
+        }
+        serde_json::from_value(value)
+            .map_err(|source| PenstockError::Nonsense { command: text, what: "inventory", source })
+    }
+
+    /// Runs a verb with `--json` and gives its document, with `input` on standard input.
+    ///
+    /// # Errors
+    ///
+    /// The binary cannot be run, ends with another status than 0, or prints no JSON.
+    pub async fn json(&self, arguments: &[&str], input: Vec<u8>, within: Duration) -> Result<Value, PenstockError> {
+        let command = self.command(arguments.iter().chain(&["--json"])).input(input).deadline(within);
+        run(command).await
+    }
+
+    /// Starts `verify --watch` of a model. It is killed when the first of what this gives is dropped; the other has its lines.
+    ///
+    /// # Errors
+    ///
+    /// The binary cannot be run.
+    pub fn watch(&self, model: &Path) -> Result<(Background, std::os::unix::net::UnixStream), PenstockError> {
+        let arguments = ["verify".into(), model.as_os_str().to_owned(), "--watch".into(), "--json".into()];
+        Ok(self.command(arguments).start_connected()?)
+    }
+}
+
+/// Runs a command on a thread that may wait.
+async fn run(command: Command) -> Result<Value, PenstockError> {
+    let text = command.to_string();
+    let output = tokio::task::spawn_blocking(move || command.run()).await;
+    let output = output.map_err(|_| PenstockError::Lost(text.clone()))??;
+    let document = serde_json::from_slice(&output.stdout);
+    if !output.status.success() {
+        let why = document.ok().and_then(|document| errors(&document)).unwrap_or_else(|| output.errors());
+        return Err(PenstockError::Failed { command: text, status: output.status.to_string(), why: why.trim().to_owned() });
+    }
+    document.map_err(|source| PenstockError::Nonsense { command: text, what: "JSON", source })
+}
+
+/// The messages of a document's `errors` (docs/json.md), each with its causes.
+pub fn errors(document: &Value) -> Option<String> {
+    let errors = document.get("errors")?.as_array()?;
+    let words = errors.iter().filter_map(|error| {
+        let message = error.get("message")?.as_str()?;
+        let causes = error.get("causes").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+        Some(std::iter::once(message).chain(causes).collect::<Vec<_>>().join(": "))
+    });
+    let words: Vec<String> = words.collect();
+    let diagnostics = document.get("diagnostics").and_then(Value::as_array).into_iter().flatten();
+    let diagnostics = diagnostics.filter_map(|one| {
+        let line = one.get("line").and_then(Value::as_u64).unwrap_or(0);
+        Some(format!("line {line}: {}", one.get("message")?.as_str()?))
+    });
+    let all: Vec<String> = words.into_iter().chain(diagnostics).collect();
+    (!all.is_empty()).then(|| all.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_went_wrong_is_told_with_its_causes_and_lines() {
+        let document = serde_json::json!({
+            "kind": "error", "errors": [{"message": "cannot scan", "causes": ["no sysfs"], "hints": ["mount it"]}],
+            "diagnostics": [{"line": 3, "message": "unknown key `x`"}],
+        });
+        assert_eq!(errors(&document).unwrap(), "cannot scan: no sysfs; line 3: unknown key `x`");
+        assert_eq!(errors(&serde_json::json!({"errors": []})), None);
+        assert_eq!(errors(&serde_json::json!(null)), None);
+    }
+
+    #[test]
+    fn a_binary_that_is_not_there_is_said_with_what_to_do() {
+        let error = Penstock::new(Path::new("/nonexistent/penstock")).unwrap_err().to_string();
+        assert!(error.contains("--penstock"), "{error}");
+    }
+}

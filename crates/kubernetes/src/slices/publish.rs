@@ -1,0 +1,207 @@
+//! Slices on their way to the API server: only when they differ from what is there, with a new generation in all of them, and what is
+//! left over removed.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{api::resource::v1::ResourceSlice, apimachinery::pkg::apis::meta::v1::Time};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, Patch, PatchParams, Preconditions},
+    runtime::watcher::Event,
+};
+use thiserror::Error;
+use tokio::time::timeout;
+
+use crate::client::REQUEST;
+
+/// The name under which the fields of our objects are ours.
+pub const MANAGER: &str = "penstock-kubernetes";
+
+/// Why slices could not be published.
+#[derive(Debug, Error)]
+pub enum PublishError {
+    /// The API server refused, or could not be reached.
+    #[error("cannot {what} the ResourceSlice {slice}")]
+    Refused {
+        /// `write` or `remove`.
+        what: &'static str,
+        /// Which.
+        slice: String,
+        /// Why.
+        source: Box<kube::Error>,
+    },
+    /// It did not answer in time.
+    #[error("cannot {what} the ResourceSlice {slice}: no answer within {} s", REQUEST.as_secs())]
+    Silent {
+        /// `write` or `remove`.
+        what: &'static str,
+        /// Which.
+        slice: String,
+    },
+}
+
+/// What a publication did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Publication {
+    /// Slices that were written.
+    pub written: usize,
+    /// Slices that were removed.
+    pub removed: usize,
+    /// The generation of the pool.
+    pub generation: i64,
+}
+
+/// The node's slices as the API server has them, kept up to date by a watch.
+#[derive(Debug, Default)]
+pub struct Published {
+    slices: BTreeMap<String, ResourceSlice>,
+    listed: Option<BTreeMap<String, ResourceSlice>>,
+    /// Whether all of them were seen once.
+    known: bool,
+    /// The highest generation that was seen or written.
+    generation: i64,
+}
+
+impl Published {
+    /// Takes in what the watch tells.
+    pub fn see(&mut self, event: Event<ResourceSlice>) {
+        match event {
+            Event::Init => self.listed = Some(BTreeMap::new()),
+            Event::InitApply(slice) => {
+                self.generation = self.generation.max(slice.spec.pool.generation);
+                self.listed.get_or_insert_default().insert(slice.name_any(), slice);
+            }
+            Event::InitDone => {
+                self.slices = self.listed.take().unwrap_or_default();
+                self.known = true;
+            }
+            Event::Apply(slice) => self.put(slice),
+            Event::Delete(slice) => {
+                let name = slice.name_any();
+                if !self.slices.get(&name).is_some_and(|known| version(known) > version(&slice)) {
+                    self.slices.remove(&name);
+                }
+            }
+        }
+    }
+
+    /// Whether all of them were seen once; before that nothing is to be written.
+    pub fn is_known(&self) -> bool {
+        self.known
+    }
+
+    /// An answer to a write may be newer than what the watch has come to.
+    fn put(&mut self, slice: ResourceSlice) {
+        self.generation = self.generation.max(slice.spec.pool.generation);
+        let name = slice.name_any();
+        if !self.slices.get(&name).is_some_and(|known| version(known) > version(&slice)) {
+            self.slices.insert(name, slice);
+        }
+    }
+
+    /// Whether these are what is there.
+    pub fn is(&self, wanted: &[ResourceSlice]) -> bool {
+        let generation = self.slices.values().next().map(|slice| slice.spec.pool.generation);
+        wanted.len() == self.slices.len()
+            && self.slices.values().all(|slice| Some(slice.spec.pool.generation) == generation)
+            && wanted.iter().all(|slice| {
+                self.slices.get(&slice.name_any()).is_some_and(|there| plain(there) == plain(slice))
+            })
+    }
+
+    /// Writes what is wanted where it is not there, and removes the rest. What was done before an error is known to the next call.
+    ///
+    /// # Errors
+    ///
+    /// The API server's refusal; that it did not answer.
+    pub async fn publish(
+        &mut self,
+        api: &Api<ResourceSlice>,
+        mut wanted: Vec<ResourceSlice>,
+    ) -> Result<Publication, PublishError> {
+        let mut done = Publication { generation: self.generation, ..Publication::default() };
+        if self.is(&wanted) {
+            return Ok(done);
+        }
+        if !wanted.is_empty() {
+            self.generation += 1;
+        }
+        done.generation = self.generation;
+        for slice in &mut wanted {
+            slice.spec.pool.generation = self.generation;
+            self.keep_times(slice);
+            let name = slice.name_any();
+            let write = PatchParams::apply(MANAGER).force();
+            let answer = timeout(REQUEST, api.patch(&name, &write, &Patch::Apply(&*slice))).await;
+            self.put(checked("write", &name, answer)?);
+            done.written += 1;
+        }
+        let over: Vec<String> =
+            self.slices.keys().filter(|name| !wanted.iter().any(|slice| slice.name_any() == **name)).cloned().collect();
+        for name in over {
+            let uid = self.slices.get(&name).and_then(|slice| slice.metadata.uid.clone());
+            let remove = DeleteParams {
+                preconditions: Some(Preconditions { uid, resource_version: None }),
+                ..DeleteParams::default()
+            };
+            match timeout(REQUEST, api.delete(&name, &remove)).await {
+                // Somebody else was quicker, and may have put another one there: the watch tells.
+                Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => {}
+                answer => drop(checked("remove", &name, answer)?),
+            }
+            self.slices.remove(&name);
+            done.removed += 1;
+        }
+        Ok(done)
+    }
+
+    /// A taint keeps the time since when it is there.
+    fn keep_times(&self, slice: &mut ResourceSlice) {
+        let mut times: BTreeMap<(&str, &str), &Time> = BTreeMap::new();
+        for device in self.slices.values().flat_map(|slice| slice.spec.devices.iter().flatten()) {
+            for taint in device.taints.iter().flatten() {
+                if let Some(time) = &taint.time_added {
+                    times.insert((&device.name, &taint.key), time);
+                }
+            }
+        }
+        for device in slice.spec.devices.iter_mut().flatten() {
+            for taint in device.taints.iter_mut().flatten() {
+                taint.time_added = times.get(&(device.name.as_str(), taint.key.as_str())).map(|time| (*time).clone());
+            }
+        }
+    }
+}
+
+fn checked<T>(
+    what: &'static str,
+    slice: &str,
+    answer: Result<Result<T, kube::Error>, tokio::time::error::Elapsed>,
+) -> Result<T, PublishError> {
+    match answer {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(source)) => {
+            Err(PublishError::Refused { what, slice: slice.to_owned(), source: Box::new(source) })
+        }
+        Err(_) => Err(PublishError::Silent { what, slice: slice.to_owned() }),
+    }
+}
+
+/// The order in which objects of a kind were written (comparable numbers since Kubernetes 1.35, and in practice before).
+fn version(slice: &ResourceSlice) -> u64 {
+    slice.metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0)
+}
+
+/// A slice without what is not ours to say: generation, times, and what the API server adds.
+fn plain(slice: &ResourceSlice) -> ResourceSlice {
+    let mut plain = ResourceSlice { spec: slice.spec.clone(), ..ResourceSlice::default() };
+    plain.metadata.name = slice.metadata.name.clone();
+    plain.metadata.owner_references = slice.metadata.owner_references.clone();
+    plain.spec.pool.generation = 0;
+    for device in plain.spec.devices.iter_mut().flatten() {
+        for taint in device.taints.iter_mut().flatten() {
+            taint.time_added = None;
+        }
+    }
+    plain
+}
