@@ -14,7 +14,7 @@ pub mod attach;
 // pub mod change;
 pub mod claim;
 pub mod client;
-// pub mod controller;
+pub mod controller;
 pub mod devices;
 pub mod events;
 pub mod health;

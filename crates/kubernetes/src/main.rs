@@ -5,13 +5,17 @@ use std::process::ExitCode;
 use clap::Parser;
 use penstock_kubernetes::{
     arguments::{Arguments, Verb},
-    attach, log, manifests, node,
+    attach, controller, log, manifests, node,
 };
 
 fn main() -> ExitCode {
     match Arguments::parse().verb {
         // The container waits for it: nothing is started that it does not need.
         Verb::Attach(attach) => attach::run(&attach.claim, &attach.device, attach.driver.as_str(), &attach.state),
+        Verb::Controller(arguments) => match controller::run(arguments) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => failed(&error),
+        },
         Verb::Manifests(manifests) => match manifests::print(&manifests) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => failed(&error),

@@ -35,7 +35,6 @@ pub fn controller_objects() -> Vec<Value> {
         ("", "pods/eviction", vec!["create"]),
         ("resource.k8s.io", "resourceclaims", vec!["get"]),
         ("resource.k8s.io", "resourceslices", vec!["list"]),
-        ("events.k8s.io", "events", vec!["create"]),
     ];
     let rules: Vec<Value> =
         rules.iter().map(|(group, resource, verbs)| json!({"apiGroups": [group], "resources": [resource], "verbs": verbs})).collect();
