@@ -37,7 +37,7 @@ mod lease;
 mod watched;
 
 use lease::Leadership;
-use watched::{Kept, Watched};
+pub(crate) use watched::{Kept, Watched};
 
 /// What changes together is decided together.
 const SETTLE: Duration = Duration::from_millis(200);

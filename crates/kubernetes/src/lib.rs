@@ -11,7 +11,7 @@
 
 pub mod arguments;
 pub mod attach;
-// pub mod change;
+pub mod change;
 pub mod claim;
 pub mod client;
 pub mod controller;

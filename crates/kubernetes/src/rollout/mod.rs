@@ -32,7 +32,7 @@ pub use standing::Standing;
 pub const SILENCE: Duration = Duration::from_secs(900);
 
 /// A `SriovMachine` as far as is decided by it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Machine {
     /// Its name.
     pub name: String,

@@ -331,7 +331,7 @@ fn recorded_machines_have_the_slices_of_their_golden_files() {
         let found = serde_json::json!({"slices": slices, "withheld": withheld});
         let text = format!("{}\n", serde_json::to_string_pretty(&found).unwrap());
         let golden = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/slices");
-        penstock_testkit::golden::check(&golden.join(format!("{name}.json")), &text);
+        penstock_testkit::golden::compare(&golden.join(format!("{name}.json")), &text);
         seen += 1;
     }
     assert!(seen >= 6);
