@@ -320,7 +320,11 @@ fn session(ancestors: &str) -> String {
 }
 
 fn ssh(text: &str, ssh_connection: Option<&str>) -> (Vec<String>, Lifelines) {
-    let started = Started { ssh_connection: ssh_connection.map(str::to_owned), process: Some(44), ..Started::default() };
+    let started = Started {
+        ssh_connection: ssh_connection.map(str::to_owned),
+        process: Some(44),
+        ..Started::default()
+    };
     let found = of(&planted(text), &started);
     let lines = shown(&found).into_iter().filter(|line| line.contains("SSH"));
     (lines.collect(), found)
@@ -419,7 +423,8 @@ fn loops_and_giants_end() {
         "n".repeat(200),
     );
     let tree = planted(&text);
-    let started_by = Started { ssh_connection: Some("x".repeat(1 << 20)), process: Some(44), ..Started::default() };
+    let started_by =
+        Started { ssh_connection: Some("x".repeat(1 << 20)), process: Some(44), ..Started::default() };
     let found = of(&tree, &started_by);
     assert!(unknown(&found, LifelineSort::DefaultRoute, "could not be followed"), "{found:#?}");
     assert!(unknown(&found, LifelineSort::Ssh, "names no connection"), "{found:#?}");
@@ -491,7 +496,10 @@ fn no_shape_breaks_it() {
                         "22 1 253:0 / / rw - ext4 /dev/mapper/vg-root rw\n",
                     );
                 }
-                let found = of(&directory, &Started { ssh_connection: None, process: Some(44), ..Started::default() });
+                let found = of(
+                    &directory,
+                    &Started { ssh_connection: None, process: Some(44), ..Started::default() },
+                );
                 prop_assert!(!found.unknown.is_empty(), "other tables are never known here");
             }
             Ok(())

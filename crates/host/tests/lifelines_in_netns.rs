@@ -69,7 +69,11 @@ impl Scene {
 
     fn look(&self, ssh_connection: Option<&str>) -> Lifelines {
         let mut netlink = Netlink::in_namespace_of(self.namespace.id).unwrap();
-        let started = Started { ssh_connection: ssh_connection.map(str::to_owned), process: None, ..Started::default() };
+        let started = Started {
+            ssh_connection: ssh_connection.map(str::to_owned),
+            process: None,
+            ..Started::default()
+        };
         lifelines(&Root::at(self.tree.path()), Some(&mut netlink), &started)
     }
 

@@ -101,6 +101,15 @@ pub enum ChangeError {
     Silent(&'static str),
 }
 
+/// The model that was applied and confirmed last in a roll-out, if there was any.
+///
+/// # Errors
+///
+/// The agent's directory cannot be read.
+pub fn applied_model(state: &std::path::Path) -> Result<Option<PathBuf>, ChangeError> {
+    Ok(progress::applied_model(state)?)
+}
+
 /// Takes part in roll-outs, for ever.
 ///
 /// # Errors
@@ -109,9 +118,6 @@ pub enum ChangeError {
 pub async fn serve(settings: Settings) -> Result<(), ChangeError> {
     let store = Store::open(&settings.state)?;
     let boot = boot::id(&Root::system()).unwrap_or_default();
-    if let Some(applied) = store.applied()? {
-        settings.model.send_replace(Some(store.model(&applied.hash)));
-    }
     let client = settings.connection.client.clone();
     let machine_api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::erase::<SriovMachine>(&()));
     let node_api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::erase::<SriovNode>(&()));

@@ -160,7 +160,8 @@ impl Devices {
                 used.get_or_insert_with(|| format!("VF {}: {who}", vf.index.get()));
             }
             let driver = present.driver.clone();
-            let described = Described { bdf: vf.bdf, vf: Some(vf.index), device: Some(sriov.vf_device), driver: &driver };
+            let described =
+                Described { bdf: vf.bdf, vf: Some(vf.index), device: Some(sriov.vf_device), driver: &driver };
             let attributes = judge.attributes(described, present.iommu_group);
             vfs.push(Function {
                 name,
@@ -239,7 +240,8 @@ fn known(pf: &Pf, pfs: &[&Pf], input: &Input<'_>) -> KnownNic {
 /// The DNS label of each NIC, from which the names of its devices are made. No two NICs have the same.
 fn labels(nics: &KnownNics) -> BTreeMap<Bdf, String> {
     let label = |name: &str| {
-        let small = name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' });
+        let small =
+            name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' });
         let label = small.collect::<String>();
         label.trim_matches('-').chars().take(48).collect::<String>().trim_end_matches('-').to_owned()
     };
@@ -289,9 +291,11 @@ impl Judge<'_> {
     fn lifeline(&self, bdf: Bdf, interface: Option<&Interface>) -> Option<String> {
         let is_up = interface.is_some_and(|interface| interface.up);
         let Some(lifelines) = &self.input.inventory.lifelines else {
-            return is_up.then(|| "what the machine depends on is not known, and its interface is up".to_owned());
+            return is_up
+                .then(|| "what the machine depends on is not known, and its interface is up".to_owned());
         };
-        let through: Vec<String> = lifelines.through(bdf).map(|(lifeline, _)| lifeline.kind.to_string()).collect();
+        let through: Vec<String> =
+            lifelines.through(bdf).map(|(lifeline, _)| lifeline.kind.to_string()).collect();
         if !through.is_empty() {
             return Some(format!("the machine depends on it: {}", through.join(", ")));
         }
@@ -300,9 +304,9 @@ impl Judge<'_> {
             .unknown
             .iter()
             .find(|unknown| matches!(unknown.sort, LifelineSort::DefaultRoute | LifelineSort::Peer));
-        unseen.filter(|_| is_up).map(|unknown| {
-            format!("the machine may depend on it, its interface is up: {}", unknown.why)
-        })
+        unseen
+            .filter(|_| is_up)
+            .map(|unknown| format!("the machine may depend on it, its interface is up: {}", unknown.why))
     }
 
     fn guest(&self, bdf: Bdf, vf: Option<VfIndex>) -> Option<String> {

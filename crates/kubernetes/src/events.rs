@@ -7,10 +7,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
     jiff::Timestamp,
 };
-use kube::{
-    Api, Client,
-    api::PostParams,
-};
+use kube::{Api, Client, api::PostParams};
 use tokio::time::timeout;
 
 use crate::{
@@ -67,7 +64,9 @@ impl NodeEvents {
         });
         let drifted: Vec<String> = drifted.collect();
         let again = news.iter().filter_map(|news| match news {
-            News::HoldsAgain(verdict) => Some(format!("{} {}: {}", verdict.subject, verdict.attribute, verdict.seen)),
+            News::HoldsAgain(verdict) => {
+                Some(format!("{} {}: {}", verdict.subject, verdict.attribute, verdict.seen))
+            }
             News::Drift(_) | News::Unseen(_) | News::State | News::Blind(_) | News::Nothing => None,
         });
         let again: Vec<String> = again.collect();
@@ -118,7 +117,10 @@ impl NodeEvents {
             type_: Some(kind.to_owned()),
             reason: Some(reason.to_owned()),
             message: Some(message),
-            source: Some(EventSource { component: Some(MANAGER.to_owned()), host: Some(self.node.to_string()) }),
+            source: Some(EventSource {
+                component: Some(MANAGER.to_owned()),
+                host: Some(self.node.to_string()),
+            }),
             first_timestamp: Some(Time(now)),
             last_timestamp: Some(Time(now)),
             count: Some(1),
@@ -157,7 +159,10 @@ mod tests {
         assert_eq!(message(&one, ""), one[0]);
         let many: Vec<String> = (0..200).map(|vf| format!("NET0#{vf} vlan: wanted 1, seen 2")).collect();
         let text = message(&many, " (3 left out)");
-        assert!(text.len() <= MESSAGE_LIMIT && text.contains(" more") && text.ends_with("(3 left out)"), "{text}");
+        assert!(
+            text.len() <= MESSAGE_LIMIT && text.contains(" more") && text.ends_with("(3 left out)"),
+            "{text}"
+        );
         assert!(message(&["é".repeat(5000)], "").len() <= MESSAGE_LIMIT);
     }
 }

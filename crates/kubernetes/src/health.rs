@@ -163,7 +163,8 @@ impl Drift {
             Subject::Function(name) => concerns(name, nic, function),
             Subject::Machine | Subject::Tenant(_) | Subject::Guest(_) | Subject::Path { .. } => false,
         };
-        let mut found: Vec<&Verdict> = self.verdicts.values().filter(concerns).filter(|one| !one.holds()).collect();
+        let mut found: Vec<&Verdict> =
+            self.verdicts.values().filter(concerns).filter(|one| !one.holds()).collect();
         found.sort_by_key(|verdict| (verdict.outcome == Outcome::Unknown, verdict.key()));
         found
     }
@@ -186,15 +187,21 @@ impl Drift {
         let mut report = HealthReport::new();
         let mut put = |name: &DeviceName, condition, message: String| {
             let message = cut(message);
-            let before = previous.get(name).filter(|before| (before.condition, &before.message) == (condition, &message));
+            let before = previous
+                .get(name)
+                .filter(|before| (before.condition, &before.message) == (condition, &message));
             let since = before.map_or(now, |before| before.since);
             report.insert(name.clone(), DeviceHealth { condition, message, since });
         };
         for (name, function) in &devices.functions {
             let found = self.concerning(devices, function);
             let (condition, message) = match (found.first(), &self.unwatched) {
-                (Some(worst), _) if worst.outcome != Outcome::Unknown => (Condition::Unhealthy, sentence(&found)),
-                (_, Some(why)) => (Condition::Unknown, format!("whether it is as the model says is not known: {why}")),
+                (Some(worst), _) if worst.outcome != Outcome::Unknown => {
+                    (Condition::Unhealthy, sentence(&found))
+                }
+                (_, Some(why)) => {
+                    (Condition::Unknown, format!("whether it is as the model says is not known: {why}"))
+                }
                 (Some(_), None) => (Condition::Unknown, sentence(&found)),
                 (None, None) => (Condition::Healthy, String::new()),
             };

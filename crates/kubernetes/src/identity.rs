@@ -19,7 +19,9 @@ pub const IN_USE: &str = "penstock.dev/in-use";
 
 /// Text that is no name of its kind.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{text:?} is no {kind}: expected at most {longest} small letters, digits, `-` and `.`, with a letter or digit at both ends of each part")]
+#[error(
+    "{text:?} is no {kind}: expected at most {longest} small letters, digits, `-` and `.`, with a letter or digit at both ends of each part"
+)]
 pub struct NameError {
     text: String,
     kind: &'static str,

@@ -94,8 +94,9 @@ impl Events {
     pub fn open() -> Events {
         let happened = Arc::new(Notify::new());
         let notify = happened.clone();
-        let listening = DeviceEvents::open()
-            .and_then(|events| thread::Builder::new().name("uevents".to_owned()).spawn(move || listen(events, &notify)));
+        let listening = DeviceEvents::open().and_then(|events| {
+            thread::Builder::new().name("uevents".to_owned()).spawn(move || listen(events, &notify))
+        });
         if let Err(error) = listening {
             deaf(&error);
         }
@@ -121,13 +122,17 @@ fn listen(mut events: DeviceEvents, happened: &Notify) {
         match heard {
             Ok((functions, false)) if functions.is_empty() => {}
             Ok(_) => happened.notify_one(),
-            Err(why) => return log::say(format!("no longer listening to the kernel's events of devices: {why}")),
+            Err(why) => {
+                return log::say(format!("no longer listening to the kernel's events of devices: {why}"));
+            }
         }
     }
 }
 
 fn deaf(why: &io::Error) {
-    log::say(format!("cannot listen to the kernel's events of devices, changes are seen by the next scan: {why}"));
+    log::say(format!(
+        "cannot listen to the kernel's events of devices, changes are seen by the next scan: {why}"
+    ));
 }
 
 /// How NICs were known when the agent ran last, in a file that is good until the kernel's run ends: only then has no pod a PF any
@@ -163,7 +168,10 @@ impl Memory {
                 Ok(known) if known.boot.is_some() && known.boot == memory.boot => known.nics,
                 Ok(_) => KnownNics::new(),
                 Err(error) => {
-                    log::say(format!("{} cannot be read and is written anew: {error}", memory.path.display()));
+                    log::say(format!(
+                        "{} cannot be read and is written anew: {error}",
+                        memory.path.display()
+                    ));
                     KnownNics::new()
                 }
             },
@@ -174,9 +182,9 @@ impl Memory {
     /// Writes down how NICs are known.
     pub fn keep(&mut self, nics: &KnownNics) {
         let remembered = Remembered { boot: self.boot.clone(), nics: nics.clone() };
-        let written = serde_json::to_vec(&remembered)
-            .map_err(|error| error.to_string())
-            .and_then(|bytes| files::write_durable(&self.path, bytes).map_err(|error| penstock_host::chain(&error)));
+        let written = serde_json::to_vec(&remembered).map_err(|error| error.to_string()).and_then(|bytes| {
+            files::write_durable(&self.path, bytes).map_err(|error| penstock_host::chain(&error))
+        });
         match written {
             Ok(()) => self.trouble.end(),
             Err(why) => self.trouble.meet_words(why),

@@ -11,7 +11,9 @@ use penstock_kubernetes::{
 fn main() -> ExitCode {
     match Arguments::parse().verb {
         // The container waits for it: nothing is started that it does not need.
-        Verb::Attach(attach) => attach::run(&attach.claim, &attach.device, attach.driver.as_str(), &attach.state),
+        Verb::Attach(attach) => {
+            attach::run(&attach.claim, &attach.device, attach.driver.as_str(), &attach.state)
+        }
         Verb::Controller(arguments) => match controller::run(arguments) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => failed(&error),

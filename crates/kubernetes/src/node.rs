@@ -29,7 +29,7 @@ use tokio::{
 use tokio_stream::StreamExt;
 
 use crate::{
-    arguments, claim,
+    arguments, change, claim,
     client::{ClientSettings, ConnectError, Connection, REQUEST, connect},
     devices::{Devices, Input, KnownNics},
     events::NodeEvents,
@@ -40,7 +40,8 @@ use crate::{
     pace::{Backoff, Bucket},
     penstock::{Penstock, PenstockError},
     plugin,
-    slices::{Owner, publish::Published, slices},
+    rollout::drain::TAINT,
+    slices::{Owner, Taint, publish::Published, slices},
 };
 
 mod watching;
@@ -91,6 +92,9 @@ pub enum NodeError {
         /// Why not.
         source: files::FileError,
     },
+    /// It cannot take part in roll-outs.
+    #[error("cannot take part in roll-outs")]
+    Rollout(#[source] change::ChangeError),
     /// Kubelet cannot be served.
     #[error("cannot serve kubelet")]
     Plugin(#[source] plugin::ServeError),
@@ -124,7 +128,14 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
 
     let (devices, devices_seen) = watch::channel(None);
     let (published, published_seen) = watch::channel(Arc::new(Devices::default()));
-    let drift = if arguments.model().is_some() { Drift::default() } else { Drift::without_a_model() };
+    // Without a model that the user names it is the one that a roll-out has brought.
+    let applied = change::applied_model(&state).map_err(NodeError::Rollout)?;
+    let from_user = arguments.model().cloned();
+    let (rolled_out, rolled_out_seen) = watch::channel(applied);
+    let (given, given_seen) = watch::channel(from_user.clone());
+    let model_path = if from_user.is_some() { given_seen } else { rolled_out_seen };
+    let (withheld, withheld_seen) = watch::channel(Arc::new(BTreeSet::new()));
+    let drift = if model_path.borrow().is_some() { Drift::default() } else { Drift::without_a_model() };
     let (drift, drift_seen) = watch::channel(drift);
     let (health, health_seen) = watch::channel(Arc::new(HealthReport::new()));
     let (model, model_seen) = watch::channel(0);
@@ -146,10 +157,19 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
         health: health_seen,
         shutdown: shutdown_seen,
     });
+    let changes = change::serve(change::Settings {
+        client: settings,
+        connection: connection.clone(),
+        node: arguments.name.to_string(),
+        penstock: penstock.clone(),
+        state: state.clone(),
+        model: rolled_out,
+        withheld,
+    });
     let scanner = Scanner {
         penstock: penstock.clone(),
         connection,
-        model: arguments.model().cloned(),
+        model: model_path.clone(),
         state,
         rescan: arguments.rescan,
         devices,
@@ -166,12 +186,15 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
         shutdown.send_replace(true);
         time::sleep(ENDING).await;
     };
+    // What nobody sends is waited for as long as this runs.
+    let _given = given;
     tokio::select! {
         ended = plugin => ended.map_err(NodeError::Plugin),
         () = ending => Ok(()),
         () = scanner.run() => Ok(()),
-        () = watching::watch(penstock, arguments.model().cloned(), model_seen, drift, news) => Ok(()),
-        () = publisher.run(devices_seen.clone(), drift_seen.clone()) => Ok(()),
+        ended = changes => ended.map_err(NodeError::Rollout),
+        () = watching::watch(penstock, model_path, model_seen, drift, news) => Ok(()),
+        () = publisher.run(devices_seen.clone(), drift_seen.clone(), withheld_seen) => Ok(()),
         () = assess(devices_seen, drift_seen, health) => Ok(()),
         () = tell(events, news_told) => Ok(()),
     }
@@ -181,7 +204,7 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
 struct Scanner {
     penstock: Penstock,
     connection: Connection,
-    model: Option<PathBuf>,
+    model: watch::Receiver<Option<PathBuf>>,
     state: PathBuf,
     rescan: Duration,
     /// `None` until the machine was seen.
@@ -205,8 +228,7 @@ impl Scanner {
     async fn run(self) {
         let events = Events::open();
         let (mut memory, known) = Memory::open(&self.state);
-        let mut seen =
-            Seen { model: None, stamp: None, held: BTreeSet::new(), addresses: Vec::new(), known };
+        let mut seen = Seen { model: None, stamp: None, held: BTreeSet::new(), addresses: Vec::new(), known };
         let mut troubles = [
             Trouble::new("read the model"),
             Trouble::new("read which devices claims have"),
@@ -224,7 +246,7 @@ impl Scanner {
                 Err(error) => of_claims.meet(&error),
             }
             // Without the model it is not known what guests own.
-            if self.model.is_none() || seen.model.is_some() {
+            if self.model.borrow().is_none() || seen.model.is_some() {
                 match self.scan(&mut seen).await {
                     Ok(devices) => {
                         of_scan.end();
@@ -240,7 +262,8 @@ impl Scanner {
 
     /// Reads the model if its file has changed. One that has become wrong leaves the last good one in force.
     fn read_model(&self, seen: &mut Seen, trouble: &mut Trouble) {
-        let Some(path) = &self.model else { return };
+        let Some(path) = self.model.borrow().clone() else { return };
+        let path = &path;
         let stamp = inventory::stamp(Some(path));
         if stamp.is_some() && stamp == seen.stamp {
             return;
@@ -266,7 +289,8 @@ impl Scanner {
         {
             seen.addresses = addresses;
         }
-        let inventory = self.penstock.scan(self.model.as_deref(), &seen.addresses).await?;
+        let model = self.model.borrow().clone();
+        let inventory = self.penstock.scan(model.as_deref(), &seen.addresses).await?;
         let previous = self.devices.borrow().clone();
         Ok(Devices::of(Input {
             inventory: &inventory,
@@ -339,6 +363,7 @@ impl Publisher {
         mut self,
         mut devices: watch::Receiver<Option<Arc<Devices>>>,
         mut drift: watch::Receiver<Drift>,
+        mut withheld: watch::Receiver<Arc<BTreeSet<String>>>,
     ) {
         let fields = format!("spec.nodeName={},spec.driver={}", self.node, self.driver);
         let config = watcher::Config::default().fields(&fields).timeout(WATCH);
@@ -365,11 +390,19 @@ impl Publisher {
                 },
                 Ok(()) = devices.changed() => due = due.or(soon),
                 Ok(()) = drift.changed() => due = due.or(soon),
+                Ok(()) = withheld.changed() => due = due.or(soon),
                 () = sleep_until(due.unwrap_or(now)), if due.is_some() => {
                     let known = devices.borrow_and_update().clone();
+                    let withheld = withheld.borrow_and_update().clone();
                     let taints = {
                         let drift = drift.borrow_and_update();
-                        known.as_ref().filter(|_| drift.is_settled()).map(|devices| drift.taints(devices))
+                        known.as_ref().filter(|_| drift.is_settled()).map(|devices| {
+                            let mut taints = drift.taints(devices);
+                            for function in devices.functions.values().filter(|function| withheld.contains(&function.bdf.to_string())) {
+                                taints.entry(function.name.clone()).or_default().push(Taint { key: TAINT, value: None });
+                            }
+                            taints
+                        })
                     };
                     due = match (known, taints) {
                         (Some(devices), Some(taints)) if self.published.is_known() => {
@@ -426,7 +459,8 @@ impl Publisher {
     }
 
     async fn node_uid(&self) -> Result<String, NoNode> {
-        let failed = |source: Box<dyn std::error::Error + Send + Sync>| NoNode { node: self.node.clone(), source };
+        let failed =
+            |source: Box<dyn std::error::Error + Send + Sync>| NoNode { node: self.node.clone(), source };
         let node = timeout(REQUEST, self.nodes.get_metadata(self.node.as_str())).await;
         let node = node.map_err(|late| failed(late.into()))?.map_err(|error| failed(error.into()))?;
         node.metadata.uid.ok_or_else(|| failed("it has no UID".into()))

@@ -55,7 +55,9 @@ pub enum PenstockError {
         source: serde_json::Error,
     },
     /// It is of another version.
-    #[error("{command} printed an inventory of version {found}; this program reads up to {INVENTORY_VERSION}: install the penstock of the same release")]
+    #[error(
+        "{command} printed an inventory of version {found}; this program reads up to {INVENTORY_VERSION}: install the penstock of the same release"
+    )]
     Version {
         /// What was run.
         command: String,
@@ -85,7 +87,9 @@ impl Penstock {
             Some(name) => process::find(name),
             None => Some(path.to_owned()),
         };
-        let found = found.filter(|path| files::exists(path)).ok_or_else(|| PenstockError::Missing(path.to_owned()))?;
+        let found = found
+            .filter(|path| files::exists(path))
+            .ok_or_else(|| PenstockError::Missing(path.to_owned()))?;
         let path = files::canonical(&found).map_err(|source| PenstockError::Place { path: found, source })?;
         Ok(Penstock { path })
     }
@@ -113,12 +117,19 @@ impl Penstock {
         let command = self.command(arguments).deadline(SCAN);
         let text = command.to_string();
         let value = run(command).await?;
-        let found = value.get("version").and_then(Value::as_u64).and_then(|version| version.try_into().ok()).unwrap_or(0);
+        let found = value
+            .get("version")
+            .and_then(Value::as_u64)
+            .and_then(|version| version.try_into().ok())
+            .unwrap_or(0);
         if found > INVENTORY_VERSION {
             return Err(PenstockError::Version { command: text, found });
         }
-        serde_json::from_value(value)
-            .map_err(|source| PenstockError::Nonsense { command: text, what: "inventory", source })
+        serde_json::from_value(value).map_err(|source| PenstockError::Nonsense {
+            command: text,
+            what: "inventory",
+            source,
+        })
     }
 
     /// Runs a verb with `--json` and gives its document, with `input` on standard input.
@@ -126,7 +137,12 @@ impl Penstock {
     /// # Errors
     ///
     /// The binary cannot be run, ends with another status than 0, or prints no JSON.
-    pub async fn json(&self, arguments: &[&str], input: Vec<u8>, within: Duration) -> Result<Value, PenstockError> {
+    pub async fn json(
+        &self,
+        arguments: &[&str],
+        input: Vec<u8>,
+        within: Duration,
+    ) -> Result<Value, PenstockError> {
         let command = self.command(arguments.iter().chain(&["--json"])).input(input).deadline(within);
         run(command).await
     }
@@ -150,7 +166,11 @@ async fn run(command: Command) -> Result<Value, PenstockError> {
     let document = serde_json::from_slice(&output.stdout);
     if !output.status.success() {
         let why = document.ok().and_then(|document| errors(&document)).unwrap_or_else(|| output.errors());
-        return Err(PenstockError::Failed { command: text, status: output.status.to_string(), why: why.trim().to_owned() });
+        return Err(PenstockError::Failed {
+            command: text,
+            status: output.status.to_string(),
+            why: why.trim().to_owned(),
+        });
     }
     document.map_err(|source| PenstockError::Nonsense { command: text, what: "JSON", source })
 }
@@ -160,7 +180,8 @@ pub fn errors(document: &Value) -> Option<String> {
     let errors = document.get("errors")?.as_array()?;
     let words = errors.iter().filter_map(|error| {
         let message = error.get("message")?.as_str()?;
-        let causes = error.get("causes").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+        let causes =
+            error.get("causes").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
         Some(std::iter::once(message).chain(causes).collect::<Vec<_>>().join(": "))
     });
     let words: Vec<String> = words.collect();

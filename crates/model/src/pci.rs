@@ -154,7 +154,8 @@ impl FromStr for PcieRoot {
         let read = || {
             let (domain, bus) = text.strip_prefix("pci")?.split_once(':')?;
             let is_hex = |field: &str| field.bytes().all(|byte| byte.is_ascii_hexdigit());
-            ((4..=8).contains(&domain.len()) && bus.len() == 2 && is_hex(domain) && is_hex(bus)).then_some(())?;
+            ((4..=8).contains(&domain.len()) && bus.len() == 2 && is_hex(domain) && is_hex(bus))
+                .then_some(())?;
             let domain = u32::from_str_radix(domain, 16).ok()?;
             Some(PcieRoot { domain, bus: u8::from_str_radix(bus, 16).ok()? })
         };

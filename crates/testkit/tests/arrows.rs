@@ -28,8 +28,8 @@ const ARROWS: [(&str, &[&str]); 19] = [
     (
         "cli",
         &[
-            "apply", "audit", "board", "cluster", "cni", "exchange", "guests", "host", "measure", "model", "plan",
-            "render", "report", "switch", "verify",
+            "apply", "audit", "board", "cluster", "cni", "exchange", "guests", "host", "measure", "model",
+            "plan", "render", "report", "switch", "verify",
         ],
     ),
 ];

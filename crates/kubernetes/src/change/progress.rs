@@ -159,12 +159,7 @@ impl Store {
     }
 
     fn read<T: serde::de::DeserializeOwned>(&self, name: &str) -> Result<Option<T>, StoreError> {
-        let path = self.directory.join(name);
-        if !files::exists(&path) {
-            return Ok(None);
-        }
-        let text = files::read_to_string(&path)?;
-        serde_json::from_str(&text).map(Some).map_err(|error| StoreError::Damaged { path, why: error.to_string() })
+        read(self.directory.join(name))
     }
 
     fn write(&self, name: &str, value: &impl Serialize) -> Result<(), StoreError> {
@@ -173,6 +168,25 @@ impl Store {
             .map_err(|error| StoreError::Damaged { path: path.clone(), why: error.to_string() })?;
         Ok(files::write_durable(path, text)?)
     }
+}
+
+/// The model that was applied and confirmed last, of an agent below this directory; nothing is locked for that.
+///
+/// # Errors
+///
+/// What is there cannot be read.
+pub fn applied_model(state: &Path) -> Result<Option<PathBuf>, StoreError> {
+    let directory = state.join("rollout");
+    let applied: Option<Applied> = read(directory.join("applied.json"))?;
+    Ok(applied.map(|applied| directory.join("models").join(format!("{}.yaml", applied.hash))))
+}
+
+fn read<T: serde::de::DeserializeOwned>(path: PathBuf) -> Result<Option<T>, StoreError> {
+    if !files::exists(&path) {
+        return Ok(None);
+    }
+    let text = files::read_to_string(&path)?;
+    serde_json::from_str(&text).map(Some).map_err(|error| StoreError::Damaged { path, why: error.to_string() })
 }
 
 #[cfg(test)]

@@ -47,7 +47,7 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Watched<K>
         Watched {
             stream: Box::pin(watcher(api, config.timeout(WATCH).page_size(PAGE))),
             trouble: Trouble::new(what),
-            backoff: Backoff::new(Duration::from_millis(500), Duration::from_secs(15)),
+            backoff: Backoff::new(Duration::from_millis(500), Duration::from_secs(60)),
             from: Instant::now(),
         }
     }

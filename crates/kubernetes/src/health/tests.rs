@@ -1,0 +1,126 @@
+use std::time::UNIX_EPOCH;
+
+use super::*;
+use crate::slices::tests::{devices, machine, pf};
+
+fn verdict(subject: &str, attribute: &str, outcome: &str) -> String {
+    let seen = if outcome == "unknown" { "no netlink" } else { "200" };
+    format!(
+        r#"{{"kind":"watch","version":1,"time":"2026-11-21T19:36:32.970Z","event":"EVENT","subject":{subject},"attribute":"{attribute}","vantage":"host","wanted":"100","seen":"{seen}","outcome":"{outcome}","best_effort":false,"concerns":[]}}"#
+    )
+}
+
+fn line(drift: &mut Drift, event: &str, subject: &str, attribute: &str, outcome: &str) -> News {
+    drift.line(verdict(subject, attribute, outcome).replace("EVENT", event).as_bytes()).unwrap()
+}
+
+const STATE: &str = r#"{"kind":"watch","version":1,"time":"x","event":"state","holds":true,"counts":{"pass":9},"verdicts":[],"glance_every":0.8,"unheard":[]}"#;
+
+fn watched() -> (Drift, Devices) {
+    let mut drift = Drift::default();
+    assert!(!drift.is_settled());
+    assert_eq!(drift.line(STATE.as_bytes()).unwrap(), News::State);
+    assert!(drift.is_settled());
+    (drift, devices(&machine(vec![pf(0, 1, 2), pf(1, 2, 2)])))
+}
+
+fn tainted(drift: &Drift, devices: &Devices) -> Vec<String> {
+    drift.taints(devices).keys().map(DeviceName::to_string).collect()
+}
+
+#[test]
+fn what_drifts_is_a_taint_until_it_holds_again() {
+    let (mut drift, devices) = watched();
+    assert!(drift.taints(&devices).is_empty());
+    line(&mut drift, "drift", r#"{"function":"NET0#1"}"#, "vlan", "fail");
+    let taints = drift.taints(&devices);
+    assert_eq!(taints["net0-1"], [Taint { key: DRIFT, value: Some("vlan".to_owned()) }]);
+    assert_eq!(taints.len(), 1);
+    let report = drift.report(&devices, &HealthReport::new(), UNIX_EPOCH);
+    assert_eq!(report["net0-1"].condition, Condition::Unhealthy);
+    assert_eq!(report["net0-1"].message, "NET0#1 vlan: wanted 100, seen 200");
+    assert_eq!((report["net0-0"].condition, report["net0-0"].message.as_str()), (Condition::Healthy, ""));
+    let news = line(&mut drift, "holds_again", r#"{"function":"NET0#1"}"#, "vlan", "pass");
+    assert!(matches!(news, News::HoldsAgain(_)) && drift.taints(&devices).is_empty());
+    let later = drift.report(&devices, &report, UNIX_EPOCH + Duration::from_secs(9));
+    assert_eq!(later["net0-1"].condition, Condition::Healthy);
+    assert_eq!(later["net0-0"].since, UNIX_EPOCH, "since when it is so");
+    assert_eq!(later["net0-1"].since, UNIX_EPOCH + Duration::from_secs(9));
+}
+
+#[test]
+fn a_nic_or_its_pf_concerns_all_its_functions_and_a_guest_none() {
+    let (mut drift, devices) = watched();
+    line(&mut drift, "drift", r#"{"guest":"a"}"#, "memory", "fail");
+    line(&mut drift, "drift", r#""machine""#, "boot", "fail");
+    assert!(drift.taints(&devices).is_empty());
+    line(&mut drift, "drift", r#"{"function":"NET1"}"#, "mtu", "fail");
+    assert_eq!(tainted(&drift, &devices), ["net1-0", "net1-1", "net1-pf"]);
+    line(&mut drift, "drift", r#"{"nic":"NET0"}"#, "loopback", "fail");
+    assert_eq!(tainted(&drift, &devices).len(), 6);
+}
+
+#[test]
+fn what_cannot_be_seen_is_unknown_and_no_taint() {
+    let (mut drift, devices) = watched();
+    line(&mut drift, "unseen", r#"{"function":"NET0#0"}"#, "vlan", "unknown");
+    assert!(drift.taints(&devices).is_empty());
+    let report = drift.report(&devices, &HealthReport::new(), UNIX_EPOCH);
+    assert_eq!(report["net0-0"].condition, Condition::Unknown);
+    assert!(report["net0-0"].message.contains("no netlink"), "{:?}", report["net0-0"]);
+    line(&mut drift, "drift", r#"{"function":"NET0#0"}"#, "spoofchk", "fail");
+    drift.lost("penstock ended".to_owned());
+    let report = drift.report(&devices, &report, UNIX_EPOCH);
+    assert_eq!(report["net0-0"].condition, Condition::Unhealthy, "what drifted is taken to be so still");
+    assert!(report["net0-0"].message.starts_with("NET0#0 spoofchk"), "{:?}", report["net0-0"]);
+    assert_eq!(report["net1-0"].condition, Condition::Unknown);
+    assert!(report["net1-0"].message.contains("penstock ended"));
+    // A new state is the whole of it.
+    drift.line(STATE.as_bytes()).unwrap();
+    assert!(drift.taints(&devices).is_empty());
+}
+
+#[test]
+fn a_device_that_is_gone_is_unhealthy_for_a_day() {
+    let (drift, all) = watched();
+    let report = drift.report(&all, &HealthReport::new(), UNIX_EPOCH);
+    let fewer = devices(&machine(vec![pf(0, 1, 1)]));
+    let at = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);
+    let report = drift.report(&fewer, &report, at(10));
+    assert_eq!(report["net0-1"].condition, Condition::Unhealthy);
+    let report = drift.report(&fewer, &report, at(3600));
+    assert_eq!(report["net0-1"].since, at(10));
+    let report = drift.report(&fewer, &report, at(30 * 3600));
+    assert!(!report.contains_key("net0-1") && report.contains_key("net0-0"));
+}
+
+#[test]
+fn lines_that_are_not_known_are_skipped_and_failures_are_told() {
+    let (mut drift, _) = watched();
+    for skipped in [
+        r#"{"kind":"watch","version":1,"event":"changing","who":"root","new":1}"#,
+        r#"{"kind":"watch","version":2,"event":"of-next-year"}"#,
+        r#"{"kind":"watch","event":"blind_spots","unwatched":[]}"#,
+    ] {
+        assert_eq!(drift.line(skipped.as_bytes()).unwrap(), News::Nothing, "{skipped}");
+    }
+    let failed = r#"{"kind":"error","version":1,"of":"watch","errors":[{"message":"no model"}]}"#;
+    assert_eq!(drift.line(failed.as_bytes()).unwrap_err().to_string(), "no model");
+    for nonsense in ["", "{", "[]", "{}", "\u{0}", r#"{"kind":"watch","event":"drift"}"#] {
+        assert!(drift.line(nonsense.as_bytes()).is_err(), "{nonsense}");
+    }
+    assert!(drift.line(b"\xff\xfe").is_err());
+}
+
+#[test]
+fn a_message_is_one_line_of_at_most_so_many_bytes() {
+    assert_eq!(cut("a\nb".to_owned()), "a b");
+    let long = cut("é".repeat(2000));
+    assert!(long.len() <= MESSAGE_LIMIT && long.ends_with("..."), "{}", long.len());
+    assert!(
+        is_label_value("min_tx_rate")
+            && !is_label_value("a b")
+            && !is_label_value("")
+            && !is_label_value("-")
+    );
+}

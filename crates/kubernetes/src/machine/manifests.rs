@@ -4,14 +4,14 @@ use serde_json::{Value, json};
 
 use super::{GROUP, VERSION};
 
-/// The namespace of the controller and the agent.
-pub const NAMESPACE: &str = "penstock";
-
 /// The name of the controller's service account, role and Lease.
 pub const CONTROLLER: &str = "penstock-controller";
 
+/// The name of the agent's service account.
+const AGENT: &str = "penstock-kubernetes";
+
 /// Rules for the agent's ClusterRole. [`policies`] fence what they cannot: a node writes its own object alone.
-pub fn agent_rules() -> Vec<Value> {
+fn agent_rules() -> Vec<Value> {
     vec![
         json!({"apiGroups": [GROUP], "resources": ["sriovmachines"], "verbs": ["list", "watch"]}),
         json!({"apiGroups": [GROUP], "resources": ["sriovnodes"], "verbs": ["create", "get", "list", "watch"]}),
@@ -21,10 +21,30 @@ pub fn agent_rules() -> Vec<Value> {
     ]
 }
 
+/// Everything for roll-outs, as objects to be applied: the kinds, and what agents and the controller in `namespace` may do.
+pub fn objects(namespace: &str) -> Vec<Value> {
+    let mut objects = super::crds();
+    objects.extend(agent_objects(namespace));
+    objects.extend(controller_objects(namespace));
+    objects.extend(policies());
+    objects
+}
+
+/// What the agent's service account may do for roll-outs, as a role of its own.
+fn agent_objects(namespace: &str) -> Vec<Value> {
+    let name = "penstock-kubernetes-rollout";
+    let subjects = json!([{"kind": "ServiceAccount", "name": AGENT, "namespace": namespace}]);
+    vec![
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": agent_rules()}),
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}, "subjects": subjects}),
+    ]
+}
+
 /// All that the controller needs: its service account, a ClusterRole, and a Role for its Lease.
-pub fn controller_objects() -> Vec<Value> {
+fn controller_objects(namespace: &str) -> Vec<Value> {
     let labels = json!({"app.kubernetes.io/name": "penstock", "app.kubernetes.io/component": "controller"});
-    let subjects = json!([{"kind": "ServiceAccount", "name": CONTROLLER, "namespace": NAMESPACE}]);
+    let subjects = json!([{"kind": "ServiceAccount", "name": CONTROLLER, "namespace": namespace}]);
     let rules = [
         (GROUP, "sriovmachines", vec!["list", "watch"]),
         (GROUP, "sriovmachines/status", vec!["patch"]),
@@ -43,23 +63,23 @@ pub fn controller_objects() -> Vec<Value> {
         json!({"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": [CONTROLLER], "verbs": ["get", "update"]}),
     ];
     vec![
-        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": CONTROLLER, "namespace": NAMESPACE, "labels": labels}}),
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": CONTROLLER, "namespace": namespace, "labels": labels}}),
         json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
             "metadata": {"name": CONTROLLER, "labels": labels}, "rules": rules}),
         json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
             "metadata": {"name": CONTROLLER, "labels": labels},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": CONTROLLER}, "subjects": subjects}),
         json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
-            "metadata": {"name": CONTROLLER, "namespace": NAMESPACE, "labels": labels}, "rules": lease}),
+            "metadata": {"name": CONTROLLER, "namespace": namespace, "labels": labels}, "rules": lease}),
         json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
-            "metadata": {"name": CONTROLLER, "namespace": NAMESPACE, "labels": labels},
+            "metadata": {"name": CONTROLLER, "namespace": namespace, "labels": labels},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": CONTROLLER}, "subjects": subjects}),
     ]
 }
 
 /// A policy that fences agents: an agent, known by the node that its token is bound to, writes the `SriovNode` of that node alone, and makes
 /// one only without a spec, so that it cannot tell itself to begin.
-pub fn policies() -> Vec<Value> {
+fn policies() -> Vec<Value> {
     let name = "sriovnodes.penstock.dev";
     let node = "request.userInfo.extra[?'authentication.kubernetes.io/node-name'][0].orValue('')";
     vec![
@@ -93,7 +113,7 @@ mod tests {
 
     #[test]
     fn nothing_is_granted_by_a_wildcard() {
-        for value in agent_rules().into_iter().chain(controller_objects()).chain(policies()) {
+        for value in agent_objects("n").into_iter().chain(controller_objects("n")).chain(policies()) {
             assert!(!value.to_string().contains('*'), "{value}");
         }
     }

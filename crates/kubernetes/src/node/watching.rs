@@ -29,12 +29,11 @@ enum Ended {
 /// Watches as long as there is a model; `changed` counts its changes.
 pub(super) async fn watch(
     penstock: Penstock,
-    model: Option<PathBuf>,
+    model: watch::Receiver<Option<PathBuf>>,
     mut changed: watch::Receiver<u64>,
     drift: watch::Sender<Drift>,
     news: mpsc::Sender<News>,
 ) {
-    let Some(model) = model else { return std::future::pending().await };
     let mut trouble = Trouble::new("watch for drift");
     let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
     // A model that was never good cannot be watched.
@@ -47,7 +46,8 @@ pub(super) async fn watch(
             trouble.end();
             backoff.succeeded();
         };
-        match follow(&penstock, &model, &mut changed, &drift, &news, &mut alive).await {
+        let Some(path) = model.borrow().clone() else { return std::future::pending().await };
+        match follow(&penstock, &path, &mut changed, &drift, &news, &mut alive).await {
             Ended::Changed => {
                 log::say("the model has changed");
                 backoff.succeeded();

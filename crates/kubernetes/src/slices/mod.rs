@@ -75,7 +75,8 @@ pub fn slices(owner: &Owner, devices: &Devices, drift: &Taints) -> Vec<ResourceS
         specs.push((format!("counters-{position}"), spec));
     }
     for (position, functions) in functions.chunks(DEVICES).enumerate() {
-        let devices = functions.iter().map(|function| device(function, sizes[function.set.as_str()].max(1), drift));
+        let devices =
+            functions.iter().map(|function| device(function, sizes[function.set.as_str()].max(1), drift));
         let spec = ResourceSliceSpec { devices: Some(devices.collect()), ..empty(owner) };
         specs.push((format!("devices-{position}"), spec));
     }
@@ -159,4 +160,4 @@ fn attribute(value: &Attribute) -> DeviceAttribute {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -136,8 +136,12 @@ impl Published {
             self.put(checked("write", &name, answer)?);
             done.written += 1;
         }
-        let over: Vec<String> =
-            self.slices.keys().filter(|name| !wanted.iter().any(|slice| slice.name_any() == **name)).cloned().collect();
+        let over: Vec<String> = self
+            .slices
+            .keys()
+            .filter(|name| !wanted.iter().any(|slice| slice.name_any() == **name))
+            .cloned()
+            .collect();
         for name in over {
             let uid = self.slices.get(&name).and_then(|slice| slice.metadata.uid.clone());
             let remove = DeleteParams {
@@ -167,7 +171,8 @@ impl Published {
         }
         for device in slice.spec.devices.iter_mut().flatten() {
             for taint in device.taints.iter_mut().flatten() {
-                taint.time_added = times.get(&(device.name.as_str(), taint.key.as_str())).map(|time| (*time).clone());
+                taint.time_added =
+                    times.get(&(device.name.as_str(), taint.key.as_str())).map(|time| (*time).clone());
             }
         }
     }

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use penstock_model::{
     Bdf, Inventory, Mac, NicName, VfIndex,
     inventory::{
-        Interface, Lifeline, LifelineKind, LifelinePath, Lifelines, LifelineSort, Pf, PresentVf, Sriov, SwitchMode,
-        UnknownLifeline, Vf,
+        Interface, Lifeline, LifelineKind, LifelinePath, LifelineSort, Lifelines, Pf, PresentVf, Sriov,
+        SwitchMode, UnknownLifeline, Vf,
     },
     pci::RoutingId,
 };
@@ -114,7 +114,8 @@ fn check(slices: &[ResourceSlice]) {
         assert!(found.clone().count() <= 8);
         for set in found {
             assert!(is_label(&set.name) && set.counters.len() <= 32, "{set:?}");
-            let counters = set.counters.iter().map(|(name, counter)| (name.as_str(), counter.value.0.as_str()));
+            let counters =
+                set.counters.iter().map(|(name, counter)| (name.as_str(), counter.value.0.as_str()));
             assert!(sets.insert(&set.name, counters.collect()).is_none(), "one set twice");
         }
     }
@@ -143,7 +144,11 @@ fn check(slices: &[ResourceSlice]) {
             assert_eq!(consumed.len(), 1);
             for (name, counter) in &consumed[0].counters {
                 let there: u64 = sets[consumed[0].counter_set.as_str()][name.as_str()].parse().unwrap();
-                assert!((1..=there).contains(&counter.value.0.parse().unwrap()), "{} of {there}", counter.value.0);
+                assert!(
+                    (1..=there).contains(&counter.value.0.parse().unwrap()),
+                    "{} of {there}",
+                    counter.value.0
+                );
             }
         }
     }
@@ -155,7 +160,8 @@ fn two_hundred_vfs_are_four_slices_of_devices_and_one_of_counters() {
     let devices = devices(&machine(vec![pf(0, 1, 200)]));
     let found = slices(&owner(), &devices, &Taints::new());
     check(&found);
-    let counts: Vec<usize> = found.iter().map(|slice| slice.spec.devices.as_ref().map_or(0, Vec::len)).collect();
+    let counts: Vec<usize> =
+        found.iter().map(|slice| slice.spec.devices.as_ref().map_or(0, Vec::len)).collect();
     assert_eq!(counts, [0, 64, 64, 64, 9]);
     // The scheduler keeps "the PF or its VFs" by the counters.
     let set = &found[0].spec.shared_counters.as_ref().unwrap()[0];
@@ -178,9 +184,13 @@ fn a_taint_stays_with_its_device_and_moves_no_other() {
     check(&tainted);
     let changed: Vec<usize> = (0..plain.len()).filter(|at| plain[*at] != tainted[*at]).collect();
     assert_eq!(changed, [2]);
-    let device = tainted[2].spec.devices.as_ref().unwrap().iter().find(|device| device.taints.is_some()).unwrap();
+    let device =
+        tainted[2].spec.devices.as_ref().unwrap().iter().find(|device| device.taints.is_some()).unwrap();
     let taint = &device.taints.as_ref().unwrap()[0];
-    assert_eq!((device.name.as_str(), taint.key.as_str(), taint.effect.as_str()), ("net0-70", DRIFT, "NoSchedule"));
+    assert_eq!(
+        (device.name.as_str(), taint.key.as_str(), taint.effect.as_str()),
+        ("net0-70", DRIFT, "NoSchedule")
+    );
 }
 
 #[test]
@@ -232,7 +242,11 @@ fn what_may_be_a_lifeline_is_not_published() {
     let mut inventory = machine(vec![pf(0, 1, 1)]);
     let unknown = UnknownLifeline { sort: LifelineSort::DefaultRoute, why: "no netlink".to_owned() };
     inventory.lifelines.as_mut().unwrap().unknown = vec![unknown];
-    assert_eq!(names(&devices(&inventory)), ["net0-0"], "a VF without an interface carries nothing of the host");
+    assert_eq!(
+        names(&devices(&inventory)),
+        ["net0-0"],
+        "a VF without an interface carries nothing of the host"
+    );
     inventory.lifelines = None;
     assert_eq!(names(&devices(&inventory)), ["net0-0"]);
     inventory.pfs[0].interface.as_mut().unwrap().up = false;
@@ -245,7 +259,8 @@ fn what_the_host_uses_is_not_published() {
     inventory.pfs[0].interface.as_mut().unwrap().addresses = vec!["10.0.0.5/24".parse().unwrap()];
     inventory.pfs[1].interface.as_mut().unwrap().addresses = vec!["fe80::1/64".parse().unwrap()];
     let uppers = BTreeSet::from(["br0".parse().unwrap()]);
-    inventory.pfs[1].sriov.as_mut().unwrap().vfs[0].present.as_mut().unwrap().interface = Some(interface("v0", 9));
+    inventory.pfs[1].sriov.as_mut().unwrap().vfs[0].present.as_mut().unwrap().interface =
+        Some(interface("v0", 9));
     inventory.uppers = BTreeMap::from([("v0".parse().unwrap(), uppers)]);
     let found = devices(&inventory);
     assert_eq!(names(&found), ["net0-0", "net0-1", "net1-1"]);
@@ -273,7 +288,12 @@ fn who_has_a_function_now_is_a_taint_of_it_and_of_its_pf_and_a_claim_of_ours_is_
     inventory.lifelines.as_mut().unwrap().holders = BTreeMap::from([(first, vec!["qemu (12)".to_owned()])]);
     let found = devices(&inventory);
     let used = |devices: &Devices| -> Vec<String> {
-        devices.in_order().iter().filter(|function| function.in_use.is_some()).map(|f| f.name.to_string()).collect()
+        devices
+            .in_order()
+            .iter()
+            .filter(|function| function.in_use.is_some())
+            .map(|f| f.name.to_string())
+            .collect()
     };
     assert_eq!(used(&found), ["net0-pf", "net0-0", "net0-1"]);
     check(&slices(&owner(), &found, &Taints::new()));
@@ -293,7 +313,8 @@ fn a_pod_that_has_a_function_changes_no_slice() {
     away.pfs[0].permanent_mac = None;
     away.nics.clear();
     away.pfs[0].sriov.as_mut().unwrap().vfs[1].present.as_mut().unwrap().driver = Some("vfio-pci".to_owned());
-    let now = Input { inventory: &away, model: None, held: &held, known: &before.nics, previous: Some(&before) };
+    let now =
+        Input { inventory: &away, model: None, held: &held, known: &before.nics, previous: Some(&before) };
     let after = Devices::of(now);
     assert_eq!(slices(&owner(), &before, &Taints::new()), slices(&owner(), &after, &Taints::new()));
     // An agent that begins anew knows the NIC by what it has written down.

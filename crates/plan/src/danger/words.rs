@@ -157,7 +157,9 @@ impl<'a> Words<'a> {
     pub fn make_known(sort: LifelineSort) -> &'static str {
         match sort {
             LifelineSort::Ssh => "start penstock as root, outside of tmux and its like, or from a console",
-            LifelineSort::Peer => "see `ip route get ADDRESS`, and allow it if that goes over another interface",
+            LifelineSort::Peer => {
+                "see `ip route get ADDRESS`, and allow it if that goes over another interface"
+            }
             LifelineSort::DefaultRoute => {
                 "see `ip route show table all`, and allow it if none goes over this interface"
             }

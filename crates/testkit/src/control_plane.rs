@@ -1,0 +1,222 @@
+//! The control plane of a Kubernetes cluster on this machine's loopback, without nodes: etcd and kube-apiserver of the program that
+//! `penstock board cluster` builds, for tests of what talks to an API server.
+
+use std::{
+    cell::RefCell,
+    env,
+    fs::{self, File},
+    net::TcpListener,
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use penstock_host::{Command, Output, process::Background};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::needs::Lack;
+
+/// Names the program where it is not in Penstock's cache.
+pub const PROGRAM: &str = "PENSTOCK_CLUSTER_PROGRAM";
+
+/// How long the API server may take to be ready; 2 to 10 s where nothing else runs.
+const STARTING: Duration = Duration::from_secs(180);
+
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// The program that is etcd, kube-apiserver and kubectl.
+///
+/// # Errors
+///
+/// Why there is none.
+pub fn program() -> Result<PathBuf, Lack> {
+    let named = env::var_os(PROGRAM).map(PathBuf::from);
+    let home = env::var_os("HOME").map(|home| Path::new(&home).join(".cache"));
+    let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or(home);
+    let built = || {
+        let directory = fs::read_dir(cache?.join("penstock/kubernetes")).ok()?;
+        let programs = directory.filter_map(|entry| Some(entry.ok()?.path().join("penstock-cluster")));
+        // The one that was built last is of these sources.
+        programs
+            .filter(|path| path.is_file())
+            .max_by_key(|path| fs::metadata(path).and_then(|data| data.modified()).ok())
+    };
+    named.filter(|path| path.is_file()).or_else(built).ok_or_else(|| {
+        let why = "there is no program of a cluster's control plane: `penstock board cluster up` builds it, which takes Go 1.26";
+        Lack::Machine(format!("{why}, or {PROGRAM} names it"))
+    })
+}
+
+/// A control plane. Its programs end with the thread that started it.
+pub struct ControlPlane {
+    program: PathBuf,
+    directory: TempDir,
+    ports: [u16; 3],
+    etcd: Option<Background>,
+    api_server: RefCell<Option<Background>>,
+}
+
+impl ControlPlane {
+    /// Starts one, and waits until it is ready.
+    ///
+    /// # Panics
+    ///
+    /// When it does not start, with what its programs said last.
+    pub fn start(program: PathBuf) -> ControlPlane {
+        let directory = tempfile::tempdir().expect("a directory");
+        let sockets = [0; 3].map(|port| TcpListener::bind(("127.0.0.1", port)).expect("a port"));
+        let ports = [0, 1, 2].map(|at: usize| sockets[at].local_addr().expect("it is bound").port());
+        drop(sockets);
+        let mut plane =
+            ControlPlane { program, directory, ports, etcd: None, api_server: RefCell::new(None) };
+        let credentials = plane.run("credentials", &[".", "127.0.0.1"]);
+        assert!(credentials.status.success(), "{}", credentials.errors());
+        fs::write(plane.path("tokens.csv"), "admin-token,admin,1,\"system:masters\"\n")
+            .expect("it can be written");
+        fs::write(plane.path("kubeconfig"), plane.kubeconfig("admin-token")).expect("it can be written");
+        plane.etcd = Some(plane.begin("etcd", plane.etcd_flags()));
+        plane.start_api_server();
+        plane
+    }
+
+    /// A file of its directory.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Starts the API server, and waits until it is ready.
+    ///
+    /// # Panics
+    ///
+    /// When it does not become ready in time.
+    pub fn start_api_server(&self) {
+        *self.api_server.borrow_mut() = Some(self.begin("kube-apiserver", self.api_server_flags()));
+        let deadline = Instant::now() + STARTING;
+        while !self.kubectl(&["get", "--raw", "/readyz"]).status.success() {
+            let log = || fs::read_to_string(self.path("kube-apiserver.log")).unwrap_or_default();
+            assert!(Instant::now() < deadline, "the API server does not become ready:\n{}", log());
+            thread::sleep(PAUSE);
+        }
+    }
+
+    /// Ends the API server.
+    pub fn stop_api_server(&self) {
+        if let Some(process) = self.api_server.borrow_mut().take() {
+            process.end(Duration::from_secs(30));
+        }
+    }
+
+    /// A kubeconfig for whoever has `token`.
+    pub fn kubeconfig(&self, token: &str) -> String {
+        let (port, ca) = (self.ports[2], self.path("ca.crt"));
+        format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters:\n- name: c\n  cluster:\n    \
+             server: https://127.0.0.1:{port}\n    certificate-authority: {}\nusers:\n- name: u\n  user: {{token: {token}}}\n\
+             contexts:\n- name: c\n  context: {{cluster: c, user: u}}\n",
+            ca.display()
+        )
+    }
+
+    /// Runs kubectl as the administrator, to its end.
+    ///
+    /// # Panics
+    ///
+    /// When it cannot be run.
+    pub fn kubectl(&self, arguments: &[&str]) -> Output {
+        self.kubectl_with(arguments, "")
+    }
+
+    /// The same, with something on standard input.
+    ///
+    /// # Panics
+    ///
+    /// When it cannot be run.
+    pub fn kubectl_with(&self, arguments: &[&str], input: &str) -> Output {
+        let kubectl =
+            Command::new(&self.program).args(["kubectl", "--kubeconfig=kubeconfig"]).args(arguments);
+        let kubectl = kubectl.current_dir(self.directory.path()).input(input).deadline(STARTING);
+        kubectl.run().expect("kubectl runs")
+    }
+
+    /// What kubectl prints, for commands that have to work.
+    ///
+    /// # Panics
+    ///
+    /// When it fails.
+    pub fn must(&self, arguments: &[&str], input: &str) -> String {
+        let output = self.kubectl_with(arguments, input);
+        assert!(output.status.success(), "kubectl {arguments:?}: {}", output.errors());
+        output.text()
+    }
+
+    /// A path of the API.
+    ///
+    /// # Panics
+    ///
+    /// When there is nothing, or it is no JSON.
+    pub fn get(&self, path: &str) -> Value {
+        serde_json::from_str(&self.must(&["get", "--raw", path], "")).expect("JSON")
+    }
+
+    fn run(&self, name: &str, arguments: &[&str]) -> Output {
+        let command = Command::new(&self.program).arg(name).args(arguments);
+        command.current_dir(self.directory.path()).deadline(STARTING).run().expect("it runs")
+    }
+
+    fn begin(&self, name: &str, flags: Vec<String>) -> Background {
+        let log = File::create(self.path(&format!("{name}.log"))).expect("it can be written");
+        let command = Command::new(&self.program).arg(name).args(flags).current_dir(self.directory.path());
+        command.start_logged(log).expect("it starts")
+    }
+
+    fn etcd_flags(&self) -> Vec<String> {
+        let [client, peer, _] = self.ports.map(|port| format!("https://127.0.0.1:{port}"));
+        let own = [
+            "--cert-file=etcd.crt",
+            "--key-file=etcd.key",
+            "--trusted-ca-file=etcd-ca.crt",
+            "--client-cert-auth",
+        ];
+        let others =
+            ["--peer-cert-file=etcd.crt", "--peer-key-file=etcd.key", "--peer-trusted-ca-file=etcd-ca.crt"];
+        let mut flags: Vec<String> = own.iter().chain(&others).map(|flag| (*flag).to_owned()).collect();
+        flags.extend([
+            "--name=etcd".to_owned(),
+            "--data-dir=etcd".to_owned(),
+            format!("--listen-client-urls={client}"),
+            format!("--advertise-client-urls={client}"),
+            format!("--listen-peer-urls={peer}"),
+            format!("--initial-advertise-peer-urls={peer}"),
+            format!("--initial-cluster=etcd={peer}"),
+            "--unsafe-no-fsync".to_owned(),
+        ]);
+        flags
+    }
+
+    fn api_server_flags(&self) -> Vec<String> {
+        let [etcd, _, port] = self.ports;
+        let fixed = [
+            "--etcd-cafile=etcd-ca.crt",
+            "--etcd-certfile=etcd.crt",
+            "--etcd-keyfile=etcd.key",
+            "--bind-address=127.0.0.1",
+            "--advertise-address=127.0.0.1",
+            "--tls-cert-file=server.crt",
+            "--tls-private-key-file=server.key",
+            "--anonymous-auth=false",
+            "--token-auth-file=tokens.csv",
+            "--authorization-mode=Node,RBAC",
+            "--enable-admission-plugins=NodeRestriction",
+            "--disable-admission-plugins=ServiceAccount",
+            "--service-cluster-ip-range=10.96.0.0/24",
+            "--service-account-issuer=https://penstock.test",
+            "--service-account-key-file=accounts.key",
+            "--service-account-signing-key-file=accounts.key",
+            "--endpoint-reconciler-type=none",
+        ];
+        let mut flags: Vec<String> = fixed.iter().map(|flag| (*flag).to_owned()).collect();
+        flags.extend([format!("--etcd-servers=https://127.0.0.1:{etcd}"), format!("--secure-port={port}")]);
+        flags
+    }
+}
