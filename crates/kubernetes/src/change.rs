@@ -362,7 +362,11 @@ impl Agent {
         let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(10));
         loop {
             let before = self.records.get(&self.settings.node).cloned().unwrap_or_default();
-            let status = report::status(before.status.plan.clone(), Some(result.clone()), &before.status, Moment::now());
+            let mut plan = before.status.plan.clone();
+            if let (Outcome::Verified, Some(plan)) = (result.outcome, plan.as_mut()) {
+                plan.is_carried_out();
+            }
+            let status = report::status(plan, Some(result.clone()), &before.status, Moment::now());
             match self.tell(&status).await {
                 Ok(()) => break,
                 Err(error) => {
@@ -373,8 +377,9 @@ impl Agent {
         }
         trouble.end();
         self.store.end_progress()?;
-        // What is to be done next is planned anew.
-        self.planned = None;
+        if result.outcome == Outcome::Lapsed {
+            self.planned = None;
+        }
         Ok(())
     }
 

@@ -9,14 +9,93 @@ use std::{
 use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
+    core::Status,
+    runtime::watcher,
 };
 use thiserror::Error;
+use tokio::time::timeout;
 
 /// How long the connection may take to stand.
 const CONNECT: Duration = Duration::from_secs(5);
 
 /// Every request but a watch is given up after so long.
 pub const REQUEST: Duration = Duration::from_secs(10);
+
+/// Why the API server did not do something, in few words. `kube`'s own errors repeat what is below them at each level.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ApiError {
+    /// It refused.
+    #[error("the API server refused it: {message} ({reason}, {code})")]
+    Refused {
+        /// Its words.
+        message: String,
+        /// Its word for the sort of refusal: `Forbidden`.
+        reason: String,
+        /// The status of HTTP.
+        code: u16,
+    },
+    /// It could not be reached, or its answer not be read.
+    #[error("the API server gave no answer: {0}")]
+    Unreachable(String),
+    /// It did not answer in time.
+    #[error("the API server did not answer within {} s", REQUEST.as_secs())]
+    Silent,
+}
+
+impl From<kube::Error> for ApiError {
+    fn from(error: kube::Error) -> ApiError {
+        match error {
+            kube::Error::Api(status) => ApiError::refused(&status),
+            error => ApiError::Unreachable(innermost(&error)),
+        }
+    }
+}
+
+impl From<watcher::Error> for ApiError {
+    fn from(error: watcher::Error) -> ApiError {
+        match error {
+            watcher::Error::InitialListFailed(error)
+            | watcher::Error::WatchStartFailed(error)
+            | watcher::Error::WatchFailed(error) => error.into(),
+            watcher::Error::WatchError(status) => ApiError::refused(&status),
+            watcher::Error::NoResourceVersion => {
+                ApiError::Unreachable("it tells no versions of objects".to_owned())
+            }
+        }
+    }
+}
+
+impl ApiError {
+    fn refused(status: &Status) -> ApiError {
+        let Status { message, reason, code, .. } = status;
+        ApiError::Refused { message: message.clone(), reason: reason.clone(), code: *code }
+    }
+
+    /// Whether a watch has only to begin anew, since the API server keeps no changes that old.
+    pub fn is_expired(&self) -> bool {
+        matches!(self, ApiError::Refused { code: 410, .. })
+    }
+}
+
+/// Waits for an answer of the API server, not for ever.
+///
+/// # Errors
+///
+/// Its refusal, that it cannot be reached, or that it is silent.
+pub async fn answer<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, ApiError> {
+    match timeout(REQUEST, request).await {
+        Ok(answer) => Ok(answer?),
+        Err(_) => Err(ApiError::Silent),
+    }
+}
+
+fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut last = error;
+    while let Some(source) = last.source() {
+        last = source;
+    }
+    last.to_string()
+}
 
 /// How the API server is found.
 #[derive(Clone, Debug, Default)]
@@ -92,5 +171,22 @@ impl Connection {
         addresses.sort();
         addresses.dedup();
         addresses
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_told_in_few_words() {
+        let status = Status::failure("nodes \"a\" not found", "NotFound").with_code(404);
+        let error = ApiError::from(kube::Error::Api(status.boxed()));
+        assert_eq!(error.to_string(), "the API server refused it: nodes \"a\" not found (NotFound, 404)");
+        let deep = std::io::Error::new(std::io::ErrorKind::ConnectionRefused, "Connection refused");
+        let error = ApiError::from(watcher::Error::WatchFailed(kube::Error::ReadEvents(deep)));
+        assert_eq!(error.to_string(), "the API server gave no answer: Connection refused");
+        let old = Status::failure("too old", "Expired").with_code(410);
+        assert!(ApiError::from(watcher::Error::WatchError(old.boxed())).is_expired());
     }
 }

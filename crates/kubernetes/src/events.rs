@@ -8,10 +8,9 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use kube::{Api, Client, api::PostParams};
-use tokio::time::timeout;
 
 use crate::{
-    client::REQUEST,
+    client::answer,
     health::{News, in_words},
     identity::{DriverName, NodeName},
     log::{self, Trouble},
@@ -88,10 +87,9 @@ impl NodeEvents {
             left_out => format!(" ({left_out} Events before this one were left out, they came too fast)"),
         };
         let event = self.event(kind, reason, message(what, &more));
-        match timeout(REQUEST, self.api.create(&PostParams::default(), &event)).await {
-            Ok(Ok(_)) => self.trouble.end(),
-            Ok(Err(error)) => self.trouble.meet(&error),
-            Err(_) => self.trouble.meet_words(format!("no answer within {} s", REQUEST.as_secs())),
+        match answer(self.api.create(&PostParams::default(), &event)).await {
+            Ok(_) => self.trouble.end(),
+            Err(error) => self.trouble.meet(&error),
         }
     }
 

@@ -24,13 +24,13 @@ use thiserror::Error;
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::{mpsc, watch},
-    time::{self, sleep_until, timeout},
+    time::{self, sleep_until},
 };
 use tokio_stream::StreamExt;
 
 use crate::{
     arguments, change, claim,
-    client::{ClientSettings, ConnectError, Connection, REQUEST, connect},
+    client::{ApiError, ClientSettings, ConnectError, Connection, answer, connect},
     devices::{Devices, Input, KnownNics},
     events::NodeEvents,
     health::{Drift, HealthReport, News},
@@ -341,7 +341,7 @@ struct Publisher {
 #[error("cannot read the Node {node}")]
 struct NoNode {
     node: NodeName,
-    source: Box<dyn std::error::Error + Send + Sync>,
+    source: ApiError,
 }
 
 impl Publisher {
@@ -383,8 +383,11 @@ impl Publisher {
                         due = due.or(soon);
                     }
                     Some(Err(error)) => {
-                        deaf.meet(&error);
-                        listen = now + retry.failed();
+                        let error = ApiError::from(error);
+                        if !error.is_expired() {
+                            deaf.meet(&error);
+                            listen = now + retry.failed();
+                        }
                     }
                     None => listen = now + retry.failed(),
                 },
@@ -459,11 +462,9 @@ impl Publisher {
     }
 
     async fn node_uid(&self) -> Result<String, NoNode> {
-        let failed =
-            |source: Box<dyn std::error::Error + Send + Sync>| NoNode { node: self.node.clone(), source };
-        let node = timeout(REQUEST, self.nodes.get_metadata(self.node.as_str())).await;
-        let node = node.map_err(|late| failed(late.into()))?.map_err(|error| failed(error.into()))?;
-        node.metadata.uid.ok_or_else(|| failed("it has no UID".into()))
+        let failed = |source| NoNode { node: self.node.clone(), source };
+        let node = answer(self.nodes.get_metadata(self.node.as_str())).await.map_err(failed)?;
+        node.metadata.uid.ok_or_else(|| failed(ApiError::Unreachable("the Node has no UID".to_owned())))
     }
 }
 

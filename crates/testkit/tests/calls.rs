@@ -40,6 +40,8 @@ const VARIABLE: &[(&str, &str, Runs)] = &[
         OneOf(&["update-grub", "grubby", "kernel-install", "proxmox-boot-tool"]),
     ),
     ("crates/verify/src/probes.rs", "remote . program", Own),
+    ("crates/kubernetes/src/penstock.rs", "& self . path", Own),
+    ("crates/testkit/src/control_plane.rs", "& self . program", Own),
     ("crates/board/src/disk.rs", "program", OneOf(&["mke2fs"])),
     ("crates/board/src/emulator.rs", "& self . program", OneOf(&["qemu-system-x86_64"])),
     ("crates/board/src/origin/tests.rs", "program", Own),

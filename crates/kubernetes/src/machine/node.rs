@@ -242,6 +242,14 @@ pub struct VerdictCounts {
 }
 
 impl PlanSummary {
+    /// All of it was done: nothing is left to be.
+    pub fn is_carried_out(&mut self) {
+        self.steps = 0;
+        self.dangers.clear();
+        self.vanishing.clear();
+        self.digest = PlanSummary::digest_of(&self.vanishing, &self.dangers, self.reboot);
+    }
+
     /// The digest of what a grant is for: which VFs vanish, which dangers are left, and whether it takes a reboot.
     pub fn digest_of(vanishing: &[VanishingVf], dangers: &[DangerSummary], reboot: bool) -> String {
         let mut digest = Sha256::new();

@@ -60,6 +60,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn they_are_those_of_the_golden_files() {
+        let golden = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/manifests");
+        let text = cluster(&crate::identity::DRIVER.parse().unwrap(), &"penstock".parse().unwrap());
+        penstock_testkit::golden::compare(&golden.join("cluster.yaml"), &text);
+        penstock_testkit::golden::compare(&golden.join("penstock-kubernetes.service"), &unit());
+    }
+
+    #[test]
     fn nothing_is_left_to_be_filled_in() {
         let text = cluster(&"nics.example.org".parse().unwrap(), &"infra".parse().unwrap());
         assert!(!text.contains('@'), "{text}");

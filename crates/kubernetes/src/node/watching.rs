@@ -1,6 +1,10 @@
 //! `penstock verify --watch`, kept running.
 
-use std::{io, path::PathBuf, time::Duration};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use tokio::{
     net::UnixStream,
@@ -66,7 +70,7 @@ pub(super) async fn watch(
 /// One run of the watch.
 async fn follow(
     penstock: &Penstock,
-    model: &PathBuf,
+    model: &Path,
     changed: &mut watch::Receiver<u64>,
     drift: &watch::Sender<Drift>,
     news: &mpsc::Sender<News>,

@@ -127,7 +127,7 @@ fn counter_set(name: &str, value: usize) -> CounterSet {
 fn device(function: &Function, all: usize, drift: &Taints) -> Device {
     let consumed = if function.vf.is_some() { 1 } else { all };
     let attributes = function.attributes.iter().map(|(name, value)| (name.clone(), attribute(value)));
-    let in_use = function.in_use.is_some().then(|| Taint { key: IN_USE, value: None });
+    let in_use = function.in_use.is_some().then_some(Taint { key: IN_USE, value: None });
     let taints: Vec<DeviceTaint> =
         drift.get(&function.name).into_iter().flatten().cloned().chain(in_use).map(taint).collect();
     Device {

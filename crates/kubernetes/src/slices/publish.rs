@@ -10,34 +10,22 @@ use kube::{
     runtime::watcher::Event,
 };
 use thiserror::Error;
-use tokio::time::timeout;
 
-use crate::client::REQUEST;
+use crate::client::{ApiError, answer};
 
 /// The name under which the fields of our objects are ours.
 pub const MANAGER: &str = "penstock-kubernetes";
 
 /// Why slices could not be published.
 #[derive(Debug, Error)]
-pub enum PublishError {
-    /// The API server refused, or could not be reached.
-    #[error("cannot {what} the ResourceSlice {slice}")]
-    Refused {
-        /// `write` or `remove`.
-        what: &'static str,
-        /// Which.
-        slice: String,
-        /// Why.
-        source: Box<kube::Error>,
-    },
-    /// It did not answer in time.
-    #[error("cannot {what} the ResourceSlice {slice}: no answer within {} s", REQUEST.as_secs())]
-    Silent {
-        /// `write` or `remove`.
-        what: &'static str,
-        /// Which.
-        slice: String,
-    },
+#[error("cannot {what} the ResourceSlice {slice}")]
+pub struct PublishError {
+    /// `write` or `remove`.
+    what: &'static str,
+    /// Which.
+    slice: String,
+    /// Why.
+    source: ApiError,
 }
 
 /// What a publication did.
@@ -78,7 +66,7 @@ impl Published {
             Event::Apply(slice) => self.put(slice),
             Event::Delete(slice) => {
                 let name = slice.name_any();
-                if !self.slices.get(&name).is_some_and(|known| version(known) > version(&slice)) {
+                if self.slices.get(&name).is_none_or(|known| version(known) <= version(&slice)) {
                     self.slices.remove(&name);
                 }
             }
@@ -94,7 +82,7 @@ impl Published {
     fn put(&mut self, slice: ResourceSlice) {
         self.generation = self.generation.max(slice.spec.pool.generation);
         let name = slice.name_any();
-        if !self.slices.get(&name).is_some_and(|known| version(known) > version(&slice)) {
+        if self.slices.get(&name).is_none_or(|known| version(known) <= version(&slice)) {
             self.slices.insert(name, slice);
         }
     }
@@ -113,7 +101,7 @@ impl Published {
     ///
     /// # Errors
     ///
-    /// The API server's refusal; that it did not answer.
+    /// The API server's refusal; that it did not answer. What was written and removed until then stays so.
     pub async fn publish(
         &mut self,
         api: &Api<ResourceSlice>,
@@ -132,8 +120,8 @@ impl Published {
             self.keep_times(slice);
             let name = slice.name_any();
             let write = PatchParams::apply(MANAGER).force();
-            let answer = timeout(REQUEST, api.patch(&name, &write, &Patch::Apply(&*slice))).await;
-            self.put(checked("write", &name, answer)?);
+            let written = answer(api.patch(&name, &write, &Patch::Apply(&*slice))).await;
+            self.put(written.map_err(|source| PublishError { what: "write", slice: name, source })?);
             done.written += 1;
         }
         let over: Vec<String> = self
@@ -148,10 +136,11 @@ impl Published {
                 preconditions: Some(Preconditions { uid, resource_version: None }),
                 ..DeleteParams::default()
             };
-            match timeout(REQUEST, api.delete(&name, &remove)).await {
+            match answer(api.delete(&name, &remove)).await {
+                Ok(_) => {}
                 // Somebody else was quicker, and may have put another one there: the watch tells.
-                Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => {}
-                answer => drop(checked("remove", &name, answer)?),
+                Err(ApiError::Refused { code: 404 | 409, .. }) => {}
+                Err(source) => return Err(PublishError { what: "remove", slice: name, source }),
             }
             self.slices.remove(&name);
             done.removed += 1;
@@ -175,20 +164,6 @@ impl Published {
                     times.get(&(device.name.as_str(), taint.key.as_str())).map(|time| (*time).clone());
             }
         }
-    }
-}
-
-fn checked<T>(
-    what: &'static str,
-    slice: &str,
-    answer: Result<Result<T, kube::Error>, tokio::time::error::Elapsed>,
-) -> Result<T, PublishError> {
-    match answer {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(source)) => {
-            Err(PublishError::Refused { what, slice: slice.to_owned(), source: Box::new(source) })
-        }
-        Err(_) => Err(PublishError::Silent { what, slice: slice.to_owned() }),
     }
 }
 
