@@ -23,11 +23,11 @@ use serde_json::{Value, json};
 use thiserror::Error;
 use tokio::{
     sync::watch,
-    time::{Instant, sleep, sleep_until, timeout},
+    time::{Instant, sleep, sleep_until},
 };
 
 use crate::{
-    client::{ClientSettings, Connection, REQUEST},
+    client::{ApiError, ClientSettings, Connection, answer},
     controller::{Kept, Watched},
     log::{self, Trouble},
     machine::{
@@ -94,11 +94,8 @@ pub enum ChangeError {
         /// What was attempted.
         what: &'static str,
         /// Why not.
-        source: Box<kube::Error>,
+        source: ApiError,
     },
-    /// The API server does not answer.
-    #[error("cannot {0}: no answer within {within} s", within = REQUEST.as_secs())]
-    Silent(&'static str),
 }
 
 /// The model that was applied and confirmed last in a roll-out, if there was any.
@@ -119,7 +116,8 @@ pub async fn serve(settings: Settings) -> Result<(), ChangeError> {
     let store = Store::open(&settings.state)?;
     let boot = boot::id(&Root::system()).unwrap_or_default();
     let client = settings.connection.client.clone();
-    let machine_api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::erase::<SriovMachine>(&()));
+    let machine_api: Api<DynamicObject> =
+        Api::all_with(client.clone(), &ApiResource::erase::<SriovMachine>(&()));
     let node_api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::erase::<SriovNode>(&()));
     let mut machines = Watched::new(machine_api, "watch SriovMachines");
     let mut records = Watched::named(node_api, "watch this node's SriovNode", &settings.node);
@@ -242,7 +240,12 @@ impl Agent {
     }
 
     /// Plans, and tells what came of it where that is news.
-    async fn plan(&mut self, name: &str, spec: &SriovMachineSpec, record: &Record) -> Result<Option<Duration>, ChangeError> {
+    async fn plan(
+        &mut self,
+        name: &str,
+        spec: &SriovMachineSpec,
+        record: &Record,
+    ) -> Result<Option<Duration>, ChangeError> {
         let hash = spec.hash();
         let model = self.store.keep_model(&hash, &spec.model)?;
         let peers = self.peers().await;
@@ -255,7 +258,9 @@ impl Agent {
         let before = record.status.result.clone();
         let mut result = before.clone();
         if plan.outcome == PlanOutcome::Planned && plan.steps == 0 {
-            let verified = before.as_ref().is_some_and(|result| result.hash == hash && result.outcome == Outcome::Verified);
+            let verified = before
+                .as_ref()
+                .is_some_and(|result| result.hash == hash && result.outcome == Outcome::Verified);
             if !verified {
                 let answer = self.verbs.verify(&model).await?;
                 let (counts, first) = verbs::verdicts(&answer.document);
@@ -271,31 +276,43 @@ impl Agent {
                         message,
                         at: now,
                     });
-                    self.store.keep_applied(&progress::Applied { hash: hash.clone(), boot: self.boot.clone() })?;
+                    self.store
+                        .keep_applied(&progress::Applied { hash: hash.clone(), boot: self.boot.clone() })?;
                     self.settings.model.send_replace(Some(model));
                 } else {
                     plan.outcome = PlanOutcome::Failed;
-                    plan.message =
-                        format!("nothing has to be changed, and yet it does not hold: {}", first.unwrap_or_else(|| answer.why()));
+                    plan.message = format!(
+                        "nothing has to be changed, and yet it does not hold: {}",
+                        first.unwrap_or_else(|| answer.why())
+                    );
                 }
             }
-        } else if let Some(result) = result.as_mut().filter(|result| result.hash == hash && result.outcome == Outcome::Verified) {
+        } else if let Some(result) =
+            result.as_mut().filter(|result| result.hash == hash && result.outcome == Outcome::Verified)
+        {
             let applied = self.store.applied()?;
             // The VFs of an earlier run of the kernel are gone, with all that was set for them.
             if applied.is_none_or(|applied| applied.boot != self.boot) {
                 result.outcome = Outcome::Lapsed;
-                result.message = format!("this node was started anew, and is {} steps away from the model", plan.steps);
+                result.message =
+                    format!("this node was started anew, and is {} steps away from the model", plan.steps);
                 result.at = now;
             }
         }
         let same = record.status.plan.as_ref().is_some_and(|before| report::same_plan(before, &plan));
         if !same || result != before {
-            log::say(format!("planned the SriovMachine {name}: {:?}, {} steps {}", plan.outcome, plan.steps, plan.message));
+            log::say(format!(
+                "planned the SriovMachine {name}: {:?}, {} steps {}",
+                plan.outcome, plan.steps, plan.message
+            ));
             let status = report::status(Some(plan), result, &record.status, now);
             self.tell(&status).await?;
         }
         let applied = self.store.applied()?;
-        let kept: Vec<&str> = [Some(hash.as_str()), applied.as_ref().map(|applied| applied.hash.as_str())].into_iter().flatten().collect();
+        let kept: Vec<&str> = [Some(hash.as_str()), applied.as_ref().map(|applied| applied.hash.as_str())]
+            .into_iter()
+            .flatten()
+            .collect();
         self.store.forget_models(&kept)?;
         self.planned = Some(hash);
         Ok(None)
@@ -321,7 +338,8 @@ impl Agent {
             at: now,
         };
         if change.hash != hash {
-            let result = refuse(Outcome::Lapsed, "the model changed before this node began; nothing was changed");
+            let result =
+                refuse(Outcome::Lapsed, "the model changed before this node began; nothing was changed");
             let status = report::status(record.status.plan.clone(), Some(result), &record.status, now);
             self.tell(&status).await?;
             return Ok(Some(Duration::ZERO));
@@ -331,7 +349,8 @@ impl Agent {
         let Some(plan) = report::plan(&answer, name, spec, &hash, now) else { return Ok(Some(BUSY)) };
         if plan.digest != change.plan || plan.outcome != PlanOutcome::Planned {
             let words = "the plan became another after this node was told to begin; nothing was changed";
-            let status = report::status(Some(plan), Some(refuse(Outcome::Lapsed, words)), &record.status, now);
+            let status =
+                report::status(Some(plan), Some(refuse(Outcome::Lapsed, words)), &record.status, now);
             self.tell(&status).await?;
             return Ok(Some(Duration::ZERO));
         }
@@ -401,17 +420,18 @@ impl Agent {
             "apiVersion": format!("{GROUP}/{VERSION}"), "kind": "SriovNode",
             "metadata": {"name": self.settings.node, "ownerReferences": owner}, "spec": {},
         });
-        let object: DynamicObject = serde_json::from_value(object).map_err(|error| api_error("make this node's SriovNode")(kube::Error::SerdeError(error)))?;
+        let what = "make this node's SriovNode";
+        let nonsense = |error| api_error(what)(kube::Error::SerdeError(error).into());
+        let object: DynamicObject = serde_json::from_value(object).map_err(nonsense)?;
         let api = self.record_api();
         let parameters = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
-        let made = timeout(REQUEST, api.create(&parameters, &object)).await;
-        match made.map_err(|_| ChangeError::Silent("make this node's SriovNode"))? {
+        match answer(api.create(&parameters, &object)).await {
             Ok(object) => {
                 self.records.put(object, record);
             }
             // Of an agent before this one; the watch brings it.
-            Err(kube::Error::Api(status)) if status.code == 409 => {}
-            Err(error) => return Err(api_error("make this node's SriovNode")(error)),
+            Err(ApiError::Refused { code: 409, .. }) => {}
+            Err(error) => return Err(api_error(what)(error)),
         }
         Ok(self.records.get(&self.settings.node).cloned().unwrap_or_default())
     }
@@ -436,7 +456,7 @@ impl Agent {
         let parameters = PatchParams::apply(manager).force();
         let (api, patch) = (self.record_api(), Patch::Apply(patch));
         let sent = api.patch_status(&self.settings.node, &parameters, &patch);
-        timeout(REQUEST, sent).await.map_err(|_| ChangeError::Silent(what))?.map_err(api_error(what))
+        answer(sent).await.map_err(api_error(what))
     }
 
     /// The Node is another machine, or was started anew and kubelet has not said so yet. Nothing is done.
@@ -453,7 +473,13 @@ impl Agent {
                 own.boot, self.boot
             );
             log::say(&message);
-            let condition = crate::machine::Condition::new("SingleAgent", false, "AnotherMachine", &message, Moment::now());
+            let condition = crate::machine::Condition::new(
+                "SingleAgent",
+                false,
+                "AnotherMachine",
+                &message,
+                Moment::now(),
+            );
             self.apply_status(json!({"conditions": [condition]}), "penstock-agent-elsewhere").await?;
             self.accused = true;
         }
@@ -461,13 +487,14 @@ impl Agent {
     }
 }
 
-fn api_error(what: &'static str) -> impl Fn(kube::Error) -> ChangeError {
-    move |source| ChangeError::Api { what, source: Box::new(source) }
+fn api_error(what: &'static str) -> impl Fn(ApiError) -> ChangeError {
+    move |source| ChangeError::Api { what, source }
 }
 
 /// The VFs that no new claim may be given: those that an open change destroys.
 fn vanishing(record: &Record, open: Option<&Change>) -> BTreeSet<String> {
-    let plan = record.status.plan.as_ref().filter(|plan| open.is_some_and(|change| change.plan == plan.digest));
+    let plan =
+        record.status.plan.as_ref().filter(|plan| open.is_some_and(|change| change.plan == plan.digest));
     plan.into_iter().flat_map(|plan| plan.vanishing.iter().map(|vf| vf.address.clone())).collect()
 }
 
@@ -477,11 +504,16 @@ fn machine(object: DynamicObject) -> Spec {
 }
 
 fn record(object: DynamicObject) -> Record {
-    let part = |name: &str| object.data.get(name).cloned().filter(|value| !value.is_null()).unwrap_or_else(|| json!({}));
+    let part = |name: &str| {
+        object.data.get(name).cloned().filter(|value| !value.is_null()).unwrap_or_else(|| json!({}))
+    };
     let spec: Result<SriovNodeSpec, _> = serde_json::from_value(part("spec"));
     let status: Result<SriovNodeStatus, _> = serde_json::from_value(part("status"));
     if let Some(error) = spec.as_ref().err().or(status.as_ref().err()) {
-        log::say(format!("the SriovNode {} cannot be read, and tells this agent nothing: {error}", object.name_any()));
+        log::say(format!(
+            "the SriovNode {} cannot be read, and tells this agent nothing: {error}",
+            object.name_any()
+        ));
     }
     match (spec, status) {
         (Ok(spec), Ok(status)) => Record { spec, status },

@@ -25,7 +25,7 @@ use tokio::{
 
 use crate::{
     arguments,
-    client::{ClientSettings, ConnectError, REQUEST, connect},
+    client::{ApiError, ClientSettings, ConnectError, REQUEST, answer, connect},
     log::{self, Trouble},
     machine::{Moment, SriovMachine, SriovMachineStatus, SriovNode, node::Stage},
     pace::Backoff,
@@ -74,7 +74,8 @@ pub enum ControllerError {
 /// No runtime, or a kubeconfig that cannot be used. That the API server is away is none.
 pub fn run(arguments: arguments::Controller) -> Result<(), ControllerError> {
     let system = |what| move |source| ControllerError::System { what, source };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(system("start"))?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(system("start"))?;
     runtime.block_on(serve(arguments))
 }
 
@@ -172,9 +173,20 @@ impl Controller {
     fn fleet(&self) -> BTreeMap<String, Node> {
         let of = |(name, node): (&String, &NodeState)| {
             let record = self.records.get(name).cloned();
-            let number = record.as_ref().and_then(|record| record.spec.change.as_ref()).map(|change| change.number);
-            let drained = self.drained.get(name).filter(|(of, _)| Some(*of) == number).map(|(_, drained)| drained.clone());
-            let node = Node { labels: node.labels.clone(), ready: node.ready, cordoned: node.cordoned, record, drained };
+            let number =
+                record.as_ref().and_then(|record| record.spec.change.as_ref()).map(|change| change.number);
+            let drained = self
+                .drained
+                .get(name)
+                .filter(|(of, _)| Some(*of) == number)
+                .map(|(_, drained)| drained.clone());
+            let node = Node {
+                labels: node.labels.clone(),
+                ready: node.ready,
+                cordoned: node.cordoned,
+                record,
+                drained,
+            };
             (name.clone(), node)
         };
         self.nodes.iter().map(of).collect()
@@ -257,7 +269,13 @@ impl Controller {
         }
     }
 
-    async fn patch(&self, api: &Api<DynamicObject>, name: &str, patch: Value, status: bool) -> Result<DynamicObject, Failed> {
+    async fn patch(
+        &self,
+        api: &Api<DynamicObject>,
+        name: &str,
+        patch: Value,
+        status: bool,
+    ) -> Result<DynamicObject, ApiError> {
         let parameters = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
         let patch = Patch::Merge(patch);
         let sent = async {
@@ -266,17 +284,12 @@ impl Controller {
                 false => api.patch(name, &parameters, &patch).await,
             }
         };
-        match timeout(REQUEST, sent).await {
-            Ok(answer) => answer.map_err(Failed::Answered),
-            Err(_) => Err(Failed::Silent),
-        }
+        answer(sent).await
     }
 
     /// Whether a write that failed need not be tried again: somebody else wrote meanwhile, of which the watch tells, or it is gone.
-    fn is_past(&mut self, error: &Failed) -> bool {
-        if let Failed::Answered(kube::Error::Api(status)) = error
-            && [404, 409].contains(&status.code)
-        {
+    fn is_past(&mut self, error: &ApiError) -> bool {
+        if matches!(error, ApiError::Refused { code: 404 | 409, .. }) {
             return true;
         }
         self.trouble.meet(error);
@@ -286,15 +299,19 @@ impl Controller {
     /// Looks at the pods of the nodes whose turn it is.
     async fn look(&mut self) {
         let now = Instant::now();
-        let turn: BTreeSet<String> = self.looks.iter().filter(|(_, at)| **at <= now).map(|(name, _)| name.clone()).collect();
+        let turn: BTreeSet<String> =
+            self.looks.iter().filter(|(_, at)| **at <= now).map(|(name, _)| name.clone()).collect();
         for name in turn {
             self.looks.insert(name.clone(), now + LOOK);
             let Some(record) = self.records.get(&name) else { continue };
             let (Some(change), Some(plan)) = (&record.spec.change, &record.status.plan) else { continue };
             let number = change.number;
-            let drained = match timeout(REQUEST * 3, evict::look(&self.client, &name, &plan.vanishing)).await {
+            let drained = match timeout(REQUEST * 3, evict::look(&self.client, &name, &plan.vanishing)).await
+            {
                 Ok(Ok(drained)) => drained,
-                Ok(Err(error)) => Drained::Waiting(format!("its pods could not be looked at: {error}")),
+                Ok(Err(error)) => {
+                    Drained::Waiting(format!("its pods could not be looked at: {}", ApiError::from(error)))
+                }
                 Err(_) => Drained::Waiting("its pods could not be looked at: no answer".to_owned()),
             };
             if self.drained.insert(name, (number, drained.clone())) != Some((number, drained)) {
@@ -302,15 +319,6 @@ impl Controller {
             }
         }
     }
-}
-
-/// Why a write failed.
-#[derive(Debug, Error)]
-enum Failed {
-    #[error("the API server says no")]
-    Answered(#[source] kube::Error),
-    #[error("no answer within {} s", REQUEST.as_secs())]
-    Silent,
 }
 
 /// A part of an object, or why it cannot be read.
@@ -336,14 +344,18 @@ fn record(object: DynamicObject) -> Record {
     let read = part(&object, "spec").and_then(|spec| Ok(Record { spec, status: part(&object, "status")? }));
     read.unwrap_or_else(|error| {
         // It counts as one that has not planned: nobody is told anything then.
-        log::say(format!("the SriovNode {} cannot be read, and counts as one that has no plan: {error}", object.name_any()));
+        log::say(format!(
+            "the SriovNode {} cannot be read, and counts as one that has no plan: {error}",
+            object.name_any()
+        ));
         Record::default()
     })
 }
 
 fn node(node: v1::Node) -> NodeState {
     let conditions = node.status.into_iter().flat_map(|status| status.conditions.unwrap_or_default());
-    let ready = conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
+    let ready =
+        conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
     NodeState {
         labels: node.metadata.labels.unwrap_or_default(),
         ready,

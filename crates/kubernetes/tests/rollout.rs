@@ -2,6 +2,9 @@
 //! and leaves a guard as the real one does; nodes without a kubelet, whose Leases a thread renews.
 #![allow(clippy::disallowed_methods)]
 
+#[path = "rollout/simulated.rs"]
+mod simulated;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::{self, OpenOptions},
@@ -16,6 +19,7 @@ use std::{
 use penstock_model::Inventory;
 use penstock_testkit::{
     control_plane::{self, ControlPlane},
+    needs::Lack,
     trials::Trials,
 };
 use serde_json::{Value, json};
@@ -51,8 +55,17 @@ fn main() -> ExitCode {
         ("a_second_agent_on_a_machine_says_so_and_ends", second_agent),
     ];
     trials.add(&missing, tests);
+    // It takes minutes, and says what it took: for figures, not for every run.
+    let unasked = std::env::var_os(NODES)
+        .is_none()
+        .then(|| Lack::Machine(format!("{NODES} says of how many nodes it is to be")));
+    let large: [(&'static str, fn()); 1] = [("many_nodes_cost_the_controller_little", many_nodes)];
+    trials.add(&missing.or(unasked), large);
     trials.run()
 }
+
+/// How many nodes the large fleet has.
+const NODES: &str = "PENSTOCK_FLEET_NODES";
 
 fn program() -> Command {
     Command::new(env!("CARGO_BIN_EXE_penstock-kubernetes"))
@@ -86,7 +99,18 @@ impl Fleet {
             plane.must(&["create", "--filename", "-"], &object.to_string());
             let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "Test", "message": "",
                 "lastHeartbeatTime": "2026-01-01T00:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
-            plane.must(&["patch", "node", node, "--subresource=status", "--type=merge", "--patch", &ready.to_string()], "");
+            plane.must(
+                &[
+                    "patch",
+                    "node",
+                    node,
+                    "--subresource=status",
+                    "--type=merge",
+                    "--patch",
+                    &ready.to_string(),
+                ],
+                "",
+            );
             let at = directory.path().join(node);
             for folder in ["kubelet/plugins", "kubelet/plugins_registry", "cdi"] {
                 fs::create_dir_all(at.join(folder)).unwrap();
@@ -99,7 +123,14 @@ impl Fleet {
                 "kind": "watch", "version": 1, "time": "x", "event": "state", "holds": true, "counts": {}, "verdicts": [],
                 "glance_every": 0.8, "unheard": []}))).unwrap();
             let bound = format!("--bound-object-name={node}");
-            let words = ["create", "token", "penstock-kubernetes", "--namespace=penstock", "--bound-object-kind=Node", &bound];
+            let words = [
+                "create",
+                "token",
+                "penstock-kubernetes",
+                "--namespace=penstock",
+                "--bound-object-kind=Node",
+                &bound,
+            ];
             let token = plane.must(&words, "");
             fs::write(at.join("kubeconfig"), plane.kubeconfig(token.trim())).unwrap();
         }
@@ -107,7 +138,15 @@ impl Fleet {
         fs::write(directory.path().join("kubeconfig"), plane.kubeconfig(token.trim())).unwrap();
         fs::write(directory.path().join("calls"), "").unwrap();
         let kubelet = leases(&plane, directory.path(), &nodes);
-        Fleet { plane, name: name.to_owned(), directory, nodes, agents: BTreeMap::new(), controller: None, kubelet }
+        Fleet {
+            plane,
+            name: name.to_owned(),
+            directory,
+            nodes,
+            agents: BTreeMap::new(),
+            controller: None,
+            kubelet,
+        }
     }
 
     /// With all agents and the controller.
@@ -160,7 +199,8 @@ impl Fleet {
     fn start_controller(&mut self) {
         let mut command = program();
         command.arg("controller").arg("--kubeconfig").arg(self.directory.path().join("kubeconfig"));
-        self.controller = Some(command.stdin(Stdio::null()).stdout(self.log()).stderr(self.log()).spawn().unwrap());
+        self.controller =
+            Some(command.stdin(Stdio::null()).stdout(self.log()).stderr(self.log()).spawn().unwrap());
     }
 
     fn kill_controller(&mut self) {
@@ -178,7 +218,8 @@ impl Fleet {
         });
         merge(&mut spec, more);
         let object = json!({"apiVersion": "penstock.dev/v1alpha1", "kind": "SriovMachine", "metadata": {"name": self.name}, "spec": spec});
-        self.plane.must(&["apply", "--server-side", "--force-conflicts", "--filename", "-"], &object.to_string());
+        self.plane
+            .must(&["apply", "--server-side", "--force-conflicts", "--filename", "-"], &object.to_string());
     }
 
     fn status(&self) -> Value {
@@ -241,10 +282,15 @@ impl Fleet {
         let text = self.plane.must(&["get", "--raw", "/metrics"], "");
         let mut writes: BTreeMap<String, u64> = BTreeMap::new();
         for line in text.lines().filter(|line| line.starts_with("apiserver_request_total{")) {
-            let field = |name: &str| line.split_once(&format!("{name}=\"")).and_then(|(_, rest)| rest.split_once('"')).map(|(value, _)| value);
+            let field = |name: &str| {
+                line.split_once(&format!("{name}=\""))
+                    .and_then(|(_, rest)| rest.split_once('"'))
+                    .map(|(value, _)| value)
+            };
             let is_write = matches!(field("verb"), Some("APPLY" | "PATCH" | "POST" | "PUT"));
             if let (true, Some(resource @ ("sriovnodes" | "sriovmachines"))) = (is_write, field("resource")) {
-                *writes.entry(resource.to_owned()).or_default() += line.rsplit(' ').next().unwrap().parse::<f64>().unwrap() as u64;
+                *writes.entry(resource.to_owned()).or_default() +=
+                    line.rsplit(' ').next().unwrap().parse::<f64>().unwrap() as u64;
             }
         }
         writes
@@ -254,9 +300,17 @@ impl Fleet {
     fn pod_with_vf(&self, node: &str, pod: &str, owner: Value) {
         let deadline = Instant::now() + PATIENT;
         let device = loop {
-            let slices = self.plane.get(&format!("/apis/resource.k8s.io/v1/resourceslices?fieldSelector=spec.nodeName%3D{node}"));
-            let devices = slices["items"].as_array().unwrap().iter().flat_map(|slice| slice["spec"]["devices"].as_array().cloned().unwrap_or_default());
-            let found = devices.into_iter().find(|device| device["attributes"]["resource.kubernetes.io/pciBusID"]["string"] == self.vf());
+            let slices = self.plane.get(&format!(
+                "/apis/resource.k8s.io/v1/resourceslices?fieldSelector=spec.nodeName%3D{node}"
+            ));
+            let devices = slices["items"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .flat_map(|slice| slice["spec"]["devices"].as_array().cloned().unwrap_or_default());
+            let found = devices.into_iter().find(|device| {
+                device["attributes"]["resource.kubernetes.io/pciBusID"]["string"] == self.vf()
+            });
             if let Some(device) = found {
                 break device["name"].as_str().unwrap().to_owned();
             }
@@ -268,7 +322,18 @@ impl Fleet {
         self.plane.must(&["create", "--filename", "-"], &claim.to_string());
         let allocation = json!({"status": {"allocation": {"devices": {"results": [
             {"request": "vf", "driver": "sriov.penstock.dev", "pool": node, "device": device}]}}}});
-        self.plane.must(&["patch", "resourceclaim", pod, "--subresource=status", "--type=merge", "--patch", &allocation.to_string()], "");
+        self.plane.must(
+            &[
+                "patch",
+                "resourceclaim",
+                pod,
+                "--subresource=status",
+                "--type=merge",
+                "--patch",
+                &allocation.to_string(),
+            ],
+            "",
+        );
         let mut object = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": pod, "namespace": "default", "labels": {"app": pod}},
             "spec": {"nodeName": node, "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 1,
                 "resourceClaims": [{"name": "vf", "resourceClaimName": pod}],
@@ -277,8 +342,12 @@ impl Fleet {
             object["metadata"]["ownerReferences"] = json!([owner]);
         }
         self.plane.must(&["create", "--filename", "-"], &object.to_string());
-        let running = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
-        self.plane.must(&["patch", "pod", pod, "--subresource=status", "--type=merge", "--patch", &running.to_string()], "");
+        let running =
+            json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
+        self.plane.must(
+            &["patch", "pod", pod, "--subresource=status", "--type=merge", "--patch", &running.to_string()],
+            "",
+        );
     }
 
     /// The address of the first VF of the recorded machine.
@@ -351,13 +420,21 @@ fn leases(plane: &ControlPlane, directory: &Path, nodes: &[String]) -> Child {
         kubectl.display(),
         plane.path("kubeconfig").display(),
     );
-    Command::new("sh").args(["-c", &script]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    Command::new("sh")
+        .args(["-c", &script])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
 }
 
 fn condition<'a>(status: &'a Value, kind: &str) -> (&'a str, &'a str) {
     let conditions = status["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
     let found = conditions.iter().find(|condition| condition["type"] == kind);
-    found.map_or(("", ""), |found| (found["reason"].as_str().unwrap_or(""), found["message"].as_str().unwrap_or("")))
+    found.map_or(("", ""), |found| {
+        (found["reason"].as_str().unwrap_or(""), found["message"].as_str().unwrap_or(""))
+    })
 }
 
 fn waves() {
@@ -370,7 +447,11 @@ fn waves() {
     assert_eq!(condition(&status, "Ready").0, "AllNodesReady");
     assert_eq!(condition(&status, "Degraded").0, "AsExpected");
     let calls = fleet.calls();
-    assert_eq!((calls[0].1.as_str(), calls[1].1.as_str()), ("begin", "confirmed"), "the canary is alone: {calls:?}");
+    assert_eq!(
+        (calls[0].1.as_str(), calls[1].1.as_str()),
+        ("begin", "confirmed"),
+        "the canary is alone: {calls:?}"
+    );
     assert!(fleet.most_at_a_time() <= 2, "{calls:?}");
     let count = |writes: &BTreeMap<String, u64>| writes.get("sriovnodes").copied().unwrap_or(0);
     let written = count(&fleet.writes()) - count(&before);
@@ -396,7 +477,10 @@ fn cut_off() {
     let (reason, message) = condition(&status, "Degraded");
     assert_eq!(reason, "NodeFailed");
     assert!(message.starts_with("cut-0: not confirmed, and taken back by the node itself: "), "{message}");
-    assert_eq!(fleet.calls(), [("cut-0".to_owned(), "begin".to_owned()), ("cut-0".to_owned(), "back".to_owned())]);
+    assert_eq!(
+        fleet.calls(),
+        [("cut-0".to_owned(), "begin".to_owned()), ("cut-0".to_owned(), "back".to_owned())]
+    );
     // Nobody else is begun with, until somebody says so.
     thread::sleep(Duration::from_secs(5));
     assert_eq!(fleet.calls().len(), 2);
@@ -415,9 +499,15 @@ fn refused() {
     let status = fleet.until("it is refused", |status| condition(status, "Progressing").0 == "Refused");
     assert_eq!(
         condition(&status, "Degraded"),
-        ("NodeRefused", "refused-1: default-route:eno1: the default route goes over eno1; spec.allow names what may be done all the same: default-route:eno1")
+        (
+            "NodeRefused",
+            "refused-1: default-route:eno1: the default route goes over eno1; spec.allow names what may be done all the same: default-route:eno1"
+        )
     );
-    assert_eq!((&status["matched"], &status["planned"], &status["refused"]), (&json!(3), &json!(3), &json!(1)));
+    assert_eq!(
+        (&status["matched"], &status["planned"], &status["refused"]),
+        (&json!(3), &json!(3), &json!(1))
+    );
     thread::sleep(Duration::from_secs(3));
     assert!(fleet.calls().is_empty(), "{:?}", fleet.calls());
     fleet.machine(json!({"rollout": {"partial": true}}));
@@ -451,14 +541,22 @@ fn budget() {
     fleet.machine(json!({}));
     let status = fleet.until("it is called off", |status| status["failed"] == 1);
     let (_, message) = condition(&status, "Degraded");
-    assert!(message.starts_with("budget-0: not drained within 10s: pod default/held may not be evicted: "), "{message}");
+    assert!(
+        message.starts_with("budget-0: not drained within 10s: pod default/held may not be evicted: "),
+        "{message}"
+    );
     assert!(message.ends_with("the node is as it was"), "{message}");
     assert!(fleet.calls().is_empty());
     assert_eq!(status["unavailable"], 0);
     fleet.plane.must(&["delete", "pod,pdb,resourceclaim", "held", "--force", "--grace-period=0"], "");
     // Its devices are open for claims again.
     let deadline = Instant::now() + PATIENT;
-    while fleet.plane.get("/apis/resource.k8s.io/v1/resourceslices?fieldSelector=spec.nodeName%3Dbudget-0").to_string().contains("penstock.dev/rollout") {
+    while fleet
+        .plane
+        .get("/apis/resource.k8s.io/v1/resourceslices?fieldSelector=spec.nodeName%3Dbudget-0")
+        .to_string()
+        .contains("penstock.dev/rollout")
+    {
         assert!(Instant::now() < deadline, "the taint stays");
         thread::sleep(PAUSE);
     }
@@ -483,7 +581,10 @@ fn daemon_set() {
     }
     thread::sleep(Duration::from_secs(3));
     assert!(fleet.calls().is_empty(), "the node was changed before the pod was gone");
-    let slices = fleet.plane.get("/apis/resource.k8s.io/v1/resourceslices?fieldSelector=spec.nodeName%3Ddaemon-0").to_string();
+    let slices = fleet
+        .plane
+        .get("/apis/resource.k8s.io/v1/resourceslices?fieldSelector=spec.nodeName%3Ddaemon-0")
+        .to_string();
     assert!(slices.contains("penstock.dev/rollout"), "{slices}");
     fleet.plane.must(&["delete", "pod", "of-daemon-set", "--force", "--grace-period=0"], "");
     fleet.until("it has the model", |status| status["ready"] == 1);
@@ -519,10 +620,13 @@ fn agent_killed() {
     let mut seen: BTreeMap<String, u32> = BTreeMap::new();
     for round in 0..8u32 {
         let told = fleet.calls().len();
-        fleet.machine(json!({"attempt": round, "model": format!("nics: {{NET0: {{vfs: {}}}}}\n", round % 7 + 1)}));
+        fleet.machine(
+            json!({"attempt": round, "model": format!("nics: {{NET0: {{vfs: {}}}}}\n", round % 7 + 1)}),
+        );
         // From before `apply` to after `confirm`.
         let deadline = Instant::now() + PATIENT;
-        while fleet.record(&node)["status"]["result"]["outcome"] != "Applying" && fleet.calls().len() == told {
+        while fleet.record(&node)["status"]["result"]["outcome"] != "Applying" && fleet.calls().len() == told
+        {
             assert!(Instant::now() < deadline, "{:#}", fleet.record(&node));
             thread::sleep(Duration::from_millis(50));
         }
@@ -534,7 +638,8 @@ fn agent_killed() {
         let outcome = loop {
             let record = fleet.record(&node);
             let result = &record["status"]["result"];
-            let ended = result["hash"] == hash(&fleet) && !["Applying", ""].contains(&result["outcome"].as_str().unwrap_or(""));
+            let ended = result["hash"] == hash(&fleet)
+                && !["Applying", ""].contains(&result["outcome"].as_str().unwrap_or(""));
             if ended && record["spec"]["change"]["hash"] == result["hash"] {
                 break result["outcome"].as_str().unwrap().to_owned();
             }
@@ -584,4 +689,72 @@ fn second_agent() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success(), "{said}");
     assert!(said.contains("another agent on this machine"), "{said}");
+}
+
+/// Memory in KiB and CPU time in clock ticks (1/100 s) of a process: its largest resident set so far, what is resident now, and the time.
+fn cost(process: u32) -> (u64, u64, u64) {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let field = |name: &str| {
+        let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    };
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
+    let ticks = |at: usize| fields[at].parse::<u64>().unwrap();
+    (field("VmHWM:"), field("VmRSS:"), ticks(11) + ticks(12))
+}
+
+fn many_nodes() {
+    let count: usize = std::env::var(NODES).unwrap().parse().unwrap();
+    let mut fleet = Fleet::new("many", 0);
+    let nodes: Vec<String> = (0..count).map(|index| format!("many-{index:04}")).collect();
+    let kubeconfig = fleet.plane.path("kubeconfig");
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime()
+        .block_on(async { simulated::make(&simulated::client(&kubeconfig).await, &nodes, "many").await });
+    fleet.start_controller();
+    let controller = fleet.controller.as_ref().unwrap().id();
+    thread::sleep(Duration::from_secs(10));
+    let before = fleet.writes();
+    let rollout = json!({"rollout": {"maxUnavailable": 50, "confirmWithin": "30s"}, "drain": {"timeout": "10s"},
+        "model": "nics: {NET0: {vfs: 4}}\n", "nodeSelector": {"fleet": "many"}});
+    let spec = serde_json::from_value(rollout.clone()).unwrap();
+    let began = Instant::now();
+    fleet.machine(rollout);
+    let (told, names) = (kubeconfig.clone(), nodes.clone());
+    thread::spawn(move || {
+        runtime()
+            .block_on(async { simulated::agents(simulated::client(&told).await, names, spec, None).await });
+    });
+    let status = fleet.until("all have planned", |status| status["planned"] == count);
+    eprintln!("{count} nodes have planned after {:.1} s", began.elapsed().as_secs_f64());
+    assert_eq!(status["failed"], 0);
+    let deadline = Instant::now() + 4 * PATIENT;
+    while fleet.status()["ready"] != count {
+        assert!(Instant::now() < deadline, "{:#}", fleet.status());
+        thread::sleep(Duration::from_secs(1));
+    }
+    let took = began.elapsed();
+    let after = fleet.writes();
+    let (peak, resident, ticks) = cost(controller);
+    eprintln!(
+        "a roll-out to {count} nodes, 50 at a time: {:.1} s, of which the controller computed {:.1} s",
+        took.as_secs_f64(),
+        ticks as f64 / 100.0
+    );
+    for resource in ["sriovnodes", "sriovmachines"] {
+        let written = after.get(resource).unwrap_or(&0) - before.get(resource).unwrap_or(&0);
+        eprintln!("writes of {resource}: {written}, {:.2} a node", written as f64 / count as f64);
+    }
+    eprintln!("controller: at most {:.1} MB, now {:.1} MB", peak as f64 / 1024.0, resident as f64 / 1024.0);
+    thread::sleep(Duration::from_secs(5));
+    let (idle, writes) = (cost(controller).2, fleet.writes());
+    thread::sleep(Duration::from_secs(60));
+    let idle = cost(controller).2 - idle;
+    eprintln!("idle: {:.2} % of a core", idle as f64 / 60.0);
+    assert_eq!(fleet.writes(), writes, "nothing changes, and nothing is written");
+    let written = after["sriovnodes"] - before.get("sriovnodes").unwrap_or(&0);
+    assert!(written <= 6 * count as u64);
+    assert!(peak <= 80 << 10, "{peak} KiB");
+    assert!(idle <= 60, "{idle} ticks in 60 s");
 }

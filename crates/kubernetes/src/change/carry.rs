@@ -40,17 +40,24 @@ impl Agent {
         loop {
             let Some(run) = self.run_of(&progress).await? else {
                 if progress.boot != self.boot {
-                    return Ok(ended(&progress, Outcome::Lapsed, None, "this node was started anew before anything was changed"));
+                    return Ok(ended(
+                        &progress,
+                        Outcome::Lapsed,
+                        None,
+                        "this node was started anew before anything was changed",
+                    ));
                 }
                 if progress.attempts >= ATTEMPTS {
-                    let why = format!("begun {ATTEMPTS} times, and ended each time before anything was changed");
+                    let why =
+                        format!("begun {ATTEMPTS} times, and ended each time before anything was changed");
                     return Ok(ended(&progress, Outcome::Failed, None, &why));
                 }
                 progress.attempts += 1;
                 self.store.keep_progress(&progress)?;
                 let peers = self.peers().await;
                 log::say(format!("change {}: applies {}", progress.number, model.display()));
-                let answer = self.verbs.apply(&model, progress.confirm_within.0, &progress.allow, &peers).await?;
+                let answer =
+                    self.verbs.apply(&model, progress.confirm_within.0, &progress.allow, &peers).await?;
                 progress.applied = Some(Moment::now());
                 self.store.keep_progress(&progress)?;
                 if let Some(result) = self.after_apply(&progress, &answer).await? {
@@ -77,7 +84,10 @@ impl Agent {
                     },
                     Err(why) => why,
                 };
-                log::say(format!("change {}: not confirmed, its guard takes it back: {why}", progress.number));
+                log::say(format!(
+                    "change {}: not confirmed, its guard takes it back: {why}",
+                    progress.number
+                ));
                 return self.taken_back(&progress, &run, &why).await;
             }
             return self.decided(&progress, &run).await;
@@ -92,7 +102,11 @@ impl Agent {
     }
 
     /// What `apply` ended with. `None`: there is a run to be looked at.
-    async fn after_apply(&self, progress: &Progress, answer: &Answer) -> Result<Option<ChangeResult>, ChangeError> {
+    async fn after_apply(
+        &self,
+        progress: &Progress,
+        answer: &Answer,
+    ) -> Result<Option<ChangeResult>, ChangeError> {
         let run = self.run_of(progress).await?;
         let number = run.as_ref().map(|run| run.run);
         let why = answer.why();
@@ -106,7 +120,13 @@ impl Agent {
                 let (counts, first) = verbs::verdicts(&verified.document);
                 let (outcome, message) = match verified.exit {
                     0 => (Outcome::Verified, "nothing had to be changed".to_owned()),
-                    _ => (Outcome::Failed, format!("nothing had to be changed, and yet it does not hold: {}", first.unwrap_or_else(|| verified.why()))),
+                    _ => (
+                        Outcome::Failed,
+                        format!(
+                            "nothing had to be changed, and yet it does not hold: {}",
+                            first.unwrap_or_else(|| verified.why())
+                        ),
+                    ),
                 };
                 if outcome == Outcome::Verified {
                     self.keep_applied(progress)?;
@@ -122,9 +142,15 @@ impl Agent {
     }
 
     /// Proves that the node still works and is what the model says; or why not, when there is no time left.
-    async fn prove(&self, progress: &Progress, run: &Run, applied: Moment) -> Result<Result<VerdictCounts, String>, ChangeError> {
+    async fn prove(
+        &self,
+        progress: &Progress,
+        run: &Run,
+        applied: Moment,
+    ) -> Result<Result<VerdictCounts, String>, ChangeError> {
         let model = self.store.model(&progress.hash);
-        let until = Instant::now() + progress.confirm_within.0.saturating_sub(MARGIN).saturating_sub(Moment::now().since(applied));
+        let until = Instant::now()
+            + progress.confirm_within.0.saturating_sub(MARGIN).saturating_sub(Moment::now().since(applied));
         loop {
             let why = match probes::probe(&self.settings.client, &self.settings.node, applied).await {
                 Err(why) => why,
@@ -135,12 +161,18 @@ impl Agent {
                         return Ok(Ok(counts));
                     }
                     match first {
-                        Some(first) => format!("{} verdicts fail, the first: {first}", counts.fail + counts.unknown + counts.unsupported),
+                        Some(first) => format!(
+                            "{} verdicts fail, the first: {first}",
+                            counts.fail + counts.unknown + counts.unsupported
+                        ),
                         None => answer.why(),
                     }
                 }
             };
-            let still = self.run_of(progress).await?.is_some_and(|now| now.run == run.run && now.waits_for_confirmation);
+            let still = self
+                .run_of(progress)
+                .await?
+                .is_some_and(|now| now.run == run.run && now.waits_for_confirmation);
             if Instant::now() >= until || !still {
                 return Ok(Err(why));
             }
@@ -170,7 +202,12 @@ impl Agent {
     }
 
     /// Waits until the guard has taken a run back.
-    async fn taken_back(&self, progress: &Progress, run: &Run, why: &str) -> Result<ChangeResult, ChangeError> {
+    async fn taken_back(
+        &self,
+        progress: &Progress,
+        run: &Run,
+        why: &str,
+    ) -> Result<ChangeResult, ChangeError> {
         let until = Instant::now() + progress.confirm_within.0 + TAKING_BACK;
         loop {
             let now = self.run_of(progress).await?.filter(|now| now.run == run.run);
@@ -180,7 +217,8 @@ impl Agent {
                     return Ok(ended(progress, Outcome::RolledBack, Some(run.run), &message));
                 }
                 None => {
-                    let message = format!("not confirmed, and its run {} is not listed any more: {why}", run.run);
+                    let message =
+                        format!("not confirmed, and its run {} is not listed any more: {why}", run.run);
                     return Ok(ended(progress, Outcome::HalfWay, Some(run.run), &message));
                 }
                 Some(_) if Instant::now() >= until => {
@@ -205,7 +243,10 @@ impl Agent {
                 self.keep_applied(progress)?;
                 let message = match verified.exit {
                     0 => String::new(),
-                    _ => format!("confirmed, and has drifted since: {}", first.unwrap_or_else(|| verified.why())),
+                    _ => format!(
+                        "confirmed, and has drifted since: {}",
+                        first.unwrap_or_else(|| verified.why())
+                    ),
                 };
                 let result = ended(progress, Outcome::Verified, Some(run.run), &message);
                 Ok(ChangeResult { verdicts: Some(counts), ..result })

@@ -2,10 +2,9 @@
 
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::Node};
 use kube::Api;
-use tokio::time::timeout;
 
 use crate::{
-    client::{ClientSettings, REQUEST, connect},
+    client::{ApiError, ClientSettings, answer, connect},
     machine::Moment,
 };
 
@@ -21,16 +20,17 @@ const LEASES: &str = "kube-node-lease";
 pub async fn probe(settings: &ClientSettings, node: &str, applied: Moment) -> Result<(), String> {
     let connection = connect(settings).await.map_err(|error| penstock_host::chain(&error))?;
     let server = format!("the API server at {}:{}", connection.host, connection.port);
-    let silent = || format!("{server} did not answer over a new connection within {} s", REQUEST.as_secs());
-    let failed = |error: kube::Error| format!("{server} did not answer over a new connection: {}", penstock_host::chain(&error));
+    let failed = |error: ApiError| format!("asked {server} over a new connection: {error}");
     let leases: Api<Lease> = Api::namespaced(connection.client.clone(), LEASES);
-    let lease = timeout(REQUEST, leases.get(node)).await.map_err(|_| silent())?.map_err(failed)?;
+    let lease = answer(leases.get(node)).await.map_err(failed)?;
     let renewed = lease.spec.and_then(|spec| spec.renew_time).map(|time| time.0.as_second().max(0) as u64);
     if renewed.is_none_or(|renewed| renewed <= applied.0) {
-        return Err(format!("kubelet has not renewed the Lease of {node} since the change was applied at {applied}"));
+        return Err(format!(
+            "kubelet has not renewed the Lease of {node} since the change was applied at {applied}"
+        ));
     }
     let nodes: Api<Node> = Api::all(connection.client);
-    let found = timeout(REQUEST, nodes.get(node)).await.map_err(|_| silent())?.map_err(failed)?;
+    let found = answer(nodes.get(node)).await.map_err(failed)?;
     let conditions = found.status.and_then(|status| status.conditions).unwrap_or_default();
     match conditions.iter().find(|condition| condition.type_ == "Ready") {
         Some(ready) if ready.status == "True" => Ok(()),

@@ -53,10 +53,14 @@ pub enum StoreError {
     #[error("cannot keep what a roll-out has come to")]
     File(#[from] files::FileError),
     /// Another agent works with them.
-    #[error("another agent on this machine takes part in roll-outs: it holds the lock {0}. End one of the two")]
+    #[error(
+        "another agent on this machine takes part in roll-outs: it holds the lock {0}. End one of the two"
+    )]
     Another(PathBuf),
     /// One of them is no JSON of ours.
-    #[error("{path} cannot be read: {why}. `penstock status` says how this machine stands; remove the file when that is as it should be")]
+    #[error(
+        "{path} cannot be read: {why}. `penstock status` says how this machine stands; remove the file when that is as it should be"
+    )]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -186,7 +190,9 @@ fn read<T: serde::de::DeserializeOwned>(path: PathBuf) -> Result<Option<T>, Stor
         return Ok(None);
     }
     let text = files::read_to_string(&path)?;
-    serde_json::from_str(&text).map(Some).map_err(|error| StoreError::Damaged { path, why: error.to_string() })
+    serde_json::from_str(&text)
+        .map(Some)
+        .map_err(|error| StoreError::Damaged { path, why: error.to_string() })
 }
 
 #[cfg(test)]

@@ -6,7 +6,10 @@ use super::verbs::Answer;
 use crate::machine::{
     Condition, ConditionStatus, Moment, SriovNodeStatus,
     condition::shortened,
-    node::{ChangeResult, DangerSummary, LONGEST_LIST, LONGEST_MESSAGE, Outcome, PlanOutcome, PlanSummary, VanishingVf},
+    node::{
+        ChangeResult, DangerSummary, LONGEST_LIST, LONGEST_MESSAGE, Outcome, PlanOutcome, PlanSummary,
+        VanishingVf,
+    },
     policy::{DrainMode, SriovMachineSpec},
 };
 
@@ -17,14 +20,24 @@ const RESOLVED_BY_DRAIN: &str = "vfs-in-use:";
 const BUSY: i32 = 9;
 
 /// Reads what `plan` answered. `None`: another run is at work, and it has to be asked again.
-pub fn plan(answer: &Answer, machine: &str, spec: &SriovMachineSpec, hash: &str, now: Moment) -> Option<PlanSummary> {
+pub fn plan(
+    answer: &Answer,
+    machine: &str,
+    spec: &SriovMachineSpec,
+    hash: &str,
+    now: Moment,
+) -> Option<PlanSummary> {
     let document = &answer.document;
     let list = |value: Option<&Value>| value.and_then(Value::as_array).cloned().unwrap_or_default();
-    let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let text =
+        |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let drains = spec.drain.mode == DrainMode::Claims;
     let mut dangers: Vec<DangerSummary> = list(document.get("dangers"))
         .iter()
-        .map(|danger| DangerSummary { name: text(danger, "name"), lost: shortened(&text(danger, "lost"), LONGEST_MESSAGE) })
+        .map(|danger| DangerSummary {
+            name: text(danger, "name"),
+            lost: shortened(&text(danger, "lost"), LONGEST_MESSAGE),
+        })
         .filter(|danger| !(drains && danger.name.starts_with(RESOLVED_BY_DRAIN)))
         .collect();
     let vanishing: Vec<VanishingVf> = list(document.get("effects").and_then(|effects| effects.get("vfs")))
@@ -32,7 +45,8 @@ pub fn plan(answer: &Answer, machine: &str, spec: &SriovMachineSpec, hash: &str,
         .map(|vf| VanishingVf { name: text(vf, "name"), address: text(vf, "function") })
         .collect();
     let reboot = document.get("needs_reboot").and_then(Value::as_bool).unwrap_or(false);
-    let refused: Vec<&DangerSummary> = dangers.iter().filter(|danger| !spec.allow.contains(&danger.name)).collect();
+    let refused: Vec<&DangerSummary> =
+        dangers.iter().filter(|danger| !spec.allow.contains(&danger.name)).collect();
     let (mut outcome, mut message) = match answer.exit {
         BUSY => return None,
         _ if reboot => {
@@ -43,13 +57,21 @@ pub fn plan(answer: &Answer, machine: &str, spec: &SriovMachineSpec, hash: &str,
         0 | 10 => (PlanOutcome::Planned, String::new()),
         3 => match refused.as_slice() {
             // Nothing is left that a drain does not see to; or it was refused for another reason than a danger.
-            [] if document.get("dangers").is_some_and(|dangers| dangers.as_array().is_some_and(|all| !all.is_empty())) => {
+            [] if document
+                .get("dangers")
+                .is_some_and(|dangers| dangers.as_array().is_some_and(|all| !all.is_empty())) =>
+            {
                 (PlanOutcome::Planned, String::new())
             }
             [] => (PlanOutcome::Refused, answer.why()),
             all => {
                 let names: Vec<&str> = all.iter().map(|danger| danger.name.as_str()).collect();
-                let words = format!("{}: {}; spec.allow names what may be done all the same: {}", all[0].name, all[0].lost, names.join(", "));
+                let words = format!(
+                    "{}: {}; spec.allow names what may be done all the same: {}",
+                    all[0].name,
+                    all[0].lost,
+                    names.join(", ")
+                );
                 (PlanOutcome::Refused, words)
             }
         },
@@ -59,7 +81,10 @@ pub fn plan(answer: &Answer, machine: &str, spec: &SriovMachineSpec, hash: &str,
     if outcome == PlanOutcome::Planned && vanishing.len() > LONGEST_LIST {
         // A drain that does not know all VFs would leave pods without theirs.
         outcome = PlanOutcome::Failed;
-        message = format!("{} VFs vanish, more than the {LONGEST_LIST} that can be told: change the model in smaller parts", vanishing.len());
+        message = format!(
+            "{} VFs vanish, more than the {LONGEST_LIST} that can be told: change the model in smaller parts",
+            vanishing.len()
+        );
     }
     let digest = PlanSummary::digest_of(&vanishing, &dangers, reboot);
     dangers.truncate(LONGEST_LIST);
@@ -83,7 +108,12 @@ pub fn same_plan(one: &PlanSummary, other: &PlanSummary) -> bool {
 }
 
 /// The status with its conditions, which follow from the plan and the result.
-pub fn status(plan: Option<PlanSummary>, result: Option<ChangeResult>, before: &SriovNodeStatus, now: Moment) -> SriovNodeStatus {
+pub fn status(
+    plan: Option<PlanSummary>,
+    result: Option<ChangeResult>,
+    before: &SriovNodeStatus,
+    now: Moment,
+) -> SriovNodeStatus {
     let mut conditions = Vec::new();
     let mut tell = |kind: &str, status: ConditionStatus, reason: &str, message: &str| {
         conditions.push(Condition::new(kind, status, reason, message, now).after(&before.conditions));
@@ -92,7 +122,12 @@ pub fn status(plan: Option<PlanSummary>, result: Option<ChangeResult>, before: &
         let reason = format!("{:?}", plan.outcome);
         let message = match plan.outcome {
             PlanOutcome::Planned => {
-                format!("{} steps, {} VFs vanish, {} dangers", plan.steps, plan.vanishing.len(), plan.dangers.len())
+                format!(
+                    "{} steps, {} VFs vanish, {} dangers",
+                    plan.steps,
+                    plan.vanishing.len(),
+                    plan.dangers.len()
+                )
             }
             _ => plan.message.clone(),
         };
@@ -110,7 +145,10 @@ pub fn status(plan: Option<PlanSummary>, result: Option<ChangeResult>, before: &
         tell("Applied", applied, &reason, &result.message);
         let verified = result.outcome == Outcome::Verified;
         let counts = result.verdicts.map_or_else(String::new, |counts| {
-            format!("{} pass, {} fail, {} unsupported, {} unknown", counts.pass, counts.fail, counts.unsupported, counts.unknown)
+            format!(
+                "{} pass, {} fail, {} unsupported, {} unknown",
+                counts.pass, counts.fail, counts.unsupported, counts.unknown
+            )
         });
         tell("Verified", verified.into(), &reason, if verified { &counts } else { &result.message });
         let rolled_back = result.outcome == Outcome::RolledBack;

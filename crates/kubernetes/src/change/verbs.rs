@@ -88,7 +88,12 @@ impl Verbs {
     }
 
     /// `plan MODEL`, with the ways to `peers` among what the machine depends on.
-    pub async fn plan(&self, model: &Path, allow: &[String], peers: &[IpAddr]) -> Result<Answer, PenstockError> {
+    pub async fn plan(
+        &self,
+        model: &Path,
+        allow: &[String],
+        peers: &[IpAddr],
+    ) -> Result<Answer, PenstockError> {
         let mut command = Command::new(self.penstock.path()).arg("plan").arg(model);
         command = with(command, allow, peers);
         run(command.deadline(PLAN)).await
@@ -103,7 +108,8 @@ impl Verbs {
         peers: &[IpAddr],
     ) -> Result<Answer, PenstockError> {
         let within = format!("{}s", within.as_secs());
-        let command = Command::new(self.penstock.path()).arg("apply").arg(model).args(["--confirm-within", &within]);
+        let command =
+            Command::new(self.penstock.path()).arg("apply").arg(model).args(["--confirm-within", &within]);
         run(with(command, allow, peers).deadline(APPLY)).await
     }
 
@@ -126,7 +132,11 @@ impl Verbs {
     pub async fn runs(&self) -> Result<Vec<Run>, PenstockError> {
         let value = self.penstock.json(&["undo", "--list"], Vec::new(), SHORT).await?;
         let runs = value.get("runs").cloned().unwrap_or_default();
-        let nonsense = |source| PenstockError::Nonsense { command: "penstock undo --list".to_owned(), what: "list of runs", source };
+        let nonsense = |source| PenstockError::Nonsense {
+            command: "penstock undo --list".to_owned(),
+            what: "list of runs",
+            source,
+        };
         serde_json::from_value(runs).map_err(nonsense)
     }
 }
@@ -181,7 +191,12 @@ pub fn verdicts(document: &Value) -> (VerdictCounts, Option<String>) {
                 Some(subject) => subject.to_owned(),
                 None => subject.to_string(),
             });
-            first = Some(format!("{subject} {}: wanted {}, seen {}", text("attribute"), text("wanted"), text("seen")));
+            first = Some(format!(
+                "{subject} {}: wanted {}, seen {}",
+                text("attribute"),
+                text("wanted"),
+                text("seen")
+            ));
         }
     }
     (counts, first)
@@ -195,10 +210,9 @@ mod tests {
 
     #[test]
     fn verdicts_are_counted_and_the_first_bad_one_is_told() {
-        let verdict = |outcome: &str| {
-            json!({"subject": "NET0#1", "attribute": "vlan", "wanted": "100", "seen": "none", "outcome": outcome, "best_effort": outcome == "unsupported"})
-        };
-        let document = json!({"verdicts": [verdict("pass"), verdict("unsupported"), verdict("fail"), verdict("new")]});
+        let verdict = |outcome: &str| json!({"subject": "NET0#1", "attribute": "vlan", "wanted": "100", "seen": "none", "outcome": outcome, "best_effort": outcome == "unsupported"});
+        let document =
+            json!({"verdicts": [verdict("pass"), verdict("unsupported"), verdict("fail"), verdict("new")]});
         let (counts, first) = verdicts(&document);
         assert_eq!(counts, VerdictCounts { pass: 1, fail: 1, unsupported: 1, unknown: 1 });
         assert_eq!(first.unwrap(), "NET0#1 vlan: wanted 100, seen none");
@@ -208,7 +222,10 @@ mod tests {
     #[test]
     fn a_run_is_known_by_the_model_in_its_command() {
         let run = |purpose: Value, command: &[&str]| -> Run {
-            serde_json::from_value(json!({"run": 3, "purpose": purpose, "command": command, "phase": "nothing", "user": "root"})).unwrap()
+            serde_json::from_value(
+                json!({"run": 3, "purpose": purpose, "command": command, "phase": "nothing", "user": "root"}),
+            )
+            .unwrap()
         };
         let model = Path::new("/var/lib/x/abc.yaml");
         assert!(run(json!("apply"), &["penstock", "apply", "/var/lib/x/abc.yaml", "--json"]).applies(model));

@@ -67,7 +67,8 @@ async fn holds(
         let held = match known.get(&key) {
             Some(held) => *held,
             None => {
-                let claim = Api::<ResourceClaim>::namespaced(client.clone(), &namespace).get_opt(name).await?;
+                let claim =
+                    Api::<ResourceClaim>::namespaced(client.clone(), &namespace).get_opt(name).await?;
                 let held = claim.is_some_and(|claim| drain::holds_any(&claim, &devices.vanishing));
                 known.insert(key, held);
                 held
@@ -91,8 +92,12 @@ async fn leave(client: &Client, pod: &Pod) -> Leaving {
         Ok(_) => log::say(format!("evicted {}: it has a VF that vanishes", leaving.pod)),
         Err(Error::Api(status)) if status.code == 404 => {}
         Err(Error::Api(status)) => {
-            let causes = status.details.iter().flat_map(|details| &details.causes).map(|cause| cause.message.as_str());
-            let said: Vec<&str> = std::iter::once(status.message.as_str()).chain(causes).filter(|text| !text.is_empty()).collect();
+            let causes =
+                status.details.iter().flat_map(|details| &details.causes).map(|cause| cause.message.as_str());
+            let said: Vec<&str> = std::iter::once(status.message.as_str())
+                .chain(causes)
+                .filter(|text| !text.is_empty())
+                .collect();
             leaving.refused = Some(said.join(" "));
         }
         Err(error) => leaving.refused = Some(error.to_string()),

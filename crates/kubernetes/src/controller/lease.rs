@@ -12,6 +12,7 @@ use kube::{Api, Client, Error, api::PostParams};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::{
+    client::ApiError,
     log::{self, Trouble},
     machine::manifests::CONTROLLER,
 };
@@ -73,7 +74,7 @@ impl Leadership {
                     self.trouble.end();
                     self.held_until = None;
                 }
-                Ok(Err(error)) => self.trouble.meet(&error),
+                Ok(Err(error)) => self.trouble.meet(&ApiError::from(error)),
                 Err(_) => self.trouble.meet_words(format!("no answer within {} s", WITHIN.as_secs())),
             }
             match (held, self.is_held()) {

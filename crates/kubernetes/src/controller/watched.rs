@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep_until};
 use tokio_stream::{Stream, StreamExt};
 
-use crate::{log::Trouble, pace::Backoff};
+use crate::{client::ApiError, log::Trouble, pace::Backoff};
 
 /// A watch is begun anew after so long (seconds): a connection that died unseen is not listened to for longer.
 const WATCH: u32 = 290;
@@ -62,7 +62,13 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Watched<K>
                     self.backoff.succeeded();
                     return event;
                 }
-                Some(Err(error)) => self.trouble.meet(&error),
+                Some(Err(error)) => {
+                    let error = ApiError::from(error);
+                    if error.is_expired() {
+                        continue;
+                    }
+                    self.trouble.meet(&error);
+                }
                 // A watcher has no end; one that had would be asked no more often.
                 None => {}
             }

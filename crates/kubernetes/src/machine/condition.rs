@@ -50,7 +50,13 @@ pub struct Condition {
 
 impl Condition {
     /// A condition that came about at `now`.
-    pub fn new(kind: &str, status: impl Into<ConditionStatus>, reason: &str, message: impl AsRef<str>, now: Moment) -> Condition {
+    pub fn new(
+        kind: &str,
+        status: impl Into<ConditionStatus>,
+        reason: &str,
+        message: impl AsRef<str>,
+        now: Moment,
+    ) -> Condition {
         Condition {
             kind: kind.to_owned(),
             status: status.into(),
@@ -96,8 +102,16 @@ mod tests {
     fn a_condition_keeps_its_time_until_its_status_changes() {
         let first = Condition::new("Ready", false, "Waiting", "1 of 2", Moment(10));
         let before = [first.clone()];
-        assert_eq!(Condition::new("Ready", false, "Waiting", "2 of 2", Moment(20)).after(&before).last_transition_time, Moment(10));
-        assert_eq!(Condition::new("Ready", true, "Done", "", Moment(20)).after(&before).last_transition_time, Moment(20));
+        assert_eq!(
+            Condition::new("Ready", false, "Waiting", "2 of 2", Moment(20))
+                .after(&before)
+                .last_transition_time,
+            Moment(10)
+        );
+        assert_eq!(
+            Condition::new("Ready", true, "Done", "", Moment(20)).after(&before).last_transition_time,
+            Moment(20)
+        );
     }
 
     #[test]

@@ -56,8 +56,12 @@ fn controller_objects(namespace: &str) -> Vec<Value> {
         ("resource.k8s.io", "resourceclaims", vec!["get"]),
         ("resource.k8s.io", "resourceslices", vec!["list"]),
     ];
-    let rules: Vec<Value> =
-        rules.iter().map(|(group, resource, verbs)| json!({"apiGroups": [group], "resources": [resource], "verbs": verbs})).collect();
+    let rules: Vec<Value> = rules
+        .iter()
+        .map(
+            |(group, resource, verbs)| json!({"apiGroups": [group], "resources": [resource], "verbs": verbs}),
+        )
+        .collect();
     let lease = [
         json!({"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]}),
         json!({"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": [CONTROLLER], "verbs": ["get", "update"]}),
@@ -121,7 +125,11 @@ mod tests {
     #[test]
     fn an_agent_may_not_write_what_it_is_told_to_do() {
         for rule in agent_rules() {
-            let writes = rule["verbs"].as_array().unwrap().iter().any(|verb| ["update", "patch"].contains(&verb.as_str().unwrap()));
+            let writes = rule["verbs"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .any(|verb| ["update", "patch"].contains(&verb.as_str().unwrap()));
             assert!(!writes || rule["resources"] == json!(["sriovnodes/status"]), "{rule}");
         }
     }

@@ -42,11 +42,13 @@ fn structural(crd: &CustomResourceDefinition) -> Value {
 fn plain(value: &mut Value) {
     match value {
         Value::Object(map) => {
-            let unknown = map.get("format").and_then(Value::as_str).is_some_and(|format| format.starts_with("uint"));
+            let unknown =
+                map.get("format").and_then(Value::as_str).is_some_and(|format| format.starts_with("uint"));
             if unknown {
                 map.remove("format");
             }
-            if map.get("properties").is_some() && map.get("additionalProperties") == Some(&Value::Bool(false)) {
+            if map.get("properties").is_some() && map.get("additionalProperties") == Some(&Value::Bool(false))
+            {
                 map.remove("additionalProperties");
             }
             map.values_mut().for_each(plain);
@@ -66,7 +68,13 @@ mod tests {
             let version = &crd["spec"]["versions"][0];
             assert_eq!(version["subresources"], serde_json::json!({"status": {}}), "{crd}");
             let text = version.to_string();
-            for foreign in ["\"format\":\"uint", "\"$ref\"", "\"additionalProperties\":false", "oneOf", "anyOf\":[{\"required"] {
+            for foreign in [
+                "\"format\":\"uint",
+                "\"$ref\"",
+                "\"additionalProperties\":false",
+                "oneOf",
+                "anyOf\":[{\"required",
+            ] {
                 assert!(!text.contains(foreign), "{foreign} in {text}");
             }
             assert!(version["additionalPrinterColumns"].as_array().is_some_and(|columns| columns.len() >= 4));

@@ -56,7 +56,8 @@ impl Serialize for Moment {
 impl<'de> Deserialize<'de> for Moment {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Moment, D::Error> {
         let text = String::deserialize(deserializer)?;
-        text.parse().map_err(|error| D::Error::custom(format!("{text:?} is no time as RFC 3339 has it: {error}")))
+        text.parse()
+            .map_err(|error| D::Error::custom(format!("{text:?} is no time as RFC 3339 has it: {error}")))
     }
 }
 
@@ -101,7 +102,9 @@ impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Span, D::Error> {
         let text = String::deserialize(deserializer)?;
         let parsed = humantime::parse_duration(&text);
-        parsed.map(Span).map_err(|error| D::Error::custom(format!("{text:?} is no time like 90s or 5m: {error}")))
+        parsed
+            .map(Span)
+            .map_err(|error| D::Error::custom(format!("{text:?} is no time like 90s or 5m: {error}")))
     }
 }
 
@@ -132,7 +135,9 @@ mod tests {
         let span: Span = serde_json::from_str("\"2m\"").unwrap();
         assert_eq!(span, Span::seconds(120));
         assert_eq!(serde_json::to_string(&span).unwrap(), "\"2m\"");
-        assert!(serde_json::from_str::<Span>("\"soon\"").unwrap_err().to_string().contains("no time like 90s"));
+        assert!(
+            serde_json::from_str::<Span>("\"soon\"").unwrap_err().to_string().contains("no time like 90s")
+        );
         assert_eq!(Moment(u64::MAX).to_string(), "9999-12-31T23:59:59Z");
     }
 }

@@ -214,7 +214,11 @@ impl Outcome {
     pub fn is_end(self) -> bool {
         match self {
             Outcome::Applying => false,
-            Outcome::Verified | Outcome::RolledBack | Outcome::Failed | Outcome::HalfWay | Outcome::Lapsed => true,
+            Outcome::Verified
+            | Outcome::RolledBack
+            | Outcome::Failed
+            | Outcome::HalfWay
+            | Outcome::Lapsed => true,
         }
     }
 
@@ -291,7 +295,15 @@ mod tests {
     use super::*;
 
     fn result(number: u64, outcome: Outcome) -> SriovNodeStatus {
-        let result = ChangeResult { number, hash: "h".to_owned(), outcome, run: None, verdicts: None, message: String::new(), at: Moment(1) };
+        let result = ChangeResult {
+            number,
+            hash: "h".to_owned(),
+            outcome,
+            run: None,
+            verdicts: None,
+            message: String::new(),
+            at: Moment(1),
+        };
         SriovNodeStatus { result: Some(result), ..SriovNodeStatus::default() }
     }
 
@@ -309,7 +321,9 @@ mod tests {
         assert!(spec.open(&SriovNodeStatus::default()).is_some());
         assert!(spec.open(&result(2, Outcome::Verified)).is_some());
         assert!(spec.open(&result(3, Outcome::Applying)).is_some());
-        for outcome in [Outcome::Verified, Outcome::RolledBack, Outcome::Failed, Outcome::HalfWay, Outcome::Lapsed] {
+        for outcome in
+            [Outcome::Verified, Outcome::RolledBack, Outcome::Failed, Outcome::HalfWay, Outcome::Lapsed]
+        {
             assert!(spec.open(&result(3, outcome)).is_none(), "{outcome:?}");
         }
         assert_eq!(spec.next_number(&result(3, Outcome::Verified)), 4);

@@ -28,8 +28,17 @@ pub const SHORTEST_CONFIRM: Span = Span::seconds(30);
     printcolumn(name = "Updated", type_ = "integer", json_path = ".status.updated"),
     printcolumn(name = "Unavailable", type_ = "integer", json_path = ".status.unavailable"),
     printcolumn(name = "Failed", type_ = "integer", json_path = ".status.failed"),
-    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
-    printcolumn(name = "Why", type_ = "string", json_path = ".status.conditions[?(@.type==\"Progressing\")].message", priority = 1)
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].status"
+    ),
+    printcolumn(
+        name = "Why",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Progressing\")].message",
+        priority = 1
+    )
 )]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SriovMachineSpec {
@@ -127,7 +136,9 @@ impl<'de> Deserialize<'de> for MaxUnavailable {
             Text(String),
         }
         let bad = |seen: String| {
-            serde::de::Error::custom(format!("maxUnavailable {seen} is neither a number of at least 1 nor 1% to 100%"))
+            serde::de::Error::custom(format!(
+                "maxUnavailable {seen} is neither a number of at least 1 nor 1% to 100%"
+            ))
         };
         match Either::deserialize(deserializer)? {
             Either::Number(number) => match u32::try_from(number) {
@@ -253,7 +264,8 @@ impl SriovMachineSpec {
 
     /// Whether a node with these labels is one of its nodes.
     pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
-        !self.node_selector.is_empty() && self.node_selector.iter().all(|(key, value)| labels.get(key) == Some(value))
+        !self.node_selector.is_empty()
+            && self.node_selector.iter().all(|(key, value)| labels.get(key) == Some(value))
     }
 
     /// The time to confirm within: never shorter than a Lease needs to be seen renewed.
@@ -284,7 +296,8 @@ mod tests {
 
     #[test]
     fn the_hash_is_of_what_decides_what_a_node_becomes() {
-        let base = spec(serde_json::json!({"model": "m", "nodeSelector": {"a": "b"}, "allow": ["x", "y"]})).unwrap();
+        let base =
+            spec(serde_json::json!({"model": "m", "nodeSelector": {"a": "b"}, "allow": ["x", "y"]})).unwrap();
         let mut same = base.clone();
         same.allow = vec!["y".to_owned(), "x".to_owned(), "x".to_owned()];
         same.rollout.pause = true;
@@ -307,7 +320,16 @@ mod tests {
         assert_eq!(MaxUnavailable::Percent(10).of(1000), 100);
         assert_eq!(MaxUnavailable::Percent(10).of(5), 1);
         assert_eq!(MaxUnavailable::Nodes(3).of(1), 3);
-        for (text, good) in [("3", true), ("\"10%\"", true), ("\"100%\"", true), ("0", false), ("-1", false), ("\"0%\"", false), ("\"101%\"", false), ("\"ten\"", false)] {
+        for (text, good) in [
+            ("3", true),
+            ("\"10%\"", true),
+            ("\"100%\"", true),
+            ("0", false),
+            ("-1", false),
+            ("\"0%\"", false),
+            ("\"101%\"", false),
+            ("\"ten\"", false),
+        ] {
             let read: Result<MaxUnavailable, _> = serde_json::from_str(text);
             assert_eq!(read.is_ok(), good, "{text}");
             if let Ok(read) = read {
@@ -318,14 +340,17 @@ mod tests {
 
     #[test]
     fn a_key_of_a_newer_version_is_named() {
-        let read = spec(serde_json::json!({"model": "m", "nodeSelector": {"a": "b"}, "rollout": {"soak": "10m"}}));
+        let read =
+            spec(serde_json::json!({"model": "m", "nodeSelector": {"a": "b"}, "rollout": {"soak": "10m"}}));
         assert!(read.unwrap_err().to_string().contains("unknown field `soak`"));
     }
 
     #[test]
     fn a_selector_needs_all_its_labels() {
         let spec = spec(serde_json::json!({"model": "m", "nodeSelector": {"a": "b", "c": ""}})).unwrap();
-        let labels = |pairs: &[(&str, &str)]| pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+        let labels = |pairs: &[(&str, &str)]| {
+            pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect()
+        };
         assert!(spec.selects(&labels(&[("a", "b"), ("c", ""), ("d", "e")])));
         assert!(!spec.selects(&labels(&[("a", "b")])));
         assert!(!spec.selects(&labels(&[("a", "x"), ("c", "")])));

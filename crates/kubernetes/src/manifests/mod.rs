@@ -26,7 +26,11 @@ pub struct PrintError(#[from] io::Error);
 ///
 /// Nobody reads it, or what it is written to is full.
 pub fn print(arguments: &Manifests) -> Result<(), PrintError> {
-    let text = if arguments.unit { unit() } else { cluster(&arguments.driver, &arguments.namespace) + &rollout(&arguments.namespace) };
+    let text = if arguments.unit {
+        unit()
+    } else {
+        cluster(&arguments.driver, &arguments.namespace) + &rollout(&arguments.namespace)
+    };
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     Ok(out.flush()?)

@@ -52,11 +52,19 @@ pub fn devices(slices: &[ResourceSlice], vanishing: &[VanishingVf]) -> Devices {
             continue;
         }
         for device in spec.devices.iter().flatten() {
-            let address = device.attributes.as_ref().and_then(|all| all.get(ADDRESS)).and_then(|value| value.string.as_deref());
+            let address = device
+                .attributes
+                .as_ref()
+                .and_then(|all| all.get(ADDRESS))
+                .and_then(|value| value.string.as_deref());
             if !address.is_some_and(|address| addresses.contains(address)) {
                 continue;
             }
-            let named = Device { driver: spec.driver.clone(), pool: spec.pool.name.clone(), name: device.name.clone() };
+            let named = Device {
+                driver: spec.driver.clone(),
+                pool: spec.pool.name.clone(),
+                name: device.name.clone(),
+            };
             let closed = device.taints.iter().flatten().any(|taint| {
                 taint.key == TAINT && ["NoSchedule", "NoExecute"].contains(&taint.effect.as_str())
             });
@@ -90,9 +98,15 @@ pub fn is_alive(pod: &Pod) -> bool {
 /// Whether a claim was given one of these devices.
 pub fn holds_any(claim: &ResourceClaim, devices: &BTreeSet<Device>) -> bool {
     let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
-    let results = allocation.and_then(|allocation| allocation.devices.as_ref()).and_then(|devices| devices.results.as_ref());
+    let results = allocation
+        .and_then(|allocation| allocation.devices.as_ref())
+        .and_then(|devices| devices.results.as_ref());
     results.into_iter().flatten().any(|result| {
-        devices.contains(&Device { driver: result.driver.clone(), pool: result.pool.clone(), name: result.device.clone() })
+        devices.contains(&Device {
+            driver: result.driver.clone(),
+            pool: result.pool.clone(),
+            name: result.device.clone(),
+        })
     })
 }
 
@@ -118,10 +132,13 @@ pub fn drained(devices: &Devices, leaving: &[Leaving]) -> Drained {
     // The one that nobody lets go is worth more words than those that are on their way.
     match leaving.iter().find(|pod| pod.refused.is_some()).or(leaving.first()) {
         None => Drained::Clear,
-        Some(Leaving { pod, refused: Some(why) }) => Drained::Waiting(format!("pod {pod} may not be evicted: {why}")),
-        Some(Leaving { pod, refused: None }) => {
-            Drained::Waiting(format!("{} pods with VFs that vanish have not ended yet, {pod} among them", leaving.len()))
+        Some(Leaving { pod, refused: Some(why) }) => {
+            Drained::Waiting(format!("pod {pod} may not be evicted: {why}"))
         }
+        Some(Leaving { pod, refused: None }) => Drained::Waiting(format!(
+            "{} pods with VFs that vanish have not ended yet, {pod} among them",
+            leaving.len()
+        )),
     }
 }
 
@@ -133,9 +150,7 @@ mod tests {
 
     fn slice(generation: i64, tainted: bool) -> ResourceSlice {
         let taints = if tainted { json!([{"key": TAINT, "effect": "NoSchedule"}]) } else { json!([]) };
-        let device = |name: &str, address: &str, taints| {
-            json!({"name": name, "attributes": {ADDRESS: {"string": address}}, "taints": taints})
-        };
+        let device = |name: &str, address: &str, taints| json!({"name": name, "attributes": {ADDRESS: {"string": address}}, "taints": taints});
         serde_json::from_value(json!({"metadata": {"name": "s"}, "spec": {
             "driver": "sriov.penstock.dev", "nodeName": "n", "pool": {"name": "n", "generation": generation, "resourceSliceCount": 1},
             "devices": [device("net0-0", "0000:01:10.0", taints), device("net1-0", "0000:02:10.0", json!([]))],
@@ -171,8 +186,10 @@ mod tests {
         assert_eq!(claims_of(&pod), BTreeSet::from(["own", "p-b-x", "p-ext"]));
         assert!(is_alive(&pod));
         let claim = |device: &str| -> ResourceClaim {
-            serde_json::from_value(json!({"metadata": {}, "spec": {}, "status": {"allocation": {"devices": {"results": [
-                {"request": "r", "driver": "sriov.penstock.dev", "pool": "n", "device": device}]}}}}))
+            serde_json::from_value(
+                json!({"metadata": {}, "spec": {}, "status": {"allocation": {"devices": {"results": [
+                {"request": "r", "driver": "sriov.penstock.dev", "pool": "n", "device": device}]}}}}),
+            )
             .unwrap()
         };
         let found = devices(&[slice(1, true)], &vanishing());
@@ -183,8 +200,19 @@ mod tests {
     #[test]
     fn the_pod_that_may_not_go_is_named() {
         let found = devices(&[slice(1, true)], &vanishing());
-        let leaving = |pod: &str, refused: Option<&str>| Leaving { pod: pod.to_owned(), refused: refused.map(str::to_owned) };
-        let said = drained(&found, &[leaving("a/b", None), leaving("c/d", Some("the disruption budget pdb needs 1 healthy pods"))]);
-        assert_eq!(said, Drained::Waiting("pod c/d may not be evicted: the disruption budget pdb needs 1 healthy pods".to_owned()));
+        let leaving = |pod: &str, refused: Option<&str>| Leaving {
+            pod: pod.to_owned(),
+            refused: refused.map(str::to_owned),
+        };
+        let said = drained(
+            &found,
+            &[leaving("a/b", None), leaving("c/d", Some("the disruption budget pdb needs 1 healthy pods"))],
+        );
+        assert_eq!(
+            said,
+            Drained::Waiting(
+                "pod c/d may not be evicted: the disruption budget pdb needs 1 healthy pods".to_owned()
+            )
+        );
     }
 }

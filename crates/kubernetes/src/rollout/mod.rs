@@ -105,7 +105,9 @@ pub fn decide(machines: &[Machine], nodes: &BTreeMap<String, Node>, now: Moment)
     let mut owned: BTreeSet<&str> = BTreeSet::new();
     for machine in machines {
         if let Ok(spec) = &machine.spec {
-            owned.extend(nodes.iter().filter(|(_, node)| spec.selects(&node.labels)).map(|(name, _)| name.as_str()));
+            owned.extend(
+                nodes.iter().filter(|(_, node)| spec.selects(&node.labels)).map(|(name, _)| name.as_str()),
+            );
         }
         let status = one(machine, machines, nodes, now, &mut decision);
         if status != machine.status {
@@ -162,12 +164,16 @@ fn one(
             (name.as_str(), (node, standing))
         })
         .collect();
-    let count = |which: &dyn Fn(&Node, &Standing) -> bool| matched.values().filter(|(node, standing)| which(node, standing)).count();
+    let count = |which: &dyn Fn(&Node, &Standing) -> bool| {
+        matched.values().filter(|(node, standing)| which(node, standing)).count()
+    };
     let failures = count(&|_, standing| matches!(standing, Standing::Failed { .. }));
     let unavailable = count(&standing::is_unavailable);
     let partial = spec.rollout.partial;
-    let refused = count(&|_, standing| matches!(standing, Standing::Refused { .. } | Standing::Ambiguous { .. }));
-    let unplanned = count(&|node, standing| matches!(standing, Standing::Unplanned) && (node.ready || !partial));
+    let refused =
+        count(&|_, standing| matches!(standing, Standing::Refused { .. } | Standing::Ambiguous { .. }));
+    let unplanned =
+        count(&|node, standing| matches!(standing, Standing::Unplanned) && (node.ready || !partial));
     let stopped = failures >= (spec.rollout.stop_after_failures as usize).max(1);
     let held = if spec.rollout.pause {
         Some(Held::Paused)
@@ -184,7 +190,11 @@ fn one(
         let Standing::Draining { change } = standing else { continue };
         // What waits for a plan of a node that is new, or was started anew, goes on when that is there.
         let goes_on = matches!(held, None | Some(Held::Unplanned(_))) && change.hash == hash;
-        let plan_is_other = node.record.as_ref().and_then(|record| record.status.plan.as_ref()).is_none_or(|plan| plan.digest != change.plan || plan.hash != change.hash);
+        let plan_is_other = node
+            .record
+            .as_ref()
+            .and_then(|record| record.status.plan.as_ref())
+            .is_none_or(|plan| plan.digest != change.plan || plan.hash != change.hash);
         if !goes_on || plan_is_other {
             decision.writes.extend(call_off(name, node));
             continue;
@@ -206,7 +216,10 @@ fn one(
                 let withdrawn = Withdrawn {
                     number: change.number,
                     hash: change.hash.clone(),
-                    reason: format!("not drained within {}: {why}; the node is as it was", spec.drain.timeout),
+                    reason: format!(
+                        "not drained within {}: {why}; the node is as it was",
+                        spec.drain.timeout
+                    ),
                     at: now,
                 };
                 let spec = SriovNodeSpec { change: None, withdrawn: Some(withdrawn) };
@@ -224,7 +237,8 @@ fn one(
         }
     }
     if held.is_none() {
-        let under_way = count(&|_, standing| matches!(standing, Standing::Draining { .. } | Standing::Granted { .. }));
+        let under_way =
+            count(&|_, standing| matches!(standing, Standing::Draining { .. } | Standing::Granted { .. }));
         let proven = count(&|_, standing| matches!(standing, Standing::Done { changed: true }));
         let mut budget = spec.rollout.max_unavailable.of(matched.len()).saturating_sub(unavailable);
         let canaries = spec.rollout.canary as usize;

@@ -82,7 +82,9 @@ pub(super) fn of(node: &Node, hash: &str, other: Option<&str>, now: Moment) -> S
     if let Some(other) = other {
         return Standing::Ambiguous { other: other.to_owned() };
     }
-    let Some(plan) = record.status.plan.as_ref().filter(|plan| plan.hash == hash) else { return Standing::Unplanned };
+    let Some(plan) = record.status.plan.as_ref().filter(|plan| plan.hash == hash) else {
+        return Standing::Unplanned;
+    };
     if let Some(result) = record.status.result.as_ref().filter(|result| result.hash == hash) {
         match result.outcome {
             Outcome::Verified => return Standing::Done { changed: result.run.is_some() },

@@ -17,12 +17,17 @@ pub(super) fn unreadable(machine: &Machine, why: &str, now: Moment) -> SriovMach
         "this controller cannot read the spec, and changes no node by it: {why}; it may be written for a newer version of Penstock"
     );
     let condition = |kind: &str, status: bool| {
-        let condition = Condition::new(kind, status, "Unreadable", &message, now).after(&machine.status.conditions);
+        let condition =
+            Condition::new(kind, status, "Unreadable", &message, now).after(&machine.status.conditions);
         Condition { observed_generation: machine.generation, ..condition }
     };
     SriovMachineStatus {
         observed_generation: machine.generation,
-        conditions: vec![condition("Ready", false), condition("Progressing", false), condition("Degraded", true)],
+        conditions: vec![
+            condition("Ready", false),
+            condition("Progressing", false),
+            condition("Degraded", true),
+        ],
         // What was counted before is of a spec that is not this one.
         ..SriovMachineStatus::default()
     }
@@ -42,9 +47,11 @@ pub(super) fn of(
     };
     let done = |_: &Node, standing: &Standing| matches!(standing, Standing::Done { .. });
     let failed = |_: &Node, standing: &Standing| matches!(standing, Standing::Failed { .. });
-    let refused =
-        |_: &Node, standing: &Standing| matches!(standing, Standing::Refused { .. } | Standing::Ambiguous { .. });
-    let planned = |_: &Node, standing: &Standing| !matches!(standing, Standing::Unplanned | Standing::Ambiguous { .. });
+    let refused = |_: &Node, standing: &Standing| {
+        matches!(standing, Standing::Refused { .. } | Standing::Ambiguous { .. })
+    };
+    let planned =
+        |_: &Node, standing: &Standing| !matches!(standing, Standing::Unplanned | Standing::Ambiguous { .. });
     let first = first_failure(matched);
     let mut status = SriovMachineStatus {
         observed_generation: machine.generation,
@@ -68,7 +75,11 @@ pub(super) fn of(
     };
     let degraded = match (&status.first_failure, status.failed + status.refused) {
         (None, _) | (_, 0) => (false, "AsExpected", String::new()),
-        (Some(first), 1) => (true, if status.failed > 0 { "NodeFailed" } else { "NodeRefused" }, format!("{}: {}", first.node, first.message)),
+        (Some(first), 1) => (
+            true,
+            if status.failed > 0 { "NodeFailed" } else { "NodeRefused" },
+            format!("{}: {}", first.node, first.message),
+        ),
         (Some(first), some) => (
             true,
             if status.failed > 0 { "NodesFailed" } else { "NodesRefused" },
@@ -120,22 +131,34 @@ fn progress(
     held: Option<Held>,
 ) -> (bool, &'static str, String) {
     let names = |which: &dyn Fn(&Node, &Standing) -> bool| -> String {
-        let names: Vec<&str> = matched.iter().filter(|(_, (node, standing))| which(node, standing)).map(|(name, _)| *name).collect();
+        let names: Vec<&str> = matched
+            .iter()
+            .filter(|(_, (node, standing))| which(node, standing))
+            .map(|(name, _)| *name)
+            .collect();
         match names.len() {
             some if some <= NAMED => names.join(", "),
             some => format!("{} and {} more", names[..NAMED].join(", "), some - NAMED),
         }
     };
-    let under_way = |_: &Node, standing: &Standing| matches!(standing, Standing::Draining { .. } | Standing::Granted { .. });
+    let under_way = |_: &Node, standing: &Standing| {
+        matches!(standing, Standing::Draining { .. } | Standing::Granted { .. })
+    };
     let at_work = match names(&under_way) {
         none if none.is_empty() => String::new(),
         some => format!("; being changed: {some}"),
     };
     match held {
-        _ if status.updated == status.matched => (false, "Complete", format!("{} of {} nodes are what the model says", status.updated, status.matched)),
-        Some(Held::Paused) => {
-            (!at_work.is_empty(), "Paused", format!("spec.rollout.pause: no further node is changed{at_work}"))
-        }
+        _ if status.updated == status.matched => (
+            false,
+            "Complete",
+            format!("{} of {} nodes are what the model says", status.updated, status.matched),
+        ),
+        Some(Held::Paused) => (
+            !at_work.is_empty(),
+            "Paused",
+            format!("spec.rollout.pause: no further node is changed{at_work}"),
+        ),
         Some(Held::Failures(failures)) => (
             !at_work.is_empty(),
             "Stopped",
@@ -164,7 +187,10 @@ fn progress(
                 "{some} of {} nodes refuse this model or cannot have it, and no node is changed: {}{at_work}; change the model, allow the \
                  danger by its name in spec.allow, or go on with the others by spec.rollout.partial",
                 status.matched,
-                names(&|_, standing| matches!(standing, Standing::Refused { .. } | Standing::Ambiguous { .. })),
+                names(&|_, standing| matches!(
+                    standing,
+                    Standing::Refused { .. } | Standing::Ambiguous { .. }
+                )),
             ),
         ),
         None => {
@@ -182,7 +208,9 @@ fn progress(
             let drains: Vec<String> = matched
                 .iter()
                 .filter_map(|(name, (node, standing))| match (standing, &node.drained) {
-                    (Standing::Draining { .. }, Some(Drained::Waiting(why))) => Some(format!("; {name} is drained: {why}")),
+                    (Standing::Draining { .. }, Some(Drained::Waiting(why))) => {
+                        Some(format!("; {name} is drained: {why}"))
+                    }
                     _ => None,
                 })
                 .take(NAMED)

@@ -28,8 +28,17 @@ struct Fleet {
 
 impl Fleet {
     fn new(nodes: usize, spec: SriovMachineSpec) -> Fleet {
-        let machine = Machine { name: "m".to_owned(), generation: Some(1), spec: Ok(spec), status: SriovMachineStatus::default() };
-        let node = |_| Node { labels: [("role".to_owned(), "rt".to_owned())].into(), ready: true, ..Node::default() };
+        let machine = Machine {
+            name: "m".to_owned(),
+            generation: Some(1),
+            spec: Ok(spec),
+            status: SriovMachineStatus::default(),
+        };
+        let node = |_| Node {
+            labels: [("role".to_owned(), "rt".to_owned())].into(),
+            ready: true,
+            ..Node::default()
+        };
         let nodes = (0..nodes).map(|index| (format!("node-{index}"), node(index))).collect();
         Fleet { machine, nodes, now: Moment(1_000_000) }
     }
@@ -40,8 +49,10 @@ impl Fleet {
 
     fn plan(&mut self, node: &str, outcome: PlanOutcome, steps: u32, vanishing: bool) {
         let hash = self.spec().hash();
-        let vanishing: Vec<VanishingVf> =
-            vanishing.then(|| VanishingVf { name: "NET0#0".to_owned(), address: "0000:01:10.0".to_owned() }).into_iter().collect();
+        let vanishing: Vec<VanishingVf> = vanishing
+            .then(|| VanishingVf { name: "NET0#0".to_owned(), address: "0000:01:10.0".to_owned() })
+            .into_iter()
+            .collect();
         let plan = PlanSummary {
             machine: "m".to_owned(),
             hash: hash.clone(),
@@ -51,12 +62,24 @@ impl Fleet {
             dangers: Vec::new(),
             vanishing,
             reboot: false,
-            message: if outcome == PlanOutcome::Planned { String::new() } else { "ssh:eno1: your connection".to_owned() },
+            message: if outcome == PlanOutcome::Planned {
+                String::new()
+            } else {
+                "ssh:eno1: your connection".to_owned()
+            },
             at: self.now,
         };
         let record = self.nodes.get_mut(node).unwrap().record.get_or_insert_default();
         if steps == 0 && outcome == PlanOutcome::Planned {
-            let result = ChangeResult { number: 0, hash, outcome: Outcome::Verified, run: None, verdicts: None, message: String::new(), at: self.now };
+            let result = ChangeResult {
+                number: 0,
+                hash,
+                outcome: Outcome::Verified,
+                run: None,
+                verdicts: None,
+                message: String::new(),
+                at: self.now,
+            };
             record.status.result = Some(result);
         }
         record.status.plan = Some(plan);
@@ -71,7 +94,8 @@ impl Fleet {
     fn report(&mut self, node: &str, outcome: Outcome) {
         let now = self.now;
         let record = self.nodes.get_mut(node).unwrap().record.as_mut().unwrap();
-        let change = record.spec.open(&record.status).filter(|change| change.stage == Stage::Go).cloned().unwrap();
+        let change =
+            record.spec.open(&record.status).filter(|change| change.stage == Stage::Go).cloned().unwrap();
         let result = ChangeResult {
             number: change.number,
             hash: change.hash,
@@ -104,7 +128,10 @@ impl Fleet {
         self.nodes
             .iter()
             .filter(|(_, node)| {
-                node.record.as_ref().and_then(|record| record.spec.open(&record.status)).is_some_and(|change| change.stage == stage)
+                node.record
+                    .as_ref()
+                    .and_then(|record| record.spec.open(&record.status))
+                    .is_some_and(|change| change.stage == stage)
             })
             .map(|(name, _)| name.as_str())
             .collect()
@@ -117,7 +144,10 @@ impl Fleet {
 
     fn unavailable(&self) -> usize {
         let hash = self.spec().hash();
-        self.nodes.values().filter(|node| standing::is_unavailable(node, &standing::of(node, &hash, None, self.now))).count()
+        self.nodes
+            .values()
+            .filter(|node| standing::is_unavailable(node, &standing::of(node, &hash, None, self.now)))
+            .count()
     }
 }
 
@@ -127,7 +157,10 @@ fn nobody_is_told_before_all_have_planned() {
     fleet.plan("node-0", PlanOutcome::Planned, 3, false);
     fleet.plan("node-1", PlanOutcome::Planned, 3, false);
     assert!(fleet.step().writes.is_empty());
-    assert_eq!(fleet.said("Progressing"), ("Planning", "1 of 3 nodes have not planned this model yet, and no node is changed before: node-2"));
+    assert_eq!(
+        fleet.said("Progressing"),
+        ("Planning", "1 of 3 nodes have not planned this model yet, and no node is changed before: node-2")
+    );
     fleet.plan("node-2", PlanOutcome::Planned, 3, false);
     fleet.step();
     assert_eq!(fleet.told(Stage::Go), ["node-0", "node-1", "node-2"]);
@@ -170,7 +203,10 @@ fn the_canary_holds_before_the_others_follow_in_waves() {
     assert_eq!(fleet.told(Stage::Go), ["node-4"]);
     fleet.report("node-4", Outcome::Verified);
     fleet.step();
-    assert_eq!(fleet.said("Progressing"), ("RollingOut", "5 of 6 nodes are what the model says; cordoned: node-5"));
+    assert_eq!(
+        fleet.said("Progressing"),
+        ("RollingOut", "5 of 6 nodes are what the model says; cordoned: node-5")
+    );
     fleet.nodes.get_mut("node-5").unwrap().cordoned = false;
     fleet.step();
     fleet.report("node-5", Outcome::Verified);
@@ -189,7 +225,10 @@ fn one_that_takes_it_back_stops_the_wave() {
     assert_eq!(fleet.said("Degraded"), ("NodeFailed", "node-0: RolledBack"));
     let (reason, message) = fleet.said("Progressing");
     assert_eq!(reason, "Stopped");
-    assert!(message.contains("stopped after 1 failed") && message.contains("raise spec.attempt"), "{message}");
+    assert!(
+        message.contains("stopped after 1 failed") && message.contains("raise spec.attempt"),
+        "{message}"
+    );
     // Another attempt is planned and begun anew.
     fleet.machine.spec.as_mut().unwrap().attempt = 1;
     assert!(fleet.step().writes.is_empty());
@@ -225,17 +264,25 @@ fn a_drain_that_comes_to_no_end_leaves_the_node_as_it_was() {
     let decision = fleet.step();
     assert_eq!(decision.draining, ["node-0".to_owned()].into());
     assert_eq!(decision.next, Some(fleet.now.after(Duration::from_secs(300))));
-    fleet.nodes.get_mut("node-0").unwrap().drained = Some(Drained::Waiting("pod a/b may not be evicted: a budget".to_owned()));
+    fleet.nodes.get_mut("node-0").unwrap().drained =
+        Some(Drained::Waiting("pod a/b may not be evicted: a budget".to_owned()));
     fleet.now = fleet.now.after(Duration::from_secs(299));
     assert!(fleet.step().writes.is_empty());
-    assert!(fleet.said("Progressing").1.contains("node-0 is drained: pod a/b may not be evicted"), "{:?}", fleet.said("Progressing"));
+    assert!(
+        fleet.said("Progressing").1.contains("node-0 is drained: pod a/b may not be evicted"),
+        "{:?}",
+        fleet.said("Progressing")
+    );
     fleet.now = fleet.now.after(Duration::from_secs(1));
     fleet.step();
     assert!(fleet.told(Stage::Drain).is_empty());
     fleet.step();
     assert_eq!(
         fleet.said("Degraded"),
-        ("NodeFailed", "node-0: not drained within 5m: pod a/b may not be evicted: a budget; the node is as it was")
+        (
+            "NodeFailed",
+            "node-0: not drained within 5m: pod a/b may not be evicted: a budget; the node is as it was"
+        )
     );
     assert_eq!(fleet.machine.status.unavailable, 0);
     assert!(fleet.told(Stage::Drain).is_empty() && fleet.told(Stage::Go).is_empty());
@@ -282,7 +329,11 @@ fn a_node_that_says_nothing_counts_as_failed_in_the_end_and_is_taken_back_in_whe
     assert_eq!(next.since(fleet.now), Duration::from_secs(2 * 120 + 900));
     fleet.now = next;
     fleet.step();
-    assert!(fleet.said("Degraded").1.starts_with("node-0: told to begin at "), "{:?}", fleet.said("Degraded"));
+    assert!(
+        fleet.said("Degraded").1.starts_with("node-0: told to begin at "),
+        "{:?}",
+        fleet.said("Degraded")
+    );
     fleet.report("node-0", Outcome::Verified);
     fleet.step();
     assert_eq!(fleet.told(Stage::Go), ["node-1"]);
@@ -321,7 +372,8 @@ fn a_node_that_was_started_anew_is_told_again() {
     fleet.step();
     fleet.report("node-0", Outcome::Verified);
     fleet.step();
-    fleet.nodes.get_mut("node-0").unwrap().record.as_mut().unwrap().status.result.as_mut().unwrap().outcome = Outcome::Lapsed;
+    fleet.nodes.get_mut("node-0").unwrap().record.as_mut().unwrap().status.result.as_mut().unwrap().outcome =
+        Outcome::Lapsed;
     fleet.step();
     assert_eq!(fleet.told(Stage::Go), ["node-0"]);
     assert_eq!(fleet.nodes["node-0"].record.as_ref().unwrap().spec.change.as_ref().unwrap().number, 2);
@@ -376,7 +428,8 @@ fn happening() -> impl Strategy<Value = Happening> {
 
 fn happens(fleet: &mut Fleet, what: &Happening) {
     let name = |node: usize| format!("node-{node}");
-    let has_open = |fleet: &Fleet, node: usize, stage: Stage| fleet.told(stage).contains(&name(node).as_str());
+    let has_open =
+        |fleet: &Fleet, node: usize, stage: Stage| fleet.told(stage).contains(&name(node).as_str());
     match *what {
         Happening::Plans { node, refused, empty, vanishing } => {
             // An agent does not plan while it makes a change.
@@ -386,7 +439,9 @@ fn happens(fleet: &mut Fleet, what: &Happening) {
             }
         }
         Happening::Ready { node, ready } => fleet.nodes.get_mut(&name(node)).unwrap().ready = ready,
-        Happening::Cordoned { node, cordoned } => fleet.nodes.get_mut(&name(node)).unwrap().cordoned = cordoned,
+        Happening::Cordoned { node, cordoned } => {
+            fleet.nodes.get_mut(&name(node)).unwrap().cordoned = cordoned
+        }
         Happening::Drained { node, clear } => {
             let drained = if clear { Drained::Clear } else { Drained::Waiting("a pod".to_owned()) };
             let drained = has_open(fleet, node, Stage::Drain).then_some(drained);
@@ -402,7 +457,10 @@ fn happens(fleet: &mut Fleet, what: &Happening) {
         Happening::Model => fleet.machine.spec.as_mut().unwrap().model.push('#'),
         Happening::Starts { node } => {
             let record = fleet.nodes.get_mut(&name(node)).unwrap().record.as_mut();
-            if let Some(result) = record.and_then(|record| record.status.result.as_mut()).filter(|result| result.outcome == Outcome::Verified) {
+            if let Some(result) = record
+                .and_then(|record| record.status.result.as_mut())
+                .filter(|result| result.outcome == Outcome::Verified)
+            {
                 result.outcome = Outcome::Lapsed;
             }
         }
@@ -421,24 +479,39 @@ fn holds(fleet: &mut Fleet) -> Result<(), TestCaseError> {
     let before = fleet.nodes.clone();
     let unavailable = fleet.unavailable();
     let decision = fleet.step();
-    let begun: Vec<&Write> = decision.writes.iter().filter(|write| begins(&before[&write.node], write)).collect();
+    let begun: Vec<&Write> =
+        decision.writes.iter().filter(|write| begins(&before[&write.node], write)).collect();
     let most = fleet.spec().rollout.max_unavailable.of(fleet.nodes.len());
-    prop_assert!(fleet.unavailable() <= most.max(unavailable), "{} unavailable of {most}", fleet.unavailable());
+    prop_assert!(
+        fleet.unavailable() <= most.max(unavailable),
+        "{} unavailable of {most}",
+        fleet.unavailable()
+    );
     if !begun.is_empty() {
         prop_assert!(!fleet.spec().rollout.pause);
-        let standings: Vec<Standing> = before.values().map(|node| standing::of(node, &hash, None, fleet.now)).collect();
-        let all_planned = standings.iter().all(|standing| !matches!(standing, Standing::Unplanned | Standing::Refused { .. }));
+        let standings: Vec<Standing> =
+            before.values().map(|node| standing::of(node, &hash, None, fleet.now)).collect();
+        let all_planned = standings
+            .iter()
+            .all(|standing| !matches!(standing, Standing::Unplanned | Standing::Refused { .. }));
         prop_assert!(all_planned);
         let failed = standings.iter().filter(|standing| matches!(standing, Standing::Failed { .. })).count();
         prop_assert!(failed < fleet.spec().rollout.stop_after_failures as usize);
-        let proven = standings.iter().filter(|standing| matches!(standing, Standing::Done { changed: true })).count();
+        let proven =
+            standings.iter().filter(|standing| matches!(standing, Standing::Done { changed: true })).count();
         let canary = fleet.spec().rollout.canary as usize;
         if proven < canary {
             let at_it = |node: &&Node| {
-                matches!(standing::of(node, &hash, None, fleet.now), Standing::Granted { .. } | Standing::Draining { .. })
+                matches!(
+                    standing::of(node, &hash, None, fleet.now),
+                    Standing::Granted { .. } | Standing::Draining { .. }
+                )
             };
             let under_way = fleet.nodes.values().filter(at_it).count();
-            prop_assert!(proven + under_way <= canary, "{proven} hold and {under_way} are at it, with {canary} canaries");
+            prop_assert!(
+                proven + under_way <= canary,
+                "{proven} hold and {under_way} are at it, with {canary} canaries"
+            );
         }
     }
     // Whoever is told to apply had planned just that, and its VFs are free.
