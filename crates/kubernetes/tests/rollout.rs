@@ -118,7 +118,7 @@ impl Fleet {
             let penstock = at.join("penstock");
             fs::write(&penstock, include_str!("rollout/penstock.sh")).unwrap();
             fs::set_permissions(&penstock, fs::Permissions::from_mode(0o755)).unwrap();
-            fs::copy(recorded(), at.join("scan.json")).unwrap();
+            fs::write(at.join("scan.json"), serde_json::to_vec(&recorded()).unwrap()).unwrap();
             fs::write(at.join("watch.jsonl"), format!("{}\n", json!({
                 "kind": "watch", "version": 1, "time": "x", "event": "state", "holds": true, "counts": {}, "verdicts": [],
                 "glance_every": 0.8, "unheard": []}))).unwrap();
@@ -352,8 +352,7 @@ impl Fleet {
 
     /// The address of the first VF of the recorded machine.
     fn vf(&self) -> String {
-        let inventory: Inventory = serde_json::from_str(&fs::read_to_string(recorded()).unwrap()).unwrap();
-        inventory.pfs[0].sriov.as_ref().unwrap().vfs[0].bdf.to_string()
+        recorded().pfs[0].sriov.as_ref().unwrap().vfs[0].bdf.to_string()
     }
 
     /// Has a node's plan take its first VF away.
@@ -398,8 +397,12 @@ fn merge(into: &mut Value, more: Value) {
     }
 }
 
-fn recorded() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../testkit/fixtures/inventory/82576-seven-vfs.json")
+/// The recorded 82576 with seven VFs, of a machine that depends on none of them.
+fn recorded() -> Inventory {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../testkit/fixtures/inventory/82576-seven-vfs.json");
+    let mut inventory: Inventory = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
+    inventory.lifelines.get_or_insert_default();
+    inventory
 }
 
 /// Renews the Leases of nodes as their kubelets do, until it is killed.

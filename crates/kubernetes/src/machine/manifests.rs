@@ -26,7 +26,7 @@ pub fn objects(namespace: &str) -> Vec<Value> {
     let mut objects = super::crds();
     objects.extend(agent_objects(namespace));
     objects.extend(controller_objects(namespace));
-    objects.extend(policies());
+    objects.extend(policies(namespace));
     objects
 }
 
@@ -81,11 +81,13 @@ fn controller_objects(namespace: &str) -> Vec<Value> {
     ]
 }
 
-/// A policy that fences agents: an agent, known by the node that its token is bound to, writes the `SriovNode` of that node alone, and makes
+/// A policy that fences agents: an agent, whose token is bound to its Node, writes the `SriovNode` of that node alone, and makes
 /// one only without a spec, so that it cannot tell itself to begin.
-fn policies() -> Vec<Value> {
+fn policies(namespace: &str) -> Vec<Value> {
     let name = "sriovnodes.penstock.dev";
-    let node = "request.userInfo.extra[?'authentication.kubernetes.io/node-name'][0].orValue('')";
+    // Empty for a token that is bound to no Node: with that nothing is written.
+    let node = "request.userInfo.?extra[?'authentication.kubernetes.io/node-name'][?0].orValue('')";
+    let agent = format!("request.userInfo.username == 'system:serviceaccount:{namespace}:{AGENT}'");
     vec![
         json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name},
         "spec": {
@@ -94,14 +96,14 @@ fn policies() -> Vec<Value> {
                 "apiGroups": [GROUP], "apiVersions": [VERSION], "operations": ["CREATE", "UPDATE", "DELETE"],
                 "resources": ["sriovnodes", "sriovnodes/status"],
             }]},
-            "matchConditions": [{"name": "is-an-agent", "expression": format!("{node} != ''")}],
+            "matchConditions": [{"name": "is-an-agent", "expression": agent}],
             "variables": [
                 {"name": "node", "expression": node},
                 {"name": "object", "expression": "request.operation == 'DELETE' ? oldObject : object"},
             ],
             "validations": [
                 {"expression": "variables.object.metadata.name == variables.node",
-                    "messageExpression": "'an agent writes the SriovNode of its own node, ' + variables.node + ', alone'"},
+                    "messageExpression": "'an agent writes the SriovNode of the Node alone that its token is bound to: ' + (variables.node == '' ? 'none' : variables.node)"},
                 {"expression": "request.operation != 'CREATE' || !has(object.spec) || (!has(object.spec.change) && !has(object.spec.withdrawn))",
                     "message": "an agent makes a SriovNode without a spec: what a node is told to do is the controller's"},
             ],
@@ -117,7 +119,7 @@ mod tests {
 
     #[test]
     fn nothing_is_granted_by_a_wildcard() {
-        for value in agent_objects("n").into_iter().chain(controller_objects("n")).chain(policies()) {
+        for value in agent_objects("n").into_iter().chain(controller_objects("n")).chain(policies("n")) {
             assert!(!value.to_string().contains('*'), "{value}");
         }
     }
