@@ -195,7 +195,11 @@ impl Drift {
         };
         for (name, function) in &devices.functions {
             let found = self.concerning(devices, function);
-            let (condition, message) = match (found.first(), &self.unwatched) {
+            let unseen = match (self.settled, &self.unwatched) {
+                (true, why) => why.as_deref(),
+                (false, _) => Some("nobody has looked yet"),
+            };
+            let (condition, message) = match (found.first(), unseen) {
                 (Some(worst), _) if worst.outcome != Outcome::Unknown => {
                     (Condition::Unhealthy, sentence(&found))
                 }

@@ -81,6 +81,15 @@ fn what_cannot_be_seen_is_unknown_and_no_taint() {
 }
 
 #[test]
+fn nothing_is_healthy_before_somebody_has_looked() {
+    let all = devices(&machine(vec![pf(0, 1, 1)]));
+    let report = Drift::default().report(&all, &HealthReport::new(), UNIX_EPOCH);
+    assert!(report.values().all(|one| one.condition == Condition::Unknown), "{report:?}");
+    let report = Drift::without_a_model().report(&all, &HealthReport::new(), UNIX_EPOCH);
+    assert!(report.values().all(|one| one.condition == Condition::Healthy), "{report:?}");
+}
+
+#[test]
 fn a_device_that_is_gone_is_unhealthy_for_a_day() {
     let (drift, all) = watched();
     let report = drift.report(&all, &HealthReport::new(), UNIX_EPOCH);
