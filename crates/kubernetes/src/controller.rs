@@ -173,13 +173,7 @@ impl Controller {
     fn fleet(&self) -> BTreeMap<String, Node> {
         let of = |(name, node): (&String, &NodeState)| {
             let record = self.records.get(name).cloned();
-            let number =
-                record.as_ref().and_then(|record| record.spec.change.as_ref()).map(|change| change.number);
-            let drained = self
-                .drained
-                .get(name)
-                .filter(|(of, _)| Some(*of) == number)
-                .map(|(_, drained)| drained.clone());
+            let drained = self.drained.get(name).cloned();
             let node = Node {
                 labels: node.labels.clone(),
                 ready: node.ready,
@@ -198,11 +192,15 @@ impl Controller {
         let Decision { writes, statuses, draining, next } = rollout::decide(&machines, &self.fleet(), now);
         let mut failed = false;
         for write in writes {
-            failed |= !self.write(&write).await;
+            // Where one gets no answer the others wait: the Lease has to be renewed meanwhile.
+            if !self.write(&write).await {
+                failed = true;
+                break;
+            }
         }
         if Instant::now() >= self.statuses_from {
             for (name, status) in &statuses {
-                failed |= !self.write_status(name, status).await;
+                failed = failed || !self.write_status(name, status).await;
                 self.statuses_from = Instant::now() + STATUSES;
             }
         } else if !statuses.is_empty() {
@@ -306,7 +304,7 @@ impl Controller {
             let Some(record) = self.records.get(&name) else { continue };
             let (Some(change), Some(plan)) = (&record.spec.change, &record.status.plan) else { continue };
             let number = change.number;
-            let drained = match timeout(REQUEST * 3, evict::look(&self.client, &name, &plan.vanishing)).await
+            let drained = match timeout(REQUEST, evict::look(&self.client, &name, &plan.vanishing)).await
             {
                 Ok(Ok(drained)) => drained,
                 Ok(Err(error)) => {

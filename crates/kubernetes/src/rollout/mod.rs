@@ -55,8 +55,15 @@ pub struct Node {
     pub cordoned: bool,
     /// What its agent and the controller wrote of it.
     pub record: Option<Record>,
-    /// How far it is drained, where it is being drained and somebody has looked.
-    pub drained: Option<Drained>,
+    /// How far it is drained, where somebody has looked, and the number of the change that this was for.
+    pub drained: Option<(u64, Drained)>,
+}
+
+impl Node {
+    /// How far it is drained for a change.
+    fn drained_for(&self, change: &Change) -> Option<&Drained> {
+        self.drained.as_ref().filter(|(number, _)| *number == change.number).map(|(_, drained)| drained)
+    }
 }
 
 /// A `SriovNode`.
@@ -200,7 +207,7 @@ fn one(
             continue;
         }
         let until = change.since.after(spec.drain.timeout.0);
-        match &node.drained {
+        match node.drained_for(change) {
             Some(Drained::Clear) if held.is_none() => {
                 let change = Change { stage: Stage::Go, since: now, ..change.clone() };
                 let withdrawn = node.record.as_ref().and_then(|record| record.spec.withdrawn.clone());

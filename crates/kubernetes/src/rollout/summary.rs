@@ -207,10 +207,11 @@ fn progress(
             .collect();
             let drains: Vec<String> = matched
                 .iter()
-                .filter_map(|(name, (node, standing))| match (standing, &node.drained) {
-                    (Standing::Draining { .. }, Some(Drained::Waiting(why))) => {
-                        Some(format!("; {name} is drained: {why}"))
-                    }
+                .filter_map(|(name, (node, standing))| match standing {
+                    Standing::Draining { change } => match node.drained_for(change) {
+                        Some(Drained::Waiting(why)) => Some(format!("; {name} is drained: {why}")),
+                        Some(Drained::Clear) | None => None,
+                    },
                     _ => None,
                 })
                 .take(NAMED)

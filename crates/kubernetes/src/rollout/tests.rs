@@ -108,6 +108,13 @@ impl Fleet {
         record.status.result = Some(result);
     }
 
+    /// What somebody who looked at the pods of a node says of its present change.
+    fn drained(&mut self, node: &str, drained: Drained) {
+        let node = self.nodes.get_mut(node).unwrap();
+        let change = node.record.as_ref().and_then(|record| record.spec.change.as_ref());
+        node.drained = change.map(|change| (change.number, drained));
+    }
+
     fn decide(&self) -> Decision {
         decide(std::slice::from_ref(&self.machine), &self.nodes, self.now)
     }
@@ -264,8 +271,7 @@ fn a_drain_that_comes_to_no_end_leaves_the_node_as_it_was() {
     let decision = fleet.step();
     assert_eq!(decision.draining, ["node-0".to_owned()].into());
     assert_eq!(decision.next, Some(fleet.now.after(Duration::from_secs(300))));
-    fleet.nodes.get_mut("node-0").unwrap().drained =
-        Some(Drained::Waiting("pod a/b may not be evicted: a budget".to_owned()));
+    fleet.drained("node-0", Drained::Waiting("pod a/b may not be evicted: a budget".to_owned()));
     fleet.now = fleet.now.after(Duration::from_secs(299));
     assert!(fleet.step().writes.is_empty());
     assert!(
@@ -294,7 +300,7 @@ fn a_drained_node_is_told_to_go_on_with_the_same_change() {
     fleet.plan("node-0", PlanOutcome::Planned, 3, true);
     fleet.step();
     let number = fleet.nodes["node-0"].record.as_ref().unwrap().spec.change.as_ref().unwrap().number;
-    fleet.nodes.get_mut("node-0").unwrap().drained = Some(Drained::Clear);
+    fleet.drained("node-0", Drained::Clear);
     fleet.step();
     assert_eq!(fleet.told(Stage::Go), ["node-0"]);
     assert_eq!(fleet.nodes["node-0"].record.as_ref().unwrap().spec.change.as_ref().unwrap().number, number);
@@ -444,8 +450,9 @@ fn happens(fleet: &mut Fleet, what: &Happening) {
         }
         Happening::Drained { node, clear } => {
             let drained = if clear { Drained::Clear } else { Drained::Waiting("a pod".to_owned()) };
-            let drained = has_open(fleet, node, Stage::Drain).then_some(drained);
-            fleet.nodes.get_mut(&name(node)).unwrap().drained = drained;
+            if has_open(fleet, node, Stage::Drain) {
+                fleet.drained(&name(node), drained);
+            }
         }
         Happening::Reports { node, outcome } => {
             if has_open(fleet, node, Stage::Go) {
@@ -520,7 +527,7 @@ fn holds(fleet: &mut Fleet) -> Result<(), TestCaseError> {
             let node = &before[&write.node];
             let plan = node.record.as_ref().and_then(|record| record.status.plan.as_ref()).unwrap();
             prop_assert_eq!((&plan.hash, &plan.digest), (&change.hash, &change.plan));
-            prop_assert!(plan.vanishing.is_empty() || node.drained == Some(Drained::Clear));
+            prop_assert!(plan.vanishing.is_empty() || node.drained == Some((change.number, Drained::Clear)));
         }
     }
     // What was called off makes room for others; nothing else leads to more.
@@ -557,7 +564,7 @@ proptest! {
         for _ in 0..4 * nodes + 4 {
             holds(&mut fleet)?;
             let draining: Vec<String> = fleet.told(Stage::Drain).into_iter().map(str::to_owned).collect();
-            draining.iter().for_each(|name| fleet.nodes.get_mut(name).unwrap().drained = Some(Drained::Clear));
+            draining.iter().for_each(|name| fleet.drained(name, Drained::Clear));
             let granted: Vec<String> = fleet.told(Stage::Go).into_iter().map(str::to_owned).collect();
             granted.iter().for_each(|name| fleet.report(name, Outcome::Verified));
         }
