@@ -600,12 +600,19 @@ fn controller_killed() {
         fs::write(fleet.at(&node, "applying"), "1").unwrap();
     }
     fleet.machine(json!({"rollout": {"maxUnavailable": 2}}));
-    let deadline = Instant::now() + PATIENT;
-    let mut round: u64 = 0;
-    // Whoever comes next waits until the Lease of the one that was killed has run out: 15 s.
+    let deadline = Instant::now() + 4 * PATIENT;
+    let at_work = |fleet: &Fleet| {
+        let log = fs::read_to_string(fleet.directory.path().join("log")).unwrap_or_default();
+        log.matches("this controller holds the Lease").count()
+    };
+    let mut round = 0;
     while fleet.status()["ready"] != 4 {
-        assert!(Instant::now() < deadline, "{:#}", fleet.status());
-        thread::sleep(Duration::from_millis(16_000 + 370 * (round % 10)));
+        // Each one waits until the Lease of the one before has run out: 15 s. Then it is killed from its first write to after its last.
+        while at_work(&fleet) <= round && fleet.status()["ready"] != 4 {
+            assert!(Instant::now() < deadline, "{:#}", fleet.status());
+            thread::sleep(PAUSE);
+        }
+        thread::sleep(Duration::from_millis(70 * (round as u64 + 1).pow(2) % 2500));
         fleet.kill_controller();
         fleet.start_controller();
         round += 1;

@@ -99,8 +99,9 @@ impl Leadership {
             self.seen = Some((holder.clone(), renewed, Instant::now()));
         }
         let lasts = Duration::from_secs(spec.lease_duration_seconds.unwrap_or(0).max(0) as u64);
-        let is_over = self.seen.as_ref().is_none_or(|(_, _, since)| since.elapsed() > lasts);
-        if holder != self.identity && !holder.is_empty() && !is_over {
+        let left = self.seen.as_ref().map_or(Duration::ZERO, |(_, _, since)| lasts.saturating_sub(since.elapsed()));
+        if holder != self.identity && !holder.is_empty() && !left.is_zero() {
+            self.next = self.next.min(Instant::now() + left);
             return Ok(false);
         }
         let transitions = spec.lease_transitions.unwrap_or(0) + i32::from(holder != self.identity);
