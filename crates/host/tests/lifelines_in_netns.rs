@@ -21,11 +21,12 @@ fn main() -> ExitCode {
             outcome.err().map(|error| error.to_string())
         })
     });
-    let plain: [(&str, fn()); 5] = [
+    let plain: [(&str, fn()); 6] = [
         ("a_bridge_is_followed_to_its_ports_in_netns", a_bridge_is_followed_to_its_ports),
         ("default_routes_of_all_tables_are_found_in_netns", default_routes_of_all_tables_are_found),
         ("each_next_hop_counts_in_netns", each_next_hop_counts),
         ("the_way_to_the_client_is_followed_in_netns", the_way_to_the_client_is_followed),
+        ("the_way_to_a_named_peer_is_followed_in_netns", the_way_to_a_named_peer_is_followed),
         ("without_a_route_there_is_none_in_netns", without_a_route_there_is_none),
     ];
     let bond = no_mount.clone().or_else(|| trials.lacking("bonds", || without_kind("bond")));
@@ -68,12 +69,12 @@ impl Scene {
     }
 
     fn look(&self, ssh_connection: Option<&str>) -> Lifelines {
+        let ssh_connection = ssh_connection.map(str::to_owned);
+        self.look_as(Started { ssh_connection, ..Started::default() })
+    }
+
+    fn look_as(&self, started: Started) -> Lifelines {
         let mut netlink = Netlink::in_namespace_of(self.namespace.id).unwrap();
-        let started = Started {
-            ssh_connection: ssh_connection.map(str::to_owned),
-            process: None,
-            ..Started::default()
-        };
         lifelines(&Root::at(self.tree.path()), Some(&mut netlink), &started)
     }
 
@@ -135,6 +136,20 @@ fn each_next_hop_counts() {
     );
     let scene = Scene::new(&hops);
     assert_eq!(scene.shown(None), ["default-route: d0 > d0", "default-route: d1 > d1"]);
+}
+
+fn the_way_to_a_named_peer_is_followed() {
+    let scene = Scene::new(&format!("{TWO}route add 203.0.113.0/24 via 198.51.100.1 dev d1\n"));
+    let peers = ["203.0.113.9", "::ffff:192.0.2.7", "127.0.0.1", "10.9.8.7"];
+    let peers = peers.iter().map(|peer| peer.parse().unwrap()).collect();
+    let found = scene.look_as(Started { peers, ..Started::default() });
+    // One on this machine is no lifeline; one that no route leads to is said to be none that is known.
+    assert_eq!(kinds(&found), ["the way to 10.9.8.7", "the way to 192.0.2.7", "the way to 203.0.113.9"]);
+    let told = |words: &str| {
+        found.unknown.iter().any(|unknown| unknown.sort.word() == "peer" && unknown.why.contains(words))
+    };
+    assert!(told("no route to 10.9.8.7"), "{found:?}");
+    assert!(told("the interfaces below d0") && told("the interfaces below d1"), "{found:?}");
 }
 
 fn the_way_to_the_client_is_followed() {

@@ -1,7 +1,7 @@
 //! Recorded machines in, inventories out. `UPDATE_GOLDEN=1` writes anew what is expected; read the difference.
 #![allow(clippy::disallowed_methods)]
 
-use std::{env, fs, io};
+use std::{env, fs, io, os::unix::fs::symlink};
 
 use penstock_host::{InterfaceReport, Links, Root, scan, scan::LinkError, scan_system};
 use penstock_model::{
@@ -91,6 +91,23 @@ fn who_else_is_in_a_group_is_known_by_class_and_driver() {
     assert!(port.is_harmless_bridge());
     let known = |bdf| inventory.pf(bdf).is_some() || inventory.others.contains_key(&bdf);
     assert!(inventory.iommu_groups.values().flatten().all(|bdf| known(*bdf)));
+}
+
+#[test]
+fn what_stands_upon_a_functions_interface_is_read() {
+    let tree = penstock_testkit::sysfs::machine("82599-two-port");
+    let interface = tree.path().join("sys/class/net/enp4s0f0");
+    // As the kernel links them (`net/core/dev.c`, `netdev_adjacent_sysfs_add`); one is no name of an interface.
+    for upper in ["upper_br0", "upper_enp4s0f0.7", "upper_", "lower_x", "uppermost"] {
+        symlink("../../virtual/net/x", interface.join(upper)).unwrap();
+    }
+    let inventory = scan(&Root::recorded(tree.path()), None);
+    let uppers: Vec<(&str, Vec<&str>)> = inventory
+        .uppers
+        .iter()
+        .map(|(name, uppers)| (name.as_str(), uppers.iter().map(|upper| upper.as_str()).collect()))
+        .collect();
+    assert_eq!(uppers, [("enp4s0f0", vec!["br0", "enp4s0f0.7"])]);
 }
 
 #[test]

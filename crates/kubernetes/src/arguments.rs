@@ -9,7 +9,7 @@ use crate::identity::{DRIVER, DriverName, NodeName, STATE};
 /// SR-IOV NICs on Kubernetes, by Dynamic Resource Allocation
 #[derive(Debug, Parser)]
 #[command(name = "penstock-kubernetes", version, about, max_term_width = 0)]
-pub struct Arguments {
+pub struct CommandLine {
     /// What to do.
     #[command(subcommand)]
     pub verb: Verb,

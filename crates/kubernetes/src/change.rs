@@ -29,7 +29,7 @@ use tokio::{
 use crate::{
     client::{ApiError, ClientSettings, Connection, answer},
     controller::{Kept, Watched},
-    log::{self, Trouble},
+    log::{self, LastingTrouble},
     machine::{
         GROUP, Moment, SriovMachine, SriovNode, SriovNodeSpec, SriovNodeStatus, VERSION,
         node::{Change, ChangeResult, Outcome, PlanOutcome, Stage},
@@ -73,10 +73,10 @@ pub struct Settings {
     pub penstock: Penstock,
     /// The agent's directory.
     pub state: PathBuf,
-    /// Gets the path of the model that was applied and confirmed.
-    pub model: watch::Sender<Option<PathBuf>>,
+    /// Gets the path of the model that was applied and confirmed, unless the user has named one.
+    pub model: Option<watch::Sender<Option<PathBuf>>>,
     /// Gets the addresses of VFs that a granted change is about to destroy: no new claim may be given one.
-    pub withheld: watch::Sender<Arc<BTreeSet<String>>>,
+    pub vanishing: watch::Sender<Arc<BTreeSet<String>>>,
 }
 
 /// Why the agent takes part in no roll-out.
@@ -134,7 +134,7 @@ pub async fn serve(settings: Settings) -> Result<(), ChangeError> {
         elsewhere: None,
         accused: false,
     };
-    let mut trouble = Trouble::new("take part in the roll-out");
+    let mut trouble = LastingTrouble::new("take part in the roll-out");
     let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
     let mut due: Option<Instant> = None;
     loop {
@@ -278,7 +278,7 @@ impl Agent {
                     });
                     self.store
                         .keep_applied(&progress::Applied { hash: hash.clone(), boot: self.boot.clone() })?;
-                    self.settings.model.send_replace(Some(model));
+                    self.show(model);
                 } else {
                     plan.outcome = PlanOutcome::Failed;
                     plan.message = format!(
@@ -377,7 +377,7 @@ impl Agent {
     async fn go_on(&mut self, progress: Progress) -> Result<(), ChangeError> {
         let result = self.carry_out(progress).await?;
         log::say(format!("change {}: {:?}, {}", result.number, result.outcome, result.message));
-        let mut trouble = Trouble::new("tell how the change ended");
+        let mut trouble = LastingTrouble::new("tell how the change ended");
         let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(10));
         loop {
             let before = self.records.get(&self.settings.node).cloned().unwrap_or_default();
@@ -409,8 +409,15 @@ impl Agent {
     }
 
     fn withhold(&self, addresses: &BTreeSet<String>) {
-        if **self.settings.withheld.borrow() != *addresses {
-            self.settings.withheld.send_replace(Arc::new(addresses.clone()));
+        if **self.settings.vanishing.borrow() != *addresses {
+            self.settings.vanishing.send_replace(Arc::new(addresses.clone()));
+        }
+    }
+
+    /// The rest of the agent goes by this model from now on.
+    fn show(&self, model: PathBuf) {
+        if let Some(sender) = &self.settings.model {
+            sender.send_replace(Some(model));
         }
     }
 

@@ -26,7 +26,7 @@ use tokio::{
 use crate::{
     arguments,
     client::{ApiError, ClientSettings, ConnectError, REQUEST, answer, connect},
-    log::{self, Trouble},
+    log::{self, LastingTrouble},
     machine::{Moment, SriovMachine, SriovMachineStatus, SriovNode, node::Stage},
     pace::Backoff,
     rollout::{self, Decision, Drained, Machine, Node, Record, Write},
@@ -111,7 +111,7 @@ struct Controller {
     looks: BTreeMap<String, Instant>,
     due: Option<Instant>,
     statuses_from: Instant,
-    trouble: Trouble,
+    trouble: LastingTrouble,
     backoff: Backoff,
 }
 
@@ -136,7 +136,7 @@ impl Controller {
             looks: BTreeMap::new(),
             due: None,
             statuses_from: Instant::now(),
-            trouble: Trouble::new("write what was decided"),
+            trouble: LastingTrouble::new("write what was decided"),
             backoff: Backoff::new(Duration::from_millis(500), Duration::from_secs(30)),
         }
     }
@@ -304,8 +304,7 @@ impl Controller {
             let Some(record) = self.records.get(&name) else { continue };
             let (Some(change), Some(plan)) = (&record.spec.change, &record.status.plan) else { continue };
             let number = change.number;
-            let drained = match timeout(REQUEST, evict::look(&self.client, &name, &plan.vanishing)).await
-            {
+            let drained = match timeout(REQUEST, evict::look(&self.client, &name, &plan.vanishing)).await {
                 Ok(Ok(drained)) => drained,
                 Ok(Err(error)) => {
                     Drained::Waiting(format!("its pods could not be looked at: {}", ApiError::from(error)))

@@ -1,6 +1,6 @@
 //! Which functions of a machine a node publishes, and what it says of each. Pure: an inventory in, devices out.
 //!
-//! A function that can never be a pod's is left out ([`Withheld`] says why): one that the machine depends on (a *lifeline*: a default
+//! A function that can never be a pod's is left out ([`WithheldFunction`] says why): one that the machine depends on (a *lifeline*: a default
 //! route, the way to the API server, an SSH connection, a mounted file system), one that the host uses (an IP address, a bridge, bond
 //! or VLAN upon it), one that a guest owns, all of a NIC that somebody else manages (`externally_managed`), and a PF any of whose VFs
 //! the host or a guest has. One that somebody has only now, and who will give it back (a VM that holds it through VFIO, another
@@ -36,7 +36,7 @@ const TEXT_LIMIT: usize = 64;
 
 /// A function that this node publishes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Function {
+pub struct PublishedFunction {
     /// The device's name.
     pub name: DeviceName,
     /// The NIC: as the model calls it (`NET0`), else `mac-` and its permanent MAC address.
@@ -59,7 +59,7 @@ pub struct Function {
 
 /// A function that is not published.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Withheld {
+pub struct WithheldFunction {
     /// Which.
     pub bdf: Bdf,
     /// What it is called.
@@ -71,7 +71,7 @@ pub struct Withheld {
 /// How a NIC is known.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KnownNic {
-    /// Its name, as [`Function::nic`].
+    /// Its name, as [`PublishedFunction::nic`].
     pub name: String,
     /// Its name in the model.
     pub in_model: Option<NicName>,
@@ -86,9 +86,9 @@ pub type KnownNics = BTreeMap<Bdf, KnownNic>;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Devices {
     /// By device name.
-    pub functions: BTreeMap<DeviceName, Function>,
+    pub functions: BTreeMap<DeviceName, PublishedFunction>,
     /// What was left out.
-    pub withheld: Vec<Withheld>,
+    pub withheld: Vec<WithheldFunction>,
     /// How the NICs are known.
     pub nics: KnownNics,
 }
@@ -122,19 +122,19 @@ impl Devices {
     }
 
     /// The function of a device.
-    pub fn get(&self, name: &str) -> Option<&Function> {
+    pub fn get(&self, name: &str) -> Option<&PublishedFunction> {
         self.functions.get(name)
     }
 
     /// The functions by NIC, each PF before its VFs and those by index.
-    pub fn in_order(&self) -> Vec<&Function> {
-        let mut functions: Vec<&Function> = self.functions.values().collect();
+    pub fn in_order(&self) -> Vec<&PublishedFunction> {
+        let mut functions: Vec<&PublishedFunction> = self.functions.values().collect();
         functions.sort_by(|a, b| (&a.set, a.vf).cmp(&(&b.set, b.vf)));
         functions
     }
 
     /// The device that a model's name means, if it is published.
-    pub fn named(&self, function: &FunctionName) -> Option<&Function> {
+    pub fn named(&self, function: &FunctionName) -> Option<&PublishedFunction> {
         let pf = self.nics.iter().find(|(_, nic)| nic.in_model.as_ref() == Some(&function.nic))?.0;
         self.functions.values().find(|found| found.pf == *pf && found.vf == function.vf)
     }
@@ -152,7 +152,7 @@ impl Devices {
             let held = input.held.contains(name.as_str());
             if let Some(why) = judge.never(vf.bdf, Some(vf.index), present.interface.as_ref()) {
                 taken.get_or_insert_with(|| format!("its VF {} is not free: {why}", vf.index.get()));
-                self.withheld.push(Withheld { bdf: vf.bdf, name, why });
+                self.withheld.push(WithheldFunction { bdf: vf.bdf, name, why });
                 continue;
             }
             let in_use = if held { None } else { judge.vf_in_use(vf.bdf, present) };
@@ -163,7 +163,7 @@ impl Devices {
             let described =
                 Described { bdf: vf.bdf, vf: Some(vf.index), device: Some(sriov.vf_device), driver: &driver };
             let attributes = judge.attributes(described, present.iommu_group);
-            vfs.push(Function {
+            vfs.push(PublishedFunction {
                 name,
                 nic: nic.name.clone(),
                 set: label.to_owned(),
@@ -178,12 +178,12 @@ impl Devices {
         let name = DeviceName::of(label, None);
         let held = input.held.contains(name.as_str());
         match judge.never(pf.bdf, None, pf.interface.as_ref()).or(taken) {
-            Some(why) => self.withheld.push(Withheld { bdf: pf.bdf, name, why }),
+            Some(why) => self.withheld.push(WithheldFunction { bdf: pf.bdf, name, why }),
             None => {
                 let described = Described { bdf: pf.bdf, vf: None, device: None, driver: &pf.driver };
                 let attributes = judge.attributes(described, pf.iommu_group);
                 let in_use = if held { None } else { judge.holder(pf.bdf).or(used) };
-                let function = Function {
+                let function = PublishedFunction {
                     name: name.clone(),
                     nic: nic.name.clone(),
                     set: label.to_owned(),
@@ -205,7 +205,7 @@ impl Devices {
 
     /// What a claim has is described as it was before: its driver and interface are the claim's, and a slice that is written for
     /// each pod that starts costs the whole cluster.
-    fn as_before(&self, function: &mut Function, input: &Input<'_>) {
+    fn as_before(&self, function: &mut PublishedFunction, input: &Input<'_>) {
         let pf_held = input.held.contains(DeviceName::of(&function.set, None).as_str());
         if !pf_held && !input.held.contains(function.name.as_str()) {
             return;

@@ -11,9 +11,9 @@ use kube::{Api, Client, api::PostParams};
 
 use crate::{
     client::answer,
-    health::{News, in_words},
+    health::{DriftEvent, in_words},
     identity::{DriverName, NodeName},
-    log::{self, Trouble},
+    log::{self, LastingTrouble},
     pace::Bucket,
     slices::publish::MANAGER,
 };
@@ -35,7 +35,7 @@ pub struct NodeEvents {
     bucket: Bucket,
     left_out: u64,
     written: u64,
-    trouble: Trouble,
+    trouble: LastingTrouble,
 }
 
 impl NodeEvents {
@@ -49,24 +49,30 @@ impl NodeEvents {
             bucket: Bucket::new(BURST, EVERY, Instant::now()),
             left_out: 0,
             written: 0,
-            trouble: Trouble::new("write Events on the Node"),
+            trouble: LastingTrouble::new("write Events on the Node"),
         }
     }
 
     /// Tells what happened, those of one moment in one Event for each reason. An Event that cannot be written is lost: the taints tell the
     /// state.
-    pub async fn tell(&mut self, news: &[News]) {
+    pub async fn tell(&mut self, news: &[DriftEvent]) {
         let drifted = news.iter().filter_map(|news| match news {
-            News::Drift(verdict) => Some(in_words(verdict)),
-            News::Unseen(verdict) => Some(in_words(verdict)),
-            News::HoldsAgain(_) | News::State | News::Blind(_) | News::Nothing => None,
+            DriftEvent::Drift(verdict) => Some(in_words(verdict)),
+            DriftEvent::Unseen(verdict) => Some(in_words(verdict)),
+            DriftEvent::HoldsAgain(_) | DriftEvent::State | DriftEvent::Blind(_) | DriftEvent::Nothing => {
+                None
+            }
         });
         let drifted: Vec<String> = drifted.collect();
         let again = news.iter().filter_map(|news| match news {
-            News::HoldsAgain(verdict) => {
+            DriftEvent::HoldsAgain(verdict) => {
                 Some(format!("{} {}: {}", verdict.subject, verdict.attribute, verdict.seen))
             }
-            News::Drift(_) | News::Unseen(_) | News::State | News::Blind(_) | News::Nothing => None,
+            DriftEvent::Drift(_)
+            | DriftEvent::Unseen(_)
+            | DriftEvent::State
+            | DriftEvent::Blind(_)
+            | DriftEvent::Nothing => None,
         });
         let again: Vec<String> = again.collect();
         self.write("Warning", "Drift", &drifted).await;

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use thiserror::Error;
 
 use crate::{
-    devices::{Devices, Function},
+    devices::{Devices, PublishedFunction},
     identity::{DRIFT, DeviceName},
     slices::{Taint, Taints},
 };
@@ -26,7 +26,7 @@ const MESSAGE_LIMIT: usize = 1024;
 
 /// How a device is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Condition {
+pub enum DeviceCondition {
     /// As the model says; without a model: it is there.
     Healthy,
     /// Otherwise than the model says, or gone.
@@ -39,7 +39,7 @@ pub enum Condition {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceHealth {
     /// How it is.
-    pub condition: Condition,
+    pub condition: DeviceCondition,
     /// Why, in at most 1024 bytes; empty for a healthy device.
     pub message: String,
     /// Since when this is so.
@@ -74,7 +74,7 @@ struct Line {
 
 /// What a line told.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum News {
+pub enum DriftEvent {
     /// How all of it is.
     State,
     /// An attribute is no longer as the model says.
@@ -116,7 +116,7 @@ impl Drift {
     /// # Errors
     ///
     /// It is no line of `verify --watch`, or tells that the watch failed.
-    pub fn line(&mut self, line: &[u8]) -> Result<News, LineError> {
+    pub fn line(&mut self, line: &[u8]) -> Result<DriftEvent, LineError> {
         let value: serde_json::Value = serde_json::from_slice(line)?;
         let read: Line = Line::deserialize(&value)?;
         if read.kind == "error" {
@@ -129,20 +129,20 @@ impl Drift {
                 self.verdicts = read.verdicts.into_iter().map(|verdict| (verdict.key(), verdict)).collect();
                 self.unwatched = None;
                 self.settled = true;
-                News::State
+                DriftEvent::State
             }
-            "drift" => News::Drift(verdict()?),
-            "unseen" => News::Unseen(verdict()?),
-            "holds_again" => News::HoldsAgain(verdict()?),
-            "blind" => News::Blind(read.why.unwrap_or_default()),
-            _ => News::Nothing,
+            "drift" => DriftEvent::Drift(verdict()?),
+            "unseen" => DriftEvent::Unseen(verdict()?),
+            "holds_again" => DriftEvent::HoldsAgain(verdict()?),
+            "blind" => DriftEvent::Blind(read.why.unwrap_or_default()),
+            _ => DriftEvent::Nothing,
         };
         match &news {
-            News::Drift(verdict) | News::Unseen(verdict) => {
+            DriftEvent::Drift(verdict) | DriftEvent::Unseen(verdict) => {
                 self.verdicts.insert(verdict.key(), (**verdict).clone());
             }
-            News::HoldsAgain(verdict) => drop(self.verdicts.remove(&verdict.key())),
-            News::State | News::Blind(_) | News::Nothing => {}
+            DriftEvent::HoldsAgain(verdict) => drop(self.verdicts.remove(&verdict.key())),
+            DriftEvent::State | DriftEvent::Blind(_) | DriftEvent::Nothing => {}
         }
         Ok(news)
     }
@@ -154,7 +154,7 @@ impl Drift {
     }
 
     /// The verdicts that concern a device, the worst first and then in a fixed order.
-    fn concerning(&self, devices: &Devices, function: &Function) -> Vec<&Verdict> {
+    fn concerning(&self, devices: &Devices, function: &PublishedFunction) -> Vec<&Verdict> {
         let Some(nic) = devices.nics.get(&function.pf).and_then(|nic| nic.in_model.as_ref()) else {
             return Vec::new();
         };
@@ -201,13 +201,13 @@ impl Drift {
             };
             let (condition, message) = match (found.first(), unseen) {
                 (Some(worst), _) if worst.outcome != Outcome::Unknown => {
-                    (Condition::Unhealthy, sentence(&found))
+                    (DeviceCondition::Unhealthy, sentence(&found))
                 }
                 (_, Some(why)) => {
-                    (Condition::Unknown, format!("whether it is as the model says is not known: {why}"))
+                    (DeviceCondition::Unknown, format!("whether it is as the model says is not known: {why}"))
                 }
-                (Some(_), None) => (Condition::Unknown, sentence(&found)),
-                (None, None) => (Condition::Healthy, String::new()),
+                (Some(_), None) => (DeviceCondition::Unknown, sentence(&found)),
+                (None, None) => (DeviceCondition::Healthy, String::new()),
             };
             put(name, condition, message);
         }
@@ -217,7 +217,7 @@ impl Drift {
             if before.message == GONE_MESSAGE && !is_recent {
                 continue;
             }
-            put(name, Condition::Unhealthy, GONE_MESSAGE.to_owned());
+            put(name, DeviceCondition::Unhealthy, GONE_MESSAGE.to_owned());
         }
         report
     }
@@ -230,7 +230,7 @@ const GONE: Duration = Duration::from_secs(24 * 3600);
 const GONE_MESSAGE: &str = "this function is not there any more, or no longer free for pods";
 
 /// Whether a verdict about `name` concerns a device: about itself, or about the PF that it is a VF of.
-fn concerns(name: &FunctionName, nic: &NicName, function: &Function) -> bool {
+fn concerns(name: &FunctionName, nic: &NicName, function: &PublishedFunction) -> bool {
     name.nic == *nic && (name.vf.is_none() || name.vf == function.vf)
 }
 

@@ -17,12 +17,15 @@ pub const DRIFT: &str = "penstock.dev/drift";
 /// The taint of a device that somebody else than a claim uses now.
 pub const IN_USE: &str = "penstock.dev/in-use";
 
+/// The taint of a device that a change of the machine is about to take away.
+pub const VANISHING: &str = "penstock.dev/rollout";
+
 /// Text that is no name of its kind.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
     "{text:?} is no {kind}: expected at most {longest} small letters, digits, `-` and `.`, with a letter or digit at both ends of each part"
 )]
-pub struct NameError {
+pub struct ObjectNameError {
     text: String,
     kind: &'static str,
     longest: usize,
@@ -65,12 +68,12 @@ macro_rules! subdomain {
         }
 
         impl FromStr for $name {
-            type Err = NameError;
+            type Err = ObjectNameError;
 
-            fn from_str(text: &str) -> Result<$name, NameError> {
+            fn from_str(text: &str) -> Result<$name, ObjectNameError> {
                 match is_subdomain(text, $longest) {
                     true => Ok($name(text.to_owned())),
-                    false => Err(NameError { text: text.to_owned(), kind: $kind, longest: $longest }),
+                    false => Err(ObjectNameError { text: text.to_owned(), kind: $kind, longest: $longest }),
                 }
             }
         }

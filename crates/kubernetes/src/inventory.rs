@@ -16,7 +16,7 @@ use tokio::{sync::Notify, time};
 
 use crate::{
     devices::KnownNics,
-    log::{self, Trouble},
+    log::{self, LastingTrouble},
 };
 
 /// The largest model file that is read, as `penstock` has it.
@@ -85,13 +85,13 @@ pub fn stamp(path: Option<&Path>) -> Option<files::Stamp> {
 }
 
 /// The kernel's events of devices, to be waited for.
-pub struct Events {
+pub struct DeviceWatch {
     happened: Arc<Notify>,
 }
 
-impl Events {
+impl DeviceWatch {
     /// From now on, on a thread of their own. Where they cannot be listened to, that is said, and time alone tells when to look again.
-    pub fn open() -> Events {
+    pub fn open() -> DeviceWatch {
         let happened = Arc::new(Notify::new());
         let notify = happened.clone();
         let listening = DeviceEvents::open().and_then(|events| {
@@ -100,7 +100,7 @@ impl Events {
         if let Err(error) = listening {
             deaf(&error);
         }
-        Events { happened }
+        DeviceWatch { happened }
     }
 
     /// Waits until something happened to a PCI function, at most for `longest`.
@@ -141,7 +141,7 @@ fn deaf(why: &io::Error) {
 pub struct Memory {
     path: PathBuf,
     boot: Option<String>,
-    trouble: Trouble,
+    trouble: LastingTrouble,
 }
 
 #[derive(Default, Serialize, Deserialize)]
@@ -156,7 +156,7 @@ impl Memory {
         let memory = Memory {
             path: state.join("nics.json"),
             boot: boot::id(&Root::system()),
-            trouble: Trouble::new("write down how NICs are known"),
+            trouble: LastingTrouble::new("write down how NICs are known"),
         };
         let known = match files::read_whole(&memory.path, MODEL_LIMIT) {
             Err(error) if error.is_missing() => KnownNics::new(),

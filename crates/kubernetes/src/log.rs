@@ -12,16 +12,16 @@ pub fn say(text: impl AsRef<str>) {
 
 /// A trouble that may last: told when it begins, when its words change, and when it is over.
 #[derive(Debug)]
-pub struct Trouble {
+pub struct LastingTrouble {
     what: &'static str,
     why: Option<String>,
     times: u64,
 }
 
-impl Trouble {
+impl LastingTrouble {
     /// None so far; `what` cannot be done while there is one.
-    pub fn new(what: &'static str) -> Trouble {
-        Trouble { what, why: None, times: 0 }
+    pub fn new(what: &'static str) -> LastingTrouble {
+        LastingTrouble { what, why: None, times: 0 }
     }
 
     /// It could not be done, again or for the first time.

@@ -4,12 +4,12 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use penstock_kubernetes::{
-    arguments::{Arguments, Verb},
+    arguments::{CommandLine, Verb},
     attach, controller, log, manifests, node,
 };
 
 fn main() -> ExitCode {
-    match Arguments::parse().verb {
+    match CommandLine::parse().verb {
         // The container waits for it: nothing is started that it does not need.
         Verb::Attach(attach) => {
             attach::run(&attach.claim, &attach.device, attach.driver.as_str(), &attach.state)

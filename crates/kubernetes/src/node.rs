@@ -33,15 +33,14 @@ use crate::{
     client::{ApiError, ClientSettings, ConnectError, Connection, answer, connect},
     devices::{Devices, Input, KnownNics},
     events::NodeEvents,
-    health::{Drift, HealthReport, News},
-    identity::{DriverName, NodeName},
-    inventory::{self, Events, Memory},
-    log::{self, Trouble},
+    health::{Drift, DriftEvent, HealthReport},
+    identity::{DriverName, NodeName, VANISHING},
+    inventory::{self, DeviceWatch, Memory},
+    log::{self, LastingTrouble},
     pace::{Backoff, Bucket},
     penstock::{Penstock, PenstockError},
     plugin,
-    rollout::drain::TAINT,
-    slices::{Owner, Taint, publish::Published, slices},
+    slices::{Owner, Taint, Taints, publish::Published, slices},
 };
 
 mod watching;
@@ -129,18 +128,17 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
     let (devices, devices_seen) = watch::channel(None);
     let (published, published_seen) = watch::channel(Arc::new(Devices::default()));
     // Without a model that the user names it is the one that a roll-out has brought.
-    let applied = change::applied_model(&state).map_err(NodeError::Rollout)?;
-    let from_user = arguments.model().cloned();
-    let (rolled_out, rolled_out_seen) = watch::channel(applied);
-    let (given, given_seen) = watch::channel(from_user.clone());
-    let model_path = if from_user.is_some() { given_seen } else { rolled_out_seen };
-    let (withheld, withheld_seen) = watch::channel(Arc::new(BTreeSet::new()));
-    let drift = if model_path.borrow().is_some() { Drift::default() } else { Drift::without_a_model() };
+    let from_rollout = change::applied_model(&state).map_err(NodeError::Rollout)?;
+    let first = arguments.model().cloned().or(from_rollout);
+    let drift = if first.is_some() { Drift::default() } else { Drift::without_a_model() };
     let (drift, drift_seen) = watch::channel(drift);
     let (health, health_seen) = watch::channel(Arc::new(HealthReport::new()));
     let (model, model_seen) = watch::channel(0);
     let (news, news_told) = mpsc::channel(NEWS);
     let (shutdown, shutdown_seen) = watch::channel(false);
+    // Whoever changes the machine says here by which model it goes from then on, and which functions are about to go (by PCI address).
+    let (path, path_seen) = watch::channel(first);
+    let (vanishing, vanishing_seen) = watch::channel(Arc::new(BTreeSet::new()));
 
     let client = connection.client.clone();
     let plugin = plugin::serve(plugin::Settings {
@@ -163,13 +161,13 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
         node: arguments.name.to_string(),
         penstock: penstock.clone(),
         state: state.clone(),
-        model: rolled_out,
-        withheld,
+        model: arguments.model().is_none().then_some(path),
+        vanishing,
     });
     let scanner = Scanner {
         penstock: penstock.clone(),
         connection,
-        model: model_path.clone(),
+        path: path_seen.clone(),
         state,
         rescan: arguments.rescan,
         devices,
@@ -186,15 +184,13 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
         shutdown.send_replace(true);
         time::sleep(ENDING).await;
     };
-    // What nobody sends is waited for as long as this runs.
-    let _given = given;
     tokio::select! {
         ended = plugin => ended.map_err(NodeError::Plugin),
         () = ending => Ok(()),
         () = scanner.run() => Ok(()),
         ended = changes => ended.map_err(NodeError::Rollout),
-        () = watching::watch(penstock, model_path, model_seen, drift, news) => Ok(()),
-        () = publisher.run(devices_seen.clone(), drift_seen.clone(), withheld_seen) => Ok(()),
+        () = watching::watch(penstock, path_seen, model_seen, drift, news) => Ok(()),
+        () = publisher.run(devices_seen.clone(), drift_seen.clone(), vanishing_seen) => Ok(()),
         () = assess(devices_seen, drift_seen, health) => Ok(()),
         () = tell(events, news_told) => Ok(()),
     }
@@ -204,7 +200,8 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
 struct Scanner {
     penstock: Penstock,
     connection: Connection,
-    model: watch::Receiver<Option<PathBuf>>,
+    /// The model's file, where there is one.
+    path: watch::Receiver<Option<PathBuf>>,
     state: PathBuf,
     rescan: Duration,
     /// `None` until the machine was seen.
@@ -217,6 +214,7 @@ struct Scanner {
 
 /// What a scanner has seen so far.
 struct Seen {
+    path: Option<PathBuf>,
     model: Option<Model>,
     stamp: Option<files::Stamp>,
     held: BTreeSet<String>,
@@ -225,14 +223,21 @@ struct Seen {
 }
 
 impl Scanner {
-    async fn run(self) {
-        let events = Events::open();
+    async fn run(mut self) {
+        let events = DeviceWatch::open();
         let (mut memory, known) = Memory::open(&self.state);
-        let mut seen = Seen { model: None, stamp: None, held: BTreeSet::new(), addresses: Vec::new(), known };
+        let mut seen = Seen {
+            path: None,
+            model: None,
+            stamp: None,
+            held: BTreeSet::new(),
+            addresses: Vec::new(),
+            known,
+        };
         let mut troubles = [
-            Trouble::new("read the model"),
-            Trouble::new("read which devices claims have"),
-            Trouble::new("scan this machine"),
+            LastingTrouble::new("read the model"),
+            LastingTrouble::new("read which devices claims have"),
+            LastingTrouble::new("scan this machine"),
         ];
         loop {
             let looked = time::Instant::now();
@@ -246,7 +251,7 @@ impl Scanner {
                 Err(error) => of_claims.meet(&error),
             }
             // Without the model it is not known what guests own.
-            if self.model.borrow().is_none() || seen.model.is_some() {
+            if seen.path.is_none() || seen.model.is_some() {
                 match self.scan(&mut seen).await {
                     Ok(devices) => {
                         of_scan.end();
@@ -255,15 +260,22 @@ impl Scanner {
                     Err(error) => of_scan.meet(&error),
                 }
             }
-            events.wait(self.rescan).await;
+            tokio::select! {
+                () = events.wait(self.rescan) => {}
+                Ok(()) = self.path.changed() => {}
+            }
             sleep_until(looked + SCANS).await;
         }
     }
 
     /// Reads the model if its file has changed. One that has become wrong leaves the last good one in force.
-    fn read_model(&self, seen: &mut Seen, trouble: &mut Trouble) {
-        let Some(path) = self.model.borrow().clone() else { return };
-        let path = &path;
+    fn read_model(&self, seen: &mut Seen, trouble: &mut LastingTrouble) {
+        let path = self.path.borrow().clone();
+        if seen.path != path {
+            (seen.path, seen.model, seen.stamp) = (path, None, None);
+            self.changed.send_modify(|changes| *changes += 1);
+        }
+        let Some(path) = &seen.path else { return };
         let stamp = inventory::stamp(Some(path));
         if stamp.is_some() && stamp == seen.stamp {
             return;
@@ -289,8 +301,7 @@ impl Scanner {
         {
             seen.addresses = addresses;
         }
-        let model = self.model.borrow().clone();
-        let inventory = self.penstock.scan(model.as_deref(), &seen.addresses).await?;
+        let inventory = self.penstock.scan(seen.path.as_deref(), &seen.addresses).await?;
         let previous = self.devices.borrow().clone();
         Ok(Devices::of(Input {
             inventory: &inventory,
@@ -332,7 +343,7 @@ struct Publisher {
     uid: Option<String>,
     published: Published,
     bucket: Bucket,
-    trouble: Trouble,
+    trouble: LastingTrouble,
     backoff: Backoff,
 }
 
@@ -354,7 +365,7 @@ impl Publisher {
             uid: None,
             published: Published::default(),
             bucket: Bucket::new(BURST, EVERY, Instant::now()),
-            trouble: Trouble::new("publish the slices"),
+            trouble: LastingTrouble::new("publish the slices"),
             backoff: backoff(),
         }
     }
@@ -363,12 +374,12 @@ impl Publisher {
         mut self,
         mut devices: watch::Receiver<Option<Arc<Devices>>>,
         mut drift: watch::Receiver<Drift>,
-        mut withheld: watch::Receiver<Arc<BTreeSet<String>>>,
+        mut vanishing: watch::Receiver<Arc<BTreeSet<String>>>,
     ) {
         let fields = format!("spec.nodeName={},spec.driver={}", self.node, self.driver);
         let config = watcher::Config::default().fields(&fields).timeout(WATCH);
         let mut watch = Box::pin(watcher(self.slices.clone(), config));
-        let mut deaf = Trouble::new("watch the slices");
+        let mut deaf = LastingTrouble::new("watch the slices");
         let (mut retry, mut listen) = (backoff(), time::Instant::now());
         let mut due: Option<time::Instant> = None;
         loop {
@@ -393,22 +404,16 @@ impl Publisher {
                 },
                 Ok(()) = devices.changed() => due = due.or(soon),
                 Ok(()) = drift.changed() => due = due.or(soon),
-                Ok(()) = withheld.changed() => due = due.or(soon),
+                Ok(()) = vanishing.changed() => due = due.or(soon),
                 () = sleep_until(due.unwrap_or(now)), if due.is_some() => {
                     let known = devices.borrow_and_update().clone();
-                    let withheld = withheld.borrow_and_update().clone();
                     let taints = {
                         let drift = drift.borrow_and_update();
-                        known.as_ref().filter(|_| drift.is_settled()).map(|devices| {
-                            let mut taints = drift.taints(devices);
-                            for function in devices.functions.values().filter(|function| withheld.contains(&function.bdf.to_string())) {
-                                taints.entry(function.name.clone()).or_default().push(Taint { key: TAINT, value: None });
-                            }
-                            taints
-                        })
+                        known.as_ref().filter(|_| drift.is_settled()).map(|devices| drift.taints(devices))
                     };
                     due = match (known, taints) {
-                        (Some(devices), Some(taints)) if self.published.is_known() => {
+                        (Some(devices), Some(mut taints)) if self.published.is_known() => {
+                            add_vanishing(&devices, &vanishing.borrow_and_update(), &mut taints);
                             self.publish(&devices, &taints).await.map(|wait| time::Instant::now() + wait)
                         }
                         _ => None,
@@ -419,7 +424,7 @@ impl Publisher {
     }
 
     /// Publishes if that is needed; how long to wait where it has to be tried again.
-    async fn publish(&mut self, devices: &Devices, taints: &crate::slices::Taints) -> Option<Duration> {
+    async fn publish(&mut self, devices: &Devices, taints: &Taints) -> Option<Duration> {
         let wanted = |publisher: &Publisher| {
             let node_uid = publisher.uid.clone()?;
             let owner = Owner { driver: publisher.driver.clone(), node: publisher.node.clone(), node_uid };
@@ -468,6 +473,14 @@ impl Publisher {
     }
 }
 
+/// Adds the taint of what is about to go.
+fn add_vanishing(devices: &Devices, vanishing: &BTreeSet<String>, taints: &mut Taints) {
+    let going = devices.functions.values().filter(|function| vanishing.contains(&function.bdf.to_string()));
+    for function in going {
+        taints.entry(function.name.clone()).or_default().push(Taint { key: VANISHING, value: None });
+    }
+}
+
 /// How often something is tried again that the API server did not do.
 fn backoff() -> Backoff {
     Backoff::new(Duration::from_millis(500), Duration::from_secs(8))
@@ -497,7 +510,7 @@ async fn assess(
 }
 
 /// Tells what drifted, what came in one moment together.
-async fn tell(mut events: NodeEvents, mut news: mpsc::Receiver<News>) {
+async fn tell(mut events: NodeEvents, mut news: mpsc::Receiver<DriftEvent>) {
     while let Some(first) = news.recv().await {
         time::sleep(SETTLE).await;
         let mut all = vec![first];

@@ -382,7 +382,8 @@ impl Drop for Fleet {
         // What the next test counts is its own.
         let selector = format!("fleet={}", self.name);
         self.plane.kubectl(&["delete", "sriovmachine", &self.name, "--ignore-not-found"]);
-        self.plane.kubectl(&["delete", "node", "--selector", &selector]);
+        let selected = format!("/api/v1/nodes?labelSelector={}", selector.replace('=', "%3D"));
+        self.plane.kubectl(&["delete", "--raw", &selected]);
     }
 }
 
@@ -399,7 +400,8 @@ fn merge(into: &mut Value, more: Value) {
 
 /// The recorded 82576 with seven VFs, of a machine that depends on none of them.
 fn recorded() -> Inventory {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../testkit/fixtures/inventory/82576-seven-vfs.json");
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../testkit/fixtures/inventory/82576-seven-vfs.json");
     let mut inventory: Inventory = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
     inventory.lifelines.get_or_insert_default();
     inventory

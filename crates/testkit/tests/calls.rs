@@ -41,6 +41,7 @@ const VARIABLE: &[(&str, &str, Runs)] = &[
     ),
     ("crates/verify/src/probes.rs", "remote . program", Own),
     ("crates/kubernetes/src/penstock.rs", "& self . path", Own),
+    ("crates/kubernetes/src/penstock.rs", "name", Own),
     ("crates/testkit/src/control_plane.rs", "& self . program", Own),
     ("crates/board/src/disk.rs", "program", OneOf(&["mke2fs"])),
     ("crates/board/src/emulator.rs", "& self . program", OneOf(&["qemu-system-x86_64"])),

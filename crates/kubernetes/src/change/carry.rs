@@ -197,7 +197,7 @@ impl Agent {
 
     fn keep_applied(&self, progress: &Progress) -> Result<(), ChangeError> {
         self.store.keep_applied(&Applied { hash: progress.hash.clone(), boot: self.boot.clone() })?;
-        self.settings.model.send_replace(Some(self.store.model(&progress.hash)));
+        self.show(self.store.model(&progress.hash));
         Ok(())
     }
 

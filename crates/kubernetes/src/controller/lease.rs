@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::{
     client::ApiError,
-    log::{self, Trouble},
+    log::{self, LastingTrouble},
     machine::manifests::CONTROLLER,
 };
 
@@ -35,7 +35,7 @@ pub struct Leadership {
     /// Who has it, with which renewal, and since when we have seen that: clocks of others are not compared with ours.
     seen: Option<(String, Option<Timestamp>, Instant)>,
     next: Instant,
-    trouble: Trouble,
+    trouble: LastingTrouble,
 }
 
 impl Leadership {
@@ -49,7 +49,7 @@ impl Leadership {
             held_until: None,
             seen: None,
             next: Instant::now(),
-            trouble: Trouble::new("hold the Lease"),
+            trouble: LastingTrouble::new("hold the Lease"),
         }
     }
 
@@ -99,7 +99,8 @@ impl Leadership {
             self.seen = Some((holder.clone(), renewed, Instant::now()));
         }
         let lasts = Duration::from_secs(spec.lease_duration_seconds.unwrap_or(0).max(0) as u64);
-        let left = self.seen.as_ref().map_or(Duration::ZERO, |(_, _, since)| lasts.saturating_sub(since.elapsed()));
+        let left =
+            self.seen.as_ref().map_or(Duration::ZERO, |(_, _, since)| lasts.saturating_sub(since.elapsed()));
         if holder != self.identity && !holder.is_empty() && !left.is_zero() {
             self.next = self.next.min(Instant::now() + left);
             return Ok(false);

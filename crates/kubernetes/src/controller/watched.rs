@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep_until};
 use tokio_stream::{Stream, StreamExt};
 
-use crate::{client::ApiError, log::Trouble, pace::Backoff};
+use crate::{client::ApiError, log::LastingTrouble, pace::Backoff};
 
 /// A watch is begun anew after so long (seconds): a connection that died unseen is not listened to for longer.
 const WATCH: u32 = 290;
@@ -26,7 +26,7 @@ const PAGE: u32 = 100;
 /// A watch of all objects of a kind.
 pub struct Watched<K> {
     stream: Pin<Box<dyn Stream<Item = watcher::Result<Event<K>>> + Send>>,
-    trouble: Trouble,
+    trouble: LastingTrouble,
     backoff: Backoff,
     /// Not before then.
     from: Instant,
@@ -46,7 +46,7 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Watched<K>
     fn with(api: Api<K>, what: &'static str, config: watcher::Config) -> Watched<K> {
         Watched {
             stream: Box::pin(watcher(api, config.timeout(WATCH).page_size(PAGE))),
-            trouble: Trouble::new(what),
+            trouble: LastingTrouble::new(what),
             backoff: Backoff::new(Duration::from_millis(500), Duration::from_secs(60)),
             from: Instant::now(),
         }

@@ -10,7 +10,7 @@ fn verdict(subject: &str, attribute: &str, outcome: &str) -> String {
     )
 }
 
-fn line(drift: &mut Drift, event: &str, subject: &str, attribute: &str, outcome: &str) -> News {
+fn line(drift: &mut Drift, event: &str, subject: &str, attribute: &str, outcome: &str) -> DriftEvent {
     drift.line(verdict(subject, attribute, outcome).replace("EVENT", event).as_bytes()).unwrap()
 }
 
@@ -19,7 +19,7 @@ const STATE: &str = r#"{"kind":"watch","version":1,"time":"x","event":"state","h
 fn watched() -> (Drift, Devices) {
     let mut drift = Drift::default();
     assert!(!drift.is_settled());
-    assert_eq!(drift.line(STATE.as_bytes()).unwrap(), News::State);
+    assert_eq!(drift.line(STATE.as_bytes()).unwrap(), DriftEvent::State);
     assert!(drift.is_settled());
     (drift, devices(&machine(vec![pf(0, 1, 2), pf(1, 2, 2)])))
 }
@@ -37,13 +37,16 @@ fn what_drifts_is_a_taint_until_it_holds_again() {
     assert_eq!(taints["net0-1"], [Taint { key: DRIFT, value: Some("vlan".to_owned()) }]);
     assert_eq!(taints.len(), 1);
     let report = drift.report(&devices, &HealthReport::new(), UNIX_EPOCH);
-    assert_eq!(report["net0-1"].condition, Condition::Unhealthy);
+    assert_eq!(report["net0-1"].condition, DeviceCondition::Unhealthy);
     assert_eq!(report["net0-1"].message, "NET0#1 vlan: wanted 100, seen 200");
-    assert_eq!((report["net0-0"].condition, report["net0-0"].message.as_str()), (Condition::Healthy, ""));
+    assert_eq!(
+        (report["net0-0"].condition, report["net0-0"].message.as_str()),
+        (DeviceCondition::Healthy, "")
+    );
     let news = line(&mut drift, "holds_again", r#"{"function":"NET0#1"}"#, "vlan", "pass");
-    assert!(matches!(news, News::HoldsAgain(_)) && drift.taints(&devices).is_empty());
+    assert!(matches!(news, DriftEvent::HoldsAgain(_)) && drift.taints(&devices).is_empty());
     let later = drift.report(&devices, &report, UNIX_EPOCH + Duration::from_secs(9));
-    assert_eq!(later["net0-1"].condition, Condition::Healthy);
+    assert_eq!(later["net0-1"].condition, DeviceCondition::Healthy);
     assert_eq!(later["net0-0"].since, UNIX_EPOCH, "since when it is so");
     assert_eq!(later["net0-1"].since, UNIX_EPOCH + Duration::from_secs(9));
 }
@@ -66,14 +69,18 @@ fn what_cannot_be_seen_is_unknown_and_no_taint() {
     line(&mut drift, "unseen", r#"{"function":"NET0#0"}"#, "vlan", "unknown");
     assert!(drift.taints(&devices).is_empty());
     let report = drift.report(&devices, &HealthReport::new(), UNIX_EPOCH);
-    assert_eq!(report["net0-0"].condition, Condition::Unknown);
+    assert_eq!(report["net0-0"].condition, DeviceCondition::Unknown);
     assert!(report["net0-0"].message.contains("no netlink"), "{:?}", report["net0-0"]);
     line(&mut drift, "drift", r#"{"function":"NET0#0"}"#, "spoofchk", "fail");
     drift.lost("penstock ended".to_owned());
     let report = drift.report(&devices, &report, UNIX_EPOCH);
-    assert_eq!(report["net0-0"].condition, Condition::Unhealthy, "what drifted is taken to be so still");
+    assert_eq!(
+        report["net0-0"].condition,
+        DeviceCondition::Unhealthy,
+        "what drifted is taken to be so still"
+    );
     assert!(report["net0-0"].message.starts_with("NET0#0 spoofchk"), "{:?}", report["net0-0"]);
-    assert_eq!(report["net1-0"].condition, Condition::Unknown);
+    assert_eq!(report["net1-0"].condition, DeviceCondition::Unknown);
     assert!(report["net1-0"].message.contains("penstock ended"));
     // A new state is the whole of it.
     drift.line(STATE.as_bytes()).unwrap();
@@ -84,9 +91,9 @@ fn what_cannot_be_seen_is_unknown_and_no_taint() {
 fn nothing_is_healthy_before_somebody_has_looked() {
     let all = devices(&machine(vec![pf(0, 1, 1)]));
     let report = Drift::default().report(&all, &HealthReport::new(), UNIX_EPOCH);
-    assert!(report.values().all(|one| one.condition == Condition::Unknown), "{report:?}");
+    assert!(report.values().all(|one| one.condition == DeviceCondition::Unknown), "{report:?}");
     let report = Drift::without_a_model().report(&all, &HealthReport::new(), UNIX_EPOCH);
-    assert!(report.values().all(|one| one.condition == Condition::Healthy), "{report:?}");
+    assert!(report.values().all(|one| one.condition == DeviceCondition::Healthy), "{report:?}");
 }
 
 #[test]
@@ -96,7 +103,7 @@ fn a_device_that_is_gone_is_unhealthy_for_a_day() {
     let fewer = devices(&machine(vec![pf(0, 1, 1)]));
     let at = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);
     let report = drift.report(&fewer, &report, at(10));
-    assert_eq!(report["net0-1"].condition, Condition::Unhealthy);
+    assert_eq!(report["net0-1"].condition, DeviceCondition::Unhealthy);
     let report = drift.report(&fewer, &report, at(3600));
     assert_eq!(report["net0-1"].since, at(10));
     let report = drift.report(&fewer, &report, at(30 * 3600));
@@ -111,7 +118,7 @@ fn lines_that_are_not_known_are_skipped_and_failures_are_told() {
         r#"{"kind":"watch","version":2,"event":"of-next-year"}"#,
         r#"{"kind":"watch","event":"blind_spots","unwatched":[]}"#,
     ] {
-        assert_eq!(drift.line(skipped.as_bytes()).unwrap(), News::Nothing, "{skipped}");
+        assert_eq!(drift.line(skipped.as_bytes()).unwrap(), DriftEvent::Nothing, "{skipped}");
     }
     let failed = r#"{"kind":"error","version":1,"of":"watch","errors":[{"message":"no model"}]}"#;
     assert_eq!(drift.line(failed.as_bytes()).unwrap_err().to_string(), "no model");

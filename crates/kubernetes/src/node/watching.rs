@@ -13,8 +13,8 @@ use tokio::{
 };
 
 use crate::{
-    health::{Drift, News},
-    log::{self, Trouble},
+    health::{Drift, DriftEvent},
+    log::{self, LastingTrouble},
     pace::Backoff,
     penstock::{Penstock, PenstockError},
 };
@@ -30,28 +30,34 @@ enum Ended {
     Changed,
 }
 
-/// Watches as long as there is a model; `changed` counts its changes.
+/// Watches as long as there is a model, whose file is at `path`; `changed` counts its changes.
 pub(super) async fn watch(
     penstock: Penstock,
-    model: watch::Receiver<Option<PathBuf>>,
+    path: watch::Receiver<Option<PathBuf>>,
     mut changed: watch::Receiver<u64>,
     drift: watch::Sender<Drift>,
-    news: mpsc::Sender<News>,
+    news: mpsc::Sender<DriftEvent>,
 ) {
-    let mut trouble = Trouble::new("watch for drift");
+    let mut trouble = LastingTrouble::new("watch for drift");
     let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
-    // A model that was never good cannot be watched.
-    if changed.wait_for(|changes| *changes > 0).await.is_err() {
-        return std::future::pending().await;
-    }
-    changed.mark_unchanged();
     loop {
+        // A model that has not been read cannot be watched.
+        let looked = *changed.borrow_and_update() > 0;
+        let model = path.borrow().clone();
+        let Some(model) = model.filter(|_| looked) else {
+            if looked {
+                drift.send_replace(Drift::without_a_model());
+            }
+            if changed.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+            continue;
+        };
         let mut alive = || {
             trouble.end();
             backoff.succeeded();
         };
-        let Some(path) = model.borrow().clone() else { return std::future::pending().await };
-        match follow(&penstock, &path, &mut changed, &drift, &news, &mut alive).await {
+        match follow(&penstock, &model, &mut changed, &drift, &news, &mut alive).await {
             Ended::Changed => {
                 log::say("the model has changed");
                 backoff.succeeded();
@@ -73,7 +79,7 @@ async fn follow(
     model: &Path,
     changed: &mut watch::Receiver<u64>,
     drift: &watch::Sender<Drift>,
-    news: &mpsc::Sender<News>,
+    news: &mpsc::Sender<DriftEvent>,
     alive: &mut dyn FnMut(),
 ) -> Ended {
     let words = |error: PenstockError| Ended::Why(penstock_host::chain(&error));
@@ -102,14 +108,17 @@ async fn follow(
         let mut told = None;
         drift.send_if_modified(|drift| {
             let read = drift.line(&line);
-            let modified = read.as_ref().is_ok_and(|news| !matches!(news, News::Nothing | News::Blind(_)));
+            let modified =
+                read.as_ref().is_ok_and(|news| !matches!(news, DriftEvent::Nothing | DriftEvent::Blind(_)));
             told = Some(read);
             modified
         });
         match told {
-            Some(Ok(News::Nothing)) | None => {}
-            Some(Ok(News::Blind(why))) => log::say(format!("the watch for drift cannot see all: {why}")),
-            Some(Ok(News::State)) => alive(),
+            Some(Ok(DriftEvent::Nothing)) | None => {}
+            Some(Ok(DriftEvent::Blind(why))) => {
+                log::say(format!("the watch for drift cannot see all: {why}"))
+            }
+            Some(Ok(DriftEvent::State)) => alive(),
             // Where so much is told that nobody comes to write it, the taints tell the state.
             Some(Ok(one)) => drop(news.try_send(one)),
             Some(Err(error)) => return Ended::Why(penstock_host::chain(&error)),

@@ -8,10 +8,7 @@ use k8s_openapi::api::{
 };
 
 use super::Drained;
-use crate::machine::node::VanishingVf;
-
-/// The taint of a device that a granted change is about to destroy.
-pub const TAINT: &str = "penstock.dev/rollout";
+use crate::{identity::VANISHING, machine::node::VanishingVf};
 
 /// The attribute of a device that has its PCI address.
 const ADDRESS: &str = "resource.kubernetes.io/pciBusID";
@@ -66,7 +63,7 @@ pub fn devices(slices: &[ResourceSlice], vanishing: &[VanishingVf]) -> Devices {
                 name: device.name.clone(),
             };
             let closed = device.taints.iter().flatten().any(|taint| {
-                taint.key == TAINT && ["NoSchedule", "NoExecute"].contains(&taint.effect.as_str())
+                taint.key == VANISHING && ["NoSchedule", "NoExecute"].contains(&taint.effect.as_str())
             });
             if !closed {
                 found.open.insert(named.clone());
@@ -124,7 +121,7 @@ pub fn drained(devices: &Devices, leaving: &[Leaving]) -> Drained {
     if !devices.open.is_empty() {
         let names: Vec<&str> = devices.open.iter().take(5).map(|device| device.name.as_str()).collect();
         return Drained::Waiting(format!(
-            "{} devices that vanish have no taint {TAINT} yet ({}...)",
+            "{} devices that vanish have no taint {VANISHING} yet ({}...)",
             devices.open.len(),
             names.join(", ")
         ));
@@ -149,7 +146,7 @@ mod tests {
     use super::*;
 
     fn slice(generation: i64, tainted: bool) -> ResourceSlice {
-        let taints = if tainted { json!([{"key": TAINT, "effect": "NoSchedule"}]) } else { json!([]) };
+        let taints = if tainted { json!([{"key": VANISHING, "effect": "NoSchedule"}]) } else { json!([]) };
         let device = |name: &str, address: &str, taints| json!({"name": name, "attributes": {ADDRESS: {"string": address}}, "taints": taints});
         serde_json::from_value(json!({"metadata": {"name": "s"}, "spec": {
             "driver": "sriov.penstock.dev", "nodeName": "n", "pool": {"name": "n", "generation": generation, "resourceSliceCount": 1},

@@ -21,7 +21,7 @@ use k8s_openapi::{
 use penstock_model::digest::sha256;
 
 use crate::{
-    devices::{Attribute, Devices, Function},
+    devices::{Attribute, Devices, PublishedFunction},
     identity::{DeviceName, DriverName, IN_USE, NodeName},
 };
 
@@ -37,7 +37,7 @@ const COUNTER: &str = "functions";
 /// A reason not to give a device to a new claim.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Taint {
-    /// Its key: [`DRIFT`](crate::identity::DRIFT) or [`IN_USE`].
+    /// Its key: [`DRIFT`](crate::identity::DRIFT), [`VANISHING`](crate::identity::VANISHING) or [`IN_USE`].
     pub key: &'static str,
     /// Which attribute drifted, where it fits a label's value.
     pub value: Option<String>,
@@ -124,7 +124,7 @@ fn counter_set(name: &str, value: usize) -> CounterSet {
     CounterSet { name: name.to_owned(), counters: counter(value) }
 }
 
-fn device(function: &Function, all: usize, drift: &Taints) -> Device {
+fn device(function: &PublishedFunction, all: usize, drift: &Taints) -> Device {
     let consumed = if function.vf.is_some() { 1 } else { all };
     let attributes = function.attributes.iter().map(|(name, value)| (name.clone(), attribute(value)));
     let in_use = function.in_use.is_some().then_some(Taint { key: IN_USE, value: None });
