@@ -381,6 +381,9 @@ pub struct Plan {
     /// Also show which files `apply --persist` changes, as a diff
     #[arg(long, conflicts_with = "inventory")]
     pub persist: bool,
+    /// Count the way to this IP address among what the machine depends on; repeat it for others
+    #[arg(long = "peer", value_name = "ADDRESS", conflicts_with = "inventory")]
+    pub peers: Vec<IpAddr>,
     /// Exit with 10 instead of 0 when an apply would change something
     #[arg(long)]
     pub detailed_exitcode: bool,
@@ -404,6 +407,9 @@ pub struct Apply {
     /// Also apply at each boot, before guests start, and set the kernel's command line
     #[arg(long, conflicts_with = "confirm_within")]
     pub persist: bool,
+    /// Count the way to this IP address among what the machine depends on; repeat it for others
+    #[arg(long = "peer", value_name = "ADDRESS")]
+    pub peers: Vec<IpAddr>,
     /// What would be refused and may be done all the same
     #[command(flatten)]
     pub allowed: Allowed,

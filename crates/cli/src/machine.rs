@@ -36,6 +36,7 @@ pub struct Machine {
     state: PathBuf,
     journal: PathBuf,
     builtin: Builtin,
+    peers: Vec<IpAddr>,
 }
 
 impl Machine {
@@ -51,7 +52,14 @@ impl Machine {
             state: settings.state.clone(),
             journal: settings.journal.clone(),
             builtin: builtin(settings),
+            peers: Vec::new(),
         }
+    }
+
+    /// The same, which also depends on the ways to these `peers`.
+    #[must_use]
+    pub fn reaching(self, peers: &[IpAddr]) -> Machine {
+        Machine { peers: peers.to_vec(), ..self }
     }
 
     /// Where its file systems are.
@@ -61,7 +69,7 @@ impl Machine {
 
     /// Everything found on it, with the guests that are defined there.
     pub fn inventory(&self) -> Result<Inventory, Failure> {
-        self.inventory_reaching(&[])
+        self.inventory_reaching(&self.peers)
     }
 
     /// The same; the machine depends on the ways to these `peers` too.

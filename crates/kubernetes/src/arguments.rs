@@ -22,6 +22,8 @@ pub enum Verb {
     Node(Box<Node>),
     /// Move a prepared VF into a container's network namespace; the container runtime runs it as a hook
     Attach(Attach),
+    /// Bring models to nodes in waves, each confirmed or taken back by its node; once in a cluster
+    Controller(Controller),
     /// Print what the cluster needs: access rules, the policy that fences slices to their node, device classes, the systemd unit
     Manifests(Manifests),
 }
@@ -80,6 +82,17 @@ pub struct Attach {
     /// Where prepared claims are written down
     #[arg(long, value_name = "DIR", default_value = STATE)]
     pub state: PathBuf,
+}
+
+/// `controller`
+#[derive(Clone, Debug, Args)]
+pub struct Controller {
+    /// How the API server is reached. Default: as a pod of the cluster is told
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// The namespace of the Lease that the controller at work holds
+    #[arg(long, value_name = "NAME", default_value = "penstock")]
+    pub namespace: NodeName,
 }
 
 /// `manifests`

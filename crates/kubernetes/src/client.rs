@@ -155,6 +155,9 @@ pub async fn connect(settings: &ClientSettings) -> Result<Connection, ConnectErr
         None => Config::incluster().map_err(ConnectError::NoPod)?,
     };
     config.connect_timeout = Some(CONNECT);
+    // Whoever asks tries again as is fit. The client's own way is to repeat up to 15 times what was answered with 429, for minutes: a
+    // PodDisruptionBudget that does not yield, for one.
+    config.default_retry = false;
     let server = config.cluster_url.clone();
     let host = server.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
     let port = server.port_u16().unwrap_or(443);

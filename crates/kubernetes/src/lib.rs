@@ -4,6 +4,8 @@
 //!   ([`health`], [`events`]), and serves kubelet ([`plugin`]), which has it prepare what claims were given ([`claim`]).
 //! - [`mod@attach`]: the hook that the container runtime runs before a container's first program: it moves a VF in, or the container fails.
 //!   [`cdi`] is what the runtime reads of it.
+//! - [`change`]: the agent's part of a roll-out: it plans, applies with a guard behind it, proves that the node still works, and confirms.
+//! - [`controller`]: brings a model to nodes in waves, as [`rollout`] decides. [`machine`] has the objects that all this goes by.
 //! - [`manifests`]: what the cluster needs to know of them.
 //!
 //! Everything that is done to the machine is done by the `penstock` binary, which [`penstock`] runs.
@@ -11,18 +13,22 @@
 pub mod arguments;
 pub mod attach;
 pub mod cdi;
+pub mod change;
 pub mod claim;
 pub mod client;
+pub mod controller;
 pub mod devices;
 pub mod events;
 pub mod health;
 pub mod identity;
 pub mod inventory;
 pub mod log;
+pub mod machine;
 pub mod manifests;
 pub mod node;
 pub mod pace;
 pub mod penstock;
 pub mod plugin;
 pub mod protocol;
+pub mod rollout;
 pub mod slices;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use penstock_kubernetes::{
     arguments::{CommandLine, Verb},
-    attach, log, manifests, node,
+    attach, controller, log, manifests, node,
 };
 
 fn main() -> ExitCode {
@@ -14,6 +14,10 @@ fn main() -> ExitCode {
         Verb::Attach(attach) => {
             attach::run(&attach.claim, &attach.device, attach.driver.as_str(), &attach.state)
         }
+        Verb::Controller(arguments) => match controller::run(arguments) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => failed(&error),
+        },
         Verb::Manifests(manifests) => match manifests::print(&manifests) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => failed(&error),

@@ -29,7 +29,7 @@ use tokio::{
 use tokio_stream::StreamExt;
 
 use crate::{
-    arguments, claim,
+    arguments, change, claim,
     client::{ApiError, ClientSettings, ConnectError, Connection, answer, connect},
     devices::{Devices, Input, KnownNics},
     events::NodeEvents,
@@ -91,6 +91,9 @@ pub enum NodeError {
         /// Why not.
         source: files::FileError,
     },
+    /// It cannot take part in roll-outs.
+    #[error("cannot take part in roll-outs")]
+    Rollout(#[source] change::ChangeError),
     /// Kubelet cannot be served.
     #[error("cannot serve kubelet")]
     Plugin(#[source] plugin::ServeError),
@@ -124,15 +127,18 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
 
     let (devices, devices_seen) = watch::channel(None);
     let (published, published_seen) = watch::channel(Arc::new(Devices::default()));
-    let drift = if arguments.model().is_some() { Drift::default() } else { Drift::without_a_model() };
+    // Without a model that the user names it is the one that a roll-out has brought.
+    let from_rollout = change::applied_model(&state).map_err(NodeError::Rollout)?;
+    let first = arguments.model().cloned().or(from_rollout);
+    let drift = if first.is_some() { Drift::default() } else { Drift::without_a_model() };
     let (drift, drift_seen) = watch::channel(drift);
     let (health, health_seen) = watch::channel(Arc::new(HealthReport::new()));
     let (model, model_seen) = watch::channel(0);
     let (news, news_told) = mpsc::channel(NEWS);
     let (shutdown, shutdown_seen) = watch::channel(false);
     // Whoever changes the machine says here by which model it goes from then on, and which functions are about to go (by PCI address).
-    let (_path, path_seen) = watch::channel(arguments.model().cloned());
-    let (_vanishing, vanishing_seen) = watch::channel(Arc::new(BTreeSet::new()));
+    let (path, path_seen) = watch::channel(first);
+    let (vanishing, vanishing_seen) = watch::channel(Arc::new(BTreeSet::new()));
 
     let client = connection.client.clone();
     let plugin = plugin::serve(plugin::Settings {
@@ -148,6 +154,15 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
         devices: published_seen,
         health: health_seen,
         shutdown: shutdown_seen,
+    });
+    let changes = change::serve(change::Settings {
+        client: settings,
+        connection: connection.clone(),
+        node: arguments.name.to_string(),
+        penstock: penstock.clone(),
+        state: state.clone(),
+        model: arguments.model().is_none().then_some(path),
+        vanishing,
     });
     let scanner = Scanner {
         penstock: penstock.clone(),
@@ -173,6 +188,7 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
         ended = plugin => ended.map_err(NodeError::Plugin),
         () = ending => Ok(()),
         () = scanner.run() => Ok(()),
+        ended = changes => ended.map_err(NodeError::Rollout),
         () = watching::watch(penstock, path_seen, model_seen, drift, news) => Ok(()),
         () = publisher.run(devices_seen.clone(), drift_seen.clone(), vanishing_seen) => Ok(()),
         () = assess(devices_seen, drift_seen, health) => Ok(()),

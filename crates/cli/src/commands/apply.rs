@@ -93,7 +93,7 @@ impl From<&GuestFailure> for FailedGuest {
 /// Plans against what is, and carries it out.
 pub fn run(arguments: &Apply, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
     let file = model_file::read_subject(&arguments.subject, For::Here(settings), printer)?;
-    let machine = Machine::here(settings);
+    let machine = Machine::here(settings).reaching(&arguments.peers);
     // Before anything is looked at: what another run changes meanwhile would not be in the plan.
     let alone = guard::take_back_lapsed(&machine, machine.lock()?, printer)?;
     printer.doing("Looking at this machine");

@@ -51,7 +51,7 @@ pub fn run(
         For::of(arguments.inventory.as_deref(), true, settings),
         printer,
     )?;
-    let machine = Machine::here(settings);
+    let machine = Machine::here(settings).reaching(&arguments.peers);
     let inventory = match &arguments.inventory {
         Some(path) => model_file::read_inventory(path)?,
         None => machine.inventory_for(&file.model)?,

@@ -26,7 +26,11 @@ pub struct PrintError(#[from] io::Error);
 ///
 /// Nobody reads it, or what it is written to is full.
 pub fn print(arguments: &Manifests) -> Result<(), PrintError> {
-    let text = if arguments.unit { unit() } else { cluster(&arguments.driver, &arguments.namespace) };
+    let text = if arguments.unit {
+        unit()
+    } else {
+        cluster(&arguments.driver, &arguments.namespace) + &rollout(&arguments.namespace)
+    };
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     Ok(out.flush()?)
@@ -42,6 +46,12 @@ pub fn cluster(driver: &DriverName, namespace: &NodeName) -> String {
         .replace("@DRIVER@", driver)
         .replace("@CLASSES@", classes)
         .replace("@NAMESPACE@", namespace.as_str())
+}
+
+/// What roll-outs take beside that: kinds, roles and a policy; JSON, which is YAML too.
+fn rollout(namespace: &NodeName) -> String {
+    let objects = crate::machine::manifests::objects(namespace.as_str());
+    objects.iter().map(|object| format!("---\n{object:#}\n")).collect()
 }
 
 /// The unit of the agent.

@@ -1,0 +1,539 @@
+//! The agent's part of a roll-out: it plans each model that is for its node, and when the controller tells it to, applies it with a guard
+//! behind it, proves over new connections that the node still works, verifies, and confirms. Whatever it cannot prove it leaves to the guard,
+//! which takes the change back without a cluster and without this agent.
+//!
+//! Each step is on disk before the next one. An agent that is killed anywhere finds out from Penstock's own runs what became of the change,
+//! and ends it in one of two ways: as it was before, or confirmed.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
+
+use k8s_openapi::api::core::v1::Node;
+use kube::{
+    Api, ResourceExt,
+    api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams},
+};
+use penstock_host::{Root, boot};
+use serde_json::{Value, json};
+use thiserror::Error;
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, sleep_until},
+};
+
+use crate::{
+    client::{ApiError, ClientSettings, Connection, answer},
+    controller::{Kept, Watched},
+    log::{self, LastingTrouble},
+    machine::{
+        GROUP, Moment, SriovMachine, SriovNode, SriovNodeSpec, SriovNodeStatus, VERSION,
+        node::{Change, ChangeResult, Outcome, PlanOutcome, Stage},
+        policy::SriovMachineSpec,
+    },
+    pace::Backoff,
+    penstock::{Penstock, PenstockError},
+    rollout::Record,
+};
+
+mod carry;
+mod probes;
+mod progress;
+mod report;
+mod verbs;
+
+use progress::{Progress, Store, StoreError};
+use verbs::Verbs;
+
+/// The name by which the agent owns fields of a status.
+const MANAGER: &str = "penstock-agent";
+
+/// What changes together is looked at together.
+const SETTLE: Duration = Duration::from_millis(200);
+
+/// So long a Node may seem to be another machine: after a start kubelet needs some time to say anew which run of the kernel it is.
+const ELSEWHERE: Duration = Duration::from_secs(180);
+
+/// A run of somebody else is waited for so long before it is asked again.
+const BUSY: Duration = Duration::from_secs(15);
+
+/// What the agent's part of a roll-out needs.
+pub struct Settings {
+    /// By which new clients are made.
+    pub client: ClientSettings,
+    /// The connection for everything else.
+    pub connection: Connection,
+    /// The Node.
+    pub node: String,
+    /// The binary.
+    pub penstock: Penstock,
+    /// The agent's directory.
+    pub state: PathBuf,
+    /// Gets the path of the model that was applied and confirmed, unless the user has named one.
+    pub model: Option<watch::Sender<Option<PathBuf>>>,
+    /// Gets the addresses of VFs that a granted change is about to destroy: no new claim may be given one.
+    pub vanishing: watch::Sender<Arc<BTreeSet<String>>>,
+}
+
+/// Why the agent takes part in no roll-out.
+#[derive(Debug, Error)]
+pub enum ChangeError {
+    /// Its files cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// `penstock` cannot be run.
+    #[error(transparent)]
+    Penstock(#[from] PenstockError),
+    /// The API server cannot be reached, or refuses.
+    #[error("cannot {what}")]
+    Api {
+        /// What was attempted.
+        what: &'static str,
+        /// Why not.
+        source: ApiError,
+    },
+}
+
+/// The model that was applied and confirmed last in a roll-out, if there was any.
+///
+/// # Errors
+///
+/// The agent's directory cannot be read.
+pub fn applied_model(state: &std::path::Path) -> Result<Option<PathBuf>, ChangeError> {
+    Ok(progress::applied_model(state)?)
+}
+
+/// Takes part in roll-outs, for ever.
+///
+/// # Errors
+///
+/// The agent's directory cannot be used, or another agent on this machine does.
+pub async fn serve(settings: Settings) -> Result<(), ChangeError> {
+    let store = Store::open(&settings.state)?;
+    let boot = boot::id(&Root::system()).unwrap_or_default();
+    let client = settings.connection.client.clone();
+    let machine_api: Api<DynamicObject> =
+        Api::all_with(client.clone(), &ApiResource::erase::<SriovMachine>(&()));
+    let node_api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::erase::<SriovNode>(&()));
+    let mut machines = Watched::new(machine_api, "watch SriovMachines");
+    let mut records = Watched::named(node_api, "watch this node's SriovNode", &settings.node);
+    let mut nodes = Watched::named(Api::<Node>::all(client), "watch this Node", &settings.node);
+    let mut agent = Agent {
+        verbs: Verbs::new(settings.penstock.clone()),
+        settings,
+        store,
+        boot,
+        machines: Kept::default(),
+        records: Kept::default(),
+        nodes: Kept::default(),
+        planned: None,
+        elsewhere: None,
+        accused: false,
+    };
+    let mut trouble = LastingTrouble::new("take part in the roll-out");
+    let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
+    let mut due: Option<Instant> = None;
+    loop {
+        let now = Instant::now();
+        let soon = Some(now + SETTLE);
+        tokio::select! {
+            event = machines.next() => if agent.machines.see(event, machine) { due = due.or(soon) },
+            event = records.next() => if agent.records.see(event, record) { due = due.or(soon) },
+            event = nodes.next() => if agent.nodes.see(event, node) { due = due.or(soon) },
+            () = sleep_until(due.unwrap_or(now)), if due.is_some() => {
+                due = None;
+                if !(agent.machines.is_whole() && agent.records.is_whole() && agent.nodes.is_whole()) {
+                    continue;
+                }
+                match agent.work().await {
+                    Ok(again) => {
+                        trouble.end();
+                        backoff.succeeded();
+                        due = again.map(|wait| Instant::now() + wait);
+                    }
+                    Err(error) => {
+                        trouble.meet(&error);
+                        due = Some(Instant::now() + backoff.failed());
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What is kept of a `SriovMachine`: its spec, unless it is for a newer version.
+type Spec = Result<SriovMachineSpec, String>;
+
+/// What is kept of the Node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Own {
+    uid: String,
+    labels: BTreeMap<String, String>,
+    /// The kernel's run that kubelet reported.
+    boot: String,
+}
+
+struct Agent {
+    settings: Settings,
+    verbs: Verbs,
+    store: Store,
+    boot: String,
+    machines: Kept<Spec>,
+    records: Kept<Record>,
+    nodes: Kept<Own>,
+    /// The hash that was planned since this agent was started.
+    planned: Option<String>,
+    /// Since when the Node seems to be another machine.
+    elsewhere: Option<Instant>,
+    /// Whether that was said.
+    accused: bool,
+}
+
+impl Agent {
+    /// Does what is to be done now. How long to wait before it is asked again by itself.
+    async fn work(&mut self) -> Result<Option<Duration>, ChangeError> {
+        if let Some(progress) = self.store.progress()? {
+            self.go_on(progress).await?;
+            return Ok(Some(Duration::ZERO));
+        }
+        let Some(own) = self.nodes.get(&self.settings.node).cloned() else {
+            log::say(format!("there is no Node {} in the cluster; waiting for it", self.settings.node));
+            return Ok(None);
+        };
+        if !own.boot.is_empty() && !self.boot.is_empty() && own.boot != self.boot {
+            return self.is_elsewhere(&own).await;
+        }
+        self.elsewhere = None;
+        let Some((name, spec)) = self.chosen(&own) else {
+            self.withhold(&BTreeSet::new());
+            return Ok(None);
+        };
+        let hash = spec.hash();
+        let record = match self.records.get(&self.settings.node) {
+            Some(record) => record.clone(),
+            None => self.make_record(&own).await?,
+        };
+        let open = record.spec.open(&record.status).cloned();
+        self.withhold(&vanishing(&record, open.as_ref()));
+        if let Some(change) = open.filter(|change| change.stage == Stage::Go) {
+            return self.begin(&change, &name, &spec, &record).await;
+        }
+        let is_known = record.status.plan.as_ref().is_some_and(|plan| plan.hash == hash);
+        if is_known && self.planned.as_ref() == Some(&hash) {
+            return Ok(None);
+        }
+        self.plan(&name, &spec, &record).await
+    }
+
+    /// The machine that is for this node. Where two are the controller says so, and none is planned.
+    fn chosen(&self, own: &Own) -> Option<(String, SriovMachineSpec)> {
+        let mut of_node = self.machines.iter().filter_map(|(name, spec)| Some((name, spec.as_ref().ok()?)));
+        let (name, spec) = of_node.find(|(_, spec)| spec.selects(&own.labels))?;
+        match of_node.any(|(_, spec)| spec.selects(&own.labels)) {
+            true => None,
+            false => Some((name.clone(), spec.clone())),
+        }
+    }
+
+    /// Plans, and tells what came of it where that is news.
+    async fn plan(
+        &mut self,
+        name: &str,
+        spec: &SriovMachineSpec,
+        record: &Record,
+    ) -> Result<Option<Duration>, ChangeError> {
+        let hash = spec.hash();
+        let model = self.store.keep_model(&hash, &spec.model)?;
+        let peers = self.peers().await;
+        let answer = self.verbs.plan(&model, &spec.allow, &peers).await?;
+        let now = Moment::now();
+        let Some(mut plan) = report::plan(&answer, name, spec, &hash, now) else {
+            log::say(format!("another run is at work on this machine: {}", answer.why()));
+            return Ok(Some(BUSY));
+        };
+        let before = record.status.result.clone();
+        let mut result = before.clone();
+        if plan.outcome == PlanOutcome::Planned && plan.steps == 0 {
+            let verified = before
+                .as_ref()
+                .is_some_and(|result| result.hash == hash && result.outcome == Outcome::Verified);
+            if !verified {
+                let answer = self.verbs.verify(&model).await?;
+                let (counts, first) = verbs::verdicts(&answer.document);
+                if answer.exit == 0 {
+                    let number = record.spec.next_number(&record.status) - 1;
+                    let message = "nothing had to be changed".to_owned();
+                    result = Some(ChangeResult {
+                        number,
+                        hash: hash.clone(),
+                        outcome: Outcome::Verified,
+                        run: None,
+                        verdicts: Some(counts),
+                        message,
+                        at: now,
+                    });
+                    self.store
+                        .keep_applied(&progress::Applied { hash: hash.clone(), boot: self.boot.clone() })?;
+                    self.show(model);
+                } else {
+                    plan.outcome = PlanOutcome::Failed;
+                    plan.message = format!(
+                        "nothing has to be changed, and yet it does not hold: {}",
+                        first.unwrap_or_else(|| answer.why())
+                    );
+                }
+            }
+        } else if let Some(result) =
+            result.as_mut().filter(|result| result.hash == hash && result.outcome == Outcome::Verified)
+        {
+            let applied = self.store.applied()?;
+            // The VFs of an earlier run of the kernel are gone, with all that was set for them.
+            if applied.is_none_or(|applied| applied.boot != self.boot) {
+                result.outcome = Outcome::Lapsed;
+                result.message =
+                    format!("this node was started anew, and is {} steps away from the model", plan.steps);
+                result.at = now;
+            }
+        }
+        let same = record.status.plan.as_ref().is_some_and(|before| report::same_plan(before, &plan));
+        if !same || result != before {
+            log::say(format!(
+                "planned the SriovMachine {name}: {:?}, {} steps {}",
+                plan.outcome, plan.steps, plan.message
+            ));
+            let status = report::status(Some(plan), result, &record.status, now);
+            self.tell(&status).await?;
+        }
+        let applied = self.store.applied()?;
+        let kept: Vec<&str> = [Some(hash.as_str()), applied.as_ref().map(|applied| applied.hash.as_str())]
+            .into_iter()
+            .flatten()
+            .collect();
+        self.store.forget_models(&kept)?;
+        self.planned = Some(hash);
+        Ok(None)
+    }
+
+    /// Begins a change that the controller granted, if it is still the one that was planned.
+    async fn begin(
+        &mut self,
+        change: &Change,
+        name: &str,
+        spec: &SriovMachineSpec,
+        record: &Record,
+    ) -> Result<Option<Duration>, ChangeError> {
+        let now = Moment::now();
+        let hash = spec.hash();
+        let refuse = |outcome, message: &str| ChangeResult {
+            number: change.number,
+            hash: change.hash.clone(),
+            outcome,
+            run: None,
+            verdicts: None,
+            message: message.to_owned(),
+            at: now,
+        };
+        if change.hash != hash {
+            let result =
+                refuse(Outcome::Lapsed, "the model changed before this node began; nothing was changed");
+            let status = report::status(record.status.plan.clone(), Some(result), &record.status, now);
+            self.tell(&status).await?;
+            return Ok(Some(Duration::ZERO));
+        }
+        let model = self.store.keep_model(&hash, &spec.model)?;
+        let answer = self.verbs.plan(&model, &spec.allow, &self.peers().await).await?;
+        let Some(plan) = report::plan(&answer, name, spec, &hash, now) else { return Ok(Some(BUSY)) };
+        if plan.digest != change.plan || plan.outcome != PlanOutcome::Planned {
+            let words = "the plan became another after this node was told to begin; nothing was changed";
+            let status =
+                report::status(Some(plan), Some(refuse(Outcome::Lapsed, words)), &record.status, now);
+            self.tell(&status).await?;
+            return Ok(Some(Duration::ZERO));
+        }
+        let runs_before = self.verbs.runs().await?.iter().map(|run| run.run).max().unwrap_or(0);
+        // That this gets through is the first proof that something can be proven afterwards.
+        let status = report::status(Some(plan), Some(refuse(Outcome::Applying, "")), &record.status, now);
+        self.tell(&status).await?;
+        let progress = Progress {
+            number: change.number,
+            hash,
+            allow: spec.allow.clone(),
+            confirm_within: change.confirm_within,
+            runs_before,
+            boot: self.boot.clone(),
+            attempts: 0,
+            applied: None,
+        };
+        self.store.keep_progress(&progress)?;
+        self.go_on(progress).await?;
+        Ok(Some(Duration::ZERO))
+    }
+
+    /// Carries a change to its end and tells how it ended.
+    async fn go_on(&mut self, progress: Progress) -> Result<(), ChangeError> {
+        let result = self.carry_out(progress).await?;
+        log::say(format!("change {}: {:?}, {}", result.number, result.outcome, result.message));
+        let mut trouble = LastingTrouble::new("tell how the change ended");
+        let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(10));
+        loop {
+            let before = self.records.get(&self.settings.node).cloned().unwrap_or_default();
+            let mut plan = before.status.plan.clone();
+            if let (Outcome::Verified, Some(plan)) = (result.outcome, plan.as_mut()) {
+                plan.is_carried_out();
+            }
+            let status = report::status(plan, Some(result.clone()), &before.status, Moment::now());
+            match self.tell(&status).await {
+                Ok(()) => break,
+                Err(error) => {
+                    trouble.meet(&error);
+                    sleep(backoff.failed()).await;
+                }
+            }
+        }
+        trouble.end();
+        self.store.end_progress()?;
+        if result.outcome == Outcome::Lapsed {
+            self.planned = None;
+        }
+        Ok(())
+    }
+
+    /// The addresses that the API server may be reached at: the way to them is what this node hangs on.
+    async fn peers(&self) -> Vec<IpAddr> {
+        let connection = self.settings.connection.clone();
+        tokio::task::spawn_blocking(move || connection.addresses()).await.unwrap_or_default()
+    }
+
+    fn withhold(&self, addresses: &BTreeSet<String>) {
+        if **self.settings.vanishing.borrow() != *addresses {
+            self.settings.vanishing.send_replace(Arc::new(addresses.clone()));
+        }
+    }
+
+    /// The rest of the agent goes by this model from now on.
+    fn show(&self, model: PathBuf) {
+        if let Some(sender) = &self.settings.model {
+            sender.send_replace(Some(model));
+        }
+    }
+
+    async fn make_record(&mut self, own: &Own) -> Result<Record, ChangeError> {
+        let owner = json!([{"apiVersion": "v1", "kind": "Node", "name": self.settings.node, "uid": own.uid}]);
+        let object = json!({
+            "apiVersion": format!("{GROUP}/{VERSION}"), "kind": "SriovNode",
+            "metadata": {"name": self.settings.node, "ownerReferences": owner}, "spec": {},
+        });
+        let what = "make this node's SriovNode";
+        let nonsense = |error| api_error(what)(kube::Error::SerdeError(error).into());
+        let object: DynamicObject = serde_json::from_value(object).map_err(nonsense)?;
+        let api = self.record_api();
+        let parameters = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+        match answer(api.create(&parameters, &object)).await {
+            Ok(object) => {
+                self.records.put(object, record);
+            }
+            // Of an agent before this one; the watch brings it.
+            Err(ApiError::Refused { code: 409, .. }) => {}
+            Err(error) => return Err(api_error(what)(error)),
+        }
+        Ok(self.records.get(&self.settings.node).cloned().unwrap_or_default())
+    }
+
+    fn record_api(&self) -> Api<DynamicObject> {
+        Api::all_with(self.settings.connection.client.clone(), &ApiResource::erase::<SriovNode>(&()))
+    }
+
+    /// Writes the status: all of it that is the agent's.
+    async fn tell(&mut self, status: &SriovNodeStatus) -> Result<(), ChangeError> {
+        let value = serde_json::to_value(status).unwrap_or_default();
+        let object = self.apply_status(value, MANAGER).await?;
+        self.records.put(object, record);
+        Ok(())
+    }
+
+    async fn apply_status(&self, status: Value, manager: &str) -> Result<DynamicObject, ChangeError> {
+        let what = "write the status of this node's SriovNode";
+        let patch = json!({
+            "apiVersion": format!("{GROUP}/{VERSION}"), "kind": "SriovNode", "metadata": {"name": self.settings.node}, "status": status,
+        });
+        let parameters = PatchParams::apply(manager).force();
+        let (api, patch) = (self.record_api(), Patch::Apply(patch));
+        let sent = api.patch_status(&self.settings.node, &parameters, &patch);
+        answer(sent).await.map_err(api_error(what))
+    }
+
+    /// The Node is another machine, or was started anew and kubelet has not said so yet. Nothing is done.
+    async fn is_elsewhere(&mut self, own: &Own) -> Result<Option<Duration>, ChangeError> {
+        let since = *self.elsewhere.get_or_insert_with(Instant::now);
+        let left = ELSEWHERE.saturating_sub(since.elapsed());
+        if !left.is_zero() {
+            return Ok(Some(left));
+        }
+        if !self.accused {
+            let message = format!(
+                "an agent that takes itself for this node runs on another machine, or kubelet does not run here: the Node's kernel was started \
+                 as {}, the agent's as {}; that agent does nothing",
+                own.boot, self.boot
+            );
+            log::say(&message);
+            let condition = crate::machine::Condition::new(
+                "SingleAgent",
+                false,
+                "AnotherMachine",
+                &message,
+                Moment::now(),
+            );
+            self.apply_status(json!({"conditions": [condition]}), "penstock-agent-elsewhere").await?;
+            self.accused = true;
+        }
+        Ok(Some(ELSEWHERE))
+    }
+}
+
+fn api_error(what: &'static str) -> impl Fn(ApiError) -> ChangeError {
+    move |source| ChangeError::Api { what, source }
+}
+
+/// The VFs that no new claim may be given: those that an open change destroys.
+fn vanishing(record: &Record, open: Option<&Change>) -> BTreeSet<String> {
+    let plan =
+        record.status.plan.as_ref().filter(|plan| open.is_some_and(|change| change.plan == plan.digest));
+    plan.into_iter().flat_map(|plan| plan.vanishing.iter().map(|vf| vf.address.clone())).collect()
+}
+
+fn machine(object: DynamicObject) -> Spec {
+    let spec = object.data.get("spec").cloned().unwrap_or_default();
+    serde_json::from_value(spec).map_err(|error| error.to_string())
+}
+
+fn record(object: DynamicObject) -> Record {
+    let part = |name: &str| {
+        object.data.get(name).cloned().filter(|value| !value.is_null()).unwrap_or_else(|| json!({}))
+    };
+    let spec: Result<SriovNodeSpec, _> = serde_json::from_value(part("spec"));
+    let status: Result<SriovNodeStatus, _> = serde_json::from_value(part("status"));
+    if let Some(error) = spec.as_ref().err().or(status.as_ref().err()) {
+        log::say(format!(
+            "the SriovNode {} cannot be read, and tells this agent nothing: {error}",
+            object.name_any()
+        ));
+    }
+    match (spec, status) {
+        (Ok(spec), Ok(status)) => Record { spec, status },
+        // What it is told it does not understand: it does nothing, and says anew what it planned.
+        _ => Record::default(),
+    }
+}
+
+fn node(node: Node) -> Own {
+    let info = node.status.and_then(|status| status.node_info);
+    Own {
+        uid: node.metadata.uid.unwrap_or_default(),
+        labels: node.metadata.labels.unwrap_or_default(),
+        boot: info.map(|info| info.boot_id).unwrap_or_default(),
+    }
+}

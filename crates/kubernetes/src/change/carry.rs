@@ -1,0 +1,287 @@
+//! Carries a change to its end: confirmed, or as it was before.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::{
+    Agent, ChangeError, probes,
+    progress::{Applied, Progress},
+    verbs::{self, Answer, Run},
+};
+use crate::{
+    log,
+    machine::{
+        Moment,
+        condition::shortened,
+        node::{ChangeResult, LONGEST_MESSAGE, Outcome, VerdictCounts},
+    },
+};
+
+/// Whatever is waited for is looked at so often.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// So often a change is begun that was ended before it did anything.
+const ATTEMPTS: u32 = 3;
+
+/// So long before the guard decides no proof is begun any more.
+const MARGIN: Duration = Duration::from_secs(2);
+
+/// So long beyond the time to confirm within a guard may need to take a run back before that is called half-way. It goes on after that.
+const TAKING_BACK: Duration = Duration::from_secs(300);
+
+/// The machine was reset (`status` has the run under `lapsed`), or it was decided otherwise: `confirm` says no.
+const NO: i32 = 1;
+
+impl Agent {
+    /// Carries a change on from wherever it is, to its end.
+    pub(super) async fn carry_out(&mut self, mut progress: Progress) -> Result<ChangeResult, ChangeError> {
+        let model = self.store.model(&progress.hash);
+        loop {
+            let Some(run) = self.run_of(&progress).await? else {
+                if progress.boot != self.boot {
+                    return Ok(ended(
+                        &progress,
+                        Outcome::Lapsed,
+                        None,
+                        "this node was started anew before anything was changed",
+                    ));
+                }
+                if progress.attempts >= ATTEMPTS {
+                    let why =
+                        format!("begun {ATTEMPTS} times, and ended each time before anything was changed");
+                    return Ok(ended(&progress, Outcome::Failed, None, &why));
+                }
+                progress.attempts += 1;
+                self.store.keep_progress(&progress)?;
+                let peers = self.peers().await;
+                log::say(format!("change {}: applies {}", progress.number, model.display()));
+                let answer =
+                    self.verbs.apply(&model, progress.confirm_within.0, &progress.allow, &peers).await?;
+                progress.applied = Some(Moment::now());
+                self.store.keep_progress(&progress)?;
+                if let Some(result) = self.after_apply(&progress, &answer).await? {
+                    return Ok(result);
+                }
+                continue;
+            };
+            if progress.boot != self.boot {
+                return self.after_reset(&progress, &run).await;
+            }
+            if run.running {
+                // An `apply` that outlived the agent that began it.
+                sleep(LOOK).await;
+                continue;
+            }
+            if run.waits_for_confirmation {
+                // An agent that was ended does not know when `apply` did: from now on counts.
+                let applied = *progress.applied.get_or_insert_with(Moment::now);
+                self.store.keep_progress(&progress)?;
+                let why = match self.prove(&progress, &run, applied).await? {
+                    Ok(counts) => match self.confirm(&progress, &run, counts).await? {
+                        Ok(result) => return Ok(result),
+                        Err(why) => why,
+                    },
+                    Err(why) => why,
+                };
+                log::say(format!(
+                    "change {}: not confirmed, its guard takes it back: {why}",
+                    progress.number
+                ));
+                return self.taken_back(&progress, &run, &why).await;
+            }
+            return self.decided(&progress, &run).await;
+        }
+    }
+
+    /// The run of a change.
+    async fn run_of(&self, progress: &Progress) -> Result<Option<Run>, ChangeError> {
+        let model = self.store.model(&progress.hash);
+        let runs = self.verbs.runs().await?;
+        Ok(runs.into_iter().rfind(|run| run.run > progress.runs_before && run.applies(&model)))
+    }
+
+    /// What `apply` ended with. `None`: there is a run to be looked at.
+    async fn after_apply(
+        &self,
+        progress: &Progress,
+        answer: &Answer,
+    ) -> Result<Option<ChangeResult>, ChangeError> {
+        let run = self.run_of(progress).await?;
+        let number = run.as_ref().map(|run| run.run);
+        let why = answer.why();
+        Ok(match answer.exit {
+            // Not all of what the model requires, or a guest failed: the rest is there, and waits for what nobody confirms.
+            0 | NO if run.is_some() => None,
+            0 => {
+                // Nothing was left to be done meanwhile.
+                let model = self.store.model(&progress.hash);
+                let verified = self.verbs.verify(&model).await?;
+                let (counts, first) = verbs::verdicts(&verified.document);
+                let (outcome, message) = match verified.exit {
+                    0 => (Outcome::Verified, "nothing had to be changed".to_owned()),
+                    _ => (
+                        Outcome::Failed,
+                        format!(
+                            "nothing had to be changed, and yet it does not hold: {}",
+                            first.unwrap_or_else(|| verified.why())
+                        ),
+                    ),
+                };
+                if outcome == Outcome::Verified {
+                    self.keep_applied(progress)?;
+                }
+                Some(ChangeResult { verdicts: Some(counts), ..ended(progress, outcome, None, &message) })
+            }
+            5 => Some(ended(progress, Outcome::RolledBack, number, &why)),
+            7 => Some(ended(progress, Outcome::HalfWay, number, &why)),
+            // A run that was begun has a guard, which takes back what is there.
+            _ if run.as_ref().is_some_and(|run| !run.is_gone()) => None,
+            _ => Some(ended(progress, Outcome::Failed, number, &format!("{why}; nothing was changed"))),
+        })
+    }
+
+    /// Proves that the node still works and is what the model says; or why not, when there is no time left.
+    async fn prove(
+        &self,
+        progress: &Progress,
+        run: &Run,
+        applied: Moment,
+    ) -> Result<Result<VerdictCounts, String>, ChangeError> {
+        let model = self.store.model(&progress.hash);
+        let until = Instant::now()
+            + progress.confirm_within.0.saturating_sub(MARGIN).saturating_sub(Moment::now().since(applied));
+        loop {
+            let why = match probes::probe(&self.settings.client, &self.settings.node, applied).await {
+                Err(why) => why,
+                Ok(()) => {
+                    let answer = self.verbs.verify(&model).await?;
+                    let (counts, first) = verbs::verdicts(&answer.document);
+                    if answer.exit == 0 {
+                        return Ok(Ok(counts));
+                    }
+                    match first {
+                        Some(first) => format!(
+                            "{} verdicts fail, the first: {first}",
+                            counts.fail + counts.unknown + counts.unsupported
+                        ),
+                        None => answer.why(),
+                    }
+                }
+            };
+            let still = self
+                .run_of(progress)
+                .await?
+                .is_some_and(|now| now.run == run.run && now.waits_for_confirmation);
+            if Instant::now() >= until || !still {
+                return Ok(Err(why));
+            }
+            sleep(LOOK).await;
+        }
+    }
+
+    async fn confirm(
+        &self,
+        progress: &Progress,
+        run: &Run,
+        counts: VerdictCounts,
+    ) -> Result<Result<ChangeResult, String>, ChangeError> {
+        let answer = self.verbs.confirm(run.run).await?;
+        if answer.exit != 0 {
+            return Ok(Err(answer.why()));
+        }
+        self.keep_applied(progress)?;
+        let result = ended(progress, Outcome::Verified, Some(run.run), "");
+        Ok(Ok(ChangeResult { verdicts: Some(counts), ..result }))
+    }
+
+    fn keep_applied(&self, progress: &Progress) -> Result<(), ChangeError> {
+        self.store.keep_applied(&Applied { hash: progress.hash.clone(), boot: self.boot.clone() })?;
+        self.show(self.store.model(&progress.hash));
+        Ok(())
+    }
+
+    /// Waits until the guard has taken a run back.
+    async fn taken_back(
+        &self,
+        progress: &Progress,
+        run: &Run,
+        why: &str,
+    ) -> Result<ChangeResult, ChangeError> {
+        let until = Instant::now() + progress.confirm_within.0 + TAKING_BACK;
+        loop {
+            let now = self.run_of(progress).await?.filter(|now| now.run == run.run);
+            match now {
+                Some(now) if now.is_gone() && !now.waits_for_confirmation => {
+                    let message = format!("not confirmed, and taken back by the node itself: {why}");
+                    return Ok(ended(progress, Outcome::RolledBack, Some(run.run), &message));
+                }
+                None => {
+                    let message =
+                        format!("not confirmed, and its run {} is not listed any more: {why}", run.run);
+                    return Ok(ended(progress, Outcome::HalfWay, Some(run.run), &message));
+                }
+                Some(_) if Instant::now() >= until => {
+                    let message = format!(
+                        "not confirmed, and not all taken back yet; the guard goes on, see `penstock status` on the node: {why}"
+                    );
+                    return Ok(ended(progress, Outcome::HalfWay, Some(run.run), &message));
+                }
+                Some(_) => sleep(LOOK).await,
+            }
+        }
+    }
+
+    /// A run that waits for nobody any more: it was confirmed, or is being taken back.
+    async fn decided(&self, progress: &Progress, run: &Run) -> Result<ChangeResult, ChangeError> {
+        let answer = self.verbs.confirm(run.run).await?;
+        match answer.exit {
+            0 => {
+                // Confirmed by this agent, before it was ended.
+                let verified = self.verbs.verify(&self.store.model(&progress.hash)).await?;
+                let (counts, first) = verbs::verdicts(&verified.document);
+                self.keep_applied(progress)?;
+                let message = match verified.exit {
+                    0 => String::new(),
+                    _ => format!(
+                        "confirmed, and has drifted since: {}",
+                        first.unwrap_or_else(|| verified.why())
+                    ),
+                };
+                let result = ended(progress, Outcome::Verified, Some(run.run), &message);
+                Ok(ChangeResult { verdicts: Some(counts), ..result })
+            }
+            _ => self.taken_back(progress, run, &answer.why()).await,
+        }
+    }
+
+    /// The machine was reset in the middle of the change.
+    async fn after_reset(&self, progress: &Progress, run: &Run) -> Result<ChangeResult, ChangeError> {
+        let answer = self.verbs.confirm(run.run).await?;
+        if answer.exit == 0 {
+            let why = "confirmed, and then this node was started anew";
+            return Ok(ended(progress, Outcome::Lapsed, Some(run.run), why));
+        }
+        let why = "this node was started anew before the change was confirmed";
+        if !run.is_gone() {
+            let undone = self.verbs.undo(run.run).await?;
+            if undone.exit != 0 {
+                let message = format!("{why}, and what it left could not be taken back: {}", undone.why());
+                return Ok(ended(progress, Outcome::HalfWay, Some(run.run), &message));
+            }
+        }
+        Ok(ended(progress, Outcome::RolledBack, Some(run.run), why))
+    }
+}
+
+fn ended(progress: &Progress, outcome: Outcome, run: Option<u64>, message: &str) -> ChangeResult {
+    ChangeResult {
+        number: progress.number,
+        hash: progress.hash.clone(),
+        outcome,
+        run,
+        verdicts: None,
+        message: shortened(message, LONGEST_MESSAGE),
+        at: Moment::now(),
+    }
+}

@@ -1,0 +1,232 @@
+//! What a change has come to, on disk before it goes on: whoever is killed finds out what to do next.
+
+use std::path::{Path, PathBuf};
+
+use penstock_host::files;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::machine::{Moment, Span};
+
+/// A change that an agent has begun and not reported the end of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// The number of the change.
+    pub number: u64,
+    /// The `SriovMachine`'s hash.
+    pub hash: String,
+    /// What is allowed.
+    pub allow: Vec<String>,
+    /// The time to confirm within.
+    pub confirm_within: Span,
+    /// The highest number of a run before.
+    pub runs_before: u64,
+    /// The kernel's run in which it was begun.
+    pub boot: String,
+    /// How often it was begun.
+    pub attempts: u32,
+    /// When `apply` had ended, by this machine's clock.
+    pub applied: Option<Moment>,
+}
+
+/// What was applied and confirmed last.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Applied {
+    /// The `SriovMachine`'s hash.
+    pub hash: String,
+    /// The kernel's run in which that was.
+    pub boot: String,
+}
+
+/// The agent's files for roll-outs.
+#[derive(Debug)]
+pub struct Store {
+    directory: PathBuf,
+    /// One agent alone works on a machine.
+    _lock: files::Lock,
+}
+
+/// Why the agent's files cannot be used.
+#[derive(Debug, Error)]
+pub enum StoreError {
+    /// They cannot be read or written.
+    #[error("cannot keep what a roll-out has come to")]
+    File(#[from] files::FileError),
+    /// Another agent works with them.
+    #[error(
+        "another agent on this machine takes part in roll-outs: it holds the lock {0}. End one of the two"
+    )]
+    Another(PathBuf),
+    /// One of them is no JSON of ours.
+    #[error(
+        "{path} cannot be read: {why}. `penstock status` says how this machine stands; remove the file when that is as it should be"
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+impl Store {
+    /// The files below the agent's directory.
+    ///
+    /// # Errors
+    ///
+    /// The directory is not its own, or another agent holds it.
+    pub fn open(state: &Path) -> Result<Store, StoreError> {
+        let directory = state.join("rollout");
+        files::make_own_directory(&directory)?;
+        files::make_own_directory(directory.join("models"))?;
+        let lock = directory.join("lock");
+        match files::Lock::try_exclusive(&lock)? {
+            Some(held) => Ok(Store { directory, _lock: held }),
+            None => Err(StoreError::Another(lock)),
+        }
+    }
+
+    /// Where the model with this hash is.
+    pub fn model(&self, hash: &str) -> PathBuf {
+        self.directory.join("models").join(format!("{hash}.yaml"))
+    }
+
+    /// Writes a model down, for root alone: it may hold addresses that not everybody need know.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be written.
+    pub fn keep_model(&self, hash: &str, text: &str) -> Result<PathBuf, StoreError> {
+        let path = self.model(hash);
+        files::write_atomic_mode(&path, text, 0o600)?;
+        Ok(path)
+    }
+
+    /// Removes the models that are none of these any more.
+    ///
+    /// # Errors
+    ///
+    /// One cannot be removed.
+    pub fn forget_models(&self, but: &[&str]) -> Result<(), StoreError> {
+        let models = self.directory.join("models");
+        for name in files::list(&models)? {
+            if !but.iter().any(|hash| name == format!("{hash}.yaml")) {
+                files::remove_file(models.join(name))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The change that was begun.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read.
+    pub fn progress(&self) -> Result<Option<Progress>, StoreError> {
+        self.read("progress.json")
+    }
+
+    /// Writes down how far a change is.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be written.
+    pub fn keep_progress(&self, progress: &Progress) -> Result<(), StoreError> {
+        self.write("progress.json", progress)
+    }
+
+    /// The change has ended and was reported.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be removed.
+    pub fn end_progress(&self) -> Result<(), StoreError> {
+        Ok(files::remove_durable(self.directory.join("progress.json"))?)
+    }
+
+    /// What was applied and confirmed last.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read.
+    pub fn applied(&self) -> Result<Option<Applied>, StoreError> {
+        self.read("applied.json")
+    }
+
+    /// Writes down what was applied and confirmed.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be written.
+    pub fn keep_applied(&self, applied: &Applied) -> Result<(), StoreError> {
+        self.write("applied.json", applied)
+    }
+
+    fn read<T: serde::de::DeserializeOwned>(&self, name: &str) -> Result<Option<T>, StoreError> {
+        read(self.directory.join(name))
+    }
+
+    fn write(&self, name: &str, value: &impl Serialize) -> Result<(), StoreError> {
+        let path = self.directory.join(name);
+        let text = serde_json::to_string(value)
+            .map_err(|error| StoreError::Damaged { path: path.clone(), why: error.to_string() })?;
+        Ok(files::write_durable(path, text)?)
+    }
+}
+
+/// The model that was applied and confirmed last, of an agent below this directory; nothing is locked for that.
+///
+/// # Errors
+///
+/// What is there cannot be read.
+pub fn applied_model(state: &Path) -> Result<Option<PathBuf>, StoreError> {
+    let directory = state.join("rollout");
+    let applied: Option<Applied> = read(directory.join("applied.json"))?;
+    Ok(applied.map(|applied| directory.join("models").join(format!("{}.yaml", applied.hash))))
+}
+
+fn read<T: serde::de::DeserializeOwned>(path: PathBuf) -> Result<Option<T>, StoreError> {
+    if !files::exists(&path) {
+        return Ok(None);
+    }
+    let text = files::read_to_string(&path)?;
+    serde_json::from_str(&text)
+        .map(Some)
+        .map_err(|error| StoreError::Damaged { path, why: error.to_string() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_is_read_by_the_next_agent_and_there_is_one_at_a_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path()).unwrap();
+        assert!(matches!(Store::open(directory.path()), Err(StoreError::Another(_))));
+        assert_eq!(store.progress().unwrap(), None);
+        let progress = Progress {
+            number: 2,
+            hash: "h".to_owned(),
+            allow: vec!["ssh:eno1".to_owned()],
+            confirm_within: Span::seconds(60),
+            runs_before: 7,
+            boot: "b".to_owned(),
+            attempts: 1,
+            applied: None,
+        };
+        store.keep_progress(&progress).unwrap();
+        store.keep_model("h", "nics: {}").unwrap();
+        store.keep_model("old", "nics: {}").unwrap();
+        store.forget_models(&["h"]).unwrap();
+        drop(store);
+        let store = Store::open(directory.path()).unwrap();
+        assert_eq!(store.progress().unwrap(), Some(progress));
+        assert!(files::exists(store.model("h")) && !files::exists(store.model("old")));
+        store.end_progress().unwrap();
+        store.end_progress().unwrap();
+        assert_eq!(store.progress().unwrap(), None);
+        files::write_durable(directory.path().join("rollout/progress.json"), "{").unwrap();
+        assert!(store.progress().unwrap_err().to_string().contains("penstock status"));
+    }
+}

@@ -1,0 +1,235 @@
+//! The verbs of `penstock` that a change takes, and how their answers are read (docs/json.md, docs/exit-status.md).
+
+use std::{net::IpAddr, path::Path, time::Duration};
+
+use penstock_host::Command;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::{
+    machine::node::VerdictCounts,
+    penstock::{Penstock, PenstockError, errors},
+};
+
+/// A plan of a machine with some hundred VFs takes seconds; a lock of another run is waited for besides.
+const PLAN: Duration = Duration::from_secs(300);
+
+/// `apply` ends by itself; this is for one that does not. Its guard calls it hung before.
+const APPLY: Duration = Duration::from_secs(3600);
+
+/// `verify` waits for links and frames, each 10 s at most.
+const VERIFY: Duration = Duration::from_secs(300);
+
+/// Verbs that read or write a few files.
+const SHORT: Duration = Duration::from_secs(60);
+
+/// What a verb answered.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// Its exit status.
+    pub exit: i32,
+    /// Its document; null where it printed none.
+    pub document: Value,
+    /// What it said on standard error.
+    said: String,
+}
+
+impl Answer {
+    /// What went wrong, in one line.
+    pub fn why(&self) -> String {
+        let said = errors(&self.document).unwrap_or_else(|| self.said.trim().to_owned());
+        let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        format!("penstock ended with {}: {said}", self.exit)
+    }
+}
+
+/// A run, as `undo --list` has it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Run {
+    /// Its number.
+    pub run: u64,
+    /// What it was for: `"apply"`, among others.
+    purpose: Value,
+    /// With which command.
+    #[serde(default)]
+    command: Vec<String>,
+    /// Whether whoever does it is still at it.
+    #[serde(default)]
+    pub running: bool,
+    /// What is left of it.
+    pub phase: String,
+    /// Whether somebody has to confirm it.
+    #[serde(default)]
+    pub waits_for_confirmation: bool,
+}
+
+impl Run {
+    /// Whether it is an `apply` of this model.
+    pub fn applies(&self, model: &Path) -> bool {
+        self.purpose == "apply" && self.command.iter().any(|word| Path::new(word) == model)
+    }
+
+    /// Whether nothing of it is left.
+    pub fn is_gone(&self) -> bool {
+        self.phase == "nothing"
+    }
+}
+
+/// `penstock`, for a change.
+#[derive(Clone, Debug)]
+pub struct Verbs {
+    penstock: Penstock,
+}
+
+impl Verbs {
+    /// By this binary.
+    pub fn new(penstock: Penstock) -> Verbs {
+        Verbs { penstock }
+    }
+
+    /// `plan MODEL`, with the ways to `peers` among what the machine depends on.
+    pub async fn plan(
+        &self,
+        model: &Path,
+        allow: &[String],
+        peers: &[IpAddr],
+    ) -> Result<Answer, PenstockError> {
+        let mut command = Command::new(self.penstock.path()).arg("plan").arg(model);
+        command = with(command, allow, peers);
+        run(command.deadline(PLAN)).await
+    }
+
+    /// `apply MODEL --confirm-within TIME`.
+    pub async fn apply(
+        &self,
+        model: &Path,
+        within: Duration,
+        allow: &[String],
+        peers: &[IpAddr],
+    ) -> Result<Answer, PenstockError> {
+        let within = format!("{}s", within.as_secs());
+        let command =
+            Command::new(self.penstock.path()).arg("apply").arg(model).args(["--confirm-within", &within]);
+        run(with(command, allow, peers).deadline(APPLY)).await
+    }
+
+    /// `verify MODEL`.
+    pub async fn verify(&self, model: &Path) -> Result<Answer, PenstockError> {
+        run(Command::new(self.penstock.path()).arg("verify").arg(model).deadline(VERIFY)).await
+    }
+
+    /// `confirm RUN`.
+    pub async fn confirm(&self, number: u64) -> Result<Answer, PenstockError> {
+        run(Command::new(self.penstock.path()).arg("confirm").arg(number.to_string()).deadline(SHORT)).await
+    }
+
+    /// `undo RUN`.
+    pub async fn undo(&self, number: u64) -> Result<Answer, PenstockError> {
+        run(Command::new(self.penstock.path()).arg("undo").arg(number.to_string()).deadline(APPLY)).await
+    }
+
+    /// `undo --list`: the runs, oldest first.
+    pub async fn runs(&self) -> Result<Vec<Run>, PenstockError> {
+        let value = self.penstock.json(&["undo", "--list"], Vec::new(), SHORT).await?;
+        let runs = value.get("runs").cloned().unwrap_or_default();
+        let nonsense = |source| PenstockError::Nonsense {
+            command: "penstock undo --list".to_owned(),
+            what: "list of runs",
+            source,
+        };
+        serde_json::from_value(runs).map_err(nonsense)
+    }
+}
+
+fn with(mut command: Command, allow: &[String], peers: &[IpAddr]) -> Command {
+    // One word each: a name that begins with a dash is no option.
+    command = command.args(allow.iter().map(|name| format!("--allow={name}")));
+    command.args(peers.iter().map(|peer| format!("--peer={peer}")))
+}
+
+async fn run(command: Command) -> Result<Answer, PenstockError> {
+    let command = command.arg("--json");
+    let text = command.to_string();
+    let output = tokio::task::spawn_blocking(move || command.run()).await;
+    let output = output.map_err(|_| PenstockError::Lost(text.clone()))??;
+    let Some(exit) = output.status.code() else {
+        let why = output.errors();
+        return Err(PenstockError::Failed { command: text, status: output.status.to_string(), why });
+    };
+    let document = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    Ok(Answer { exit, document, said: output.errors() })
+}
+
+/// How the verdicts of `verify` came out, and the first that does not hold.
+pub fn verdicts(document: &Value) -> (VerdictCounts, Option<String>) {
+    let mut counts = VerdictCounts::default();
+    let mut first = None;
+    for verdict in document.get("verdicts").and_then(Value::as_array).into_iter().flatten() {
+        let text = |key: &str| verdict.get(key).and_then(Value::as_str).unwrap_or("?");
+        let flag = |key: &str| verdict.get(key).and_then(Value::as_bool).unwrap_or(false);
+        let excused = match text("outcome") {
+            "pass" => {
+                counts.pass += 1;
+                true
+            }
+            "fail" => {
+                counts.fail += 1;
+                false
+            }
+            "unsupported" => {
+                counts.unsupported += 1;
+                flag("best_effort") || flag("emulated")
+            }
+            // An outcome that this program does not know was not seen to be a pass.
+            _ => {
+                counts.unknown += 1;
+                flag("out_of_sight")
+            }
+        };
+        if !excused && first.is_none() {
+            let subject = verdict.get("subject").map_or_else(String::new, |subject| match subject.as_str() {
+                Some(subject) => subject.to_owned(),
+                None => subject.to_string(),
+            });
+            first = Some(format!(
+                "{subject} {}: wanted {}, seen {}",
+                text("attribute"),
+                text("wanted"),
+                text("seen")
+            ));
+        }
+    }
+    (counts, first)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn verdicts_are_counted_and_the_first_bad_one_is_told() {
+        let verdict = |outcome: &str| json!({"subject": "NET0#1", "attribute": "vlan", "wanted": "100", "seen": "none", "outcome": outcome, "best_effort": outcome == "unsupported"});
+        let document =
+            json!({"verdicts": [verdict("pass"), verdict("unsupported"), verdict("fail"), verdict("new")]});
+        let (counts, first) = verdicts(&document);
+        assert_eq!(counts, VerdictCounts { pass: 1, fail: 1, unsupported: 1, unknown: 1 });
+        assert_eq!(first.unwrap(), "NET0#1 vlan: wanted 100, seen none");
+        assert_eq!(verdicts(&json!(null)), (VerdictCounts::default(), None));
+    }
+
+    #[test]
+    fn a_run_is_known_by_the_model_in_its_command() {
+        let run = |purpose: Value, command: &[&str]| -> Run {
+            serde_json::from_value(
+                json!({"run": 3, "purpose": purpose, "command": command, "phase": "nothing", "user": "root"}),
+            )
+            .unwrap()
+        };
+        let model = Path::new("/var/lib/x/abc.yaml");
+        assert!(run(json!("apply"), &["penstock", "apply", "/var/lib/x/abc.yaml", "--json"]).applies(model));
+        assert!(!run(json!("apply"), &["penstock", "apply", "/var/lib/x/abd.yaml"]).applies(model));
+        assert!(!run(json!({"undo": [2]}), &["penstock", "apply", "/var/lib/x/abc.yaml"]).applies(model));
+    }
+}

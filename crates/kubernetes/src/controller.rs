@@ -1,0 +1,361 @@
+//! The controller: brings models to nodes in waves.
+//!
+//! It watches `SriovMachine`, `SriovNode` and Node, decides ([`rollout::decide`]), and writes what was decided. It keeps nothing: all that it
+//! goes by is in objects, so it may be killed at any time. Each write to a node has the object's resourceVersion as its precondition, so two
+//! controllers cannot both tell one node; the Lease only keeps them from working in vain. Nothing changed, nothing is written.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    time::Duration,
+};
+
+use k8s_openapi::api::core::v1;
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    api::{ApiResource, DynamicObject, Patch, PatchParams},
+};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use thiserror::Error;
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    time::{Instant, sleep_until, timeout},
+};
+
+use crate::{
+    arguments,
+    client::{ApiError, ClientSettings, ConnectError, REQUEST, answer, connect},
+    log::{self, LastingTrouble},
+    machine::{Moment, SriovMachine, SriovMachineStatus, SriovNode, node::Stage},
+    pace::Backoff,
+    rollout::{self, Decision, Drained, Machine, Node, Record, Write},
+};
+
+mod evict;
+mod lease;
+mod watched;
+
+use lease::Leadership;
+pub(crate) use watched::{Kept, Watched};
+
+/// What changes together is decided together.
+const SETTLE: Duration = Duration::from_millis(200);
+
+/// A machine's status is written so often at most.
+const STATUSES: Duration = Duration::from_secs(1);
+
+/// The pods of a node that is being drained are looked at so often.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// The name by which fields are owned.
+const MANAGER: &str = "penstock-controller";
+
+/// Why the controller ended.
+#[derive(Debug, Error)]
+pub enum ControllerError {
+    /// The runtime could not be started, or a signal not be caught.
+    #[error("cannot {what}")]
+    System {
+        /// What was attempted.
+        what: &'static str,
+        /// Why not.
+        source: io::Error,
+    },
+    /// There is no way to the API server.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+}
+
+/// Runs the controller until SIGTERM or SIGINT.
+///
+/// # Errors
+///
+/// No runtime, or a kubeconfig that cannot be used. That the API server is away is none.
+pub fn run(arguments: arguments::Controller) -> Result<(), ControllerError> {
+    let system = |what| move |source| ControllerError::System { what, source };
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(system("start"))?;
+    runtime.block_on(serve(arguments))
+}
+
+async fn serve(arguments: arguments::Controller) -> Result<(), ControllerError> {
+    let system = |what| move |source| ControllerError::System { what, source };
+    let mut terminate = signal(SignalKind::terminate()).map_err(system("catch SIGTERM"))?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(system("catch SIGINT"))?;
+    let settings = ClientSettings { kubeconfig: arguments.kubeconfig.clone() };
+    let client = connect(&settings).await?.client;
+    let mut leadership = Leadership::new(client.clone(), arguments.namespace.as_str());
+    let mut controller = Controller::new(client);
+    tokio::select! {
+        () = controller.run(&mut leadership) => {}
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    log::say("told to end");
+    leadership.release().await;
+    Ok(())
+}
+
+/// Everything that is known, and what is due.
+struct Controller {
+    client: Client,
+    machine_api: Api<DynamicObject>,
+    node_api: Api<DynamicObject>,
+    machines: Kept<Machine>,
+    nodes: Kept<NodeState>,
+    records: Kept<Record>,
+    /// How far nodes are drained, as far as somebody looked; with the number of the change.
+    drained: BTreeMap<String, (u64, Drained)>,
+    /// The nodes that are being drained, and when their pods are looked at next.
+    looks: BTreeMap<String, Instant>,
+    due: Option<Instant>,
+    statuses_from: Instant,
+    trouble: LastingTrouble,
+    backoff: Backoff,
+}
+
+/// What of a Node counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct NodeState {
+    labels: BTreeMap<String, String>,
+    ready: bool,
+    cordoned: bool,
+}
+
+impl Controller {
+    fn new(client: Client) -> Controller {
+        Controller {
+            machine_api: Api::all_with(client.clone(), &ApiResource::erase::<SriovMachine>(&())),
+            node_api: Api::all_with(client.clone(), &ApiResource::erase::<SriovNode>(&())),
+            client,
+            machines: Kept::default(),
+            nodes: Kept::default(),
+            records: Kept::default(),
+            drained: BTreeMap::new(),
+            looks: BTreeMap::new(),
+            due: None,
+            statuses_from: Instant::now(),
+            trouble: LastingTrouble::new("write what was decided"),
+            backoff: Backoff::new(Duration::from_millis(500), Duration::from_secs(30)),
+        }
+    }
+
+    async fn run(&mut self, leadership: &mut Leadership) {
+        let mut machines = Watched::new(self.machine_api.clone(), "watch SriovMachines");
+        let mut records = Watched::new(self.node_api.clone(), "watch SriovNodes");
+        let mut nodes = Watched::new(Api::<v1::Node>::all(self.client.clone()), "watch Nodes");
+        loop {
+            let now = Instant::now();
+            let look = self.looks.values().min().copied();
+            let soon = now + SETTLE;
+            tokio::select! {
+                event = machines.next() => if self.machines.see(event, machine) { self.due_by(soon) },
+                event = records.next() => if self.records.see(event, record) { self.due_by(soon) },
+                event = nodes.next() => if self.nodes.see(event, node) { self.due_by(soon) },
+                () = leadership.tend() => self.due_by(now),
+                () = sleep_until(look.unwrap_or(now)), if look.is_some() && leadership.is_held() => self.look().await,
+                () = sleep_until(self.due.unwrap_or(now)), if self.due.is_some() => {
+                    self.due = None;
+                    if leadership.is_held() && self.machines.is_whole() && self.nodes.is_whole() && self.records.is_whole() {
+                        self.decide().await;
+                    }
+                }
+            }
+        }
+    }
+
+    fn due_by(&mut self, when: Instant) {
+        self.due = Some(self.due.map_or(when, |due| due.min(when)));
+    }
+
+    /// The fleet as it is known.
+    fn fleet(&self) -> BTreeMap<String, Node> {
+        let of = |(name, node): (&String, &NodeState)| {
+            let record = self.records.get(name).cloned();
+            let drained = self.drained.get(name).cloned();
+            let node = Node {
+                labels: node.labels.clone(),
+                ready: node.ready,
+                cordoned: node.cordoned,
+                record,
+                drained,
+            };
+            (name.clone(), node)
+        };
+        self.nodes.iter().map(of).collect()
+    }
+
+    async fn decide(&mut self) {
+        let machines: Vec<Machine> = self.machines.iter().map(|(_, machine)| machine.clone()).collect();
+        let now = Moment::now();
+        let Decision { writes, statuses, draining, next } = rollout::decide(&machines, &self.fleet(), now);
+        let mut failed = false;
+        for write in writes {
+            // Where one gets no answer the others wait: the Lease has to be renewed meanwhile.
+            if !self.write(&write).await {
+                failed = true;
+                break;
+            }
+        }
+        if Instant::now() >= self.statuses_from {
+            for (name, status) in &statuses {
+                failed = failed || !self.write_status(name, status).await;
+                self.statuses_from = Instant::now() + STATUSES;
+            }
+        } else if !statuses.is_empty() {
+            self.due_by(self.statuses_from);
+        }
+        self.drained.retain(|name, _| draining.contains(name));
+        self.looks.retain(|name, _| draining.contains(name));
+        for name in draining {
+            self.looks.entry(name).or_insert_with(Instant::now);
+        }
+        if let Some(next) = next {
+            self.due_by(Instant::now() + next.since(now).max(SETTLE));
+        }
+        if failed {
+            let wait = self.backoff.failed();
+            self.due_by(Instant::now() + wait);
+        } else {
+            self.trouble.end();
+            self.backoff.succeeded();
+        }
+    }
+
+    /// Tells a node. Whether that was done, or need not be tried again.
+    async fn write(&mut self, write: &Write) -> bool {
+        let Some(version) = self.records.version(&write.node) else { return true };
+        let patch = json!({
+            "metadata": {"resourceVersion": version},
+            // A merge patch takes out what is null.
+            "spec": {"change": write.spec.change, "withdrawn": write.spec.withdrawn},
+        });
+        match self.patch(&self.node_api, &write.node, patch, false).await {
+            Ok(object) => {
+                match &write.spec.change {
+                    Some(change) if change.stage == Stage::Go => {
+                        log::say(format!("{} is told to begin (change {})", write.node, change.number));
+                    }
+                    Some(change) => log::say(format!("{} is drained (change {})", write.node, change.number)),
+                    None => {
+                        let why = write.spec.withdrawn.as_ref().map_or("", |withdrawn| &withdrawn.reason);
+                        log::say(format!("{}: {why}", write.node));
+                    }
+                }
+                self.records.put(object, record);
+                self.due_by(Instant::now() + SETTLE);
+                true
+            }
+            Err(error) => self.is_past(&error),
+        }
+    }
+
+    async fn write_status(&mut self, name: &str, status: &SriovMachineStatus) -> bool {
+        let mut value = serde_json::to_value(status).unwrap_or_default();
+        if let Some(fields) = value.as_object_mut() {
+            for gone in ["observedGeneration", "hash", "firstFailure"] {
+                fields.entry(gone).or_insert(Value::Null);
+            }
+        }
+        match self.patch(&self.machine_api, name, json!({"status": value}), true).await {
+            Ok(object) => {
+                self.machines.put(object, machine);
+                true
+            }
+            Err(error) => self.is_past(&error),
+        }
+    }
+
+    async fn patch(
+        &self,
+        api: &Api<DynamicObject>,
+        name: &str,
+        patch: Value,
+        status: bool,
+    ) -> Result<DynamicObject, ApiError> {
+        let parameters = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+        let patch = Patch::Merge(patch);
+        let sent = async {
+            match status {
+                true => api.patch_status(name, &parameters, &patch).await,
+                false => api.patch(name, &parameters, &patch).await,
+            }
+        };
+        answer(sent).await
+    }
+
+    /// Whether a write that failed need not be tried again: somebody else wrote meanwhile, of which the watch tells, or it is gone.
+    fn is_past(&mut self, error: &ApiError) -> bool {
+        if matches!(error, ApiError::Refused { code: 404 | 409, .. }) {
+            return true;
+        }
+        self.trouble.meet(error);
+        false
+    }
+
+    /// Looks at the pods of the nodes whose turn it is.
+    async fn look(&mut self) {
+        let now = Instant::now();
+        let turn: BTreeSet<String> =
+            self.looks.iter().filter(|(_, at)| **at <= now).map(|(name, _)| name.clone()).collect();
+        for name in turn {
+            self.looks.insert(name.clone(), now + LOOK);
+            let Some(record) = self.records.get(&name) else { continue };
+            let (Some(change), Some(plan)) = (&record.spec.change, &record.status.plan) else { continue };
+            let number = change.number;
+            let drained = match timeout(REQUEST, evict::look(&self.client, &name, &plan.vanishing)).await {
+                Ok(Ok(drained)) => drained,
+                Ok(Err(error)) => {
+                    Drained::Waiting(format!("its pods could not be looked at: {}", ApiError::from(error)))
+                }
+                Err(_) => Drained::Waiting("its pods could not be looked at: no answer".to_owned()),
+            };
+            if self.drained.insert(name, (number, drained.clone())) != Some((number, drained)) {
+                self.due_by(now);
+            }
+        }
+    }
+}
+
+/// A part of an object, or why it cannot be read.
+fn part<T: DeserializeOwned + Default>(object: &DynamicObject, name: &str) -> Result<T, String> {
+    match object.data.get(name) {
+        None | Some(Value::Null) => Ok(T::default()),
+        Some(value) => T::deserialize(value).map_err(|error| format!("{name}: {error}")),
+    }
+}
+
+fn machine(object: DynamicObject) -> Machine {
+    let spec = object.data.get("spec").cloned().unwrap_or_default();
+    Machine {
+        name: object.name_any(),
+        generation: object.meta().generation,
+        spec: serde_json::from_value(spec).map_err(|error| error.to_string()),
+        // One that cannot be read is written anew.
+        status: part(&object, "status").unwrap_or_default(),
+    }
+}
+
+fn record(object: DynamicObject) -> Record {
+    let read = part(&object, "spec").and_then(|spec| Ok(Record { spec, status: part(&object, "status")? }));
+    read.unwrap_or_else(|error| {
+        // It counts as one that has not planned: nobody is told anything then.
+        log::say(format!(
+            "the SriovNode {} cannot be read, and counts as one that has no plan: {error}",
+            object.name_any()
+        ));
+        Record::default()
+    })
+}
+
+fn node(node: v1::Node) -> NodeState {
+    let conditions = node.status.into_iter().flat_map(|status| status.conditions.unwrap_or_default());
+    let ready =
+        conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
+    NodeState {
+        labels: node.metadata.labels.unwrap_or_default(),
+        ready,
+        cordoned: node.spec.and_then(|spec| spec.unschedulable).unwrap_or(false),
+    }
+}

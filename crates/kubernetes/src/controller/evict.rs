@@ -1,0 +1,106 @@
+//! Has pods leave a node that is about to be changed.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::{
+    core::v1::Pod,
+    resource::v1::{ResourceClaim, ResourceSlice},
+};
+use kube::{
+    Api, Client, Error, ResourceExt,
+    api::{EvictParams, ListParams},
+};
+
+use crate::{
+    log,
+    machine::node::VanishingVf,
+    rollout::{
+        Drained,
+        drain::{self, Leaving},
+    },
+};
+
+/// How many pods are asked for at a time.
+const PAGE: u32 = 100;
+
+/// Looks at the pods of a node, and evicts those with a claim on a VF that vanishes. PodDisruptionBudgets hold.
+pub async fn look(client: &Client, node: &str, vanishing: &[VanishingVf]) -> Result<Drained, Error> {
+    let fields = ListParams::default().fields(&format!("spec.nodeName={node}"));
+    let slices = Api::<ResourceSlice>::all(client.clone()).list(&fields).await?.items;
+    let devices = drain::devices(&slices, vanishing);
+    // While a device may be given to a new pod there is no end.
+    if !devices.open.is_empty() || devices.vanishing.is_empty() {
+        return Ok(drain::drained(&devices, &[]));
+    }
+    let mut leaving = Vec::new();
+    let mut claims: BTreeMap<(String, String), bool> = BTreeMap::new();
+    let pods = Api::<Pod>::all(client.clone());
+    let mut next: Option<String> = None;
+    loop {
+        let mut page = fields.clone().limit(PAGE);
+        if let Some(token) = &next {
+            page = page.continue_token(token);
+        }
+        let pods = pods.list(&page).await?;
+        for pod in pods.items.iter().filter(|pod| drain::is_alive(pod)) {
+            if holds(client, pod, &devices, &mut claims).await? {
+                leaving.push(leave(client, pod).await);
+            }
+        }
+        next = pods.metadata.continue_.filter(|token| !token.is_empty());
+        if next.is_none() {
+            return Ok(drain::drained(&devices, &leaving));
+        }
+    }
+}
+
+/// Whether a pod has one of the devices.
+async fn holds(
+    client: &Client,
+    pod: &Pod,
+    devices: &drain::Devices,
+    known: &mut BTreeMap<(String, String), bool>,
+) -> Result<bool, Error> {
+    let namespace = pod.namespace().unwrap_or_default();
+    for name in drain::claims_of(pod) {
+        let key = (namespace.clone(), name.to_owned());
+        let held = match known.get(&key) {
+            Some(held) => *held,
+            None => {
+                let claim =
+                    Api::<ResourceClaim>::namespaced(client.clone(), &namespace).get_opt(name).await?;
+                let held = claim.is_some_and(|claim| drain::holds_any(&claim, &devices.vanishing));
+                known.insert(key, held);
+                held
+            }
+        };
+        if held {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Asks a pod to leave, unless it is at that already.
+async fn leave(client: &Client, pod: &Pod) -> Leaving {
+    let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
+    let mut leaving = Leaving { pod: format!("{namespace}/{name}"), refused: None };
+    if pod.metadata.deletion_timestamp.is_some() {
+        return leaving;
+    }
+    match Api::<Pod>::namespaced(client.clone(), &namespace).evict(&name, &EvictParams::default()).await {
+        Ok(_) => log::say(format!("evicted {}: it has a VF that vanishes", leaving.pod)),
+        Err(Error::Api(status)) if status.code == 404 => {}
+        Err(Error::Api(status)) => {
+            let causes =
+                status.details.iter().flat_map(|details| &details.causes).map(|cause| cause.message.as_str());
+            let said: Vec<&str> = std::iter::once(status.message.as_str())
+                .chain(causes)
+                .filter(|text| !text.is_empty())
+                .collect();
+            leaving.refused = Some(said.join(" "));
+        }
+        Err(error) => leaving.refused = Some(error.to_string()),
+    }
+    leaving
+}

@@ -1,0 +1,215 @@
+//! Which pods have to go before a node is changed: those with a claim on a VF that vanishes, of DaemonSets too, and nobody else.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::{
+    core::v1::Pod,
+    resource::v1::{ResourceClaim, ResourceSlice},
+};
+
+use super::Drained;
+use crate::{identity::VANISHING, machine::node::VanishingVf};
+
+/// The attribute of a device that has its PCI address.
+const ADDRESS: &str = "resource.kubernetes.io/pciBusID";
+
+/// A device as a claim names it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Device {
+    /// The driver.
+    pub driver: String,
+    /// The pool.
+    pub pool: String,
+    /// Its name in the pool.
+    pub name: String,
+}
+
+/// The devices of a node that vanish.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Devices {
+    /// All of them.
+    pub vanishing: BTreeSet<Device>,
+    /// Those that a new claim could still be given.
+    pub open: BTreeSet<Device>,
+}
+
+/// Finds the devices in a node's slices. `pods` may use them until they are tainted and nobody has them.
+pub fn devices(slices: &[ResourceSlice], vanishing: &[VanishingVf]) -> Devices {
+    let addresses: BTreeSet<&str> = vanishing.iter().map(|vf| vf.address.as_str()).collect();
+    // Of each pool only what its newest generation says.
+    let mut newest: BTreeMap<(&str, &str), i64> = BTreeMap::new();
+    for slice in slices {
+        let generation = newest.entry((&slice.spec.driver, &slice.spec.pool.name)).or_default();
+        *generation = slice.spec.pool.generation.max(*generation);
+    }
+    let mut found = Devices::default();
+    for slice in slices {
+        let spec = &slice.spec;
+        if newest.get(&(spec.driver.as_str(), spec.pool.name.as_str())) != Some(&spec.pool.generation) {
+            continue;
+        }
+        for device in spec.devices.iter().flatten() {
+            let address = device
+                .attributes
+                .as_ref()
+                .and_then(|all| all.get(ADDRESS))
+                .and_then(|value| value.string.as_deref());
+            if !address.is_some_and(|address| addresses.contains(address)) {
+                continue;
+            }
+            let named = Device {
+                driver: spec.driver.clone(),
+                pool: spec.pool.name.clone(),
+                name: device.name.clone(),
+            };
+            let closed = device.taints.iter().flatten().any(|taint| {
+                taint.key == VANISHING && ["NoSchedule", "NoExecute"].contains(&taint.effect.as_str())
+            });
+            if !closed {
+                found.open.insert(named.clone());
+            }
+            found.vanishing.insert(named);
+        }
+    }
+    found
+}
+
+/// The claims of a pod, by name in its namespace. A claim that was not made yet has no name.
+pub fn claims_of(pod: &Pod) -> BTreeSet<&str> {
+    let listed = pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten());
+    let made = pod.status.iter().flat_map(|status| status.resource_claim_statuses.iter().flatten());
+    let extended = pod.status.iter().filter_map(|status| status.extended_resource_claim_status.as_ref());
+    listed
+        .filter_map(|claim| claim.resource_claim_name.as_deref())
+        .chain(made.filter_map(|claim| claim.resource_claim_name.as_deref()))
+        .chain(extended.map(|claim| claim.resource_claim_name.as_str()))
+        .collect()
+}
+
+/// Whether a pod still runs or may run: one that has ended holds no device.
+pub fn is_alive(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    !matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+/// Whether a claim was given one of these devices.
+pub fn holds_any(claim: &ResourceClaim, devices: &BTreeSet<Device>) -> bool {
+    let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
+    let results = allocation
+        .and_then(|allocation| allocation.devices.as_ref())
+        .and_then(|devices| devices.results.as_ref());
+    results.into_iter().flatten().any(|result| {
+        devices.contains(&Device {
+            driver: result.driver.clone(),
+            pool: result.pool.clone(),
+            name: result.device.clone(),
+        })
+    })
+}
+
+/// A pod that has to go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leaving {
+    /// `namespace/name`.
+    pub pod: String,
+    /// What its eviction was answered with, when it was refused: a PodDisruptionBudget, for one.
+    pub refused: Option<String>,
+}
+
+/// How far a node is drained.
+pub fn drained(devices: &Devices, leaving: &[Leaving]) -> Drained {
+    if !devices.open.is_empty() {
+        let names: Vec<&str> = devices.open.iter().take(5).map(|device| device.name.as_str()).collect();
+        return Drained::Waiting(format!(
+            "{} devices that vanish have no taint {VANISHING} yet ({}...)",
+            devices.open.len(),
+            names.join(", ")
+        ));
+    }
+    // The one that nobody lets go is worth more words than those that are on their way.
+    match leaving.iter().find(|pod| pod.refused.is_some()).or(leaving.first()) {
+        None => Drained::Clear,
+        Some(Leaving { pod, refused: Some(why) }) => {
+            Drained::Waiting(format!("pod {pod} may not be evicted: {why}"))
+        }
+        Some(Leaving { pod, refused: None }) => Drained::Waiting(format!(
+            "{} pods with VFs that vanish have not ended yet, {pod} among them",
+            leaving.len()
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn slice(generation: i64, tainted: bool) -> ResourceSlice {
+        let taints = if tainted { json!([{"key": VANISHING, "effect": "NoSchedule"}]) } else { json!([]) };
+        let device = |name: &str, address: &str, taints| json!({"name": name, "attributes": {ADDRESS: {"string": address}}, "taints": taints});
+        serde_json::from_value(json!({"metadata": {"name": "s"}, "spec": {
+            "driver": "sriov.penstock.dev", "nodeName": "n", "pool": {"name": "n", "generation": generation, "resourceSliceCount": 1},
+            "devices": [device("net0-0", "0000:01:10.0", taints), device("net1-0", "0000:02:10.0", json!([]))],
+        }}))
+        .unwrap()
+    }
+
+    fn vanishing() -> Vec<VanishingVf> {
+        vec![VanishingVf { name: "NET0#0".to_owned(), address: "0000:01:10.0".to_owned() }]
+    }
+
+    #[test]
+    fn a_device_is_open_until_the_newest_slices_say_otherwise() {
+        let found = devices(&[slice(1, false)], &vanishing());
+        assert_eq!((found.vanishing.len(), found.open.len()), (1, 1));
+        assert!(matches!(drained(&found, &[]), Drained::Waiting(why) if why.contains("no taint")));
+        // An old slice that was not removed yet does not count.
+        let found = devices(&[slice(1, false), slice(2, true)], &vanishing());
+        assert_eq!((found.vanishing.len(), found.open.len()), (1, 0));
+        assert_eq!(drained(&found, &[]), Drained::Clear);
+        assert_eq!(devices(&[], &vanishing()), Devices::default());
+    }
+
+    #[test]
+    fn a_pod_is_found_by_the_devices_of_its_claims() {
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": {"name": "p", "ownerReferences": [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u"}]},
+            "spec": {"containers": [], "resourceClaims": [{"name": "a", "resourceClaimName": "own"}, {"name": "b", "resourceClaimTemplateName": "t"}]},
+            "status": {"phase": "Running", "resourceClaimStatuses": [{"name": "b", "resourceClaimName": "p-b-x"}],
+                "extendedResourceClaimStatus": {"resourceClaimName": "p-ext", "requestMappings": []}},
+        }))
+        .unwrap();
+        assert_eq!(claims_of(&pod), BTreeSet::from(["own", "p-b-x", "p-ext"]));
+        assert!(is_alive(&pod));
+        let claim = |device: &str| -> ResourceClaim {
+            serde_json::from_value(
+                json!({"metadata": {}, "spec": {}, "status": {"allocation": {"devices": {"results": [
+                {"request": "r", "driver": "sriov.penstock.dev", "pool": "n", "device": device}]}}}}),
+            )
+            .unwrap()
+        };
+        let found = devices(&[slice(1, true)], &vanishing());
+        assert!(holds_any(&claim("net0-0"), &found.vanishing));
+        assert!(!holds_any(&claim("net1-0"), &found.vanishing));
+    }
+
+    #[test]
+    fn the_pod_that_may_not_go_is_named() {
+        let found = devices(&[slice(1, true)], &vanishing());
+        let leaving = |pod: &str, refused: Option<&str>| Leaving {
+            pod: pod.to_owned(),
+            refused: refused.map(str::to_owned),
+        };
+        let said = drained(
+            &found,
+            &[leaving("a/b", None), leaving("c/d", Some("the disruption budget pdb needs 1 healthy pods"))],
+        );
+        assert_eq!(
+            said,
+            Drained::Waiting(
+                "pod c/d may not be evicted: the disruption budget pdb needs 1 healthy pods".to_owned()
+            )
+        );
+    }
+}

@@ -1,0 +1,303 @@
+//! How models reach nodes: what is decided from what is there, and nothing else. Nothing here reads a clock or a cluster.
+//!
+//! The rules, in the order in which they count:
+//!
+//! 1. No node is told anything before each node that the selector matches has planned this very model. One that refuses, or cannot, stops all;
+//!    with `partial` the others go on, and nodes that are not ready are not waited for.
+//! 2. First `canary` nodes; the others when these hold.
+//! 3. At no time are more than `maxUnavailable` matched nodes unavailable: not ready, cordoned by whomever, being changed, or failed.
+//! 4. When `stopAfterFailures` nodes have failed nobody is told to begin any more, and who is being drained is left as it is.
+//!
+//! To decide twice about the same writes nothing the second time.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use crate::machine::{
+    Moment, SriovMachineStatus, SriovNodeSpec, SriovNodeStatus,
+    node::{Change, Stage, Withdrawn},
+    policy::{DrainMode, SriovMachineSpec},
+};
+
+pub mod drain;
+mod standing;
+mod summary;
+
+pub use standing::Standing;
+
+/// How much longer than twice the time to confirm within a node may say nothing of a change; then it counts as failed. `apply` itself takes
+/// minutes where guests are started.
+pub const SILENCE: Duration = Duration::from_secs(900);
+
+/// A `SriovMachine` as far as is decided by it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Machine {
+    /// Its name.
+    pub name: String,
+    /// Its generation.
+    pub generation: Option<i64>,
+    /// Its spec, or why it cannot be read.
+    pub spec: Result<SriovMachineSpec, String>,
+    /// Its status as it is now.
+    pub status: SriovMachineStatus,
+}
+
+/// A node as far as is decided by it.
+#[derive(Clone, Debug, Default)]
+pub struct Node {
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Whether kubelet reports it ready.
+    pub ready: bool,
+    /// Whether it takes no new pods (`spec.unschedulable`), whoever said so.
+    pub cordoned: bool,
+    /// What its agent and the controller wrote of it.
+    pub record: Option<Record>,
+    /// How far it is drained, where somebody has looked, and the number of the change that this was for.
+    pub drained: Option<(u64, Drained)>,
+}
+
+impl Node {
+    /// How far it is drained for a change.
+    fn drained_for(&self, change: &Change) -> Option<&Drained> {
+        self.drained.as_ref().filter(|(number, _)| *number == change.number).map(|(_, drained)| drained)
+    }
+}
+
+/// A `SriovNode`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Record {
+    /// What it is told.
+    pub spec: SriovNodeSpec,
+    /// What it says.
+    pub status: SriovNodeStatus,
+}
+
+/// How far a node is drained.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Drained {
+    /// No pod has a VF that vanishes, and none can get one.
+    Clear,
+    /// Not yet, for this reason.
+    Waiting(String),
+}
+
+/// A write to the spec of a `SriovNode`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Write {
+    /// The node.
+    pub node: String,
+    /// What it is told from now on.
+    pub spec: SriovNodeSpec,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Decision {
+    /// Specs of nodes to write, in order.
+    pub writes: Vec<Write>,
+    /// Statuses of machines that are not what they should be.
+    pub statuses: BTreeMap<String, SriovMachineStatus>,
+    /// The nodes that are being drained: somebody has to look at their pods.
+    pub draining: BTreeSet<String>,
+    /// When something changes by time alone.
+    pub next: Option<Moment>,
+}
+
+/// Decides about all machines.
+pub fn decide(machines: &[Machine], nodes: &BTreeMap<String, Node>, now: Moment) -> Decision {
+    let mut decision = Decision::default();
+    let mut owned: BTreeSet<&str> = BTreeSet::new();
+    for machine in machines {
+        if let Ok(spec) = &machine.spec {
+            owned.extend(
+                nodes.iter().filter(|(_, node)| spec.selects(&node.labels)).map(|(name, _)| name.as_str()),
+            );
+        }
+        let status = one(machine, machines, nodes, now, &mut decision);
+        if status != machine.status {
+            decision.statuses.insert(machine.name.clone(), status);
+        }
+    }
+    // Nobody drains a node that no machine has any more. One that was told to go comes to its end by itself. While a machine cannot be
+    // read, nobody knows whose nodes are whose.
+    if machines.iter().all(|machine| machine.spec.is_ok()) {
+        for (name, node) in nodes.iter().filter(|(name, _)| !owned.contains(name.as_str())) {
+            if let Some(write) = call_off(name, node) {
+                decision.writes.push(write);
+            }
+        }
+    }
+    decision
+}
+
+/// A change that a node is being drained for, called off.
+fn call_off(name: &str, node: &Node) -> Option<Write> {
+    let record = node.record.as_ref()?;
+    let change = record.spec.open(&record.status).filter(|change| change.stage == Stage::Drain)?;
+    // The number stays taken: a later change has a higher one.
+    let withdrawn = Withdrawn {
+        number: change.number,
+        hash: String::new(),
+        reason: "called off before it began, for no fault of this node".to_owned(),
+        at: change.since,
+    };
+    Some(Write { node: name.to_owned(), spec: SriovNodeSpec { change: None, withdrawn: Some(withdrawn) } })
+}
+
+/// Decides about one machine.
+fn one(
+    machine: &Machine,
+    machines: &[Machine],
+    nodes: &BTreeMap<String, Node>,
+    now: Moment,
+    decision: &mut Decision,
+) -> SriovMachineStatus {
+    let spec = match &machine.spec {
+        Ok(spec) => spec,
+        Err(why) => return summary::unreadable(machine, why, now),
+    };
+    let hash = spec.hash();
+    let matched: BTreeMap<&str, (&Node, Standing)> = nodes
+        .iter()
+        .filter(|(_, node)| spec.selects(&node.labels))
+        .map(|(name, node)| {
+            let other = machines.iter().find(|other| {
+                other.name != machine.name && other.spec.as_ref().is_ok_and(|spec| spec.selects(&node.labels))
+            });
+            let standing = standing::of(node, &hash, other.map(|other| other.name.as_str()), now);
+            (name.as_str(), (node, standing))
+        })
+        .collect();
+    let count = |which: &dyn Fn(&Node, &Standing) -> bool| {
+        matched.values().filter(|(node, standing)| which(node, standing)).count()
+    };
+    let failures = count(&|_, standing| matches!(standing, Standing::Failed { .. }));
+    let unavailable = count(&standing::is_unavailable);
+    let partial = spec.rollout.partial;
+    let refused =
+        count(&|_, standing| matches!(standing, Standing::Refused { .. } | Standing::Ambiguous { .. }));
+    let unplanned =
+        count(&|node, standing| matches!(standing, Standing::Unplanned) && (node.ready || !partial));
+    let stopped = failures >= (spec.rollout.stop_after_failures as usize).max(1);
+    let held = if spec.rollout.pause {
+        Some(Held::Paused)
+    } else if stopped {
+        Some(Held::Failures(failures))
+    } else if unplanned > 0 {
+        Some(Held::Unplanned(unplanned))
+    } else if refused > 0 && !partial {
+        Some(Held::Refused(refused))
+    } else {
+        None
+    };
+    for (name, (node, standing)) in &matched {
+        let Standing::Draining { change } = standing else { continue };
+        // What waits for a plan of a node that is new, or was started anew, goes on when that is there.
+        let goes_on = matches!(held, None | Some(Held::Unplanned(_))) && change.hash == hash;
+        let plan_is_other = node
+            .record
+            .as_ref()
+            .and_then(|record| record.status.plan.as_ref())
+            .is_none_or(|plan| plan.digest != change.plan || plan.hash != change.hash);
+        if !goes_on || plan_is_other {
+            decision.writes.extend(call_off(name, node));
+            continue;
+        }
+        let until = change.since.after(spec.drain.timeout.0);
+        match node.drained_for(change) {
+            Some(Drained::Clear) if held.is_none() => {
+                let change = Change { stage: Stage::Go, since: now, ..change.clone() };
+                let withdrawn = node.record.as_ref().and_then(|record| record.spec.withdrawn.clone());
+                let spec = SriovNodeSpec { change: Some(change), withdrawn };
+                decision.writes.push(Write { node: (*name).to_owned(), spec });
+            }
+            drained if now >= until => {
+                let why = match drained {
+                    Some(Drained::Waiting(why)) => why.as_str(),
+                    Some(Drained::Clear) => "other nodes had not planned yet",
+                    None => "nobody could look at its pods",
+                };
+                let withdrawn = Withdrawn {
+                    number: change.number,
+                    hash: change.hash.clone(),
+                    reason: format!(
+                        "not drained within {}: {why}; the node is as it was",
+                        spec.drain.timeout
+                    ),
+                    at: now,
+                };
+                let spec = SriovNodeSpec { change: None, withdrawn: Some(withdrawn) };
+                decision.writes.push(Write { node: (*name).to_owned(), spec });
+            }
+            _ => {
+                decision.draining.insert((*name).to_owned());
+                decision.next = earliest(decision.next, until);
+            }
+        }
+    }
+    for (_, standing) in matched.values() {
+        if let Standing::Granted { until, .. } = standing {
+            decision.next = earliest(decision.next, *until);
+        }
+    }
+    if held.is_none() {
+        let under_way =
+            count(&|_, standing| matches!(standing, Standing::Draining { .. } | Standing::Granted { .. }));
+        let proven = count(&|_, standing| matches!(standing, Standing::Done { changed: true }));
+        let mut budget = spec.rollout.max_unavailable.of(matched.len()).saturating_sub(unavailable);
+        let canaries = spec.rollout.canary as usize;
+        if proven < canaries {
+            budget = budget.min((canaries - proven).saturating_sub(under_way));
+        }
+        let may_begin = |(_, (node, standing)): &(&&str, &(&Node, Standing))| {
+            matches!(standing, Standing::Waiting) && node.ready && !node.cordoned
+        };
+        for (name, (node, _)) in matched.iter().filter(may_begin).take(budget) {
+            decision.writes.extend(begin(name, node, spec, &hash, now));
+        }
+    }
+    summary::of(machine, spec, &hash, &matched, held, now)
+}
+
+/// Why no node is told to begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Held {
+    /// The user says so.
+    Paused,
+    /// So many failed.
+    Failures(usize),
+    /// So many have no plan yet.
+    Unplanned(usize),
+    /// So many refuse or cannot.
+    Refused(usize),
+}
+
+/// Tells a node to begin: with its drain where something vanishes, else with the change.
+fn begin(name: &str, node: &Node, spec: &SriovMachineSpec, hash: &str, now: Moment) -> Option<Write> {
+    let record = node.record.as_ref()?;
+    let plan = record.status.plan.as_ref()?;
+    let drains = match spec.drain.mode {
+        DrainMode::Claims => !plan.vanishing.is_empty(),
+        DrainMode::None => false,
+    };
+    let change = Change {
+        number: record.spec.next_number(&record.status),
+        hash: hash.to_owned(),
+        plan: plan.digest.clone(),
+        stage: if drains { Stage::Drain } else { Stage::Go },
+        since: now,
+        confirm_within: spec.confirm_within(),
+    };
+    let spec = SriovNodeSpec { change: Some(change), withdrawn: record.spec.withdrawn.clone() };
+    Some(Write { node: name.to_owned(), spec })
+}
+
+fn earliest(one: Option<Moment>, other: Moment) -> Option<Moment> {
+    Some(one.map_or(other, |one| one.min(other)))
+}
+
+#[cfg(test)]
+mod tests;

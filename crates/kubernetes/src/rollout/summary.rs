@@ -1,0 +1,229 @@
+//! What a machine's status says of its nodes.
+
+use std::collections::BTreeMap;
+
+use super::{Drained, Held, Machine, Node, Standing, standing};
+use crate::machine::{
+    Condition, Moment, SriovMachineStatus,
+    policy::{FirstFailure, SriovMachineSpec},
+};
+
+/// How many nodes a sentence names.
+const NAMED: usize = 5;
+
+/// The status of a machine whose spec this program cannot read.
+pub(super) fn unreadable(machine: &Machine, why: &str, now: Moment) -> SriovMachineStatus {
+    let message = format!(
+        "this controller cannot read the spec, and changes no node by it: {why}; it may be written for a newer version of Penstock"
+    );
+    let condition = |kind: &str, status: bool| {
+        let condition =
+            Condition::new(kind, status, "Unreadable", &message, now).after(&machine.status.conditions);
+        Condition { observed_generation: machine.generation, ..condition }
+    };
+    SriovMachineStatus {
+        observed_generation: machine.generation,
+        conditions: vec![
+            condition("Ready", false),
+            condition("Progressing", false),
+            condition("Degraded", true),
+        ],
+        // What was counted before is of a spec that is not this one.
+        ..SriovMachineStatus::default()
+    }
+}
+
+/// The status of a machine whose nodes stand so.
+pub(super) fn of(
+    machine: &Machine,
+    spec: &SriovMachineSpec,
+    hash: &str,
+    matched: &BTreeMap<&str, (&Node, Standing)>,
+    held: Option<Held>,
+    now: Moment,
+) -> SriovMachineStatus {
+    let count = |which: &dyn Fn(&Node, &Standing) -> bool| {
+        matched.values().filter(|(node, standing)| which(node, standing)).count() as u32
+    };
+    let done = |_: &Node, standing: &Standing| matches!(standing, Standing::Done { .. });
+    let failed = |_: &Node, standing: &Standing| matches!(standing, Standing::Failed { .. });
+    let refused = |_: &Node, standing: &Standing| {
+        matches!(standing, Standing::Refused { .. } | Standing::Ambiguous { .. })
+    };
+    let planned =
+        |_: &Node, standing: &Standing| !matches!(standing, Standing::Unplanned | Standing::Ambiguous { .. });
+    let first = first_failure(matched);
+    let mut status = SriovMachineStatus {
+        observed_generation: machine.generation,
+        hash: hash.to_owned(),
+        matched: matched.len() as u32,
+        planned: count(&planned),
+        updated: count(&done),
+        ready: count(&|node, standing| node.ready && done(node, standing)),
+        unavailable: count(&standing::is_unavailable),
+        failed: count(&failed),
+        refused: count(&refused),
+        first_failure: first,
+        conditions: Vec::new(),
+    };
+    let (goes_on, reason, message) = progress(&status, spec, matched, held);
+    let ready = status.ready == status.matched;
+    let ready_words = match (ready, status.matched) {
+        (true, 0) => "no node has these labels".to_owned(),
+        (true, matched) => format!("all {matched} nodes are what the model says, and ready"),
+        (false, matched) => format!("{} of {matched} nodes are what the model says, and ready", status.ready),
+    };
+    let degraded = match (&status.first_failure, status.failed + status.refused) {
+        (None, _) | (_, 0) => (false, "AsExpected", String::new()),
+        (Some(first), 1) => (
+            true,
+            if status.failed > 0 { "NodeFailed" } else { "NodeRefused" },
+            format!("{}: {}", first.node, first.message),
+        ),
+        (Some(first), some) => (
+            true,
+            if status.failed > 0 { "NodesFailed" } else { "NodesRefused" },
+            format!("{some} nodes, the first of them {}: {}", first.node, first.message),
+        ),
+    };
+    let ready_reason = if ready { "AllNodesReady" } else { "NodesNotReady" };
+    let condition = |kind: &str, holds: bool, reason: &str, message: &str| {
+        let condition = Condition::new(kind, holds, reason, message, now).after(&machine.status.conditions);
+        Condition { observed_generation: machine.generation, ..condition }
+    };
+    status.conditions = vec![
+        condition("Ready", ready, ready_reason, &ready_words),
+        condition("Progressing", goes_on, reason, &message),
+        condition("Degraded", degraded.0, degraded.1, &degraded.2),
+    ];
+    status
+}
+
+/// The first node by name that failed, or else refused.
+fn first_failure(matched: &BTreeMap<&str, (&Node, Standing)>) -> Option<FirstFailure> {
+    let failed = matched.iter().find_map(|(node, (_, standing))| match standing {
+        Standing::Failed { message, at, .. } => {
+            Some(FirstFailure { node: (*node).to_owned(), message: message.clone(), at: Some(*at) })
+        }
+        _ => None,
+    });
+    failed.or_else(|| {
+        matched.iter().find_map(|(node, (_, standing))| match standing {
+            Standing::Refused { message, at } => {
+                Some(FirstFailure { node: (*node).to_owned(), message: message.clone(), at: Some(*at) })
+            }
+            Standing::Ambiguous { other } => {
+                let message = format!(
+                    "the SriovMachine {other} selects this node too, and neither changes it: give it labels that only one of them selects"
+                );
+                Some(FirstFailure { node: (*node).to_owned(), message, at: None })
+            }
+            _ => None,
+        })
+    })
+}
+
+/// Whether nodes are being changed, and what is waited for.
+fn progress(
+    status: &SriovMachineStatus,
+    spec: &SriovMachineSpec,
+    matched: &BTreeMap<&str, (&Node, Standing)>,
+    held: Option<Held>,
+) -> (bool, &'static str, String) {
+    let names = |which: &dyn Fn(&Node, &Standing) -> bool| -> String {
+        let names: Vec<&str> = matched
+            .iter()
+            .filter(|(_, (node, standing))| which(node, standing))
+            .map(|(name, _)| *name)
+            .collect();
+        match names.len() {
+            some if some <= NAMED => names.join(", "),
+            some => format!("{} and {} more", names[..NAMED].join(", "), some - NAMED),
+        }
+    };
+    let under_way = |_: &Node, standing: &Standing| {
+        matches!(standing, Standing::Draining { .. } | Standing::Granted { .. })
+    };
+    let at_work = match names(&under_way) {
+        none if none.is_empty() => String::new(),
+        some => format!("; being changed: {some}"),
+    };
+    match held {
+        _ if status.updated == status.matched => (
+            false,
+            "Complete",
+            format!("{} of {} nodes are what the model says", status.updated, status.matched),
+        ),
+        Some(Held::Paused) => (
+            !at_work.is_empty(),
+            "Paused",
+            format!("spec.rollout.pause: no further node is changed{at_work}"),
+        ),
+        Some(Held::Failures(failures)) => (
+            !at_work.is_empty(),
+            "Stopped",
+            format!(
+                "stopped after {failures} failed (spec.rollout.stopAfterFailures: {}): {}{at_work}; mend the cause, then raise spec.attempt or \
+                 change the model",
+                spec.rollout.stop_after_failures,
+                names(&|_, standing| matches!(standing, Standing::Failed { .. })),
+            ),
+        ),
+        Some(Held::Unplanned(some)) => {
+            let unready = names(&|node, standing| matches!(standing, Standing::Unplanned) && !node.ready);
+            let unready = if unready.is_empty() { unready } else { format!("; not ready: {unready}") };
+            let partial = if unready.is_empty() { "" } else { " (spec.rollout.partial does without these)" };
+            let message = format!(
+                "{some} of {} nodes have not planned this model yet, and no node is changed before: {}{unready}{partial}{at_work}",
+                status.matched,
+                names(&|_, standing| matches!(standing, Standing::Unplanned)),
+            );
+            (true, "Planning", message)
+        }
+        Some(Held::Refused(some)) => (
+            !at_work.is_empty(),
+            "Refused",
+            format!(
+                "{some} of {} nodes refuse this model or cannot have it, and no node is changed: {}{at_work}; change the model, allow the \
+                 danger by its name in spec.allow, or go on with the others by spec.rollout.partial",
+                status.matched,
+                names(&|_, standing| matches!(
+                    standing,
+                    Standing::Refused { .. } | Standing::Ambiguous { .. }
+                )),
+            ),
+        ),
+        None => {
+            let waiting = |which: &dyn Fn(&Node) -> bool| {
+                names(&|node, standing| matches!(standing, Standing::Waiting) && which(node))
+            };
+            let blocked: Vec<String> = [
+                ("not ready", waiting(&|node| !node.ready)),
+                ("cordoned", waiting(&|node| node.ready && node.cordoned)),
+            ]
+            .into_iter()
+            .filter(|(_, names)| !names.is_empty())
+            .map(|(what, names)| format!("; {what}: {names}"))
+            .collect();
+            let drains: Vec<String> = matched
+                .iter()
+                .filter_map(|(name, (node, standing))| match standing {
+                    Standing::Draining { change } => match node.drained_for(change) {
+                        Some(Drained::Waiting(why)) => Some(format!("; {name} is drained: {why}")),
+                        Some(Drained::Clear) | None => None,
+                    },
+                    _ => None,
+                })
+                .take(NAMED)
+                .collect();
+            let message = format!(
+                "{} of {} nodes are what the model says{at_work}{}{}",
+                status.updated,
+                status.matched,
+                drains.concat(),
+                blocked.concat()
+            );
+            (true, "RollingOut", message)
+        }
+    }
+}

@@ -1,0 +1,573 @@
+//! Decisions about fleets that are simulated.
+
+use proptest::{
+    prelude::{Strategy, any, prop, proptest},
+    prop_assert, prop_assert_eq, prop_oneof,
+    test_runner::TestCaseError,
+};
+use serde_json::json;
+
+use super::*;
+use crate::machine::{
+    condition,
+    node::{ChangeResult, Outcome, PlanOutcome, PlanSummary, VanishingVf},
+};
+
+fn spec(more: serde_json::Value) -> SriovMachineSpec {
+    let mut value = json!({"model": "nics: {NET0: {}}", "nodeSelector": {"role": "rt"}});
+    value.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    serde_json::from_value(value).unwrap()
+}
+
+/// A fleet and its agents.
+struct Fleet {
+    machine: Machine,
+    nodes: BTreeMap<String, Node>,
+    now: Moment,
+}
+
+impl Fleet {
+    fn new(nodes: usize, spec: SriovMachineSpec) -> Fleet {
+        let machine = Machine {
+            name: "m".to_owned(),
+            generation: Some(1),
+            spec: Ok(spec),
+            status: SriovMachineStatus::default(),
+        };
+        let node = |_| Node {
+            labels: [("role".to_owned(), "rt".to_owned())].into(),
+            ready: true,
+            ..Node::default()
+        };
+        let nodes = (0..nodes).map(|index| (format!("node-{index}"), node(index))).collect();
+        Fleet { machine, nodes, now: Moment(1_000_000) }
+    }
+
+    fn spec(&self) -> &SriovMachineSpec {
+        self.machine.spec.as_ref().unwrap()
+    }
+
+    fn plan(&mut self, node: &str, outcome: PlanOutcome, steps: u32, vanishing: bool) {
+        let hash = self.spec().hash();
+        let vanishing: Vec<VanishingVf> = vanishing
+            .then(|| VanishingVf { name: "NET0#0".to_owned(), address: "0000:01:10.0".to_owned() })
+            .into_iter()
+            .collect();
+        let plan = PlanSummary {
+            machine: "m".to_owned(),
+            hash: hash.clone(),
+            digest: PlanSummary::digest_of(&vanishing, &[], false),
+            outcome,
+            steps,
+            dangers: Vec::new(),
+            vanishing,
+            reboot: false,
+            message: if outcome == PlanOutcome::Planned {
+                String::new()
+            } else {
+                "ssh:eno1: your connection".to_owned()
+            },
+            at: self.now,
+        };
+        let record = self.nodes.get_mut(node).unwrap().record.get_or_insert_default();
+        if steps == 0 && outcome == PlanOutcome::Planned {
+            let result = ChangeResult {
+                number: 0,
+                hash,
+                outcome: Outcome::Verified,
+                run: None,
+                verdicts: None,
+                message: String::new(),
+                at: self.now,
+            };
+            record.status.result = Some(result);
+        }
+        record.status.plan = Some(plan);
+    }
+
+    fn plan_all(&mut self) {
+        let names: Vec<String> = self.nodes.keys().cloned().collect();
+        names.iter().for_each(|name| self.plan(name, PlanOutcome::Planned, 3, false));
+    }
+
+    /// What the agent of a node says of the change that it was told to make.
+    fn report(&mut self, node: &str, outcome: Outcome) {
+        let now = self.now;
+        let record = self.nodes.get_mut(node).unwrap().record.as_mut().unwrap();
+        let change =
+            record.spec.open(&record.status).filter(|change| change.stage == Stage::Go).cloned().unwrap();
+        let result = ChangeResult {
+            number: change.number,
+            hash: change.hash,
+            outcome,
+            run: Some(1),
+            verdicts: None,
+            message: format!("{outcome:?}"),
+            at: now,
+        };
+        record.status.result = Some(result);
+    }
+
+    /// What somebody who looked at the pods of a node says of its present change.
+    fn drained(&mut self, node: &str, drained: Drained) {
+        let node = self.nodes.get_mut(node).unwrap();
+        let change = node.record.as_ref().and_then(|record| record.spec.change.as_ref());
+        node.drained = change.map(|change| (change.number, drained));
+    }
+
+    fn decide(&self) -> Decision {
+        decide(std::slice::from_ref(&self.machine), &self.nodes, self.now)
+    }
+
+    /// Decides and does it.
+    fn step(&mut self) -> Decision {
+        let decision = self.decide();
+        for write in &decision.writes {
+            self.nodes.get_mut(&write.node).unwrap().record.get_or_insert_default().spec = write.spec.clone();
+        }
+        if let Some(status) = decision.statuses.get("m") {
+            self.machine.status = status.clone();
+        }
+        decision
+    }
+
+    fn told(&self, stage: Stage) -> Vec<&str> {
+        self.nodes
+            .iter()
+            .filter(|(_, node)| {
+                node.record
+                    .as_ref()
+                    .and_then(|record| record.spec.open(&record.status))
+                    .is_some_and(|change| change.stage == stage)
+            })
+            .map(|(name, _)| name.as_str())
+            .collect()
+    }
+
+    fn said(&self, kind: &str) -> (&str, &str) {
+        let condition = condition::find(&self.machine.status.conditions, kind).unwrap();
+        (condition.reason.as_str(), condition.message.as_str())
+    }
+
+    fn unavailable(&self) -> usize {
+        let hash = self.spec().hash();
+        self.nodes
+            .values()
+            .filter(|node| standing::is_unavailable(node, &standing::of(node, &hash, None, self.now)))
+            .count()
+    }
+}
+
+#[test]
+fn nobody_is_told_before_all_have_planned() {
+    let mut fleet = Fleet::new(3, spec(json!({"rollout": {"maxUnavailable": 3, "canary": 0}})));
+    fleet.plan("node-0", PlanOutcome::Planned, 3, false);
+    fleet.plan("node-1", PlanOutcome::Planned, 3, false);
+    assert!(fleet.step().writes.is_empty());
+    assert_eq!(
+        fleet.said("Progressing"),
+        ("Planning", "1 of 3 nodes have not planned this model yet, and no node is changed before: node-2")
+    );
+    fleet.plan("node-2", PlanOutcome::Planned, 3, false);
+    fleet.step();
+    assert_eq!(fleet.told(Stage::Go), ["node-0", "node-1", "node-2"]);
+}
+
+#[test]
+fn one_that_refuses_stops_all_unless_the_others_may_go_on() {
+    let mut fleet = Fleet::new(3, spec(json!({})));
+    fleet.plan_all();
+    fleet.plan("node-1", PlanOutcome::Refused, 3, false);
+    assert!(fleet.step().writes.is_empty());
+    assert_eq!(fleet.said("Degraded"), ("NodeRefused", "node-1: ssh:eno1: your connection"));
+    assert!(fleet.said("Progressing").1.contains("spec.rollout.partial"), "{:?}", fleet.said("Progressing"));
+    assert_eq!(fleet.machine.status.refused, 1);
+    fleet.machine.spec.as_mut().unwrap().rollout.partial = true;
+    fleet.step();
+    assert_eq!(fleet.told(Stage::Go), ["node-0"]);
+}
+
+#[test]
+fn the_canary_holds_before_the_others_follow_in_waves() {
+    let mut fleet = Fleet::new(6, spec(json!({"rollout": {"maxUnavailable": "50%"}})));
+    fleet.plan_all();
+    fleet.step();
+    assert_eq!(fleet.told(Stage::Go), ["node-0"]);
+    fleet.report("node-0", Outcome::Applying);
+    fleet.step();
+    assert_eq!(fleet.told(Stage::Go), ["node-0"]);
+    fleet.report("node-0", Outcome::Verified);
+    fleet.step();
+    assert_eq!(fleet.told(Stage::Go), ["node-1", "node-2", "node-3"]);
+    // A node that somebody else cordons leaves less room.
+    fleet.report("node-1", Outcome::Verified);
+    fleet.nodes.get_mut("node-5").unwrap().cordoned = true;
+    fleet.step();
+    assert_eq!(fleet.told(Stage::Go), ["node-2", "node-3"]);
+    fleet.report("node-2", Outcome::Verified);
+    fleet.report("node-3", Outcome::Verified);
+    fleet.step();
+    assert_eq!(fleet.told(Stage::Go), ["node-4"]);
+    fleet.report("node-4", Outcome::Verified);
+    fleet.step();
+    assert_eq!(
+        fleet.said("Progressing"),
+        ("RollingOut", "5 of 6 nodes are what the model says; cordoned: node-5")
+    );
+    fleet.nodes.get_mut("node-5").unwrap().cordoned = false;
+    fleet.step();
+    fleet.report("node-5", Outcome::Verified);
+    fleet.step();
+    assert_eq!(fleet.said("Ready"), ("AllNodesReady", "all 6 nodes are what the model says, and ready"));
+    assert_eq!(fleet.said("Progressing").0, "Complete");
+}
+
+#[test]
+fn one_that_takes_it_back_stops_the_wave() {
+    let mut fleet = Fleet::new(4, spec(json!({"rollout": {"maxUnavailable": 4}})));
+    fleet.plan_all();
+    fleet.step();
+    fleet.report("node-0", Outcome::RolledBack);
+    assert!(fleet.step().writes.is_empty());
+    assert_eq!(fleet.said("Degraded"), ("NodeFailed", "node-0: RolledBack"));
+    let (reason, message) = fleet.said("Progressing");
+    assert_eq!(reason, "Stopped");
+    assert!(
+        message.contains("stopped after 1 failed") && message.contains("raise spec.attempt"),
+        "{message}"
+    );
+    // Another attempt is planned and begun anew.
+    fleet.machine.spec.as_mut().unwrap().attempt = 1;
+    assert!(fleet.step().writes.is_empty());
+    fleet.plan_all();
+    fleet.step();
+    assert_eq!(fleet.told(Stage::Go), ["node-0"]);
+    let record = fleet.nodes["node-0"].record.as_ref().unwrap();
+    assert_eq!(record.spec.change.as_ref().unwrap().number, 2);
+}
+
+#[test]
+fn pause_lets_what_was_begun_end_and_begins_nothing() {
+    let mut fleet = Fleet::new(3, spec(json!({"rollout": {"canary": 0}})));
+    fleet.plan_all();
+    fleet.step();
+    fleet.machine.spec.as_mut().unwrap().rollout.pause = true;
+    assert!(fleet.step().writes.is_empty());
+    assert_eq!(fleet.told(Stage::Go), ["node-0"]);
+    fleet.report("node-0", Outcome::Verified);
+    assert!(fleet.step().writes.is_empty());
+    assert_eq!(fleet.said("Progressing").0, "Paused");
+}
+
+#[test]
+fn a_drain_that_comes_to_no_end_leaves_the_node_as_it_was() {
+    let mut fleet = Fleet::new(2, spec(json!({"drain": {"timeout": "5m"}})));
+    for name in ["node-0", "node-1"] {
+        fleet.plan(name, PlanOutcome::Planned, 3, true);
+    }
+    let decision = fleet.step();
+    assert_eq!(fleet.told(Stage::Drain), ["node-0"]);
+    assert!(decision.draining.is_empty());
+    let decision = fleet.step();
+    assert_eq!(decision.draining, ["node-0".to_owned()].into());
+    assert_eq!(decision.next, Some(fleet.now.after(Duration::from_secs(300))));
+    fleet.drained("node-0", Drained::Waiting("pod a/b may not be evicted: a budget".to_owned()));
+    fleet.now = fleet.now.after(Duration::from_secs(299));
+    assert!(fleet.step().writes.is_empty());
+    assert!(
+        fleet.said("Progressing").1.contains("node-0 is drained: pod a/b may not be evicted"),
+        "{:?}",
+        fleet.said("Progressing")
+    );
+    fleet.now = fleet.now.after(Duration::from_secs(1));
+    fleet.step();
+    assert!(fleet.told(Stage::Drain).is_empty());
+    fleet.step();
+    assert_eq!(
+        fleet.said("Degraded"),
+        (
+            "NodeFailed",
+            "node-0: not drained within 5m: pod a/b may not be evicted: a budget; the node is as it was"
+        )
+    );
+    assert_eq!(fleet.machine.status.unavailable, 0);
+    assert!(fleet.told(Stage::Drain).is_empty() && fleet.told(Stage::Go).is_empty());
+}
+
+#[test]
+fn a_drained_node_is_told_to_go_on_with_the_same_change() {
+    let mut fleet = Fleet::new(1, spec(json!({})));
+    fleet.plan("node-0", PlanOutcome::Planned, 3, true);
+    fleet.step();
+    let number = fleet.nodes["node-0"].record.as_ref().unwrap().spec.change.as_ref().unwrap().number;
+    fleet.drained("node-0", Drained::Clear);
+    fleet.step();
+    assert_eq!(fleet.told(Stage::Go), ["node-0"]);
+    assert_eq!(fleet.nodes["node-0"].record.as_ref().unwrap().spec.change.as_ref().unwrap().number, number);
+}
+
+#[test]
+fn a_drain_is_called_off_when_the_model_changes_or_the_node_is_no_longer_meant() {
+    for change in [
+        |fleet: &mut Fleet| fleet.machine.spec.as_mut().unwrap().model.push('#'),
+        |fleet: &mut Fleet| fleet.machine.spec.as_mut().unwrap().rollout.pause = true,
+        |fleet: &mut Fleet| fleet.nodes.get_mut("node-0").unwrap().labels.clear(),
+    ] {
+        let mut fleet = Fleet::new(1, spec(json!({})));
+        fleet.plan("node-0", PlanOutcome::Planned, 3, true);
+        fleet.step();
+        assert_eq!(fleet.told(Stage::Drain), ["node-0"]);
+        change(&mut fleet);
+        fleet.step();
+        assert!(fleet.told(Stage::Drain).is_empty());
+        assert!(fleet.decide().writes.is_empty());
+        fleet.step();
+        assert_eq!(fleet.machine.status.failed, 0);
+    }
+}
+
+#[test]
+fn a_node_that_says_nothing_counts_as_failed_in_the_end_and_is_taken_back_in_when_it_speaks() {
+    let mut fleet = Fleet::new(2, spec(json!({})));
+    fleet.plan_all();
+    fleet.step();
+    let next = fleet.decide().next.unwrap();
+    assert_eq!(next.since(fleet.now), Duration::from_secs(2 * 120 + 900));
+    fleet.now = next;
+    fleet.step();
+    assert!(
+        fleet.said("Degraded").1.starts_with("node-0: told to begin at "),
+        "{:?}",
+        fleet.said("Degraded")
+    );
+    fleet.report("node-0", Outcome::Verified);
+    fleet.step();
+    assert_eq!(fleet.told(Stage::Go), ["node-1"]);
+    assert_eq!(fleet.said("Degraded").0, "AsExpected");
+}
+
+#[test]
+fn two_machines_that_select_one_node_change_neither_and_name_each_other() {
+    let mut fleet = Fleet::new(2, spec(json!({})));
+    fleet.plan_all();
+    let mut other = fleet.machine.clone();
+    other.name = "other".to_owned();
+    let decision = decide(&[fleet.machine.clone(), other], &fleet.nodes, fleet.now);
+    assert!(decision.writes.is_empty());
+    let said = &condition::find(&decision.statuses["m"].conditions, "Degraded").unwrap().message;
+    assert!(said.contains("node-0: the SriovMachine other selects this node too"), "{said}");
+}
+
+#[test]
+fn a_spec_that_cannot_be_read_changes_nothing_and_says_why() {
+    let mut fleet = Fleet::new(1, spec(json!({})));
+    fleet.plan("node-0", PlanOutcome::Planned, 3, true);
+    fleet.step();
+    fleet.machine.spec = Err("unknown field `soak`".to_owned());
+    let decision = fleet.step();
+    assert!(decision.writes.is_empty());
+    let (reason, message) = fleet.said("Degraded");
+    assert_eq!(reason, "Unreadable");
+    assert!(message.contains("unknown field `soak`; it may be written for a newer version"), "{message}");
+}
+
+#[test]
+fn a_node_that_was_started_anew_is_told_again() {
+    let mut fleet = Fleet::new(1, spec(json!({})));
+    fleet.plan_all();
+    fleet.step();
+    fleet.report("node-0", Outcome::Verified);
+    fleet.step();
+    fleet.nodes.get_mut("node-0").unwrap().record.as_mut().unwrap().status.result.as_mut().unwrap().outcome =
+        Outcome::Lapsed;
+    fleet.step();
+    assert_eq!(fleet.told(Stage::Go), ["node-0"]);
+    assert_eq!(fleet.nodes["node-0"].record.as_ref().unwrap().spec.change.as_ref().unwrap().number, 2);
+}
+
+#[test]
+fn nothing_to_change_needs_no_grant_and_proves_nothing() {
+    let mut fleet = Fleet::new(3, spec(json!({"rollout": {"maxUnavailable": 3}})));
+    fleet.plan_all();
+    fleet.plan("node-0", PlanOutcome::Planned, 0, false);
+    fleet.step();
+    assert_eq!(fleet.told(Stage::Go), ["node-1"]);
+    assert_eq!(fleet.machine.status.updated, 1);
+}
+
+/// What happens in a fleet.
+#[derive(Clone, Debug)]
+enum Happening {
+    Plans { node: usize, refused: bool, empty: bool, vanishing: bool },
+    Ready { node: usize, ready: bool },
+    Cordoned { node: usize, cordoned: bool },
+    Drained { node: usize, clear: bool },
+    Reports { node: usize, outcome: Outcome },
+    Time { seconds: u64 },
+    Pause { pause: bool },
+    Model,
+    Starts { node: usize },
+}
+
+fn happening() -> impl Strategy<Value = Happening> {
+    let node = 0..5_usize;
+    let outcome = prop_oneof![
+        4 => prop::strategy::Just(Outcome::Verified),
+        1 => prop::strategy::Just(Outcome::Applying),
+        1 => prop::strategy::Just(Outcome::RolledBack),
+        1 => prop::strategy::Just(Outcome::Failed),
+        1 => prop::strategy::Just(Outcome::Lapsed),
+    ];
+    prop_oneof![
+        6 => (node.clone(), prop::bool::weighted(0.05), prop::bool::weighted(0.1), any::<bool>())
+            .prop_map(|(node, refused, empty, vanishing)| Happening::Plans { node, refused, empty, vanishing }),
+        1 => (node.clone(), any::<bool>()).prop_map(|(node, ready)| Happening::Ready { node, ready }),
+        1 => (node.clone(), any::<bool>()).prop_map(|(node, cordoned)| Happening::Cordoned { node, cordoned }),
+        4 => (node.clone(), prop::bool::weighted(0.8)).prop_map(|(node, clear)| Happening::Drained { node, clear }),
+        6 => (node.clone(), outcome).prop_map(|(node, outcome)| Happening::Reports { node, outcome }),
+        1 => (0..2000_u64).prop_map(|seconds| Happening::Time { seconds }),
+        1 => prop::bool::weighted(0.2).prop_map(|pause| Happening::Pause { pause }),
+        1 => prop::strategy::Just(Happening::Model),
+        1 => node.prop_map(|node| Happening::Starts { node }),
+    ]
+}
+
+fn happens(fleet: &mut Fleet, what: &Happening) {
+    let name = |node: usize| format!("node-{node}");
+    let has_open =
+        |fleet: &Fleet, node: usize, stage: Stage| fleet.told(stage).contains(&name(node).as_str());
+    match *what {
+        Happening::Plans { node, refused, empty, vanishing } => {
+            // An agent does not plan while it makes a change.
+            if !has_open(fleet, node, Stage::Go) {
+                let outcome = if refused { PlanOutcome::Refused } else { PlanOutcome::Planned };
+                fleet.plan(&name(node), outcome, if empty { 0 } else { 3 }, vanishing);
+            }
+        }
+        Happening::Ready { node, ready } => fleet.nodes.get_mut(&name(node)).unwrap().ready = ready,
+        Happening::Cordoned { node, cordoned } => {
+            fleet.nodes.get_mut(&name(node)).unwrap().cordoned = cordoned
+        }
+        Happening::Drained { node, clear } => {
+            let drained = if clear { Drained::Clear } else { Drained::Waiting("a pod".to_owned()) };
+            if has_open(fleet, node, Stage::Drain) {
+                fleet.drained(&name(node), drained);
+            }
+        }
+        Happening::Reports { node, outcome } => {
+            if has_open(fleet, node, Stage::Go) {
+                fleet.report(&name(node), outcome);
+            }
+        }
+        Happening::Time { seconds } => fleet.now = fleet.now.after(Duration::from_secs(seconds)),
+        Happening::Pause { pause } => fleet.machine.spec.as_mut().unwrap().rollout.pause = pause,
+        Happening::Model => fleet.machine.spec.as_mut().unwrap().model.push('#'),
+        Happening::Starts { node } => {
+            let record = fleet.nodes.get_mut(&name(node)).unwrap().record.as_mut();
+            if let Some(result) = record
+                .and_then(|record| record.status.result.as_mut())
+                .filter(|result| result.outcome == Outcome::Verified)
+            {
+                result.outcome = Outcome::Lapsed;
+            }
+        }
+    }
+}
+
+/// Whether a write has a node begin something that it was not at before.
+fn begins(before: &Node, write: &Write) -> bool {
+    let number = |spec: &SriovNodeSpec| spec.change.as_ref().map_or(0, |change| change.number);
+    let before = before.record.as_ref().map_or(0, |record| number(&record.spec));
+    number(&write.spec) > before
+}
+
+fn holds(fleet: &mut Fleet) -> Result<(), TestCaseError> {
+    let hash = fleet.spec().hash();
+    let before = fleet.nodes.clone();
+    let unavailable = fleet.unavailable();
+    let decision = fleet.step();
+    let begun: Vec<&Write> =
+        decision.writes.iter().filter(|write| begins(&before[&write.node], write)).collect();
+    let most = fleet.spec().rollout.max_unavailable.of(fleet.nodes.len());
+    prop_assert!(
+        fleet.unavailable() <= most.max(unavailable),
+        "{} unavailable of {most}",
+        fleet.unavailable()
+    );
+    if !begun.is_empty() {
+        prop_assert!(!fleet.spec().rollout.pause);
+        let standings: Vec<Standing> =
+            before.values().map(|node| standing::of(node, &hash, None, fleet.now)).collect();
+        let all_planned = standings
+            .iter()
+            .all(|standing| !matches!(standing, Standing::Unplanned | Standing::Refused { .. }));
+        prop_assert!(all_planned);
+        let failed = standings.iter().filter(|standing| matches!(standing, Standing::Failed { .. })).count();
+        prop_assert!(failed < fleet.spec().rollout.stop_after_failures as usize);
+        let proven =
+            standings.iter().filter(|standing| matches!(standing, Standing::Done { changed: true })).count();
+        let canary = fleet.spec().rollout.canary as usize;
+        if proven < canary {
+            let at_it = |node: &&Node| {
+                matches!(
+                    standing::of(node, &hash, None, fleet.now),
+                    Standing::Granted { .. } | Standing::Draining { .. }
+                )
+            };
+            let under_way = fleet.nodes.values().filter(at_it).count();
+            prop_assert!(
+                proven + under_way <= canary,
+                "{proven} hold and {under_way} are at it, with {canary} canaries"
+            );
+        }
+    }
+    // Whoever is told to apply had planned just that, and its VFs are free.
+    for write in &decision.writes {
+        if let Some(change) = write.spec.change.as_ref().filter(|change| change.stage == Stage::Go) {
+            let node = &before[&write.node];
+            let plan = node.record.as_ref().and_then(|record| record.status.plan.as_ref()).unwrap();
+            prop_assert_eq!((&plan.hash, &plan.digest), (&change.hash, &change.plan));
+            prop_assert!(plan.vanishing.is_empty() || node.drained == Some((change.number, Drained::Clear)));
+        }
+    }
+    // What was called off makes room for others; nothing else leads to more.
+    if decision.writes.iter().any(|write| write.spec.change.is_none()) {
+        return holds(fleet);
+    }
+    let again = fleet.step();
+    prop_assert!(again.writes.is_empty(), "decided twice: {:?}", again.writes);
+    prop_assert!(fleet.step().statuses.is_empty());
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn whatever_happens_the_rules_hold(
+        happenings in prop::collection::vec(happening(), 1..120),
+        most in 1..4_u32,
+        canary in 0..3_u32,
+        stop in 1..3_u32,
+    ) {
+        let rollout = json!({"rollout": {"maxUnavailable": most, "canary": canary, "stopAfterFailures": stop}});
+        let mut fleet = Fleet::new(5, spec(rollout));
+        for what in &happenings {
+            happens(&mut fleet, what);
+            holds(&mut fleet)?;
+        }
+    }
+
+    #[test]
+    fn a_fleet_of_good_nodes_comes_to_its_end(nodes in 1..20_usize, most in 1..25_u32, canary in 0..30_u32, vanishing: bool) {
+        let mut fleet = Fleet::new(nodes, spec(json!({"rollout": {"maxUnavailable": most, "canary": canary}})));
+        let names: Vec<String> = fleet.nodes.keys().cloned().collect();
+        names.iter().for_each(|name| fleet.plan(name, PlanOutcome::Planned, 3, vanishing));
+        for _ in 0..4 * nodes + 4 {
+            holds(&mut fleet)?;
+            let draining: Vec<String> = fleet.told(Stage::Drain).into_iter().map(str::to_owned).collect();
+            draining.iter().for_each(|name| fleet.drained(name, Drained::Clear));
+            let granted: Vec<String> = fleet.told(Stage::Go).into_iter().map(str::to_owned).collect();
+            granted.iter().for_each(|name| fleet.report(name, Outcome::Verified));
+        }
+        prop_assert_eq!(fleet.machine.status.ready as usize, nodes);
+    }
+}

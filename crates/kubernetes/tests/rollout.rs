@@ -1,0 +1,772 @@
+//! Roll-outs against an API server on this machine: the controller and agents as they are, each agent with a `penstock` that changes nothing
+//! and leaves a guard as the real one does; nodes without a kubelet, whose Leases a thread renews.
+#![allow(clippy::disallowed_methods)]
+
+#[path = "rollout/simulated.rs"]
+mod simulated;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::{self, OpenOptions},
+    os::unix::{fs::PermissionsExt, process::CommandExt},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitCode, Stdio},
+    sync::{Mutex, MutexGuard, OnceLock},
+    thread,
+    time::{Duration, Instant},
+};
+
+use penstock_model::Inventory;
+use penstock_testkit::{
+    control_plane::{self, ControlPlane},
+    needs::Lack,
+    trials::Trials,
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// What has to happen at all may take so long on a machine that does other things.
+const PATIENT: Duration = Duration::from_secs(240);
+
+const PAUSE: Duration = Duration::from_millis(200);
+
+static PLANE: OnceLock<Mutex<ControlPlane>> = OnceLock::new();
+
+fn main() -> ExitCode {
+    let mut trials = Trials::from_arguments();
+    trials.one_at_a_time();
+    let missing = trials.lacking("roll-outs", || control_plane::program().err());
+    if trials.run_at_all() && missing.is_none() {
+        // On the main thread, with which its programs end.
+        let plane = ControlPlane::start(control_plane::program().expect("it was there"));
+        plane.must(&["apply", "--filename", "-"], &manifests());
+        let _ = PLANE.set(Mutex::new(plane));
+    }
+    let tests: [(&'static str, fn()); 10] = [
+        ("a_model_reaches_all_nodes_in_waves_after_its_canary", waves),
+        ("a_change_that_cuts_a_node_off_is_taken_back_and_stops_the_wave", cut_off),
+        ("one_node_that_refuses_keeps_all_from_being_touched", refused),
+        ("a_paused_roll_out_begins_nothing", paused),
+        ("a_budget_that_never_yields_has_the_change_called_off", budget),
+        ("pods_of_daemon_sets_with_vanishing_vfs_are_evicted_too", daemon_set),
+        ("a_controller_that_is_killed_all_the_time_does_no_harm", controller_killed),
+        ("an_agent_that_is_killed_ends_in_confirmed_or_as_before", agent_killed),
+        ("a_roll_out_goes_on_when_the_api_server_comes_back", api_server_away),
+        ("a_second_agent_on_a_machine_says_so_and_ends", second_agent),
+    ];
+    trials.add(&missing, tests);
+    // It takes minutes, and says what it took: for figures, not for every run.
+    let unasked = std::env::var_os(NODES)
+        .is_none()
+        .then(|| Lack::Machine(format!("{NODES} says of how many nodes it is to be")));
+    let large: [(&'static str, fn()); 1] = [("many_nodes_cost_the_controller_little", many_nodes)];
+    trials.add(&missing.or(unasked), large);
+    trials.run()
+}
+
+/// How many nodes the large fleet has.
+const NODES: &str = "PENSTOCK_FLEET_NODES";
+
+fn program() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_penstock-kubernetes"))
+}
+
+fn manifests() -> String {
+    let output = program().arg("manifests").output().unwrap();
+    assert!(output.status.success());
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Nodes with their agents, and a controller.
+struct Fleet {
+    plane: MutexGuard<'static, ControlPlane>,
+    name: String,
+    directory: TempDir,
+    nodes: Vec<String>,
+    agents: BTreeMap<String, Child>,
+    controller: Option<Child>,
+    kubelet: Child,
+}
+
+impl Fleet {
+    /// `count` nodes, without agents and controller.
+    fn new(name: &str, count: usize) -> Fleet {
+        let plane = PLANE.get().expect("it was started").lock().unwrap_or_else(|broken| broken.into_inner());
+        let directory = tempfile::tempdir().unwrap();
+        let nodes: Vec<String> = (0..count).map(|index| format!("{name}-{index}")).collect();
+        for node in &nodes {
+            let object = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node, "labels": {"fleet": name}}});
+            plane.must(&["create", "--filename", "-"], &object.to_string());
+            let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "Test", "message": "",
+                "lastHeartbeatTime": "2026-01-01T00:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
+            plane.must(
+                &[
+                    "patch",
+                    "node",
+                    node,
+                    "--subresource=status",
+                    "--type=merge",
+                    "--patch",
+                    &ready.to_string(),
+                ],
+                "",
+            );
+            let at = directory.path().join(node);
+            for folder in ["kubelet/plugins", "kubelet/plugins_registry", "cdi"] {
+                fs::create_dir_all(at.join(folder)).unwrap();
+            }
+            let penstock = at.join("penstock");
+            fs::write(&penstock, include_str!("rollout/penstock.sh")).unwrap();
+            fs::set_permissions(&penstock, fs::Permissions::from_mode(0o755)).unwrap();
+            fs::write(at.join("scan.json"), serde_json::to_vec(&recorded()).unwrap()).unwrap();
+            fs::write(at.join("watch.jsonl"), format!("{}\n", json!({
+                "kind": "watch", "version": 1, "time": "x", "event": "state", "holds": true, "counts": {}, "verdicts": [],
+                "glance_every": 0.8, "unheard": []}))).unwrap();
+            let bound = format!("--bound-object-name={node}");
+            let words = [
+                "create",
+                "token",
+                "penstock-kubernetes",
+                "--namespace=penstock",
+                "--bound-object-kind=Node",
+                &bound,
+            ];
+            let token = plane.must(&words, "");
+            fs::write(at.join("kubeconfig"), plane.kubeconfig(token.trim())).unwrap();
+        }
+        let token = plane.must(&["create", "token", "penstock-controller", "--namespace=penstock"], "");
+        fs::write(directory.path().join("kubeconfig"), plane.kubeconfig(token.trim())).unwrap();
+        fs::write(directory.path().join("calls"), "").unwrap();
+        let kubelet = leases(&plane, directory.path(), &nodes);
+        Fleet {
+            plane,
+            name: name.to_owned(),
+            directory,
+            nodes,
+            agents: BTreeMap::new(),
+            controller: None,
+            kubelet,
+        }
+    }
+
+    /// With all agents and the controller.
+    fn started(name: &str, count: usize) -> Fleet {
+        let mut fleet = Fleet::new(name, count);
+        fleet.nodes.clone().iter().for_each(|node| fleet.start_agent(node));
+        fleet.start_controller();
+        fleet
+    }
+
+    fn at(&self, node: &str, file: &str) -> PathBuf {
+        self.directory.path().join(node).join(file)
+    }
+
+    fn log(&self) -> Stdio {
+        OpenOptions::new().create(true).append(true).open(self.directory.path().join("log")).unwrap().into()
+    }
+
+    fn agent(&self, node: &str) -> Command {
+        let mut command = program();
+        command.args(["node", "--rescan", "600", "--node", node]);
+        for (option, name) in [
+            ("--kubeconfig", "kubeconfig"),
+            ("--penstock", "penstock"),
+            ("--state", "state"),
+            ("--kubelet-directory", "kubelet"),
+            ("--cdi-directory", "cdi"),
+        ] {
+            command.arg(option).arg(self.at(node, name));
+        }
+        command.stdin(Stdio::null()).stdout(self.log()).stderr(self.log());
+        command
+    }
+
+    fn start_agent(&mut self, node: &str) {
+        // In a group of its own, with which what it started can be ended as systemd does.
+        let agent = self.agent(node).process_group(0).spawn().unwrap();
+        self.agents.insert(node.to_owned(), agent);
+    }
+
+    /// As systemd kills a service: all of its processes.
+    fn kill_agent(&mut self, node: &str) {
+        if let Some(mut agent) = self.agents.remove(node) {
+            let group = format!("-{}", agent.id());
+            let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
+            let _ = agent.wait();
+        }
+    }
+
+    fn start_controller(&mut self) {
+        let mut command = program();
+        command.arg("controller").arg("--kubeconfig").arg(self.directory.path().join("kubeconfig"));
+        self.controller =
+            Some(command.stdin(Stdio::null()).stdout(self.log()).stderr(self.log()).spawn().unwrap());
+    }
+
+    fn kill_controller(&mut self) {
+        if let Some(mut controller) = self.controller.take() {
+            let _ = controller.kill();
+            let _ = controller.wait();
+        }
+    }
+
+    /// Makes the fleet's SriovMachine, or changes it.
+    fn machine(&self, more: Value) {
+        let mut spec = json!({
+            "model": "nics: {NET0: {vfs: 4}}\n", "nodeSelector": {"fleet": self.name},
+            "rollout": {"confirmWithin": "30s"}, "drain": {"timeout": "10s"},
+        });
+        merge(&mut spec, more);
+        let object = json!({"apiVersion": "penstock.dev/v1alpha1", "kind": "SriovMachine", "metadata": {"name": self.name}, "spec": spec});
+        self.plane
+            .must(&["apply", "--server-side", "--force-conflicts", "--filename", "-"], &object.to_string());
+    }
+
+    fn status(&self) -> Value {
+        let output = self.plane.kubectl(&["get", "sriovmachine", &self.name, "--output=json"]);
+        serde_json::from_str::<Value>(&output.text()).map_or(Value::Null, |object| object["status"].clone())
+    }
+
+    fn record(&self, node: &str) -> Value {
+        let output = self.plane.kubectl(&["get", "sriovnode", node, "--output=json"]);
+        serde_json::from_str(&output.text()).unwrap_or_default()
+    }
+
+    fn outcome(&self, node: &str) -> String {
+        self.record(node)["status"]["result"]["outcome"].as_str().unwrap_or_default().to_owned()
+    }
+
+    fn until(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let deadline = Instant::now() + PATIENT;
+        loop {
+            let status = self.status();
+            if wanted(&status) {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "{what}: {status:#}");
+            thread::sleep(PAUSE);
+        }
+    }
+
+    /// When changes began and ended, by node, in order.
+    fn calls(&self) -> Vec<(String, String)> {
+        let text = fs::read_to_string(self.directory.path().join("calls")).unwrap();
+        let mut lines: Vec<(f64, String, String)> = text
+            .lines()
+            .map(|line| {
+                let mut words = line.split(' ');
+                let mut next = || words.next().unwrap().to_owned();
+                (next().parse().unwrap(), next(), next())
+            })
+            .collect();
+        lines.sort_by(|one, other| one.0.total_cmp(&other.0));
+        lines.into_iter().map(|(_, node, what)| (node, what)).collect()
+    }
+
+    /// The most nodes that were between the begin of a change and its end at a time.
+    fn most_at_a_time(&self) -> usize {
+        let mut now = BTreeSet::new();
+        let mut most = 0;
+        for (node, what) in self.calls() {
+            match what.as_str() {
+                "begin" => drop(now.insert(node)),
+                _ => drop(now.remove(&node)),
+            }
+            most = most.max(now.len());
+        }
+        most
+    }
+
+    /// Requests that changed a SriovNode or a SriovMachine, by resource, since the API server was started.
+    fn writes(&self) -> BTreeMap<String, u64> {
+        let text = self.plane.must(&["get", "--raw", "/metrics"], "");
+        let mut writes: BTreeMap<String, u64> = BTreeMap::new();
+        for line in text.lines().filter(|line| line.starts_with("apiserver_request_total{")) {
+            let field = |name: &str| {
+                line.split_once(&format!("{name}=\""))
+                    .and_then(|(_, rest)| rest.split_once('"'))
+                    .map(|(value, _)| value)
+            };
+            let is_write = matches!(field("verb"), Some("APPLY" | "PATCH" | "POST" | "PUT"));
+            if let (true, Some(resource @ ("sriovnodes" | "sriovmachines"))) = (is_write, field("resource")) {
+                *writes.entry(resource.to_owned()).or_default() +=
+                    line.rsplit(' ').next().unwrap().parse::<f64>().unwrap() as u64;
+            }
+        }
+        writes
+    }
+
+    /// Makes a claim that has the first VF of a node's NIC, and a pod with it on that node.
+    fn pod_with_vf(&self, node: &str, pod: &str, owner: Value) {
+        let deadline = Instant::now() + PATIENT;
+        let device = loop {
+            let slices = self.plane.get(&format!(
+                "/apis/resource.k8s.io/v1/resourceslices?fieldSelector=spec.nodeName%3D{node}"
+            ));
+            let devices = slices["items"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .flat_map(|slice| slice["spec"]["devices"].as_array().cloned().unwrap_or_default());
+            let found = devices.into_iter().find(|device| {
+                device["attributes"]["resource.kubernetes.io/pciBusID"]["string"] == self.vf()
+            });
+            if let Some(device) = found {
+                break device["name"].as_str().unwrap().to_owned();
+            }
+            assert!(Instant::now() < deadline, "no device: {slices}");
+            thread::sleep(PAUSE);
+        };
+        let claim = json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": pod, "namespace": "default"},
+            "spec": {"devices": {"requests": [{"name": "vf", "exactly": {"deviceClassName": "vf.penstock.dev"}}]}}});
+        self.plane.must(&["create", "--filename", "-"], &claim.to_string());
+        let allocation = json!({"status": {"allocation": {"devices": {"results": [
+            {"request": "vf", "driver": "sriov.penstock.dev", "pool": node, "device": device}]}}}});
+        self.plane.must(
+            &[
+                "patch",
+                "resourceclaim",
+                pod,
+                "--subresource=status",
+                "--type=merge",
+                "--patch",
+                &allocation.to_string(),
+            ],
+            "",
+        );
+        let mut object = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": pod, "namespace": "default", "labels": {"app": pod}},
+            "spec": {"nodeName": node, "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 1,
+                "resourceClaims": [{"name": "vf", "resourceClaimName": pod}],
+                "containers": [{"name": "c", "image": "none", "resources": {"claims": [{"name": "vf"}]}}]}});
+        if !owner.is_null() {
+            object["metadata"]["ownerReferences"] = json!([owner]);
+        }
+        self.plane.must(&["create", "--filename", "-"], &object.to_string());
+        let running =
+            json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
+        self.plane.must(
+            &["patch", "pod", pod, "--subresource=status", "--type=merge", "--patch", &running.to_string()],
+            "",
+        );
+    }
+
+    /// The address of the first VF of the recorded machine.
+    fn vf(&self) -> String {
+        recorded().pfs[0].sriov.as_ref().unwrap().vfs[0].bdf.to_string()
+    }
+
+    /// Has a node's plan take its first VF away.
+    fn takes_a_vf(&self, node: &str) {
+        let plan = json!({"kind": "plan", "steps": [{}], "needs_reboot": false,
+            "dangers": [{"name": "vfs-in-use:NET0", "steps": [1], "lost": "a pod has it", "way_round": "stop it"}],
+            "effects": {"guests": [], "vfs": [{"name": "NET0#0", "function": self.vf(), "step": 1}]}});
+        fs::write(self.at(node, "plan.json"), plan.to_string()).unwrap();
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        for node in self.nodes.clone() {
+            self.kill_agent(&node);
+        }
+        self.kill_controller();
+        let _ = self.kubelet.kill();
+        let _ = self.kubelet.wait();
+        if thread::panicking() {
+            let log = fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
+            eprintln!("agents and controller said:\n{log}");
+            for node in &self.nodes {
+                eprintln!("{:#}", self.record(node));
+            }
+        }
+        // What the next test counts is its own.
+        let selector = format!("fleet={}", self.name);
+        self.plane.kubectl(&["delete", "sriovmachine", &self.name, "--ignore-not-found"]);
+        let selected = format!("/api/v1/nodes?labelSelector={}", selector.replace('=', "%3D"));
+        self.plane.kubectl(&["delete", "--raw", &selected]);
+    }
+}
+
+fn merge(into: &mut Value, more: Value) {
+    match (into, more) {
+        (Value::Object(into), Value::Object(more)) => {
+            for (key, value) in more {
+                merge(into.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (into, more) => *into = more,
+    }
+}
+
+/// The recorded 82576 with seven VFs, of a machine that depends on none of them.
+fn recorded() -> Inventory {
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../testkit/fixtures/inventory/82576-seven-vfs.json");
+    let mut inventory: Inventory = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
+    inventory.lifelines.get_or_insert_default();
+    inventory
+}
+
+/// Renews the Leases of nodes as their kubelets do, until it is killed.
+fn leases(plane: &ControlPlane, directory: &Path, nodes: &[String]) -> Child {
+    let lease = |node: &String| {
+        json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": node, "namespace": "kube-node-lease"},
+            "spec": {"holderIdentity": node, "leaseDurationSeconds": 40, "renewTime": "@NOW@"}})
+        .to_string()
+    };
+    plane.kubectl(&["create", "namespace", "kube-node-lease"]);
+    let all: Vec<String> = nodes.iter().map(|node| format!("---\n{}\n", lease(node))).collect();
+    fs::write(directory.join("leases"), all.concat()).unwrap();
+    let kubectl = control_plane::program().unwrap();
+    let script = format!(
+        "while :; do sed \"s/@NOW@/$(date -u +%Y-%m-%dT%H:%M:%S.%6NZ)/\" {}/leases | {} kubectl --kubeconfig={} apply --server-side \
+         --force-conflicts --filename - ; sleep 2; done",
+        directory.display(),
+        kubectl.display(),
+        plane.path("kubeconfig").display(),
+    );
+    Command::new("sh")
+        .args(["-c", &script])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+fn condition<'a>(status: &'a Value, kind: &str) -> (&'a str, &'a str) {
+    let conditions = status["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let found = conditions.iter().find(|condition| condition["type"] == kind);
+    found.map_or(("", ""), |found| {
+        (found["reason"].as_str().unwrap_or(""), found["message"].as_str().unwrap_or(""))
+    })
+}
+
+fn waves() {
+    let fleet = Fleet::started("waves", 5);
+    let before = fleet.writes();
+    let began = Instant::now();
+    fleet.machine(json!({"rollout": {"maxUnavailable": "40%"}}));
+    let status = fleet.until("all have it", |status| status["ready"] == 5);
+    eprintln!("five nodes, two at a time: {:.1} s", began.elapsed().as_secs_f64());
+    assert_eq!(condition(&status, "Ready").0, "AllNodesReady");
+    assert_eq!(condition(&status, "Degraded").0, "AsExpected");
+    let calls = fleet.calls();
+    assert_eq!(
+        (calls[0].1.as_str(), calls[1].1.as_str()),
+        ("begin", "confirmed"),
+        "the canary is alone: {calls:?}"
+    );
+    assert!(fleet.most_at_a_time() <= 2, "{calls:?}");
+    let count = |writes: &BTreeMap<String, u64>| writes.get("sriovnodes").copied().unwrap_or(0);
+    let written = count(&fleet.writes()) - count(&before);
+    eprintln!("{written} writes to 5 SriovNodes, made included");
+    assert!(written <= 6 * 5, "{written} writes");
+    // Nothing changes, and nothing is written.
+    let idle = fleet.writes();
+    thread::sleep(Duration::from_secs(12));
+    assert_eq!(fleet.writes(), idle);
+    // Another model, which all but one node are already.
+    fleet.machine(json!({"rollout": {"maxUnavailable": 1}, "model": "nics: {NET0: {vfs: 5}}\n"}));
+    fleet.until("all have the new one", |status| status["ready"] == 5 && status["observedGeneration"] != 1);
+}
+
+fn cut_off() {
+    let fleet = Fleet::started("cut", 3);
+    fs::write(fleet.at("cut-0", "cut"), "").unwrap();
+    let began = Instant::now();
+    fleet.machine(json!({"rollout": {"maxUnavailable": 3}}));
+    let status = fleet.until("the wave stops", |status| condition(status, "Progressing").0 == "Stopped");
+    eprintln!("taken back and told after {:.1} s", began.elapsed().as_secs_f64());
+    assert_eq!(fleet.outcome("cut-0"), "RolledBack");
+    let (reason, message) = condition(&status, "Degraded");
+    assert_eq!(reason, "NodeFailed");
+    assert!(message.starts_with("cut-0: not confirmed, and taken back by the node itself: "), "{message}");
+    assert_eq!(
+        fleet.calls(),
+        [("cut-0".to_owned(), "begin".to_owned()), ("cut-0".to_owned(), "back".to_owned())]
+    );
+    // Nobody else is begun with, until somebody says so.
+    thread::sleep(Duration::from_secs(5));
+    assert_eq!(fleet.calls().len(), 2);
+    fs::remove_file(fleet.at("cut-0", "cut")).unwrap();
+    fleet.machine(json!({"rollout": {"maxUnavailable": 3}, "attempt": 1}));
+    fleet.until("the second attempt holds", |status| status["ready"] == 3);
+}
+
+fn refused() {
+    let fleet = Fleet::started("refused", 3);
+    fs::write(fleet.at("refused-1", "plan.exit"), "3").unwrap();
+    let plan = json!({"kind": "plan", "steps": [{}], "needs_reboot": false, "effects": {"guests": [], "vfs": []},
+        "dangers": [{"name": "default-route:eno1", "steps": [1], "lost": "the default route goes over eno1", "way_round": "another NIC"}]});
+    fs::write(fleet.at("refused-1", "plan.json"), plan.to_string()).unwrap();
+    fleet.machine(json!({}));
+    let status = fleet.until("it is refused", |status| condition(status, "Progressing").0 == "Refused");
+    assert_eq!(
+        condition(&status, "Degraded"),
+        (
+            "NodeRefused",
+            "refused-1: default-route:eno1: the default route goes over eno1; spec.allow names what may be done all the same: default-route:eno1"
+        )
+    );
+    assert_eq!(
+        (&status["matched"], &status["planned"], &status["refused"]),
+        (&json!(3), &json!(3), &json!(1))
+    );
+    thread::sleep(Duration::from_secs(3));
+    assert!(fleet.calls().is_empty(), "{:?}", fleet.calls());
+    fleet.machine(json!({"rollout": {"partial": true}}));
+    fleet.until("the others have it", |status| status["ready"] == 2);
+    assert!(fleet.calls().iter().all(|(node, _)| node != "refused-1"));
+    // Allowed, the same plan is carried out.
+    fs::write(fleet.at("refused-1", "plan.exit"), "0").unwrap();
+    fleet.machine(json!({"allow": ["default-route:eno1"]}));
+    fleet.until("all have it", |status| status["ready"] == 3);
+}
+
+fn paused() {
+    let fleet = Fleet::started("paused", 2);
+    fleet.machine(json!({"rollout": {"pause": true}}));
+    let status = fleet.until("all have planned", |status| status["planned"] == 2);
+    assert_eq!(condition(&status, "Progressing").0, "Paused");
+    thread::sleep(Duration::from_secs(3));
+    assert!(fleet.calls().is_empty());
+    fleet.machine(json!({}));
+    fleet.until("it goes on", |status| status["ready"] == 2);
+}
+
+fn budget() {
+    let fleet = Fleet::started("budget", 1);
+    fleet.pod_with_vf("budget-0", "held", Value::Null);
+    // Nobody fills in its status here: it never yields.
+    let pdb = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "held", "namespace": "default"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "held"}}}});
+    fleet.plane.must(&["create", "--filename", "-"], &pdb.to_string());
+    fleet.takes_a_vf("budget-0");
+    fleet.machine(json!({}));
+    let status = fleet.until("it is called off", |status| status["failed"] == 1);
+    let (_, message) = condition(&status, "Degraded");
+    assert!(
+        message.starts_with("budget-0: not drained within 10s: pod default/held may not be evicted: "),
+        "{message}"
+    );
+    assert!(message.ends_with("the node is as it was"), "{message}");
+    assert!(fleet.calls().is_empty());
+    assert_eq!(status["unavailable"], 0);
+    fleet.plane.must(&["delete", "pod,pdb,resourceclaim", "held", "--force", "--grace-period=0"], "");
+    // Its devices are open for claims again.
+    let deadline = Instant::now() + PATIENT;
+    while fleet
+        .plane
+        .get("/apis/resource.k8s.io/v1/resourceslices?fieldSelector=spec.nodeName%3Dbudget-0")
+        .to_string()
+        .contains("penstock.dev/rollout")
+    {
+        assert!(Instant::now() < deadline, "the taint stays");
+        thread::sleep(PAUSE);
+    }
+}
+
+fn daemon_set() {
+    let fleet = Fleet::started("daemon", 1);
+    let owner = json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "00000000-0000-0000-0000-000000000001", "controller": true});
+    fleet.pod_with_vf("daemon-0", "of-daemon-set", owner);
+    fleet.takes_a_vf("daemon-0");
+    fleet.machine(json!({"drain": {"timeout": "5m"}}));
+    let deadline = Instant::now() + PATIENT;
+    // There is no kubelet that ends it.
+    loop {
+        let pod = fleet.plane.get("/api/v1/namespaces/default/pods/of-daemon-set");
+        if !pod["metadata"]["deletionTimestamp"].is_null() {
+            break;
+        }
+        assert!(fleet.calls().is_empty(), "the node was changed while the pod has its VF");
+        assert!(Instant::now() < deadline, "not evicted: {pod:#}");
+        thread::sleep(PAUSE);
+    }
+    thread::sleep(Duration::from_secs(3));
+    assert!(fleet.calls().is_empty(), "the node was changed before the pod was gone");
+    let slices = fleet
+        .plane
+        .get("/apis/resource.k8s.io/v1/resourceslices?fieldSelector=spec.nodeName%3Ddaemon-0")
+        .to_string();
+    assert!(slices.contains("penstock.dev/rollout"), "{slices}");
+    fleet.plane.must(&["delete", "pod", "of-daemon-set", "--force", "--grace-period=0"], "");
+    fleet.until("it has the model", |status| status["ready"] == 1);
+    fleet.plane.must(&["delete", "resourceclaim", "of-daemon-set"], "");
+}
+
+fn controller_killed() {
+    let mut fleet = Fleet::started("killing", 4);
+    for node in fleet.nodes.clone() {
+        fs::write(fleet.at(&node, "applying"), "1").unwrap();
+    }
+    fleet.machine(json!({"rollout": {"maxUnavailable": 2}}));
+    let deadline = Instant::now() + 4 * PATIENT;
+    let at_work = |fleet: &Fleet| {
+        let log = fs::read_to_string(fleet.directory.path().join("log")).unwrap_or_default();
+        log.matches("this controller holds the Lease").count()
+    };
+    let mut round = 0;
+    while fleet.status()["ready"] != 4 {
+        // Each one waits until the Lease of the one before has run out: 15 s. Then it is killed from its first write to after its last.
+        while at_work(&fleet) <= round && fleet.status()["ready"] != 4 {
+            assert!(Instant::now() < deadline, "{:#}", fleet.status());
+            thread::sleep(PAUSE);
+        }
+        thread::sleep(Duration::from_millis(70 * (round as u64 + 1).pow(2) % 2500));
+        fleet.kill_controller();
+        fleet.start_controller();
+        round += 1;
+    }
+    eprintln!("the controller was killed {round} times");
+    assert!(fleet.most_at_a_time() <= 2, "{:?}", fleet.calls());
+    assert_eq!(fleet.calls().iter().filter(|(_, what)| what == "begin").count(), 4, "{:?}", fleet.calls());
+}
+
+fn agent_killed() {
+    let mut fleet = Fleet::started("agent", 1);
+    let node = "agent-0".to_owned();
+    fs::write(fleet.at(&node, "begin"), "0.5").unwrap();
+    fs::write(fleet.at(&node, "applying"), "0.5").unwrap();
+    let mut seen: BTreeMap<String, u32> = BTreeMap::new();
+    for round in 0..8u32 {
+        let told = fleet.calls().len();
+        fleet.machine(
+            json!({"attempt": round, "model": format!("nics: {{NET0: {{vfs: {}}}}}\n", round % 7 + 1)}),
+        );
+        // From before `apply` to after `confirm`.
+        let deadline = Instant::now() + PATIENT;
+        while fleet.record(&node)["status"]["result"]["outcome"] != "Applying" && fleet.calls().len() == told
+        {
+            assert!(Instant::now() < deadline, "{:#}", fleet.record(&node));
+            thread::sleep(Duration::from_millis(50));
+        }
+        thread::sleep(Duration::from_millis(u64::from(round) * 350));
+        fleet.kill_agent(&node);
+        fleet.start_agent(&node);
+        let hash = |fleet: &Fleet| fleet.status()["hash"].as_str().unwrap_or_default().to_owned();
+        let deadline = Instant::now() + PATIENT;
+        let outcome = loop {
+            let record = fleet.record(&node);
+            let result = &record["status"]["result"];
+            let ended = result["hash"] == hash(&fleet)
+                && !["Applying", ""].contains(&result["outcome"].as_str().unwrap_or(""));
+            if ended && record["spec"]["change"]["hash"] == result["hash"] {
+                break result["outcome"].as_str().unwrap().to_owned();
+            }
+            assert!(Instant::now() < deadline, "{record:#}");
+            thread::sleep(PAUSE);
+        };
+        let phase = fs::read_to_string(fleet.at(&node, "phase")).unwrap_or_else(|_| "nothing\n".to_owned());
+        match outcome.as_str() {
+            "Verified" => assert_eq!(phase.trim(), "applied"),
+            "RolledBack" | "Failed" => assert_eq!(phase.trim(), "nothing"),
+            other => panic!("{other}, {:#}", fleet.record(&node)),
+        }
+        *seen.entry(outcome).or_default() += 1;
+    }
+    eprintln!("ended in {seen:?}");
+}
+
+fn api_server_away() {
+    let fleet = Fleet::started("away", 3);
+    for node in &fleet.nodes {
+        fs::write(fleet.at(node, "applying"), "2").unwrap();
+    }
+    fleet.machine(json!({"rollout": {"maxUnavailable": 1, "confirmWithin": "2m"}}));
+    let deadline = Instant::now() + PATIENT;
+    while fleet.calls().is_empty() {
+        assert!(Instant::now() < deadline, "{:#}", fleet.status());
+        thread::sleep(PAUSE);
+    }
+    fleet.plane.stop_api_server();
+    thread::sleep(Duration::from_secs(8));
+    fleet.plane.start_api_server();
+    fleet.until("all have it", |status| status["ready"] == 3);
+    assert!(fleet.most_at_a_time() <= 1, "{:?}", fleet.calls());
+}
+
+fn second_agent() {
+    let mut fleet = Fleet::new("second", 1);
+    fleet.start_agent("second-0");
+    let lock = fleet.at("second-0", "state/rollout/lock");
+    let deadline = Instant::now() + PATIENT;
+    while !lock.exists() {
+        assert!(Instant::now() < deadline, "the agent does not begin");
+        thread::sleep(PAUSE);
+    }
+    thread::sleep(Duration::from_secs(1));
+    let output = fleet.agent("second-0").stderr(Stdio::piped()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success(), "{said}");
+    assert!(said.contains("another agent on this machine"), "{said}");
+}
+
+/// Memory in KiB and CPU time in clock ticks (1/100 s) of a process: its largest resident set so far, what is resident now, and the time.
+fn cost(process: u32) -> (u64, u64, u64) {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let field = |name: &str| {
+        let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    };
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
+    let ticks = |at: usize| fields[at].parse::<u64>().unwrap();
+    (field("VmHWM:"), field("VmRSS:"), ticks(11) + ticks(12))
+}
+
+fn many_nodes() {
+    let count: usize = std::env::var(NODES).unwrap().parse().unwrap();
+    let mut fleet = Fleet::new("many", 0);
+    let nodes: Vec<String> = (0..count).map(|index| format!("many-{index:04}")).collect();
+    let kubeconfig = fleet.plane.path("kubeconfig");
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime()
+        .block_on(async { simulated::make(&simulated::client(&kubeconfig).await, &nodes, "many").await });
+    fleet.start_controller();
+    let controller = fleet.controller.as_ref().unwrap().id();
+    thread::sleep(Duration::from_secs(10));
+    let before = fleet.writes();
+    let rollout = json!({"rollout": {"maxUnavailable": 50, "confirmWithin": "30s"}, "drain": {"timeout": "10s"},
+        "model": "nics: {NET0: {vfs: 4}}\n", "nodeSelector": {"fleet": "many"}});
+    let spec = serde_json::from_value(rollout.clone()).unwrap();
+    let began = Instant::now();
+    fleet.machine(rollout);
+    let (told, names) = (kubeconfig.clone(), nodes.clone());
+    thread::spawn(move || {
+        runtime()
+            .block_on(async { simulated::agents(simulated::client(&told).await, names, spec, None).await });
+    });
+    let status = fleet.until("all have planned", |status| status["planned"] == count);
+    eprintln!("{count} nodes have planned after {:.1} s", began.elapsed().as_secs_f64());
+    assert_eq!(status["failed"], 0);
+    let deadline = Instant::now() + 4 * PATIENT;
+    while fleet.status()["ready"] != count {
+        assert!(Instant::now() < deadline, "{:#}", fleet.status());
+        thread::sleep(Duration::from_secs(1));
+    }
+    let took = began.elapsed();
+    let after = fleet.writes();
+    let (peak, resident, ticks) = cost(controller);
+    eprintln!(
+        "a roll-out to {count} nodes, 50 at a time: {:.1} s, of which the controller computed {:.1} s",
+        took.as_secs_f64(),
+        ticks as f64 / 100.0
+    );
+    for resource in ["sriovnodes", "sriovmachines"] {
+        let written = after.get(resource).unwrap_or(&0) - before.get(resource).unwrap_or(&0);
+        eprintln!("writes of {resource}: {written}, {:.2} a node", written as f64 / count as f64);
+    }
+    eprintln!("controller: at most {:.1} MB, now {:.1} MB", peak as f64 / 1024.0, resident as f64 / 1024.0);
+    thread::sleep(Duration::from_secs(5));
+    let (idle, writes) = (cost(controller).2, fleet.writes());
+    thread::sleep(Duration::from_secs(60));
+    let idle = cost(controller).2 - idle;
+    eprintln!("idle: {:.2} % of a core", idle as f64 / 60.0);
+    assert_eq!(fleet.writes(), writes, "nothing changes, and nothing is written");
+    let written = after["sriovnodes"] - before.get("sriovnodes").unwrap_or(&0);
+    assert!(written <= 6 * count as u64);
+    assert!(peak <= 80 << 10, "{peak} KiB");
+    assert!(idle <= 60, "{idle} ticks in 60 s");
+}

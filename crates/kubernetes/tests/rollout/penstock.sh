@@ -1,0 +1,62 @@
+#!/bin/sh
+# A penstock that changes nothing: what it was told to have done is in files beside it. `guard` is the process that an apply leaves.
+at=$(dirname "$0")
+verb=$1
+model=$2
+have() { cat "$at/$1" 2>/dev/null || echo "$2"; }
+say() { echo "$(date +%s.%N) $(basename "$at") $1" >> "$at/../calls"; }
+phase() { echo "$1" > "$at/phase.part" && mv "$at/phase.part" "$at/phase"; }
+case "$verb" in
+scan) exec cat "$at/scan.json" ;;
+plan)
+    exit=$(have plan.exit 0)
+    if [ "$exit" = 0 ] && [ "$(have phase nothing)" = applied ] && cmp -s "$model" "$at/applied.yaml"; then
+        echo '{"kind":"plan","steps":[],"dangers":[],"effects":{"vfs":[],"guests":[]},"needs_reboot":false}'
+    else
+        have plan.json '{"kind":"plan","steps":[{},{}],"dangers":[],"effects":{"vfs":[],"guests":[]},"needs_reboot":false}'
+    fi
+    exit "$exit" ;;
+apply)
+    exit=$(have apply.exit 0)
+    [ "$exit" = 0 ] || { echo '{"kind":"error","errors":[{"message":"it cannot be done","causes":[],"hints":[]}]}'; exit "$exit"; }
+    within=${4%s}
+    run=$(($(have run 0) + 1))
+    sleep "$(have begin 0)"
+    echo "$run" > "$at/run"
+    echo "$model" > "$at/model"
+    cp "$model" "$at/applied.yaml"
+    say begin
+    phase waiting
+    setsid "$at/penstock" guard "$run" "$within" > /dev/null 2>&1 < /dev/null &
+    if [ -e "$at/cut" ]; then mv "$at/kubeconfig" "$at/kubeconfig.cut"; fi
+    sleep "$(have applying 0)"
+    echo '{"kind":"apply"}' ;;
+guard)
+    sleep "$3"
+    # What `confirm` does is one rename, and so is this.
+    if [ "$(have run 0)" = "$2" ] && mv "$at/phase" "$at/phase.$2" 2>/dev/null; then
+        if [ "$(cat "$at/phase.$2")" = waiting ]; then
+            phase nothing
+            if [ -e "$at/kubeconfig.cut" ]; then mv "$at/kubeconfig.cut" "$at/kubeconfig"; fi
+            say back
+        else mv "$at/phase.$2" "$at/phase"; fi
+    fi ;;
+verify)
+    for word in "$@"; do [ "$word" = --watch ] && exec tail -n +1 -f "$at/watch.jsonl"; done
+    echo '{"kind":"verify","holds":true,"verdicts":[{"subject":"NET0#0","attribute":"vlan","wanted":"1","seen":"1","outcome":"pass","best_effort":false,"out_of_sight":false,"emulated":false}]}'
+    exit "$(have verify.exit 0)" ;;
+confirm)
+    case "$(have phase nothing)" in
+    waiting) phase applied; say confirmed; echo '{"kind":"confirm"}' ;;
+    applied) echo '{"kind":"confirm"}' ;;
+    *) echo '{"kind":"error","errors":[{"message":"too late: nobody confirmed it in time","causes":[],"hints":[]}]}'; exit 1 ;;
+    esac ;;
+undo)
+    run=$(have run 0)
+    now=$(have phase nothing)
+    case "$now" in waiting) left=applied; waits=true ;; *) left=$now; waits=false ;; esac
+    if [ "$run" = 0 ]; then echo '{"kind":"runs","runs":[]}'; else
+        echo "{\"kind\":\"runs\",\"runs\":[{\"run\":$run,\"purpose\":\"apply\",\"command\":[\"penstock\",\"apply\",\"$(have model)\"],\"running\":false,\"phase\":\"$left\",\"waits_for_confirmation\":$waits}]}"
+    fi ;;
+*) exit 2 ;;
+esac
