@@ -71,7 +71,10 @@ fn main() -> ExitCode {
         ("a_pod_gets_its_vf_and_keeps_it_over_restarts_in_netns", a_pod_gets_its_vf),
         ("without_its_vf_a_container_does_not_start_in_netns", without_its_vf),
         ("a_hook_killed_at_any_step_is_run_again_in_netns", a_hook_killed_at_any_step),
-        ("a_namespace_with_the_number_of_another_is_another_in_netns", a_namespace_with_the_number_of_another),
+        (
+            "a_namespace_with_the_number_of_another_is_another_in_netns",
+            a_namespace_with_the_number_of_another,
+        ),
         ("another_pod_of_the_claim_takes_nothing_away_in_netns", another_pod_of_the_claim),
         ("the_hosts_network_is_refused_in_netns", the_hosts_network),
         ("a_claim_that_is_not_prepared_here_is_refused_in_netns", a_claim_that_is_not_prepared),

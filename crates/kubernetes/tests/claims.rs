@@ -26,8 +26,8 @@ use penstock_kubernetes::{
         prepare::ClaimStep,
         state::{AttachRecord, AttachStore, ClaimStore},
     },
-    devices::{Devices, Function},
-    health::{Condition, DeviceHealth, HealthReport},
+    devices::{Devices, PublishedFunction},
+    health::{DeviceCondition, DeviceHealth, HealthReport},
     identity::DeviceName,
     plugin::{
         ServeError, Settings,
@@ -213,7 +213,7 @@ fn devices() -> Devices {
         ("net0-2", "0000:01:10.4", Some(2)),
         ("net0-pf", "0000:01:00.0", None),
     ] {
-        let function = Function {
+        let function = PublishedFunction {
             name: device_name(name),
             nic: "net0".to_owned(),
             set: "net0".to_owned(),
@@ -390,7 +390,7 @@ fn kubelet_registers() -> Outcome {
             health.node_watch_resources(NodeWatchResourcesRequest {}).await.unwrap().into_inner();
         assert_eq!(stream.message().await.unwrap().unwrap().devices, []);
         let drifted = DeviceHealth {
-            condition: Condition::Unhealthy,
+            condition: DeviceCondition::Unhealthy,
             message: "vlan is 7, not 100".to_owned(),
             since: SystemTime::now(),
         };

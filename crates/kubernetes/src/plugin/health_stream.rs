@@ -11,7 +11,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use crate::{
-    health::{Condition, HealthReport},
+    health::{DeviceCondition, HealthReport},
     protocol::dra_health_v1alpha1::{
         DeviceHealth, DeviceIdentifier, HealthStatus, NodeWatchResourcesRequest, NodeWatchResourcesResponse,
         dra_resource_health_server::{DraResourceHealth, DraResourceHealthServer},
@@ -75,9 +75,9 @@ fn response(pool: &str, report: &HealthReport, now: SystemTime) -> NodeWatchReso
         |(name, health): (&crate::identity::DeviceName, &crate::health::DeviceHealth)| DeviceHealth {
             device: Some(DeviceIdentifier { pool_name: pool.to_owned(), device_name: name.to_string() }),
             health: match health.condition {
-                Condition::Healthy => HealthStatus::Healthy,
-                Condition::Unhealthy => HealthStatus::Unhealthy,
-                Condition::Unknown => HealthStatus::Unknown,
+                DeviceCondition::Healthy => HealthStatus::Healthy,
+                DeviceCondition::Unhealthy => HealthStatus::Unhealthy,
+                DeviceCondition::Unknown => HealthStatus::Unknown,
             }
             .into(),
             last_updated_time: i64::try_from(now).unwrap_or(i64::MAX),
