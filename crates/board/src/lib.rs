@@ -44,6 +44,6 @@ pub use kept::KeptBoard;
 pub use kernel::KernelChoice;
 pub use machine::FILES_SERIAL;
 pub use netdev::{End, Netdev};
-pub use progress::Progress;
+pub use progress::{Listener, Progress};
 pub use rootless::Lack;
 pub use switch::Switch;

@@ -17,7 +17,7 @@ use penstock_model::{GuestName, Mac, NicName, mac::ParseMacError, names::NameErr
 use self::time::{at_least_a_second, duration};
 pub use self::{
     audit::Audit,
-    board::{Board, Cluster, Inside},
+    board::{Board, ClusterVerb, Inside},
     measuring::{Extent, Measure, Only, Rehearse, Report, TimeLimit, Tuning, Waking},
     metrics::Metrics,
 };
@@ -145,7 +145,7 @@ pub enum Verb {
     FollowFilters(FollowFilters),
     /// Carry a connection of a board to a port of this machine's loopback
     #[command(hide = true)]
-    Carry(Carry),
+    ForwardConnection(ForwardConnection),
 }
 
 impl Verb {
@@ -600,9 +600,9 @@ pub struct FollowFilters {
     pub nic: NicName,
 }
 
-/// `penstock carry`: what QEMU starts for each connection that a board makes to its way out (docs/cluster.md).
+/// `penstock forward-connection`: what QEMU starts for each connection that a board makes to its way out (docs/cluster.md).
 #[derive(Debug, Args)]
-pub struct Carry {
+pub struct ForwardConnection {
     /// The file that names the port
     pub port: PathBuf,
 }

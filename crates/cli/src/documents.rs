@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    arguments::{Board, Cluster, Report, Scan, Undo, Verb, Verify},
+    arguments::{Board, ClusterVerb, Report, Scan, Undo, Verb, Verify},
     commands::{apply, audit, check, console, export, generate, guard, plan, report, status, undo, verify},
     remote::summary,
     status::Status,
@@ -240,15 +240,15 @@ impl Kind {
             Verb::Board(Board::Image) => Kind::BoardImage,
             Verb::Board(Board::List) => Kind::Boards,
             Verb::Board(Board::Up { .. } | Board::Reset { .. } | Board::Down { .. }) => Kind::Board,
-            Verb::Board(Board::Cluster(Cluster::Up { .. })) => Kind::ClusterUp,
-            Verb::Board(Board::Cluster(Cluster::Down { .. })) => Kind::Cluster,
-            Verb::Board(Board::Cluster(Cluster::List)) => Kind::Clusters,
-            Verb::Board(Board::Cluster(Cluster::Prepare)) => Kind::ClusterParts,
+            Verb::Board(Board::Cluster(ClusterVerb::Up { .. })) => Kind::ClusterUp,
+            Verb::Board(Board::Cluster(ClusterVerb::Down { .. })) => Kind::Cluster,
+            Verb::Board(Board::Cluster(ClusterVerb::List)) => Kind::Clusters,
+            Verb::Board(Board::Cluster(ClusterVerb::Prepare)) => Kind::ClusterParts,
             // A guest's own bytes, a shell's, another tool's documents, and what nobody types.
             Verb::Console(_)
             | Verb::Measure(_)
             | Verb::Board(Board::Ssh { .. } | Board::Console { .. })
-            | Verb::Board(Board::Cluster(Cluster::Kubeconfig { .. } | Cluster::Kubectl { .. }))
+            | Verb::Board(Board::Cluster(ClusterVerb::Kubeconfig { .. } | ClusterVerb::Kubectl { .. }))
             | Verb::Schema(_)
             | Verb::Completions(_)
             | Verb::Cni
@@ -257,7 +257,7 @@ impl Kind {
             | Verb::AtBoot(_)
             | Verb::EmbeddedSwitch(_)
             | Verb::FollowFilters(_)
-            | Verb::Carry(_) => return None,
+            | Verb::ForwardConnection(_) => return None,
         })
     }
 

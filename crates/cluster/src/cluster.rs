@@ -5,7 +5,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use penstock_board::{Board, BoardError, Cache, Design, Forward, Image, KeptBoard, Progress, UpOptions};
+use penstock_board::{
+    Board, BoardError, Cache, Design, Forward, Image, KeptBoard, Listener, Progress, UpOptions,
+};
 use penstock_host::{
     Command, ProcessError,
     files::{self, Lock},
@@ -17,7 +19,7 @@ use penstock_model::ByteSize;
 use crate::{
     config,
     control_plane::{self, ControlPlane, Secrets},
-    error::{ClusterError, Listener},
+    error::ClusterError,
     kept::{self, KeptCluster, KeptNode},
     node::{self, NodeFiles},
     node_disk::NodeDisk,
@@ -216,7 +218,9 @@ impl Cluster {
             if position == 0 {
                 self.complete(program, options.simulate)?;
             }
+            let began = Instant::now();
             node::start(&board, name)?;
+            self.timings.push(("kubelet started, image there", began.elapsed()));
             self.boards.push(board);
         }
         listener(Progress::Phase("Waiting until all nodes are Ready".to_owned()));

@@ -10,6 +10,12 @@ use crate::oci;
 /// Where a node has the disk of [`NodeDisk`](crate::NodeDisk).
 pub const ON_NODE: &str = "/opt/kubernetes";
 
+/// The script there that starts and stops kubelet.
+pub const KUBELET: &str = "/opt/kubernetes/kubelet";
+
+/// containerd's client there.
+pub const CTR: &str = "/opt/kubernetes/bin/ctr";
+
 /// Who signs tokens of service accounts; nobody looks there.
 pub const ISSUER: &str = "https://penstock.invalid";
 

@@ -2,12 +2,9 @@
 
 use std::{io, path::PathBuf, time::Duration};
 
-use penstock_board::{BoardError, Progress};
+use penstock_board::BoardError;
 use penstock_host::{PlaceError, ProcessError, files::FileError};
 use thiserror::Error;
-
-/// Who is told how far it is.
-pub type Listener<'a> = &'a mut dyn FnMut(Progress);
 
 /// Why there is no cluster.
 #[derive(Debug, Error)]

@@ -56,15 +56,15 @@ impl NodeFiles<'_> {
 
 /// Starts kubelet on a node, and while that takes its time, gives containerd the image.
 pub fn start(board: &Board, name: &str) -> Result<(), ClusterError> {
-    run(board, name, Command::new(format!("{}/kubelet", config::ON_NODE)).arg("start"))?;
+    run(board, name, Command::new(config::KUBELET).arg("start"))?;
     let image = format!("{}/image.tar", config::ON_NODE);
     let import = ["--namespace", "k8s.io", "images", "import", &image];
-    run(board, name, Command::new(format!("{}/bin/ctr", config::ON_NODE)).args(import))
+    run(board, name, Command::new(config::CTR).args(import))
 }
 
 /// What kubelet on a node said last, if it has ended.
 pub fn kubelet_ended(board: &Board, name: &str) -> Result<Option<String>, ClusterError> {
-    let status = Command::new(format!("{}/kubelet", config::ON_NODE)).arg("status").deadline(DOING);
+    let status = Command::new(config::KUBELET).arg("status").deadline(DOING);
     let output = board.run(&status).map_err(|source| ClusterError::Node { node: name.to_owned(), source })?;
     Ok((!output.status.success()).then(|| log(board)))
 }

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use penstock_board::{Cache, Progress, tree};
+use penstock_board::{Cache, Listener, Progress, tree};
 use penstock_host::{
     Command,
     files::{self, Lock},
@@ -15,7 +15,7 @@ use penstock_model::digest::sha256;
 
 use crate::{
     config,
-    error::{ClusterError, Listener},
+    error::ClusterError,
     oci,
     program::{ClusterProgram, lock},
 };

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use penstock_board::{Cache, Progress};
+use penstock_board::{Cache, Listener, Progress};
 use penstock_host::{
     Command,
     files::{self, Lock},
@@ -15,7 +15,7 @@ use penstock_host::{
 };
 use penstock_model::digest::sha256;
 
-use crate::error::{ClusterError, Listener};
+use crate::error::ClusterError;
 
 /// The version of Kubernetes in `go/go.mod`.
 pub const VERSION: &str = "v1.36.3";

@@ -253,7 +253,7 @@ fn carriers(cluster: &KeptCluster) -> Vec<Running> {
     let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let carries = |id: &u32| {
         let line = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
-        line.split(|byte| *byte == 0).nth(1) == Some(b"carry")
+        line.split(|byte| *byte == 0).nth(1) == Some(b"forward-connection")
             && cwd(*id).is_some_and(|cwd| places.contains(&cwd))
     };
     ids.filter(carries).filter_map(Running::of).collect()

@@ -61,6 +61,12 @@ const VARIABLE: &[(&str, &str, Runs)] = &[
     ("crates/cli/tests/yaml_language_server.rs", "program", Own),
     ("crates/cni/benches/attach.rs", "program", Given("run")),
     ("crates/cni/benches/attach.rs", "plugin", OneOf(&["/usr/lib/cni/host-device"])),
+    // Programs of the cluster's own program, and of the disk of its nodes.
+    ("crates/cluster/src/cluster.rs", "program", Own),
+    ("crates/cluster/src/kept.rs", "& program", OneOf(&["sleep"])),
+    ("crates/cluster/src/node.rs", "config :: KUBELET", Own),
+    ("crates/cluster/src/node.rs", "config :: CTR", Own),
+    ("crates/cluster/src/program.rs", "& self . file", Own),
     // The plugin that the configuration names.
     ("crates/cni/src/ipam.rs", "& program", OneOf(&[])),
     ("crates/guests/src/console.rs", "program", OneOf(&["lxc-console"])),
@@ -104,6 +110,7 @@ const NOBODYS: &[(&str, &str)] = &[
     ("crates/guests/tests/vms.rs", "x"),
     ("crates/guests/tests/vms.rs", "nosuch"),
     ("crates/board/src/origin/tests.rs", "/bin/penstock"),
+    ("crates/board/src/forward.rs", "/a,b/it's"),
     // A process that never becomes another program.
     ("crates/host/src/device.rs", "/"),
 ];

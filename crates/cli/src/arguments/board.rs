@@ -69,12 +69,12 @@ pub enum Board {
     List,
     /// Run a Kubernetes cluster whose nodes are boards (docs/cluster.md)
     #[command(subcommand)]
-    Cluster(Cluster),
+    Cluster(ClusterVerb),
 }
 
 /// `board cluster`
 #[derive(Debug, Subcommand)]
-pub enum Cluster {
+pub enum ClusterVerb {
     /// Start a cluster whose nodes are boards of a model, and wait until they are Ready
     Up {
         /// The model

@@ -7,7 +7,7 @@ use penstock_cluster::{self as cluster, ClusterError, ClusterOptions, ClusterPro
 use penstock_host::Command;
 
 use crate::{
-    arguments::{Cluster as Verb, Strict},
+    arguments::{ClusterVerb as Verb, Strict},
     boards::{self, Boards, show},
     commands::exit_with,
     documents::{ClusterParts, ClusterUp, Clusters, OneCluster},
@@ -92,7 +92,7 @@ fn up(
     let lasting = Lasting { systemd: design.systemd, ..Lasting::default() };
     let board = UpOptions { cold, lasting, ..boards::options()? };
     let name = name.unwrap_or_else(|| file.model.machine.clone());
-    let carrier = Command::new(env::current_exe()?).arg("carry");
+    let carrier = Command::new(env::current_exe()?).arg("forward-connection");
     let options = ClusterOptions { name, nodes, simulate: kwok, board, carrier };
     let began = std::time::Instant::now();
     let mut path = String::new();

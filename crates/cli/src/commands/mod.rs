@@ -4,7 +4,6 @@ pub mod apply;
 mod at_boot;
 pub mod audit;
 mod board;
-mod carry;
 pub mod check;
 mod cluster;
 mod cni;
@@ -13,6 +12,7 @@ pub mod console;
 mod embedded_switch;
 pub mod export;
 mod follow_filters;
+mod forward_connection;
 pub mod generate;
 pub mod guard;
 mod guests;
@@ -68,7 +68,7 @@ pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Sta
         Verb::Cni => cni::run(),
         Verb::EmbeddedSwitch(arguments) => embedded_switch::run(&arguments),
         Verb::FollowFilters(arguments) => follow_filters::run(&arguments),
-        Verb::Carry(arguments) => carry::run(&arguments),
+        Verb::ForwardConnection(arguments) => forward_connection::run(&arguments),
         Verb::AtBoot(arguments) => at_boot::run(&arguments, settings, printer),
     }
 }

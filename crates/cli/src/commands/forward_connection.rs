@@ -3,12 +3,12 @@
 use penstock_host::{files, relay};
 
 use crate::{
-    arguments::Carry,
+    arguments::ForwardConnection,
     failure::{Failure, OrBadInput, Status},
 };
 
 /// Carries it until either side is gone.
-pub fn run(arguments: &Carry) -> Result<Status, Failure> {
+pub fn run(arguments: &ForwardConnection) -> Result<Status, Failure> {
     let port = files::read_to_string(&arguments.port)?;
     let port = port.trim().parse::<u16>();
     relay::to_loopback(port.or_bad_input()?)?;
