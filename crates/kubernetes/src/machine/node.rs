@@ -26,12 +26,12 @@ pub const LONGEST_MESSAGE: usize = 2048;
     status = "SriovNodeStatus",
     derive = "PartialEq",
     doc = "How one node stands to its SriovMachine. The spec is the controller's, the status the agent's.",
-    printcolumn(name = "Machine", type_ = "string", json_path = ".status.plan.machine"),
-    printcolumn(name = "Plan", type_ = "string", json_path = ".status.plan.outcome"),
-    printcolumn(name = "Steps", type_ = "integer", json_path = ".status.plan.steps"),
-    printcolumn(name = "Told", type_ = "string", json_path = ".spec.change.stage"),
-    printcolumn(name = "Result", type_ = "string", json_path = ".status.result.outcome"),
-    printcolumn(name = "Why", type_ = "string", json_path = ".status.result.message", priority = 1)
+    printcolumn = r#"{"name": "Machine", "type": "string", "jsonPath": ".status.plan.machine"}"#,
+    printcolumn = r#"{"name": "Plan", "type": "string", "jsonPath": ".status.plan.outcome"}"#,
+    printcolumn = r#"{"name": "Steps", "type": "integer", "jsonPath": ".status.plan.steps"}"#,
+    printcolumn = r#"{"name": "Told", "type": "string", "jsonPath": ".spec.change.stage"}"#,
+    printcolumn = r#"{"name": "Result", "type": "string", "jsonPath": ".status.result.outcome"}"#,
+    printcolumn = r#"{"name": "Why", "type": "string", "jsonPath": ".status.result.message", "priority": 1}"#
 )]
 #[serde(rename_all = "camelCase")]
 pub struct SriovNodeSpec {

@@ -35,8 +35,8 @@ pub async fn make(client: &Client, nodes: &[String], fleet: &str) {
     let records: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::erase::<SriovNode>(&()));
     for some in nodes.chunks(AT_ONCE) {
         let mut all = JoinSet::new();
-        for node in some.iter().cloned() {
-            let (api, records, fleet) = (api.clone(), records.clone(), fleet.to_owned());
+        for node in some {
+            let (node, api, records, fleet) = (node.clone(), api.clone(), records.clone(), fleet.to_owned());
             all.spawn(async move {
                 let object = json!({"metadata": {"name": node, "labels": {"fleet": fleet}}});
                 api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
