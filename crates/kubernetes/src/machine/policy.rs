@@ -7,7 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{Condition, Moment, Span};
+use super::{Span, StatusCondition, UtcTime};
 
 /// The shortest time to confirm within: kubelet renews its Lease every 10 s, and a new connection and `verify` come on top.
 pub const SHORTEST_CONFIRM: Span = Span::seconds(30);
@@ -219,7 +219,7 @@ pub struct SriovMachineStatus {
     pub first_failure: Option<FirstFailure>,
     /// `Ready`: all nodes have it. `Progressing`: nodes are being changed, or why not. `Degraded`: something went wrong.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
-    pub conditions: Vec<Condition>,
+    pub conditions: Vec<StatusCondition>,
 }
 
 /// A node that failed or refused, and what it says.
@@ -232,7 +232,7 @@ pub struct FirstFailure {
     pub message: String,
     /// When that was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub at: Option<Moment>,
+    pub at: Option<UtcTime>,
 }
 
 impl SriovMachineSpec {

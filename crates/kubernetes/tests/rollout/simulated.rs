@@ -9,7 +9,7 @@ use kube::{
     runtime::watcher::{self, Event, watcher},
 };
 use penstock_kubernetes::machine::{
-    Moment, SriovMachineSpec, SriovNode, SriovNodeSpec, SriovNodeStatus,
+    SriovMachineSpec, SriovNode, SriovNodeSpec, SriovNodeStatus, UtcTime,
     node::{ChangeResult, Outcome, PlanOutcome, PlanSummary, Stage},
 };
 use serde_json::{Value, json};
@@ -63,7 +63,7 @@ pub async fn agents(client: Client, nodes: Vec<String>, spec: SriovMachineSpec, 
         vanishing: Vec::new(),
         reboot: false,
         message: String::new(),
-        at: Moment::now(),
+        at: UtcTime::now(),
     };
     for some in nodes.chunks(AT_ONCE) {
         let mut all = JoinSet::new();
@@ -94,7 +94,7 @@ pub async fn agents(client: Client, nodes: Vec<String>, spec: SriovMachineSpec, 
                 run: Some(1),
                 verdicts: None,
                 message: String::new(),
-                at: Moment::now(),
+                at: UtcTime::now(),
             };
             tell(records.clone(), node.clone(), json!({"plan": plan, "result": result(Outcome::Applying)}))
                 .await;
