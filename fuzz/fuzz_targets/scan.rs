@@ -27,7 +27,11 @@ fuzz_target!(|bytes: &[u8]| {
         for sriov in inventory.pfs.iter().filter_map(|pf| pf.sriov.as_ref()) {
             assert!(sriov.vfs.len() <= usize::from(sriov.total_vfs));
         }
-        let started = Started { ssh_connection: Some(text.chars().take(100).collect()), process: Some(1) };
+        let started = Started {
+            ssh_connection: Some(text.chars().take(100).collect()),
+            process: Some(1),
+            ..Started::default()
+        };
         for unknown in &lifelines(&Root::at(directory.path()), None, &started).unknown {
             assert!(!unknown.why.contains(char::is_control));
         }
