@@ -31,7 +31,7 @@ use crate::{
     controller::{Kept, Watched},
     log::{self, LastingTrouble},
     machine::{
-        GROUP, Moment, SriovMachine, SriovNode, SriovNodeSpec, SriovNodeStatus, VERSION,
+        GROUP, SriovMachine, SriovNode, SriovNodeSpec, SriovNodeStatus, UtcTime, VERSION,
         node::{Change, ChangeResult, Outcome, PlanOutcome, Stage},
         policy::SriovMachineSpec,
     },
@@ -46,7 +46,7 @@ mod progress;
 mod report;
 mod verbs;
 
-use progress::{Progress, Store, StoreError};
+use progress::{Progress, RolloutStateError, Store};
 use verbs::Verbs;
 
 /// The name by which the agent owns fields of a status.
@@ -84,7 +84,7 @@ pub struct Settings {
 pub enum ChangeError {
     /// Its files cannot be used.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(#[from] RolloutStateError),
     /// `penstock` cannot be run.
     #[error(transparent)]
     Penstock(#[from] PenstockError),
@@ -250,7 +250,7 @@ impl Agent {
         let model = self.store.keep_model(&hash, &spec.model)?;
         let peers = self.peers().await;
         let answer = self.verbs.plan(&model, &spec.allow, &peers).await?;
-        let now = Moment::now();
+        let now = UtcTime::now();
         let Some(mut plan) = report::plan(&answer, name, spec, &hash, now) else {
             log::say(format!("another run is at work on this machine: {}", answer.why()));
             return Ok(Some(BUSY));
@@ -302,7 +302,7 @@ impl Agent {
         let same = record.status.plan.as_ref().is_some_and(|before| report::same_plan(before, &plan));
         if !same || result != before {
             log::say(format!(
-                "planned the SriovMachine {name}: {:?}, {} steps {}",
+                "planned the SriovMachine {name}: {}, {} steps {}",
                 plan.outcome, plan.steps, plan.message
             ));
             let status = report::status(Some(plan), result, &record.status, now);
@@ -326,7 +326,7 @@ impl Agent {
         spec: &SriovMachineSpec,
         record: &Record,
     ) -> Result<Option<Duration>, ChangeError> {
-        let now = Moment::now();
+        let now = UtcTime::now();
         let hash = spec.hash();
         let refuse = |outcome, message: &str| ChangeResult {
             number: change.number,
@@ -376,7 +376,7 @@ impl Agent {
     /// Carries a change to its end and tells how it ended.
     async fn go_on(&mut self, progress: Progress) -> Result<(), ChangeError> {
         let result = self.carry_out(progress).await?;
-        log::say(format!("change {}: {:?}, {}", result.number, result.outcome, result.message));
+        log::say(format!("change {}: {}, {}", result.number, result.outcome, result.message));
         let mut trouble = LastingTrouble::new("tell how the change ended");
         let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(10));
         loop {
@@ -385,7 +385,7 @@ impl Agent {
             if let (Outcome::Verified, Some(plan)) = (result.outcome, plan.as_mut()) {
                 plan.is_carried_out();
             }
-            let status = report::status(plan, Some(result.clone()), &before.status, Moment::now());
+            let status = report::status(plan, Some(result.clone()), &before.status, UtcTime::now());
             match self.tell(&status).await {
                 Ok(()) => break,
                 Err(error) => {
@@ -480,12 +480,12 @@ impl Agent {
                 own.boot, self.boot
             );
             log::say(&message);
-            let condition = crate::machine::Condition::new(
+            let condition = crate::machine::StatusCondition::new(
                 "SingleAgent",
                 false,
                 "AnotherMachine",
                 &message,
-                Moment::now(),
+                UtcTime::now(),
             );
             self.apply_status(json!({"conditions": [condition]}), "penstock-agent-elsewhere").await?;
             self.accused = true;

@@ -27,9 +27,9 @@ use crate::{
     arguments,
     client::{ApiError, ClientSettings, ConnectError, REQUEST, answer, connect},
     log::{self, LastingTrouble},
-    machine::{Moment, SriovMachine, SriovMachineStatus, SriovNode, node::Stage},
+    machine::{SriovMachine, SriovMachineStatus, SriovNode, UtcTime, node::Stage},
     pace::Backoff,
-    rollout::{self, Decision, Drained, Machine, Node, Record, Write},
+    rollout::{self, Drained, Machine, Node, Record, RolloutDecision, SpecWrite},
 };
 
 mod evict;
@@ -188,8 +188,9 @@ impl Controller {
 
     async fn decide(&mut self) {
         let machines: Vec<Machine> = self.machines.iter().map(|(_, machine)| machine.clone()).collect();
-        let now = Moment::now();
-        let Decision { writes, statuses, draining, next } = rollout::decide(&machines, &self.fleet(), now);
+        let now = UtcTime::now();
+        let RolloutDecision { writes, statuses, draining, next } =
+            rollout::decide(&machines, &self.fleet(), now);
         let mut failed = false;
         for write in writes {
             // Where one gets no answer the others wait: the Lease has to be renewed meanwhile.
@@ -224,7 +225,7 @@ impl Controller {
     }
 
     /// Tells a node. Whether that was done, or need not be tried again.
-    async fn write(&mut self, write: &Write) -> bool {
+    async fn write(&mut self, write: &SpecWrite) -> bool {
         let Some(version) = self.records.version(&write.node) else { return true };
         let patch = json!({
             "metadata": {"resourceVersion": version},

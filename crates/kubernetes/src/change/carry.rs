@@ -12,7 +12,7 @@ use super::{
 use crate::{
     log,
     machine::{
-        Moment,
+        UtcTime,
         condition::shortened,
         node::{ChangeResult, LONGEST_MESSAGE, Outcome, VerdictCounts},
     },
@@ -58,7 +58,7 @@ impl Agent {
                 log::say(format!("change {}: applies {}", progress.number, model.display()));
                 let answer =
                     self.verbs.apply(&model, progress.confirm_within.0, &progress.allow, &peers).await?;
-                progress.applied = Some(Moment::now());
+                progress.applied = Some(UtcTime::now());
                 self.store.keep_progress(&progress)?;
                 if let Some(result) = self.after_apply(&progress, &answer).await? {
                     return Ok(result);
@@ -75,7 +75,7 @@ impl Agent {
             }
             if run.waits_for_confirmation {
                 // An agent that was ended does not know when `apply` did: from now on counts.
-                let applied = *progress.applied.get_or_insert_with(Moment::now);
+                let applied = *progress.applied.get_or_insert_with(UtcTime::now);
                 self.store.keep_progress(&progress)?;
                 let why = match self.prove(&progress, &run, applied).await? {
                     Ok(counts) => match self.confirm(&progress, &run, counts).await? {
@@ -146,11 +146,11 @@ impl Agent {
         &self,
         progress: &Progress,
         run: &Run,
-        applied: Moment,
+        applied: UtcTime,
     ) -> Result<Result<VerdictCounts, String>, ChangeError> {
         let model = self.store.model(&progress.hash);
         let until = Instant::now()
-            + progress.confirm_within.0.saturating_sub(MARGIN).saturating_sub(Moment::now().since(applied));
+            + progress.confirm_within.0.saturating_sub(MARGIN).saturating_sub(UtcTime::now().since(applied));
         loop {
             let why = match probes::probe(&self.settings.client, &self.settings.node, applied).await {
                 Err(why) => why,
@@ -282,6 +282,6 @@ fn ended(progress: &Progress, outcome: Outcome, run: Option<u64>, message: &str)
         run,
         verdicts: None,
         message: shortened(message, LONGEST_MESSAGE),
-        at: Moment::now(),
+        at: UtcTime::now(),
     }
 }

@@ -5,7 +5,7 @@ use kube::Api;
 
 use crate::{
     client::{ApiError, ClientSettings, answer, connect},
-    machine::Moment,
+    machine::UtcTime,
 };
 
 /// The namespace of the Leases that kubelets renew.
@@ -17,7 +17,7 @@ const LEASES: &str = "kube-node-lease";
 /// # Errors
 ///
 /// What does not hold, in a sentence.
-pub async fn probe(settings: &ClientSettings, node: &str, applied: Moment) -> Result<(), String> {
+pub async fn probe(settings: &ClientSettings, node: &str, applied: UtcTime) -> Result<(), String> {
     let connection = connect(settings).await.map_err(|error| penstock_host::chain(&error))?;
     let server = format!("the API server at {}:{}", connection.host, connection.port);
     let failed = |error: ApiError| format!("asked {server} over a new connection: {error}");

@@ -6,7 +6,7 @@ use penstock_host::files;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::machine::{Moment, Span};
+use crate::machine::{Span, UtcTime};
 
 /// A change that an agent has begun and not reported the end of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,7 +26,7 @@ pub struct Progress {
     /// How often it was begun.
     pub attempts: u32,
     /// When `apply` had ended, by this machine's clock.
-    pub applied: Option<Moment>,
+    pub applied: Option<UtcTime>,
 }
 
 /// What was applied and confirmed last.
@@ -48,7 +48,7 @@ pub struct Store {
 
 /// Why the agent's files cannot be used.
 #[derive(Debug, Error)]
-pub enum StoreError {
+pub enum RolloutStateError {
     /// They cannot be read or written.
     #[error("cannot keep what a roll-out has come to")]
     File(#[from] files::FileError),
@@ -75,14 +75,14 @@ impl Store {
     /// # Errors
     ///
     /// The directory is not its own, or another agent holds it.
-    pub fn open(state: &Path) -> Result<Store, StoreError> {
+    pub fn open(state: &Path) -> Result<Store, RolloutStateError> {
         let directory = state.join("rollout");
         files::make_own_directory(&directory)?;
         files::make_own_directory(directory.join("models"))?;
         let lock = directory.join("lock");
         match files::Lock::try_exclusive(&lock)? {
             Some(held) => Ok(Store { directory, _lock: held }),
-            None => Err(StoreError::Another(lock)),
+            None => Err(RolloutStateError::Another(lock)),
         }
     }
 
@@ -96,7 +96,7 @@ impl Store {
     /// # Errors
     ///
     /// It cannot be written.
-    pub fn keep_model(&self, hash: &str, text: &str) -> Result<PathBuf, StoreError> {
+    pub fn keep_model(&self, hash: &str, text: &str) -> Result<PathBuf, RolloutStateError> {
         let path = self.model(hash);
         files::write_atomic_mode(&path, text, 0o600)?;
         Ok(path)
@@ -107,7 +107,7 @@ impl Store {
     /// # Errors
     ///
     /// One cannot be removed.
-    pub fn forget_models(&self, but: &[&str]) -> Result<(), StoreError> {
+    pub fn forget_models(&self, but: &[&str]) -> Result<(), RolloutStateError> {
         let models = self.directory.join("models");
         for name in files::list(&models)? {
             if !but.iter().any(|hash| name == format!("{hash}.yaml")) {
@@ -122,7 +122,7 @@ impl Store {
     /// # Errors
     ///
     /// It cannot be read.
-    pub fn progress(&self) -> Result<Option<Progress>, StoreError> {
+    pub fn progress(&self) -> Result<Option<Progress>, RolloutStateError> {
         self.read("progress.json")
     }
 
@@ -131,7 +131,7 @@ impl Store {
     /// # Errors
     ///
     /// It cannot be written.
-    pub fn keep_progress(&self, progress: &Progress) -> Result<(), StoreError> {
+    pub fn keep_progress(&self, progress: &Progress) -> Result<(), RolloutStateError> {
         self.write("progress.json", progress)
     }
 
@@ -140,7 +140,7 @@ impl Store {
     /// # Errors
     ///
     /// The file cannot be removed.
-    pub fn end_progress(&self) -> Result<(), StoreError> {
+    pub fn end_progress(&self) -> Result<(), RolloutStateError> {
         Ok(files::remove_durable(self.directory.join("progress.json"))?)
     }
 
@@ -149,7 +149,7 @@ impl Store {
     /// # Errors
     ///
     /// It cannot be read.
-    pub fn applied(&self) -> Result<Option<Applied>, StoreError> {
+    pub fn applied(&self) -> Result<Option<Applied>, RolloutStateError> {
         self.read("applied.json")
     }
 
@@ -158,18 +158,18 @@ impl Store {
     /// # Errors
     ///
     /// It cannot be written.
-    pub fn keep_applied(&self, applied: &Applied) -> Result<(), StoreError> {
+    pub fn keep_applied(&self, applied: &Applied) -> Result<(), RolloutStateError> {
         self.write("applied.json", applied)
     }
 
-    fn read<T: serde::de::DeserializeOwned>(&self, name: &str) -> Result<Option<T>, StoreError> {
+    fn read<T: serde::de::DeserializeOwned>(&self, name: &str) -> Result<Option<T>, RolloutStateError> {
         read(self.directory.join(name))
     }
 
-    fn write(&self, name: &str, value: &impl Serialize) -> Result<(), StoreError> {
+    fn write(&self, name: &str, value: &impl Serialize) -> Result<(), RolloutStateError> {
         let path = self.directory.join(name);
         let text = serde_json::to_string(value)
-            .map_err(|error| StoreError::Damaged { path: path.clone(), why: error.to_string() })?;
+            .map_err(|error| RolloutStateError::Damaged { path: path.clone(), why: error.to_string() })?;
         Ok(files::write_durable(path, text)?)
     }
 }
@@ -179,20 +179,20 @@ impl Store {
 /// # Errors
 ///
 /// What is there cannot be read.
-pub fn applied_model(state: &Path) -> Result<Option<PathBuf>, StoreError> {
+pub fn applied_model(state: &Path) -> Result<Option<PathBuf>, RolloutStateError> {
     let directory = state.join("rollout");
     let applied: Option<Applied> = read(directory.join("applied.json"))?;
     Ok(applied.map(|applied| directory.join("models").join(format!("{}.yaml", applied.hash))))
 }
 
-fn read<T: serde::de::DeserializeOwned>(path: PathBuf) -> Result<Option<T>, StoreError> {
+fn read<T: serde::de::DeserializeOwned>(path: PathBuf) -> Result<Option<T>, RolloutStateError> {
     if !files::exists(&path) {
         return Ok(None);
     }
     let text = files::read_to_string(&path)?;
     serde_json::from_str(&text)
         .map(Some)
-        .map_err(|error| StoreError::Damaged { path, why: error.to_string() })
+        .map_err(|error| RolloutStateError::Damaged { path, why: error.to_string() })
 }
 
 #[cfg(test)]
@@ -203,7 +203,7 @@ mod tests {
     fn what_was_written_is_read_by_the_next_agent_and_there_is_one_at_a_time() {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(directory.path()).unwrap();
-        assert!(matches!(Store::open(directory.path()), Err(StoreError::Another(_))));
+        assert!(matches!(Store::open(directory.path()), Err(RolloutStateError::Another(_))));
         assert_eq!(store.progress().unwrap(), None);
         let progress = Progress {
             number: 2,

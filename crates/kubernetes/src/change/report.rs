@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::verbs::Answer;
 use crate::machine::{
-    Condition, ConditionStatus, Moment, SriovNodeStatus,
+    ConditionStatus, SriovNodeStatus, StatusCondition, UtcTime,
     condition::shortened,
     node::{
         ChangeResult, DangerSummary, LONGEST_LIST, LONGEST_MESSAGE, Outcome, PlanOutcome, PlanSummary,
@@ -25,7 +25,7 @@ pub fn plan(
     machine: &str,
     spec: &SriovMachineSpec,
     hash: &str,
-    now: Moment,
+    now: UtcTime,
 ) -> Option<PlanSummary> {
     let document = &answer.document;
     let list = |value: Option<&Value>| value.and_then(Value::as_array).cloned().unwrap_or_default();
@@ -112,14 +112,14 @@ pub fn status(
     plan: Option<PlanSummary>,
     result: Option<ChangeResult>,
     before: &SriovNodeStatus,
-    now: Moment,
+    now: UtcTime,
 ) -> SriovNodeStatus {
     let mut conditions = Vec::new();
     let mut tell = |kind: &str, status: ConditionStatus, reason: &str, message: &str| {
-        conditions.push(Condition::new(kind, status, reason, message, now).after(&before.conditions));
+        conditions.push(StatusCondition::new(kind, status, reason, message, now).after(&before.conditions));
     };
     if let Some(plan) = &plan {
-        let reason = format!("{:?}", plan.outcome);
+        let reason = plan.outcome.to_string();
         let message = match plan.outcome {
             PlanOutcome::Planned => {
                 format!(
@@ -136,7 +136,7 @@ pub fn status(
         tell("RebootRequired", plan.reboot.into(), if plan.reboot { "Reboot" } else { "NoReboot" }, words);
     }
     if let Some(result) = &result {
-        let reason = format!("{:?}", result.outcome);
+        let reason = result.outcome.to_string();
         let applied = match result.outcome {
             Outcome::Verified => ConditionStatus::True,
             Outcome::Applying | Outcome::HalfWay => ConditionStatus::Unknown,

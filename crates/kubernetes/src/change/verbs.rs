@@ -87,6 +87,11 @@ impl Verbs {
         Verbs { penstock }
     }
 
+    fn command(&self) -> Command {
+        let penstock = self.penstock.path();
+        Command::new(penstock)
+    }
+
     /// `plan MODEL`, with the ways to `peers` among what the machine depends on.
     pub async fn plan(
         &self,
@@ -94,7 +99,7 @@ impl Verbs {
         allow: &[String],
         peers: &[IpAddr],
     ) -> Result<Answer, PenstockError> {
-        let mut command = Command::new(self.penstock.path()).arg("plan").arg(model);
+        let mut command = self.command().arg("plan").arg(model);
         command = with(command, allow, peers);
         run(command.deadline(PLAN)).await
     }
@@ -108,24 +113,23 @@ impl Verbs {
         peers: &[IpAddr],
     ) -> Result<Answer, PenstockError> {
         let within = format!("{}s", within.as_secs());
-        let command =
-            Command::new(self.penstock.path()).arg("apply").arg(model).args(["--confirm-within", &within]);
+        let command = self.command().arg("apply").arg(model).args(["--confirm-within", &within]);
         run(with(command, allow, peers).deadline(APPLY)).await
     }
 
     /// `verify MODEL`.
     pub async fn verify(&self, model: &Path) -> Result<Answer, PenstockError> {
-        run(Command::new(self.penstock.path()).arg("verify").arg(model).deadline(VERIFY)).await
+        run(self.command().arg("verify").arg(model).deadline(VERIFY)).await
     }
 
     /// `confirm RUN`.
     pub async fn confirm(&self, number: u64) -> Result<Answer, PenstockError> {
-        run(Command::new(self.penstock.path()).arg("confirm").arg(number.to_string()).deadline(SHORT)).await
+        run(self.command().arg("confirm").arg(number.to_string()).deadline(SHORT)).await
     }
 
     /// `undo RUN`.
     pub async fn undo(&self, number: u64) -> Result<Answer, PenstockError> {
-        run(Command::new(self.penstock.path()).arg("undo").arg(number.to_string()).deadline(APPLY)).await
+        run(self.command().arg("undo").arg(number.to_string()).deadline(APPLY)).await
     }
 
     /// `undo --list`: the runs, oldest first.

@@ -1,11 +1,11 @@
-//! Conditions of objects, as Kubernetes' API conventions have them (`metav1.Condition`).
+//! Conditions of objects, as Kubernetes' API conventions have them (`metav1.StatusCondition`).
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Moment;
+use super::UtcTime;
 
-/// The longest message of a condition in bytes; `metav1.Condition` has 32,768. What is longer ends in an ellipsis.
+/// The longest message of a condition in bytes; `metav1.StatusCondition` has 32,768. What is longer ends in an ellipsis.
 pub const LONGEST_MESSAGE: usize = 4096;
 
 /// Whether a condition holds.
@@ -28,7 +28,7 @@ impl From<bool> for ConditionStatus {
 /// One aspect of how an object stands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Condition {
+pub struct StatusCondition {
     /// Which aspect.
     #[serde(rename = "type")]
     #[schemars(length(min = 1, max = 316))]
@@ -42,22 +42,22 @@ pub struct Condition {
     #[schemars(length(max = 32768))]
     pub message: String,
     /// Since when the status is what it is.
-    pub last_transition_time: Moment,
+    pub last_transition_time: UtcTime,
     /// The generation of the object that it is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 }
 
-impl Condition {
+impl StatusCondition {
     /// A condition that came about at `now`.
     pub fn new(
         kind: &str,
         status: impl Into<ConditionStatus>,
         reason: &str,
         message: impl AsRef<str>,
-        now: Moment,
-    ) -> Condition {
-        Condition {
+        now: UtcTime,
+    ) -> StatusCondition {
+        StatusCondition {
             kind: kind.to_owned(),
             status: status.into(),
             reason: reason.to_owned(),
@@ -69,7 +69,7 @@ impl Condition {
 
     /// The same since when it was so before, if it was.
     #[must_use]
-    pub fn after(mut self, before: &[Condition]) -> Condition {
+    pub fn after(mut self, before: &[StatusCondition]) -> StatusCondition {
         if let Some(before) = find(before, &self.kind).filter(|before| before.status == self.status) {
             self.last_transition_time = before.last_transition_time;
         }
@@ -78,7 +78,7 @@ impl Condition {
 }
 
 /// The condition of this type.
-pub fn find<'a>(conditions: &'a [Condition], kind: &str) -> Option<&'a Condition> {
+pub fn find<'a>(conditions: &'a [StatusCondition], kind: &str) -> Option<&'a StatusCondition> {
     conditions.iter().find(|condition| condition.kind == kind)
 }
 
@@ -100,17 +100,17 @@ mod tests {
 
     #[test]
     fn a_condition_keeps_its_time_until_its_status_changes() {
-        let first = Condition::new("Ready", false, "Waiting", "1 of 2", Moment(10));
+        let first = StatusCondition::new("Ready", false, "Waiting", "1 of 2", UtcTime(10));
         let before = [first.clone()];
         assert_eq!(
-            Condition::new("Ready", false, "Waiting", "2 of 2", Moment(20))
+            StatusCondition::new("Ready", false, "Waiting", "2 of 2", UtcTime(20))
                 .after(&before)
                 .last_transition_time,
-            Moment(10)
+            UtcTime(10)
         );
         assert_eq!(
-            Condition::new("Ready", true, "Done", "", Moment(20)).after(&before).last_transition_time,
-            Moment(20)
+            StatusCondition::new("Ready", true, "Done", "", UtcTime(20)).after(&before).last_transition_time,
+            UtcTime(20)
         );
     }
 

@@ -13,8 +13,8 @@ pub mod moment;
 pub mod node;
 pub mod policy;
 
-pub use condition::{Condition, ConditionStatus};
-pub use moment::{Moment, Span};
+pub use condition::{ConditionStatus, StatusCondition};
+pub use moment::{Span, UtcTime};
 pub use node::{SriovNode, SriovNodeSpec, SriovNodeStatus};
 pub use policy::{SriovMachine, SriovMachineSpec, SriovMachineStatus};
 

@@ -11,26 +11,26 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
 /// A point in time in whole seconds since 1970, UTC; in JSON as RFC 3339 has it (`2026-11-25T22:15:00Z`), as in all objects of Kubernetes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Moment(pub u64);
+pub struct UtcTime(pub u64);
 
-impl Moment {
+impl UtcTime {
     /// Now, by this machine's clock.
-    pub fn now() -> Moment {
-        Moment(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()))
+    pub fn now() -> UtcTime {
+        UtcTime(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()))
     }
 
     /// How long after `earlier` this is; nothing when it is before.
-    pub fn since(self, earlier: Moment) -> Duration {
+    pub fn since(self, earlier: UtcTime) -> Duration {
         Duration::from_secs(self.0.saturating_sub(earlier.0))
     }
 
     /// This much later.
-    pub fn after(self, duration: Duration) -> Moment {
-        Moment(self.0.saturating_add(duration.as_secs()))
+    pub fn after(self, duration: Duration) -> UtcTime {
+        UtcTime(self.0.saturating_add(duration.as_secs()))
     }
 }
 
-impl fmt::Display for Moment {
+impl fmt::Display for UtcTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The last second of the year 9999 is the last that RFC 3339 can write.
         let seconds = self.0.min(253_402_300_799);
@@ -38,32 +38,32 @@ impl fmt::Display for Moment {
     }
 }
 
-impl FromStr for Moment {
+impl FromStr for UtcTime {
     type Err = humantime::TimestampError;
 
-    fn from_str(text: &str) -> Result<Moment, humantime::TimestampError> {
+    fn from_str(text: &str) -> Result<UtcTime, humantime::TimestampError> {
         let time = humantime::parse_rfc3339(text)?;
-        Ok(Moment(time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())))
+        Ok(UtcTime(time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())))
     }
 }
 
-impl Serialize for Moment {
+impl Serialize for UtcTime {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for Moment {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Moment, D::Error> {
+impl<'de> Deserialize<'de> for UtcTime {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<UtcTime, D::Error> {
         let text = String::deserialize(deserializer)?;
         text.parse()
             .map_err(|error| D::Error::custom(format!("{text:?} is no time as RFC 3339 has it: {error}")))
     }
 }
 
-impl JsonSchema for Moment {
+impl JsonSchema for UtcTime {
     fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Moment".into()
+        "UtcTime".into()
     }
 
     fn inline_schema() -> bool {
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn times_are_written_as_they_are_read() {
-        let moment: Moment = "2026-11-25T22:15:00Z".parse().unwrap();
+        let moment: UtcTime = "2026-11-25T22:15:00Z".parse().unwrap();
         assert_eq!(moment.to_string(), "2026-11-25T22:15:00Z");
         assert_eq!(moment.after(Duration::from_secs(5)).since(moment), Duration::from_secs(5));
         assert_eq!(moment.since(moment.after(Duration::from_secs(5))), Duration::ZERO);
@@ -138,6 +138,6 @@ mod tests {
         assert!(
             serde_json::from_str::<Span>("\"soon\"").unwrap_err().to_string().contains("no time like 90s")
         );
-        assert_eq!(Moment(u64::MAX).to_string(), "9999-12-31T23:59:59Z");
+        assert_eq!(UtcTime(u64::MAX).to_string(), "9999-12-31T23:59:59Z");
     }
 }

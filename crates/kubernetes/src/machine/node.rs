@@ -2,12 +2,14 @@
 //!
 //! The spec is the controller's alone: a node cannot tell itself to begin. The status is the agent's alone.
 
+use std::fmt;
+
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{Condition, Moment, Span, policy::hexadecimal};
+use super::{Span, StatusCondition, UtcTime, policy::hexadecimal};
 
 /// The most VFs and dangers that a summary names; it says how many more there are.
 pub const LONGEST_LIST: usize = 512;
@@ -26,12 +28,12 @@ pub const LONGEST_MESSAGE: usize = 2048;
     status = "SriovNodeStatus",
     derive = "PartialEq",
     doc = "How one node stands to its SriovMachine. The spec is the controller's, the status the agent's.",
-    printcolumn(name = "Machine", type_ = "string", json_path = ".status.plan.machine"),
-    printcolumn(name = "Plan", type_ = "string", json_path = ".status.plan.outcome"),
-    printcolumn(name = "Steps", type_ = "integer", json_path = ".status.plan.steps"),
-    printcolumn(name = "Told", type_ = "string", json_path = ".spec.change.stage"),
-    printcolumn(name = "Result", type_ = "string", json_path = ".status.result.outcome"),
-    printcolumn(name = "Why", type_ = "string", json_path = ".status.result.message", priority = 1)
+    printcolumn = r#"{"name": "Machine", "type": "string", "jsonPath": ".status.plan.machine"}"#,
+    printcolumn = r#"{"name": "Plan", "type": "string", "jsonPath": ".status.plan.outcome"}"#,
+    printcolumn = r#"{"name": "Steps", "type": "integer", "jsonPath": ".status.plan.steps"}"#,
+    printcolumn = r#"{"name": "Told", "type": "string", "jsonPath": ".spec.change.stage"}"#,
+    printcolumn = r#"{"name": "Result", "type": "string", "jsonPath": ".status.result.outcome"}"#,
+    printcolumn = r#"{"name": "Why", "type": "string", "jsonPath": ".status.result.message", "priority": 1}"#
 )]
 #[serde(rename_all = "camelCase")]
 pub struct SriovNodeSpec {
@@ -59,7 +61,7 @@ pub struct Change {
     /// What is to be done now.
     pub stage: Stage,
     /// Since when this stage lasts.
-    pub since: Moment,
+    pub since: UtcTime,
     /// The change is taken back unless it proves within this time that it holds.
     pub confirm_within: Span,
 }
@@ -84,7 +86,7 @@ pub struct Withdrawn {
     /// Why, in a sentence.
     pub reason: String,
     /// When.
-    pub at: Moment,
+    pub at: UtcTime,
 }
 
 /// How a node stands.
@@ -100,7 +102,7 @@ pub struct SriovNodeStatus {
     /// `Planned`, `Applied`, `Verified`, `RebootRequired`, `RolledBack`; `Drifted` where the node is watched; `SingleAgent` is false when an
     /// agent on another machine took itself for this node.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
-    pub conditions: Vec<Condition>,
+    pub conditions: Vec<StatusCondition>,
 }
 
 /// What a node would do to become what its `SriovMachine` says.
@@ -131,7 +133,7 @@ pub struct PlanSummary {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// When it was made.
-    pub at: Moment,
+    pub at: UtcTime,
 }
 
 /// What came of planning.
@@ -189,7 +191,7 @@ pub struct ChangeResult {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// When.
-    pub at: Moment,
+    pub at: UtcTime,
 }
 
 /// How a change ended.
@@ -207,6 +209,31 @@ pub enum Outcome {
     HalfWay,
     /// The node was started anew since, and is not what the model says any more.
     Lapsed,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Outcome::Applying => "Applying",
+            Outcome::Verified => "Verified",
+            Outcome::RolledBack => "RolledBack",
+            Outcome::Failed => "Failed",
+            Outcome::HalfWay => "HalfWay",
+            Outcome::Lapsed => "Lapsed",
+        })
+    }
+}
+
+impl fmt::Display for PlanOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            PlanOutcome::Planned => "Planned",
+            PlanOutcome::Refused => "Refused",
+            PlanOutcome::Unfit => "Unfit",
+            PlanOutcome::RebootRequired => "RebootRequired",
+            PlanOutcome::Failed => "Failed",
+        })
+    }
 }
 
 impl Outcome {
@@ -257,15 +284,23 @@ impl PlanSummary {
     /// The digest of what a grant is for: which VFs vanish, which dangers are left, and whether it takes a reboot.
     pub fn digest_of(vanishing: &[VanishingVf], dangers: &[DangerSummary], reboot: bool) -> String {
         let mut digest = Sha256::new();
+        // Each word with its length before it, so that no two lists look alike.
+        let mut part = |kind: &str, words: &[&str]| {
+            digest.update(kind);
+            for word in words {
+                digest.update((word.len() as u64).to_le_bytes());
+                digest.update(word);
+            }
+        };
         let mut vanishing: Vec<&VanishingVf> = vanishing.iter().collect();
         vanishing.sort();
         let mut dangers: Vec<&str> = dangers.iter().map(|danger| danger.name.as_str()).collect();
         dangers.sort_unstable();
         for vf in vanishing {
-            digest.update(format!("vf {:?} {:?}\n", vf.name, vf.address));
+            part("vf", &[&vf.name, &vf.address]);
         }
-        dangers.iter().for_each(|name| digest.update(format!("danger {name:?}\n")));
-        digest.update(format!("reboot {reboot}\n"));
+        dangers.iter().for_each(|name| part("danger", &[name]));
+        part("reboot", &[if reboot { "yes" } else { "no" }]);
         hexadecimal(&digest.finalize()[..8])
     }
 }
@@ -302,7 +337,7 @@ mod tests {
             run: None,
             verdicts: None,
             message: String::new(),
-            at: Moment(1),
+            at: UtcTime(1),
         };
         SriovNodeStatus { result: Some(result), ..SriovNodeStatus::default() }
     }
@@ -314,7 +349,7 @@ mod tests {
             hash: "h".to_owned(),
             plan: "p".to_owned(),
             stage: Stage::Go,
-            since: Moment(0),
+            since: UtcTime(0),
             confirm_within: Span::seconds(60),
         };
         let spec = SriovNodeSpec { change: Some(change), withdrawn: None };
@@ -324,7 +359,7 @@ mod tests {
         for outcome in
             [Outcome::Verified, Outcome::RolledBack, Outcome::Failed, Outcome::HalfWay, Outcome::Lapsed]
         {
-            assert!(spec.open(&result(3, outcome)).is_none(), "{outcome:?}");
+            assert!(spec.open(&result(3, outcome)).is_none(), "{outcome}");
         }
         assert_eq!(spec.next_number(&result(3, Outcome::Verified)), 4);
         assert_eq!(spec.next_number(&result(7, Outcome::Verified)), 8);

@@ -7,7 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{Condition, Moment, Span};
+use super::{Span, StatusCondition, UtcTime};
 
 /// The shortest time to confirm within: kubelet renews its Lease every 10 s, and a new connection and `verify` come on top.
 pub const SHORTEST_CONFIRM: Span = Span::seconds(30);
@@ -23,22 +23,13 @@ pub const SHORTEST_CONFIRM: Span = Span::seconds(30);
     status = "SriovMachineStatus",
     derive = "PartialEq",
     doc = "What the SR-IOV NICs of a class of nodes are to be, and how that reaches them.",
-    printcolumn(name = "Matched", type_ = "integer", json_path = ".status.matched"),
-    printcolumn(name = "Planned", type_ = "integer", json_path = ".status.planned"),
-    printcolumn(name = "Updated", type_ = "integer", json_path = ".status.updated"),
-    printcolumn(name = "Unavailable", type_ = "integer", json_path = ".status.unavailable"),
-    printcolumn(name = "Failed", type_ = "integer", json_path = ".status.failed"),
-    printcolumn(
-        name = "Ready",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type==\"Ready\")].status"
-    ),
-    printcolumn(
-        name = "Why",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type==\"Progressing\")].message",
-        priority = 1
-    )
+    printcolumn = r#"{"name": "Matched", "type": "integer", "jsonPath": ".status.matched"}"#,
+    printcolumn = r#"{"name": "Planned", "type": "integer", "jsonPath": ".status.planned"}"#,
+    printcolumn = r#"{"name": "Updated", "type": "integer", "jsonPath": ".status.updated"}"#,
+    printcolumn = r#"{"name": "Unavailable", "type": "integer", "jsonPath": ".status.unavailable"}"#,
+    printcolumn = r#"{"name": "Failed", "type": "integer", "jsonPath": ".status.failed"}"#,
+    printcolumn = r#"{"name": "Ready", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Ready\")].status"}"#,
+    printcolumn = r#"{"name": "Why", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Progressing\")].message", "priority": 1}"#
 )]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SriovMachineSpec {
@@ -228,7 +219,7 @@ pub struct SriovMachineStatus {
     pub first_failure: Option<FirstFailure>,
     /// `Ready`: all nodes have it. `Progressing`: nodes are being changed, or why not. `Degraded`: something went wrong.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
-    pub conditions: Vec<Condition>,
+    pub conditions: Vec<StatusCondition>,
 }
 
 /// A node that failed or refused, and what it says.
@@ -241,7 +232,7 @@ pub struct FirstFailure {
     pub message: String,
     /// When that was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub at: Option<Moment>,
+    pub at: Option<UtcTime>,
 }
 
 impl SriovMachineSpec {

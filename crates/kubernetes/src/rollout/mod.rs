@@ -16,7 +16,7 @@ use std::{
 };
 
 use crate::machine::{
-    Moment, SriovMachineStatus, SriovNodeSpec, SriovNodeStatus,
+    SriovMachineStatus, SriovNodeSpec, SriovNodeStatus, UtcTime,
     node::{Change, Stage, Withdrawn},
     policy::{DrainMode, SriovMachineSpec},
 };
@@ -86,7 +86,7 @@ pub enum Drained {
 
 /// A write to the spec of a `SriovNode`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Write {
+pub struct SpecWrite {
     /// The node.
     pub node: String,
     /// What it is told from now on.
@@ -95,20 +95,20 @@ pub struct Write {
 
 /// What is to be done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Decision {
+pub struct RolloutDecision {
     /// Specs of nodes to write, in order.
-    pub writes: Vec<Write>,
+    pub writes: Vec<SpecWrite>,
     /// Statuses of machines that are not what they should be.
     pub statuses: BTreeMap<String, SriovMachineStatus>,
     /// The nodes that are being drained: somebody has to look at their pods.
     pub draining: BTreeSet<String>,
     /// When something changes by time alone.
-    pub next: Option<Moment>,
+    pub next: Option<UtcTime>,
 }
 
 /// Decides about all machines.
-pub fn decide(machines: &[Machine], nodes: &BTreeMap<String, Node>, now: Moment) -> Decision {
-    let mut decision = Decision::default();
+pub fn decide(machines: &[Machine], nodes: &BTreeMap<String, Node>, now: UtcTime) -> RolloutDecision {
+    let mut decision = RolloutDecision::default();
     let mut owned: BTreeSet<&str> = BTreeSet::new();
     for machine in machines {
         if let Ok(spec) = &machine.spec {
@@ -134,7 +134,7 @@ pub fn decide(machines: &[Machine], nodes: &BTreeMap<String, Node>, now: Moment)
 }
 
 /// A change that a node is being drained for, called off.
-fn call_off(name: &str, node: &Node) -> Option<Write> {
+fn call_off(name: &str, node: &Node) -> Option<SpecWrite> {
     let record = node.record.as_ref()?;
     let change = record.spec.open(&record.status).filter(|change| change.stage == Stage::Drain)?;
     // The number stays taken: a later change has a higher one.
@@ -144,7 +144,10 @@ fn call_off(name: &str, node: &Node) -> Option<Write> {
         reason: "called off before it began, for no fault of this node".to_owned(),
         at: change.since,
     };
-    Some(Write { node: name.to_owned(), spec: SriovNodeSpec { change: None, withdrawn: Some(withdrawn) } })
+    Some(SpecWrite {
+        node: name.to_owned(),
+        spec: SriovNodeSpec { change: None, withdrawn: Some(withdrawn) },
+    })
 }
 
 /// Decides about one machine.
@@ -152,8 +155,8 @@ fn one(
     machine: &Machine,
     machines: &[Machine],
     nodes: &BTreeMap<String, Node>,
-    now: Moment,
-    decision: &mut Decision,
+    now: UtcTime,
+    decision: &mut RolloutDecision,
 ) -> SriovMachineStatus {
     let spec = match &machine.spec {
         Ok(spec) => spec,
@@ -212,7 +215,7 @@ fn one(
                 let change = Change { stage: Stage::Go, since: now, ..change.clone() };
                 let withdrawn = node.record.as_ref().and_then(|record| record.spec.withdrawn.clone());
                 let spec = SriovNodeSpec { change: Some(change), withdrawn };
-                decision.writes.push(Write { node: (*name).to_owned(), spec });
+                decision.writes.push(SpecWrite { node: (*name).to_owned(), spec });
             }
             drained if now >= until => {
                 let why = match drained {
@@ -230,7 +233,7 @@ fn one(
                     at: now,
                 };
                 let spec = SriovNodeSpec { change: None, withdrawn: Some(withdrawn) };
-                decision.writes.push(Write { node: (*name).to_owned(), spec });
+                decision.writes.push(SpecWrite { node: (*name).to_owned(), spec });
             }
             _ => {
                 decision.draining.insert((*name).to_owned());
@@ -276,7 +279,7 @@ enum Held {
 }
 
 /// Tells a node to begin: with its drain where something vanishes, else with the change.
-fn begin(name: &str, node: &Node, spec: &SriovMachineSpec, hash: &str, now: Moment) -> Option<Write> {
+fn begin(name: &str, node: &Node, spec: &SriovMachineSpec, hash: &str, now: UtcTime) -> Option<SpecWrite> {
     let record = node.record.as_ref()?;
     let plan = record.status.plan.as_ref()?;
     let drains = match spec.drain.mode {
@@ -292,10 +295,10 @@ fn begin(name: &str, node: &Node, spec: &SriovMachineSpec, hash: &str, now: Mome
         confirm_within: spec.confirm_within(),
     };
     let spec = SriovNodeSpec { change: Some(change), withdrawn: record.spec.withdrawn.clone() };
-    Some(Write { node: name.to_owned(), spec })
+    Some(SpecWrite { node: name.to_owned(), spec })
 }
 
-fn earliest(one: Option<Moment>, other: Moment) -> Option<Moment> {
+fn earliest(one: Option<UtcTime>, other: UtcTime) -> Option<UtcTime> {
     Some(one.map_or(other, |one| one.min(other)))
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Node, SILENCE};
 use crate::machine::{
-    Moment,
+    UtcTime,
     node::{Change, Outcome, PlanOutcome, Stage},
 };
 
@@ -21,7 +21,7 @@ pub enum Standing {
         /// What it says.
         message: String,
         /// When it said so.
-        at: Moment,
+        at: UtcTime,
     },
     /// It can begin.
     Waiting,
@@ -35,7 +35,7 @@ pub enum Standing {
         /// For this change.
         change: Change,
         /// Until then it may be silent.
-        until: Moment,
+        until: UtcTime,
     },
     /// It is what the model says.
     Done {
@@ -47,14 +47,14 @@ pub enum Standing {
         /// What it says.
         message: String,
         /// When.
-        at: Moment,
+        at: UtcTime,
         /// Whether it was left as it was and works: a drain that came to no end.
         untouched: bool,
     },
 }
 
 /// How a node stands to the machine with this hash. `other` selects it too.
-pub(super) fn of(node: &Node, hash: &str, other: Option<&str>, now: Moment) -> Standing {
+pub(super) fn of(node: &Node, hash: &str, other: Option<&str>, now: UtcTime) -> Standing {
     let Some(record) = &node.record else {
         return match other {
             Some(other) => Standing::Ambiguous { other: other.to_owned() },

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Drained, Held, Machine, Node, Standing, standing};
 use crate::machine::{
-    Condition, Moment, SriovMachineStatus,
+    SriovMachineStatus, StatusCondition, UtcTime,
     policy::{FirstFailure, SriovMachineSpec},
 };
 
@@ -12,14 +12,14 @@ use crate::machine::{
 const NAMED: usize = 5;
 
 /// The status of a machine whose spec this program cannot read.
-pub(super) fn unreadable(machine: &Machine, why: &str, now: Moment) -> SriovMachineStatus {
+pub(super) fn unreadable(machine: &Machine, why: &str, now: UtcTime) -> SriovMachineStatus {
     let message = format!(
         "this controller cannot read the spec, and changes no node by it: {why}; it may be written for a newer version of Penstock"
     );
     let condition = |kind: &str, status: bool| {
         let condition =
-            Condition::new(kind, status, "Unreadable", &message, now).after(&machine.status.conditions);
-        Condition { observed_generation: machine.generation, ..condition }
+            StatusCondition::new(kind, status, "Unreadable", &message, now).after(&machine.status.conditions);
+        StatusCondition { observed_generation: machine.generation, ..condition }
     };
     SriovMachineStatus {
         observed_generation: machine.generation,
@@ -40,7 +40,7 @@ pub(super) fn of(
     hash: &str,
     matched: &BTreeMap<&str, (&Node, Standing)>,
     held: Option<Held>,
-    now: Moment,
+    now: UtcTime,
 ) -> SriovMachineStatus {
     let count = |which: &dyn Fn(&Node, &Standing) -> bool| {
         matched.values().filter(|(node, standing)| which(node, standing)).count() as u32
@@ -88,8 +88,9 @@ pub(super) fn of(
     };
     let ready_reason = if ready { "AllNodesReady" } else { "NodesNotReady" };
     let condition = |kind: &str, holds: bool, reason: &str, message: &str| {
-        let condition = Condition::new(kind, holds, reason, message, now).after(&machine.status.conditions);
-        Condition { observed_generation: machine.generation, ..condition }
+        let condition =
+            StatusCondition::new(kind, holds, reason, message, now).after(&machine.status.conditions);
+        StatusCondition { observed_generation: machine.generation, ..condition }
     };
     status.conditions = vec![
         condition("Ready", ready, ready_reason, &ready_words),

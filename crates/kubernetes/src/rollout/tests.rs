@@ -23,7 +23,7 @@ fn spec(more: serde_json::Value) -> SriovMachineSpec {
 struct Fleet {
     machine: Machine,
     nodes: BTreeMap<String, Node>,
-    now: Moment,
+    now: UtcTime,
 }
 
 impl Fleet {
@@ -40,7 +40,7 @@ impl Fleet {
             ..Node::default()
         };
         let nodes = (0..nodes).map(|index| (format!("node-{index}"), node(index))).collect();
-        Fleet { machine, nodes, now: Moment(1_000_000) }
+        Fleet { machine, nodes, now: UtcTime(1_000_000) }
     }
 
     fn spec(&self) -> &SriovMachineSpec {
@@ -115,12 +115,12 @@ impl Fleet {
         node.drained = change.map(|change| (change.number, drained));
     }
 
-    fn decide(&self) -> Decision {
+    fn decide(&self) -> RolloutDecision {
         decide(std::slice::from_ref(&self.machine), &self.nodes, self.now)
     }
 
     /// Decides and does it.
-    fn step(&mut self) -> Decision {
+    fn step(&mut self) -> RolloutDecision {
         let decision = self.decide();
         for write in &decision.writes {
             self.nodes.get_mut(&write.node).unwrap().record.get_or_insert_default().spec = write.spec.clone();
@@ -475,7 +475,7 @@ fn happens(fleet: &mut Fleet, what: &Happening) {
 }
 
 /// Whether a write has a node begin something that it was not at before.
-fn begins(before: &Node, write: &Write) -> bool {
+fn begins(before: &Node, write: &SpecWrite) -> bool {
     let number = |spec: &SriovNodeSpec| spec.change.as_ref().map_or(0, |change| change.number);
     let before = before.record.as_ref().map_or(0, |record| number(&record.spec));
     number(&write.spec) > before
@@ -486,7 +486,7 @@ fn holds(fleet: &mut Fleet) -> Result<(), TestCaseError> {
     let before = fleet.nodes.clone();
     let unavailable = fleet.unavailable();
     let decision = fleet.step();
-    let begun: Vec<&Write> =
+    let begun: Vec<&SpecWrite> =
         decision.writes.iter().filter(|write| begins(&before[&write.node], write)).collect();
     let most = fleet.spec().rollout.max_unavailable.of(fleet.nodes.len());
     prop_assert!(

@@ -9,7 +9,7 @@ use kube::{
     runtime::watcher::{self, Event, watcher},
 };
 use penstock_kubernetes::machine::{
-    Moment, SriovMachineSpec, SriovNode, SriovNodeSpec, SriovNodeStatus,
+    SriovMachineSpec, SriovNode, SriovNodeSpec, SriovNodeStatus, UtcTime,
     node::{ChangeResult, Outcome, PlanOutcome, PlanSummary, Stage},
 };
 use serde_json::{Value, json};
@@ -35,8 +35,8 @@ pub async fn make(client: &Client, nodes: &[String], fleet: &str) {
     let records: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::erase::<SriovNode>(&()));
     for some in nodes.chunks(AT_ONCE) {
         let mut all = JoinSet::new();
-        for node in some.iter().cloned() {
-            let (api, records, fleet) = (api.clone(), records.clone(), fleet.to_owned());
+        for node in some {
+            let (node, api, records, fleet) = (node.clone(), api.clone(), records.clone(), fleet.to_owned());
             all.spawn(async move {
                 let object = json!({"metadata": {"name": node, "labels": {"fleet": fleet}}});
                 api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
@@ -63,7 +63,7 @@ pub async fn agents(client: Client, nodes: Vec<String>, spec: SriovMachineSpec, 
         vanishing: Vec::new(),
         reboot: false,
         message: String::new(),
-        at: Moment::now(),
+        at: UtcTime::now(),
     };
     for some in nodes.chunks(AT_ONCE) {
         let mut all = JoinSet::new();
@@ -94,7 +94,7 @@ pub async fn agents(client: Client, nodes: Vec<String>, spec: SriovMachineSpec, 
                 run: Some(1),
                 verdicts: None,
                 message: String::new(),
-                at: Moment::now(),
+                at: UtcTime::now(),
             };
             tell(records.clone(), node.clone(), json!({"plan": plan, "result": result(Outcome::Applying)}))
                 .await;
