@@ -6,7 +6,7 @@ use std::{
     collections::BTreeMap,
     env, fs,
     os::unix::fs::{PermissionsExt, symlink},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, ExitCode},
     sync::{Arc, Mutex},
     time::{Duration, SystemTime},
@@ -70,13 +70,15 @@ echo "$CNI_COMMAND $(sed -n 's/.*"name":"\([^"]*\)".*/\1/p' "$d/input")" >> "$d/
 [ ! -e "$d/refuses" ] || { echo "{\"code\": 102, \"msg\": \"$(cat "$d/refuses")\", \"details\": \"try this\"}"; exit 1; }
 "#;
 
+type Check = fn() -> Outcome;
+
 fn main() -> ExitCode {
     if let Some(machine) = env::var_os(MACHINE) {
         return be_the_agent(PathBuf::from(machine));
     }
     let mut trials = Trials::from_arguments();
     let missing = trials.lacking("the plugin", || needs::programs(&["sh", "sed"]));
-    let tests: [(&str, fn() -> Outcome); 7] = [
+    let tests: [(&str, Check); 7] = [
         ("kubelet_registers_the_driver_and_hears_of_health", kubelet_registers),
         ("a_claim_is_prepared_and_unprepared_over_the_sockets", a_claim_is_prepared),
         ("what_a_claim_cannot_have_is_refused_with_the_reason", what_a_claim_cannot_have),
@@ -316,7 +318,7 @@ impl Agent {
     }
 
     /// A connection as kubelet makes it, with this authority.
-    async fn connect(&self, socket: &PathBuf, authority: &str) -> Channel {
+    async fn connect(&self, socket: &Path, authority: &str) -> Channel {
         let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display())).unwrap();
         let endpoint = endpoint.origin(authority.parse().unwrap());
         let began = tokio::time::Instant::now();
