@@ -4,7 +4,7 @@ target   := x86_64-unknown-linux-gnu
 penstock := target/$(target)/release/penstock
 model    ?= examples/xeon-d.yaml
 
-.PHONY: demo test quick build image lint bench bench-switch campaign fresh packages packages-test fuzz sanitize clean
+.PHONY: demo test quick build image cluster lint bench bench-switch campaign fresh packages packages-test fuzz sanitize clean
 
 demo: build
 	$(penstock) rehearse $(model)
@@ -15,6 +15,12 @@ build:
 
 image: build
 	$(penstock) board image
+
+# What clusters on boards are made of (docs/cluster.md): a Go program of ten minutes of processor time, once. Tests that need it say so where
+# there is none.
+cluster: image
+	@if command -v go >/dev/null 2>&1; then $(penstock) board cluster prepare || echo "skipped: no cluster could be prepared"; \
+	else echo "skipped: Go is not installed, of which a cluster's programs are built"; fi
 
 # The optimised binary is what runs inside the boards that the tests boot. Making the image waits for the network most of
 # the time. Test programs run side by side, as many as there are CPUs; `cargo test` runs the same tests, one program after
@@ -35,6 +41,7 @@ test: build
 	@scripts/unpack-packages target/podman usr/bin/podman podman conmon netavark libgpg-error0 \
 		'libassuan9|libassuan0' 'libgpgme11t64|libgpgme11' 'libsubid5|libsubid4'
 	@$(MAKE) --no-print-directory --jobs=2 image lint
+	@$(MAKE) --no-print-directory cluster
 	@scripts/unpack-netperf $(penstock) $(CURDIR)/target/netperf
 	@scripts/fetch-yaml-language-server $(CURDIR)/target/yaml-language-server
 	@scripts/fetch-ansible $(CURDIR)/target/ansible

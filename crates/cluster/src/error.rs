@@ -17,6 +17,12 @@ pub enum ClusterError {
         /// What was found.
         found: String,
     },
+    /// Go could not have the modules that Kubernetes is built of.
+    #[error("the Go modules of Kubernetes could not be had: {why}")]
+    Modules {
+        /// The end of what Go said.
+        why: String,
+    },
     /// Go did not build the programs.
     #[error("Kubernetes could not be built: {why}")]
     Build {
@@ -160,7 +166,7 @@ impl ClusterError {
             ClusterError::NoGo { .. } => {
                 "install it from https://go.dev/dl, into /usr/local/go, and put its bin directory on PATH"
             }
-            ClusterError::Build { .. } => {
+            ClusterError::Modules { .. } | ClusterError::Build { .. } => {
                 "check the network and try again: the modules come from the proxy that GOPROXY names, and nothing half-made is kept"
             }
             ClusterError::NoSpace { .. } => "free some space, or put the cache elsewhere with XDG_CACHE_HOME",

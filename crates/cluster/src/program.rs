@@ -53,8 +53,8 @@ impl ClusterProgram {
     ///
     /// # Errors
     ///
-    /// [`ClusterError::NoGo`] when no Go that is new enough is installed, [`ClusterError::Build`] with what Go said,
-    /// [`ClusterError::NoSpace`]. Nothing is left under its name.
+    /// [`ClusterError::NoGo`] when no Go that is new enough is installed, [`ClusterError::Modules`] and [`ClusterError::Build`] with what
+    /// Go said, [`ClusterError::NoSpace`]. Nothing is left under its name.
     pub fn ensure(cache: &Cache, listener: Listener<'_>) -> Result<ClusterProgram, ClusterError> {
         let go = go_version()?;
         let digest = digest(&go);
@@ -161,26 +161,39 @@ fn build(part: &Path, go: &str, listener: Listener<'_>) -> Result<(), ClusterErr
     for (name, text) in SOURCES {
         files::write_atomic(source.join(name), text)?;
     }
+    // Loads every package's source, so that a machine that cannot have the modules is told apart from sources that do not compile.
+    go_says(&source, &["list", "-deps", "-mod=readonly", "."]).map_err(|failed| match failed {
+        ClusterError::Build { why } => ClusterError::Modules { why },
+        error => error,
+    })?;
+    let file = format!("../{FILE}");
+    let ldflags = flags();
+    let words =
+        ["build", "-trimpath", "-mod=readonly", "-buildvcs=false", "-ldflags", &ldflags, "-o", &file, "."];
+    go_says(&source, &words)?;
+    files::remove_tree(&source)?;
+    Ok(())
+}
+
+/// Runs Go on the sources in `source`.
+fn go_says(source: &Path, words: &[&str]) -> Result<(), ClusterError> {
     let output = Command::new("go")
-        .args(["build", "-trimpath", "-mod=readonly", "-buildvcs=false", "-ldflags", &flags(), "-o"])
-        .arg(format!("../{FILE}"))
-        .arg(".")
-        .current_dir(&source)
+        .args(words)
+        .current_dir(source)
         .env("CGO_ENABLED", "0")
         .env("GOTOOLCHAIN", "local")
         .env("GOFLAGS", "")
         .env("GOWORK", "off")
         .deadline(BUILDING)
         .run()?;
-    if !output.status.success() {
-        let said = output.errors();
-        let lines: Vec<&str> =
-            said.trim_end().lines().filter(|line| !line.starts_with("go: downloading")).collect();
-        let why = lines[lines.len().saturating_sub(12)..].join("\n");
-        return Err(ClusterError::Build { why });
+    if output.status.success() {
+        return Ok(());
     }
-    files::remove_tree(&source)?;
-    Ok(())
+    let said = output.errors();
+    let lines: Vec<&str> =
+        said.trim_end().lines().filter(|line| !line.starts_with("go: downloading")).collect();
+    let why = lines[lines.len().saturating_sub(12)..].join("\n");
+    Err(ClusterError::Build { why })
 }
 
 /// The lock `path`, waited for until it is ours or an interrupt comes.

@@ -333,7 +333,9 @@ impl Fault for BoardError {
 impl Fault for ClusterError {
     fn status(&self) -> Status {
         match self {
-            ClusterError::NoGo { .. } | ClusterError::NoSpace { .. } => Status::Missing,
+            ClusterError::NoGo { .. } | ClusterError::Modules { .. } | ClusterError::NoSpace { .. } => {
+                Status::Missing
+            }
             ClusterError::Name { .. }
             | ClusterError::Nodes { .. }
             | ClusterError::Taken { .. }
