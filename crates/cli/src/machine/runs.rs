@@ -349,6 +349,7 @@ mod tests {
             state: directory.path().join("state"),
             journal: directory.path().join("kept"),
             builtin: Builtin { directories: Vec::new() },
+            peers: Vec::new(),
         }
     }
 
