@@ -176,34 +176,33 @@ pub fn allocated(
     Ok(AllocatedClaim { uid: uid.clone(), namespace, name, pod_claim, pods, devices })
 }
 
-/// The parameters of a request's device: those of the claim come before those of its class, the later of each before the earlier.
+/// The parameters of a request's device: those of the claim, as far as its class lets it go, come before those of its class, the later of
+/// each before the earlier.
 fn parameters(
     configurations: &[DeviceAllocationConfiguration],
     driver: &str,
     request: &str,
     device: &str,
 ) -> Result<VfParameters, AllocationError> {
-    let mut together = VfParameters::default();
-    for source in ["FromClass", "FromClaim"] {
-        let source_of = if source == "FromClass" {
-            "the parameters of the DeviceClass"
-        } else {
-            "the claim's parameters"
-        };
+    const CLAIM: &str = "the claim's parameters";
+    let wrong =
+        |source_of, error| AllocationError::Parameters { source_of, device: device.to_owned(), error };
+    let of = |source: &str, source_of: &'static str| -> Result<VfParameters, AllocationError> {
+        let mut together = VfParameters::default();
         for configuration in configurations.iter().filter(|of| of.source == source) {
             let opaque = configuration.opaque.as_ref().filter(|opaque| opaque.driver == driver);
             let requests = configuration.requests.as_deref().unwrap_or_default();
             let meant = requests.is_empty() || requests.iter().any(|of| of == request || of == base(request));
             let Some(opaque) = opaque.filter(|_| meant) else { continue };
-            let wrong = |error| AllocationError::Parameters { source_of, device: device.to_owned(), error };
-            together = VfParameters::read(&opaque.parameters.0).map_err(wrong)?.or(together);
+            let read = VfParameters::read(&opaque.parameters.0);
+            together = read.map_err(|error| wrong(source_of, error))?.or(together);
         }
-    }
-    together.checked().map_err(|error| AllocationError::Parameters {
-        source_of: "the parameters",
-        device: device.to_owned(),
-        error,
-    })
+        Ok(together)
+    };
+    let class = of("FromClass", "the parameters of the DeviceClass")?;
+    let claim = of("FromClaim", CLAIM)?;
+    claim.within(&class).map_err(|error| wrong(CLAIM, error))?;
+    claim.or(class).checked().map_err(|error| wrong("the parameters", error))
 }
 
 /// A request without the name of the one among its alternatives (`BaseRequestRef`).
@@ -251,7 +250,7 @@ mod tests {
                 "config": [
                     config("FromClaim", json!(["vf"]), "d", json!({"vlan": 100})),
                     config("FromClaim", json!(["a"]), "d", json!({"vlan": 200})),
-                    config("FromClass", json!([]), "d", json!({"vlan": 7, "trust": true})),
+                    config("FromClass", json!([]), "d", json!({"vlan": 7, "trust": true, "allow": ["vlan"]})),
                     config("FromClaim", json!([]), "other", json!({"anything": 1})),
                 ],
             }},
@@ -285,6 +284,11 @@ mod tests {
                 json!({"allocation": {"devices": {"results": [result(json!({}))], "config": [
                     {"source": "FromClass", "opaque": {"driver": "d", "parameters": {"vlna": 1}}}]}}}),
                 "the parameters of the DeviceClass of device net0-1: the parameters have the unknown key \"vlna\"",
+            ),
+            (
+                json!({"allocation": {"devices": {"results": [result(json!({}))], "config": [
+                    {"source": "FromClaim", "opaque": {"driver": "d", "parameters": {"trust": true}}}]}}}),
+                "the claim's parameters of device net0-1: trust may not be on",
             ),
         ] {
             let error = read(status.clone()).unwrap_err().to_string();

@@ -4,7 +4,7 @@
 
 use std::net::IpAddr;
 
-use penstock_model::{Bdf, InterfaceAddress, InterfaceName, Mtu, VfAttributeKind, VfSettings};
+use penstock_model::{Bdf, InterfaceAddress, InterfaceName, Mtu, VfKey, VfSettings, VfValue};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
 use thiserror::Error;
@@ -46,6 +46,8 @@ pub struct VfParameters {
     pub addresses: Option<Vec<InterfaceAddress>>,
     /// Routes over the interface.
     pub routes: Option<Vec<RouteParameters>>,
+    /// The keys of VF attributes that claims may set; a DeviceClass's to say ([`VfParameters::within`]).
+    pub allow: Option<Vec<VfKey>>,
 }
 
 /// What is wrong with a claim's parameters.
@@ -70,6 +72,17 @@ pub enum ParametersError {
         /// What is wrong with its value.
         why: String,
     },
+    /// A claim asks for what its class has not left to it.
+    #[error("{key} may not be {value}: it is for the DeviceClass to set, or to name in `allow`")]
+    Beyond {
+        /// The key.
+        key: VfKey,
+        /// What the claim asks for.
+        value: VfValue,
+    },
+    /// A claim says what claims may do.
+    #[error("allow is for a DeviceClass to say, and this is a claim")]
+    AllowOfClaim,
     /// One thing was said twice.
     #[error("{first} and {second} are two spellings of one key")]
     Twice {
@@ -87,7 +100,8 @@ pub enum ParametersError {
 }
 
 /// Keys that are no VF attribute.
-const OWN: [&str; 8] = ["apiVersion", "kind", "mode", "interface", "mtu", "address", "addresses", "routes"];
+const OWN: [&str; 9] =
+    ["apiVersion", "kind", "mode", "interface", "mtu", "address", "addresses", "routes", "allow"];
 /// What `kind` may say, by the convention that opaque parameters are versioned.
 const KIND: &str = "VfParameters";
 /// What `apiVersion` may say.
@@ -112,6 +126,7 @@ impl VfParameters {
                 "mtu" => read.mtu = parse(key, value)?,
                 "address" | "addresses" => read.add_addresses(key, value)?,
                 "routes" => read.routes = parse(key, value)?,
+                "allow" => read.allow = allow(value)?,
                 _ => {
                     if let Some(value) = attribute(key, value)? {
                         attributes.insert(key.clone(), value);
@@ -144,6 +159,7 @@ impl VfParameters {
             mtu: self.mtu.or(fallback.mtu),
             addresses: self.addresses.or(fallback.addresses),
             routes: self.routes.or(fallback.routes),
+            allow: self.allow.or(fallback.allow),
         }
     }
 
@@ -225,6 +241,16 @@ fn parse<T: DeserializeOwned>(key: &str, value: &Value) -> Result<Option<T>, Par
     if value.is_null() { Ok(None) } else { parse_whole(key, value).map(Some) }
 }
 
+/// The keys that claims may set.
+fn allow(value: &Value) -> Result<Option<Vec<VfKey>>, ParametersError> {
+    let Some(names) = parse::<Vec<String>>("allow", value)? else { return Ok(None) };
+    let key = |name: &String| {
+        VfKey::named(name)
+            .ok_or_else(|| ParametersError::UnknownKey { key: name.clone(), meant: nearest_attribute(name) })
+    };
+    names.iter().map(key).collect::<Result<_, _>>().map(Some)
+}
+
 /// The value of a VF attribute's key as JSON has it: `on` and `off`, which quotation marks make text, are booleans where one is wanted.
 fn attribute(key: &str, value: &Value) -> Result<Option<Value>, ParametersError> {
     let alone = |value: &Value| serde_json::from_value::<VfSettings>(json!({key: value}));
@@ -264,9 +290,16 @@ fn settings(attributes: &Map<String, Value>) -> Result<VfSettings, ParametersErr
 
 /// The key that was meant.
 fn nearest(key: &str) -> Option<String> {
-    let attributes = VfAttributeKind::ALL.iter().flat_map(|kind| kind.keys().iter().copied());
-    let near =
-        OWN.into_iter().chain(attributes).map(|known| (strsim::damerau_levenshtein(key, known), known));
+    nearest_among(key, OWN.into_iter().chain(VfKey::ALL.iter().map(|key| key.name())))
+}
+
+/// The key of a VF attribute that was meant.
+fn nearest_attribute(key: &str) -> Option<String> {
+    nearest_among(key, VfKey::ALL.iter().map(|key| key.name()))
+}
+
+fn nearest_among(key: &str, known: impl Iterator<Item = &'static str>) -> Option<String> {
+    let near = known.map(|known| (strsim::damerau_levenshtein(key, known), known));
     near.min().filter(|(distance, _)| *distance <= key.len().div_ceil(3)).map(|(_, known)| known.to_owned())
 }
 
@@ -330,6 +363,8 @@ mod tests {
             (json!({"spoofchk": true, "spoof-check": true}), "two spellings of one key"),
             (json!({"address": "10.1.0.5/24", "addresses": []}), "two spellings of one key"),
             (json!({"mode": "vfio", "mtu": 1400}), "mtu is a matter of interfaces"),
+            (json!({"allow": ["vlam"]}), "the unknown key \"vlam\"; \"vlan\" is one"),
+            (json!({"allow": ["mtu"]}), "the unknown key \"mtu\""),
         ] {
             let error = read(document.clone()).unwrap_err().to_string();
             assert!(error.contains(words), "{document}: {error}");
