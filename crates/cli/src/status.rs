@@ -248,7 +248,7 @@ mod tests {
         page += &codes.join(", ");
         page += ". A machine that was lost while it was being changed is 7, for nobody knows how it is; one that was not \
                  reached is 8. A status that this penstock does not know is told, and counts as one of these two.\n\
-                 - `penstock board ssh` and `board console` end as what they ran has ended.\n\
+                 - `penstock board ssh`, `board console` and `board cluster kubectl` end as what they ran has ended.\n\
                  - 101 and what is over 128, but for 130, are not Penstock's: a signal such as SIGKILL (137) has ended it. \
                  `penstock status` tells what it left.\n";
         golden::compare(Path::new(PAGE), &page);

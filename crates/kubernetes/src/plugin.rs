@@ -1,7 +1,7 @@
 //! The kubelet plugin: two Unix sockets. By one kubelet finds the driver, over the other it has claims prepared and hears of devices' health.
 //!
 //! - [`sockets`]: how sockets are made and served. [`registration`], [`resources`], [`health_stream`]: the three services.
-//! - [`cluster`]: what is asked of the API server. [`reporter`]: what is told there of claims.
+//! - [`claim_api`]: what is asked of the API server. [`reporter`]: what is told there of claims.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -18,14 +18,14 @@ use crate::{
     health::HealthReport,
 };
 
-pub mod cluster;
+pub mod claim_api;
 pub mod health_stream;
 pub mod registration;
 pub mod reporter;
 pub mod resources;
 pub mod sockets;
 
-use cluster::{Cluster, ClusterClient};
+use claim_api::{ClaimApi, ClaimApiClient};
 
 /// What the plugin is to be.
 #[derive(Debug)]
@@ -109,7 +109,7 @@ pub async fn serve(settings: Settings) -> Result<(), ServeError> {
         health,
         shutdown,
     } = settings;
-    let client = ClusterClient::new(client, &driver);
+    let client = ClaimApiClient::new(client, &driver);
     serve_on(
         Root::system(),
         RUN.into(),
@@ -136,7 +136,11 @@ pub async fn serve(settings: Settings) -> Result<(), ServeError> {
 /// # Errors
 ///
 /// As [`serve`].
-pub async fn serve_on<C: Cluster>(root: Root, run: PathBuf, settings: Settings<C>) -> Result<(), ServeError> {
+pub async fn serve_on<C: ClaimApi>(
+    root: Root,
+    run: PathBuf,
+    settings: Settings<C>,
+) -> Result<(), ServeError> {
     files::make_own_directory(&settings.state)?;
     let held = settings.state.join("plugin.lock");
     let Some(_alone) = Lock::try_exclusive(&held)? else { return Err(ServeError::Running { path: held }) };
@@ -150,8 +154,8 @@ pub async fn serve_on<C: Cluster>(root: Root, run: PathBuf, settings: Settings<C
         run,
         cdi: settings.cdi,
     });
-    let cluster = Arc::new(settings.client);
-    let reporter = reporter::Reporter::open(claims.clone(), cluster.clone(), &settings.node)?;
+    let api = Arc::new(settings.client);
+    let reporter = reporter::Reporter::open(claims.clone(), api.clone(), &settings.node)?;
 
     let plugins = settings.kubelet.join("plugins").join(&settings.driver);
     files::create_dir_all(settings.kubelet.join("plugins_registry"))?;
@@ -162,7 +166,7 @@ pub async fn serve_on<C: Cluster>(root: Root, run: PathBuf, settings: Settings<C
     let name = registration::socket_name(&settings.driver);
     let registry = sockets::Socket::bind(settings.kubelet.join("plugins_registry").join(name))?;
 
-    let resources = resources::Resources::new(claims, cluster, settings.devices);
+    let resources = resources::Resources::new(claims, api, settings.devices);
     let health = health_stream::HealthStream::new(&settings.pool, settings.health, settings.shutdown.clone());
     let registration = registration::Registration::new(&settings.driver, endpoint.path());
     let served = endpoint.serve(

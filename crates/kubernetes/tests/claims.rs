@@ -31,7 +31,7 @@ use penstock_kubernetes::{
     identity::DeviceName,
     plugin::{
         ServeError, Settings,
-        cluster::{Cluster, ClusterError},
+        claim_api::{ClaimApi, ClaimApiError},
         registration, serve_on,
     },
     protocol::{
@@ -254,24 +254,24 @@ struct Objects {
     told: Arc<Mutex<Vec<Value>>>,
 }
 
-impl Cluster for Objects {
-    async fn claim(&self, _: &str, name: &str) -> Result<Option<ResourceClaim>, ClusterError> {
+impl ClaimApi for Objects {
+    async fn claim(&self, _: &str, name: &str) -> Result<Option<ResourceClaim>, ClaimApiError> {
         let all = self.claims.lock().unwrap();
         Ok(all.iter().find(|claim| claim.metadata.name.as_deref() == Some(name)).cloned())
     }
 
-    async fn pod(&self, _: &str, name: &str) -> Result<Option<Pod>, ClusterError> {
+    async fn pod(&self, _: &str, name: &str) -> Result<Option<Pod>, ClaimApiError> {
         let host_network = *self.host_network.lock().unwrap();
         let pod = json!({"metadata": {"name": name, "uid": "p-1"}, "spec": {"containers": [], "hostNetwork": host_network}});
         Ok(serde_json::from_value(pod).ok())
     }
 
-    async fn tell_claim(&self, _: &str, _: &str, status: &Value) -> Result<(), ClusterError> {
+    async fn tell_claim(&self, _: &str, _: &str, status: &Value) -> Result<(), ClaimApiError> {
         self.told.lock().unwrap().push(status.clone());
         Ok(())
     }
 
-    async fn tell_event(&self, _: &str, event: &Value) -> Result<(), ClusterError> {
+    async fn tell_event(&self, _: &str, event: &Value) -> Result<(), ClaimApiError> {
         self.told.lock().unwrap().push(event.clone());
         Ok(())
     }

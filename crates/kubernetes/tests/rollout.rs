@@ -18,7 +18,7 @@ use std::{
 
 use fleet::{Fleet, condition};
 use penstock_testkit::{
-    control_plane::{self, ControlPlane},
+    control_plane::{self, LocalControlPlane},
     needs::Lack,
     trials::Trials,
 };
@@ -29,7 +29,7 @@ const PATIENT: Duration = Duration::from_secs(240);
 
 const PAUSE: Duration = Duration::from_millis(200);
 
-static PLANE: OnceLock<Mutex<ControlPlane>> = OnceLock::new();
+static PLANE: OnceLock<Mutex<LocalControlPlane>> = OnceLock::new();
 
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
@@ -37,7 +37,7 @@ fn main() -> ExitCode {
     let missing = trials.lacking("roll-outs", || control_plane::program().err());
     if trials.run_at_all() && missing.is_none() {
         // On the main thread, with which its programs end.
-        let plane = ControlPlane::start(control_plane::program().expect("it was there"));
+        let plane = LocalControlPlane::start(control_plane::program().expect("it was there"));
         plane.must(&["apply", "--filename", "-"], &manifests());
         let _ = PLANE.set(Mutex::new(plane));
     }

@@ -49,7 +49,7 @@ pub fn program() -> Result<PathBuf, Lack> {
 }
 
 /// A control plane. Its programs end with the thread that started it.
-pub struct ControlPlane {
+pub struct LocalControlPlane {
     program: PathBuf,
     directory: TempDir,
     ports: [u16; 3],
@@ -57,19 +57,19 @@ pub struct ControlPlane {
     api_server: RefCell<Option<Background>>,
 }
 
-impl ControlPlane {
+impl LocalControlPlane {
     /// Starts one, and waits until it is ready.
     ///
     /// # Panics
     ///
     /// When it does not start, with what its programs said last.
-    pub fn start(program: PathBuf) -> ControlPlane {
+    pub fn start(program: PathBuf) -> LocalControlPlane {
         let directory = tempfile::tempdir().expect("a directory");
         let sockets = [0; 3].map(|port| TcpListener::bind(("127.0.0.1", port)).expect("a port"));
         let ports = [0, 1, 2].map(|at: usize| sockets[at].local_addr().expect("it is bound").port());
         drop(sockets);
         let mut plane =
-            ControlPlane { program, directory, ports, etcd: None, api_server: RefCell::new(None) };
+            LocalControlPlane { program, directory, ports, etcd: None, api_server: RefCell::new(None) };
         let credentials = plane.run("credentials", &[".", "127.0.0.1"]);
         assert!(credentials.status.success(), "{}", credentials.errors());
         fs::write(plane.path("tokens.csv"), "admin-token,admin,1,\"system:masters\"\n")

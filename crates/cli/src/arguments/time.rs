@@ -116,6 +116,6 @@ mod tests {
         let mut found = BTreeSet::new();
         numbers(&Arguments::command(), &mut found);
         // Counts, and `half_width`, which is a share: 5% or 0.05.
-        assert_eq!(Vec::from_iter(found), ["at_most", "half_width", "lines", "samples", "seed"]);
+        assert_eq!(Vec::from_iter(found), ["at_most", "half_width", "lines", "nodes", "samples", "seed"]);
     }
 }

@@ -8,7 +8,7 @@ use tokio::{net::UnixDatagram, task, time};
 
 use super::{
     ServeError,
-    cluster::{Cluster, ClusterError},
+    claim_api::{ClaimApi, ClaimApiError},
 };
 use crate::{
     attach::now,
@@ -29,19 +29,19 @@ const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 #[derive(Debug)]
 pub struct Reporter<C> {
     claims: Claims,
-    cluster: Arc<C>,
+    api: Arc<C>,
     node: String,
     socket: UnixDatagram,
     path: PathBuf,
 }
 
-impl<C: Cluster> Reporter<C> {
+impl<C: ClaimApi> Reporter<C> {
     /// Opens the socket on which hooks tell that they have run.
     ///
     /// # Errors
     ///
     /// When it cannot be made.
-    pub fn open(claims: Claims, cluster: Arc<C>, node: &str) -> Result<Reporter<C>, ServeError> {
+    pub fn open(claims: Claims, api: Arc<C>, node: &str) -> Result<Reporter<C>, ServeError> {
         let run = &claims.settings.run;
         AttachStore::open(run)?;
         let path = run.join(SOCKET);
@@ -49,7 +49,7 @@ impl<C: Cluster> Reporter<C> {
         let socket =
             UnixDatagram::bind(&path).map_err(|source| ServeError::Listen { path: path.clone(), source })?;
         files::set_mode(&path, 0o600)?;
-        Ok(Reporter { claims, cluster, node: node.to_owned(), socket, path })
+        Ok(Reporter { claims, api, node: node.to_owned(), socket, path })
     }
 
     /// Tells of all claims that there are, and then of each whose hook has run. It does not end.
@@ -125,16 +125,16 @@ impl<C: Cluster> Reporter<C> {
         let Some((claim, outcomes)) = looked else { return true };
         let mut done = true;
         if let Some(told) = status::status(&claim, &outcomes, &now()) {
-            done &= self.settled(self.cluster.tell_claim(&claim.namespace, &claim.name, &told).await);
+            done &= self.settled(self.api.tell_claim(&claim.namespace, &claim.name, &told).await);
         }
         for event in status::events(&claim, &outcomes, &self.node) {
-            done &= self.settled(self.cluster.tell_event(&claim.namespace, &event).await);
+            done &= self.settled(self.api.tell_event(&claim.namespace, &event).await);
         }
         done
     }
 
     /// Whether something need not be told again.
-    fn settled(&self, told: Result<(), ClusterError>) -> bool {
+    fn settled(&self, told: Result<(), ClaimApiError>) -> bool {
         let Err(error) = told else { return true };
         let settled = error.is_final();
         say(format!("{}{}", chain(&error), if settled { "" } else { "; it is tried again" }));

@@ -8,7 +8,7 @@ use thiserror::Error;
 use tokio::{sync::watch, task};
 use tonic::{Request, Response, Status};
 
-use super::cluster::{Cluster, ClusterError};
+use super::claim_api::{ClaimApi, ClaimApiError};
 use crate::{
     cdi,
     claim::{
@@ -32,7 +32,7 @@ use crate::{
 #[derive(Debug, Error)]
 enum ResourceError {
     #[error(transparent)]
-    Cluster(#[from] ClusterError),
+    Api(#[from] ClaimApiError),
     #[error("there is no ResourceClaim {namespace}/{name} any more")]
     NoClaim { namespace: String, name: String },
     #[error(transparent)]
@@ -51,14 +51,14 @@ enum ResourceError {
 #[derive(Debug)]
 pub struct Resources<C> {
     claims: Arc<Claims>,
-    cluster: Arc<C>,
+    api: Arc<C>,
     devices: watch::Receiver<Arc<Devices>>,
 }
 
-impl<C: Cluster> Resources<C> {
+impl<C: ClaimApi> Resources<C> {
     /// Of the claims of this node.
-    pub fn new(claims: Claims, cluster: Arc<C>, devices: watch::Receiver<Arc<Devices>>) -> Resources<C> {
-        Resources { claims: Arc::new(claims), cluster, devices }
+    pub fn new(claims: Claims, api: Arc<C>, devices: watch::Receiver<Arc<Devices>>) -> Resources<C> {
+        Resources { claims: Arc::new(claims), api, devices }
     }
 
     /// The service, to be served.
@@ -69,7 +69,7 @@ impl<C: Cluster> Resources<C> {
     async fn prepare(&self, asked: &Claim) -> Result<PreparedClaim, ResourceError> {
         let uid: ClaimUid = asked.uid.parse()?;
         let (namespace, name) = (asked.namespace.as_str(), asked.name.as_str());
-        let claim = self.cluster.claim(namespace, name).await?.ok_or_else(|| ResourceError::NoClaim {
+        let claim = self.api.claim(namespace, name).await?.ok_or_else(|| ResourceError::NoClaim {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
         })?;
@@ -85,7 +85,7 @@ impl<C: Cluster> Resources<C> {
     async fn refuse_host_network(&self, claim: &mut AllocatedClaim) -> Result<(), ResourceError> {
         let mut there = Vec::new();
         for reference in std::mem::take(&mut claim.pods) {
-            let pod = self.cluster.pod(&claim.namespace, &reference.name).await?;
+            let pod = self.api.pod(&claim.namespace, &reference.name).await?;
             let Some(pod) = pod.filter(|pod| pod.metadata.uid.as_deref() == Some(&reference.uid)) else {
                 continue;
             };
@@ -125,7 +125,7 @@ fn refused(verb: &str, asked: &Claim, error: &ResourceError) -> String {
 }
 
 #[tonic::async_trait]
-impl<C: Cluster> DraPlugin for Resources<C> {
+impl<C: ClaimApi> DraPlugin for Resources<C> {
     async fn node_prepare_resources(
         &self,
         request: Request<NodePrepareResourcesRequest>,

@@ -12,7 +12,7 @@ use std::{
 };
 
 use penstock_model::Inventory;
-use penstock_testkit::control_plane::{self, ControlPlane};
+use penstock_testkit::control_plane::{self, LocalControlPlane};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -20,7 +20,7 @@ use super::{PATIENT, PAUSE, PLANE, program};
 
 /// Nodes with their agents, and a controller.
 pub struct Fleet {
-    pub plane: MutexGuard<'static, ControlPlane>,
+    pub plane: MutexGuard<'static, LocalControlPlane>,
     pub name: String,
     pub directory: TempDir,
     pub nodes: Vec<String>,
@@ -349,7 +349,7 @@ pub fn recorded() -> Inventory {
 }
 
 /// Renews the Leases of nodes as their kubelets do, until it is killed.
-pub fn leases(plane: &ControlPlane, directory: &Path, nodes: &[String]) -> Child {
+pub fn leases(plane: &LocalControlPlane, directory: &Path, nodes: &[String]) -> Child {
     let lease = |node: &String| {
         json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": node, "namespace": "kube-node-lease"},
             "spec": {"holderIdentity": node, "leaseDurationSeconds": 40, "renewTime": "@NOW@"}})
