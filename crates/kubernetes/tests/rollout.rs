@@ -341,7 +341,7 @@ fn second_agent() {
     let output = fleet.agent("second-0").stderr(Stdio::piped()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success(), "{said}");
-    assert!(said.contains("another agent on this machine"), "{said}");
+    assert!(said.contains("another agent"), "{said}");
 }
 
 /// Memory in KiB and CPU time in clock ticks (1/100 s) of a process: its largest resident set so far, what is resident now, and the time.
