@@ -121,7 +121,10 @@ impl Bed {
         cluster.up(&["--nodes", "1"])?;
         let node = cluster.node(1);
         let program = binary::penstock_kubernetes().map_err(|lack| lack.to_string())?;
-        cluster.on(&node, "ip link set $(ls /sys/bus/pci/drivers/igb/*/net) up; penstock apply /root/model.yaml")?;
+        cluster.on(
+            &node,
+            "ip link set $(ls /sys/bus/pci/drivers/igb/*/net) up; penstock apply /root/model.yaml",
+        )?;
 
         let manifests: Run = Command::new(&program).arg("manifests").output()?.into();
         manifests.ended_with(0)?;
@@ -205,7 +208,8 @@ impl Bed {
 
     /// What is said of a pod in Events.
     fn events(&self, pod: &str) -> Result<String, Failed> {
-        let events = self.cluster.get(&["events", "--field-selector", &format!("involvedObject.name={pod}")])?;
+        let events =
+            self.cluster.get(&["events", "--field-selector", &format!("involvedObject.name={pod}")])?;
         let said = list(&events["items"]).iter().map(|event| text(&event["message"]));
         Ok(said.collect::<Vec<_>>().join("\n"))
     }
@@ -266,9 +270,9 @@ fn containers(pod: &Value) -> std::collections::BTreeMap<String, String> {
 /// How often a container of this pod ended as one that was started without its interface, and how often one could not be started.
 fn ended(pod: &Value) -> (usize, usize) {
     let of = |name: &str| {
-        let ends = list(&pod["status"]["containerStatuses"]).iter().flat_map(|one| {
-            [one["state"]["terminated"].clone(), one["lastState"]["terminated"].clone()]
-        });
+        let ends = list(&pod["status"]["containerStatuses"])
+            .iter()
+            .flat_map(|one| [one["state"]["terminated"].clone(), one["lastState"]["terminated"].clone()]);
         ends.filter(|end| match name {
             "without" => end["exitCode"] == WITHOUT,
             _ => end["reason"] == "StartError",
