@@ -20,9 +20,9 @@ use penstock_testkit::{
 };
 use serde_json::{Value, json};
 
-const MODEL: &str = "machine: MACHINE\nnics: {NET0: {vfs: 4}}\nboard: {emulation: {NET0: igb}}\n";
+const MODEL: &str = "machine: MACHINE\nnics: {NET0: {vfs: 7}}\nboard: {emulation: {NET0: igb}}\n";
 /// How many pods have VFs at once.
-const VFS: usize = 4;
+const VFS: usize = 7;
 /// How many pods the last test makes; else as many as fit into [`CYCLES`].
 const PODS: &str = "PENSTOCK_PODS";
 const CYCLES: Duration = Duration::from_secs(120);
@@ -51,10 +51,11 @@ while :; do
 done
 "#;
 
-/// Kills the agent again and again, after times of which some are too short for it to do anything.
+/// Kills the agent again and again, after times of which some are too short for it to do anything, and some as long as kubelet waits until it
+/// asks again.
 const KILLER: &str = r#"#!/bin/sh
 while :; do
-    for pause in 4 0.3 9 1 6 2 12 0.7; do
+    for pause in 5 0.3 11 1 16 2 8 0.7; do
         sleep $pause
         [ -e /run/killing ] || exit 0
         read -r number </run/agent.number
