@@ -55,7 +55,7 @@ done
 /// asks again.
 const KILLER: &str = r#"#!/bin/sh
 while :; do
-    for pause in 5 0.3 11 1 16 2 8 0.7; do
+    for pause in 9 0.3 22 1 31 2 15 0.7; do
         sleep $pause
         [ -e /run/killing ] || exit 0
         read -r number </run/agent.number
@@ -127,7 +127,8 @@ impl Bed {
             "ip link set $(ls /sys/bus/pci/drivers/igb/*/net) up; penstock apply /root/model.yaml",
         )?;
 
-        let manifests: Run = Command::new(&program).arg("manifests").output()?.into();
+        let manifests: Run =
+            Command::new(env!("CARGO_BIN_EXE_penstock-kubernetes")).arg("manifests").output()?.into();
         manifests.ended_with(0)?;
         cluster.apply(&manifests.stdout)?;
         let bound = ["--bound-object-kind", "Node", "--bound-object-name", &node];
