@@ -6,26 +6,21 @@ use std::{
     os::unix::fs::PermissionsExt,
     path::Path,
     process::{Child, ExitCode, Stdio},
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use penstock_cluster::KeptCluster;
 use penstock_host::running::Running;
 use penstock_testkit::{
     binary::{self, Run, run},
-    board, json,
-    needs::{self, Lack},
+    cluster::{self, TestCluster, until},
+    json, needs,
     trials::{Failed, Outcome, Test, Trials},
 };
 use serde_json::Value;
-use tempfile::TempDir;
 
 /// An igb NIC with VFs, and a guest that nobody starts here.
 const MODEL: &str = "machine: MACHINE\nnics: {NET0: {vfs: 3}}\nguests: {a: {functions: [NET0#0]}}\n";
-
-/// How long anything on a cluster may take: a machine with two CPUs emulates two others.
-const PATIENT: Duration = Duration::from_secs(600);
 
 const SLEEPER: &str = r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "NAME"}, "spec": {
     "nodeName": "NODE", "terminationGracePeriodSeconds": 5,
@@ -36,7 +31,7 @@ const FAKE: &str = r#"{"apiVersion": "v1", "kind": "Node", "metadata": {"name": 
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     trials.one_at_a_time();
-    let missing = trials.lacking("clusters", || needs::board().or_else(parts));
+    let missing = trials.lacking("clusters", || needs::board().or_else(cluster::lacking));
     let tests: [(&str, Test); 3] = [
         ("a_cluster_runs_pods_outlives_breaks_and_leaves_nothing_in_board", a_cluster_is_used),
         ("an_interrupted_cluster_leaves_nothing_in_board", an_interrupted_cluster_leaves_nothing),
@@ -46,128 +41,44 @@ fn main() -> ExitCode {
     trials.run()
 }
 
-/// Why no cluster can be brought up here, if so. Builds what clusters are made of on a machine that has none of it, which takes minutes.
-fn parts() -> Option<Lack> {
-    let prepared = run(Path::new("/"), ["board", "cluster", "prepare", "--quiet"]);
-    match prepared.status {
-        0 => None,
-        // Go is nothing that the install step brings.
-        4 => Some(Lack::Machine(prepared.stderr.trim().to_owned())),
-        _ => Some(Lack::Installable(prepared.stderr.trim().to_owned())),
-    }
+/// A cluster of this model, which is not up yet.
+fn bed(test: &str) -> Result<TestCluster, Failed> {
+    TestCluster::new(test, MODEL)
 }
 
-/// A directory with the model, and the name of the cluster that a test makes of it.
-struct Bed {
-    directory: TempDir,
-    name: String,
+/// Brings it up.
+fn up(bed: &TestCluster, more: &[&str]) -> Result<(KeptCluster, Run), Failed> {
+    let (document, run) = bed.up(more)?;
+    Ok((serde_json::from_value(document["cluster"].clone())?, run))
 }
 
-impl Bed {
-    fn new(test: &str) -> Result<Bed, Failed> {
-        let name = board::own_name(test);
-        let directory = tempfile::tempdir()?;
-        fs::write(directory.path().join("model.yaml"), MODEL.replace("MACHINE", &name))?;
-        Ok(Bed { directory, name })
-    }
-
-    fn at(&self) -> &Path {
-        self.directory.path()
-    }
-
-    /// `penstock board cluster` with these words.
-    fn cluster(&self, words: &[&str]) -> Run {
-        run(self.at(), [&["board", "cluster"][..], words].concat())
-    }
-
-    fn up(&self, more: &[&str]) -> Result<(KeptCluster, Run), Failed> {
-        let run = self.cluster(&[&["up", "model.yaml", "--json"][..], more].concat());
-        run.ended_with(0)?;
-        let document: Value = json::read(&run.stdout)?;
-        eprintln!("up took {} s: {}", document["seconds"], took(&run.stderr));
-        Ok((serde_json::from_value(document["cluster"].clone())?, run))
-    }
-
-    fn kubectl(&self, words: &[&str]) -> Run {
-        self.cluster(&[&["kubectl", &self.name][..], words].concat())
-    }
-
-    /// What kubectl said, which must succeed.
-    fn said(&self, words: &[&str]) -> Result<String, Failed> {
-        let run = self.kubectl(words);
-        run.ended_with(0)?;
-        Ok(run.stdout)
-    }
-
-    fn apply(&self, object: &str) -> Outcome {
-        let file = self.at().join("object.json");
-        fs::write(&file, object)?;
-        self.said(&["apply", "-f", &file.to_string_lossy()]).map(drop)
-    }
-
-    fn on(&self, node: &str, line: &str) -> Result<String, Failed> {
-        let run = run(self.at(), ["board", "ssh", node, "sh", "-c", line]);
-        run.ended_with(0)?;
-        Ok(run.stdout)
-    }
-
-    /// A pod on a node runs, and is deleted.
-    fn try_a_pod(&self, node: &str, name: &str) -> Outcome {
-        self.apply(&SLEEPER.replace("NAME", name).replace("NODE", node))?;
-        let pod = format!("pod/{name}");
-        self.said(&["wait", "--for=condition=Ready", "--timeout=300s", &pod])?;
-        let inside = self.on(node, "ctr -n k8s.io tasks list")?;
-        assert!(inside.matches("RUNNING").count() >= 2, "sandbox and container: {inside}");
-        self.said(&["delete", "--timeout=300s", &pod]).map(drop)
-    }
-}
-
-impl Drop for Bed {
-    fn drop(&mut self) {
-        // Gone already where the test has come to its end.
-        let listed = self.cluster(&["list", "--json"]).stdout;
-        if listed.contains(&format!("\"{}\"", self.name)) {
-            let down = self.cluster(&["down", &self.name]);
-            if down.status != 0 {
-                eprintln!("the cluster {} was not removed: {}", self.name, down.stderr);
-            }
-        }
-    }
-}
-
-fn took(said: &str) -> &str {
-    said.lines().find_map(|line| line.strip_prefix("Took: ")).unwrap_or("?")
-}
-
-/// Waits for something to hold, which is looked at again and again.
-fn until(what: &str, mut holds: impl FnMut() -> Result<bool, Failed>) -> Outcome {
-    let since = Instant::now();
-    while !holds()? {
-        if since.elapsed() > PATIENT {
-            return Err(format!("{what}: not within {} s", PATIENT.as_secs()).into());
-        }
-        thread::sleep(Duration::from_millis(500));
-    }
-    Ok(())
+/// A pod on a node runs, and is deleted.
+fn try_a_pod(bed: &TestCluster, node: &str, name: &str) -> Outcome {
+    bed.apply(&SLEEPER.replace("NAME", name).replace("NODE", node))?;
+    let pod = format!("pod/{name}");
+    bed.said(&["wait", "--for=condition=Ready", "--timeout=300s", &pod])?;
+    let inside = bed.on(node, "ctr -n k8s.io tasks list")?;
+    assert!(inside.matches("RUNNING").count() >= 2, "sandbox and container: {inside}");
+    bed.said(&["delete", "--timeout=300s", &pod]).map(drop)
 }
 
 /// Nothing is left of a cluster: neither its processes, nor its boards, nor its directory.
-fn is_gone(bed: &Bed, cluster: &KeptCluster) {
+fn is_gone(bed: &TestCluster, cluster: &KeptCluster) {
     let boards = cluster.nodes.iter().filter_map(|node| node.qemu);
     for process in cluster.programs.iter().map(|program| program.process).chain(boards) {
         assert!(!process.is_alive(), "{process:?} of {cluster}");
     }
     let directory = cluster.kubeconfig.parent().unwrap();
     assert!(!directory.exists(), "{}", directory.display());
-    assert!(!bed.cluster(&["list"]).stdout.contains(&bed.name));
-    assert!(!run(bed.at(), ["board", "list"]).stdout.contains(&bed.name));
+    assert!(!bed.cluster(&["list"]).stdout.contains(bed.name()));
+    assert!(!run(bed.at(), ["board", "list"]).stdout.contains(bed.name()));
 }
 
 fn a_cluster_is_used() -> Outcome {
-    let bed = Bed::new("bed")?;
-    let (cluster, _) = bed.up(&["--kwok"])?;
+    let bed = bed("bed")?;
+    let (cluster, _) = up(&bed, &["--kwok"])?;
     let nodes: Vec<&str> = cluster.nodes.iter().map(|node| node.name.as_str()).collect();
-    assert_eq!(nodes, [format!("{}-1", bed.name), format!("{}-2", bed.name)]);
+    assert_eq!(nodes, [format!("{}-1", bed.name()), format!("{}-2", bed.name())]);
     let first = nodes[0];
     bed.cluster(&["up", "model.yaml"]).ended_with(2)?;
     memory(&cluster);
@@ -197,7 +108,7 @@ fn a_cluster_is_used() -> Outcome {
     assert!(served.contains("resourceslices.resource.k8s.io"), "{served}");
 
     for node in &nodes {
-        bed.try_a_pod(node, "sleeper")?;
+        try_a_pod(&bed, node, "sleeper")?;
     }
     bed.apply(FAKE)?;
     bed.said(&["wait", "--for=condition=Ready", "--timeout=300s", "node/fake-1"])?;
@@ -215,19 +126,19 @@ fn a_cluster_is_used() -> Outcome {
     broken.iter().for_each(|carrier| assert!(carrier.kill(Duration::from_secs(30))));
     let before = renewed()?;
     until("kubelet renews its lease", || Ok(renewed()? != before))?;
-    bed.try_a_pod(first, "again")?;
+    try_a_pod(&bed, first, "again")?;
 
-    bed.cluster(&["down", &bed.name]).ended_with(0)?;
+    bed.cluster(&["down", bed.name()]).ended_with(0)?;
     is_gone(&bed, &cluster);
-    bed.cluster(&["down", &bed.name]).ended_with(2)?;
+    bed.cluster(&["down", bed.name()]).ended_with(2)?;
 
     // What the first one has made is there.
-    let (cluster, again) = bed.up(&["--nodes", "1"])?;
+    let (cluster, again) = up(&bed, &["--nodes", "1"])?;
     assert!(again.stderr.contains("Resuming the saved board"), "{}", again.stderr);
     for once in ["Building", "Fetching", "Packing", "Booting"] {
         assert!(!again.stderr.contains(once), "{}", again.stderr);
     }
-    bed.cluster(&["down", &bed.name]).ended_with(0)?;
+    bed.cluster(&["down", bed.name()]).ended_with(0)?;
     is_gone(&bed, &cluster);
     Ok(())
 }
@@ -264,7 +175,7 @@ fn cwd(process: u32) -> Option<std::path::PathBuf> {
 }
 
 /// Neither who has no token, nor who reads what others leave open.
-fn nobody_else_is_let_in(bed: &Bed, cluster: &KeptCluster) -> Outcome {
+fn nobody_else_is_let_in(bed: &TestCluster, cluster: &KeptCluster) -> Outcome {
     let directory = cluster.kubeconfig.parent().unwrap();
     let mode = |path: &Path| fs::metadata(path).map(|data| data.permissions().mode() & 0o777);
     assert_eq!(mode(directory)?, 0o700);
@@ -287,7 +198,7 @@ fn nobody_else_is_let_in(bed: &Bed, cluster: &KeptCluster) -> Outcome {
 }
 
 /// `up` in the background, until the programs of the control plane are written down.
-fn begun(bed: &Bed) -> Result<(Child, KeptCluster), Failed> {
+fn begun(bed: &TestCluster) -> Result<(Child, KeptCluster), Failed> {
     let mut command = binary::command(bed.at());
     command.args(["board", "cluster", "up", "model.yaml"]).stdout(Stdio::null()).stderr(Stdio::null());
     let child = command.spawn()?;
@@ -296,7 +207,7 @@ fn begun(bed: &Bed) -> Result<(Child, KeptCluster), Failed> {
         let listed: Value = json::read(&bed.cluster(&["list", "--json"]).stdout)?;
         let clusters: Vec<KeptCluster> = serde_json::from_value(listed["clusters"].clone())?;
         let begun = |cluster: &KeptCluster| {
-            cluster.name == bed.name && cluster.nodes.iter().any(|node| node.qemu.is_some())
+            cluster.name == bed.name() && cluster.nodes.iter().any(|node| node.qemu.is_some())
         };
         found = clusters.into_iter().find(begun);
         Ok(found.is_some())
@@ -305,7 +216,7 @@ fn begun(bed: &Bed) -> Result<(Child, KeptCluster), Failed> {
 }
 
 fn an_interrupted_cluster_leaves_nothing() -> Outcome {
-    let bed = Bed::new("stopped")?;
+    let bed = bed("stopped")?;
     let (mut child, cluster) = begun(&bed)?;
     assert!(cluster.owner.is_some() && cluster.programs.len() >= 2, "{cluster}");
     binary::interrupt(&child);
@@ -315,7 +226,7 @@ fn an_interrupted_cluster_leaves_nothing() -> Outcome {
 }
 
 fn a_killed_up_is_cleared_away() -> Outcome {
-    let bed = Bed::new("killed")?;
+    let bed = bed("killed")?;
     let (mut child, cluster) = begun(&bed)?;
     child.kill()?;
     child.wait()?;

@@ -7,6 +7,7 @@ pub mod advised;
 pub mod binary;
 pub mod board;
 pub mod campaign;
+pub mod cluster;
 pub mod control_plane;
 pub mod crash;
 pub mod golden;

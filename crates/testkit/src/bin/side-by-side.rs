@@ -41,10 +41,11 @@ const WAITING: usize = 2;
 const WAITS: &str = "_in_netns";
 
 /// The slow programs that take longest, the longest first: whoever begins last is waited for by nobody. Others begin after them.
-const LONGEST: [&str; 22] = [
+const LONGEST: [&str; 23] = [
     "rehearse_in_board",
     "guests_in_board",
     "fresh_in_tree",
+    "claims_in_board",
     "tenant_in_board",
     "uplinks_in_board",
     "boot_in_board",
