@@ -16,11 +16,10 @@ build:
 image: build
 	$(penstock) board image
 
-# What clusters on boards are made of (docs/cluster.md): a Go program of ten minutes of processor time, once; and the program that their nodes
-# run, optimised as that of the boards is. Tests that need them say so where there are none.
+# What clusters on boards are made of (docs/cluster.md): a Go program of ten minutes of processor time, once. Tests that need it say so where
+# there is none.
 cluster: image
-	@if command -v go >/dev/null 2>&1; then scripts/build-release $(target) penstock-kubernetes || exit; \
-	$(penstock) board cluster prepare || echo "skipped: no cluster could be prepared"; \
+	@if command -v go >/dev/null 2>&1; then $(penstock) board cluster prepare || echo "skipped: no cluster could be prepared"; \
 	else echo "skipped: Go is not installed, of which a cluster's programs are built"; fi
 
 # The optimised binary is what runs inside the boards that the tests boot. Making the image waits for the network most of
@@ -30,7 +29,6 @@ cluster: image
 tests ?=
 side_by_side := target/$(target)/debug/side-by-side
 test_environment = PENSTOCK_BINARY=$(CURDIR)/$(penstock) \
-	PENSTOCK_KUBERNETES=$(CURDIR)/target/$(target)/release/penstock-kubernetes \
 	PENSTOCK_GRUB_TREE=$(CURDIR)/target/grub PENSTOCK_CONTAINERD_TREE=$(CURDIR)/target/containerd \
 	PENSTOCK_PODMAN_TREE=$(CURDIR)/target/podman \
 	PENSTOCK_YAML_LANGUAGE_SERVER=$(CURDIR)/target/yaml-language-server/yaml-language-server \

@@ -4,6 +4,7 @@
 
 use std::{
     env,
+    path::PathBuf,
     process::{Command, ExitCode},
     sync::{Arc, OnceLock},
     thread,
@@ -12,7 +13,7 @@ use std::{
 
 use penstock_host::chain;
 use penstock_testkit::{
-    binary::{self, Run},
+    binary::Run,
     board::caught,
     cluster::{self, PATIENT, TestCluster, until},
     needs,
@@ -25,7 +26,7 @@ const MODEL: &str = "machine: MACHINE\nnics: {NET0: {vfs: 7}}\nboard: {emulation
 const VFS: usize = 7;
 /// How many pods the last test makes; else as many as fit into [`CYCLES`].
 const PODS: &str = "PENSTOCK_PODS";
-const CYCLES: Duration = Duration::from_secs(120);
+const CYCLES: Duration = Duration::from_secs(60);
 /// How long slices are away where nothing else runs is at most 5 s (docs/kubernetes.md); here two CPUs emulate two others.
 const SLICES_BACK: Duration = Duration::from_secs(60);
 /// The status with which a container ends that was started without its interface.
@@ -64,6 +65,12 @@ while :; do
 done
 "#;
 
+/// The agent: what Cargo has built, or what `PENSTOCK_KUBERNETES` names, an optimised one perhaps.
+fn program() -> PathBuf {
+    env::var_os("PENSTOCK_KUBERNETES")
+        .map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_penstock-kubernetes")), PathBuf::from)
+}
+
 /// All that must be as before when no pod has a VF: VFs at their PF, their drivers and interfaces.
 const STATE: &str = r#"pf=$(dirname /sys/bus/pci/drivers/igb/*/sriov_numvfs)
 ip link show $(ls $pf/net) | grep ' vf '
@@ -78,8 +85,7 @@ type Check = fn(&Bed) -> Outcome;
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     trials.one_at_a_time();
-    let program = || binary::penstock_kubernetes().err();
-    let missing = trials.lacking("pods", || needs::board().or_else(cluster::lacking).or_else(program));
+    let missing = trials.lacking("pods", || needs::board().or_else(cluster::lacking));
     let tests: [(&str, Check); 5] = [
         ("slices_come_back_when_kubelet_was_restarted_in_board", slices_come_back),
         ("a_pod_has_its_vf_as_its_claim_says_in_board", a_pod_has_its_vf),
@@ -121,7 +127,7 @@ impl Bed {
         let cluster = TestCluster::new("pods", MODEL)?;
         cluster.up(&["--nodes", "1"])?;
         let node = cluster.node(1);
-        let program = binary::penstock_kubernetes().map_err(|lack| lack.to_string())?;
+        let program = program();
         cluster.on(
             &node,
             "ip link set $(ls /sys/bus/pci/drivers/igb/*/net) up; penstock apply /root/model.yaml",

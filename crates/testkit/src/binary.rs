@@ -15,7 +15,7 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::{needs::Lack, trials::Outcome};
+use crate::trials::Outcome;
 
 /// The optimised, static binary: `$PENSTOCK_BINARY`, or what `make build` leaves. `None` when it was not built.
 pub fn path() -> Option<PathBuf> {
@@ -25,29 +25,6 @@ pub fn path() -> Option<PathBuf> {
         .map(PathBuf::from)
         .or_else(|| Some(built.into()))
         .filter(|path| path.is_file())
-}
-
-/// Names the optimised `penstock-kubernetes` where it is not what `make cluster` leaves.
-const KUBERNETES: &str = "PENSTOCK_KUBERNETES";
-
-/// The optimised, static `penstock-kubernetes`, as it is put on a cluster's nodes.
-///
-/// # Errors
-///
-/// [`Lack::Installable`] with how it is built.
-pub fn penstock_kubernetes() -> Result<PathBuf, Lack> {
-    let built = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../target/x86_64-unknown-linux-gnu/release/penstock-kubernetes"
-    );
-    let path = env::var_os(KUBERNETES).map_or_else(|| PathBuf::from(built), PathBuf::from);
-    let why = || {
-        format!(
-            "there is no optimised penstock-kubernetes at {}: `make cluster` builds it, or {KUBERNETES} names it",
-            path.display()
-        )
-    };
-    if path.is_file() { Ok(path) } else { Err(Lack::Installable(why())) }
 }
 
 /// The command `penstock` in `directory`, not yet started.
