@@ -39,7 +39,7 @@ use crate::{
     log::{self, LastingTrouble},
     pace::{Backoff, Bucket},
     penstock::{Penstock, PenstockError},
-    plugin,
+    plugin::{self, claim_api::ClaimApiClient},
     slices::{Owner, Taint, Taints, publish::Published, slices},
 };
 
@@ -142,7 +142,7 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
 
     let client = connection.client.clone();
     let plugin = plugin::serve(plugin::Settings {
-        client: client.clone(),
+        client: ClaimApiClient::new(client.clone(), &arguments.driver.to_string()),
         driver: arguments.driver.to_string(),
         node: arguments.name.to_string(),
         pool: arguments.name.to_string(),

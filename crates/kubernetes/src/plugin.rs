@@ -29,8 +29,8 @@ use claim_api::{ClaimApi, ClaimApiClient};
 
 /// What the plugin is to be.
 #[derive(Debug)]
-pub struct Settings<C = kube::Client> {
-    /// The API server.
+pub struct Settings<C = ClaimApiClient> {
+    /// What is asked of the API server.
     pub client: C,
     /// The driver's name.
     pub driver: String,
@@ -95,40 +95,7 @@ pub enum ServeError {
 ///
 /// When a socket cannot be made, another agent runs, or a server ends by itself.
 pub async fn serve(settings: Settings) -> Result<(), ServeError> {
-    let Settings {
-        client,
-        driver,
-        node,
-        pool,
-        penstock,
-        program,
-        state,
-        kubelet,
-        cdi,
-        devices,
-        health,
-        shutdown,
-    } = settings;
-    let client = ClaimApiClient::new(client, &driver);
-    serve_on(
-        Root::system(),
-        RUN.into(),
-        Settings {
-            client,
-            driver,
-            node,
-            pool,
-            penstock,
-            program,
-            state,
-            kubelet,
-            cdi,
-            devices,
-            health,
-            shutdown,
-        },
-    )
-    .await
+    serve_on(Root::system(), RUN.into(), settings).await
 }
 
 /// As [`serve`], with the machine below `root` and the hook's records in `run`.

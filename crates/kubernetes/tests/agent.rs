@@ -115,7 +115,7 @@ impl Node<'_> {
         fs::write(&penstock, script).unwrap();
         fs::set_permissions(&penstock, fs::Permissions::from_mode(0o755)).unwrap();
         fs::write(node.path("watch.jsonl"), "").unwrap();
-        let token = node.token();
+        let token = node.plane.token_of_agent(&node.name);
         fs::write(node.path("kubeconfig"), node.plane.kubeconfig(&token)).unwrap();
         node
     }
@@ -127,20 +127,6 @@ impl Node<'_> {
     fn make(&self) {
         let object = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": self.name}});
         self.plane.must(&["create", "--filename", "-"], &object.to_string());
-    }
-
-    /// As whoever installs an agent gets it.
-    fn token(&self) -> String {
-        let bound = format!("--bound-object-name={}", self.name);
-        let words = [
-            "create",
-            "token",
-            "penstock-kubernetes",
-            "--namespace=penstock",
-            "--bound-object-kind=Node",
-            &bound,
-        ];
-        self.plane.must(&words, "").trim().to_owned()
     }
 
     fn scanned(&self, inventory: &Inventory) {
@@ -398,7 +384,7 @@ fn fenced_to_the_own_node() {
         let config = format!("--kubeconfig={}", path.display());
         node.plane.kubectl_with(&["create", "--filename", "-", &config], &slice.to_string())
     };
-    let own = node.token();
+    let own = node.plane.token_of_agent(&node.name);
     // A policy takes a moment to be in force.
     let deadline = Instant::now() + PATIENT;
     let refused = loop {
@@ -486,7 +472,7 @@ fn node_made_anew() {
     node.plane.must(&["delete", "node", "anew"], "");
     node.make();
     // As the garbage collector does, which does not run here. The token went with the Node that it was bound to.
-    let token = node.token();
+    let token = node.plane.token_of_agent(&node.name);
     fs::write(node.path("kubeconfig"), node.plane.kubeconfig(&token)).unwrap();
     node.plane.must(&["delete", "resourceslices", "--field-selector=spec.nodeName=anew", "--wait=false"], "");
     node.kill();

@@ -80,6 +80,20 @@ impl LocalControlPlane {
         plane
     }
 
+    /// A token of the agents' service account that is bound to a node, as whoever installs an agent gets it.
+    pub fn token_of_agent(&self, node: &str) -> String {
+        let bound = format!("--bound-object-name={node}");
+        let words = [
+            "create",
+            "token",
+            "penstock-kubernetes",
+            "--namespace=penstock",
+            "--bound-object-kind=Node",
+            &bound,
+        ];
+        self.must(&words, "").trim().to_owned()
+    }
+
     /// A file of its directory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)

@@ -31,7 +31,7 @@ pub const LONGEST_MESSAGE: usize = 2048;
     printcolumn = r#"{"name": "Machine", "type": "string", "jsonPath": ".status.plan.machine"}"#,
     printcolumn = r#"{"name": "Plan", "type": "string", "jsonPath": ".status.plan.outcome"}"#,
     printcolumn = r#"{"name": "Steps", "type": "integer", "jsonPath": ".status.plan.steps"}"#,
-    printcolumn = r#"{"name": "Told", "type": "string", "jsonPath": ".spec.change.stage"}"#,
+    printcolumn = r#"{"name": "Stage", "type": "string", "jsonPath": ".spec.change.stage"}"#,
     printcolumn = r#"{"name": "Result", "type": "string", "jsonPath": ".status.result.outcome"}"#,
     printcolumn = r#"{"name": "Why", "type": "string", "jsonPath": ".status.result.message", "priority": 1}"#
 )]

@@ -63,17 +63,7 @@ impl Fleet {
             fs::write(at.join("watch.jsonl"), format!("{}\n", json!({
                 "kind": "watch", "version": 1, "time": "x", "event": "state", "holds": true, "counts": {}, "verdicts": [],
                 "glance_every": 0.8, "unheard": []}))).unwrap();
-            let bound = format!("--bound-object-name={node}");
-            let words = [
-                "create",
-                "token",
-                "penstock-kubernetes",
-                "--namespace=penstock",
-                "--bound-object-kind=Node",
-                &bound,
-            ];
-            let token = plane.must(&words, "");
-            fs::write(at.join("kubeconfig"), plane.kubeconfig(token.trim())).unwrap();
+            fs::write(at.join("kubeconfig"), plane.kubeconfig(&plane.token_of_agent(node))).unwrap();
         }
         let token = plane.must(&["create", "token", "penstock-controller", "--namespace=penstock"], "");
         fs::write(directory.path().join("kubeconfig"), plane.kubeconfig(token.trim())).unwrap();
