@@ -451,6 +451,7 @@ fn a_vf_for_a_program() -> Outcome {
         // Bound, and then something else is in its group, and it cannot be taken back at once.
         let neighbour = machine.path("root/sys/kernel/iommu_groups/9/devices/0000:01:10.4");
         fs::create_dir_all(&neighbour).unwrap();
+        machine.iommu(7, 9);
         let error = agent.prepare("u-2").await.error;
         assert!(error.contains("in one IOMMU group with 0000:01:10.4"), "{error}");
         assert_eq!((machine.files(), machine.driver().as_str()), (Vec::new(), "igbvf"));
