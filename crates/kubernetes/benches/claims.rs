@@ -67,7 +67,7 @@ fn main() {
     let pod = set_up();
     let plane = LocalControlPlane::start(program);
     let uid = claim(&plane);
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let mut took: [Vec<f64>; 4] = Default::default();
     let before = load();
     runtime.expect("a runtime").block_on(measure(&plane, &uid, pod.0.id(), rounds, &mut took));
