@@ -1,5 +1,5 @@
 //! The network configuration that a runtime gives on standard input. Its keys are those of the SR-IOV plugin of the Kubernetes network
-//! plumbing group, and `pf`, `vfs`, `mtu`, `addresses` and `routes` besides.
+//! plumbing group, and `pf`, `vfs`, `driver`, `mtu`, `addresses` and `routes` besides.
 
 use std::{fmt, path::PathBuf, str::FromStr};
 
@@ -7,7 +7,7 @@ use penstock_model::{
     Bdf, InterfaceAddress, InterfaceName, LinkState, Mac, Mtu, TxRate, VfIndex, VfSettings, VlanId,
     VlanProtocol, VlanQos,
 };
-use serde::{Deserialize, Deserializer, de::Error as _};
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use serde_json::{Value, json};
 
 use crate::document::{Address, Attached, CniError, Route};
@@ -137,6 +137,23 @@ pub enum LogLevel {
     Debug,
 }
 
+/// A driver that an attachment has its VF bound to: it hands the VF to a program, and there is no interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum BoundDriver {
+    /// The program opens the VF's IOMMU group (`Documentation/driver-api/vfio.rst`).
+    #[serde(rename = "vfio-pci")]
+    VfioPci,
+}
+
+impl BoundDriver {
+    /// As sysfs calls it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            BoundDriver::VfioPci => "vfio-pci",
+        }
+    }
+}
+
 /// A network configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Configuration {
@@ -150,6 +167,8 @@ pub struct Configuration {
     pub pf: Option<Pf>,
     /// Of which only these may be taken.
     pub vfs: Option<Vec<VfIndex>>,
+    /// The driver that it is bound to; none where the container gets its interface.
+    pub driver: Option<BoundDriver>,
     /// What is set.
     pub settings: VfSettings,
     /// The MTU of the interface in the container, in bytes; else it keeps the one that it has.
@@ -182,6 +201,8 @@ struct Raw {
     pf: Option<String>,
     #[serde(default)]
     vfs: Option<Vec<VfIndex>>,
+    #[serde(default)]
+    driver: Option<BoundDriver>,
     #[serde(default)]
     vlan: Option<VlanId>,
     #[serde(default, rename = "vlanQoS")]
@@ -343,12 +364,26 @@ impl Configuration {
                 format!("addresses and routes are given by the IPAM plugin {ipam}, and by the configuration");
             return Err(wrong(text).hint("leave out ipam, or addresses and routes"));
         }
+        if let Some(driver) = raw.driver {
+            let of_interfaces = [
+                ("ipam", ipam.is_some()),
+                ("addresses", !addresses.is_empty()),
+                ("routes", !routes.is_empty()),
+                ("mtu", raw.mtu.is_some()),
+            ];
+            if let Some((key, _)) = of_interfaces.into_iter().find(|(_, said)| *said) {
+                let driver = driver.name();
+                let text = format!("{key} is a matter of interfaces, and with driver {driver} there is none");
+                return Err(wrong(text));
+            }
+        }
         Ok(Configuration {
             version,
             name: raw.name,
             device,
             pf: pf.transpose()?.filter(|_| device.is_none()),
             vfs: raw.vfs,
+            driver: raw.driver,
             settings,
             mtu: raw.mtu,
             addresses,

@@ -8,14 +8,14 @@ use penstock_model::{Bdf, InterfaceName, Mac, VfAttribute, VfIndex, inventory::V
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::document::CniError;
+use crate::{config::BoundDriver, document::CniError};
 
 /// Where the records are.
 pub const DIRECTORY: &str = "/run/penstock/cni";
 /// How long another call may be at a VF.
 const AT_WORK: Duration = Duration::from_secs(60);
-/// A record of a later Penstock is not read by this one.
-const FORMAT: u32 = 1;
+/// A record of a later Penstock is not read by this one. One of form 1 knows nothing of drivers that were bound.
+const FORMAT: u32 = 2;
 
 /// How far an ADD has come: each is written down before it is begun. Those in which nothing is to be done may be left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -25,6 +25,8 @@ pub enum Step {
     Reserved,
     /// Its attributes are set at the PF, and its MAC address.
     Setting,
+    /// A driver that hands it to a program is bound.
+    Binding,
     /// It is moved into the container.
     Moving,
     /// The IPAM plugin is asked.
@@ -38,9 +40,11 @@ pub enum Step {
 }
 
 impl Step {
-    /// All of an ADD, in its order.
+    /// All of an ADD that moves an interface, in its order.
     pub const OF_ADD: [Step; 6] =
         [Step::Reserved, Step::Setting, Step::Moving, Step::Addressing, Step::Configuring, Step::Attached];
+    /// All of an ADD that binds a driver, in its order.
+    pub const OF_BINDING: [Step; 4] = [Step::Reserved, Step::Setting, Step::Binding, Step::Attached];
 }
 
 /// A VF as it was found.
@@ -48,6 +52,9 @@ impl Step {
 pub struct Before {
     /// The driver that it was bound to; `None` when it had none.
     pub driver: Option<String>,
+    /// Its `driver_override`, where one was set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub driver_override: Option<String>,
     /// Its interface; none under a driver that makes none (`vfio-pci`).
     pub interface: Option<BeforeInterface>,
     /// Its attributes at the PF, where that tells of them.
@@ -80,16 +87,21 @@ pub struct Record {
     pub container: String,
     /// The name that the interface has in there.
     pub interface: InterfaceName,
-    /// The file of its namespace.
-    pub netns: String,
+    /// The file of its namespace; none where a driver is bound before there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub netns: Option<String>,
     /// Its identity (device and inode): files of namespaces are used again.
-    pub namespace: (u64, u64),
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<(u64, u64)>,
     /// The VF's PCI address.
     pub function: Bdf,
     /// The PCI address of the VF's PF.
     pub pf: Bdf,
     /// Its index there.
     pub vf: VfIndex,
+    /// The driver that is bound for it, where one is; it has no interface then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub driver: Option<BoundDriver>,
     /// What is set at the PF.
     pub wanted: Vec<VfAttribute>,
     /// The VF as it was.
@@ -101,8 +113,10 @@ pub struct Record {
 }
 
 impl Record {
-    /// A record of this form.
+    /// The form of a record of a VF that is bound to a driver.
     pub const FORMAT: u32 = FORMAT;
+    /// The form of one of a VF whose interface is moved: what reads no later form can take it back too.
+    pub const FORMAT_OF_MOVED: u32 = 1;
 
     /// Whether it is of this attachment.
     pub fn is_of(&self, container: &str, interface: &str) -> bool {
@@ -163,7 +177,9 @@ impl Journal {
         };
         let read: Result<Record, _> = serde_json::from_str(&text);
         let why = match read {
-            Ok(record) if record.format == FORMAT && record.function == function => return Ok(Some(record)),
+            Ok(record) if (1..=FORMAT).contains(&record.format) && record.function == function => {
+                return Ok(Some(record));
+            }
             Ok(record) => format!("it is of version {}", record.format),
             Err(error) => error.to_string(),
         };

@@ -37,8 +37,8 @@ impl Container {
 
     /// The namespace of a record, if it still lives under the name that it had.
     pub fn of(record: &Record) -> Option<Container> {
-        let container = Container::open(Path::new(&record.netns)).ok()?;
-        (container.namespace.identity().ok()? == record.namespace).then_some(container)
+        let container = Container::open(Path::new(record.netns.as_deref()?)).ok()?;
+        (container.namespace.identity().ok()? == record.namespace?).then_some(container)
     }
 
     /// The interface of a record's VF in here, whatever it is called now. Where the kernel does not tell the device of an

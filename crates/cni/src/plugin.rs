@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use penstock_host::{InterfaceReport, Netlink, NetworkNamespace, Root, files::Lock};
+use penstock_host::{InterfaceReport, Netlink, NetworkNamespace, PciError, PciFunction, Root, files::Lock};
 use penstock_model::{Bdf, InterfaceName, VfAttribute};
 use serde_json::Value;
 
@@ -18,6 +18,9 @@ use crate::{
     vf::{self, Attributes, Vf, found_among, listened_to},
 };
 
+/// What binds a driver to a function, or unbinds it.
+pub type SetDriver = fn(&PciFunction, Option<&str>) -> Result<(), PciError>;
+
 /// The plugin on one machine.
 #[derive(Clone, Debug)]
 pub struct Plugin {
@@ -25,6 +28,8 @@ pub struct Plugin {
     pub root: Root,
     /// Called when a step of an ADD or of a release has been written down, before it is begun.
     pub on_step: fn(Step),
+    /// [`PciFunction::set_driver`]; a test's machine has no kernel that binds.
+    pub set_driver: SetDriver,
 }
 
 /// What a call works with.
@@ -42,17 +47,17 @@ pub(crate) struct Work<'a> {
 }
 
 /// A VF as an ADD has found it in the host's namespace.
-struct Found {
+pub(crate) struct Found {
     /// Its interface; none under a driver that makes none.
-    report: Option<InterfaceReport>,
+    pub report: Option<InterfaceReport>,
     /// The index of its PF's interface, where attributes are to be set.
-    pf: Option<u32>,
+    pub pf: Option<u32>,
 }
 
 impl Plugin {
     /// The plugin on this machine.
     pub fn system() -> Plugin {
-        Plugin { root: Root::system(), on_step: |_| {} }
+        Plugin { root: Root::system(), on_step: |_| {}, set_driver: PciFunction::set_driver }
     }
 
     /// One call: what goes to standard output, if something does.
@@ -130,16 +135,25 @@ impl Work<'_> {
 
     fn netns(&self) -> Result<PathBuf, CniError> {
         let netns = self.call.netns.clone();
-        netns.ok_or_else(|| CniError::new(CniError::ENVIRONMENT, "CNI_NETNS is not set"))
+        netns.ok_or_else(no_namespace)
     }
 
-    fn add(&mut self) -> Result<Attached, CniError> {
-        let name = self.call.interface()?.clone();
-        let mut container = Container::open(&self.netns()?)?;
+    /// The container's namespace; none where a driver is to be bound and the runtime names no namespace.
+    fn container(&self) -> Result<Option<Container>, CniError> {
+        if self.configuration.driver.is_some() && self.call.netns.is_none() {
+            return Ok(None);
+        }
+        let container = Container::open(&self.netns()?)?;
         if container.namespace.identity()? == self.home.identity()? {
             let text = format!("CNI_NETNS {} is the host's own namespace", self.netns()?.display());
             return Err(CniError::new(CniError::ENVIRONMENT, text));
         }
+        Ok(Some(container))
+    }
+
+    fn add(&mut self) -> Result<Attached, CniError> {
+        let name = self.call.interface()?.clone();
+        let mut container = self.container()?;
         if let Some(old) = self.journal.of_attachment(&self.call.container, name.as_str())? {
             let _lock = self.journal.lock(old.function)?;
             if let Some(old) =
@@ -148,15 +162,23 @@ impl Work<'_> {
                 self.reclaim(old)?;
             }
         }
-        if container.has(&name)? {
+        let driver = self.configuration.driver;
+        if let (None, Some(container)) = (driver, &mut container)
+            && container.has(&name)?
+        {
             return Err(CniError::new(
                 CniError::ENVIRONMENT,
                 format!("the container has an interface {name} already"),
             ));
         }
         let (vf, _lock) = self.choose()?;
-        let (mut record, found) = self.reserve(&vf, &container, &name)?;
-        match self.attach(&mut record, &vf, found, &mut container, &name) {
+        let (mut record, found) = self.reserve(&vf, container.as_ref(), &name)?;
+        let attached = match (driver, &mut container) {
+            (Some(driver), _) => self.bind(&mut record, &vf, &found, driver),
+            (None, Some(container)) => self.attach(&mut record, &vf, found, container, &name),
+            (None, None) => Err(no_namespace()),
+        };
+        match attached {
             Ok(attached) => {
                 self.log.say(LogLevel::Info, format!("has {} as {name}", vf.bdf()));
                 Ok(attached)
@@ -261,21 +283,26 @@ impl Work<'_> {
     fn reserve(
         &mut self,
         vf: &Vf,
-        container: &Container,
+        container: Option<&Container>,
         name: &InterfaceName,
     ) -> Result<(Record, Found), CniError> {
         let report = vf::interface_here(&self.plugin.root, &mut self.netlink, &vf.function)?;
         let driver = vf.function.driver()?;
+        let binds = self.configuration.driver;
         if report.is_none() {
             let text = match &driver {
                 Some(driver) if penstock_host::pci::passes_through(driver) => None,
                 Some(driver) => Some(format!("{} has the driver {driver} and no interface here", vf.bdf())),
+                None if binds.is_some() => None,
                 None => Some(format!("{} has no driver", vf.bdf())),
             };
             if let Some(text) = text {
                 return Err(CniError::new(CniError::TAKEN, text)
                     .hint("another container may have it; a VF without a driver has to be bound to the host's, or to vfio-pci"));
             }
+        }
+        if let Some(binds) = binds {
+            self.may_bind(vf, binds, report.as_ref())?;
         }
         let plugin = self.plugin;
         let settings = &self.configuration.settings;
@@ -288,7 +315,7 @@ impl Work<'_> {
         let mut wanted = vf::wanted(settings, state.as_ref());
         if state.is_none() {
             let others = vf::but_mac(&wanted);
-            if !others.is_empty() || (report.is_none() && !wanted.is_empty()) {
+            if !others.is_empty() || ((report.is_none() || binds.is_some()) && !wanted.is_empty()) {
                 return Err(vf::nothing_keeps(vf.pf.bdf(), &wanted));
             }
             // The interface itself can have the address.
@@ -305,18 +332,23 @@ impl Work<'_> {
             ));
         }
         let mut record = Record {
-            format: Record::FORMAT,
+            format: if binds.is_some() { Record::FORMAT } else { Record::FORMAT_OF_MOVED },
             network: self.configuration.name.clone(),
             container: self.call.container.clone(),
             interface: name.clone(),
-            netns: container.namespace.path().to_string_lossy().into_owned(),
-            namespace: container.namespace.identity()?,
+            netns: container.map(|container| container.namespace.path().to_string_lossy().into_owned()),
+            namespace: container.map(|container| container.namespace.identity()).transpose()?,
             function: vf.bdf(),
             pf: vf.pf.bdf(),
             vf: vf.index,
+            driver: binds,
             wanted,
             before: Before {
                 driver,
+                driver_override: match binds {
+                    Some(_) => vf.function.driver_override()?,
+                    None => None,
+                },
                 interface: report.as_ref().map(|report| BeforeInterface {
                     name: report.interface.name.clone(),
                     mac: report.interface.mac,
@@ -333,7 +365,8 @@ impl Work<'_> {
         // free, and the move waits for all that was left so (`rcu_barrier` in `net/core/dev.c`, `__dev_change_net_namespace`).
         let mtu = self.configuration.mtu;
         let moves_at_once = report.as_ref().is_some_and(|report| {
-            record.wanted.is_empty()
+            binds.is_none()
+                && record.wanted.is_empty()
                 && settings.mac.is_none_or(|mac| mac == report.interface.mac)
                 && mtu.is_none_or(|mtu| mtu.get() == report.interface.mtu)
         });
@@ -363,7 +396,7 @@ impl Work<'_> {
             name: name.to_string(),
             mac: by_pf.or(record.before.state.as_ref().map(|state| state.mac)).filter(|mac| !mac.is_zero()),
             mtu: None,
-            sandbox: Some(record.netns.clone()),
+            sandbox: record.netns.clone(),
             function: Some(vf.bdf()),
         };
         let mut moved = None;
@@ -447,6 +480,9 @@ impl Work<'_> {
 
     fn check(&mut self) -> Result<(), CniError> {
         let name = self.call.interface()?.clone();
+        if self.configuration.driver.is_some() {
+            return self.check_bound(&name);
+        }
         let differs = |wrong: Vec<String>| CniError::new(CniError::DIFFERS, wrong.join("; "));
         let previous =
             self.configuration.previous.clone().ok_or_else(|| {
@@ -498,7 +534,11 @@ impl Work<'_> {
     }
 
     /// What is set at the PF, against what the record has, or the configuration where there is none.
-    fn check_attributes(&mut self, function: Bdf, record: Option<&Record>) -> Result<Vec<String>, CniError> {
+    pub(crate) fn check_attributes(
+        &mut self,
+        function: Bdf,
+        record: Option<&Record>,
+    ) -> Result<Vec<String>, CniError> {
         let settings = &self.configuration.settings;
         if record.is_some_and(|record| record.wanted.is_empty())
             || settings.attributes().is_empty() && record.is_none()
@@ -515,6 +555,10 @@ impl Work<'_> {
         };
         Ok(compare::attributes(&wanted, state.as_ref()))
     }
+}
+
+fn no_namespace() -> CniError {
+    CniError::new(CniError::ENVIRONMENT, "CNI_NETNS is not set, and without `driver` this verb needs it")
 }
 
 /// Whether an interface is that of a function.

@@ -6,7 +6,7 @@ use penstock_host::{InterfaceReport, NetlinkError, netlink::wait_for_interface};
 use penstock_model::{InterfaceName, Mtu, VfAttribute};
 
 use crate::{
-    config::LogLevel,
+    config::{BoundDriver, LogLevel},
     document::CniError,
     journal::{BeforeInterface, Record, Step},
     place::Container,
@@ -22,12 +22,17 @@ impl Work<'_> {
     /// When the container has it, or it cannot be taken back.
     pub(crate) fn reclaim(&mut self, record: Record) -> Result<(), CniError> {
         let root = self.root().clone();
-        let has = |container: &mut Container| match &record.before.interface {
-            None => Ok(record.step == Step::Attached),
-            Some(_) => Ok::<bool, CniError>(container.interface_of(&root, &record)?.is_some()),
+        let has = |container: &mut Container| match (&record.driver, &record.before.interface) {
+            (Some(_), _) | (None, None) => Ok(record.step == Step::Attached),
+            (None, Some(_)) => Ok::<bool, CniError>(container.interface_of(&root, &record)?.is_some()),
         };
         // An ADD that was killed leaves it half way: what it had done so far is nobody's.
         let whole = record.step == Step::Attached;
+        if whole && record.netns.is_none() {
+            // Bound before there is a namespace: only who has asked for it knows when it ends.
+            let text = format!("{} is bound for {}", record.function, record.container);
+            return Err(CniError::new(CniError::TAKEN, text));
+        }
         if whole
             && let Some(mut container) = Container::of(&record)
             && has(&mut container)?
@@ -59,9 +64,13 @@ impl Work<'_> {
             Err(error) => return Err(error),
         };
         let driver = vf.function.driver()?;
-        if let (None, Some(before)) = (&driver, &record.before.driver) {
+        let ours = record.driver.map(BoundDriver::name);
+        if ours.is_some() && (driver.is_none() || driver.as_deref() == ours || driver == record.before.driver)
+        {
+            self.unbind(&vf, &record)?;
+        } else if let (None, Some(before)) = (&driver, &record.before.driver) {
             // A call was killed while it bound the driver anew.
-            vf.function.set_driver(Some(before))?;
+            (self.plugin.set_driver)(&vf.function, Some(before))?;
         } else if driver != record.before.driver {
             self.log.say(LogLevel::Warning, format!("{} has another driver now and is left alone", vf.bdf()));
             return self.journal.remove(record.function);
@@ -69,7 +78,10 @@ impl Work<'_> {
         match record.before.interface.clone() {
             None => self.restore_attributes(&vf, &record, true)?,
             Some(before) => {
-                let report = self.bring_home(&vf, &record, &before)?;
+                let report = match record.driver {
+                    Some(_) => self.interface_again(&vf, &before)?,
+                    None => self.bring_home(&vf, &record, &before)?,
+                };
                 self.restore(&vf, &record, &before, report)?;
             }
         }
@@ -87,8 +99,8 @@ impl Work<'_> {
         let mut lives = false;
         // The runtime may know the namespace by another file than it did.
         let named = self.call.netns.as_deref().and_then(|netns| Container::open(netns).ok());
-        let named =
-            named.filter(|container| container.namespace.identity().is_ok_and(|of| of == record.namespace));
+        let named = named
+            .filter(|container| container.namespace.identity().is_ok_and(|of| Some(of) == record.namespace));
         if let Some(mut container) = Container::of(record).or(named) {
             lives = true;
             if let Some(report) = container.interface_of(&root, record)? {
@@ -188,7 +200,12 @@ impl Work<'_> {
     }
 
     /// Gives back at the PF what was set there: all but the MAC address, or that too.
-    fn restore_attributes(&mut self, vf: &Vf, record: &Record, mac_too: bool) -> Result<(), CniError> {
+    pub(crate) fn restore_attributes(
+        &mut self,
+        vf: &Vf,
+        record: &Record,
+        mac_too: bool,
+    ) -> Result<(), CniError> {
         let Some(state) = &record.before.state else { return Ok(()) };
         let set = |of: &VfAttribute| record.wanted.iter().any(|wanted| wanted.kind() == of.kind());
         let all: Vec<VfAttribute> = state.attributes().into_iter().filter(set).collect();

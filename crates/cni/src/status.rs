@@ -1,6 +1,7 @@
 //! STATUS: whether a container can be given something.
 
 use crate::{
+    bind,
     document::CniError,
     ipam,
     plugin::Work,
@@ -13,7 +14,13 @@ impl Work<'_> {
         let not_available = |error: CniError| CniError { code: CniError::NOT_AVAILABLE, ..error };
         let (records, _) = self.journal.all().map_err(not_available)?;
         let pf = match (self.configuration.device, &self.configuration.pf) {
-            (Some(function), _) => Some(Vf::at(self.root(), function).map_err(not_available)?.pf),
+            (Some(function), _) => {
+                let vf = Vf::at(self.root(), function).map_err(not_available)?;
+                if self.configuration.driver.is_some() {
+                    bind::can_bind(&vf).map_err(not_available)?;
+                }
+                Some(vf.pf)
+            }
             (None, Some(named)) => {
                 let links = self.netlink.links_with_addresses()?;
                 let pf = vf::pf(self.root(), named, &links).map_err(not_available)?;

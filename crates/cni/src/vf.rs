@@ -13,7 +13,7 @@ use crate::{config::Pf, document::CniError};
 /// How long the interface of a VF may take to come, after its driver was bound or its namespace ended.
 pub const INTERFACE: Duration = Duration::from_secs(10);
 /// How long udev may take to name it.
-const UDEV: Duration = Duration::from_secs(2);
+pub const UDEV: Duration = Duration::from_secs(2);
 
 /// A VF of this machine.
 #[derive(Clone, Debug)]

@@ -16,7 +16,7 @@ use nix::{
     unistd::getpid,
 };
 use penstock_cni::{Plugin, journal::Step};
-use penstock_host::{Root, scan::attachments::attachment};
+use penstock_host::{PciFunction, Root, scan::attachments::attachment};
 use penstock_testkit::{namespace::Namespace, needs, trials::Trials};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -62,7 +62,7 @@ fn be_the_plugin(root: PathBuf) -> ExitCode {
     };
     let mut input = Vec::new();
     std::io::stdin().read_to_end(&mut input).unwrap();
-    let plugin = Plugin { root: Root::at(root), on_step: dies };
+    let plugin = Plugin { root: Root::at(root), on_step: dies, set_driver: PciFunction::set_driver };
     let (document, code) = match plugin.run(|name| env::var(name).ok(), &input) {
         Ok(document) => (document, 0),
         Err(error) => (Some(error), 1),

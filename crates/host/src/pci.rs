@@ -227,6 +227,16 @@ impl PciFunction {
         Ok(now.as_deref() == Some(driver) && !passed_through && self.chosen_driver() != now)
     }
 
+    /// Sets `driver_override`, or clears it with `None`; what is bound stays bound.
+    ///
+    /// # Errors
+    ///
+    /// [`PciError::Missing`] when the function is not there, [`PciError::Refused`] when the file takes no write.
+    pub fn set_override(&self, driver: Option<&str>) -> Result<(), PciError> {
+        let Some(driver) = driver else { return self.clear_override() };
+        self.write(&format!("set the driver override of {} to {driver}", self.bdf), "driver_override", driver)
+    }
+
     /// Clears `driver_override`; what is bound stays bound.
     ///
     /// # Errors

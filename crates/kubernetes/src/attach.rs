@@ -97,7 +97,7 @@ pub struct Hook {
 pub enum AttachStep {
     /// That it is begun is written down.
     Begun,
-    /// The VF is in the container's network namespace.
+    /// The VF is in the container's network namespace; one that a program drives is as it was bound.
     Added,
     /// That is written down.
     Written,
@@ -222,11 +222,10 @@ impl Hook {
             }
             return Ok(());
         }
-        let before = before.filter(|record| same(record) && record.attached.is_none());
-        self.give(claim, device, records, &plugin, &container, before.is_some())
+        self.give(claim, device, records, &plugin, &container)
     }
 
-    /// Gives the VF to the pod. `again`: an earlier hook of this very namespace was begun, and nobody wrote down how it ended.
+    /// Gives the VF to the pod.
     fn give(
         &self,
         claim: &PreparedClaim,
@@ -234,18 +233,25 @@ impl Hook {
         records: &AttachStore,
         plugin: &NetworkPlugin,
         container: &ContainerNamespace,
-        again: bool,
     ) -> Result<(), HookError> {
         let (uid, name) = (&claim.uid, device.device.as_str());
         records.write(uid, name, &record(container, None, None))?;
         (self.on_step)(AttachStep::Begun);
-        let given = match plugin.add(uid, device, &container.path) {
-            // That hook was killed when the VF was given, and before that was written down.
-            Err(CallError::Refused { code: TAKEN, .. }) if self.is_here(device, container, again)? => {
-                plugin.take_back_one(uid, device, &container.path)?;
-                plugin.add(uid, device, &container.path)?
+        let given = match device.mode {
+            VfMode::Netdev => match plugin.add(uid, device, &container.path) {
+                // That hook was killed when the VF was given, and before that was written down.
+                Err(CallError::Refused { code: TAKEN, .. }) if self.is_here(device, container)? => {
+                    plugin.take_back_one(uid, device, &container.path)?;
+                    plugin.add(uid, device, &container.path)?
+                }
+                given => given?,
+            },
+            // Prepare has bound it: the pod whose hook comes first has it.
+            VfMode::Vfio => {
+                let given = serde_json::Value::Object(serde_json::Map::new());
+                plugin.check(uid, device, &container.path, &given)?;
+                given
             }
-            given => given?,
         };
         (self.on_step)(AttachStep::Added);
         records.write(uid, name, &record(container, Some(given), None))?;
@@ -253,24 +259,13 @@ impl Hook {
         Ok(())
     }
 
-    /// Whether the VF is in the container's network namespace, whoever says so. One that has no interface is nowhere: there the hook's own
-    /// record has to do.
-    fn is_here(
-        &self,
-        device: &PreparedDevice,
-        container: &ContainerNamespace,
-        again: bool,
-    ) -> Result<bool, HookError> {
-        match device.mode {
-            VfMode::Netdev => {
-                let links = container.held.netlink().and_then(|mut netlink| netlink.links())?;
-                // Before Linux 5.14 the kernel does not tell an interface's device.
-                let silent = links.iter().all(|link| link.device.is_none());
-                Ok(interface_of(device.function, &links, &self.root).is_some()
-                    || silent && links.iter().any(|link| link.interface.name == device.interface))
-            }
-            VfMode::Vfio => Ok(again),
-        }
+    /// Whether the VF is in the container's network namespace, whoever says so.
+    fn is_here(&self, device: &PreparedDevice, container: &ContainerNamespace) -> Result<bool, HookError> {
+        let links = container.held.netlink().and_then(|mut netlink| netlink.links())?;
+        // Before Linux 5.14 the kernel does not tell an interface's device.
+        let silent = links.iter().all(|link| link.device.is_none());
+        Ok(interface_of(device.function, &links, &self.root).is_some()
+            || silent && links.iter().any(|link| link.interface.name == device.interface))
     }
 
     /// Writes down why a hook has failed, beside what the pod has.

@@ -26,10 +26,11 @@ use tokio::{
 use crate::{
     arguments,
     client::{ApiError, ClientSettings, ConnectError, REQUEST, answer, connect},
+    identity::CORDONED,
     log::{self, LastingTrouble},
     machine::{SriovMachine, SriovMachineStatus, SriovNode, UtcTime, node::Stage},
     pace::Backoff,
-    rollout::{self, Drained, Machine, Node, Record, RolloutDecision, SpecWrite},
+    rollout::{self, Cordon, Drained, Machine, Node, Record, RolloutDecision, SpecWrite},
 };
 
 mod evict;
@@ -121,6 +122,7 @@ struct NodeState {
     labels: BTreeMap<String, String>,
     ready: bool,
     cordoned: bool,
+    cordoned_for: Option<u64>,
 }
 
 impl Controller {
@@ -178,6 +180,7 @@ impl Controller {
                 labels: node.labels.clone(),
                 ready: node.ready,
                 cordoned: node.cordoned,
+                cordoned_for: node.cordoned_for,
                 record,
                 drained,
             };
@@ -189,9 +192,12 @@ impl Controller {
     async fn decide(&mut self) {
         let machines: Vec<Machine> = self.machines.iter().map(|(_, machine)| machine.clone()).collect();
         let now = UtcTime::now();
-        let RolloutDecision { writes, statuses, draining, next } =
+        let RolloutDecision { writes, cordons, statuses, draining, next } =
             rollout::decide(&machines, &self.fleet(), now);
         let mut failed = false;
+        for (name, cordon) in &cordons {
+            failed = failed || !self.cordon(name, *cordon).await;
+        }
         for write in writes {
             // Where one gets no answer the others wait: the Lease has to be renewed meanwhile.
             if !self.write(&write).await {
@@ -252,6 +258,30 @@ impl Controller {
         }
     }
 
+    /// Cordons a node, or lets it take pods again. Whether that was done, or need not be tried again.
+    async fn cordon(&mut self, name: &str, cordon: Cordon) -> bool {
+        let (number, said) = match cordon {
+            Cordon::On(number) => (Some(number.to_string()), "takes no new pods until its change has ended"),
+            Cordon::Off => (None, "takes pods again"),
+        };
+        // A merge patch takes out what is null.
+        let patch = json!({
+            "metadata": {"annotations": {CORDONED: number}},
+            "spec": {"unschedulable": number.as_ref().map(|_| true)},
+        });
+        let api = Api::<v1::Node>::all(self.client.clone());
+        let parameters = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+        match answer(api.patch(name, &parameters, &Patch::Merge(patch))).await {
+            Ok(object) => {
+                log::say(format!("{name} {said}"));
+                self.nodes.put(object, node);
+                self.due_by(Instant::now() + SETTLE);
+                true
+            }
+            Err(error) => self.is_past(&error),
+        }
+    }
+
     async fn write_status(&mut self, name: &str, status: &SriovMachineStatus) -> bool {
         let mut value = serde_json::to_value(status).unwrap_or_default();
         if let Some(fields) = value.as_object_mut() {
@@ -305,7 +335,14 @@ impl Controller {
             let Some(record) = self.records.get(&name) else { continue };
             let (Some(change), Some(plan)) = (&record.spec.change, &record.status.plan) else { continue };
             let number = change.number;
-            let drained = match timeout(REQUEST, evict::look(&self.client, &name, &plan.vanishing)).await {
+            let all = change.cordon;
+            let cordoned = self.nodes.get(&name).is_some_and(|node| node.cordoned);
+            if all && !cordoned {
+                self.drained.insert(name, (number, Drained::Waiting("it still takes new pods".to_owned())));
+                continue;
+            }
+            let drained = match timeout(REQUEST, evict::look(&self.client, &name, &plan.vanishing, all)).await
+            {
                 Ok(Ok(drained)) => drained,
                 Ok(Err(error)) => {
                     Drained::Waiting(format!("its pods could not be looked at: {}", ApiError::from(error)))
@@ -351,6 +388,7 @@ fn record(object: DynamicObject) -> Record {
 }
 
 fn node(node: v1::Node) -> NodeState {
+    let annotations = node.metadata.annotations.unwrap_or_default();
     let conditions = node.status.into_iter().flat_map(|status| status.conditions.unwrap_or_default());
     let ready =
         conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
@@ -358,5 +396,6 @@ fn node(node: v1::Node) -> NodeState {
         labels: node.metadata.labels.unwrap_or_default(),
         ready,
         cordoned: node.spec.and_then(|spec| spec.unschedulable).unwrap_or(false),
+        cordoned_for: annotations.get(CORDONED).and_then(|number| number.parse().ok()),
     }
 }

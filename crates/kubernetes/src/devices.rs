@@ -1,12 +1,12 @@
-//! Which functions of a machine a node publishes, and what it says of each. Pure: an inventory in, devices out.
+//! Which VFs of a machine a node publishes, and what it says of each. Pure: an inventory in, devices out.
 //!
-//! A function that can never be a pod's is left out ([`WithheldFunction`] says why): one that the machine depends on (a *lifeline*: a default
+//! PFs are not published: who has one has all of its NIC (docs/claims.md). A VF that can never be a pod's is left out ([`WithheldFunction`] says why): one that the machine depends on (a *lifeline*: a default
 //! route, the way to the API server, an SSH connection, a mounted file system), one that the host uses (an IP address, a bridge, bond
-//! or VLAN upon it), one that a guest owns, all of a NIC that somebody else manages (`externally_managed`), and a PF any of whose VFs
-//! the host or a guest has. One that somebody has only now, and who will give it back (a VM that holds it through VFIO, another
-//! network namespace), stays published with a taint, and its PF too. What a claim of ours has stays as it was published.
+//! or VLAN upon it), one that a guest owns, and all of a NIC that somebody else manages (`externally_managed`). One that somebody has
+//! only now, and who will give it back (a VM that holds it through VFIO, another network namespace), stays published with a taint. What
+//! a claim of ours has stays as it was published.
 //!
-//! A device is called after its NIC and its index: `net0-3`, `net0-pf`. The NIC is called as the model calls it; without a model, or
+//! A device is called after its NIC and its index: `net0-3`. The NIC is called as the model calls it; without a model, or
 //! where that has not this NIC, after its permanent MAC address. Neither changes when the machine is renumbered.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use penstock_model::{
     Bdf, FunctionName, GuestName, Inventory, Mac, Model, NicName, VfIndex,
     digest::sha256,
-    inventory::{Interface, LifelineSort, Pf, PresentVf, SwitchMode},
+    inventory::{Interface, LifelineSort, Pf, PresentVf, SwitchMode, Vf},
 };
 use serde::{Deserialize, Serialize};
 
@@ -34,19 +34,19 @@ pub enum Attribute {
 /// Texts are cut at so many characters (`DeviceAttributeMaxValueLength`). None that the kernel gives is longer.
 const TEXT_LIMIT: usize = 64;
 
-/// A function that this node publishes.
+/// A VF that this node publishes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublishedFunction {
     /// The device's name.
     pub name: DeviceName,
     /// The NIC: as the model calls it (`NET0`), else `mac-` and its permanent MAC address.
     pub nic: String,
-    /// The name of the NIC's counter set.
-    pub set: String,
+    /// The NIC's label, with which the device's name begins.
+    pub label: String,
     /// The NIC's PF.
     pub pf: Bdf,
-    /// Which VF it is; `None` for the PF itself.
-    pub vf: Option<VfIndex>,
+    /// Which VF it is.
+    pub vf: VfIndex,
     /// Where it is now.
     pub bdf: Bdf,
     /// The bound driver.
@@ -57,7 +57,7 @@ pub struct PublishedFunction {
     pub in_use: Option<String>,
 }
 
-/// A function that is not published.
+/// A VF that is not published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WithheldFunction {
     /// Which.
@@ -79,7 +79,7 @@ pub struct KnownNic {
     pub mac: Option<Mac>,
 }
 
-/// The NICs as they were last seen, by their PF. A PF that a pod has does not tell its permanent MAC address.
+/// The NICs as they were last seen, by their PF. A PF whose interface a container has does not tell its permanent MAC address.
 pub type KnownNics = BTreeMap<Bdf, KnownNic>;
 
 /// What this node publishes.
@@ -126,98 +126,62 @@ impl Devices {
         self.functions.get(name)
     }
 
-    /// The functions by NIC, each PF before its VFs and those by index.
+    /// The VFs by NIC and index.
     pub fn in_order(&self) -> Vec<&PublishedFunction> {
         let mut functions: Vec<&PublishedFunction> = self.functions.values().collect();
-        functions.sort_by(|a, b| (&a.set, a.vf).cmp(&(&b.set, b.vf)));
+        functions.sort_by(|a, b| (&a.label, a.vf).cmp(&(&b.label, b.vf)));
         functions
     }
 
     /// The device that a model's name means, if it is published.
     pub fn named(&self, function: &FunctionName) -> Option<&PublishedFunction> {
         let pf = self.nics.iter().find(|(_, nic)| nic.in_model.as_ref() == Some(&function.nic))?.0;
-        self.functions.values().find(|found| found.pf == *pf && found.vf == function.vf)
+        self.functions.values().find(|found| found.pf == *pf && Some(found.vf) == function.vf)
     }
 
     fn publish(&mut self, pf: &Pf, label: &str, input: &Input<'_>) {
         let Some(sriov) = &pf.sriov else { return };
         let nic = self.nics[&pf.bdf].clone();
         let judge = Judge { input, pf, nic: &nic };
-        let (mut taken, mut used) = (None, None);
-        let mut vfs = Vec::new();
         for vf in &sriov.vfs {
             // One that only could be is no device.
             let Some(present) = &vf.present else { continue };
-            let name = DeviceName::of(label, Some(vf.index));
+            let name = DeviceName::of(label, vf.index);
             let held = input.held.contains(name.as_str());
-            if let Some(why) = judge.never(vf.bdf, Some(vf.index), present.interface.as_ref()) {
-                taken.get_or_insert_with(|| format!("its VF {} is not free: {why}", vf.index.get()));
+            if let Some(why) = judge.never(vf.bdf, vf.index, present.interface.as_ref()) {
                 self.withheld.push(WithheldFunction { bdf: vf.bdf, name, why });
                 continue;
             }
             let in_use = if held { None } else { judge.vf_in_use(vf.bdf, present) };
-            if let Some(who) = &in_use {
-                used.get_or_insert_with(|| format!("VF {}: {who}", vf.index.get()));
-            }
-            let driver = present.driver.clone();
-            let described =
-                Described { bdf: vf.bdf, vf: Some(vf.index), device: Some(sriov.vf_device), driver: &driver };
-            let attributes = judge.attributes(described, present.iommu_group);
-            vfs.push(PublishedFunction {
+            let mut function = PublishedFunction {
                 name,
                 nic: nic.name.clone(),
-                set: label.to_owned(),
+                label: label.to_owned(),
                 pf: pf.bdf,
-                vf: Some(vf.index),
+                vf: vf.index,
                 bdf: vf.bdf,
-                driver,
-                attributes,
+                driver: present.driver.clone(),
+                attributes: judge.attributes(vf, sriov.vf_device, present),
                 in_use,
-            });
-        }
-        let name = DeviceName::of(label, None);
-        let held = input.held.contains(name.as_str());
-        match judge.never(pf.bdf, None, pf.interface.as_ref()).or(taken) {
-            Some(why) => self.withheld.push(WithheldFunction { bdf: pf.bdf, name, why }),
-            None => {
-                let described = Described { bdf: pf.bdf, vf: None, device: None, driver: &pf.driver };
-                let attributes = judge.attributes(described, pf.iommu_group);
-                let in_use = if held { None } else { judge.holder(pf.bdf).or(used) };
-                let function = PublishedFunction {
-                    name: name.clone(),
-                    nic: nic.name.clone(),
-                    set: label.to_owned(),
-                    pf: pf.bdf,
-                    vf: None,
-                    bdf: pf.bdf,
-                    driver: pf.driver.clone(),
-                    attributes,
-                    in_use,
-                };
-                vfs.push(function);
+            };
+            if held {
+                as_before(&mut function, input);
             }
-        }
-        for mut function in vfs {
-            self.as_before(&mut function, input);
             self.functions.insert(function.name.clone(), function);
-        }
-    }
-
-    /// What a claim has is described as it was before: its driver and interface are the claim's, and a slice that is written for
-    /// each pod that starts costs the whole cluster.
-    fn as_before(&self, function: &mut PublishedFunction, input: &Input<'_>) {
-        let pf_held = input.held.contains(DeviceName::of(&function.set, None).as_str());
-        if !pf_held && !input.held.contains(function.name.as_str()) {
-            return;
-        }
-        let before = input.previous.and_then(|devices| devices.functions.get(&function.name));
-        if let Some(before) = before.filter(|before| before.bdf == function.bdf) {
-            function.attributes = before.attributes.clone();
         }
     }
 }
 
-/// How a NIC is known: as the model calls it, as it was known while a pod has its PF, or by what stays with it.
+/// What a claim has is described as it was before: its driver and interface are the claim's, and a slice that is written for each pod that
+/// starts costs the whole cluster.
+fn as_before(function: &mut PublishedFunction, input: &Input<'_>) {
+    let before = input.previous.and_then(|devices| devices.functions.get(&function.name));
+    if let Some(before) = before.filter(|before| before.bdf == function.bdf) {
+        function.attributes = before.attributes.clone();
+    }
+}
+
+/// How a NIC is known: as the model calls it, as it was known while a container has its PF's interface, or by what stays with it.
 fn known(pf: &Pf, pfs: &[&Pf], input: &Input<'_>) -> KnownNic {
     let in_model = input.inventory.nics.iter().find(|(_, bdf)| **bdf == pf.bdf).map(|(name, _)| name.clone());
     if let Some(name) = in_model {
@@ -263,16 +227,7 @@ fn labels(nics: &KnownNics) -> BTreeMap<Bdf, String> {
         .collect()
 }
 
-/// What of a function its attributes say.
-struct Described<'a> {
-    bdf: Bdf,
-    vf: Option<VfIndex>,
-    /// The PCI device id, where it is not the PF's.
-    device: Option<u16>,
-    driver: &'a Option<String>,
-}
-
-/// Judges the functions of one NIC.
+/// Judges the VFs of one NIC.
 struct Judge<'a> {
     input: &'a Input<'a>,
     pf: &'a Pf,
@@ -280,8 +235,8 @@ struct Judge<'a> {
 }
 
 impl Judge<'_> {
-    /// Why a function can never be a pod's, if so.
-    fn never(&self, bdf: Bdf, vf: Option<VfIndex>, interface: Option<&Interface>) -> Option<String> {
+    /// Why a VF can never be a pod's, if so.
+    fn never(&self, bdf: Bdf, vf: VfIndex, interface: Option<&Interface>) -> Option<String> {
         self.lifeline(bdf, interface)
             .or_else(|| self.guest(bdf, vf))
             .or_else(|| self.host(interface?))
@@ -309,7 +264,7 @@ impl Judge<'_> {
             .map(|unknown| format!("the machine may depend on it, its interface is up: {}", unknown.why))
     }
 
-    fn guest(&self, bdf: Bdf, vf: Option<VfIndex>) -> Option<String> {
+    fn guest(&self, bdf: Bdf, vf: VfIndex) -> Option<String> {
         let owns = |guest: &GuestName| format!("the guest {guest} owns it");
         let found = self.input.inventory.guests.iter();
         let defined = found
@@ -318,7 +273,7 @@ impl Judge<'_> {
             .next();
         let in_model = || {
             let model = self.input.model?;
-            let name = FunctionName { nic: self.nic.in_model.clone()?, vf };
+            let name = FunctionName { nic: self.nic.in_model.clone()?, vf: Some(vf) };
             if let Some((guest, _)) = model.owner(&name) {
                 return Some(owns(guest));
             }
@@ -364,7 +319,7 @@ impl Judge<'_> {
 
     /// Every device has all of them, since an expression that names one which is lacking ends an allocation with an error. Only the two
     /// standard names of a NUMA node are left out where there is none, as their standard says.
-    fn attributes(&self, of: Described<'_>, iommu_group: Option<u32>) -> BTreeMap<String, Attribute> {
+    fn attributes(&self, vf: &Vf, device: u16, present: &PresentVf) -> BTreeMap<String, Attribute> {
         let text = |text: &str| Attribute::Text(text.chars().take(TEXT_LIMIT).collect());
         let number = |number: Option<u32>| Attribute::Number(number.map_or(-1, i64::from));
         let identity = &self.pf.identity;
@@ -382,23 +337,23 @@ impl Judge<'_> {
         let id = |id: u16| format!("{id:04x}");
         let mut attributes: BTreeMap<String, Attribute> = [
             ("nic", text(&self.nic.name)),
-            ("type", text(if of.vf.is_some() { "vf" } else { "pf" })),
-            ("vf", number(of.vf.map(|vf| u32::from(vf.get())))),
+            ("type", text("vf")),
+            ("vf", Attribute::Number(i64::from(vf.index.get()))),
             ("pciVendor", text(&id(identity.ids.vendor))),
-            ("pciDevice", text(&id(of.device.unwrap_or(identity.ids.device)))),
+            ("pciDevice", text(&id(device))),
             ("pfPciDevice", text(&id(identity.ids.device))),
             ("pfPciAddress", text(&self.pf.bdf.to_string())),
             ("pfMac", text(&mac)),
             ("pfInterface", text(interface.map_or("", |interface| interface.name.as_str()))),
             ("pfDriver", text(self.pf.driver.as_deref().unwrap_or_default())),
-            ("driver", text(of.driver.as_deref().unwrap_or_default())),
-            ("iommuGroup", number(iommu_group)),
+            ("driver", text(present.driver.as_deref().unwrap_or_default())),
+            ("iommuGroup", number(present.iommu_group)),
             ("numaNode", number(self.pf.numa_node)),
             ("linkUp", Attribute::Flag(link)),
             ("speed", Attribute::Number(speed.map_or(0, i64::from))),
             ("mtu", number(interface.map(|interface| interface.mtu))),
             ("switchMode", text(mode)),
-            ("resource.kubernetes.io/pciBusID", text(&of.bdf.to_string())),
+            ("resource.kubernetes.io/pciBusID", text(&vf.bdf.to_string())),
             ("resource.kubernetes.io/pcieRoot", text(&root)),
         ]
         .into_iter()

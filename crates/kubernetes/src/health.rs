@@ -231,7 +231,7 @@ const GONE_MESSAGE: &str = "this function is not there any more, or no longer fr
 
 /// Whether a verdict about `name` concerns a device: about itself, or about the PF that it is a VF of.
 fn concerns(name: &FunctionName, nic: &NicName, function: &PublishedFunction) -> bool {
-    name.nic == *nic && (name.vf.is_none() || name.vf == function.vf)
+    name.nic == *nic && (name.vf.is_none() || name.vf == Some(function.vf))
 }
 
 /// One verdict in words.

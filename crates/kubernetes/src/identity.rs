@@ -20,6 +20,9 @@ pub const IN_USE: &str = "penstock.dev/in-use";
 /// The taint of a device that a change of the machine is about to take away.
 pub const VANISHING: &str = "penstock.dev/rollout";
 
+/// The annotation of a Node that a controller has cordoned: the number of the change.
+pub const CORDONED: &str = "penstock.dev/cordoned-for-change";
+
 /// Text that is no name of its kind.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
@@ -99,18 +102,15 @@ subdomain!(
     253
 );
 
-/// The name of a device in its pool, a DNS label: `net0-3` is VF 3 of the NIC `net0`, `net0-pf` its PF.
+/// The name of a device in its pool, a DNS label: `net0-3` is VF 3 of the NIC `net0`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct DeviceName(String);
 
 impl DeviceName {
-    /// That of a VF, or of the PF, of the NIC whose label is `nic`.
-    pub(crate) fn of(nic: &str, vf: Option<penstock_model::VfIndex>) -> DeviceName {
-        match vf {
-            Some(vf) => DeviceName(format!("{nic}-{}", vf.get())),
-            None => DeviceName(format!("{nic}-pf")),
-        }
+    /// That of a VF of the NIC whose label is `nic`.
+    pub(crate) fn of(nic: &str, vf: penstock_model::VfIndex) -> DeviceName {
+        DeviceName(format!("{nic}-{}", vf.get()))
     }
 
     /// The name as text.

@@ -135,8 +135,8 @@ fn deaf(why: &io::Error) {
     ));
 }
 
-/// How NICs were known when the agent ran last, in a file that is good until the kernel's run ends: only then has no pod a PF any
-/// more.
+/// How NICs were known when the agent ran last, in a file that is good until the kernel's run ends: only then has no container the
+/// interface of a PF any more.
 #[derive(Debug)]
 pub struct Memory {
     path: PathBuf,

@@ -50,7 +50,8 @@ ADD)
     ip link set vf0 netns "$CNI_NETNS" name "$CNI_IFNAME" 2>/dev/null || refuse 100 "there is no PCI function 0000:01:10.0"
     echo "$CNI_NETNS" > "$d/given"
     echo '{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "sandbox": "x"}]}' ;;
-CHECK) nsenter --net="$CNI_NETNS" ip link show "$CNI_IFNAME" > /dev/null 2>&1 || refuse 103 "the container has no interface $CNI_IFNAME" ;;
+CHECK) [ ! -e "$d/bound" ] || { [ "$(cat "$d/bound")" = vfio-pci ] || refuse 103 "it has no driver"; exit 0; }
+    nsenter --net="$CNI_NETNS" ip link show "$CNI_IFNAME" > /dev/null 2>&1 || refuse 103 "the container has no interface $CNI_IFNAME" ;;
 DEL)
     if [ -e "$d/given" ]; then
         nsenter --net="$(cat "$d/given")" ip link set "$CNI_IFNAME" netns "/proc/$$/ns/net" name vf0
@@ -67,7 +68,7 @@ fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let missing = trials.lacking("network namespaces", needs::network_namespace);
     let missing = missing.or_else(|| trials.lacking("root", needs::root));
-    let tests: [(&str, fn()); 7] = [
+    let tests: [(&str, fn()); 8] = [
         ("a_pod_gets_its_vf_and_keeps_it_over_restarts_in_netns", a_pod_gets_its_vf),
         ("without_its_vf_a_container_does_not_start_in_netns", without_its_vf),
         ("a_hook_killed_at_any_step_is_run_again_in_netns", a_hook_killed_at_any_step),
@@ -76,6 +77,7 @@ fn main() -> ExitCode {
             a_namespace_with_the_number_of_another,
         ),
         ("another_pod_of_the_claim_takes_nothing_away_in_netns", another_pod_of_the_claim),
+        ("a_vf_for_a_program_is_of_one_pod_in_netns", a_vf_for_a_program),
         ("the_hosts_network_is_refused_in_netns", the_hosts_network),
         ("a_claim_that_is_not_prepared_here_is_refused_in_netns", a_claim_that_is_not_prepared),
     ];
@@ -322,6 +324,29 @@ fn another_pod_of_the_claim() {
     for _ in 0..2 {
         machine.refused(second.id, "has it");
         assert!(has(&first) && !has(&second));
+    }
+}
+
+/// Prepare has bound the VF: the hook looks at it, and keeps it for one pod.
+fn a_vf_for_a_program() {
+    for dies in [None, Some(AttachStep::Begun), Some(AttachStep::Added), Some(AttachStep::Written)] {
+        let machine = Machine::new();
+        let mut claim = machine.claim();
+        (claim.devices[0].mode, claim.devices[0].group) = (VfMode::Vfio, Some(9));
+        ClaimStore::open(&machine.path("state")).unwrap().write(&claim).unwrap();
+        fs::write(machine.path("bin/bound"), "vfio-pci\n").unwrap();
+        let (first, second) = (Namespace::new(), Namespace::new());
+        if let Some(step) = dies {
+            machine.hook(first.id, None, Some(&format!("{step:?}")));
+        }
+        for _ in 0..2 {
+            let ended = machine.hook(first.id, None, None);
+            assert!(ended.holds, "{dies:?}: {ended:?}");
+        }
+        machine.refused(second.id, "another pod of the claim has the VF");
+        fs::write(machine.path("bin/bound"), "none\n").unwrap();
+        machine.refused(first.id, "it has no driver");
+        assert!(machine.log().lines().all(|line| line == "CHECK"), "{}", machine.log());
     }
 }
 

@@ -2,17 +2,20 @@
 //! program is the agent, too, when a test wants it killed in a step.
 #![allow(clippy::disallowed_methods)]
 
+#[path = "claims/machine.rs"]
+mod machine;
+
 use std::{
-    collections::BTreeMap,
     env, fs,
     os::unix::fs::{PermissionsExt, symlink},
     path::{Path, PathBuf},
-    process::{Command, ExitCode},
+    process::ExitCode,
     sync::{Arc, Mutex},
     time::{Duration, SystemTime},
 };
 
 use k8s_openapi::api::{core::v1::Pod, resource::v1::ResourceClaim};
+use machine::{DIES, DRIVER, MACHINE, Machine, claim, device_name, devices};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::getpid,
@@ -20,15 +23,14 @@ use nix::{
 use penstock_host::{Root, chain};
 use penstock_kubernetes::{
     claim::{
-        ClaimSettings, Claims,
+        Claims,
         allocation::allocated,
         held,
         prepare::ClaimStep,
         state::{AttachRecord, AttachStore, ClaimStore},
     },
-    devices::{Devices, PublishedFunction},
+    devices::Devices,
     health::{DeviceCondition, DeviceHealth, HealthReport},
-    identity::DeviceName,
     plugin::{
         ServeError, Settings,
         claim_api::{ClaimApi, ClaimApiError},
@@ -50,25 +52,11 @@ use penstock_testkit::{
     trials::{Outcome, Trials},
 };
 use serde_json::{Value, json};
-use tempfile::TempDir;
 use tokio::sync::watch;
 use tonic::transport::{Channel, Endpoint};
 
-/// The directory of the machine that the agent is to be on.
-const MACHINE: &str = "PENSTOCK_CLAIMS_TEST_MACHINE";
-/// The step at which it is to die.
-const DIES: &str = "PENSTOCK_CLAIMS_TEST_DIES";
-const DRIVER: &str = "sriov.penstock.dev";
 /// How long something is waited for that takes milliseconds.
 const SOON: Duration = Duration::from_secs(60);
-
-/// `penstock cni` that gives and takes nothing, and refuses what the file `refuses` says.
-const PENSTOCK: &str = r#"#!/bin/sh
-d=$(dirname "$0")
-cat > "$d/input"
-echo "$CNI_COMMAND $(sed -n 's/.*"name":"\([^"]*\)".*/\1/p' "$d/input")" >> "$d/log"
-[ ! -e "$d/refuses" ] || { echo "{\"code\": 102, \"msg\": \"$(cat "$d/refuses")\", \"details\": \"try this\"}"; exit 1; }
-"#;
 
 type Check = fn() -> Outcome;
 
@@ -77,12 +65,14 @@ fn main() -> ExitCode {
         return be_the_agent(PathBuf::from(machine));
     }
     let mut trials = Trials::from_arguments();
-    let missing = trials.lacking("the plugin", || needs::programs(&["sh", "sed"]));
-    let tests: [(&str, Check); 7] = [
+    let missing = trials.lacking("the plugin", || needs::programs(&["sh", "sed", "grep", "readlink", "ln"]));
+    let tests: [(&str, Check); 9] = [
         ("kubelet_registers_the_driver_and_hears_of_health", kubelet_registers),
         ("a_claim_is_prepared_and_unprepared_over_the_sockets", a_claim_is_prepared),
         ("what_a_claim_cannot_have_is_refused_with_the_reason", what_a_claim_cannot_have),
         ("an_agent_killed_at_any_step_is_asked_again", an_agent_killed_at_any_step),
+        ("a_vf_for_a_program_is_bound_and_comes_back", a_vf_for_a_program),
+        ("an_agent_killed_while_it_binds_a_vf_is_asked_again", an_agent_killed_while_it_binds),
         ("a_claim_is_prepared_anew_after_a_restart_of_the_node", after_a_restart),
         ("what_hooks_have_written_is_told_on_the_claim", what_hooks_have_written),
         ("one_agent_serves_a_node", one_agent),
@@ -101,149 +91,18 @@ fn be_the_agent(machine: PathBuf) -> ExitCode {
     let machine = Machine { directory: machine, _keep: None };
     let claims = Claims { on_step: dies, ..machine.claims() };
     let done = match env::args().nth(1).as_deref() {
-        Some("prepare") => {
+        Some(verb @ ("prepare" | "bind")) => {
             let uid = "u-1".parse().unwrap();
-            let claim =
-                allocated(&claim("u-1", "net0-0", json!({"vlan": 100})), &uid, DRIVER, "node-1").unwrap();
+            let mut asked = json!({"vlan": 100});
+            if verb == "bind" {
+                asked["mode"] = json!("vfio");
+            }
+            let claim = allocated(&claim("u-1", "net0-0", asked), &uid, DRIVER, "node-1").unwrap();
             claims.prepare(&claim, &devices()).map(drop).map_err(|error| chain(&error))
         }
         _ => claims.unprepare(&"u-1".parse().unwrap()).map_err(|error| chain(&error)),
     };
     done.map_or_else(|error| panic!("{error}"), |()| ExitCode::SUCCESS)
-}
-
-/// A machine with a PF and two VFs, of which the second is bound to vfio-pci.
-struct Machine {
-    directory: PathBuf,
-    _keep: Option<TempDir>,
-}
-
-impl Machine {
-    fn new() -> Machine {
-        let keep = tempfile::tempdir().unwrap();
-        let machine = Machine { directory: keep.path().to_owned(), _keep: Some(keep) };
-        let pci = machine.path("root/sys/bus/pci/devices");
-        for (function, driver) in
-            [("0000:01:00.0", "igb"), ("0000:01:10.0", "igbvf"), ("0000:01:10.2", "vfio-pci")]
-        {
-            fs::create_dir_all(pci.join(function)).unwrap();
-            symlink(format!("../../drivers/{driver}"), pci.join(function).join("driver")).unwrap();
-        }
-        fs::create_dir_all(pci.join("0000:01:10.0/net/vf0")).unwrap();
-        for vf in ["0000:01:10.0", "0000:01:10.2"] {
-            symlink("../0000:01:00.0", pci.join(vf).join("physfn")).unwrap();
-        }
-        machine.restart("run-1");
-        let penstock = machine.path("bin/penstock");
-        fs::create_dir_all(penstock.parent().unwrap()).unwrap();
-        fs::write(&penstock, PENSTOCK).unwrap();
-        fs::set_permissions(&penstock, fs::Permissions::from_mode(0o755)).unwrap();
-        machine
-    }
-
-    fn path(&self, path: &str) -> PathBuf {
-        self.directory.join(path)
-    }
-
-    /// The kernel runs anew.
-    fn restart(&self, boot: &str) {
-        let random = self.path("root/proc/sys/kernel/random");
-        fs::create_dir_all(&random).unwrap();
-        fs::write(random.join("boot_id"), format!("{boot}\n")).unwrap();
-    }
-
-    fn claims(&self) -> Claims {
-        Claims::new(ClaimSettings {
-            root: Root::at(self.path("root")),
-            driver: DRIVER.to_owned(),
-            pool: "node-1".to_owned(),
-            penstock: self.path("bin/penstock"),
-            program: "/usr/local/bin/penstock-kubernetes".into(),
-            state: self.path("state"),
-            run: self.path("run"),
-            cdi: self.path("cdi"),
-        })
-    }
-
-    /// All that there is of claims.
-    fn files(&self) -> Vec<String> {
-        let mut all = Vec::new();
-        for directory in ["state/claims", "state/metadata", "cdi", "run"] {
-            let names = fs::read_dir(self.path(directory)).into_iter().flatten().flatten();
-            all.extend(names.map(|entry| format!("{directory}/{}", entry.file_name().to_string_lossy())));
-        }
-        all.retain(|name| !name.ends_with("prepare.lock") && !name.ends_with("agent.sock"));
-        all.sort();
-        all
-    }
-
-    fn log(&self) -> String {
-        fs::read_to_string(self.path("bin/log")).unwrap_or_default()
-    }
-
-    fn refuses(&self, why: Option<&str>) {
-        let path = self.path("bin/refuses");
-        match why {
-            Some(why) => fs::write(path, why).unwrap(),
-            None => drop(fs::remove_file(path)),
-        }
-    }
-
-    /// This program as the agent of the machine.
-    fn agent(&self, verb: &str, dies: Option<ClaimStep>) {
-        let mut command = Command::new(env::current_exe().unwrap());
-        command.arg(verb).env(MACHINE, &self.directory);
-        if let Some(step) = dies {
-            command.env(DIES, format!("{step:?}"));
-        }
-        let output = command.output().unwrap();
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code().is_none(), dies.is_some(), "{verb}: {errors}");
-        assert!(dies.is_some() || output.status.success(), "{verb}: {errors}");
-    }
-}
-
-fn device_name(name: &str) -> DeviceName {
-    serde_json::from_value(json!(name)).unwrap()
-}
-
-fn devices() -> Devices {
-    let mut all = Devices::default();
-    for (name, function, vf) in [
-        ("net0-0", "0000:01:10.0", Some(0)),
-        ("net0-1", "0000:01:10.2", Some(1)),
-        ("net0-2", "0000:01:10.4", Some(2)),
-        ("net0-pf", "0000:01:00.0", None),
-    ] {
-        let function = PublishedFunction {
-            name: device_name(name),
-            nic: "net0".to_owned(),
-            set: "net0".to_owned(),
-            attributes: BTreeMap::new(),
-            in_use: None,
-            pf: "0000:01:00.0".parse().unwrap(),
-            vf: vf.and_then(penstock_model::VfIndex::new),
-            bdf: function.parse().unwrap(),
-            driver: None,
-        };
-        all.functions.insert(function.name.clone(), function);
-    }
-    all
-}
-
-fn claim(uid: &str, device: &str, parameters: Value) -> ResourceClaim {
-    serde_json::from_value(json!({
-        "metadata": {"name": format!("claim-{uid}"), "namespace": "default", "uid": uid},
-        "spec": {},
-        "status": {
-            "reservedFor": [{"resource": "pods", "name": "pod", "uid": "p-1"}],
-            "allocation": {"devices": {
-                "results": [{"driver": DRIVER, "pool": "node-1", "device": device, "request": "vf"}],
-                "config": [{"source": "FromClaim", "opaque": {"driver": DRIVER, "parameters": parameters}}],
-            }},
-        },
-    }))
-    .unwrap()
 }
 
 /// An API server.
@@ -422,9 +281,7 @@ fn a_claim_is_prepared() -> Outcome {
             device.cdi_device_ids,
             [format!("{DRIVER}/vf=u-1-net0-0"), format!("{DRIVER}/vf=u-1_metadata_vf")]
         );
-        let cdi: Value =
-            serde_json::from_slice(&fs::read(machine.path(&format!("cdi/{DRIVER}-u-1.json"))).unwrap())
-                .unwrap();
+        let cdi = machine.cdi();
         assert_eq!(cdi["devices"][0]["containerEdits"]["hooks"][0]["args"][3], "u-1");
         let status: Value = serde_json::from_slice(&fs::read(machine.path("bin/input")).unwrap()).unwrap();
         assert_eq!((&status["deviceID"], &status["vlan"]), (&json!("0000:01:10.0"), &json!(100)));
@@ -463,16 +320,12 @@ fn what_a_claim_cannot_have() -> Outcome {
         );
         for (device, parameters, words) in [
             ("net0-0", json!({"vlna": 1}), "\"vlan\" is one"),
-            (
-                "net0-0",
-                json!({"mode": "vfio"}),
-                "has the driver igbvf, and a pod is to have it as a VFIO device",
-            ),
+            ("net0-0", json!({"mode": "vfio"}), "0000:01:10.0 has no IOMMU group, which VFIO needs"),
             ("net0-1", json!({}), "has the driver vfio-pci, and a pod is to have it as a network interface"),
             ("net0-1", json!({"mode": "vfio"}), "has no IOMMU group"),
             ("net0-2", json!({}), "there is no PCI function 0000:01:10.4 any more"),
             ("net0-9", json!({}), "this node has no device net0-9"),
-            ("net0-pf", json!({}), "is the PF 0000:01:00.0"),
+            ("net0-pf", json!({}), "this node has no device net0-pf"),
         ] {
             *objects.claims.lock().unwrap() = vec![claim("u-1", device, parameters.clone())];
             let answer = agent.prepare("u-1").await;
@@ -551,6 +404,101 @@ fn an_agent_killed_at_any_step() -> Outcome {
         let mut files = machine.files();
         files.retain(|name| !name.ends_with(".lock"));
         assert_eq!(files, whole, "{step:?}");
+    }
+    Ok(())
+}
+
+fn a_vf_for_a_program() -> Outcome {
+    run(async {
+        let machine = Machine::new();
+        machine.iommu(7, 9);
+        let objects = Objects::default();
+        let asked = json!({"mode": "vfio", "mac": "02:00:00:00:00:07", "vlan": 100});
+        let claims = vec![claim("u-1", "net0-0", asked.clone()), claim("u-2", "net0-0", asked)];
+        *objects.claims.lock().unwrap() = claims;
+        let agent = Agent::serve(&machine, objects).await;
+        let first = agent.prepare("u-1").await;
+        assert_eq!((first.error.as_str(), machine.driver().as_str()), ("", "vfio-pci"));
+        // The number that the group has when the VF is bound.
+        let nodes = &machine.cdi()["devices"][0]["containerEdits"]["deviceNodes"];
+        assert_eq!(
+            nodes,
+            &json!([{"path": "/dev/vfio/vfio", "permissions": "rw"}, {"path": "/dev/vfio/9", "permissions": "rw"}])
+        );
+        let asked: Value = serde_json::from_slice(&fs::read(machine.path("bin/input")).unwrap()).unwrap();
+        assert_eq!(
+            (&asked["driver"], &asked["mac"], &asked["vlan"]),
+            (&json!("vfio-pci"), &json!("02:00:00:00:00:07"), &json!(100))
+        );
+        assert_eq!(agent.prepare("u-1").await, first);
+        assert_eq!(machine.log(), "STATUS u-1\nGC u-1\nADD u-1\n", "it is bound once");
+        let error = agent.prepare("u-2").await.error;
+        assert!(error.contains("is prepared for claim default/claim-u-1"), "{error}");
+        // What a program has open stays the claim's until it has ended.
+        machine.refuses_verb("-GC", Some("0000:01:10.0 is still open in dpdk (7)"));
+        let error = agent.unprepare("u-1").await;
+        assert!(error.contains("is still open in dpdk (7)") && machine.driver() == "vfio-pci", "{error}");
+        machine.refuses_verb("-GC", None);
+        assert_eq!((agent.unprepare("u-1").await.as_str(), machine.driver().as_str()), ("", "igbvf"));
+        assert_eq!(machine.files(), [""; 0]);
+
+        // It cannot be bound: nothing is left of it.
+        machine.refuses_verb("-ADD", Some("its probe failed"));
+        let error = agent.prepare("u-2").await.error;
+        assert!(error.contains("could not be bound to vfio-pci: its probe failed (try this)"), "{error}");
+        assert_eq!((machine.files(), machine.driver().as_str()), (Vec::new(), "igbvf"));
+        machine.refuses_verb("-ADD", None);
+        // Bound, and then something else is in its group, and it cannot be taken back at once.
+        let neighbour = machine.path("root/sys/kernel/iommu_groups/9/devices/0000:01:10.4");
+        fs::create_dir_all(&neighbour).unwrap();
+        machine.iommu(7, 9);
+        let error = agent.prepare("u-2").await.error;
+        assert!(error.contains("in one IOMMU group with 0000:01:10.4"), "{error}");
+        assert_eq!((machine.files(), machine.driver().as_str()), (Vec::new(), "igbvf"));
+        // Seen before anything is done.
+        fs::create_dir_all(machine.path("root/sys/kernel/iommu_groups/7/devices/0000:01:10.4")).unwrap();
+        machine.iommu(7, 9);
+        fs::remove_file(machine.path("bin/log")).unwrap();
+        let error = agent.prepare("u-2").await.error;
+        assert!(error.contains("in one IOMMU group with 0000:01:10.4"), "{error}");
+        assert_eq!(machine.log(), "");
+        agent.end().await;
+    })
+}
+
+fn an_agent_killed_while_it_binds() -> Outcome {
+    use ClaimStep::{Bound, CdiWritten, GroupWritten, MetadataWritten, Written};
+    for step in [Written, Bound, GroupWritten, MetadataWritten, CdiWritten] {
+        let machine = Machine::new();
+        machine.iommu(7, 9);
+        for again in [true, false] {
+            machine.agent("bind", Some(step));
+            assert!(!held(&machine.path("state"))?.is_empty(), "{step:?}: it is known to be the claim's");
+            if again {
+                machine.agent("bind", None);
+                assert_eq!(machine.driver(), "vfio-pci", "{step:?}");
+                let nodes = &machine.cdi()["devices"][0]["containerEdits"]["deviceNodes"];
+                assert_eq!(nodes[1]["path"], "/dev/vfio/9", "{step:?}");
+            }
+            machine.agent("unprepare", None);
+            assert_eq!((machine.files(), machine.driver().as_str()), (Vec::new(), "igbvf"), "{step:?}");
+        }
+        // The machine was started anew in between: all drivers are the host's, and groups have other numbers.
+        machine.agent("bind", Some(step));
+        machine.restart("run-2");
+        let driver = machine.path("root/sys/bus/pci/devices/0000:01:10.0/driver");
+        fs::remove_file(&driver)?;
+        symlink("../../drivers/igbvf", driver)?;
+        drop(fs::remove_file(machine.path("bin/bound-0000:01:10.0")));
+        machine.iommu(11, 12);
+        machine.agent("bind", None);
+        let nodes = &machine.cdi()["devices"][0]["containerEdits"]["deviceNodes"];
+        assert_eq!(
+            (nodes[1]["path"].as_str(), machine.driver().as_str()),
+            (Some("/dev/vfio/12"), "vfio-pci")
+        );
+        machine.agent("unprepare", None);
+        assert_eq!((machine.files(), machine.driver().as_str()), (Vec::new(), "igbvf"), "{step:?}");
     }
     Ok(())
 }

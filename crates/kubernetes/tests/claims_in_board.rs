@@ -1,6 +1,10 @@
 //! Pods with VFs, as a cluster has them: kubelet, containerd and crun on a board whose igb NIC has VFs, and the agent beside them, set up as
-//! docs/kubernetes.md says. All tests share one cluster of one node. With `PENSTOCK_PODS=100` the last one makes as many pods as that says.
+//! docs/kubernetes.md says; and a roll-out that cuts a node off. All tests share one cluster of two nodes; pods are on the first. With
+//! `PENSTOCK_PODS=100` the one that kills the agent makes as many pods as that says.
 #![allow(clippy::disallowed_methods)]
+
+#[path = "claims_in_board/rollout.rs"]
+mod rollout;
 
 use std::{
     env,
@@ -21,7 +25,9 @@ use penstock_testkit::{
 };
 use serde_json::{Value, json};
 
-const MODEL: &str = "machine: MACHINE\nnics: {NET0: {vfs: 7}}\nboard: {emulation: {NET0: igb}}\n";
+/// Pods have VFs of the first NIC; a VF of the second, whose uplink leads to the third, carries a node's way to the API server in the roll-out.
+const MODEL: &str = "machine: MACHINE\nnics: {NET0: {vfs: 7}, NET1: {vfs: 1}, NET2: {vfs: 0}}\n\
+    board: {emulation: {NET0: igb, NET1: virtio, NET2: igb}, cables: [[NET1, NET2]]}\n";
 /// How many pods have VFs at once.
 const VFS: usize = 7;
 /// How many pods the last test makes; else as many as fit into [`CYCLES`].
@@ -32,6 +38,10 @@ const SLICES_BACK: Duration = Duration::from_secs(60);
 /// The status with which a container ends that was started without its interface.
 const WITHOUT: i64 = 77;
 const MAC: &str = "02:00:00:00:cc:01";
+/// That of a VF that a program drives.
+const PROGRAM_MAC: &str = "02:00:00:00:cc:02";
+/// Opens the VFIO group that the container has, and keeps it open.
+const PROGRAM: &str = "for group in /dev/vfio/[0-9]*; do exec 3<>$group || exit 77; done; exec sleep 1000000";
 
 /// How the agent reaches the API server: as the service account, by a token in a file.
 const KUBECONFIG: &str = r#"{"apiVersion": "v1", "kind": "Config", "current-context": "c",
@@ -72,9 +82,11 @@ fn program() -> PathBuf {
 }
 
 /// All that must be as before when no pod has a VF: VFs at their PF, their drivers and interfaces.
-const STATE: &str = r#"pf=$(dirname /sys/bus/pci/drivers/igb/*/sriov_numvfs)
+const STATE: &str = r#"pf=/sys/bus/pci/devices/0000:01:00.0
 ip link show $(ls $pf/net) | grep ' vf '
-for vf in $pf/virtfn*; do d=$(ls -d $vf/net/*); echo $(basename $(readlink -f $vf)) $(basename $(readlink $vf/driver)) ${d##*/} $(cat $d/address $d/mtu $d/flags); done"#;
+for vf in $pf/virtfn*; do
+    d=$(ls -d $vf/net/*); echo $(basename $(readlink -f $vf)) $(basename $(readlink $vf/driver)) $(cat $vf/driver_override) ${d##*/} $(cat $d/address $d/mtu $d/flags)
+done"#;
 
 /// What is left of claims on the node.
 const LEFT: &str = r#"ls /var/lib/penstock/kubernetes/claims /var/lib/penstock/kubernetes/metadata /var/run/cdi /run/penstock/kubernetes /run/penstock/cni 2>/dev/null |
@@ -86,12 +98,14 @@ fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     trials.one_at_a_time();
     let missing = trials.lacking("pods", || needs::board().or_else(cluster::lacking));
-    let tests: [(&str, Check); 5] = [
+    let tests: [(&str, Check); 7] = [
         ("slices_come_back_when_kubelet_was_restarted_in_board", slices_come_back),
         ("a_pod_has_its_vf_as_its_claim_says_in_board", a_pod_has_its_vf),
+        ("a_program_drives_the_vf_of_its_claim_and_no_other_in_board", a_program_drives_its_vf),
         ("a_pod_with_the_hosts_network_is_refused_in_board", host_network_is_refused),
         ("a_container_whose_vf_was_stolen_does_not_start_in_board", a_stolen_vf),
         ("no_pod_runs_without_its_vf_while_the_agent_is_killed_in_board", no_pod_runs_without),
+        ("a_model_that_cuts_the_way_to_the_api_server_is_taken_back_in_board", rollout::cut_off),
     ];
     let bed: Arc<OnceLock<Result<Bed, String>>> = Arc::default();
     let shared = tests.map(|(name, test)| {
@@ -107,10 +121,13 @@ fn main() -> ExitCode {
     trials.run()
 }
 
-/// A cluster of one node, with the agent on it.
+/// A cluster of two nodes, with the agent on the first.
 struct Bed {
     cluster: TestCluster,
+    /// The first node.
     node: String,
+    /// How the cluster is entered from here.
+    kubeconfig: PathBuf,
     /// [`STATE`] of the node before any pod.
     before: Snapshot,
 }
@@ -125,29 +142,18 @@ struct Snapshot {
 impl Bed {
     fn up() -> Result<Bed, Failed> {
         let cluster = TestCluster::new("pods", MODEL)?;
-        cluster.up(&["--nodes", "1"])?;
+        let (document, _) = cluster.up(&["--nodes", "2"])?;
         let node = cluster.node(1);
-        let program = program();
-        cluster.on(
-            &node,
-            "ip link set $(ls /sys/bus/pci/drivers/igb/*/net) up; penstock apply /root/model.yaml",
-        )?;
-
+        cluster.said(&["label", "node", &node, "example.org/vfs=on"])?;
         let manifests: Run =
             Command::new(env!("CARGO_BIN_EXE_penstock-kubernetes")).arg("manifests").output()?.into();
         manifests.ended_with(0)?;
         cluster.apply(&manifests.stdout)?;
-        let bound = ["--bound-object-kind", "Node", "--bound-object-name", &node];
-        let token = ["create", "token", "penstock-kubernetes", "--namespace", "penstock"];
-        let token = cluster.said(&[&token[..], &bound].concat())?;
-        cluster.write_on(&node, "/etc/penstock/kubernetes.token", &token)?;
-        cluster.write_on(&node, "/etc/penstock/kubernetes.kubeconfig", KUBECONFIG)?;
-        let put = "cat > /usr/local/bin/penstock-kubernetes; chmod 755 /usr/local/bin/penstock-kubernetes";
-        cluster.on_with(&node, put, &program)?;
-        cluster.write_on(&node, "/root/supervisor", SUPERVISOR)?;
+        install(&cluster, &node)?;
         cluster.write_on(&node, "/root/killer", KILLER)?;
-        let bed = Bed { before: snapshot(&cluster, &node)?, cluster, node };
-        bed.begin("supervisor")?;
+        let kubeconfig = text(&document["cluster"]["kubeconfig"]).into();
+        let bed = Bed { before: snapshot(&cluster, &node)?, cluster, node, kubeconfig };
+        bed.begin(&bed.node, "supervisor")?;
         until("the agent publishes the VFs", || Ok(bed.slices()?.1 == VFS))?;
         until("the service account of pods is there", || {
             Ok(bed.cluster.kubectl(&["get", "serviceaccount", "default"]).status == 0)
@@ -156,18 +162,19 @@ impl Bed {
         Ok(bed)
     }
 
-    /// Starts a script of the node that goes on by itself.
-    fn begin(&self, script: &str) -> Outcome {
+    /// Starts a script of a node that goes on by itself.
+    fn begin(&self, node: &str, script: &str) -> Outcome {
         let line = format!("setsid sh /root/{script} </dev/null >/dev/null 2>&1 &");
-        self.cluster.on(&self.node, &line).map(drop)
+        self.cluster.on(node, &line).map(drop)
     }
 
-    /// The UIDs of the node's slices, and how many VFs they publish.
+    /// The UIDs of the first node's slices, and how many VFs of the first NIC they publish.
     fn slices(&self) -> Result<(Vec<String>, usize), Failed> {
-        let slices = self.cluster.get(&["resourceslices"])?;
+        let of_node = format!("--field-selector=spec.nodeName={}", self.node);
+        let slices = self.cluster.get(&["resourceslices", &of_node])?;
         let uids = list(&slices["items"]).iter().map(|slice| text(&slice["metadata"]["uid"])).collect();
         let devices = list(&slices["items"]).iter().flat_map(|slice| list(&slice["spec"]["devices"]));
-        let is_vf = |device: &&Value| device["attributes"]["type"]["string"] == "vf";
+        let is_vf = |device: &&Value| device["attributes"]["nic"]["string"] == "NET0";
         Ok((uids, devices.filter(is_vf).count()))
     }
 
@@ -247,7 +254,21 @@ impl Bed {
     }
 }
 
-const STATE_OF_PF: &str = "ip link show $(ls /sys/bus/pci/drivers/igb/*/net)";
+const STATE_OF_PF: &str = "ip link show $(ls /sys/bus/pci/devices/0000:01:00.0/net)";
+
+/// Makes a node's VFs, and puts the agent there, with a token of its service account that is bound to the node. It does not run yet.
+fn install(cluster: &TestCluster, node: &str) -> Outcome {
+    let pfs = "for pf in /sys/bus/pci/drivers/igb/*/net/*; do ip link set ${pf##*/} up; done";
+    cluster.on(node, &format!("{pfs}; penstock apply /root/model.yaml"))?;
+    let bound = ["--bound-object-kind", "Node", "--bound-object-name", node];
+    let token = ["create", "token", "penstock-kubernetes", "--namespace", "penstock"];
+    let token = cluster.said(&[&token[..], &bound].concat())?;
+    cluster.write_on(node, "/etc/penstock/kubernetes.token", &token)?;
+    cluster.write_on(node, "/etc/penstock/kubernetes.kubeconfig", KUBECONFIG)?;
+    let put = "cat > /usr/local/bin/penstock-kubernetes; chmod 755 /usr/local/bin/penstock-kubernetes";
+    cluster.on_with(node, put, &program())?;
+    cluster.write_on(node, "/root/supervisor", SUPERVISOR)
+}
 
 fn snapshot(cluster: &TestCluster, node: &str) -> Result<Snapshot, Failed> {
     let scan: Value = serde_json::from_str(&cluster.on(node, "penstock scan --json")?)?;
@@ -292,23 +313,34 @@ fn ended(pod: &Value) -> (usize, usize) {
 
 /// What claims are made from: one whose VF is told how to be, and one that takes a VF as it is.
 fn templates() -> Value {
+    let of_net0 = r#"device.attributes["sriov.penstock.dev"].nic == "NET0""#;
     let template = |name: &str, parameters: Value| {
         json!({
             "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": name},
             "spec": {"spec": {"devices": {
-                "requests": [{"name": "vf", "exactly": {"deviceClassName": "vf.penstock.dev"}}],
+                "requests": [{"name": "vf", "exactly": {"deviceClassName": "vf.penstock.dev", "selectors": [{"cel": {"expression": of_net0}}]}}],
                 "config": [{"opaque": {"driver": "sriov.penstock.dev", "parameters": parameters}}],
             }}},
         })
     };
     let data = json!({"interface": "data", "mac": MAC, "vlan": 100, "spoofchk": true, "addresses": ["10.20.30.5/24"]});
-    let items = [template("data", data), template("bare", json!({"interface": "data"}))];
+    let program = json!({"mode": "vfio", "mac": PROGRAM_MAC, "vlan": 200});
+    let items = [
+        template("data", data),
+        template("bare", json!({"interface": "data"})),
+        template("program", program),
+        template("program-bare", json!({"mode": "vfio"})),
+    ];
     json!({"apiVersion": "v1", "kind": "List", "items": items})
 }
 
 /// A pod whose containers look for their interface before anything else.
 fn pod(name: &str, template: &str, containers: &[&str]) -> Value {
     let line = format!("[ -e /sys/class/net/data ] || exit {WITHOUT}; exec sleep 1000000");
+    pod_of(name, template, containers, &line)
+}
+
+fn pod_of(name: &str, template: &str, containers: &[&str], line: &str) -> Value {
     let containers: Vec<Value> = containers
         .iter()
         .map(|name| {
@@ -321,6 +353,8 @@ fn pod(name: &str, template: &str, containers: &[&str]) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
         "spec": {
+            // Where VFs are.
+            "nodeSelector": {"example.org/vfs": "on"},
             "terminationGracePeriodSeconds": 1,
             "resourceClaims": [{"name": "nic", "resourceClaimTemplateName": template}],
             "containers": containers,
@@ -395,6 +429,57 @@ fn a_pod_has_its_vf(bed: &Bed) -> Outcome {
     bed.delete("one")
 }
 
+fn a_program_drives_its_vf(bed: &Bed) -> Outcome {
+    let pods = [
+        pod_of("program", "program", &["main"], PROGRAM),
+        pod_of("other", "program-bare", &["main"], PROGRAM),
+    ];
+    bed.cluster.apply(&json!({"apiVersion": "v1", "kind": "List", "items": pods}).to_string())?;
+    let mut groups = Vec::new();
+    for name in ["program", "other"] {
+        bed.await_ready(name)?;
+        let container = containers(&bed.pod(name)?)["main"].clone();
+        let process = bed.process(&container)?;
+        // It has its group open, and there is no other in its container.
+        let group = bed.cluster.on(&bed.node, &format!("readlink /proc/{process}/fd/3"))?.trim().to_owned();
+        let nodes = bed.cluster.on(&bed.node, &format!("ls /proc/{process}/root/dev/vfio"))?;
+        let wanted = ["vfio", group.trim_start_matches("/dev/vfio/")];
+        let mut nodes: Vec<&str> = nodes.split_whitespace().collect();
+        nodes.sort_by_key(|name| *name != "vfio");
+        assert_eq!(nodes, wanted, "{name}");
+        let of_group = "for f in /sys/kernel/iommu_groups/GROUP/devices/*; do echo $(basename $f) $(basename $(readlink $f/driver)); done";
+        let members = bed.cluster.on(&bed.node, &of_group.replace("GROUP", wanted[1]))?;
+        assert!(members.lines().count() == 1 && members.trim().ends_with(" vfio-pci"), "{members}");
+        groups.push((process, group));
+    }
+    assert_ne!(groups[0].1, groups[1].1);
+    // A node of the other's group may not be opened, by whomever it is made.
+    let process = &groups[0].0;
+    let make =
+        format!("set -- $(stat -c '%t %T' {}); mknod /proc/{process}/root/other c 0x$1 0x$2", groups[1].1);
+    bed.cluster.on(&bed.node, &make)?;
+    let container = containers(&bed.pod("program")?)["main"].clone();
+    let open =
+        format!("ctr -n k8s.io tasks exec --exec-id try {container} sh -c 'exec 4<>/other' 2>&1; true");
+    let said = bed.cluster.on(&bed.node, &open)?;
+    assert!(said.contains("not permitted"), "{said}");
+
+    let pf = bed.cluster.on(&bed.node, STATE_OF_PF)?;
+    let of_vf = pf.lines().find(|line| line.contains(PROGRAM_MAC)).unwrap_or_default();
+    assert!(of_vf.contains("vlan 200"), "{pf}");
+    until("the claim says that the program has its VF", || {
+        let claims = bed.cluster.get(&["resourceclaims"])?;
+        let ready = |claim: &Value| claim["status"]["devices"][0]["conditions"][0]["status"] == "True";
+        Ok(list(&claims["items"]).iter().filter(|claim| ready(claim)).count() == 2)
+    })?;
+    // The second one goes while the first has its VF.
+    let timeout = format!("--timeout={}s", PATIENT.as_secs());
+    bed.cluster.said(&["delete", "pod", "other", &timeout])?;
+    let driver = format!("readlink /proc/{process}/fd/3");
+    assert_eq!(bed.cluster.on(&bed.node, &driver)?.trim(), groups[0].1);
+    bed.delete("program")
+}
+
 fn host_network_is_refused(bed: &Bed) -> Outcome {
     let mut hosts = pod("hosts", "bare", &["main"]);
     hosts["spec"]["hostNetwork"] = json!(true);
@@ -425,7 +510,7 @@ fn a_stolen_vf(bed: &Bed) -> Outcome {
 fn no_pod_runs_without(bed: &Bed) -> Outcome {
     let wanted: Option<usize> = env::var(PODS).ok().map(|pods| pods.parse()).transpose()?;
     bed.cluster.on(&bed.node, "touch /run/killing; : > /run/killed")?;
-    bed.begin("killer")?;
+    bed.begin(&bed.node, "killer")?;
     let began = Instant::now();
     let (mut made, mut slowest, mut not_started) = (0, Duration::ZERO, 0);
     while wanted.map_or(began.elapsed() < CYCLES, |wanted| made < wanted) {

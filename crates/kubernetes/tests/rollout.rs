@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fleet::{Fleet, condition};
+use fleet::{Fleet, condition, merge};
 use penstock_testkit::{
     control_plane::{self, LocalControlPlane},
     needs::Lack,
@@ -41,13 +41,14 @@ fn main() -> ExitCode {
         plane.must(&["apply", "--filename", "-"], &manifests());
         let _ = PLANE.set(Mutex::new(plane));
     }
-    let tests: [(&'static str, fn()); 10] = [
+    let tests: [(&'static str, fn()); 11] = [
         ("a_model_reaches_all_nodes_in_waves_after_its_canary", waves),
         ("a_change_that_cuts_a_node_off_is_taken_back_and_stops_the_wave", cut_off),
         ("one_node_that_refuses_keeps_all_from_being_touched", refused),
         ("a_paused_roll_out_begins_nothing", paused),
         ("a_budget_that_never_yields_has_the_change_called_off", budget),
         ("pods_of_daemon_sets_with_vanishing_vfs_are_evicted_too", daemon_set),
+        ("a_node_is_drained_as_a_whole_and_takes_pods_again", whole_node),
         ("a_controller_that_is_killed_all_the_time_does_no_harm", controller_killed),
         ("an_agent_that_is_killed_ends_in_confirmed_or_as_before", agent_killed),
         ("a_roll_out_goes_on_when_the_api_server_comes_back", api_server_away),
@@ -235,6 +236,51 @@ fn daemon_set() {
     fleet.plane.must(&["delete", "pod", "of-daemon-set", "--force", "--grace-period=0"], "");
     fleet.until("it has the model", |status| status["ready"] == 1);
     fleet.plane.must(&["delete", "resourceclaim", "of-daemon-set"], "");
+}
+
+/// `drain.mode: node`: cordoned, all pods evicted but static ones and those of DaemonSets, changed, and uncordoned.
+fn whole_node() {
+    let fleet = Fleet::started("whole", 1);
+    let owner = json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "00000000-0000-0000-0000-000000000001", "controller": true}]);
+    let pods = [
+        ("whole-other", json!({})),
+        ("whole-daemon", json!({"ownerReferences": owner})),
+        ("whole-static", json!({"annotations": {"kubernetes.io/config.mirror": "hash"}})),
+    ];
+    for (name, more) in &pods {
+        let mut object = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"},
+            "spec": {"nodeName": "whole-0", "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 1,
+                "containers": [{"name": "c", "image": "none"}]}});
+        merge(&mut object["metadata"], more.clone());
+        fleet.plane.must(&["create", "--filename", "-"], &object.to_string());
+    }
+    let leaves = |name: &str| {
+        let pod = fleet.plane.get(&format!("/api/v1/namespaces/default/pods/{name}"));
+        !pod["metadata"]["deletionTimestamp"].is_null()
+    };
+    let node = || fleet.plane.get("/api/v1/nodes/whole-0");
+    fleet.machine(json!({"drain": {"mode": "node", "timeout": "5m"}}));
+    let deadline = Instant::now() + PATIENT;
+    while !leaves("whole-other") {
+        assert!(Instant::now() < deadline, "{:#}", fleet.status());
+        thread::sleep(PAUSE);
+    }
+    // There is no kubelet that ends it: the node waits, and takes no other pod.
+    assert_eq!(node()["spec"]["unschedulable"], true);
+    let status = fleet.until("it says which pod it waits for", |status| {
+        condition(status, "Progressing").1.contains("default/whole-other among them")
+    });
+    assert_eq!(status["unavailable"], 1);
+    assert!(fleet.calls().is_empty() && !leaves("whole-daemon") && !leaves("whole-static"));
+    fleet.plane.must(&["delete", "pod", "whole-other", "--force", "--grace-period=0"], "");
+    fleet.until("it has the model", |status| status["ready"] == 1);
+    let deadline = Instant::now() + PATIENT;
+    while node()["spec"]["unschedulable"] == true {
+        assert!(Instant::now() < deadline, "{:#}", node());
+        thread::sleep(PAUSE);
+    }
+    assert!(!node()["metadata"]["annotations"].to_string().contains("penstock.dev/cordoned"), "{:#}", node());
+    fleet.plane.must(&["delete", "pod", "whole-daemon", "whole-static", "--force", "--grace-period=0"], "");
 }
 
 fn controller_killed() {

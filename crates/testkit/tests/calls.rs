@@ -60,6 +60,7 @@ const VARIABLE: &[(&str, &str, Runs)] = &[
     ("crates/cli/tests/report.rs", "program", Own),
     ("crates/cli/tests/terminal.rs", "program", Given("command")),
     ("crates/cli/tests/yaml_language_server.rs", "program", Own),
+    ("crates/kubernetes/benches/claims.rs", "program", Given("run")),
     ("crates/cni/benches/attach.rs", "program", Given("run")),
     ("crates/cni/benches/attach.rs", "plugin", OneOf(&["/usr/lib/cni/host-device"])),
     // Programs of the cluster's own program, and of the disk of its nodes.

@@ -20,11 +20,13 @@ const SRIOV_CNI: &str = "/var/lib/cni/sriov/pci";
 struct Record {
     network: String,
     container: String,
-    netns: String,
+    #[serde(default)]
+    netns: Option<String>,
 }
 
 /// Who a network plugin has given a VF to, in words. A record whose network namespace is gone says nothing any more: the kernel has
-/// given the interface back. Records that this user may not read are none.
+/// given the interface back. One that names none is of a VF that was bound to a driver before there was a namespace. Records that this user
+/// may not read are none.
 pub fn attachment(root: &Root, function: Bdf) -> Option<String> {
     of(&mut Reader::new(root), function)
 }
@@ -41,7 +43,7 @@ fn of(reader: &mut Reader<'_>, function: Bdf) -> Option<String> {
     let own = format!("{PENSTOCK}/{function}.json");
     let record = reader.exists(&own).then(|| reader.large_text(&own)).flatten();
     if let Some(record) = record.and_then(|text| serde_json::from_str::<Record>(&text).ok())
-        && reader.exists(&record.netns)
+        && record.netns.as_ref().is_none_or(|netns| reader.exists(netns))
     {
         let text = format!("container {} (network {}, penstock cni)", record.container, record.network);
         return Some(one_line(&text));
@@ -80,6 +82,12 @@ mod tests {
         assert_eq!(found[&ours], "container web-1 (network data, penstock cni)");
         assert_eq!(found[&theirs], "the network namespace /run/netns/b (sriov-cni)");
         assert_eq!(found.len(), 2);
+        write(
+            &format!("{PENSTOCK}/0000:04:10.7.json"),
+            r#"{"format": 2, "network": "n", "container": "c", "driver": "vfio-pci"}"#,
+        );
+        let bound = attachment(&root, "0000:04:10.7".parse().unwrap());
+        assert_eq!(bound.as_deref(), Some("container c (network n, penstock cni)"));
         assert_eq!(attachment(&root, ours).as_ref(), Some(&found[&ours]));
     }
 }

@@ -31,7 +31,7 @@ pub fn plan(
     let list = |value: Option<&Value>| value.and_then(Value::as_array).cloned().unwrap_or_default();
     let text =
         |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let drains = spec.drain.mode == DrainMode::Claims;
+    let drains = spec.drain.mode != DrainMode::None;
     let mut dangers: Vec<DangerSummary> = list(document.get("dangers"))
         .iter()
         .map(|danger| DangerSummary {

@@ -70,7 +70,17 @@ impl NetworkPlugin {
         self.call("ADD", target, &device.configuration)
     }
 
-    /// Whether the VF is in the network namespace as an earlier ADD has given it.
+    /// Sets the VF's attributes and binds it to the driver that its configuration names, before there is a pod.
+    ///
+    /// # Errors
+    ///
+    /// When it could not be bound. All is then as it was.
+    pub fn bind(&self, uid: &ClaimUid, device: &PreparedDevice) -> Result<(), CallError> {
+        let target = Some((uid, &device.interface, Path::new("")));
+        self.call("ADD", target, &device.configuration).map(drop)
+    }
+
+    /// Whether the VF is in the network namespace as an earlier ADD has given it; of one that is bound for a program, whether it is.
     ///
     /// # Errors
     ///

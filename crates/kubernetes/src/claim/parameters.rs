@@ -193,6 +193,9 @@ impl VfParameters {
             "deviceID": function.to_string(),
             "logLevel": "warning",
         });
+        if self.mode == Some(VfMode::Vfio) {
+            all["driver"] = json!("vfio-pci");
+        }
         let settings = serde_json::to_value(&self.settings).unwrap_or_default();
         for (key, value) in settings.as_object().into_iter().flatten() {
             let key = match key.as_str() {

@@ -1,5 +1,6 @@
 //! A claim's devices are made ready: whatever can be refused is refused here, where kubelet makes an Event of the message, and not in the
-//! hook. Nothing of a VF is changed yet.
+//! hook. Nothing of a VF is changed yet, but that one for a program is bound to vfio-pci: the container runtime looks for its `/dev/vfio/GROUP`
+//! before it runs any hook.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -22,6 +23,8 @@ use crate::{cdi, devices::Devices};
 
 /// How long another call may be at preparing claims. Kubelet waits for 45 s.
 const LOCK: Duration = Duration::from_secs(30);
+/// The driver that hands a VF to a program.
+const VFIO: &str = "vfio-pci";
 /// How long one call of `penstock cni` may take.
 pub(crate) const CALL: Duration = Duration::from_secs(40);
 
@@ -30,6 +33,10 @@ pub(crate) const CALL: Duration = Duration::from_secs(40);
 pub enum ClaimStep {
     /// Prepare: the claim is written down.
     Written,
+    /// Prepare, with a VF for a program: it is bound to vfio-pci.
+    Bound,
+    /// Prepare, with a VF for a program: its VFIO group is written down.
+    GroupWritten,
     /// Prepare: the files that containers read of it are written.
     MetadataWritten,
     /// Prepare: the container runtime's file is written.
@@ -87,14 +94,6 @@ pub enum PrepareError {
     NoDevice {
         /// The device.
         device: String,
-    },
-    /// The device is no VF.
-    #[error("device {device} is the PF {function}: only VFs are given to pods")]
-    PhysicalFunction {
-        /// The device.
-        device: String,
-        /// The PF.
-        function: Bdf,
     },
     /// The VF is not there.
     #[error("device {device}: there is no PCI function {function} any more: its PF may have fewer VFs now")]
@@ -193,6 +192,18 @@ pub enum PrepareError {
         #[source]
         why: CallError,
     },
+    /// The VF could not be bound to vfio-pci.
+    #[error("device {device} could not be bound to vfio-pci")]
+    Bind {
+        /// The device.
+        device: String,
+        /// Why.
+        #[source]
+        why: CallError,
+    },
+    /// What an earlier call, which was ended in between, has done for the claim could not be taken back.
+    #[error("what an earlier call has bound for the claim could not be taken back")]
+    Begun(#[source] CallError),
     /// What an earlier allocation of the claim has left could not be taken back.
     #[error("what an earlier allocation of the claim had could not be taken back")]
     Earlier(#[source] Box<UnprepareError>),
@@ -239,17 +250,20 @@ impl Claims {
                 let mut prepared = before.clone();
                 prepared.pods.clone_from(&claim.pods);
                 prepared.penstock.clone_from(&self.settings.penstock);
-                return self.write(&store, before, prepared);
+                return self.complete(&store, before, prepared);
             }
             self.unprepare_locked(&store, &claim.uid)
                 .map_err(|error| PrepareError::Earlier(Box::new(error)))?;
         }
         let prepared = self.decide(&store, claim, devices, boot)?;
-        match self.write(&store, &prepared, prepared.clone()) {
+        match self.complete(&store, &prepared, prepared.clone()) {
             Ok(prepared) => Ok(prepared),
             Err(error) => {
-                // Kubelet may never ask for the end of what it was refused.
-                let _ = self.forget(&store, &claim.uid);
+                // Kubelet may never ask for the end of what it was refused. What cannot be taken back stays written down.
+                let bound = prepared.devices.iter().any(|device| device.mode == VfMode::Vfio);
+                if !bound || self.network_plugin().take_back(&claim.uid).is_ok() {
+                    let _ = self.forget(&store, &claim.uid);
+                }
                 Err(error)
             }
         }
@@ -271,23 +285,56 @@ impl Claims {
             && before.devices.iter().zip(&claim.devices).enumerate().all(same)
     }
 
-    /// Writes all files of a claim; `before` is what may be written down already.
-    fn write(
+    /// Writes all files of a claim, and binds VFs that programs drive in between; `before` is what may be written down already.
+    fn complete(
         &self,
         store: &ClaimStore,
         before: &PreparedClaim,
-        prepared: PreparedClaim,
+        mut prepared: PreparedClaim,
     ) -> Result<PreparedClaim, PrepareError> {
         let settings = &self.settings;
         if *before != prepared || store.read(&prepared.uid)?.as_ref() != Some(&prepared) {
             store.write(&prepared)?;
         }
         (self.on_step)(ClaimStep::Written);
+        if prepared.devices.iter().any(is_unbound) {
+            self.bind(&mut prepared)?;
+            (self.on_step)(ClaimStep::Bound);
+            store.write(&prepared)?;
+            (self.on_step)(ClaimStep::GroupWritten);
+        }
         metadata::write(&settings.state, &prepared)?;
         (self.on_step)(ClaimStep::MetadataWritten);
         cdi::write(&settings.cdi, &prepared, &settings.program, &settings.state)?;
         (self.on_step)(ClaimStep::CdiWritten);
         Ok(prepared)
+    }
+
+    /// Binds the VFs of a claim that programs drive, and looks for their groups: which number a VF's group has depends on the order in which
+    /// the kernel found devices.
+    fn bind(&self, prepared: &mut PreparedClaim) -> Result<(), PrepareError> {
+        let plugin = self.network_plugin();
+        // A call that was killed may have bound some; no pod has them yet.
+        plugin.take_back(&prepared.uid).map_err(PrepareError::Begun)?;
+        for device in prepared.devices.iter_mut().filter(|device| is_unbound(device)) {
+            plugin
+                .bind(&prepared.uid, device)
+                .map_err(|why| PrepareError::Bind { device: device.device.clone(), why })?;
+            device.group = Some(self.group(&device.device, device.function)?);
+        }
+        Ok(())
+    }
+
+    /// The IOMMU group of a VF, which has it alone.
+    fn group(&self, device: &str, function: Bdf) -> Result<u32, PrepareError> {
+        let device = device.to_owned();
+        let pci = PciFunction::new(&self.settings.root, function);
+        let Some(group) = pci.iommu_group()? else { return Err(PrepareError::NoGroup { device, function }) };
+        let others: Vec<String> = pci.iommu_neighbours().iter().map(ToString::to_string).collect();
+        if others.is_empty() {
+            return Ok(group);
+        }
+        Err(PrepareError::SharedGroup { device, function, others: others.join(", ") })
     }
 
     /// What is to be made of a claim; an error if it cannot be.
@@ -351,9 +398,6 @@ impl Claims {
         let device = allocated.device.clone();
         let Some(published) = devices.get(&device) else { return Err(PrepareError::NoDevice { device }) };
         let function = published.bdf;
-        if published.vf.is_none() {
-            return Err(PrepareError::PhysicalFunction { device, function });
-        }
         let pci = PciFunction::new(root, function);
         if !pci.exists() {
             return Err(PrepareError::Gone { device, function });
@@ -367,11 +411,11 @@ impl Claims {
             Some(driver) => format!("has the driver {driver}"),
             None => "has no driver".to_owned(),
         };
-        let mut group = None;
-        let fits = driver.as_deref().is_some_and(|driver| match mode {
-            VfMode::Netdev => !passes_through(driver),
-            VfMode::Vfio => driver == "vfio-pci",
-        });
+        let fits = match (mode, driver.as_deref()) {
+            (VfMode::Netdev, driver) => driver.is_some_and(|driver| !passes_through(driver)),
+            (VfMode::Vfio, None | Some(VFIO)) => true,
+            (VfMode::Vfio, Some(driver)) => !passes_through(driver),
+        };
         if !fits {
             let wants = match mode {
                 VfMode::Netdev => "a network interface",
@@ -379,23 +423,15 @@ impl Claims {
             };
             return Err(PrepareError::WrongDriver { device, function, has: has(), wants });
         }
-        match mode {
-            VfMode::Netdev if pci.interface_names()?.is_empty() => {
-                return Err(PrepareError::Away { device, function });
-            }
-            VfMode::Netdev => {}
-            VfMode::Vfio => {
-                group = Some(
-                    pci.iommu_group()?.ok_or(PrepareError::NoGroup { device: device.clone(), function })?,
-                );
-                let others: Vec<String> = pci.iommu_neighbours().iter().map(ToString::to_string).collect();
-                if !others.is_empty() {
-                    return Err(PrepareError::SharedGroup { device, function, others: others.join(", ") });
-                }
-                let holders = pci.held_by();
-                if !holders.is_empty() {
-                    return Err(PrepareError::Taken { device, function, by: holders.join(", ") });
-                }
+        let of_a_network = driver.is_some() && driver.as_deref() != Some(VFIO);
+        if of_a_network && pci.interface_names()?.is_empty() {
+            return Err(PrepareError::Away { device, function });
+        }
+        if mode == VfMode::Vfio {
+            self.group(&device, function)?;
+            let holders = pci.held_by();
+            if !holders.is_empty() {
+                return Err(PrepareError::Taken { device, function, by: holders.join(", ") });
             }
         }
         Ok(PreparedDevice {
@@ -407,9 +443,14 @@ impl Claims {
             requests: vec![allocated.request.clone()],
             function,
             mode,
-            group,
+            group: None,
         })
     }
+}
+
+/// Whether a device is to be bound for a program, and is not yet, as far as is written down.
+fn is_unbound(device: &PreparedDevice) -> bool {
+    device.mode == VfMode::Vfio && device.group.is_none()
 }
 
 /// The interface's name in the pod: the one that is asked for, or `net1`, `net2`... by the device's place in the claim.

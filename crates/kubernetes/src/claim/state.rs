@@ -116,7 +116,7 @@ pub struct PreparedDevice {
     pub interface: InterfaceName,
     /// The MAC address that the interface will have, where that is known.
     pub mac: Option<Mac>,
-    /// The VFIO group, in [`VfMode::Vfio`].
+    /// The VFIO group, in [`VfMode::Vfio`]: read when the VF was bound, and `None` until then.
     pub group: Option<u32>,
     /// What `penstock cni` is called with.
     pub configuration: Value,

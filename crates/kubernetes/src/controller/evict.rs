@@ -23,13 +23,19 @@ use crate::{
 /// How many pods are asked for at a time.
 const PAGE: u32 = 100;
 
-/// Looks at the pods of a node, and evicts those with a claim on a VF that vanishes. PodDisruptionBudgets hold.
-pub async fn look(client: &Client, node: &str, vanishing: &[VanishingVf]) -> Result<Drained, Error> {
+/// Looks at the pods of a node, and evicts those with a claim on a VF that vanishes; with `all`, every one that does not belong to the node itself.
+/// PodDisruptionBudgets hold.
+pub async fn look(
+    client: &Client,
+    node: &str,
+    vanishing: &[VanishingVf],
+    all: bool,
+) -> Result<Drained, Error> {
     let fields = ListParams::default().fields(&format!("spec.nodeName={node}"));
     let slices = Api::<ResourceSlice>::all(client.clone()).list(&fields).await?.items;
     let devices = drain::devices(&slices, vanishing);
     // While a device may be given to a new pod there is no end.
-    if !devices.open.is_empty() || devices.vanishing.is_empty() {
+    if !devices.open.is_empty() || (devices.vanishing.is_empty() && !all) {
         return Ok(drain::drained(&devices, &[]));
     }
     let mut leaving = Vec::new();
@@ -43,8 +49,10 @@ pub async fn look(client: &Client, node: &str, vanishing: &[VanishingVf]) -> Res
         }
         let pods = pods.list(&page).await?;
         for pod in pods.items.iter().filter(|pod| drain::is_alive(pod)) {
-            if holds(client, pod, &devices, &mut claims).await? {
-                leaving.push(leave(client, pod).await);
+            if all && drain::leaves_with_node(pod) {
+                leaving.push(leave(client, pod, "its node is drained").await);
+            } else if holds(client, pod, &devices, &mut claims).await? {
+                leaving.push(leave(client, pod, "it has a VF that vanishes").await);
             }
         }
         next = pods.metadata.continue_.filter(|token| !token.is_empty());
@@ -82,14 +90,14 @@ async fn holds(
 }
 
 /// Asks a pod to leave, unless it is at that already.
-async fn leave(client: &Client, pod: &Pod) -> Leaving {
+async fn leave(client: &Client, pod: &Pod, why: &str) -> Leaving {
     let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
     let mut leaving = Leaving { pod: format!("{namespace}/{name}"), refused: None };
     if pod.metadata.deletion_timestamp.is_some() {
         return leaving;
     }
     match Api::<Pod>::namespaced(client.clone(), &namespace).evict(&name, &EvictParams::default()).await {
-        Ok(_) => log::say(format!("evicted {}: it has a VF that vanishes", leaving.pod)),
+        Ok(_) => log::say(format!("evicted {}: {why}", leaving.pod)),
         Err(Error::Api(status)) if status.code == 404 => {}
         Err(Error::Api(status)) => {
             let causes =

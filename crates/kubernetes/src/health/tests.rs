@@ -58,9 +58,9 @@ fn a_nic_or_its_pf_concerns_all_its_functions_and_a_guest_none() {
     line(&mut drift, "drift", r#""machine""#, "boot", "fail");
     assert!(drift.taints(&devices).is_empty());
     line(&mut drift, "drift", r#"{"function":"NET1"}"#, "mtu", "fail");
-    assert_eq!(tainted(&drift, &devices), ["net1-0", "net1-1", "net1-pf"]);
+    assert_eq!(tainted(&drift, &devices), ["net1-0", "net1-1"]);
     line(&mut drift, "drift", r#"{"nic":"NET0"}"#, "loopback", "fail");
-    assert_eq!(tainted(&drift, &devices).len(), 6);
+    assert_eq!(tainted(&drift, &devices).len(), 4);
 }
 
 #[test]

@@ -49,7 +49,8 @@ fn controller_objects(namespace: &str) -> Vec<Value> {
         (GROUP, "sriovmachines", vec!["list", "watch"]),
         (GROUP, "sriovmachines/status", vec!["patch"]),
         (GROUP, "sriovnodes", vec!["list", "watch", "patch"]),
-        ("", "nodes", vec!["list", "watch"]),
+        // Patched where `drain.mode: node` cordons them.
+        ("", "nodes", vec!["list", "watch", "patch"]),
         // Only while a node is drained: its pods, their claims, and the devices of its slices.
         ("", "pods", vec!["list"]),
         ("", "pods/eviction", vec!["create"]),

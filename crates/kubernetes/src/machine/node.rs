@@ -64,6 +64,9 @@ pub struct Change {
     pub since: UtcTime,
     /// The change is taken back unless it proves within this time that it holds.
     pub confirm_within: Span,
+    /// Whether the node takes no new pods until the change has ended, and all its pods are evicted before (`drain.mode: node`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cordon: bool,
 }
 
 /// What is to be done for a change.
@@ -314,6 +317,15 @@ impl SriovNodeSpec {
         change.max(withdrawn).max(result) + 1
     }
 
+    /// Whether a change of this node has ended, as far as is written down: no sooner may what was done for it be taken back.
+    pub fn has_ended(&self, status: &SriovNodeStatus, number: u64) -> bool {
+        let called_off = self.withdrawn.as_ref().is_some_and(|withdrawn| withdrawn.number >= number);
+        let reported = status.result.as_ref().is_some_and(|result| {
+            result.number > number || (result.number == number && result.outcome.is_end())
+        });
+        called_off || reported
+    }
+
     /// The change that the node is still to make or is making.
     pub fn open<'a>(&'a self, status: &SriovNodeStatus) -> Option<&'a Change> {
         let spent = |change: &&Change| {
@@ -351,6 +363,7 @@ mod tests {
             stage: Stage::Go,
             since: UtcTime(0),
             confirm_within: Span::seconds(60),
+            cordon: false,
         };
         let spec = SriovNodeSpec { change: Some(change), withdrawn: None };
         assert!(spec.open(&SriovNodeStatus::default()).is_some());

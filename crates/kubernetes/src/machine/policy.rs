@@ -42,7 +42,7 @@ pub struct SriovMachineSpec {
     /// In which order and how fast.
     #[serde(default)]
     pub rollout: Rollout,
-    /// What becomes of pods whose VFs vanish.
+    /// What becomes of a node's pods before it is changed.
     #[serde(default)]
     pub drain: Drain,
     /// Dangers that are allowed, each by the name that the refusal gives it: `default-route:eno1`.
@@ -164,7 +164,7 @@ impl JsonSchema for MaxUnavailable {
     }
 }
 
-/// What becomes of pods whose VFs vanish.
+/// What becomes of a node's pods before it is changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Drain {
@@ -186,6 +186,9 @@ impl Default for Drain {
 pub enum DrainMode {
     /// Pods with a claim on a VF that vanishes, those of DaemonSets included. Nobody else.
     Claims,
+    /// All pods but static ones and those of DaemonSets, before any change; and of these too those with a claim on a VF that vanishes. The
+    /// node is cordoned until the change has ended.
+    Node,
     /// Nobody. A plan that takes a VF away from a pod is refused, unless `allow` names it.
     None,
 }

@@ -38,7 +38,7 @@ pub fn print(arguments: &Manifests) -> Result<(), PrintError> {
 
 /// What is applied to the cluster, as YAML documents.
 pub fn cluster(driver: &DriverName, namespace: &NodeName) -> String {
-    // `sriov.penstock.dev` has the classes `vf.penstock.dev` and `pf.penstock.dev`.
+    // `sriov.penstock.dev` has the class `vf.penstock.dev`.
     let driver = driver.as_str();
     let classes = driver.strip_prefix("sriov.").unwrap_or(driver);
     [ACCESS, POLICY, CLASSES]

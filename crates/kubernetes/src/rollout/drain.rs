@@ -1,4 +1,5 @@
-//! Which pods have to go before a node is changed: those with a claim on a VF that vanishes, of DaemonSets too, and nobody else.
+//! Which pods have to go before a node is changed: those with a claim on a VF that vanishes, of DaemonSets too; with `drain.mode: node` also all
+//! others but static ones and those of DaemonSets.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -92,6 +93,20 @@ pub fn is_alive(pod: &Pod) -> bool {
     !matches!(phase, Some("Succeeded" | "Failed"))
 }
 
+/// A static pod, which kubelet makes from a file, is shown with this annotation (`kubernetesConfigMirrorAnnotationKey`).
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// Whether a pod leaves a node that is drained as a whole: a static one would be made anew there, and so would one of a DaemonSet, which heeds no
+/// cordon.
+pub fn leaves_with_node(pod: &Pod) -> bool {
+    let is_static = pod.metadata.annotations.iter().flatten().any(|(key, _)| key == MIRROR);
+    let mut owners = pod.metadata.owner_references.iter().flatten();
+    let of_daemon_set = owners.any(|owner| {
+        owner.controller == Some(true) && owner.kind == "DaemonSet" && owner.api_version.starts_with("apps/")
+    });
+    !is_static && !of_daemon_set
+}
+
 /// Whether a claim was given one of these devices.
 pub fn holds_any(claim: &ResourceClaim, devices: &BTreeSet<Device>) -> bool {
     let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
@@ -133,7 +148,7 @@ pub fn drained(devices: &Devices, leaving: &[Leaving]) -> Drained {
             Drained::Waiting(format!("pod {pod} may not be evicted: {why}"))
         }
         Some(Leaving { pod, refused: None }) => Drained::Waiting(format!(
-            "{} pods with VFs that vanish have not ended yet, {pod} among them",
+            "{} pods that have to leave have not ended yet, {pod} among them",
             leaving.len()
         )),
     }
@@ -192,6 +207,22 @@ mod tests {
         let found = devices(&[slice(1, true)], &vanishing());
         assert!(holds_any(&claim("net0-0"), &found.vanishing));
         assert!(!holds_any(&claim("net1-0"), &found.vanishing));
+    }
+
+    #[test]
+    fn all_leave_a_drained_node_but_static_pods_and_those_of_daemon_sets() {
+        let pod = |metadata: serde_json::Value| -> Pod {
+            serde_json::from_value(json!({"metadata": metadata, "spec": {"containers": []}})).unwrap()
+        };
+        let owner = |kind: &str, controller: bool| {
+            json!({"ownerReferences": [
+            {"apiVersion": "apps/v1", "kind": kind, "name": "o", "uid": "u", "controller": controller}]})
+        };
+        assert!(leaves_with_node(&pod(json!({}))));
+        assert!(leaves_with_node(&pod(owner("ReplicaSet", true))));
+        assert!(!leaves_with_node(&pod(owner("DaemonSet", true))));
+        assert!(leaves_with_node(&pod(owner("DaemonSet", false))), "one that only names a DaemonSet");
+        assert!(!leaves_with_node(&pod(json!({"annotations": {MIRROR: "hash"}}))));
     }
 
     #[test]

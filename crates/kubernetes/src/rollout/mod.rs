@@ -6,7 +6,9 @@
 //!    with `partial` the others go on, and nodes that are not ready are not waited for.
 //! 2. First `canary` nodes; the others when these hold.
 //! 3. At no time are more than `maxUnavailable` matched nodes unavailable: not ready, cordoned by whomever, being changed, or failed.
-//! 4. When `stopAfterFailures` nodes have failed nobody is told to begin any more, and who is being drained is left as it is.
+//! 4. With `drain.mode: node` a node is cordoned before anything else is done for its change, and uncordoned when that has ended: by whoever
+//!    cordoned it alone, and not where the change was left half-way.
+//! 5. When `stopAfterFailures` nodes have failed nobody is told to begin any more, and who is being drained is left as it is.
 //!
 //! To decide twice about the same writes nothing the second time.
 
@@ -17,7 +19,7 @@ use std::{
 
 use crate::machine::{
     SriovMachineStatus, SriovNodeSpec, SriovNodeStatus, UtcTime,
-    node::{Change, Stage, Withdrawn},
+    node::{Change, Outcome, Stage, Withdrawn},
     policy::{DrainMode, SriovMachineSpec},
 };
 
@@ -53,6 +55,8 @@ pub struct Node {
     pub ready: bool,
     /// Whether it takes no new pods (`spec.unschedulable`), whoever said so.
     pub cordoned: bool,
+    /// The change that a controller cordoned it for.
+    pub cordoned_for: Option<u64>,
     /// What its agent and the controller wrote of it.
     pub record: Option<Record>,
     /// How far it is drained, where somebody has looked, and the number of the change that this was for.
@@ -78,7 +82,7 @@ pub struct Record {
 /// How far a node is drained.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Drained {
-    /// No pod has a VF that vanishes, and none can get one.
+    /// No pod has a VF that vanishes, and none can get one; with `drain.mode: node`, no pod that has to leave is there, and none can come.
     Clear,
     /// Not yet, for this reason.
     Waiting(String),
@@ -93,11 +97,22 @@ pub struct SpecWrite {
     pub spec: SriovNodeSpec,
 }
 
+/// A write to a Node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cordon {
+    /// It takes no new pods, for the change with this number.
+    On(u64),
+    /// It takes pods again.
+    Off,
+}
+
 /// What is to be done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RolloutDecision {
     /// Specs of nodes to write, in order.
     pub writes: Vec<SpecWrite>,
+    /// Nodes to cordon or to uncordon.
+    pub cordons: BTreeMap<String, Cordon>,
     /// Statuses of machines that are not what they should be.
     pub statuses: BTreeMap<String, SriovMachineStatus>,
     /// The nodes that are being drained: somebody has to look at their pods.
@@ -108,7 +123,7 @@ pub struct RolloutDecision {
 
 /// Decides about all machines.
 pub fn decide(machines: &[Machine], nodes: &BTreeMap<String, Node>, now: UtcTime) -> RolloutDecision {
-    let mut decision = RolloutDecision::default();
+    let mut decision = RolloutDecision { cordons: cordons(nodes), ..RolloutDecision::default() };
     let mut owned: BTreeSet<&str> = BTreeSet::new();
     for machine in machines {
         if let Ok(spec) = &machine.spec {
@@ -131,6 +146,23 @@ pub fn decide(machines: &[Machine], nodes: &BTreeMap<String, Node>, now: UtcTime
         }
     }
     decision
+}
+
+/// Which nodes are to be cordoned, and which of those that a controller has cordoned take pods again. A node that somebody else has cordoned is left
+/// alone.
+fn cordons(nodes: &BTreeMap<String, Node>) -> BTreeMap<String, Cordon> {
+    let of = |node: &Node| {
+        let record = node.record.as_ref()?;
+        let open = record.spec.open(&record.status).filter(|change| change.cordon);
+        if let Some(change) = open {
+            return (!node.cordoned).then_some(Cordon::On(change.number));
+        }
+        let number = node.cordoned_for.filter(|number| record.spec.has_ended(&record.status, *number))?;
+        let result = record.status.result.as_ref().filter(|result| result.number == number);
+        let half_way = result.is_some_and(|result| result.outcome == Outcome::HalfWay);
+        (!half_way).then_some(Cordon::Off)
+    };
+    nodes.iter().filter_map(|(name, node)| Some((name.clone(), of(node)?))).collect()
 }
 
 /// A change that a node is being drained for, called off.
@@ -211,7 +243,7 @@ fn one(
         }
         let until = change.since.after(spec.drain.timeout.0);
         match node.drained_for(change) {
-            Some(Drained::Clear) if held.is_none() => {
+            Some(Drained::Clear) if held.is_none() && (node.cordoned || !change.cordon) => {
                 let change = Change { stage: Stage::Go, since: now, ..change.clone() };
                 let withdrawn = node.record.as_ref().and_then(|record| record.spec.withdrawn.clone());
                 let spec = SriovNodeSpec { change: Some(change), withdrawn };
@@ -284,6 +316,7 @@ fn begin(name: &str, node: &Node, spec: &SriovMachineSpec, hash: &str, now: UtcT
     let plan = record.status.plan.as_ref()?;
     let drains = match spec.drain.mode {
         DrainMode::Claims => !plan.vanishing.is_empty(),
+        DrainMode::Node => true,
         DrainMode::None => false,
     };
     let change = Change {
@@ -293,6 +326,7 @@ fn begin(name: &str, node: &Node, spec: &SriovMachineSpec, hash: &str, now: UtcT
         stage: if drains { Stage::Drain } else { Stage::Go },
         since: now,
         confirm_within: spec.confirm_within(),
+        cordon: spec.drain.mode == DrainMode::Node,
     };
     let spec = SriovNodeSpec { change: Some(change), withdrawn: record.spec.withdrawn.clone() };
     Some(SpecWrite { node: name.to_owned(), spec })

@@ -122,6 +122,13 @@ impl Fleet {
     /// Decides and does it.
     fn step(&mut self) -> RolloutDecision {
         let decision = self.decide();
+        for (name, cordon) in &decision.cordons {
+            let node = self.nodes.get_mut(name).unwrap();
+            (node.cordoned, node.cordoned_for) = match cordon {
+                Cordon::On(number) => (true, Some(*number)),
+                Cordon::Off => (false, None),
+            };
+        }
         for write in &decision.writes {
             self.nodes.get_mut(&write.node).unwrap().record.get_or_insert_default().spec = write.spec.clone();
         }
@@ -304,6 +311,62 @@ fn a_drained_node_is_told_to_go_on_with_the_same_change() {
     fleet.step();
     assert_eq!(fleet.told(Stage::Go), ["node-0"]);
     assert_eq!(fleet.nodes["node-0"].record.as_ref().unwrap().spec.change.as_ref().unwrap().number, number);
+}
+
+#[test]
+fn a_node_that_is_drained_as_a_whole_takes_no_pods_until_its_change_has_ended() {
+    let on = |fleet: &Fleet| (fleet.nodes["node-0"].cordoned, fleet.nodes["node-0"].cordoned_for);
+    for (outcome, after) in [
+        (Outcome::Verified, (false, None)),
+        (Outcome::RolledBack, (false, None)),
+        (Outcome::Failed, (false, None)),
+        (Outcome::Lapsed, (false, None)),
+        (Outcome::HalfWay, (true, Some(1))),
+    ] {
+        let mut fleet = Fleet::new(2, spec(json!({"drain": {"mode": "node"}})));
+        fleet.plan_all();
+        fleet.step();
+        // Also where no VF vanishes.
+        assert_eq!(fleet.told(Stage::Drain), ["node-0"]);
+        assert_eq!(on(&fleet), (false, None));
+        fleet.step();
+        assert_eq!(on(&fleet), (true, Some(1)));
+        fleet.drained("node-0", Drained::Clear);
+        fleet.step();
+        assert_eq!(fleet.told(Stage::Go), ["node-0"]);
+        // Somebody lets it take pods again too early.
+        fleet.nodes.get_mut("node-0").unwrap().cordoned = false;
+        fleet.step();
+        assert_eq!(on(&fleet), (true, Some(1)));
+        // What is not known to have ended keeps it so: its SriovNode cannot be read, or is gone.
+        let record = fleet.nodes.get_mut("node-0").unwrap().record.take();
+        assert!(fleet.decide().cordons.is_empty());
+        fleet.nodes.get_mut("node-0").unwrap().record = Some(Record::default());
+        assert!(fleet.decide().cordons.is_empty());
+        fleet.nodes.get_mut("node-0").unwrap().record = record;
+        fleet.report("node-0", outcome);
+        fleet.step();
+        assert_eq!(on(&fleet), after, "{outcome}");
+    }
+}
+
+#[test]
+fn a_drain_that_is_called_off_uncordons_its_node_and_no_other() {
+    let mut fleet = Fleet::new(
+        2,
+        spec(json!({"drain": {"mode": "node", "timeout": "5m"}, "rollout": {"maxUnavailable": 2}})),
+    );
+    fleet.plan_all();
+    fleet.nodes.get_mut("node-1").unwrap().cordoned = true;
+    fleet.step();
+    fleet.step();
+    assert!(fleet.nodes["node-0"].cordoned);
+    fleet.now = fleet.now.after(Duration::from_secs(301));
+    fleet.step();
+    assert!(fleet.told(Stage::Drain).is_empty());
+    fleet.step();
+    assert!(!fleet.nodes["node-0"].cordoned && fleet.nodes["node-1"].cordoned);
+    assert!(fleet.decide().cordons.is_empty());
 }
 
 #[test]
@@ -521,17 +584,35 @@ fn holds(fleet: &mut Fleet) -> Result<(), TestCaseError> {
             );
         }
     }
+    // Whoever a controller has cordoned has a change for which it is so, or had one that was left half-way.
+    let fleet_mode = fleet.spec().drain.mode;
+    for (name, cordon) in &decision.cordons {
+        let node = &before[name];
+        match cordon {
+            Cordon::On(number) => {
+                let record = node.record.as_ref().unwrap();
+                let open = record.spec.open(&record.status).unwrap();
+                prop_assert!(open.cordon && open.number == *number && !node.cordoned);
+            }
+            Cordon::Off => prop_assert!(node.cordoned_for.is_some(), "somebody else has cordoned {name}"),
+        }
+    }
     // Whoever is told to apply had planned just that, and its VFs are free.
     for write in &decision.writes {
         if let Some(change) = write.spec.change.as_ref().filter(|change| change.stage == Stage::Go) {
             let node = &before[&write.node];
             let plan = node.record.as_ref().and_then(|record| record.status.plan.as_ref()).unwrap();
             prop_assert_eq!((&plan.hash, &plan.digest), (&change.hash, &change.plan));
-            prop_assert!(plan.vanishing.is_empty() || node.drained == Some((change.number, Drained::Clear)));
+            let drained = node.drained == Some((change.number, Drained::Clear));
+            prop_assert!(drained || (plan.vanishing.is_empty() && fleet_mode != DrainMode::Node));
         }
     }
     // What was called off makes room for others; nothing else leads to more.
     if decision.writes.iter().any(|write| write.spec.change.is_none()) {
+        return holds(fleet);
+    }
+    // What was written to nodes is decided anew when the watch has brought it.
+    if !decision.cordons.is_empty() || !fleet.decide().cordons.is_empty() {
         return holds(fleet);
     }
     let again = fleet.step();
@@ -547,8 +628,12 @@ proptest! {
         most in 1..4_u32,
         canary in 0..3_u32,
         stop in 1..3_u32,
+        whole: bool,
     ) {
-        let rollout = json!({"rollout": {"maxUnavailable": most, "canary": canary, "stopAfterFailures": stop}});
+        let mode = if whole { "node" } else { "claims" };
+        let rollout = json!({
+            "rollout": {"maxUnavailable": most, "canary": canary, "stopAfterFailures": stop}, "drain": {"mode": mode},
+        });
         let mut fleet = Fleet::new(5, spec(rollout));
         for what in &happenings {
             happens(&mut fleet, what);
@@ -557,8 +642,10 @@ proptest! {
     }
 
     #[test]
-    fn a_fleet_of_good_nodes_comes_to_its_end(nodes in 1..20_usize, most in 1..25_u32, canary in 0..30_u32, vanishing: bool) {
-        let mut fleet = Fleet::new(nodes, spec(json!({"rollout": {"maxUnavailable": most, "canary": canary}})));
+    fn a_fleet_of_good_nodes_comes_to_its_end(nodes in 1..20_usize, most in 1..25_u32, canary in 0..30_u32, vanishing: bool, whole: bool) {
+        let mode = if whole { "node" } else { "claims" };
+        let more = json!({"rollout": {"maxUnavailable": most, "canary": canary}, "drain": {"mode": mode}});
+        let mut fleet = Fleet::new(nodes, spec(more));
         let names: Vec<String> = fleet.nodes.keys().cloned().collect();
         names.iter().for_each(|name| fleet.plan(name, PlanOutcome::Planned, 3, vanishing));
         for _ in 0..4 * nodes + 4 {

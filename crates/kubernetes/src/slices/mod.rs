@@ -1,8 +1,7 @@
 //! Devices as ResourceSlices. Pure: devices and taints in, slices out ([`publish`] writes them).
 //!
-//! The limits are those of `resource.k8s.io/v1` (types.go): a slice has either devices or counter sets; 64 devices where they use
-//! counters or have taints, which all of ours do, so that a taint never moves a device to another slice; 8 counter sets. Each NIC has
-//! one: its PF takes all of it and each VF one, so that the scheduler itself never gives a PF away beside its VFs.
+//! The limits are those of `resource.k8s.io/v1` (types.go): 64 devices where one has taints, for which all of ours leave room, so that a taint
+//! never moves a device to another slice.
 
 pub mod publish;
 
@@ -10,13 +9,9 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::{
     api::resource::v1::{
-        Counter, CounterSet, Device, DeviceAttribute, DeviceCounterConsumption, DeviceTaint, ResourcePool,
-        ResourceSlice, ResourceSliceSpec,
+        Device, DeviceAttribute, DeviceTaint, ResourcePool, ResourceSlice, ResourceSliceSpec,
     },
-    apimachinery::pkg::{
-        api::resource::Quantity,
-        apis::meta::v1::{ObjectMeta, OwnerReference},
-    },
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
 };
 use penstock_model::digest::sha256;
 
@@ -27,12 +22,8 @@ use crate::{
 
 /// Devices in a slice (`ResourceSliceMaxDevicesWithTaintsOrConsumesCounters`).
 const DEVICES: usize = 64;
-/// Counter sets in a slice (`ResourceSliceMaxCounterSets`).
-const SETS: usize = 8;
 /// The longest name of an object.
 const NAME_LIMIT: usize = 253;
-/// The counter of each set.
-const COUNTER: &str = "functions";
 
 /// A reason not to give a device to a new claim.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,35 +48,18 @@ pub struct Owner {
     pub node_uid: String,
 }
 
-/// The slices of a node: counter sets first, then devices by NIC and index. Their generation is 0 and to be filled in.
+/// The slices of a node: devices by NIC and index. Their generation is 0 and to be filled in.
 pub fn slices(owner: &Owner, devices: &Devices, drift: &Taints) -> Vec<ResourceSlice> {
     let functions = devices.in_order();
-    if functions.is_empty() {
-        return Vec::new();
-    }
-    let mut sizes: BTreeMap<&str, usize> = BTreeMap::new();
-    for function in &functions {
-        *sizes.entry(&function.set).or_default() += usize::from(function.vf.is_some());
-    }
-    // A PF without VFs is one function.
-    let sets: Vec<CounterSet> = sizes.iter().map(|(set, vfs)| counter_set(set, (*vfs).max(1))).collect();
-    let mut specs = Vec::new();
-    for (position, sets) in sets.chunks(SETS).enumerate() {
-        let spec = ResourceSliceSpec { shared_counters: Some(sets.to_vec()), ..empty(owner) };
-        specs.push((format!("counters-{position}"), spec));
-    }
-    for (position, functions) in functions.chunks(DEVICES).enumerate() {
-        let devices =
-            functions.iter().map(|function| device(function, sizes[function.set.as_str()].max(1), drift));
-        let spec = ResourceSliceSpec { devices: Some(devices.collect()), ..empty(owner) };
-        specs.push((format!("devices-{position}"), spec));
-    }
-    let count = i64::try_from(specs.len()).unwrap_or(i64::MAX);
-    let slices = specs.into_iter().map(|(name, mut spec)| {
+    let chunks = functions.chunks(DEVICES);
+    let count = i64::try_from(chunks.len()).unwrap_or(i64::MAX);
+    let slice = |(position, functions): (usize, &[&PublishedFunction])| {
+        let devices = functions.iter().map(|function| device(function, drift));
+        let mut spec = ResourceSliceSpec { devices: Some(devices.collect()), ..empty(owner) };
         spec.pool.resource_slice_count = count;
-        ResourceSlice { metadata: metadata(owner, &name), spec }
-    });
-    slices.collect()
+        ResourceSlice { metadata: metadata(owner, &format!("devices-{position}")), spec }
+    };
+    chunks.enumerate().map(slice).collect()
 }
 
 fn empty(owner: &Owner) -> ResourceSliceSpec {
@@ -116,16 +90,7 @@ fn metadata(owner: &Owner, name: &str) -> ObjectMeta {
     ObjectMeta { name: Some(name), owner_references: Some(vec![owner]), ..ObjectMeta::default() }
 }
 
-fn counter(value: usize) -> BTreeMap<String, Counter> {
-    BTreeMap::from([(COUNTER.to_owned(), Counter { value: Quantity(value.to_string()) })])
-}
-
-fn counter_set(name: &str, value: usize) -> CounterSet {
-    CounterSet { name: name.to_owned(), counters: counter(value) }
-}
-
-fn device(function: &PublishedFunction, all: usize, drift: &Taints) -> Device {
-    let consumed = if function.vf.is_some() { 1 } else { all };
+fn device(function: &PublishedFunction, drift: &Taints) -> Device {
     let attributes = function.attributes.iter().map(|(name, value)| (name.clone(), attribute(value)));
     let in_use = function.in_use.is_some().then_some(Taint { key: IN_USE, value: None });
     let taints: Vec<DeviceTaint> =
@@ -133,10 +98,6 @@ fn device(function: &PublishedFunction, all: usize, drift: &Taints) -> Device {
     Device {
         name: function.name.to_string(),
         attributes: Some(attributes.collect()),
-        consumes_counters: Some(vec![DeviceCounterConsumption {
-            counter_set: function.set.clone(),
-            counters: counter(consumed),
-        }]),
         taints: (!taints.is_empty()).then_some(taints),
         ..Device::default()
     }

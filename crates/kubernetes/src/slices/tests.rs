@@ -102,22 +102,13 @@ fn why<'a>(devices: &'a Devices, name: &str) -> &'a str {
 
 /// What the API server checks of slices, as far as it concerns ours (`pkg/apis/resource/validation`).
 fn check(slices: &[ResourceSlice]) {
-    let mut sets: BTreeMap<&str, BTreeMap<&str, &str>> = BTreeMap::new();
     let mut names = BTreeSet::new();
     for slice in slices {
         let spec = &slice.spec;
         assert!(slice.metadata.name.as_ref().unwrap().len() <= 253);
         assert!(names.insert(slice.metadata.name.clone()), "two slices have one name");
         assert_eq!(spec.pool.resource_slice_count, slices.len() as i64);
-        assert!(spec.devices.is_some() != spec.shared_counters.is_some(), "either devices or counters");
-        let found = spec.shared_counters.iter().flatten();
-        assert!(found.clone().count() <= 8);
-        for set in found {
-            assert!(is_label(&set.name) && set.counters.len() <= 32, "{set:?}");
-            let counters =
-                set.counters.iter().map(|(name, counter)| (name.as_str(), counter.value.0.as_str()));
-            assert!(sets.insert(&set.name, counters.collect()).is_none(), "one set twice");
-        }
+        assert!(spec.devices.is_some() && spec.shared_counters.is_none());
     }
     let mut devices = BTreeSet::new();
     let mut attributes: BTreeSet<BTreeSet<&String>> = BTreeSet::new();
@@ -140,38 +131,19 @@ fn check(slices: &[ResourceSlice]) {
             let always = own.keys().filter(|name| !name.ends_with("/numaNode"));
             attributes.insert(always.collect());
             assert!(device.taints.as_ref().is_none_or(|taints| !taints.is_empty() && taints.len() <= 16));
-            let consumed = device.consumes_counters.as_ref().unwrap();
-            assert_eq!(consumed.len(), 1);
-            for (name, counter) in &consumed[0].counters {
-                let there: u64 = sets[consumed[0].counter_set.as_str()][name.as_str()].parse().unwrap();
-                assert!(
-                    (1..=there).contains(&counter.value.0.parse().unwrap()),
-                    "{} of {there}",
-                    counter.value.0
-                );
-            }
         }
     }
     assert!(attributes.len() <= 1, "every attribute is on every device: {attributes:?}");
 }
 
 #[test]
-fn two_hundred_vfs_are_four_slices_of_devices_and_one_of_counters() {
+fn two_hundred_vfs_are_four_slices_and_their_pf_is_no_device() {
     let devices = devices(&machine(vec![pf(0, 1, 200)]));
     let found = slices(&owner(), &devices, &Taints::new());
     check(&found);
     let counts: Vec<usize> =
         found.iter().map(|slice| slice.spec.devices.as_ref().map_or(0, Vec::len)).collect();
-    assert_eq!(counts, [0, 64, 64, 64, 9]);
-    // The scheduler keeps "the PF or its VFs" by the counters.
-    let set = &found[0].spec.shared_counters.as_ref().unwrap()[0];
-    assert_eq!((set.name.as_str(), set.counters["functions"].value.0.as_str()), ("net0", "200"));
-    let consumes = |name: &str| {
-        let all = found.iter().flat_map(|slice| slice.spec.devices.iter().flatten());
-        let device = all.into_iter().find(|device| device.name == name).unwrap();
-        device.consumes_counters.as_ref().unwrap()[0].counters["functions"].value.0.clone()
-    };
-    assert_eq!((consumes("net0-pf").as_str(), consumes("net0-199").as_str()), ("200", "1"));
+    assert_eq!(counts, [64, 64, 64, 8]);
 }
 
 #[test]
@@ -183,9 +155,9 @@ fn a_taint_stays_with_its_device_and_moves_no_other() {
     let tainted = slices(&owner(), &devices, &taints);
     check(&tainted);
     let changed: Vec<usize> = (0..plain.len()).filter(|at| plain[*at] != tainted[*at]).collect();
-    assert_eq!(changed, [2]);
+    assert_eq!(changed, [1]);
     let device =
-        tainted[2].spec.devices.as_ref().unwrap().iter().find(|device| device.taints.is_some()).unwrap();
+        tainted[1].spec.devices.as_ref().unwrap().iter().find(|device| device.taints.is_some()).unwrap();
     let taint = &device.taints.as_ref().unwrap()[0];
     assert_eq!(
         (device.name.as_str(), taint.key.as_str(), taint.effect.as_str()),
@@ -203,7 +175,7 @@ fn names_survive_renumbering_with_and_without_a_model() {
     };
     let (before, after) = (without(before), without(after));
     assert_eq!(names(&before), names(&after));
-    assert_eq!(names(&before)[..2], ["mac-0cc47a9a6200-pf", "mac-0cc47a9a6200-0"]);
+    assert_eq!(names(&before)[0], "mac-0cc47a9a6200-0");
     assert_ne!(before.get("mac-0cc47a9a6200-0").unwrap().bdf, after.get("mac-0cc47a9a6200-0").unwrap().bdf);
 }
 
@@ -215,12 +187,12 @@ fn nics_whose_names_are_one_label_get_names_of_their_own() {
     inventory.nics = all.collect();
     let found = devices(&inventory);
     let names = names(&found);
-    assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), 6, "{names:?}");
+    assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), 3, "{names:?}");
     assert!(names.iter().all(|name| is_label(name)) && names.contains(&"x-0"), "{names:?}");
 }
 
 #[test]
-fn a_lifeline_is_never_published_and_its_vfs_are() {
+fn a_lifeline_is_never_published_and_the_vfs_of_one_are() {
     let mut inventory = machine(vec![pf(0, 1, 2), pf(1, 2, 2)]);
     let through = |function: Bdf, kind| Lifeline {
         kind,
@@ -232,9 +204,7 @@ fn a_lifeline_is_never_published_and_its_vfs_are() {
         vec![through(inventory.pfs[0].bdf, LifelineKind::Root), through(vf, peer)];
     let found = devices(&inventory);
     assert_eq!(names(&found), ["net0-0", "net0-1", "net1-0"]);
-    assert!(why(&found, "net0-pf").contains("the root file system"), "{:?}", found.withheld);
     assert!(why(&found, "net1-1").contains("the way to 10.0.0.1"), "{:?}", found.withheld);
-    assert!(why(&found, "net1-pf").contains("VF 1"), "{:?}", found.withheld);
 }
 
 #[test]
@@ -247,24 +217,34 @@ fn what_may_be_a_lifeline_is_not_published() {
         ["net0-0"],
         "a VF without an interface carries nothing of the host"
     );
+    let vf = |inventory: &mut Inventory, up: bool| {
+        let present = inventory.pfs[0].sriov.as_mut().unwrap().vfs[0].present.as_mut().unwrap();
+        present.interface = Some(Interface { up, ..interface("v0", 9) });
+    };
+    vf(&mut inventory, true);
+    assert!(names(&devices(&inventory)).is_empty());
     inventory.lifelines = None;
+    assert!(names(&devices(&inventory)).is_empty());
+    vf(&mut inventory, false);
     assert_eq!(names(&devices(&inventory)), ["net0-0"]);
-    inventory.pfs[0].interface.as_mut().unwrap().up = false;
-    assert_eq!(names(&devices(&inventory)), ["net0-pf", "net0-0"]);
 }
 
 #[test]
 fn what_the_host_uses_is_not_published() {
     let mut inventory = machine(vec![pf(0, 1, 2), pf(1, 2, 2)]);
-    inventory.pfs[0].interface.as_mut().unwrap().addresses = vec!["10.0.0.5/24".parse().unwrap()];
-    inventory.pfs[1].interface.as_mut().unwrap().addresses = vec!["fe80::1/64".parse().unwrap()];
+    let mut has = |nic: usize, vf: usize, name: &str, address: &str| {
+        let present = inventory.pfs[nic].sriov.as_mut().unwrap().vfs[vf].present.as_mut().unwrap();
+        let addresses = vec![address.parse().unwrap()];
+        present.interface = Some(Interface { addresses, ..interface(name, 9) });
+    };
+    has(0, 0, "v0", "10.0.0.5/24");
+    has(0, 1, "v1", "fe80::1/64");
+    has(1, 0, "v2", "fe80::2/64");
     let uppers = BTreeSet::from(["br0".parse().unwrap()]);
-    inventory.pfs[1].sriov.as_mut().unwrap().vfs[0].present.as_mut().unwrap().interface =
-        Some(interface("v0", 9));
-    inventory.uppers = BTreeMap::from([("v0".parse().unwrap(), uppers)]);
+    inventory.uppers = BTreeMap::from([("v2".parse().unwrap(), uppers)]);
     let found = devices(&inventory);
-    assert_eq!(names(&found), ["net0-0", "net0-1", "net1-1"]);
-    assert!(why(&found, "net0-pf").contains("10.0.0.5/24") && why(&found, "net1-0").contains("br0"));
+    assert_eq!(names(&found), ["net0-1", "net1-1"]);
+    assert!(why(&found, "net0-0").contains("10.0.0.5/24") && why(&found, "net1-0").contains("br0"));
 }
 
 #[test]
@@ -273,13 +253,12 @@ fn what_guests_of_the_model_own_is_not_published() {
     let model = "nics: {NET0: {vfs: 3}, NET1: {vfs: 2}, NET2: {vfs: 1, externally_managed: true}}\n\
                  guests: {a: {functions: [NET0#1]}}\n";
     let found = with_model(&inventory, model);
-    assert_eq!(names(&found), ["net0-0", "net0-2", "net1-pf", "net1-0", "net1-1"]);
+    assert_eq!(names(&found), ["net0-0", "net0-2", "net1-0", "net1-1"]);
     assert!(why(&found, "net0-1").contains("the guest a") && why(&found, "net2-0").contains("somebody else"));
-    assert!(why(&found, "net0-pf").contains("VF 1"));
 }
 
 #[test]
-fn who_has_a_function_now_is_a_taint_of_it_and_of_its_pf_and_a_claim_of_ours_is_none() {
+fn who_has_a_vf_now_is_a_taint_of_it_and_a_claim_of_ours_is_none() {
     let mut inventory = machine(vec![pf(0, 1, 3)]);
     let vfs = &mut inventory.pfs[0].sriov.as_mut().unwrap().vfs;
     vfs[0].present.as_mut().unwrap().driver = Some("vfio-pci".to_owned());
@@ -295,7 +274,7 @@ fn who_has_a_function_now_is_a_taint_of_it_and_of_its_pf_and_a_claim_of_ours_is_
             .map(|f| f.name.to_string())
             .collect()
     };
-    assert_eq!(used(&found), ["net0-pf", "net0-0", "net0-1"]);
+    assert_eq!(used(&found), ["net0-0", "net0-1"]);
     check(&slices(&owner(), &found, &Taints::new()));
     let held = BTreeSet::from(["net0-0".to_owned(), "net0-1".to_owned()]);
     let known = KnownNics::new();
@@ -307,18 +286,19 @@ fn who_has_a_function_now_is_a_taint_of_it_and_of_its_pf_and_a_claim_of_ours_is_
 fn a_pod_that_has_a_function_changes_no_slice() {
     let inventory = machine(vec![pf(0, 1, 2)]);
     let before = devices(&inventory);
-    let held = BTreeSet::from(["net0-pf".to_owned(), "net0-1".to_owned()]);
+    let held = BTreeSet::from(["net0-1".to_owned()]);
     let mut away = inventory.clone();
-    away.pfs[0].interface = None;
-    away.pfs[0].permanent_mac = None;
-    away.nics.clear();
-    away.pfs[0].sriov.as_mut().unwrap().vfs[1].present.as_mut().unwrap().driver = Some("vfio-pci".to_owned());
+    let present = away.pfs[0].sriov.as_mut().unwrap().vfs[1].present.as_mut().unwrap();
+    (present.driver, present.iommu_group) = (Some("vfio-pci".to_owned()), Some(99));
     let now =
         Input { inventory: &away, model: None, held: &held, known: &before.nics, previous: Some(&before) };
     let after = Devices::of(now);
     assert_eq!(slices(&owner(), &before, &Taints::new()), slices(&owner(), &after, &Taints::new()));
-    // An agent that begins anew knows the NIC by what it has written down.
-    let now = Input { previous: None, ..now };
+    // A container has the PF's interface: an agent that begins anew knows the NIC by what it has written down.
+    let mut away = inventory.clone();
+    (away.pfs[0].interface, away.pfs[0].permanent_mac) = (None, None);
+    away.nics.clear();
+    let now = Input { inventory: &away, previous: None, ..now };
     assert_eq!(names(&Devices::of(now)), names(&before));
 }
 

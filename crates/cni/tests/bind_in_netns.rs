@@ -1,0 +1,399 @@
+//! VFs that are bound to vfio-pci for a program, and back, on machines made of namespaces: VFs are veth interfaces that a tree in the place of
+//! `/sys` calls VFs, and this program does what the kernel does when a driver is bound. It is the plugin, too.
+#![allow(clippy::disallowed_methods)]
+
+use std::{
+    env, fs,
+    io::{Read, Write},
+    os::unix::fs::symlink,
+    path::PathBuf,
+    process::{Command, ExitCode, Stdio},
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::getpid,
+};
+use penstock_cni::{Plugin, journal::Step};
+use penstock_host::{PciError, PciFunction, Root, scan::attachments::attachment};
+use penstock_testkit::{namespace::Namespace, needs, trials::Trials};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// Where the plugin finds the tree that stands for `/`.
+const ROOT: &str = "PENSTOCK_CNI_TEST_ROOT";
+/// The step at which it is to die, or [`UNBOUND`].
+const DIES: &str = "PENSTOCK_CNI_TEST_DIES";
+/// It dies when the function has no driver, on the way from one to another.
+const UNBOUND: &str = "unbound";
+const VF: &str = "0000:01:10.0";
+
+fn main() -> ExitCode {
+    if let Some(root) = env::var_os(ROOT) {
+        return be_the_plugin(PathBuf::from(root));
+    }
+    let mut trials = Trials::from_arguments();
+    let missing = trials.lacking("network namespaces", needs::network_namespace);
+    let missing = missing.or_else(|| trials.lacking("root", needs::root));
+    let tests: [(&str, fn()); 5] = [
+        ("a_vf_is_bound_for_a_program_and_comes_back_in_netns", a_vf_is_bound),
+        ("a_plugin_killed_at_any_step_of_binding_loses_nothing_in_netns", killed_at_any_step),
+        ("what_may_not_be_bound_is_refused_in_netns", what_may_not_be_bound),
+        ("a_driver_that_refuses_takes_all_back_in_netns", a_driver_that_refuses),
+        ("a_driver_override_of_others_comes_back_in_netns", an_override_of_others),
+    ];
+    trials.add(&missing, tests);
+    trials.run()
+}
+
+fn die() {
+    kill(getpid(), Signal::SIGKILL).unwrap();
+}
+
+fn be_the_plugin(root: PathBuf) -> ExitCode {
+    let dies = |step: Step| {
+        if env::var(DIES).is_ok_and(|at| serde_json::to_value(step).unwrap() == at) {
+            die();
+        }
+    };
+    let mut input = Vec::new();
+    std::io::stdin().read_to_end(&mut input).unwrap();
+    let plugin = Plugin { root: Root::at(root), on_step: dies, set_driver: as_the_kernel };
+    let (document, code) = match plugin.run(|name| env::var(name).ok(), &input) {
+        Ok(document) => (document, 0),
+        Err(error) => (Some(error), 1),
+    };
+    if let Some(document) = document {
+        println!("{document}");
+    }
+    ExitCode::from(code)
+}
+
+/// Binds and unbinds as [`PciFunction::set_driver`] does on a kernel: the network driver's interface goes with it, and another one comes, with an
+/// address and an MTU of its own.
+fn as_the_kernel(function: &PciFunction, driver: Option<&str>) -> Result<(), PciError> {
+    let at = function.directory();
+    let refuses = at.join("refuses");
+    let passes = driver == Some("vfio-pci");
+    if function.driver()?.as_deref() != driver {
+        // As the kernel has it: the override is written first.
+        fs::write(at.join("driver_override"), driver.unwrap_or_default()).unwrap();
+        if at.join("net").exists() {
+            ip("link delete vf0");
+            fs::remove_dir_all(at.join("net")).unwrap();
+        }
+        drop(fs::remove_file(at.join("driver")));
+        if env::var(DIES).is_ok_and(|at| at == UNBOUND) {
+            die();
+        }
+        if passes && refuses.exists() {
+            let why = "its probe failed".to_owned();
+            let driver = "vfio-pci".to_owned();
+            return Err(PciError::NotBound { function: function.bdf(), driver, why, hint: None });
+        }
+        if let Some(driver) = driver {
+            symlink(format!("../../drivers/{driver}"), at.join("driver")).unwrap();
+        }
+        if driver == Some("igbvf") {
+            ip("link add vf0 type veth peer name wire0");
+            fs::create_dir_all(at.join("net/vf0")).unwrap();
+        }
+    }
+    if !passes {
+        fs::write(at.join("driver_override"), "(null)").unwrap();
+    }
+    Ok(())
+}
+
+fn ip(words: &str) {
+    assert!(Command::new("ip").args(words.split_whitespace()).status().unwrap().success(), "{words}");
+}
+
+/// A machine with a PF and a VF, which has its driver, its interface and an IOMMU group of its own.
+struct Machine {
+    host: Namespace,
+    directory: TempDir,
+}
+
+/// How a call ended.
+#[derive(Debug)]
+struct Ended {
+    holds: bool,
+    document: Value,
+}
+
+impl Ended {
+    fn refused(&self, code: u64, words: &str) {
+        let said = self.document["msg"].as_str().unwrap_or_default();
+        assert!(!self.holds && self.document["code"] == code && said.contains(words), "{words}: {self:?}");
+    }
+}
+
+impl Machine {
+    fn new() -> Machine {
+        let host = Namespace::new();
+        host.batch(
+            "ip",
+            "link add pf0 type veth peer name wire\n\
+             link add vf0 address 02:00:00:00:00:20 type veth peer name wire0\nlink set vf0 up mtu 1400\n",
+        );
+        let machine = Machine { host, directory: tempfile::tempdir().unwrap() };
+        let pf = machine.path("sys/bus/pci/devices/0000:01:00.0");
+        fs::create_dir_all(pf.join("net/pf0")).unwrap();
+        symlink(format!("../{VF}"), pf.join("virtfn0")).unwrap();
+        let vf = machine.vf();
+        fs::create_dir_all(vf.join("net/vf0")).unwrap();
+        symlink("../0000:01:00.0", vf.join("physfn")).unwrap();
+        symlink("../../drivers/igbvf", vf.join("driver")).unwrap();
+        fs::write(vf.join("driver_override"), "(null)").unwrap();
+        fs::create_dir_all(machine.path("sys/kernel/iommu_groups/7/devices").join(VF)).unwrap();
+        symlink("../../../../kernel/iommu_groups/7", vf.join("iommu_group")).unwrap();
+        machine
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.directory.path().join(path)
+    }
+
+    fn vf(&self) -> PathBuf {
+        self.path("sys/bus/pci/devices").join(VF)
+    }
+
+    /// All that must be as before in the end.
+    fn state(&self) -> String {
+        let links = self.host.run("ip -o link show");
+        let vf = links.lines().find(|line| line.contains(" vf0@")).unwrap_or("no interface");
+        let words: Vec<&str> = vf.split_whitespace().collect();
+        let after = |word: &str| {
+            words
+                .iter()
+                .position(|of| *of == word)
+                .and_then(|at| words.get(at + 1))
+                .copied()
+                .unwrap_or_default()
+        };
+        let up = vf.contains(",UP") || vf.contains("<UP");
+        let driver = fs::read_link(self.vf().join("driver")).unwrap_or_default();
+        let chosen = fs::read_to_string(self.vf().join("driver_override")).unwrap();
+        let records = fs::read_dir(self.path("run/penstock/cni")).into_iter().flatten().flatten();
+        let records = records.filter(|of| of.file_name().to_string_lossy().ends_with(".json")).count();
+        format!(
+            "{} {chosen} up={up} mtu {} mac {} records {records}",
+            driver.display(),
+            after("mtu"),
+            after("link/ether")
+        )
+    }
+
+    fn is_bound(&self) -> bool {
+        fs::read_link(self.vf().join("driver")).is_ok_and(|of| of.ends_with("vfio-pci"))
+    }
+
+    fn call(&self, verb: &str, container: &str, configuration: &Value, dies: Option<&str>) -> Ended {
+        self.call_in(verb, container, None, configuration, dies)
+    }
+
+    fn call_in(
+        &self,
+        verb: &str,
+        container: &str,
+        netns: Option<&Namespace>,
+        configuration: &Value,
+        dies: Option<&str>,
+    ) -> Ended {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/proc/{}/ns/net", self.host.id)).arg(env::current_exe().unwrap());
+        command.env(ROOT, self.directory.path()).env("CNI_COMMAND", verb).env("CNI_CONTAINERID", container);
+        command.env("CNI_IFNAME", "net1").env_remove("PENSTOCK_PATH");
+        if let Some(netns) = netns {
+            command.env("CNI_NETNS", format!("/proc/{}/ns/net", netns.id));
+        }
+        if let Some(step) = dies {
+            command.env(DIES, step);
+        }
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(configuration.to_string().as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(dies.is_some(), output.status.code().is_none(), "{verb} {dies:?}: {errors}");
+        let document = serde_json::from_slice(&output.stdout).unwrap_or(Value::Null);
+        Ended { holds: output.status.success(), document }
+    }
+
+    fn holds(&self, verb: &str, container: &str, configuration: &Value) -> Value {
+        let ended = self.call(verb, container, configuration, None);
+        assert!(ended.holds, "{verb}: {ended:?}");
+        ended.document
+    }
+
+    /// Takes back all of a network, as who has asked for it does.
+    fn collect(&self, dies: Option<&str>) -> Ended {
+        self.call("GC", "", &configuration(json!({"cni.dev/valid-attachments": []})), dies)
+    }
+}
+
+fn configuration(more: Value) -> Value {
+    let mut all = json!({
+        "cniVersion": "1.1.0", "name": "claim-1", "type": "penstock-cni", "deviceID": VF, "logLevel": "error",
+        "driver": "vfio-pci",
+    });
+    for (key, value) in more.as_object().unwrap() {
+        all[key] = value.clone();
+    }
+    all
+}
+
+fn step(step: Step) -> String {
+    serde_json::to_value(step).unwrap().as_str().unwrap().to_owned()
+}
+
+fn a_vf_is_bound() {
+    let machine = Machine::new();
+    let before = machine.state();
+    assert!(before.contains("igbvf (null) up=true mtu 1400 mac 02:00:00:00:00:20"), "{before}");
+    let bind = configuration(json!({}));
+    machine.holds("STATUS", "", &bind);
+    let given = machine.holds("ADD", "claim-1", &bind);
+    assert_eq!(given["interfaces"], json!([{"name": "net1", "pciID": VF}]));
+    assert!(
+        machine.is_bound() && machine.state().contains("vfio-pci vfio-pci up=false"),
+        "{}",
+        machine.state()
+    );
+    let taker = attachment(&Root::at(machine.directory.path()), VF.parse().unwrap());
+    assert_eq!(taker.unwrap(), "container claim-1 (network claim-1, penstock cni)");
+    // It is looked at with a namespace and without.
+    machine.holds("CHECK", "claim-1", &bind);
+    let pod = Namespace::new();
+    assert!(machine.call_in("CHECK", "claim-1", Some(&pod), &bind, None).holds);
+    // Nobody else gets it, as whatever.
+    machine.call("ADD", "claim-2", &bind, None).refused(101, "is bound for claim-1");
+    let mut moved = bind.clone();
+    moved.as_object_mut().unwrap().remove("driver");
+    machine.call_in("ADD", "pod-2", Some(&pod), &moved, None).refused(101, "is bound for claim-1");
+    assert!(machine.is_bound());
+    // Somebody takes its driver away.
+    fs::remove_file(machine.vf().join("driver")).unwrap();
+    machine.call("CHECK", "claim-1", &bind, None).refused(103, "has no driver, not the driver vfio-pci");
+    symlink("../../drivers/vfio-pci", machine.vf().join("driver")).unwrap();
+    machine.holds("CHECK", "claim-1", &bind);
+    assert!(machine.collect(None).holds);
+    assert_eq!(machine.state(), before);
+    assert!(machine.collect(None).holds, "once more is fine");
+    machine.call("CHECK", "claim-1", &bind, None).refused(103, "no VF is bound for it");
+    // DEL does the same; and a VF without a driver ends without one.
+    machine.holds("ADD", "claim-1", &bind);
+    machine.holds("DEL", "claim-1", &bind);
+    assert_eq!(machine.state(), before);
+    machine.host.run("ip link delete vf0");
+    fs::remove_dir_all(machine.vf().join("net")).unwrap();
+    fs::remove_file(machine.vf().join("driver")).unwrap();
+    let before = machine.state();
+    machine.holds("ADD", "claim-1", &bind);
+    assert!(machine.is_bound());
+    machine.holds("DEL", "claim-1", &bind);
+    assert_eq!(machine.state(), before);
+}
+
+fn killed_at_any_step() {
+    let steps = Step::OF_BINDING.map(step).into_iter().chain([UNBOUND.to_owned()]);
+    for step_of_add in steps {
+        for end in [None, Some(step(Step::Releasing)), Some(UNBOUND.to_owned())] {
+            let machine = Machine::new();
+            let before = machine.state();
+            let bind = configuration(json!({}));
+            machine.call("ADD", "claim-1", &bind, Some(&step_of_add));
+            let was_bound = machine.is_bound();
+            match end.as_deref() {
+                // On the way back a driver is taken away only where one was bound.
+                Some(UNBOUND) if !was_bound => {}
+                Some(end) => drop(machine.collect(Some(end))),
+                None => {}
+            }
+            let collected = machine.collect(None);
+            assert!(collected.holds, "{step_of_add} {end:?}: {collected:?}");
+            assert_eq!(machine.state(), before, "{step_of_add} {end:?}");
+        }
+        // The same is asked for again, without an end in between: what was begun is taken back, and done anew.
+        let machine = Machine::new();
+        let before = machine.state();
+        let bind = configuration(json!({}));
+        machine.call("ADD", "claim-1", &bind, Some(&step_of_add));
+        let again = machine.call("ADD", "claim-1", &bind, None);
+        assert!(again.holds || step_of_add == step(Step::Attached), "{step_of_add}: {again:?}");
+        assert!(machine.is_bound(), "{step_of_add}");
+        assert!(machine.collect(None).holds);
+        assert_eq!(machine.state(), before, "{step_of_add}");
+    }
+    // A restart of the machine in between: VFs are as new, and nothing is written down.
+    let machine = Machine::new();
+    let before = machine.state();
+    machine.holds("ADD", "claim-1", &configuration(json!({})));
+    fs::remove_dir_all(machine.path("run")).unwrap();
+    fs::remove_dir_all(machine.vf()).unwrap();
+    let fresh = Machine::new();
+    fs::rename(fresh.vf(), machine.vf()).unwrap();
+    machine.host.batch(
+        "ip",
+        "link add vf0 address 02:00:00:00:00:20 type veth peer name wire0\nlink set vf0 up mtu 1400\n",
+    );
+    assert!(machine.collect(None).holds);
+    assert_eq!(machine.state(), before);
+}
+
+fn what_may_not_be_bound() {
+    let bind = configuration(json!({}));
+    let refused = |machine: &Machine, code: u64, words: &str| {
+        let before = machine.state();
+        machine.call("ADD", "claim-1", &bind, None).refused(code, words);
+        assert_eq!(machine.state(), before, "{words}");
+    };
+    let machine = Machine::new();
+    machine.host.run("ip address add 10.0.0.1/24 dev vf0");
+    refused(&machine, 101, "the host uses the interface vf0");
+    machine.host.run("ip address flush dev vf0");
+    fs::create_dir_all(machine.path("sys/kernel/iommu_groups/7/devices/0000:01:10.2")).unwrap();
+    refused(&machine, 102, "in one IOMMU group with 0000:01:10.2");
+    machine.call("STATUS", "", &bind, None).refused(50, "in one IOMMU group with");
+    fs::remove_file(machine.vf().join("iommu_group")).unwrap();
+    refused(&machine, 102, "has no IOMMU group");
+    machine.call("STATUS", "", &bind, None).refused(50, "has no IOMMU group");
+
+    let machine = Machine::new();
+    let before = machine.state();
+    let wanted = |more: Value| machine.call("ADD", "claim-1", &configuration(more), None);
+    wanted(json!({"mac": "02:00:00:00:00:99"})).refused(102, "tells nothing of its VFs");
+    wanted(json!({"vlan": 7})).refused(102, "tells nothing of its VFs");
+    wanted(json!({"addresses": ["10.0.0.1/24"]})).refused(7, "addresses is a matter of interfaces");
+    wanted(json!({"mtu": 1400})).refused(7, "mtu is a matter of interfaces");
+    wanted(json!({"driver": "igbvf"})).refused(7, "igbvf");
+    wanted(json!({"driver": null})).refused(4, "CNI_NETNS is not set");
+    assert_eq!(machine.state(), before);
+
+    // A program's own driver, and an interface that a container has.
+    machine.host.run("ip link delete vf0");
+    fs::remove_dir_all(machine.vf().join("net")).unwrap();
+    refused(&machine, 101, "has the driver igbvf and no interface here");
+    fs::remove_file(machine.vf().join("driver")).unwrap();
+    symlink("../../drivers/uio_pci_generic", machine.vf().join("driver")).unwrap();
+    refused(&machine, 101, "has the driver uio_pci_generic");
+}
+
+fn a_driver_that_refuses() {
+    let machine = Machine::new();
+    let before = machine.state();
+    fs::write(machine.vf().join("refuses"), "").unwrap();
+    machine.call("ADD", "claim-1", &configuration(json!({})), None).refused(102, "its probe failed");
+    assert_eq!(machine.state(), before);
+}
+
+fn an_override_of_others() {
+    let machine = Machine::new();
+    fs::write(machine.vf().join("driver_override"), "igbvf").unwrap();
+    let before = machine.state();
+    machine.holds("ADD", "claim-1", &configuration(json!({})));
+    assert!(machine.state().contains("vfio-pci vfio-pci"));
+    assert!(machine.collect(None).holds);
+    assert_eq!(machine.state(), before);
+}
