@@ -2,6 +2,9 @@
 //! program is the agent, too, when a test wants it killed in a step.
 #![allow(clippy::disallowed_methods)]
 
+#[path = "claims/orphans.rs"]
+mod orphans;
+
 use std::{
     collections::BTreeMap,
     env, fs,
@@ -29,9 +32,11 @@ use penstock_kubernetes::{
     devices::{Devices, PublishedFunction},
     health::{DeviceCondition, DeviceHealth, HealthReport},
     identity::DeviceName,
+    metrics::ClaimTimings,
     plugin::{
         ServeError, Settings,
         claim_api::{ClaimApi, ClaimApiError},
+        orphans::OrphanSettings,
         registration, serve_on,
     },
     protocol::{
@@ -78,13 +83,14 @@ fn main() -> ExitCode {
     }
     let mut trials = Trials::from_arguments();
     let missing = trials.lacking("the plugin", || needs::programs(&["sh", "sed"]));
-    let tests: [(&str, Check); 7] = [
+    let tests: [(&str, Check); 8] = [
         ("kubelet_registers_the_driver_and_hears_of_health", kubelet_registers),
         ("a_claim_is_prepared_and_unprepared_over_the_sockets", a_claim_is_prepared),
         ("what_a_claim_cannot_have_is_refused_with_the_reason", what_a_claim_cannot_have),
         ("an_agent_killed_at_any_step_is_asked_again", an_agent_killed_at_any_step),
         ("a_claim_is_prepared_anew_after_a_restart_of_the_node", after_a_restart),
         ("what_hooks_have_written_is_told_on_the_claim", what_hooks_have_written),
+        ("a_claim_that_kubelet_has_forgotten_is_taken_back", orphans::forgotten),
         ("one_agent_serves_a_node", one_agent),
     ];
     trials.add(&missing, tests);
@@ -252,10 +258,19 @@ struct Objects {
     claims: Arc<Mutex<Vec<ResourceClaim>>>,
     host_network: Arc<Mutex<bool>>,
     told: Arc<Mutex<Vec<Value>>>,
+    /// Whether it is away.
+    away: Arc<Mutex<bool>>,
+    /// How often it was asked for a claim.
+    asked: Arc<Mutex<usize>>,
 }
 
 impl ClaimApi for Objects {
     async fn claim(&self, _: &str, name: &str) -> Result<Option<ResourceClaim>, ClaimApiError> {
+        *self.asked.lock().unwrap() += 1;
+        if *self.away.lock().unwrap() {
+            let source = serde_json::from_str::<Value>("").unwrap_err();
+            return Err(ClaimApiError::Object { attempt: "reach the API server".to_owned(), source });
+        }
         let all = self.claims.lock().unwrap();
         Ok(all.iter().find(|claim| claim.metadata.name.as_deref() == Some(name)).cloned())
     }
@@ -288,6 +303,10 @@ struct Agent {
 
 impl Agent {
     async fn serve(machine: &Machine, objects: Objects) -> Agent {
+        Agent::serve_with(machine, objects, OrphanSettings::default()).await
+    }
+
+    async fn serve_with(machine: &Machine, objects: Objects, orphans: OrphanSettings) -> Agent {
         let (of_devices, devices) = watch::channel(Arc::new(devices()));
         let (of_health, health) = watch::channel(Arc::default());
         let (of_shutdown, shutdown) = watch::channel(false);
@@ -305,6 +324,8 @@ impl Agent {
             devices,
             health,
             shutdown,
+            timings: ClaimTimings::default(),
+            orphans,
         };
         let served = tokio::spawn(serve_on(Root::at(machine.path("root")), machine.path("run"), settings));
         let registry = kubelet.join("plugins_registry").join(registration::socket_name(DRIVER));

@@ -50,6 +50,7 @@ fn controller_objects(namespace: &str) -> Vec<Value> {
         (GROUP, "sriovmachines/status", vec!["patch"]),
         (GROUP, "sriovnodes", vec!["list", "watch", "patch"]),
         ("", "nodes", vec!["list", "watch"]),
+        ("", "events", vec!["create"]),
         // Only while a node is drained: its pods, their claims, and the devices of its slices.
         ("", "pods", vec!["list"]),
         ("", "pods/eviction", vec!["create"]),
