@@ -236,7 +236,6 @@ impl Controller {
             }
         }
         let mut events = announce::begun(&machines, &fleet, &begun);
-        events.extend(self.announcer.new_setbacks(&machines, setbacks));
         if Instant::now() >= self.statuses_from {
             for (name, status) in &statuses {
                 if failed {
@@ -269,6 +268,7 @@ impl Controller {
         } else {
             self.trouble.end();
             self.backoff.succeeded();
+            events.extend(self.announcer.new_setbacks(&machines, setbacks));
             // Last, and only where the API server answers.
             self.announcer.tell(&machines, events).await;
         }

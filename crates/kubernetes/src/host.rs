@@ -67,10 +67,10 @@ pub fn run(arguments: Host) -> Result<Infallible, HostError> {
     let server = server.ok_or(HostError::NoServer)?;
     let own = env::current_exe().map_err(HostError::Program)?;
     // All that is the pod's is read before it is left.
-    let programs = [("penstock-kubernetes", own), ("penstock", arguments.penstock.clone())];
-    let programs = programs.map(|(name, path)| Ok((name, files::read_whole(path, PROGRAM_LIMIT)?)));
-    let [agent, penstock] = programs;
-    let programs: [(&str, Vec<u8>); 2] = [agent?, penstock?];
+    let programs = [
+        ("penstock-kubernetes", files::read_whole(own, PROGRAM_LIMIT)?),
+        ("penstock", files::read_whole(&arguments.penstock, PROGRAM_LIMIT)?),
+    ];
 
     if namespace::shares_mounts_of_first().map_err(HostError::Namespaces)? {
         return Err(HostError::OwnProcesses);

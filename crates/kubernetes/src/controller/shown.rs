@@ -55,13 +55,13 @@ impl Shown {
                     ("failed", status.failed),
                     ("refused", status.refused),
                 ] {
-                    all.put(&ROLLOUT_NODES, &[("machine", machine), ("state", state)], count.into());
+                    all.put(&ROLLOUT_NODES, &[("machine", machine.as_str()), ("state", state)], count.into());
                 }
                 for condition in &status.conditions {
                     let labels = [
                         ("machine", machine.as_str()),
-                        ("condition", &condition.kind),
-                        ("reason", &condition.reason),
+                        ("condition", condition.kind.as_str()),
+                        ("reason", condition.reason.as_str()),
                     ];
                     let holds = condition.status == ConditionStatus::True;
                     all.put(&ROLLOUT_CONDITION, &labels, holds.into());

@@ -125,7 +125,11 @@ impl AgentSources {
     /// All of it, as OpenMetrics text. Blocks for as long as `penstock metrics` takes, 8 s at most.
     pub fn text(&mut self) -> String {
         let mut all = AgentExposition::default();
-        let build = [("version", env!("CARGO_PKG_VERSION")), ("driver", &self.driver), ("node", &self.node)];
+        let build = [
+            ("version", env!("CARGO_PKG_VERSION")),
+            ("driver", self.driver.as_str()),
+            ("node", self.node.as_str()),
+        ];
         all.put(&AGENT_BUILD, &build, 1);
         let model = self.model.borrow().clone();
         let machine = match self.penstock.metrics(model.as_deref(), MACHINE) {
