@@ -25,27 +25,21 @@ pub fn pod_becomes_agent() {
                   --directory \"$2/opt\" --kubelet-directory \"$2/kubelet\" -- --node pod --rescan 1 --state \"$2/state\" --cdi-directory \"$2/cdi\"";
     let log = OpenOptions::new().create(true).append(true).open(node.path("log")).unwrap();
     let errors = log.try_clone().unwrap();
+    // The machine: a first process, and the mounts that go with its processes. In it the pod, which has namespaces of its own but for processes.
+    let machine = "unshare --mount --uts --ipc --net sh -c \"$4\" pod \"$1\" \"$2\" \"$3\" & wait";
     let mut command = Command::new("unshare");
-    command.args([
-        "--mount",
-        "--uts",
-        "--ipc",
-        "--net",
-        "--propagation",
-        "private",
-        "sh",
-        "-c",
-        script,
-        "pod",
-    ]);
-    command.args([env!("CARGO_BIN_EXE_penstock-kubernetes")]).arg(node.directory.path()).arg(server);
+    command.args(["--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", machine, "machine"]);
+    command
+        .args([env!("CARGO_BIN_EXE_penstock-kubernetes")])
+        .arg(node.directory.path())
+        .arg(server)
+        .arg(script);
     node.agent = Some(command.stdin(Stdio::null()).stdout(log).stderr(errors).spawn().unwrap());
     node.until("seven VFs and two PFs", |devices| devices.len() == 9);
-    let agent = node.agent.as_ref().unwrap().id();
-    assert_eq!(
-        fs::read_link(format!("/proc/{agent}/exe")).unwrap(),
-        node.path("opt/bin/penstock-kubernetes")
-    );
+    let copied = node.path("opt/bin/penstock-kubernetes");
+    let runs =
+        |entry: fs::DirEntry| fs::read_link(entry.path().join("exe")).is_ok_and(|program| program == copied);
+    assert!(fs::read_dir("/proc").unwrap().flatten().any(runs), "the agent is the copy on the node");
     for (name, mode) in [("bin/penstock-kubernetes", 0o755), ("bin/penstock", 0o755), ("kubeconfig", 0o600)] {
         let file = fs::metadata(node.path("opt").join(name)).unwrap();
         assert_eq!(file.permissions().mode() & 0o777, mode, "{name}");
