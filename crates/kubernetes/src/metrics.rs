@@ -3,7 +3,7 @@
 //! - [`families`]: what the agent tells beside what `penstock metrics` prints of the machine, and what the controller tells.
 //! - [`exposition`]: that as text.
 //! - [`agent`]: where the agent has it from.
-//! - [`server`]: HTTP.
+//! - [`server`]: how scrapers are served over HTTP.
 
 pub mod agent;
 pub mod exposition;

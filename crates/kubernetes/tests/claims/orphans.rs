@@ -26,7 +26,8 @@ pub fn forgotten() -> Outcome {
                 claims.iter_mut().find(|claim| claim.metadata.name == Some(format!("claim-{uid}"))).unwrap(),
             );
         };
-        let cases: [(&str, fn(&mut ResourceClaim)); 4] = [
+        type Change = fn(&mut ResourceClaim);
+        let cases: [(&str, Change); 4] = [
             ("gone", |claim| claim.metadata.name = Some("other".to_owned())),
             ("anew", |claim| claim.metadata.uid = Some("another".to_owned())),
             ("deallocated", |claim| claim.status.as_mut().unwrap().allocation = None),
