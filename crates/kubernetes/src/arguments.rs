@@ -29,7 +29,7 @@ pub enum Verb {
     /// Publish this node's NICs as ResourceSlices, tell their health, and prepare claims for kubelet
     Node(Box<Node>),
     /// Run the agent of a pod on the pod's node, as the DaemonSet of `manifests --daemonset` does
-    Host(Host),
+    Host(HostAgent),
     /// Move a prepared VF into a container's network namespace; the container runtime runs it as a hook
     Attach(Attach),
     /// Bring models to nodes in waves, each confirmed or taken back by its node; once in a cluster
@@ -82,7 +82,7 @@ impl Node {
 
 /// `host`
 #[derive(Clone, Debug, Args)]
-pub struct Host {
+pub struct HostAgent {
     /// The pod's UID
     #[arg(long, value_name = "UID")]
     pub pod: String,

@@ -17,7 +17,7 @@ use penstock_host::{
 use serde_json::{Value, json};
 use thiserror::Error;
 
-use crate::{arguments::Host, identity::is_label};
+use crate::{arguments::HostAgent, identity::is_label};
 
 /// A program is no larger.
 const PROGRAM_LIMIT: usize = 512 << 20;
@@ -59,7 +59,7 @@ pub enum HostError {
 /// # Errors
 ///
 /// When it cannot; what was copied until then stays.
-pub fn run(arguments: Host) -> Result<Infallible, HostError> {
+pub fn run(arguments: HostAgent) -> Result<Infallible, HostError> {
     if !is_label(&arguments.pod) || !is_label(&arguments.token_volume) {
         return Err(HostError::Uid(arguments.pod));
     }
