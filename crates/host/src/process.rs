@@ -1,6 +1,7 @@
 //! Other programs: run to their end under a deadline, or kept in the background, never left behind.
 
 use std::{
+    convert::Infallible,
     ffi::{OsStr, OsString},
     fs::File,
     io,
@@ -268,6 +269,19 @@ impl Command {
         }
         let status = command.status().map_err(|e| self.start(e))?;
         Ok(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)))
+    }
+
+    /// Becomes it: this process goes on as that program, with its own streams (execve(2)).
+    ///
+    /// # Errors
+    ///
+    /// [`ProcessError::NotInstalled`] or [`ProcessError::Start`] when it cannot be started.
+    pub fn replace_this_process(&self) -> Result<Infallible, ProcessError> {
+        let mut command = self.call();
+        if let Some(directory) = &self.directory {
+            command.current_dir(directory);
+        }
+        Err(self.start(command.exec()))
     }
 
     fn prepare(&self, stdin: Stdio, stdout: Stdio, stderr: Stdio) -> process::Command {

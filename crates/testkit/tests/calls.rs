@@ -41,6 +41,7 @@ const VARIABLE: &[(&str, &str, Runs)] = &[
     ),
     ("crates/verify/src/probes.rs", "remote . program", Own),
     ("crates/kubernetes/src/change/verbs.rs", "penstock", Own),
+    ("crates/kubernetes/src/host.rs", "directory . join (\"penstock-kubernetes\")", Own),
     ("crates/kubernetes/src/penstock.rs", "& self . path", Own),
     ("crates/kubernetes/src/penstock.rs", "name", Own),
     ("crates/testkit/src/control_plane.rs", "& self . program", Own),
