@@ -1,18 +1,21 @@
 //! Whether the machine has room for one more program.
 //!
 //! Programs that boot kernels or serve API servers wait for one another much of the time, and how much depends on the machine. So as many are
-//! run as there are CPUs, and more for as long as CPUs are seen idle and memory is left.
+//! run as there are CPUs, and one more each time that CPUs are seen idle and memory is left.
 
 use std::{
     fs, thread,
     time::{Duration, Instant},
 };
 
-/// How long CPUs are looked at before one more is begun: what was begun last is to be seen in it.
+/// How long CPUs are looked at before another one is given a place: what was begun last is to be seen in it.
 const LOOK: Duration = Duration::from_secs(3);
 
-/// How much of all CPUs' time has to have been idle.
-const IDLE: f64 = 0.25;
+/// How much of all CPUs' time has to have been idle for one place more.
+const IDLE: f64 = 0.2;
+
+/// With less than this there is one place less.
+const BUSY: f64 = 0.03;
 
 /// How many run beside as many as there are CPUs, at most.
 const MOST_BESIDE: usize = 4;
@@ -33,6 +36,7 @@ struct Ticks {
 /// Looks at the machine from time to time.
 pub struct Room {
     cpus: usize,
+    places: usize,
     since: Instant,
     ticks: Option<Ticks>,
 }
@@ -41,32 +45,32 @@ impl Room {
     /// Of this machine.
     pub fn of_this_machine() -> Room {
         let cpus = thread::available_parallelism().map_or(1, usize::from).min(MOST_AT_ONCE);
-        Room { cpus, since: Instant::now(), ticks: ticks() }
+        Room { cpus, places: cpus, since: Instant::now(), ticks: ticks() }
     }
 
     /// Whether one more program may begin beside so many.
     pub fn for_one_more(&mut self, running: usize) -> bool {
-        if running < self.cpus {
-            self.look_anew();
-            return true;
+        if self.since.elapsed() >= LOOK {
+            let (before, now) = (self.ticks, ticks());
+            (self.since, self.ticks) = (Instant::now(), now);
+            let idle = before.zip(now).map_or(0.0, |(before, now)| idle(before, now));
+            self.places = places(self.places, self.cpus, running, idle, available().unwrap_or(0));
         }
-        if self.since.elapsed() < LOOK {
-            return false;
-        }
-        let before = self.ticks;
-        self.look_anew();
-        let idle = before.zip(self.ticks).map_or(0.0, |(before, now)| idle(before, now));
-        may_begin(running, self.cpus, idle, available().unwrap_or(0))
-    }
-
-    fn look_anew(&mut self) {
-        (self.since, self.ticks) = (Instant::now(), ticks());
+        running < self.places
     }
 }
 
-/// Whether one more may begin beside as many as there are CPUs.
-fn may_begin(running: usize, cpus: usize, idle: f64, available: u64) -> bool {
-    running < cpus + MOST_BESIDE && idle >= IDLE && available >= MEMORY
+/// How many places there are from now on. As long as one of those that there are is empty, nobody knows what one more would take.
+fn places(places: usize, cpus: usize, running: usize, idle: f64, available: u64) -> usize {
+    if available < MEMORY {
+        cpus
+    } else if idle >= IDLE && running >= places {
+        (places + 1).min(cpus + MOST_BESIDE)
+    } else if idle < BUSY {
+        (places - 1).max(cpus)
+    } else {
+        places
+    }
 }
 
 /// Which part of the time between was idle, 0 to 1.
@@ -100,11 +104,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_more_begins_where_cpus_are_idle_and_memory_is_left() {
-        assert!(may_begin(2, 2, 0.3, 8 << 30));
-        assert!(!may_begin(2, 2, 0.1, 8 << 30), "CPUs are busy");
-        assert!(!may_begin(2, 2, 0.3, 1 << 30), "memory is short");
-        assert!(!may_begin(6, 2, 0.9, 8 << 30), "there are many already");
+    fn there_are_more_places_while_cpus_are_idle_and_memory_is_left() {
+        let memory = 8 << 30;
+        assert_eq!(places(2, 2, 2, 0.3, memory), 3);
+        assert_eq!(places(3, 2, 2, 0.3, memory), 3, "one is empty");
+        assert_eq!(places(3, 2, 3, 0.1, memory), 3);
+        assert_eq!(places(3, 2, 3, 0.0, memory), 2, "CPUs are busy");
+        assert_eq!(places(2, 2, 2, 0.0, memory), 2, "one for each CPU");
+        assert_eq!(places(6, 2, 6, 0.9, memory), 6, "there are many already");
+        assert_eq!(places(4, 2, 4, 0.9, 1 << 30), 2, "memory is short");
     }
 
     #[test]
@@ -122,7 +130,7 @@ mod tests {
 
     #[test]
     fn as_many_as_there_are_cpus_begin_at_once() {
-        let mut room = Room { cpus: 2, since: Instant::now(), ticks: ticks() };
+        let mut room = Room { cpus: 2, places: 2, since: Instant::now(), ticks: ticks() };
         assert!(room.for_one_more(0) && room.for_one_more(1));
         assert!(!room.for_one_more(2), "nothing was looked at yet");
     }
