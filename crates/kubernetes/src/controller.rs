@@ -140,7 +140,9 @@ enum Written {
     Done,
     /// It need not be tried again: somebody else wrote meanwhile, of which the watch tells, or the object is gone.
     Moot,
-    /// It was not done.
+    /// The API server refused it: it is tried again, and holds nothing else up.
+    Refused,
+    /// It was not done, and nothing else would be now.
     Not,
 }
 
@@ -226,25 +228,33 @@ impl Controller {
         let fleet = self.fleet();
         let RolloutDecision { writes, cordons, statuses, setbacks, draining, next } =
             rollout::decide(&machines, &fleet, now);
-        let (mut failed, mut begun) = (false, Vec::new());
+        let (mut silent, mut refused, mut begun) = (false, false, Vec::new());
         for (name, cordon) in &cordons {
-            failed = failed || matches!(self.cordon(name, *cordon).await, Written::Not);
+            if silent {
+                break;
+            }
+            match self.cordon(name, *cordon).await {
+                Written::Done | Written::Moot => {}
+                Written::Refused => refused = true,
+                Written::Not => silent = true,
+            }
         }
         for write in writes {
-            // Where one gets no answer the others wait: the Lease has to be renewed meanwhile.
+            // Where one gets no answer the others wait: the Lease has to be renewed meanwhile. What is refused of one node is no other's trouble.
+            if silent {
+                break;
+            }
             match self.write(&write).await {
                 Written::Done => begun.push(write),
                 Written::Moot => {}
-                Written::Not => {
-                    failed = true;
-                    break;
-                }
+                Written::Refused => refused = true,
+                Written::Not => silent = true,
             }
         }
         let mut events = announce::begun(&machines, &fleet, &begun);
         if Instant::now() >= self.statuses_from {
             for (name, status) in &statuses {
-                if failed {
+                if silent {
                     break;
                 }
                 let before =
@@ -252,7 +262,8 @@ impl Controller {
                 match self.write_status(name, status).await {
                     Written::Done => events.extend(announce::progress(name, &before, status)),
                     Written::Moot => {}
-                    Written::Not => failed = true,
+                    Written::Refused => refused = true,
+                    Written::Not => silent = true,
                 }
                 self.statuses_from = Instant::now() + STATUSES;
             }
@@ -268,12 +279,14 @@ impl Controller {
             self.due_by(Instant::now() + next.since(now).max(SETTLE));
         }
         self.shown.machines(self.machines.iter().map(|(_, machine)| machine));
-        if failed {
+        if silent || refused {
             let wait = self.backoff.failed();
             self.due_by(Instant::now() + wait);
         } else {
             self.trouble.end();
             self.backoff.succeeded();
+        }
+        if !silent {
             events.extend(self.announcer.new_setbacks(&machines, setbacks));
             // Last, and only where the API server answers.
             self.announcer.tell(&machines, events).await;
@@ -368,11 +381,17 @@ impl Controller {
 
     /// What a write that failed comes to.
     fn not_written(&mut self, error: &ApiError) -> Written {
-        if matches!(error, ApiError::Refused { code: 404 | 409, .. }) {
-            return Written::Moot;
+        match error {
+            ApiError::Refused { code: 404 | 409, .. } => Written::Moot,
+            ApiError::Refused { code: 400 | 403 | 422, .. } => {
+                self.trouble.meet(error);
+                Written::Refused
+            }
+            _ => {
+                self.trouble.meet(error);
+                Written::Not
+            }
         }
-        self.trouble.meet(error);
-        Written::Not
     }
 
     /// Looks at the pods of the nodes whose turn it is.

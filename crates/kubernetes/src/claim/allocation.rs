@@ -7,6 +7,7 @@ use super::{
     parameters::{ParametersError, VfParameters},
     state::{ClaimUid, PodReference, StateError},
 };
+use crate::identity::is_label;
 
 /// By this annotation a claim that was made from a template names the pod's own name for it (`PodResourceClaimAnnotation`).
 const POD_CLAIM: &str = "resource.kubernetes.io/pod-claim-name";
@@ -172,7 +173,8 @@ pub fn allocated(
         });
     }
     let annotations = claim.metadata.annotations.as_ref();
-    let pod_claim = annotations.and_then(|all| all.get(POD_CLAIM)).filter(|name| !name.is_empty()).cloned();
+    // Whoever makes a claim by hand writes annotations too, and this one becomes part of a path in the container.
+    let pod_claim = annotations.and_then(|all| all.get(POD_CLAIM)).filter(|name| is_label(name)).cloned();
     Ok(AllocatedClaim { uid: uid.clone(), namespace, name, pod_claim, pods, devices })
 }
 

@@ -8,14 +8,20 @@ impl VfParameters {
     /// Whether what a claim asks for is within what its DeviceClass lets it ask for.
     ///
     /// A class with `allow` names the keys of VF attributes that claims may set, and no others. Without it claims may set what the class
-    /// leaves out, but for `trust: on` and `spoofchk: off`: with those a pod reaches what its neighbours are sent.
+    /// leaves out, but for `trust: on` and `spoofchk: off`: with those a pod reaches what its neighbours are sent. A mode that a class names is
+    /// that of its claims: with `vfio` a pod drives the VF itself.
     ///
     /// # Errors
     ///
-    /// The first key that is the class's to set, and `allow` of a claim.
+    /// The mode, the first key that is the class's to set, and `allow` of a claim.
     pub fn within(&self, class: &VfParameters) -> Result<(), ParametersError> {
         if self.allow.is_some() {
             return Err(ParametersError::AllowOfClaim);
+        }
+        if let (Some(mode), Some(of_class)) = (self.mode, class.mode)
+            && mode != of_class
+        {
+            return Err(ParametersError::BeyondMode { mode });
         }
         for (key, value) in self.settings.values() {
             let of_class = class.settings.get(key);
@@ -70,6 +76,9 @@ mod tests {
             (json!({"allow": ["mac"]}), json!({"vlan": 100}), Some("vlan may not be 100")),
             (json!({"allow": []}), json!({"interface": "data", "mtu": 1400}), None),
             (json!({}), json!({"allow": ["trust"], "trust": "on"}), Some("allow is for a DeviceClass")),
+            (json!({"mode": "netdev"}), json!({"mode": "vfio"}), Some("mode may not be vfio")),
+            (json!({"mode": "netdev", "allow": []}), json!({"mode": "netdev"}), None),
+            (json!({"vlan": 7}), json!({"mode": "vfio"}), None),
         ] {
             let said = read(claim.clone()).within(&read(class.clone())).err().map(|error| error.to_string());
             match (&said, refused) {

@@ -2,7 +2,7 @@
 //!
 //! The keys of VF attributes are those of a model, with the same spellings. An unknown key is an error that names the key that was meant.
 
-use std::net::IpAddr;
+use std::{fmt, net::IpAddr};
 
 use penstock_model::{Bdf, InterfaceAddress, InterfaceName, Mtu, VfKey, VfSettings, VfValue};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -18,6 +18,15 @@ pub enum VfMode {
     Netdev,
     /// A device that a program in the container drives itself: `/dev/vfio/GROUP`.
     Vfio,
+}
+
+impl fmt::Display for VfMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            VfMode::Netdev => "netdev",
+            VfMode::Vfio => "vfio",
+        })
+    }
 }
 
 /// A route over the VF's interface, with netplan's words.
@@ -79,6 +88,12 @@ pub enum ParametersError {
         key: VfKey,
         /// What the claim asks for.
         value: VfValue,
+    },
+    /// A claim asks for another mode than its class.
+    #[error("mode may not be {mode}: the DeviceClass names another")]
+    BeyondMode {
+        /// What the claim asks for.
+        mode: VfMode,
     },
     /// A claim says what claims may do.
     #[error("allow is for a DeviceClass to say, and this is a claim")]

@@ -116,7 +116,8 @@ pub struct PlanSummary {
     pub machine: String,
     /// Its hash.
     pub hash: String,
-    /// What in this summary a grant is for, as one digest: VFs, dangers, reboot.
+    /// What in this summary a grant is for, as one digest: VFs, dangers, reboot. No longer than what a [`Change`] takes.
+    #[schemars(length(max = 64))]
     pub digest: String,
     /// What came of it.
     pub outcome: PlanOutcome,
@@ -178,7 +179,8 @@ pub struct VanishingVf {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ChangeResult {
-    /// The number of the change; 0 when there was nothing to change.
+    /// The number of the change; 0 when there was nothing to change. Far from where there is no next one, whatever a node says.
+    #[schemars(range(max = 1_000_000_000_000_i64))]
     pub number: u64,
     /// The hash that it was for.
     pub hash: String,
@@ -314,7 +316,7 @@ impl SriovNodeSpec {
         let change = self.change.as_ref().map_or(0, |change| change.number);
         let withdrawn = self.withdrawn.as_ref().map_or(0, |withdrawn| withdrawn.number);
         let result = status.result.as_ref().map_or(0, |result| result.number);
-        change.max(withdrawn).max(result) + 1
+        change.max(withdrawn).max(result).saturating_add(1)
     }
 
     /// Whether a change of this node has ended, as far as is written down: no sooner may what was done for it be taken back.

@@ -43,7 +43,7 @@ pub fn scraped() {
     let wanted = [
         "a 1".to_owned(),
         "penstock_agent_scrape_errors{what=\"machine\"} 0".to_owned(),
-        "penstock_published_devices 9".to_owned(),
+        "penstock_published_devices 7".to_owned(),
         "penstock_slices_current 1".to_owned(),
         "penstock_claims{state=\"waiting\"} 1".to_owned(),
         format!(

@@ -35,7 +35,7 @@ pub fn pod_becomes_agent() {
         .arg(server)
         .arg(script);
     node.agent = Some(command.stdin(Stdio::null()).stdout(log).stderr(errors).spawn().unwrap());
-    node.until("seven VFs and two PFs", |devices| devices.len() == 9);
+    node.until("seven VFs", |devices| devices.len() == 7);
     let copied = node.path("opt/bin/penstock-kubernetes");
     let runs =
         |entry: fs::DirEntry| fs::read_link(entry.path().join("exe")).is_ok_and(|program| program == copied);
