@@ -4,7 +4,7 @@ target   := x86_64-unknown-linux-gnu
 penstock := target/$(target)/release/penstock
 model    ?= examples/xeon-d.yaml
 
-.PHONY: demo test quick build image cluster lint bench bench-switch campaign fresh packages packages-test fuzz sanitize clean
+.PHONY: demo test quick build image cluster lint bench bench-switch campaign fresh kubernetes packages packages-test fuzz sanitize clean
 
 demo: build
 	$(penstock) rehearse $(model)
@@ -60,10 +60,14 @@ fresh: build
 	PENSTOCK_BINARY=$(CURDIR)/$(penstock) PENSTOCK_INSTALLED=test \
 	cargo test --locked --package penstock-cli --test fresh_in_tree
 
+# The agent of a Kubernetes node (docs/kubernetes.md), which nothing else needs: the API's types take minutes to compile.
+kubernetes: build
+	@scripts/build-release $(target) penstock-kubernetes
+
 # .deb, .rpm and tarballs in target/packages (docs/install.md). What they hold beside the programs is made by a program of the same build.
 packages: build
 	@scripts/install-dependencies packages
-	@scripts/build-release $(target) penstock-packages
+	@scripts/build-release $(target) penstock-packages penstock-kubernetes
 	@scripts/make-packages $(target)
 
 # The packages as a machine meets them: bare Debian 12 and 13 trees where they are installed, upgraded, looked at by lintian and rpmlint, and

@@ -21,6 +21,7 @@ use crate::{
     error::BoardError,
     progress::{Listener, Progress},
     recipe, rootless,
+    tree::FAREWELL,
 };
 
 /// The list of an image's files with their SHA-256, written last.
@@ -308,7 +309,7 @@ fn install(work: &Path, listener: Listener<'_>) -> Result<(), BoardError> {
         }
         if interrupt::pending() {
             // SIGTERM lets it unmount and remove its tree.
-            child.end(Duration::from_secs(10));
+            child.end(FAREWELL);
             return Err(BoardError::Interrupted { doing: "making the board image" });
         }
         thread::sleep(Duration::from_millis(100));

@@ -8,6 +8,8 @@ use crate::{error::BoardError, image::read_failure, recipe, rootless};
 
 /// How long fetching them may take.
 const TIMEOUT: Duration = Duration::from_secs(900);
+/// How long mmdebstrap may take to unmount and remove its tree when it is asked to end; it took 1 s.
+pub const FAREWELL: Duration = Duration::from_secs(20);
 
 /// Fetches packages of the board's release with all that they depend on, unpacks them without installing them, and runs the shell script
 /// `hook` on the tree: `$1` is the tree's directory there. What the script puts into `/out` of the tree is then in `out` of the directory
@@ -34,7 +36,7 @@ pub fn unpack(packages: &[&str], hook: &str, work: &Path) -> Result<(), BoardErr
     if let Some(mirror) = debian::mirror() {
         command = command.arg(mirror);
     }
-    match command.deadline(TIMEOUT).succeed() {
+    match command.deadline(TIMEOUT).farewell(FAREWELL).succeed() {
         Ok(_) => Ok(()),
         Err(ProcessError::Failed { errors, .. }) => Err(read_failure(&errors)),
         Err(ProcessError::Interrupted { .. }) => {

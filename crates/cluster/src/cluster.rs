@@ -86,6 +86,11 @@ pub struct Cluster {
     done: bool,
 }
 
+/// What the node of this number is called, and its board.
+fn node_name(cluster: &str, number: usize) -> String {
+    format!("{cluster}-{number}")
+}
+
 impl Cluster {
     /// Brings a cluster up: the control plane, a board for each node, and on it what `furnish` puts there. It is up when all nodes are Ready.
     ///
@@ -118,6 +123,27 @@ impl Cluster {
         })
     }
 
+    /// Whether a cluster of this name and so many nodes can be brought up. Takes no time, so that it is said before parts are made that take
+    /// minutes.
+    ///
+    /// # Errors
+    ///
+    /// [`ClusterError`] when its name names no cluster or is taken, also by a board, or there are to be no nodes or too many.
+    pub fn check(cache: &Cache, name: &str, nodes: usize) -> Result<(), ClusterError> {
+        kept::directory(cache, name)?;
+        if !(1..=MOST_NODES).contains(&nodes) {
+            return Err(ClusterError::Nodes { wanted: nodes, limit: MOST_NODES });
+        }
+        if kept::list(cache)?.iter().any(|cluster| cluster.name == name) {
+            return Err(ClusterError::Taken { name: name.to_owned() });
+        }
+        let taken = |board: &str| (1..=nodes).any(|number| node_name(name, number) == board);
+        match Board::list(cache)?.into_iter().find(|board| taken(&board.name)) {
+            Some(board) => Err(BoardError::Taken { name: board.name }.into()),
+            None => Ok(()),
+        }
+    }
+
     /// A fresh directory for it, with what is known of it.
     fn begin(
         cache: &Cache,
@@ -127,23 +153,13 @@ impl Cluster {
     ) -> Result<Cluster, ClusterError> {
         let name = &options.name;
         let directory = kept::directory(cache, name)?;
-        if !(1..=MOST_NODES).contains(&options.nodes) {
-            return Err(ClusterError::Nodes { wanted: options.nodes, limit: MOST_NODES });
-        }
         files::make_own_directory(cache.clusters())?;
         // Of two that begin one, the second finds what the first has written.
         let _lock: Lock = lock(&cache.directory().join("clusters.lock"), listener)?;
-        let exists = kept::list(cache)?.iter().any(|cluster| cluster.name == *name);
-        if exists {
-            return Err(ClusterError::Taken { name: name.clone() });
-        }
+        Cluster::check(cache, name, options.nodes)?;
         let nodes: Vec<KeptNode> = (1..=options.nodes)
-            .map(|number| KeptNode { name: format!("{name}-{number}"), qemu: None })
+            .map(|number| KeptNode { name: node_name(name, number), qemu: None })
             .collect();
-        let boards = Board::list(cache)?;
-        if let Some(board) = boards.iter().find(|board| nodes.iter().any(|node| node.name == board.name)) {
-            return Err(BoardError::Taken { name: board.name.clone() }.into());
-        }
         // What is there without a `cluster.json` is of one that was killed before it had any.
         files::remove_tree(&directory)?;
         files::make_own_directory(&directory)?;

@@ -68,6 +68,9 @@ pub fn kubelet() -> String {
         "kind": "KubeletConfiguration",
         "authentication": {"anonymous": {"enabled": false}},
         "cgroupDriver": "cgroupfs",
+        // Without one each pod gets an Event (`MissingClusterDNS`) that frightens newcomers. Nobody listens there in a pod, so that a look-up
+        // fails at once.
+        "clusterDNS": ["127.0.0.1"],
         "containerRuntimeEndpoint": CONTAINERD_SOCKET,
         "enforceNodeAllocatable": ["none"],
         "evictionHard": {},

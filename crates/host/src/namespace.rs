@@ -16,12 +16,12 @@ use thiserror::Error;
 
 use crate::{
     Netlink, NetlinkError,
-    files::{FileError, Result as FileResult},
+    files::{self, FileError, Result as FileResult},
 };
 
-/// Why a network namespace could not be entered.
+/// Why a namespace could not be entered.
 #[derive(Debug, Error)]
-#[error("could not enter the network namespace of process {pid}")]
+#[error("could not enter a namespace of process {pid}")]
 pub struct NamespaceError {
     /// A process that lives there.
     pub pid: u32,
@@ -45,6 +45,42 @@ pub fn within<T: Send>(pid: Option<u32>, work: impl FnOnce() -> T + Send) -> Res
         Ok(work())
     };
     in_a_thread(enter_and_work).map_err(|source| NamespaceError { pid, source })
+}
+
+/// Whether this process has the mounts of the first one: that of the machine, or of a container with processes of its own.
+///
+/// # Errors
+///
+/// [`NamespaceError`] when this process may not look at the first one's, which takes root.
+pub fn shares_mounts_of_first() -> Result<bool, NamespaceError> {
+    let namespace = |of: &str| files::read_link(format!("/proc/{of}/ns/mnt"));
+    let shares = || Ok(namespace("1")? == namespace("self")?);
+    shares().map_err(|error: FileError| NamespaceError { pid: 1, source: error.source })
+}
+
+/// Goes into the namespaces of the first process but that of processes: its mounts, and with them its root directory, its network, its
+/// hostname, its IPC and its control groups. For good; the process must have no other thread (setns(2)).
+///
+/// # Errors
+///
+/// [`NamespaceError`] when one cannot be entered. The process is then in some of them, and had better end.
+pub fn enter_first() -> Result<(), NamespaceError> {
+    let enter = || -> io::Result<()> {
+        // The files of the machine are no longer there under these names after the first step.
+        let kinds = [
+            ("cgroup", CloneFlags::CLONE_NEWCGROUP),
+            ("ipc", CloneFlags::CLONE_NEWIPC),
+            ("uts", CloneFlags::CLONE_NEWUTS),
+            ("net", CloneFlags::CLONE_NEWNET),
+            ("mnt", CloneFlags::CLONE_NEWNS),
+        ];
+        let files: Vec<(File, CloneFlags)> = kinds
+            .into_iter()
+            .map(|(name, kind)| Ok((File::open(format!("/proc/1/ns/{name}"))?, kind)))
+            .collect::<io::Result<_>>()?;
+        files.iter().try_for_each(|(file, kind)| Ok(setns(file, *kind)?))
+    };
+    enter().map_err(|source| NamespaceError { pid: 1, source })
 }
 
 /// Runs `work` in a thread of its own.
@@ -106,6 +142,21 @@ impl NetworkNamespace {
             source,
         })?;
         Ok((data.dev(), data.ino()))
+    }
+
+    /// A process in the namespace with this identity ([`NetworkNamespace::identity`]); `None` where nobody lives in it. Takes the right to look at
+    /// all processes, which root has.
+    ///
+    /// # Errors
+    ///
+    /// When processes cannot be listed.
+    pub fn inhabitant(identity: (u64, u64)) -> FileResult<Option<u32>> {
+        let lives_there = |process: &u32| {
+            // One that has ended meanwhile lives nowhere.
+            let namespace = NetworkNamespace::open(format!("/proc/{process}/ns/net"));
+            namespace.and_then(|namespace| namespace.identity()).is_ok_and(|of| of == identity)
+        };
+        Ok(files::list("/proc")?.iter().filter_map(|name| name.parse().ok()).find(lives_there))
     }
 
     /// Runs `work` in it; see [`within`].

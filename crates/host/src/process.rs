@@ -1,6 +1,7 @@
 //! Other programs: run to their end under a deadline, or kept in the background, never left behind.
 
 use std::{
+    convert::Infallible,
     ffi::{OsStr, OsString},
     fs::File,
     io,
@@ -49,6 +50,7 @@ pub struct Command {
     directory: Option<PathBuf>,
     input: Vec<u8>,
     deadline: Option<Duration>,
+    farewell: Duration,
 }
 
 impl Command {
@@ -61,6 +63,7 @@ impl Command {
             directory: None,
             input: Vec::new(),
             deadline: None,
+            farewell: Duration::ZERO,
         }
     }
 
@@ -97,6 +100,13 @@ impl Command {
     /// Killed when it runs longer than this; by default never.
     pub fn deadline(mut self, deadline: Duration) -> Command {
         self.deadline = Some(deadline);
+        self
+    }
+
+    /// When its deadline has passed or Penstock is interrupted, it is asked to end (SIGTERM, with all of its process group) and has this long
+    /// for it before it is killed: for a program that would leave mounts or gigabytes behind. Zero without it.
+    pub fn farewell(mut self, farewell: Duration) -> Command {
+        self.farewell = farewell;
         self
     }
 
@@ -157,7 +167,7 @@ impl Command {
             .spawn()
             .map_err(|error| self.start(error))?;
         let command = || self.to_string();
-        match pump::pump(&mut child, &self.input, deadline.map(|(_, at)| at), on_bytes) {
+        match pump::pump(&mut child, &self.input, deadline.map(|(_, at)| at), self.farewell, on_bytes) {
             Ok(Ended::Exited { status, held_open }) => Ok((status, held_open)),
             Ok(Ended::TimedOut) => {
                 let after = deadline.map_or(Duration::ZERO, |(after, _)| after);
@@ -259,6 +269,19 @@ impl Command {
         }
         let status = command.status().map_err(|e| self.start(e))?;
         Ok(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)))
+    }
+
+    /// Becomes it: this process goes on as that program, with its own streams (execve(2)).
+    ///
+    /// # Errors
+    ///
+    /// [`ProcessError::NotInstalled`] or [`ProcessError::Start`] when it cannot be started.
+    pub fn replace_this_process(&self) -> Result<Infallible, ProcessError> {
+        let mut command = self.call();
+        if let Some(directory) = &self.directory {
+            command.current_dir(directory);
+        }
+        Err(self.start(command.exec()))
     }
 
     fn prepare(&self, stdin: Stdio, stdout: Stdio, stderr: Stdio) -> process::Command {
@@ -507,19 +530,18 @@ impl Background {
         self.child = None;
     }
 
-    /// Asks it to end (SIGTERM) and waits for `timeout`, then kills it.
+    /// Asks it and all that it started to end (SIGTERM to its process group, which nothing of Penstock's is in), waits for it for `timeout`, then
+    /// kills what is left.
     pub fn end(mut self, timeout: Duration) {
         if let Some(mut child) = self.child.take() {
-            let _ = kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM);
-            if !matches!(wait_until(&mut child, Instant::now() + timeout), Ok(Some(_))) {
-                let _ = child.kill();
-                let _ = child.wait();
-            }
+            let group = Pid::from_raw(-(child.id() as i32));
+            let _ = kill(group, Signal::SIGTERM);
+            let _ = wait_until(&mut child, Instant::now() + timeout);
+            let _ = kill(group, Signal::SIGKILL);
+            let _ = child.wait();
         }
     }
-}
 
-impl Background {
     /// Kills it and all that it started: its process group, which nothing of Penstock's is in.
     pub fn end_group(mut self) {
         if let Some(mut child) = self.child.take() {
@@ -623,6 +645,48 @@ mod tests {
         let output = output.deadline(Duration::from_millis(300)).run().unwrap();
         assert!(output.status.success() && output.truncated);
         assert!(began.elapsed() < Duration::from_secs(10));
+    }
+
+    #[test]
+    fn a_program_with_a_farewell_cleans_up_before_it_ends_and_not_for_ever() {
+        let directory = tempfile::tempdir().unwrap();
+        let left = directory.path().join("left");
+        // What it started is asked too: `sleep` ends, and the shell with it.
+        let tidy = format!("trap 'rm {0}; exit 1' TERM; touch {0}; sleep 100; exit 2", left.display());
+        let patient = Duration::from_secs(60);
+        let ended = shell(&tidy).deadline(Duration::from_millis(500)).farewell(patient).run();
+        assert!(matches!(ended, Err(ProcessError::TimedOut { .. })), "{ended:?}");
+        assert!(!left.exists(), "it had no time to clean up");
+
+        let began = Instant::now();
+        let deaf = shell("trap '' TERM; while :; do sleep 1; done");
+        let ended = deaf.deadline(Duration::from_millis(100)).farewell(Duration::from_millis(300)).run();
+        assert!(matches!(ended, Err(ProcessError::TimedOut { .. })), "{ended:?}");
+        assert!(began.elapsed() < patient, "it is killed in the end");
+    }
+
+    #[test]
+    fn all_that_a_program_has_started_ends_with_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let log = directory.path().join("log");
+        let line = "(trap '' TERM; exec sleep 100) & echo $!; wait";
+        let started = shell(line).start_logged(crate::files::append(&log).unwrap()).unwrap();
+        let until = Instant::now() + Duration::from_secs(60);
+        let child = loop {
+            let said = String::from_utf8(crate::files::read(&log).unwrap()).unwrap();
+            if let Some(pid) = said.lines().find_map(|line| line.parse::<i32>().ok()) {
+                break Pid::from_raw(pid);
+            }
+            assert!(Instant::now() < until, "{said}");
+            thread::sleep(Duration::from_millis(10));
+        };
+        started.end(Duration::from_millis(200));
+        // Its new parent may not have waited for it yet.
+        let state = || crate::files::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
+        while !state().is_empty() && !state().contains(") Z ") {
+            assert!(Instant::now() < until, "{}", state());
+            thread::sleep(Duration::from_millis(10));
+        }
     }
 
     #[test]

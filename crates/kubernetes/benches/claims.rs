@@ -24,7 +24,8 @@ use penstock_kubernetes::{
     client::{self, ClientSettings},
     devices::{Devices, PublishedFunction},
     health::HealthReport,
-    plugin::{Settings, claim_api::ClaimApiClient, serve_on},
+    metrics::ClaimTimings,
+    plugin::{Settings, claim_api::ClaimApiClient, orphans::OrphanSettings, serve_on},
     protocol::dra_v1::{
         Claim, NodePrepareResourcesRequest, NodeUnprepareResourcesRequest, dra_plugin_client::DraPluginClient,
     },
@@ -181,6 +182,8 @@ async fn measure(plane: &LocalControlPlane, uid: &str, pod: u32, rounds: usize, 
         devices,
         health,
         shutdown,
+        timings: ClaimTimings::default(),
+        orphans: OrphanSettings::default(),
     };
     let socket = at("kubelet").join("plugins").join(DRIVER).join("dra.sock");
     let served = tokio::spawn(serve_on(Root::system(), RUN.into(), plugin));

@@ -1,10 +1,13 @@
 //! The command line.
 
-use std::{path::PathBuf, time::Duration};
+use std::{ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::identity::{DRIVER, DriverName, NodeName, STATE};
+
+/// Where a pod puts its programs on its node.
+pub const HOST_DIRECTORY: &str = "/opt/penstock";
 
 /// SR-IOV NICs on Kubernetes, by Dynamic Resource Allocation
 #[derive(Debug, Parser)]
@@ -15,11 +18,18 @@ pub struct CommandLine {
     pub verb: Verb,
 }
 
+/// The command line, for manual pages and completions.
+pub fn command() -> clap::Command {
+    CommandLine::command()
+}
+
 /// The verbs.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     /// Publish this node's NICs as ResourceSlices, tell their health, and prepare claims for kubelet
     Node(Box<Node>),
+    /// Run the agent of a pod on the pod's node, as the DaemonSet of `manifests --daemonset` does
+    Host(HostAgent),
     /// Move a prepared VF into a container's network namespace; the container runtime runs it as a hook
     Attach(Attach),
     /// Bring models to nodes in waves, each confirmed or taken back by its node; once in a cluster
@@ -58,6 +68,9 @@ pub struct Node {
     /// How often the machine is scanned where no event says that something changed, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     pub rescan: Duration,
+    /// Serve metrics on http://ADDRESS:PORT/metrics. Not done by default: whoever reaches the port can read them, the names of pods too
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub metrics: Option<SocketAddr>,
 }
 
 impl Node {
@@ -65,6 +78,32 @@ impl Node {
     pub fn model(&self) -> Option<&PathBuf> {
         Some(&self.model).filter(|path| path.as_os_str() != "none")
     }
+}
+
+/// `host`
+#[derive(Clone, Debug, Args)]
+pub struct HostAgent {
+    /// The pod's UID
+    #[arg(long, value_name = "UID")]
+    pub pod: String,
+    /// The pod's projected volume that has `token` and `ca.crt`
+    #[arg(long, value_name = "NAME", default_value = "token")]
+    pub token_volume: String,
+    /// The API server as the node reaches it. Default: as kubelet tells pods
+    #[arg(long, value_name = "URL")]
+    pub server: Option<String>,
+    /// The penstock binary of the image
+    #[arg(long, value_name = "FILE", default_value = "/usr/bin/penstock")]
+    pub penstock: PathBuf,
+    /// Where on the node programs are put, in `bin`
+    #[arg(long, value_name = "DIR", default_value = HOST_DIRECTORY)]
+    pub directory: PathBuf,
+    /// kubelet's directory on the node
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet")]
+    pub kubelet_directory: PathBuf,
+    /// What `node` is given beside --kubeconfig, --penstock and --kubelet-directory
+    #[arg(last = true, value_name = "ARGUMENT")]
+    pub node: Vec<OsString>,
 }
 
 /// `attach`
@@ -93,6 +132,9 @@ pub struct Controller {
     /// The namespace of the Lease that the controller at work holds
     #[arg(long, value_name = "NAME", default_value = "penstock")]
     pub namespace: NodeName,
+    /// Serve metrics on http://ADDRESS:PORT/metrics. Not done by default: whoever reaches the port can read them
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub metrics: Option<SocketAddr>,
 }
 
 /// `manifests`
@@ -107,6 +149,32 @@ pub struct Manifests {
     /// Print the systemd unit of the agent and not what the cluster needs
     #[arg(long)]
     pub unit: bool,
+    /// Print a DaemonSet that runs the agent from this container image, and not what the cluster needs
+    #[arg(long, value_name = "IMAGE", conflicts_with = "unit", value_parser = image)]
+    pub daemonset: Option<String>,
+    /// The API server as nodes reach it, for the DaemonSet. Default: by the cluster's own service
+    #[arg(long, value_name = "URL", requires = "daemonset", value_parser = url)]
+    pub server: Option<String>,
+}
+
+/// A reference to an image (`distribution/reference`), as far as it can stand in YAML and be none of its words.
+fn image(text: &str) -> Result<String, String> {
+    let is_fit = |byte: u8| byte.is_ascii_alphanumeric() || b"._-/:@+".contains(&byte);
+    match text.bytes().all(is_fit)
+        && text.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && text.len() <= 512
+    {
+        true => Ok(text.to_owned()),
+        false => Err("expected a container image, like registry.example.org/penstock:1.0".to_owned()),
+    }
+}
+
+fn url(text: &str) -> Result<String, String> {
+    let is_fit = |byte: u8| byte.is_ascii_alphanumeric() || b"._-/:[]%".contains(&byte);
+    match text.starts_with("https://") && text.bytes().all(is_fit) {
+        true => Ok(text.to_owned()),
+        false => Err("expected a URL, like https://10.0.0.1:6443".to_owned()),
+    }
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

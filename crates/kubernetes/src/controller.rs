@@ -29,15 +29,20 @@ use crate::{
     identity::CORDONED,
     log::{self, LastingTrouble},
     machine::{SriovMachine, SriovMachineStatus, SriovNode, UtcTime, node::Stage},
+    metrics::server::{MetricsError, MetricsServer},
     pace::Backoff,
     rollout::{self, Cordon, Drained, Machine, Node, Record, RolloutDecision, SpecWrite},
 };
 
+mod announce;
 mod evict;
 mod lease;
+mod shown;
 mod watched;
 
+use announce::Announcer;
 use lease::Leadership;
+use shown::Shown;
 pub(crate) use watched::{Kept, Watched};
 
 /// What changes together is decided together.
@@ -66,6 +71,9 @@ pub enum ControllerError {
     /// There is no way to the API server.
     #[error(transparent)]
     Connect(#[from] ConnectError),
+    /// Scrapers cannot be served.
+    #[error(transparent)]
+    Metrics(#[from] MetricsError),
 }
 
 /// Runs the controller until SIGTERM or SIGINT.
@@ -88,6 +96,12 @@ async fn serve(arguments: arguments::Controller) -> Result<(), ControllerError> 
     let client = connect(&settings).await?.client;
     let mut leadership = Leadership::new(client.clone(), arguments.namespace.as_str());
     let mut controller = Controller::new(client);
+    if let Some(address) = arguments.metrics {
+        let server = MetricsServer::bind(address)?;
+        log::say(format!("metrics are at http://{}/metrics", server.address()));
+        let shown = controller.shown.clone();
+        server.serve(move || shown.text())?;
+    }
     tokio::select! {
         () = controller.run(&mut leadership) => {}
         _ = terminate.recv() => {}
@@ -112,8 +126,22 @@ struct Controller {
     looks: BTreeMap<String, Instant>,
     due: Option<Instant>,
     statuses_from: Instant,
+    announcer: Announcer,
+    /// What metrics tell.
+    shown: Shown,
     trouble: LastingTrouble,
     backoff: Backoff,
+}
+
+/// What became of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Written {
+    /// It was done.
+    Done,
+    /// It need not be tried again: somebody else wrote meanwhile, of which the watch tells, or the object is gone.
+    Moot,
+    /// It was not done.
+    Not,
 }
 
 /// What of a Node counts.
@@ -130,6 +158,8 @@ impl Controller {
         Controller {
             machine_api: Api::all_with(client.clone(), &ApiResource::erase::<SriovMachine>(&())),
             node_api: Api::all_with(client.clone(), &ApiResource::erase::<SriovNode>(&())),
+            announcer: Announcer::new(client.clone(), MANAGER),
+            shown: Shown::default(),
             client,
             machines: Kept::default(),
             nodes: Kept::default(),
@@ -148,6 +178,7 @@ impl Controller {
         let mut records = Watched::new(self.node_api.clone(), "watch SriovNodes");
         let mut nodes = Watched::new(Api::<v1::Node>::all(self.client.clone()), "watch Nodes");
         loop {
+            self.shown.leads(leadership.is_held());
             let now = Instant::now();
             let look = self.looks.values().min().copied();
             let soon = now + SETTLE;
@@ -192,22 +223,37 @@ impl Controller {
     async fn decide(&mut self) {
         let machines: Vec<Machine> = self.machines.iter().map(|(_, machine)| machine.clone()).collect();
         let now = UtcTime::now();
-        let RolloutDecision { writes, cordons, statuses, draining, next } =
-            rollout::decide(&machines, &self.fleet(), now);
-        let mut failed = false;
+        let fleet = self.fleet();
+        let RolloutDecision { writes, cordons, statuses, setbacks, draining, next } =
+            rollout::decide(&machines, &fleet, now);
+        let (mut failed, mut begun) = (false, Vec::new());
         for (name, cordon) in &cordons {
-            failed = failed || !self.cordon(name, *cordon).await;
+            failed = failed || matches!(self.cordon(name, *cordon).await, Written::Not);
         }
         for write in writes {
             // Where one gets no answer the others wait: the Lease has to be renewed meanwhile.
-            if !self.write(&write).await {
-                failed = true;
-                break;
+            match self.write(&write).await {
+                Written::Done => begun.push(write),
+                Written::Moot => {}
+                Written::Not => {
+                    failed = true;
+                    break;
+                }
             }
         }
+        let mut events = announce::begun(&machines, &fleet, &begun);
         if Instant::now() >= self.statuses_from {
             for (name, status) in &statuses {
-                failed = failed || !self.write_status(name, status).await;
+                if failed {
+                    break;
+                }
+                let before =
+                    self.machines.get(name).map(|machine| machine.status.clone()).unwrap_or_default();
+                match self.write_status(name, status).await {
+                    Written::Done => events.extend(announce::progress(name, &before, status)),
+                    Written::Moot => {}
+                    Written::Not => failed = true,
+                }
                 self.statuses_from = Instant::now() + STATUSES;
             }
         } else if !statuses.is_empty() {
@@ -221,18 +267,22 @@ impl Controller {
         if let Some(next) = next {
             self.due_by(Instant::now() + next.since(now).max(SETTLE));
         }
+        self.shown.machines(self.machines.iter().map(|(_, machine)| machine));
         if failed {
             let wait = self.backoff.failed();
             self.due_by(Instant::now() + wait);
         } else {
             self.trouble.end();
             self.backoff.succeeded();
+            events.extend(self.announcer.new_setbacks(&machines, setbacks));
+            // Last, and only where the API server answers.
+            self.announcer.tell(&machines, events).await;
         }
     }
 
-    /// Tells a node. Whether that was done, or need not be tried again.
-    async fn write(&mut self, write: &SpecWrite) -> bool {
-        let Some(version) = self.records.version(&write.node) else { return true };
+    /// Tells a node.
+    async fn write(&mut self, write: &SpecWrite) -> Written {
+        let Some(version) = self.records.version(&write.node) else { return Written::Moot };
         let patch = json!({
             "metadata": {"resourceVersion": version},
             // A merge patch takes out what is null.
@@ -252,14 +302,14 @@ impl Controller {
                 }
                 self.records.put(object, record);
                 self.due_by(Instant::now() + SETTLE);
-                true
+                Written::Done
             }
-            Err(error) => self.is_past(&error),
+            Err(error) => self.not_written(&error),
         }
     }
 
-    /// Cordons a node, or lets it take pods again. Whether that was done, or need not be tried again.
-    async fn cordon(&mut self, name: &str, cordon: Cordon) -> bool {
+    /// Cordons a node, or lets it take pods again.
+    async fn cordon(&mut self, name: &str, cordon: Cordon) -> Written {
         let (number, said) = match cordon {
             Cordon::On(number) => (Some(number.to_string()), "takes no new pods until its change has ended"),
             Cordon::Off => (None, "takes pods again"),
@@ -276,13 +326,13 @@ impl Controller {
                 log::say(format!("{name} {said}"));
                 self.nodes.put(object, node);
                 self.due_by(Instant::now() + SETTLE);
-                true
+                Written::Done
             }
-            Err(error) => self.is_past(&error),
+            Err(error) => self.not_written(&error),
         }
     }
 
-    async fn write_status(&mut self, name: &str, status: &SriovMachineStatus) -> bool {
+    async fn write_status(&mut self, name: &str, status: &SriovMachineStatus) -> Written {
         let mut value = serde_json::to_value(status).unwrap_or_default();
         if let Some(fields) = value.as_object_mut() {
             for gone in ["observedGeneration", "hash", "firstFailure"] {
@@ -292,9 +342,9 @@ impl Controller {
         match self.patch(&self.machine_api, name, json!({"status": value}), true).await {
             Ok(object) => {
                 self.machines.put(object, machine);
-                true
+                Written::Done
             }
-            Err(error) => self.is_past(&error),
+            Err(error) => self.not_written(&error),
         }
     }
 
@@ -316,13 +366,13 @@ impl Controller {
         answer(sent).await
     }
 
-    /// Whether a write that failed need not be tried again: somebody else wrote meanwhile, of which the watch tells, or it is gone.
-    fn is_past(&mut self, error: &ApiError) -> bool {
+    /// What a write that failed comes to.
+    fn not_written(&mut self, error: &ApiError) -> Written {
         if matches!(error, ApiError::Refused { code: 404 | 409, .. }) {
-            return true;
+            return Written::Moot;
         }
         self.trouble.meet(error);
-        false
+        Written::Not
     }
 
     /// Looks at the pods of the nodes whose turn it is.
@@ -368,6 +418,7 @@ fn machine(object: DynamicObject) -> Machine {
     let spec = object.data.get("spec").cloned().unwrap_or_default();
     Machine {
         name: object.name_any(),
+        uid: object.uid(),
         generation: object.meta().generation,
         spec: serde_json::from_value(spec).map_err(|error| error.to_string()),
         // One that cannot be read is written anew.

@@ -1,4 +1,5 @@
-//! Events on the Node: what drifted, and what holds again.
+//! Events of objects that are in no namespace, limited in number: of a Node, what drifted and what holds again; of a `SriovMachine`, how its
+//! roll-out goes (in `controller`).
 
 use std::time::{Duration, Instant};
 
@@ -21,36 +22,152 @@ use crate::{
 /// An Event's message may be so long (`NoteLengthLimit`).
 const MESSAGE_LIMIT: usize = 1024;
 
+/// The namespace of Events of objects that have none.
+const NAMESPACE: &str = "default";
+
 /// So many Events at once...
 const BURST: u32 = 20;
 
 /// ...and then one each so long: an attribute that changes all the time does not fill the cluster's store.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// Writes Events on a Node.
-pub struct NodeEvents {
+/// Whether an Event tells of something that somebody should see to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventKind {
+    /// It is the course of things.
+    Normal,
+    /// Somebody should see to it.
+    Warning,
+}
+
+/// Who writes Events.
+#[derive(Clone, Debug)]
+pub struct EventSettings {
+    /// The component (`source.component`).
+    pub component: String,
+    /// The node that it runs on, where it belongs to one.
+    pub host: Option<String>,
+    /// The controller's name (`reportingComponent`).
+    pub controller: String,
+    /// Which of several it is (`reportingInstance`).
+    pub instance: String,
+}
+
+/// Writes Events of objects that are in no namespace, limited in number.
+pub struct EventWriter {
     api: Api<Event>,
-    node: NodeName,
-    driver: DriverName,
+    settings: EventSettings,
     bucket: Bucket,
     left_out: u64,
     written: u64,
     trouble: LastingTrouble,
 }
 
-impl NodeEvents {
-    /// Those of `node`.
-    pub fn new(client: Client, node: NodeName, driver: DriverName) -> NodeEvents {
-        NodeEvents {
+impl EventWriter {
+    /// None is written yet.
+    pub fn new(client: Client, settings: EventSettings) -> EventWriter {
+        EventWriter {
             // Where Events of objects without a namespace are.
-            api: Api::namespaced(client, "default"),
-            node,
-            driver,
+            api: Api::namespaced(client, NAMESPACE),
+            settings,
             bucket: Bucket::new(BURST, EVERY, Instant::now()),
             left_out: 0,
             written: 0,
-            trouble: LastingTrouble::new("write Events on the Node"),
+            trouble: LastingTrouble::new("write Events"),
         }
+    }
+
+    /// Tells what happened to an object, in one Event. One that comes too fast is counted in the next, one that cannot be written is lost; `false`
+    /// says that the API server did not take it.
+    pub async fn write(
+        &mut self,
+        of: &ObjectReference,
+        kind: EventKind,
+        reason: &str,
+        what: &[String],
+    ) -> bool {
+        if what.is_empty() {
+            return true;
+        }
+        let name = of.name.as_deref().unwrap_or_default();
+        what.iter().for_each(|one| log::say(format!("{name}: {reason}: {one}")));
+        if self.bucket.take(Instant::now()).is_err() {
+            self.left_out += 1;
+            return true;
+        }
+        let more = match std::mem::take(&mut self.left_out) {
+            0 => String::new(),
+            left_out => format!(" ({left_out} Events before this one were left out, they came too fast)"),
+        };
+        let event = self.event(of, kind, reason, message(what, &more));
+        match answer(self.api.create(&PostParams::default(), &event)).await {
+            Ok(_) => {
+                self.trouble.end();
+                true
+            }
+            Err(error) => {
+                self.trouble.meet(&error);
+                false
+            }
+        }
+    }
+
+    fn event(&mut self, of: &ObjectReference, kind: EventKind, reason: &str, message: String) -> Event {
+        let now = Timestamp::now();
+        self.written += 1;
+        // As client-go names them: unique by time, here also within one moment.
+        let name = of.name.as_deref().unwrap_or_default();
+        let name = format!("{name}.{:x}{:x}", now.as_nanosecond(), self.written);
+        let EventSettings { component, host, controller, instance } = self.settings.clone();
+        let kind = match kind {
+            EventKind::Normal => "Normal",
+            EventKind::Warning => "Warning",
+        };
+        Event {
+            metadata: ObjectMeta {
+                name: Some(name),
+                namespace: Some(NAMESPACE.to_owned()),
+                ..ObjectMeta::default()
+            },
+            involved_object: of.clone(),
+            type_: Some(kind.to_owned()),
+            reason: Some(reason.to_owned()),
+            message: Some(message),
+            source: Some(EventSource { component: Some(component), host }),
+            first_timestamp: Some(Time(now)),
+            last_timestamp: Some(Time(now)),
+            count: Some(1),
+            reporting_component: Some(controller),
+            reporting_instance: Some(instance),
+            ..Event::default()
+        }
+    }
+}
+
+/// Writes Events on a Node.
+pub struct NodeEvents {
+    writer: EventWriter,
+    node: ObjectReference,
+}
+
+impl NodeEvents {
+    /// Those of `node`.
+    pub fn new(client: Client, node: NodeName, driver: DriverName) -> NodeEvents {
+        let settings = EventSettings {
+            component: MANAGER.to_owned(),
+            host: Some(node.to_string()),
+            controller: driver.to_string(),
+            instance: node.to_string(),
+        };
+        let node = ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Node".to_owned()),
+            name: Some(node.to_string()),
+            // kubelet's own Events of its Node have its name there, and `kubectl describe node` looks for that.
+            uid: Some(node.to_string()),
+            ..ObjectReference::default()
+        };
+        NodeEvents { writer: EventWriter::new(client, settings), node }
     }
 
     /// Tells what happened, those of one moment in one Event for each reason. An Event that cannot be written is lost: the taints tell the
@@ -75,63 +192,8 @@ impl NodeEvents {
             | DriftEvent::Nothing => None,
         });
         let again: Vec<String> = again.collect();
-        self.write("Warning", "Drift", &drifted).await;
-        self.write("Normal", "HoldsAgain", &again).await;
-    }
-
-    async fn write(&mut self, kind: &str, reason: &str, what: &[String]) {
-        if what.is_empty() {
-            return;
-        }
-        what.iter().for_each(|one| log::say(format!("{reason}: {one}")));
-        if self.bucket.take(Instant::now()).is_err() {
-            self.left_out += 1;
-            return;
-        }
-        let more = match std::mem::take(&mut self.left_out) {
-            0 => String::new(),
-            left_out => format!(" ({left_out} Events before this one were left out, they came too fast)"),
-        };
-        let event = self.event(kind, reason, message(what, &more));
-        match answer(self.api.create(&PostParams::default(), &event)).await {
-            Ok(_) => self.trouble.end(),
-            Err(error) => self.trouble.meet(&error),
-        }
-    }
-
-    fn event(&mut self, kind: &str, reason: &str, message: String) -> Event {
-        let now = Timestamp::now();
-        self.written += 1;
-        // As client-go names them: unique by time, here also within one moment.
-        let name = format!("{}.{:x}{:x}", self.node, now.as_nanosecond(), self.written);
-        Event {
-            metadata: ObjectMeta {
-                name: Some(name),
-                namespace: Some("default".to_owned()),
-                ..ObjectMeta::default()
-            },
-            involved_object: ObjectReference {
-                api_version: Some("v1".to_owned()),
-                kind: Some("Node".to_owned()),
-                name: Some(self.node.to_string()),
-                // kubelet's own Events of its Node have its name there, and `kubectl describe node` looks for that.
-                uid: Some(self.node.to_string()),
-                ..ObjectReference::default()
-            },
-            type_: Some(kind.to_owned()),
-            reason: Some(reason.to_owned()),
-            message: Some(message),
-            source: Some(EventSource {
-                component: Some(MANAGER.to_owned()),
-                host: Some(self.node.to_string()),
-            }),
-            first_timestamp: Some(Time(now)),
-            last_timestamp: Some(Time(now)),
-            count: Some(1),
-            reporting_component: Some(self.driver.to_string()),
-            reporting_instance: Some(self.node.to_string()),
-            ..Event::default()
-        }
+        self.writer.write(&self.node, EventKind::Warning, "Drift", &drifted).await;
+        self.writer.write(&self.node, EventKind::Normal, "HoldsAgain", &again).await;
     }
 }
 

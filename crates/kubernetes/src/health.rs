@@ -4,7 +4,7 @@
 //! machine or a guest concerns no device.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     time::{Duration, SystemTime},
 };
 
@@ -98,6 +98,8 @@ pub struct Drift {
     unwatched: Option<String>,
     /// Whether the state has come, or it is known that it does not.
     settled: bool,
+    /// Whether the state of a model has come.
+    seen: bool,
 }
 
 impl Drift {
@@ -128,7 +130,7 @@ impl Drift {
             "state" => {
                 self.verdicts = read.verdicts.into_iter().map(|verdict| (verdict.key(), verdict)).collect();
                 self.unwatched = None;
-                self.settled = true;
+                (self.settled, self.seen) = (true, true);
                 DriftEvent::State
             }
             "drift" => DriftEvent::Drift(verdict()?),
@@ -151,6 +153,13 @@ impl Drift {
     pub fn lost(&mut self, why: String) {
         self.unwatched = Some(why);
         self.settled = true;
+    }
+
+    /// What is not as the model says, by subject and attribute; `None` while nobody watches.
+    pub fn drifted(&self) -> Option<BTreeSet<(String, String)>> {
+        let of = |verdict: &Verdict| (verdict.subject.to_string(), verdict.attribute.clone());
+        (self.seen && self.unwatched.is_none())
+            .then(|| self.verdicts.values().filter(|verdict| !verdict.holds()).map(of).collect())
     }
 
     /// The verdicts that concern a device, the worst first and then in a fixed order.

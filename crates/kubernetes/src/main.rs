@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use penstock_kubernetes::{
     arguments::{CommandLine, Verb},
-    attach, controller, log, manifests, node,
+    attach, controller, host, log, manifests, node,
 };
 
 fn main() -> ExitCode {
@@ -16,6 +16,10 @@ fn main() -> ExitCode {
         }
         Verb::Controller(arguments) => match controller::run(arguments) {
             Ok(()) => ExitCode::SUCCESS,
+            Err(error) => failed(&error),
+        },
+        Verb::Host(arguments) => match host::run(arguments) {
+            Ok(never) => match never {},
             Err(error) => failed(&error),
         },
         Verb::Manifests(manifests) => match manifests::print(&manifests) {

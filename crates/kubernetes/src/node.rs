@@ -29,7 +29,8 @@ use tokio::{
 use tokio_stream::StreamExt;
 
 use crate::{
-    arguments, change, claim,
+    arguments, change,
+    claim::{self, state::RUN},
     client::{ApiError, ClientSettings, ConnectError, Connection, answer, connect},
     devices::{Devices, Input, KnownNics},
     events::NodeEvents,
@@ -37,9 +38,13 @@ use crate::{
     identity::{DriverName, NodeName, VANISHING},
     inventory::{self, DeviceWatch, Memory},
     log::{self, LastingTrouble},
+    metrics::{
+        AgentSources, ClaimTimings, SliceProgress,
+        server::{MetricsError, MetricsServer},
+    },
     pace::{Backoff, Bucket},
     penstock::{Penstock, PenstockError},
-    plugin::{self, claim_api::ClaimApiClient},
+    plugin::{self, claim_api::ClaimApiClient, orphans::OrphanSettings},
     slices::{Owner, Taint, Taints, publish::Published, slices},
 };
 
@@ -94,6 +99,9 @@ pub enum NodeError {
     /// It cannot take part in roll-outs.
     #[error("cannot take part in roll-outs")]
     Rollout(#[source] change::ChangeError),
+    /// Scrapers cannot be served.
+    #[error(transparent)]
+    Metrics(#[from] MetricsError),
     /// Kubelet cannot be served.
     #[error("cannot serve kubelet")]
     Plugin(#[source] plugin::ServeError),
@@ -122,6 +130,7 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
     files::make_own_directory(&state).map_err(|source| NodeError::State { path: state.clone(), source })?;
     let settings = ClientSettings { kubeconfig: arguments.kubeconfig.clone() };
     let connection = connect(&settings).await?;
+    let metrics = arguments.metrics.map(MetricsServer::bind).transpose()?;
     let mut terminate = signal(SignalKind::terminate()).map_err(system("catch SIGTERM"))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(system("catch SIGINT"))?;
 
@@ -136,6 +145,8 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
     let (model, model_seen) = watch::channel(0);
     let (news, news_told) = mpsc::channel(NEWS);
     let (shutdown, shutdown_seen) = watch::channel(false);
+    let (progress, progress_seen) = watch::channel(None);
+    let timings = ClaimTimings::default();
     // Whoever changes the machine says here by which model it goes from then on, and which functions are about to go (by PCI address).
     let (path, path_seen) = watch::channel(first);
     let (vanishing, vanishing_seen) = watch::channel(Arc::new(BTreeSet::new()));
@@ -154,6 +165,8 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
         devices: published_seen,
         health: health_seen,
         shutdown: shutdown_seen,
+        timings: timings.clone(),
+        orphans: OrphanSettings::default(),
     });
     let changes = change::serve(change::Settings {
         client: settings,
@@ -174,7 +187,25 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
         published,
         changed: model,
     };
-    let publisher = Publisher::new(&arguments, client.clone());
+    let publisher = Publisher::new(&arguments, client.clone(), progress);
+    if let Some(server) = metrics {
+        let mut sources = AgentSources {
+            penstock: penstock.clone(),
+            driver: arguments.driver.to_string(),
+            node: arguments.name.to_string(),
+            state: arguments.state.clone(),
+            run: RUN.into(),
+            model: path_seen.clone(),
+            devices: devices_seen.clone(),
+            drift: drift_seen.clone(),
+            slices: progress_seen,
+            timings,
+            of_machine: LastingTrouble::new("read the machine's metrics"),
+            of_claims: LastingTrouble::new("read the claims for metrics"),
+        };
+        log::say(format!("metrics are at http://{}/metrics", server.address()));
+        server.serve(move || sources.text())?;
+    }
     let events = NodeEvents::new(client, arguments.name.clone(), arguments.driver.clone());
     log::say(format!("{} publishes the NICs of the node {}", arguments.driver, arguments.name));
 
@@ -343,6 +374,7 @@ struct Publisher {
     uid: Option<String>,
     published: Published,
     bucket: Bucket,
+    progress: watch::Sender<Option<SliceProgress>>,
     trouble: LastingTrouble,
     backoff: Backoff,
 }
@@ -356,7 +388,11 @@ struct NoNode {
 }
 
 impl Publisher {
-    fn new(arguments: &arguments::Node, client: Client) -> Publisher {
+    fn new(
+        arguments: &arguments::Node,
+        client: Client,
+        progress: watch::Sender<Option<SliceProgress>>,
+    ) -> Publisher {
         Publisher {
             slices: Api::all(client.clone()),
             nodes: Api::all(client),
@@ -365,6 +401,7 @@ impl Publisher {
             uid: None,
             published: Published::default(),
             bucket: Bucket::new(BURST, EVERY, Instant::now()),
+            progress,
             trouble: LastingTrouble::new("publish the slices"),
             backoff: backoff(),
         }
@@ -414,13 +451,21 @@ impl Publisher {
                     due = match (known, taints) {
                         (Some(devices), Some(mut taints)) if self.published.is_known() => {
                             add_vanishing(&devices, &vanishing.borrow_and_update(), &mut taints);
-                            self.publish(&devices, &taints).await.map(|wait| time::Instant::now() + wait)
+                            let wait = self.publish(&devices, &taints).await;
+                            self.tell_progress(wait.is_none());
+                            wait.map(|wait| time::Instant::now() + wait)
                         }
                         _ => None,
                     };
                 }
             }
         }
+    }
+
+    /// Says how far it is, for metrics.
+    fn tell_progress(&self, current: bool) {
+        let progress = SliceProgress { generation: self.published.generation(), current };
+        self.progress.send_replace(Some(progress));
     }
 
     /// Publishes if that is needed; how long to wait where it has to be tried again.

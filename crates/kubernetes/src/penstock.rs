@@ -14,6 +14,8 @@ use penstock_model::{Inventory, inventory::INVENTORY_VERSION};
 use serde_json::Value;
 use thiserror::Error;
 
+use crate::metrics::exposition::is_whole;
+
 /// A scan of a machine with some hundred VFs takes well under a second.
 const SCAN: Duration = Duration::from_secs(60);
 
@@ -64,6 +66,9 @@ pub enum PenstockError {
         /// The version.
         found: u32,
     },
+    /// Its metrics were cut off, or are none.
+    #[error("{0} printed no OpenMetrics text, or not all of it")]
+    NoMetrics(String),
     /// The thread that ran it is gone.
     #[error("the thread that ran {0} ended without an answer")]
     Lost(String),
@@ -145,6 +150,30 @@ impl Penstock {
     ) -> Result<Value, PenstockError> {
         let command = self.command(arguments.iter().chain(&["--json"])).input(input).deadline(within);
         run(command).await
+    }
+
+    /// The machine's metrics as OpenMetrics text, without verdicts. `model` names its NICs. Blocks, for `within` at most.
+    ///
+    /// # Errors
+    ///
+    /// The binary cannot be run, fails, or prints something else.
+    pub fn metrics(&self, model: Option<&Path>, within: Duration) -> Result<String, PenstockError> {
+        let model = model.map(|model| model.as_os_str().to_owned());
+        let command = self.command(std::iter::once("metrics".into()).chain(model)).deadline(within);
+        let output = command.run()?;
+        let text = command.to_string();
+        if !output.status.success() {
+            let status = output.status.to_string();
+            return Err(PenstockError::Failed {
+                command: text,
+                status,
+                why: output.errors().trim().to_owned(),
+            });
+        }
+        match String::from_utf8(output.stdout) {
+            Ok(metrics) if is_whole(&metrics) => Ok(metrics),
+            Ok(_) | Err(_) => Err(PenstockError::NoMetrics(text)),
+        }
     }
 
     /// Starts `verify --watch` of a model. It is killed when the first of what this gives is dropped; the other has its lines.

@@ -1,7 +1,7 @@
 //! The kubelet plugin: two Unix sockets. By one kubelet finds the driver, over the other it has claims prepared and hears of devices' health.
 //!
 //! - [`sockets`]: how sockets are made and served. [`registration`], [`resources`], [`health_stream`]: the three services.
-//! - [`claim_api`]: what is asked of the API server. [`reporter`]: what is told there of claims.
+//! - [`claim_api`]: what is asked of the API server. [`reporter`]: what is told there of claims. [`orphans`]: claims that kubelet has forgotten.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -16,16 +16,19 @@ use crate::{
     claim::{ClaimSettings, Claims, StateError, state::RUN},
     devices::Devices,
     health::HealthReport,
+    metrics::ClaimTimings,
 };
 
 pub mod claim_api;
 pub mod health_stream;
+pub mod orphans;
 pub mod registration;
 pub mod reporter;
 pub mod resources;
 pub mod sockets;
 
 use claim_api::{ClaimApi, ClaimApiClient};
+use orphans::{OrphanSettings, Orphans};
 
 /// What the plugin is to be.
 #[derive(Debug)]
@@ -54,6 +57,10 @@ pub struct Settings<C = ClaimApiClient> {
     pub health: watch::Receiver<Arc<HealthReport>>,
     /// True when the plugin is to end.
     pub shutdown: watch::Receiver<bool>,
+    /// Where it is counted how long calls take.
+    pub timings: ClaimTimings,
+    /// When it is looked for claims that kubelet has forgotten.
+    pub orphans: OrphanSettings,
 }
 
 /// Why the plugin could not be served.
@@ -124,6 +131,8 @@ pub async fn serve_on<C: ClaimApi>(
     let api = Arc::new(settings.client);
     let reporter = reporter::Reporter::open(claims.clone(), api.clone(), &settings.node)?;
 
+    let orphans = Orphans::new(claims.clone(), api.clone(), settings.orphans, settings.timings.clone());
+
     let plugins = settings.kubelet.join("plugins").join(&settings.driver);
     files::create_dir_all(settings.kubelet.join("plugins_registry"))?;
     files::create_dir_all(settings.kubelet.join("plugins"))?;
@@ -133,7 +142,7 @@ pub async fn serve_on<C: ClaimApi>(
     let name = registration::socket_name(&settings.driver);
     let registry = sockets::Socket::bind(settings.kubelet.join("plugins_registry").join(name))?;
 
-    let resources = resources::Resources::new(claims, api, settings.devices);
+    let resources = resources::Resources::new(claims, api, settings.devices, settings.timings);
     let health = health_stream::HealthStream::new(&settings.pool, settings.health, settings.shutdown.clone());
     let registration = registration::Registration::new(&settings.driver, endpoint.path());
     let served = endpoint.serve(
@@ -145,5 +154,6 @@ pub async fn serve_on<C: ClaimApi>(
     tokio::select! {
         ended = async { tokio::try_join!(served, registered) } => ended.map(drop),
         () = reporter.report() => Ok(()),
+        () = orphans.watch() => Ok(()),
     }
 }

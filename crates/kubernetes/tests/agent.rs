@@ -1,10 +1,16 @@
 //! The agent against an API server on this machine, with a `penstock` that tells recorded scans and lets a test say what drifts.
 #![allow(clippy::disallowed_methods)]
 
+#[path = "agent/metrics.rs"]
+mod metrics;
+#[path = "agent/pod.rs"]
+mod pod;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::{self, File, OpenOptions},
-    io::Write,
+    io::{Read, Write},
+    net::TcpStream,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Child, Command, ExitCode, Stdio},
@@ -14,13 +20,14 @@ use std::{
 };
 
 use penstock_host::Root;
+use penstock_kubernetes::claim::state::{ClaimStore, PreparedClaim};
 use penstock_model::{
     Inventory,
     inventory::{Lifeline, LifelineKind, LifelinePath, PresentVf},
 };
 use penstock_testkit::{
     control_plane::{self, LocalControlPlane},
-    models,
+    models, needs,
     trials::Trials,
 };
 use serde_json::{Value, json};
@@ -46,17 +53,23 @@ fn main() -> ExitCode {
         plane.must(&["apply", "--filename", "-"], &manifests());
         let _ = PLANE.set(Plane(std::sync::Mutex::new(plane)));
     }
-    let tests: [(&'static str, fn()); 9] = [
+    let tests: [(&'static str, fn()); 10] = [
         ("slices_are_what_was_scanned", slices_are_what_was_scanned),
         ("slices_that_were_wiped_are_back_within_five_seconds", wiped_slices_come_back),
         ("an_agent_that_is_killed_at_random_ends_in_the_same_slices", killed_at_random),
         ("drift_is_a_taint_and_an_event_and_both_are_taken_back", drift_and_back),
+        ("metrics_tell_of_the_machine_its_drift_slices_and_claims", metrics::scraped),
         ("a_lifeline_is_withdrawn_when_it_becomes_one", lifeline_is_withdrawn),
         ("an_agent_may_write_slices_of_its_own_node_alone", fenced_to_the_own_node),
         ("an_idle_agent_writes_nothing_and_stays_small", idle),
         ("slices_follow_when_the_api_server_comes_back", api_server_away),
         ("a_node_that_is_made_anew_gets_its_slices_again", node_made_anew),
     ];
+    trials.add(&missing, tests);
+    // The pod's namespaces.
+    let missing = missing.or_else(needs::root).or_else(|| needs::programs(&["unshare", "sh", "mount", "cp"]));
+    let tests: [(&'static str, fn()); 1] =
+        [("a_pod_of_the_daemon_set_becomes_the_agent_of_its_node", pod::pod_becomes_agent)];
     trials.add(&missing, tests);
     trials.run()
 }
@@ -95,6 +108,7 @@ struct Node<'a> {
     name: String,
     directory: TempDir,
     model: bool,
+    metrics: bool,
     agent: Option<Child>,
 }
 
@@ -103,13 +117,14 @@ impl Node<'_> {
         let plane =
             PLANE.get().expect("it was started").0.lock().unwrap_or_else(|broken| broken.into_inner());
         let directory = tempfile::tempdir().unwrap();
-        let node = Node { plane, name: name.to_owned(), directory, model: false, agent: None };
+        let node =
+            Node { plane, name: name.to_owned(), directory, model: false, metrics: false, agent: None };
         node.make();
         node.scanned(inventory);
         let at = node.directory.path().display();
         // `tail` begins with what is there, and waits for more.
         let script = format!(
-            "#!/bin/sh\ncase \"$1\" in\nscan) exec cat {at}/scan.json ;;\nverify) exec tail -n +1 -f {at}/watch.jsonl ;;\n*) exit 2 ;;\nesac\n"
+            "#!/bin/sh\ncase \"$1\" in\nscan) exec cat {at}/scan.json ;;\nmetrics) echo \"$*\" >> {at}/calls; exec cat {at}/metrics ;;\nverify) exec tail -n +1 -f {at}/watch.jsonl ;;\n*) exit 2 ;;\nesac\n"
         );
         let penstock = node.path("penstock");
         fs::write(&penstock, script).unwrap();
@@ -152,6 +167,9 @@ impl Node<'_> {
         }
         if self.model {
             command.arg("--model").arg(self.path("m.yaml"));
+        }
+        if self.metrics {
+            command.args(["--metrics", "127.0.0.1:0"]);
         }
         let errors = log.try_clone().unwrap();
         self.agent = Some(command.stdin(Stdio::null()).stdout(log).stderr(errors).spawn().unwrap());
@@ -208,6 +226,18 @@ impl Node<'_> {
     fn say(&self, line: &Value) {
         let mut file = OpenOptions::new().append(true).open(self.path("watch.jsonl")).unwrap();
         writeln!(file, "{line}").unwrap();
+    }
+
+    /// What the agent tells scrapers; `None` before it serves them.
+    fn scrape(&self) -> Option<String> {
+        let log = self.log();
+        let address = log.split_once("metrics are at http://")?.1.split_once("/metrics")?.0.to_owned();
+        let mut stream = TcpStream::connect(address).ok()?;
+        stream.set_read_timeout(Some(PATIENT)).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        Some(answer.split_once("\r\n\r\n")?.1.to_owned())
     }
 
     /// What tells the state of the slices but for generations and versions.

@@ -4,6 +4,8 @@
 
 #[path = "claims/machine.rs"]
 mod machine;
+#[path = "claims/orphans.rs"]
+mod orphans;
 
 use std::{
     env, fs,
@@ -31,9 +33,11 @@ use penstock_kubernetes::{
     },
     devices::Devices,
     health::{DeviceCondition, DeviceHealth, HealthReport},
+    metrics::ClaimTimings,
     plugin::{
         ServeError, Settings,
         claim_api::{ClaimApi, ClaimApiError},
+        orphans::OrphanSettings,
         registration, serve_on,
     },
     protocol::{
@@ -66,7 +70,7 @@ fn main() -> ExitCode {
     }
     let mut trials = Trials::from_arguments();
     let missing = trials.lacking("the plugin", || needs::programs(&["sh", "sed", "grep", "readlink", "ln"]));
-    let tests: [(&str, Check); 9] = [
+    let tests: [(&str, Check); 10] = [
         ("kubelet_registers_the_driver_and_hears_of_health", kubelet_registers),
         ("a_claim_is_prepared_and_unprepared_over_the_sockets", a_claim_is_prepared),
         ("what_a_claim_cannot_have_is_refused_with_the_reason", what_a_claim_cannot_have),
@@ -75,6 +79,7 @@ fn main() -> ExitCode {
         ("an_agent_killed_while_it_binds_a_vf_is_asked_again", an_agent_killed_while_it_binds),
         ("a_claim_is_prepared_anew_after_a_restart_of_the_node", after_a_restart),
         ("what_hooks_have_written_is_told_on_the_claim", what_hooks_have_written),
+        ("a_claim_that_kubelet_has_forgotten_is_taken_back", orphans::forgotten),
         ("one_agent_serves_a_node", one_agent),
     ];
     trials.add(&missing, tests);
@@ -111,10 +116,19 @@ struct Objects {
     claims: Arc<Mutex<Vec<ResourceClaim>>>,
     host_network: Arc<Mutex<bool>>,
     told: Arc<Mutex<Vec<Value>>>,
+    /// Whether it is away.
+    away: Arc<Mutex<bool>>,
+    /// How often it was asked for a claim.
+    asked: Arc<Mutex<usize>>,
 }
 
 impl ClaimApi for Objects {
     async fn claim(&self, _: &str, name: &str) -> Result<Option<ResourceClaim>, ClaimApiError> {
+        *self.asked.lock().unwrap() += 1;
+        if *self.away.lock().unwrap() {
+            let source = serde_json::from_str::<Value>("").unwrap_err();
+            return Err(ClaimApiError::Object { attempt: "reach the API server".to_owned(), source });
+        }
         let all = self.claims.lock().unwrap();
         Ok(all.iter().find(|claim| claim.metadata.name.as_deref() == Some(name)).cloned())
     }
@@ -147,6 +161,10 @@ struct Agent {
 
 impl Agent {
     async fn serve(machine: &Machine, objects: Objects) -> Agent {
+        Agent::serve_with(machine, objects, OrphanSettings::default()).await
+    }
+
+    async fn serve_with(machine: &Machine, objects: Objects, orphans: OrphanSettings) -> Agent {
         let (of_devices, devices) = watch::channel(Arc::new(devices()));
         let (of_health, health) = watch::channel(Arc::default());
         let (of_shutdown, shutdown) = watch::channel(false);
@@ -164,6 +182,8 @@ impl Agent {
             devices,
             health,
             shutdown,
+            timings: ClaimTimings::default(),
+            orphans,
         };
         let served = tokio::spawn(serve_on(Root::at(machine.path("root")), machine.path("run"), settings));
         let registry = kubelet.join("plugins_registry").join(registration::socket_name(DRIVER));

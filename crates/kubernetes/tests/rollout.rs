@@ -128,6 +128,28 @@ fn cut_off() {
         fleet.calls(),
         [("cut-0".to_owned(), "begin".to_owned()), ("cut-0".to_owned(), "back".to_owned())]
     );
+    // What came when is in Events of the machine.
+    let deadline = Instant::now() + PATIENT;
+    loop {
+        let events =
+            fleet.plane.get("/api/v1/namespaces/default/events?fieldSelector=involvedObject.name%3Dcut");
+        let events = events["items"].as_array().unwrap();
+        let told = |reason: &str, kind: &str, words: &str| {
+            events.iter().any(|event| {
+                event["reason"] == reason
+                    && event["type"] == kind
+                    && event["message"].as_str().unwrap().contains(words)
+            })
+        };
+        if told("Applying", "Normal", "told to apply the model: cut-0")
+            && told("RolledBack", "Warning", "cut-0: not confirmed, and taken back by the node itself")
+            && told("Stopped", "Warning", "stopped after 1 failed")
+        {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{events:#?}");
+        thread::sleep(PAUSE);
+    }
     // Nobody else is begun with, until somebody says so.
     thread::sleep(Duration::from_secs(5));
     assert_eq!(fleet.calls().len(), 2);

@@ -16,18 +16,21 @@ use clap::Command;
 pub enum Program {
     /// `penstock`
     Penstock,
+    /// `penstock-kubernetes`
+    Kubernetes,
     /// `penstock-switch`
     Switch,
 }
 
 impl Program {
     /// All of them.
-    pub const ALL: [Program; 2] = [Program::Penstock, Program::Switch];
+    pub const ALL: [Program; 3] = [Program::Penstock, Program::Kubernetes, Program::Switch];
 
     /// The program's name, which its package has too.
     pub fn name(self) -> &'static str {
         match self {
             Program::Penstock => "penstock",
+            Program::Kubernetes => "penstock-kubernetes",
             Program::Switch => "penstock-switch",
         }
     }
@@ -36,6 +39,7 @@ impl Program {
     pub fn crate_name(self) -> &'static str {
         match self {
             Program::Penstock => "penstock-cli",
+            Program::Kubernetes => "penstock-kubernetes",
             Program::Switch => "penstock-switch",
         }
     }
@@ -44,6 +48,7 @@ impl Program {
     pub fn command(self) -> Command {
         let command = match self {
             Program::Penstock => penstock_cli::command(),
+            Program::Kubernetes => penstock_kubernetes::arguments::command(),
             Program::Switch => penstock_switch::arguments::command(),
         };
         // `--version` has the commit too, which no page need change for.

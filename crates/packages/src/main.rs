@@ -9,6 +9,7 @@ use std::{
 
 use clap::Parser;
 use penstock_host::files;
+use penstock_kubernetes::{identity::DRIVER, manifests};
 use penstock_packages::{
     Program,
     bill::bill,
@@ -17,6 +18,9 @@ use penstock_packages::{
     licenses::{self, Texts},
     manual::pages,
 };
+
+/// The namespace of the manifests, as `penstock-kubernetes manifests` has it by default.
+const NAMESPACE: &str = "penstock";
 
 /// Write manual pages, completions, licences and bills of materials of the programs
 #[derive(Debug, Parser)]
@@ -67,6 +71,13 @@ fn write(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         for (file, texts) in [("copyright", Texts::Whole), ("copyright.debian", Texts::Debian)] {
             let copyright = licenses::copyright(program, &crates, &linked, texts, &workspace)?;
             files::write_atomic(directory.join(file), copyright)?;
+        }
+        if program == Program::Kubernetes {
+            files::write_atomic(
+                directory.join("cluster.yaml"),
+                manifests::all(&DRIVER.parse()?, &NAMESPACE.parse()?),
+            )?;
+            files::write_atomic(directory.join("penstock-kubernetes.service"), manifests::unit())?;
         }
         let bill = bill(program, &crates, &linked, &arguments.commit, made);
         let bill = format!("{}\n", serde_json::to_string_pretty(&bill)?);

@@ -94,8 +94,12 @@ fn every_verb_has_a_page() -> Outcome {
     {
         assert!(switch.iter().any(|page| page == file), "{file}: {switch:?}");
     }
-    // Both packages can be installed.
-    assert!(switch.iter().all(|file| !penstock.contains(file)));
+    let kubernetes = files(Program::Kubernetes)?;
+    for file in ["penstock-kubernetes.1", "penstock-kubernetes-node.1", "penstock-kubernetes-manifests.1"] {
+        assert!(kubernetes.iter().any(|page| page == file), "{file}: {kubernetes:?}");
+    }
+    // All packages can be installed.
+    assert!(switch.iter().chain(&kubernetes).all(|file| !penstock.contains(file)));
     Ok(())
 }
 

@@ -52,11 +52,12 @@ fn machine(release: &str) -> Result<Tree, String> {
             () if name.ends_with("x86_64-unknown-linux-gnu.tar.gz") => "tar.gz",
             () => continue,
         };
-        let program = if name.starts_with("penstock-switch") { "penstock-switch" } else { "penstock" };
+        let others = ["penstock-switch", "penstock-kubernetes"];
+        let program = others.into_iter().find(|program| name.starts_with(program)).unwrap_or("penstock");
         tree.copy_in(&entry.path(), &format!("/packages/{program}.{ending}"))?;
         copied += 1;
     }
-    if copied == 6 { Ok(tree) } else { Err(format!("{}: {copied} packages, not 6", directory.display())) }
+    if copied == 9 { Ok(tree) } else { Err(format!("{}: {copied} packages, not 9", directory.display())) }
 }
 
 /// Every file of the tree but what apt and dpkg note for themselves.
@@ -93,8 +94,11 @@ fn installed(release: &str) -> Outcome {
     let upgraded = version(&tree)?;
     assert!(upgraded.starts_with("0.1.0"), "{upgraded}");
     assert!(tree.path("/var/lib/penstock/runs/1/journal").exists(), "an upgrade keeps what was noted");
-    tree.root_runs("dpkg --verify penstock penstock-switch")?;
+    // It asks for the very version of penstock that it was made with.
+    install(&tree, &["penstock-kubernetes"])?;
+    tree.root_runs("dpkg --verify penstock penstock-switch penstock-kubernetes")?;
 
+    runs_on_nodes(&tree)?;
     works(&tree, "/usr")?;
     plugs_in(&tree)?;
     let rehearsal =
@@ -135,6 +139,14 @@ fn installed(release: &str) -> Outcome {
     tree.run(USER, "penstock --version").ended_with(0)?;
     tree.root_runs("rm /etc/systemd/system/penstock-nics.service")?;
 
+    // Nor is a claim's record, while a pod has the VF.
+    tree.write("/var/lib/penstock/kubernetes/claims/u-1.json", "{}\n", 0o600)?;
+    let refused = tree.run("root", "apt-get remove -qq -y penstock-kubernetes");
+    let said = format!("{}{}", refused.stdout, refused.stderr);
+    assert!(refused.status != 0 && said.contains("kubectl drain"), "{}: {said}", refused.status);
+    tree.root_runs("rm /var/lib/penstock/kubernetes/claims/u-1.json")?;
+    tree.root_runs("apt-get purge -qq -y penstock-kubernetes >/dev/null")?;
+    assert!(!tree.path("/var/lib/penstock/kubernetes").exists());
     tree.root_runs("apt-get remove -qq -y penstock penstock-switch >/dev/null")?;
     assert!(tree.path("/var/lib/penstock/runs/1/journal").exists(), "only a purge takes what was noted");
     assert!(!tree.path("/usr/bin/penstock").exists());
@@ -183,6 +195,19 @@ fn works(tree: &Tree, prefix: &str) -> Outcome {
     Ok(())
 }
 
+/// The agent of a Kubernetes node: what a cluster and systemd are given.
+fn runs_on_nodes(tree: &Tree) -> Outcome {
+    let version = tree.run(USER, "penstock-kubernetes --version");
+    version.ended_with(0)?;
+    assert!(version.stdout.starts_with("penstock-kubernetes 0.1.0"), "{}", version.stdout);
+    let share = "/usr/share/penstock-kubernetes";
+    tree.run(USER, &format!("penstock-kubernetes manifests | cmp - {share}/cluster.yaml")).ended_with(0)?;
+    let unit = "/usr/lib/systemd/system/penstock-kubernetes.service";
+    tree.run(USER, &format!("penstock-kubernetes manifests --unit | cmp - {unit}")).ended_with(0)?;
+    tree.run(USER, "gzip -t /usr/share/man/man1/penstock-kubernetes*.gz").ended_with(0)?;
+    Ok(())
+}
+
 /// The plugin of containers, where their runtimes look for it.
 fn plugs_in(tree: &Tree) -> Outcome {
     let line = "echo '{\"cniVersion\": \"1.0.0\"}' | CNI_COMMAND=VERSION /usr/lib/cni/penstock-cni";
@@ -211,7 +236,7 @@ fn judged() -> Outcome {
 
     // As on a machine of Fedora's kin, with what the packages themselves bring and nothing else.
     let root = "rm -rf /tmp/root && mkdir /tmp/root && rpm --root /tmp/root --initdb && \
-                rpm --root /tmp/root --nodeps -i /packages/penstock.rpm /packages/penstock-switch.rpm";
+                rpm --root /tmp/root --nodeps --noscripts -i /packages/penstock.rpm /packages/penstock-switch.rpm /packages/penstock-kubernetes.rpm";
     tree.root_runs(root)?;
     works(&tree, "/tmp/root/usr")?;
     for shell in [
@@ -223,8 +248,10 @@ fn judged() -> Outcome {
         judge(shell);
     }
     // Only root may change the root.
-    tree.root_runs("rpm --root /tmp/root --nodeps --verify penstock penstock-switch")?;
-    tree.root_runs("rpm --root /tmp/root --nodeps --noscripts -e penstock penstock-switch")?;
+    tree.root_runs("rpm --root /tmp/root --nodeps --verify penstock penstock-switch penstock-kubernetes")?;
+    tree.root_runs(
+        "rpm --root /tmp/root --nodeps --noscripts -e penstock penstock-switch penstock-kubernetes",
+    )?;
     let left = tree.root_runs("find /tmp/root -path /tmp/root/var -prune -o -type f -print")?.stdout;
     if !left.is_empty() {
         wrong += &format!("the rpms left behind:\n{left}");

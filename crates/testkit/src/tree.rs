@@ -55,9 +55,12 @@ impl Tree {
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755))
             .map_err(|error| error.to_string())?;
         let tree = Tree { directory, shared: Vec::new() };
-        let mut command = Command::new("mmdebstrap")
+        // In namespaces of its own: where a test is killed, no process and no mount is left.
+        let mut command = Command::new("unshare")
             .env("LC_ALL", "C.UTF-8")
+            .args(["--mount", "--pid", "--fork", "--kill-child", "--propagation=private"])
             .args([
+                "mmdebstrap",
                 "--mode=root",
                 "--variant=minbase",
                 "--architectures=amd64",

@@ -23,7 +23,7 @@ const ARROWS: [(&str, &[&str]); 19] = [
     ("cluster", &["board", "host", "model"]),
     ("kubernetes", &["host", "model"]),
     ("switch", &[]),
-    ("packages", &["cli", "host", "model", "switch"]),
+    ("packages", &["cli", "host", "kubernetes", "model", "switch"]),
     ("testkit", &["host", "model"]),
     (
         "cli",

@@ -83,6 +83,9 @@ fn up(
 ) -> Result<(), Failure> {
     let Wanted { strict, nodes, name, kwok, cold } = wanted;
     let file = model_file::read(model, strict, For::of(None, false, settings), printer)?;
+    let name = name.unwrap_or_else(|| file.model.machine.clone());
+    // Before anything is made that takes minutes.
+    cluster::Cluster::check(boards.cache(), &name, nodes)?;
     let mut design = boards.design(&file, None)?;
     for changed in cluster::fit(&mut design) {
         printer.say(changed);
@@ -91,7 +94,6 @@ fn up(
     let (program, disk) = parts(boards, printer)?;
     let lasting = Lasting { systemd: design.systemd, ..Lasting::default() };
     let board = UpOptions { cold, lasting, ..boards::options()? };
-    let name = name.unwrap_or_else(|| file.model.machine.clone());
     let carrier = Command::new(env::current_exe()?).arg("forward-connection");
     let options = ClusterOptions { name, nodes, simulate: kwok, board, carrier };
     let began = std::time::Instant::now();

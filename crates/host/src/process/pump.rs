@@ -51,7 +51,8 @@ pub(super) enum Ended {
 }
 
 /// Feeds `input` to a program and hands on what it writes, until it has ended and its outputs are closed. Never returns
-/// later than shortly after `deadline`, nor than [`LINGER`] after the program's end.
+/// later than shortly after `deadline`, nor than [`LINGER`] after the program's end; `farewell` later where a program has to be ended that
+/// has some.
 ///
 /// # Errors
 ///
@@ -60,9 +61,10 @@ pub(super) fn pump(
     child: &mut Child,
     input: &[u8],
     deadline: Option<Instant>,
+    farewell: Duration,
     on_bytes: &mut dyn FnMut(Stream, &[u8]),
 ) -> io::Result<Ended> {
-    let ended = Pump::new(child, input).and_then(|pump| pump.run(child, deadline, on_bytes));
+    let ended = Pump::new(child, input).and_then(|pump| pump.run(child, deadline, farewell, on_bytes));
     if !matches!(ended, Ok(Ended::Exited { .. })) {
         let _ = kill(Pid::from_raw(-(child.id() as i32)), Signal::SIGKILL);
         let _ = child.wait();
@@ -97,9 +99,11 @@ impl<'a> Pump<'a> {
         mut self,
         child: &mut Child,
         deadline: Option<Instant>,
+        farewell: Duration,
         on_bytes: &mut dyn FnMut(Stream, &[u8]),
     ) -> io::Result<Ended> {
         let mut ended: Option<(ExitStatus, Instant)> = None;
+        let mut asked: Option<(Ended, Instant)> = None;
         let mut read_since_end = 0;
         let mut interval = 1;
         loop {
@@ -120,8 +124,16 @@ impl<'a> Pump<'a> {
             }
             // Looked at after the pipes were read: what it wrote before its end is read in a further round.
             ended = child.try_wait()?.map(|status| (status, Instant::now()));
-            if ended.is_none() && (overdue || interrupt::pending()) {
-                return Ok(if interrupt::pending() { Ended::Interrupted } else { Ended::TimedOut });
+            if asked.is_none() && ended.is_none() && (overdue || interrupt::pending()) {
+                let why = if interrupt::pending() { Ended::Interrupted } else { Ended::TimedOut };
+                asked = Some((why, Instant::now()));
+                if !farewell.is_zero() {
+                    let _ = kill(Pid::from_raw(-(child.id() as i32)), Signal::SIGTERM);
+                }
+            }
+            if let Some((why, _)) = asked.take_if(|(_, since)| ended.is_some() || since.elapsed() >= farewell)
+            {
+                return Ok(why);
             }
         }
     }

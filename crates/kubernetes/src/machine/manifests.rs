@@ -51,6 +51,7 @@ fn controller_objects(namespace: &str) -> Vec<Value> {
         (GROUP, "sriovnodes", vec!["list", "watch", "patch"]),
         // Patched where `drain.mode: node` cordons them.
         ("", "nodes", vec!["list", "watch", "patch"]),
+        ("", "events", vec!["create"]),
         // Only while a node is drained: its pods, their claims, and the devices of its slices.
         ("", "pods", vec!["list"]),
         ("", "pods/eviction", vec!["create"]),

@@ -1,7 +1,7 @@
 //! Claims are prepared and unprepared (`dra/v1/api.proto`). Every claim that is asked for gets an answer of its own: one that fails keeps no
 //! other back.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Instant};
 
 use penstock_host::chain;
 use thiserror::Error;
@@ -20,6 +20,7 @@ use crate::{
     },
     devices::Devices,
     log::say,
+    metrics::ClaimTimings,
     protocol::dra_v1::{
         Claim, Device, NodePrepareResourceResponse, NodePrepareResourcesRequest,
         NodePrepareResourcesResponse, NodeUnprepareResourceResponse, NodeUnprepareResourcesRequest,
@@ -53,12 +54,18 @@ pub struct Resources<C> {
     claims: Arc<Claims>,
     api: Arc<C>,
     devices: watch::Receiver<Arc<Devices>>,
+    timings: ClaimTimings,
 }
 
 impl<C: ClaimApi> Resources<C> {
     /// Of the claims of this node.
-    pub fn new(claims: Claims, api: Arc<C>, devices: watch::Receiver<Arc<Devices>>) -> Resources<C> {
-        Resources { claims: Arc::new(claims), api, devices }
+    pub fn new(
+        claims: Claims,
+        api: Arc<C>,
+        devices: watch::Receiver<Arc<Devices>>,
+        timings: ClaimTimings,
+    ) -> Resources<C> {
+        Resources { claims: Arc::new(claims), api, devices, timings }
     }
 
     /// The service, to be served.
@@ -132,7 +139,10 @@ impl<C: ClaimApi> DraPlugin for Resources<C> {
     ) -> Result<Response<NodePrepareResourcesResponse>, Status> {
         let mut claims = HashMap::new();
         for asked in request.into_inner().claims {
-            let response = match self.prepare(&asked).await {
+            let began = Instant::now();
+            let prepared = self.prepare(&asked).await;
+            self.timings.prepared(began.elapsed(), prepared.is_ok());
+            let response = match prepared {
                 Ok(claim) => NodePrepareResourceResponse { devices: devices(&claim), error: String::new() },
                 Err(error) => NodePrepareResourceResponse {
                     devices: Vec::new(),
@@ -150,7 +160,10 @@ impl<C: ClaimApi> DraPlugin for Resources<C> {
     ) -> Result<Response<NodeUnprepareResourcesResponse>, Status> {
         let mut claims = HashMap::new();
         for asked in request.into_inner().claims {
-            let error = match self.unprepare(&asked).await {
+            let began = Instant::now();
+            let unprepared = self.unprepare(&asked).await;
+            self.timings.unprepared(began.elapsed(), unprepared.is_ok());
+            let error = match unprepared {
                 Ok(()) => String::new(),
                 Err(error) => refused("could not unprepare", &asked, &error),
             };

@@ -24,9 +24,11 @@ use crate::machine::{
 };
 
 pub mod drain;
+mod setback;
 mod standing;
 mod summary;
 
+pub use setback::Setback;
 pub use standing::Standing;
 
 /// How much longer than twice the time to confirm within a node may say nothing of a change; then it counts as failed. `apply` itself takes
@@ -38,6 +40,8 @@ pub const SILENCE: Duration = Duration::from_secs(900);
 pub struct Machine {
     /// Its name.
     pub name: String,
+    /// Its UID.
+    pub uid: Option<String>,
     /// Its generation.
     pub generation: Option<i64>,
     /// Its spec, or why it cannot be read.
@@ -117,6 +121,8 @@ pub struct RolloutDecision {
     pub statuses: BTreeMap<String, SriovMachineStatus>,
     /// The nodes that are being drained: somebody has to look at their pods.
     pub draining: BTreeSet<String>,
+    /// The nodes that refuse or failed, by machine.
+    pub setbacks: BTreeMap<String, BTreeSet<Setback>>,
     /// When something changes by time alone.
     pub next: Option<UtcTime>,
 }
@@ -206,6 +212,9 @@ fn one(
             (name.as_str(), (node, standing))
         })
         .collect();
+    let setbacks =
+        matched.iter().filter_map(|(name, (node, standing))| setback::of(name, node, standing, &hash));
+    decision.setbacks.insert(machine.name.clone(), setbacks.collect());
     let count = |which: &dyn Fn(&Node, &Standing) -> bool| {
         matched.values().filter(|(node, standing)| which(node, standing)).count()
     };

@@ -30,6 +30,7 @@ impl Fleet {
     fn new(nodes: usize, spec: SriovMachineSpec) -> Fleet {
         let machine = Machine {
             name: "m".to_owned(),
+            uid: None,
             generation: Some(1),
             spec: Ok(spec),
             status: SriovMachineStatus::default(),

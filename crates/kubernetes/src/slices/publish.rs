@@ -78,6 +78,11 @@ impl Published {
         self.known
     }
 
+    /// The highest generation that was seen or written.
+    pub fn generation(&self) -> i64 {
+        self.generation
+    }
+
     /// An answer to a write may be newer than what the watch has come to.
     fn put(&mut self, slice: ResourceSlice) {
         self.generation = self.generation.max(slice.spec.pool.generation);

@@ -1,17 +1,20 @@
-//! Runs the tests of this workspace as `cargo test --no-fail-fast` does, but several programs at once: as many that compute as there are
-//! CPUs, and beside them some that wait most of the time ([`waits`]). Programs that drive boards one after the other leave CPUs idle, and
-//! the shortest still have to wait for the longest.
+//! Runs the tests of this workspace as `cargo test --no-fail-fast` does, but several programs at once: as many as there are CPUs, and more
+//! while CPUs are idle ([`room`]). Programs that drive boards one after the other leave CPUs idle, and the shortest still have to wait for the
+//! longest ([`order`]).
 //!
 //! `side-by-side [--quick] [WORDS...]`: the words choose programs as they do for `cargo test`; `--workspace` without any. `--quick`
-//! leaves out those that boot a kernel, install packages or open a browser ([`SLOW`]). What a program says is shown when it has
+//! leaves out those that boot a kernel, install packages or open a browser ([`order::SLOW`]). What a program says is shown when it has
 //! ended, whole. Ctrl-C ends them all.
 //!
 //! The programs that boot no kernel come first, since most mistakes show there. `PENSTOCK_TESTS_BEGIN_UNTIL`, in seconds since 1970: no
 //! program is begun later, and one that still runs [a while after](WIND_UP) is ended. Those are named at the end, and each counts as ignored.
 #![allow(clippy::disallowed_methods)]
 
+mod count;
+mod order;
+mod room;
+
 use std::{
-    collections::BTreeMap,
     env, fs,
     os::unix::process::{CommandExt, ExitStatusExt},
     path::Path,
@@ -25,56 +28,19 @@ use nix::{
     unistd::Pid,
 };
 use penstock_host::interrupt;
-use penstock_testkit::{
-    programs::{self, LIST, Program},
-    trials::SKIPPED,
+use penstock_testkit::programs::{self, LIST, Program};
+
+use crate::{
+    count::Count,
+    order::{SLOW, is_slow, place},
+    room::Room,
 };
-
-/// More of them than this at once need more memory than a small machine has: each may have a board.
-const MOST: usize = 4;
-
-/// Programs that [wait](waits) at once, beside those that compute.
-const WAITING: usize = 2;
-
-/// How the names of programs end that wait for links, deadlines and slow peers in namespaces: seven of them took 3 to 15 % of a CPU each on a
-/// busy machine (November 2026: `network_in_netns` 15 s of 101 s, `inside_in_netns` 0.6 s of 29 s).
-const WAITS: &str = "_in_netns";
-
-/// The slow programs that take longest, the longest first: whoever begins last is waited for by nobody. Others begin after them.
-const LONGEST: [&str; 23] = [
-    "rehearse_in_board",
-    "guests_in_board",
-    "fresh_in_tree",
-    "claims_in_board",
-    "tenant_in_board",
-    "uplinks_in_board",
-    "boot_in_board",
-    "crash_in_board",
-    "measure_in_board",
-    "persist_in_board",
-    "watch_in_board",
-    "container_nics_in_board",
-    "runtimes_in_board",
-    "confinement_in_board",
-    "json_in_board",
-    "plugin_in_board",
-    "switch_in_board",
-    "latency_in_board",
-    "campaign_in_board",
-    "realtime_in_board",
-    "others_in_board",
-    "identity_in_board",
-    "ansible_in_board",
-];
 
 /// The option that leaves out the programs of [`SLOW`].
 const QUICK: &str = "--quick";
 
 /// In the environment: when the last program may begin.
 const BEGIN_UNTIL: &str = "PENSTOCK_TESTS_BEGIN_UNTIL";
-
-/// How the names of programs end that take minutes, by what they are run in.
-const SLOW: [&str; 4] = ["_in_board", "_in_qemu", "_in_tree", "_in_browser"];
 
 /// In the environment of every program: by it what a test left in a group of its own (a board, a guest) is found and ended.
 const MARK: &str = "PENSTOCK_SIDE_BY_SIDE";
@@ -94,8 +60,6 @@ struct Task {
     title: String,
     /// As cargo names it when it failed.
     name: String,
-    /// Whether it has a place beside those that compute.
-    waits: bool,
     command: Command,
 }
 
@@ -105,57 +69,6 @@ struct Running {
     child: Child,
     output: tempfile::NamedTempFile,
     began: Instant,
-}
-
-/// How many tests there were, and which were skipped.
-#[derive(Default)]
-struct Count {
-    passed: u64,
-    failed: u64,
-    ignored: u64,
-    /// By the reason: the tests, each with its program.
-    skipped: BTreeMap<String, Vec<String>>,
-}
-
-impl Count {
-    /// Adds what a program says, at its end and of tests that it skips.
-    fn add(&mut self, program: &str, output: &str) {
-        for (test, why) in output.lines().filter_map(skipped) {
-            self.skipped.entry(why.to_owned()).or_default().push(format!("{program} {test}"));
-        }
-        self.add_results(output);
-    }
-
-    /// Adds programs that were not begun.
-    fn no_time_for(&mut self, programs: impl Iterator<Item = String>) {
-        let why = format!("there was no time for all of it ({BEGIN_UNTIL})");
-        for program in programs {
-            self.skipped.entry(why.clone()).or_default().push(program);
-            self.ignored += 1;
-        }
-    }
-
-    /// Adds up the lines with which the tests of a program end.
-    fn add_results(&mut self, output: &str) {
-        for line in output.lines().filter_map(|line| line.strip_prefix("test result: ")) {
-            let number = |of: &str| -> u64 {
-                let found = line.split([';', '.']).find_map(|part| part.trim().strip_suffix(of));
-                found.and_then(|number| number.trim().parse().ok()).unwrap_or(0)
-            };
-            self.passed += number("passed");
-            self.failed += number("failed");
-            self.ignored += number("ignored");
-        }
-    }
-}
-
-/// The test that a line of a program's output calls skipped, and why.
-fn skipped(line: &str) -> Option<(&str, &str)> {
-    if let Some(told) = line.strip_prefix(SKIPPED) {
-        return told.split_once(": ");
-    }
-    // The built-in harness: "test NAME ... ignored, WHY".
-    line.strip_prefix("test ")?.split_once(" ... ignored, ")
 }
 
 fn main() -> ExitCode {
@@ -198,7 +111,7 @@ fn run(words: &[String], all: bool, quick: bool) -> Result<ExitCode, String> {
     interrupt::catch().map_err(|error| error.to_string())?;
 
     let began = Instant::now();
-    let lanes = thread::available_parallelism().map_or(1, usize::from).min(MOST);
+    let mut room = Room::of_this_machine();
     let (mut running, mut count, mut failed): (Vec<Running>, _, Vec<String>) =
         (Vec::new(), Count::default(), Vec::new());
     while !(waiting.is_empty() && running.is_empty()) {
@@ -218,12 +131,10 @@ fn run(words: &[String], all: bool, quick: bool) -> Result<ExitCode, String> {
                 count.no_time_for([one.task.name].into_iter());
             }
         }
-        while running.len() < lanes + WAITING
-            && let Some(task) = next(&mut waiting, running.iter().map(|one| one.task.waits), lanes)
-        {
-            running.push(start(task)?);
+        while !waiting.is_empty() && room.for_one_more(running.len()) {
+            running.extend(waiting.pop().map(start).transpose()?);
         }
-        let mut still = Vec::with_capacity(lanes);
+        let mut still = Vec::with_capacity(running.len());
         for mut one in running {
             match one.child.try_wait().map_err(|error| error.to_string())? {
                 None if one.began.elapsed() > MOST_TIME => {
@@ -271,27 +182,6 @@ fn run(words: &[String], all: bool, quick: bool) -> Result<ExitCode, String> {
     Ok(ExitCode::FAILURE)
 }
 
-/// Takes the task that is next of those for which there is a place; the first one is the last in `waiting`. `running` says of each that runs
-/// whether it waits.
-fn next(waiting: &mut Vec<Task>, running: impl Iterator<Item = bool>, lanes: usize) -> Option<Task> {
-    let (beside, computing): (Vec<bool>, Vec<bool>) = running.partition(|waits| *waits);
-    let (beside, computing) = (beside.len(), computing.len());
-    let at =
-        waiting.iter().rposition(|task| if task.waits { beside < WAITING } else { computing < lanes })?;
-    Some(waiting.remove(at))
-}
-
-/// Whether a program of this name waits for most of its time, so that it may run beside as many others as there are CPUs.
-fn waits(name: &str) -> bool {
-    name.ends_with(WAITS)
-}
-
-/// Where in the order a program of this name runs.
-fn place(name: &str) -> usize {
-    let listed = LONGEST.iter().position(|longest| *longest == name);
-    if is_slow(name) { 1 + listed.unwrap_or(LONGEST.len()) } else { 0 }
-}
-
 /// When the last program may begin, as the environment has it; `None` where it says nothing.
 fn begin_until(value: Option<&str>) -> Result<Option<SystemTime>, String> {
     let Some(text) = value else { return Ok(None) };
@@ -299,11 +189,6 @@ fn begin_until(value: Option<&str>) -> Result<Option<SystemTime>, String> {
         .parse()
         .map_err(|error| format!("{BEGIN_UNTIL}={text:?} is no number of seconds since 1970: {error}"))?;
     Ok(Some(UNIX_EPOCH + Duration::from_secs(seconds)))
-}
-
-/// Whether a program of this name takes minutes.
-fn is_slow(name: &str) -> bool {
-    SLOW.iter().any(|end| name.ends_with(end))
 }
 
 /// A program, with one board at a time: there are others beside it.
@@ -323,7 +208,6 @@ fn task(program: &Program, list: &Path) -> Task {
     Task {
         title: format!("     Running {kind}{} ({})", source.display(), executable.display()),
         name: format!("-p {package} {of}"),
-        waits: waits(name),
         command,
     }
 }
@@ -333,7 +217,7 @@ fn doc_tests() -> Task {
     let mut command = Command::new(env!("CARGO"));
     command.args(["test", "--workspace", "--locked", "--doc", "--quiet"]);
     command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
-    Task { title: "   Doc-tests of all crates".to_owned(), name: "--doc".to_owned(), waits: false, command }
+    Task { title: "   Doc-tests of all crates".to_owned(), name: "--doc".to_owned(), command }
 }
 
 fn start(mut task: Task) -> Result<Running, String> {
@@ -433,60 +317,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quick_leaves_out_what_boots_a_kernel_and_nothing_else() {
-        for slow in LONGEST {
-            assert!(is_slow(slow), "{slow}");
-        }
-        for quick in ["network_in_netns", "golden", "penstock_model", "board"] {
-            assert!(!is_slow(quick), "{quick}");
-        }
-    }
-
-    #[test]
-    fn programs_that_wait_run_beside_those_that_compute() {
-        let task = |name: &str| Task {
-            title: name.into(),
-            name: name.into(),
-            waits: waits(name),
-            command: Command::new("true"),
-        };
-        let mut waiting: Vec<Task> =
-            ["golden", "a_in_netns", "b_in_netns", "c_in_netns", "x_in_board", "y_in_board"].map(task).into();
-        waiting.reverse();
-        let mut running: Vec<String> = Vec::new();
-        let mut fill = |running: &mut Vec<String>| {
-            while let Some(task) = next(&mut waiting, running.iter().map(|name| waits(name)), 2) {
-                running.push(task.name);
-            }
-        };
-        fill(&mut running);
-        assert_eq!(running, ["golden", "a_in_netns", "b_in_netns", "x_in_board"]);
-        // One place of each kind is free again.
-        running.drain(..2);
-        fill(&mut running);
-        assert_eq!(running, ["b_in_netns", "x_in_board", "c_in_netns", "y_in_board"]);
-    }
-
-    #[test]
-    fn what_boots_no_kernel_comes_first_and_then_the_longest() {
-        let mut names = ["apt_in_board", "tenant_in_board", "golden", "guests_in_board", "network_in_netns"];
-        names.sort_by_key(|name| place(name));
-        assert_eq!(
-            names,
-            ["golden", "network_in_netns", "guests_in_board", "tenant_in_board", "apt_in_board"]
-        );
-    }
-
-    #[test]
-    fn programs_that_were_not_begun_are_named_and_counted() {
+    fn when_the_last_program_may_begin_is_read_from_the_environment() {
         assert_eq!(begin_until(None), Ok(None));
         assert_eq!(begin_until(Some("60")), Ok(Some(UNIX_EPOCH + Duration::from_secs(60))));
         assert!(begin_until(Some("soon")).is_err_and(|why| why.contains(BEGIN_UNTIL)));
-        let mut count = Count::default();
-        count.no_time_for(std::iter::empty());
-        assert_eq!((count.ignored, count.skipped.len()), (0, 0));
-        count.no_time_for(["-p x --test y_in_board".to_owned()].into_iter());
-        assert_eq!((count.ignored, count.skipped.len()), (1, 1));
     }
 
     /// As a test leaves a board that is in a session of its own when it is interrupted.
@@ -494,8 +328,7 @@ mod tests {
     fn what_a_test_left_in_a_session_of_its_own_is_ended_too() {
         let mut command = Command::new("sh");
         command.args(["-c", "setsid sleep 987 & setsid sleep 987 & wait"]);
-        let running =
-            start(Task { title: "boards".into(), name: "boards".into(), waits: false, command }).unwrap();
+        let running = start(Task { title: "boards".into(), name: "boards".into(), command }).unwrap();
         let until = Instant::now() + Duration::from_secs(30);
         // The shell and both.
         while marked(&mark()).len() < 3 {
@@ -504,21 +337,5 @@ mod tests {
         }
         end(vec![running], &mark());
         assert_eq!(marked(&mark()), []);
-    }
-
-    #[test]
-    fn skipped_tests_are_named_with_the_reason() {
-        let mut count = Count::default();
-        let output = "skipped a_bond: bonds cannot be tested here: this kernel has none\n\
-                      skipped b: bonds cannot be tested here: this kernel has none\n\
-                      test slow ... ignored, it is to be run under callgrind\ntest fine ... ok\ntest bare ... ignored\n\
-                      test result: ok. 3 passed; 0 failed; 4 ignored; 0 measured; 0 filtered out\n";
-        count.add("-p x --test y", output);
-        assert_eq!((count.passed, count.ignored), (3, 4));
-        let reasons: Vec<(&str, usize)> =
-            count.skipped.iter().map(|(why, tests)| (why.as_str(), tests.len())).collect();
-        let bonds = "bonds cannot be tested here: this kernel has none";
-        assert_eq!(reasons, [(bonds, 2), ("it is to be run under callgrind", 1)]);
-        assert_eq!(count.skipped[bonds][0], "-p x --test y a_bond");
     }
 }

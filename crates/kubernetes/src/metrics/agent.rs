@@ -1,0 +1,244 @@
+//! Where the agent has its metrics from: `penstock metrics` for the machine, files for claims, and what its parts know. What is not known is
+//! left out, and said to be missing.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use prometheus_client::metrics::histogram::Histogram;
+use tokio::sync::watch;
+
+use super::{
+    exposition::AgentExposition,
+    families::{
+        AGENT_BUILD, AGENT_SCRAPE_ERRORS, CLAIM_INFO, CLAIM_PREPARE, CLAIM_UNPREPARE, CLAIMS,
+        CLAIMS_TAKEN_BACK, DRIFT, DRIFTED, PUBLISHED_DEVICES, SLICES_CURRENT, SLICES_GENERATION,
+    },
+};
+use crate::{
+    claim::{
+        StateError,
+        state::{AttachStore, ClaimStore, PreparedClaim},
+    },
+    devices::Devices,
+    health::Drift,
+    log::LastingTrouble,
+    penstock::Penstock,
+};
+
+/// How long `penstock metrics` may take: a scraper waits for 10 s unless it is told otherwise.
+const MACHINE: Duration = Duration::from_secs(8);
+
+/// So many series tell what has drifted, as in `penstock metrics`.
+const DRIFTS: usize = 256;
+
+/// The bounds of the buckets of durations, in seconds. Kubelet waits for 45 s.
+const BUCKETS: [f64; 12] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 45.0];
+
+/// How long kubelet's calls took, and what was taken back without one, since the agent was started. Clones count together.
+#[derive(Clone, Debug)]
+pub struct ClaimTimings {
+    prepare: [Histogram; 2],
+    unprepare: [Histogram; 2],
+    taken_back: Arc<AtomicU64>,
+}
+
+impl Default for ClaimTimings {
+    fn default() -> ClaimTimings {
+        let pair = || [Histogram::new(BUCKETS), Histogram::new(BUCKETS)];
+        ClaimTimings { prepare: pair(), unprepare: pair(), taken_back: Arc::default() }
+    }
+}
+
+impl ClaimTimings {
+    /// A call to prepare a claim has ended.
+    pub fn prepared(&self, took: Duration, done: bool) {
+        self.prepare[usize::from(!done)].observe(took.as_secs_f64());
+    }
+
+    /// A call to unprepare a claim has ended.
+    pub fn unprepared(&self, took: Duration, done: bool) {
+        self.unprepare[usize::from(!done)].observe(took.as_secs_f64());
+    }
+
+    /// A claim was taken back without a call.
+    pub fn taken_back(&self) {
+        self.taken_back.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn put(&self, all: &mut AgentExposition) {
+        for (family, pair, done) in
+            [(&CLAIM_PREPARE, &self.prepare, "prepared"), (&CLAIM_UNPREPARE, &self.unprepare, "unprepared")]
+        {
+            for (histogram, outcome) in pair.iter().zip([done, "failed"]) {
+                all.distribution(family, &[("outcome", outcome)], histogram);
+            }
+        }
+        let taken_back = self.taken_back.load(Ordering::Relaxed);
+        all.put(&CLAIMS_TAKEN_BACK, &[], i64::try_from(taken_back).unwrap_or(i64::MAX));
+    }
+}
+
+/// How far slices are published.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SliceProgress {
+    /// The pool's generation.
+    pub generation: i64,
+    /// Whether the API server has what it should have.
+    pub current: bool,
+}
+
+/// Where the agent has its metrics from.
+pub struct AgentSources {
+    /// `penstock`.
+    pub penstock: Penstock,
+    /// The driver's name.
+    pub driver: String,
+    /// The Node's name.
+    pub node: String,
+    /// The agent's directory.
+    pub state: PathBuf,
+    /// The directory of the hook's records.
+    pub run: PathBuf,
+    /// The model's file, where there is one.
+    pub model: watch::Receiver<Option<PathBuf>>,
+    /// The devices; `None` before the machine was seen.
+    pub devices: watch::Receiver<Option<Arc<Devices>>>,
+    /// What has drifted.
+    pub drift: watch::Receiver<Drift>,
+    /// How far slices are published; `None` before that is known.
+    pub slices: watch::Receiver<Option<SliceProgress>>,
+    /// How long calls took.
+    pub timings: ClaimTimings,
+    /// What is said where the machine cannot be read.
+    pub of_machine: LastingTrouble,
+    /// What is said where claims cannot be read.
+    pub of_claims: LastingTrouble,
+}
+
+impl AgentSources {
+    /// All of it, as OpenMetrics text. Blocks for as long as `penstock metrics` takes, 8 s at most.
+    pub fn text(&mut self) -> String {
+        let mut all = AgentExposition::default();
+        let build = [
+            ("version", env!("CARGO_PKG_VERSION")),
+            ("driver", self.driver.as_str()),
+            ("node", self.node.as_str()),
+        ];
+        all.put(&AGENT_BUILD, &build, 1);
+        let model = self.model.borrow().clone();
+        let machine = match self.penstock.metrics(model.as_deref(), MACHINE) {
+            Ok(text) => {
+                self.of_machine.end();
+                Some(text)
+            }
+            Err(error) => {
+                self.of_machine.meet(&error);
+                None
+            }
+        };
+        all.put(&AGENT_SCRAPE_ERRORS, &[("what", "machine")], i64::from(machine.is_none()));
+        let devices = self.devices.borrow().clone();
+        let claims = match claims(&self.state, &self.run) {
+            Ok(claims) => {
+                self.of_claims.end();
+                Some(claims)
+            }
+            Err(error) => {
+                self.of_claims.meet(&error);
+                None
+            }
+        };
+        all.put(&AGENT_SCRAPE_ERRORS, &[("what", "claims")], i64::from(claims.is_none()));
+        if let Some(devices) = &devices {
+            all.put(&PUBLISHED_DEVICES, &[], devices.functions.len() as i64);
+        }
+        if let Some(slices) = *self.slices.borrow() {
+            all.put(&SLICES_GENERATION, &[], slices.generation);
+            all.put(&SLICES_CURRENT, &[], i64::from(slices.current));
+        }
+        if let Some(claims) = &claims {
+            put_claims(&mut all, claims, devices.as_deref());
+        }
+        self.timings.put(&mut all);
+        if let Some(drifted) = self.drift.borrow().drifted() {
+            for (subject, attribute) in drifted.iter().take(DRIFTS) {
+                all.put(&DRIFT, &[("subject", subject.as_str()), ("attribute", attribute.as_str())], 1);
+            }
+            all.put(&DRIFTED, &[], drifted.len() as i64);
+        }
+        all.text_after(machine.as_deref().unwrap_or_default())
+    }
+}
+
+/// How far a prepared claim has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum ClaimState {
+    /// All its devices are in a pod.
+    Attached,
+    /// No container has come to one of them yet.
+    Waiting,
+    /// The hook failed with one of them.
+    Failed,
+}
+
+impl ClaimState {
+    const ALL: [(ClaimState, &str); 3] = [
+        (ClaimState::Waiting, "waiting"),
+        (ClaimState::Attached, "attached"),
+        (ClaimState::Failed, "failed"),
+    ];
+}
+
+/// The claims that are prepared.
+fn claims(state: &Path, run: &Path) -> Result<Vec<(PreparedClaim, ClaimState)>, StateError> {
+    let Some(store) = ClaimStore::existing(state)? else { return Ok(Vec::new()) };
+    let records = AttachStore::open(run)?;
+    let mut claims = Vec::new();
+    for claim in store.all()? {
+        let mut worst = ClaimState::Attached;
+        for device in &claim.devices {
+            let state = match records.read(&claim.uid, &device.device)? {
+                Some(record) if record.failure.is_some() => ClaimState::Failed,
+                Some(record) if record.attached.is_some() => ClaimState::Attached,
+                Some(_) | None => ClaimState::Waiting,
+            };
+            worst = worst.max(state);
+        }
+        claims.push((claim, worst));
+    }
+    Ok(claims)
+}
+
+fn put_claims(all: &mut AgentExposition, claims: &[(PreparedClaim, ClaimState)], devices: Option<&Devices>) {
+    for (claim, _) in claims {
+        // A series each for several pods would have a join by `bdf` fail, and which of them has the VF is not known.
+        let pod = match claim.pods.as_slice() {
+            [pod] => pod.name.as_str(),
+            _ => "",
+        };
+        for device in &claim.devices {
+            let published = devices.and_then(|devices| devices.functions.get(device.device.as_str()));
+            let vf = published.map(|of| of.vf.to_string()).unwrap_or_default();
+            let labels = [
+                ("bdf", device.function.to_string()),
+                ("nic", published.map(|of| of.nic.clone()).unwrap_or_default()),
+                ("vf", vf),
+                ("device", device.device.clone()),
+                ("namespace", claim.namespace.clone()),
+                ("pod", pod.to_owned()),
+                ("claim", claim.name.clone()),
+            ];
+            all.put(&CLAIM_INFO, &labels.each_ref().map(|(name, value)| (*name, value.as_str())), 1);
+        }
+    }
+    for (state, name) in ClaimState::ALL {
+        let count = claims.iter().filter(|(_, of)| *of == state).count();
+        all.put(&CLAIMS, &[("state", name)], count as i64);
+    }
+}
