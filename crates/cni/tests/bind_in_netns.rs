@@ -35,10 +35,11 @@ fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let missing = trials.lacking("network namespaces", needs::network_namespace);
     let missing = missing.or_else(|| trials.lacking("root", needs::root));
-    let tests: [(&str, fn()); 5] = [
+    let tests: [(&str, fn()); 6] = [
         ("a_vf_is_bound_for_a_program_and_comes_back_in_netns", a_vf_is_bound),
         ("a_plugin_killed_at_any_step_of_binding_loses_nothing_in_netns", killed_at_any_step),
         ("what_may_not_be_bound_is_refused_in_netns", what_may_not_be_bound),
+        ("a_vf_that_a_program_has_is_let_alone_in_netns", a_vf_that_a_program_has),
         ("a_driver_that_refuses_takes_all_back_in_netns", a_driver_that_refuses),
         ("a_driver_override_of_others_comes_back_in_netns", an_override_of_others),
     ];
@@ -58,7 +59,7 @@ fn be_the_plugin(root: PathBuf) -> ExitCode {
     };
     let mut input = Vec::new();
     std::io::stdin().read_to_end(&mut input).unwrap();
-    let plugin = Plugin { root: Root::at(root), on_step: dies, set_driver: as_the_kernel };
+    let plugin = Plugin { root: Root::at(root), on_step: dies, set_driver: as_the_kernel, held_by: as_told };
     let (document, code) = match plugin.run(|name| env::var(name).ok(), &input) {
         Ok(document) => (document, 0),
         Err(error) => (Some(error), 1),
@@ -75,6 +76,8 @@ fn as_the_kernel(function: &PciFunction, driver: Option<&str>) -> Result<(), Pci
     let at = function.directory();
     let refuses = at.join("refuses");
     let passes = driver == Some("vfio-pci");
+    let mut asked = fs::OpenOptions::new().create(true).append(true).open(at.join("asked")).unwrap();
+    writeln!(asked, "{}", driver.unwrap_or("none")).unwrap();
     if function.driver()?.as_deref() != driver {
         // As the kernel has it: the override is written first.
         fs::write(at.join("driver_override"), driver.unwrap_or_default()).unwrap();
@@ -103,6 +106,13 @@ fn as_the_kernel(function: &PciFunction, driver: Option<&str>) -> Result<(), Pci
         fs::write(at.join("driver_override"), "(null)").unwrap();
     }
     Ok(())
+}
+
+/// What the kernel says of who has the function: the test's word, only while it is bound to vfio-pci.
+fn as_told(function: &PciFunction) -> Vec<String> {
+    let bound = function.driver().unwrap().is_some_and(|driver| driver == "vfio-pci");
+    let told = fs::read_to_string(function.directory().join("holder")).ok();
+    told.filter(|_| bound).into_iter().collect()
 }
 
 fn ip(words: &str) {
@@ -378,6 +388,48 @@ fn what_may_not_be_bound() {
     fs::remove_file(machine.vf().join("driver")).unwrap();
     symlink("../../drivers/uio_pci_generic", machine.vf().join("driver")).unwrap();
     refused(&machine, 101, "has the driver uio_pci_generic");
+}
+
+fn a_vf_that_a_program_has() {
+    let machine = Machine::new();
+    let before = machine.state();
+    let bind = configuration(json!({}));
+    machine.holds("ADD", "claim-1", &bind);
+    let bound = machine.state();
+    let asked = machine.vf().join("asked");
+    fs::remove_file(&asked).unwrap();
+    // Nobody is named, as of a program that has only a mapping: the kernel's word is enough.
+    fs::write(machine.vf().join("holder"), "a process that /proc does not name").unwrap();
+    machine.holds("DEL", "claim-1", &bind);
+    machine.collect(None);
+    assert_eq!(machine.state(), bound, "nothing is touched, and the record stays");
+    assert!(!asked.exists(), "no driver was bound");
+    fs::remove_file(machine.vf().join("holder")).unwrap();
+    assert!(machine.collect(None).holds);
+    assert_eq!(machine.state(), before);
+    assert_eq!(fs::read_to_string(&asked).unwrap(), "none\nigbvf\n", "the program's driver goes first");
+
+    // One that was bound to vfio-pci before anybody asked, where binding does nothing.
+    machine.host.run("ip link delete vf0");
+    fs::remove_dir_all(machine.vf().join("net")).unwrap();
+    fs::remove_file(machine.vf().join("driver")).unwrap();
+    symlink("../../drivers/vfio-pci", machine.vf().join("driver")).unwrap();
+    fs::write(machine.vf().join("holder"), "qemu (process 7)").unwrap();
+    let before = machine.state();
+    machine.call("ADD", "claim-2", &bind, None).refused(101, "is open in qemu (process 7)");
+    let pod = Namespace::new();
+    let mut given = bind.clone();
+    given.as_object_mut().unwrap().remove("driver");
+    machine.call_in("ADD", "pod-2", Some(&pod), &given, None).refused(101, "is open in qemu (process 7)");
+    assert_eq!(machine.state(), before);
+    fs::remove_file(machine.vf().join("holder")).unwrap();
+    assert!(machine.call_in("ADD", "pod-2", Some(&pod), &given, None).holds);
+    fs::write(machine.vf().join("holder"), "qemu (process 7)").unwrap();
+    assert!(machine.call_in("DEL", "pod-2", Some(&pod), &given, None).holds);
+    assert!(machine.state().contains("records 1"), "{}", machine.state());
+    fs::remove_file(machine.vf().join("holder")).unwrap();
+    assert!(machine.call_in("DEL", "pod-2", Some(&pod), &given, None).holds);
+    assert_eq!(machine.state(), before);
 }
 
 fn a_driver_that_refuses() {
