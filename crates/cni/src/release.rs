@@ -149,20 +149,21 @@ impl Work<'_> {
                     return Ok(());
                 }
                 // As the kernel itself calls what it gives back.
-                let Ok(spare) = format!("dev{index}").parse() else { return Err(error.into()) };
-                // An alternative name that somebody here has keeps it from coming, too (`__dev_change_net_namespace`): whoever was in the
-                // container could have chosen it.
-                if let Ok(now) = container.netlink.link_settings(index) {
-                    let others = added(&now.other_names, kept);
-                    let taken = container.netlink.remove_names(index, &others);
-                    if let Err(error) = taken {
-                        self.log.say(LogLevel::Warning, error.to_string());
+                let mut names: Vec<InterfaceName> = format!("dev{index}").parse().into_iter().collect();
+                // An alternative name that somebody here has keeps it from coming, too (`__dev_change_net_namespace`), and so does this
+                // name as an alternative one of its own: whoever was in the container could have chosen them.
+                let others = added(&container.netlink.link_settings(index)?.other_names, kept);
+                if !others.is_empty() {
+                    container.netlink.remove_names(index, &others)?;
+                    names.insert(0, name.clone());
+                }
+                for name in names {
+                    let moved = container.netlink.move_to(index, &self.home, &name);
+                    if moved.is_ok() || container.netlink.link_at(index)?.is_none() {
+                        return Ok(());
                     }
                 }
-                match container.netlink.move_to(index, &self.home, &spare) {
-                    Err(_) if container.netlink.link_at(index)?.is_some() => Err(error.into()),
-                    _ => Ok(()),
-                }
+                Err(error.into())
             }
             outcome => Ok(outcome?),
         }

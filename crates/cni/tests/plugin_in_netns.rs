@@ -643,23 +643,21 @@ fn what_a_container_leaves() {
     let before = (machine.vfs(), told());
     assert_eq!(before.1, [false, true, false, false, true, false, false]);
     let configuration = configuration(json!({}));
-    for namespace_lives in [true, false] {
-        let container = Namespace::new();
-        let added = machine.add("a", &container, &configuration);
-        assert!(added.holds, "{namespace_lives}: {added:?}");
-        container.batch(
-            "ip",
-            "link set net1 promisc on allmulticast off arp off mode dormant\n\
-             link property del dev net1 altname port-7\nlink property add dev net1 altname port-8\n\
-             link property add dev net1 altname vf0\n",
-        );
-        let container = namespace_lives.then_some(container);
-        let deleted = machine.del("a", container.as_ref(), &configuration);
-        assert!(deleted.holds, "{deleted:?}");
-        assert_eq!((machine.vfs(), told()), before, "{namespace_lives}");
-        assert!(machine.records().is_empty());
-        assert!(machine.host.run("ip link show vf1").contains("altname port-8"));
-    }
+    let container = Namespace::new();
+    let added = machine.add("a", &container, &configuration);
+    assert!(added.holds, "{added:?}");
+    container.batch(
+        "ip",
+        "link set net1 promisc on allmulticast off arp off mode dormant\n\
+         link property del dev net1 altname port-7\nlink property add dev net1 altname port-8\n\
+         link property add dev net1 altname vf0\n",
+    );
+    let deleted = machine.del("a", Some(&container), &configuration);
+    assert!(deleted.holds, "{deleted:?}");
+    assert_eq!((machine.vfs(), told()), before);
+    assert!(machine.records().is_empty());
+    assert!(machine.host.run("ip link show vf1").contains("altname port-8"));
+    assert!(machine.add("b", &container, &configuration).holds, "the next one gets it");
 }
 
 /// A neighbour that has the addresses at another container's MAC address.
