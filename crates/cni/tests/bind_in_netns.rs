@@ -4,10 +4,11 @@
 
 use std::{
     env, fs,
-    io::{Read, Write},
+    io::{BufRead, BufReader, Read, Write},
     os::unix::fs::symlink,
     path::PathBuf,
     process::{Command, ExitCode, Stdio},
+    thread,
 };
 
 use nix::{
@@ -35,11 +36,12 @@ fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let missing = trials.lacking("network namespaces", needs::network_namespace);
     let missing = missing.or_else(|| trials.lacking("root", needs::root));
-    let tests: [(&str, fn()); 6] = [
+    let tests: [(&str, fn()); 7] = [
         ("a_vf_is_bound_for_a_program_and_comes_back_in_netns", a_vf_is_bound),
         ("a_plugin_killed_at_any_step_of_binding_loses_nothing_in_netns", killed_at_any_step),
         ("what_may_not_be_bound_is_refused_in_netns", what_may_not_be_bound),
         ("a_vf_that_a_program_has_is_let_alone_in_netns", a_vf_that_a_program_has),
+        ("a_vf_is_taken_back_in_an_order_that_a_pf_takes_in_netns", taken_back_in_order),
         ("a_driver_that_refuses_takes_all_back_in_netns", a_driver_that_refuses),
         ("a_driver_override_of_others_comes_back_in_netns", an_override_of_others),
     ];
@@ -430,6 +432,79 @@ fn a_vf_that_a_program_has() {
     fs::remove_file(machine.vf().join("holder")).unwrap();
     assert!(machine.call_in("DEL", "pod-2", Some(&pod), &given, None).holds);
     assert_eq!(machine.state(), before);
+}
+
+/// Serves a line to the embedded switch of a PF. Whoever sets trust takes another address, as the VF's program may then. What is set is
+/// written to the file `asked`, between the drivers.
+fn serve_line(machine: &Machine, pf: &str) {
+    let mut raw = nix::sys::termios::tcgetattr(&nix::pty::openpty(None, None).unwrap().slave).unwrap();
+    nix::sys::termios::cfmakeraw(&mut raw);
+    let line = nix::pty::openpty(None, Some(&raw)).unwrap();
+    let port = machine.path("sys/class/virtio-ports/vport0p1");
+    fs::create_dir_all(&port).unwrap();
+    fs::write(port.join("name"), format!("org.penstock.switch.{pf}\n")).unwrap();
+    fs::create_dir_all(machine.path("dev")).unwrap();
+    symlink(nix::unistd::ttyname(&line.slave).unwrap(), machine.path("dev/vport0p1")).unwrap();
+    let asked = machine.vf().join("asked");
+    thread::spawn(move || {
+        // Without it the line ends with each process that was at it.
+        let _held = line.slave;
+        let mut answers = fs::File::from(line.master);
+        let requests = BufReader::new(answers.try_clone().unwrap());
+        let mut settings = json!({
+            "mac": "02:00:00:00:00:21", "vlan": 0, "qos": 0, "vlan_proto": "802.1Q", "spoofchk": true, "trust": false,
+            "link_state": "auto", "max_tx_rate": 0,
+        });
+        for line in requests.lines().map_while(Result::ok) {
+            let Ok(request) = serde_json::from_str::<Value>(&line) else { continue };
+            let mut set = request["attributes"].as_object().cloned().unwrap_or_default();
+            set.remove("promiscuous");
+            for (key, value) in &set {
+                let mut asked = fs::OpenOptions::new().create(true).append(true).open(&asked).unwrap();
+                writeln!(asked, "{key} {value}").unwrap();
+                settings[key] = value.clone();
+            }
+            if set.get("trust") == Some(&json!(true)) {
+                settings["mac"] = json!("02:00:00:00:00:66");
+            }
+            let state = json!({"loopback": true, "ports": {"NET0": {"settings": settings}, "NET0#0": {"settings": settings}}});
+            writeln!(answers, "{}", json!({"id": request["id"], "ok": state})).unwrap();
+        }
+    });
+}
+
+fn taken_back_in_order() {
+    let machine = Machine::new();
+    machine.host.run("ip link set pf0 address 02:00:00:00:00:10");
+    serve_line(&machine, "02:00:00:00:00:10");
+    let asked = || {
+        let asked = machine.vf().join("asked");
+        let said = fs::read_to_string(&asked).unwrap();
+        fs::remove_file(asked).unwrap();
+        said
+    };
+    let before = machine.state();
+    let bind = configuration(json!({"trust": "on"}));
+    machine.holds("ADD", "claim-1", &bind);
+    assert_eq!(asked(), "trust true\nvfio-pci\n");
+    machine.holds("DEL", "claim-1", &bind);
+    assert_eq!(machine.state(), before);
+    // No program has it any more when the PF's word changes, the host's driver finds that, and an address needs trust.
+    let taken_back = asked();
+    let first = "none\nmac \"02:00:00:00:00:21\"\ntrust false\nigbvf\n";
+    assert!(taken_back.starts_with(first), "{taken_back}");
+
+    // An interface that is moved.
+    let pod = Namespace::new();
+    let mut moved = bind.clone();
+    moved.as_object_mut().unwrap().remove("driver");
+    let given = machine.call_in("ADD", "pod-1", Some(&pod), &moved, None);
+    assert!(given.holds, "{given:?}");
+    assert_eq!(asked(), "trust true\n");
+    pod.run("ip link set net1 address 02:00:00:00:00:66");
+    assert!(machine.call_in("DEL", "pod-1", Some(&pod), &moved, None).holds);
+    assert_eq!(machine.state(), before);
+    assert_eq!(asked(), "mac \"02:00:00:00:00:21\"\ntrust false\n");
 }
 
 fn a_driver_that_refuses() {

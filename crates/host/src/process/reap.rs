@@ -67,6 +67,7 @@ mod tests {
                 assert_eq!(said, [1], "it could not be traced");
                 child
             }
+            // SAFETY: as above; the descriptor and the byte are this process's own.
             ForkResult::Child => unsafe {
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                 let nothing = std::ptr::null_mut::<libc::c_void>();
