@@ -11,7 +11,7 @@ use nix::errno::Errno;
 
 use super::{PASS_THROUGH, PciFunction};
 use crate::{
-    files::{self, Opened},
+    files::{self, OpenedAs},
     process,
     running::holders,
 };
@@ -49,16 +49,16 @@ impl PciFunction {
         self.link("iommu_group").ok()?.filter(|_| bound)
     }
 
-    fn held(&self, open: &dyn Fn(&Path) -> io::Result<Opened>) -> Vec<String> {
+    fn held(&self, open: &dyn Fn(&Path) -> io::Result<OpenedAs>) -> Vec<String> {
         let Some(group) = self.vfio_group() else { return Vec::new() };
         let nodes = nodes(&group).map(|path| self.root.path(path));
         let node = nodes.iter().find(|node| files::exists(node)).unwrap_or(&nodes[0]);
         let deadline = Instant::now() + PASSING;
         loop {
             let error = match open(node) {
-                Ok(Opened::Device) => return Vec::new(),
+                Ok(OpenedAs::Device) => return Vec::new(),
                 // A fixture's: no kernel stands behind it.
-                Ok(Opened::Other) => return self.opened_by(),
+                Ok(OpenedAs::Other) => return self.opened_by(),
                 Err(error) => error,
             };
             let by = self.opened_by();
@@ -118,7 +118,7 @@ mod tests {
         symlink(open, directory.join("fd/3")).unwrap();
     }
 
-    fn answers(errno: Errno) -> impl Fn(&Path) -> io::Result<Opened> {
+    fn answers(errno: Errno) -> impl Fn(&Path) -> io::Result<OpenedAs> {
         move |_| Err(errno.into())
     }
 
@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(function.held(&answers(Errno::EBUSY)), ["testpmd (process 12)"]);
         process(tree.path(), 13, "/dev/vfio/77");
         assert_eq!(function.held(&answers(Errno::EBUSY)), ["testpmd (process 12)"]);
-        assert!(function.held(&|_| Ok(Opened::Device)).is_empty(), "it could be opened");
+        assert!(function.held(&|_| Ok(OpenedAs::Device)).is_empty(), "it could be opened");
     }
 
     #[test]
@@ -152,7 +152,7 @@ mod tests {
         let asked = Cell::new(0);
         let ends = |_: &Path| {
             asked.set(asked.get() + 1);
-            if asked.get() < 3 { Err(Errno::EBUSY.into()) } else { Ok(Opened::Device) }
+            if asked.get() < 3 { Err(Errno::EBUSY.into()) } else { Ok(OpenedAs::Device) }
         };
         assert!(function.held(&ends).is_empty());
         assert_eq!(asked.get(), 3);
