@@ -76,8 +76,8 @@ impl Board {
     fn why_it_did_not_end(&self, command: &Command, source: ProcessError) -> PlaceError {
         let command = command.to_string();
         let source = match source {
-            ProcessError::TimedOut { after, .. } => ProcessError::TimedOut { command, after },
-            ProcessError::Interrupted { .. } => ProcessError::Interrupted { command },
+            ProcessError::TimedOut { after, left, .. } => ProcessError::TimedOut { command, after, left },
+            ProcessError::Interrupted { left, .. } => ProcessError::Interrupted { command, left },
             other => other,
         };
         let timed_out = matches!(source, ProcessError::TimedOut { .. });

@@ -43,10 +43,6 @@ impl Work<'_> {
             ))
             .hint(format!("name another VF, or bind it to {} yourself", driver.name())));
         }
-        let holders = vf.function.held_by();
-        if !holders.is_empty() {
-            return Err(taken(format!("{bdf} is open in {}", holders.join(", "))));
-        }
         // An interface goes with its driver, and its addresses and whatever is upon it go with the interface.
         let Some(report) = report else { return Ok(()) };
         let links = self.netlink.links_with_addresses()?;
@@ -116,20 +112,34 @@ impl Work<'_> {
         if wrong.is_empty() { Ok(()) } else { differs(&wrong) }
     }
 
-    /// Gives a VF back the driver that it had, where another was bound for the record, or an ADD was killed in between. Its attributes come
-    /// first: a driver asks its PF for the MAC address when it is bound.
+    /// That no program has a VF through VFIO.
+    ///
+    /// # Errors
+    ///
+    /// When one has: it is told.
+    pub(crate) fn is_let_go(&self, vf: &Vf) -> Result<(), CniError> {
+        let holders = (self.plugin.held_by)(&vf.function);
+        if holders.is_empty() {
+            return Ok(());
+        }
+        Err(CniError::new(CniError::TRY_AGAIN, format!("{} is open in {}", vf.bdf(), holders.join(", "))))
+    }
+
+    /// Gives a VF back the driver that it had, where another was bound for the record, or an ADD was killed in between. A program's driver goes
+    /// first: until then whoever opens the VF could use it with what its PF has for the host. Then its PF's word: a driver asks it for the MAC
+    /// address when it is bound.
     ///
     /// # Errors
     ///
     /// When a program still has it open, or the kernel refuses.
     pub(crate) fn unbind(&mut self, vf: &Vf, record: &Record) -> Result<(), CniError> {
-        let holders = vf.function.held_by();
-        if !holders.is_empty() {
-            let text = format!("{} is still open in {}", vf.bdf(), holders.join(", "));
-            return Err(CniError::new(CniError::TRY_AGAIN, text));
-        }
+        self.is_let_go(vf)?;
         let before = record.before.driver.as_deref();
-        if vf.function.driver()?.as_deref() != before {
+        let bound = vf.function.driver()?;
+        if bound.as_deref() != before {
+            if bound.is_some() {
+                (self.plugin.set_driver)(&vf.function, None)?;
+            }
             self.restore_attributes(vf, record, true)?;
         }
         // Also where it has that driver: an ADD that was killed before it bound another may have written `driver_override`.

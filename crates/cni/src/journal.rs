@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use penstock_host::{Root, files};
+use penstock_host::{Root, files, netlink::LinkSettings};
 use penstock_model::{Bdf, InterfaceName, Mac, VfAttribute, VfIndex, inventory::VfState};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -74,6 +74,9 @@ pub struct BeforeInterface {
     pub up: bool,
     /// What kind of software interface it is; none of a NIC's is one.
     pub kind: Option<String>,
+    /// Its flags, link mode and alternative names; records of earlier versions do not have them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settings: Option<LinkSettings>,
 }
 
 /// A VF that a container has, or is being given.

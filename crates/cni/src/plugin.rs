@@ -20,6 +20,8 @@ use crate::{
 
 /// What binds a driver to a function, or unbinds it.
 pub type SetDriver = fn(&PciFunction, Option<&str>) -> Result<(), PciError>;
+/// Who has a function through VFIO, in words.
+pub type HeldBy = fn(&PciFunction) -> Vec<String>;
 
 /// The plugin on one machine.
 #[derive(Clone, Debug)]
@@ -30,6 +32,8 @@ pub struct Plugin {
     pub on_step: fn(Step),
     /// [`PciFunction::set_driver`]; a test's machine has no kernel that binds.
     pub set_driver: SetDriver,
+    /// [`PciFunction::held_by`]; a test's machine has no kernel that knows.
+    pub held_by: HeldBy,
 }
 
 /// What a call works with.
@@ -57,7 +61,12 @@ pub(crate) struct Found {
 impl Plugin {
     /// The plugin on this machine.
     pub fn system() -> Plugin {
-        Plugin { root: Root::system(), on_step: |_| {}, set_driver: PciFunction::set_driver }
+        Plugin {
+            root: Root::system(),
+            on_step: |_| {},
+            set_driver: PciFunction::set_driver,
+            held_by: PciFunction::held_by,
+        }
     }
 
     /// One call: what goes to standard output, if something does.
@@ -301,6 +310,8 @@ impl Work<'_> {
                     .hint("another container may have it; a VF without a driver has to be bound to the host's, or to vfio-pci"));
             }
         }
+        // Also of one that was bound to vfio-pci before, by whomever.
+        self.is_let_go(vf).map_err(|error| CniError { code: CniError::TAKEN, ..error })?;
         if let Some(binds) = binds {
             self.may_bind(vf, binds, report.as_ref())?;
         }
@@ -331,6 +342,7 @@ impl Work<'_> {
                 "it is the uplink of a switch, a port of a bridge, or a program records its frames: end that, or name another VF",
             ));
         }
+        let link = report.as_ref().map(|report| self.netlink.link_settings(report.index)).transpose()?;
         let mut record = Record {
             format: if binds.is_some() { Record::FORMAT } else { Record::FORMAT_OF_MOVED },
             network: self.configuration.name.clone(),
@@ -355,6 +367,7 @@ impl Work<'_> {
                     mtu: report.interface.mtu,
                     up: report.interface.up,
                     kind: report.kind.clone(),
+                    settings: link,
                 }),
                 state,
             },

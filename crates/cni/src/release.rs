@@ -2,8 +2,11 @@
 
 use std::{path::Path, time::Instant};
 
-use penstock_host::{InterfaceReport, NetlinkError, netlink::wait_for_interface};
-use penstock_model::{InterfaceName, Mtu, VfAttribute};
+use penstock_host::{
+    InterfaceReport, NetlinkError,
+    netlink::{LinkSettings, wait_for_interface},
+};
+use penstock_model::{InterfaceName, Mac, Mtu, VfAttribute};
 
 use crate::{
     config::{BoundDriver, LogLevel},
@@ -76,7 +79,10 @@ impl Work<'_> {
             return self.journal.remove(record.function);
         }
         match record.before.interface.clone() {
-            None => self.restore_attributes(&vf, &record, true)?,
+            None => {
+                self.is_let_go(&vf)?;
+                self.restore_attributes(&vf, &record, true)?;
+            }
             Some(before) => {
                 let report = match record.driver {
                     Some(_) => self.interface_again(&vf, &before)?,
@@ -104,7 +110,8 @@ impl Work<'_> {
         if let Some(mut container) = Container::of(record).or(named) {
             lives = true;
             if let Some(report) = container.interface_of(&root, record)? {
-                self.move_home(&mut container, &report, &before.name)?;
+                let kept = before.settings.as_ref().map_or(&[][..], |settings| &settings.other_names);
+                self.move_home(&mut container, &report, &before.name, kept)?;
             }
         }
         if let Some(report) = vf::interface_here(&root, &mut self.netlink, &vf.function)? {
@@ -124,12 +131,14 @@ impl Work<'_> {
             .map_err(|_| elsewhere())
     }
 
-    /// Moves an interface to the host's namespace, under `name` if that is free there.
+    /// Moves an interface to the host's namespace, under `name` if that is free there. Where something there has one of its names it loses
+    /// its alternative ones but those in `kept`.
     fn move_home(
         &mut self,
         container: &mut Container,
         report: &InterfaceReport,
         name: &InterfaceName,
+        kept: &[String],
     ) -> Result<(), CniError> {
         let index = report.index;
         // One that is up is brought down by the move: to ask for that before would have the kernel wait twice.
@@ -140,11 +149,21 @@ impl Work<'_> {
                     return Ok(());
                 }
                 // As the kernel itself calls what it gives back.
-                let Ok(spare) = format!("dev{index}").parse() else { return Err(error.into()) };
-                match container.netlink.move_to(index, &self.home, &spare) {
-                    Err(_) if container.netlink.link_at(index)?.is_some() => Err(error.into()),
-                    _ => Ok(()),
+                let mut names: Vec<InterfaceName> = format!("dev{index}").parse().into_iter().collect();
+                // An alternative name that somebody here has keeps it from coming, too (`__dev_change_net_namespace`), and so does this
+                // name as an alternative one of its own: whoever was in the container could have chosen them.
+                let others = added(&container.netlink.link_settings(index)?.other_names, kept);
+                if !others.is_empty() {
+                    container.netlink.remove_names(index, &others)?;
+                    names.insert(0, name.clone());
                 }
+                for name in names {
+                    let moved = container.netlink.move_to(index, &self.home, &name);
+                    if moved.is_ok() || container.netlink.link_at(index)?.is_none() {
+                        return Ok(());
+                    }
+                }
+                Err(error.into())
             }
             outcome => Ok(outcome?),
         }
@@ -164,13 +183,21 @@ impl Work<'_> {
         if report.interface.up {
             failed.extend(self.netlink.set_up(report.index, false).err().map(CniError::from));
         }
-        failed.extend(self.restore_attributes(vf, record, false).err());
-        let by_pf = vf::mac_among(&record.wanted).and(record.before.state.as_ref()).map(|state| state.mac);
-        let by_pf = by_pf.and_then(|mac| {
-            let links = self.netlink.links().map_err(CniError::from);
-            let index = links.and_then(|links| Attributes::index(&root, &vf.pf, &links));
-            index.map_err(|error| failed.push(error)).ok().map(|index| (mac, index))
+        // A VF that is not trusted may be refused an address of its own asking: the address comes while it is trusted.
+        let trusted = VfAttribute::Trust(true);
+        let was_trusted = record.before.state.as_ref().is_some_and(|state| {
+            state.attribute(trusted.kind()).is_some_and(|attribute| attribute == trusted)
         });
+        if was_trusted {
+            failed.extend(self.restore_attributes(vf, record, false).err());
+        }
+        let by_pf = match self.mac_at_pf(vf, record, report.interface.mac != before.mac) {
+            Ok(by_pf) => by_pf,
+            Err(error) => {
+                failed.push(error);
+                None
+            }
+        };
         let report = match vf::give_mac(&root, &mut self.netlink, vf, &report, before.mac, by_pf) {
             Ok(report) => report,
             Err(error) => {
@@ -178,7 +205,12 @@ impl Work<'_> {
                 report
             }
         };
+        if !was_trusted {
+            failed.extend(self.restore_attributes(vf, record, false).err());
+        }
         let index = report.index;
+        // Before it is renamed: its own name in the host's namespace may be among those that it was given.
+        failed.extend(self.restore_settings(index, before.settings.as_ref()).err());
         if report.interface.mtu != before.mtu
             && let Some(mtu) = Mtu::new(before.mtu)
         {
@@ -199,7 +231,36 @@ impl Work<'_> {
         }
     }
 
-    /// Gives back at the PF what was set there: all but the MAC address, or that too.
+    /// The MAC address that the PF is to have for the VF again, with the index of the PF's interface; none where nothing is to be set.
+    /// `changed`: the VF's interface has another address than before.
+    fn mac_at_pf(&mut self, vf: &Vf, record: &Record, changed: bool) -> Result<Option<(Mac, u32)>, CniError> {
+        let Some(before) = &record.before.state else { return Ok(None) };
+        let plugin = self.plugin;
+        let index = Attributes::index(&plugin.root, &vf.pf, &self.netlink.links()?)?;
+        let now = Attributes::through(&plugin.root, &mut self.netlink, &vf.pf, index)?.state(vf.index)?;
+        let mac = vf::mac_to_restore(before, &record.wanted, now.as_ref(), changed);
+        Ok(mac.map(|mac| (mac, index)))
+    }
+
+    /// Gives an interface in the host's namespace the flags, the link mode and the alternative names that it had: whoever had it may have left
+    /// it promiscuous, and a promiscuous one is given to nobody. Where they are not known it has none of these flags, and keeps its names.
+    fn restore_settings(&mut self, index: u32, before: Option<&LinkSettings>) -> Result<(), CniError> {
+        let now = self.netlink.link_settings(index)?;
+        let wanted = before.cloned().unwrap_or_else(|| now.plain());
+        if now == wanted {
+            return Ok(());
+        }
+        let removed = self.netlink.remove_names(index, &added(&now.other_names, &wanted.other_names));
+        self.netlink.set_link_settings(index, &wanted)?;
+        removed?;
+        if let Err(error) = self.netlink.add_names(index, &added(&wanted.other_names, &now.other_names)) {
+            // Somebody has the name now.
+            self.log.say(LogLevel::Warning, error.to_string());
+        }
+        Ok(())
+    }
+
+    /// Gives back at the PF what was set there: all but the MAC address, or that too. It goes on past what is refused.
     pub(crate) fn restore_attributes(
         &mut self,
         vf: &Vf,
@@ -207,14 +268,18 @@ impl Work<'_> {
         mac_too: bool,
     ) -> Result<(), CniError> {
         let Some(state) = &record.before.state else { return Ok(()) };
-        let set = |of: &VfAttribute| record.wanted.iter().any(|wanted| wanted.kind() == of.kind());
-        let all: Vec<VfAttribute> = state.attributes().into_iter().filter(set).collect();
-        let all = if mac_too { all } else { vf::but_mac(&all) };
-        if all.is_empty() {
+        if !mac_too && vf::but_mac(&record.wanted).is_empty() {
             return Ok(());
         }
         let plugin = self.plugin;
-        Attributes::of(&plugin.root, &mut self.netlink, &vf.pf)?.set(vf.index, &all)
+        let mut attributes = Attributes::of(&plugin.root, &mut self.netlink, &vf.pf)?;
+        let now = if mac_too { attributes.state(vf.index)? } else { None };
+        let mac = vf::mac_to_restore(state, &record.wanted, now.as_ref(), false).filter(|_| mac_too);
+        let mut refused = None;
+        for attribute in vf::to_restore(state, &record.wanted, mac) {
+            refused = attributes.set(vf.index, &[attribute]).err().or(refused);
+        }
+        refused.map_or(Ok(()), Err)
     }
 
     /// Takes back a VF of which nothing is written down, as after `/run` was emptied: only from the very namespace that the runtime
@@ -238,6 +303,15 @@ impl Work<'_> {
             return Ok(());
         }
         let Ok(spare) = format!("dev{}", report.index).parse() else { return Ok(()) };
-        self.move_home(&mut container, &report, &spare)
+        self.move_home(&mut container, &report, &spare, &[])?;
+        match self.netlink.link_named(&spare)? {
+            Some(here) => self.restore_settings(here.index, None),
+            None => Ok(()),
+        }
     }
+}
+
+/// Those of `names` that are not among `others`.
+fn added(names: &[String], others: &[String]) -> Vec<String> {
+    names.iter().filter(|name| !others.contains(name)).cloned().collect()
 }

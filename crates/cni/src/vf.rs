@@ -235,6 +235,28 @@ pub fn but_mac(attributes: &[VfAttribute]) -> Vec<VfAttribute> {
     attributes.iter().filter(|attribute| attribute.kind() != VfAttributeKind::Mac).copied().collect()
 }
 
+/// The MAC address that a PF is to have for a VF again, where it is to be set. That is so when it was set for the record; and when it is
+/// another now, or `changed` on the VF itself: a VF that was trusted may have asked for another, and may be refused its old one later. A PF
+/// that had none for it is left alone.
+pub fn mac_to_restore(
+    before: &VfState,
+    wanted: &[VfAttribute],
+    now: Option<&VfState>,
+    changed: bool,
+) -> Option<Mac> {
+    let differs = changed || now.is_some_and(|now| now.mac != before.mac);
+    let is_due = mac_among(wanted).is_some() || (differs && !before.mac.is_zero());
+    is_due.then_some(before.mac)
+}
+
+/// What is to be set at a PF so that a VF is as it was before: what was set for the record, with the MAC address `mac` first, since trust and
+/// spoof checks decide what else it may have.
+pub fn to_restore(before: &VfState, wanted: &[VfAttribute], mac: Option<Mac>) -> Vec<VfAttribute> {
+    let set = |of: &VfAttribute| wanted.iter().any(|wanted| wanted.kind() == of.kind());
+    let others = but_mac(&before.attributes()).into_iter().filter(set);
+    mac.map(VfAttribute::Mac).into_iter().chain(others).collect()
+}
+
 /// Gives the interface of a VF, which is down and in the host's namespace, the address `own`, and has the PF give it `by_pf` in
 /// between where that is wanted, through the PF's interface with that index. The VF asks first: some drivers (igb) let a VF ask for nothing any more once its PF has given it an
 /// address. Where the driver of the VF refuses both times it is bound anew, since it takes the PF's word then. Its index.
@@ -285,4 +307,30 @@ pub fn give_mac(
 
 fn with_mac(report: &InterfaceReport, mac: Mac) -> penstock_model::inventory::Interface {
     penstock_model::inventory::Interface { mac, ..report.interface.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vf_gets_its_address_back_before_it_is_no_longer_trusted() {
+        let (old, new) = (Mac::new([2, 0, 0, 0, 0, 1]), Mac::new([2, 0, 0, 0, 0, 2]));
+        let before = VfState { mac: old, trust: Some(false), spoofchk: Some(true), ..VfState::default() };
+        let now = VfState { mac: new, trust: Some(true), ..before.clone() };
+        let wanted = [VfAttribute::Trust(true)];
+        let off = VfAttribute::Trust(false);
+        let mac = mac_to_restore(&before, &wanted, Some(&now), false);
+        assert_eq!(to_restore(&before, &wanted, mac), [VfAttribute::Mac(old), off]);
+        // As the VF's interface tells, where the PF does not hear of it.
+        assert_eq!(mac_to_restore(&before, &wanted, Some(&before), true), Some(old));
+        assert_eq!(mac_to_restore(&before, &wanted, None, true), Some(old));
+        // What is as before is not set: a PF that has given an address refuses others.
+        assert_eq!(mac_to_restore(&before, &wanted, Some(&before), false), None);
+        assert_eq!(to_restore(&before, &wanted, None), [off]);
+        // A PF that had no address for the VF has none again only where one was set.
+        let none = VfState { mac: Mac::new([0; 6]), ..before };
+        assert_eq!(mac_to_restore(&none, &wanted, Some(&now), true), None);
+        assert_eq!(mac_to_restore(&none, &[VfAttribute::Mac(new)], Some(&now), true), Some(none.mac));
+    }
 }

@@ -4,10 +4,11 @@
 
 use std::{
     env, fs,
-    io::{Read, Write},
+    io::{BufRead, BufReader, Read, Write},
     os::unix::fs::symlink,
     path::PathBuf,
     process::{Command, ExitCode, Stdio},
+    thread,
 };
 
 use nix::{
@@ -35,10 +36,12 @@ fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let missing = trials.lacking("network namespaces", needs::network_namespace);
     let missing = missing.or_else(|| trials.lacking("root", needs::root));
-    let tests: [(&str, fn()); 5] = [
+    let tests: [(&str, fn()); 7] = [
         ("a_vf_is_bound_for_a_program_and_comes_back_in_netns", a_vf_is_bound),
         ("a_plugin_killed_at_any_step_of_binding_loses_nothing_in_netns", killed_at_any_step),
         ("what_may_not_be_bound_is_refused_in_netns", what_may_not_be_bound),
+        ("a_vf_that_a_program_has_is_let_alone_in_netns", a_vf_that_a_program_has),
+        ("a_vf_is_taken_back_in_an_order_that_a_pf_takes_in_netns", taken_back_in_order),
         ("a_driver_that_refuses_takes_all_back_in_netns", a_driver_that_refuses),
         ("a_driver_override_of_others_comes_back_in_netns", an_override_of_others),
     ];
@@ -58,7 +61,7 @@ fn be_the_plugin(root: PathBuf) -> ExitCode {
     };
     let mut input = Vec::new();
     std::io::stdin().read_to_end(&mut input).unwrap();
-    let plugin = Plugin { root: Root::at(root), on_step: dies, set_driver: as_the_kernel };
+    let plugin = Plugin { root: Root::at(root), on_step: dies, set_driver: as_the_kernel, held_by: as_told };
     let (document, code) = match plugin.run(|name| env::var(name).ok(), &input) {
         Ok(document) => (document, 0),
         Err(error) => (Some(error), 1),
@@ -75,6 +78,8 @@ fn as_the_kernel(function: &PciFunction, driver: Option<&str>) -> Result<(), Pci
     let at = function.directory();
     let refuses = at.join("refuses");
     let passes = driver == Some("vfio-pci");
+    let mut asked = fs::OpenOptions::new().create(true).append(true).open(at.join("asked")).unwrap();
+    writeln!(asked, "{}", driver.unwrap_or("none")).unwrap();
     if function.driver()?.as_deref() != driver {
         // As the kernel has it: the override is written first.
         fs::write(at.join("driver_override"), driver.unwrap_or_default()).unwrap();
@@ -103,6 +108,13 @@ fn as_the_kernel(function: &PciFunction, driver: Option<&str>) -> Result<(), Pci
         fs::write(at.join("driver_override"), "(null)").unwrap();
     }
     Ok(())
+}
+
+/// What the kernel says of who has the function: the test's word, only while it is bound to vfio-pci.
+fn as_told(function: &PciFunction) -> Vec<String> {
+    let bound = function.driver().unwrap().is_some_and(|driver| driver == "vfio-pci");
+    let told = fs::read_to_string(function.directory().join("holder")).ok();
+    told.filter(|_| bound).into_iter().collect()
 }
 
 fn ip(words: &str) {
@@ -378,6 +390,121 @@ fn what_may_not_be_bound() {
     fs::remove_file(machine.vf().join("driver")).unwrap();
     symlink("../../drivers/uio_pci_generic", machine.vf().join("driver")).unwrap();
     refused(&machine, 101, "has the driver uio_pci_generic");
+}
+
+fn a_vf_that_a_program_has() {
+    let machine = Machine::new();
+    let before = machine.state();
+    let bind = configuration(json!({}));
+    machine.holds("ADD", "claim-1", &bind);
+    let bound = machine.state();
+    let asked = machine.vf().join("asked");
+    fs::remove_file(&asked).unwrap();
+    // Nobody is named, as of a program that has only a mapping: the kernel's word is enough.
+    fs::write(machine.vf().join("holder"), "a process that /proc does not name").unwrap();
+    machine.holds("DEL", "claim-1", &bind);
+    machine.collect(None);
+    assert_eq!(machine.state(), bound, "nothing is touched, and the record stays");
+    assert!(!asked.exists(), "no driver was bound");
+    fs::remove_file(machine.vf().join("holder")).unwrap();
+    assert!(machine.collect(None).holds);
+    assert_eq!(machine.state(), before);
+    assert_eq!(fs::read_to_string(&asked).unwrap(), "none\nigbvf\n", "the program's driver goes first");
+
+    // One that was bound to vfio-pci before anybody asked, where binding does nothing.
+    machine.host.run("ip link delete vf0");
+    fs::remove_dir_all(machine.vf().join("net")).unwrap();
+    fs::remove_file(machine.vf().join("driver")).unwrap();
+    symlink("../../drivers/vfio-pci", machine.vf().join("driver")).unwrap();
+    fs::write(machine.vf().join("holder"), "qemu (process 7)").unwrap();
+    let before = machine.state();
+    machine.call("ADD", "claim-2", &bind, None).refused(101, "is open in qemu (process 7)");
+    let pod = Namespace::new();
+    let mut given = bind.clone();
+    given.as_object_mut().unwrap().remove("driver");
+    machine.call_in("ADD", "pod-2", Some(&pod), &given, None).refused(101, "is open in qemu (process 7)");
+    assert_eq!(machine.state(), before);
+    fs::remove_file(machine.vf().join("holder")).unwrap();
+    assert!(machine.call_in("ADD", "pod-2", Some(&pod), &given, None).holds);
+    fs::write(machine.vf().join("holder"), "qemu (process 7)").unwrap();
+    assert!(machine.call_in("DEL", "pod-2", Some(&pod), &given, None).holds);
+    assert!(machine.state().contains("records 1"), "{}", machine.state());
+    fs::remove_file(machine.vf().join("holder")).unwrap();
+    assert!(machine.call_in("DEL", "pod-2", Some(&pod), &given, None).holds);
+    assert_eq!(machine.state(), before);
+}
+
+/// Serves a line to the embedded switch of a PF. Whoever sets trust takes another address, as the VF's program may then. What is set is
+/// written to the file `asked`, between the drivers.
+fn serve_line(machine: &Machine, pf: &str) {
+    let mut raw = nix::sys::termios::tcgetattr(&nix::pty::openpty(None, None).unwrap().slave).unwrap();
+    nix::sys::termios::cfmakeraw(&mut raw);
+    let line = nix::pty::openpty(None, Some(&raw)).unwrap();
+    let port = machine.path("sys/class/virtio-ports/vport0p1");
+    fs::create_dir_all(&port).unwrap();
+    fs::write(port.join("name"), format!("org.penstock.switch.{pf}\n")).unwrap();
+    fs::create_dir_all(machine.path("dev")).unwrap();
+    symlink(nix::unistd::ttyname(&line.slave).unwrap(), machine.path("dev/vport0p1")).unwrap();
+    let asked = machine.vf().join("asked");
+    thread::spawn(move || {
+        // Without it the line ends with each process that was at it.
+        let _held = line.slave;
+        let mut answers = fs::File::from(line.master);
+        let requests = BufReader::new(answers.try_clone().unwrap());
+        let mut settings = json!({
+            "mac": "02:00:00:00:00:21", "vlan": 0, "qos": 0, "vlan_proto": "802.1Q", "spoofchk": true, "trust": false,
+            "link_state": "auto", "max_tx_rate": 0,
+        });
+        for line in requests.lines().map_while(Result::ok) {
+            let Ok(request) = serde_json::from_str::<Value>(&line) else { continue };
+            let mut set = request["attributes"].as_object().cloned().unwrap_or_default();
+            set.remove("promiscuous");
+            for (key, value) in &set {
+                let mut asked = fs::OpenOptions::new().create(true).append(true).open(&asked).unwrap();
+                writeln!(asked, "{key} {value}").unwrap();
+                settings[key] = value.clone();
+            }
+            if set.get("trust") == Some(&json!(true)) {
+                settings["mac"] = json!("02:00:00:00:00:66");
+            }
+            let state = json!({"loopback": true, "ports": {"NET0": {"settings": settings}, "NET0#0": {"settings": settings}}});
+            writeln!(answers, "{}", json!({"id": request["id"], "ok": state})).unwrap();
+        }
+    });
+}
+
+fn taken_back_in_order() {
+    let machine = Machine::new();
+    machine.host.run("ip link set pf0 address 02:00:00:00:00:10");
+    serve_line(&machine, "02:00:00:00:00:10");
+    let asked = || {
+        let asked = machine.vf().join("asked");
+        let said = fs::read_to_string(&asked).unwrap();
+        fs::remove_file(asked).unwrap();
+        said
+    };
+    let before = machine.state();
+    let bind = configuration(json!({"trust": "on"}));
+    machine.holds("ADD", "claim-1", &bind);
+    assert_eq!(asked(), "trust true\nvfio-pci\n");
+    machine.holds("DEL", "claim-1", &bind);
+    assert_eq!(machine.state(), before);
+    // No program has it any more when the PF's word changes, the host's driver finds that, and an address needs trust.
+    let taken_back = asked();
+    let first = "none\nmac \"02:00:00:00:00:21\"\ntrust false\nigbvf\n";
+    assert!(taken_back.starts_with(first), "{taken_back}");
+
+    // An interface that is moved.
+    let pod = Namespace::new();
+    let mut moved = bind.clone();
+    moved.as_object_mut().unwrap().remove("driver");
+    let given = machine.call_in("ADD", "pod-1", Some(&pod), &moved, None);
+    assert!(given.holds, "{given:?}");
+    assert_eq!(asked(), "trust true\n");
+    pod.run("ip link set net1 address 02:00:00:00:00:66");
+    assert!(machine.call_in("DEL", "pod-1", Some(&pod), &moved, None).holds);
+    assert_eq!(machine.state(), before);
+    assert_eq!(asked(), "mac \"02:00:00:00:00:21\"\ntrust false\n");
 }
 
 fn a_driver_that_refuses() {

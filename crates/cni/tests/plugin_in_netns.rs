@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let missing = trials.lacking("network namespaces", needs::network_namespace);
     let missing = missing.or_else(|| trials.lacking("root", needs::root));
-    let tests: [(&str, fn()); 15] = [
+    let tests: [(&str, fn()); 16] = [
         ("a_vf_is_given_checked_and_taken_back_in_netns", a_vf_is_given_checked_and_taken_back),
         ("a_configuration_gives_mtu_addresses_and_routes_in_netns", a_configuration_gives_addresses),
         ("check_names_what_differs_in_netns", check_names_what_differs),
@@ -47,6 +47,7 @@ fn main() -> ExitCode {
         ("status_tells_whether_an_add_can_succeed_in_netns", status_tells),
         ("a_vf_that_the_host_uses_is_not_free_in_netns", a_vf_that_the_host_uses),
         ("a_vf_that_is_listened_to_is_not_given_in_netns", a_vf_that_is_listened_to),
+        ("what_a_container_leaves_on_an_interface_goes_in_netns", what_a_container_leaves),
         ("neighbours_are_told_where_an_address_is_now_in_netns", neighbours_are_told),
         ("an_add_without_a_link_says_that_nobody_was_told_in_netns", an_add_without_a_link),
     ];
@@ -62,7 +63,12 @@ fn be_the_plugin(root: PathBuf) -> ExitCode {
     };
     let mut input = Vec::new();
     std::io::stdin().read_to_end(&mut input).unwrap();
-    let plugin = Plugin { root: Root::at(root), on_step: dies, set_driver: PciFunction::set_driver };
+    let plugin = Plugin {
+        root: Root::at(root),
+        on_step: dies,
+        set_driver: PciFunction::set_driver,
+        held_by: PciFunction::held_by,
+    };
     let (document, code) = match plugin.run(|name| env::var(name).ok(), &input) {
         Ok(document) => (document, 0),
         Err(error) => (Some(error), 1),
@@ -619,6 +625,39 @@ fn a_vf_that_is_listened_to() {
     assert!(machine.host.run("ip link show vf0").contains("vf0"));
     machine.host.run("ip link set vf0 promisc off");
     assert!(machine.add("a", &container, &configuration).holds);
+}
+
+/// Flags, the link mode and alternative names, one of them the interface's own name in the host's namespace and one that another interface has.
+fn what_a_container_leaves() {
+    let machine = Machine::new();
+    machine.host.batch(
+        "ip",
+        "link property add dev vf0 altname port-7\nlink property add dev vf1 altname port-8\n\
+         link set vf0 allmulticast on\n",
+    );
+    let told = || {
+        let told = machine.host.run("ip -d link show vf0");
+        ["PROMISC", "ALLMULTI", "NOARP", "mode DORMANT", "port-7", "port-8", "altname vf0"]
+            .map(|word| told.contains(word))
+    };
+    let before = (machine.vfs(), told());
+    assert_eq!(before.1, [false, true, false, false, true, false, false]);
+    let configuration = configuration(json!({}));
+    let container = Namespace::new();
+    let added = machine.add("a", &container, &configuration);
+    assert!(added.holds, "{added:?}");
+    container.batch(
+        "ip",
+        "link set net1 promisc on allmulticast off arp off mode dormant\n\
+         link property del dev net1 altname port-7\nlink property add dev net1 altname port-8\n\
+         link property add dev net1 altname vf0\n",
+    );
+    let deleted = machine.del("a", Some(&container), &configuration);
+    assert!(deleted.holds, "{deleted:?}");
+    assert_eq!((machine.vfs(), told()), before);
+    assert!(machine.records().is_empty());
+    assert!(machine.host.run("ip link show vf1").contains("altname port-8"));
+    assert!(machine.add("b", &container, &configuration).holds, "the next one gets it");
 }
 
 /// A neighbour that has the addresses at another container's MAC address.

@@ -110,6 +110,27 @@ pub fn read_in_root(root: impl AsRef<Path>, path: &str, limit: usize) -> Result<
     on("read", &root.join(path.trim_start_matches('/')), read())
 }
 
+/// What [`try_open_device`] has opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenedAs {
+    /// A character device.
+    Device,
+    /// Something else, like a fixture's file.
+    Other,
+}
+
+/// Opens a device for reading and writing and closes it again: whether its driver lets that happen. No link is followed.
+///
+/// # Errors
+///
+/// The driver's error, as `EBUSY` of one that can be open once; `ENOENT` where there is none.
+pub fn try_open_device(path: impl AsRef<Path>) -> io::Result<OpenedAs> {
+    let flags = OFlag::O_NOFOLLOW | OFlag::O_NOCTTY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+    let file = OpenOptions::new().read(true).write(true).custom_flags(flags.bits()).open(path)?;
+    let is_device = std::os::unix::fs::FileTypeExt::is_char_device(&file.metadata()?.file_type());
+    Ok(if is_device { OpenedAs::Device } else { OpenedAs::Other })
+}
+
 /// Writes a kernel attribute or an existing file in one `write` call; never creates it. What a fixture's file held is gone, as it
 /// is with the kernel's.
 ///

@@ -13,9 +13,10 @@ use thiserror::Error;
 use crate::{
     Command, InterfaceReport, Root,
     files::{self, FileError},
-    running::holders,
     scan::overrides,
 };
+
+mod vfio;
 
 /// Drivers that take a function away from the host. `driver_override` is kept for them, so that nothing else takes the
 /// function when it is probed again; for every other driver it is cleared again, since a forgotten one blocks all others.
@@ -117,18 +118,6 @@ impl PciFunction {
                 let settled = self.settle_override(outcome.is_ok().then_some(driver), before.as_deref());
                 outcome.and(settled)
             }
-        }
-    }
-
-    /// Who has opened the function's IOMMU group for VFIO (`/dev/vfio/GROUP`), each as `NAME (process ID)`. While somebody
-    /// does, unbinding the function from `vfio-pci` waits in the kernel for ever (`drivers/vfio/vfio_main.c`,
-    /// `vfio_unregister_group_dev`).
-    pub fn held_by(&self) -> Vec<String> {
-        match (self.driver(), self.link("iommu_group")) {
-            (Ok(Some(driver)), Ok(Some(group))) if driver == PASS_THROUGH[0] => {
-                holders(&self.root, &Path::new("/dev/vfio").join(group))
-            }
-            _ => Vec::new(),
         }
     }
 

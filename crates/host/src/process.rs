@@ -29,11 +29,13 @@ use nix::{
 use thiserror::Error;
 
 mod pump;
+mod reap;
 pub mod search_path;
 mod stream;
 mod talk;
 
 use pump::{Ended, Stream};
+use reap::{reap, still_there};
 use search_path::SearchPath;
 pub use stream::{LINE_LIMIT, each_line};
 pub use talk::{Talk, Terminal};
@@ -171,10 +173,15 @@ impl Command {
             Ok(Ended::Exited { status, held_open }) => Ok((status, held_open)),
             Ok(Ended::TimedOut) => {
                 let after = deadline.map_or(Duration::ZERO, |(after, _)| after);
-                Err(ProcessError::TimedOut { command: command(), after })
+                Err(ProcessError::TimedOut { command: command(), after, left: reap(child) })
             }
-            Ok(Ended::Interrupted) => Err(ProcessError::Interrupted { command: command() }),
-            Err(error) => Err(self.start(error)),
+            Ok(Ended::Interrupted) => {
+                Err(ProcessError::Interrupted { command: command(), left: reap(child) })
+            }
+            Err(error) => {
+                reap(child);
+                Err(self.start(error))
+            }
         }
     }
 
@@ -487,18 +494,22 @@ pub enum ProcessError {
         errors: String,
     },
     /// Ctrl-C came while it ran, and it was killed.
-    #[error("interrupted while `{command}` ran")]
+    #[error("interrupted while `{command}` ran{}", still_there(*left))]
     Interrupted {
         /// The command line, quoted as for a shell.
         command: String,
+        /// Its process id, where it is still there 2 s after it was killed.
+        left: Option<u32>,
     },
     /// It ran longer than it was allowed, and was killed.
-    #[error("`{command}` did not end within {} s and was killed", after.as_secs_f32())]
+    #[error("`{command}` did not end within {} s and was killed{}", after.as_secs_f32(), still_there(*left))]
     TimedOut {
         /// The command line, quoted as for a shell.
         command: String,
         /// How long it was allowed.
         after: Duration,
+        /// Its process id, where it is still there 2 s after it was killed.
+        left: Option<u32>,
     },
 }
 
@@ -538,15 +549,15 @@ impl Background {
             let _ = kill(group, Signal::SIGTERM);
             let _ = wait_until(&mut child, Instant::now() + timeout);
             let _ = kill(group, Signal::SIGKILL);
-            let _ = child.wait();
+            reap(child);
         }
     }
 
     /// Kills it and all that it started: its process group, which nothing of Penstock's is in.
     pub fn end_group(mut self) {
-        if let Some(mut child) = self.child.take() {
+        if let Some(child) = self.child.take() {
             let _ = kill(Pid::from_raw(-(child.id() as i32)), Signal::SIGKILL);
-            let _ = child.wait();
+            reap(child);
         }
     }
 }
@@ -555,7 +566,7 @@ impl Drop for Background {
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
-            let _ = child.wait();
+            reap(child);
         }
     }
 }

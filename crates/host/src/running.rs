@@ -3,7 +3,7 @@
 use std::{
     fs,
     os::{fd::AsFd, unix::fs::MetadataExt},
-    path::Path,
+    path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
 };
@@ -128,13 +128,17 @@ pub fn of_program_in(program: &Path, directory: &Path) -> Vec<Running> {
     names.iter().filter_map(|name| name.parse().ok()).filter(runs).filter_map(Running::of).collect()
 }
 
-/// The processes that have the file `path` open, each as `NAME (process ID)`; those of other users only as root.
-pub fn holders(root: &Root, path: &Path) -> Vec<String> {
+/// The processes that have one of the files `paths` open, also after it was removed, each as `NAME (process ID)`; those of other users
+/// only as root. A file under another name is not seen.
+pub fn holders(root: &Root, paths: &[PathBuf]) -> Vec<String> {
+    let removed = |path: &PathBuf| PathBuf::from(format!("{} (deleted)", path.display()));
+    let names: Vec<PathBuf> = paths.iter().flat_map(|path| [path.clone(), removed(path)]).collect();
     let processes = files::list(root.path("/proc")).unwrap_or_default();
     let holds = |id: &u32| {
         let directory = root.path(format!("/proc/{id}/fd"));
         let open = files::list(&directory).unwrap_or_default();
-        open.iter().any(|number| files::read_link(directory.join(number)).is_ok_and(|open| open == path))
+        open.iter()
+            .any(|number| files::read_link(directory.join(number)).is_ok_and(|open| names.contains(&open)))
     };
     let named = |id: u32| {
         let name = files::read_to_string(root.path(format!("/proc/{id}/comm"))).unwrap_or_default();

@@ -39,7 +39,7 @@ impl Observer for KernelObserver {
     fn free_vf(&mut self, vf: Bdf) -> Result<FreeVf, String> {
         let function = PciFunction::new(&self.root, vf);
         let driver = function.driver().map_err(|error| chain(&error))?;
-        let held = function.held_by();
+        let held = function.opened_by();
         let held = (!held.is_empty()).then(|| held.join(", "));
         Ok(FreeVf { driver, taken_by: held.or_else(|| attachment(&self.root, vf)) })
     }

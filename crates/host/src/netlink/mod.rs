@@ -10,6 +10,7 @@ mod ethtool;
 mod events;
 mod glance;
 mod interface_route;
+mod leftovers;
 mod link;
 mod route;
 mod socket;
@@ -33,6 +34,7 @@ pub use self::{
     events::{LinkEvents, Touched},
     glance::VfGlance,
     interface_route::InterfaceRoute,
+    leftovers::LinkSettings,
     route::Route,
     wait::{wait_for_interface, wait_for_udev},
 };

@@ -52,7 +52,7 @@ pub(super) enum Ended {
 
 /// Feeds `input` to a program and hands on what it writes, until it has ended and its outputs are closed. Never returns
 /// later than shortly after `deadline`, nor than [`LINGER`] after the program's end; `farewell` later where a program has to be ended that
-/// has some.
+/// has some. Whoever calls it waits for one that was killed.
 ///
 /// # Errors
 ///
@@ -67,7 +67,6 @@ pub(super) fn pump(
     let ended = Pump::new(child, input).and_then(|pump| pump.run(child, deadline, farewell, on_bytes));
     if !matches!(ended, Ok(Ended::Exited { .. })) {
         let _ = kill(Pid::from_raw(-(child.id() as i32)), Signal::SIGKILL);
-        let _ = child.wait();
     }
     ended
 }

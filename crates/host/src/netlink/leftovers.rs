@@ -1,0 +1,146 @@
+//! What of a link its reports do not tell, and who had it may have left: flags, the link mode, alternative names.
+
+use netlink_packet_route::link::{LinkAttribute, LinkExtentMask, LinkFlags, LinkMessage, LinkMode, Prop};
+use nix::libc;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Netlink, NetlinkError,
+    link::{GET_LINK, LINK_HEADER, NEW_LINK, change},
+    wire::{self, Message},
+};
+
+/// Gives a link alternative names, and takes them (`include/uapi/linux/rtnetlink.h`).
+const RTM_NEWLINKPROP: u16 = 108;
+const RTM_DELLINKPROP: u16 = 109;
+const IFLA_LINKMODE: u16 = 17;
+const IFLA_PROP_LIST: u16 = 52;
+const IFLA_ALT_IFNAME: u16 = 53;
+/// In `NLM_F_*` flags of a request that makes something: beside what is there (`include/uapi/linux/netlink.h`).
+const NLM_F_APPEND: u16 = 0x800;
+
+/// How an interface is set beside what its [report](crate::InterfaceReport) tells.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkSettings {
+    /// It takes frames for any address, as somebody has set by hand (`IFF_PROMISC`).
+    pub promiscuous: bool,
+    /// It takes all multicast frames, as somebody has set by hand (`IFF_ALLMULTI`).
+    pub all_multicast: bool,
+    /// It sends multicast frames (`IFF_MULTICAST`).
+    pub multicast: bool,
+    /// It asks for and answers to its neighbours' addresses (`IFF_NOARP` is not set).
+    pub arp: bool,
+    /// What its state ends in when it has a link (`IFLA_LINKMODE`): 0 is up, 1 dormant, 2 testing.
+    pub mode: u8,
+    /// Its alternative names (`IFLA_ALT_IFNAME`), as the kernel lists them.
+    pub other_names: Vec<String>,
+}
+
+impl LinkSettings {
+    /// The same as if nobody had turned anything on: neither promiscuous nor for all multicast frames, with ARP and the default mode. Names
+    /// stay.
+    pub fn plain(&self) -> LinkSettings {
+        LinkSettings { promiscuous: false, all_multicast: false, arp: true, mode: 0, ..self.clone() }
+    }
+
+    fn flags(&self) -> LinkFlags {
+        let mut flags = LinkFlags::empty();
+        flags.set(LinkFlags::Promisc, self.promiscuous);
+        flags.set(LinkFlags::Allmulti, self.all_multicast);
+        flags.set(LinkFlags::Multicast, self.multicast);
+        flags.set(LinkFlags::Noarp, !self.arp);
+        flags
+    }
+}
+
+impl Netlink {
+    /// How the interface of this index is set.
+    ///
+    /// # Errors
+    ///
+    /// [`NetlinkError`] when there is none, or the kernel does not tell.
+    pub fn link_settings(&mut self, index: u32) -> Result<LinkSettings, NetlinkError> {
+        let attempt = format!("look at how interface {index} is set");
+        let mut body = change(index);
+        body.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
+        let mut found = None;
+        self.route
+            .ask(&attempt, GET_LINK, 0, &body, |message| found = link_settings(message).or(found.take()))?;
+        found.ok_or_else(|| NetlinkError::Malformed { attempt, what: "no link is in the answer".to_owned() })
+    }
+
+    /// Sets an interface's flags and link mode; alternative names stay.
+    ///
+    /// # Errors
+    ///
+    /// [`NetlinkError`] when the interface is gone or may not be changed (`CAP_NET_ADMIN`).
+    pub fn set_link_settings(&mut self, index: u32, wanted: &LinkSettings) -> Result<(), NetlinkError> {
+        let mut body = change(index);
+        body.header.change_mask =
+            LinkFlags::Promisc | LinkFlags::Allmulti | LinkFlags::Multicast | LinkFlags::Noarp;
+        body.header.flags = wanted.flags();
+        body.attributes.push(LinkAttribute::Mode(LinkMode::from(wanted.mode)));
+        self.set_link(&format!("set flags and link mode of interface {index}"), &body)
+    }
+
+    /// Takes alternative names from an interface.
+    ///
+    /// # Errors
+    ///
+    /// [`NetlinkError`] when it has one of them not, is gone, or may not be changed (`CAP_NET_ADMIN`).
+    pub fn remove_names(&mut self, index: u32, names: &[String]) -> Result<(), NetlinkError> {
+        if names.is_empty() {
+            return Ok(());
+        }
+        let attempt = format!("take the alternative names {} from interface {index}", names.join(", "));
+        self.route.ask(&attempt, RTM_DELLINKPROP, 0, &of_names(index, names), |_| {})
+    }
+
+    /// Gives an interface alternative names beside those that it has.
+    ///
+    /// # Errors
+    ///
+    /// [`NetlinkError`] when an interface has one of them, this one is gone, or may not be changed (`CAP_NET_ADMIN`).
+    pub fn add_names(&mut self, index: u32, names: &[String]) -> Result<(), NetlinkError> {
+        if names.is_empty() {
+            return Ok(());
+        }
+        let attempt = format!("give interface {index} the alternative names {}", names.join(", "));
+        let how = wire::NLM_F_CREATE | wire::NLM_F_EXCL | NLM_F_APPEND;
+        self.route.ask(&attempt, RTM_NEWLINKPROP, how, &of_names(index, names), |_| {})
+    }
+}
+
+fn of_names(index: u32, names: &[String]) -> LinkMessage {
+    let mut body = change(index);
+    let names = names.iter().map(|name| Prop::AltIfName(name.clone())).collect();
+    body.attributes.push(LinkAttribute::PropList(names));
+    body
+}
+
+fn link_settings(message: &Message<'_>) -> Option<LinkSettings> {
+    if message.kind != NEW_LINK || i32::from(*message.payload.first()?) != libc::AF_UNSPEC {
+        return None;
+    }
+    let flags = LinkFlags::from_bits_retain(wire::u32_at(message.payload, 8)?);
+    let attributes = message.payload.get(LINK_HEADER..)?;
+    let (mut mode, mut other_names) = (0, Vec::new());
+    for (attribute, value) in wire::attributes(attributes) {
+        match attribute {
+            IFLA_LINKMODE => mode = *value.first()?,
+            IFLA_PROP_LIST => {
+                let names = wire::attributes(value).filter(|(kind, _)| *kind == IFLA_ALT_IFNAME);
+                other_names.extend(names.map(|(_, name)| wire::text(name)));
+            }
+            _ => {}
+        }
+    }
+    Some(LinkSettings {
+        promiscuous: flags.contains(LinkFlags::Promisc),
+        all_multicast: flags.contains(LinkFlags::Allmulti),
+        multicast: flags.contains(LinkFlags::Multicast),
+        arp: !flags.contains(LinkFlags::Noarp),
+        mode,
+        other_names,
+    })
+}
