@@ -98,11 +98,12 @@ impl VmPlace {
                     ..Program::default()
                 };
                 let _ = self.ask(&agent::exec(&kill), agent::pid);
-                let source = ProcessError::TimedOut { command: command.to_string(), after: allowed };
+                let source =
+                    ProcessError::TimedOut { command: command.to_string(), after: allowed, left: None };
                 return Err(PlaceError::Process { place: self.describe(), source });
             }
             if penstock_host::interrupt::pending() {
-                let source = ProcessError::Interrupted { command: command.to_string() };
+                let source = ProcessError::Interrupted { command: command.to_string(), left: None };
                 return Err(PlaceError::Process { place: self.describe(), source });
             }
             thread::sleep(interval.min(allowed.saturating_sub(started.elapsed())));
