@@ -4,7 +4,10 @@ use std::{ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
-use crate::identity::{DRIVER, DriverName, NodeName, STATE};
+use crate::{
+    claim::state::RUN,
+    identity::{DRIVER, DriverName, NodeName, STATE},
+};
 
 /// Where a pod puts its programs on its node.
 pub const HOST_DIRECTORY: &str = "/opt/penstock";
@@ -59,6 +62,9 @@ pub struct Node {
     /// Where prepared claims are written down
     #[arg(long, value_name = "DIR", default_value = STATE)]
     pub state: PathBuf,
+    /// Where hooks leave their records, which end with the kernel's run
+    #[arg(long, value_name = "DIR", default_value = RUN)]
+    pub run_directory: PathBuf,
     /// kubelet's directory, which has its plugins' sockets
     #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet")]
     pub kubelet_directory: PathBuf,

@@ -29,8 +29,7 @@ use tokio::{
 use tokio_stream::StreamExt;
 
 use crate::{
-    arguments, change,
-    claim::{self, state::RUN},
+    arguments, change, claim,
     client::{ApiError, ClientSettings, ConnectError, Connection, answer, connect},
     devices::{Devices, Input, KnownNics},
     events::NodeEvents,
@@ -152,22 +151,25 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
     let (vanishing, vanishing_seen) = watch::channel(Arc::new(BTreeSet::new()));
 
     let client = connection.client.clone();
-    let plugin = plugin::serve(plugin::Settings {
-        client: ClaimApiClient::new(client.clone(), &arguments.driver.to_string()),
-        driver: arguments.driver.to_string(),
-        node: arguments.name.to_string(),
-        pool: arguments.name.to_string(),
-        penstock: penstock.path().to_owned(),
-        program,
-        state: state.clone(),
-        kubelet: arguments.kubelet_directory.clone(),
-        cdi: arguments.cdi_directory.clone(),
-        devices: published_seen,
-        health: health_seen,
-        shutdown: shutdown_seen,
-        timings: timings.clone(),
-        orphans: OrphanSettings::default(),
-    });
+    let plugin = plugin::serve(
+        arguments.run_directory.clone(),
+        plugin::Settings {
+            client: ClaimApiClient::new(client.clone(), &arguments.driver.to_string()),
+            driver: arguments.driver.to_string(),
+            node: arguments.name.to_string(),
+            pool: arguments.name.to_string(),
+            penstock: penstock.path().to_owned(),
+            program,
+            state: state.clone(),
+            kubelet: arguments.kubelet_directory.clone(),
+            cdi: arguments.cdi_directory.clone(),
+            devices: published_seen,
+            health: health_seen,
+            shutdown: shutdown_seen,
+            timings: timings.clone(),
+            orphans: OrphanSettings::default(),
+        },
+    );
     let changes = change::serve(change::Settings {
         client: settings,
         connection: connection.clone(),
@@ -194,7 +196,7 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
             driver: arguments.driver.to_string(),
             node: arguments.name.to_string(),
             state: arguments.state.clone(),
-            run: RUN.into(),
+            run: arguments.run_directory.clone(),
             model: path_seen.clone(),
             devices: devices_seen.clone(),
             drift: drift_seen.clone(),

@@ -13,7 +13,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 
 use crate::{
-    claim::{ClaimSettings, Claims, StateError, state::RUN},
+    claim::{ClaimSettings, Claims, StateError},
     devices::Devices,
     health::HealthReport,
     metrics::ClaimTimings,
@@ -96,13 +96,13 @@ pub enum ServeError {
     },
 }
 
-/// Serves kubelet until `shutdown` says true: calls in flight are finished then, and the sockets removed.
+/// Serves kubelet until `shutdown` says true: calls in flight are finished then, and the sockets removed. The hook's records are in `run`.
 ///
 /// # Errors
 ///
 /// When a socket cannot be made, another agent runs, or a server ends by itself.
-pub async fn serve(settings: Settings) -> Result<(), ServeError> {
-    serve_on(Root::system(), RUN.into(), settings).await
+pub async fn serve(run: PathBuf, settings: Settings) -> Result<(), ServeError> {
+    serve_on(Root::system(), run, settings).await
 }
 
 /// As [`serve`], with the machine below `root` and the hook's records in `run`.

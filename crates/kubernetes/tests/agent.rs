@@ -169,6 +169,7 @@ impl Node<'_> {
             ("--kubeconfig", "kubeconfig"),
             ("--penstock", "penstock"),
             ("--state", "state"),
+            ("--run-directory", "run"),
             ("--kubelet-directory", "kubelet"),
             ("--cdi-directory", "cdi"),
         ] {

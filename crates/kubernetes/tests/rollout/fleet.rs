@@ -103,6 +103,7 @@ impl Fleet {
             ("--kubeconfig", "kubeconfig"),
             ("--penstock", "penstock"),
             ("--state", "state"),
+            ("--run-directory", "run"),
             ("--kubelet-directory", "kubelet"),
             ("--cdi-directory", "cdi"),
         ] {
