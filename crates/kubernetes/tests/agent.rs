@@ -169,7 +169,7 @@ impl Node<'_> {
             ("--kubeconfig", "kubeconfig"),
             ("--penstock", "penstock"),
             ("--state", "state"),
-            ("--run-directory", "run"),
+            ("--run-directory", "hooks"),
             ("--kubelet-directory", "kubelet"),
             ("--cdi-directory", "cdi"),
         ] {

@@ -103,7 +103,7 @@ impl Fleet {
             ("--kubeconfig", "kubeconfig"),
             ("--penstock", "penstock"),
             ("--state", "state"),
-            ("--run-directory", "run"),
+            ("--run-directory", "hooks"),
             ("--kubelet-directory", "kubelet"),
             ("--cdi-directory", "cdi"),
         ] {
