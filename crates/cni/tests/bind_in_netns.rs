@@ -2,36 +2,32 @@
 //! `/sys` calls VFs, and this program does what the kernel does when a driver is bound. It is the plugin, too.
 #![allow(clippy::disallowed_methods)]
 
+#[path = "plugin/process.rs"]
+mod process;
+
 use std::{
     env, fs,
-    io::{BufRead, BufReader, Read, Write},
+    io::{BufRead, BufReader, Write},
     os::unix::fs::symlink,
     path::PathBuf,
-    process::{Command, ExitCode, Stdio},
+    process::{Command, ExitCode},
     thread,
 };
 
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::getpid,
-};
-use penstock_cni::{Plugin, journal::Step};
+use penstock_cni::journal::Step;
 use penstock_host::{PciError, PciFunction, Root, scan::attachments::attachment};
 use penstock_testkit::{namespace::Namespace, needs, trials::Trials};
+use process::{Ended, ROOT, after, be_the_plugin, die_of, name_of, with};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// Where the plugin finds the tree that stands for `/`.
-const ROOT: &str = "PENSTOCK_CNI_TEST_ROOT";
-/// The step at which it is to die, or [`UNBOUND`].
-const DIES: &str = "PENSTOCK_CNI_TEST_DIES";
 /// It dies when the function has no driver, on the way from one to another.
 const UNBOUND: &str = "unbound";
 const VF: &str = "0000:01:10.0";
 
 fn main() -> ExitCode {
     if let Some(root) = env::var_os(ROOT) {
-        return be_the_plugin(PathBuf::from(root));
+        return be_the_plugin(PathBuf::from(root), as_the_kernel, as_told);
     }
     let mut trials = Trials::from_arguments();
     let missing = trials.lacking("network namespaces", needs::network_namespace);
@@ -47,29 +43,6 @@ fn main() -> ExitCode {
     ];
     trials.add(&missing, tests);
     trials.run()
-}
-
-fn die() {
-    kill(getpid(), Signal::SIGKILL).unwrap();
-}
-
-fn be_the_plugin(root: PathBuf) -> ExitCode {
-    let dies = |step: Step| {
-        if env::var(DIES).is_ok_and(|at| serde_json::to_value(step).unwrap() == at) {
-            die();
-        }
-    };
-    let mut input = Vec::new();
-    std::io::stdin().read_to_end(&mut input).unwrap();
-    let plugin = Plugin { root: Root::at(root), on_step: dies, set_driver: as_the_kernel, held_by: as_told };
-    let (document, code) = match plugin.run(|name| env::var(name).ok(), &input) {
-        Ok(document) => (document, 0),
-        Err(error) => (Some(error), 1),
-    };
-    if let Some(document) = document {
-        println!("{document}");
-    }
-    ExitCode::from(code)
 }
 
 /// Binds and unbinds as [`PciFunction::set_driver`] does on a kernel: the network driver's interface goes with it, and another one comes, with an
@@ -88,9 +61,7 @@ fn as_the_kernel(function: &PciFunction, driver: Option<&str>) -> Result<(), Pci
             fs::remove_dir_all(at.join("net")).unwrap();
         }
         drop(fs::remove_file(at.join("driver")));
-        if env::var(DIES).is_ok_and(|at| at == UNBOUND) {
-            die();
-        }
+        die_of(UNBOUND);
         if passes && refuses.exists() {
             let why = "its probe failed".to_owned();
             let driver = "vfio-pci".to_owned();
@@ -125,13 +96,6 @@ fn ip(words: &str) {
 struct Machine {
     host: Namespace,
     directory: TempDir,
-}
-
-/// How a call ended.
-#[derive(Debug)]
-struct Ended {
-    holds: bool,
-    document: Value,
 }
 
 impl Ended {
@@ -175,15 +139,7 @@ impl Machine {
     fn state(&self) -> String {
         let links = self.host.run("ip -o link show");
         let vf = links.lines().find(|line| line.contains(" vf0@")).unwrap_or("no interface");
-        let words: Vec<&str> = vf.split_whitespace().collect();
-        let after = |word: &str| {
-            words
-                .iter()
-                .position(|of| *of == word)
-                .and_then(|at| words.get(at + 1))
-                .copied()
-                .unwrap_or_default()
-        };
+        let after = |word| after(vf, word).unwrap_or_default();
         let up = vf.contains(",UP") || vf.contains("<UP");
         let driver = fs::read_link(self.vf().join("driver")).unwrap_or_default();
         let chosen = fs::read_to_string(self.vf().join("driver_override")).unwrap();
@@ -213,24 +169,8 @@ impl Machine {
         configuration: &Value,
         dies: Option<&str>,
     ) -> Ended {
-        let mut command = Command::new("nsenter");
-        command.arg(format!("--net=/proc/{}/ns/net", self.host.id)).arg(env::current_exe().unwrap());
-        command.env(ROOT, self.directory.path()).env("CNI_COMMAND", verb).env("CNI_CONTAINERID", container);
-        command.env("CNI_IFNAME", "net1").env_remove("PENSTOCK_PATH");
-        if let Some(netns) = netns {
-            command.env("CNI_NETNS", format!("/proc/{}/ns/net", netns.id));
-        }
-        if let Some(step) = dies {
-            command.env(DIES, step);
-        }
-        let mut child =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        child.stdin.take().unwrap().write_all(configuration.to_string().as_bytes()).unwrap();
-        let output = child.wait_with_output().unwrap();
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(dies.is_some(), output.status.code().is_none(), "{verb} {dies:?}: {errors}");
-        let document = serde_json::from_slice(&output.stdout).unwrap_or(Value::Null);
-        Ended { holds: output.status.success(), document }
+        let machine = (&self.host, self.directory.path());
+        process::call(machine, verb, container, netns.map(process::netns).as_deref(), configuration, dies)
     }
 
     fn holds(&self, verb: &str, container: &str, configuration: &Value) -> Value {
@@ -246,18 +186,11 @@ impl Machine {
 }
 
 fn configuration(more: Value) -> Value {
-    let mut all = json!({
+    let all = json!({
         "cniVersion": "1.1.0", "name": "claim-1", "type": "penstock-cni", "deviceID": VF, "logLevel": "error",
         "driver": "vfio-pci",
     });
-    for (key, value) in more.as_object().unwrap() {
-        all[key] = value.clone();
-    }
-    all
-}
-
-fn step(step: Step) -> String {
-    serde_json::to_value(step).unwrap().as_str().unwrap().to_owned()
+    with(all, more)
 }
 
 fn a_vf_is_bound() {
@@ -309,9 +242,9 @@ fn a_vf_is_bound() {
 }
 
 fn killed_at_any_step() {
-    let steps = Step::OF_BINDING.map(step).into_iter().chain([UNBOUND.to_owned()]);
+    let steps = Step::OF_BINDING.map(name_of).into_iter().chain([UNBOUND.to_owned()]);
     for step_of_add in steps {
-        for end in [None, Some(step(Step::Releasing)), Some(UNBOUND.to_owned())] {
+        for end in [None, Some(name_of(Step::Releasing)), Some(UNBOUND.to_owned())] {
             let machine = Machine::new();
             let before = machine.state();
             let bind = configuration(json!({}));
@@ -333,7 +266,7 @@ fn killed_at_any_step() {
         let bind = configuration(json!({}));
         machine.call("ADD", "claim-1", &bind, Some(&step_of_add));
         let again = machine.call("ADD", "claim-1", &bind, None);
-        assert!(again.holds || step_of_add == step(Step::Attached), "{step_of_add}: {again:?}");
+        assert!(again.holds || step_of_add == name_of(Step::Attached), "{step_of_add}: {again:?}");
         assert!(machine.is_bound(), "{step_of_add}");
         assert!(machine.collect(None).holds);
         assert_eq!(machine.state(), before, "{step_of_add}");

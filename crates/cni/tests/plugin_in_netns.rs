@@ -2,33 +2,27 @@
 //! plugin, too, when a test starts it as a runtime does.
 #![allow(clippy::disallowed_methods)]
 
+#[path = "plugin/process.rs"]
+mod process;
+
 use std::{
     env, fs,
-    io::{Read, Write},
     os::unix::fs::{PermissionsExt, symlink},
     path::PathBuf,
-    process::{Command, ExitCode, Stdio},
+    process::ExitCode,
     thread,
 };
 
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::getpid,
-};
-use penstock_cni::{Plugin, journal::Step};
+use penstock_cni::journal::Step;
 use penstock_host::{PciFunction, Root, scan::attachments::attachment};
 use penstock_testkit::{namespace::Namespace, needs, trials::Trials};
+use process::{Ended, ROOT, after, be_the_plugin, name_of, netns, with};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// Where the plugin finds the tree that stands for `/`.
-const ROOT: &str = "PENSTOCK_CNI_TEST_ROOT";
-/// The step at which it is to die.
-const DIES: &str = "PENSTOCK_CNI_TEST_DIES";
-
 fn main() -> ExitCode {
     if let Some(root) = env::var_os(ROOT) {
-        return be_the_plugin(PathBuf::from(root));
+        return be_the_plugin(PathBuf::from(root), PciFunction::set_driver, PciFunction::held_by);
     }
     let mut trials = Trials::from_arguments();
     let missing = trials.lacking("network namespaces", needs::network_namespace);
@@ -55,41 +49,10 @@ fn main() -> ExitCode {
     trials.run()
 }
 
-fn be_the_plugin(root: PathBuf) -> ExitCode {
-    let dies = |step: Step| {
-        if env::var(DIES).is_ok_and(|at| serde_json::to_value(step).unwrap() == at) {
-            kill(getpid(), Signal::SIGKILL).unwrap();
-        }
-    };
-    let mut input = Vec::new();
-    std::io::stdin().read_to_end(&mut input).unwrap();
-    let plugin = Plugin {
-        root: Root::at(root),
-        on_step: dies,
-        set_driver: PciFunction::set_driver,
-        held_by: PciFunction::held_by,
-    };
-    let (document, code) = match plugin.run(|name| env::var(name).ok(), &input) {
-        Ok(document) => (document, 0),
-        Err(error) => (Some(error), 1),
-    };
-    if let Some(document) = document {
-        println!("{document}");
-    }
-    ExitCode::from(code)
-}
-
 /// A machine with a PF and two VFs.
 struct Machine {
     host: Namespace,
     directory: TempDir,
-}
-
-/// How a call ended.
-#[derive(Debug)]
-struct Ended {
-    holds: bool,
-    document: Value,
 }
 
 impl Ended {
@@ -150,9 +113,7 @@ impl Machine {
             .filter(|line| line.contains(": vf") || line.contains(": dev") || line.contains(": net"))
             .map(|line| {
                 let words: Vec<&str> = line.split_whitespace().collect();
-                let after = |word: &str| {
-                    words.iter().position(|of| *of == word).and_then(|at| words.get(at + 1)).copied()
-                };
+                let after = |word| after(line, word);
                 let up = words[2].contains(",UP") || words[2].contains("<UP");
                 format!("{} up={up} mtu={:?} mac={:?}", words[1], after("mtu"), after("link/ether"))
             })
@@ -179,28 +140,8 @@ impl Machine {
         configuration: &Value,
         dies: Option<Step>,
     ) -> Ended {
-        let mut command = Command::new("nsenter");
-        command.arg(format!("--net=/proc/{}/ns/net", self.host.id)).arg(env::current_exe().unwrap());
-        command.env(ROOT, self.directory.path()).env("CNI_COMMAND", verb).env("CNI_CONTAINERID", container);
-        command.env("CNI_IFNAME", "net1").env("CNI_PATH", self.path("bin")).env_remove("PENSTOCK_PATH");
-        if let Some(netns) = netns {
-            command.env("CNI_NETNS", netns);
-        }
-        if let Some(step) = dies {
-            command.env(DIES, serde_json::to_value(step).unwrap().as_str().unwrap());
-        }
-        let mut child =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        child.stdin.take().unwrap().write_all(configuration.to_string().as_bytes()).unwrap();
-        let output = child.wait_with_output().unwrap();
-        let document = serde_json::from_slice(&output.stdout).unwrap_or(Value::Null);
-        assert_eq!(
-            dies.is_some(),
-            output.status.code().is_none(),
-            "{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-        Ended { holds: output.status.success(), document }
+        let machine = (&self.host, self.directory.path());
+        process::call(machine, verb, container, netns, configuration, dies.map(name_of).as_deref())
     }
 
     fn add(&self, container: &str, into: &Namespace, configuration: &Value) -> Ended {
@@ -212,16 +153,9 @@ impl Machine {
     }
 }
 
-fn netns(namespace: &Namespace) -> String {
-    format!("/proc/{}/ns/net", namespace.id)
-}
-
 fn configuration(more: Value) -> Value {
-    let mut all = json!({"cniVersion": "1.1.0", "name": "data", "type": "sriov", "deviceID": VFS[0], "logLevel": "error"});
-    for (key, value) in more.as_object().unwrap() {
-        all[key] = value.clone();
-    }
-    all
+    let all = json!({"cniVersion": "1.1.0", "name": "data", "type": "sriov", "deviceID": VFS[0], "logLevel": "error"});
+    with(all, more)
 }
 
 fn with_addresses() -> Value {

@@ -24,6 +24,20 @@ impl LastingTrouble {
         LastingTrouble { what, why: None, times: 0 }
     }
 
+    /// What came of trying it once more: it is over, or met; what it gave where it was done.
+    pub fn tried<T, E: std::error::Error + 'static>(&mut self, outcome: Result<T, E>) -> Option<T> {
+        match outcome {
+            Ok(given) => {
+                self.end();
+                Some(given)
+            }
+            Err(error) => {
+                self.meet(&error);
+                None
+            }
+        }
+    }
+
     /// It could not be done, again or for the first time.
     pub fn meet(&mut self, why: &(dyn std::error::Error + 'static)) {
         self.meet_words(penstock_host::chain(why));

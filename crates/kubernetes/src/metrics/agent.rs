@@ -132,28 +132,10 @@ impl AgentSources {
         ];
         all.put(&AGENT_BUILD, &build, 1);
         let model = self.model.borrow().clone();
-        let machine = match self.penstock.metrics(model.as_deref(), MACHINE) {
-            Ok(text) => {
-                self.of_machine.end();
-                Some(text)
-            }
-            Err(error) => {
-                self.of_machine.meet(&error);
-                None
-            }
-        };
+        let machine = self.of_machine.tried(self.penstock.metrics(model.as_deref(), MACHINE));
         all.put(&AGENT_SCRAPE_ERRORS, &[("what", "machine")], i64::from(machine.is_none()));
         let devices = self.devices.borrow().clone();
-        let claims = match claims(&self.state, &self.run) {
-            Ok(claims) => {
-                self.of_claims.end();
-                Some(claims)
-            }
-            Err(error) => {
-                self.of_claims.meet(&error);
-                None
-            }
-        };
+        let claims = self.of_claims.tried(claims(&self.state, &self.run));
         all.put(&AGENT_SCRAPE_ERRORS, &[("what", "claims")], i64::from(claims.is_none()));
         if let Some(devices) = &devices {
             all.put(&PUBLISHED_DEVICES, &[], devices.functions.len() as i64);

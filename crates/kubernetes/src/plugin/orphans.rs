@@ -87,11 +87,8 @@ impl<C: ClaimApi> Orphans<C> {
 
     async fn look(&mut self) {
         let claims = self.claims.clone();
-        let prepared = match blocking(move || claims.store()?.all()).await {
-            Ok(prepared) => prepared,
-            Err(error) => return self.unreadable.meet(&error),
-        };
-        self.unreadable.end();
+        let prepared = blocking(move || claims.store()?.all()).await;
+        let Some(prepared) = self.unreadable.tried(prepared) else { return };
         self.found.retain(|uid, (_, was)| prepared.iter().any(|claim| claim.uid == *uid && claim == was));
         for claim in prepared {
             match self.why_not_needed(&claim).await {
