@@ -24,6 +24,7 @@ use penstock_plan::{
 
 mod boot;
 mod facts;
+mod interface;
 mod realtime;
 
 /// How many functions are bound at once. Driver probes of different VFs run side by side in the kernel; the PF's
@@ -429,6 +430,9 @@ impl Execute<FunctionAction> for HostExecutor {
                 Err(PciError::Missing { .. }) => Ok(()),
                 outcome => outcome.map_err(|error| from_pci(&format!("{function} was not reset"), error)),
             },
+            FunctionAction::RestoreInterface { function, setup } => {
+                interface::restore(self, *function, setup, until)
+            }
             FunctionAction::AwaitLink { pf, within } => self.await_link(*pf, *within),
         }
     }

@@ -12,10 +12,11 @@ use penstock_apply::{
     journal::{Ending, Entry},
     run,
 };
-use penstock_host::{Command, Root};
+use penstock_host::{Command, Netlink, Root};
 use penstock_model::{Bdf, InterfaceAddress, InterfaceName, Mac, Mtu, VfAttribute, VfIndex};
 use penstock_plan::{
-    Action, Direction, Execute, ExecuteError, Executors, Fact, FunctionAction, Observe, Plan, Step, StepId,
+    Action, Direction, Execute, ExecuteError, Executors, Fact, FunctionAction, InterfaceSetup, Observe, Plan,
+    Step, StepId,
 };
 use penstock_testkit::{needs, trials::Trials};
 
@@ -26,11 +27,13 @@ const PF: &str = "0000:04:00.0";
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let missing = trials.lacking("network namespaces", needs::network_namespace);
-    let checks: [(&str, Check); 4] = [
+    let checks: [(&str, Check); 6] = [
         ("steps_are_carried_out_and_proven_in_netns", steps_are_carried_out),
         ("a_step_that_fails_leaves_all_as_before_in_netns", a_failure_leaves_all_as_before),
         ("an_interface_is_renamed_in_netns", an_interface_is_renamed),
         ("a_link_is_waited_for_in_netns", a_link_is_waited_for),
+        ("what_goes_with_an_interface_comes_back_in_netns", what_goes_with_it_comes_back),
+        ("an_interface_that_somebody_set_up_anew_is_left_so_in_netns", what_somebody_set_up_stays),
     ];
     trials.add(&missing, checks.map(|(name, check)| (name, move || alone(check))));
     trials.run()
@@ -199,4 +202,109 @@ fn an_interface_is_renamed(root: &Path) {
     // In a real tree the kernel does this.
     fs::rename(net(root).join("pf0"), net(root).join("lan0")).unwrap();
     assert_eq!(executor.holds(&fact).unwrap(), Ok(()));
+}
+
+/// Sets `pf0` up as a host uses it.
+fn set_up() {
+    ip("link set peer up");
+    ip("link set pf0 up");
+    for line in [
+        "address add 192.0.2.7/24 dev pf0",
+        "address add 192.0.2.8/24 dev pf0",
+        "address add fd00::7/64 dev pf0 nodad",
+        "route add default via 192.0.2.1 dev pf0 metric 100 proto dhcp src 192.0.2.8 mtu 1400",
+        "route add 198.51.100.0/24 via 192.0.2.2 dev pf0 table 100",
+        "route add 203.0.113.0/24 via 10.9.9.9 dev pf0 onlink advmss 1200",
+        "route add fd01::/48 via fd00::1 dev pf0",
+    ] {
+        ip(line);
+    }
+}
+
+/// How the host uses `pf0`, as a scan tells.
+fn setup() -> InterfaceSetup {
+    let mut netlink = Netlink::open().unwrap();
+    let all = netlink.links_with_addresses().unwrap();
+    let report = all.into_iter().find(|report| report.interface.name.as_str() == "pf0").unwrap();
+    let addresses = report.interface.addresses;
+    let local = |address: &InterfaceAddress| address.to_string().starts_with("fe80");
+    let routes = netlink.configured_routes().unwrap();
+    let setup = InterfaceSetup {
+        name: Some(report.interface.name),
+        mtu: Mtu::new(report.interface.mtu),
+        up: report.interface.up,
+        addresses: addresses.into_iter().filter(|address| !local(address)).collect(),
+        routes: routes
+            .into_iter()
+            .filter(|(over, _)| *over == report.index)
+            .map(|(_, route)| route)
+            .collect(),
+    };
+    assert_eq!((setup.addresses.len(), setup.routes.len()), (3, 4), "{setup:?}");
+    setup
+}
+
+/// Addresses and routes, of IPv6 without those that the kernel makes when it sees a carrier.
+fn used() -> String {
+    let routes = [
+        "-4 route show table all",
+        "-6 route show table all proto static",
+        "-6 route show table all proto boot",
+    ];
+    let all = ["-4 address show pf0", "-6 address show pf0 scope global"].into_iter().chain(routes);
+    let lines: String = all.map(ip).collect();
+    let mut lines: Vec<&str> = lines.lines().map(str::trim).collect();
+    // The kernel lists routes in the order in which they were added.
+    lines.sort_unstable();
+    lines.join("\n")
+}
+
+fn what_goes_with_it_comes_back(root: &Path) {
+    set_up();
+    let (function, setup, before) = (pf(), setup(), used());
+    let restore = || FunctionAction::RestoreInterface { function, setup: setup.clone() }.into();
+    let is = Fact::InterfaceIs { function, setup: setup.clone() };
+    let link = |direction| FunctionAction::SetLink { function, direction }.into();
+    let down = Fact::Link { function, direction: Direction::Down };
+    let gone: Bdf = "0000:09:00.0".parse().unwrap();
+    let never = FunctionAction::SetLink { function: gone, direction: Direction::Up };
+    let steps = vec![
+        (restore(), Some(restore()), is.clone()),
+        (link(Direction::Down), Some(link(Direction::Up)), down),
+        // There is no such function.
+        (never.into(), None, Fact::Link { function: gone, direction: Direction::Up }),
+    ];
+    let mut executor = HostExecutor::new(Root::at(root)).unwrap();
+    let mut journal: Vec<Entry> = Vec::new();
+    let outcome =
+        run(&plan(steps), &mut Executors::of_host(&mut executor), &mut journal, &mut (), &options());
+    let Err(ApplyError::RolledBack { not_undone, .. }) = outcome else { panic!("{outcome:?}") };
+    assert_eq!(not_undone, []);
+    assert_eq!(used(), before);
+
+    // As after its driver was bound anew: nothing is left of it.
+    ip("link set pf0 down");
+    ip("address flush dev pf0");
+    ip("link set pf0 mtu 1400");
+    assert_ne!(executor.holds(&is).unwrap(), Ok(()));
+    executor.execute(&FunctionAction::RestoreInterface { function, setup }, Duration::from_secs(5)).unwrap();
+    assert_eq!(executor.holds(&is).unwrap(), Ok(()));
+    assert_eq!(used(), before);
+}
+
+fn what_somebody_set_up_stays(root: &Path) {
+    set_up();
+    let (function, setup) = (pf(), setup());
+    ip("link set pf0 down");
+    ip("address flush dev pf0");
+    ip("link set pf0 up");
+    ip("address add 10.0.0.9/8 dev pf0");
+    let mut executor = HostExecutor::new(Root::at(root)).unwrap();
+    let is = Fact::InterfaceIs { function, setup: setup.clone() };
+    executor.execute(&FunctionAction::RestoreInterface { function, setup }, Duration::from_secs(5)).unwrap();
+    assert_eq!(executor.holds(&is).unwrap(), Ok(()));
+    let seen = used();
+    assert!(seen.contains("10.0.0.9/8") && !seen.contains("192.0.2."), "{seen}");
+    // Nobody has set it up for IPv6.
+    assert!(seen.contains("fd00::7/64") && seen.contains("fd01::/48 via fd00::1"), "{seen}");
 }

@@ -64,6 +64,7 @@ pub fn read(json: &[u8]) -> Result<Vec<InterfaceReport>, String> {
                 carrier: up.then(|| has("LOWER_UP")),
                 speed: None,
                 addresses,
+                routes: Vec::new(),
             },
             permanent_mac: link.permaddr.as_deref().and_then(|mac| mac.parse().ok()),
             device: link.parentdev,

@@ -163,6 +163,42 @@ fn nobody_confirms() -> Outcome {
     board.inside(["penstock", "undo", "--quiet"]).ended_with(0)?;
     assert_eq!(vfs(), "0\n");
 
+    // A VF that the host uses: its driver is bound anew for another VLAN, and its interface is as it was after that, and once more when
+    // nobody confirms it.
+    board.shell(&apply("60s")).ended_with(0)?;
+    board.inside(["penstock", "confirm"]).ended_with(0)?;
+    let vf = "basename /sys/bus/pci/devices/0000:01:00.0/virtfn0/net/*";
+    let set_up = format!(
+        "vf=$({vf}) && ip link set $vf up && ip address add 192.0.2.7/24 dev $vf && ip address add fd00::7/64 dev $vf nodad && \
+         ip route add 198.51.100.0/24 via 192.0.2.1 dev $vf metric 50"
+    );
+    board.shell(&set_up).ended_with(0)?;
+    let used = || {
+        let lines = format!(
+            "vf=$({vf}); echo $vf; ip -o address show $vf scope global; ip route show dev $vf; cat /sys/class/net/$vf/mtu"
+        );
+        // The interface has another number whenever it is made anew.
+        let text = board.shell(&lines).stdout;
+        text.lines()
+            .map(|line| line.split_once(": ").map_or(line, |(_, line)| line).trim().to_owned())
+            .collect::<Vec<_>>()
+    };
+    let before = used();
+    assert!(before.iter().any(|line| line.starts_with("198.51.100.0/24 via 192.0.2.1")), "{before:?}");
+    let tagged = text.replace("mtu: 1600", "mtu: 1600, defaults: {vlan: 100}");
+    board.write("/root/tagged.yaml", &tagged).ended_with(0)?;
+    board
+        .inside(["penstock", "apply", "--quiet", "/root/tagged.yaml", "--confirm-within", "5s"])
+        .ended_with(0)?;
+    let vlan = || board.shell("ip link show dev $(basename /sys/bus/pci/devices/0000:01:00.0/net/*)").stdout;
+    assert!(vlan().contains("vlan 100"), "{}", vlan());
+    assert_eq!(used(), before, "its driver was bound anew");
+    until("the VLAN is taken back", Duration::from_secs(40), || {
+        !vlan().contains("vlan 100") && used() == before
+    });
+    board.inside(["penstock", "undo", "--quiet"]).ended_with(0)?;
+    assert_eq!(vfs(), "0\n");
+
     // Every session of the user is ended, with all that belongs to it, while the run waits.
     let end_sessions = "loginctl terminate-user root";
     board.shell(&apply("5s")).ended_with(0)?;

@@ -1,7 +1,7 @@
 //! What CHECK holds: each thing that ADD set, as it is where it is enforced. Pure.
 
-use penstock_host::{InterfaceReport, netlink::InterfaceRoute};
-use penstock_model::{Bdf, InterfaceAddress, VfAttribute, inventory::VfState};
+use penstock_host::InterfaceReport;
+use penstock_model::{Bdf, InterfaceAddress, InterfaceRoute, VfAttribute, inventory::VfState};
 
 use crate::document::{Address, Interface};
 
@@ -91,6 +91,7 @@ mod tests {
                     carrier: Some(true),
                     speed: None,
                     addresses: vec!["10.1.0.5/24".parse().unwrap()],
+                    routes: Vec::new(),
                 },
                 permanent_mac: None,
                 device: Some("0000:01:10.0".to_owned()),
@@ -100,13 +101,9 @@ mod tests {
             },
             function: Some("0000:01:10.0".parse().unwrap()),
             routes: vec![InterfaceRoute {
-                destination: "0.0.0.0/0".parse().unwrap(),
-                gateway: Some("10.1.0.1".parse().unwrap()),
                 table: Some(254),
-                priority: None,
                 scope: Some(0),
-                mtu: None,
-                advmss: None,
+                ..InterfaceRoute::new("0.0.0.0/0".parse().unwrap(), Some("10.1.0.1".parse().unwrap()))
             }],
         }
     }

@@ -2,8 +2,8 @@
 
 use std::{fmt, net::IpAddr};
 
-use penstock_host::{PciError, ProcessError, files::FileError, netlink::InterfaceRoute};
-use penstock_model::{Bdf, InterfaceAddress, InterfaceName, Mac};
+use penstock_host::{PciError, ProcessError, files::FileError};
+use penstock_model::{Bdf, InterfaceAddress, InterfaceName, InterfaceRoute, Mac};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 
@@ -227,17 +227,16 @@ impl Attached {
         };
         self.routes
             .iter()
-            .map(|route| InterfaceRoute {
-                destination: route.dst,
-                gateway: route
-                    .gw
-                    .or_else(|| gateway_of(route.dst))
-                    .filter(|_| route.scope != Some(LINK_SCOPE)),
-                table: route.table,
-                priority: route.priority,
-                scope: route.scope,
-                mtu: route.mtu,
-                advmss: route.advmss,
+            .map(|route| {
+                let gateway = route.gw.or_else(|| gateway_of(route.dst));
+                InterfaceRoute {
+                    table: route.table,
+                    priority: route.priority,
+                    scope: route.scope,
+                    mtu: route.mtu,
+                    advmss: route.advmss,
+                    ..InterfaceRoute::new(route.dst, gateway.filter(|_| route.scope != Some(LINK_SCOPE)))
+                }
             })
             .collect()
     }

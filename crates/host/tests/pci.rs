@@ -125,6 +125,7 @@ fn report(index: u32, device: Option<&str>, port_name: Option<&str>) -> Interfac
             carrier: None,
             speed: None,
             addresses: Vec::new(),
+            routes: Vec::new(),
         },
         permanent_mac: None,
         device: device.map(str::to_owned),

@@ -5,7 +5,7 @@ use std::{env, fs, io, os::unix::fs::symlink};
 
 use penstock_host::{InterfaceReport, Links, Root, scan, scan::LinkError, scan_system};
 use penstock_model::{
-    Bdf, ByteSize, Inventory, LinkState, TxRate, VfIndex, VlanId, VlanQos,
+    Bdf, ByteSize, InterfaceRoute, Inventory, LinkState, TxRate, VfIndex, VlanId, VlanQos,
     inventory::{Interface, SwitchMode, VfState},
 };
 use penstock_testkit::sysfs;
@@ -168,6 +168,7 @@ impl Links for Kernel {
                 carrier: Some(true),
                 speed: None,
                 addresses: vec!["10.20.31.2/24".parse().unwrap()],
+                routes: Vec::new(),
             },
             permanent_mac: (index < 10).then(|| "90:e2:ba:00:00:01".parse().unwrap()),
             device: Some(device.into()),
@@ -189,6 +190,13 @@ impl Links for Kernel {
             report
         })
         .collect())
+    }
+
+    fn routes(&mut self) -> Result<Vec<(u32, InterfaceRoute)>, LinkError> {
+        let gateway = |via: &str| via.parse().ok();
+        let default = |via| InterfaceRoute::new("0.0.0.0/0".parse().unwrap(), gateway(via));
+        // One of an interface that is no function's.
+        Ok(vec![(2, default("10.20.31.1")), (77, default("192.0.2.1"))])
     }
 
     fn vfs(&mut self, index: u32) -> Result<Vec<(VfIndex, VfState)>, LinkError> {
@@ -224,6 +232,8 @@ fn netlink_adds_what_sysfs_does_not_know() {
     let [first, second] = &inventory.pfs[..] else { panic!() };
     assert_eq!(first.permanent_mac.unwrap().to_string(), "90:e2:ba:00:00:01");
     assert_eq!(first.interface.as_ref().unwrap().speed, Some(10_000));
+    let routes = &first.interface.as_ref().unwrap().routes;
+    assert_eq!(routes.iter().map(ToString::to_string).collect::<Vec<_>>(), ["default via 10.20.31.1"]);
     assert_eq!((first.switch_mode, second.switch_mode), (SwitchMode::Veb, SwitchMode::Switchdev));
     let attributes = |number: usize| {
         let vfs = &first.sriov.as_ref().unwrap().vfs;

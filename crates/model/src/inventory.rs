@@ -25,8 +25,8 @@ pub use crate::vf::VfState;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Bdf, ByteSize, CpuSet, GuestName, InterfaceAddress, InterfaceName, Mac, NicName, PcieRoot, Scheduling,
-    SerialNumber, SlotName, VfIndex, pci::PciIds,
+    Bdf, ByteSize, CpuSet, GuestName, InterfaceAddress, InterfaceName, InterfaceRoute, Mac, NicName,
+    PcieRoot, Scheduling, SerialNumber, SlotName, VfIndex, pci::PciIds,
 };
 
 /// The version of the inventory's JSON form; a reader refuses a newer one.
@@ -398,6 +398,10 @@ pub struct Interface {
     pub speed: Option<u32>,
     /// Its IP addresses, link-local ones too.
     pub addresses: Vec<InterfaceAddress>,
+    /// The routes over it alone that an administrator, a DHCP client or a program without a name of its own has set: not those that
+    /// the kernel makes by itself, nor those of routing daemons. Read on the machine itself only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub routes: Vec<InterfaceRoute>,
 }
 
 /// An NVMe controller that is a physical function.
@@ -446,5 +450,14 @@ impl Inventory {
     /// The PF at `bdf`.
     pub fn pf(&self, bdf: Bdf) -> Option<&Pf> {
         self.pfs.iter().find(|pf| pf.bdf == bdf)
+    }
+
+    /// The interface of the PF or VF at `function`, where the host has it.
+    pub fn interface(&self, function: Bdf) -> Option<&Interface> {
+        if let Some(pf) = self.pf(function) {
+            return pf.interface.as_ref();
+        }
+        let mut vfs = self.pfs.iter().filter_map(|pf| pf.sriov.as_ref()).flat_map(|sriov| &sriov.vfs);
+        vfs.find(|vf| vf.bdf == function)?.present.as_ref()?.interface.as_ref()
     }
 }

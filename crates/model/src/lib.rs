@@ -32,6 +32,7 @@ pub mod pci;
 pub mod quantity;
 pub mod realtime;
 mod render;
+pub mod route;
 mod selectors;
 pub mod tenant;
 pub mod text;
@@ -58,6 +59,7 @@ pub use parse::{Parsed, parse};
 pub use pci::{Bdf, PcieRoot, RoutingId, SerialNumber};
 pub use quantity::{ByteSize, CpuSet, Mtu};
 pub use realtime::{Frequency, GuestRealtime, Percent, Realtime, Scheduling, SchedulingPolicy};
+pub use route::InterfaceRoute;
 pub use tenant::{BridgePort, DataPath, EndpointName, TenantFunctionName, TenantNic, Uplink, UplinkVf};
 pub use verdict::{Outcome, Verdict, Verdicts};
 pub use vf::{

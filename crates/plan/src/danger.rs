@@ -17,10 +17,8 @@ use penstock_model::{
 use serde::{Deserialize, Serialize};
 
 pub use self::effects::{AffectedGuest, Effects, LostVf, effects};
-use self::{
-    harm::{Harm, How, Played},
-    words::Words,
-};
+pub(crate) use self::harm::{How, Played};
+use self::{harm::Harm, words::Words};
 use crate::{Action, GuestAction, Plan, RealTimeAction, Step, StepId, action::named};
 
 /// Something that is lost when a plan is carried out, and that nobody may want to lose.

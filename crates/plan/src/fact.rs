@@ -14,7 +14,7 @@ use penstock_model::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Action, Direction,
+    Action, Direction, InterfaceSetup,
     action::{BootArguments, Schemata, Shares, named, resctrl_group},
     names::Names,
 };
@@ -52,6 +52,8 @@ pub enum Fact {
     HasAddress { function: Bdf, address: InterfaceAddress },
     /// The function's interface lacks this address.
     LacksAddress { function: Bdf, address: InterfaceAddress },
+    /// The host uses the function's interface so, but for addresses that somebody has replaced by others of their family.
+    InterfaceIs { function: Bdf, setup: InterfaceSetup },
     /// The embedded switch is in this mode.
     Switch { pf: Bdf, mode: SwitchMode },
     /// The function was reset; nothing lasting shows it.
@@ -192,6 +194,9 @@ impl Fact {
             }
             Fact::LacksAddress { function, address } => {
                 write!(f, "the interface of {} lacks {address}", of(function))
+            }
+            Fact::InterfaceIs { function, setup } => {
+                write!(f, "the interface of {} is as it was: {setup}", of(function))
             }
             Fact::Switch { pf, mode } => write!(f, "the embedded switch of {} is in {mode} mode", of(pf)),
             Fact::Reset { function } => write!(f, "{} was reset", of(function)),

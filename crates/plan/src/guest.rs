@@ -155,8 +155,8 @@ fn together<'a>(
         for guest in ready.iter().filter(|guest| !guest.is_vm()) {
             planner.draft.on_behalf_of(Some(guest.name));
             for (nic, _) in guest.functions.iter().filter(|(_, vf)| vf.is_none()) {
-                if let Some(found) = &nic.pf.interface {
-                    nic::release(planner, nic, found, guest.name.as_str());
+                if nic.pf.interface.is_some() {
+                    nic::release(planner, nic, guest.name.as_str());
                 }
                 disturbed(planner, nic, guest.name);
             }

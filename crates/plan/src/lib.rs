@@ -33,6 +33,7 @@ mod planning;
 pub mod probing;
 mod realtime;
 pub mod resolve;
+mod restore;
 pub mod step;
 mod stop;
 mod tenant;
@@ -46,7 +47,7 @@ mod way_back;
 
 pub use action::{
     Action, ActionGroup, ActionTimeLimit, BootAction, Direction, FileAction, FunctionAction, GuestAction,
-    RealTimeAction,
+    InterfaceSetup, RealTimeAction,
 };
 pub use boot::boot_needs;
 pub use check::{Finding, check};

@@ -1,9 +1,7 @@
 //! The steps of a NIC as a whole: autoprobe, the number of VFs, the PF's interface, the embedded switch.
 
-use std::net::IpAddr;
-
 use penstock_model::{
-    Bdf, InterfaceAddress, Mtu, Path,
+    Bdf, Mtu, Path,
     inventory::{Ability, Capability, Interface, SwitchMode},
     text::counted,
 };
@@ -152,14 +150,13 @@ pub fn interface_steps(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
         return;
     };
     let mut up = found.up;
-    let mut dropped = Vec::new();
     let best_effort = |word: &str| nic.nic.best_effort.contains(word);
     if let Some(wanted) = nic.nic.interface.as_ref().filter(|wanted| **wanted != found.name) {
         if !may_rename(planner, nic, found) {
             return;
         }
         if up {
-            dropped = take_down(planner, nic, found, "an interface is renamed while it is down");
+            take_down(planner, pf, "an interface is renamed while it is down");
             up = false;
         }
         step(
@@ -195,16 +192,6 @@ pub fn interface_steps(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
     }
     if !up {
         bring_up(planner, pf, format!("{name} carries its VFs only while it is up"));
-    }
-    for address in &dropped {
-        step(
-            planner,
-            pf,
-            FunctionAction::AddAddress { function: pf, address: *address }.into(),
-            Some(FunctionAction::RemoveAddress { function: pf, address: *address }.into()),
-            format!("{name} had it before it was taken down"),
-            false,
-        );
     }
     for address in nic.nic.addresses.iter().filter(|address| !found.addresses.contains(address)) {
         step(
@@ -256,20 +243,8 @@ fn may_rename(planner: &mut Planner<'_>, nic: &WantedNic<'_>, found: &Interface)
     free
 }
 
-/// Takes a PF's interface down, and says so of each address that Linux drops with it: the IPv6 ones, unless they are
-/// link-local and come back by themselves (`net/ipv6/addrconf.c`, `addrconf_ifdown`). Returns those.
-fn take_down(
-    planner: &mut Planner<'_>,
-    nic: &WantedNic<'_>,
-    found: &Interface,
-    why: &str,
-) -> Vec<InterfaceAddress> {
-    let pf = nic.pf.bdf;
-    let dropped: Vec<_> = found.addresses.iter().copied().filter(|address| address.ip().is_ipv6()).collect();
-    let dropped: Vec<_> = dropped.into_iter().filter(|address| !link_local(*address)).collect();
-    for address in &dropped {
-        remove_address(planner, pf, *address, "Linux drops IPv6 addresses of an interface that goes down");
-    }
+/// Takes a PF's interface down.
+fn take_down(planner: &mut Planner<'_>, pf: Bdf, why: &str) {
     step(
         planner,
         pf,
@@ -278,16 +253,11 @@ fn take_down(
         why.to_owned(),
         false,
     );
-    dropped
 }
 
-/// Takes from a PF's interface what does not survive its move into a guest: its addresses and being up.
-pub fn release(planner: &mut Planner<'_>, nic: &WantedNic<'_>, found: &Interface, guest: &str) {
+/// Takes a PF's interface down that goes into a guest, so that it is up again after it has come back.
+pub fn release(planner: &mut Planner<'_>, nic: &WantedNic<'_>, guest: &str) {
     let pf = nic.pf.bdf;
-    let addresses: Vec<_> = found.addresses.iter().copied().filter(|address| !link_local(*address)).collect();
-    for address in addresses {
-        remove_address(planner, pf, address, &format!("it does not go with the interface into {guest}"));
-    }
     // All that is set through the PF comes before it leaves, and on the way back after it has come back.
     let mut needs = vec![Effect::Vfs(pf), Effect::Interface(pf)];
     needs.extend(
@@ -312,21 +282,6 @@ pub fn bring_up(planner: &mut Planner<'_>, pf: Bdf, why: String) {
         why,
         false,
     );
-}
-
-fn remove_address(planner: &mut Planner<'_>, pf: Bdf, address: InterfaceAddress, why: &str) {
-    step(
-        planner,
-        pf,
-        FunctionAction::RemoveAddress { function: pf, address }.into(),
-        Some(FunctionAction::AddAddress { function: pf, address }.into()),
-        why.to_owned(),
-        false,
-    );
-}
-
-fn link_local(address: InterfaceAddress) -> bool {
-    matches!(address.ip(), IpAddr::V6(ip) if ip.is_unicast_link_local())
 }
 
 fn switch_mode(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {

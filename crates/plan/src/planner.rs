@@ -18,6 +18,7 @@ use crate::{
     nics::vf_ranges,
     realtime::RealtimeRequirements,
     resolve::resolve,
+    restore::restore,
     wanted::{WantedNic, WantedVf, wanted},
 };
 
@@ -156,7 +157,8 @@ impl<'a> Planner<'a> {
         if !self.refusals.is_empty() {
             return Err(PlanError::Refused(self.refusals));
         }
-        Ok(Plan { nics: self.resolved, steps: self.draft.finish(), notes: self.notes })
+        let plan = Plan { nics: self.resolved, steps: self.draft.finish(), notes: self.notes };
+        Ok(restore(plan, self.inventory))
     }
 }
 

@@ -58,6 +58,7 @@ pub fn machine(nics: u16, vfs: u16) -> Inventory {
                 carrier: None,
                 speed: None,
                 addresses: Vec::new(),
+                routes: Vec::new(),
             }),
             permanent_mac: Some(pf_mac(nic)),
             numa_node: None,

@@ -54,6 +54,7 @@ pub fn holds(executor: &mut HostExecutor, fact: &Fact) -> Result<Seen, ExecuteEr
             let (there, seen) = addresses(executor, *function, *address)?;
             Ok(same(!there, || seen))
         }
+        Fact::InterfaceIs { function, setup } => super::interface::is(executor, *function, setup),
         Fact::Switch { pf, mode } => {
             let found = executor.interface(*pf)?;
             let at = format!("could not read the embedded switch's mode of {pf}");

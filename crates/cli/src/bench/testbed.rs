@@ -321,6 +321,7 @@ mod tests {
                 carrier: Some(true),
                 speed: None,
                 addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
+                routes: Vec::new(),
             },
             permanent_mac: None,
             device: None,

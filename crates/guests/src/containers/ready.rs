@@ -129,6 +129,7 @@ mod tests {
                 carrier,
                 speed: None,
                 addresses: vec![],
+                routes: vec![],
             },
             permanent_mac: None,
             device: Some(device.to_owned()),

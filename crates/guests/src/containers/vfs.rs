@@ -349,6 +349,7 @@ mod tests {
                 carrier: Some(true),
                 speed: None,
                 addresses: vec![],
+                routes: vec![],
             },
             permanent_mac: None,
             device: None,

@@ -5,12 +5,12 @@ use std::net::IpAddr;
 use netlink_packet_route::{
     AddressFamily,
     route::{
-        RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteScope,
-        RouteType,
+        RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteMetric, RouteProtocol,
+        RouteScope, RouteType,
     },
 };
 use nix::{errno::Errno, libc};
-use penstock_model::InterfaceAddress;
+use penstock_model::{InterfaceAddress, InterfaceRoute};
 
 use super::{
     Netlink, NetlinkError,
@@ -21,36 +21,22 @@ use super::{
 const ROUTE_HEADER: usize = 12;
 /// `RTM_F_CLONED`: an entry of a cache, not of a table.
 const CLONED: u32 = 0x200;
+/// `RTNH_F_ONLINK`.
+const ON_LINK: u32 = 4;
+/// `RTPROT_DHCP` (`include/uapi/linux/rtnetlink.h`).
+const DHCP: u8 = 16;
+const RTA_VIA: u16 = 18;
+const RTA_ENCAP: u16 = 22;
+const RTA_NH_ID: u16 = 30;
+const RTAX_MTU: u16 = 2;
+const RTAX_ADVMSS: u16 = 8;
 
-/// A unicast route over one interface.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InterfaceRoute {
-    /// Where it leads; a prefix of length 0 is everywhere.
-    pub destination: InterfaceAddress,
-    /// The next hop; none where the destination is on the link.
-    pub gateway: Option<IpAddr>,
-    /// The table; `None` is the main one (254).
-    pub table: Option<u32>,
-    /// Its metric, the lowest first; `None` is the kernel's choice.
-    pub priority: Option<u32>,
-    /// Its scope (`rtnetlink(7)`); `None` is `link` without a gateway, and `universe` with one.
-    pub scope: Option<u8>,
-    /// The largest packet on it, in bytes.
-    pub mtu: Option<u32>,
-    /// The largest segment that TCP tells of on it, in bytes.
-    pub advmss: Option<u32>,
-}
-
-impl InterfaceRoute {
-    /// Whether a route that is there is this one, as far as this one says.
-    pub fn is_met_by(&self, there: &InterfaceRoute) -> bool {
-        let table = |route: &InterfaceRoute| route.table.unwrap_or(u32::from(libc::RT_TABLE_MAIN));
-        self.destination.same_network(there.destination)
-            && self.destination.prefix() == there.destination.prefix()
-            && self.gateway == there.gateway
-            && table(self) == table(there)
-            && self.priority.is_none_or(|priority| there.priority == Some(priority))
-    }
+/// A route that was read, and the interface that it is over.
+struct Found {
+    over: u32,
+    route: InterfaceRoute,
+    /// Whether [`InterfaceRoute`] says all of where it leads: it has no next-hop object, encapsulation or gateway of another family.
+    whole: bool,
 }
 
 impl Netlink {
@@ -78,14 +64,31 @@ impl Netlink {
     ///
     /// [`NetlinkError`] when the kernel's answer cannot be read. A kernel without IPv6 has no routes of it, which is no error.
     pub fn routes_over(&mut self, index: u32) -> Result<Vec<InterfaceRoute>, NetlinkError> {
+        let all = self.interface_routes()?;
+        Ok(all.into_iter().filter(|found| found.over == index).map(|found| found.route).collect())
+    }
+
+    /// The routes over one interface that somebody set and nobody makes again by himself, each with the index of its interface: those of
+    /// administrators and DHCP clients, not the kernel's own, those of router advertisements, nor those of routing daemons. Left
+    /// out are also those with a next-hop object, several next hops, an encapsulation, or a gateway of another family.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Netlink::routes_over`].
+    pub fn configured_routes(&mut self) -> Result<Vec<(u32, InterfaceRoute)>, NetlinkError> {
+        let set = [libc::RTPROT_UNSPEC, libc::RTPROT_BOOT, libc::RTPROT_STATIC, DHCP];
+        let mut all = self.interface_routes()?;
+        all.retain(|found| found.whole && found.route.protocol.is_some_and(|by| set.contains(&by)));
+        Ok(all.into_iter().map(|found| (found.over, found.route)).collect())
+    }
+
+    fn interface_routes(&mut self) -> Result<Vec<Found>, NetlinkError> {
         let mut found = Vec::new();
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
             let mut body = RouteMessage::default();
             body.header = RouteHeader { address_family: family, ..RouteHeader::default() };
             match self.route.dump("list the routes", libc::RTM_GETROUTE, &body, interface_route) {
-                Ok(all) => {
-                    found.extend(all.into_iter().filter(|(over, _)| *over == index).map(|(_, route)| route))
-                }
+                Ok(all) => found.extend(all),
                 // A kernel without IPv6.
                 Err(NetlinkError::Refused { errno: Errno::EAFNOSUPPORT | Errno::EOPNOTSUPP, .. }) => {}
                 Err(NetlinkError::Unsupported { .. }) => {}
@@ -112,16 +115,20 @@ fn message(index: u32, route: &InterfaceRoute) -> RouteMessage {
         destination_prefix_length: to.prefix(),
         // Tables beyond 255 are told by their attribute alone.
         table: route.table.map_or(RouteHeader::RT_TABLE_MAIN, |table| u8::try_from(table).unwrap_or(0)),
-        protocol: RouteProtocol::Static,
+        protocol: route.protocol.map_or(RouteProtocol::Static, RouteProtocol::from),
         scope: RouteScope::from(scope),
         kind: RouteType::Unicast,
         ..RouteHeader::default()
     };
+    if route.onlink {
+        body.header.flags = RouteFlags::from_bits_retain(ON_LINK);
+    }
     let attributes = &mut body.attributes;
     if to.prefix() != 0 {
         attributes.push(RouteAttribute::Destination(address(to.network())));
     }
     attributes.extend(route.gateway.map(|gateway| RouteAttribute::Gateway(address(gateway))));
+    attributes.extend(route.source.map(|source| RouteAttribute::PrefSource(address(source))));
     attributes.push(RouteAttribute::Oif(index));
     attributes.extend(route.priority.map(RouteAttribute::Priority));
     attributes.extend(route.table.map(RouteAttribute::Table));
@@ -133,8 +140,8 @@ fn message(index: u32, route: &InterfaceRoute) -> RouteMessage {
     body
 }
 
-/// A unicast route over one interface and the index of that; `None` for any other message.
-fn interface_route(message: &Message<'_>) -> Option<(u32, InterfaceRoute)> {
+/// What a message says of a unicast route over one interface; `None` for any other message.
+fn interface_route(message: &Message<'_>) -> Option<Found> {
     if message.kind != libc::RTM_NEWROUTE {
         return None;
     }
@@ -144,7 +151,8 @@ fn interface_route(message: &Message<'_>) -> Option<(u32, InterfaceRoute)> {
         libc::AF_INET6 => IpAddr::from([0; 16]),
         _ => return None,
     };
-    if header[7] != libc::RTN_UNICAST || wire::u32_at(header, 8)? & CLONED != 0 {
+    let flags = wire::u32_at(header, 8)?;
+    if header[7] != libc::RTN_UNICAST || flags & CLONED != 0 {
         return None;
     }
     let address = |value: &[u8]| match value.len() {
@@ -152,26 +160,30 @@ fn interface_route(message: &Message<'_>) -> Option<(u32, InterfaceRoute)> {
         16 => Some(IpAddr::from(<[u8; 16]>::try_from(value).ok()?)),
         _ => None,
     };
-    let (mut to, mut interface) = (unspecified, None);
-    let (mut gateway, mut priority, mut table) = (None, None, u32::from(header[4]));
+    let mut route = InterfaceRoute {
+        protocol: Some(header[5]),
+        scope: Some(header[6]),
+        onlink: flags & ON_LINK != 0,
+        ..InterfaceRoute::new(InterfaceAddress::new(unspecified, 0)?, None)
+    };
+    let (mut to, mut over, mut table, mut whole) = (unspecified, None, u32::from(header[4]), true);
     for (kind, value) in wire::attributes(message.payload.get(ROUTE_HEADER..)?) {
         match kind {
             libc::RTA_DST => to = address(value)?,
-            libc::RTA_OIF => interface = wire::u32_at(value, 0),
-            libc::RTA_GATEWAY => gateway = address(value),
-            libc::RTA_PRIORITY => priority = wire::u32_at(value, 0),
+            libc::RTA_OIF => over = wire::u32_at(value, 0),
+            libc::RTA_GATEWAY => route.gateway = address(value),
+            libc::RTA_PREFSRC => route.source = address(value),
+            libc::RTA_PRIORITY => route.priority = wire::u32_at(value, 0),
             libc::RTA_TABLE => table = wire::u32_at(value, 0).unwrap_or(table),
+            libc::RTA_METRICS => {
+                let metric = |kind| wire::attribute(value, kind).and_then(|value| wire::u32_at(value, 0));
+                (route.mtu, route.advmss) = (metric(RTAX_MTU), metric(RTAX_ADVMSS));
+            }
+            RTA_VIA | RTA_ENCAP | RTA_NH_ID => whole = false,
             _ => {}
         }
     }
-    let route = InterfaceRoute {
-        destination: InterfaceAddress::new(to, header[1])?,
-        gateway,
-        table: Some(table),
-        priority,
-        scope: Some(header[6]),
-        mtu: None,
-        advmss: None,
-    };
-    (table != u32::from(libc::RT_TABLE_LOCAL)).then_some((interface?, route))
+    route.destination = InterfaceAddress::new(to, header[1])?;
+    route.table = Some(table);
+    (table != u32::from(libc::RT_TABLE_LOCAL)).then_some(Found { over: over?, route, whole })
 }

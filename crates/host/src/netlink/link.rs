@@ -247,6 +247,7 @@ pub fn link_report(message: &Message<'_>) -> Option<InterfaceReport> {
             carrier: carrier.filter(|_| up),
             speed: None,
             addresses: Vec::new(),
+            routes: Vec::new(),
         },
         permanent_mac,
         device,

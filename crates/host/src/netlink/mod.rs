@@ -33,7 +33,6 @@ pub use self::{
     error::NetlinkError,
     events::{LinkEvents, Touched},
     glance::VfGlance,
-    interface_route::InterfaceRoute,
     leftovers::LinkSettings,
     route::Route,
     wait::{wait_for_interface, wait_for_udev},

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use nix::errno::Errno;
 use penstock_model::{
-    Bdf, InterfaceName, Mac,
+    Bdf, InterfaceName, InterfaceRoute, Mac,
     inventory::{Interface, Sriov, SwitchMode},
 };
 
@@ -30,7 +30,16 @@ pub(super) struct Interfaces<'a> {
 impl<'a> Interfaces<'a> {
     pub fn new(links: Option<&'a mut dyn Links>, reader: &mut Reader<'_>) -> Interfaces<'a> {
         let netlink = links.and_then(|links| match links.interfaces() {
-            Ok(reports) => Some((links, reports)),
+            Ok(mut reports) => {
+                match links.routes() {
+                    Ok(routes) => give(routes, &mut reports),
+                    Err(error) => reader.note(format!(
+                        "netlink did not list the routes, so that no plan can bring them back: {}",
+                        chain(&*error)
+                    )),
+                }
+                Some((links, reports))
+            }
             Err(error) => {
                 reader.note(format!("netlink did not list the network interfaces: {}", chain(&*error)));
                 None
@@ -164,6 +173,15 @@ impl<'a> Interfaces<'a> {
     }
 }
 
+/// Gives each interface the routes over it.
+fn give(routes: Vec<(u32, InterfaceRoute)>, reports: &mut [InterfaceReport]) {
+    for (index, route) in routes {
+        if let Some(report) = reports.iter_mut().find(|report| report.index == index) {
+            report.interface.routes.push(route);
+        }
+    }
+}
+
 /// The names of the interfaces below a function's directory, and what netlink may call the device behind them.
 ///
 /// Most drivers hang the interface on the PCI function itself; virtio's hangs on a virtio device below that.
@@ -198,6 +216,7 @@ fn from_sysfs(name: &str, devices: &[String], reader: &mut Reader<'_>) -> Option
         carrier: if up { carrier(&directory, reader) } else { None },
         speed: speed(name, reader),
         addresses: Vec::new(),
+        routes: Vec::new(),
     };
     Some(InterfaceReport {
         index: reader.value(&format!("{directory}/ifindex"), "number").unwrap_or_default(),

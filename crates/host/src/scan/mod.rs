@@ -23,7 +23,7 @@ pub mod tuning;
 use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_model::{
-    Bdf, CpuSet, InterfaceName, Inventory, VfIndex,
+    Bdf, CpuSet, InterfaceName, InterfaceRoute, Inventory, VfIndex,
     inventory::{Capabilities, INVENTORY_VERSION, Manager, Pf, SwitchMode, VfState},
 };
 
@@ -42,6 +42,14 @@ pub trait Links {
     ///
     /// The lister's own, when interfaces cannot be listed.
     fn interfaces(&mut self) -> Result<Vec<InterfaceReport>, LinkError>;
+
+    /// The routes over one interface that somebody set, each with the index of its interface
+    /// ([`Netlink::configured_routes`]).
+    ///
+    /// # Errors
+    ///
+    /// The lister's own, when routes cannot be listed.
+    fn routes(&mut self) -> Result<Vec<(u32, InterfaceRoute)>, LinkError>;
 
     /// What the driver behind the PF's interface `index` reports of each VF (`IFLA_VFINFO_LIST`); empty for a driver
     /// that reports none.
@@ -159,6 +167,10 @@ pub fn scan_system() -> Inventory {
 impl Links for Netlink {
     fn interfaces(&mut self) -> Result<Vec<InterfaceReport>, LinkError> {
         Ok(Netlink::interfaces(self)?)
+    }
+
+    fn routes(&mut self) -> Result<Vec<(u32, InterfaceRoute)>, LinkError> {
+        Ok(self.configured_routes()?)
     }
 
     fn vfs(&mut self, index: u32) -> Result<Vec<(VfIndex, VfState)>, LinkError> {

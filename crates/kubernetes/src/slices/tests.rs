@@ -39,6 +39,7 @@ fn interface(name: &str, nic: u8) -> Interface {
         carrier: Some(true),
         speed: Some(10_000),
         addresses: Vec::new(),
+        routes: Vec::new(),
     }
 }
 

@@ -1,9 +1,9 @@
 //! What is done to a function of the host, or to its interface.
 
-use std::{collections::BTreeSet, fmt};
+use std::{collections::BTreeSet, fmt, net::IpAddr};
 
 use penstock_model::{
-    Bdf, InterfaceAddress, InterfaceName, Mac, Mtu, VfAttribute, VfIndex,
+    Bdf, InterfaceAddress, InterfaceName, InterfaceRoute, Mac, Mtu, VfAttribute, VfIndex,
     inventory::{Manager, SwitchMode},
     text::counted,
 };
@@ -50,8 +50,79 @@ pub enum FunctionAction {
     SetSwitchMode { pf: Bdf, mode: SwitchMode },
     /// Reset a function (`reset` in its PCI directory): nothing of one guest reaches the next.
     ResetFunction { function: Bdf },
+    /// Bring back how the host uses a function's interface, as far as that is not so: what goes when the interface goes down, loses its
+    /// driver or moves into a guest. Its inverse is the same: a plan has it before such a step, where nothing is to be done yet,
+    /// so that the way back ends with it.
+    RestoreInterface { function: Bdf, setup: InterfaceSetup },
     /// Wait until the PF's interface has its link, for at most `within` seconds.
     AwaitLink { pf: Bdf, within: u32 },
+}
+
+/// How the host uses an interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct InterfaceSetup {
+    /// Its name; `None`: whichever it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<InterfaceName>,
+    /// Its MTU; `None`: whichever it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<Mtu>,
+    /// Whether it is up. One that was down is left as it is.
+    pub up: bool,
+    /// Its addresses, without link-local ones, which come back by themselves. Those of a family are left out when the interface has
+    /// another address of that family by now: somebody has set it up anew.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<InterfaceAddress>,
+    /// The routes over it that somebody set. Those of a family go with its addresses.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub routes: Vec<InterfaceRoute>,
+}
+
+impl InterfaceSetup {
+    /// So many routes are named; of the others only how many there are.
+    const NAMED: usize = 3;
+
+    /// Its addresses and routes as an interface with `present` addresses is to have them: without those of a family of which somebody
+    /// has set up another address meanwhile.
+    pub fn missing_from<'a>(
+        &'a self,
+        present: &'a [InterfaceAddress],
+    ) -> (impl Iterator<Item = InterfaceAddress> + 'a, impl Iterator<Item = &'a InterfaceRoute> + 'a) {
+        let replaced = move |ipv4: bool| {
+            let mut of_family = present
+                .iter()
+                .filter(|address| address.ip().is_ipv4() == ipv4 && !is_link_local(**address))
+                .peekable();
+            of_family.peek().is_some() && !of_family.any(|address| self.addresses.contains(address))
+        };
+        let replaced = [replaced(false), replaced(true)];
+        let addresses = self.addresses.iter().copied();
+        let addresses = addresses.filter(move |address| {
+            !replaced[usize::from(address.ip().is_ipv4())] && !present.contains(address)
+        });
+        (addresses, self.routes.iter().filter(move |route| !replaced[usize::from(route.is_ipv4())]))
+    }
+}
+
+/// Whether the kernel makes an address by itself wherever it is up.
+pub(crate) fn is_link_local(address: InterfaceAddress) -> bool {
+    matches!(address.ip(), IpAddr::V6(ip) if ip.is_unicast_link_local())
+}
+
+impl fmt::Display for InterfaceSetup {
+    /// `up, MTU 9000, 192.0.2.7/24, default via 192.0.2.1`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = Vec::new();
+        parts.extend(self.name.as_ref().map(ToString::to_string));
+        parts.extend(self.up.then(|| "up".to_owned()));
+        parts.extend(self.mtu.map(|mtu| format!("MTU {mtu}")));
+        parts.extend(self.addresses.iter().map(ToString::to_string));
+        parts.extend(self.routes.iter().take(Self::NAMED).map(ToString::to_string));
+        if let Some(more) = self.routes.len().checked_sub(Self::NAMED).filter(|more| *more > 0) {
+            parts.push(format!("{} more", counted(more, "route")));
+        }
+        f.write_str(&parts.join(", "))
+    }
 }
 
 /// Up or down.
@@ -81,6 +152,7 @@ impl FunctionAction {
             | Self::SetLink { function, .. }
             | Self::AddAddress { function, .. }
             | Self::RemoveAddress { function, .. }
+            | Self::RestoreInterface { function, .. }
             | Self::ResetFunction { function } => Some(*function),
         }
     }
@@ -101,6 +173,7 @@ impl FunctionAction {
             Self::RemoveAddress { function, address } => Fact::LacksAddress { function, address },
             Self::SetSwitchMode { pf, mode } => Fact::Switch { pf, mode },
             Self::ResetFunction { function } => Fact::Reset { function },
+            Self::RestoreInterface { function, setup } => Fact::InterfaceIs { function, setup },
             Self::AwaitLink { pf, .. } => Fact::LinkUp { pf },
         }
     }
@@ -120,6 +193,7 @@ impl FunctionAction {
             | Self::SetLink { .. }
             | Self::AddAddress { .. }
             | Self::RemoveAddress { .. }
+            | Self::RestoreInterface { .. }
             | Self::AwaitLink { .. } => false,
         }
     }
@@ -139,6 +213,7 @@ impl FunctionAction {
             | Self::AddAddress { .. }
             | Self::RemoveAddress { .. }
             | Self::SetSwitchMode { .. }
+            | Self::RestoreInterface { .. }
             | Self::ResetFunction { .. } => ActionTimeLimit::Step,
         }
     }
@@ -168,7 +243,8 @@ impl FunctionAction {
             | Self::Rename { .. }
             | Self::SetLink { .. }
             | Self::AddAddress { .. }
-            | Self::RemoveAddress { .. } => NoInverse::unexpected(),
+            | Self::RemoveAddress { .. }
+            | Self::RestoreInterface { .. } => NoInverse::unexpected(),
         }
     }
 
@@ -178,7 +254,7 @@ impl FunctionAction {
                 Some("what a function held before its reset is not kept by anybody")
             }
             Self::SetVfCount { .. } => Some("the VFs that were there before are not known"),
-            Self::AwaitLink { .. } => None,
+            Self::AwaitLink { .. } | Self::RestoreInterface { .. } => None,
             Self::LeaveAlone { .. }
             | Self::SetAutoprobe { .. }
             | Self::SetVfAttribute { .. }
@@ -227,6 +303,9 @@ impl FunctionAction {
             }
             Self::SetSwitchMode { pf, mode } => write!(f, "{}: embedded switch in {mode} mode", of(pf)),
             Self::ResetFunction { function } => write!(f, "{}: reset", of(function)),
+            Self::RestoreInterface { function, setup } => {
+                write!(f, "{}: its interface as it was: {setup}", of(function))
+            }
             Self::AwaitLink { pf, within } => write!(f, "{}: wait for its link, up to {within} s", of(pf)),
         }
     }

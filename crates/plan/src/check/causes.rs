@@ -145,6 +145,7 @@ fn brings_about(machine: &Machine, step: &Step) -> Vec<(Aspect, bool)> {
             | FunctionAction::SetMtu { .. }
             | FunctionAction::AddAddress { .. }
             | FunctionAction::RemoveAddress { .. }
+            | FunctionAction::RestoreInterface { .. }
             | FunctionAction::SetSwitchMode { .. }
             | FunctionAction::ResetFunction { .. },
         )
@@ -196,6 +197,9 @@ fn relies_on(machine: &Machine, model: &Model, action: &Action) -> Vec<Aspect> {
         Action::Function(FunctionAction::ResetFunction { function }) => vec![Aspect::Driver(*function)],
         Action::Function(FunctionAction::SetMac { function, .. }) => vec![Aspect::Driver(*function)],
         Action::Function(FunctionAction::Rename { function, .. }) => vec![Aspect::Link(*function)],
+        Action::Function(FunctionAction::RestoreInterface { function, .. }) => {
+            vec![Aspect::Driver(*function), Aspect::Link(*function)]
+        }
         Action::Guest(GuestAction::StartSwitch { guest, nic }) => {
             let definition = machine.definitions.get(guest);
             let uplink =

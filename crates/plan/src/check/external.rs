@@ -12,6 +12,7 @@ use crate::{Action, FunctionAction, GuestAction, Plan, Step};
 pub fn touched(machine: &Machine, model: &Model, plan: &Plan, step: &Step) -> Vec<String> {
     let (function, using) = match &step.action {
         Action::Function(FunctionAction::SetDriver { function, .. })
+        | Action::Function(FunctionAction::RestoreInterface { function, .. })
         | Action::Function(FunctionAction::ResetFunction { function }) => (*function, true),
         Action::Function(FunctionAction::SetAutoprobe { pf, .. })
         | Action::Function(FunctionAction::SetVfCount { pf, .. })

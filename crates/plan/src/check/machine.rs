@@ -9,8 +9,8 @@ use penstock_model::{
 
 use super::realtime;
 use crate::{
-    Action, BootAction, Direction, FileAction, FunctionAction, GuestAction, RealTimeAction, Step,
-    action::GuestDefinition,
+    Action, BootAction, Direction, FileAction, FunctionAction, GuestAction, InterfaceSetup, RealTimeAction,
+    Step, action::GuestDefinition,
 };
 
 /// Where a function is in the inventory.
@@ -42,6 +42,8 @@ pub struct Machine {
     ready: HashSet<GuestName>,
     /// PFs whose link was waited for, and for which guest.
     linked: HashSet<(Bdf, Option<GuestName>)>,
+    /// Functions of which the way back restores how the host used their interface.
+    restored: HashSet<Bdf>,
 }
 
 impl Machine {
@@ -76,6 +78,7 @@ impl Machine {
             touched: HashSet::new(),
             ready: HashSet::new(),
             linked: HashSet::new(),
+            restored: HashSet::new(),
             inventory: inventory.clone(),
         }
     }
@@ -177,6 +180,11 @@ impl Machine {
     /// Whether `function` was bound in this plan.
     pub fn bound_here(&self, function: Bdf) -> bool {
         self.touched.contains(&function)
+    }
+
+    /// Whether the way back restores how the host uses the interface of `function` now.
+    pub fn is_restored(&self, function: Bdf) -> bool {
+        self.restored.contains(&function)
     }
 
     /// The functions of a guest that is defined, as far as known.
@@ -338,6 +346,12 @@ impl Machine {
             | Action::RealTime(RealTimeAction::SetSchemata { .. }) => {
                 realtime::act(&mut self.inventory, action)
             }
+            Action::Function(FunctionAction::RestoreInterface { function, setup }) => {
+                self.restored.insert(*function);
+                if let Some(Some(interface)) = self.interface_slot(*function) {
+                    restore(interface, setup);
+                }
+            }
             Action::Function(FunctionAction::SetMac { function, .. })
             | Action::Function(FunctionAction::Rename { function, .. })
             | Action::Function(FunctionAction::SetMtu { function, .. })
@@ -489,6 +503,28 @@ impl Machine {
 fn lose(interface: &mut Interface) {
     interface.up = false;
     interface.addresses.retain(|address| is_link_local(*address));
+    interface.routes.clear();
+}
+
+/// Adds what an interface lacks. That somebody sets it up anew meanwhile is no part of a simulation.
+fn restore(interface: &mut Interface, setup: &InterfaceSetup) {
+    if let Some(name) = &setup.name {
+        interface.name = name.clone();
+    }
+    if let Some(mtu) = setup.mtu {
+        interface.mtu = mtu.get();
+    }
+    interface.up |= setup.up;
+    for address in &setup.addresses {
+        if !interface.addresses.contains(address) {
+            interface.addresses.push(*address);
+        }
+    }
+    for route in &setup.routes {
+        if !interface.routes.contains(route) {
+            interface.routes.push(route.clone());
+        }
+    }
 }
 
 pub fn is_link_local(address: penstock_model::InterfaceAddress) -> bool {
@@ -508,13 +544,19 @@ fn change(interface: &mut Interface, action: &Action) {
             if !interface.up {
                 // addrconf_ifdown: IPv6 addresses go with the link; link-local ones come back with it.
                 interface.addresses.retain(|address| address.ip().is_ipv4() || is_link_local(*address));
+                // fib_disable_ip, rt6_disable_ip: routes go with the link, and nobody but who set them brings them back.
+                interface.routes.clear();
             }
         }
         Action::Function(FunctionAction::AddAddress { address, .. })
             if interface.addresses.contains(address) => {}
         Action::Function(FunctionAction::AddAddress { address, .. }) => interface.addresses.push(*address),
         Action::Function(FunctionAction::RemoveAddress { address, .. }) => {
-            interface.addresses.retain(|other| other != address)
+            interface.addresses.retain(|other| other != address);
+            // With the last address of IPv4 its routes go (`inetdev_event` by way of `fib_disable_ip`).
+            if !interface.addresses.iter().any(|left| left.ip().is_ipv4()) {
+                interface.routes.retain(|route| !route.is_ipv4());
+            }
         }
         _ => {}
     }
@@ -541,6 +583,7 @@ fn new_interface(function: Bdf, admin: Option<Mac>) -> Option<Interface> {
         carrier: None,
         speed: None,
         addresses: Vec::new(),
+        routes: Vec::new(),
     })
 }
 

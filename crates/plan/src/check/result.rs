@@ -1,11 +1,14 @@
 //! Whether the machine is at the end what the model says.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    fmt,
+};
 
 use penstock_model::{
     Bdf, DataPath, FreeDriver, FunctionName, Guest, GuestKind, GuestName, Inventory, Mac, Model, Nic,
     NicName, SlotName, Uplink, VfAttribute, VfIndex,
-    inventory::{Pf, PresentVf, SwitchMode},
+    inventory::{Interface, Pf, PresentVf, SwitchMode},
 };
 use penstock_render::{Found, render};
 
@@ -14,7 +17,7 @@ use super::{
     definition::defined,
     excuse::excused,
     external,
-    machine::{Machine, has_attribute, reports_attributes, vf_driver},
+    machine::{Machine, has_attribute, is_link_local, reports_attributes, vf_driver},
     realtime,
     rules::{VFIO, bound_for_network},
 };
@@ -169,6 +172,7 @@ impl Judge<'_> {
                 wrong.push(format!("{name}'s interface lacks {address}"));
             }
         }
+        wrong.extend(before.and_then(|before| route_lost(name, before, found)));
         wrong
     }
 
@@ -224,6 +228,12 @@ impl Judge<'_> {
                     had.and_then(|had| had.driver.as_deref()).unwrap_or("none"),
                     present.driver.as_deref().unwrap_or("none")
                 ));
+            }
+            let were_there = had.and_then(|had| had.interface.as_ref());
+            if let (Some(before), Some(now), None) =
+                (were_there, &present.interface, owner.filter(|_| !uplink))
+            {
+                wrong.extend(setup_lost(&format!("{name}#{index}"), before, now));
             }
             if !keeps || (owner.is_none() && in_use) {
                 continue;
@@ -456,4 +466,24 @@ impl Judge<'_> {
             Some(index) => Some(self.machine.vf(pf, index)?.0.bdf),
         }
     }
+}
+
+/// What an interface that is the host's before and after a plan has lost: all of it stays, whatever was done to its function.
+fn setup_lost(name: &str, before: &Interface, now: &Interface) -> Option<String> {
+    if before.up && !now.up {
+        return Some(format!("{name}'s interface was up, and is down"));
+    }
+    if before.up && before.name != now.name {
+        return Some(format!("{name}'s interface was called {}, and is called {}", before.name, now.name));
+    }
+    let lost =
+        before.addresses.iter().find(|address| !is_link_local(**address) && !now.addresses.contains(address));
+    let address = lost.map(|address| format!("{name}'s interface has lost {address}"));
+    address.or_else(|| route_lost(name, before, now))
+}
+
+/// A route that was over an interface, and is no more.
+fn route_lost(name: impl fmt::Display, before: &Interface, now: &Interface) -> Option<String> {
+    let lost = before.routes.iter().find(|route| !now.routes.contains(route))?;
+    Some(format!("{name}'s interface has lost the route {lost}"))
 }

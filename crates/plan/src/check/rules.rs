@@ -115,6 +115,9 @@ impl<'a> Rules<'a> {
                 vec![format!("{guest} is waited for and does not run")]
             }
             Action::Function(FunctionAction::AwaitLink { pf, .. }) => link(machine, *pf),
+            Action::Function(FunctionAction::RestoreInterface { function, .. }) => {
+                on_host(machine, *function)
+            }
             Action::Function(
                 FunctionAction::SetMac { .. }
                 | FunctionAction::Rename { .. }

@@ -68,6 +68,10 @@ fn implied(action: &Action, fact: &Fact) -> bool {
             Action::Function(FunctionAction::RemoveAddress { function, address }),
             Fact::LacksAddress { function: at, address: is },
         ) => function == at && address == is,
+        (
+            Action::Function(FunctionAction::RestoreInterface { function, setup }),
+            Fact::InterfaceIs { function: at, setup: is },
+        ) => function == at && setup == is,
         (Action::Function(FunctionAction::SetSwitchMode { pf, mode }), Fact::Switch { pf: at, mode: is }) => {
             pf == at && mode == is
         }
@@ -202,6 +206,8 @@ fn restoring(machine: &Machine, model: &Model, action: &Action) -> WayBack {
             let functions = told.cloned().unwrap_or_default();
             Must(FunctionAction::LeaveAlone { manager: *manager, pf: *pf, functions }.into())
         }
+        // Before what takes the interface away it does nothing, and after that undoing it is taking it away again.
+        Action::Function(FunctionAction::RestoreInterface { .. }) => Must(action.clone()),
         Action::Function(FunctionAction::SetAutoprobe { pf, .. }) => match machine.sriov(*pf) {
             Some(sriov) => Must(FunctionAction::SetAutoprobe { pf: *pf, on: sriov.autoprobe }.into()),
             None => WayBack::None,
@@ -357,17 +363,27 @@ fn interface(machine: &Machine, action: &Action) -> WayBack {
 /// What a step takes along that its inverse does not bring back.
 pub fn loses(machine: &Machine, action: &Action) -> Option<String> {
     let lost = |function, all: bool| {
-        machine.interface(function).and_then(|found| {
-            found
-                .addresses
-                .iter()
-                .find(|address| !is_link_local(**address) && (all || address.ip().is_ipv6()))
-                .map(|address| format!("{function} loses the address {address}, which nothing brings back"))
-        })
+        let found = machine.interface(function).filter(|_| !machine.is_restored(function))?;
+        let mut addresses = found.addresses.iter().filter(|address| !is_link_local(**address));
+        let address = addresses
+            .find(|address| all || address.ip().is_ipv6())
+            .map(|address| format!("address {address}"));
+        let route = || Some(format!("route {}", found.routes.first()?));
+        let up = || (all && found.up).then(|| "state, which is up".to_owned());
+        let what = address.or_else(route).or_else(up)?;
+        Some(format!("{function} loses the {what}, and nothing brings that back"))
     };
     match action {
         Action::Function(FunctionAction::SetLink { function, direction: Direction::Down }) => {
             lost(*function, false)
+        }
+        Action::Function(FunctionAction::SetDriver { function, .. }) => lost(*function, true),
+        // Linux takes the routes of IPv4 along with the last address of it.
+        Action::Function(FunctionAction::RemoveAddress { function, address }) if address.ip().is_ipv4() => {
+            let found = machine.interface(*function).filter(|_| !machine.is_restored(*function))?;
+            let last = found.addresses.iter().all(|other| other == address || !other.ip().is_ipv4());
+            let route = found.routes.iter().find(|route| route.is_ipv4()).filter(|_| last)?;
+            Some(format!("{function} loses the route {route}, and nothing brings that back"))
         }
         Action::Guest(GuestAction::StartGuest { guest }) => {
             machine.functions(guest).iter().find_map(|function| {
@@ -375,8 +391,7 @@ pub fn loses(machine: &Machine, action: &Action) -> Option<String> {
                 let up = machine.interface(*function).is_some_and(|found| found.up);
                 match moved {
                     true if up => Some(format!("{function} is up, and comes back from {guest} down")),
-                    true => lost(*function, true),
-                    false => None,
+                    _ => lost(*function, true),
                 }
             })
         }
@@ -385,13 +400,13 @@ pub fn loses(machine: &Machine, action: &Action) -> Option<String> {
             | FunctionAction::SetAutoprobe { .. }
             | FunctionAction::SetVfCount { .. }
             | FunctionAction::SetVfAttribute { .. }
-            | FunctionAction::SetDriver { .. }
             | FunctionAction::SetMac { .. }
             | FunctionAction::Rename { .. }
             | FunctionAction::SetMtu { .. }
             | FunctionAction::SetLink { direction: Direction::Up, .. }
             | FunctionAction::AddAddress { .. }
             | FunctionAction::RemoveAddress { .. }
+            | FunctionAction::RestoreInterface { .. }
             | FunctionAction::SetSwitchMode { .. }
             | FunctionAction::ResetFunction { .. }
             | FunctionAction::AwaitLink { .. },

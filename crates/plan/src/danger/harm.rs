@@ -30,7 +30,7 @@ pub enum How {
     Reset,
     /// Its interface, or all of it, goes into a guest.
     Into(GuestName),
-    /// Its interface is taken down: routes over it go for good, also when it comes up again.
+    /// Its interface is taken down, and routes over it go: they come back only where the plan brings them back.
     Down,
     /// Its PF's interface is taken down and stays so.
     DownForGood,
@@ -170,6 +170,7 @@ impl<'a> Played<'a> {
             | Action::Function(FunctionAction::SetAutoprobe { .. })
             | Action::Function(FunctionAction::SetLink { direction: Direction::Up, .. })
             | Action::Function(FunctionAction::AddAddress { .. })
+            | Action::Function(FunctionAction::RestoreInterface { .. })
             | Action::Guest(GuestAction::DefineGuest(_))
             | Action::Guest(GuestAction::UndefineGuest { .. })
             // A switch hears and sends through a socket of its own: what the uplink's interface is to the host, it stays.
@@ -228,6 +229,7 @@ impl<'a> Played<'a> {
                 | FunctionAction::SetLink { .. }
                 | FunctionAction::AddAddress { .. }
                 | FunctionAction::RemoveAddress { .. }
+                | FunctionAction::RestoreInterface { .. }
                 | FunctionAction::SetSwitchMode { .. }
                 | FunctionAction::ResetFunction { .. }
                 | FunctionAction::AwaitLink { .. },

@@ -86,6 +86,7 @@ pub fn changes(plan: &Plan, inventory: &Inventory, names: &Names) -> IndexMap<Gr
         names,
         groups: IndexMap::new(),
         made: HashMap::new(),
+        away: HashMap::new(),
         count: HashMap::new(),
         owned: owned.collect(),
     };
@@ -121,6 +122,8 @@ struct Gathering<'a> {
     groups: IndexMap<Group, Changes>,
     /// How often the VFs of a PF have been made by now.
     made: HashMap<Bdf, u32>,
+    /// Whether the host is without the interface of a function by now, as far as it is brought back.
+    away: HashMap<Bdf, bool>,
     /// How many VFs a PF has by now.
     count: HashMap<Bdf, u16>,
     /// The functions of guests, as they are defined by now.
@@ -204,6 +207,19 @@ impl Gathering<'_> {
             }
             Action::Function(FunctionAction::RemoveAddress { function, address }) => {
                 self.function(*function, &format!("address {address}"), Some(String::new()), None);
+            }
+            Action::Function(FunctionAction::RestoreInterface { function, setup }) => {
+                let addresses = setup.addresses.iter().map(|address| format!("address {address}"));
+                let all = addresses.chain(setup.routes.iter().map(|route| format!("route {route}")));
+                // Where the interface is the host's, one comes before it goes, and another after it has come back.
+                let away = self.away.entry(*function);
+                let away = away.or_insert_with(|| self.inventory.interface(*function).is_none());
+                let is_back = std::mem::replace(away, !*away);
+                for what in all {
+                    let there = Some(String::new());
+                    let (before, after) = if is_back { (None, there) } else { (there, None) };
+                    self.function(*function, &what, before, after);
+                }
             }
             Action::Function(FunctionAction::SetSwitchMode { pf, mode }) => {
                 let before = match inverse {

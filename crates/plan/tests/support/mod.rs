@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use indexmap::IndexMap;
 use penstock_model::{
     Bdf, Board, ByteSize, CpuSet, FreeDriver, Function, FunctionName, Guest, GuestKind, GuestName, Inside,
-    Inventory, LinkState, Mac, Measure, Model, Mtu, Nic, NicMatch, NicName, RoutingId, SerialNumber, TxRate,
-    VfIndex, VfSettings, VlanId,
+    InterfaceAddress, InterfaceRoute, Inventory, LinkState, Mac, Measure, Model, Mtu, Nic, NicMatch, NicName,
+    RoutingId, SerialNumber, TxRate, VfIndex, VfSettings, VlanId,
     inventory::{Interface, Manager, Pf, PresentVf, Sriov, SwitchMode, Vf, VfState},
 };
 
@@ -50,6 +50,10 @@ fn mac(kind: u8, nic: usize, vf: u16) -> Mac {
     Mac::new([kind, 0x1b, 0x21, nic as u8, high, low])
 }
 
+fn route(to: &str, via: &str) -> InterfaceRoute {
+    InterfaceRoute::new(to.parse().unwrap(), Some(via.parse().unwrap()))
+}
+
 fn interface(dice: &mut Dice, name: String, mac: Mac) -> Interface {
     let up = dice.once_in(2);
     let mut addresses = Vec::new();
@@ -59,7 +63,24 @@ fn interface(dice: &mut Dice, name: String, mac: Mac) -> Interface {
             addresses.push(address.parse().unwrap());
         }
     }
-    Interface { name: name.parse().unwrap(), mac, mtu: 1500, up, carrier: None, speed: None, addresses }
+    let ways = [("0.0.0.0/0", "192.0.2.254"), ("2001:db8:1::/48", "2001:db8::fe")];
+    let has = |via: &str| {
+        addresses.iter().any(|address: &InterfaceAddress| address.ip().is_ipv4() == !via.contains(':'))
+    };
+    let routes = match up && dice.once_in(2) {
+        true => ways.iter().filter(|(_, via)| has(via)).map(|(to, via)| route(to, via)).collect(),
+        false => Vec::new(),
+    };
+    Interface {
+        name: name.parse().unwrap(),
+        mac,
+        mtu: 1500,
+        up,
+        carrier: None,
+        speed: None,
+        addresses,
+        routes,
+    }
 }
 
 fn state(dice: &mut Dice) -> VfState {
@@ -92,10 +113,8 @@ fn pf(dice: &mut Dice, nic: usize, total: u16) -> Pf {
             present: (index < num_vfs).then(|| {
                 let driver = if dice.once_in(3) { "vfio-pci" } else { vf_driver };
                 let bound = dice.some(2, driver);
-                let own = (bound == Some(vf_driver)).then(|| Interface {
-                    addresses: vec![],
-                    ..interface(dice, format!("v{nic}x{index}"), mac(0x0e, nic, index))
-                });
+                let own = (bound == Some(vf_driver))
+                    .then(|| interface(dice, format!("v{nic}x{index}"), mac(0x0e, nic, index)));
                 PresentVf {
                     driver: bound.map(str::to_owned),
                     interface: own,

@@ -140,6 +140,7 @@ pub fn report(number: u32, name: &str, mac: Mac, device: Bdf, addresses: &[&str]
             carrier: Some(true),
             speed: Some(1000),
             addresses: addresses.iter().map(|text| text.parse::<InterfaceAddress>().unwrap()).collect(),
+            routes: Vec::new(),
         },
         permanent_mac: None,
         device: Some(device.to_string()),

@@ -1,0 +1,102 @@
+//! How the host uses an interface: brought back, and looked at.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use penstock_host::NetlinkError;
+use penstock_model::{Bdf, InterfaceRoute};
+use penstock_plan::{ExecuteError, InterfaceSetup};
+
+use super::{Found, HostExecutor, beside_its_pf, failed, from_netlink};
+
+/// How long a gateway may take to be reachable over an interface that has just come up.
+const REACHABLE: Duration = Duration::from_secs(5);
+
+/// Brings back what an interface lacks of `setup`. What is so already is left alone.
+pub fn restore(
+    executor: &mut HostExecutor,
+    function: Bdf,
+    setup: &InterfaceSetup,
+    until: Instant,
+) -> Result<(), ExecuteError> {
+    if is(executor, function, setup)?.is_ok() {
+        return Ok(());
+    }
+    if let Some(name) = &setup.name {
+        executor.rename(function, name, until)?;
+    }
+    let found = executor.interface(function)?;
+    let at = format!("{} ({function}) was not set up as it was", found.name);
+    let netlink = |error| from_netlink(&at, error);
+    if let Some(mtu) = setup.mtu {
+        executor.netlink.set_mtu(found.index, mtu).map_err(netlink)?;
+    }
+    if setup.up {
+        let root = executor.root.clone();
+        beside_its_pf(&root, function, 0, || executor.netlink.set_up(found.index, true)).map_err(netlink)?;
+    }
+    let present = executor.netlink.addresses_of(found.index).map_err(netlink)?;
+    let (addresses, routes) = setup.missing_from(&present);
+    for address in addresses {
+        executor.netlink.add_address(found.index, address).map_err(netlink)?;
+    }
+    let there = executor.netlink.routes_over(found.index).map_err(netlink)?;
+    let reachable = until.min(Instant::now() + REACHABLE);
+    for route in routes.filter(|route| !there.iter().any(|there| route.is_met_by(there))) {
+        add_route(executor, &found, route, reachable)
+            .map_err(|error| failed(&format!("{at}: it lacks the route {route}"), error))?;
+    }
+    Ok(())
+}
+
+/// Adds a route, again until its gateway is known to be on the link.
+fn add_route(
+    executor: &mut HostExecutor,
+    found: &Found,
+    route: &InterfaceRoute,
+    until: Instant,
+) -> Result<(), NetlinkError> {
+    let mut pause = Duration::from_millis(5);
+    loop {
+        match executor.netlink.add_route(found.index, route) {
+            Err(NetlinkError::Refused { .. }) if Instant::now() + pause < until => thread::sleep(pause),
+            outcome => return outcome,
+        }
+        pause *= 2;
+    }
+}
+
+/// Whether an interface has all of `setup`: so, or what it lacks.
+pub fn is(
+    executor: &mut HostExecutor,
+    function: Bdf,
+    setup: &InterfaceSetup,
+) -> Result<Result<(), String>, ExecuteError> {
+    let Some(found) = executor.find(function)? else {
+        return Ok(Err(format!("{function} has no network interface on the host")));
+    };
+    if let Some(name) = setup.name.as_ref().filter(|name| name.as_str() != found.name) {
+        return Ok(Err(format!("it is called {}, not {name}", found.name)));
+    }
+    let at = format!("could not look at {}", found.name);
+    let netlink = |error| from_netlink(&at, error);
+    let Some(link) = executor.netlink.link_at(found.index).map_err(netlink)? else {
+        return Ok(Err(format!("{} is gone", found.name)));
+    };
+    if let Some(mtu) = setup.mtu.filter(|mtu| mtu.get() != link.interface.mtu) {
+        return Ok(Err(format!("its MTU is {}, not {mtu}", link.interface.mtu)));
+    }
+    if setup.up && !link.interface.up {
+        return Ok(Err("it is down".to_owned()));
+    }
+    let present = executor.netlink.addresses_of(found.index).map_err(netlink)?;
+    let (mut addresses, routes) = setup.missing_from(&present);
+    if let Some(address) = addresses.next() {
+        return Ok(Err(format!("it lacks the address {address}")));
+    }
+    let there = executor.netlink.routes_over(found.index).map_err(netlink)?;
+    let mut missing = routes.filter(|route| !there.iter().any(|there| route.is_met_by(there)));
+    Ok(missing.next().map_or(Ok(()), |route| Err(format!("it lacks the route {route}"))))
+}

@@ -1,0 +1,227 @@
+//! How the host uses interfaces that a plan takes away, and its return.
+//!
+//! An interface that goes down loses its routes and its addresses of IPv6 but for link-local ones, which come back by themselves
+//! (`net/ipv4/fib_frontend.c`, `fib_disable_ip`; `net/ipv6/addrconf.c`, `addrconf_ifdown`); one that moves into a guest those of IPv4
+//! too (`net/core/dev.c`, `__dev_change_net_namespace`); and one whose driver goes its name and MTU as well. No inverse of such a step knows what there
+//! was. So each plan gets a step before the first of them, which does nothing by then, and whose inverse, the same, ends the way back; and
+//! another after the last, where the interface stays the host's.
+
+use std::collections::HashMap;
+
+use penstock_model::{Bdf, Inventory, Mtu, inventory::Interface};
+
+use crate::{
+    Action, Direction, Fact, FunctionAction, InterfaceSetup, Names, Plan, Step, StepId,
+    action::is_link_local,
+    danger::{How, Played},
+};
+
+/// What a plan does to an interface of the host, by places in its steps.
+struct Taken {
+    /// The step that takes it away first, and all that do so or change it later.
+    steps: Vec<usize>,
+    /// How much of it goes.
+    how: Loss,
+    /// Whether it is the host's again after the last step.
+    is_back: bool,
+}
+
+/// What goes with an interface that is taken away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Loss {
+    /// Its routes and its addresses of IPv6: it goes down.
+    Routes,
+    /// All but its name and MTU: it moves into a guest.
+    Setup,
+    /// All of it: its function loses its driver.
+    Interface,
+}
+
+/// The plan with the steps that bring back how the host uses the interfaces that it takes away.
+pub fn restore(plan: Plan, inventory: &Inventory) -> Plan {
+    let mut added: Vec<(Bdf, Taken, InterfaceSetup)> = taken(&plan, inventory)
+        .into_iter()
+        .filter_map(|(function, taken)| {
+            let sets_link = |place: &usize| {
+                matches!(plan.steps[*place].action, Action::Function(FunctionAction::SetLink { .. }))
+            };
+            let setup = setup(inventory.interface(function)?, taken.how, taken.steps.iter().any(sets_link))?;
+            Some((function, taken, setup))
+        })
+        .collect();
+    if added.is_empty() {
+        return plan;
+    }
+    added.sort_by_key(|(function, ..)| *function);
+    let names = Names::of(&plan, inventory);
+    Plan { steps: with(plan.steps, &added, &names), ..plan }
+}
+
+/// The host's interfaces that a plan takes away, wholly or in part.
+fn taken(plan: &Plan, inventory: &Inventory) -> HashMap<Bdf, Taken> {
+    let mut played = Played::new(plan, inventory);
+    let mut all: HashMap<Bdf, Taken> = HashMap::new();
+    for (place, step) in plan.steps.iter().enumerate() {
+        for harm in played.harms(step) {
+            let how = match harm.how {
+                How::Unbound => Loss::Interface,
+                How::Into(_) => Loss::Setup,
+                How::Down => Loss::Routes,
+                How::Destroyed => {
+                    // Made anew it is another.
+                    all.entry(harm.function).and_modify(|taken| taken.is_back = false);
+                    continue;
+                }
+                How::Reset
+                | How::DownForGood
+                | How::Dropped
+                | How::Renamed
+                | How::Mtu
+                | How::Attribute
+                | How::Loses(_) => continue,
+            };
+            let taken =
+                all.entry(harm.function).or_insert_with(|| Taken { steps: Vec::new(), how, is_back: false });
+            taken.how = taken.how.max(how);
+            taken.steps.push(place);
+            taken.is_back = false;
+        }
+        if let Some(function) = step.action.function()
+            && let Some(taken) = all.get_mut(&function)
+        {
+            match &step.action {
+                Action::Function(FunctionAction::SetDriver { driver: Some(driver), .. }) => {
+                    taken.is_back = taken.how == Loss::Interface
+                        && played.driver(function) == Some(driver.as_str())
+                        && inventory.interface(function).is_some();
+                }
+                Action::Function(FunctionAction::SetLink { direction: Direction::Up, .. }) => {
+                    taken.is_back |= taken.how == Loss::Routes;
+                }
+                _ => {}
+            }
+            if taken.steps.last() != Some(&place) {
+                taken.steps.push(place);
+            }
+        }
+        played.take(step);
+    }
+    all
+}
+
+/// How the host uses an interface, as far as that is lost; `None` where nothing is. Whether it is up is no part of it where the plan
+/// `sets_link`: steps of its own see to that.
+fn setup(found: &Interface, how: Loss, sets_link: bool) -> Option<InterfaceSetup> {
+    let whole = how == Loss::Interface;
+    let setup = InterfaceSetup {
+        name: whole.then(|| found.name.clone()),
+        mtu: Mtu::new(found.mtu).filter(|_| whole),
+        up: found.up && !sets_link,
+        addresses: found.addresses.iter().copied().filter(|address| !is_link_local(*address)).collect(),
+        routes: found.routes.clone(),
+    };
+    let lost = match how {
+        Loss::Routes => {
+            !setup.routes.is_empty() || setup.addresses.iter().any(|address| address.ip().is_ipv6())
+        }
+        Loss::Setup | Loss::Interface => setup.up || !setup.addresses.is_empty() || !setup.routes.is_empty(),
+    };
+    lost.then_some(setup)
+}
+
+/// `steps`, numbered anew, with those of `added` among them.
+fn with(steps: Vec<Step>, added: &[(Bdf, Taken, InterfaceSetup)], names: &Names) -> Vec<Step> {
+    let id = |place: usize| StepId(u32::try_from(place + 1).unwrap_or(u32::MAX));
+    let mut all: Vec<Step> = Vec::with_capacity(steps.len() + 2 * added.len());
+    // By places in `steps`: what each is called now.
+    let mut now: Vec<StepId> = Vec::with_capacity(steps.len());
+    let mut firsts: HashMap<Bdf, StepId> = HashMap::new();
+    let guests: Vec<_> = steps.iter().map(|step| step.guest.clone()).collect();
+    for (place, mut step) in steps.into_iter().enumerate() {
+        for (function, taken, setup) in
+            added.iter().filter(|(_, taken, _)| taken.steps.first() == Some(&place))
+        {
+            let first = id(all.len());
+            firsts.insert(*function, first);
+            let name = names.short(*function);
+            let reason = match taken.how {
+                Loss::Routes => {
+                    format!("{name}'s interface goes down, and undo brings back what goes with it")
+                }
+                Loss::Setup => {
+                    format!("{name}'s interface goes into a guest, and undo brings back what it has")
+                }
+                Loss::Interface => format!("{name} loses its driver, and undo brings its interface back"),
+            };
+            let guest = guests[taken.steps[0]].clone();
+            let makes = |step: &&Step| match &step.action {
+                Action::Function(FunctionAction::SetDriver { function: of, .. })
+                | Action::Function(FunctionAction::SetLink { function: of, .. }) => of == function,
+                _ => false,
+            };
+            let needs = all.iter().filter(makes).map(|step| step.id).collect();
+            all.push(step_for(first, *function, setup.clone(), reason, needs, guest));
+        }
+        step.needs = step
+            .needs
+            .iter()
+            .filter_map(|need| now.get((need.0 as usize).checked_sub(1)?))
+            .copied()
+            .collect();
+        for (function, taken, _) in added {
+            if let Some(first) = firsts.get(function)
+                && taken.steps.contains(&place)
+            {
+                step.needs.push(*first);
+            }
+        }
+        step.needs.sort_unstable();
+        step.needs.dedup();
+        step.id = id(all.len());
+        now.push(step.id);
+        all.push(step);
+        let ends = |taken: &Taken| taken.is_back && taken.steps.last() == Some(&place);
+        for (function, taken, setup) in added.iter().filter(|(_, taken, _)| ends(taken)) {
+            // What the plan has set itself is not brought back.
+            let mut setup = setup.clone();
+            for place in &taken.steps {
+                let Some(step) = all.get((now[*place].0 as usize).wrapping_sub(1)) else { continue };
+                match &step.action {
+                    Action::Function(FunctionAction::Rename { .. }) => setup.name = None,
+                    Action::Function(FunctionAction::SetMtu { .. }) => setup.mtu = None,
+                    _ => {}
+                }
+            }
+            let name = names.short(*function);
+            let reason = match taken.how {
+                Loss::Routes => format!("{name} had this before its interface was taken down"),
+                Loss::Setup | Loss::Interface => format!("{name} had this before it lost its driver"),
+            };
+            let mut needs: Vec<StepId> = taken.steps.iter().map(|place| now[*place]).collect();
+            needs.dedup();
+            all.push(step_for(id(all.len()), *function, setup, reason, needs, guests[place].clone()));
+        }
+    }
+    all
+}
+
+fn step_for(
+    id: StepId,
+    function: Bdf,
+    setup: InterfaceSetup,
+    reason: String,
+    needs: Vec<StepId>,
+    guest: Option<penstock_model::GuestName>,
+) -> Step {
+    let action: Action = FunctionAction::RestoreInterface { function, setup }.into();
+    Step {
+        id,
+        reason,
+        needs,
+        inverse: Some(action.clone()),
+        postcondition: Fact::after(&action),
+        action,
+        best_effort: false,
+        guest,
+    }
+}
