@@ -324,6 +324,7 @@ fn nearest_among(key: &str, known: impl Iterator<Item = &'static str>) -> Option
 #[cfg(test)]
 mod tests {
     use penstock_model::{LinkState, VlanId};
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -396,5 +397,74 @@ mod tests {
         let both = claim.or(class);
         assert_eq!(both.settings.vlan, VlanId::new(100));
         assert_eq!((both.settings.spoofchk, both.mtu.map(Mtu::get)), (Some(false), Some(1400)));
+    }
+
+    /// Any value that a key may be given: often one that it can have.
+    fn any_value() -> impl Strategy<Value = Value> {
+        let texts = [
+            "on",
+            "off",
+            "auto",
+            "enable",
+            "disable",
+            "802.1ad",
+            "802.1Q",
+            "vfio",
+            "netdev",
+            "02:00:00:00:00:01",
+            "10.1.0.5/24",
+            "fd00::5/64",
+            "0.0.0.0/0",
+            "10.1.0.1",
+            "data",
+            "net0",
+            "penstock.dev/v1alpha1",
+            "VfParameters",
+            "",
+        ];
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            prop_oneof![0_i64..5000, any::<i64>()].prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            prop::sample::select(&texts[..]).prop_map(Value::from),
+            "\\PC{0,20}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(3, 16, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::btree_map(prop_oneof!["to|via|dst", "[a-z]{0,4}"], inner, 0..4)
+                    .prop_map(|all| Value::Object(all.into_iter().collect())),
+            ]
+        })
+    }
+
+    fn any_document() -> impl Strategy<Value = Value> {
+        let known = OWN.iter().copied().chain(VfKey::ALL.iter().map(|key| key.name()));
+        let known: Vec<String> = known.map(str::to_owned).collect();
+        let key = prop_oneof![8 => prop::sample::select(known), 1 => "[a-z_]{0,12}", 1 => "\\PC{0,8}"];
+        let keys = prop::collection::btree_map(key, any_value(), 0..4);
+        prop_oneof![
+            9 => keys.prop_map(|all| Value::Object(all.into_iter().collect())),
+            1 => any_value(),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4096))]
+
+        /// Whatever a user writes is refused with a word, or is what `penstock cni` takes: nothing is found wrong when the pod starts.
+        #[test]
+        fn what_is_taken_here_the_plugin_takes(document in any_document()) {
+            match read(document.clone()) {
+                Err(error) => prop_assert!(!error.to_string().is_empty()),
+                Ok(parameters) => {
+                    let configuration = parameters.configuration("uid", "0000:01:10.0".parse().unwrap());
+                    let text = configuration.to_string();
+                    let taken = penstock_cni::Configuration::read(text.as_bytes(), None);
+                    prop_assert!(taken.is_ok(), "{document} becomes {text}: {:?}", taken.err());
+                }
+            }
+        }
     }
 }

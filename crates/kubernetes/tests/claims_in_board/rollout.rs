@@ -17,8 +17,8 @@ use super::{Bed, install, list, text};
 
 /// The VF's address on the management network, where the address is that leads to the API server.
 const ADDRESS: &str = "10.0.2.17";
-/// The interface of the VF that carries it, in a shell's words. Its NIC's embedded switch can be told another VLAN while the VF is used: a driver of
-/// an igb VF would be bound anew, and its interface lose its address for good.
+/// The interface of the VF that carries it, in a shell's words. Its NIC's embedded switch can be told another VLAN while the VF is used: the driver of
+/// an igb VF would be bound anew.
 const VF: &str = "$(basename /sys/bus/pci/devices/0000:02:00.0/virtfn0/virtio*/net/*)";
 /// Long enough for kubelet's Lease to be so old that the node counts as not ready (50 s, looked at every 5 s) before the guard decides.
 const CONFIRM_WITHIN: Duration = Duration::from_secs(75);
