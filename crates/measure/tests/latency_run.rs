@@ -18,7 +18,7 @@ use penstock_measure::{
 };
 use penstock_model::measurement::{
     Conclusion, CutShort, EndKind,
-    latency::{Arm, Claim, Latency, Power, Setting, Stopped, Tool},
+    latency::{Arm, Latency, LatencyExpectation, Power, Setting, Stopped, Tool},
 };
 use proptest::prelude::*;
 
@@ -126,7 +126,7 @@ fn perform(
     let (clock, taken, finished) = (Cell::new(0.0), RefCell::new(Vec::new()), Cell::new(0));
     let mut sampler =
         Fake { answer, missing: BTreeMap::new(), clock: &clock, taken: &taken, finished: &finished };
-    let claims: Vec<Claim> = claims.iter().map(|text| text.parse().unwrap()).collect();
+    let claims: Vec<LatencyExpectation> = claims.iter().map(|text| text.parse().unwrap()).collect();
     let mut records: Vec<Record> = Vec::new();
     let latency = run(
         &wanted(against),

@@ -8,7 +8,7 @@ use penstock_model::{
     CpuSet,
     measurement::{
         ParseExpectationError, PathKind, Protocol,
-        latency::{Claim, Tool},
+        latency::{LatencyExpectation, Tool},
     },
 };
 use serde::{Deserialize, Serialize};
@@ -99,7 +99,7 @@ pub struct Waking {
     pub against: Option<Against>,
     /// Stop when this bound is proven or broken: 100us, or what follows `latency` in a line of `expect`
     #[arg(long, value_name = "BOUND", requires = "latency", value_parser = claim)]
-    pub prove: Vec<Claim>,
+    pub prove: Vec<LatencyExpectation>,
     /// Measure these CPUs instead of the model's real-time CPUs
     #[arg(long, value_name = "CPUS", requires = "latency")]
     pub cpus: Option<CpuSet>,
@@ -118,11 +118,11 @@ pub enum Against {
     Untuned,
 }
 
-fn claim(text: &str) -> Result<Claim, String> {
+fn claim(text: &str) -> Result<LatencyExpectation, String> {
     let bound = text.trim();
     let alone = bound.starts_with(|c: char| c.is_ascii_digit());
     let line = match () {
-        () if Claim::is_meant(bound) => bound.to_owned(),
+        () if LatencyExpectation::is_meant(bound) => bound.to_owned(),
         () if alone => format!("latency max < {bound}"),
         () => format!("latency {bound}"),
     };

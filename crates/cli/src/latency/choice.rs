@@ -10,7 +10,7 @@ use penstock_measure::latency::{
 use penstock_model::{
     CpuSet, Model,
     digest::sha256,
-    measurement::latency::{Claim, Latency, Setting, Tool},
+    measurement::latency::{Latency, LatencyExpectation, Setting, Tool},
 };
 use serde::{Deserialize, Serialize};
 
@@ -48,7 +48,7 @@ pub struct Choice {
     /// These CPUs instead of those that the model isolates.
     pub cpus: Option<CpuSet>,
     /// What is to be proven beside the model's own lines.
-    pub prove: Vec<Claim>,
+    pub prove: Vec<LatencyExpectation>,
 }
 
 /// A run as it was asked for, kept beside its blocks: with it, it can be taken up again.
@@ -114,7 +114,7 @@ impl Choice {
     }
 
     /// What is to hold: of the command line and of the model.
-    pub fn claims(&self, model: &Model) -> Vec<Claim> {
+    pub fn claims(&self, model: &Model) -> Vec<LatencyExpectation> {
         self.prove.iter().chain(&model.expect_latency).cloned().collect()
     }
 }

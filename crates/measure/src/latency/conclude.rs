@@ -4,8 +4,8 @@ use penstock_model::{
     measurement::{
         Conclusion,
         latency::{
-            Arm, Claim, ClaimResult, Comparison, Finding, Latency, Limit, Series, Setting, Statistic,
-            Stopped, ToolVersion,
+            Arm, ClaimResult, Comparison, Finding, Latency, LatencyExpectation, Limit, Series, Setting,
+            Statistic, Stopped, ToolVersion,
         },
     },
     verdict::Vantage,
@@ -31,7 +31,12 @@ pub struct Ending {
 }
 
 /// All that a run tells.
-pub fn conclude(series: Vec<Series>, options: &RunOptions, claims: &[Claim], ending: Ending) -> Latency {
+pub fn conclude(
+    series: Vec<Series>,
+    options: &RunOptions,
+    claims: &[LatencyExpectation],
+    ending: Ending,
+) -> Latency {
     let mut series = series;
     for one in &mut series {
         // What failed to its end tells why; what was measured before it failed counts.
@@ -77,7 +82,7 @@ pub fn conclude(series: Vec<Series>, options: &RunOptions, claims: &[Claim], end
 }
 
 /// What the claims come out as.
-pub fn rulings(claims: &[Claim], series: &[Series], options: &RunOptions) -> Vec<ClaimResult> {
+pub fn rulings(claims: &[LatencyExpectation], series: &[Series], options: &RunOptions) -> Vec<ClaimResult> {
     claims.iter().map(|claim| wake_ups::judge(claim, series, options.confidence, options.seed)).collect()
 }
 

@@ -8,7 +8,7 @@ use std::{
 };
 
 use penstock_model::measurement::latency::{
-    Block, Claim, Latency, Series, Setting, Statistic, Stopped, ToolVersion,
+    Block, Latency, LatencyExpectation, Series, Setting, Statistic, Stopped, ToolVersion,
 };
 use serde::{Deserialize, Serialize};
 
@@ -101,7 +101,7 @@ pub enum Event {
 pub fn run(
     settings: &[Setting],
     options: &RunOptions,
-    claims: &[Claim],
+    claims: &[LatencyExpectation],
     earlier: &[Record],
     sampler: &mut dyn Sampler,
     journal: &mut dyn Journal,
@@ -146,7 +146,7 @@ pub fn run(
 pub fn told(
     settings: &[Setting],
     options: &RunOptions,
-    claims: &[Claim],
+    claims: &[LatencyExpectation],
     records: &[Record],
     ending: conclude::Ending,
 ) -> Latency {
@@ -197,7 +197,7 @@ fn block(setting: &Setting, record: &Record, options: &RunOptions) -> Block {
 
 struct Run<'a> {
     options: &'a RunOptions,
-    claims: &'a [Claim],
+    claims: &'a [LatencyExpectation],
     /// Seconds that the run took which this one goes on from.
     before: f64,
     position: u32,

@@ -12,7 +12,7 @@
 
 mod bins;
 mod block;
-mod claim;
+mod expectation;
 mod series;
 mod summary;
 
@@ -22,7 +22,7 @@ use super::{Counts, CutShort};
 
 pub use bins::{Bins, BinsError};
 pub use block::Block;
-pub use claim::{Claim, ClaimResult, Finding, Limit, Side};
+pub use expectation::{ClaimResult, Finding, LatencyExpectation, Limit, Side};
 pub use series::{Arm, Load, Power, Series, Setting, Tool};
 pub use summary::{Comparison, Quantile, Statistic, Summary, TailBound};
 

@@ -2,7 +2,7 @@
 
 use penstock_model::measurement::{
     Conclusion, Relation,
-    latency::{Claim, ClaimResult, Finding, Limit, Statistic},
+    latency::{ClaimResult, Finding, LatencyExpectation, Limit, Statistic},
 };
 
 use super::{Source, tables};
@@ -39,7 +39,7 @@ fn view(source: &Source<'_>, ruling: &ClaimResult) -> RulingView {
     }
 }
 
-fn row(source: &Source<'_>, claim: &Claim, finding: &Finding) -> ClaimRow {
+fn row(source: &Source<'_>, claim: &LatencyExpectation, finding: &Finding) -> ClaimRow {
     let (symbol, class) = mark(finding.told);
     ClaimRow {
         cell: source.label(&finding.series),
@@ -54,7 +54,7 @@ fn row(source: &Source<'_>, claim: &Claim, finding: &Finding) -> ClaimRow {
 }
 
 /// What it takes.
-fn wanted(claim: &Claim) -> String {
+fn wanted(claim: &LatencyExpectation) -> String {
     match claim.limit() {
         Limit::Below { late, except } if claim.statistic() == Statistic::Max => {
             format!("none of {late} µs or longer, and fewer than 1 in {} proven", tables::one_in(*except))
@@ -68,7 +68,7 @@ fn wanted(claim: &Claim) -> String {
 }
 
 /// What was seen.
-pub(super) fn seen(source: &Source<'_>, claim: &Claim, finding: &Finding) -> String {
+pub(super) fn seen(source: &Source<'_>, claim: &LatencyExpectation, finding: &Finding) -> String {
     let statistic = tables::column(claim.statistic());
     if let Limit::Times { .. } = claim.limit() {
         return finding.seen.as_ref().map_or_else(

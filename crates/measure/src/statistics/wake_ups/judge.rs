@@ -2,13 +2,13 @@
 
 use penstock_model::measurement::{
     Conclusion, Relation,
-    latency::{Arm, Claim, ClaimResult, Finding, Limit, Series, Statistic, Stopped},
+    latency::{Arm, ClaimResult, Finding, LatencyExpectation, Limit, Series, Statistic, Stopped},
 };
 
 use super::{compare, design_effect, needed, rule_of_three, test};
 
 /// What a claim comes out as. Claims about bounds may be asked after every block; a ratio is asked once, when all is measured.
-pub fn judge(claim: &Claim, series: &[Series], confidence: f64, seed: u64) -> ClaimResult {
+pub fn judge(claim: &LatencyExpectation, series: &[Series], confidence: f64, seed: u64) -> ClaimResult {
     let findings = match claim.limit() {
         Limit::Below { late, except } => (series.iter())
             .filter(|series| claim.left().matches(&series.setting))
@@ -30,7 +30,7 @@ pub fn decided(rulings: &[ClaimResult]) -> Option<Stopped> {
     (all && !rulings.is_empty()).then_some(Stopped::Proven)
 }
 
-fn below(claim: &Claim, series: &Series, late: u32, except: f64, confidence: f64) -> Finding {
+fn below(claim: &LatencyExpectation, series: &Series, late: u32, except: f64, confidence: f64) -> Finding {
     let statistic = claim.statistic();
     let mut finding = Finding {
         series: series.id.clone(),
@@ -98,7 +98,7 @@ fn more(finding: &Finding, except: f64, confidence: f64) -> String {
     }
 }
 
-fn ratios(claim: &Claim, series: &[Series], confidence: f64, seed: u64) -> Vec<Finding> {
+fn ratios(claim: &LatencyExpectation, series: &[Series], confidence: f64, seed: u64) -> Vec<Finding> {
     let Limit::Times { relation, factor, .. } = claim.limit() else { return Vec::new() };
     let mut findings = Vec::new();
     for left in series {

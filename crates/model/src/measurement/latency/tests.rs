@@ -20,7 +20,7 @@ fn hackbench() -> Load {
     Load::Hackbench { place: Vantage::Host, cpus: "0-1".parse().unwrap(), groups: 8 }
 }
 
-fn claim(text: &str) -> Claim {
+fn claim(text: &str) -> LatencyExpectation {
     text.parse().unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -83,7 +83,7 @@ fn lines_say_what_they_mean() {
     let places = claim("latency rt-2 / host max <= 1.5 x idle");
     assert!(places.pairs(&tuned[0], &setting("host", Arm::Tuned, Load::Idle)));
     assert!(!places.pairs(&tuned[1], &setting("host", Arm::Tuned, hackbench())));
-    let told: Claim = serde_json::from_str("\"latency rt-2 max < 100us\"").unwrap();
+    let told: LatencyExpectation = serde_json::from_str("\"latency rt-2 max < 100us\"").unwrap();
     assert_eq!(told, one);
 }
 
@@ -115,7 +115,7 @@ fn what_makes_no_claim_is_said() {
         ("latency r?2 max < 5us", "guest name"),
         ("max < 5us", "begins with"),
     ] {
-        let error = line.parse::<Claim>().expect_err(line);
+        let error = line.parse::<LatencyExpectation>().expect_err(line);
         assert!(error.why().contains(part), "{line}: {}", error.why());
         assert!(error.at().end <= line.len(), "{line}");
     }
@@ -142,8 +142,8 @@ fn a_run_holds_when_its_claims_do() {
 proptest! {
     #[test]
     fn no_text_is_read_in_a_panic(text in "(latency )?[a-z0-9<>=./ µ≥x-]{0,60}") {
-        match text.parse::<Claim>() {
-            Ok(claim) => prop_assert_eq!(claim.to_string().parse::<Claim>().unwrap(), claim),
+        match text.parse::<LatencyExpectation>() {
+            Ok(claim) => prop_assert_eq!(claim.to_string().parse::<LatencyExpectation>().unwrap(), claim),
             Err(error) => prop_assert!(error.at().end <= text.len() && text.get(error.at()).is_some()),
         }
     }

@@ -36,7 +36,7 @@ const HINT: &str = "write for example: latency rt-2 max < 100us, latency rt-2 p9
 
 /// An `expect:` line that begins with `latency`, parsed.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Claim {
+pub struct LatencyExpectation {
     text: String,
     statistic: Statistic,
     left: Side,
@@ -119,7 +119,7 @@ impl Side {
     }
 }
 
-impl Claim {
+impl LatencyExpectation {
     /// Whether a line is one of these, whatever else is wrong with it.
     pub fn is_meant(text: &str) -> bool {
         text.split_whitespace().next() == Some("latency")
@@ -194,7 +194,7 @@ pub struct Finding {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ClaimResult {
     /// The line of `expect` that is judged.
-    pub claim: Claim,
+    pub claim: LatencyExpectation,
     /// The worst of its findings; without any it cannot be told.
     pub told: Conclusion,
     /// One for each series or pair of series that it means.
@@ -203,7 +203,7 @@ pub struct ClaimResult {
 
 impl ClaimResult {
     /// A line and its findings.
-    pub fn new(claim: Claim, findings: Vec<Finding>) -> ClaimResult {
+    pub fn new(claim: LatencyExpectation, findings: Vec<Finding>) -> ClaimResult {
         let told = findings.iter().map(|finding| finding.told).max().unwrap_or(Conclusion::CannotBeTold);
         ClaimResult { claim, told, findings }
     }
@@ -224,15 +224,15 @@ impl Word<'_> {
     }
 }
 
-impl FromStr for Claim {
+impl FromStr for LatencyExpectation {
     type Err = ParseExpectationError;
 
-    fn from_str(text: &str) -> Result<Claim, ParseExpectationError> {
+    fn from_str(text: &str) -> Result<LatencyExpectation, ParseExpectationError> {
         read(text).map_err(|(at, why)| ParseExpectationError::new(text, why, at, HINT))
     }
 }
 
-fn read(text: &str) -> Result<Claim, Wrong> {
+fn read(text: &str) -> Result<LatencyExpectation, Wrong> {
     if text.len() > 400 {
         return Err((0..text.len(), "it is longer than 400 bytes".into()));
     }
@@ -282,8 +282,9 @@ fn read(text: &str) -> Result<Claim, Wrong> {
         if side.overlaps(&both) {
             let at = rest.first().map_or(text.len(), |word| word.at);
             let end = rest.last().map_or(text.len(), |word| word.range().end);
-            let near =
-                rest.iter().find_map(|word| (!WORDS.contains(&word.text)).then(|| Claim::near(word.text))?);
+            let near = rest.iter().find_map(|word| {
+                (!WORDS.contains(&word.text)).then(|| LatencyExpectation::near(word.text))?
+            });
             let meant = near.map(|near| format!("; did you mean {near:?}?")).unwrap_or_default();
             let why = format!("{:?} contradicts or repeats an earlier word{meant}", &text[at..end]);
             return Err((at..end, why));
@@ -332,7 +333,7 @@ fn read(text: &str) -> Result<Claim, Wrong> {
             Limit::Below { late, except }
         }
     };
-    Ok(Claim { text: text.trim().to_owned(), statistic, left, limit })
+    Ok(LatencyExpectation { text: text.trim().to_owned(), statistic, left, limit })
 }
 
 fn words(text: &str, at: usize) -> Vec<Word<'_>> {
@@ -443,7 +444,8 @@ impl Said {
         let mut words = words.iter();
         while let Some(word) = words.next() {
             let again = || {
-                let near = (!WORDS.contains(&word.text)).then(|| Claim::near(word.text)).flatten();
+                let near =
+                    (!WORDS.contains(&word.text)).then(|| LatencyExpectation::near(word.text)).flatten();
                 let meant = near.map(|near| format!("; did you mean {near:?}?")).unwrap_or_default();
                 (word.range(), format!("{:?} contradicts or repeats an earlier word{meant}", word.text))
             };
@@ -488,7 +490,7 @@ fn guest(word: &Word<'_>) -> Result<GuestName, Wrong> {
     word.text.parse().map_err(|error: crate::names::NameError| (word.range(), error.to_string()))
 }
 
-impl Claim {
+impl LatencyExpectation {
     /// The word of a line that was meant by this one, which names no guest.
     pub(crate) fn near(text: &str) -> Option<&'static str> {
         let known = WORDS.into_iter().chain(Statistic::ALL.map(Statistic::name));
@@ -500,7 +502,7 @@ impl Claim {
     }
 }
 
-impl fmt::Display for Claim {
+impl fmt::Display for LatencyExpectation {
     /// As it was written.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.text)
@@ -508,7 +510,7 @@ impl fmt::Display for Claim {
 }
 
 crate::names::text_serde!(
-    Claim,
+    LatencyExpectation,
     "What is to hold of the latencies of wake-ups.",
     "latency rt-2 max < 100us",
     "."
