@@ -23,6 +23,7 @@ mod picture;
 mod reach;
 mod real_time;
 pub mod redact;
+mod rulings;
 mod seconds;
 mod sentence;
 mod summary;

@@ -45,7 +45,7 @@ pub fn text(measurements: &Measurements, matrix: &Matrix, width: Option<usize>) 
         for claim in open.iter().take(REASONS) {
             let seen = claim.seen.map_or_else(String::new, |seen| format!(": {seen:.3}"));
             let why = claim.why.as_ref().map_or_else(String::new, |why| format!(": {why}"));
-            let _ = writeln!(text, "  {} of {}{seen}{why}", claim.metric, claim.cell);
+            let _ = writeln!(text, "  {} of {}{seen}{why}", ruling.expectation.metric(), claim.cell);
         }
         if open.len() > REASONS {
             let _ = writeln!(text, "  and {} more; evidence.json has every one", open.len() - REASONS);

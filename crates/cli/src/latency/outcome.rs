@@ -50,16 +50,16 @@ pub fn text(latency: &Latency) -> String {
     }
     compared(&mut text, latency);
     for ruling in &latency.rulings {
-        let _ = writeln!(text, "{}: {}", ruling.told, ruling.claim);
-        for finding in ruling.findings.iter().filter(|finding| finding.told != Conclusion::Holds) {
-            let seen = match (finding.late, finding.max) {
+        let _ = writeln!(text, "{}: {}", ruling.told, ruling.expectation);
+        for claim in ruling.claims.iter().filter(|claim| claim.told != Conclusion::Holds) {
+            let seen = match (claim.late, claim.max) {
                 (Some(late @ 1..), Some(max)) => {
-                    format!(": {late} of {} were late, the longest {max:.0} us", finding.n)
+                    format!(": {late} of {} were late, the longest {max:.0} us", claim.n)
                 }
                 _ => String::new(),
             };
-            let why = finding.why.as_ref().map_or_else(String::new, |why| format!(": {why}"));
-            let _ = writeln!(text, "  {}{seen}{why}", finding.series);
+            let why = claim.why.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+            let _ = writeln!(text, "  {}{seen}{why}", claim.cell);
         }
     }
     if let Some(stopped) = latency.stopped {

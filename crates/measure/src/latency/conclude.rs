@@ -2,10 +2,10 @@
 
 use penstock_model::{
     measurement::{
-        Conclusion,
+        Claim, Conclusion, ExpectationResult,
         latency::{
-            Arm, ClaimResult, Comparison, Finding, Latency, LatencyExpectation, Limit, Series, Setting,
-            Statistic, Stopped, ToolVersion,
+            Arm, Comparison, Latency, LatencyExpectation, Limit, Series, Setting, Statistic, Stopped,
+            ToolVersion,
         },
     },
     verdict::Vantage,
@@ -82,21 +82,25 @@ pub fn conclude(
 }
 
 /// What the claims come out as.
-pub fn rulings(claims: &[LatencyExpectation], series: &[Series], options: &RunOptions) -> Vec<ClaimResult> {
+pub fn rulings(
+    claims: &[LatencyExpectation],
+    series: &[Series],
+    options: &RunOptions,
+) -> Vec<ExpectationResult<LatencyExpectation>> {
     claims.iter().map(|claim| wake_ups::judge(claim, series, options.confidence, options.seed)).collect()
 }
 
 /// On an emulated board no latency by itself means anything: what is said of one cannot be told, however it looks.
-fn unproven(ruling: ClaimResult) -> ClaimResult {
-    if !matches!(ruling.claim.limit(), Limit::Below { .. }) {
+fn unproven(ruling: ExpectationResult<LatencyExpectation>) -> ExpectationResult<LatencyExpectation> {
+    if !matches!(ruling.expectation.limit(), Limit::Below { .. }) {
         return ruling;
     }
-    let cannot = |finding| Finding {
+    let cannot = |claim| Claim {
         told: Conclusion::CannotBeTold,
         why: Some("the board is emulated, and only ratios mean anything".to_owned()),
-        ..finding
+        ..claim
     };
-    ClaimResult::new(ruling.claim, ruling.findings.into_iter().map(cannot).collect())
+    ExpectationResult::new(ruling.expectation, ruling.claims.into_iter().map(cannot).collect())
 }
 
 /// The tuned machine with the untuned one, and the host with its guests and with an ordinary CPU.

@@ -5,8 +5,8 @@ use std::fmt::{self, Write};
 
 use penstock_model::measurement::Counts;
 
-use super::{Source, finding, heat, missing, penalties, published, rulings, shown};
-use crate::{Evidence, markdown::plain};
+use super::{Source, finding, heat, missing, penalties, published, shown};
+use crate::{Evidence, markdown::plain, rulings};
 
 /// No more rows than this in one table.
 const MOST_ROWS: usize = 40;
@@ -42,20 +42,7 @@ pub(crate) fn write(to: &mut String, evidence: &Evidence) -> fmt::Result {
     for note in &measurements.notes {
         writeln!(to, "> {}\n", plain(note))?;
     }
-    if !measurements.rulings.is_empty() {
-        writeln!(to, "### What was expected\n\n| line | came out | why |\n|---|---|---|")?;
-        for ruling in &measurements.rulings {
-            let line = plain(&ruling.expectation.to_string());
-            let symbol = rulings::mark(ruling.told).0;
-            writeln!(
-                to,
-                "| {line} | {symbol} {} | {} |",
-                ruling.told,
-                plain(&rulings::meaning(&source, ruling))
-            )?;
-        }
-        writeln!(to)?;
-    }
+    rulings::table(to, "What was expected", &source, &measurements.rulings)?;
     for map in heat::maps(&source) {
         let rows = map.rows.iter().map(|row| (format!("{} {}", row.head, row.detail), row.texts()));
         writeln!(to, "### {}\n\n{}\n", plain(&map.title), plain(&map.about))?;

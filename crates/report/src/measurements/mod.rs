@@ -9,7 +9,7 @@ pub(crate) mod markdown;
 mod missing;
 mod penalties;
 mod published;
-pub(crate) mod rulings;
+mod rulings;
 pub(crate) mod shown;
 pub(crate) mod sizes;
 pub(crate) mod terminal;
@@ -25,6 +25,7 @@ use crate::{
     Evidence,
     charts::{HeatMap, Key, Plot},
     printable::one_line,
+    rulings::{RulingView, views},
 };
 
 /// Everything that the templates of the measurements name.
@@ -35,7 +36,7 @@ pub(crate) struct View {
     measured: String,
     missing_count: usize,
     not_reached: usize,
-    rulings: Vec<rulings::RulingView>,
+    rulings: Vec<RulingView>,
     findings: Vec<String>,
     notes: Vec<String>,
     heat: Vec<HeatMap>,
@@ -134,7 +135,7 @@ pub(crate) fn view(evidence: &Evidence) -> Option<View> {
         measured: shown::many(measured, "cell"),
         missing_count: missing,
         not_reached,
-        rulings: rulings::rulings(&source),
+        rulings: views(&source, &measurements.rulings),
         findings: finding::findings(&source),
         notes: measurements.notes.iter().map(|note| one_line(note)).collect(),
         heat: heat::maps(&source),

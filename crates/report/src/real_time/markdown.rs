@@ -2,12 +2,8 @@
 
 use std::fmt::{self, Write};
 
-use super::{Source, claims, finding, label, lead, tables, why_missing};
-use crate::{
-    Evidence,
-    markdown::plain,
-    measurements::{rulings, shown},
-};
+use super::{Source, finding, label, lead, tables, why_missing};
+use crate::{Evidence, markdown::plain, measurements::shown, rulings};
 
 /// Writes nothing when no latencies were to be measured.
 pub(crate) fn write(to: &mut String, evidence: &Evidence) -> fmt::Result {
@@ -27,20 +23,7 @@ pub(crate) fn write(to: &mut String, evidence: &Evidence) -> fmt::Result {
     for note in &latency.notes {
         writeln!(to, "> {}\n", plain(note))?;
     }
-    if !latency.rulings.is_empty() {
-        writeln!(to, "### What was claimed\n\n| line | came out | why |\n|---|---|---|")?;
-        for ruling in &latency.rulings {
-            writeln!(
-                to,
-                "| {} | {} {} | {} |",
-                plain(&ruling.claim.to_string()),
-                rulings::mark(ruling.told).0,
-                ruling.told,
-                plain(&claims::meaning(&source, ruling))
-            )?;
-        }
-        writeln!(to)?;
-    }
+    rulings::table(to, "What was claimed", &source, &latency.rulings)?;
     let table = tables::series(&source);
     if !table.rows.is_empty() {
         write!(to, "### Latencies\n\n| series | n |")?;

@@ -1,9 +1,9 @@
 //! How late threads woke, as the templates name it: one view for the page, of which Markdown and the terminal show parts.
 
-mod claims;
 mod finding;
 mod groups;
 pub(crate) mod markdown;
+mod rulings;
 mod tables;
 pub(crate) mod terminal;
 
@@ -18,11 +18,9 @@ use serde::Serialize;
 
 use crate::{
     Evidence,
-    measurements::{
-        rulings::RulingView,
-        shown::{self, Shown},
-    },
+    measurements::shown::{self, Shown},
     printable::one_line,
+    rulings::{RulingView, views},
 };
 
 /// Everything that the template names.
@@ -83,7 +81,7 @@ pub(crate) fn view(evidence: &Evidence) -> Option<View> {
         findings: finding::findings(&source),
         lead: lead(latency),
         notes: latency.notes.iter().map(|note| one_line(note)).collect(),
-        rulings: claims::rulings(&source),
+        rulings: views(&source, &latency.rulings),
         groups,
         groups_left_out,
         table: tables::series(&source),

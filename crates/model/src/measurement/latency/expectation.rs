@@ -17,12 +17,13 @@
 
 use std::{fmt, ops::Range, str::FromStr};
 
-use serde::{Deserialize, Serialize};
-
 use super::{Arm, Power, Setting, Statistic, Tool};
 use crate::{
     GuestName,
-    measurement::{Conclusion, Estimate, ParseExpectationError, Quantity, Relation, Unit},
+    measurement::{
+        ParseExpectationError, Quantity, Relation, Unit,
+        line::{self, Sign, Word, Wrong, words},
+    },
     verdict::Vantage,
 };
 
@@ -162,68 +163,6 @@ impl LatencyExpectation {
     }
 }
 
-/// A line for one series, or for one pair of series.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct Finding {
-    /// The series of the left side.
-    pub series: String,
-    /// The series that it is compared with, for a ratio.
-    #[serde(default)]
-    pub against: Option<String>,
-    /// What was seen, with its interval: the ratio, or the statistic in microseconds. `None` where nothing could be told, and for a
-    /// maximum, which has no interval.
-    #[serde(default)]
-    pub seen: Option<Estimate>,
-    /// How many latencies there were; 0 for a ratio.
-    #[serde(default)]
-    pub n: u64,
-    /// How many of them were too late; `None` where the histogram ends before that, and for a ratio.
-    #[serde(default)]
-    pub late: Option<u64>,
-    /// The longest of them in microseconds.
-    #[serde(default)]
-    pub max: Option<f64>,
-    /// What it came out as.
-    pub told: Conclusion,
-    /// Why it cannot be told, and how much more it would take.
-    #[serde(default)]
-    pub why: Option<String>,
-}
-
-/// What a line came out as.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct ClaimResult {
-    /// The line of `expect` that is judged.
-    pub claim: LatencyExpectation,
-    /// The worst of its findings; without any it cannot be told.
-    pub told: Conclusion,
-    /// One for each series or pair of series that it means.
-    pub findings: Vec<Finding>,
-}
-
-impl ClaimResult {
-    /// A line and its findings.
-    pub fn new(claim: LatencyExpectation, findings: Vec<Finding>) -> ClaimResult {
-        let told = findings.iter().map(|finding| finding.told).max().unwrap_or(Conclusion::CannotBeTold);
-        ClaimResult { claim, told, findings }
-    }
-}
-
-type Wrong = (Range<usize>, String);
-
-/// A word and where it stands.
-#[derive(Clone, Copy)]
-struct Word<'a> {
-    text: &'a str,
-    at: usize,
-}
-
-impl Word<'_> {
-    fn range(&self) -> Range<usize> {
-        self.at..self.at + self.text.len()
-    }
-}
-
 impl FromStr for LatencyExpectation {
     type Err = ParseExpectationError;
 
@@ -233,28 +172,15 @@ impl FromStr for LatencyExpectation {
 }
 
 fn read(text: &str) -> Result<LatencyExpectation, Wrong> {
-    if text.len() > 400 {
-        return Err((0..text.len(), "it is longer than 400 bytes".into()));
-    }
+    line::length(text)?;
     let all = words(text, 0);
     let Some(first) = all.first().filter(|word| word.text == "latency") else {
         return Err((0..text.len(), "a claim about latencies begins with `latency`".into()));
     };
     let from = first.range().end;
-    let (at, sign) = [">=", "<=", "≥", "≤", "<", ">"]
-        .iter()
-        .filter_map(|sign| text[from..].find(sign).map(|at| (from + at, *sign)))
-        .min_by_key(|(at, sign)| (*at, std::cmp::Reverse(sign.len())))
+    let sign = Sign::find(text, from, &[">=", "<=", "≥", "≤", "<", ">"])?
         .ok_or_else(|| (0..text.len(), "it has no comparison: <, <= or, between two sides, >=".to_owned()))?;
-    let right_at = at + sign.len();
-    if let Some(second) = text[right_at..].find(['<', '>', '=', '≥', '≤']) {
-        let second = right_at + second;
-        let length = text[second..].chars().next().map_or(0, char::len_utf8);
-        return Err((
-            second..second + length,
-            "there is a second comparison; one line makes one claim".into(),
-        ));
-    }
+    let (at, right_at) = (sign.range.start, sign.range.end);
     let mut said = Said::default();
     let (left, of) = match text[from..at].find('/') {
         None => (said.side(&words(&text[from..at], from))?, None),
@@ -270,7 +196,7 @@ fn read(text: &str) -> Result<LatencyExpectation, Wrong> {
     };
     let right = words(&text[right_at..], right_at);
     let Some((bound, bound_range, rest)) = bound(&right)? else {
-        return Err((at..text.len(), format!("nothing stands after {sign}")));
+        return Err((at..text.len(), format!("nothing stands after {}", sign.text)));
     };
     let (rest, except) = exception(rest)?;
     let both = said.side(rest)?;
@@ -296,7 +222,7 @@ fn read(text: &str) -> Result<LatencyExpectation, Wrong> {
             if let Some((_, range)) = except {
                 return Err((range, "a ratio has no exceptions; they are of a maximum".into()));
             }
-            let relation = relation(sign).ok_or_else(|| {
+            let relation = sign.relation().ok_or_else(|| {
                 (at..right_at, "between two sides the comparisons are >= and <=".to_owned())
             })?;
             of.inherit(&left);
@@ -314,11 +240,11 @@ fn read(text: &str) -> Result<LatencyExpectation, Wrong> {
         (Amount::Microseconds(_), Some(_)) => {
             return Err((bound_range, "two sides are compared by a factor, like 10x".into()));
         }
-        (Amount::Microseconds(_), None) if [">=", ">", "≥"].contains(&sign) => {
+        (Amount::Microseconds(_), None) if [">=", ">", "≥"].contains(&sign.text) => {
             return Err((at..right_at, "a latency is to stay below something: < or <=".into()));
         }
         (Amount::Microseconds(bound), None) => {
-            let late = if sign == "<" { bound } else { bound + 1 };
+            let late = if sign.text == "<" { bound } else { bound + 1 };
             let except = match (statistic, statistic.beyond(), except) {
                 (_, Some(_), Some((_, range))) => {
                     return Err((range, format!("{statistic} says itself for which share it may be wrong")));
@@ -336,19 +262,6 @@ fn read(text: &str) -> Result<LatencyExpectation, Wrong> {
     Ok(LatencyExpectation { text: text.trim().to_owned(), statistic, left, limit })
 }
 
-fn words(text: &str, at: usize) -> Vec<Word<'_>> {
-    let start = text.as_ptr() as usize;
-    text.split_whitespace().map(|word| Word { text: word, at: at + word.as_ptr() as usize - start }).collect()
-}
-
-fn relation(sign: &str) -> Option<Relation> {
-    match sign {
-        ">=" | "≥" => Some(Relation::AtLeast),
-        "<=" | "≤" => Some(Relation::AtMost),
-        _ => None,
-    }
-}
-
 enum Amount {
     Times(f64),
     Microseconds(u32),
@@ -360,18 +273,8 @@ type Bounded<'a, 'b> = (Amount, Range<usize>, &'b [Word<'a>]);
 fn bound<'a, 'b>(words: &'b [Word<'a>]) -> Result<Option<Bounded<'a, 'b>>, Wrong> {
     let Some((first, rest)) = words.split_first() else { return Ok(None) };
     let range = first.range();
-    let is_times = |word: &str| ["x", "×"].contains(&word);
-    let factor = match rest.first() {
-        Some(next) if is_times(next.text) => Some((first.text, &rest[1..])),
-        _ => first.text.strip_suffix(['x', '×']).map(|number| (number, rest)),
-    };
-    if let Some((number, rest)) = factor {
-        return match number.parse::<f64>() {
-            Ok(factor) if factor.is_finite() && factor > 0.0 => {
-                Ok(Some((Amount::Times(factor), range, rest)))
-            }
-            _ => Err((range, format!("{number:?} is no factor above 0, like 10"))),
-        };
+    if let Some((factor, rest)) = line::factor(words, "10")? {
+        return Ok(Some((Amount::Times(factor), range, rest)));
     }
     // A unit may stand apart.
     let apart =
@@ -494,11 +397,7 @@ impl LatencyExpectation {
     /// The word of a line that was meant by this one, which names no guest.
     pub(crate) fn near(text: &str) -> Option<&'static str> {
         let known = WORDS.into_iter().chain(Statistic::ALL.map(Statistic::name));
-        known
-            .map(|word| (strsim::damerau_levenshtein(word, text), word))
-            .filter(|(distance, word)| *distance <= 1 + word.len() / 4)
-            .min()
-            .map(|(_, word)| word)
+        line::near(text, known)
     }
 }
 

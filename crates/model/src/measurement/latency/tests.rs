@@ -132,7 +132,7 @@ fn a_run_holds_when_its_claims_do() {
     assert_eq!((series.max(), series.bins().unwrap().total()), (Some(3.0), 5));
     latency.series.push(series);
     assert!(latency.holds());
-    latency.rulings.push(ClaimResult::new(claim("latency host max < 9us"), Vec::new()));
+    latency.rulings.push(ExpectationResult::new(claim("latency host max < 9us"), Vec::new()));
     assert_eq!(latency.rulings[0].told, Conclusion::CannotBeTold);
     assert!(!latency.holds());
     let text = serde_json::to_string(&latency).unwrap();
