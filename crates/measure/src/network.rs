@@ -48,7 +48,7 @@ use crate::{
     matrix::Planned,
     probe::{self, packet},
     record::{CpuTime, RawOutput, SampleCpu},
-    sampler::{Preparation, Sampler},
+    sampler::{Failure, Preparation, Sampler},
     testbed::Testbed,
 };
 
@@ -448,12 +448,12 @@ impl Sampler for NetworkTaker {
         preparation
     }
 
-    fn take(&mut self, cell: &Planned, dwell: Duration) -> Result<RawOutput, String> {
+    fn take(&mut self, cell: &Planned, dwell: Duration) -> Result<RawOutput, Failure> {
         let network = ends::network(cell).ok_or_else(|| format!("{} is not of the network", cell.id))?;
         let pair = Pair::of(network);
         let unprepared = || format!("{} was not made ready", cell.id);
         let route = self.routes.get(&pair).ok_or_else(unprepared)?.clone();
-        self.joined(&route, |sampler| sampler.sampled(cell, network, &route, dwell))
+        Ok(self.joined(&route, |sampler| sampler.sampled(cell, network, &route, dwell))?)
     }
 
     fn finish(&mut self) -> Vec<String> {
