@@ -7,28 +7,27 @@ use penstock_measure::latency::{
     machine::{AsItIs, Toggle},
     run::RAW,
 };
-use penstock_model::{Verdicts, measurement::latency::Latency};
+use penstock_model::{Verdicts, digest::sha256, measurement::latency::Latency};
 use penstock_report::evidence::Audits;
 
-use super::{Before, Outward, TIMEOUT, conclude, ended, gathered, warn};
+use super::{Before, Outward, TIMEOUT, conclude, directory, emulated, ended, gathered, warn};
 use crate::{
     arguments::Measure,
-    bench::{samples, testbed, wire::Line},
+    bench::{Requested, samples, testbed, wire::Line},
     commands::verify::{self, Seen},
     failure::{Failure, Status},
     latency::{Choice, RequestedRun, layout::layout, outcome, perform::perform, toggle::Steps, watch::Watch},
     machine::Machine,
     model_file::ModelFile,
     printer::Printer,
-    run_directory::RunDirectory,
     settings::Settings,
 };
 
 /// Whether it is this that is asked for: by an option, or by going on with a run of it.
 pub fn is_meant(arguments: &Measure, file: &ModelFile) -> Result<Option<Option<RequestedRun>>, Failure> {
-    let earlier =
-        arguments.resume.as_deref().map(|directory| RequestedRun::of(directory, file)).transpose()?;
-    let earlier = earlier.flatten();
+    let directory = arguments.resume.as_deref().filter(|directory| RequestedRun::is_in(directory));
+    let model = sha256(&file.source.text);
+    let earlier = directory.map(|directory| RequestedRun::of(directory, &model)).transpose()?;
     Ok((arguments.waking.latency || earlier.is_some()).then_some(earlier))
 }
 
@@ -56,10 +55,7 @@ pub fn run(
     };
     let Seen { inventory, nics, places, verdicts } = look(file, &machine, printer)?;
     let looked = began.elapsed();
-    let emulated = match arguments.emulated {
-        true => Some(crate::bench::ON_A_BOARD.to_owned()),
-        false => testbed::emulated(&inventory, &nics, machine.root()),
-    };
+    let emulated = emulated(arguments, &inventory, &nics, &machine);
     if let Some((asked, directory)) = earlier.as_ref().zip(arguments.resume.as_deref()) {
         asked.of_such_a_machine(&online, emulated.is_some(), directory)?;
     }
@@ -114,10 +110,7 @@ pub fn run(
         return Ok(status);
     }
 
-    let directory = match &arguments.resume {
-        Some(earlier) => RunDirectory::of_earlier(earlier),
-        None => RunDirectory::create(arguments.output.as_deref(), &file.model.machine, now)?,
-    };
+    let directory = directory(arguments, file, now)?;
     asked.keep(directory.path())?;
     let (records, mut blocks) = samples::open_file(&directory.path().join(RAW))?;
     printer.doing("Auditing this machine");
