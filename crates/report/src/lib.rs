@@ -25,6 +25,7 @@ mod real_time;
 pub mod redact;
 mod rulings;
 mod seconds;
+mod section;
 mod sentence;
 mod summary;
 mod templates;
