@@ -114,7 +114,7 @@ pub trait Workload {
     fn ended(&mut self, run: &mut Run<'_, Self::Told>, ended: Result<(), Self::Stop>);
 
     /// What came of it, all being given back.
-    fn conclude(self, run: Ran) -> Self::Measured;
+    fn conclude(self, run: Run<'_, Self::Told>) -> Self::Measured;
 }
 
 /// The parts of the program that meet in a run.
@@ -138,22 +138,17 @@ pub struct Parts<'a, W: Workload> {
 pub struct Run<'a, T> {
     /// How far each arm is.
     pub arms: Vec<Arm>,
-    notes: Vec<String>,
-    observe: &'a mut dyn FnMut(&Event<T>),
-    clock: &'a dyn Fn() -> f64,
-}
-
-/// A run of which all samples were taken.
-#[derive(Clone, Debug, Default)]
-pub struct Ran {
-    /// How far each arm came.
-    pub arms: Vec<Arm>,
-    /// All records, of the earlier run too.
+    /// All records so far, of the earlier run too.
     pub records: Vec<Record>,
     /// What the reader should know beside.
     pub notes: Vec<String>,
-    /// How long it took, in seconds.
-    pub seconds: f64,
+    position: u32,
+    /// Seconds that the run took which this one goes on from.
+    before: f64,
+    journal: Option<&'a mut dyn Journal>,
+    observe: &'a mut dyn FnMut(&Event<T>),
+    clock: &'a dyn Fn() -> f64,
+    interrupted: &'a dyn Fn() -> bool,
 }
 
 impl<T> Run<'_, T> {
@@ -173,33 +168,42 @@ impl<T> Run<'_, T> {
         (self.clock)()
     }
 
-    /// Whether any arm goes on.
-    pub fn goes_on(&self) -> bool {
-        self.arms.iter().any(|arm| arm.going)
+    /// Seconds that it took so far, with those of the run that it goes on from.
+    pub fn seconds(&self) -> f64 {
+        self.before + self.now()
+    }
+
+    /// Keeps a record in the journal.
+    fn keep(&mut self, record: &Record, samples: &str) {
+        let Some(Err(why)) = self.journal.as_mut().map(|journal| journal.append(record)) else { return };
+        // What comes after a line that was cut off could not be read again.
+        self.journal = None;
+        self.note(format!(
+            "{samples} are not kept from position {} on, and a run could not be taken up after that: {why}",
+            record.position
+        ));
     }
 }
 
 /// Makes a run from its beginning to its end. What fails is missing with its reason, and the rest goes on.
-pub fn run<W: Workload>(workload: W, parts: Parts<'_, W>) -> W::Measured {
+pub fn run<W: Workload>(mut workload: W, parts: Parts<'_, W>) -> W::Measured {
     let Parts { earlier, sampler, journal, observe, clock, interrupted } = parts;
-    let arms = workload.planned().iter().map(|planned| Arm::new(W::id(planned))).collect();
-    let mut engine = Engine {
-        workload,
-        run: Run { arms, notes: Vec::new(), observe, clock },
+    let mut run = Run {
+        arms: workload.planned().iter().map(|planned| Arm::new(W::id(planned))).collect(),
         records: earlier.to_vec(),
+        notes: Vec::new(),
         position: earlier.iter().map(|record| record.position.saturating_add(1)).max().unwrap_or(0),
         before: earlier.iter().map(|record| record.at + record.seconds).fold(0.0, f64::max),
-        sampler,
         journal: Some(journal),
+        observe,
+        clock,
         interrupted,
     };
-    engine.recall();
-    let ended = engine.rounds();
-    engine.workload.ended(&mut engine.run, ended);
-    let complaints = engine.sampler.finish();
-    complaints.into_iter().for_each(|complaint| engine.run.note(complaint));
-    let Engine { workload, run, records, before, .. } = engine;
-    workload.conclude(Ran { seconds: before + run.now(), arms: run.arms, records, notes: run.notes })
+    recall(&mut workload, &mut run);
+    let ended = rounds(&mut workload, &mut run, sampler);
+    workload.ended(&mut run, ended);
+    sampler.finish().into_iter().for_each(|complaint| run.note(complaint));
+    workload.conclude(run)
 }
 
 /// Seconds to the microsecond: more digits are noise, and the last of them are not the same when they are read again.
@@ -207,110 +211,91 @@ fn microseconds(seconds: f64) -> f64 {
     (seconds * 1e6).round() / 1e6
 }
 
-struct Engine<'a, W: Workload> {
-    workload: W,
-    run: Run<'a, W::Told>,
-    records: Vec<Record>,
-    position: u32,
-    /// Seconds that the run took which this one goes on from.
-    before: f64,
-    sampler: &'a mut dyn Sampler<W::Planned, W::Tool>,
-    journal: Option<&'a mut dyn Journal>,
-    interrupted: &'a dyn Fn() -> bool,
+/// Counts the records of an earlier run. One that failed leaves its round open: what it failed of may be mended.
+fn recall<W: Workload>(workload: &mut W, run: &mut Run<'_, W::Told>) {
+    for record in &run.records {
+        let arms = run.arms.iter_mut().enumerate();
+        for (at, arm) in arms.filter(|(_, arm)| arm.id == record.cell) {
+            match workload.read(at, record) {
+                Ok(reading) => {
+                    arm.count(record, true);
+                    workload.recall(at, record, reading);
+                }
+                Err(_) => arm.taken += 1,
+            }
+        }
+    }
 }
 
-impl<W: Workload> Engine<'_, W> {
-    /// Counts the records of an earlier run. One that failed leaves its round open: what it failed of may be mended.
-    fn recall(&mut self) {
-        for record in &self.records {
-            let arms = self.run.arms.iter_mut().enumerate();
-            for (at, arm) in arms.filter(|(_, arm)| arm.id == record.cell) {
-                match self.workload.read(at, record) {
-                    Ok(reading) => {
-                        arm.count(record, true);
-                        self.workload.recall(at, record, reading);
-                    }
-                    Err(_) => arm.taken += 1,
-                }
-            }
+fn rounds<W: Workload>(
+    workload: &mut W,
+    run: &mut Run<'_, W::Told>,
+    sampler: &mut dyn Sampler<W::Planned, W::Tool>,
+) -> Result<(), W::Stop> {
+    let mut preparation = sampler.prepare(workload.planned());
+    std::mem::take(&mut preparation.notes).into_iter().for_each(|note| run.note(note));
+    for arm in &mut run.arms {
+        arm.missing = preparation.missing.remove(&arm.id);
+        arm.going = arm.missing.is_none();
+    }
+    for arm in workload.begin(run, preparation) {
+        if run.arms[arm].going {
+            sample(workload, run, sampler, arm, None)?;
         }
     }
+    workload.warmed_up(run);
+    let mut round = W::FIRST_ROUND;
+    while run.arms.iter().any(|arm| arm.going) {
+        workload.before_round(run, round)?;
+        for arm in workload.order(round) {
+            if run.arms[arm].wants(round) {
+                sample(workload, run, sampler, arm, Some(round))?;
+            }
+        }
+        workload.after_round(run, round)?;
+        round += 1;
+    }
+    Ok(())
+}
 
-    fn rounds(&mut self) -> Result<(), W::Stop> {
-        let mut preparation = self.sampler.prepare(self.workload.planned());
-        std::mem::take(&mut preparation.notes).into_iter().for_each(|note| self.run.note(note));
-        for arm in &mut self.run.arms {
-            arm.missing = preparation.missing.remove(&arm.id);
-            arm.going = arm.missing.is_none();
-        }
-        for arm in self.workload.begin(&mut self.run, preparation) {
-            if self.run.arms[arm].going {
-                self.sample(arm, 0, true)?;
-            }
-        }
-        self.workload.warmed_up(&mut self.run);
-        let mut round = W::FIRST_ROUND;
-        while self.run.goes_on() {
-            self.workload.before_round(&mut self.run, round)?;
-            for arm in self.workload.order(round) {
-                if self.run.arms[arm].wants(round) {
-                    self.sample(arm, round, false)?;
-                }
-            }
-            self.workload.after_round(&mut self.run, round)?;
-            round += 1;
-        }
-        Ok(())
+/// Takes one sample and keeps it: of a round, or for warm-up.
+fn sample<W: Workload>(
+    workload: &mut W,
+    run: &mut Run<'_, W::Told>,
+    sampler: &mut dyn Sampler<W::Planned, W::Tool>,
+    arm: usize,
+    round: Option<u32>,
+) -> Result<(), Halt> {
+    if (run.interrupted)() {
+        return Err(Halt::Interrupted);
     }
-
-    /// Takes one sample and keeps it.
-    fn sample(&mut self, arm: usize, round: u32, warm_up: bool) -> Result<(), Halt> {
-        if (self.interrupted)() {
-            return Err(Halt::Interrupted);
-        }
-        let begin = self.run.now();
-        let late = |budget: f64| begin + self.workload.seconds_a_sample() > budget + GRACE;
-        if self.workload.budget().is_some_and(late) {
-            return Err(Halt::TimeUp);
-        }
-        let cell = self.run.arms[arm].id.clone();
-        let (sample, left) = (self.run.arms[arm].taken + 1, self.workload.rest(&self.run));
-        self.run.tell(Event::Sampling { cell: cell.clone(), sample, round, at: self.before + begin, left });
-        let taken = self.sampler.take(&self.workload.planned()[arm], self.workload.dwell());
-        let seconds = self.run.now() - begin;
-        let (outcome, machine) = match taken {
-            Ok(raw) => (RecordOutcome::Ran(raw), None),
-            Err(_) if (self.interrupted)() => return Err(Halt::Interrupted),
-            Err(Failure::Sample(why)) => (RecordOutcome::Failed(why), None),
-            Err(Failure::Machine(why)) => (RecordOutcome::Failed(why.clone()), Some(why)),
-        };
-        let (at, seconds) = (microseconds(self.before + begin), microseconds(seconds));
-        let record = Record { cell, position: self.position, round, warm_up, at, seconds, outcome };
-        self.position = self.position.saturating_add(1);
-        self.keep(&record);
-        let reading = self.workload.read(arm, &record);
-        self.run.arms[arm].count(&record, reading.is_ok());
-        self.workload.sampled(&mut self.run, arm, &record, reading);
-        self.records.push(record);
-        match machine {
-            None => Ok(()),
-            Some(why) => {
-                self.run.note(format!("nothing more was measured: {why}"));
-                Err(Halt::GivenUp)
-            }
-        }
+    let begin = run.now();
+    let late = |budget: f64| begin + workload.seconds_a_sample() > budget + GRACE;
+    if workload.budget().is_some_and(late) {
+        return Err(Halt::TimeUp);
     }
-
-    fn keep(&mut self, record: &Record) {
-        let Some(Err(why)) = self.journal.as_mut().map(|journal| journal.append(record)) else { return };
-        // What comes after a line that was cut off could not be read again.
-        self.journal = None;
-        self.run.note(format!(
-            "{} are not kept from position {} on, and a run could not be taken up after that: {why}",
-            W::SAMPLES,
-            record.position
-        ));
-    }
+    let (warm_up, round) = (round.is_none(), round.unwrap_or(0));
+    let (cell, sample, left) = (run.arms[arm].id.clone(), run.arms[arm].taken + 1, workload.rest(run));
+    run.tell(Event::Sampling { cell: cell.clone(), sample, round, at: run.before + begin, left });
+    let taken = sampler.take(&workload.planned()[arm], workload.dwell());
+    let seconds = run.now() - begin;
+    let (outcome, machine) = match taken {
+        Ok(raw) => (RecordOutcome::Ran(raw), None),
+        Err(_) if (run.interrupted)() => return Err(Halt::Interrupted),
+        Err(Failure::Sample(why)) => (RecordOutcome::Failed(why), None),
+        Err(Failure::Machine(why)) => (RecordOutcome::Failed(why.clone()), Some(why)),
+    };
+    let (at, seconds) = (microseconds(run.before + begin), microseconds(seconds));
+    let record = Record { cell, position: run.position, round, warm_up, at, seconds, outcome };
+    run.position = run.position.saturating_add(1);
+    run.keep(&record, W::SAMPLES);
+    let reading = workload.read(arm, &record);
+    run.arms[arm].count(&record, reading.is_ok());
+    workload.sampled(run, arm, &record, reading);
+    run.records.push(record);
+    let Some(why) = machine else { return Ok(()) };
+    run.note(format!("nothing more was measured: {why}"));
+    Err(Halt::GivenUp)
 }
 
 /// What there is to say of records of arms that a run has not; `None` where there are none. The names are what

@@ -384,14 +384,9 @@ impl NetworkTaker {
         if output.truncated {
             return Err(format!("{tool} printed more than is kept"));
         }
-        Ok(RawOutput {
-            place: self.sites[&sample.0].place.describe(),
-            command: sample.1.to_string(),
-            status: output.status.code(),
-            stdout: output.text(),
-            stderr: output.errors(),
-            cpu,
-        })
+        let place = self.sites[&sample.0].place.describe();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Ok(RawOutput { cpu, ..RawOutput::of(place, &sample.1, &output, text) })
     }
 }
 

@@ -15,7 +15,7 @@ use penstock_model::measurement::{Expectation, Measurements, Rules, StopReason, 
 pub use self::conclude::{Outcome, conclude};
 use self::lost::Lost;
 use crate::{
-    engine::{Arm, FAILURES, Halt, Ran, Run, Workload},
+    engine::{Arm, FAILURES, Halt, Run, Workload},
     event::{CellSample, Event},
     matrix::{Matrix, Planned},
     parse::Reading,
@@ -432,16 +432,17 @@ impl Workload for Cells<'_> {
         }
     }
 
-    fn conclude(self, ran: Ran) -> Measurements {
-        let missing = ran.arms.into_iter().filter_map(|arm| Some((arm.id, arm.missing?)));
+    fn conclude(self, run: Going<'_>) -> Measurements {
+        let seconds = run.seconds();
+        let missing = run.arms.into_iter().filter_map(|arm| Some((arm.id, arm.missing?)));
         let outcome = Outcome {
             preparation: Preparation { missing: missing.collect(), ..self.preparation },
             rules: Some(self.rules),
             stops: self.stops,
-            seconds: Some(ran.seconds),
-            notes: ran.notes,
+            seconds: Some(seconds),
+            notes: run.notes,
         };
-        conclude(self.matrix, self.options, self.expect, &ran.records, &outcome)
+        conclude(self.matrix, self.options, self.expect, &run.records, &outcome)
     }
 }
 

@@ -352,14 +352,7 @@ fn run(place: &dyn Place, command: &Command) -> Result<RawOutput, String> {
     // More is not read; and a guest could print without end.
     let text =
         |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(parse::LIMIT + 1)]).into_owned();
-    Ok(RawOutput {
-        place: place.describe(),
-        command: command.to_string(),
-        status: output.status.code(),
-        stdout: text(&output.stdout),
-        stderr: text(&output.stderr),
-        cpu: None,
-    })
+    Ok(RawOutput::of(place.describe(), command, &output, text))
 }
 
 /// Whether fio did what it was asked for; why not, else.

@@ -327,14 +327,7 @@ impl Sampler<Setting, ToolVersion> for LatencyTaker<'_> {
         let least = Duration::from_secs(command::seconds(length));
         let text =
             |bytes: &[u8]| command::nameless(&String::from_utf8_lossy(&bytes[..bytes.len().min(MOST)]));
-        let raw = RawOutput {
-            place: place.describe(),
-            command: command.to_string(),
-            status: output.status.code(),
-            stdout: text(&output.stdout),
-            stderr: text(&output.stderr),
-            cpu: None,
-        };
+        let raw = RawOutput::of(place.describe(), &command, &output, text);
         let took = began.elapsed();
         if setting.tool != Tool::Hwlat && raw.status == Some(0) && took < least.mul_f64(0.9) {
             let took = took.as_secs_f64();

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{command, conclude, schedule};
 use crate::{
-    engine::{self, FAILURES, GRACE, Halt, Ran, Run, Workload},
+    engine::{self, FAILURES, GRACE, Halt, Run, Workload},
     event::{BlockSample, Event},
     record::{Record, RecordOutcome},
     sampler::Preparation,
@@ -256,15 +256,15 @@ impl Workload for WakeUps<'_> {
         self.stopped = Some(ended.err().unwrap_or(Stopped::GivenUp));
     }
 
-    fn conclude(self, ran: Ran) -> Latency {
-        let mut notes = ran.notes;
+    fn conclude(self, run: Going<'_>) -> Latency {
+        let (seconds, mut notes) = (run.seconds(), run.notes);
         let known = |id: &str| self.series.iter().any(|series| series.id == id);
-        notes.extend(engine::unknown(&ran.records, known, ["blocks", "series"]));
+        notes.extend(engine::unknown(&run.records, known, ["blocks", "series"]));
         conclude::conclude(
             self.series,
             self.options,
             self.claims,
-            conclude::Ending { stopped: self.stopped, seconds: ran.seconds, notes, tools: self.tools },
+            conclude::Ending { stopped: self.stopped, seconds, notes, tools: self.tools },
         )
     }
 }

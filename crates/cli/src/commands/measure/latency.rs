@@ -3,11 +3,16 @@
 use std::time::{Instant, SystemTime};
 
 use indexmap::IndexMap;
-use penstock_measure::latency::{
-    machine::{AsItIs, Toggle},
-    run::RAW,
+use penstock_measure::{
+    event::{BlockSample, Event},
+    journal::Journal,
+    latency::{
+        machine::{AsItIs, Toggle},
+        run::RAW,
+    },
+    record::Record,
 };
-use penstock_model::{Verdicts, digest::sha256, measurement::latency::Latency};
+use penstock_model::{Verdicts, digest::sha256};
 use penstock_report::evidence::Audits;
 
 use super::{Before, Outward, TIMEOUT, conclude, directory, emulated, ended, gathered, warn};
@@ -73,37 +78,32 @@ pub fn run(
         let seen = machine.inventory_with_tuning(&file.model).ok()?;
         Some(penstock_audit::audit(&seen, Some(&file.model)))
     };
-    let note = |latency: &mut Latency| {
-        if let Some(why) = &emulated {
-            latency.notes.insert(0, format!("only ratios mean anything: {why}"));
-            latency.notes.insert(
-                1,
-                "the emulator's virtual CPUs share the CPUs of the machine below: a wake-up can be late because that machine \
-                 ran something else, which no tuning of the board changes, so that a ratio is too small rather than too large"
-                    .to_owned(),
-            );
-        }
-    };
     let mut as_it_is = AsItIs;
     let toggle: &mut dyn Toggle = match &mut steps {
         Some(steps) => steps,
         None => &mut as_it_is,
     };
+    let mut measure = |records: &[Record],
+                       journal: &mut dyn Journal,
+                       observe: &mut dyn FnMut(&Event<BlockSample>)| {
+        let root = machine.root();
+        let (mut latency, interrupted) =
+            perform(&file.model, &asked, &layout, &testbed, root, toggle, records, journal, observe);
+        let because = emulated.iter().flat_map(|why| {
+            [
+                format!("only ratios mean anything: {why}"),
+                "the emulator's virtual CPUs share the CPUs of the machine below: a wake-up can be late because that machine \
+                 ran something else, which no tuning of the board changes, so that a ratio is too small rather than too large"
+                    .to_owned(),
+            ]
+        });
+        latency.notes.splice(0..0, because);
+        (latency, interrupted)
+    };
     if arguments.events {
         Line::Verdicts(verdicts.clone()).tell();
         let mut observe = |event: &_| Line::Waking(Clone::clone(event)).tell();
-        let (mut latency, interrupted) = perform(
-            &file.model,
-            &asked,
-            &layout,
-            &testbed,
-            machine.root(),
-            toggle,
-            &[],
-            &mut Outward,
-            &mut observe,
-        );
-        note(&mut latency);
+        let (latency, interrupted) = measure(&[], &mut Outward, &mut observe);
         let status = ended(interrupted, outcome::status(&latency), &verdicts);
         Line::Woken(Box::new(latency)).tell();
         printer.done();
@@ -117,19 +117,8 @@ pub fn run(
     let before = audited();
     let mut watch = Watch::new(&asked.choice.options);
     printer.done();
-    let (mut latency, interrupted) = perform(
-        &file.model,
-        &asked,
-        &layout,
-        &testbed,
-        machine.root(),
-        toggle,
-        &records,
-        &mut blocks,
-        &mut |event| watch.event(event, printer),
-    );
+    let (latency, interrupted) = measure(&records, &mut blocks, &mut |event| watch.event(event, printer));
     printer.done();
-    note(&mut latency);
     let after = audited();
 
     let before_all =

@@ -156,11 +156,6 @@ impl LatencyExpectation {
         let Limit::Times { of, .. } = &self.limit else { return false };
         left != right && self.left.matches(left) && of.matches(right) && self.left.pairs(of, left, right)
     }
-
-    /// Whether this series has a part in it: whether measuring it longer may decide it.
-    pub fn means(&self, setting: &Setting) -> bool {
-        self.sides().any(|side| side.matches(setting))
-    }
 }
 
 impl FromStr for LatencyExpectation {

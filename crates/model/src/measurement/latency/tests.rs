@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    measurement::{Conclusion, EndKind},
+    measurement::{Claim, Conclusion, EndKind},
     verdict::Vantage,
 };
 
@@ -137,6 +137,27 @@ fn a_run_holds_when_its_claims_do() {
     assert!(!latency.holds());
     let text = serde_json::to_string(&latency).unwrap();
     assert_eq!(serde_json::from_str::<Latency>(&text).unwrap(), latency);
+}
+
+#[test]
+fn rulings_keep_the_keys_that_they_have_in_kept_runs() {
+    let seen = Claim { n: 9, late: Some(1), max: Some(12.0), ..Claim::new("s", Conclusion::DoesNotHold) };
+    let rulings = vec![ExpectationResult::new(claim("latency host max < 9us"), vec![seen])];
+    let latency = Latency { rulings, ..Latency::default() };
+    let json = serde_json::to_value(&latency).unwrap();
+    let kept = serde_json::json!([{
+        "claim": "latency host max < 9us", "told": "does_not_hold",
+        "findings": [{
+            "series": "s", "against": null, "seen": null, "n": 9, "late": 1, "max": 12.0, "told": "does_not_hold", "why": null
+        }]
+    }]);
+    assert_eq!(json["rulings"], kept);
+    assert_eq!(serde_json::from_value::<Latency>(json).unwrap(), latency);
+    // A run of the first version that had less to say.
+    let short = r#"{"rulings": [{"claim": "latency host max < 9us", "told": "holds",
+        "findings": [{"series": "s", "told": "holds"}]}]}"#;
+    let claims = serde_json::from_str::<Latency>(short).unwrap().rulings.remove(0).claims;
+    assert_eq!(claims, [Claim::new("s", Conclusion::Holds)]);
 }
 
 proptest! {
