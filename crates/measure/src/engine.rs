@@ -4,11 +4,11 @@
 //! [`Sampler`] takes the samples. The engine does what is the same for all: rounds that an earlier run had are passed over, each
 //! sample is in the journal before it counts, nothing begins that the time is not enough for, and an interrupt ends the run.
 
-mod arm;
+mod arm_progress;
 
 use std::{collections::BTreeSet, time::Duration};
 
-pub use self::arm::Arm;
+pub use self::arm_progress::ArmProgress;
 use crate::{
     event::Event,
     journal::Journal,
@@ -42,7 +42,7 @@ pub trait Workload {
     /// What the output of a sample tells.
     type Reading;
     /// What is told of a sample while the run goes on.
-    type Told;
+    type Sample;
     /// Why a run ends.
     type Stop: From<Halt>;
     /// All that comes of a run.
@@ -69,19 +69,19 @@ pub trait Workload {
     fn budget(&self) -> Option<f64>;
 
     /// Seconds that the rest of the run will take, as far as can be told.
-    fn rest(&self, run: &Run<'_, Self::Told>) -> Option<f64>;
+    fn rest(&self, run: &Run<'_, Self::Sample>) -> Option<f64>;
 
     /// Takes in what making ready came to; says which arms are warmed up, in order.
-    fn begin(&mut self, run: &mut Run<'_, Self::Told>, preparation: Preparation<Self::Tool>) -> Vec<usize>;
+    fn begin(&mut self, run: &mut Run<'_, Self::Sample>, preparation: Preparation<Self::Tool>) -> Vec<usize>;
 
     /// The warm-up is over.
-    fn warmed_up(&mut self, run: &mut Run<'_, Self::Told>);
+    fn warmed_up(&mut self, run: &mut Run<'_, Self::Sample>);
 
     /// A round is about to begin.
     ///
     /// # Errors
     /// The reason, when the run ends here.
-    fn before_round(&mut self, run: &mut Run<'_, Self::Told>, round: u32) -> Result<(), Self::Stop>;
+    fn before_round(&mut self, run: &mut Run<'_, Self::Sample>, round: u32) -> Result<(), Self::Stop>;
 
     /// In which order the arms of a round are taken; those that need no sample are passed over.
     fn order(&self, round: u32) -> Vec<usize>;
@@ -90,7 +90,7 @@ pub trait Workload {
     ///
     /// # Errors
     /// The reason, when the run ends here.
-    fn after_round(&mut self, run: &mut Run<'_, Self::Told>, round: u32) -> Result<(), Self::Stop>;
+    fn after_round(&mut self, run: &mut Run<'_, Self::Sample>, round: u32) -> Result<(), Self::Stop>;
 
     /// What a record of this arm tells.
     ///
@@ -104,17 +104,17 @@ pub trait Workload {
     /// Takes into account what a new record tells, tells it, and ends the arm where it is to end.
     fn sampled(
         &mut self,
-        run: &mut Run<'_, Self::Told>,
+        run: &mut Run<'_, Self::Sample>,
         arm: usize,
         record: &Record,
         reading: Result<Self::Reading, String>,
     );
 
     /// All samples were taken: `ended` is the error of one of the calls above, or none when no arm goes on.
-    fn ended(&mut self, run: &mut Run<'_, Self::Told>, ended: Result<(), Self::Stop>);
+    fn ended(&mut self, run: &mut Run<'_, Self::Sample>, ended: Result<(), Self::Stop>);
 
     /// What came of it, all being given back.
-    fn conclude(self, run: Run<'_, Self::Told>) -> Self::Measured;
+    fn conclude(self, run: Run<'_, Self::Sample>) -> Self::Measured;
 }
 
 /// The parts of the program that meet in a run.
@@ -127,7 +127,7 @@ pub struct Parts<'a, W: Workload> {
     /// Is given each record as soon as there is one. When it fails that is noted once, and the run goes on.
     pub journal: &'a mut dyn Journal,
     /// Is told what happens.
-    pub observe: &'a mut dyn FnMut(&Event<W::Told>),
+    pub observe: &'a mut dyn FnMut(&Event<W::Sample>),
     /// Seconds since the run's start.
     pub clock: &'a dyn Fn() -> f64,
     /// Asked before each sample. A sample that fails while it says yes was interrupted, and is not recorded.
@@ -137,7 +137,7 @@ pub struct Parts<'a, W: Workload> {
 /// A run while it goes on.
 pub struct Run<'a, T> {
     /// How far each arm is.
-    pub arms: Vec<Arm>,
+    pub arms: Vec<ArmProgress>,
     /// All records so far, of the earlier run too.
     pub records: Vec<Record>,
     /// What the reader should know beside.
@@ -189,7 +189,7 @@ impl<T> Run<'_, T> {
 pub fn run<W: Workload>(mut workload: W, parts: Parts<'_, W>) -> W::Measured {
     let Parts { earlier, sampler, journal, observe, clock, interrupted } = parts;
     let mut run = Run {
-        arms: workload.planned().iter().map(|planned| Arm::new(W::id(planned))).collect(),
+        arms: workload.planned().iter().map(|planned| ArmProgress::new(W::id(planned))).collect(),
         records: earlier.to_vec(),
         notes: Vec::new(),
         position: earlier.iter().map(|record| record.position.saturating_add(1)).max().unwrap_or(0),
@@ -212,7 +212,7 @@ fn microseconds(seconds: f64) -> f64 {
 }
 
 /// Counts the records of an earlier run. One that failed leaves its round open: what it failed of may be mended.
-fn recall<W: Workload>(workload: &mut W, run: &mut Run<'_, W::Told>) {
+fn recall<W: Workload>(workload: &mut W, run: &mut Run<'_, W::Sample>) {
     for record in &run.records {
         let arms = run.arms.iter_mut().enumerate();
         for (at, arm) in arms.filter(|(_, arm)| arm.id == record.cell) {
@@ -229,7 +229,7 @@ fn recall<W: Workload>(workload: &mut W, run: &mut Run<'_, W::Told>) {
 
 fn rounds<W: Workload>(
     workload: &mut W,
-    run: &mut Run<'_, W::Told>,
+    run: &mut Run<'_, W::Sample>,
     sampler: &mut dyn Sampler<W::Planned, W::Tool>,
 ) -> Result<(), W::Stop> {
     let mut preparation = sampler.prepare(workload.planned());
@@ -261,7 +261,7 @@ fn rounds<W: Workload>(
 /// Takes one sample and keeps it: of a round, or for warm-up.
 fn sample<W: Workload>(
     workload: &mut W,
-    run: &mut Run<'_, W::Told>,
+    run: &mut Run<'_, W::Sample>,
     sampler: &mut dyn Sampler<W::Planned, W::Tool>,
     arm: usize,
     round: Option<u32>,

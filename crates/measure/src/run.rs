@@ -15,7 +15,7 @@ use penstock_model::measurement::{Expectation, Measurements, Rules, StopReason, 
 pub use self::conclude::{Outcome, conclude};
 use self::lost::Lost;
 use crate::{
-    engine::{Arm, FAILURES, Halt, Run, Workload},
+    engine::{ArmProgress, FAILURES, Halt, Run, Workload},
     event::{CellSample, Event},
     matrix::{Matrix, Planned},
     parse::Reading,
@@ -144,7 +144,7 @@ impl<'a> Cells<'a> {
 
     fn waiting(&self, run: &Going<'_>, block: usize) -> Waiting {
         let going = || self.blocks[block].iter().map(|cell| &run.arms[*cell]).filter(|arm| arm.going);
-        let have = going().map(Arm::rounds).min().unwrap_or(0);
+        let have = going().map(ArmProgress::rounds).min().unwrap_or(0);
         Waiting { arms: going().count(), have, priority: self.priorities[block] }
     }
 
@@ -304,7 +304,7 @@ impl Workload for Cells<'_> {
     type Planned = Planned;
     type Tool = ToolVersion;
     type Reading = Reading;
-    type Told = CellSample;
+    type Sample = CellSample;
     type Stop = StopReason;
     type Measured = Measurements;
 

@@ -38,7 +38,7 @@ pub fn run<W: Workload>(
     sampler: &mut dyn Sampler<W::Planned, W::Tool>,
     earlier: &[Record],
     journal: &mut dyn Journal,
-    observe: &mut dyn FnMut(&Event<W::Told>),
+    observe: &mut dyn FnMut(&Event<W::Sample>),
 ) -> (W::Measured, bool) {
     let began = Instant::now();
     let clock = || began.elapsed().as_secs_f64();

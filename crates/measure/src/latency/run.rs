@@ -147,7 +147,7 @@ impl Workload for WakeUps<'_> {
     type Planned = Setting;
     type Tool = ToolVersion;
     type Reading = Block;
-    type Told = BlockSample;
+    type Sample = BlockSample;
     type Stop = Stopped;
     type Measured = Latency;
 

@@ -6,7 +6,7 @@ use crate::record::Record;
 
 /// An arm while it is sampled.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Arm {
+pub struct ArmProgress {
     /// Its name.
     pub id: String,
     /// Whether more samples are taken of it.
@@ -21,10 +21,10 @@ pub struct Arm {
     done: BTreeSet<u32>,
 }
 
-impl Arm {
+impl ArmProgress {
     /// One that has no sample yet.
-    pub(super) fn new(id: String) -> Arm {
-        Arm { id, going: true, ..Arm::default() }
+    pub(super) fn new(id: String) -> ArmProgress {
+        ArmProgress { id, going: true, ..ArmProgress::default() }
     }
 
     /// Counts a record.
