@@ -18,7 +18,7 @@ use self::time::{at_least_a_second, duration};
 pub use self::{
     audit::Audit,
     board::{Board, ClusterVerb, Inside},
-    measuring::{Extent, Measure, Only, Rehearse, Report, TimeLimit, Tuning, Waking},
+    measuring::{Extent, Measure, Only, Rehearse, Report, Tuning, Waking},
     metrics::Metrics,
 };
 use crate::{

@@ -5,9 +5,11 @@ pub mod choice;
 pub mod outcome;
 pub mod perform;
 pub mod remote;
+pub mod requested;
 pub mod samples;
 pub mod testbed;
 pub mod watch;
 pub mod wire;
 
 pub use choice::{Choice, ON_A_BOARD, RequestedRun};
+pub use requested::Requested;

@@ -5,7 +5,10 @@ mod grid;
 
 use std::collections::{HashMap, HashSet};
 
-use penstock_measure::{event::Event, matrix::Matrix};
+use penstock_measure::{
+    event::{CellSample, Event},
+    matrix::Matrix,
+};
 use penstock_model::{
     measurement::{Metric, Quantity, Rules, StopReason},
     text::{Style, Styled, clip, counted},
@@ -92,16 +95,22 @@ impl Live {
                 } else {
                     String::new()
                 };
-                let (least, most) = (time(duration.least), time(duration.most));
-                let times = if least == most { least } else { format!("{least} to {most}") };
+                let times = duration.map_or_else(String::new, |duration| {
+                    let (least, most) = (time(duration.least), time(duration.most));
+                    if least == most {
+                        format!(": {least} in all")
+                    } else {
+                        format!(": {least} to {most} in all")
+                    }
+                });
                 let are = if *cells == 1 { "is" } else { "are" };
-                Some(format!("{} {are} measured{left_out}: {times} in all", counted(*cells, "cell")))
+                Some(format!("{} {are} measured{left_out}{times}", counted(*cells, "cell")))
             }
-            Event::Sampling { cell, sample, at, left } => {
+            Event::Sampling { cell, sample, at, left, .. } => {
                 self.now = Some(Now { cell: cell.clone(), sample: *sample, at: *at, left: *left });
                 None
             }
-            Event::Sampled { cell, metric, value, median, interval, .. } => {
+            Event::Sampled(CellSample { cell, metric, value, median, interval, .. }) => {
                 if let Some(open) = self.blocks.get(cell).and_then(|block| self.open.get_mut(*block)) {
                     open.sampled.insert(cell.clone());
                 }

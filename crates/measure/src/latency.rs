@@ -3,8 +3,8 @@
 //! - [`settings`]: what there is to measure on a machine. [`schedule`]: in which order, balanced and drawn from a seed.
 //! - [`command`]: how the tools are started. [`parse`]: what they print. Hostile or cut-off output is an error, never a 0.
 //! - [`load`]: hackbench on other CPUs meanwhile. [`isolation`]: how a tool gets onto a CPU that nothing else may use.
-//! - [`sampler`]: what it is to take a block. [`machine`]: the one that does it on a machine.
-//! - [`run`]: a run from its beginning to its end: when to stop, and why. [`conclude`]: what its blocks tell.
+//! - [`machine`]: takes blocks on a machine.
+//! - [`run`]: all that as a workload of the engine: when to stop, and why. [`conclude`]: what its blocks tell.
 
 pub mod command;
 pub mod conclude;
@@ -13,6 +13,5 @@ pub mod load;
 pub mod machine;
 pub mod parse;
 pub mod run;
-pub mod sampler;
 pub mod schedule;
 pub mod settings;

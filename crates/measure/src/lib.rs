@@ -2,7 +2,8 @@
 //!
 //! - [`matrix`]: the cells that a model gives. [`schedule`]: the order of their samples, balanced and interleaved.
 //! - [`sampler`]: what it is to take a sample. [`record`]: a sample as it was. [`event`]: what a run tells while it goes on.
-//! - [`run`]: a run from its beginning to its end. [`journal`]: what it can be taken up again from.
+//! - [`engine`]: a run from its beginning to its end, whatever its workload: [`run`] is that of the network and of storage,
+//!   [`latency::run`] that of wake-ups. [`journal`]: what it can be taken up again from.
 //! - [`network`]: samples between two ends, by netperf and iperf3.
 //! - [`latency`]: how late threads wake, by cyclictest, oslat and timerlat, beside a load.
 //! - [`testbed`]: where programs can be run, and where each function's interface is.
@@ -12,6 +13,7 @@
 //! - [`statistics`]: medians, percentiles, bootstrap intervals, ratios, when to stop. Pure, and drawn from a seed.
 //! - [`summarise`]: from samples to summaries, comparisons and rulings. [`run_comparison`]: two runs compared.
 
+pub mod engine;
 pub mod event;
 pub mod journal;
 pub mod latency;

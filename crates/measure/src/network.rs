@@ -48,7 +48,7 @@ use crate::{
     matrix::Planned,
     probe::{self, packet},
     record::{CpuTime, RawOutput, SampleCpu},
-    sampler::{Preparation, Sampler},
+    sampler::{Failure, Preparation, Sampler},
     testbed::Testbed,
 };
 
@@ -384,14 +384,9 @@ impl NetworkTaker {
         if output.truncated {
             return Err(format!("{tool} printed more than is kept"));
         }
-        Ok(RawOutput {
-            place: self.sites[&sample.0].place.describe(),
-            command: sample.1.to_string(),
-            status: output.status.code(),
-            stdout: output.text(),
-            stderr: output.errors(),
-            cpu,
-        })
+        let place = self.sites[&sample.0].place.describe();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Ok(RawOutput { cpu, ..RawOutput::of(place, &sample.1, &output, text) })
     }
 }
 
@@ -448,12 +443,12 @@ impl Sampler for NetworkTaker {
         preparation
     }
 
-    fn take(&mut self, cell: &Planned, dwell: Duration) -> Result<RawOutput, String> {
+    fn take(&mut self, cell: &Planned, dwell: Duration) -> Result<RawOutput, Failure> {
         let network = ends::network(cell).ok_or_else(|| format!("{} is not of the network", cell.id))?;
         let pair = Pair::of(network);
         let unprepared = || format!("{} was not made ready", cell.id);
         let route = self.routes.get(&pair).ok_or_else(unprepared)?.clone();
-        self.joined(&route, |sampler| sampler.sampled(cell, network, &route, dwell))
+        Ok(self.joined(&route, |sampler| sampler.sampled(cell, network, &route, dwell))?)
     }
 
     fn finish(&mut self) -> Vec<String> {

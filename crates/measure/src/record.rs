@@ -1,7 +1,8 @@
 //! The record of a sample: what was run, where, and what it printed, as it was. Values are read from it, never stored
 //! beside it, so that a run can be taken up again, or read anew by a better reader.
 
-use penstock_model::measurement::{Measurement, SampleResult};
+use penstock_host::{Command, Output};
+use penstock_model::measurement::Measurement;
 use serde::{Deserialize, Serialize};
 
 use crate::parse::{self, Reading};
@@ -55,6 +56,25 @@ pub struct RawOutput {
     pub cpu: Option<SampleCpu>,
 }
 
+impl RawOutput {
+    /// What a command printed that ran in this place, both streams as `text` makes them of their bytes.
+    pub fn of(
+        place: String,
+        command: &Command,
+        output: &Output,
+        text: impl Fn(&[u8]) -> String,
+    ) -> RawOutput {
+        RawOutput {
+            place,
+            command: command.to_string(),
+            status: output.status.code(),
+            stdout: text(&output.stdout),
+            stderr: text(&output.stderr),
+            cpu: None,
+        }
+    }
+}
+
 /// The CPU time that a stream by a VM's own NIC took.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SampleCpu {
@@ -101,14 +121,6 @@ impl Record {
         match &self.outcome {
             RecordOutcome::Failed(why) => Err(why.clone()),
             RecordOutcome::Ran(raw) => parse::read(measurement, raw),
-        }
-    }
-
-    /// The same as a sample holds it.
-    pub fn taken(&self, measurement: &Measurement) -> SampleResult {
-        match self.reading(measurement) {
-            Ok(reading) => SampleResult::Values(reading.values),
-            Err(why) => SampleResult::Missing(why),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Two runs compared, cell by cell. Pure.
 
+use std::fmt::Display;
+
 use penstock_model::measurement::{
     Cell, Conclusion, ExpectationResult, Measurements, Metric, Status, Subject,
     run_comparison::{CellsComparison, Change, Turn, Untold, pair},
@@ -7,7 +9,7 @@ use penstock_model::measurement::{
 
 mod latency;
 
-pub use latency::{claims, latency};
+pub use latency::latency;
 
 use crate::statistics::{self, Random, holm, median, p_of_ratio, samples_for_interval};
 
@@ -135,8 +137,12 @@ fn changed(
 
 /// The `expect:` lines that came out differently, and those that only one run has. `same_model`: whether the lines were asked of
 /// both runs; then one that B does not tell is one that cannot be told any more.
-pub fn rulings(a: &[ExpectationResult], b: &[ExpectationResult], same_model: bool) -> Vec<Turn> {
-    let told = |ruling: &ExpectationResult| (ruling.expectation.to_string(), ruling.told);
+pub fn rulings<L: Display>(
+    a: &[ExpectationResult<L>],
+    b: &[ExpectationResult<L>],
+    same_model: bool,
+) -> Vec<Turn> {
+    let told = |ruling: &ExpectationResult<L>| (ruling.expectation.to_string(), ruling.told);
     turns(&a.iter().map(told).collect::<Vec<_>>(), &b.iter().map(told).collect::<Vec<_>>(), same_model)
 }
 

@@ -7,7 +7,7 @@ use penstock_model::measurement::Subject;
 use crate::{
     matrix::Planned,
     record::RawOutput,
-    sampler::{Preparation, Sampler},
+    sampler::{Failure, Preparation, Sampler},
 };
 
 /// Sends cells of the network to one sampler and cells of storage to another.
@@ -38,7 +38,7 @@ impl Sampler for Samplers<'_> {
         preparation
     }
 
-    fn take(&mut self, cell: &Planned, dwell: Duration) -> Result<RawOutput, String> {
+    fn take(&mut self, cell: &Planned, dwell: Duration) -> Result<RawOutput, Failure> {
         match cell.measurement.subject {
             Subject::Network(_) => self.network.take(cell, dwell),
             Subject::Storage(_) => self.storage.take(cell, dwell),

@@ -36,7 +36,7 @@ use crate::{
     matrix::Planned,
     parse::{self, ParseError, Reading, fio},
     record::RawOutput,
-    sampler::{Preparation, Sampler},
+    sampler::{Failure, Preparation, Sampler},
     statistics::Random,
     storage::command::IoMethod,
     testbed::Testbed,
@@ -352,14 +352,7 @@ fn run(place: &dyn Place, command: &Command) -> Result<RawOutput, String> {
     // More is not read; and a guest could print without end.
     let text =
         |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(parse::LIMIT + 1)]).into_owned();
-    Ok(RawOutput {
-        place: place.describe(),
-        command: command.to_string(),
-        status: output.status.code(),
-        stdout: text(&output.stdout),
-        stderr: text(&output.stderr),
-        cpu: None,
-    })
+    Ok(RawOutput::of(place.describe(), command, &output, text))
 }
 
 /// Whether fio did what it was asked for; why not, else.
@@ -467,12 +460,12 @@ impl Sampler for StorageTaker {
         preparation
     }
 
-    fn take(&mut self, cell: &Planned, dwell: Duration) -> Result<RawOutput, String> {
+    fn take(&mut self, cell: &Planned, dwell: Duration) -> Result<RawOutput, Failure> {
         let Subject::Storage(storage) = &cell.measurement.subject else {
-            return Err("it is no storage".to_owned());
+            return Err("it is no storage".to_owned().into());
         };
         if let Some(why) = self.refused.get(&cell.id) {
-            return Err(why.clone());
+            return Err(why.clone().into());
         }
         let not_ready = || format!("{} was not made ready {}", storage.target, storage.place);
         let target = self.targets.get(&storage.target).ok_or_else(not_ready)?;
@@ -482,7 +475,7 @@ impl Sampler for StorageTaker {
         let file = self.files.get(&(storage.target.clone(), storage.place.clone())).ok_or_else(not_ready)?;
         let way = self.ways.get(&storage.target).ok_or_else(not_ready)?;
         let place = self.testbed.place(&storage.place)?;
-        run(place.as_ref(), &command::sample(*way, file, storage, target.size.0, dwell))
+        Ok(run(place.as_ref(), &command::sample(*way, file, storage, target.size.0, dwell))?)
     }
 
     fn finish(&mut self) -> Vec<String> {

@@ -229,5 +229,5 @@ fn claim(
         _ => None,
     };
     let (cell, against) = (cell.id.clone(), against.map(|cell| cell.id.clone()));
-    Claim { cell, against, metric: expectation.metric(), seen: seen.ok(), told, why }
+    Claim { against, metric: Some(expectation.metric()), seen: seen.ok(), why, ..Claim::new(cell, told) }
 }

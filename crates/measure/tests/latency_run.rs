@@ -7,18 +7,19 @@ use std::{
 };
 
 use penstock_measure::{
+    engine::{Parts, run},
     latency::{
         command,
-        run::{RunOptions, run},
-        sampler::{Failure, Preparation, Sampler},
+        run::{RunOptions, WakeUps},
         schedule,
         settings::{GuestSeat, Layout, Spread, Wanted, settings},
     },
     record::{RawOutput, Record, RecordOutcome},
+    sampler::{Failure, Preparation, Sampler},
 };
 use penstock_model::measurement::{
     Conclusion, CutShort, EndKind,
-    latency::{Arm, Claim, Latency, Power, Setting, Stopped, Tool},
+    latency::{Arm, Latency, LatencyExpectation, Power, Setting, Stopped, Tool, ToolVersion},
 };
 use proptest::prelude::*;
 
@@ -52,8 +53,8 @@ struct Fake<'a> {
     finished: &'a Cell<u32>,
 }
 
-impl Sampler for Fake<'_> {
-    fn prepare(&mut self, _: &[Setting]) -> Preparation {
+impl Sampler<Setting, ToolVersion> for Fake<'_> {
+    fn prepare(&mut self, _: &[Setting]) -> Preparation<ToolVersion> {
         Preparation { missing: self.missing.clone(), ..Preparation::default() }
     }
 
@@ -126,18 +127,19 @@ fn perform(
     let (clock, taken, finished) = (Cell::new(0.0), RefCell::new(Vec::new()), Cell::new(0));
     let mut sampler =
         Fake { answer, missing: BTreeMap::new(), clock: &clock, taken: &taken, finished: &finished };
-    let claims: Vec<Claim> = claims.iter().map(|text| text.parse().unwrap()).collect();
+    let claims: Vec<LatencyExpectation> = claims.iter().map(|text| text.parse().unwrap()).collect();
     let mut records: Vec<Record> = Vec::new();
+    let settings = wanted(against);
     let latency = run(
-        &wanted(against),
-        options,
-        &claims,
-        earlier,
-        &mut sampler,
-        &mut records,
-        &mut |_| {},
-        &|| clock.get(),
-        &|| taken.borrow().len() >= stop_after,
+        WakeUps::new(&settings, options, &claims),
+        Parts {
+            earlier,
+            sampler: &mut sampler,
+            journal: &mut records,
+            observe: &mut |_| {},
+            clock: &|| clock.get(),
+            interrupted: &|| taken.borrow().len() >= stop_after,
+        },
     );
     Ran { latency, taken: taken.into_inner(), records, finished: finished.get() }
 }
@@ -178,7 +180,7 @@ fn a_limit_that_is_short_is_no_fault_and_a_tool_that_fails_is_one() {
     assert_eq!((ran.latency.counts().measured, ran.latency.rulings[0].told), (0, Conclusion::NotMeasured));
     assert!(!ran.latency.holds());
 
-    let failing = perform(false, &short, &[], &[], EVER, &|_, _| Err(Failure::Block("no timer".into())));
+    let failing = perform(false, &short, &[], &[], EVER, &|_, _| Err(Failure::Sample("no timer".into())));
     assert!(
         failing.latency.counts().missing > 0 && !failing.latency.holds(),
         "{:?}",
@@ -194,7 +196,7 @@ fn blocks_of_other_series_are_noted_and_passed_over() {
     let mut records = ran.records;
     records.iter_mut().take(3).for_each(|record| record.cell = "another".to_owned());
     let again = perform(false, &options(false), &[], &records, EVER, &|_, _| Ok(json(&[3, 4, 5])));
-    let note = "3 blocks of series that this run has not, like \"another\", are passed over";
+    let note = "3 blocks of 1 series that this run has not, like \"another\", are passed over";
     assert!(again.latency.notes.iter().any(|said| said == note), "{:?}", again.latency.notes);
     assert!(ran.latency.notes.is_empty());
 }
@@ -306,7 +308,7 @@ fn an_interrupted_run_keeps_what_it_has_and_goes_on_in_the_same_order() {
 #[test]
 fn a_block_that_fails_while_it_is_interrupted_is_not_recorded() {
     let answer = |at: usize, _: &Setting| match at {
-        2 => Err(Failure::Block("interrupted while `cyclictest` ran".into())),
+        2 => Err(Failure::Sample("interrupted while `cyclictest` ran".into())),
         _ => Ok(json(&[5])),
     };
     let ran = perform(false, &options(false), &[], &[], 3, &answer);

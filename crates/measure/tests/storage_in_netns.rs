@@ -288,7 +288,7 @@ fn gone() {
     run.measured(&inside(), Mix::Read);
     run.guest.gone.store(true, Ordering::Relaxed);
     let error = run.sampler.take(&run.cell(&inside(), Mix::Read), DWELL).unwrap_err();
-    assert!(error.contains("it does not run"), "{error}");
+    assert!(error.to_string().contains("it does not run"), "{error}");
     run.measured(&Vantage::Host, Mix::Read);
     assert_eq!(run.sampler.finish(), Vec::<String>::new(), "its file is removed all the same");
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
@@ -445,7 +445,7 @@ fn device() {
     assert_eq!(run.missing, BTreeMap::new());
     let mounted = Mounted::at(&at, &["-o", "ro", &device.0]);
     let error = run.sampler.take(&run.cell(&inside(), Mix::Write), DWELL).unwrap_err();
-    assert!(error.contains("is not written to"), "{error}");
+    assert!(error.to_string().contains("is not written to"), "{error}");
     unmounted(mounted, &device);
     assert_eq!(contents(), before);
     run.measured(&inside(), Mix::Write);

@@ -11,10 +11,12 @@
 //! `Display` writes.
 
 pub mod cell;
+mod claim;
 mod estimate;
 pub mod expectation;
 mod histogram;
 pub mod latency;
+mod line;
 mod metric;
 pub mod run_comparison;
 mod selector;
@@ -25,10 +27,9 @@ pub use cell::{
     Cell, Direction, End, EndKind, Load, Measured, Measurement, Mix, Network, PathKind, Pattern, Protocol,
     Sample, SampleResult, Status, Storage, Subject, Summary, Tool, Withheld,
 };
+pub use claim::{Claim, Conclusion, ExpectationResult};
 pub use estimate::Estimate;
-pub use expectation::{
-    Bound, Claim, Conclusion, Expectation, ExpectationResult, ParseExpectationError, Relation,
-};
+pub use expectation::{Bound, Expectation, ParseExpectationError, Relation};
 pub use histogram::{Histogram, HistogramError};
 pub use metric::{Better, Metric, Quantity, Unit};
 pub use selector::Selector;

@@ -32,7 +32,7 @@ pub struct Model {
     pub expect: Vec<Expectation>,
     /// What is to hold of the latencies of wake-ups: the lines of `expect` that begin with `latency`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub expect_latency: Vec<latency::Claim>,
+    pub expect_latency: Vec<latency::LatencyExpectation>,
     /// What only a rehearsal needs.
     pub board: Board,
 }

@@ -7,7 +7,7 @@ use penstock_model::{
     audit::Audit,
     measurement::{
         Conclusion, CutShort, ExpectationResult, Measurements,
-        latency::{self, Latency},
+        latency::{Latency, LatencyExpectation},
     },
 };
 use serde::{Deserialize, Serialize};
@@ -311,7 +311,7 @@ impl Evidence {
     }
 
     /// What the claims about latencies came out as; none where none were measured.
-    pub fn claims(&self) -> &[latency::ClaimResult] {
+    pub fn claims(&self) -> &[ExpectationResult<LatencyExpectation>] {
         self.latency.as_ref().map(|latency| latency.rulings.as_slice()).unwrap_or_default()
     }
 

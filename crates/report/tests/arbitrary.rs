@@ -276,7 +276,13 @@ fn measurements() -> impl Strategy<Value = Measurements> {
         ])
     };
     let claim = ("[a-g]", option::of("[a-g]"), metric(), estimate(), told(), option::of(text())).prop_map(
-        |(cell, against, metric, seen, told, why)| Claim { cell, against, metric, seen, told, why },
+        |(cell, against, metric, seen, told, why)| Claim {
+            against,
+            metric: Some(metric),
+            seen,
+            why,
+            ..Claim::new(cell, told)
+        },
     );
     let lines = vec!["vf-vf inside >= 0.8 x pf-pf", "p99 <= 50us", "random read >= 0.9 x host"];
     let ruling = (prop::sample::select(lines), vec(claim, 0..4))
@@ -451,19 +457,17 @@ fn latency() -> impl Strategy<Value = Latency> {
     );
     let finding =
         ("[a-g]", option::of("[a-g]"), estimate(), option::of(number()), told(), option::of(text()))
-            .prop_map(|(series, against, seen, max, told, why)| latency::Finding {
-                series,
+            .prop_map(|(series, against, seen, max, told, why)| Claim {
                 against,
                 seen,
                 n: 5,
-                late: None,
                 max,
-                told,
                 why,
+                ..Claim::new(series, told)
             });
     let lines = vec!["latency g max < 9us", "latency untuned / tuned p99 >= 2x"];
     let ruling = (prop::sample::select(lines), vec(finding, 0..4))
-        .prop_map(|(line, findings)| latency::ClaimResult::new(line.parse().unwrap(), findings));
+        .prop_map(|(line, findings)| ExpectationResult::new(line.parse().unwrap(), findings));
     let parts = (vec(series, 0..12), vec(comparison, 0..5), vec(ruling, 0..4), vec(text(), 0..3));
     (parts, any::<bool>(), number(), text()).prop_map(
         |((series, comparisons, rulings, notes), emulated, seconds, started)| Latency {

@@ -1,6 +1,10 @@
 //! `measure`, `rehearse` and `report`.
 
-use std::{fmt, path::PathBuf, time::Duration};
+use std::{
+    fmt,
+    path::PathBuf,
+    time::{Duration, SystemTime},
+};
 
 use clap::{Args, ValueEnum};
 use penstock_measure::latency::settings::Spread;
@@ -8,7 +12,7 @@ use penstock_model::{
     CpuSet,
     measurement::{
         ParseExpectationError, PathKind, Protocol,
-        latency::{Claim, Tool},
+        latency::{LatencyExpectation, Tool},
     },
 };
 use serde::{Deserialize, Serialize};
@@ -43,6 +47,11 @@ pub struct Measure {
     #[arg(long, hide = true, conflicts_with_all = ["output", "json"])]
     pub events: bool,
 }
+
+/// A full run ends after this many seconds, whatever it has.
+const FULL: f64 = 720.0;
+/// A quick one after this many.
+const QUICK: f64 = 120.0;
 
 /// What `--samples` may be: each sample is kept, and a run goes through all of them again when it is resumed.
 const MOST_SAMPLES: std::ops::RangeInclusive<i64> = 1..=1000;
@@ -84,6 +93,22 @@ impl Tuning {
         let one = dwell.is_some() || time_limit.is_some() || half_width.is_some() || samples.is_some();
         one || seed.is_some() || only.is_some() || !paths.is_empty() || !protocols.is_empty()
     }
+
+    /// Seconds that a run may take, as it was asked for; `None` is no limit.
+    pub fn budget(&self, quick: bool) -> Option<f64> {
+        match self.time_limit {
+            None => Some(if quick { QUICK } else { FULL }),
+            Some(TimeLimit::Within(limit)) => Some(limit.as_secs_f64()),
+            Some(TimeLimit::Unlimited) => None,
+        }
+    }
+
+    /// The seed that was asked for, or one that is drawn from the time.
+    pub fn seed_at(&self, now: SystemTime) -> u64 {
+        let since = || now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        // JSON readers that know only floating point keep 53 bits.
+        self.seed.unwrap_or_else(|| since().as_nanos() as u64 & ((1 << 53) - 1))
+    }
 }
 
 /// How late threads wake, which is measured by itself.
@@ -99,7 +124,7 @@ pub struct Waking {
     pub against: Option<Against>,
     /// Stop when this bound is proven or broken: 100us, or what follows `latency` in a line of `expect`
     #[arg(long, value_name = "BOUND", requires = "latency", value_parser = claim)]
-    pub prove: Vec<Claim>,
+    pub prove: Vec<LatencyExpectation>,
     /// Measure these CPUs instead of the model's real-time CPUs
     #[arg(long, value_name = "CPUS", requires = "latency")]
     pub cpus: Option<CpuSet>,
@@ -118,11 +143,11 @@ pub enum Against {
     Untuned,
 }
 
-fn claim(text: &str) -> Result<Claim, String> {
+fn claim(text: &str) -> Result<LatencyExpectation, String> {
     let bound = text.trim();
     let alone = bound.starts_with(|c: char| c.is_ascii_digit());
     let line = match () {
-        () if Claim::is_meant(bound) => bound.to_owned(),
+        () if LatencyExpectation::is_meant(bound) => bound.to_owned(),
         () if alone => format!("latency max < {bound}"),
         () => format!("latency {bound}"),
     };

@@ -2,7 +2,6 @@
 
 use std::{path::Path, time::SystemTime};
 
-use penstock_host::files;
 use penstock_measure::{
     matrix::{self, Matrix, Options},
     storage,
@@ -14,22 +13,15 @@ use penstock_model::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::Requested;
 use crate::{
-    arguments::{Only, TimeLimit, Tuning},
-    failure::{Failure, OrBadInput, Status},
+    arguments::{Only, Tuning},
+    failure::{Failure, Status},
     model_file::ModelFile,
 };
 
-/// A full run ends after this many seconds, whatever it has.
-const FULL: f64 = 720.0;
-/// A quick one after this many.
-const QUICK: f64 = 120.0;
-
 /// Why only ratios of a rehearsal mean anything.
 pub const ON_A_BOARD: &str = "the board is emulated";
-
-/// The file in a run directory that holds an [`RequestedRun`].
-pub const ASKED: &str = "run.json";
 
 /// What of a model is measured, and how.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -80,21 +72,13 @@ impl Choice {
     /// What the command line asks for.
     pub fn new(quick: bool, tuning: &Tuning, now: SystemTime) -> Choice {
         let default = Rules::default();
-        let budget = match tuning.time_limit {
-            None => Some(if quick { QUICK } else { FULL }),
-            Some(TimeLimit::Within(limit)) => Some(limit.as_secs_f64()),
-            Some(TimeLimit::Unlimited) => None,
-        };
         let dwell_ms = tuning.dwell.map_or(default.dwell_ms, |dwell| dwell.as_millis() as u32);
         let half_width = tuning.half_width.unwrap_or(default.half_width);
         let maximum = tuning.samples.unwrap_or(default.maximum);
-        let nanoseconds =
-            || now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
         Choice {
             quick,
-            // JSON readers that know only floating point keep 53 bits.
-            seed: tuning.seed.unwrap_or_else(|| nanoseconds() & ((1 << 53) - 1)),
-            rules: Rules { budget, dwell_ms, half_width, maximum, ..default },
+            seed: tuning.seed_at(now),
+            rules: Rules { budget: tuning.budget(quick), dwell_ms, half_width, maximum, ..default },
             only: tuning.only,
             paths: tuning.paths.clone(),
             protocols: tuning.protocols.clone(),
@@ -153,38 +137,15 @@ impl Choice {
     }
 }
 
+impl Requested for RequestedRun {
+    const FILE: &'static str = "run.json";
+
+    fn model(&self) -> &str {
+        &self.model
+    }
+}
+
 impl RequestedRun {
-    /// Keeps it in a run directory.
-    pub fn keep(&self, directory: &Path) -> Result<(), Failure> {
-        let mut text = serde_json::to_vec_pretty(self)?;
-        text.push(b'\n');
-        Ok(files::write_atomic(directory.join(ASKED), text)?)
-    }
-
-    /// What the run in `directory` was asked for; refused when that was about another model file, `model` being the hash of
-    /// this one.
-    pub fn of(directory: &Path, model: &str) -> Result<RequestedRun, Failure> {
-        let path = directory.join(ASKED);
-        let (bytes, _) = files::read_at_most(&path, 1 << 20)
-            .or_bad_input()
-            .map_err(|failure| failure.hint("name the directory of a run of `penstock measure`"))?;
-        let asked: RequestedRun = serde_json::from_slice(&bytes).map_err(|error| {
-            let text = format!("{} does not say what the run was: {error}", path.display());
-            Failure::new(Status::BadInput, text)
-        })?;
-        if asked.model != model {
-            let text = format!(
-                "the run in {} was of another model: the file had the SHA-256 {}, and this one has {model}",
-                directory.display(),
-                asked.model
-            );
-            return Err(Failure::new(Status::Refused, text).hint(
-                "its model is kept there as model.yaml; what was changed since is measured in a new run",
-            ));
-        }
-        Ok(asked)
-    }
-
     /// Refuses to go on with the run, which is in `directory`, on the other kind of machine: `emulated` says why of this one
     /// only ratios mean anything. A rehearsal's samples and those of the real machine in one median would be of neither.
     pub fn of_such_a_machine(&self, emulated: Option<&str>, directory: &Path) -> Result<(), Failure> {

@@ -1,10 +1,15 @@
 //! What a run came to, for a terminal and for the exit status.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
-use penstock_measure::{event::Event, matrix::Matrix};
+use penstock_measure::{
+    event::{CellSample, Event},
+    matrix::Matrix,
+};
 use penstock_model::{
-    measurement::{Conclusion, Measurements, Metric, Quantity, Status as CellStatus, Summary},
+    measurement::{
+        Claim, Conclusion, ExpectationResult, Measurements, Metric, Quantity, Status as CellStatus, Summary,
+    },
     text::counted,
 };
 
@@ -23,7 +28,7 @@ pub fn text(measurements: &Measurements, matrix: &Matrix, width: Option<usize>) 
     let mut live = Live::new(matrix, &measurements.rules, measurements.emulated);
     for cell in &measurements.cells {
         let Some(summary) = cell.summary(cell.measurement.main_metric()) else { continue };
-        live.tell(&Event::Sampled {
+        live.tell(&Event::Sampled(CellSample {
             cell: cell.id.clone(),
             path: None,
             metric: summary.metric,
@@ -32,25 +37,17 @@ pub fn text(measurements: &Measurements, matrix: &Matrix, width: Option<usize>) 
             median: Some(summary.median),
             interval: summary.interval,
             samples: summary.n,
-        });
+        }));
     }
     let mut text = String::new();
     live.tables(width.unwrap_or(usize::MAX), usize::MAX).into_iter().for_each(|line| {
         let _ = writeln!(text, "{line}");
     });
     text.push_str(&cpu(measurements));
-    for ruling in &measurements.rulings {
-        let _ = writeln!(text, "{}: {}", ruling.told, ruling.expectation);
-        let open: Vec<_> = ruling.claims.iter().filter(|claim| claim.told != Conclusion::Holds).collect();
-        for claim in open.iter().take(REASONS) {
-            let seen = claim.seen.map_or_else(String::new, |seen| format!(": {seen:.3}"));
-            let why = claim.why.as_ref().map_or_else(String::new, |why| format!(": {why}"));
-            let _ = writeln!(text, "  {} of {}{seen}{why}", claim.metric, claim.cell);
-        }
-        if open.len() > REASONS {
-            let _ = writeln!(text, "  and {} more; evidence.json has every one", open.len() - REASONS);
-        }
-    }
+    rulings(&mut text, &measurements.rulings, |ruling, claim| {
+        let seen = claim.seen.map_or_else(String::new, |seen| format!(": {seen:.3}"));
+        format!("{} of {}{seen}", ruling.expectation.metric(), claim.cell)
+    });
     let reasons = reasons(measurements);
     for (why, cells) in reasons.iter().take(REASONS) {
         let _ = writeln!(text, "missing: {}: {why}", counted(*cells, "cell"));
@@ -64,6 +61,25 @@ pub fn text(measurements: &Measurements, matrix: &Matrix, width: Option<usize>) 
         );
     }
     text
+}
+
+/// A line for each `expect:` line, and one for each of its claims that does not hold: what it is `about` and what was seen, and why.
+pub fn rulings<L: fmt::Display>(
+    text: &mut String,
+    rulings: &[ExpectationResult<L>],
+    about: impl Fn(&ExpectationResult<L>, &Claim) -> String,
+) {
+    for ruling in rulings {
+        let _ = writeln!(text, "{}: {}", ruling.told, ruling.expectation);
+        let open: Vec<_> = ruling.claims.iter().filter(|claim| claim.told != Conclusion::Holds).collect();
+        for claim in open.iter().take(REASONS) {
+            let why = claim.why.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+            let _ = writeln!(text, "  {}{why}", about(ruling, claim));
+        }
+        if open.len() > REASONS {
+            let _ = writeln!(text, "  and {} more; evidence.json has every one", open.len() - REASONS);
+        }
+    }
 }
 
 /// The CPU time that streams by VMs' own NICs took, a line for each cell; nothing where there is none.

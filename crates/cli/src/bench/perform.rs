@@ -4,12 +4,14 @@ use std::time::{Duration, Instant};
 
 use penstock_host::interrupt;
 use penstock_measure::{
+    engine::{self, Parts, Workload},
     event::Event,
     journal::Journal,
     matrix::Matrix,
     network::{self, NetworkTaker},
     record::Record,
-    run::{self, RunOptions},
+    run::{Cells, RunOptions},
+    sampler::Sampler,
     samplers::Samplers,
     storage::{self, StorageTaker},
     testbed::Testbed,
@@ -29,7 +31,23 @@ pub fn options(asked: &RequestedRun) -> RunOptions {
     }
 }
 
-/// Measures, and says whether Ctrl-C ended it. Whatever ends it, what was made for it is taken back.
+/// Makes a run of a workload that begins now, and says whether Ctrl-C ended it. Whatever ends it, what was made for it is taken
+/// back.
+pub fn run<W: Workload>(
+    workload: W,
+    sampler: &mut dyn Sampler<W::Planned, W::Tool>,
+    earlier: &[Record],
+    journal: &mut dyn Journal,
+    observe: &mut dyn FnMut(&Event<W::Sample>),
+) -> (W::Measured, bool) {
+    let began = Instant::now();
+    let clock = || began.elapsed().as_secs_f64();
+    let parts = Parts { earlier, sampler, journal, observe, clock: &clock, interrupted: &interrupt::pending };
+    let measured = engine::run(workload, parts);
+    (measured, interrupt::acknowledge())
+}
+
+/// Measures the network and storage.
 pub fn perform(
     model: &Model,
     asked: &RequestedRun,
@@ -39,24 +57,15 @@ pub fn perform(
     journal: &mut dyn Journal,
     observe: &mut dyn FnMut(&Event),
 ) -> (Measurements, bool) {
-    let began = Instant::now();
     let dwell = Duration::from_millis(u64::from(asked.choice.rules.dwell_ms));
     let mut network = NetworkTaker::new(testbed, network::Options { dwell, ..network::Options::default() });
     let mut storage = StorageTaker::new(testbed, &storage::targets(model));
     let mut sampler = Samplers::new(&mut network, &mut storage);
-    let mut measurements = run::run(
-        matrix,
-        &options(asked),
-        &model.expect,
-        earlier,
-        &mut sampler,
-        journal,
-        observe,
-        &|| began.elapsed().as_secs_f64(),
-        &interrupt::pending,
-    );
+    let options = options(asked);
+    let cells = Cells::new(matrix, &options, &model.expect);
+    let (mut measurements, interrupted) = run(cells, &mut sampler, earlier, journal, observe);
     if let Some(why) = &asked.emulated {
         measurements.notes.insert(0, format!("only ratios mean anything: {why}"));
     }
-    (measurements, interrupt::acknowledge())
+    (measurements, interrupted)
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use penstock_board::Board;
-use penstock_host::Command;
+use penstock_host::{Command, Output};
 use penstock_measure::{
     journal::Journal,
     matrix::Matrix,
@@ -16,7 +16,7 @@ use penstock_measure::{
 };
 use penstock_model::measurement::Measurements;
 
-use super::{Choice, ON_A_BOARD, RequestedRun, perform, samples, samples::Samples, watch::Watch, wire::Line};
+use super::{Choice, ON_A_BOARD, Requested, RequestedRun, perform, samples, watch::Watch, wire::Line};
 use crate::{
     boards::BINARY,
     failure::{Failure, Status},
@@ -86,26 +86,18 @@ impl<'a> Measuring<'a> {
             .args(self.asked.choice.arguments())
             .args(nics)
             .deadline(limit.map_or(LONGEST, |limit| limit + TIMEOUT));
-        let samples = match samples::open(&self.directory) {
-            Ok((_, samples)) => Some(samples),
-            Err(failure) => {
-                // What is measured is worth having without them.
-                printer.failure(&failure);
-                None
-            }
-        };
-        let mut heard = Heard {
-            samples,
-            watch: Watch::new(&self.matrix, rules, true),
-            records: Vec::new(),
-            measurements: None,
-            notes: Vec::new(),
-        };
-        printer.done();
-        let streamed = board.stream(&command, &mut |line| heard.line(line, printer)).map_err(Failure::from);
-        printer.done();
-        let ended = streamed.and_then(|output| match output.status.code() {
-            Some(0 | 1) if heard.measurements.is_some() => Ok(()),
+        let mut watch = Watch::new(&self.matrix, rules, true);
+        let mut measurements = None;
+        let samples = self.directory.join(samples::SAMPLES);
+        let Listened { records, mut notes, output } =
+            listen(board, &command, &samples, printer, &mut |line, printer| match line {
+                Line::Event(event) => watch.event(&event, printer),
+                Line::Measured(told) => measurements = Some(*told),
+                // Verdicts were seen by `verify` a moment before, latencies are measured by a run of their own.
+                Line::Verdicts(_) | Line::Record(_) | Line::Waking(_) | Line::Woken(_) => {}
+            });
+        let ended = output.and_then(|output| match output.status.code() {
+            Some(0 | 1) if measurements.is_some() => Ok(()),
             _ => Err(refused("measure", &output)),
         });
         let ended = ended.map_err(|failure| match failure.status {
@@ -113,7 +105,9 @@ impl<'a> Measuring<'a> {
             Status::Interrupted => Failure::explained(Status::Interrupted),
             _ => failure,
         });
-        let Heard { records, measurements, mut notes, .. } = heard;
+        if let Some(measurements) = &mut measurements {
+            measurements.notes.append(&mut notes);
+        }
         let measurements = measurements.unwrap_or_else(|| {
             notes.extend(ended.as_ref().err().map(|failure| match &failure.error {
                 Some(why) => format!("the run did not get to its end: {why}"),
@@ -127,37 +121,46 @@ impl<'a> Measuring<'a> {
     }
 }
 
-/// What the Penstock inside has said so far.
-struct Heard {
-    samples: Option<Samples>,
-    watch: Watch,
-    records: Vec<Record>,
-    measurements: Option<Measurements>,
-    notes: Vec<String>,
+/// What the Penstock inside a board has said, but for what was shown as it came.
+pub struct Listened {
+    /// The samples, in order.
+    pub records: Vec<Record>,
+    /// What the reader should know beside.
+    pub notes: Vec<String>,
+    /// How it ended.
+    pub output: Result<Output, Failure>,
 }
 
-impl Heard {
-    fn line(&mut self, text: &str, printer: &mut Printer) {
-        match Line::read(text) {
-            Some(Line::Event(event)) => self.watch.event(&event, printer),
-            Some(Line::Record(record)) => {
-                if let Some(Err(why)) = self.samples.as_mut().map(|samples| samples.append(&record)) {
-                    printer.warn(&why);
-                    self.notes.push(why);
-                    self.samples = None;
-                }
-                self.records.push(record);
-            }
-            Some(Line::Measured(measurements)) => {
-                let mut measurements = *measurements;
-                measurements.notes.append(&mut self.notes);
-                self.measurements = Some(measurements);
-            }
-            // They were seen by `verify` a moment before.
-            Some(Line::Verdicts(_)) => {}
-            // Latencies are measured by a run of their own.
-            Some(Line::Waking(_) | Line::Woken(_)) => {}
-            None => printer.warn(format!("the penstock inside said what makes no sense: {text:.200}")),
+/// Measures in `board` by this command. Each sample is appended to the file `samples` as it comes; all else is told to `hear`.
+pub fn listen(
+    board: &Board,
+    command: &Command,
+    samples: &Path,
+    printer: &mut Printer,
+    hear: &mut dyn FnMut(Line, &mut Printer),
+) -> Listened {
+    let mut kept = match samples::open_file(samples) {
+        Ok((_, samples)) => Some(samples),
+        Err(failure) => {
+            // What is measured is worth having without them.
+            printer.failure(&failure);
+            None
         }
-    }
+    };
+    let (mut records, mut notes) = (Vec::new(), Vec::new());
+    printer.done();
+    let streamed = board.stream(command, &mut |text| match Line::read(text) {
+        Some(Line::Record(record)) => {
+            if let Some(Err(why)) = kept.as_mut().map(|samples| samples.append(&record)) {
+                printer.warn(&why);
+                notes.push(why);
+                kept = None;
+            }
+            records.push(record);
+        }
+        Some(line) => hear(line, printer),
+        None => printer.warn(format!("the penstock inside said what makes no sense: {text:.200}")),
+    });
+    printer.done();
+    Listened { records, notes, output: streamed.map_err(Failure::from) }
 }

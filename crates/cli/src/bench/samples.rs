@@ -18,7 +18,11 @@ use crate::{
 pub const SAMPLES: &str = "samples.jsonl";
 
 /// The file that records are appended to.
-pub struct Samples(JsonLines<File>);
+pub struct Samples {
+    lines: JsonLines<File>,
+    /// The file, as messages call it.
+    name: String,
+}
 
 /// The records of the run in `directory`, and its file to append to; made when there is none. A last line that was cut
 /// off, by a power cut or a full disk, is taken away.
@@ -39,14 +43,15 @@ pub fn open_file(path: &Path) -> Result<(Vec<Record>, Samples), Failure> {
             files::write_atomic(path, whole)?;
         }
     }
-    Ok((records, Samples(JsonLines(files::append(path)?))))
+    let name = path.file_name().map_or_else(|| path.to_string_lossy(), |name| name.to_string_lossy());
+    Ok((records, Samples { lines: JsonLines(files::append(path)?), name: name.into_owned() }))
 }
 
 impl Journal for Samples {
     fn append(&mut self, record: &Record) -> Result<(), String> {
-        let written = self.0.append(record);
-        let kept = written.and_then(|()| self.0.0.sync_data().map_err(|error| error.to_string()));
-        kept.map_err(|error| format!("could not write {SAMPLES}: {error}"))
+        let written = self.lines.append(record);
+        let kept = written.and_then(|()| self.lines.0.sync_data().map_err(|error| error.to_string()));
+        kept.map_err(|error| format!("could not write {}: {error}", self.name))
     }
 }
 
@@ -77,7 +82,7 @@ mod tests {
         let (records, mut samples) = open(directory.path()).unwrap();
         assert_eq!(records, []);
         samples.append(&record(0)).unwrap();
-        samples.0.0.write_all(b"{\"cell\": \"half").unwrap();
+        samples.lines.0.write_all(b"{\"cell\": \"half").unwrap();
         let (records, mut samples) = open(directory.path()).unwrap();
         assert_eq!(records, [record(0)]);
         samples.append(&record(1)).unwrap();
@@ -96,7 +101,8 @@ mod tests {
     #[allow(clippy::disallowed_methods)]
     #[test]
     fn a_full_disk_is_said() {
-        let mut samples = Samples(JsonLines(File::options().write(true).open("/dev/full").unwrap()));
+        let lines = JsonLines(File::options().write(true).open("/dev/full").unwrap());
+        let mut samples = Samples { lines, name: SAMPLES.to_owned() };
         let said = samples.append(&record(0)).unwrap_err();
         assert!(said.contains("samples.jsonl") && said.contains("space"), "{said}");
     }

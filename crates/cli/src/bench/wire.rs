@@ -2,7 +2,10 @@
 
 use std::io::Write;
 
-use penstock_measure::{event::Event, latency, record::Record};
+use penstock_measure::{
+    event::{BlockSample, Event},
+    record::Record,
+};
 use penstock_model::{
     Verdicts,
     measurement::{Measurements, latency::Latency},
@@ -22,7 +25,7 @@ pub enum Line {
     /// The end: all that came of it.
     Measured(Box<Measurements>),
     /// While latencies are measured, something happened.
-    Waking(latency::run::Event),
+    Waking(Event<BlockSample>),
     /// The end of that: all that came of it.
     Woken(Box<Latency>),
 }

@@ -10,8 +10,8 @@ use penstock_report::{Evidence, evidence::Phase, machine::Machine as Picture};
 use crate::{
     arguments::{Measure, Only},
     bench::{
-        Choice, ON_A_BOARD, RequestedRun, outcome, perform::perform, samples, testbed, watch::Watch,
-        wire::Line,
+        Choice, ON_A_BOARD, Requested, RequestedRun, outcome, perform::perform, samples, testbed,
+        watch::Watch, wire::Line,
     },
     commands::verify::{self, Seen},
     evidence,
@@ -54,10 +54,7 @@ pub fn run(arguments: &Measure, settings: &Settings, printer: &mut Printer) -> R
     let seen = verify::look(&file, &machine, TIMEOUT, printer)?;
     let looked = began.elapsed();
     let Seen { inventory, nics, places, verdicts } = seen;
-    let emulated = match arguments.emulated {
-        true => Some(ON_A_BOARD.to_owned()),
-        false => testbed::emulated(&inventory, &nics, machine.root()),
-    };
+    let emulated = emulated(arguments, &inventory, &nics, &machine);
     if let Some((asked, directory)) = earlier.as_ref().zip(arguments.resume.as_deref()) {
         asked.of_such_a_machine(emulated.as_deref(), directory)?;
     }
@@ -83,10 +80,7 @@ pub fn run(arguments: &Measure, settings: &Settings, printer: &mut Printer) -> R
         return Ok(status);
     }
 
-    let directory = match &arguments.resume {
-        Some(earlier) => RunDirectory::of_earlier(earlier),
-        None => RunDirectory::create(arguments.output.as_deref(), &file.model.machine, now)?,
-    };
+    let directory = directory(arguments, &file, now)?;
     asked.keep(directory.path())?;
     let (records, mut samples) = samples::open(directory.path())?;
     let mut watch = Watch::new(&matrix, &asked.choice.rules, asked.emulated.is_some());
@@ -105,6 +99,27 @@ pub fn run(arguments: &Measure, settings: &Settings, printer: &mut Printer) -> R
     let measured = outcome::text(&measurements, &matrix, printer.width());
     evidence.measurements = Some(measurements);
     conclude(&file, &directory, evidence, &measured, began, status, printer)
+}
+
+/// Why only ratios of this machine mean anything; `None` for a real one.
+fn emulated(
+    arguments: &Measure,
+    inventory: &Inventory,
+    nics: &IndexMap<NicName, Bdf>,
+    machine: &Machine,
+) -> Option<String> {
+    match arguments.emulated {
+        true => Some(ON_A_BOARD.to_owned()),
+        false => testbed::emulated(inventory, nics, machine.root()),
+    }
+}
+
+/// Where everything of the run is kept.
+fn directory(arguments: &Measure, file: &ModelFile, now: SystemTime) -> Result<RunDirectory, Failure> {
+    match &arguments.resume {
+        Some(earlier) => Ok(RunDirectory::of_earlier(earlier)),
+        None => RunDirectory::create(arguments.output.as_deref(), &file.model.machine, now),
+    }
 }
 
 /// How a run ends: as what was `measured` does, and never well on a machine that is not as the model says.

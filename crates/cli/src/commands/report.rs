@@ -58,7 +58,7 @@ fn compared(
     let latencies = run_comparison::latency(a.latency.as_ref(), b.latency.as_ref());
     let cells = run_comparison::together(cells.into_iter().chain(latencies));
     let mut rulings = run_comparison::rulings(a.rulings(), b.rulings(), same_model);
-    rulings.extend(run_comparison::claims(a.claims(), b.claims(), same_model));
+    rulings.extend(run_comparison::rulings(a.claims(), b.claims(), same_model));
     let comparison = compare::compare(a, b, cells, rulings);
     if let Some(directory) = output {
         let json = serde_json::to_string_pretty(&comparison)? + "\n";

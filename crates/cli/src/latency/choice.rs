@@ -2,7 +2,6 @@
 
 use std::{path::Path, time::SystemTime};
 
-use penstock_host::files;
 use penstock_measure::latency::{
     run::RunOptions,
     settings::{Layout, Spread, Wanted, settings},
@@ -10,29 +9,23 @@ use penstock_measure::latency::{
 use penstock_model::{
     CpuSet, Model,
     digest::sha256,
-    measurement::latency::{Claim, Latency, Setting, Tool},
+    measurement::latency::{Latency, LatencyExpectation, Setting, Tool},
 };
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    arguments::{TimeLimit, Tuning, Waking},
-    failure::{Failure, OrBadInput, Status},
+    arguments::{Tuning, Waking},
+    bench::Requested,
+    failure::{Failure, Status},
     model_file::ModelFile,
 };
 
-/// A full run ends after this many seconds, whatever it has.
-const FULL: f64 = 720.0;
-/// A quick one after this many.
-const QUICK: f64 = 120.0;
 /// How long a block is, in milliseconds: 50000 wake-ups.
 const FULL_BLOCK: u32 = 10_000;
 /// In a quick run.
 const QUICK_BLOCK: u32 = 5_000;
 /// How sure intervals and bounds are.
 const CONFIDENCE: f64 = 0.95;
-
-/// The file in a run directory that holds an [`RequestedRun`].
-pub const ASKED: &str = "latency.json";
 
 /// What is measured, and how.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -48,7 +41,7 @@ pub struct Choice {
     /// These CPUs instead of those that the model isolates.
     pub cpus: Option<CpuSet>,
     /// What is to be proven beside the model's own lines.
-    pub prove: Vec<Claim>,
+    pub prove: Vec<LatencyExpectation>,
 }
 
 /// A run as it was asked for, kept beside its blocks: with it, it can be taken up again.
@@ -67,24 +60,15 @@ pub struct RequestedRun {
 impl Choice {
     /// What the command line asks for; whether the machine is emulated is found out later.
     pub fn new(quick: bool, waking: &Waking, tuning: &Tuning, now: SystemTime) -> Choice {
-        let budget = match tuning.time_limit {
-            None => Some(if quick { QUICK } else { FULL }),
-            Some(TimeLimit::Within(limit)) => Some(limit.as_secs_f64()),
-            Some(TimeLimit::Unlimited) => None,
-        };
         let usual = if quick { QUICK_BLOCK } else { FULL_BLOCK };
-        let since = now.duration_since(SystemTime::UNIX_EPOCH);
         Choice {
             quick,
             options: RunOptions {
-                // JSON readers that know only floating point keep 53 bits.
-                seed: tuning
-                    .seed
-                    .unwrap_or_else(|| since.map_or(0, |since| since.as_nanos() as u64) & ((1 << 53) - 1)),
+                seed: tuning.seed_at(now),
                 spike: Latency::default().spike,
                 confidence: CONFIDENCE,
                 block_ms: tuning.dwell.map_or(usual, |dwell| dwell.as_millis() as u32),
-                budget,
+                budget: tuning.budget(quick),
                 rounds: None,
                 against: waking.against.is_some(),
                 emulated: false,
@@ -114,8 +98,16 @@ impl Choice {
     }
 
     /// What is to hold: of the command line and of the model.
-    pub fn claims(&self, model: &Model) -> Vec<Claim> {
+    pub fn claims(&self, model: &Model) -> Vec<LatencyExpectation> {
         self.prove.iter().chain(&model.expect_latency).cloned().collect()
+    }
+}
+
+impl Requested for RequestedRun {
+    const FILE: &'static str = "latency.json";
+
+    fn model(&self) -> &str {
+        &self.model
     }
 }
 
@@ -124,38 +116,6 @@ impl RequestedRun {
     pub fn new(file: &ModelFile, choice: Choice, online: CpuSet) -> RequestedRun {
         let penstock = env!("CARGO_PKG_VERSION").to_owned();
         RequestedRun { penstock, model: sha256(&file.source.text), choice, online }
-    }
-
-    /// Keeps it in a run directory.
-    pub fn keep(&self, directory: &Path) -> Result<(), Failure> {
-        let mut text = serde_json::to_vec_pretty(self)?;
-        text.push(b'\n');
-        Ok(files::write_atomic(directory.join(ASKED), text)?)
-    }
-
-    /// What the run in `directory` was asked for, if it was one of latencies; refused when that was about another model file.
-    pub fn of(directory: &Path, file: &ModelFile) -> Result<Option<RequestedRun>, Failure> {
-        let path = directory.join(ASKED);
-        if !files::exists(&path) {
-            return Ok(None);
-        }
-        let (bytes, _) = files::read_at_most(&path, 1 << 20).or_bad_input()?;
-        let asked: RequestedRun = serde_json::from_slice(&bytes).map_err(|error| {
-            let text = format!("{} does not say what the run was: {error}", path.display());
-            Failure::new(Status::BadInput, text)
-        })?;
-        let model = sha256(&file.source.text);
-        if asked.model != model {
-            let text = format!(
-                "the run in {} was of another model: the file had the SHA-256 {}, and this one has {model}",
-                directory.display(),
-                asked.model
-            );
-            return Err(Failure::new(Status::Refused, text).hint(
-                "its model is kept there as model.yaml; what was changed since is measured in a new run",
-            ));
-        }
-        Ok(Some(asked))
     }
 
     /// Refuses to go on with the run, which is in `directory`, on another machine.

@@ -2,12 +2,9 @@
 
 use std::fmt::Write;
 
-use penstock_model::measurement::{
-    Conclusion,
-    latency::{Comparison, Latency, Statistic},
-};
+use penstock_model::measurement::latency::{Comparison, Latency, Statistic};
 
-use crate::failure::Status;
+use crate::{bench::outcome::rulings, failure::Status};
 
 /// The exit status that it comes to.
 pub fn status(latency: &Latency) -> Status {
@@ -49,19 +46,12 @@ pub fn text(latency: &Latency) -> String {
         );
     }
     compared(&mut text, latency);
-    for ruling in &latency.rulings {
-        let _ = writeln!(text, "{}: {}", ruling.told, ruling.claim);
-        for finding in ruling.findings.iter().filter(|finding| finding.told != Conclusion::Holds) {
-            let seen = match (finding.late, finding.max) {
-                (Some(late @ 1..), Some(max)) => {
-                    format!(": {late} of {} were late, the longest {max:.0} us", finding.n)
-                }
-                _ => String::new(),
-            };
-            let why = finding.why.as_ref().map_or_else(String::new, |why| format!(": {why}"));
-            let _ = writeln!(text, "  {}{seen}{why}", finding.series);
+    rulings(&mut text, &latency.rulings, |_, claim| match (claim.late, claim.max) {
+        (Some(late @ 1..), Some(max)) => {
+            format!("{}: {late} of {} were late, the longest {max:.0} us", claim.cell, claim.n)
         }
-    }
+        _ => claim.cell.clone(),
+    });
     if let Some(stopped) = latency.stopped {
         let _ = writeln!(text, "ended: {stopped}");
     }

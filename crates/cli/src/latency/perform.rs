@@ -1,13 +1,14 @@
 //! A run on this machine, from its testbed to what is told.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use penstock_host::{Root, interrupt};
+use penstock_host::Root;
 use penstock_measure::{
+    event::{BlockSample, Event},
     journal::Journal,
     latency::{
         machine::{LatencyTaker, Toggle},
-        run::{self, Event},
+        run::WakeUps,
         settings::Layout,
     },
     record::Record,
@@ -19,6 +20,7 @@ use penstock_model::{
 };
 
 use super::RequestedRun;
+use crate::bench::perform;
 
 /// How long hwlatdetect looks, before all blocks of a full run.
 const FIRMWARE: Duration = Duration::from_secs(10);
@@ -34,22 +36,12 @@ pub fn perform(
     toggle: &mut dyn Toggle,
     earlier: &[Record],
     journal: &mut dyn Journal,
-    observe: &mut dyn FnMut(&Event),
+    observe: &mut dyn FnMut(&Event<BlockSample>),
 ) -> (Latency, bool) {
-    let began = Instant::now();
     let choice = &asked.choice;
     let firmware = (!choice.quick && choice.tools.contains(&Tool::Hwlat)).then_some(FIRMWARE);
     let mut sampler = LatencyTaker::new(testbed, root.clone(), layout.clone(), toggle, firmware);
-    let latency = run::run(
-        &choice.settings(layout),
-        &choice.options,
-        &choice.claims(model),
-        earlier,
-        &mut sampler,
-        journal,
-        observe,
-        &|| began.elapsed().as_secs_f64(),
-        &interrupt::pending,
-    );
-    (latency, interrupt::acknowledge())
+    let (settings, claims) = (choice.settings(layout), choice.claims(model));
+    let wake_ups = WakeUps::new(&settings, &choice.options, &claims);
+    perform::run(wake_ups, &mut sampler, earlier, journal, observe)
 }

@@ -7,13 +7,13 @@ use std::{
 
 use penstock_board::Board;
 use penstock_host::Command;
-use penstock_measure::{journal::Journal, latency::run::RAW};
+use penstock_measure::latency::run::{RAW, RunOptions};
 use penstock_model::{Model, measurement::latency::Latency};
 
 use super::{Choice, watch::Watch};
 use crate::{
     arguments::{Tuning, Waking},
-    bench::{samples, wire::Line},
+    bench::{remote::listen, wire::Line},
     boards::BINARY,
     failure::Failure,
     printer::Printer,
@@ -46,31 +46,15 @@ pub fn perform(
         .arg(format!("--seed={seed}"))
         .args(nics)
         .deadline(limit.unwrap_or_default() + TIMEOUT);
-    let mut kept = match samples::open_file(&directory.join(RAW)) {
-        Ok((_, blocks)) => Some(blocks),
-        Err(failure) => {
-            // What is measured is worth having without them.
-            printer.failure(&failure);
-            None
-        }
-    };
-    let mut watch = Watch::new(&penstock_measure::latency::run::RunOptions { emulated: true, ..options });
+    let mut watch = Watch::new(&RunOptions { emulated: true, ..options });
     let mut latency = None;
-    printer.done();
-    let streamed = board.stream(&command, &mut |line| match Line::read(line) {
-        Some(Line::Waking(event)) => watch.event(&event, printer),
-        Some(Line::Record(record)) => {
-            if let Some(Err(why)) = kept.as_mut().map(|kept| kept.append(&record)) {
-                printer.warn(&why);
-                kept = None;
-            }
-        }
-        Some(Line::Woken(told)) => latency = Some(*told),
-        Some(_) => {}
-        None => printer.warn(format!("the penstock inside said what makes no sense: {line:.200}")),
+    let told = listen(board, &command, &directory.join(RAW), printer, &mut |line, printer| match line {
+        Line::Waking(event) => watch.event(&event, printer),
+        Line::Woken(told) => latency = Some(*told),
+        // The network and storage are measured by a run of their own.
+        Line::Verdicts(_) | Line::Record(_) | Line::Event(_) | Line::Measured(_) => {}
     });
-    printer.done();
-    let output = streamed?;
+    let output = told.output?;
     match (output.status.code(), latency) {
         (Some(0 | 1), Some(latency)) => Ok(latency),
         _ => Err(refused("measure --latency", &output)),

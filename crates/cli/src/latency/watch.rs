@@ -2,7 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use penstock_measure::latency::run::{Event, RunOptions};
+use penstock_measure::{
+    event::{BlockSample, Event},
+    latency::run::RunOptions,
+};
 
 use crate::printer::Printer;
 
@@ -23,22 +26,22 @@ impl Watch {
     }
 
     /// Shows what happened.
-    pub fn event(&mut self, event: &Event, printer: &mut Printer) {
+    pub fn event(&mut self, event: &Event<BlockSample>, printer: &mut Printer) {
         let mark = if self.emulated { " (emulated)" } else { "" };
         match event {
-            Event::Prepared { series, missing: 0 } => printer.say(format!("{series} series to measure")),
-            Event::Prepared { series, missing } => {
-                printer.say(format!("{series} series to measure, {missing} cannot be"));
+            Event::Prepared { cells, missing: 0, .. } => printer.say(format!("{cells} series to measure")),
+            Event::Prepared { cells, missing, .. } => {
+                printer.say(format!("{cells} series to measure, {missing} cannot be"));
             }
-            Event::Taking { series, round, at } => {
+            Event::Sampling { cell, round, at, .. } => {
                 if let Some(budget) = self.budget.filter(|budget| *budget > 0.0) {
                     printer.fraction((at / budget).min(1.0));
                 }
                 if printer.canvas().is_some() {
-                    printer.doing(format!("Round {}: {series}", round + 1));
+                    printer.doing(format!("Round {}: {cell}", round + 1));
                 }
             }
-            Event::Taken { series, n, max: Some(max), worst, .. } => {
+            Event::Sampled(BlockSample { series, n, max: Some(max), worst, .. }) => {
                 let due = self.said.is_none_or(|said| said.elapsed() >= SELDOM);
                 if due && printer.canvas().is_none() {
                     self.said = Some(Instant::now());
@@ -48,10 +51,11 @@ impl Watch {
                     ));
                 }
             }
-            Event::Taken { series, why, .. } => {
+            Event::Sampled(BlockSample { series, why, .. }) => {
                 let why = why.as_deref().unwrap_or("it told no latency");
                 printer.warn(format!("{series}: {why}"));
             }
+            Event::Stopped { cell, why } => printer.say(format!("{cell}: {why}")),
             Event::Note(text) => printer.say(text),
         }
     }

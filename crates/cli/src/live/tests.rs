@@ -32,11 +32,11 @@ fn drawn(live: &Live, width: usize) -> Vec<String> {
 }
 
 fn sampling(cell: &str, at: f64) -> Event {
-    Event::Sampling { cell: cell.to_owned(), sample: 3, at, left: Some(90.0) }
+    Event::Sampling { cell: cell.to_owned(), sample: 3, round: 1, at, left: Some(90.0) }
 }
 
 fn sampled(cell: &str, path: PathKind, median: f64) -> Event {
-    Event::Sampled {
+    Event::Sampled(CellSample {
         cell: cell.to_owned(),
         path: Some(path),
         metric: Metric::Throughput,
@@ -45,7 +45,7 @@ fn sampled(cell: &str, path: PathKind, median: f64) -> Event {
         median: Some(median),
         interval: Estimate::new(median, median * 0.97, median * 1.02, 0.95),
         samples: 2,
-    }
+    })
 }
 
 fn cell(matrix: &Matrix, path: PathKind) -> String {
@@ -62,7 +62,7 @@ fn cell(matrix: &Matrix, path: PathKind) -> String {
 fn in_the_middle(emulated: bool) -> Live {
     let (matrix, mut live) = live(emulated);
     let cells = matrix.cells.len();
-    live.tell(&Event::Prepared { cells, missing: 1, duration: Duration { least: 60.0, most: 120.0 } });
+    live.tell(&Event::Prepared { cells, missing: 1, duration: Some(Duration { least: 60.0, most: 120.0 }) });
     for (path, median) in [
         (PathKind::VfVfAcross, 1e9),
         (PathKind::VfVfInside, 1.5e9),
@@ -138,7 +138,7 @@ fn plain_lines_say_how_far_it_is_and_when_a_block_is_over() {
     let (matrix, mut live) = live(true);
     assert_eq!(live.line(), "Making ready");
     let cells = matrix.cells.len();
-    let begun = Event::Prepared { cells, missing: 0, duration: Duration { least: 60.0, most: 3700.0 } };
+    let begun = Event::Prepared { cells, missing: 0, duration: Some(Duration { least: 60.0, most: 3700.0 }) };
     assert_eq!(
         live.tell(&begun).unwrap(),
         format!("{cells} cells are measured: 1 min 00 s to 1 h 01 min in all")
@@ -183,7 +183,7 @@ fn a_value_that_is_missing_is_said_and_never_0() {
     let (matrix, mut live) = live(false);
     let id = cell(&matrix, PathKind::Bridge);
     live.tell(&sampling(&id, 1.0));
-    live.tell(&Event::Sampled {
+    live.tell(&Event::Sampled(CellSample {
         cell: id,
         path: Some(PathKind::Bridge),
         metric: Metric::Throughput,
@@ -192,7 +192,7 @@ fn a_value_that_is_missing_is_said_and_never_0() {
         median: None,
         interval: None,
         samples: 0,
-    });
+    }));
     let text = drawn(&live, 120).join("\n");
     assert!(text.contains("1 samples, 1 without a value") && !text.contains("0.00"), "{text}");
 }

@@ -2,10 +2,10 @@
 
 use penstock_model::{
     measurement::{
-        Conclusion,
+        Claim, Conclusion, ExpectationResult,
         latency::{
-            Arm, Claim, ClaimResult, Comparison, Finding, Latency, Limit, Series, Setting, Statistic,
-            Stopped, ToolVersion,
+            Arm, Comparison, Latency, LatencyExpectation, Limit, Series, Setting, Statistic, Stopped,
+            ToolVersion,
         },
     },
     verdict::Vantage,
@@ -31,7 +31,12 @@ pub struct Ending {
 }
 
 /// All that a run tells.
-pub fn conclude(series: Vec<Series>, options: &RunOptions, claims: &[Claim], ending: Ending) -> Latency {
+pub fn conclude(
+    series: Vec<Series>,
+    options: &RunOptions,
+    claims: &[LatencyExpectation],
+    ending: Ending,
+) -> Latency {
     let mut series = series;
     for one in &mut series {
         // What failed to its end tells why; what was measured before it failed counts.
@@ -77,21 +82,25 @@ pub fn conclude(series: Vec<Series>, options: &RunOptions, claims: &[Claim], end
 }
 
 /// What the claims come out as.
-pub fn rulings(claims: &[Claim], series: &[Series], options: &RunOptions) -> Vec<ClaimResult> {
+pub fn rulings(
+    claims: &[LatencyExpectation],
+    series: &[Series],
+    options: &RunOptions,
+) -> Vec<ExpectationResult<LatencyExpectation>> {
     claims.iter().map(|claim| wake_ups::judge(claim, series, options.confidence, options.seed)).collect()
 }
 
 /// On an emulated board no latency by itself means anything: what is said of one cannot be told, however it looks.
-fn unproven(ruling: ClaimResult) -> ClaimResult {
-    if !matches!(ruling.claim.limit(), Limit::Below { .. }) {
+fn unproven(ruling: ExpectationResult<LatencyExpectation>) -> ExpectationResult<LatencyExpectation> {
+    if !matches!(ruling.expectation.limit(), Limit::Below { .. }) {
         return ruling;
     }
-    let cannot = |finding| Finding {
+    let cannot = |claim| Claim {
         told: Conclusion::CannotBeTold,
         why: Some("the board is emulated, and only ratios mean anything".to_owned()),
-        ..finding
+        ..claim
     };
-    ClaimResult::new(ruling.claim, ruling.findings.into_iter().map(cannot).collect())
+    ExpectationResult::new(ruling.expectation, ruling.claims.into_iter().map(cannot).collect())
 }
 
 /// The tuned machine with the untuned one, and the host with its guests and with an ordinary CPU.

@@ -21,12 +21,12 @@ use super::{
     isolation::{self, Partition},
     load::Running,
     parse::hwlatdetect,
-    sampler::{Failure, Preparation, Sampler},
     settings::Layout,
 };
 use crate::{
     network::lease::{MARK, sweep},
     record::RawOutput,
+    sampler::{Failure, Preparation, Sampler},
     testbed::Testbed,
 };
 
@@ -143,10 +143,10 @@ impl<'a> LatencyTaker<'a> {
     /// Has this load run, and no other.
     fn bear(&mut self, load: &Load) -> Result<(), Failure> {
         if self.load.as_ref().is_some_and(|running| running.load() == load) {
-            return self.load.as_mut().map_or(Ok(()), Running::check).map_err(Failure::Block);
+            return self.load.as_mut().map_or(Ok(()), Running::check).map_err(Failure::Sample);
         }
         self.load = None;
-        self.load = Some(Running::start(load, &self.layout.online).map_err(Failure::Block)?);
+        self.load = Some(Running::start(load, &self.layout.online).map_err(Failure::Sample)?);
         Ok(())
     }
 
@@ -160,10 +160,11 @@ impl<'a> LatencyTaker<'a> {
             setting.guest().and_then(|name| self.layout.guests.iter().find(|seat| seat.name == *name));
         match (setting.kind, guest) {
             (EndKind::Host, _) => match isolation::partition(&self.root, setting.cpu)
-                .map_err(Failure::Block)?
+                .map_err(Failure::Sample)?
             {
                 Some(partition) => {
-                    let group = isolation::group_for_tasks(&self.root, &partition).map_err(Failure::Block)?;
+                    let group =
+                        isolation::group_for_tasks(&self.root, &partition).map_err(Failure::Sample)?;
                     let main = others(&partition.cpus);
                     if !self.partitions.contains(&partition) {
                         self.partitions.push(partition);
@@ -184,7 +185,7 @@ impl<'a> LatencyTaker<'a> {
                 let main = CpuSet(all.0.into_iter().filter(|other| *other != cpu).collect());
                 Ok(Seat { cpu, main: (!main.0.is_empty()).then_some(main), group: None })
             }
-            (_, None) => Err(Failure::Block(format!("{} is no guest in real time", setting.name()))),
+            (_, None) => Err(Failure::Sample(format!("{} is no guest in real time", setting.name()))),
         }
     }
 
@@ -233,8 +234,8 @@ impl<'a> LatencyTaker<'a> {
     }
 }
 
-impl Sampler for LatencyTaker<'_> {
-    fn prepare(&mut self, settings: &[Setting]) -> Preparation {
+impl Sampler<Setting, ToolVersion> for LatencyTaker<'_> {
+    fn prepare(&mut self, settings: &[Setting]) -> Preparation<ToolVersion> {
         let mut preparation = Preparation::default();
         let places: BTreeSet<&Vantage> = settings.iter().map(|setting| &setting.place).collect();
         let mut surveys: BTreeMap<&Vantage, Result<BTreeMap<String, String>, String>> = BTreeMap::new();
@@ -305,7 +306,7 @@ impl Sampler for LatencyTaker<'_> {
         self.have(setting.arm)?;
         self.bear(&setting.load)?;
         let seat = self.seat(setting)?;
-        let place = self.testbed.place(&setting.place).map_err(Failure::Block)?;
+        let place = self.testbed.place(&setting.place).map_err(Failure::Sample)?;
         let command = command::block(setting, &seat, length).env(MARK, &self.mark);
         let began = Instant::now();
         let output = place.run(&command).map_err(|error| {
@@ -319,25 +320,18 @@ impl Sampler for LatencyTaker<'_> {
             {
                 self.unfinished.insert(setting.place.clone());
             }
-            Failure::Block(chain(&error))
+            Failure::Sample(chain(&error))
         })?;
         // It is there until the end, or part of the block was on an idle machine.
-        self.load.as_mut().map_or(Ok(()), Running::check).map_err(Failure::Block)?;
+        self.load.as_mut().map_or(Ok(()), Running::check).map_err(Failure::Sample)?;
         let least = Duration::from_secs(command::seconds(length));
         let text =
             |bytes: &[u8]| command::nameless(&String::from_utf8_lossy(&bytes[..bytes.len().min(MOST)]));
-        let raw = RawOutput {
-            place: place.describe(),
-            command: command.to_string(),
-            status: output.status.code(),
-            stdout: text(&output.stdout),
-            stderr: text(&output.stderr),
-            cpu: None,
-        };
+        let raw = RawOutput::of(place.describe(), &command, &output, text);
         let took = began.elapsed();
         if setting.tool != Tool::Hwlat && raw.status == Some(0) && took < least.mul_f64(0.9) {
             let took = took.as_secs_f64();
-            return Err(Failure::Block(format!(
+            return Err(Failure::Sample(format!(
                 "{} ended after {took:.1} s of {} s",
                 setting.tool,
                 least.as_secs()

@@ -10,6 +10,7 @@ use penstock_model::measurement::{
 
 use super::RunOptions;
 use crate::{
+    engine,
     matrix::{Matrix, Planned},
     parse::Reading,
     record::{Record, RecordOutcome},
@@ -84,7 +85,7 @@ pub fn conclude(
         comparisons: comparisons(matrix, &cells, confidence, options.seed),
         cells,
         rulings: Vec::new(),
-        notes: notes(matrix, outcome, &by_cell),
+        notes: notes(matrix, outcome, records),
     };
     let rule = |line: &Expectation| match matrix.leaves_out(line) {
         true => ExpectationResult::not_asked(line.clone()),
@@ -197,17 +198,10 @@ fn comparisons(matrix: &Matrix, cells: &[Cell], confidence: Confidence, seed: u6
     comparisons
 }
 
-fn notes(matrix: &Matrix, outcome: &Outcome, unknown: &BTreeMap<&str, Vec<&Record>>) -> Vec<String> {
+fn notes(matrix: &Matrix, outcome: &Outcome, records: &[Record]) -> Vec<String> {
     let absent =
         matrix.absent.iter().map(|absent| format!("{} is not measured: {}", absent.path, absent.why));
     let beside = outcome.preparation.notes.iter().chain(&outcome.notes).cloned();
-    let mut notes: Vec<String> = absent.chain(beside).collect();
-    if let Some((first, _)) = unknown.first_key_value() {
-        let samples: usize = unknown.values().map(Vec::len).sum();
-        notes.push(format!(
-            "{samples} samples of {} cells that this run has not, like {first:?}, are passed over",
-            unknown.len()
-        ));
-    }
-    notes
+    let known = |id: &str| matrix.cells.iter().any(|cell| cell.id == id);
+    absent.chain(beside).chain(engine::unknown(records, known, ["samples", "cells"])).collect()
 }

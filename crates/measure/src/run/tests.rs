@@ -13,10 +13,11 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    journal::{JsonLines, read_records, whole},
+    engine::{GRACE, Parts, run},
+    journal::{Journal, JsonLines, read_records, whole},
     matrix::{self, Null, Options, Planned},
-    record::RawOutput,
-    sampler::Preparation,
+    record::{RawOutput, RecordOutcome},
+    sampler::{Failure, Sampler},
 };
 
 const STREAM: &str = include_str!("../../tests/outputs/netperf-2.7.1-udp-stream.txt");
@@ -77,15 +78,15 @@ impl<'a> World<'a> {
         self.records.replace(earlier.to_vec());
         let expect: Vec<Expectation> = expect.iter().map(|line| line.parse().unwrap()).collect();
         let told = run(
-            matrix,
-            options,
-            &expect,
-            earlier,
-            &mut Scripted(self),
-            &mut Kept(self),
-            &mut |event| self.events.borrow_mut().push(event.clone()),
-            &|| self.now.get(),
-            &|| self.interrupted(),
+            Cells::new(matrix, options, &expect),
+            Parts {
+                earlier,
+                sampler: &mut Scripted(self),
+                journal: &mut Kept(self),
+                observe: &mut |event| self.events.borrow_mut().push(event.clone()),
+                clock: &|| self.now.get(),
+                interrupted: &|| self.interrupted(),
+            },
         );
         assert_eq!(self.finished.get(), 1, "what was made is given back, once");
         told
@@ -110,7 +111,7 @@ impl Sampler for Scripted<'_, '_> {
         Preparation { missing: self.0.missing.clone(), ..Preparation::default() }
     }
 
-    fn take(&mut self, cell: &Planned, dwell: Duration) -> Result<RawOutput, String> {
+    fn take(&mut self, cell: &Planned, dwell: Duration) -> Result<RawOutput, Failure> {
         let world = self.0;
         let good = |record: &&Record| {
             record.cell == cell.id && !record.warm_up && matches!(record.outcome, RecordOutcome::Ran(_))
@@ -121,7 +122,7 @@ impl Sampler for Scripted<'_, '_> {
         let value = (world.script)(&ask);
         world.now.set(ask.now + dwell.as_secs_f64() + (world.overhead)(ask.now));
         if world.interrupted() && world.interrupt.is_some_and(|(_, kills)| kills) {
-            return Err("ended by a signal".to_owned());
+            return Err("ended by a signal".to_owned().into());
         }
         let stdout = printed(cell, value?);
         let (place, command) = ("host".to_owned(), "netperf".to_owned());
@@ -603,9 +604,9 @@ fn two_takers_are_one_and_each_has_its_own_cells() {
             let ids = cells.iter().map(|cell| (cell.id.clone(), self.1.to_owned()));
             Preparation { missing: ids.collect(), notes: vec![self.1.to_owned()], ..Preparation::default() }
         }
-        fn take(&mut self, cell: &Planned, _: Duration) -> Result<RawOutput, String> {
+        fn take(&mut self, cell: &Planned, _: Duration) -> Result<RawOutput, Failure> {
             self.0.push(cell.id.clone());
-            Err(self.1.to_owned())
+            Err(self.1.to_owned().into())
         }
         fn finish(&mut self) -> Vec<String> {
             vec![format!("{} is finished", self.1)]
@@ -621,7 +622,7 @@ fn two_takers_are_one_and_each_has_its_own_cells() {
     for (at, cell) in joined.cells.iter().enumerate() {
         let whose = if at < network.cells.len() { "network" } else { "storage" };
         assert_eq!(prepared.missing[&cell.id], whose);
-        assert_eq!(samplers.take(cell, Duration::from_secs(1)), Err(whose.to_owned()));
+        assert_eq!(samplers.take(cell, Duration::from_secs(1)), Err(whose.to_owned().into()));
     }
     assert_eq!(
         samplers.prepare(&network.cells).notes,

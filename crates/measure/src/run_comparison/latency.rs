@@ -2,11 +2,11 @@
 
 use penstock_model::measurement::{
     Metric,
-    latency::{Arm, Block, ClaimResult, Latency, Series},
-    run_comparison::{CellsComparison, Turn, Untold, pair},
+    latency::{Arm, Block, Latency, Series},
+    run_comparison::{CellsComparison, Untold, pair},
 };
 
-use super::{adjust, tell, turns};
+use super::{adjust, tell};
 use crate::statistics::samples_for;
 
 /// What is compared: the longest of each block, and the 99.9th percentile of each block that has wake-ups enough for one.
@@ -80,25 +80,19 @@ fn value(block: &Block, metric: Metric) -> Option<f64> {
     }
 }
 
-/// The claims that came out differently, and those that only one run has; `same_model` as in [`super::rulings`].
-pub fn claims(a: &[ClaimResult], b: &[ClaimResult], same_model: bool) -> Vec<Turn> {
-    let told = |ruling: &ClaimResult| (ruling.claim.to_string(), ruling.told);
-    turns(&a.iter().map(told).collect::<Vec<_>>(), &b.iter().map(told).collect::<Vec<_>>(), same_model)
-}
-
 #[cfg(test)]
 mod tests {
     use penstock_model::{
         measurement::{
-            Conclusion, EndKind,
-            latency::{Bins, Load, Power, Setting, Tool},
+            Conclusion, EndKind, ExpectationResult,
+            latency::{Bins, LatencyExpectation, Load, Power, Setting, Tool},
             run_comparison::Direction,
         },
         verdict::Vantage,
     };
 
     use super::*;
-    use crate::run_comparison::together;
+    use crate::run_comparison::{rulings, together};
 
     fn run(usual: u32, blocks: u32) -> Latency {
         let mut series = Series::new(Setting {
@@ -146,14 +140,13 @@ mod tests {
 
     #[test]
     fn a_claim_that_holds_no_longer_is_worse() {
-        let ruling = |told| ClaimResult {
-            claim: "latency host max < 9us".parse().unwrap(),
+        let ruling = |told| ExpectationResult::<LatencyExpectation> {
             told,
-            findings: Vec::new(),
+            ..ExpectationResult::new("latency host max < 9us".parse().unwrap(), Vec::new())
         };
-        let turns = claims(&[ruling(Conclusion::Holds)], &[ruling(Conclusion::CannotBeTold)], true);
+        let turns = rulings(&[ruling(Conclusion::Holds)], &[ruling(Conclusion::CannotBeTold)], true);
         assert!(turns.len() == 1 && turns[0].worse);
-        assert!(claims(&[ruling(Conclusion::Holds)], &[ruling(Conclusion::Holds)], true).is_empty());
-        assert!(!claims(&[], &[ruling(Conclusion::DoesNotHold)], true)[0].worse);
+        assert!(rulings(&[ruling(Conclusion::Holds)], &[ruling(Conclusion::Holds)], true).is_empty());
+        assert!(!rulings(&[], &[ruling(Conclusion::DoesNotHold)], true)[0].worse);
     }
 }

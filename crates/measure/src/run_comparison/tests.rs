@@ -2,8 +2,8 @@ use std::collections::BTreeMap;
 
 use penstock_model::{
     measurement::{
-        Direction, End, EndKind, Load, Measurement, Network, PathKind, Protocol, Sample, SampleResult,
-        StopReason, Tool, run_comparison::Direction as Turned,
+        Direction, End, EndKind, Expectation, Load, Measurement, Network, PathKind, Protocol, Sample,
+        SampleResult, StopReason, Tool, run_comparison::Direction as Turned,
     },
     verdict::Vantage,
 };
@@ -148,7 +148,7 @@ fn what_only_one_run_has_is_told_and_never_a_ratio() {
 
 #[test]
 fn expectations_turn() {
-    let ruling = |line: &str, told: Conclusion| ExpectationResult {
+    let ruling = |line: &str, told: Conclusion| ExpectationResult::<Expectation> {
         told,
         ..ExpectationResult::new(line.parse().unwrap(), Vec::new())
     };

@@ -1,5 +1,6 @@
 //! Namespaces that stand for two guests and a host, as places, with interfaces on one switch; and the cells that are measured
 //! between them.
+#![allow(dead_code, reason = "two test programs share it, and each has use for a part")]
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -376,7 +377,7 @@ pub const SECOND: Duration = Duration::from_secs(1);
 
 /// The throughput that a sample tells.
 pub fn throughput(sampler: &mut NetworkTaker, cell: &Planned) -> Result<f64, String> {
-    let raw = sampler.take(cell, SECOND)?;
+    let raw = sampler.take(cell, SECOND).map_err(|failure| failure.to_string())?;
     let reading = parse::read(&cell.measurement, &raw).map_err(|why| format!("{why}: {raw:?}"))?;
     Ok(reading.values[&Metric::Throughput])
 }

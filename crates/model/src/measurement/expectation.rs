@@ -15,12 +15,12 @@
 
 use std::{fmt, str::FromStr};
 
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::{
-    Estimate, Measurement, Metric, Quantity, Selector, Unit,
+    Conclusion, Estimate, Measurement, Metric, Quantity, Selector, Unit,
     cell::{Mix, PathKind, Pattern},
+    line::{self, Sign, Word, Wrong, words},
     selector,
 };
 use crate::ByteSize;
@@ -44,6 +44,21 @@ pub enum Relation {
     AtMost,
 }
 
+impl Relation {
+    /// What a claim that goes this way comes out as. The interval counts against it: with the bound inside nothing is told.
+    pub fn judge(self, seen: &Estimate, bound: f64) -> Conclusion {
+        let (holds, contradicts) = match self {
+            Relation::AtLeast => (seen.low() >= bound, seen.high() < bound),
+            Relation::AtMost => (seen.high() <= bound, seen.low() > bound),
+        };
+        match (holds, contradicts) {
+            (true, _) => Conclusion::Holds,
+            (_, true) => Conclusion::DoesNotHold,
+            (false, false) => Conclusion::CannotBeTold,
+        }
+    }
+}
+
 /// What the left side is held against.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Bound {
@@ -56,78 +71,6 @@ pub enum Bound {
     },
     /// A value, in the metric's unit.
     Value(Quantity),
-}
-
-/// What a claim came out as.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum Conclusion {
-    /// The whole interval satisfies it.
-    Holds,
-    /// What it is about was left out on purpose (`--only`, `--path`, `--protocol`, `--quick`). Holds nothing against the machine.
-    NotAsked,
-    /// What it is about, or some of it, was not measured, because the run was over: the time was up, or somebody interrupted it.
-    /// It may be so; it is not shown.
-    NotMeasured,
-    /// It could not be told: something is missing, or the interval has the bound inside.
-    CannotBeTold,
-    /// The whole interval contradicts it.
-    DoesNotHold,
-}
-
-impl fmt::Display for Conclusion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Conclusion::Holds => "holds",
-            Conclusion::NotAsked => "not asked for",
-            Conclusion::NotMeasured => "not measured",
-            Conclusion::CannotBeTold => "cannot be told",
-            Conclusion::DoesNotHold => "does not hold",
-        })
-    }
-}
-
-/// An `expect:` line for one cell, or for one pair of cells.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct Claim {
-    /// The cell of the left side.
-    pub cell: String,
-    /// The cell that it is compared with, for a ratio.
-    pub against: Option<String>,
-    /// The metric in which it is compared.
-    pub metric: Metric,
-    /// What was seen: the ratio, or the value in the metric's unit.
-    pub seen: Option<Estimate>,
-    /// What it came out as.
-    pub told: Conclusion,
-    /// Why it cannot be told.
-    pub why: Option<String>,
-}
-
-/// What an `expect:` line came out as.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct ExpectationResult {
-    /// The line of `expect` that is judged.
-    pub expectation: Expectation,
-    /// The worst of its claims; without claims it cannot be told.
-    pub told: Conclusion,
-    /// A claim for each cell or pair of cells that it means.
-    pub claims: Vec<Claim>,
-}
-
-impl ExpectationResult {
-    /// A line of which nothing was asked for.
-    pub fn not_asked(expectation: Expectation) -> ExpectationResult {
-        ExpectationResult { expectation, told: Conclusion::NotAsked, claims: Vec::new() }
-    }
-
-    /// A line and its claims.
-    pub fn new(expectation: Expectation, claims: Vec<Claim>) -> ExpectationResult {
-        let told = claims.iter().map(|claim| claim.told).max().unwrap_or(Conclusion::CannotBeTold);
-        ExpectationResult { expectation, told, claims }
-    }
 }
 
 impl Expectation {
@@ -169,15 +112,7 @@ impl Expectation {
             Bound::Times { factor, .. } => *factor,
             Bound::Value(quantity) => quantity.value,
         };
-        let (holds, contradicts) = match self.relation {
-            Relation::AtLeast => (seen.low() >= bound, seen.high() < bound),
-            Relation::AtMost => (seen.high() <= bound, seen.low() > bound),
-        };
-        match (holds, contradicts) {
-            (true, _) => Conclusion::Holds,
-            (_, true) => Conclusion::DoesNotHold,
-            _ => Conclusion::CannotBeTold,
-        }
+        self.relation.judge(seen, bound)
     }
 }
 
@@ -221,21 +156,6 @@ impl ParseExpectationError {
 const HINT: &str =
     "write for example: vf-vf inside >= 0.8 x pf-pf, udp vf-vf across 1KiB >= 2Gbit/s, p99 <= 50us";
 
-/// A word and where it stands.
-#[derive(Clone, Copy)]
-struct Word<'a> {
-    text: &'a str,
-    at: usize,
-}
-
-impl Word<'_> {
-    fn range(&self) -> std::ops::Range<usize> {
-        self.at..self.at + self.text.len()
-    }
-}
-
-type Wrong = (std::ops::Range<usize>, String);
-
 /// Every word that a selector may have, for the one that was meant.
 const WORDS: [&str; 21] = [
     "pf-pf",
@@ -270,34 +190,20 @@ impl FromStr for Expectation {
 }
 
 fn read(text: &str) -> Result<Expectation, Wrong> {
-    if text.len() > 400 {
-        return Err((0..text.len(), "it is longer than 400 bytes".into()));
-    }
-    let (at, sign) = [">=", "<=", "≥", "≤"]
-        .iter()
-        .filter_map(|sign| text.find(sign).map(|at| (at, *sign)))
-        .min()
-        .ok_or_else(|| missing_relation(text))?;
-    let relation = if [">=", "≥"].contains(&sign) { Relation::AtLeast } else { Relation::AtMost };
-    let right_at = at + sign.len();
+    line::length(text)?;
+    let sign = Sign::find(text, 0, &[">=", "<=", "≥", "≤"])?.ok_or_else(|| missing_relation(text))?;
+    let relation = sign.relation().ok_or_else(|| missing_relation(text))?;
+    let (at, right_at) = (sign.range.start, sign.range.end);
     let (left_text, right_text) = (&text[..at], &text[right_at..]);
-    if let Some(second) = right_text.find(['<', '>', '=', '≥', '≤']) {
-        let second = right_at + second;
-        let length = text[second..].chars().next().map_or(0, char::len_utf8);
-        return Err((
-            second..second + length,
-            "there is a second comparison; one line makes one claim".into(),
-        ));
-    }
     let mut left = selector(&words(left_text, 0))?;
     if left == Selector::default() {
-        return Err((at..right_at, format!("nothing stands before {sign}")));
+        return Err((at..right_at, format!("nothing stands before {}", sign.text)));
     }
     let right = words(right_text, right_at);
     let Some(first) = right.first() else {
-        return Err((at..text.len(), format!("nothing stands after {sign}")));
+        return Err((at..text.len(), format!("nothing stands after {}", sign.text)));
     };
-    let bound = match factor(&right)? {
+    let bound = match line::factor(&right, "0.8")? {
         Some((factor, rest)) => {
             let mut of = selector(rest)?;
             if of == Selector::default() {
@@ -355,11 +261,6 @@ impl Selector {
     }
 }
 
-fn words(text: &str, at: usize) -> Vec<Word<'_>> {
-    let start = text.as_ptr() as usize;
-    text.split_whitespace().map(|word| Word { text: word, at: at + word.as_ptr() as usize - start }).collect()
-}
-
 fn missing_relation(text: &str) -> Wrong {
     match text.find(['<', '>', '=']) {
         Some(at) => (at..at + 1, "the comparisons are >= and <=".into()),
@@ -379,23 +280,6 @@ fn unreadable_bound(text: &str, range: &std::ops::Range<usize>) -> Wrong {
         format!("a comparison with {text:?} needs a factor: 1 x {text}")
     };
     (range.clone(), why)
-}
-
-/// `0.8 x REST` or `0.8x REST`.
-fn factor<'a, 'b>(words: &'b [Word<'a>]) -> Result<Option<(f64, &'b [Word<'a>])>, Wrong> {
-    let [first, rest @ ..] = words else { return Ok(None) };
-    let times = |word: &str| ["x", "×", "*"].contains(&word);
-    let (number, rest) = match rest {
-        [second, rest @ ..] if times(second.text) => (first.text, rest),
-        _ => match first.text.strip_suffix(['x', '×', '*']) {
-            Some(number) => (number, rest),
-            None => return Ok(None),
-        },
-    };
-    match number.parse::<f64>() {
-        Ok(factor) if factor.is_finite() && factor > 0.0 => Ok(Some((factor, rest))),
-        _ => Err((first.range(), format!("{number:?} is no factor above 0, like 0.8"))),
-    }
 }
 
 fn selector(words: &[Word<'_>]) -> Result<Selector, Wrong> {
@@ -484,12 +368,8 @@ fn selector(words: &[Word<'_>]) -> Result<Selector, Wrong> {
 
 fn unknown(text: &str) -> String {
     let known = WORDS.into_iter().chain(["guest", "across", "inside"]).chain(Metric::ALL.map(Metric::name));
-    let near = known
-        .map(|word| (strsim::damerau_levenshtein(word, text), word))
-        .filter(|(distance, word)| *distance <= 1 + word.len() / 4)
-        .min();
-    match near {
-        Some((_, word)) if text.len() < 40 => format!("{text:?} means nothing here; did you mean {word:?}?"),
+    match line::near(text, known) {
+        Some(word) if text.len() < 40 => format!("{text:?} means nothing here; did you mean {word:?}?"),
         _ => format!("{text:?} is no path, protocol, size or metric"),
     }
 }

@@ -12,17 +12,18 @@
 
 mod bins;
 mod block;
-mod claim;
+mod expectation;
+mod rulings;
 mod series;
 mod summary;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Counts, CutShort};
+use super::{Counts, CutShort, ExpectationResult};
 
 pub use bins::{Bins, BinsError};
 pub use block::Block;
-pub use claim::{Claim, ClaimResult, Finding, Limit, Side};
+pub use expectation::{LatencyExpectation, Limit, Side};
 pub use series::{Arm, Load, Power, Series, Setting, Tool};
 pub use summary::{Comparison, Quantile, Statistic, Summary, TailBound};
 
@@ -55,7 +56,9 @@ pub struct Latency {
     /// Series compared with each other.
     pub comparisons: Vec<Comparison>,
     /// What the claims (`expect:` lines, `--prove`) came out as.
-    pub rulings: Vec<ClaimResult>,
+    #[serde(serialize_with = "rulings::serialize")]
+    #[schemars(with = "Vec<rulings::ClaimResult<'_>>")]
+    pub rulings: Vec<ExpectationResult<LatencyExpectation>>,
     /// Why it ended; `None` while it has not.
     pub stopped: Option<Stopped>,
     /// What the reader should know beside: what the emulation hides, what was interrupted.

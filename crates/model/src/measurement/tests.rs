@@ -223,8 +223,7 @@ fn the_interval_counts_against_the_claim() {
 
 #[test]
 fn a_ruling_is_as_bad_as_its_worst_claim_and_nothing_is_not_enough() {
-    let claim =
-        |told| Claim { cell: "one".into(), against: None, metric: Metric::P99, seen: None, told, why: None };
+    let claim = |told| Claim { metric: Some(Metric::P99), ..Claim::new("one", told) };
     let ruling = |told: &[Conclusion]| {
         ExpectationResult::new(expectation("p99 <= 50us"), told.iter().map(|told| claim(*told)).collect())
             .told

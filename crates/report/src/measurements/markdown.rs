@@ -5,8 +5,8 @@ use std::fmt::{self, Write};
 
 use penstock_model::measurement::Counts;
 
-use super::{Source, finding, heat, missing, penalties, published, rulings, shown};
-use crate::{Evidence, markdown::plain};
+use super::{Source, finding, heat, missing, penalties, published, shown};
+use crate::{Evidence, markdown::plain, rulings, section};
 
 /// No more rows than this in one table.
 const MOST_ROWS: usize = 40;
@@ -17,45 +17,20 @@ const MOST_TABLES: usize = 12;
 pub(crate) fn write(to: &mut String, evidence: &Evidence) -> fmt::Result {
     let Some(source) = Source::of(evidence) else { return Ok(()) };
     let measurements = source.measurements;
-    writeln!(to, "## Measurements\n")?;
-    if measurements.emulated {
-        writeln!(
-            to,
-            "The machine is emulated: look at the ratios only. Every absolute value is marked †.\n"
-        )?;
-    }
-    for finding in finding::findings(&source) {
-        writeln!(to, "{}\n", plain(&finding))?;
-    }
     let Counts { measured, missing, not_reached } = measurements.counts();
     let not_reached = match not_reached {
         0 => String::new(),
         some => format!(", {} not reached before the run was over", shown::count(some as u64)),
     };
-    writeln!(
-        to,
-        "{} measured, {} missing{not_reached}. Numbers are medians; what stands in brackets is the {} interval.\n",
+    let lead = format!(
+        "{} measured, {} missing{not_reached}. Numbers are medians; what stands in brackets is the {} interval.",
         shown::many(measured, "cell"),
         shown::count(missing as u64),
-        super::confidence(measurements)
-    )?;
-    for note in &measurements.notes {
-        writeln!(to, "> {}\n", plain(note))?;
-    }
-    if !measurements.rulings.is_empty() {
-        writeln!(to, "### What was expected\n\n| line | came out | why |\n|---|---|---|")?;
-        for ruling in &measurements.rulings {
-            let line = plain(&ruling.expectation.to_string());
-            let symbol = rulings::mark(ruling.told).0;
-            writeln!(
-                to,
-                "| {line} | {symbol} {} | {} |",
-                ruling.told,
-                plain(&rulings::meaning(&source, ruling))
-            )?;
-        }
-        writeln!(to)?;
-    }
+        section::confidence(measurements.rules.confidence)
+    );
+    let findings = finding::findings(&source);
+    section::begin(to, "Measurements", measurements.emulated, &findings, &lead, &measurements.notes)?;
+    rulings::table(to, "What was expected", &source, &measurements.rulings)?;
     for map in heat::maps(&source) {
         let rows = map.rows.iter().map(|row| (format!("{} {}", row.head, row.detail), row.texts()));
         writeln!(to, "### {}\n\n{}\n", plain(&map.title), plain(&map.about))?;

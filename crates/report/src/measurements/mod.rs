@@ -9,7 +9,7 @@ pub(crate) mod markdown;
 mod missing;
 mod penalties;
 mod published;
-pub(crate) mod rulings;
+mod rulings;
 pub(crate) mod shown;
 pub(crate) mod sizes;
 pub(crate) mod terminal;
@@ -25,19 +25,18 @@ use crate::{
     Evidence,
     charts::{HeatMap, Key, Plot},
     printable::one_line,
+    section::Section,
 };
 
 /// Everything that the templates of the measurements name.
 #[derive(Serialize)]
 pub(crate) struct View {
-    emulated: bool,
+    #[serde(flatten)]
+    section: Section,
     quick: bool,
     measured: String,
     missing_count: usize,
     not_reached: usize,
-    rulings: Vec<rulings::RulingView>,
-    findings: Vec<String>,
-    notes: Vec<String>,
     heat: Vec<HeatMap>,
     sizes: Vec<sizes::SizeCharts>,
     latency: latency::LatencyView,
@@ -46,7 +45,6 @@ pub(crate) struct View {
     missing: Vec<missing::Reason>,
     failed: Vec<missing::Reason>,
     tables: Vec<cells::CellTable>,
-    confidence: String,
     when: when::When,
 }
 
@@ -129,14 +127,18 @@ pub(crate) fn view(evidence: &Evidence) -> Option<View> {
     let measurements = source.measurements;
     let Counts { measured, missing, not_reached } = measurements.counts();
     Some(View {
-        emulated: measurements.emulated,
+        section: Section::new(
+            &source,
+            measurements.emulated,
+            finding::findings(&source),
+            &measurements.notes,
+            &measurements.rulings,
+            measurements.rules.confidence,
+        ),
         quick: measurements.quick,
         measured: shown::many(measured, "cell"),
         missing_count: missing,
         not_reached,
-        rulings: rulings::rulings(&source),
-        findings: finding::findings(&source),
-        notes: measurements.notes.iter().map(|note| one_line(note)).collect(),
         heat: heat::maps(&source),
         sizes: sizes::charts(&source),
         latency: latency::view(&source),
@@ -145,14 +147,8 @@ pub(crate) fn view(evidence: &Evidence) -> Option<View> {
         missing: missing::cells(&source),
         failed: missing::samples(&source),
         tables: cells::tables(&source),
-        confidence: confidence(measurements),
         when: when::when(&source),
     })
-}
-
-/// How sure the intervals are: `95 %`.
-fn confidence(measurements: &Measurements) -> String {
-    format!("{} %", shown::trimmed(measurements.rules.confidence * 100.0))
 }
 
 /// The lines of charts, and the charts that share them.

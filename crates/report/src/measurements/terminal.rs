@@ -2,11 +2,8 @@
 
 use penstock_model::measurement::{Conclusion, Counts};
 
-use super::{Source, finding, missing, rulings, shown};
-use crate::{
-    Evidence,
-    printable::{clip, one_line},
-};
+use super::{Source, finding, missing, shown};
+use crate::{Evidence, printable::clip, rulings};
 
 /// No more lines of the model than this, and no more reasons.
 const MOST_RULINGS: usize = 4;
@@ -39,23 +36,10 @@ pub(crate) fn lines(evidence: &Evidence) -> Vec<String> {
             shown::many(findings.len() - MOST_FINDINGS, "more finding")
         ));
     }
-    // What does not hold first.
-    let mut told: Vec<_> = measurements.rulings.iter().collect();
-    told.sort_by_key(|ruling| std::cmp::Reverse(ruling.told));
-    for ruling in told.iter().take(MOST_RULINGS) {
-        let line = one_line(&ruling.expectation.to_string());
-        let seen = rulings::decisive(ruling).filter(|claim| claim.seen.is_some());
-        let seen =
-            seen.map(|claim| format!(" ({})", rulings::seen(source.shown, &ruling.expectation, claim)));
-        lines.push(format!(
-            "  {} {line}: {}{}",
-            rulings::mark(ruling.told).0,
-            ruling.told,
-            seen.unwrap_or_default()
-        ));
-    }
-    if let Some(rest) = told.get(MOST_RULINGS..).filter(|rest| !rest.is_empty()) {
-        let bad = rest.iter().filter(|ruling| ruling.told > Conclusion::NotAsked).count();
+    let (told, rest) = rulings::lines(&source, &measurements.rulings, MOST_RULINGS);
+    lines.extend(told);
+    if !rest.is_empty() {
+        let bad = rest.iter().filter(|told| **told > Conclusion::NotAsked).count();
         lines.push(format!(
             "  and {}; of these, not shown to hold: {bad}",
             shown::many(rest.len(), "more expectation")

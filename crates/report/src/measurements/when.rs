@@ -231,7 +231,7 @@ fn rules(source: &Source<'_>) -> Vec<(&'static str, String)> {
             "a cell stops",
             format!(
                 "when its {} interval is within ±{half} % after {} samples, or after {}",
-                super::confidence(measurements),
+                crate::section::confidence(measurements.rules.confidence),
                 rules.minimum,
                 rules.maximum
             ),

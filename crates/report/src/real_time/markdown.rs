@@ -2,45 +2,16 @@
 
 use std::fmt::{self, Write};
 
-use super::{Source, claims, finding, label, lead, tables, why_missing};
-use crate::{
-    Evidence,
-    markdown::plain,
-    measurements::{rulings, shown},
-};
+use super::{Source, finding, label, lead, tables, why_missing};
+use crate::{Evidence, markdown::plain, measurements::shown, rulings, section};
 
 /// Writes nothing when no latencies were to be measured.
 pub(crate) fn write(to: &mut String, evidence: &Evidence) -> fmt::Result {
     let Some(source) = Source::of(evidence) else { return Ok(()) };
     let latency = source.latency;
-    writeln!(to, "## Real time\n")?;
-    if latency.emulated {
-        writeln!(
-            to,
-            "The machine is emulated: look at the ratios only. Every absolute value is marked †.\n"
-        )?;
-    }
-    for finding in finding::findings(&source) {
-        writeln!(to, "{}\n", plain(&finding))?;
-    }
-    writeln!(to, "{}\n", plain(&lead(latency)))?;
-    for note in &latency.notes {
-        writeln!(to, "> {}\n", plain(note))?;
-    }
-    if !latency.rulings.is_empty() {
-        writeln!(to, "### What was claimed\n\n| line | came out | why |\n|---|---|---|")?;
-        for ruling in &latency.rulings {
-            writeln!(
-                to,
-                "| {} | {} {} | {} |",
-                plain(&ruling.claim.to_string()),
-                rulings::mark(ruling.told).0,
-                ruling.told,
-                plain(&claims::meaning(&source, ruling))
-            )?;
-        }
-        writeln!(to)?;
-    }
+    let findings = finding::findings(&source);
+    section::begin(to, "Real time", latency.emulated, &findings, &plain(&lead(latency)), &latency.notes)?;
+    rulings::table(to, "What was claimed", &source, &latency.rulings)?;
     let table = tables::series(&source);
     if !table.rows.is_empty() {
         write!(to, "### Latencies\n\n| series | n |")?;

@@ -1,9 +1,9 @@
 //! How late threads woke, as the templates name it: one view for the page, of which Markdown and the terminal show parts.
 
-mod claims;
 mod finding;
 mod groups;
 pub(crate) mod markdown;
+mod rulings;
 mod tables;
 pub(crate) mod terminal;
 
@@ -18,21 +18,17 @@ use serde::Serialize;
 
 use crate::{
     Evidence,
-    measurements::{
-        rulings::RulingView,
-        shown::{self, Shown},
-    },
+    measurements::shown::{self, Shown},
     printable::one_line,
+    section::{self, Section},
 };
 
 /// Everything that the template names.
 #[derive(Serialize)]
 pub(crate) struct View {
-    emulated: bool,
-    findings: Vec<String>,
+    #[serde(flatten)]
+    section: Section,
     lead: String,
-    notes: Vec<String>,
-    rulings: Vec<RulingView>,
     groups: Vec<groups::Group>,
     groups_left_out: usize,
     table: tables::SeriesTable,
@@ -42,7 +38,6 @@ pub(crate) struct View {
     missing: Vec<(String, String)>,
     failed: usize,
     facts: Vec<(&'static str, String)>,
-    confidence: String,
 }
 
 /// What all parts of the view are made from.
@@ -79,11 +74,15 @@ pub(crate) fn view(evidence: &Evidence) -> Option<View> {
     let missing = latency.series.iter().filter(|series| !series.is_measured());
     let (comparisons, comparisons_left_out) = tables::comparisons(&source);
     Some(View {
-        emulated: latency.emulated,
-        findings: finding::findings(&source),
+        section: Section::new(
+            &source,
+            latency.emulated,
+            finding::findings(&source),
+            &latency.notes,
+            &latency.rulings,
+            latency.confidence,
+        ),
         lead: lead(latency),
-        notes: latency.notes.iter().map(|note| one_line(note)).collect(),
-        rulings: claims::rulings(&source),
         groups,
         groups_left_out,
         table: tables::series(&source),
@@ -98,7 +97,6 @@ pub(crate) fn view(evidence: &Evidence) -> Option<View> {
             .filter(|b| b.failed.is_some())
             .count(),
         facts: facts(latency),
-        confidence: format!("{} %", shown::trimmed(latency.confidence * 100.0)),
     })
 }
 
@@ -145,7 +143,7 @@ fn facts(latency: &Latency) -> Vec<(&'static str, String)> {
     vec![
         ("Tools", tools.collect::<Vec<_>>().join("\n")),
         ("A spike", format!("{} µs or longer", latency.spike)),
-        ("Confidence", format!("{} %", shown::trimmed(latency.confidence * 100.0))),
+        ("Confidence", section::confidence(latency.confidence)),
         ("Seed", latency.seed.to_string()),
         ("Started", one_line(&latency.started)),
     ]

@@ -343,7 +343,7 @@ fn latencies_and_audits_keep_their_form_and_tell_of_no_machine() {
             original.latency.as_ref().unwrap().series[0].bins().unwrap()
         );
         let guest = if names { "guest-1" } else { "osd-0" };
-        assert_eq!(latency.rulings[0].claim.to_string(), format!("latency {guest} max < 9us"));
+        assert_eq!(latency.rulings[0].expectation.to_string(), format!("latency {guest} max < 9us"));
         assert_eq!(latency.series[0].id, format!("cyclictest {guest} cpu2 idle tuned held"));
     }
 }

@@ -370,15 +370,17 @@ fn ruling(line: &str, measurements: &Measurements, told: Option<Conclusion>) -> 
         let of = |id: &str| &by_id[id].measurement;
         expectation.pairs(of(&comparison.other), of(&comparison.base))
     });
-    let claims = claims.take(60).map(|comparison| Claim {
-        cell: comparison.other.clone(),
-        against: Some(comparison.base.clone()),
-        metric,
-        seen: comparison.ratio,
-        told: told.unwrap_or_else(|| {
+    let claims = claims.take(60).map(|comparison| {
+        let told = told.unwrap_or_else(|| {
             comparison.ratio.as_ref().map_or(Conclusion::CannotBeTold, |seen| expectation.judge(seen))
-        }),
-        why: comparison.why.clone(),
+        });
+        Claim {
+            against: Some(comparison.base.clone()),
+            metric: Some(metric),
+            seen: comparison.ratio,
+            why: comparison.why.clone(),
+            ..Claim::new(&comparison.other, told)
+        }
     });
     let claims: Vec<Claim> = claims.collect();
     ExpectationResult::new(expectation, claims)

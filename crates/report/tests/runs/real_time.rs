@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use penstock_model::{
     audit::{Audit, AuditOutcome, Currency, Layer, LeftOut, Price, Row, Score, Unobservable},
     measurement::{
-        Conclusion, EndKind, Estimate,
+        Claim, Conclusion, EndKind, Estimate, ExpectationResult,
         latency::{
-            Arm, Bins, Block, ClaimResult, Comparison, Finding, Latency, Load, Power, Quantile, Series,
-            Setting, Statistic, Stopped, Summary, TailBound, Tool, ToolVersion,
+            Arm, Bins, Block, Comparison, Latency, Load, Power, Quantile, Series, Setting, Statistic,
+            Stopped, Summary, TailBound, Tool, ToolVersion,
         },
     },
     verdict::Vantage,
@@ -329,19 +329,10 @@ fn known(emulated: bool) -> Latency {
     }
 }
 
-fn finding(series: &Series, told: Conclusion, late: u64, why: Option<&str>) -> Finding {
+fn claim(series: &Series, told: Conclusion, late: u64, why: Option<&str>) -> Claim {
     let n = series.summary.as_ref().map_or(0, |summary| summary.n);
-    let (series_id, max) = (series.id.clone(), series.max());
-    Finding {
-        series: series_id,
-        against: None,
-        seen: None,
-        n,
-        late: Some(late),
-        max,
-        told,
-        why: why.map(str::to_owned),
-    }
+    let why = why.map(str::to_owned);
+    Claim { n, late: Some(late), max: series.max(), why, ..Claim::new(&series.id, told) }
 }
 
 /// Host, container and VM, tuned and not, without load and with it; an audit before and after.
@@ -378,26 +369,24 @@ pub fn real_time(emulated: bool) -> Evidence {
         last.null = Some(estimate(1.4, 1.2, 1.6));
     }
     let of = |setting: &Setting| all.iter().find(|series| series.setting == *setting).unwrap();
-    let ratio = Finding {
-        series: of(&untuned).id.clone(),
+    let ratio = Claim {
         against: Some(of(&tuned).id.clone()),
         seen: Estimate::new(8.1, 6.6, 9.8, 0.95),
-        n: 0,
-        late: None,
-        max: None,
-        told: Conclusion::CannotBeTold,
-        why: None,
+        ..Claim::new(&of(&untuned).id, Conclusion::CannotBeTold)
     };
     let rulings = vec![
-        ClaimResult::new(
+        ExpectationResult::new(
             "latency rt-2 max < 400us loaded".parse().unwrap(),
-            vec![finding(of(&tuned), Conclusion::Holds, 0, None)],
+            vec![claim(of(&tuned), Conclusion::Holds, 0, None)],
         ),
-        ClaimResult::new(
+        ExpectationResult::new(
             "latency rt-vm max < 20us loaded".parse().unwrap(),
-            vec![finding(of(&vm), Conclusion::DoesNotHold, 1_234, None)],
+            vec![claim(of(&vm), Conclusion::DoesNotHold, 1_234, None)],
         ),
-        ClaimResult::new("latency rt-2 untuned / tuned p99.99 >= 7x loaded".parse().unwrap(), vec![ratio]),
+        ExpectationResult::new(
+            "latency rt-2 untuned / tuned p99.99 >= 7x loaded".parse().unwrap(),
+            vec![ratio],
+        ),
     ];
     let mut evidence = frame(emulated);
     evidence.audits = Some(Audits { before: Some(audit(false)), after: Some(audit(true)) });

@@ -3,32 +3,36 @@
 use std::time::{Instant, SystemTime};
 
 use indexmap::IndexMap;
-use penstock_measure::latency::{
-    machine::{AsItIs, Toggle},
-    run::RAW,
+use penstock_measure::{
+    event::{BlockSample, Event},
+    journal::Journal,
+    latency::{
+        machine::{AsItIs, Toggle},
+        run::RAW,
+    },
+    record::Record,
 };
-use penstock_model::{Verdicts, measurement::latency::Latency};
+use penstock_model::{Verdicts, digest::sha256};
 use penstock_report::evidence::Audits;
 
-use super::{Before, Outward, TIMEOUT, conclude, ended, gathered, warn};
+use super::{Before, Outward, TIMEOUT, conclude, directory, emulated, ended, gathered, warn};
 use crate::{
     arguments::Measure,
-    bench::{samples, testbed, wire::Line},
+    bench::{Requested, samples, testbed, wire::Line},
     commands::verify::{self, Seen},
     failure::{Failure, Status},
     latency::{Choice, RequestedRun, layout::layout, outcome, perform::perform, toggle::Steps, watch::Watch},
     machine::Machine,
     model_file::ModelFile,
     printer::Printer,
-    run_directory::RunDirectory,
     settings::Settings,
 };
 
 /// Whether it is this that is asked for: by an option, or by going on with a run of it.
 pub fn is_meant(arguments: &Measure, file: &ModelFile) -> Result<Option<Option<RequestedRun>>, Failure> {
-    let earlier =
-        arguments.resume.as_deref().map(|directory| RequestedRun::of(directory, file)).transpose()?;
-    let earlier = earlier.flatten();
+    let directory = arguments.resume.as_deref().filter(|directory| RequestedRun::is_in(directory));
+    let model = sha256(&file.source.text);
+    let earlier = directory.map(|directory| RequestedRun::of(directory, &model)).transpose()?;
     Ok((arguments.waking.latency || earlier.is_some()).then_some(earlier))
 }
 
@@ -56,10 +60,7 @@ pub fn run(
     };
     let Seen { inventory, nics, places, verdicts } = look(file, &machine, printer)?;
     let looked = began.elapsed();
-    let emulated = match arguments.emulated {
-        true => Some(crate::bench::ON_A_BOARD.to_owned()),
-        false => testbed::emulated(&inventory, &nics, machine.root()),
-    };
+    let emulated = emulated(arguments, &inventory, &nics, &machine);
     if let Some((asked, directory)) = earlier.as_ref().zip(arguments.resume.as_deref()) {
         asked.of_such_a_machine(&online, emulated.is_some(), directory)?;
     }
@@ -77,66 +78,47 @@ pub fn run(
         let seen = machine.inventory_with_tuning(&file.model).ok()?;
         Some(penstock_audit::audit(&seen, Some(&file.model)))
     };
-    let note = |latency: &mut Latency| {
-        if let Some(why) = &emulated {
-            latency.notes.insert(0, format!("only ratios mean anything: {why}"));
-            latency.notes.insert(
-                1,
-                "the emulator's virtual CPUs share the CPUs of the machine below: a wake-up can be late because that machine \
-                 ran something else, which no tuning of the board changes, so that a ratio is too small rather than too large"
-                    .to_owned(),
-            );
-        }
-    };
     let mut as_it_is = AsItIs;
     let toggle: &mut dyn Toggle = match &mut steps {
         Some(steps) => steps,
         None => &mut as_it_is,
     };
+    let mut measure = |records: &[Record],
+                       journal: &mut dyn Journal,
+                       observe: &mut dyn FnMut(&Event<BlockSample>)| {
+        let root = machine.root();
+        let (mut latency, interrupted) =
+            perform(&file.model, &asked, &layout, &testbed, root, toggle, records, journal, observe);
+        let because = emulated.iter().flat_map(|why| {
+            [
+                format!("only ratios mean anything: {why}"),
+                "the emulator's virtual CPUs share the CPUs of the machine below: a wake-up can be late because that machine \
+                 ran something else, which no tuning of the board changes, so that a ratio is too small rather than too large"
+                    .to_owned(),
+            ]
+        });
+        latency.notes.splice(0..0, because);
+        (latency, interrupted)
+    };
     if arguments.events {
         Line::Verdicts(verdicts.clone()).tell();
         let mut observe = |event: &_| Line::Waking(Clone::clone(event)).tell();
-        let (mut latency, interrupted) = perform(
-            &file.model,
-            &asked,
-            &layout,
-            &testbed,
-            machine.root(),
-            toggle,
-            &[],
-            &mut Outward,
-            &mut observe,
-        );
-        note(&mut latency);
+        let (latency, interrupted) = measure(&[], &mut Outward, &mut observe);
         let status = ended(interrupted, outcome::status(&latency), &verdicts);
         Line::Woken(Box::new(latency)).tell();
         printer.done();
         return Ok(status);
     }
 
-    let directory = match &arguments.resume {
-        Some(earlier) => RunDirectory::of_earlier(earlier),
-        None => RunDirectory::create(arguments.output.as_deref(), &file.model.machine, now)?,
-    };
+    let directory = directory(arguments, file, now)?;
     asked.keep(directory.path())?;
     let (records, mut blocks) = samples::open_file(&directory.path().join(RAW))?;
     printer.doing("Auditing this machine");
     let before = audited();
     let mut watch = Watch::new(&asked.choice.options);
     printer.done();
-    let (mut latency, interrupted) = perform(
-        &file.model,
-        &asked,
-        &layout,
-        &testbed,
-        machine.root(),
-        toggle,
-        &records,
-        &mut blocks,
-        &mut |event| watch.event(event, printer),
-    );
+    let (latency, interrupted) = measure(&records, &mut blocks, &mut |event| watch.event(event, printer));
     printer.done();
-    note(&mut latency);
     let after = audited();
 
     let before_all =

@@ -175,8 +175,8 @@ fn a_known_ratio_comes_out() {
     assert_eq!(judged("latency rt-2 max < 2500us").told, Conclusion::CannotBeTold);
     assert_eq!(judged("latency rt-2 max < 2500us except 1e-4").told, Conclusion::Holds);
     let broken = judged("latency rt-2 max < 100us");
-    assert_eq!((broken.told, broken.findings.len()), (Conclusion::DoesNotHold, 1));
-    assert!(broken.findings[0].late.unwrap() > 0);
+    assert_eq!((broken.told, broken.claims.len()), (Conclusion::DoesNotHold, 1));
+    assert!(broken.claims[0].late.unwrap() > 0);
 
     assert_eq!(decided(&[]), None);
     assert_eq!(decided(&[judged("latency rt-2 max < 100us")]), Some(Stopped::Broken));

@@ -12,7 +12,9 @@ use super::{
 use crate::{
     Diagnostic, GuestKind, GuestName, Inside, Model, NicName, Path, Uplink,
     document::{ExpectLine, OneOrMany},
-    measurement::{Bound, Expectation, ParseExpectationError, PathKind, Selector, latency::Claim},
+    measurement::{
+        Bound, Expectation, ParseExpectationError, PathKind, Selector, latency::LatencyExpectation,
+    },
     tree::shown,
 };
 
@@ -25,12 +27,16 @@ pub(in crate::check) struct PlacedLine {
 /// A line about what [`crate::measurement::Measurements`] or what [`crate::measurement::latency::Latency`] has.
 enum Line {
     Measured(Expectation),
-    Latency(Claim),
+    Latency(LatencyExpectation),
 }
 
 /// Reads a line as what its first word says that it is.
 fn read(text: &str) -> Result<Line, ParseExpectationError> {
-    if Claim::is_meant(text) { text.parse().map(Line::Latency) } else { text.parse().map(Line::Measured) }
+    if LatencyExpectation::is_meant(text) {
+        text.parse().map(Line::Latency)
+    } else {
+        text.parse().map(Line::Measured)
+    }
 }
 
 /// The lines that can be read; what is wrong with the others is told, at the wrong word.
@@ -71,7 +77,7 @@ pub(in crate::check) fn lines(placed: &[PlacedLine]) -> Vec<Expectation> {
 }
 
 /// The lines about latencies, without their places.
-pub(in crate::check) fn claims(placed: &[PlacedLine]) -> Vec<Claim> {
+pub(in crate::check) fn claims(placed: &[PlacedLine]) -> Vec<LatencyExpectation> {
     let latency = placed.iter().filter_map(|placed| match &placed.line {
         Line::Latency(claim) => Some(claim.clone()),
         Line::Measured(_) => None,

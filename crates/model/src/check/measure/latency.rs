@@ -1,10 +1,13 @@
 //! `expect: latency ...` lines against what this model has.
 
 use super::{super::Subject, unknown_guest};
-use crate::{Diagnostic, GuestKind, GuestName, Inside, Path, measurement::latency::Claim, verdict::Vantage};
+use crate::{
+    Diagnostic, GuestKind, GuestName, Inside, Path, measurement::latency::LatencyExpectation,
+    verdict::Vantage,
+};
 
 /// Whether the guests are there, and whether anything can be measured in them.
-pub(super) fn check(claim: &Claim, path: &Path, subject: &mut Subject<'_>) {
+pub(super) fn check(claim: &LatencyExpectation, path: &Path, subject: &mut Subject<'_>) {
     let text = claim.to_string();
     let mut named: Vec<&GuestName> = Vec::new();
     for side in claim.sides() {
@@ -21,7 +24,7 @@ pub(super) fn check(claim: &Claim, path: &Path, subject: &mut Subject<'_>) {
             None => {
                 // A name can be anything, so that a word that is spelt wrongly is taken for one.
                 let unknown = unknown_guest(subject.model, guest, path.clone());
-                subject.messages.push(at(match Claim::near(guest.as_str()) {
+                subject.messages.push(at(match LatencyExpectation::near(guest.as_str()) {
                     Some(near) => unknown.with_hint(format!("did you mean the word `{near}`?")),
                     None => unknown,
                 }));

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    measurement::{Conclusion, EndKind},
+    measurement::{Claim, Conclusion, EndKind},
     verdict::Vantage,
 };
 
@@ -20,7 +20,7 @@ fn hackbench() -> Load {
     Load::Hackbench { place: Vantage::Host, cpus: "0-1".parse().unwrap(), groups: 8 }
 }
 
-fn claim(text: &str) -> Claim {
+fn claim(text: &str) -> LatencyExpectation {
     text.parse().unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -83,7 +83,7 @@ fn lines_say_what_they_mean() {
     let places = claim("latency rt-2 / host max <= 1.5 x idle");
     assert!(places.pairs(&tuned[0], &setting("host", Arm::Tuned, Load::Idle)));
     assert!(!places.pairs(&tuned[1], &setting("host", Arm::Tuned, hackbench())));
-    let told: Claim = serde_json::from_str("\"latency rt-2 max < 100us\"").unwrap();
+    let told: LatencyExpectation = serde_json::from_str("\"latency rt-2 max < 100us\"").unwrap();
     assert_eq!(told, one);
 }
 
@@ -115,7 +115,7 @@ fn what_makes_no_claim_is_said() {
         ("latency r?2 max < 5us", "guest name"),
         ("max < 5us", "begins with"),
     ] {
-        let error = line.parse::<Claim>().expect_err(line);
+        let error = line.parse::<LatencyExpectation>().expect_err(line);
         assert!(error.why().contains(part), "{line}: {}", error.why());
         assert!(error.at().end <= line.len(), "{line}");
     }
@@ -132,18 +132,39 @@ fn a_run_holds_when_its_claims_do() {
     assert_eq!((series.max(), series.bins().unwrap().total()), (Some(3.0), 5));
     latency.series.push(series);
     assert!(latency.holds());
-    latency.rulings.push(ClaimResult::new(claim("latency host max < 9us"), Vec::new()));
+    latency.rulings.push(ExpectationResult::new(claim("latency host max < 9us"), Vec::new()));
     assert_eq!(latency.rulings[0].told, Conclusion::CannotBeTold);
     assert!(!latency.holds());
     let text = serde_json::to_string(&latency).unwrap();
     assert_eq!(serde_json::from_str::<Latency>(&text).unwrap(), latency);
 }
 
+#[test]
+fn rulings_keep_the_keys_that_they_have_in_kept_runs() {
+    let seen = Claim { n: 9, late: Some(1), max: Some(12.0), ..Claim::new("s", Conclusion::DoesNotHold) };
+    let rulings = vec![ExpectationResult::new(claim("latency host max < 9us"), vec![seen])];
+    let latency = Latency { rulings, ..Latency::default() };
+    let json = serde_json::to_value(&latency).unwrap();
+    let kept = serde_json::json!([{
+        "claim": "latency host max < 9us", "told": "does_not_hold",
+        "findings": [{
+            "series": "s", "against": null, "seen": null, "n": 9, "late": 1, "max": 12.0, "told": "does_not_hold", "why": null
+        }]
+    }]);
+    assert_eq!(json["rulings"], kept);
+    assert_eq!(serde_json::from_value::<Latency>(json).unwrap(), latency);
+    // A run of the first version that had less to say.
+    let short = r#"{"rulings": [{"claim": "latency host max < 9us", "told": "holds",
+        "findings": [{"series": "s", "told": "holds"}]}]}"#;
+    let claims = serde_json::from_str::<Latency>(short).unwrap().rulings.remove(0).claims;
+    assert_eq!(claims, [Claim::new("s", Conclusion::Holds)]);
+}
+
 proptest! {
     #[test]
     fn no_text_is_read_in_a_panic(text in "(latency )?[a-z0-9<>=./ µ≥x-]{0,60}") {
-        match text.parse::<Claim>() {
-            Ok(claim) => prop_assert_eq!(claim.to_string().parse::<Claim>().unwrap(), claim),
+        match text.parse::<LatencyExpectation>() {
+            Ok(claim) => prop_assert_eq!(claim.to_string().parse::<LatencyExpectation>().unwrap(), claim),
             Err(error) => prop_assert!(error.at().end <= text.len() && text.get(error.at()).is_some()),
         }
     }

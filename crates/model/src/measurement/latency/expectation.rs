@@ -17,12 +17,13 @@
 
 use std::{fmt, ops::Range, str::FromStr};
 
-use serde::{Deserialize, Serialize};
-
 use super::{Arm, Power, Setting, Statistic, Tool};
 use crate::{
     GuestName,
-    measurement::{Conclusion, Estimate, ParseExpectationError, Quantity, Relation, Unit},
+    measurement::{
+        ParseExpectationError, Quantity, Relation, Unit,
+        line::{self, Sign, Word, Wrong, words},
+    },
     verdict::Vantage,
 };
 
@@ -36,7 +37,7 @@ const HINT: &str = "write for example: latency rt-2 max < 100us, latency rt-2 p9
 
 /// An `expect:` line that begins with `latency`, parsed.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Claim {
+pub struct LatencyExpectation {
     text: String,
     statistic: Statistic,
     left: Side,
@@ -119,7 +120,7 @@ impl Side {
     }
 }
 
-impl Claim {
+impl LatencyExpectation {
     /// Whether a line is one of these, whatever else is wrong with it.
     pub fn is_meant(text: &str) -> bool {
         text.split_whitespace().next() == Some("latency")
@@ -155,106 +156,26 @@ impl Claim {
         let Limit::Times { of, .. } = &self.limit else { return false };
         left != right && self.left.matches(left) && of.matches(right) && self.left.pairs(of, left, right)
     }
-
-    /// Whether this series has a part in it: whether measuring it longer may decide it.
-    pub fn means(&self, setting: &Setting) -> bool {
-        self.sides().any(|side| side.matches(setting))
-    }
 }
 
-/// A line for one series, or for one pair of series.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct Finding {
-    /// The series of the left side.
-    pub series: String,
-    /// The series that it is compared with, for a ratio.
-    #[serde(default)]
-    pub against: Option<String>,
-    /// What was seen, with its interval: the ratio, or the statistic in microseconds. `None` where nothing could be told, and for a
-    /// maximum, which has no interval.
-    #[serde(default)]
-    pub seen: Option<Estimate>,
-    /// How many latencies there were; 0 for a ratio.
-    #[serde(default)]
-    pub n: u64,
-    /// How many of them were too late; `None` where the histogram ends before that, and for a ratio.
-    #[serde(default)]
-    pub late: Option<u64>,
-    /// The longest of them in microseconds.
-    #[serde(default)]
-    pub max: Option<f64>,
-    /// What it came out as.
-    pub told: Conclusion,
-    /// Why it cannot be told, and how much more it would take.
-    #[serde(default)]
-    pub why: Option<String>,
-}
-
-/// What a line came out as.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct ClaimResult {
-    /// The line of `expect` that is judged.
-    pub claim: Claim,
-    /// The worst of its findings; without any it cannot be told.
-    pub told: Conclusion,
-    /// One for each series or pair of series that it means.
-    pub findings: Vec<Finding>,
-}
-
-impl ClaimResult {
-    /// A line and its findings.
-    pub fn new(claim: Claim, findings: Vec<Finding>) -> ClaimResult {
-        let told = findings.iter().map(|finding| finding.told).max().unwrap_or(Conclusion::CannotBeTold);
-        ClaimResult { claim, told, findings }
-    }
-}
-
-type Wrong = (Range<usize>, String);
-
-/// A word and where it stands.
-#[derive(Clone, Copy)]
-struct Word<'a> {
-    text: &'a str,
-    at: usize,
-}
-
-impl Word<'_> {
-    fn range(&self) -> Range<usize> {
-        self.at..self.at + self.text.len()
-    }
-}
-
-impl FromStr for Claim {
+impl FromStr for LatencyExpectation {
     type Err = ParseExpectationError;
 
-    fn from_str(text: &str) -> Result<Claim, ParseExpectationError> {
+    fn from_str(text: &str) -> Result<LatencyExpectation, ParseExpectationError> {
         read(text).map_err(|(at, why)| ParseExpectationError::new(text, why, at, HINT))
     }
 }
 
-fn read(text: &str) -> Result<Claim, Wrong> {
-    if text.len() > 400 {
-        return Err((0..text.len(), "it is longer than 400 bytes".into()));
-    }
+fn read(text: &str) -> Result<LatencyExpectation, Wrong> {
+    line::length(text)?;
     let all = words(text, 0);
     let Some(first) = all.first().filter(|word| word.text == "latency") else {
         return Err((0..text.len(), "a claim about latencies begins with `latency`".into()));
     };
     let from = first.range().end;
-    let (at, sign) = [">=", "<=", "≥", "≤", "<", ">"]
-        .iter()
-        .filter_map(|sign| text[from..].find(sign).map(|at| (from + at, *sign)))
-        .min_by_key(|(at, sign)| (*at, std::cmp::Reverse(sign.len())))
+    let sign = Sign::find(text, from, &[">=", "<=", "≥", "≤", "<", ">"])?
         .ok_or_else(|| (0..text.len(), "it has no comparison: <, <= or, between two sides, >=".to_owned()))?;
-    let right_at = at + sign.len();
-    if let Some(second) = text[right_at..].find(['<', '>', '=', '≥', '≤']) {
-        let second = right_at + second;
-        let length = text[second..].chars().next().map_or(0, char::len_utf8);
-        return Err((
-            second..second + length,
-            "there is a second comparison; one line makes one claim".into(),
-        ));
-    }
+    let (at, right_at) = (sign.range.start, sign.range.end);
     let mut said = Said::default();
     let (left, of) = match text[from..at].find('/') {
         None => (said.side(&words(&text[from..at], from))?, None),
@@ -270,7 +191,7 @@ fn read(text: &str) -> Result<Claim, Wrong> {
     };
     let right = words(&text[right_at..], right_at);
     let Some((bound, bound_range, rest)) = bound(&right)? else {
-        return Err((at..text.len(), format!("nothing stands after {sign}")));
+        return Err((at..text.len(), format!("nothing stands after {}", sign.text)));
     };
     let (rest, except) = exception(rest)?;
     let both = said.side(rest)?;
@@ -282,8 +203,9 @@ fn read(text: &str) -> Result<Claim, Wrong> {
         if side.overlaps(&both) {
             let at = rest.first().map_or(text.len(), |word| word.at);
             let end = rest.last().map_or(text.len(), |word| word.range().end);
-            let near =
-                rest.iter().find_map(|word| (!WORDS.contains(&word.text)).then(|| Claim::near(word.text))?);
+            let near = rest.iter().find_map(|word| {
+                (!WORDS.contains(&word.text)).then(|| LatencyExpectation::near(word.text))?
+            });
             let meant = near.map(|near| format!("; did you mean {near:?}?")).unwrap_or_default();
             let why = format!("{:?} contradicts or repeats an earlier word{meant}", &text[at..end]);
             return Err((at..end, why));
@@ -295,7 +217,7 @@ fn read(text: &str) -> Result<Claim, Wrong> {
             if let Some((_, range)) = except {
                 return Err((range, "a ratio has no exceptions; they are of a maximum".into()));
             }
-            let relation = relation(sign).ok_or_else(|| {
+            let relation = sign.relation().ok_or_else(|| {
                 (at..right_at, "between two sides the comparisons are >= and <=".to_owned())
             })?;
             of.inherit(&left);
@@ -313,11 +235,11 @@ fn read(text: &str) -> Result<Claim, Wrong> {
         (Amount::Microseconds(_), Some(_)) => {
             return Err((bound_range, "two sides are compared by a factor, like 10x".into()));
         }
-        (Amount::Microseconds(_), None) if [">=", ">", "≥"].contains(&sign) => {
+        (Amount::Microseconds(_), None) if [">=", ">", "≥"].contains(&sign.text) => {
             return Err((at..right_at, "a latency is to stay below something: < or <=".into()));
         }
         (Amount::Microseconds(bound), None) => {
-            let late = if sign == "<" { bound } else { bound + 1 };
+            let late = if sign.text == "<" { bound } else { bound + 1 };
             let except = match (statistic, statistic.beyond(), except) {
                 (_, Some(_), Some((_, range))) => {
                     return Err((range, format!("{statistic} says itself for which share it may be wrong")));
@@ -332,20 +254,7 @@ fn read(text: &str) -> Result<Claim, Wrong> {
             Limit::Below { late, except }
         }
     };
-    Ok(Claim { text: text.trim().to_owned(), statistic, left, limit })
-}
-
-fn words(text: &str, at: usize) -> Vec<Word<'_>> {
-    let start = text.as_ptr() as usize;
-    text.split_whitespace().map(|word| Word { text: word, at: at + word.as_ptr() as usize - start }).collect()
-}
-
-fn relation(sign: &str) -> Option<Relation> {
-    match sign {
-        ">=" | "≥" => Some(Relation::AtLeast),
-        "<=" | "≤" => Some(Relation::AtMost),
-        _ => None,
-    }
+    Ok(LatencyExpectation { text: text.trim().to_owned(), statistic, left, limit })
 }
 
 enum Amount {
@@ -359,18 +268,8 @@ type Bounded<'a, 'b> = (Amount, Range<usize>, &'b [Word<'a>]);
 fn bound<'a, 'b>(words: &'b [Word<'a>]) -> Result<Option<Bounded<'a, 'b>>, Wrong> {
     let Some((first, rest)) = words.split_first() else { return Ok(None) };
     let range = first.range();
-    let is_times = |word: &str| ["x", "×"].contains(&word);
-    let factor = match rest.first() {
-        Some(next) if is_times(next.text) => Some((first.text, &rest[1..])),
-        _ => first.text.strip_suffix(['x', '×']).map(|number| (number, rest)),
-    };
-    if let Some((number, rest)) = factor {
-        return match number.parse::<f64>() {
-            Ok(factor) if factor.is_finite() && factor > 0.0 => {
-                Ok(Some((Amount::Times(factor), range, rest)))
-            }
-            _ => Err((range, format!("{number:?} is no factor above 0, like 10"))),
-        };
+    if let Some((factor, rest)) = line::factor(words, "10")? {
+        return Ok(Some((Amount::Times(factor), range, rest)));
     }
     // A unit may stand apart.
     let apart =
@@ -443,7 +342,8 @@ impl Said {
         let mut words = words.iter();
         while let Some(word) = words.next() {
             let again = || {
-                let near = (!WORDS.contains(&word.text)).then(|| Claim::near(word.text)).flatten();
+                let near =
+                    (!WORDS.contains(&word.text)).then(|| LatencyExpectation::near(word.text)).flatten();
                 let meant = near.map(|near| format!("; did you mean {near:?}?")).unwrap_or_default();
                 (word.range(), format!("{:?} contradicts or repeats an earlier word{meant}", word.text))
             };
@@ -488,19 +388,15 @@ fn guest(word: &Word<'_>) -> Result<GuestName, Wrong> {
     word.text.parse().map_err(|error: crate::names::NameError| (word.range(), error.to_string()))
 }
 
-impl Claim {
+impl LatencyExpectation {
     /// The word of a line that was meant by this one, which names no guest.
     pub(crate) fn near(text: &str) -> Option<&'static str> {
         let known = WORDS.into_iter().chain(Statistic::ALL.map(Statistic::name));
-        known
-            .map(|word| (strsim::damerau_levenshtein(word, text), word))
-            .filter(|(distance, word)| *distance <= 1 + word.len() / 4)
-            .min()
-            .map(|(_, word)| word)
+        line::near(text, known)
     }
 }
 
-impl fmt::Display for Claim {
+impl fmt::Display for LatencyExpectation {
     /// As it was written.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.text)
@@ -508,7 +404,7 @@ impl fmt::Display for Claim {
 }
 
 crate::names::text_serde!(
-    Claim,
+    LatencyExpectation,
     "What is to hold of the latencies of wake-ups.",
     "latency rt-2 max < 100us",
     "."
