@@ -42,7 +42,7 @@ use crate::{
     count::Count,
     order::{SLOW, is_slow, place},
     room::Room,
-    spent::{Spent, Taken},
+    spent::{ProgramUsage, Spent},
 };
 
 /// The option that leaves out the programs of [`SLOW`].
@@ -265,11 +265,11 @@ fn start(task: Task, reaper: Option<&Path>) -> Result<Running, String> {
 }
 
 /// Shows what a program said, and how it ended if it did so by itself; what it took.
-fn tell(ended: &Running, status: Option<ExitStatus>, count: &mut Count) -> Taken {
+fn tell(ended: &Running, status: Option<ExitStatus>, count: &mut Count) -> ProgramUsage {
     let text = fs::read(ended.directory.path().join(OUTPUT)).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     count.add(&ended.name, &text);
-    let taken = Taken {
+    let taken = ProgramUsage {
         name: ended.name.clone(),
         elapsed: ended.began.elapsed().as_secs_f64(),
         processors: reaper::seconds(&ended.directory.path().join(ACCOUNT)),

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// What one program took.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Taken {
+pub struct ProgramUsage {
     /// As cargo names it.
     pub name: String,
     /// Seconds by the clock.
@@ -13,7 +13,7 @@ pub struct Taken {
     pub processors: Option<f64>,
 }
 
-impl fmt::Display for Taken {
+impl fmt::Display for ProgramUsage {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{:.1} s", self.elapsed)?;
         match self.processors {
@@ -28,11 +28,11 @@ const WORTH_A_ROW: f64 = 5.0;
 
 /// What all programs took.
 #[derive(Default)]
-pub struct Spent(Vec<Taken>);
+pub struct Spent(Vec<ProgramUsage>);
 
 impl Spent {
     /// Adds a program that has ended.
-    pub fn add(&mut self, taken: Taken) {
+    pub fn add(&mut self, taken: ProgramUsage) {
         self.0.push(taken);
     }
 
@@ -42,17 +42,17 @@ impl Spent {
     }
 
     fn rows(&self) -> Vec<String> {
-        let processors = |taken: &Taken| taken.processors.unwrap_or(0.0);
-        let mut sorted: Vec<&Taken> = self.0.iter().collect();
+        let processors = |taken: &ProgramUsage| taken.processors.unwrap_or(0.0);
+        let mut sorted: Vec<&ProgramUsage> = self.0.iter().collect();
         sorted.sort_by(|one, other| processors(other).total_cmp(&processors(one)));
         let row = |seconds: Option<f64>, elapsed: f64, name: &str| {
             let seconds = seconds.map_or("?".to_owned(), |seconds| format!("{seconds:.1}"));
             format!("{seconds:>10} {elapsed:>9.1}  {name}")
         };
         // One of which nobody knows is told, whatever it took.
-        let (large, small): (Vec<&Taken>, Vec<&Taken>) =
+        let (large, small): (Vec<&ProgramUsage>, Vec<&ProgramUsage>) =
             sorted.iter().partition(|taken| taken.processors.is_none_or(|seconds| seconds >= WORTH_A_ROW));
-        let sum = |all: &[&Taken]| -> (f64, f64) {
+        let sum = |all: &[&ProgramUsage]| -> (f64, f64) {
             all.iter().fold((0.0, 0.0), |sum, taken| (sum.0 + processors(taken), sum.1 + taken.elapsed))
         };
         let mut rows =
@@ -75,7 +75,8 @@ mod tests {
 
     #[test]
     fn the_program_that_took_most_comes_first_and_small_ones_are_one_row() {
-        let taken = |name: &str, elapsed, processors| Taken { name: name.to_owned(), elapsed, processors };
+        let taken =
+            |name: &str, elapsed, processors| ProgramUsage { name: name.to_owned(), elapsed, processors };
         let mut spent = Spent::default();
         for one in [
             taken("killed", 1800.0, None),
