@@ -53,6 +53,22 @@ impl Accelerator {
             Accelerator::Tcg => "tcg,thread=multi",
         }
     }
+
+    /// The value of QEMU's `-cpu`.
+    ///
+    /// Everything that there is, except what costs an emulated processor time and gives a board nothing. Quick strings (`erms`, `fsrm`
+    /// and their kin) are what a kernel copies and clears with where it sees them; they are emulated byte by byte, where its other loops go
+    /// by eight or more. Page tables of five levels (`la57`) have one more to walk at each miss, and a VM's twelve more, since each level of
+    /// its own is looked up in the board's. With `smap` each access of the kernel to a program's memory is one under another
+    /// translation; `smep`, `umip` and `pku` are looked at where nothing real is to be protected.
+    pub const fn processor(self) -> &'static str {
+        match self {
+            Accelerator::Kvm => "max",
+            Accelerator::Tcg => {
+                "max,erms=off,fsrm=off,fzrm=off,fsrs=off,fsrc=off,la57=off,smap=off,smep=off,umip=off,pku=off"
+            }
+        }
+    }
 }
 
 /// An accelerator, and why it and not another.
@@ -99,7 +115,7 @@ pub fn forget_kvm(cache: &Cache, emulator: &Emulator, why: &str) -> Result<Choic
 
 /// What is below KVM: this machine's processor and its kernel.
 pub fn host() -> String {
-    format!("{}\n{}", processor(), kernel())
+    format!("{}\n{}", host_processor(), kernel())
 }
 
 fn kernel() -> String {
@@ -107,14 +123,14 @@ fn kernel() -> String {
 }
 
 /// The processor, as far as an accelerator depends on it.
-fn processor() -> String {
+fn host_processor() -> String {
     let info = files::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let wanted = |line: &&str| line.starts_with("model name") || line.starts_with("flags");
     info.lines().filter(wanted).take(2).collect::<Vec<_>>().join("\n")
 }
 
 fn key(emulator: &Emulator) -> String {
-    sha256(format!("{}\n{}\n{}", emulator.version(), kernel(), processor()))
+    sha256(format!("{}\n{}\n{}", emulator.version(), kernel(), host_processor()))
 }
 
 /// What is remembered; nothing when it cannot be read, for it can be found out again.

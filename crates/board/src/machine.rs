@@ -149,7 +149,7 @@ impl Run<'_> {
             .emulator
             .command()
             .args(["-name", "penstock"])
-            .args(["-accel", self.accelerator.argument(), "-cpu", "max"])
+            .args(["-accel", self.accelerator.argument(), "-cpu", self.accelerator.processor()])
             .args(["-kernel", &text(self.image.kernel(self.design.kernel.kernel)), "-initrd", &initramfs])
             .args(["-append", &line])
             .args(["-chardev", &serial()])

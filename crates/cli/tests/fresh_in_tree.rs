@@ -3,9 +3,11 @@
 #![allow(clippy::disallowed_methods)]
 
 use std::{
+    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
     process::{Command, ExitCode},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -33,16 +35,38 @@ fn main() -> ExitCode {
         ("the_install_steps_bring_every_program_on_debian_13_in_tree", || installs("trixie")),
     ];
     trials.add(&missing, tests);
-    trials.run()
+    let code = trials.run();
+    // Where only some tests are run: nobody drops what is static.
+    left().clear();
+    code
 }
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
+/// Bare trees that nobody has used yet, by release.
+static LEFT: Mutex<BTreeMap<&str, Tree>> = Mutex::new(BTreeMap::new());
+
+fn left() -> MutexGuard<'static, BTreeMap<&'static str, Tree>> {
+    LEFT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A bare tree of a release that no test has used. Two tests want one of each: the first makes it, and leaves a copy for the other.
+fn bare(release: &'static str) -> Result<Tree, String> {
+    let found = left().remove(release);
+    if let Some(tree) = found {
+        return Ok(tree);
+    }
+    let tree = Tree::bare(release)?;
+    let copy = tree.copied()?;
+    left().insert(release, copy);
+    Ok(tree)
+}
+
 /// A bare tree with what a user has brought: a clone, a Rust toolchain, and here the binary that `make build` makes there.
-fn machine(release: &str) -> Result<Tree, String> {
-    let mut tree = Tree::bare(release)?;
+fn machine(release: &'static str) -> Result<Tree, String> {
+    let mut tree = bare(release)?;
     for name in ["examples", "scripts", "fuzz/run", "fuzz/sanitize", "Makefile"] {
         tree.copy_in(&repository().join(name), &format!("/src/{name}"))?;
     }
@@ -83,7 +107,7 @@ fn where_set(setting: &str, line: &str) -> String {
     )
 }
 
-fn rehearses(release: &str) -> Outcome {
+fn rehearses(release: &'static str) -> Outcome {
     let tree = machine(release)?;
 
     // Nothing is installed.
@@ -150,7 +174,7 @@ fn told(tree: &Tree, target: &str) -> Result<Option<String>, String> {
 /// The targets of make that have an install step, the smaller ones first: what one brings is there for the next.
 const TARGETS: [&str; 7] = ["fuzz", "sanitize", "bench-switch", "build", "packages", "bench", "test"];
 
-fn installs(release: &str) -> Outcome {
+fn installs(release: &'static str) -> Outcome {
     let tree = machine(release)?;
     tree.root_runs("apt-get update -qq && apt-get install -qq --no-install-recommends -y make >/dev/null")?;
     let mut wrong = Vec::new();

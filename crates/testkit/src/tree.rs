@@ -49,12 +49,7 @@ impl Tree {
     ///
     /// What mmdebstrap said.
     pub fn bare(release: &str) -> Result<Tree, String> {
-        let directory = tempfile::Builder::new().prefix("penstock-tree-").tempdir();
-        let directory = directory.map_err(|error| error.to_string())?;
-        // Every user of the tree has to come in.
-        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755))
-            .map_err(|error| error.to_string())?;
-        let tree = Tree { directory, shared: Vec::new() };
+        let tree = Tree::empty()?;
         // In namespaces of its own: where a test is killed, no process and no mount is left.
         let mut command = Command::new("unshare")
             .env("LC_ALL", "C.UTF-8")
@@ -84,6 +79,28 @@ impl Tree {
         tree.write("/etc/subgid", "", 0o644)?;
         tree.root_runs(&format!("useradd --create-home {USER}"))?;
         Ok(tree)
+    }
+
+    /// Another tree with the same files. Nothing is shared with this one.
+    ///
+    /// # Errors
+    ///
+    /// What `cp` said.
+    pub fn copied(&self) -> Result<Tree, String> {
+        let tree = Tree::empty()?;
+        let copy = Command::new("cp").args(["-a", "--no-target-directory"]).arg(self.root()).arg(tree.root());
+        copy.deadline(MAKING).succeed().map_err(|error| error.to_string())?;
+        Ok(tree)
+    }
+
+    /// One in which nothing is.
+    fn empty() -> Result<Tree, String> {
+        let directory = tempfile::Builder::new().prefix("penstock-tree-").tempdir();
+        let directory = directory.map_err(|error| error.to_string())?;
+        // Every user of the tree has to come in.
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755))
+            .map_err(|error| error.to_string())?;
+        Ok(Tree { directory, shared: Vec::new() })
     }
 
     fn root(&self) -> PathBuf {

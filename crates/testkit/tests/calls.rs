@@ -95,6 +95,8 @@ const VARIABLE: &[(&str, &str, Runs)] = &[
     ("switch/benches/switch/vms.rs", "tree . join (\"lib/ld-linux-x86-64.so.2\")", Own),
     ("switch/src/ring/orders.rs", "own", Own),
     ("crates/testkit/src/bin/side-by-side/main.rs", "executable", Own),
+    ("crates/testkit/src/bin/side-by-side/reaper.rs", "reaper", Own),
+    ("crates/testkit/src/bin/side-by-side/reaper.rs", "program", Own),
     ("crates/testkit/src/binary.rs", "path () . expect (\"the binary was built: `make build`\")", Own),
     ("crates/testkit/src/binary.rs", "program", Own),
     ("crates/testkit/src/needs.rs", "penstock", Own),

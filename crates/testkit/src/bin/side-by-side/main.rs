@@ -6,16 +6,23 @@
 //! leaves out those that boot a kernel, install packages or open a browser ([`order::SLOW`]). What a program says is shown when it has
 //! ended, whole. Ctrl-C ends them all.
 //!
+//! A table of what each program took, in processor time and by the clock, comes at the end ([`reaper`]): processor time is what a run is made of
+//! where boards are emulated.
+//!
 //! The programs that boot no kernel come first, since most mistakes show there. `PENSTOCK_TESTS_BEGIN_UNTIL`, in seconds since 1970: no
 //! program is begun later, and one that still runs [a while after](WIND_UP) is ended. Those are named at the end, and each counts as ignored.
 #![allow(clippy::disallowed_methods)]
 
 mod count;
 mod order;
+mod reaper;
 mod room;
+mod spent;
 
 use std::{
-    env, fs,
+    env,
+    ffi::OsString,
+    fs,
     os::unix::process::{CommandExt, ExitStatusExt},
     path::Path,
     process::{Child, Command, ExitCode, ExitStatus, Stdio},
@@ -29,11 +36,13 @@ use nix::{
 };
 use penstock_host::interrupt;
 use penstock_testkit::programs::{self, LIST, Program};
+use tempfile::TempDir;
 
 use crate::{
     count::Count,
     order::{SLOW, is_slow, place},
     room::Room,
+    spent::{ProgramUsage, Spent},
 };
 
 /// The option that leaves out the programs of [`SLOW`].
@@ -65,13 +74,27 @@ struct Task {
 
 /// A task that runs.
 struct Running {
-    task: Task,
+    title: String,
+    name: String,
     child: Child,
-    output: tempfile::NamedTempFile,
+    /// Where what it says is ([`OUTPUT`]), and what its reaper says that it took ([`ACCOUNT`]).
+    directory: TempDir,
     began: Instant,
 }
 
+/// The file of what a program says, on both streams.
+const OUTPUT: &str = "output";
+
+/// The file in which a reaper says how much processor time a program took.
+const ACCOUNT: &str = "account";
+
 fn main() -> ExitCode {
+    let given: Vec<OsString> = env::args_os().skip(1).collect();
+    if let [first, rest @ ..] = &given[..]
+        && first == reaper::REAP
+    {
+        return reaper::reap(rest);
+    }
     let mut words: Vec<String> = env::args().skip(1).collect();
     let quick = words.iter().any(|word| word == QUICK);
     words.retain(|word| word != QUICK);
@@ -111,9 +134,11 @@ fn run(words: &[String], all: bool, quick: bool) -> Result<ExitCode, String> {
     interrupt::catch().map_err(|error| error.to_string())?;
 
     let began = Instant::now();
+    let myself = env::current_exe().map_err(|error| format!("this program cannot be found: {error}"))?;
     let mut room = Room::of_this_machine();
     let (mut running, mut count, mut failed): (Vec<Running>, _, Vec<String>) =
         (Vec::new(), Count::default(), Vec::new());
+    let mut spent = Spent::default();
     while !(waiting.is_empty() && running.is_empty()) {
         if interrupt::pending() {
             eprintln!("interrupted: {} programs were not run to their end", waiting.len() + running.len());
@@ -127,25 +152,25 @@ fn run(words: &[String], all: bool, quick: bool) -> Result<ExitCode, String> {
         if begin_until.is_some_and(|until| now > until + WIND_UP) {
             for mut one in running.drain(..) {
                 stop(&mut one);
-                tell(&one, None, &mut count);
-                count.no_time_for([one.task.name].into_iter());
+                spent.add(tell(&one, None, &mut count));
+                count.no_time_for([one.name].into_iter());
             }
         }
         while !waiting.is_empty() && room.for_one_more(running.len()) {
-            running.extend(waiting.pop().map(start).transpose()?);
+            running.extend(waiting.pop().map(|task| start(task, Some(&myself))).transpose()?);
         }
         let mut still = Vec::with_capacity(running.len());
         for mut one in running {
             match one.child.try_wait().map_err(|error| error.to_string())? {
                 None if one.began.elapsed() > MOST_TIME => {
                     stop(&mut one);
-                    tell(&one, None, &mut count);
-                    failed.push(one.task.name);
+                    spent.add(tell(&one, None, &mut count));
+                    failed.push(one.name);
                 }
                 None => still.push(one),
                 Some(status) => {
-                    let bad = tell(&one, Some(status), &mut count);
-                    failed.extend(bad.then_some(one.task.name));
+                    spent.add(tell(&one, Some(status), &mut count));
+                    failed.extend((!status.success()).then_some(one.name));
                 }
             }
         }
@@ -173,6 +198,7 @@ fn run(words: &[String], all: bool, quick: bool) -> Result<ExitCode, String> {
             SLOW.join(", ")
         );
     }
+    spent.tell();
     println!("\nall programs: {passed} passed; {bad} failed; {ignored} ignored; finished in {seconds} s");
     if failed.is_empty() {
         return Ok(ExitCode::SUCCESS);
@@ -220,35 +246,44 @@ fn doc_tests() -> Task {
     Task { title: "   Doc-tests of all crates".to_owned(), name: "--doc".to_owned(), command }
 }
 
-fn start(mut task: Task) -> Result<Running, String> {
-    let failed = |error: std::io::Error| format!("{}: {error}", task.title.trim());
-    let output = tempfile::NamedTempFile::new().map_err(failed)?;
-    let file = |file: &tempfile::NamedTempFile| {
-        fs::OpenOptions::new().append(true).open(file.path()).map(Stdio::from)
+/// Starts a program, by a reaper where one is given.
+fn start(task: Task, reaper: Option<&Path>) -> Result<Running, String> {
+    let Task { title, name, command } = task;
+    let failed = |error: std::io::Error| format!("{}: {error}", title.trim());
+    let directory = tempfile::tempdir().map_err(failed)?;
+    let output = fs::File::create(directory.path().join(OUTPUT)).map_err(failed)?;
+    let errors = output.try_clone().map_err(failed)?;
+    let mut command = match reaper {
+        Some(reaper) => reaper::reaped(reaper, &directory.path().join(ACCOUNT), &command),
+        None => command,
     };
-    let (one, other) = (file(&output).map_err(failed)?, file(&output).map_err(failed)?);
     // A group of its own: all that it starts can be ended with it.
-    let command = task.command.env(MARK, mark()).process_group(0);
-    let child = command.stdin(Stdio::null()).stdout(one).stderr(other).spawn();
-    let child = child.map_err(failed)?;
-    eprintln!("     Started {}", task.name);
-    Ok(Running { task, child, output, began: Instant::now() })
+    command.env(MARK, mark()).process_group(0).stdin(Stdio::null()).stdout(output).stderr(errors);
+    let child = command.spawn().map_err(failed)?;
+    eprintln!("     Started {name}");
+    Ok(Running { title, name, child, directory, began: Instant::now() })
 }
 
-/// Shows what a task said, and how it ended if it did so by itself; whether it failed.
-fn tell(ended: &Running, status: Option<ExitStatus>, count: &mut Count) -> bool {
-    let text = fs::read(ended.output.path()).unwrap_or_default();
+/// Shows what a program said, and how it ended if it did so by itself; what it took.
+fn tell(ended: &Running, status: Option<ExitStatus>, count: &mut Count) -> ProgramUsage {
+    let text = fs::read(ended.directory.path().join(OUTPUT)).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
-    count.add(&ended.task.name, &text);
-    println!("\n{} in {:.1} s\n{}", ended.task.title, ended.began.elapsed().as_secs_f64(), text.trim_end());
-    let Some(status) = status else {
-        println!("it was ended after {} s", ended.began.elapsed().as_secs());
-        return true;
+    count.add(&ended.name, &text);
+    let taken = ProgramUsage {
+        name: ended.name.clone(),
+        elapsed: ended.began.elapsed().as_secs_f64(),
+        processors: reaper::seconds(&ended.directory.path().join(ACCOUNT)),
     };
-    if let Some(signal) = status.signal() {
-        println!("it was ended by signal {signal}");
+    println!("\n{} in {taken}\n{}", ended.title, text.trim_end());
+    match status {
+        None => println!("it was ended after {:.0} s", taken.elapsed),
+        Some(status) => {
+            if let Some(signal) = status.signal() {
+                println!("it was ended by signal {signal}");
+            }
+        }
     }
-    !status.success()
+    taken
 }
 
 /// Ends a program by force, with all of its group.
@@ -328,7 +363,7 @@ mod tests {
     fn what_a_test_left_in_a_session_of_its_own_is_ended_too() {
         let mut command = Command::new("sh");
         command.args(["-c", "setsid sleep 987 & setsid sleep 987 & wait"]);
-        let running = start(Task { title: "boards".into(), name: "boards".into(), command }).unwrap();
+        let running = start(Task { title: "boards".into(), name: "boards".into(), command }, None).unwrap();
         let until = Instant::now() + Duration::from_secs(30);
         // The shell and both.
         while marked(&mark()).len() < 3 {
