@@ -16,9 +16,10 @@ use crate::{
     running::holders,
 };
 
-/// How long a group may be held by somebody whom `/proc` does not name before that counts: a process that is just ending, or another
-/// Penstock that asks the same.
-const PASSING: Duration = Duration::from_millis(500);
+/// How long a group may be held by somebody whom `/proc` does not name before that counts: another Penstock that asks the same, or a process
+/// that is just ending. That of a VM gives back the VM's memory first, page by page, which takes seconds on a slow machine, and has no
+/// descriptors in `/proc` by then.
+const PASSING: Duration = Duration::from_secs(10);
 /// How long it is waited before the kernel is asked again.
 const AGAIN: Duration = Duration::from_millis(10);
 
@@ -30,7 +31,7 @@ impl PciFunction {
     /// socket keep it open (`drivers/vfio/group.c`, `vfio_group_fops_open`: `EBUSY`). A holder that `/proc` does not name is told in
     /// words. Whoever opens the group at the very moment finds it busy; who only watches asks [`PciFunction::opened_by`].
     pub fn held_by(&self) -> Vec<String> {
-        self.held(&|node| files::try_open_device(node))
+        self.held(&|node| files::try_open_device(node), PASSING)
     }
 
     /// The processes whose descriptors name the function's IOMMU group (`/dev/vfio/GROUP`) or its VFIO device, each as `NAME (process
@@ -49,11 +50,11 @@ impl PciFunction {
         self.link("iommu_group").ok()?.filter(|_| bound)
     }
 
-    fn held(&self, open: &dyn Fn(&Path) -> io::Result<OpenedAs>) -> Vec<String> {
+    fn held(&self, open: &dyn Fn(&Path) -> io::Result<OpenedAs>, passing: Duration) -> Vec<String> {
         let Some(group) = self.vfio_group() else { return Vec::new() };
         let nodes = nodes(&group).map(|path| self.root.path(path));
         let node = nodes.iter().find(|node| files::exists(node)).unwrap_or(&nodes[0]);
-        let deadline = Instant::now() + PASSING;
+        let deadline = Instant::now() + passing;
         loop {
             let error = match open(node) {
                 Ok(OpenedAs::Device) => return Vec::new(),
@@ -98,6 +99,7 @@ mod tests {
     use crate::Root;
 
     const VF: &str = "0000:01:10.0";
+    const SHORT: Duration = Duration::from_millis(20);
 
     /// A machine with a function of group 7, which has this driver.
     fn machine(driver: &str) -> (tempfile::TempDir, PciFunction) {
@@ -126,24 +128,24 @@ mod tests {
     fn the_kernel_says_whether_a_function_is_held_and_proc_by_whom() {
         let (tree, function) = machine("vfio-pci");
         process(tree.path(), 11, "anon_inode:[vfio-device]");
-        let held = function.held(&answers(Errno::EBUSY));
+        let held = function.held(&answers(Errno::EBUSY), SHORT);
         assert_eq!(held, ["a process that /proc does not name (IOMMU group 7 is busy)"]);
         process(tree.path(), 12, "/dev/vfio/7 (deleted)");
-        assert_eq!(function.held(&answers(Errno::EBUSY)), ["testpmd (process 12)"]);
+        assert_eq!(function.held(&answers(Errno::EBUSY), SHORT), ["testpmd (process 12)"]);
         process(tree.path(), 13, "/dev/vfio/77");
-        assert_eq!(function.held(&answers(Errno::EBUSY)), ["testpmd (process 12)"]);
-        assert!(function.held(&|_| Ok(OpenedAs::Device)).is_empty(), "it could be opened");
+        assert_eq!(function.held(&answers(Errno::EBUSY), SHORT), ["testpmd (process 12)"]);
+        assert!(function.held(&|_| Ok(OpenedAs::Device), SHORT).is_empty(), "it could be opened");
     }
 
     #[test]
     fn what_cannot_be_asked_is_not_taken_for_free() {
         let (tree, function) = machine("vfio-pci");
-        let held = function.held(&answers(Errno::EMFILE));
+        let held = function.held(&answers(Errno::EMFILE), SHORT);
         assert!(held[0].contains("/dev/vfio/7 cannot be opened"), "{held:?}");
-        assert!(function.held(&answers(Errno::ENOENT)).is_empty());
+        assert!(function.held(&answers(Errno::ENOENT), SHORT).is_empty());
         fs::create_dir_all(function.directory().join("vfio-dev/vfio3")).unwrap();
         process(tree.path(), 12, "/dev/vfio/devices/vfio3");
-        assert_eq!(function.held(&answers(Errno::ENOENT)), ["testpmd (process 12)"]);
+        assert_eq!(function.held(&answers(Errno::ENOENT), SHORT), ["testpmd (process 12)"]);
     }
 
     #[test]
@@ -154,13 +156,13 @@ mod tests {
             asked.set(asked.get() + 1);
             if asked.get() < 3 { Err(Errno::EBUSY.into()) } else { Ok(OpenedAs::Device) }
         };
-        assert!(function.held(&ends).is_empty());
+        assert!(function.held(&ends, PASSING).is_empty());
         assert_eq!(asked.get(), 3);
     }
 
     #[test]
     fn only_a_function_of_vfio_is_asked_for() {
         let (_tree, function) = machine("igbvf");
-        assert!(function.held(&|_| panic!("a group of others is let alone")).is_empty());
+        assert!(function.held(&|_| panic!("a group of others is let alone"), SHORT).is_empty());
     }
 }
