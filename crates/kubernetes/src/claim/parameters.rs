@@ -427,7 +427,7 @@ mod tests {
             any::<bool>().prop_map(Value::from),
             prop_oneof![0_i64..5000, any::<i64>()].prop_map(Value::from),
             any::<f64>().prop_map(Value::from),
-            prop::sample::select(&texts[..]).prop_map(Value::from),
+            prop::sample::select(texts.to_vec()).prop_map(Value::from),
             "\\PC{0,20}".prop_map(Value::from),
         ];
         leaf.prop_recursive(3, 16, 4, |inner| {

@@ -65,7 +65,7 @@ fn interface(dice: &mut Dice, name: String, mac: Mac) -> Interface {
     }
     let ways = [("0.0.0.0/0", "192.0.2.254"), ("2001:db8:1::/48", "2001:db8::fe")];
     let has = |via: &str| {
-        addresses.iter().any(|address: &InterfaceAddress| address.ip().is_ipv4() == !via.contains(':'))
+        addresses.iter().any(|address: &InterfaceAddress| address.ip().is_ipv4() != via.contains(':'))
     };
     let routes = match up && dice.once_in(2) {
         true => ways.iter().filter(|(_, via)| has(via)).map(|(to, via)| route(to, via)).collect(),
