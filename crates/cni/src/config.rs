@@ -4,8 +4,8 @@
 use std::{fmt, path::PathBuf, str::FromStr};
 
 use penstock_model::{
-    Bdf, InterfaceAddress, InterfaceName, LinkState, Mac, Mtu, TxRate, VfIndex, VfSettings, VlanId,
-    VlanProtocol, VlanQos,
+    Bdf, InterfaceAddress, InterfaceName, LinkState, Mac, Mtu, SettingsConflict, TxRate, VfIndex, VfSettings,
+    VlanId, VlanProtocol, VlanQos,
 };
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use serde_json::{Value, json};
@@ -328,13 +328,8 @@ impl Configuration {
             .transpose()?;
         let pf =
             given(raw.pf).map(|text| text.parse::<Pf>().map_err(|why| wrong(format!("pf is wrong: {why}"))));
-        let address = |text: String| {
-            let mac: Mac = text.parse().map_err(|error| wrong(format!("mac is wrong: {error}")))?;
-            if mac.is_multicast() || mac.is_zero() {
-                return Err(wrong(format!("no interface can have the MAC address {mac}")));
-            }
-            Ok(mac)
-        };
+        let address =
+            |text: String| text.parse::<Mac>().map_err(|error| wrong(format!("mac is wrong: {error}")));
         let own = given(raw.mac).map(address).transpose()?;
         #[allow(clippy::needless_update, reason = "the table may have more attributes than sriov-cni")]
         let settings = VfSettings {
@@ -398,22 +393,17 @@ impl Configuration {
     }
 }
 
-/// Whether the settings go together.
+/// Whether the settings go together, in the words of sriov-cni's keys.
 fn settled(settings: &VfSettings) -> Result<(), CniError> {
-    let wrong = |text: String| Err(CniError::new(CniError::CONFIGURATION, text));
-    let none = settings.vlan.unwrap_or_default().get() == 0;
-    if let Some(qos) = settings.qos.filter(|qos| none && qos.get() != 0) {
-        return wrong(format!("vlanQoS {qos} needs a vlan of 1 to 4094"));
-    }
-    if none && settings.vlan_proto == Some(VlanProtocol::Dot1ad) {
-        return wrong("vlanProto 802.1ad needs a vlan of 1 to 4094".to_owned());
-    }
-    match (settings.min_tx_rate, settings.max_tx_rate) {
-        (Some(min), Some(max)) if max.0 != 0 && min > max => {
-            wrong(format!("min_tx_rate of {min} is more than max_tx_rate of {max}"))
+    let Some(conflict) = settings.conflict() else { return Ok(()) };
+    let text = match conflict {
+        SettingsConflict::QosWithoutVlan(qos) => format!("vlanQoS {qos} needs a vlan of 1 to 4094"),
+        SettingsConflict::ProtocolWithoutVlan(protocol) => {
+            format!("vlanProto {protocol} needs a vlan of 1 to 4094")
         }
-        _ => Ok(()),
-    }
+        SettingsConflict::Mac(_) | SettingsConflict::RateAboveLimit { .. } => conflict.to_string(),
+    };
+    Err(CniError::new(CniError::CONFIGURATION, text))
 }
 
 #[cfg(test)]

@@ -63,6 +63,6 @@ pub use route::InterfaceRoute;
 pub use tenant::{BridgePort, DataPath, EndpointName, TenantFunctionName, TenantNic, Uplink, UplinkVf};
 pub use verdict::{Outcome, Verdict, Verdicts};
 pub use vf::{
-    LinkState, TxRate, VfAttribute, VfAttributeKind, VfCount, VfIndex, VfKey, VfSettings, VfValue, VlanId,
-    VlanProtocol, VlanQos,
+    LinkState, SettingsConflict, TxRate, VfAttribute, VfAttributeKind, VfCount, VfIndex, VfKey, VfSettings,
+    VfValue, VlanId, VlanProtocol, VlanQos,
 };

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     attribute::{VfAttribute, VfAttributeKind, VfKey, VfValue},
-    settings::VfSettings,
+    settings::{SettingsConflict, VfSettings},
     state::VfState,
 };
 

@@ -4,7 +4,9 @@
 
 use std::{fmt, net::IpAddr};
 
-use penstock_model::{Bdf, InterfaceAddress, InterfaceName, Mtu, VfKey, VfSettings, VfValue};
+use penstock_model::{
+    Bdf, InterfaceAddress, InterfaceName, Mtu, SettingsConflict, VfKey, VfSettings, VfValue,
+};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
 use thiserror::Error;
@@ -106,6 +108,9 @@ pub enum ParametersError {
         /// The second spelling.
         second: String,
     },
+    /// Attributes cannot be had together.
+    #[error(transparent)]
+    Conflict(#[from] SettingsConflict),
     /// Something only an interface can have was asked of a VF that is none.
     #[error("{key} is a matter of interfaces, and with mode vfio there is none")]
     NoInterface {
@@ -182,8 +187,11 @@ impl VfParameters {
     ///
     /// # Errors
     ///
-    /// What only an interface can have, in [`VfMode::Vfio`].
+    /// What only an interface can have, in [`VfMode::Vfio`]; attributes that cannot be had together.
     pub fn checked(self) -> Result<VfParameters, ParametersError> {
+        if let Some(conflict) = self.settings.conflict() {
+            return Err(conflict.into());
+        }
         if self.mode == Some(VfMode::Vfio) {
             let keys = [
                 ("interface", self.interface.is_some()),
@@ -382,6 +390,10 @@ mod tests {
             (json!({"spoofchk": true, "spoof-check": true}), "two spellings of one key"),
             (json!({"address": "10.1.0.5/24", "addresses": []}), "two spellings of one key"),
             (json!({"mode": "vfio", "mtu": 1400}), "mtu is a matter of interfaces"),
+            (json!({"vlan_proto": "802.1ad"}), "vlan_proto 802.1ad needs a vlan"),
+            (json!({"qos": 3, "vlan": 0}), "qos 3 needs a vlan"),
+            (json!({"min_tx_rate": 200, "max_tx_rate": 100}), "is more than max_tx_rate"),
+            (json!({"mac": "01:00:00:00:00:01"}), "no interface can have the MAC address"),
             (json!({"allow": ["vlam"]}), "the unknown key \"vlam\"; \"vlan\" is one"),
             (json!({"allow": ["mtu"]}), "the unknown key \"mtu\""),
         ] {
@@ -451,7 +463,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(4096))]
+        #![proptest_config(ProptestConfig::with_cases(2048))]
 
         /// Whatever a user writes is refused with a word, or is what `penstock cni` takes: nothing is found wrong when the pod starts.
         #[test]

@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use super::{
     LinkState, TxRate, VfAttribute, VfAttributeKind, VfKey, VfValue, VlanId, VlanProtocol, VlanQos,
@@ -93,4 +94,47 @@ impl VfSettings {
             }
         }
     }
+    /// What of them cannot be had together, or by any interface; the first of it. A model says more of where that stands.
+    pub fn conflict(&self) -> Option<SettingsConflict> {
+        if let Some(mac) = self.mac.filter(|mac| mac.is_multicast() || mac.is_zero()) {
+            return Some(SettingsConflict::Mac(mac));
+        }
+        let tagged = self.vlan.is_some_and(|vlan| vlan.get() != 0);
+        if let Some(qos) = self.qos.filter(|qos| !tagged && qos.get() != 0) {
+            return Some(SettingsConflict::QosWithoutVlan(qos));
+        }
+        if let Some(protocol) =
+            self.vlan_proto.filter(|protocol| !tagged && *protocol == VlanProtocol::Dot1ad)
+        {
+            return Some(SettingsConflict::ProtocolWithoutVlan(protocol));
+        }
+        match (self.min_tx_rate, self.max_tx_rate) {
+            (Some(min), Some(max)) if max.0 != 0 && min > max => {
+                Some(SettingsConflict::RateAboveLimit { min, max })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Settings of a VF that cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum SettingsConflict {
+    /// A multicast address, or none.
+    #[error("no interface can have the MAC address {0}")]
+    Mac(Mac),
+    /// The priority of a tag, without a tag.
+    #[error("qos {0} needs a vlan of 1 to 4094")]
+    QosWithoutVlan(VlanQos),
+    /// The protocol of a tag, without a tag.
+    #[error("vlan_proto {0} needs a vlan of 1 to 4094")]
+    ProtocolWithoutVlan(VlanProtocol),
+    /// A guaranteed rate above the limit.
+    #[error("min_tx_rate of {min} is more than max_tx_rate of {max}")]
+    RateAboveLimit {
+        /// What is guaranteed.
+        min: TxRate,
+        /// The limit.
+        max: TxRate,
+    },
 }
