@@ -328,8 +328,11 @@ impl Configuration {
             .transpose()?;
         let pf =
             given(raw.pf).map(|text| text.parse::<Pf>().map_err(|why| wrong(format!("pf is wrong: {why}"))));
-        let address =
-            |text: String| text.parse::<Mac>().map_err(|error| wrong(format!("mac is wrong: {error}")));
+        // Each is looked at, also one that another comes before.
+        let address = |text: String| {
+            let mac: Mac = text.parse().map_err(|error| wrong(format!("mac is wrong: {error}")))?;
+            settled(&VfSettings { mac: Some(mac), ..VfSettings::default() }).map(|()| mac)
+        };
         let own = given(raw.mac).map(address).transpose()?;
         #[allow(clippy::needless_update, reason = "the table may have more attributes than sriov-cni")]
         let settings = VfSettings {
