@@ -156,7 +156,11 @@ fn run(words: &[String], all: bool, quick: bool) -> Result<ExitCode, String> {
                 count.no_time_for([one.name].into_iter());
             }
         }
-        while !waiting.is_empty() && room.for_one_more(running.len()) {
+        while let Some(next) = waiting.last()
+            && room.for_one_more(running.len())
+            && (!is_slow(&next.name)
+                || running.iter().filter(|one| is_slow(&one.name)).count() < room.boards())
+        {
             running.extend(waiting.pop().map(|task| start(task, Some(&myself))).transpose()?);
         }
         let mut still = Vec::with_capacity(running.len());

@@ -48,6 +48,12 @@ impl Room {
         Room { cpus, places: cpus, since: Instant::now(), ticks: ticks() }
     }
 
+    /// How many programs with boards may run at once: an emulated VM has to be ready within the time that a real one may take, and with
+    /// three boards of two VMs on two CPUs none was (26 November 2026; with two boards all were).
+    pub fn boards(&self) -> usize {
+        self.cpus
+    }
+
     /// Whether one more program may begin beside so many.
     pub fn for_one_more(&mut self, running: usize) -> bool {
         if self.since.elapsed() >= LOOK {
