@@ -30,6 +30,11 @@ impl InterfaceAddress {
         self.0.prefix_len()
     }
 
+    /// Whether it is one of IPv6 that the kernel makes by itself wherever an interface is up (`fe80::/10`).
+    pub fn is_link_local(self) -> bool {
+        matches!(self.ip(), IpAddr::V6(ip) if ip.is_unicast_link_local())
+    }
+
     /// Whether `other` lies in the same network.
     pub fn same_network(self, other: InterfaceAddress) -> bool {
         self.0.trunc() == other.0.trunc()

@@ -16,7 +16,6 @@ mod realtime;
 
 pub use boot::{BootAction, BootArguments, BootFile};
 pub use file::FileAction;
-pub(crate) use function::is_link_local;
 pub use function::{Direction, FunctionAction, InterfaceSetup};
 pub use guest::{GuestAction, GuestDefinition, GuestFunction, GuestNic};
 pub use realtime::{RealTimeAction, Schemata};

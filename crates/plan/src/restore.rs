@@ -12,7 +12,6 @@ use penstock_model::{Bdf, Inventory, Mtu, inventory::Interface};
 
 use crate::{
     Action, Direction, Fact, FunctionAction, InterfaceSetup, Names, Plan, Step, StepId,
-    action::is_link_local,
     danger::{How, Played},
 };
 
@@ -117,7 +116,7 @@ fn setup(found: &Interface, how: Loss, sets_link: bool) -> Option<InterfaceSetup
         name: whole.then(|| found.name.clone()),
         mtu: Mtu::new(found.mtu).filter(|_| whole),
         up: found.up && !sets_link,
-        addresses: found.addresses.iter().copied().filter(|address| !is_link_local(*address)).collect(),
+        addresses: found.addresses.iter().copied().filter(|address| !address.is_link_local()).collect(),
         routes: found.routes.clone(),
     };
     let lost = match how {

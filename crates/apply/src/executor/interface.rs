@@ -6,7 +6,7 @@ use std::{
 };
 
 use penstock_host::NetlinkError;
-use penstock_model::{Bdf, InterfaceRoute};
+use penstock_model::{Bdf, InterfaceAddress, InterfaceRoute};
 use penstock_plan::{ExecuteError, InterfaceSetup};
 
 use super::{Found, HostExecutor, beside_its_pf, failed, from_netlink};
@@ -37,14 +37,13 @@ pub fn restore(
         let root = executor.root.clone();
         beside_its_pf(&root, function, 0, || executor.netlink.set_up(found.index, true)).map_err(netlink)?;
     }
-    let present = executor.netlink.addresses_of(found.index).map_err(netlink)?;
-    let (addresses, routes) = setup.missing_from(&present);
+    let (addresses, routes) = present(executor, &found).map_err(netlink)?;
+    let (addresses, routes) = setup.missing_from((&addresses, &routes));
     for address in addresses {
         executor.netlink.add_address(found.index, address).map_err(netlink)?;
     }
-    let there = executor.netlink.routes_over(found.index).map_err(netlink)?;
     let reachable = until.min(Instant::now() + REACHABLE);
-    for route in routes.filter(|route| !there.iter().any(|there| route.is_met_by(there))) {
+    for route in routes {
         add_route(executor, &found, route, reachable)
             .map_err(|error| failed(&format!("{at}: it lacks the route {route}"), error))?;
     }
@@ -91,12 +90,19 @@ pub fn is(
     if setup.up && !link.interface.up {
         return Ok(Err("it is down".to_owned()));
     }
-    let present = executor.netlink.addresses_of(found.index).map_err(netlink)?;
-    let (mut addresses, routes) = setup.missing_from(&present);
-    if let Some(address) = addresses.next() {
-        return Ok(Err(format!("it lacks the address {address}")));
-    }
-    let there = executor.netlink.routes_over(found.index).map_err(netlink)?;
-    let mut missing = routes.filter(|route| !there.iter().any(|there| route.is_met_by(there)));
-    Ok(missing.next().map_or(Ok(()), |route| Err(format!("it lacks the route {route}"))))
+    let (addresses, routes) = present(executor, &found).map_err(netlink)?;
+    Ok(match setup.missing_from((&addresses, &routes)) {
+        (addresses, _) if !addresses.is_empty() => Err(format!("it lacks the address {}", addresses[0])),
+        (_, routes) if !routes.is_empty() => Err(format!("it lacks the route {}", routes[0])),
+        _ => Ok(()),
+    })
+}
+
+/// The addresses of an interface, and the routes over it.
+fn present(
+    executor: &mut HostExecutor,
+    found: &Found,
+) -> Result<(Vec<InterfaceAddress>, Vec<InterfaceRoute>), NetlinkError> {
+    let netlink = &mut executor.netlink;
+    Ok((netlink.addresses_of(found.index)?, netlink.routes_over(found.index)?))
 }

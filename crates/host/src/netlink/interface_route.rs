@@ -14,20 +14,16 @@ use penstock_model::{InterfaceAddress, InterfaceRoute};
 
 use super::{
     Netlink, NetlinkError,
+    route::{CLONED, ROUTE_HEADER, RTA_NH_ID},
     wire::{self, Message},
 };
 
-/// The length of `struct rtmsg`.
-const ROUTE_HEADER: usize = 12;
-/// `RTM_F_CLONED`: an entry of a cache, not of a table.
-const CLONED: u32 = 0x200;
 /// `RTNH_F_ONLINK`.
 const ON_LINK: u32 = 4;
 /// `RTPROT_DHCP` (`include/uapi/linux/rtnetlink.h`).
 const DHCP: u8 = 16;
 const RTA_VIA: u16 = 18;
 const RTA_ENCAP: u16 = 22;
-const RTA_NH_ID: u16 = 30;
 const RTAX_MTU: u16 = 2;
 const RTAX_ADVMSS: u16 = 8;
 

@@ -16,20 +16,20 @@ use super::{
 };
 
 /// The length of `struct rtmsg`.
-const ROUTE_HEADER: usize = 12;
+pub(super) const ROUTE_HEADER: usize = 12;
 /// The length of `struct nhmsg`.
 const NEXT_HOP_HEADER: usize = 8;
 /// The length of `struct rtnexthop`, before its attributes.
 const MULTIPATH_HEADER: usize = 8;
 /// `RTM_F_CLONED`: an entry of a cache, not of a table.
-const CLONED: u32 = 0x200;
+pub(super) const CLONED: u32 = 0x200;
 
 const RTM_NEWNEXTHOP: u16 = 104;
 const RTM_GETNEXTHOP: u16 = 106;
 const NHA_ID: u16 = 1;
 const NHA_GROUP: u16 = 2;
 const NHA_OIF: u16 = 5;
-const RTA_NH_ID: u16 = 30;
+pub(super) const RTA_NH_ID: u16 = 30;
 
 /// A route of some table that leads somewhere over interfaces.
 #[derive(Clone, Debug, PartialEq, Eq)]

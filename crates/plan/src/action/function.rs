@@ -1,6 +1,6 @@
 //! What is done to a function of the host, or to its interface.
 
-use std::{collections::BTreeSet, fmt, net::IpAddr};
+use std::{collections::BTreeSet, fmt};
 
 use penstock_model::{
     Bdf, InterfaceAddress, InterfaceName, InterfaceRoute, Mac, Mtu, VfAttribute, VfIndex,
@@ -82,31 +82,32 @@ impl InterfaceSetup {
     /// So many routes are named; of the others only how many there are.
     const NAMED: usize = 3;
 
-    /// Its addresses and routes as an interface with `present` addresses is to have them: without those of a family of which somebody
-    /// has set up another address meanwhile.
-    pub fn missing_from<'a>(
-        &'a self,
-        present: &'a [InterfaceAddress],
-    ) -> (impl Iterator<Item = InterfaceAddress> + 'a, impl Iterator<Item = &'a InterfaceRoute> + 'a) {
-        let replaced = move |ipv4: bool| {
-            let mut of_family = present
+    /// What an interface lacks of its addresses and routes, which has `present` addresses and routes: without those of a family of which
+    /// somebody has set up another address meanwhile.
+    pub fn missing_from(
+        &self,
+        present: (&[InterfaceAddress], &[InterfaceRoute]),
+    ) -> (Vec<InterfaceAddress>, Vec<&InterfaceRoute>) {
+        let (addresses, routes) = present;
+        let replaced = |ipv4: bool| {
+            let mut of_family = addresses
                 .iter()
-                .filter(|address| address.ip().is_ipv4() == ipv4 && !is_link_local(**address))
+                .filter(|address| address.ip().is_ipv4() == ipv4 && !address.is_link_local())
                 .peekable();
             of_family.peek().is_some() && !of_family.any(|address| self.addresses.contains(address))
         };
         let replaced = [replaced(false), replaced(true)];
-        let addresses = self.addresses.iter().copied();
-        let addresses = addresses.filter(move |address| {
-            !replaced[usize::from(address.ip().is_ipv4())] && !present.contains(address)
-        });
-        (addresses, self.routes.iter().filter(move |route| !replaced[usize::from(route.is_ipv4())]))
+        let stays = |ipv4: bool| !replaced[usize::from(ipv4)];
+        let lacks =
+            |address: &InterfaceAddress| stays(address.ip().is_ipv4()) && !addresses.contains(address);
+        let lacks_route = |route: &&InterfaceRoute| {
+            stays(route.is_ipv4()) && !routes.iter().any(|there| route.is_met_by(there))
+        };
+        (
+            self.addresses.iter().copied().filter(lacks).collect(),
+            self.routes.iter().filter(lacks_route).collect(),
+        )
     }
-}
-
-/// Whether the kernel makes an address by itself wherever it is up.
-pub(crate) fn is_link_local(address: InterfaceAddress) -> bool {
-    matches!(address.ip(), IpAddr::V6(ip) if ip.is_unicast_link_local())
 }
 
 impl fmt::Display for InterfaceSetup {

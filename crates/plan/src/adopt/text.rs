@@ -92,7 +92,7 @@ pub fn nic(adopted: &Adopted<'_>, matching: NicMatch, out: &mut String) {
         if let Some(mtu) = Mtu::new(found.mtu) {
             let _ = writeln!(out, "    mtu: {mtu}");
         }
-        let kept = found.addresses.iter().filter(|address| !is_link_local(address.ip()));
+        let kept = found.addresses.iter().filter(|address| !address.is_link_local());
         let addresses: Vec<String> = kept.map(|address| quoted(&address.to_string())).collect();
         if !addresses.is_empty() && adopted.form == Form::Whole {
             let _ = writeln!(out, "    addresses: {}", list(addresses.into_iter()));
@@ -105,10 +105,6 @@ pub fn nic(adopted: &Adopted<'_>, matching: NicMatch, out: &mut String) {
     if let Some(driver) = adopted.free {
         let _ = writeln!(out, "    free: {{driver: {}}}", driver.name());
     }
-}
-
-fn is_link_local(address: std::net::IpAddr) -> bool {
-    matches!(address, std::net::IpAddr::V6(ip) if ip.is_unicast_link_local())
 }
 
 /// Attributes of VFs as a model writes them.

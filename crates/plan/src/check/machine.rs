@@ -502,7 +502,7 @@ impl Machine {
 /// What a move between namespaces takes from an interface (`net/core/dev.c`, `__dev_change_net_namespace`).
 fn lose(interface: &mut Interface) {
     interface.up = false;
-    interface.addresses.retain(|address| is_link_local(*address));
+    interface.addresses.retain(|address| address.is_link_local());
     interface.routes.clear();
 }
 
@@ -527,13 +527,6 @@ fn restore(interface: &mut Interface, setup: &InterfaceSetup) {
     }
 }
 
-pub fn is_link_local(address: penstock_model::InterfaceAddress) -> bool {
-    match address.ip() {
-        std::net::IpAddr::V4(_) => false,
-        std::net::IpAddr::V6(ip) => ip.segments()[0] & 0xffc0 == 0xfe80,
-    }
-}
-
 fn change(interface: &mut Interface, action: &Action) {
     match action {
         Action::Function(FunctionAction::SetMac { mac, .. }) => interface.mac = *mac,
@@ -543,7 +536,7 @@ fn change(interface: &mut Interface, action: &Action) {
             interface.up = *direction == Direction::Up;
             if !interface.up {
                 // addrconf_ifdown: IPv6 addresses go with the link; link-local ones come back with it.
-                interface.addresses.retain(|address| address.ip().is_ipv4() || is_link_local(*address));
+                interface.addresses.retain(|address| address.ip().is_ipv4() || address.is_link_local());
                 // fib_disable_ip, rt6_disable_ip: routes go with the link, and nobody but who set them brings them back.
                 interface.routes.clear();
             }

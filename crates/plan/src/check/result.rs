@@ -17,7 +17,7 @@ use super::{
     definition::defined,
     excuse::excused,
     external,
-    machine::{Machine, has_attribute, is_link_local, reports_attributes, vf_driver},
+    machine::{Machine, has_attribute, reports_attributes, vf_driver},
     realtime,
     rules::{VFIO, bound_for_network},
 };
@@ -477,7 +477,7 @@ fn setup_lost(name: &str, before: &Interface, now: &Interface) -> Option<String>
         return Some(format!("{name}'s interface was called {}, and is called {}", before.name, now.name));
     }
     let lost =
-        before.addresses.iter().find(|address| !is_link_local(**address) && !now.addresses.contains(address));
+        before.addresses.iter().find(|address| !address.is_link_local() && !now.addresses.contains(address));
     let address = lost.map(|address| format!("{name}'s interface has lost {address}"));
     address.or_else(|| route_lost(name, before, now))
 }

@@ -2,10 +2,7 @@
 
 use penstock_model::{GuestKind, GuestName, Model, Mtu, VfAttribute, inventory::SwitchMode};
 
-use super::{
-    machine::{Machine, is_link_local},
-    realtime,
-};
+use super::{machine::Machine, realtime};
 use crate::{
     Action, BootAction, Direction, Fact, FileAction, FunctionAction, GuestAction, RealTimeAction, Step,
 };
@@ -364,7 +361,7 @@ fn interface(machine: &Machine, action: &Action) -> WayBack {
 pub fn loses(machine: &Machine, action: &Action) -> Option<String> {
     let lost = |function, all: bool| {
         let found = machine.interface(function).filter(|_| !machine.is_restored(function))?;
-        let mut addresses = found.addresses.iter().filter(|address| !is_link_local(**address));
+        let mut addresses = found.addresses.iter().filter(|address| !address.is_link_local());
         let address = addresses
             .find(|address| all || address.ip().is_ipv6())
             .map(|address| format!("address {address}"));
