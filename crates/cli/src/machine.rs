@@ -100,8 +100,10 @@ impl Machine {
 
     /// The same, however its guests are; why they could not be looked at, if so.
     pub fn functions_as_seen(&self) -> (Inventory, Option<GuestError>) {
+        // In this order: the interfaces of a container that has just ended come back before the guests are told.
+        let guests = self.guests().found();
         let mut inventory = penstock_host::scan::scan_system();
-        let unseen = self.guests().found().map(|guests| inventory.guests = guests).err();
+        let unseen = guests.map(|guests| inventory.guests = guests).err();
         self.find_lent_pfs(&mut inventory);
         self.find_own_overrides(&mut inventory);
         self.recall(&mut inventory);

@@ -1,16 +1,23 @@
 //! The network interfaces of functions: on the host, inside a container, and back.
 
 use std::{
+    collections::BTreeSet,
     fmt,
     sync::Arc,
     thread,
     time::{Duration, Instant},
 };
 
-use penstock_host::{InterfaceReport, PciFunction, Root, files, netlink::Netlink, pci::interface_of};
+use penstock_host::{
+    InterfaceReport, PciFunction, Root, files, netlink::Netlink, pci::interface_of,
+    scan::elsewhere::elsewhere,
+};
 use penstock_model::{Bdf, Mtu};
 
 use crate::{error::GuestError, state::Lent};
+
+/// How long processes of a container that has ended may still be seen: its others are killed after its first, one by one.
+const UNTENANTED: Duration = Duration::from_secs(1);
 
 /// How a function's interface is told from others.
 pub trait Recognise: Send + Sync {
@@ -29,6 +36,19 @@ pub trait Recognise: Send + Sync {
     fn has_interface(&self, function: Bdf) -> bool {
         self.exists(function)
     }
+
+    /// Whether a living process has its interface in a network namespace other than the host's.
+    fn has_tenant(&self, _function: Bdf) -> bool {
+        false
+    }
+}
+
+/// Whether a function that a container had is on the host again.
+enum Back {
+    Here(InterfaceReport),
+    /// It is not on this machine any more, or has no driver that gives it an interface.
+    Never,
+    NotYet,
 }
 
 /// By the PCI device behind it.
@@ -51,6 +71,10 @@ impl Recognise for ByDevice {
     fn has_interface(&self, function: Bdf) -> bool {
         let driver = PciFunction::new(&self.0, function).driver().ok().flatten();
         driver.is_some_and(|driver| !matches!(driver.as_str(), "vfio-pci" | "pci-stub"))
+    }
+
+    fn has_tenant(&self, function: Bdf) -> bool {
+        !elsewhere(&self.0, &BTreeSet::from([function])).is_empty()
     }
 }
 
@@ -97,6 +121,46 @@ impl Interfaces {
         self.by.exists(function)
     }
 
+    /// Waits until functions that a container had are on the host again, for at most `timeout` all in all; whether they are
+    /// is for the next look to say. One that a living process has in its own namespace after [`UNTENANTED`] is somebody
+    /// else's by now, and is not waited for.
+    ///
+    /// The kernel takes namespaces apart one after the other after their last process has ended, and moves their devices to the host
+    /// (`net/core/net_namespace.c`, `cleanup_net`).
+    pub fn await_return(&self, lent: &[Lent], timeout: Duration) -> Result<(), GuestError> {
+        let mut netlink = Netlink::open()?;
+        let deadline = Instant::now() + timeout;
+        for lent in lent {
+            let left = || deadline.saturating_duration_since(Instant::now());
+            let soon = self.back(&mut netlink, lent.function, left().min(UNTENANTED))?;
+            if matches!(soon, Back::NotYet) && !self.by.has_tenant(lent.function) {
+                self.back(&mut netlink, lent.function, left())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until a function is on the host.
+    fn back(&self, netlink: &mut Netlink, function: Bdf, timeout: Duration) -> Result<Back, GuestError> {
+        let deadline = Instant::now() + timeout;
+        let mut interval = Duration::from_millis(1);
+        loop {
+            if let Some(found) = self.by.find(function, &netlink.interfaces()?) {
+                return Ok(Back::Here(found));
+            }
+            if !self.by.has_interface(function) {
+                return Ok(Back::Never);
+            }
+            if Instant::now() >= deadline {
+                return Ok(Back::NotYet);
+            }
+            // Polled: the kernel gives namespaces back one after the other, in its own time, and LXC renames what it
+            // has given back; the first look nearly always finds it.
+            thread::sleep(interval);
+            interval = (interval * 2).min(Duration::from_millis(20));
+        }
+    }
+
     /// Waits until a function that a container had is on the host again, then makes it as it was: its name where that
     /// is free, its MTU, down. Addresses do not survive the way back (`net/core/dev.c`,
     /// `__dev_change_net_namespace`); whatever was added to it since is removed.
@@ -104,26 +168,16 @@ impl Interfaces {
     /// A function that is not on this machine any more, or was let go by its network driver, has nothing to give back.
     pub fn take_back(&self, lent: &Lent, timeout: Duration) -> Result<(), GuestError> {
         let mut netlink = Netlink::open()?;
-        let deadline = Instant::now() + timeout;
-        let mut interval = Duration::from_millis(1);
-        let found = loop {
-            if let Some(found) = self.by.find(lent.function, &netlink.interfaces()?) {
-                break found;
-            }
-            if !self.by.has_interface(lent.function) {
-                return Ok(());
-            }
-            if Instant::now() >= deadline {
+        let found = match self.back(&mut netlink, lent.function, timeout)? {
+            Back::Here(found) => found,
+            Back::Never => return Ok(()),
+            Back::NotYet => {
                 return Err(GuestError::NotBack {
                     function: lent.function,
                     name: lent.name.clone(),
                     after: timeout,
                 });
             }
-            // Polled: the kernel gives namespaces back one after the other, in its own time, and LXC renames what it
-            // has given back; the first look nearly always finds it.
-            thread::sleep(interval);
-            interval = (interval * 2).min(Duration::from_millis(20));
         };
         netlink.set_up(found.index, false)?;
         for address in &found.interface.addresses {

@@ -94,7 +94,9 @@ impl Containers {
         Containers { ids: file, ..self }
     }
 
-    /// The guests that are defined here, whether they run, and the functions that they own while they do.
+    /// The guests that are defined here, whether they run, and the functions that they own while they do. The functions of one that has
+    /// just ended, by itself or because its start failed, are on their way back to the host; they are waited for, so that a scan of the
+    /// host that is made after this finds them, and not "in another network namespace".
     ///
     /// # Errors
     ///
@@ -105,7 +107,11 @@ impl Containers {
             let nics = self.state.definition(&guest)?.map(|found| found.nics).unwrap_or_default();
             definitions.insert(guest, nics);
         }
-        let status = self.status()?.into_iter().map(|(guest, status)| {
+        let status = self.status()?;
+        for (guest, _) in status.iter().filter(|(_, status)| status.pid.is_none()) {
+            self.await_return(guest)?;
+        }
+        let status = status.into_iter().map(|(guest, status)| {
             let nics: Vec<GuestNic> = definitions.remove(&guest).unwrap_or_default();
             let running = status.pid.is_some();
             let found = FoundGuest {
@@ -358,7 +364,7 @@ impl Containers {
     fn end_monitor(&self, guest: &GuestName, functions: usize) {
         let Some(monitor) = lxc::monitor(&self.root, &self.state, guest) else { return };
         // It takes the interfaces down one after the other.
-        let until = Instant::now() + BACK + DOWN * u32::try_from(functions).unwrap_or(u32::MAX);
+        let until = Instant::now() + time_to_return(functions);
         while monitor.is_alive_below(&self.root) {
             if Instant::now() > until {
                 monitor.kill(BACK);
@@ -579,6 +585,16 @@ impl Containers {
         error
     }
 
+    /// Waits until the interfaces of a container that has ended are on the host.
+    fn await_return(&self, guest: &GuestName) -> Result<(), GuestError> {
+        match self.state.started(guest)? {
+            Some(started) if started.boot == self.boot()? => {
+                self.interfaces.await_return(&started.functions, time_to_return(started.functions.len()))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Waits until all that a guest was lent is back, goes on past those that are not, and forgets the loan when none is
     /// missing.
     fn give_back(&self, guest: &GuestName, timeout: Duration) -> Result<(), GuestError> {
@@ -613,4 +629,9 @@ impl Containers {
         let id = files::read_to_string(self.root.path("/proc/sys/kernel/random/boot_id"))?;
         Ok(id.trim().to_owned())
     }
+}
+
+/// How long this many functions may take to be the host's again after their container has ended.
+fn time_to_return(functions: usize) -> Duration {
+    BACK + DOWN * u32::try_from(functions).unwrap_or(u32::MAX)
 }
