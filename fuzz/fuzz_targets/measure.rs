@@ -9,13 +9,14 @@ use penstock_measure::{
         command::nameless,
         parse::{LatencyOutput, cyclictest, hackbench, hwlatdetect, oslat, timerlat},
     },
-    parse::{ParseError, Reading, fio, iperf3, netperf, probe},
+    output::OutputError,
+    parse::{Reading, fio, iperf3, netperf, probe},
     probe::packet::{LEAST, Packet},
 };
 use penstock_model::measurement::{Direction, Expectation, Histogram, Load, Measurements, Mix, Protocol};
 
 /// What is told is a number, and nothing that was lost is told as a 0.
-fn check(read: Result<Reading, ParseError>) {
+fn check(read: Result<Reading, OutputError>) {
     let Ok(reading) = read else { return };
     assert!(!reading.values.is_empty());
     assert!(reading.values.values().all(|value| value.is_finite() && *value >= 0.0));

@@ -238,7 +238,7 @@ impl VduseDriver {
 
 /// Where a port leads to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum PortBackend {
     /// To a guest, whose front end comes to this socket.
     Guest(PathBuf),
     /// To this tap interface.
@@ -251,16 +251,18 @@ pub enum Place {
     Vduse(VduseConfig),
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for PortBackend {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Place::Guest(path) => write!(f, "socket {}", path.display()),
-            Place::Tap(name) => write!(f, "tap {name}"),
-            Place::Packet(name) => write!(f, "network interface {name}"),
-            Place::Vduse(device) => write!(f, "VDUSE device {}", device.name),
-            Place::Cable(Cable::Listen(path)) => write!(f, "cable that listens on {}", path.display()),
-            Place::Cable(Cable::Connect(path)) => write!(f, "cable to {}", path.display()),
-            Place::Cable(Cable::Qemu(path)) => write!(f, "cable for a QEMU that comes to {}", path.display()),
+            PortBackend::Guest(path) => write!(f, "socket {}", path.display()),
+            PortBackend::Tap(name) => write!(f, "tap {name}"),
+            PortBackend::Packet(name) => write!(f, "network interface {name}"),
+            PortBackend::Vduse(device) => write!(f, "VDUSE device {}", device.name),
+            PortBackend::Cable(Cable::Listen(path)) => write!(f, "cable that listens on {}", path.display()),
+            PortBackend::Cable(Cable::Connect(path)) => write!(f, "cable to {}", path.display()),
+            PortBackend::Cable(Cable::Qemu(path)) => {
+                write!(f, "cable for a QEMU that comes to {}", path.display())
+            }
         }
     }
 }
@@ -281,20 +283,20 @@ impl Config {
             .iter()
             .map(|(name, port)| Ok((name.clone(), port.settings(name)?)))
             .collect::<Result<_, _>>()?;
-        let mut places = BTreeMap::new();
+        let mut backends = BTreeMap::new();
         let mut devices = BTreeMap::new();
         let mut addresses = BTreeMap::new();
         for (name, port) in &self.ports {
-            let place = port.place(name)?;
+            let backend = port.backend(name)?;
             // Both sides of a cable may be this switch's: who wants to try one can.
-            if let Some(first) = places.insert(place.clone(), name) {
-                return Err(ConfigError::Socket { place, first: first.clone(), second: name.clone() });
+            if let Some(first) = backends.insert(backend.clone(), name) {
+                return Err(ConfigError::Socket { backend, first: first.clone(), second: name.clone() });
             }
             // Whatever driver each is to have.
             if let Some(device) = &port.vduse
                 && let Some(first) = devices.insert(&device.name, name)
             {
-                return Err(ConfigError::Socket { place, first: first.clone(), second: name.clone() });
+                return Err(ConfigError::Socket { backend, first: first.clone(), second: name.clone() });
             }
             for mac in all.get(name).map(|settings| settings.macs.as_slice()).unwrap_or_default() {
                 if let Some(first) = addresses.insert((*mac, port.vlan), name) {
@@ -498,8 +500,8 @@ impl PortConfig {
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] when it names no place, more than one, or an interface whose name no interface can have.
-    pub fn place(&self, name: &str) -> Result<Place, ConfigError> {
+    /// [`ConfigError`] when it names no backend, more than one, or an interface whose name no interface can have.
+    pub fn backend(&self, name: &str) -> Result<PortBackend, ConfigError> {
         let interface = |text: &String| {
             let odd = |byte: u8| byte == b'/' || byte.is_ascii_whitespace();
             if text.is_empty() || text.len() > 15 || text.bytes().any(odd) {
@@ -509,15 +511,15 @@ impl PortConfig {
         };
         let mut all = Vec::new();
         if !is_empty(&self.socket) {
-            all.push(Place::Guest(self.socket.clone()));
+            all.push(PortBackend::Guest(self.socket.clone()));
         }
         if let Some(tap) = &self.tap {
-            all.push(Place::Tap(interface(tap)?));
+            all.push(PortBackend::Tap(interface(tap)?));
         }
         if let Some(packet) = &self.packet {
-            all.push(Place::Packet(interface(packet)?));
+            all.push(PortBackend::Packet(interface(packet)?));
         }
-        all.extend(self.cable.clone().map(Place::Cable));
+        all.extend(self.cable.clone().map(PortBackend::Cable));
         if let Some(device) = &self.vduse {
             let odd = |byte: u8| !(byte.is_ascii_alphanumeric() || b"_-.".contains(&byte));
             let text = &device.name;
@@ -527,10 +529,10 @@ impl PortConfig {
             {
                 return Err(ConfigError::Vduse { port: name.to_owned(), name: text.clone() });
             }
-            all.push(Place::Vduse(device.clone()));
+            all.push(PortBackend::Vduse(device.clone()));
         }
         let has = all.len();
-        all.pop().filter(|_| has == 1).ok_or_else(|| ConfigError::Place { port: name.to_owned(), has })
+        all.pop().filter(|_| has == 1).ok_or_else(|| ConfigError::Backend { port: name.to_owned(), has })
     }
 
     /// What it is for its port, without what follows from others; `name` is for what cannot be.

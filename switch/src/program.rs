@@ -20,7 +20,7 @@ use nix::{
 
 use crate::{
     causes::chain,
-    config::{Config, Place, PortConfig},
+    config::{Config, PortBackend, PortConfig},
     control::{self, Rights},
     server::{Event, Server},
     worker,
@@ -77,7 +77,7 @@ pub fn run(run: &Run<'_>) -> Result<(), String> {
         let events = server.subscribe();
         // The other side of a cable is no guest: two switches would hold each other for ever.
         let is_guest = |(name, port): (&String, &PortConfig)| {
-            matches!(port.place(name), Ok(Place::Guest(_))).then(|| name.clone())
+            matches!(port.backend(name), Ok(PortBackend::Guest(_))).then(|| name.clone())
         };
         let guests: BTreeSet<String> = config.ports.iter().filter_map(is_guest).collect();
         let watch = move || {

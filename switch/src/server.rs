@@ -39,7 +39,7 @@ pub use self::{
 };
 use crate::{
     allow::Refusal,
-    config::{Config, ConfigError, MirrorDirection, Place, QemuFilter},
+    config::{Config, ConfigError, MirrorDirection, PortBackend, QemuFilter},
     engine::{Engine, Mirror, Port, PortEvent},
     net::Mac,
     socket::Access,
@@ -57,12 +57,12 @@ pub enum ServerError {
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// What a port leads to could not be had.
-    #[error("port {port}: the {place} could not be had")]
-    Place {
+    #[error("port {port}: the {backend} could not be had")]
+    Backend {
         /// Name of the port.
         port: String,
         /// What it is.
-        place: Place,
+        backend: PortBackend,
         /// What failed when its socket was made, its interface opened, or its access set.
         #[source]
         source: std::io::Error,
@@ -287,16 +287,17 @@ impl Server {
     /// Makes the ports so.
     fn make(&self, config: &Config) -> Result<(), ServerError> {
         let settings = config.settings()?;
-        let places = config.ports.iter().map(|(name, port)| Ok((name.clone(), port.place(name)?)));
-        let places: BTreeMap<String, Place> = places.collect::<Result<_, ConfigError>>()?;
+        let backends = config.ports.iter().map(|(name, port)| Ok((name.clone(), port.backend(name)?)));
+        let backends: BTreeMap<String, PortBackend> = backends.collect::<Result<_, ConfigError>>()?;
         let accesses = config.ports.iter().map(|(name, port)| Ok((name.clone(), port.access(name)?)));
         let accesses: BTreeMap<String, Access> = accesses.collect::<Result<_, ConfigError>>()?;
         let access = |name: &str| accesses.get(name).copied().unwrap_or_default();
         config.control_access()?;
         config.line_access()?;
         let mut state = self.state();
-        let stays =
-            |name: &str, attached: &Attached| places.get(name).is_some_and(|place| attached.is_at(place));
+        let stays = |name: &str, attached: &Attached| {
+            backends.get(name).is_some_and(|backend| attached.is_at(backend))
+        };
         let mut new = BTreeMap::new();
         let taken: BTreeSet<PortId> = state.ports.values().map(Attached::id).collect();
         let mut free = (0..PortId::MAX).filter(|id| !taken.contains(id));
@@ -305,9 +306,10 @@ impl Server {
                 continue;
             }
             let id = free.next().ok_or(ServerError::Ended)?;
-            let Some(place) = places.get(name) else { continue };
-            let failed = |source| ServerError::Place { port: name.clone(), place: place.clone(), source };
-            let attached = Attached::open(place, id, settings, access(name)).map_err(failed)?;
+            let Some(backend) = backends.get(name) else { continue };
+            let failed =
+                |source| ServerError::Backend { port: name.clone(), backend: backend.clone(), source };
+            let attached = Attached::open(backend, id, settings, access(name)).map_err(failed)?;
             new.insert(name.clone(), attached);
         }
         // From here on nothing fails but the worker.
@@ -361,10 +363,13 @@ impl Server {
                 }
                 let before = state.effective.ports.get(&name).and_then(|port| port.access(&name).ok());
                 if before != Some(access(&name))
-                    && let Some(place) = places.get(&name)
+                    && let Some(backend) = backends.get(&name)
                 {
-                    let failed =
-                        |source| ServerError::Place { port: name.clone(), place: place.clone(), source };
+                    let failed = |source| ServerError::Backend {
+                        port: name.clone(),
+                        backend: backend.clone(),
+                        source,
+                    };
                     attached.set_access(access(&name)).map_err(failed)?;
                 }
                 let id = attached.id();

@@ -21,38 +21,38 @@ const TAKEN: usize = 1;
 
 /// A place for one mapping. Places are never given back, but used again.
 #[derive(Debug)]
-struct Place {
+struct Slot {
     /// Address of the mapping's first byte; 0 when the place is free, [`TAKEN`] while it is filled.
     start: AtomicUsize,
     len: AtomicUsize,
     lost: AtomicBool,
-    next: Option<&'static Place>,
+    next: Option<&'static Slot>,
 }
 
-static PLACES: AtomicPtr<Place> = AtomicPtr::new(ptr::null_mut());
+static PLACES: AtomicPtr<Slot> = AtomicPtr::new(ptr::null_mut());
 /// Mappings that were lost since the beginning.
 static LOST: AtomicUsize = AtomicUsize::new(0);
 /// Held by who puts the handler in place.
 static HANDLER: Mutex<()> = Mutex::new(());
 
-fn first() -> Option<&'static Place> {
+fn first() -> Option<&'static Slot> {
     // SAFETY: what is in the list was leaked, and is never changed but through its atomics.
     unsafe { PLACES.load(Ordering::Acquire).as_ref() }
 }
 
-fn all() -> impl Iterator<Item = &'static Place> {
+fn all() -> impl Iterator<Item = &'static Slot> {
     std::iter::successors(first(), |place| place.next)
 }
 
 /// A mapping whose loss is survived, for as long as this lives.
 #[derive(Debug)]
-pub struct Watched(&'static Place);
+pub struct Watched(&'static Slot);
 
 impl Watched {
     /// Watches `len` bytes from `start` on, which must be a mapping of its own.
     pub fn new(start: usize, len: usize) -> Watched {
         install();
-        let free = |place: &&Place| {
+        let free = |place: &&Slot| {
             place.start.compare_exchange(0, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok()
         };
         let place = all().find(free).unwrap_or_else(grow);
@@ -75,8 +75,8 @@ impl Drop for Watched {
 }
 
 /// A new place, which is taken.
-fn grow() -> &'static Place {
-    let place: &'static mut Place = Box::leak(Box::new(Place {
+fn grow() -> &'static Slot {
+    let place: &'static mut Slot = Box::leak(Box::new(Slot {
         start: AtomicUsize::new(TAKEN),
         len: AtomicUsize::new(0),
         lost: AtomicBool::new(false),
@@ -133,7 +133,7 @@ extern "C" fn on_bus_error(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut l
     unsafe { libc::sigaction(libc::SIGBUS, BEFORE.load(Ordering::Acquire), ptr::null_mut()) };
 }
 
-impl Place {
+impl Slot {
     /// Puts empty memory where the mapping is, if `at` is in it. Called by a signal's handler.
     fn replace(&self, at: usize) -> bool {
         let start = self.start.load(Ordering::Acquire);

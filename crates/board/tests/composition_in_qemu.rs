@@ -93,7 +93,7 @@ fn device<'a>(devices: &'a mut [Device], id: &str) -> &'a mut Device {
     devices.iter_mut().find(|device| device.id == id).expect("the board has it")
 }
 
-fn place<'a>(devices: &'a mut [Device], id: &str) -> &'a mut composition::Place {
+fn place<'a>(devices: &'a mut [Device], id: &str) -> &'a mut composition::BusAddress {
     device(devices, id).place.as_mut().expect("it is a PCI device")
 }
 
@@ -144,11 +144,11 @@ fn cases() -> Vec<Case> {
         device(d, "port1").properties = device(d, "port0").properties.clone();
     });
     broken("one where the south bridge is", "Chipset", &|d, _| {
-        *place(d, "management") = composition::Place::new("pcie.0", 0x1f * 8 + 2);
+        *place(d, "management") = composition::BusAddress::new("pcie.0", 0x1f * 8 + 2);
     });
     broken("one on no bus", "NoSuchBus", &|d, _| place(d, "B").bus = "nowhere".into());
     broken("an igb on the root bus", "NotBehindRootPort", &|d, _| {
-        *place(d, "B") = composition::Place::new("pcie.0", 0x10 * 8);
+        *place(d, "B") = composition::BusAddress::new("pcie.0", 0x10 * 8);
     });
     broken("a composed PF on the root bus", "NotBehindRootPort", &|d, _| {
         for device in d.iter_mut().filter(|device| device.id.starts_with('A')) {

@@ -3,23 +3,23 @@
 use std::path::Path;
 
 use penstock_host::{Root, files};
-use penstock_render::{MOST_BYTES, Seen};
+use penstock_render::{FoundFile, MOST_BYTES};
 
 use crate::failure::Failure;
 
 /// What is where a generated file should be.
-pub fn look(root: &Root, path: impl AsRef<Path>) -> Seen {
+pub fn look(root: &Root, path: impl AsRef<Path>) -> FoundFile {
     let path = path.as_ref().to_string_lossy();
     match files::read_in_root(root.path("/"), &path, MOST_BYTES + 1) {
-        Err(error) if error.is_missing() => Seen::Missing,
-        Err(error) if error.is_unreadable() => Seen::Unreadable(error.source.to_string()),
-        Err(error) => Seen::Other(error.source.to_string()),
+        Err(error) if error.is_missing() => FoundFile::Missing,
+        Err(error) if error.is_unreadable() => FoundFile::Unreadable(error.source.to_string()),
+        Err(error) => FoundFile::Other(error.source.to_string()),
         Ok(bytes) if bytes.len() > MOST_BYTES => {
-            Seen::Other(format!("it is larger than {} KiB", MOST_BYTES >> 10))
+            FoundFile::Other(format!("it is larger than {} KiB", MOST_BYTES >> 10))
         }
         Ok(bytes) => match String::from_utf8(bytes) {
-            Ok(text) => Seen::Text(text),
-            Err(_) => Seen::Other("it is not UTF-8 text".to_owned()),
+            Ok(text) => FoundFile::Text(text),
+            Err(_) => FoundFile::Other("it is not UTF-8 text".to_owned()),
         },
     }
 }

@@ -15,7 +15,7 @@ use penstock_host::{
     tap, threads,
 };
 use penstock_model::{Guest, GuestKind, GuestName, Inventory, Model, NicName, Verdict};
-use penstock_render::Seen;
+use penstock_render::FoundFile;
 use penstock_verify::{GuestObservation, GuestPlace, TenantSwitches, TenantTaps, placement, realtime};
 
 use crate::{
@@ -127,9 +127,9 @@ impl Machine {
         let mut inventory = self.inventory_with_tuning(model)?;
         for path in penstock_render::paths(model) {
             match self.generated(&path) {
-                Seen::Text(text) => drop(inventory.files.insert(path, text)),
-                Seen::Missing => {}
-                Seen::Other(why) | Seen::Unreadable(why) => {
+                FoundFile::Text(text) => drop(inventory.files.insert(path, text)),
+                FoundFile::Missing => {}
+                FoundFile::Other(why) | FoundFile::Unreadable(why) => {
                     let text =
                         format!("{path} is to be made for a guest, and something else is there: {why}");
                     return Err(Failure::new(Status::Refused, text)
@@ -141,7 +141,7 @@ impl Machine {
     }
 
     /// What is where a generated file should be.
-    pub fn generated(&self, path: &str) -> Seen {
+    pub fn generated(&self, path: &str) -> FoundFile {
         generated_files::look(&self.root, path)
     }
 

@@ -188,7 +188,7 @@ impl Held {
         match command.spawn() {
             Ok(mut child) => {
                 let _ = child.kill();
-                let _ = child.wait();
+                crate::process::reap(child);
                 Err(io::Error::other("a directory was run as a program"))
             }
             Err(error) => match error.raw_os_error().map(Errno::from_raw) {

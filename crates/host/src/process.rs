@@ -30,7 +30,8 @@ mod talk;
 
 pub use background::Background;
 use pump::{Ended, Stream};
-use reap::{reap, still_there};
+pub(crate) use reap::reap;
+use reap::still_there;
 use search_path::SearchPath;
 pub use stream::{LINE_LIMIT, each_line};
 pub use talk::{Talk, Terminal};

@@ -55,7 +55,7 @@ impl Entry {
 
 /// What has been looked at.
 #[derive(Debug, Default)]
-struct Seen {
+struct Notes {
     files: BTreeMap<String, Vec<u8>>,
     directories: BTreeMap<String, Vec<Entry>>,
     there: BTreeSet<String>,
@@ -65,7 +65,7 @@ struct Seen {
 
 /// Notes what is looked at below a root ([`Root::recording`](crate::Root::recording)).
 #[derive(Debug, Default)]
-pub struct Recorder(Mutex<Seen>);
+pub struct Recorder(Mutex<Notes>);
 
 /// What a tree has come to hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +81,7 @@ pub struct Recorded {
 }
 
 impl Recorder {
-    fn note(&self, note: impl FnOnce(&mut Seen)) {
+    fn note(&self, note: impl FnOnce(&mut Notes)) {
         // Whoever panicked while noting left what was noted before.
         let mut seen = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         note(&mut seen);

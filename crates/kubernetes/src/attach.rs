@@ -355,3 +355,111 @@ fn wake_agent(run: &Path, uid: &ClaimUid) {
         let _ = socket.send_to(uid.as_str().as_bytes(), run.join(SOCKET));
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods)]
+mod tests {
+    use proptest::{prelude::*, sample::select};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// Any value that may stand where another is expected.
+    fn any_value() -> impl Strategy<Value = Value> {
+        let whole = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            ".{0,12}".prop_map(Value::from),
+        ];
+        whole.prop_recursive(3, 12, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::btree_map("[a-z]{0,8}", inner, 0..4)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    /// A process that has no network namespace of its own: none, this one, and the host's first.
+    fn any_pid() -> impl Strategy<Value = Value> {
+        let ids =
+            select(vec![0, 1, u64::from(std::process::id()), u64::from(u32::MAX), u64::from(u32::MAX) + 1]);
+        prop_oneof![4 => ids.prop_map(Value::from), 1 => any_value()]
+    }
+
+    /// A document with some of its keys left out, others of another kind, and cut somewhere at times.
+    fn any_bytes(keys: Vec<(&'static str, BoxedStrategy<Value>)>) -> impl Strategy<Value = Vec<u8>> {
+        let entries: Vec<_> = keys
+            .into_iter()
+            .map(|(key, value)| prop::option::weighted(0.9, value.prop_map(move |value| (key, value))))
+            .collect();
+        (entries, prop::option::weighted(0.2, any::<prop::sample::Index>())).prop_map(|(entries, cut)| {
+            let document: serde_json::Map<String, Value> =
+                entries.into_iter().flatten().map(|(key, value)| (key.to_owned(), value)).collect();
+            let mut bytes = Value::Object(document).to_string().into_bytes();
+            if let Some(cut) = cut {
+                bytes.truncate(cut.index(bytes.len()));
+            }
+            bytes
+        })
+    }
+
+    fn any_state() -> impl Strategy<Value = Vec<u8>> {
+        let bundles =
+            select(vec![json!("/"), json!("/proc/self"), json!("bundle"), json!("/dev/null"), json!("")]);
+        any_bytes(vec![
+            ("ociVersion", Just(json!("1.2.0")).boxed()),
+            ("pid", any_pid().boxed()),
+            ("bundle", prop_oneof![bundles, any_value()].boxed()),
+            ("annotations", any_value().boxed()),
+        ])
+    }
+
+    /// The specification of a container, with namespaces of any kind.
+    fn any_specification() -> impl Strategy<Value = Vec<u8>> {
+        let path = prop_oneof![Just(json!("/var/run/netns/a")), Just(json!("a")), any_value()];
+        let kind = prop_oneof![3 => Just(json!("network")), 1 => any_value()];
+        let namespace = (kind, path).prop_map(|(kind, path)| json!({"type": kind, "path": path}));
+        let namespaces = prop::collection::vec(namespace, 0..4).prop_map(|all| json!({"namespaces": all}));
+        any_bytes(vec![
+            ("linux", prop_oneof![4 => namespaces, 1 => any_value()].boxed()),
+            ("process", any_value().boxed()),
+        ])
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1024))]
+
+        /// Whatever the runtime says, a VF goes to nobody whose network namespace is not provably a container's.
+        #[test]
+        fn a_state_without_a_container_of_its_own_gets_no_vf(state in prop_oneof![9 => any_state(), 1 => prop::collection::vec(any::<u8>(), 0..64)]) {
+            if let Ok(state) = serde_json::from_slice::<OciState>(&state) {
+                let found = container_namespace(&state);
+                prop_assert!(found.is_err(), "{state:?} has {found:?}");
+            }
+        }
+
+        /// Whatever a specification holds, the file that it names is a whole path, or there is none.
+        #[test]
+        fn a_specification_names_a_whole_path_or_none(specification in any_specification()) {
+            let bundle = tempfile::tempdir().unwrap();
+            std::fs::write(bundle.path().join("config.json"), specification).unwrap();
+            if let Some(path) = sandbox_namespace(bundle.path()) {
+                prop_assert!(path.is_absolute());
+            }
+        }
+    }
+
+    #[test]
+    fn a_specification_that_is_no_file_is_not_waited_for() {
+        let bundle = tempfile::tempdir().unwrap();
+        let config = bundle.path().join("config.json");
+        nix::unistd::mkfifo(&config, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert_eq!(sandbox_namespace(bundle.path()), None);
+        std::fs::remove_file(&config).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", &config).unwrap();
+        assert_eq!(sandbox_namespace(bundle.path()), None);
+    }
+}

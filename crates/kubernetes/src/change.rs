@@ -77,6 +77,24 @@ pub struct Settings {
     pub model: Option<watch::Sender<Option<PathBuf>>>,
     /// Gets the addresses of VFs that a granted change is about to destroy: no new claim may be given one.
     pub vanishing: watch::Sender<Arc<BTreeSet<String>>>,
+    /// Is true from before a granted change until it has ended, one way or another.
+    pub changing: watch::Sender<bool>,
+}
+
+/// The machine is being changed as long as this lives.
+struct Changing(watch::Sender<bool>);
+
+impl Changing {
+    fn begin(sender: &watch::Sender<bool>) -> Changing {
+        sender.send_replace(true);
+        Changing(sender.clone())
+    }
+}
+
+impl Drop for Changing {
+    fn drop(&mut self) {
+        self.0.send_replace(false);
+    }
 }
 
 /// Why the agent takes part in no roll-out.
@@ -375,7 +393,9 @@ impl Agent {
 
     /// Carries a change to its end and tells how it ended.
     async fn go_on(&mut self, progress: Progress) -> Result<(), ChangeError> {
+        let changing = Changing::begin(&self.settings.changing);
         let result = self.carry_out(progress).await?;
+        drop(changing);
         log::say(format!("change {}: {}, {}", result.number, result.outcome, result.message));
         let mut trouble = LastingTrouble::new("tell how the change ended");
         let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(10));

@@ -146,9 +146,11 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
     let (shutdown, shutdown_seen) = watch::channel(false);
     let (progress, progress_seen) = watch::channel(None);
     let timings = ClaimTimings::default();
-    // Whoever changes the machine says here by which model it goes from then on, and which functions are about to go (by PCI address).
+    // Whoever changes the machine says here by which model it goes from then on, which functions are about to go (by PCI address), and when
+    // it is at work.
     let (path, path_seen) = watch::channel(first);
     let (vanishing, vanishing_seen) = watch::channel(Arc::new(BTreeSet::new()));
+    let (changing, changing_seen) = watch::channel(false);
 
     let client = connection.client.clone();
     let plugin = plugin::serve(
@@ -178,6 +180,7 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
         state: state.clone(),
         model: arguments.model().is_none().then_some(path),
         vanishing,
+        changing,
     });
     let scanner = Scanner {
         penstock: penstock.clone(),
@@ -211,6 +214,7 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
     let events = NodeEvents::new(client, arguments.name.clone(), arguments.driver.clone());
     log::say(format!("{} publishes the NICs of the node {}", arguments.driver, arguments.name));
 
+    let watched = watching::Inputs { path: path_seen, changed: model_seen, changing: changing_seen };
     let ending = async {
         tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
         log::say("told to end");
@@ -222,7 +226,7 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
         () = ending => Ok(()),
         () = scanner.run() => Ok(()),
         ended = changes => ended.map_err(NodeError::Rollout),
-        () = watching::watch(penstock, path_seen, model_seen, drift, news) => Ok(()),
+        () = watching::watch(penstock, watched, drift, news) => Ok(()),
         () = publisher.run(devices_seen.clone(), drift_seen.clone(), vanishing_seen) => Ok(()),
         () = assess(devices_seen, drift_seen, health) => Ok(()),
         () = tell(events, news_told) => Ok(()),
@@ -246,7 +250,7 @@ struct Scanner {
 }
 
 /// What a scanner has seen so far.
-struct Seen {
+struct LastScan {
     path: Option<PathBuf>,
     model: Option<Model>,
     stamp: Option<files::Stamp>,
@@ -259,7 +263,7 @@ impl Scanner {
     async fn run(mut self) {
         let events = DeviceWatch::open();
         let (mut memory, known) = Memory::open(&self.state);
-        let mut seen = Seen {
+        let mut seen = LastScan {
             path: None,
             model: None,
             stamp: None,
@@ -302,7 +306,7 @@ impl Scanner {
     }
 
     /// Reads the model if its file has changed. One that has become wrong leaves the last good one in force.
-    fn read_model(&self, seen: &mut Seen, trouble: &mut LastingTrouble) {
+    fn read_model(&self, seen: &mut LastScan, trouble: &mut LastingTrouble) {
         let path = self.path.borrow().clone();
         if seen.path != path {
             (seen.path, seen.model, seen.stamp) = (path, None, None);
@@ -326,7 +330,7 @@ impl Scanner {
         }
     }
 
-    async fn scan(&self, seen: &mut Seen) -> Result<Devices, PenstockError> {
+    async fn scan(&self, seen: &mut LastScan) -> Result<Devices, PenstockError> {
         let connection = self.connection.clone();
         // A name server that is away takes no address from us that is known.
         if let Ok(addresses) = tokio::task::spawn_blocking(move || connection.addresses()).await
@@ -345,7 +349,7 @@ impl Scanner {
         }))
     }
 
-    fn show(&self, devices: Devices, seen: &mut Seen, memory: &mut Memory) {
+    fn show(&self, devices: Devices, seen: &mut LastScan, memory: &mut Memory) {
         if seen.known != devices.nics {
             memory.keep(&devices.nics);
             seen.known = devices.nics.clone();

@@ -108,9 +108,17 @@ fn waves() {
         }
         assert!(Instant::now() < deadline, "{idle:?}, and then {now:?}");
     }
-    // Another model, which all but one node are already.
+    // Another model. What an agent changes itself it does not tell as drift from the old one.
+    let drift = json!({"kind": "watch", "version": 1, "time": "x", "event": "drift", "subject": {"function": "NET0#3"}, "attribute": "vlan",
+        "vantage": "host", "wanted": "100", "seen": "200", "outcome": "fail", "best_effort": false, "concerns": []});
+    fs::write(fleet.at("waves-0", "drifts"), format!("{drift}\n")).unwrap();
+    fs::write(fleet.at("waves-0", "applying"), "3").unwrap();
     fleet.machine(json!({"rollout": {"maxUnavailable": 1}, "model": "nics: {NET0: {vfs: 5}}\n"}));
     fleet.until("all have the new one", |status| status["ready"] == 5 && status["observedGeneration"] != 1);
+    let events = "/api/v1/namespaces/default/events?fieldSelector=involvedObject.name%3Dwaves-0";
+    let events = fleet.plane.get(events);
+    let drifts = events["items"].as_array().unwrap().iter().filter(|event| event["reason"] == "Drift");
+    assert_eq!(drifts.count(), 0, "{events}");
 }
 
 fn cut_off() {

@@ -65,3 +65,19 @@ pub fn whole(text: &[u8]) -> &[u8] {
     let end = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     &text[..end]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_last_line_may_be_cut() {
+        assert_eq!(read_records(""), Ok(Vec::new()));
+        assert_eq!(read_records("\n{\"cell\":"), Ok(Vec::new()));
+        let error = read_records("\nnonsense\n{\"cell\":").unwrap_err();
+        assert_eq!(error.line, 2);
+        assert!(error.to_string().starts_with("line 2 of the samples cannot be read: "), "{error}");
+        assert!(read_records(b"\xff\xfe\n".as_slice()).is_err());
+        assert_eq!(read_records(b"\xff\xfe".as_slice()), Ok(Vec::new()));
+    }
+}

@@ -12,6 +12,6 @@ pub mod isolation;
 pub mod load;
 pub mod machine;
 pub mod parse;
-pub mod run;
 pub mod schedule;
 pub mod settings;
+pub mod wake_ups;

@@ -10,12 +10,8 @@ use std::collections::BTreeMap;
 
 use penstock_model::measurement::{Histogram, Measurement, Metric, Subject, Tool, Withheld};
 use serde_json::Value;
-use thiserror::Error;
 
-use crate::{record::RawOutput, statistics::samples_for};
-
-/// More output than this is not read.
-pub const LIMIT: usize = 16 << 20;
+use crate::{output::OutputError, record::RawOutput, statistics::samples_for};
 
 /// What one run of a tool told.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -28,88 +24,6 @@ pub struct Reading {
     pub histogram: Option<Histogram>,
     /// The tool's version, where its output has it.
     pub version: Option<String>,
-}
-
-/// Output that tells nothing that could be used.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum ParseError {
-    /// There is none.
-    #[error("{tool} printed nothing")]
-    Empty {
-        /// The tool that printed nothing.
-        tool: Tool,
-    },
-    /// There is too much.
-    #[error("{tool} printed {bytes} bytes, more than the {LIMIT} that are read")]
-    TooLong {
-        /// The tool whose output it is.
-        tool: Tool,
-        /// How many bytes it printed.
-        bytes: usize,
-    },
-    /// It ends too early, or is no such output at all.
-    #[error("{tool}'s output is cut off or is not what was asked for: {why}")]
-    Malformed {
-        /// The tool whose output it is.
-        tool: Tool,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// The tool itself says that it failed.
-    #[error("{tool} failed: {message}")]
-    Failed {
-        /// The tool that failed.
-        tool: Tool,
-        /// Why it failed, by its own output.
-        message: String,
-    },
-    /// A version whose output is not known.
-    #[error("{tool} of version {version:?} is not known here: {known} is")]
-    Version {
-        /// The tool whose output it is.
-        tool: Tool,
-        /// The version that the output tells.
-        version: String,
-        /// The versions that are known.
-        known: &'static str,
-    },
-    /// Something is not in it.
-    #[error("{tool}'s output has no {field}")]
-    Missing {
-        /// The tool whose output it is.
-        tool: Tool,
-        /// The missing field, as a key or as a path in the JSON: `jobs[0].read`.
-        field: String,
-    },
-    /// Something in it cannot be.
-    #[error("{tool}'s output has {field} = {value}, which cannot be")]
-    Odd {
-        /// The tool whose output it is.
-        tool: Tool,
-        /// The field, as a key or as a path in the JSON: `jobs[0].read`.
-        field: String,
-        /// The field's value as text, cut short.
-        value: String,
-    },
-    /// It ran, and nothing arrived: there is nothing to tell, and a 0 would be taken for a slow path.
-    #[error("{tool} ran, but nothing arrived{}", sent.map(|sent| format!(" of the {sent:.0} bit/s that were sent")).unwrap_or_default())]
-    NothingArrived {
-        /// The tool that ran.
-        tool: Tool,
-        /// What was sent, in whole bit/s.
-        sent: Option<u64>,
-    },
-}
-
-impl ParseError {
-    /// What to look at.
-    pub fn hint(&self) -> Option<&'static str> {
-        match self {
-            ParseError::NothingArrived { .. } => Some("the path may be down: penstock verify tells"),
-            ParseError::Version { .. } => Some("install a version that is known, or report the output"),
-            _ => None,
-        }
-    }
 }
 
 impl Reading {
@@ -160,17 +74,6 @@ pub fn read(measurement: &Measurement, raw: &RawOutput) -> Result<Reading, Strin
     })
 }
 
-/// The bytes as text, when there are any and not too many.
-fn text(tool: Tool, output: &[u8]) -> Result<&str, ParseError> {
-    if output.len() > LIMIT {
-        return Err(ParseError::TooLong { tool, bytes: output.len() });
-    }
-    if output.iter().all(u8::is_ascii_whitespace) {
-        return Err(ParseError::Empty { tool });
-    }
-    std::str::from_utf8(output).map_err(|error| ParseError::Malformed { tool, why: error.to_string() })
-}
-
 /// A message of a tool, short and on one line.
 fn message(text: &str) -> String {
     let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
@@ -179,7 +82,7 @@ fn message(text: &str) -> String {
 
 /// One JSON value of a tool.
 struct Json<'a> {
-    tool: Tool,
+    tool: &'static str,
     value: &'a Value,
     path: String,
 }
@@ -194,35 +97,35 @@ impl<'a> Json<'a> {
         })
     }
 
-    fn get(&self, key: &str) -> Result<Json<'a>, ParseError> {
+    fn get(&self, key: &str) -> Result<Json<'a>, OutputError> {
         self.find(key).ok_or_else(|| {
             let field = if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) };
-            ParseError::Missing { tool: self.tool, field }
+            OutputError::Missing { tool: self.tool, field }
         })
     }
 
-    fn odd(&self) -> ParseError {
+    fn odd(&self) -> OutputError {
         let value: String = self.value.to_string().chars().take(80).collect();
-        ParseError::Odd { tool: self.tool, field: self.path.clone(), value }
+        OutputError::OddField { tool: self.tool, field: self.path.clone(), value }
     }
 
     /// A number that is finite and not negative.
-    fn number(&self) -> Result<f64, ParseError> {
+    fn number(&self) -> Result<f64, OutputError> {
         self.value.as_f64().filter(|number| number.is_finite() && *number >= 0.0).ok_or_else(|| self.odd())
     }
 
-    fn count(&self) -> Result<u64, ParseError> {
+    fn count(&self) -> Result<u64, OutputError> {
         self.value.as_u64().ok_or_else(|| self.odd())
     }
 
-    fn text(&self) -> Result<&'a str, ParseError> {
+    fn text(&self) -> Result<&'a str, OutputError> {
         self.value.as_str().ok_or_else(|| self.odd())
     }
 }
 
 /// The JSON object in a tool's output.
-fn object(tool: Tool, text: &str) -> Result<Value, ParseError> {
-    let malformed = |why: String| ParseError::Malformed { tool, why };
+fn object(tool: &'static str, text: &str) -> Result<Value, OutputError> {
+    let malformed = |why: String| OutputError::Malformed { tool, why };
     match serde_json::from_str::<Value>(text) {
         Ok(value) if value.is_object() => Ok(value),
         Ok(_) => Err(malformed("it is not a JSON object".into())),

@@ -51,3 +51,59 @@ impl Sampler for Samplers<'_> {
         complaints
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use penstock_model::{
+        Source,
+        measurement::{EndKind, PathKind, Protocol},
+        verdict::Vantage,
+    };
+
+    use super::*;
+    use crate::matrix::{self, Null, Options};
+
+    #[test]
+    fn two_takers_are_one_and_each_has_its_own_cells() {
+        struct One(Vec<String>, &'static str);
+        impl Sampler for One {
+            fn prepare(&mut self, cells: &[Planned]) -> Preparation {
+                let ids = cells.iter().map(|cell| (cell.id.clone(), self.1.to_owned()));
+                Preparation {
+                    missing: ids.collect(),
+                    notes: vec![self.1.to_owned()],
+                    ..Preparation::default()
+                }
+            }
+            fn take(&mut self, cell: &Planned, _: Duration) -> Result<RawOutput, Failure> {
+                self.0.push(cell.id.clone());
+                Err(self.1.to_owned().into())
+            }
+            fn finish(&mut self) -> Vec<String> {
+                vec![format!("{} is finished", self.1)]
+            }
+        }
+        let model = "nics: {NET0: {vfs: 2}}\nguests: {a: {functions: [NET0#0]}, b: {functions: [NET0#1]}}\n";
+        let model = penstock_model::parse(&Source::new("m.yaml", model)).unwrap().model;
+        let (protocols, paths) = (vec![Protocol::UdpStream], vec![PathKind::VfVfInside, PathKind::Bridge]);
+        let network = matrix::network(&model, &Options { protocols, paths, ..Options::quick() });
+        let at = [(Vantage::Host, EndKind::Host)];
+        let joined = matrix::join(network.clone(), matrix::storage("/srv", &at, true, Null::None));
+        let (mut one, mut other) = (One(Vec::new(), "network"), One(Vec::new(), "storage"));
+        let mut samplers = Samplers::new(&mut one, &mut other);
+        let prepared = samplers.prepare(&joined.cells);
+        assert_eq!(prepared.notes, ["network", "storage"]);
+        for (at, cell) in joined.cells.iter().enumerate() {
+            let whose = if at < network.cells.len() { "network" } else { "storage" };
+            assert_eq!(prepared.missing[&cell.id], whose);
+            assert_eq!(samplers.take(cell, Duration::from_secs(1)), Err(whose.to_owned().into()));
+        }
+        assert_eq!(
+            samplers.prepare(&network.cells).notes,
+            ["network"],
+            "whose cells there are none of is not asked"
+        );
+        assert_eq!(samplers.finish(), ["network is finished", "storage is finished"]);
+        assert_eq!((one.0.len(), other.0.len()), (3, 6));
+    }
+}

@@ -34,7 +34,8 @@ pub use cells::{matrix, targets};
 
 use crate::{
     matrix::Planned,
-    parse::{self, ParseError, Reading, fio},
+    output::{self, OutputError},
+    parse::{Reading, fio},
     record::RawOutput,
     sampler::{Failure, Preparation, Sampler},
     statistics::Random,
@@ -73,13 +74,13 @@ struct Arm {
 }
 
 /// What is found of a target while it is made ready.
-struct Found<'a> {
+struct TargetCells<'a> {
     target: &'a StorageTarget,
     cells: Vec<(&'a Planned, &'a Storage)>,
     missing: BTreeMap<String, String>,
 }
 
-impl Found<'_> {
+impl TargetCells<'_> {
     /// The cells that these words are true of are missing, because of this; the first reason stays.
     fn miss(&mut self, which: impl Fn(&Planned, &Storage) -> bool, why: &str) {
         for (cell, storage) in &self.cells {
@@ -114,7 +115,7 @@ impl StorageTaker {
     }
 
     /// Makes one target ready at both ends.
-    fn make_ready(&mut self, label: &str, found: &mut Found<'_>, preparation: &mut Preparation) {
+    fn make_ready(&mut self, label: &str, found: &mut TargetCells<'_>, preparation: &mut Preparation) {
         if !found.target.write {
             let why = format!("{label} may not be written to: the model has it with `write: off`");
             found.miss(|cell, _| cells::writes(cell), &why);
@@ -167,7 +168,7 @@ impl StorageTaker {
 
     fn device(
         &self,
-        found: &mut Found<'_>,
+        found: &mut TargetCells<'_>,
         places: &BTreeMap<Vantage, Arc<dyn Place>>,
     ) -> Result<Vec<Arm>, String> {
         let inside = Vantage::Guest(found.target.guest.clone());
@@ -214,7 +215,7 @@ impl StorageTaker {
 
     fn directory(
         &mut self,
-        found: &mut Found<'_>,
+        found: &mut TargetCells<'_>,
         places: &BTreeMap<Vantage, Arc<dyn Place>>,
     ) -> Result<Vec<Arm>, String> {
         let target = found.target;
@@ -351,14 +352,14 @@ fn run(place: &dyn Place, command: &Command) -> Result<RawOutput, String> {
     let output = place.run(command).map_err(|error| chain(&error))?;
     // More is not read; and a guest could print without end.
     let text =
-        |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(parse::LIMIT + 1)]).into_owned();
+        |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(output::LIMIT + 1)]).into_owned();
     Ok(RawOutput::of(place.describe(), command, &output, text))
 }
 
 /// Whether fio did what it was asked for; why not, else.
 fn told(raw: &RawOutput, mix: Mix) -> Result<Reading, String> {
     fio::json(raw.stdout.as_bytes(), mix).map_err(|error| match (&error, raw.stderr.trim()) {
-        (ParseError::Empty { .. }, said) if !said.is_empty() => {
+        (OutputError::Empty { .. }, said) if !said.is_empty() => {
             said.lines().next().unwrap_or_default().chars().take(300).collect()
         }
         _ => error.to_string(),
@@ -368,7 +369,7 @@ fn told(raw: &RawOutput, mix: Mix) -> Result<Reading, String> {
 /// The best way that works at all ends, and the ends at which any works.
 fn choose_way(
     arms: Vec<Arm>,
-    found: &mut Found<'_>,
+    found: &mut TargetCells<'_>,
     preparation: &mut Preparation,
     label: &str,
 ) -> Option<(Vec<Arm>, IoMethod)> {
@@ -422,7 +423,7 @@ fn refusal(arm: &Arm, way: IoMethod, block: u32) -> Option<String> {
 }
 
 /// Cells with blocks that are smaller than an end takes are missing.
-fn smaller_blocks(arms: &[Arm], way: IoMethod, found: &mut Found<'_>) {
+fn smaller_blocks(arms: &[Arm], way: IoMethod, found: &mut TargetCells<'_>) {
     let sizes: BTreeSet<u32> = found.cells.iter().map(|(_, storage)| storage.block).collect();
     for block in sizes.into_iter().filter(|block| *block < USUAL_BLOCK) {
         let refused = arms.iter().find_map(|arm| Some((arm, refusal(arm, way, block)?)));
@@ -452,7 +453,7 @@ impl Sampler for StorageTaker {
                 preparation.missing.extend(cells.iter().map(|(cell, _)| (cell.id.clone(), why.clone())));
                 continue;
             };
-            let mut found = Found { target: &target, cells, missing: BTreeMap::new() };
+            let mut found = TargetCells { target: &target, cells, missing: BTreeMap::new() };
             self.make_ready(label, &mut found, &mut preparation);
             self.refused.extend(found.missing.clone());
             preparation.missing.extend(found.missing);

@@ -1,9 +1,12 @@
 //! Recorded outputs of the real tools are read; every beginning of one, and every odd one, is refused.
 #![allow(clippy::disallowed_methods)]
 
-use penstock_measure::latency::{
-    command::nameless,
-    parse::{LatencyOutput, OutputError, cyclictest, hackbench, hwlatdetect, oslat, timerlat},
+use penstock_measure::{
+    latency::{
+        command::nameless,
+        parse::{LatencyOutput, cyclictest, hackbench, hwlatdetect, oslat, timerlat},
+    },
+    output::OutputError,
 };
 use proptest::prelude::*;
 

@@ -1,7 +1,10 @@
 //! Recorded outputs of the real tools are read; every beginning of one, and every odd one, is refused.
 #![allow(clippy::disallowed_methods)]
 
-use penstock_measure::parse::{ParseError, Reading, fio, iperf3, netperf};
+use penstock_measure::{
+    output::OutputError,
+    parse::{Reading, fio, iperf3, netperf},
+};
 use penstock_model::measurement::{Direction, Metric, Mix, Protocol};
 use proptest::prelude::*;
 
@@ -58,7 +61,7 @@ fn netperf_comma_separated_is_the_same() {
     assert_eq!(read, netperf::key_values(lines.as_bytes(), Protocol::UdpRr).unwrap());
     let cut =
         netperf::comma_separated(&line.as_bytes()[..line.len() - 4], &keys, Protocol::UdpRr).unwrap_err();
-    assert!(matches!(cut, ParseError::Malformed { .. }), "{cut}");
+    assert!(matches!(cut, OutputError::Malformed { .. }), "{cut}");
 }
 
 #[test]
@@ -189,7 +192,7 @@ fn fio_says_why_it_failed() {
     assert!(read(&text.replacen("\"N\" : ", "\"N\" : 1", 9)).contains("its bins count"));
 }
 
-type Read = fn(&[u8]) -> Result<Reading, ParseError>;
+type Read = fn(&[u8]) -> Result<Reading, OutputError>;
 
 const READERS: [(&str, Read); 4] = [
     ("netperf-2.7.1-udp-stream.txt", |output| netperf::key_values(output, Protocol::UdpStream)),

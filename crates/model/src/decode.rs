@@ -8,7 +8,7 @@ use std::{fmt, ops::RangeInclusive};
 use serde::de::{self, DeserializeOwned, DeserializeSeed, IntoDeserializer, Unexpected, Visitor};
 
 use crate::{
-    diagnostic::{Diagnostic, Path, Place},
+    diagnostic::{Diagnostic, Path, PathTarget},
     selectors,
     tree::{Entry, Node, Value, shown},
 };
@@ -28,7 +28,7 @@ pub(crate) fn document<T: DeserializeOwned>(mut root: Node) -> (Option<T>, Vec<D
             Err(fault) => fault,
         };
         let path = Path(fault.path.iter().rev().cloned().collect());
-        let place = if fault.at_key { Place::Key } else { Place::Value };
+        let place = if fault.at_key { PathTarget::Key } else { PathTarget::Value };
         let consequence = matches!(fault.kind, Kind::Spoiled);
         if !consequence {
             if wrong.len() == MAX_ERRORS {
@@ -40,7 +40,7 @@ pub(crate) fn document<T: DeserializeOwned>(mut root: Node) -> (Option<T>, Vec<D
             }
             wrong.push(fault.kind.diagnostic(path.clone(), place.clone()));
         }
-        if !strike(&mut root, &path, place == Place::Key, consequence) {
+        if !strike(&mut root, &path, place == PathTarget::Key, consequence) {
             return (None, wrong);
         }
     }
@@ -142,7 +142,7 @@ const RANGES: [(&str, RangeInclusive<i128>); 7] = [
 ];
 
 impl Kind {
-    fn diagnostic(self, path: Path, place: Place) -> Diagnostic {
+    fn diagnostic(self, path: Path, place: PathTarget) -> Diagnostic {
         let (message, hint) = match self {
             Kind::UnknownKey { key, known } => match selectors::explain(&path) {
                 Some((message, hint)) => (message, Some(hint)),

@@ -70,7 +70,7 @@ impl fmt::Display for Path {
 
 /// What of a path is meant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Place {
+pub enum PathTarget {
     /// The value that the path leads to.
     #[default]
     Value,
@@ -109,7 +109,7 @@ pub struct Diagnostic {
     /// What it is about; empty for the file as a whole.
     pub path: Path,
     /// What of `path` is meant.
-    pub place: Place,
+    pub place: PathTarget,
     /// What is wrong, with the values.
     pub message: String,
     /// What to do about it, when that is known.
@@ -124,7 +124,7 @@ pub struct Related {
     /// The path of the second place.
     pub path: Path,
     /// What of `path` is meant.
-    pub place: Place,
+    pub place: PathTarget,
     /// What is there: `first given here`.
     pub label: String,
 }
@@ -135,7 +135,7 @@ impl Diagnostic {
         Diagnostic {
             severity: Severity::Error,
             path,
-            place: Place::Value,
+            place: PathTarget::Value,
             message: message.into(),
             hint: None,
             related: None,
@@ -160,28 +160,28 @@ impl Diagnostic {
     /// The same about the key, not its value.
     #[must_use]
     pub fn at_key(mut self) -> Diagnostic {
-        self.place = Place::Key;
+        self.place = PathTarget::Key;
         self
     }
 
     /// The same about these bytes of the value, as it reads without quotes and escapes.
     #[must_use]
     pub fn at_part(mut self, bytes: Range<usize>) -> Diagnostic {
-        self.place = Place::Part(bytes);
+        self.place = PathTarget::Part(bytes);
         self
     }
 
     /// The same about these bytes of the text.
     #[must_use]
     pub fn at_bytes(mut self, bytes: Range<usize>) -> Diagnostic {
-        self.place = Place::Bytes(bytes);
+        self.place = PathTarget::Bytes(bytes);
         self
     }
 
     /// The same, showing the value at `path` too.
     #[must_use]
     pub fn with_related(mut self, path: Path, label: impl Into<String>) -> Diagnostic {
-        self.related = Some(Box::new(Related { path, place: Place::Value, label: label.into() }));
+        self.related = Some(Box::new(Related { path, place: PathTarget::Value, label: label.into() }));
         self
     }
 }

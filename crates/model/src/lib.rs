@@ -42,7 +42,7 @@ pub mod vf;
 
 pub use address::InterfaceAddress;
 pub use allow::{Allow, AllowedMacs, VlanSet};
-pub use diagnostic::{Diagnostic, Diagnostics, Path, Place, Related, Severity, Source};
+pub use diagnostic::{Diagnostic, Diagnostics, Path, PathTarget, Related, Severity, Source};
 pub use document::{MODELINE, schema};
 pub use function::FunctionName;
 pub use guest::{

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Diagnostics, Path, Place, Source,
+    Diagnostics, Path, PathTarget, Source,
     render::{Page, Span},
 };
 
@@ -96,9 +96,9 @@ fn code(diagnostic: &crate::Diagnostic, against: Against) -> String {
         Against::Template => "template",
     };
     match diagnostic.place {
-        Place::Key if diagnostic.message.starts_with("unknown key") => format!("{first}.unknown-key"),
-        Place::Bytes(_) if against == Against::Model => "yaml".to_owned(),
-        Place::Key | Place::Bytes(_) | Place::Value | Place::Part(_) => {
+        PathTarget::Key if diagnostic.message.starts_with("unknown key") => format!("{first}.unknown-key"),
+        PathTarget::Bytes(_) if against == Against::Model => "yaml".to_owned(),
+        PathTarget::Key | PathTarget::Bytes(_) | PathTarget::Value | PathTarget::Part(_) => {
             std::iter::once(first).chain(keys(&diagnostic.path)).collect::<Vec<_>>().join(".")
         }
     }

@@ -15,7 +15,7 @@ use unicode_width::UnicodeWidthChar;
 
 use crate::{
     Diagnostics, Source,
-    diagnostic::{Diagnostic, Path, Place, Severity},
+    diagnostic::{Diagnostic, Path, PathTarget, Severity},
     text::{self, Style, Styled, is_hidden, one_line, wrap_prose},
     tree::{self, Node},
 };
@@ -91,7 +91,7 @@ impl Page<'_> {
     }
 
     /// Where that is, in numbers; `None` for the file as a whole.
-    pub fn span(&self, path: &Path, place: &Place) -> Option<Span> {
+    pub fn span(&self, path: &Path, place: &PathTarget) -> Option<Span> {
         let bytes = self.bytes(path, place)?;
         let text = &self.source.text;
         let at = |byte: usize| {
@@ -105,10 +105,10 @@ impl Page<'_> {
     }
 
     /// Which bytes of the text are meant.
-    fn bytes(&self, path: &Path, place: &Place) -> Option<Range<usize>> {
+    fn bytes(&self, path: &Path, place: &PathTarget) -> Option<Range<usize>> {
         let bytes = match (self.root, place) {
             (Some(root), _) => root.locate(&self.source.text, path, place),
-            (None, Place::Bytes(bytes)) => Some(bytes.clone()),
+            (None, PathTarget::Bytes(bytes)) => Some(bytes.clone()),
             (None, _) => None,
         };
         bytes.filter(|_| !self.source.text.is_empty())
@@ -121,7 +121,7 @@ impl Page<'_> {
         };
         out.push(style, kind);
         out.push(Style::Bold, format!(": {}\n", self.hanging(&diagnostic.message, columns(kind) + 2, 2)));
-        let find = |path: &Path, place: &Place| self.bytes(path, place);
+        let find = |path: &Path, place: &PathTarget| self.bytes(path, place);
         let main = find(&diagnostic.path, &diagnostic.place).map(|bytes| self.excerpt(bytes));
         let related = diagnostic.related.as_ref().and_then(|related| {
             let bytes = find(&related.path, &related.place)?;

@@ -5,7 +5,7 @@
 
 use crate::{
     Diagnostics, Inventory, Source,
-    diagnostic::{Diagnostic, Path, Place},
+    diagnostic::{Diagnostic, Path, PathTarget},
     inventory::Pf,
     text::one_line,
     tree::{self, Node, Value},
@@ -110,7 +110,7 @@ impl Diagnostics {
 }
 
 fn is_by_name(message: &Diagnostic) -> bool {
-    message.place == Place::Key && of_match(&message.path).is_some_and(|key| BY_NAME.contains(&key))
+    message.place == PathTarget::Key && of_match(&message.path).is_some_and(|key| BY_NAME.contains(&key))
 }
 
 /// The names that a selector's value has: text, or a list of texts; a range of VFs behind it (`eno1#0-3`) is left out.

@@ -11,7 +11,7 @@ use std::{collections::HashMap, ops::Range};
 
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, Tag};
 
-use crate::diagnostic::{Diagnostic, Path, Place, Related};
+use crate::diagnostic::{Diagnostic, Path, PathTarget, Related};
 
 /// The largest file that is read. 510 VFs, each with all its attributes, take a tenth of it.
 pub const MAX_BYTES: usize = 1 << 20;
@@ -92,8 +92,8 @@ impl Node {
 
     /// The bytes of `text`, which this tree was read from, that `path` means, or its longest part that leads somewhere.
     /// `None` for the file as a whole.
-    pub fn locate(&self, text: &str, path: &Path, place: &Place) -> Option<Range<usize>> {
-        if let Place::Bytes(bytes) = place {
+    pub fn locate(&self, text: &str, path: &Path, place: &PathTarget) -> Option<Range<usize>> {
+        if let PathTarget::Bytes(bytes) = place {
             return Some(bytes.clone());
         }
         let mut found: Option<(Option<&Range<usize>>, &Node)> = None;
@@ -116,12 +116,12 @@ impl Node {
             node = child;
         }
         let (key, node) = found?;
-        if let (Place::Part(part), Value::Scalar(value)) = (place, &node.value)
+        if let (PathTarget::Part(part), Value::Scalar(value)) = (place, &node.value)
             && let Some(bytes) = scalar::part(text.get(node.span.clone())?, value, part)
         {
             return Some(node.span.start + bytes.start..node.span.start + bytes.end);
         }
-        let key = key.filter(|_| *place == Place::Key || !matches!(node.value, Value::Scalar(_)));
+        let key = key.filter(|_| *place == PathTarget::Key || !matches!(node.value, Value::Scalar(_)));
         Some(key.unwrap_or(&node.span).clone())
     }
 }
@@ -410,7 +410,7 @@ impl Builder {
                     let mut duplicate = wrong(key_span, format!("the key {} is given twice", shown(&key)));
                     duplicate.related = Some(Box::new(Related {
                         path: Path::default(),
-                        place: Place::Bytes(first.key_span.clone()),
+                        place: PathTarget::Bytes(first.key_span.clone()),
                         label: "first given here".to_owned(),
                     }));
                     self.duplicates.push(duplicate);

@@ -1,7 +1,7 @@
 //! The steps that write a model's files.
 
 use penstock_model::GuestName;
-use penstock_render::{Found, GenerateError, render};
+use penstock_render::{FoundMachine, GenerateError, render};
 
 use crate::{
     FileAction,
@@ -12,7 +12,7 @@ use crate::{
 /// Writes every file whose text is not so already. They are written before any guest starts; a guest that runs already is
 /// told when it starts again.
 pub fn file_steps(planner: &mut Planner<'_>) -> Result<(), GenerateError> {
-    let found = Found { inventory: planner.inventory, nics: &planner.resolved };
+    let found = FoundMachine { inventory: planner.inventory, nics: &planner.resolved };
     let mut late: Vec<GuestName> = Vec::new();
     for file in render(planner.model, Some(found))? {
         let before = planner.inventory.files.get(&file.path);

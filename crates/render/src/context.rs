@@ -10,23 +10,23 @@ use penstock_model::{
 };
 use serde::Serialize;
 
-use super::{Found, GenerateError};
+use super::{FoundMachine, GenerateError};
 
 /// A function's MAC address and its place on the machine.
 #[derive(Clone, Copy)]
-struct Place {
+struct FunctionAddresses {
     mac: Option<Mac>,
     bdf: Option<Bdf>,
 }
 
 /// What is known of all functions of the model.
 pub struct Known {
-    places: HashMap<FunctionName, Place>,
+    places: HashMap<FunctionName, FunctionAddresses>,
 }
 
 impl Known {
     /// Finds the MAC address of every function that a guest owns and of every VF.
-    pub fn of(model: &Model, found: Option<Found<'_>>) -> Result<Known, GenerateError> {
+    pub fn of(model: &Model, found: Option<FoundMachine<'_>>) -> Result<Known, GenerateError> {
         let mut places = HashMap::new();
         let mut messages = Vec::new();
         let mut given: HashMap<&NicName, Mac> = HashMap::new();
@@ -42,7 +42,7 @@ impl Known {
             let permanent = pf.and_then(|pf| pf.permanent_mac).or(nic.matching.mac);
             let own = given.get(name).copied().or(permanent);
             let bdf = pf.map(|pf| pf.bdf);
-            places.insert(FunctionName { nic: name.clone(), vf: None }, Place { mac: own, bdf });
+            places.insert(FunctionName { nic: name.clone(), vf: None }, FunctionAddresses { mac: own, bdf });
             let mut lacking = (own.is_none() && owned.contains_key(name)).then(|| name.to_string());
             for (index, settings) in model.vfs(name) {
                 let function = FunctionName { nic: name.clone(), vf: Some(index) };
@@ -52,7 +52,7 @@ impl Known {
                     lacking = Some(function.to_string());
                 }
                 let bdf = pf.and_then(|pf| vf_address(pf, index.get()));
-                places.insert(function, Place { mac, bdf });
+                places.insert(function, FunctionAddresses { mac, bdf });
             }
             messages.extend(lacking.map(|function| unknown(name, &function, found.is_some())));
         }
@@ -63,8 +63,8 @@ impl Known {
         }
     }
 
-    fn get(&self, function: &FunctionName) -> Place {
-        self.places.get(function).copied().unwrap_or(Place { mac: None, bdf: None })
+    fn get(&self, function: &FunctionName) -> FunctionAddresses {
+        self.places.get(function).copied().unwrap_or(FunctionAddresses { mac: None, bdf: None })
     }
 }
 
@@ -181,7 +181,7 @@ struct FunctionView<'a> {
 }
 
 impl<'a> FunctionView<'a> {
-    fn of(index: usize, function: &'a Function, nic: &Nic, place: Place) -> FunctionView<'a> {
+    fn of(index: usize, function: &'a Function, nic: &Nic, place: FunctionAddresses) -> FunctionView<'a> {
         FunctionView {
             index,
             name: function.name.to_string(),

@@ -24,7 +24,7 @@ use self::{
 };
 pub use self::{
     error::{GenerateError, TemplateError},
-    verdicts::{Seen, verdicts},
+    verdicts::{FoundFile, verdicts},
 };
 
 /// The largest file that a template may make, in bytes.
@@ -32,7 +32,7 @@ pub const MOST_BYTES: usize = 1 << 20;
 
 /// A machine that was looked at, and where on it the model's NICs are (`penstock_plan::resolve`).
 #[derive(Clone, Copy, Debug)]
-pub struct Found<'a> {
+pub struct FoundMachine<'a> {
     /// What a scan found on the machine.
     pub inventory: &'a Inventory,
     /// Each NIC's PF.
@@ -65,7 +65,7 @@ impl GeneratedFile {
 /// [`GenerateError::Unknown`]: a MAC address that is not known. [`GenerateError::Model`]: two files in one place, or a name
 /// that systemd does not take. [`GenerateError::Template`]: a template of the user's that does not parse, names what there is not, does not end, takes too much
 /// memory, or makes too large a file.
-pub fn render(model: &Model, found: Option<Found<'_>>) -> Result<Vec<GeneratedFile>, GenerateError> {
+pub fn render(model: &Model, found: Option<FoundMachine<'_>>) -> Result<Vec<GeneratedFile>, GenerateError> {
     if model.guests.values().all(|guest| guest.generate.is_empty()) {
         return Ok(Vec::new());
     }
@@ -76,7 +76,7 @@ pub fn render(model: &Model, found: Option<Found<'_>>) -> Result<Vec<GeneratedFi
     let engine = Engine::new();
     let mut files = Vec::with_capacity(places.len());
     for place in places {
-        let Place { name, guest, position, function, path } = place;
+        let PlannedFile { name, guest, position, function, path } = place;
         let context = contexts.of(name, guest, function);
         let wanted = &guest.generate[position];
         if let Some(function) = function {
@@ -110,7 +110,7 @@ pub fn paths_of(guest: &Guest, wanted: &Generate) -> Vec<String> {
 }
 
 /// A file that is to be made.
-struct Place<'a> {
+struct PlannedFile<'a> {
     name: &'a GuestName,
     guest: &'a Guest,
     /// Which entry of `generate`.
@@ -120,12 +120,12 @@ struct Place<'a> {
     path: String,
 }
 
-fn places(model: &Model) -> Vec<Place<'_>> {
+fn places(model: &Model) -> Vec<PlannedFile<'_>> {
     let mut places = Vec::new();
     for (name, guest) in &model.guests {
         for (position, wanted) in guest.generate.iter().enumerate() {
             let per_function = matches!(wanted.template, Template::Networkd);
-            let of = |(at, path)| Place {
+            let of = |(at, path)| PlannedFile {
                 name,
                 guest,
                 position,
@@ -139,9 +139,9 @@ fn places(model: &Model) -> Vec<Place<'_>> {
 }
 
 /// Each file has a place of its own, and none lies where another one needs a directory.
-fn apart(places: &[Place<'_>]) -> Result<(), GenerateError> {
+fn apart(places: &[PlannedFile<'_>]) -> Result<(), GenerateError> {
     let mut messages = Vec::new();
-    let mut taken: HashMap<Vec<&str>, &Place<'_>> = HashMap::new();
+    let mut taken: HashMap<Vec<&str>, &PlannedFile<'_>> = HashMap::new();
     for place in places {
         let own = at(place.name, place.position).join("to");
         if let Some(other) = taken.insert(parts(&place.path), place) {

@@ -6,11 +6,11 @@ use penstock_model::{
     verdict::{Subject, Vantage},
 };
 
-use super::{Found, GenerateError, paths_of, render};
+use super::{FoundMachine, GenerateError, paths_of, render};
 
 /// What was found where a file should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Seen {
+pub enum FoundFile {
     /// The file is there; this is its whole text.
     Text(String),
     /// There is no file at this path.
@@ -29,8 +29,8 @@ pub enum Seen {
 /// [`GenerateError::Template`] and [`GenerateError::Model`].
 pub fn verdicts(
     model: &Model,
-    found: Found<'_>,
-    seen: impl Fn(&str) -> Seen,
+    found: FoundMachine<'_>,
+    seen: impl Fn(&str) -> FoundFile,
 ) -> Result<Vec<Verdict>, GenerateError> {
     let files = match render(model, Some(found)) {
         Ok(files) => files,
@@ -40,11 +40,13 @@ pub fn verdicts(
     let judge = |file: super::GeneratedFile| {
         let place = |what: &str| format!("{}: {what}", file.path);
         let (said, outcome) = match seen(&file.path) {
-            Seen::Text(text) if text == file.text => (format!("sha256 {}", file.digest()), Outcome::Pass),
-            Seen::Text(text) => (format!("stale, sha256 {}", sha256(&text)), Outcome::Fail),
-            Seen::Missing => ("missing".to_owned(), Outcome::Fail),
-            Seen::Other(why) => (why, Outcome::Fail),
-            Seen::Unreadable(why) => (format!("cannot be read: {why}"), Outcome::Unknown),
+            FoundFile::Text(text) if text == file.text => {
+                (format!("sha256 {}", file.digest()), Outcome::Pass)
+            }
+            FoundFile::Text(text) => (format!("stale, sha256 {}", sha256(&text)), Outcome::Fail),
+            FoundFile::Missing => ("missing".to_owned(), Outcome::Fail),
+            FoundFile::Other(why) => (why, Outcome::Fail),
+            FoundFile::Unreadable(why) => (format!("cannot be read: {why}"), Outcome::Unknown),
         };
         let wanted = place(&format!("sha256 {}", file.digest()));
         verdict(&file.guest, file.path.clone(), wanted, place(&said), outcome)

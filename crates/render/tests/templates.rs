@@ -7,7 +7,9 @@ use std::{collections::BTreeMap, fs, path::Path, process::Command};
 
 use indexmap::IndexMap;
 use penstock_model::{Bdf, Inventory, Model, Outcome, Source, Template};
-use penstock_render::{Found, GenerateError, GeneratedFile, MOST_BYTES, Seen, paths, render, verdicts};
+use penstock_render::{
+    FoundFile, FoundMachine, GenerateError, GeneratedFile, MOST_BYTES, paths, render, verdicts,
+};
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/generate");
 
@@ -239,7 +241,7 @@ fn a_mac_that_is_not_known_is_an_error_that_says_what_to_do() {
     let at = |slot: &str| slot.parse::<Bdf>().unwrap();
     let nics = IndexMap::from([("NET0", "0000:04:00.0"), ("NET1", "0000:04:00.1")]);
     let nics = nics.into_iter().map(|(name, slot)| (name.parse().unwrap(), at(slot))).collect();
-    let files = render(&model, Some(Found { inventory: &machine, nics: &nics })).unwrap();
+    let files = render(&model, Some(FoundMachine { inventory: &machine, nics: &nics })).unwrap();
     assert_eq!(files, render(&published(), None).unwrap(), "shipped templates say the same with a machine");
 }
 
@@ -333,19 +335,19 @@ fn verdicts_tell_fresh_from_stale_and_missing() {
     let at = |slot: &str| slot.parse::<Bdf>().unwrap();
     let nics = IndexMap::from([("NET0", "0000:04:00.0"), ("NET1", "0000:04:00.1")]);
     let nics = nics.into_iter().map(|(name, slot)| (name.parse().unwrap(), at(slot))).collect();
-    let found = Found { inventory: &machine, nics: &nics };
+    let found = FoundMachine { inventory: &machine, nics: &nics };
     let files: BTreeMap<String, String> =
         render(&model, Some(found)).unwrap().into_iter().map(|file| (file.path, file.text)).collect();
     let paths = paths(&model);
-    let all = verdicts(&model, found, |path| Seen::Text(files[path].clone())).unwrap();
+    let all = verdicts(&model, found, |path| FoundFile::Text(files[path].clone())).unwrap();
     assert_eq!(all.len(), paths.len());
     assert!(all.iter().all(|verdict| verdict.outcome == Outcome::Pass && verdict.wanted == verdict.seen));
     let seen = |path: &str| match path {
-        path if path == paths[0] => Seen::Text("by hand".to_owned()),
-        path if path == paths[1] => Seen::Missing,
-        path if path == paths[2] => Seen::Other("it is a directory".to_owned()),
-        path if path == paths[3] => Seen::Unreadable("Permission denied".to_owned()),
-        path => Seen::Text(files[path].clone()),
+        path if path == paths[0] => FoundFile::Text("by hand".to_owned()),
+        path if path == paths[1] => FoundFile::Missing,
+        path if path == paths[2] => FoundFile::Other("it is a directory".to_owned()),
+        path if path == paths[3] => FoundFile::Unreadable("Permission denied".to_owned()),
+        path => FoundFile::Text(files[path].clone()),
     };
     let all = verdicts(&model, found, seen).unwrap();
     assert!(all[..3].iter().all(|verdict| verdict.outcome == Outcome::Fail));
@@ -359,8 +361,8 @@ fn verdicts_tell_fresh_from_stale_and_missing() {
     blind.pfs.iter_mut().for_each(|pf| pf.permanent_mac = None);
     let mut unmatched = model.clone();
     unmatched.nics["NET0"].matching = Default::default();
-    let found = Found { inventory: &blind, nics: &nics };
-    let all = verdicts(&unmatched, found, |path| Seen::Text(files[path].clone())).unwrap();
+    let found = FoundMachine { inventory: &blind, nics: &nics };
+    let all = verdicts(&unmatched, found, |path| FoundFile::Text(files[path].clone())).unwrap();
     assert_eq!(all.len(), paths.len());
     assert!(all.iter().all(|verdict| verdict.outcome == Outcome::Unknown && !verdict.holds()), "{all:?}");
 }

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use super::{Place, VERSION};
+use super::{PortBackend, VERSION};
 use crate::net::Mac;
 
 /// What in a configuration makes no sense.
@@ -53,7 +53,7 @@ pub enum ConfigError {
     },
     /// None, or more than one, of what a port may lead to.
     #[error("{port}: it has {has} of socket, tap, packet, cable and vduse, and needs one of them")]
-    Place {
+    Backend {
         /// Name of the port.
         port: String,
         /// How many it has.
@@ -149,10 +149,10 @@ pub enum ConfigError {
         why: &'static str,
     },
     /// Two ports that lead to the same.
-    #[error("{first} and {second} have the same {place}")]
+    #[error("{first} and {second} have the same {backend}")]
     Socket {
         /// What they have in common.
-        place: Place,
+        backend: PortBackend,
         /// One of them.
         first: String,
         /// Name of the other port.

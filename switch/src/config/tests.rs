@@ -141,18 +141,18 @@ fn what_is_set_from_inside_needs_a_ceiling_that_makes_sense_and_a_pf() {
 
 #[test]
 fn a_vduse_device_has_a_name_that_the_kernel_takes_and_that_no_other_port_has() {
-    let place = |text: &str| {
+    let backend = |text: &str| {
         let config: Config =
             serde_json::from_str(&format!(r#"{{"version": 1, "ports": {{"a": {{"vduse": {text}}}}}}}"#))
                 .map_err(|error| error.to_string())?;
-        config.settings().and_then(|_| config.ports["a"].place("a")).map_err(|error| error.to_string())
+        config.settings().and_then(|_| config.ports["a"].backend("a")).map_err(|error| error.to_string())
     };
-    let device = |driver| Place::Vduse(VduseConfig { name: "pen0".to_owned(), driver });
-    assert_eq!(place(r#"{"name": "pen0"}"#), Ok(device(VduseDriver::VirtioVdpa)));
-    assert_eq!(place(r#"{"name": "pen0", "driver": "vhost_vdpa"}"#), Ok(device(VduseDriver::VhostVdpa)));
-    assert!(place(r#"{"name": "pen0", "driver": "vfio"}"#).unwrap_err().contains("vhost_vdpa"));
+    let device = |driver| PortBackend::Vduse(VduseConfig { name: "pen0".to_owned(), driver });
+    assert_eq!(backend(r#"{"name": "pen0"}"#), Ok(device(VduseDriver::VirtioVdpa)));
+    assert_eq!(backend(r#"{"name": "pen0", "driver": "vhost_vdpa"}"#), Ok(device(VduseDriver::VhostVdpa)));
+    assert!(backend(r#"{"name": "pen0", "driver": "vfio"}"#).unwrap_err().contains("vhost_vdpa"));
     for name in ["", "control", "..", "a/b", "a b", &"x".repeat(64)] {
-        let error = place(&format!(r#"{{"name": "{name}"}}"#)).unwrap_err();
+        let error = backend(&format!(r#"{{"name": "{name}"}}"#)).unwrap_err();
         assert!(error.contains("cannot be the name of a VDUSE device"), "{name}: {error}");
     }
     let two = |a: &str, b: &str| {

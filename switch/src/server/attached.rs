@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::{link::Links, outside::Outside, port::Listening, vduse::Vduse};
 use crate::{
-    config::{Cable, Place},
+    config::{Cable, PortBackend},
     settings::{LinkState, Settings},
     socket::{self, Access},
     table::PortId,
@@ -19,10 +19,15 @@ pub(super) enum Attached {
 }
 
 impl Attached {
-    pub fn open(place: &Place, id: PortId, settings: &Settings, access: Access) -> std::io::Result<Attached> {
-        match place {
-            Place::Guest(path) => Listening::open(path, id, access).map(Attached::Guest),
-            Place::Vduse(device) => Vduse::open(device, id).map(Attached::Vduse),
+    pub fn open(
+        backend: &PortBackend,
+        id: PortId,
+        settings: &Settings,
+        access: Access,
+    ) -> std::io::Result<Attached> {
+        match backend {
+            PortBackend::Guest(path) => Listening::open(path, id, access).map(Attached::Guest),
+            PortBackend::Vduse(device) => Vduse::open(device, id).map(Attached::Vduse),
             outside => {
                 Outside::open(outside, id, settings, is_enabled(settings), access).map(Attached::Outside)
             }
@@ -33,8 +38,10 @@ impl Attached {
     pub fn set_access(&self, access: Access) -> std::io::Result<()> {
         match self {
             Attached::Guest(listening) => socket::set_access(listening.path(), access),
-            Attached::Outside(outside) => match outside.place() {
-                Place::Cable(Cable::Listen(path) | Cable::Qemu(path)) => socket::set_access(path, access),
+            Attached::Outside(outside) => match outside.backend() {
+                PortBackend::Cable(Cable::Listen(path) | Cable::Qemu(path)) => {
+                    socket::set_access(path, access)
+                }
                 _ => Ok(()),
             },
             Attached::Vduse(_) => Ok(()),
@@ -57,11 +64,11 @@ impl Attached {
         }
     }
 
-    pub fn is_at(&self, place: &Place) -> bool {
-        match (self, place) {
-            (Attached::Guest(listening), Place::Guest(path)) => listening.path() == path,
-            (Attached::Vduse(vduse), Place::Vduse(device)) => vduse.device() == device,
-            (Attached::Outside(outside), place) => outside.place() == place,
+    pub fn is_at(&self, backend: &PortBackend) -> bool {
+        match (self, backend) {
+            (Attached::Guest(listening), PortBackend::Guest(path)) => listening.path() == path,
+            (Attached::Vduse(vduse), PortBackend::Vduse(device)) => vduse.device() == device,
+            (Attached::Outside(outside), backend) => outside.backend() == backend,
             _ => false,
         }
     }

@@ -24,7 +24,7 @@ use super::{
     port::{STACK, join},
 };
 use crate::{
-    config::{Cable, Place},
+    config::{Cable, PortBackend},
     net::Mac,
     outside::{AttachError, Opened, cable, interface, interface::LinkSocket, packet, tap},
     settings::Settings,
@@ -42,7 +42,7 @@ const AGAIN: Duration = Duration::from_millis(250);
 #[derive(Debug)]
 pub(super) struct Outside {
     id: PortId,
-    place: Place,
+    backend: PortBackend,
     /// What was opened for it already.
     ready: Option<Ready>,
     thread: Option<JoinHandle<()>>,
@@ -73,20 +73,22 @@ struct Shared {
 impl Outside {
     /// Opens what can be opened at once.
     pub fn open(
-        place: &Place,
+        backend: &PortBackend,
         id: PortId,
         settings: &Settings,
         enabled: bool,
         access: Access,
     ) -> io::Result<Outside> {
-        let ready = match place {
-            Place::Cable(Cable::Listen(path)) => Ready::Listener(cable::await_on(path, access)?),
-            Place::Cable(Cable::Qemu(path)) => Ready::Listener(cable::await_qemu_on(path, access)?),
-            Place::Cable(Cable::Connect(_)) | Place::Guest(_) | Place::Vduse(_) => Ready::Nothing,
-            Place::Tap(_) | Place::Packet(_) => {
+        let ready = match backend {
+            PortBackend::Cable(Cable::Listen(path)) => Ready::Listener(cable::await_on(path, access)?),
+            PortBackend::Cable(Cable::Qemu(path)) => Ready::Listener(cable::await_qemu_on(path, access)?),
+            PortBackend::Cable(Cable::Connect(_)) | PortBackend::Guest(_) | PortBackend::Vduse(_) => {
+                Ready::Nothing
+            }
+            PortBackend::Tap(_) | PortBackend::Packet(_) => {
                 // Before it is looked at, so that no change is missed.
                 let changes = LinkSocket::new()?;
-                Ready::Interface(open_interface(place, settings.mtu, &settings.macs)?, changes)
+                Ready::Interface(open_interface(backend, settings.mtu, &settings.macs)?, changes)
             }
         };
         let shared = Shared {
@@ -97,11 +99,17 @@ impl Outside {
             macs: Mutex::new(settings.macs.clone()),
             why: Mutex::default(),
         };
-        Ok(Outside { id, place: place.clone(), ready: Some(ready), thread: None, shared: Arc::new(shared) })
+        Ok(Outside {
+            id,
+            backend: backend.clone(),
+            ready: Some(ready),
+            thread: None,
+            shared: Arc::new(shared),
+        })
     }
 
-    pub fn place(&self) -> &Place {
-        &self.place
+    pub fn backend(&self) -> &PortBackend {
+        &self.backend
     }
 
     pub fn id(&self) -> PortId {
@@ -133,7 +141,7 @@ impl Outside {
         }
         let before = std::mem::replace(&mut *now, macs.to_vec());
         drop(now);
-        if let (Place::Tap(name), Some(mac)) = (&self.place, macs.first())
+        if let (PortBackend::Tap(name), Some(mac)) = (&self.backend, macs.first())
             && interface::address(name).is_some_and(|address| before.first() == Some(&address))
         {
             // Where that cannot be, the interface has another address than its port, and the thread says so.
@@ -148,7 +156,7 @@ impl Outside {
         let keeper = Keeper {
             id: self.id,
             name: name.to_owned(),
-            place: self.place.clone(),
+            backend: self.backend.clone(),
             mtu,
             shared: Arc::clone(&self.shared),
             links,
@@ -171,19 +179,19 @@ impl Outside {
     /// Takes its socket away, when its thread has ended or `until` has come. [`Outside::end`] comes before.
     pub fn close(mut self, until: Instant) {
         if let Some(thread) = self.thread.take() {
-            join(thread, until, &self.place.to_string());
+            join(thread, until, &self.backend.to_string());
         }
-        if let Place::Cable(Cable::Listen(path) | Cable::Qemu(path)) = &self.place {
+        if let PortBackend::Cable(Cable::Listen(path) | Cable::Qemu(path)) = &self.backend {
             let _ = std::fs::remove_file(path);
         }
     }
 }
 
-fn open_interface(place: &Place, mtu: u16, macs: &[Mac]) -> Result<Opened, AttachError> {
-    match place {
-        Place::Tap(name) => tap::open(name, mtu, macs),
-        Place::Packet(name) => packet::open(name),
-        Place::Guest(_) | Place::Cable(_) | Place::Vduse(_) => {
+fn open_interface(backend: &PortBackend, mtu: u16, macs: &[Mac]) -> Result<Opened, AttachError> {
+    match backend {
+        PortBackend::Tap(name) => tap::open(name, mtu, macs),
+        PortBackend::Packet(name) => packet::open(name),
+        PortBackend::Guest(_) | PortBackend::Cable(_) | PortBackend::Vduse(_) => {
             Err(AttachError::new("this is no network interface", Errno::EINVAL))
         }
     }
@@ -193,7 +201,7 @@ fn open_interface(place: &Place, mtu: u16, macs: &[Mac]) -> Result<Opened, Attac
 struct Keeper {
     id: PortId,
     name: String,
-    place: Place,
+    backend: PortBackend,
     mtu: u16,
     shared: Arc<Shared>,
     links: Links,
@@ -210,7 +218,7 @@ impl Keeper {
 
     /// Why the interface that is there is not at its port, if it is not.
     fn misaddressed(&self) -> Option<String> {
-        let Place::Tap(name) = &self.place else { return None };
+        let PortBackend::Tap(name) = &self.backend else { return None };
         tap::other_address(name, &self.macs())
     }
 
@@ -264,7 +272,7 @@ impl Keeper {
 
     /// Keeps an interface: follows its carrier, and takes it again when it was taken away and came back.
     fn keep_interface(&self, opened: Opened, changes: &LinkSocket) {
-        let (Place::Tap(name) | Place::Packet(name)) = &self.place else { return };
+        let (PortBackend::Tap(name) | PortBackend::Packet(name)) = &self.backend else { return };
         let mut next = Some(opened);
         while !self.ends() {
             // Before it is looked at: what changes from here on wakes the wait below.
@@ -272,7 +280,7 @@ impl Keeper {
             let attempt = match next.take() {
                 Some(opened) => Ok(opened),
                 None if interface::index(name).is_some() => {
-                    open_interface(&self.place, self.mtu, &self.macs())
+                    open_interface(&self.backend, self.mtu, &self.macs())
                 }
                 None => Err(AttachError::new(format!("there is no network interface {name}"), Errno::ENODEV)),
             };
@@ -287,7 +295,7 @@ impl Keeper {
                     self.detach(match self.ends() {
                         true => "the port is given up".to_owned(),
                         false => {
-                            self.misaddressed().unwrap_or_else(|| format!("{} was taken away", self.place))
+                            self.misaddressed().unwrap_or_else(|| format!("{} was taken away", self.backend))
                         }
                     });
                 }
@@ -319,8 +327,8 @@ impl Keeper {
 
     /// Keeps a cable: awaits the other side here, or goes to it, again and again.
     fn keep_cable(&self, listener: Option<&OwnedFd>) {
-        let Place::Cable(cable @ (Cable::Listen(path) | Cable::Connect(path) | Cable::Qemu(path))) =
-            &self.place
+        let PortBackend::Cable(cable @ (Cable::Listen(path) | Cable::Connect(path) | Cable::Qemu(path))) =
+            &self.backend
         else {
             return;
         };

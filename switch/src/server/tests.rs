@@ -264,7 +264,7 @@ fn a_socket_of_a_switch_that_died_is_taken_over_and_a_living_one_is_not() {
     let server = Server::start().unwrap();
     server.apply(&config).unwrap();
     let other = Server::start().unwrap();
-    assert!(matches!(other.apply(&config), Err(ServerError::Place { .. })));
+    assert!(matches!(other.apply(&config), Err(ServerError::Backend { .. })));
     drop(other);
     assert!(socket.exists());
     drop(server);

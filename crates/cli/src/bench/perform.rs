@@ -4,13 +4,13 @@ use std::time::{Duration, Instant};
 
 use penstock_host::interrupt;
 use penstock_measure::{
+    cells::{Cells, RunOptions},
     engine::{self, Parts, Workload},
     event::Event,
     journal::Journal,
     matrix::Matrix,
     network::{self, NetworkTaker},
     record::Record,
-    run::{Cells, RunOptions},
     sampler::Sampler,
     samplers::Samplers,
     storage::{self, StorageTaker},

@@ -9,10 +9,10 @@ use std::{
 use penstock_board::Board;
 use penstock_host::{Command, Output};
 use penstock_measure::{
+    cells::{self, Outcome},
     journal::Journal,
     matrix::Matrix,
     record::Record,
-    run::{self, Outcome},
 };
 use penstock_model::measurement::Measurements;
 
@@ -115,7 +115,7 @@ impl<'a> Measuring<'a> {
             }));
             let outcome = Outcome { notes, ..Outcome::default() };
             let options = perform::options(&self.asked);
-            run::conclude(&self.matrix, &options, &self.file.model.expect, &records, &outcome)
+            cells::conclude(&self.matrix, &options, &self.file.model.expect, &records, &outcome)
         });
         Ended { measurements, ended }
     }

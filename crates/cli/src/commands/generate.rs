@@ -8,7 +8,7 @@ use std::{
 
 use penstock_host::{Root, files};
 use penstock_model::text::{clip, counted, one_line};
-use penstock_render::{Found, GeneratedFile, Seen};
+use penstock_render::{FoundFile, FoundMachine, GeneratedFile};
 use serde::Serialize;
 use similar::TextDiff;
 
@@ -76,7 +76,8 @@ pub fn run(arguments: &Generate, settings: &Settings, printer: &mut Printer) -> 
     };
     let nics = inventory.as_ref().map(|inventory| penstock_plan::resolve(&file.model, inventory)).transpose();
     let nics = nics.map_err(|found| model_file::does_not_fit(&found, &file.source, printer))?;
-    let found = inventory.as_ref().zip(nics.as_ref()).map(|(inventory, nics)| Found { inventory, nics });
+    let found =
+        inventory.as_ref().zip(nics.as_ref()).map(|(inventory, nics)| FoundMachine { inventory, nics });
     let made = penstock_render::render(&file.model, found).map_err(|error| {
         let failure = model_file::explain_generate(&error, &file.source, printer);
         // Without a machine it cannot be the machine's fault: one is to be named.
@@ -122,15 +123,15 @@ fn below(output: &Path, file: &ModelFile, path: &str) -> PathBuf {
 
 fn compare(path: PathBuf, generated: &GeneratedFile, check: bool) -> Result<Entry, Failure> {
     let (state, detail) = match generated_files::look(&Root::system(), &path) {
-        Seen::Text(text) if text == generated.text => (State::Fresh, None),
-        Seen::Text(text) => (State::Stale, Some(difference(&text, &generated.text))),
-        Seen::Missing => (State::Missing, None),
-        Seen::Other(why) if check => (State::Stale, Some(format!("  {why}\n"))),
-        Seen::Unreadable(why) if check => {
+        FoundFile::Text(text) if text == generated.text => (State::Fresh, None),
+        FoundFile::Text(text) => (State::Stale, Some(difference(&text, &generated.text))),
+        FoundFile::Missing => (State::Missing, None),
+        FoundFile::Other(why) if check => (State::Stale, Some(format!("  {why}\n"))),
+        FoundFile::Unreadable(why) if check => {
             let text = format!("{} cannot be compared with what the model makes: {why}", path.display());
             return Err(Failure::new(Status::Failed, text));
         }
-        Seen::Other(why) | Seen::Unreadable(why) => {
+        FoundFile::Other(why) | FoundFile::Unreadable(why) => {
             let text = format!("{} is not written: {why}", path.display());
             return Err(
                 Failure::new(Status::Refused, text).hint("move it away, or write another `to` in the model")

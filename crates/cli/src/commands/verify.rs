@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use indexmap::IndexMap;
 use penstock_model::{Bdf, GuestName, Inventory, NicName, Outcome, Verdict, Verdicts};
-use penstock_render::Found;
+use penstock_render::FoundMachine;
 use penstock_verify::{Effort, GuestPlace, KernelObserver, tenant_nics, verify};
 use serde::{Deserialize, Serialize};
 
@@ -111,8 +111,9 @@ pub fn beside(
         &machine.tenant_taps(&file.model),
     ));
     verdicts.extend(machine.realtime(&file.model, inventory));
-    let generated =
-        penstock_render::verdicts(&file.model, Found { inventory, nics }, |path| machine.generated(path));
+    let generated = penstock_render::verdicts(&file.model, FoundMachine { inventory, nics }, |path| {
+        machine.generated(path)
+    });
     verdicts.extend(generated.map_err(|error| model_file::explain_generate(&error, &file.source, printer))?);
     verdicts.extend(persisted::verdicts(machine, file)?);
     Ok(verdicts)

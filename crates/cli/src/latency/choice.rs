@@ -3,8 +3,8 @@
 use std::{path::Path, time::SystemTime};
 
 use penstock_measure::latency::{
-    run::RunOptions,
     settings::{Layout, Spread, Wanted, settings},
+    wake_ups::RunOptions,
 };
 use penstock_model::{
     CpuSet, Model,

@@ -8,8 +8,8 @@ use penstock_measure::{
     journal::Journal,
     latency::{
         machine::{LatencyTaker, Toggle},
-        run::WakeUps,
         settings::Layout,
+        wake_ups::WakeUps,
     },
     record::Record,
     testbed::Testbed,

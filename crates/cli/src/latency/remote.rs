@@ -7,7 +7,7 @@ use std::{
 
 use penstock_board::Board;
 use penstock_host::Command;
-use penstock_measure::latency::run::{RAW, RunOptions};
+use penstock_measure::latency::wake_ups::{RAW, RunOptions};
 use penstock_model::{Model, measurement::latency::Latency};
 
 use super::{Choice, watch::Watch};

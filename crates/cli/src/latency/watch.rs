@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use penstock_measure::{
     event::{BlockSample, Event},
-    latency::run::RunOptions,
+    latency::wake_ups::RunOptions,
 };
 
 use crate::printer::Printer;

@@ -104,16 +104,16 @@ pub(super) fn directory(path: &Path, make: Option<u32>) -> io::Result<OwnedFd> {
                 }
                 Err(Errno::ENOTDIR | Errno::ELOOP) => match walk.follow(&part)? {
                     _ if links == LINKS => return Err(Errno::ELOOP.into()),
-                    Found::Target(target) => {
+                    Leaf::Target(target) => {
                         links += 1;
                         if target.is_absolute() {
                             walk = Walk::from(&target)?;
                         }
                         rest.extend(parts(&target).rev().map(|part| (part, true)));
                     }
-                    Found::Directory if attempts > 0 => continue,
-                    Found::Directory => return Err(Errno::EAGAIN.into()),
-                    Found::Entered => links += 1,
+                    Leaf::Directory if attempts > 0 => continue,
+                    Leaf::Directory => return Err(Errno::EAGAIN.into()),
+                    Leaf::Entered => links += 1,
                 },
                 Err(errno) => return Err(errno.into()),
             }
@@ -140,7 +140,7 @@ struct Walk {
 }
 
 /// What was at a part of a path that is no directory.
-enum Found {
+enum Leaf {
     /// A link that may be followed.
     Target(PathBuf),
     /// One of procfs, which the kernel has followed: what it reads as need not be a path.
@@ -162,13 +162,13 @@ impl Walk {
     }
 
     /// Looks at what is no directory; a link that is not to be followed is an error.
-    fn follow(&mut self, part: &OsStr) -> io::Result<Found> {
+    fn follow(&mut self, part: &OsStr) -> io::Result<Leaf> {
         let link =
             openat(&self.held, part, OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty())?;
         let (of_link, above) = (fstat(&link)?, fstat(&self.held)?);
         match kind(&of_link) {
             SFlag::S_IFLNK => {}
-            SFlag::S_IFDIR => return Ok(Found::Directory),
+            SFlag::S_IFDIR => return Ok(Leaf::Directory),
             _ => return Err(Errno::ENOTDIR.into()),
         }
         if let Some(why) = distrust(&of_link, &above) {
@@ -186,9 +186,9 @@ impl Walk {
                 Mode::empty(),
             )?;
             self.enter(next, part);
-            return Ok(Found::Entered);
+            return Ok(Leaf::Entered);
         }
-        Ok(Found::Target(readlinkat(&link, "")?.into()))
+        Ok(Leaf::Target(readlinkat(&link, "")?.into()))
     }
 }
 

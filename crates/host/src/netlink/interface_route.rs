@@ -28,7 +28,7 @@ const RTAX_MTU: u16 = 2;
 const RTAX_ADVMSS: u16 = 8;
 
 /// A route that was read, and the interface that it is over.
-struct Found {
+struct RouteEntry {
     over: u32,
     route: InterfaceRoute,
     /// Whether [`InterfaceRoute`] says all of where it leads: it has no next-hop object, encapsulation or gateway of another family.
@@ -78,7 +78,7 @@ impl Netlink {
         Ok(all.into_iter().map(|found| (found.over, found.route)).collect())
     }
 
-    fn interface_routes(&mut self) -> Result<Vec<Found>, NetlinkError> {
+    fn interface_routes(&mut self) -> Result<Vec<RouteEntry>, NetlinkError> {
         let mut found = Vec::new();
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
             let mut body = RouteMessage::default();
@@ -137,7 +137,7 @@ fn message(index: u32, route: &InterfaceRoute) -> RouteMessage {
 }
 
 /// What a message says of a unicast route over one interface; `None` for any other message.
-fn interface_route(message: &Message<'_>) -> Option<Found> {
+fn interface_route(message: &Message<'_>) -> Option<RouteEntry> {
     if message.kind != libc::RTM_NEWROUTE {
         return None;
     }
@@ -181,5 +181,5 @@ fn interface_route(message: &Message<'_>) -> Option<Found> {
     }
     route.destination = InterfaceAddress::new(to, header[1])?;
     route.table = Some(table);
-    (table != u32::from(libc::RT_TABLE_LOCAL)).then_some(Found { over: over?, route, whole })
+    (table != u32::from(libc::RT_TABLE_LOCAL)).then_some(RouteEntry { over: over?, route, whole })
 }

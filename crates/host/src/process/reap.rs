@@ -13,7 +13,7 @@ const DYING: Duration = Duration::from_secs(2);
 
 /// Waits for a program that was killed, but not for ever. `Some`: its process id, since it is still there; a thread waits on, so that it does
 /// not stay as a zombie.
-pub(super) fn reap(child: Child) -> Option<u32> {
+pub(crate) fn reap(child: Child) -> Option<u32> {
     reap_within(child, DYING)
 }
 

@@ -17,7 +17,7 @@ const LONGEST: usize = 1000;
 
 /// What was seen of a device in a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Seen {
+pub enum DeviceInPod {
     /// It is as it was given: looked at from inside the pod's network namespace, and at the PF.
     Holds {
         /// The IP addresses of the interface, with prefix lengths, as the pod has them now.
@@ -45,7 +45,7 @@ pub struct DeviceOutcome {
     /// The hook's record.
     pub record: Option<AttachRecord>,
     /// What was seen.
-    pub seen: Seen,
+    pub seen: DeviceInPod,
 }
 
 /// What is sent to the claim's `status` by server-side apply. `None` when there is nothing to tell yet. `now` is a time in RFC 3339 for what
@@ -75,12 +75,12 @@ fn device_status(
     now: &str,
 ) -> Option<Value> {
     let (holds, reason, message) = match &outcome.seen {
-        Seen::Waits => return None,
-        Seen::Holds { .. } => ("True", "Attached", holding(device)),
-        Seen::Differs { why } => {
+        DeviceInPod::Waits => return None,
+        DeviceInPod::Holds { .. } => ("True", "Attached", holding(device)),
+        DeviceInPod::Differs { why } => {
             ("False", "Differs", format!("{} is not as it was given: {why}", device.device))
         }
-        Seen::Failed { why } => {
+        DeviceInPod::Failed { why } => {
             ("False", "AttachFailed", format!("{} could not be given to the pod: {why}", device.device))
         }
     };
@@ -97,7 +97,7 @@ fn device_status(
             "lastTransitionTime": at,
         }],
     });
-    if let Seen::Holds { addresses, mac } = &outcome.seen {
+    if let DeviceInPod::Holds { addresses, mac } = &outcome.seen {
         told["networkData"] = network_data(device, addresses, mac.as_deref());
     }
     Some(told)
@@ -165,7 +165,7 @@ fn clipped(text: &str) -> String {
 pub fn events(claim: &PreparedClaim, outcomes: &[DeviceOutcome], node: &str) -> Vec<Value> {
     let mut events = Vec::new();
     for (device, outcome) in claim.devices.iter().zip(outcomes) {
-        let (Seen::Failed { why }, Some(record)) = (&outcome.seen, &outcome.record) else { continue };
+        let (DeviceInPod::Failed { why }, Some(record)) = (&outcome.seen, &outcome.record) else { continue };
         for pod in &claim.pods {
             let attempt: String = record.at.chars().filter(char::is_ascii_digit).collect();
             events.push(json!({
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
     use crate::claim::state::tests::claim;
 
-    fn outcome(seen: Seen) -> DeviceOutcome {
+    fn outcome(seen: DeviceInPod) -> DeviceOutcome {
         let record = AttachRecord {
             format: AttachRecord::FORMAT,
             namespace: (4, 17),
@@ -213,8 +213,10 @@ mod tests {
         let mut claim = claim("u-1", "net0-3");
         claim.devices[0].configuration["vlan"] = json!(100);
         claim.devices[0].configuration["spoofchk"] = json!("on");
-        let seen =
-            Seen::Holds { addresses: vec!["10.1.0.5/24".into()], mac: Some("02:00:00:00:00:01".into()) };
+        let seen = DeviceInPod::Holds {
+            addresses: vec!["10.1.0.5/24".into()],
+            mac: Some("02:00:00:00:00:01".into()),
+        };
         let told = status(&claim, &[outcome(seen)], "2026-01-01T00:00:09Z").unwrap();
         assert_eq!(
             told,
@@ -233,13 +235,13 @@ mod tests {
                 }]},
             })
         );
-        assert_eq!(status(&claim, &[outcome(Seen::Waits)], "now"), None);
+        assert_eq!(status(&claim, &[outcome(DeviceInPod::Waits)], "now"), None);
     }
 
     #[test]
     fn a_failure_is_a_condition_and_an_event() {
         let claim = claim("u-1", "net0-3");
-        let failed = [outcome(Seen::Failed { why: "there is no PCI function".repeat(100) })];
+        let failed = [outcome(DeviceInPod::Failed { why: "there is no PCI function".repeat(100) })];
         let told = status(&claim, &failed, "now").unwrap();
         let condition = &told["status"]["devices"][0]["conditions"][0];
         assert_eq!((&condition["status"], &condition["reason"]), (&json!("False"), &json!("AttachFailed")));

@@ -28,19 +28,33 @@ enum Ended {
     Why(String),
     /// The model has changed.
     Changed,
+    /// The agent itself changes the machine.
+    Paused,
 }
 
-/// Watches as long as there is a model, whose file is at `path`; `changed` counts its changes.
+/// What a watch goes by.
+pub(super) struct Inputs {
+    /// The model's file.
+    pub path: watch::Receiver<Option<PathBuf>>,
+    /// Counts the changes of the model.
+    pub changed: watch::Receiver<u64>,
+    /// Whether the agent itself is changing the machine: what differs from the old model then is no drift.
+    pub changing: watch::Receiver<bool>,
+}
+
+/// Watches as long as there is a model and the agent itself changes nothing.
 pub(super) async fn watch(
     penstock: Penstock,
-    path: watch::Receiver<Option<PathBuf>>,
-    mut changed: watch::Receiver<u64>,
+    inputs: Inputs,
     drift: watch::Sender<Drift>,
     news: mpsc::Sender<DriftEvent>,
 ) {
+    let Inputs { path, mut changed, mut changing } = inputs;
     let mut trouble = LastingTrouble::new("watch for drift");
     let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
     loop {
+        // Who sends this ends with the agent.
+        let _ = changing.wait_for(|changing| !changing).await;
         // A model that has not been read cannot be watched.
         let looked = *changed.borrow_and_update() > 0;
         let model = path.borrow().clone();
@@ -57,7 +71,14 @@ pub(super) async fn watch(
             trouble.end();
             backoff.succeeded();
         };
-        match follow(&penstock, &model, &mut changed, &drift, &news, &mut alive).await {
+        let watched = tokio::select! {
+            // Before the next line, which the change may be the reason of.
+            biased;
+            Ok(_) = changing.wait_for(|changing| *changing) => Ended::Paused,
+            ended = follow(&penstock, &model, &mut changed, &drift, &news, &mut alive) => ended,
+        };
+        match watched {
+            Ended::Paused => log::say("the watch for drift waits until the change of the machine is over"),
             Ended::Changed => {
                 log::say("the model has changed");
                 backoff.succeeded();

@@ -16,7 +16,7 @@ use crate::{
         ClaimUid, Claims,
         parameters::VfMode,
         state::{AttachRecord, AttachStore, PreparedClaim, PreparedDevice, SOCKET, StateError},
-        status::{self, DeviceOutcome, Seen},
+        status::{self, DeviceInPod, DeviceOutcome},
     },
     log::say,
     pace::Backoff,
@@ -156,32 +156,32 @@ fn look(claims: &Claims, uid: &ClaimUid) -> Result<Option<(PreparedClaim, Vec<De
     let mut outcomes = Vec::new();
     for device in &claim.devices {
         let record = records.read(uid, &device.device)?;
-        let seen = record.as_ref().map_or(Seen::Waits, |record| seen(claims, uid, device, record));
+        let seen = record.as_ref().map_or(DeviceInPod::Waits, |record| seen(claims, uid, device, record));
         outcomes.push(DeviceOutcome { record, seen });
     }
     Ok(Some((claim, outcomes)))
 }
 
 /// What is seen of a device in the pod.
-fn seen(claims: &Claims, uid: &ClaimUid, device: &PreparedDevice, record: &AttachRecord) -> Seen {
+fn seen(claims: &Claims, uid: &ClaimUid, device: &PreparedDevice, record: &AttachRecord) -> DeviceInPod {
     if let Some(why) = &record.failure {
-        return Seen::Failed { why: why.clone() };
+        return DeviceInPod::Failed { why: why.clone() };
     }
-    let Some(given) = &record.attached else { return Seen::Waits };
+    let Some(given) = &record.attached else { return DeviceInPod::Waits };
     if let Err(error) = claims.network_plugin().check(uid, device, &record.netns, given) {
-        return Seen::Differs { why: chain(&error) };
+        return DeviceInPod::Differs { why: chain(&error) };
     }
     if device.mode == VfMode::Vfio {
-        return Seen::Holds { addresses: Vec::new(), mac: device.mac.map(|mac| mac.to_string()) };
+        return DeviceInPod::Holds { addresses: Vec::new(), mac: device.mac.map(|mac| mac.to_string()) };
     }
     match inside(device, record) {
         Ok(seen) => seen,
-        Err(why) => Seen::Differs { why },
+        Err(why) => DeviceInPod::Differs { why },
     }
 }
 
 /// The interface as the pod has it.
-fn inside(device: &PreparedDevice, record: &AttachRecord) -> Result<Seen, String> {
+fn inside(device: &PreparedDevice, record: &AttachRecord) -> Result<DeviceInPod, String> {
     let namespace = NetworkNamespace::open(&record.netns).map_err(|error| chain(&error))?;
     if namespace.identity().map_err(|error| chain(&error))? != record.namespace {
         return Err("the pod's network namespace is gone".to_owned());
@@ -196,5 +196,5 @@ fn inside(device: &PreparedDevice, record: &AttachRecord) -> Result<Seen, String
     };
     let told =
         addresses.iter().filter(|address| !link_local(address.ip())).map(ToString::to_string).collect();
-    Ok(Seen::Holds { addresses: told, mac: Some(report.interface.mac.to_string()) })
+    Ok(DeviceInPod::Holds { addresses: told, mac: Some(report.interface.mac.to_string()) })
 }

@@ -29,6 +29,8 @@ apply)
     phase waiting
     setsid "$at/penstock" guard "$run" "$within" > /dev/null 2>&1 < /dev/null &
     if [ -e "$at/cut" ]; then mv "$at/kubeconfig" "$at/kubeconfig.cut"; fi
+    # What a watch of the old model tells while the machine changes.
+    if [ -e "$at/drifts" ]; then cat "$at/drifts" >> "$at/watch.jsonl"; fi
     sleep "$(have applying 0)"
     echo '{"kind":"apply"}' ;;
 guard)
@@ -47,7 +49,9 @@ verify)
     exit "$(have verify.exit 0)" ;;
 confirm)
     case "$(have phase nothing)" in
-    waiting) phase applied; say confirmed; echo '{"kind":"confirm"}' ;;
+    waiting)
+        if [ -e "$at/drifts" ]; then head -n 1 "$at/watch.jsonl" > "$at/watch.part" && mv "$at/watch.part" "$at/watch.jsonl"; fi
+        phase applied; say confirmed; echo '{"kind":"confirm"}' ;;
     applied) echo '{"kind":"confirm"}' ;;
     *) echo '{"kind":"error","errors":[{"message":"too late: nobody confirmed it in time","causes":[],"hints":[]}]}'; exit 1 ;;
     esac ;;

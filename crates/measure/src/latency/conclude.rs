@@ -11,7 +11,7 @@ use penstock_model::{
     verdict::Vantage,
 };
 
-use super::run::RunOptions;
+use super::wake_ups::RunOptions;
 use crate::statistics::wake_ups;
 
 /// In what series are compared.

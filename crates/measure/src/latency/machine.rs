@@ -35,7 +35,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// After the machine was tuned or untuned, before a block begins: what was moved settles.
 const SETTLE: Duration = Duration::from_millis(500);
 /// More output of a tool is cut off, and then is no output.
-const MOST: usize = super::parse::LIMIT + 1;
+const MOST: usize = crate::output::LIMIT + 1;
 
 /// Takes real-time steps off the machine and puts them on again.
 pub trait Toggle {

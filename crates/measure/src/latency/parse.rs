@@ -11,10 +11,8 @@ pub mod timerlat;
 use std::collections::BTreeMap;
 
 use penstock_model::measurement::latency::{Bins, BinsError};
-use thiserror::Error;
 
-/// More output than this is not read. A histogram of a hundred thousand bins has two megabytes.
-pub const LIMIT: usize = 16 << 20;
+use crate::output::{OutputError, text};
 
 /// The longest latency in microseconds that is believed: an hour. A longer one is a clock that was set.
 const LONGEST: f64 = 3.6e9;
@@ -34,66 +32,6 @@ pub struct LatencyOutput {
     pub mean: f64,
     /// The longest, in microseconds.
     pub max: f64,
-}
-
-/// Output that tells nothing that could be used.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum OutputError {
-    /// There is none.
-    #[error("{tool} printed nothing")]
-    Empty {
-        /// Name of the tool that printed nothing.
-        tool: &'static str,
-    },
-    /// There is too much.
-    #[error("{tool} printed {bytes} bytes, more than the {LIMIT} that are read")]
-    TooLong {
-        /// Name of the tool whose output it is.
-        tool: &'static str,
-        /// How many bytes it printed.
-        bytes: usize,
-    },
-    /// It ends too early, or is no such output at all.
-    #[error("{tool}'s output is cut off or is not what was asked for: {why}")]
-    Malformed {
-        /// Name of the tool whose output it is.
-        tool: &'static str,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// The tool itself says that it failed.
-    #[error("{tool} failed: {message}")]
-    Failed {
-        /// Name of the tool that failed.
-        tool: &'static str,
-        /// How it failed, by its own output.
-        message: String,
-    },
-    /// Something in it cannot be.
-    #[error("{tool}'s output cannot be: {why}")]
-    Odd {
-        /// Name of the tool whose output it is.
-        tool: &'static str,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// It ran, and nothing was counted: there is nothing to tell, and a 0 would be taken for a fast machine.
-    #[error("{tool} ran, but counted no latency")]
-    NothingCounted {
-        /// Name of the tool that ran.
-        tool: &'static str,
-    },
-}
-
-/// The bytes as text, when there are any and not too many.
-fn text<'a>(tool: &'static str, output: &'a [u8]) -> Result<&'a str, OutputError> {
-    if output.len() > LIMIT {
-        return Err(OutputError::TooLong { tool, bytes: output.len() });
-    }
-    if output.iter().all(u8::is_ascii_whitespace) {
-        return Err(OutputError::Empty { tool });
-    }
-    std::str::from_utf8(output).map_err(|error| OutputError::Malformed { tool, why: error.to_string() })
 }
 
 /// Output in lines, of which the last has its end: a number at the end of what was cut off could be the first half of one.

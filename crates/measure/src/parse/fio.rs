@@ -3,35 +3,36 @@
 //! The latency told is `lat_ns`, from before the submission to the completion; never `clat_ns`, which leaves the submission
 //! out. Its distribution is there with `json+` and `--lat_percentiles=1`.
 
-use penstock_model::measurement::{Histogram, Metric, Mix, Tool};
+use penstock_model::measurement::{Histogram, Metric, Mix};
 
-use super::{Json, ParseError, Reading, message, object, text};
+use super::{Json, Reading, message, object};
+use crate::output::{OutputError, text};
 
-const TOOL: Tool = Tool::Fio;
+const TOOL: &str = "fio";
 
 /// Reads the output of one job, or of several with `--group_reporting`.
 ///
 /// # Errors
 ///
-/// [`ParseError`] when it is empty, too long, of another version of the tool, not of its form, or has no
+/// [`OutputError`] when it is empty, too long, of another version of the tool, not of its form, or has no
 /// number that was asked for; the tool's own error is in it where it printed one.
-pub fn json(output: &[u8], mix: Mix) -> Result<Reading, ParseError> {
+pub fn json(output: &[u8], mix: Mix) -> Result<Reading, OutputError> {
     let text = text(TOOL, output)?;
     // fio prints its warnings and errors before the object, into the same stream.
     let Some(begin) = text.find('{') else {
-        return Err(ParseError::Failed { tool: TOOL, message: message(text) });
+        return Err(OutputError::Failed { tool: TOOL, message: message(text) });
     };
     let value = object(TOOL, &text[begin..])?;
     let root = Json { tool: TOOL, value: &value, path: String::new() };
     let version = root.get("fio version")?.text()?;
     if !version.starts_with("fio-3.") {
         let version = message(version);
-        return Err(ParseError::Version { tool: TOOL, version, known: "fio 3" });
+        return Err(OutputError::Version { tool: TOOL, version, known: "fio 3" });
     }
     let jobs = root.get("jobs")?;
     let Some([job]) = jobs.value.as_array().map(Vec::as_slice) else {
         let why = "it tells of several jobs or of none; --group_reporting tells of them as one".into();
-        return Err(ParseError::Malformed { tool: TOOL, why });
+        return Err(OutputError::Malformed { tool: TOOL, why });
     };
     let job = Json { tool: TOOL, value: job, path: "jobs[0]".into() };
     let error = job.get("error")?.count()?;
@@ -39,7 +40,7 @@ pub fn json(output: &[u8], mix: Mix) -> Result<Reading, ParseError> {
         let said = message(&text[..begin]);
         let message =
             if said.is_empty() { format!("error {error}") } else { format!("error {error}: {said}") };
-        return Err(ParseError::Failed { tool: TOOL, message });
+        return Err(OutputError::Failed { tool: TOOL, message });
     }
     let sides: &[&str] = match mix {
         Mix::Read => &["read"],
@@ -51,7 +52,7 @@ pub fn json(output: &[u8], mix: Mix) -> Result<Reading, ParseError> {
     latencies(&sides, &mut reading)?;
     let mut sum = |metric, key: &str| {
         let values =
-            sides.iter().map(|side| side.get(key)?.number()).collect::<Result<Vec<_>, ParseError>>()?;
+            sides.iter().map(|side| side.get(key)?.number()).collect::<Result<Vec<_>, OutputError>>()?;
         reading.values.insert(metric, values.iter().sum());
         Ok(())
     };
@@ -63,13 +64,13 @@ pub fn json(output: &[u8], mix: Mix) -> Result<Reading, ParseError> {
     Ok(reading)
 }
 
-fn latencies(sides: &[Json<'_>], reading: &mut Reading) -> Result<(), ParseError> {
+fn latencies(sides: &[Json<'_>], reading: &mut Reading) -> Result<(), OutputError> {
     let mut all = Histogram::new();
     let (mut whole, mut count, mut sum) = (true, 0u64, 0.0);
     let (mut least, mut greatest) = (f64::INFINITY, 0f64);
     for side in sides {
         if side.get("total_ios")?.count()? == 0 {
-            return Err(ParseError::NothingArrived { tool: TOOL, sent: None });
+            return Err(OutputError::NothingArrived { tool: TOOL, sent: None });
         }
         let lat = side.get("lat_ns")?;
         let n = lat.get("N")?.count()?;
@@ -113,11 +114,11 @@ fn latencies(sides: &[Json<'_>], reading: &mut Reading) -> Result<(), ParseError
 }
 
 /// Takes fio's counts in. Its bins are named by a latency inside them, and its buckets are the same.
-fn merge(bins: &Json<'_>, n: u64, all: &mut Histogram) -> Result<(), ParseError> {
+fn merge(bins: &Json<'_>, n: u64, all: &mut Histogram) -> Result<(), OutputError> {
     let counts = bins.value.as_object().ok_or_else(|| bins.odd())?;
     let mut total = 0u64;
     for (nanoseconds, count) in counts {
-        let odd = || ParseError::Odd {
+        let odd = || OutputError::OddField {
             tool: TOOL,
             field: format!("{}.{}", bins.path, message(nanoseconds)),
             value: count.to_string().chars().take(80).collect(),
@@ -129,7 +130,7 @@ fn merge(bins: &Json<'_>, n: u64, all: &mut Histogram) -> Result<(), ParseError>
     }
     if total != n {
         let why = format!("its bins count {total} latencies of {n}");
-        return Err(ParseError::Malformed { tool: TOOL, why });
+        return Err(OutputError::Malformed { tool: TOOL, why });
     }
     Ok(())
 }

@@ -1,28 +1,29 @@
 //! iperf3's JSON output (`-J`; `iperf_api.c`, `iperf_json_finish`).
 
-use penstock_model::measurement::{Direction, Metric, Protocol, Tool};
+use penstock_model::measurement::{Direction, Metric, Protocol};
 
-use super::{Json, ParseError, Reading, message, object, text};
+use super::{Json, Reading, message, object};
+use crate::output::{OutputError, text};
 
-const TOOL: Tool = Tool::Iperf3;
+const TOOL: &str = "iperf3";
 
 /// Reads the client's output of one run in one direction.
 ///
 /// # Errors
 ///
-/// [`ParseError`] when it is empty, too long, of another version of the tool, not of its form, or has no
+/// [`OutputError`] when it is empty, too long, of another version of the tool, not of its form, or has no
 /// number that was asked for; the tool's own error is in it where it printed one.
-pub fn json(output: &[u8], protocol: Protocol, direction: Direction) -> Result<Reading, ParseError> {
+pub fn json(output: &[u8], protocol: Protocol, direction: Direction) -> Result<Reading, OutputError> {
     let value = object(TOOL, text(TOOL, output)?)?;
     let root = Json { tool: TOOL, value: &value, path: String::new() };
     if let Some(error) = root.find("error") {
-        return Err(ParseError::Failed { tool: TOOL, message: message(error.text()?) });
+        return Err(OutputError::Failed { tool: TOOL, message: message(error.text()?) });
     }
     let start = root.get("start")?;
     let version = start.get("version")?.text()?;
     if !version.starts_with("iperf 3.") {
         let version = message(version);
-        return Err(ParseError::Version { tool: TOOL, version, known: "iperf 3" });
+        return Err(OutputError::Version { tool: TOOL, version, known: "iperf 3" });
     }
     let test = start.get("test_start")?;
     let transport = test.get("protocol")?;
@@ -43,7 +44,7 @@ pub fn json(output: &[u8], protocol: Protocol, direction: Direction) -> Result<R
     let sent = end.get("sum_sent")?.get("bits_per_second")?.number()?;
     let throughput = received.get("bits_per_second")?.number()?;
     if throughput <= 0.0 || received.get("bytes")?.count()? == 0 {
-        return Err(ParseError::NothingArrived { tool: TOOL, sent: Some(sent as u64) });
+        return Err(OutputError::NothingArrived { tool: TOOL, sent: Some(sent as u64) });
     }
     let mut reading = Reading { version: Some(message(version)), ..Reading::default() };
     reading.values.insert(Metric::Throughput, throughput);
@@ -52,7 +53,7 @@ pub fn json(output: &[u8], protocol: Protocol, direction: Direction) -> Result<R
         let lost = received.get("lost_packets")?;
         let packets = received.get("packets")?.count()?;
         if packets == 0 {
-            return Err(ParseError::NothingArrived { tool: TOOL, sent: Some(sent as u64) });
+            return Err(OutputError::NothingArrived { tool: TOOL, sent: Some(sent as u64) });
         }
         if lost.count()? > packets {
             return Err(lost.odd());

@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use penstock_model::measurement::{Metric, Protocol, Tool};
+use penstock_model::measurement::{Metric, Protocol};
 
-use super::{ParseError, Reading, message, text};
+use super::{Reading, message};
+use crate::output::{OutputError, text};
 
-const TOOL: Tool = Tool::Netperf;
+const TOOL: &str = "netperf";
 
 /// What to ask netperf for, in this order; with `-j` before the `--`, or it keeps no latencies.
 pub const SELECTORS: [&str; 18] = [
@@ -35,9 +36,9 @@ pub const SELECTORS: [&str; 18] = [
 ///
 /// # Errors
 ///
-/// [`ParseError`] when it is empty, too long, of another version of the tool, not of its form, or has no
+/// [`OutputError`] when it is empty, too long, of another version of the tool, not of its form, or has no
 /// number that was asked for; the tool's own error is in it where it printed one.
-pub fn key_values(output: &[u8], protocol: Protocol) -> Result<Reading, ParseError> {
+pub fn key_values(output: &[u8], protocol: Protocol) -> Result<Reading, OutputError> {
     let text = text(TOOL, output)?;
     let mut values = BTreeMap::new();
     for line in text.lines() {
@@ -48,11 +49,11 @@ pub fn key_values(output: &[u8], protocol: Protocol) -> Result<Reading, ParseErr
         }
     }
     if values.is_empty() {
-        return Err(ParseError::Failed { tool: TOOL, message: message(text) });
+        return Err(OutputError::Failed { tool: TOOL, message: message(text) });
     }
     if !text.ends_with('\n') {
         let why = "the last line has no end, so that its number may be cut".into();
-        return Err(ParseError::Malformed { tool: TOOL, why });
+        return Err(OutputError::Malformed { tool: TOOL, why });
     }
     reading(&values, protocol)
 }
@@ -61,18 +62,22 @@ pub fn key_values(output: &[u8], protocol: Protocol) -> Result<Reading, ParseErr
 ///
 /// # Errors
 ///
-/// [`ParseError`] when it is empty, too long, of another version of the tool, not of its form, or has no
+/// [`OutputError`] when it is empty, too long, of another version of the tool, not of its form, or has no
 /// number that was asked for; the tool's own error is in it where it printed one.
-pub fn comma_separated(output: &[u8], selectors: &[&str], protocol: Protocol) -> Result<Reading, ParseError> {
+pub fn comma_separated(
+    output: &[u8],
+    selectors: &[&str],
+    protocol: Protocol,
+) -> Result<Reading, OutputError> {
     let text = text(TOOL, output)?;
     let line = text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
     let fields: Vec<&str> = line.split(',').map(str::trim).collect();
     if fields.len() == 1 {
-        return Err(ParseError::Failed { tool: TOOL, message: message(text) });
+        return Err(OutputError::Failed { tool: TOOL, message: message(text) });
     }
     if fields.len() != selectors.len() || !text.ends_with('\n') {
         let why = format!("{} values in the last line, and not {}", fields.len(), selectors.len());
-        return Err(ParseError::Malformed { tool: TOOL, why });
+        return Err(OutputError::Malformed { tool: TOOL, why });
     }
     reading(&selectors.iter().copied().zip(fields).collect(), protocol)
 }
@@ -82,15 +87,15 @@ fn is_key(key: &str) -> bool {
         && key.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
 }
 
-fn odd(field: &str, value: &str) -> ParseError {
+fn odd(field: &str, value: &str) -> OutputError {
     let value = value.chars().filter(|c| !c.is_control()).take(80).collect();
-    ParseError::Odd { tool: TOOL, field: field.into(), value }
+    OutputError::OddField { tool: TOOL, field: field.into(), value }
 }
 
-fn reading(values: &BTreeMap<&str, &str>, protocol: Protocol) -> Result<Reading, ParseError> {
+fn reading(values: &BTreeMap<&str, &str>, protocol: Protocol) -> Result<Reading, OutputError> {
     let get = |key: &str| {
         let value = values.get(key).copied().filter(|value| !value.is_empty());
-        value.ok_or_else(|| ParseError::Missing { tool: TOOL, field: key.into() })
+        value.ok_or_else(|| OutputError::Missing { tool: TOOL, field: key.into() })
     };
     let number = |key: &str| {
         let value = get(key)?;
@@ -114,7 +119,7 @@ fn reading(values: &BTreeMap<&str, &str>, protocol: Protocol) -> Result<Reading,
         };
         // At a stream's end the latencies are of its send calls, which say nothing of the path.
         if received <= 0.0 {
-            return Err(ParseError::NothingArrived { tool: TOOL, sent: Some((sent * 1e6) as u64) });
+            return Err(OutputError::NothingArrived { tool: TOOL, sent: Some((sent * 1e6) as u64) });
         }
         reading.values.insert(Metric::Throughput, received * 1e6);
         reading.values.insert(Metric::Sent, sent * 1e6);
@@ -125,7 +130,7 @@ fn reading(values: &BTreeMap<&str, &str>, protocol: Protocol) -> Result<Reading,
         let rate = number("TRANSACTION_RATE")?;
         let transactions = (rate * number("ELAPSED_TIME")?) as u64;
         if transactions == 0 {
-            return Err(ParseError::NothingArrived { tool: TOOL, sent: None });
+            return Err(OutputError::NothingArrived { tool: TOOL, sent: None });
         }
         reading.values.insert(Metric::Transactions, rate);
         for (metric, key) in [

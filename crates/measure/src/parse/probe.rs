@@ -1,12 +1,13 @@
 //! The latency probe's output ([`crate::probe::outcome`]).
 
-use penstock_model::measurement::{Load, Metric, Tool};
+use penstock_model::measurement::{Load, Metric};
 use serde::Serialize;
 
-use super::{Json, ParseError, Reading, message, object, text};
+use super::{Json, Reading, message, object};
+use crate::output::{OutputError, text};
 use crate::probe::outcome::{Outcome, VERSION};
 
-const TOOL: Tool = Tool::Probe;
+const TOOL: &str = "probe";
 
 /// A guest's clock may run a little differently from the one that `achieved_rate` is checked by here.
 const ROUNDING: f64 = 1e-6;
@@ -15,23 +16,25 @@ const ROUNDING: f64 = 1e-6;
 ///
 /// # Errors
 ///
-/// [`ParseError`] when it is empty, too long, of another version of the tool, not of its form, or has no
+/// [`OutputError`] when it is empty, too long, of another version of the tool, not of its form, or has no
 /// number that was asked for; the tool's own error is in it where it printed one.
-pub fn json(output: &[u8], load: Load, size: u32) -> Result<Reading, ParseError> {
+pub fn json(output: &[u8], load: Load, size: u32) -> Result<Reading, OutputError> {
     let value = object(TOOL, text(TOOL, output)?)?;
     let root = Json { tool: TOOL, value: &value, path: String::new() };
     let version = root.get("penstock_probe")?.count()?;
     if version != u64::from(VERSION) {
-        return Err(ParseError::Version { tool: TOOL, version: version.to_string(), known: "version 1" });
+        return Err(OutputError::Version { tool: TOOL, version: version.to_string(), known: "version 1" });
     }
     let outcome: Outcome = serde_json::from_value(value)
-        .map_err(|error| ParseError::Malformed { tool: TOOL, why: message(&error.to_string()) })?;
+        .map_err(|error| OutputError::Malformed { tool: TOOL, why: message(&error.to_string()) })?;
     check(&outcome, load, size)?;
     if !outcome.greeted || outcome.received == 0 {
         return match outcome.error.as_deref().map(message) {
             // A way that is closed is another thing than one that swallows everything.
-            Some(message) => Err(ParseError::Failed { tool: TOOL, message: format!("no answer: {message}") }),
-            None => Err(ParseError::NothingArrived { tool: TOOL, sent: None }),
+            Some(message) => {
+                Err(OutputError::Failed { tool: TOOL, message: format!("no answer: {message}") })
+            }
+            None => Err(OutputError::NothingArrived { tool: TOOL, sent: None }),
         };
     }
     if outcome.unsent > 0 || outcome.failed > 0 {
@@ -41,7 +44,7 @@ pub fn json(output: &[u8], load: Load, size: u32) -> Result<Reading, ParseError>
         let message = format!(
             "{unsent} requests could not be sent in time, {failed} not at all{said}; a lower rate could be"
         );
-        return Err(ParseError::Failed { tool: TOOL, message });
+        return Err(OutputError::Failed { tool: TOOL, message });
     }
     Ok(reading(outcome))
 }
@@ -52,8 +55,8 @@ fn written(value: &impl Serialize) -> String {
 }
 
 /// What cannot be, or is not what was asked for.
-fn check(outcome: &Outcome, load: Load, size: u32) -> Result<(), ParseError> {
-    let odd = |field: &str, value: String| ParseError::Odd { tool: TOOL, field: field.into(), value };
+fn check(outcome: &Outcome, load: Load, size: u32) -> Result<(), OutputError> {
+    let odd = |field: &str, value: String| OutputError::OddField { tool: TOOL, field: field.into(), value };
     if outcome.load != load {
         return Err(odd("load", written(&outcome.load)));
     }
@@ -146,12 +149,12 @@ mod tests {
     const CLOSED: &str = include_str!("../../tests/outputs/probe-1-closed.json");
     const REFUSED: &str = include_str!("../../tests/outputs/probe-1-refused.json");
 
-    fn read(text: &str) -> Result<Reading, ParseError> {
+    fn read(text: &str) -> Result<Reading, OutputError> {
         super::json(text.as_bytes(), OPEN, 128)
     }
 
     /// The recorded output with some keys changed.
-    fn changed(changes: &[(&str, Value)]) -> Result<Reading, ParseError> {
+    fn changed(changes: &[(&str, Value)]) -> Result<Reading, OutputError> {
         let mut value: Value = serde_json::from_str(RECORDED).unwrap();
         for (path, change) in changes {
             *value.pointer_mut(path).unwrap_or_else(|| panic!("{path}")) = change.clone();
@@ -195,24 +198,24 @@ mod tests {
             ("/latency", Value::Null),
             ("/histogram", json!({})),
         ];
-        assert_eq!(changed(&lost), Err(ParseError::NothingArrived { tool: TOOL, sent: None }));
+        assert_eq!(changed(&lost), Err(OutputError::NothingArrived { tool: TOOL, sent: None }));
         let error = changed(&[("/unsent", json!(3))]).unwrap_err().to_string();
         assert!(error.contains("3 requests could not be sent in time"), "{error}");
     }
 
     #[test]
     fn what_is_cut_off_is_not_read() {
-        assert_eq!(read(""), Err(ParseError::Empty { tool: TOOL }));
+        assert_eq!(read(""), Err(OutputError::Empty { tool: TOOL }));
         for end in (1..RECORDED.trim_end().len()).step_by(7) {
             let read = read(&RECORDED[..end]);
-            assert!(matches!(read, Err(ParseError::Malformed { .. })), "{end}: {read:?}");
+            assert!(matches!(read, Err(OutputError::Malformed { .. })), "{end}: {read:?}");
         }
     }
 
     #[test]
     fn what_cannot_be_is_not_read() {
         let other = changed(&[("/penstock_probe", json!(2))]);
-        assert!(matches!(other, Err(ParseError::Version { .. })), "{other:?}");
+        assert!(matches!(other, Err(OutputError::Version { .. })), "{other:?}");
         for (path, value) in [
             ("/load", json!("closed")),
             ("/size", json!(129)),
@@ -233,7 +236,7 @@ mod tests {
             ("/late/p99_ns", json!(u64::MAX)),
         ] {
             let read = changed(&[(path, value)]);
-            assert!(matches!(read, Err(ParseError::Odd { .. })), "{path}: {read:?}");
+            assert!(matches!(read, Err(OutputError::OddField { .. })), "{path}: {read:?}");
         }
         for (path, value) in [
             ("/sent", json!(-1)),
@@ -243,9 +246,9 @@ mod tests {
             ("/histogram", json!({"1": u64::MAX, "2": u64::MAX})),
         ] {
             let read = changed(&[(path, value)]);
-            assert!(matches!(read, Err(ParseError::Malformed { .. })), "{path}: {read:?}");
+            assert!(matches!(read, Err(OutputError::Malformed { .. })), "{path}: {read:?}");
         }
         let more = RECORDED.replacen('{', "{\"more\":1,", 1);
-        assert!(matches!(read(&more), Err(ParseError::Malformed { .. })));
+        assert!(matches!(read(&more), Err(OutputError::Malformed { .. })));
     }
 }

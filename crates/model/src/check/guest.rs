@@ -6,7 +6,7 @@ use super::Subject;
 use crate::{
     ByteSize, Guest, GuestKind, GuestName, Model,
     decode::nearest,
-    diagnostic::{Diagnostic, Path, Place},
+    diagnostic::{Diagnostic, Path, PathTarget},
     document::GuestDocument,
     guest::NEEDS_PRIVILEGES,
 };
@@ -30,7 +30,7 @@ pub(super) fn check(subject: &mut Subject<'_>) {
         let path = Path::of(["guests", name.as_str()]);
         if name.as_str() == RESERVED_GUEST_NAME {
             subject.messages.push(Diagnostic {
-                place: Place::Key,
+                place: PathTarget::Key,
                 ..Diagnostic::error(
                     path.clone(),
                     "`host` is no guest's name: measurements, `expect:` lines and reports call the machine itself so",

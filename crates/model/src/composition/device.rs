@@ -57,17 +57,17 @@ pub const ROOT_BUS: &str = "pcie.0";
 
 /// Where a PCI device sits.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct BusAddress {
     /// The bus: [`ROOT_BUS`], or the id of a root port.
     pub bus: String,
     /// Device and function as one number, as ARI counts: device x 8 + function.
     pub function: u16,
 }
 
-impl Place {
+impl BusAddress {
     /// Function `function` of the bus `bus`.
-    pub fn new(bus: impl Into<String>, function: u16) -> Place {
-        Place { bus: bus.into(), function }
+    pub fn new(bus: impl Into<String>, function: u16) -> BusAddress {
+        BusAddress { bus: bus.into(), function }
     }
 }
 
@@ -79,7 +79,7 @@ pub struct Device {
     /// What it is.
     pub kind: DeviceKind,
     /// Where it sits; `None` for what is no PCI device.
-    pub place: Option<Place>,
+    pub place: Option<BusAddress>,
     /// The PF that it is a VF of (`sriov-pf`), by id.
     pub pf: Option<String>,
     /// Its back end, by id.
@@ -109,7 +109,7 @@ impl Device {
 
     /// At function `function` of `bus`.
     pub fn at(mut self, bus: impl Into<String>, function: u16) -> Device {
-        self.place = Some(Place::new(bus, function));
+        self.place = Some(BusAddress::new(bus, function));
         self
     }
 

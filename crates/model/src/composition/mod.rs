@@ -4,5 +4,5 @@ pub mod device;
 mod rules;
 pub mod tenant;
 
-pub use device::{Device, DeviceKind, Place, ROOT_BUS, VfLayout};
+pub use device::{BusAddress, Device, DeviceKind, ROOT_BUS, VfLayout};
 pub use rules::{Addressing, CompositionError, SLOT_FUNCTIONS, check};

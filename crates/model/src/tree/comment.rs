@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::{Node, Value, read, shown};
 use crate::{
     FunctionName,
-    diagnostic::{Diagnostic, Path, Place},
+    diagnostic::{Diagnostic, Path, PathTarget},
 };
 
 /// No more such places than this are told of one file, and looked at where it is no YAML because of them.
@@ -172,7 +172,7 @@ pub(super) fn broken_by(text: &str) -> Vec<Diagnostic> {
 fn reached(text: &str) -> Option<usize> {
     let error = read(text).err()?;
     match error.place {
-        Place::Bytes(bytes) => Some(bytes.start),
+        PathTarget::Bytes(bytes) => Some(bytes.start),
         _ => None,
     }
 }

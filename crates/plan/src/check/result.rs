@@ -10,7 +10,7 @@ use penstock_model::{
     NicName, SlotName, Uplink, VfAttribute, VfIndex,
     inventory::{Interface, Pf, PresentVf, SwitchMode},
 };
-use penstock_render::{Found, render};
+use penstock_render::{FoundMachine, render};
 
 use super::{
     Finding,
@@ -398,7 +398,7 @@ impl Judge<'_> {
 
     /// Whether every file that is to be made is there as it is rendered, and no other was touched.
     fn files(&self) -> Vec<String> {
-        let found = Found { inventory: self.inventory, nics: &self.plan.nics };
+        let found = FoundMachine { inventory: self.inventory, nics: &self.plan.nics };
         let files = match render(self.model, Some(found)) {
             Ok(files) => files,
             Err(error) => return vec![error.to_string()],

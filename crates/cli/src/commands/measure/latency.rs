@@ -8,7 +8,7 @@ use penstock_measure::{
     journal::Journal,
     latency::{
         machine::{AsItIs, Toggle},
-        run::RAW,
+        wake_ups::RAW,
     },
     record::Record,
 };

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::{LatencyOutput, OutputError, counts, rt_tests};
+use super::{LatencyOutput, counts, rt_tests};
+use crate::output::OutputError;
 
 const TOOL: &str = "cyclictest";
 

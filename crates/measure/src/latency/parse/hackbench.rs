@@ -1,6 +1,6 @@
 //! hackbench of rt-tests: it has no JSON, and tells how many seconds it took (`src/hackbench/hackbench.c`).
 
-use super::{OutputError, text};
+use crate::output::{OutputError, text};
 
 const TOOL: &str = "hackbench";
 

@@ -1,13 +1,14 @@
 //! hwlatdetect of rt-tests: time that firmware took from all of Linux, by the kernel's hwlat tracer
 //! (`src/hwlatdetect/hwlatdetect.py`; Documentation/trace/hwlat_detector.rst).
 
-use super::{LONGEST, OutputError, lines};
+use super::{LONGEST, lines};
+use crate::output::OutputError;
 
 const TOOL: &str = "hwlatdetect";
 
 /// What it found.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Found {
+pub struct HardwareLatency {
     /// From how many microseconds on something counts.
     pub threshold: f64,
     /// The longest, in microseconds; `None` when none was as long as the threshold.
@@ -24,7 +25,7 @@ pub struct Found {
 ///
 /// [`OutputError`] when it is empty, too long, not of the form that this tool prints, or its numbers
 /// contradict each other.
-pub fn summary(output: &[u8]) -> Result<Found, OutputError> {
+pub fn summary(output: &[u8]) -> Result<HardwareLatency, OutputError> {
     let text = lines(TOOL, output)?;
     let value = |key: &str| text.lines().find_map(|line| line.trim().strip_prefix(key)).map(str::trim);
     let need = |key: &str| {
@@ -52,5 +53,5 @@ pub fn summary(output: &[u8]) -> Result<Found, OutputError> {
     }
     let key = "SMIs during run:";
     let smis = value(key).map(|text| text.parse::<u64>().map_err(|_| odd(key, text))).transpose()?;
-    Ok(Found { threshold, longest, exceeding, smis })
+    Ok(HardwareLatency { threshold, longest, exceeding, smis })
 }

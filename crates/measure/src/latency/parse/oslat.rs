@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::{LatencyOutput, OutputError, counts, rt_tests, total};
+use super::{LatencyOutput, counts, rt_tests, total};
+use crate::output::OutputError;
 
 const TOOL: &str = "oslat";
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, de::DeserializeOwned};
 
-use super::{OutputError, text};
+use crate::output::{OutputError, text};
 
 /// The document; `T` is what a thread of the tool tells.
 #[derive(Deserialize)]

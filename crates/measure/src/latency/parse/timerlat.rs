@@ -17,7 +17,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{LatencyOutput, OutputError, counts, lines, total};
+use super::{LatencyOutput, counts, lines, total};
+use crate::output::OutputError;
 
 const TOOL: &str = "rtla timerlat";
 

@@ -20,6 +20,9 @@ use crate::{
     sampler::{Failure, Sampler},
 };
 
+mod failures;
+mod limits;
+
 const STREAM: &str = include_str!("../../tests/outputs/netperf-2.7.1-udp-stream.txt");
 const ROUND_TRIPS: &str = include_str!("../../tests/outputs/netperf-2.7.1-udp-rr.txt");
 const IPERF3: &str = include_str!("../../tests/outputs/iperf3-3.18-tcp.json");
@@ -215,6 +218,16 @@ fn essence(mut told: Measurements) -> Measurements {
     told
 }
 
+/// Why cells with this in their id have no values.
+fn missing<'a>(told: &'a Measurements, text: &str) -> Vec<&'a str> {
+    let cells = told.cells.iter().filter(|cell| cell.id.contains(text));
+    let why = cells.filter_map(|cell| match &cell.status {
+        Status::Missing { why, .. } => Some(why.as_str()),
+        Status::Measured(_) => None,
+    });
+    why.collect()
+}
+
 fn counting(records: &[Record]) -> Vec<&Record> {
     records.iter().filter(|record| !record.warm_up).collect()
 }
@@ -325,257 +338,6 @@ fn an_interrupt_at_any_sample_keeps_what_was_taken() {
     }
 }
 
-fn missing<'a>(told: &'a Measurements, text: &str) -> Vec<&'a str> {
-    let cells = told.cells.iter().filter(|cell| cell.id.contains(text));
-    let why = cells.filter_map(|cell| match &cell.status {
-        Status::Missing { why, .. } => Some(why.as_str()),
-        Status::Measured(_) => None,
-    });
-    why.collect()
-}
-
-#[test]
-fn a_path_that_is_down_is_given_up_and_the_rest_goes_on() {
-    let matrix = pair(&Options { null: Null::None, ..Options::full() });
-    let script = |ask: &Ask<'_>| {
-        if ask.cell.id.contains("guest-host") { Err("no route to host".to_owned()) } else { steady(ask) }
-    };
-    let script = World::new(&script);
-    let told = script.go(&matrix, &exactly(6), &["tcp guest-host >= 0.5 x vf-vf inside"], &[]);
-    let down = matrix.cells.iter().filter(|cell| cell.id.contains("guest-host")).count();
-    let why = missing(&told, "guest-host");
-    assert_eq!(why.len(), down);
-    assert!(why.iter().all(|why| why.contains("no route to host")), "{why:?}");
-    let lost = script.records.borrow().iter().filter(|record| record.cell.contains("guest-host")).count();
-    assert!((6..20).contains(&lost), "{lost} samples were lost on it, of {down} cells");
-    assert!(script.notes().iter().any(|note| note.contains("guest-host") && note.contains("is given up")));
-    assert_eq!(missing(&told, "netperf udp stream vf-vf inside"), [""; 0]);
-    assert_eq!(told.rulings[0].told, penstock_model::measurement::Conclusion::CannotBeTold);
-}
-
-#[test]
-fn one_protocol_that_fails_does_not_take_the_others_with_it() {
-    let matrix = pair(&Options { null: Null::None, iperf3: false, probe: None, ..Options::full() });
-    // Everything that UDP sends is lost: the tool runs, and tells that nothing arrived.
-    let script = |ask: &Ask<'_>| if ask.cell.id.contains("udp stream") { Ok(0.0) } else { steady(ask) };
-    let world = World::new(&script);
-    let told = world.go(&matrix, &exactly(6), &[], &[]);
-    let why = missing(&told, "");
-    assert_eq!(why.len(), 3 * 8);
-    assert!(why.iter().all(|why| why.contains("nothing arrived")), "{why:?}");
-    assert!(told.cells.iter().all(|cell| cell.measured().is_some() != cell.id.contains("udp stream")));
-}
-
-#[test]
-fn a_guest_that_stops_in_the_middle_leaves_what_it_told() {
-    let matrix = pair(&Options::quick());
-    let uses_b = |cell: &Planned| cell.id.contains(">b");
-    let script = |ask: &Ask<'_>| {
-        if ask.now > 60.0 && uses_b(ask.cell) { Err("b is gone".to_owned()) } else { steady(ask) }
-    };
-    let world = World::new(&script);
-    let told = world.go(&matrix, &exactly(8), &[], &[]);
-    for (cell, planned) in told.cells.iter().zip(&matrix.cells) {
-        let measured = cell.measured().unwrap_or_else(|| panic!("{} was measured for a while", cell.id));
-        let failed =
-            measured.samples.iter().filter(|sample| matches!(sample.taken, SampleResult::Missing(_))).count();
-        let good = measured.values(planned.measurement.main_metric()).count();
-        if uses_b(planned) {
-            assert!(measured.stop == StopReason::GivenUp && failed <= 2 && good < 8, "{}", cell.id);
-        } else {
-            assert!(measured.stop == StopReason::TightEnough && failed == 0 && good == 8, "{}", cell.id);
-        }
-    }
-    // It is started again, and the run goes on: all of it is there in the end.
-    let records = world.records.borrow().clone();
-    let mended = World::new(&steady);
-    let told = mended.go(&matrix, &exactly(8), &[], &records);
-    for (cell, planned) in told.cells.iter().zip(&matrix.cells) {
-        assert_eq!(cell.summary(planned.measurement.main_metric()).unwrap().n, 8, "{}", cell.id);
-    }
-}
-
-#[test]
-fn everything_lost_is_all_missing() {
-    let matrix = pair(&Options::quick());
-    let world = World::new(&|_| Err("nothing works".to_owned()));
-    let told = world.go(&matrix, &exactly(6), &["pf-pf >= 1Gbit/s"], &[]);
-    assert_eq!(told.counts(), Counts { missing: matrix.cells.len(), ..Counts::default() });
-    assert!(missing(&told, "").iter().all(|why| why.contains("nothing works")));
-    assert!(told.comparisons.iter().all(|compared| compared.ratio.is_none() && compared.why.is_some()));
-    assert!(world.taken.get() < 2 * matrix.cells.len() as u32 + 9);
-}
-
-#[test]
-fn cells_that_could_not_be_prepared_are_never_sampled() {
-    let matrix = pair(&Options::quick());
-    let none = "no netperf in b".to_owned();
-    let of_b = matrix.cells.iter().filter(|cell| cell.id.contains(">b"));
-    let mut missing_cells: BTreeMap<String, String> =
-        of_b.map(|cell| (cell.id.clone(), none.clone())).collect();
-    let expected = missing_cells.len();
-    missing_cells.insert("another".to_owned(), none);
-    let world = World { missing: missing_cells, ..World::new(&steady) };
-    let told = world.go(&matrix, &exactly(6), &[], &[]);
-    assert_eq!(missing(&told, ">b"), vec!["no netperf in b"; expected]);
-    assert_eq!(missing(&told, "").len(), expected);
-    assert!(world.records.borrow().iter().all(|record| !record.cell.contains(">b")));
-    let events = world.events.borrow();
-    let Some(Event::Prepared { cells, missing, .. }) = events.first() else { panic!("{events:?}") };
-    assert_eq!((*cells, *missing), (matrix.cells.len() - expected, expected));
-}
-
-#[test]
-fn a_full_disk_is_noted_once_and_the_run_goes_on() {
-    let matrix = three();
-    for full_from in 0..20 {
-        let world = World { full_from: Some(full_from), ..World::new(&steady) };
-        let told = world.go(&matrix, &exactly(6), &[], &[]);
-        assert_eq!(world.records.borrow().len(), full_from);
-        assert_eq!(told.counts(), Counts { measured: 3, ..Counts::default() });
-        let notes = told.notes.iter().filter(|note| note.contains("No space left on device")).count();
-        assert_eq!(notes, 1, "{:?}", told.notes);
-    }
-}
-
-#[test]
-fn records_of_other_cells_are_noted_and_passed_over() {
-    let (matrix, world) = (three(), World::new(&steady));
-    world.go(&matrix, &exactly(2), &[], &[]);
-    let mut records = world.records.borrow().clone();
-    records.iter_mut().filter(|r| r.cell.contains("bridge")).for_each(|r| r.cell = "another".to_owned());
-    let resumed = World::new(&steady);
-    let told = resumed.go(&matrix, &exactly(6), &[], &records);
-    assert!(told.notes.iter().any(|note| note.contains("\"another\"") && note.contains("passed over")));
-    assert_eq!(told.counts(), Counts { measured: 3, ..Counts::default() });
-    assert_eq!(told.cells.len(), 3);
-}
-
-#[test]
-fn a_block_stops_when_all_of_it_is_tight_enough() {
-    let matrix = pair(&Options { null: Null::None, ..Options::quick() });
-    // TCP changes from sample to sample, by half.
-    let script = |ask: &Ask<'_>| {
-        let rough = ask.cell.id.contains("tcp stream vf-vf inside") && ask.round.is_multiple_of(2);
-        steady(ask).map(|value| if rough { value * 1.5 } else { value })
-    };
-    let world = World::new(&script);
-    let rules = Rules { maximum: 20, ..Rules::default() };
-    let told = world.go(&matrix, &options(rules), &[], &[]);
-    let looks = InterimAnalyses::new(&rules);
-    let first = looks.at()[0];
-    for (cell, planned) in told.cells.iter().zip(&matrix.cells) {
-        let main = cell.summary(planned.measurement.main_metric()).unwrap();
-        let stop = cell.measured().unwrap().stop;
-        // The arms of a block end together, so that their samples stay pairs.
-        let expected = match cell.id.as_str() {
-            id if id.contains("tcp stream vf-vf inside") => (20, StopReason::SamplesUp),
-            id if id.contains("tcp") => (20, StopReason::TightEnough),
-            _ => (first, StopReason::TightEnough),
-        };
-        assert_eq!((main.n, stop), expected, "{}", cell.id);
-        assert_eq!(main.interval.unwrap().confidence(), 0.95, "stated with what all looks together have");
-    }
-    let stopped = world.events.borrow().iter().filter(|e| matches!(e, Event::Stopped { .. })).count();
-    assert_eq!(stopped, matrix.cells.len());
-    // Taken up again, nothing is left to take.
-    let records = world.records.borrow().clone();
-    let again = World::new(&script);
-    assert!(essence(again.go(&matrix, &options(rules), &[], &records)) == essence(told));
-    assert_eq!(again.taken.get(), 0);
-}
-
-fn with_budget(budget: f64) -> RunOptions {
-    options(Rules { budget: Some(budget), ..Rules::default() })
-}
-
-#[test]
-fn the_example_has_its_intervals_within_twelve_minutes_and_the_quick_one_within_two() {
-    // The recorded output of the probe is of 500 requests a second.
-    let full = Options { probe: Some(500), ..Options::full() };
-    for (options, budget) in [(full, 720.0), (Options::quick(), 120.0)] {
-        let matrix = matrix::network(&model(CONTAINERS), &options);
-        let world = World::new(&steady);
-        let told = world.go(&matrix, &with_budget(budget), &[], &[]);
-        assert_eq!(told.counts(), Counts { measured: matrix.cells.len(), ..Counts::default() });
-        assert!(told.seconds <= budget, "{}", told.seconds);
-        for cell in &told.cells {
-            let main = cell.summary(cell.measurement.main_metric()).unwrap();
-            assert!(main.interval.is_some(), "{} has {} samples", cell.id, main.n);
-        }
-    }
-}
-
-#[test]
-fn what_the_time_is_not_enough_for_is_left_out_as_whole_blocks() {
-    let matrix = matrix::network(&model(CONTAINERS), &Options { probe: Some(500), ..Options::full() });
-    for (budget, line) in
-        [(300.0, "udp stream vf-vf inside 4KiB >= 0.8 x bridge"), (60.0, "tcp rr pf-pf p99 <= 1s")]
-    {
-        let world = World::new(&steady);
-        let told = world.go(&matrix, &with_budget(budget), &[line], &[]);
-        assert!(told.seconds <= budget + GRACE + 1.1, "{}", told.seconds);
-        let Counts { measured, missing: faults, not_reached } = told.counts();
-        assert!(measured > 0 && not_reached > 0 && faults == 0, "{measured} and {not_reached}");
-        for block in matrix.blocks() {
-            let there = block.iter().filter(|cell| told.cells[**cell].measured().is_some()).count();
-            assert!(there == 0 || there == block.len(), "a block is whole or not there");
-            let needed = told.rulings[0]
-                .claims
-                .iter()
-                .any(|claim| block.iter().any(|cell| matrix.cells[*cell].id == claim.cell));
-            assert!(!needed || there > 0 || budget < 100.0);
-        }
-        for cell in told.cells.iter().filter(|cell| cell.measured().is_some()) {
-            assert!(cell.summary(cell.measurement.main_metric()).unwrap().interval.is_some(), "{}", cell.id);
-        }
-        let why = missing(&told, "");
-        assert!(
-            why.iter().all(|why| why.starts_with("left out for want of time: ")
-                && why.ends_with("more with --time-limit"))
-        );
-    }
-}
-
-#[test]
-fn a_machine_that_becomes_slower_loses_a_few_blocks_and_not_the_last_round_of_all() {
-    let matrix = matrix::network(&model(CONTAINERS), &Options { probe: Some(500), ..Options::full() });
-    let late = World { overhead: |now| if now < 150.0 { 0.1 } else { 0.3 }, ..World::new(&steady) };
-    let told = late.go(&matrix, &with_budget(720.0), &[], &[]);
-    let has_interval = |cell: &&penstock_model::measurement::Cell| {
-        cell.summary(cell.measurement.main_metric()).is_some_and(|main| main.interval.is_some())
-    };
-    let (whole, all) = (told.cells.iter().filter(has_interval).count(), told.cells.len());
-    assert!(
-        told.seconds <= 720.0 + GRACE && (80..all).contains(&whole),
-        "{whole} of {all}, {} s",
-        told.seconds
-    );
-}
-
-#[test]
-fn a_time_limit_ends_everything_and_no_limit_is_too_short() {
-    let matrix = three();
-    for budget in [0.0, 0.5, 1.0, 2.0, 3.3, 5.0, 9.0, 20.0, 29.0, 1000.0] {
-        let world = World::new(&steady);
-        let told = world.go(&matrix, &with_budget(budget), &[], &[]);
-        assert!(told.seconds <= (budget + GRACE).max(1.0) + 1e-9, "{} of {budget}", told.seconds);
-        let Counts { measured, missing, not_reached } = told.counts();
-        assert_eq!((measured + not_reached, missing), (3, 0));
-        assert!(budget < 20.0 || measured == 3);
-        assert_eq!(told.holds(), measured > 0, "the limit is no fault, and nothing is no proof");
-        for cell in &told.cells {
-            match &cell.status {
-                Status::Missing { why, cut_short } => {
-                    assert!(why.contains("time") && *cut_short == Some(CutShort::TimeUp), "{why}");
-                }
-                Status::Measured(measured) if budget < 20.0 => assert_eq!(measured.stop, StopReason::TimeUp),
-                Status::Measured(_) => {}
-            }
-        }
-    }
-}
-
 #[test]
 fn latencies_of_all_samples_tell_what_one_cannot() {
     let paths = vec![PathKind::VfVfInside];
@@ -594,54 +356,6 @@ fn latencies_of_all_samples_tell_what_one_cannot() {
     assert!(pooled.n == 20 && pooled.interval.is_none() && pooled.median > 0.0, "{pooled:?}");
     assert!(many.measured().unwrap().withheld.iter().all(|w| w.metric != Metric::P999));
     assert_eq!(many.measured().unwrap().histogram.as_ref().unwrap().total(), 20 * 517);
-}
-
-#[test]
-fn two_takers_are_one_and_each_has_its_own_cells() {
-    struct One(Vec<String>, &'static str);
-    impl Sampler for One {
-        fn prepare(&mut self, cells: &[Planned]) -> Preparation {
-            let ids = cells.iter().map(|cell| (cell.id.clone(), self.1.to_owned()));
-            Preparation { missing: ids.collect(), notes: vec![self.1.to_owned()], ..Preparation::default() }
-        }
-        fn take(&mut self, cell: &Planned, _: Duration) -> Result<RawOutput, Failure> {
-            self.0.push(cell.id.clone());
-            Err(self.1.to_owned().into())
-        }
-        fn finish(&mut self) -> Vec<String> {
-            vec![format!("{} is finished", self.1)]
-        }
-    }
-    let network = three();
-    let at = [(penstock_model::verdict::Vantage::Host, penstock_model::measurement::EndKind::Host)];
-    let joined = matrix::join(network.clone(), matrix::storage("/srv", &at, true, Null::None));
-    let (mut one, mut other) = (One(Vec::new(), "network"), One(Vec::new(), "storage"));
-    let mut samplers = crate::samplers::Samplers::new(&mut one, &mut other);
-    let prepared = samplers.prepare(&joined.cells);
-    assert_eq!(prepared.notes, ["network", "storage"]);
-    for (at, cell) in joined.cells.iter().enumerate() {
-        let whose = if at < network.cells.len() { "network" } else { "storage" };
-        assert_eq!(prepared.missing[&cell.id], whose);
-        assert_eq!(samplers.take(cell, Duration::from_secs(1)), Err(whose.to_owned().into()));
-    }
-    assert_eq!(
-        samplers.prepare(&network.cells).notes,
-        ["network"],
-        "whose cells there are none of is not asked"
-    );
-    assert_eq!(samplers.finish(), ["network is finished", "storage is finished"]);
-    assert_eq!((one.0.len(), other.0.len()), (3, 6));
-}
-
-#[test]
-fn only_a_last_line_may_be_cut() {
-    assert_eq!(read_records(""), Ok(Vec::new()));
-    assert_eq!(read_records("\n{\"cell\":"), Ok(Vec::new()));
-    let error = read_records("\nnonsense\n{\"cell\":").unwrap_err();
-    assert_eq!(error.line, 2);
-    assert!(error.to_string().starts_with("line 2 of the samples cannot be read: "), "{error}");
-    assert!(read_records(b"\xff\xfe\n".as_slice()).is_err());
-    assert_eq!(read_records(b"\xff\xfe".as_slice()), Ok(Vec::new()));
 }
 
 proptest! {

@@ -9,10 +9,9 @@ use std::{
 use penstock_measure::{
     engine::{Parts, run},
     latency::{
-        command,
-        run::{RunOptions, WakeUps},
-        schedule,
+        command, schedule,
         settings::{GuestSeat, Layout, Spread, Wanted, settings},
+        wake_ups::{RunOptions, WakeUps},
     },
     record::{RawOutput, Record, RecordOutcome},
     sampler::{Failure, Preparation, Sampler},
