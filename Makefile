@@ -4,7 +4,7 @@ target   := x86_64-unknown-linux-gnu
 penstock := target/$(target)/release/penstock
 model    ?= examples/xeon-d.yaml
 
-.PHONY: demo test quick build image cluster lint bench bench-switch campaign fresh kubernetes packages packages-test fuzz sanitize clean
+.PHONY: demo test quick build image cluster lint bench bench-switch campaign fresh kubernetes packages packages-test release fuzz sanitize clean
 
 demo: build
 	$(penstock) rehearse $(model)
@@ -69,6 +69,12 @@ packages: build
 	@scripts/install-dependencies packages
 	@scripts/build-release $(target) penstock-packages penstock-kubernetes
 	@scripts/make-packages $(target)
+
+# All that is published of a version, in target/packages: the packages, and the board image as a file (docs/install.md).
+release: image
+	@mkdir -p target/packages
+	$(penstock) board image --to target/packages/penstock-board-image-x86_64.tar.gz
+	@$(MAKE) --no-print-directory packages
 
 # The packages as a machine meets them: bare Debian 12 and 13 trees where they are installed, upgraded, looked at by lintian and rpmlint, and
 # removed. Not part of `make test`.

@@ -6,7 +6,10 @@ use penstock_host::{PlaceError, ProcessError, files::FileError, packages};
 use penstock_model::NicName;
 use thiserror::Error;
 
-use crate::rootless::Lack;
+use crate::{
+    image::{PackedError, ProofError},
+    rootless::Lack,
+};
 
 /// Why there is no image, or no board. All of these mean that something needed is missing.
 #[derive(Debug, Error)]
@@ -72,6 +75,22 @@ pub enum BoardError {
         directory: PathBuf,
         /// What is wrong.
         what: String,
+    },
+    /// A file is not read as a board image.
+    #[error("{} is not used as a board image", file.display())]
+    Packed {
+        /// The file.
+        file: PathBuf,
+        /// Why not.
+        source: PackedError,
+    },
+    /// A file is not shown to be the board image that is meant.
+    #[error("{} is not shown to be the board image that you mean, and not used", file.display())]
+    Unproven {
+        /// The file.
+        file: PathBuf,
+        /// What speaks against it.
+        source: ProofError,
     },
     /// No QEMU that is new enough was found.
     #[error("no QEMU {}.{} or newer was found: {found}", crate::emulator::NEEDED.0, crate::emulator::NEEDED.1)]
@@ -229,6 +248,19 @@ impl BoardError {
             BoardError::Keyring { .. } => {
                 "install or update the package debian-archive-keyring, which has the archive's keys"
             }
+            BoardError::Packed { source: PackedError::OtherRecipe { .. }, .. } => {
+                "take the image of the release that this penstock is of: `penstock --version` tells it"
+            }
+            BoardError::Packed { .. } => "fetch it once more, or have the image made: `penstock board image`",
+            BoardError::Unproven { source, .. } => match source {
+                ProofError::Unsigned(_) | ProofError::NoSignature { .. } => {
+                    "fetch the signature from where the image is, too, or name the SHA-256 with --sha256"
+                }
+                ProofError::OtherDigest { .. } | ProofError::Forged { .. } => {
+                    "fetch it once more, and look where the SHA-256 or the key is from"
+                }
+                ProofError::NoDigest(_) | ProofError::NoKey { .. } => return None,
+            },
             BoardError::Damaged { .. } => "remove that directory; the image is then made anew",
             BoardError::Emulator { .. } => {
                 "let Penstock make the board image, which brings one, or install a newer qemu-system-x86"

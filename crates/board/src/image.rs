@@ -1,7 +1,12 @@
-//! The board image: a Debian tree made once for each recipe, kept in the cache, shared by all boards.
+//! The board image: a Debian tree made once for each recipe, kept in the cache, shared by all boards. It can be [packed] into a file, and
+//! unpacked from one that is [proven](proof) to be what its user means.
+
+mod packed;
+mod proof;
 
 use std::{
     collections::BTreeSet,
+    io::{self, Read},
     path::{Path, PathBuf},
     thread,
     time::Duration,
@@ -14,7 +19,16 @@ use penstock_host::{
     files::{self, Lock},
     interrupt, process,
 };
-use penstock_model::{BoardKernel, digest::sha256};
+use penstock_model::{
+    BoardKernel,
+    digest::{hexadecimal, sha256},
+};
+use sha2::{Digest, Sha256};
+
+pub use self::{
+    packed::PackedError,
+    proof::{Proof, ProofError},
+};
 
 use crate::{
     cache::Cache,
@@ -28,6 +42,10 @@ use crate::{
 const SUMS: &str = "SHA256SUMS";
 /// Room for the tree, its archive and the image.
 const NEEDED: u64 = 1500 << 20;
+/// Room for an image alone.
+const NEEDED_UNPACKED: u64 = 600 << 20;
+/// Progress is told each time that so many bytes, as a power of two, were read.
+const TOLD_EACH: u32 = 22;
 /// How long the making of an image may take: a slow line downloads some 200 MB.
 const TIMEOUT: Duration = Duration::from_secs(1800);
 
@@ -51,12 +69,81 @@ impl Image {
     /// [`BoardError::Download`] or [`BoardError::Build`] when making it fails, [`BoardError::Interrupted`]. Nothing is left
     /// under its name.
     pub fn ensure(cache: &Cache, listener: Listener<'_>) -> Result<Image, BoardError> {
+        Image::kept(cache, listener, |work, listener| {
+            rootless::check()?;
+            make(work, listener)
+        })
+    }
+
+    /// The same, unpacked from a [file](Image::pack) where it is not in the cache already.
+    ///
+    /// # Errors
+    ///
+    /// [`BoardError::Unproven`] when the file is not the one of the proof, [`BoardError::Packed`] when it is no image of this version's recipe,
+    /// [`BoardError::NoSpace`], [`BoardError::Interrupted`]. Nothing is left under its name.
+    pub fn unpack(
+        cache: &Cache,
+        file: &Path,
+        proof: &Proof,
+        listener: Listener<'_>,
+    ) -> Result<Image, BoardError> {
+        Image::kept(cache, listener, |work, listener| {
+            check_room(work, NEEDED_UNPACKED, "unpack the board image")?;
+            listener(Progress::Phase("Unpacking the board image".to_owned()));
+            let from = files::open(file)?;
+            let length = files::length(file)?;
+            let unproven = |source| BoardError::Unproven { file: file.to_owned(), source };
+            let mut watched =
+                Watched { from, read: 0, length, witness: proof.begin().map_err(unproven)?, listener };
+            let read = packed::read(&recipe::digest(), &mut watched, work);
+            read.map_err(|error| packed_error(file, "unpacking the board image", error))?;
+            watched.witness.judge().map_err(unproven)
+        })
+    }
+
+    /// Writes it to a file, for machines without a Debian mirror; the SHA-256 of the file. Of the same image it is always the same.
+    ///
+    /// # Errors
+    ///
+    /// [`BoardError::Damaged`] when the image is not what was made, [`BoardError::File`] and [`BoardError::Packed`] when it cannot be read, or the
+    /// file not be written; what was there is then as it was.
+    pub fn pack(&self, file: &Path, listener: Listener<'_>) -> Result<String, BoardError> {
+        self.verify()?;
+        listener(Progress::Phase(format!("Packing the board image into {}", file.display())));
+        let all: u64 = self
+            .sums
+            .lines()
+            .filter_map(|line| line.split_once("  "))
+            .map(|(_, name)| files::length(self.file(name)).unwrap_or(0))
+            .sum();
+        let mut done = 0;
+        let written = files::write_atomic_with(file, 0o644, |to| {
+            let mut hashed = Hashed { to, digest: Sha256::new() };
+            let told = |bytes| {
+                done += bytes;
+                listener(Progress::Fraction(done as f64 / all.max(1) as f64));
+            };
+            let packed = packed::write(&self.digest, &self.directory, &self.sums, &mut hashed, told);
+            packed.map_err(io::Error::other)?;
+            Ok(hexadecimal(hashed.digest.finalize()))
+        });
+        written.map_err(|error| match interrupt::pending() {
+            true => BoardError::Interrupted { doing: "packing the board image" },
+            false => error.into(),
+        })
+    }
+
+    /// The image of this version's recipe: from the cache, or as `make` makes it in a directory that gets the image's name when it has.
+    fn kept(
+        cache: &Cache,
+        listener: Listener<'_>,
+        make: impl FnOnce(&Path, Listener<'_>) -> Result<(), BoardError>,
+    ) -> Result<Image, BoardError> {
         let digest = recipe::digest();
         let directory = cache.images().join(&digest);
         if let Some(image) = Image::open(&digest, &directory)? {
             return Ok(image);
         }
-        rootless::check()?;
         files::create_dir_all(cache.images())?;
         let _lock = lock(&cache.images().join(format!("{digest}.lock")), listener)?;
         if let Some(image) = Image::open(&digest, &directory)? {
@@ -180,6 +267,54 @@ impl Image {
     }
 }
 
+/// What is read of a file, as its proof sees it.
+struct Watched<'a, 'l> {
+    from: std::fs::File,
+    read: u64,
+    length: u64,
+    witness: proof::Witness<'a>,
+    listener: Listener<'l>,
+}
+
+impl Read for Watched<'_, '_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = self.from.read(buffer)?;
+        self.witness.look(&buffer[..length]);
+        let before = self.read;
+        self.read += length as u64;
+        if before >> TOLD_EACH != self.read >> TOLD_EACH {
+            (self.listener)(Progress::Fraction(self.read as f64 / self.length.max(1) as f64));
+        }
+        Ok(length)
+    }
+}
+
+/// What is written, with its digest.
+struct Hashed<'a> {
+    to: &'a mut std::fs::File,
+    digest: Sha256,
+}
+
+impl io::Write for Hashed<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let length = self.to.write(bytes)?;
+        self.digest.update(&bytes[..length]);
+        Ok(length)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}
+
+fn packed_error(file: &Path, doing: &'static str, error: PackedError) -> BoardError {
+    match error {
+        PackedError::Interrupted => BoardError::Interrupted { doing },
+        PackedError::File(error) => error.into(),
+        source => BoardError::Packed { file: file.to_owned(), source },
+    }
+}
+
 /// A directory that is removed unless it was renamed to its final name.
 struct Work(PathBuf);
 
@@ -217,22 +352,18 @@ fn lock(path: &Path, listener: Listener<'_>) -> Result<Lock, BoardError> {
     }
 }
 
-fn check_room(directory: &Path) -> Result<(), BoardError> {
+fn check_room(directory: &Path, needed: u64, purpose: &'static str) -> Result<(), BoardError> {
     let free = files::free_space(directory)?;
-    if free >= NEEDED {
+    if free >= needed {
         return Ok(());
     }
-    Err(BoardError::NoSpace {
-        directory: directory.to_owned(),
-        free,
-        needed: NEEDED,
-        purpose: "make the board image",
-    })
+    Err(BoardError::NoSpace { directory: directory.to_owned(), free, needed, purpose })
 }
 
 fn make(work: &Path, listener: Listener<'_>) -> Result<(), BoardError> {
-    check_room(work)?;
-    check_room(&std::env::temp_dir())?;
+    for directory in [work, &std::env::temp_dir()] {
+        check_room(directory, NEEDED, "make the board image")?;
+    }
     let given = work.join("in");
     files::create_dir_all(&given)?;
     for (name, text) in recipe::GIVEN {

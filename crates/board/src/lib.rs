@@ -39,7 +39,7 @@ pub use disk::Lasting;
 pub use emulator::Emulator;
 pub use error::BoardError;
 pub use forward::{ADDRESS as FORWARD_ADDRESS, Forward, PORT as FORWARD_PORT};
-pub use image::Image;
+pub use image::{Image, PackedError, Proof, ProofError};
 pub use kept::KeptBoard;
 pub use kernel::KernelChoice;
 pub use machine::FILES_SERIAL;

@@ -17,7 +17,7 @@ use penstock_model::{GuestName, Mac, NicName, mac::ParseMacError, names::NameErr
 use self::time::{at_least_a_second, duration};
 pub use self::{
     audit::Audit,
-    board::{Board, ClusterVerb, Inside},
+    board::{Board, ClusterVerb, ImageFile, Inside},
     measuring::{Extent, Measure, Only, Rehearse, Report, Tuning, Waking},
     metrics::Metrics,
 };

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, env, path::Path};
 
-use penstock_board::{Board, Cache, Design, Image, Lasting, Progress, UpOptions};
+use penstock_board::{Board, Cache, Design, Image, Lasting, Progress, Proof, UpOptions};
 use penstock_host::{Command, Place};
 use penstock_model::{DataPath, InterfaceName, Inventory, Model, Uplink};
 
@@ -44,6 +44,16 @@ impl Boards {
     /// The board image, made now if it is not there.
     pub fn image(&self, printer: &mut Printer) -> Result<Image, Failure> {
         Image::ensure(&self.cache, &mut |progress| show(printer, progress)).map_err(failed)
+    }
+
+    /// The board image, unpacked from a file if it is not there.
+    pub fn image_from(&self, file: &Path, proof: &Proof, printer: &mut Printer) -> Result<Image, Failure> {
+        Image::unpack(&self.cache, file, proof, &mut |progress| show(printer, progress)).map_err(failed)
+    }
+
+    /// Writes the board image to a file; its SHA-256.
+    pub fn pack(&self, image: &Image, file: &Path, printer: &mut Printer) -> Result<String, Failure> {
+        image.pack(file, &mut |progress| show(printer, progress)).map_err(failed)
     }
 
     /// Finds out what a first board would, so that it starts at once.

@@ -155,6 +155,18 @@ pub struct BoardImage {
     pub digest: String,
     /// Where it is.
     pub directory: std::path::PathBuf,
+    /// The file that it was written to, with `--to`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub packed: Option<PackedImage>,
+}
+
+/// A board image as a file.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct PackedImage {
+    /// Where it is.
+    pub file: std::path::PathBuf,
+    /// Its SHA-256, in lower-case hexadecimal.
+    pub sha256: String,
 }
 
 /// `board list`.
@@ -237,7 +249,7 @@ impl Kind {
             Verb::Report(Report { redact: true, .. }) => Kind::Redacted,
             Verb::Report(report) if report.runs.len() == 2 => Kind::Comparison,
             Verb::Report(_) => Kind::Report,
-            Verb::Board(Board::Image) => Kind::BoardImage,
+            Verb::Board(Board::Image(_)) => Kind::BoardImage,
             Verb::Board(Board::List) => Kind::Boards,
             Verb::Board(Board::Up { .. } | Board::Reset { .. } | Board::Down { .. }) => Kind::Board,
             Verb::Board(Board::Cluster(ClusterVerb::Up { .. })) => Kind::ClusterUp,

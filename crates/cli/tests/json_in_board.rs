@@ -2,10 +2,13 @@
 //! `json.rs` has those that can be had anywhere.
 #![allow(clippy::disallowed_methods)]
 
-use std::{fs, process::ExitCode};
+use std::{
+    fs,
+    process::{Command, ExitCode},
+};
 
 use penstock_testkit::{
-    binary::{Run, run},
+    binary::{Run, command, run},
     board::{KeptBoard, own_name},
     json::read,
     trials::{self, Failed, Outcome},
@@ -16,6 +19,7 @@ fn main() -> ExitCode {
     trials::on_boards(&[
         ("every_verb_prints_a_document_of_its_schema_in_board", every_verb),
         ("a_rehearsal_and_its_board_print_documents_in_board", a_rehearsal),
+        ("an_image_from_a_file_is_the_one_that_was_packed_in_board", an_image_as_a_file),
     ])
 }
 
@@ -164,5 +168,31 @@ fn a_rehearsal() -> Outcome {
     kept.into_iter().collect::<Result<(), Failed>>()?;
     let rehearsed = here(&["rehearse", "--json", "--output", "run", "m.yaml"], "rehearse")?;
     assert!(rehearsed["verdicts"].as_array().is_some_and(|all| !all.is_empty()), "{rehearsed}");
+    Ok(())
+}
+
+/// The board image as a file, and unpacked from it by a user who has none, on whose machine nothing that makes one is looked for.
+fn an_image_as_a_file() -> Outcome {
+    let directory = tempfile::tempdir()?;
+    let at = directory.path();
+    let packed = document(&run(at, ["board", "image", "--to", "image.tar.gz", "--json"]), "board-image", 0)?;
+    let digest = packed["packed"]["sha256"].as_str().ok_or_else(|| format!("{packed}"))?;
+    let from = |proof: &[&str]| {
+        let words = [&["board", "image", "--json", "--from", "image.tar.gz"], proof].concat();
+        command(at).args(words).env("XDG_CACHE_HOME", at.join("cache")).output().map(Run::from)
+    };
+    let other = digest.chars().rev().collect::<String>();
+    let refused = from(&["--sha256", &other])?;
+    refused.ended_with(3)?;
+    assert!(refused.stdout.contains(digest) && refused.stdout.contains(&other), "{}", refused.stdout);
+    let images = at.join("cache/penstock/images");
+    let left: Vec<_> =
+        fs::read_dir(&images)?.map(|entry| entry.map(|entry| entry.file_name())).collect::<Result<_, _>>()?;
+    assert!(left.iter().all(|name| name.to_string_lossy().ends_with(".lock")), "{left:?}");
+    let unpacked = document(&from(&["--sha256", digest])?, "board-image", 0)?;
+    assert_eq!(unpacked["digest"], packed["digest"]);
+    let path = |image: &Value| image["directory"].as_str().unwrap_or_default().to_owned();
+    let same = Command::new("diff").args(["--recursive", &path(&packed), &path(&unpacked)]).output()?;
+    assert!(same.status.success(), "{}", String::from_utf8_lossy(&same.stdout));
     Ok(())
 }

@@ -25,7 +25,8 @@ mod held;
 mod read;
 
 pub use atomic::{
-    create_durable, remove_durable, remove_parts, write_atomic, write_atomic_mode, write_durable,
+    create_durable, remove_durable, remove_parts, write_atomic, write_atomic_mode, write_atomic_with,
+    write_durable,
 };
 
 pub use held::OwnDirectory;
@@ -35,7 +36,7 @@ use held::Held;
 pub(crate) use read::open_plain;
 
 pub use read::{
-    READ_LIMIT, read, read_at_most, read_named_by_user, read_standard_input, read_to_string, read_whole,
+    READ_LIMIT, open, read, read_at_most, read_named_by_user, read_standard_input, read_to_string, read_whole,
 };
 
 /// A file operation that failed.
@@ -316,6 +317,15 @@ pub fn list(path: impl AsRef<Path>) -> Result<Vec<String>> {
 /// [`FileError`] when it is not there or is no link.
 pub fn read_link(path: impl AsRef<Path>) -> Result<PathBuf> {
     on("read the link", path.as_ref(), fs::read_link(&path))
+}
+
+/// Gives a file another name on the same file system.
+///
+/// # Errors
+///
+/// [`FileError`] when something is at `path` already, the file is not there, or the directory may not be written.
+pub fn hard_link(file: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<()> {
+    on("make the hard link", path.as_ref(), fs::hard_link(&file, &path))
 }
 
 /// Makes a symbolic link, and has it reach the disk; one that points there already is success.

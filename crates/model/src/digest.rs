@@ -4,7 +4,12 @@ use sha2::{Digest, Sha256};
 
 /// The SHA-256 (FIPS 180-4) of `bytes` in lower-case hexadecimal.
 pub fn sha256(bytes: impl AsRef<[u8]>) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    hexadecimal(Sha256::digest(bytes))
+}
+
+/// Bytes in lower-case hexadecimal.
+pub fn hexadecimal(bytes: impl AsRef<[u8]>) -> String {
+    bytes.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::{
     path::PathBuf,
 };
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 
 use super::Strict;
 
@@ -13,7 +13,7 @@ use super::Strict;
 #[derive(Debug, Subcommand)]
 pub enum Board {
     /// Build the board image unless it is there
-    Image,
+    Image(ImageFile),
     /// Start a board for a model, and keep it running
     Up {
         /// The model
@@ -162,4 +162,21 @@ pub enum Inside {
         #[arg(long)]
         seconds: u32,
     },
+}
+
+/// The board image as a file.
+#[derive(Debug, Args)]
+pub struct ImageFile {
+    /// Unpack it from a file that `--to` has written, instead of building it
+    #[arg(long, value_name = "FILE", requires = "proof", conflicts_with = "to")]
+    pub from: Option<PathBuf>,
+    /// The SHA-256 that the file must have
+    #[arg(long, value_name = "HEX", group = "proof", requires = "from")]
+    pub sha256: Option<String>,
+    /// The minisign key that must have signed the file, or its file; the signature is in FILE.minisig
+    #[arg(long, value_name = "KEY", group = "proof", requires = "from")]
+    pub key: Option<String>,
+    /// Write it to this file, for machines without a Debian mirror
+    #[arg(long, value_name = "FILE")]
+    pub to: Option<PathBuf>,
 }

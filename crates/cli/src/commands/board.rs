@@ -1,34 +1,26 @@
 //! `penstock board`: keep, enter and drop a rehearsal's board.
 
+use std::path::Path;
+
+use penstock_board::{Board, BoardError, Lasting, Proof};
+use penstock_host::{Command, Place, terminal};
+
 use crate::{
-    arguments::Board as Verb,
+    arguments::{Board as Verb, ImageFile},
     boards::{self, Boards},
     commands::{cluster, exit_with},
-    documents::{BoardImage, Boards as ListOfBoards, OneBoard},
+    documents::{BoardImage, Boards as ListOfBoards, OneBoard, PackedImage},
     failure::{Failure, Status},
     model_file::{self, For},
     printer::Printer,
     remote::ssh,
     settings::Settings,
 };
-use penstock_board::{Board, Lasting};
-use penstock_host::{Command, Place, terminal};
-
 /// Runs one of the verbs of `board`.
 pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
     let boards = Boards::new(settings);
     match verb {
-        Verb::Image => {
-            let image = boards.image(printer)?;
-            boards.prepare(&image, printer)?;
-            printer.done();
-            let made =
-                BoardImage { digest: image.digest().to_owned(), directory: image.directory().to_owned() };
-            printer.data(&made, || {
-                format!("board image {} in {}", image.digest(), image.directory().display())
-            })?;
-            Ok(Status::Holds)
-        }
+        Verb::Image(file) => image(&boards, &file, printer),
         Verb::Up { model, strict, inventory, cold, keep_disk, systemd, kernel_arguments } => {
             let lasting = Lasting { disk: keep_disk, systemd };
             let file =
@@ -98,4 +90,39 @@ fn attached(board: &Board, command: Command) -> Result<Status, Failure> {
     let status = command.run_attached()?;
     let died = (status == ssh::FAILED).then(|| board.died()).flatten();
     died.map_or_else(|| exit_with(status), |died| Err(boards::failed(died)))
+}
+
+/// Has the board image there, from a file or into one if asked to.
+fn image(boards: &Boards, file: &ImageFile, printer: &mut Printer) -> Result<Status, Failure> {
+    let image = match &file.from {
+        Some(from) => boards.image_from(from, &proof(from, file)?, printer)?,
+        None => boards.image(printer)?,
+    };
+    let packed = match &file.to {
+        Some(to) => Some(PackedImage { file: to.clone(), sha256: boards.pack(&image, to, printer)? }),
+        None => {
+            boards.prepare(&image, printer)?;
+            None
+        }
+    };
+    printer.done();
+    let made =
+        BoardImage { digest: image.digest().to_owned(), directory: image.directory().to_owned(), packed };
+    printer.data(&made, || match &made.packed {
+        Some(packed) => format!("{}  {}", packed.sha256, packed.file.display()),
+        None => format!("board image {} in {}", image.digest(), image.directory().display()),
+    })?;
+    Ok(Status::Holds)
+}
+
+/// What the file is held against.
+fn proof(from: &Path, file: &ImageFile) -> Result<Proof, Failure> {
+    let proof = match (&file.sha256, &file.key) {
+        (Some(digest), _) => Proof::of_sha256(digest),
+        (None, Some(key)) => Proof::of_signature(key, from),
+        (None, None) => {
+            return Err(Failure::new(Status::Internal, "--from was taken without --sha256 and --key"));
+        }
+    };
+    proof.map_err(|source| boards::failed(BoardError::Unproven { file: from.to_owned(), source }))
 }

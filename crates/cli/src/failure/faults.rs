@@ -6,7 +6,7 @@
 use std::io;
 
 use penstock_apply::{ApplyError, history::StoreError, journal::JournalError, runner::StepError};
-use penstock_board::BoardError;
+use penstock_board::{BoardError, PackedError, ProofError};
 use penstock_cluster::ClusterError;
 use penstock_guests::{
     GuestError, console::ConsoleError, containers::config::ConfigError, realtime::RealtimeError,
@@ -316,6 +316,19 @@ impl Fault for BoardError {
             | BoardError::Bridges { .. }
             | BoardError::Control { .. }
             | BoardError::Stuck { .. } => Status::Failed,
+            BoardError::Packed { source, .. } => match source {
+                PackedError::Damaged(_) | PackedError::OtherRecipe { .. } => Status::BadInput,
+                PackedError::Interrupted => Status::Interrupted,
+                PackedError::Io(source) => kernels(source),
+                PackedError::File(error) => error.status(),
+            },
+            BoardError::Unproven { source, .. } => match source {
+                ProofError::NoDigest(_) | ProofError::NoKey { .. } | ProofError::NoSignature { .. } => {
+                    Status::BadInput
+                }
+                ProofError::Unsigned(error) => error.status(),
+                ProofError::OtherDigest { .. } | ProofError::Forged { .. } => Status::Refused,
+            },
             BoardError::NoSwitch => Status::Internal,
             BoardError::Interrupted { .. } => Status::Interrupted,
             BoardError::File(error) => error.status(),

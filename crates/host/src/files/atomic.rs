@@ -44,6 +44,29 @@ pub fn write_atomic_mode(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>, mode: 
     on("write", path, Held::of(path).and_then(|held| write_at(held, bytes.as_ref(), mode)))
 }
 
+/// As [`write_atomic_mode`], of bytes that are never in memory as a whole: `write` is given the open file, which gets its name when that
+/// has succeeded.
+///
+/// # Errors
+///
+/// As [`write_atomic`], and what `write` said.
+pub fn write_atomic_with<T>(
+    path: impl AsRef<Path>,
+    mode: u32,
+    write: impl FnOnce(&mut File) -> io::Result<T>,
+) -> Result<T> {
+    let path = path.as_ref();
+    let written = || {
+        let (part, mut file) = Part::of(Held::of(path)?)?;
+        file.set_permissions(std::fs::Permissions::from_mode(mode))?;
+        let told = write(&mut file)?;
+        file.sync_all()?;
+        part.replace()?;
+        Ok(told)
+    };
+    on("write", path, written())
+}
+
 /// As [`write_atomic_mode`], where the directory is found already.
 pub(super) fn write_at(held: Held, bytes: &[u8], mode: u32) -> io::Result<()> {
     Part::write(held, bytes, mode)?.replace()
@@ -242,6 +265,22 @@ mod tests {
         assert!(write_atomic(directory.path().join("name"), "over a directory").is_err());
         assert!(!create_durable(directory.path().join("name"), "it is there").unwrap());
         assert_eq!(list(directory.path()).unwrap(), ["name"]);
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_stream_that_breaks_off() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        write_atomic(&path, "before").unwrap();
+        let broken = write_atomic_with(&path, 0o600, |file| -> io::Result<()> {
+            file.write_all(b"half")?;
+            Err(io::Error::other("the rest does not come"))
+        });
+        assert!(broken.unwrap_err().to_string().contains("write"));
+        assert_eq!(list(directory.path()).unwrap(), ["file"]);
+        assert_eq!(fs::read(&path).unwrap(), b"before");
+        assert_eq!(write_atomic_with(&path, 0o750, |file| file.write(b"after")).unwrap(), 5);
+        assert_eq!((fs::read(&path).unwrap(), mode(&path)), (b"after".to_vec(), 0o750));
     }
 
     #[test]

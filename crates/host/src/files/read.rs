@@ -101,6 +101,16 @@ pub fn read_standard_input(limit: usize) -> Result<(Vec<u8>, bool)> {
     on("read", path, own.and_then(|file| up_to(Waiting(file), limit)))
 }
 
+/// Opens a plain file to be read in pieces, by whoever bounds what he takes of it.
+///
+/// # Errors
+///
+/// [`FileError`](super::FileError) when it is not there, is no plain file, or cannot be read.
+pub fn open(path: impl AsRef<Path>) -> Result<File> {
+    let path = path.as_ref();
+    on("open", path, open_plain(path))
+}
+
 /// Opens what is at `path` for reading if it is a plain file. Nothing else is opened at all, since to open a device can do
 /// something to it, unless it is exchanged in that moment; then it is not waited for.
 pub(crate) fn open_plain(path: &Path) -> io::Result<File> {

@@ -1,0 +1,162 @@
+//! `packaging/ci/rehearse-change`, as continuous integration runs it on a change of a model: rehearsals are recorded ones, all else is as it is.
+#![allow(clippy::disallowed_methods)]
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use penstock_testkit::binary::Run;
+use tempfile::TempDir;
+
+/// A model whose comment says how its rehearsal ends; one that begins otherwise is a good one.
+fn model(how: &str) -> String {
+    format!("nics: {{NET0: {{vfs: 2}}}}\n# {how}\n")
+}
+
+/// Stands for `penstock`: only `rehearse` is not the real one.
+fn stub(evidence: &Path) -> String {
+    format!(
+        r##"#!/bin/sh
+[ "$1" = rehearse ] || exec '{binary}' "$@"
+[ "$2" = --output ] || exit 2
+if grep -q 'no board' "$4"; then echo 'error: no board can be made here' >&2; exit 4; fi
+mkdir -p "$3"
+echo "# The run of this model" >"$3/report.md"
+if grep -q worse "$4"; then
+    sed '0,/"outcome": "pass"/s//"outcome": "fail"/' '{evidence}' >"$3/evidence.json"
+    exit 1
+fi
+cp '{evidence}' "$3/evidence.json"
+"##,
+        binary = env!("CARGO_BIN_EXE_penstock"),
+        evidence = evidence.display()
+    )
+}
+
+/// A repository whose model was changed.
+struct Repository(TempDir);
+
+impl Repository {
+    fn new(before: Option<&str>, after: &str) -> Repository {
+        let repository = Repository(tempfile::tempdir().unwrap());
+        let evidence = Path::new(env!("CARGO_MANIFEST_DIR")).join("../report/tests/golden/small.json");
+        let penstock = repository.at("penstock");
+        fs::write(&penstock, stub(&evidence)).unwrap();
+        fs::set_permissions(&penstock, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::create_dir_all(repository.at("clone/models")).unwrap();
+        repository.git(&["init", "--quiet"]);
+        for (name, text) in [("base", before), ("change", Some(after))] {
+            if let Some(text) = text {
+                fs::write(repository.at("clone/models/machine.yaml"), text).unwrap();
+            }
+            repository.git(&["add", "--all"]);
+            repository.git(&["commit", "--quiet", "--allow-empty", "--message", name]);
+            repository.git(&["tag", name]);
+        }
+        repository
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(self.at("clone")).env("PENSTOCK", self.at("penstock")).env("HOME", self.0.path());
+        for role in ["AUTHOR", "COMMITTER"] {
+            command.env(format!("GIT_{role}_NAME"), "a").env(format!("GIT_{role}_EMAIL"), "a@example.org");
+        }
+        command.env_remove("GITHUB_ACTIONS");
+        command
+    }
+
+    fn git(&self, words: &[&str]) -> String {
+        let run = Run::from(self.command("git").args(words).output().unwrap());
+        assert_eq!(run.status, 0, "{words:?}: {}", run.stderr);
+        run.stdout
+    }
+
+    /// What the script says of the change, after that it left nothing but its directory.
+    fn rehearsed(&self, setting: Option<(&str, &str)>) -> (Run, String) {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/ci/rehearse-change");
+        let mut command = self.command(script.to_str().unwrap());
+        command.args(["models/machine.yaml", "base"]).envs(setting);
+        let run = Run::from(command.output().unwrap());
+        assert_eq!(self.git(&["worktree", "list"]).lines().count(), 1);
+        assert_eq!(self.git(&["status", "--porcelain"]), "?? rehearsal/\n");
+        (run, fs::read_to_string(self.at("clone/rehearsal/summary.md")).unwrap())
+    }
+}
+
+#[test]
+fn a_change_that_makes_nothing_worse_ends_well() {
+    let repository = Repository::new(Some(&model("as it was")), &model("other words"));
+    let (run, summary) = repository.rehearsed(None);
+    assert_eq!(run.status, 0, "{}", run.stderr);
+    assert!(summary.contains("Nothing got worse") && !summary.contains("The run of this model"), "{summary}");
+    assert_eq!(run.stdout, summary);
+    // What is there already is not taken for this run's.
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/ci/rehearse-change");
+    let again = repository.command(script.to_str().unwrap()).args(["models/machine.yaml", "base"]).output();
+    let again = Run::from(again.unwrap());
+    assert_eq!(again.status, 2);
+    assert!(again.stderr.contains("rehearsal/after is there already"), "{}", again.stderr);
+}
+
+#[test]
+fn a_change_that_makes_something_worse_ends_as_its_rehearsal_does() {
+    let repository = Repository::new(Some(&model("as it was")), &model("worse"));
+    let (run, summary) = repository.rehearsed(None);
+    assert_eq!(run.status, 1, "{}", run.stderr);
+    assert!(!summary.contains("Nothing got worse"), "{summary}");
+    assert!(summary.contains("The run of this model"), "{summary}");
+    // What was wrong before is no fault of the change.
+    let (run, summary) = Repository::new(Some(&model("worse")), &model("mended")).rehearsed(None);
+    assert_eq!(run.status, 0, "{summary}");
+}
+
+#[test]
+fn a_model_that_is_new_or_could_not_be_rehearsed_before_is_told_alone() {
+    let (run, summary) = Repository::new(None, &model("new")).rehearsed(None);
+    assert_eq!(run.status, 0, "{}", run.stderr);
+    assert!(
+        summary.starts_with("base has no models/machine.yaml.") && summary.contains("The run of this model")
+    );
+    let (run, summary) = Repository::new(Some(&model("no board")), &model("mended")).rehearsed(None);
+    assert_eq!(run.status, 0, "{}", run.stderr);
+    let told = "The model of base cannot be rehearsed: `error: no board can be made here`";
+    assert!(summary.starts_with(told), "{summary}");
+}
+
+#[test]
+fn a_model_that_is_wrong_is_not_rehearsed() {
+    let repository = Repository::new(Some(&model("as it was")), "nisc: {}\n");
+    let (run, summary) = repository.rehearsed(None);
+    assert_eq!(run.status, 2, "{}", run.stderr);
+    assert!(summary.contains("nothing was rehearsed") && summary.contains("nisc"), "{summary}");
+    assert!(!repository.at("clone/rehearsal/after").exists());
+    let (run, _) = Repository::new(None, "nisc: {}\n").rehearsed(Some(("GITHUB_ACTIONS", "true")));
+    assert_eq!(run.status, 2);
+    assert!(run.stdout.contains("::error file=models/machine.yaml,line=1"), "{}", run.stdout);
+    // No board: its own words and its status.
+    let (run, summary) = Repository::new(None, &model("no board")).rehearsed(None);
+    assert_eq!(run.status, 4);
+    assert!(
+        summary.contains("left no evidence") && summary.contains("no board can be made here"),
+        "{summary}"
+    );
+}
+
+#[test]
+fn a_commit_that_is_not_there_is_named() {
+    let repository = Repository::new(None, &model("new"));
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/ci/rehearse-change");
+    let run = repository.command(script.to_str().unwrap()).args(["models/machine.yaml", "none"]).output();
+    let run = Run::from(run.unwrap());
+    assert_eq!(run.status, 2);
+    assert!(run.stderr.contains("none is no commit of this repository"), "{}", run.stderr);
+    assert!(!repository.at("clone/rehearsal").exists());
+}
