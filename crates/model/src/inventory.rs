@@ -204,6 +204,14 @@ pub struct Cpus {
     pub caches: Vec<Cache>,
 }
 
+impl Cpus {
+    /// Whether QEMU emulates them in software, as on a board without KVM: nothing takes the time there that it takes elsewhere. That is
+    /// what its processor `max` is called then (`target/i386/tcg/tcg-cpu.c` there).
+    pub fn are_emulated(&self) -> bool {
+        self.model.starts_with("QEMU TCG CPU")
+    }
+}
+
 /// A cache and the CPUs that share it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Cache {

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use indexmap::IndexMap;
-use penstock_model::{Guest, GuestKind, GuestName, Inside};
+use penstock_model::{Guest, GuestKind, GuestName, Inside, Inventory, inventory::Cpus};
 
 use crate::{
     FunctionAction, GuestAction,
@@ -45,7 +45,7 @@ impl<'a> Waits<'a> {
         for (name, guest) in &planner.model.guests {
             let starts = to_come.contains(name);
             if starts || runs.contains(name) {
-                open.extend(wait_for(nics, name, guest, starts).map(|wait| (name, wait)));
+                open.extend(wait_for(planner.inventory, nics, name, guest, starts).map(|wait| (name, wait)));
             }
         }
         // A PF may be inside a guest that the model does not have.
@@ -223,8 +223,28 @@ impl<'a> Waits<'a> {
 /// The model's word for a PF's link in `best_effort`.
 const LINK: &str = "link";
 
+/// How many times as long a VM has to be ready where the processor is emulated: the VM's own is emulated by that one.
+const EMULATED: u32 = 5;
+
+/// Not for this alone does a VM have longer than so many seconds.
+const LONGEST_EMULATED: u32 = 600;
+
+/// The seconds that a VM has until it is ready.
+fn patience(cpus: &Cpus, asked: u32) -> u32 {
+    match cpus.are_emulated() {
+        true => asked.saturating_mul(EMULATED).min(LONGEST_EMULATED).max(asked),
+        false => asked,
+    }
+}
+
 /// How a guest is waited for; `None` for one that is ready as soon as it runs.
-fn wait_for(nics: &[WantedNic<'_>], name: &GuestName, guest: &Guest, starts: bool) -> Option<Wait> {
+fn wait_for(
+    inventory: &Inventory,
+    nics: &[WantedNic<'_>],
+    name: &GuestName,
+    guest: &Guest,
+    starts: bool,
+) -> Option<Wait> {
     if guest.kind == GuestKind::Vm {
         let reason = match guest.vm.inside {
             Inside::Agent => format!("{name} is ready when its agent answers"),
@@ -233,7 +253,8 @@ fn wait_for(nics: &[WantedNic<'_>], name: &GuestName, guest: &Guest, starts: boo
                 format!("nobody can look into {name}: that it runs is all that can be waited for")
             }
         };
-        return Some(Wait { within: guest.vm.ready_within, best_effort: false, reason, starts });
+        let within = patience(&inventory.cpus, guest.vm.ready_within);
+        return Some(Wait { within, best_effort: false, reason, starts });
     }
     let own = |nic: &&WantedNic<'_>| nic.owner.is_some_and(|(owner, _)| owner == name);
     let pfs: Vec<&WantedNic<'_>> = nics.iter().filter(own).collect();
@@ -249,5 +270,19 @@ fn link_inside(name: &GuestName, pfs: &[&WantedNic<'_>], starts: bool) -> Wait {
         best_effort: pfs.iter().all(|nic| nic.nic.best_effort.contains(LINK)),
         reason: format!("{name} is ready when {} {links} inside it", names.join(" and ")),
         starts,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vm_has_longer_where_the_processor_is_emulated_but_not_for_ever() {
+        let of = |model: &str| Cpus { model: model.to_owned(), ..Cpus::default() };
+        let (real, emulated) = (of("Intel(R) Xeon(R) D-1541"), of("QEMU TCG CPU version 2.5+"));
+        for (asked, here, there) in [(1, 1, 5), (120, 120, 600), (300, 300, 600), (3600, 3600, 3600)] {
+            assert_eq!((patience(&real, asked), patience(&emulated, asked)), (here, there));
+        }
     }
 }
