@@ -90,7 +90,9 @@ impl Image {
         Image::kept(cache, listener, |work, listener| {
             check_room(work, NEEDED_UNPACKED, "unpack the board image")?;
             listener(Progress::Phase("Unpacking the board image".to_owned()));
-            let from = files::open(file)?;
+            let unopened =
+                |error| BoardError::Packed { file: file.to_owned(), source: PackedError::Unopened(error) };
+            let from = files::open(file).map_err(unopened)?;
             let length = files::length(file)?;
             let unproven = |source| BoardError::Unproven { file: file.to_owned(), source };
             let mut watched =

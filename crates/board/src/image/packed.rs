@@ -1,7 +1,7 @@
 //! An image as one file: made where there is a mirror of Debian, used where there is none.
 //!
-//! It is a tar (POSIX `ustar`), compressed with gzip, of the directory `penstock-board-image-DIGEST`, where the digest is that of the image's
-//! recipe. `SHA256SUMS` comes first and names all others, each a plain file, or a link to one before it. Owners and times are 0, so that the
+//! It is a tar (POSIX `ustar`), compressed with gzip, of the directory `penstock-board-image-RECIPE`, where the recipe is known by the first
+//! 16 digits of its digest: a link's target has room for 100 bytes. `SHA256SUMS` comes first and names all others, each a plain file, or a link to one before it. Owners and times are 0, so that the
 //! same image gives the same bytes. What reads it takes nothing else, and no more than [`MOST_BYTES`].
 
 use std::{
@@ -21,8 +21,10 @@ use thiserror::Error;
 
 use super::SUMS;
 
-/// Before the digest in the directory's name.
+/// Before the recipe in the directory's name.
 const DIRECTORY: &str = "penstock-board-image-";
+/// So many digits of a recipe's digest are in the directory's name.
+const DIGITS: usize = 16;
 /// An image has some 400 MB.
 const MOST_BYTES: u64 = 4 << 30;
 /// An image has some hundred files.
@@ -51,6 +53,9 @@ pub enum PackedError {
     /// An interrupt came.
     #[error("interrupted")]
     Interrupted,
+    /// The file that was named cannot be opened.
+    #[error(transparent)]
+    Unopened(files::FileError),
     /// It could not be read, or what is in it not be written.
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -72,16 +77,18 @@ pub(super) fn write(
     mut told: impl FnMut(u64),
 ) -> Result<(), PackedError> {
     let mut archive = Builder::new(GzEncoder::new(to, Compression::default()));
-    let path = |name: &str| format!("{DIRECTORY}{digest}/{name}");
-    let head = |kind: EntryType, size: u64, mode: u32| {
+    let inside = inside(digest);
+    // What does not fit into a header is an error: the crate's own methods put it into an entry of its own, which is not read here.
+    let head = |kind: EntryType, name: &str, size: u64, mode: u32| -> io::Result<Header> {
         let mut header = Header::new_ustar();
         header.set_entry_type(kind);
+        header.set_path(format!("{inside}{name}"))?;
         header.set_size(size);
         header.set_mode(mode);
-        header
+        header.set_cksum();
+        Ok(header)
     };
-    let mut list = head(EntryType::Regular, sums.len() as u64, 0o644);
-    archive.append_data(&mut list, path(SUMS), sums.as_bytes())?;
+    archive.append(&head(EntryType::Regular, SUMS, sums.len() as u64, 0o644)?, sums.as_bytes())?;
     let mut known = BTreeMap::new();
     for name in listed(sums)?.keys() {
         let file = files::open(directory.join(name))?;
@@ -89,18 +96,26 @@ pub(super) fn write(
         let mode = if found.mode() & 0o111 == 0 { 0o644 } else { 0o755 };
         let first = known.entry((found.dev(), found.ino())).or_insert(name);
         if *first == name {
-            archive.append_data(
-                &mut head(EntryType::Regular, found.len(), mode),
-                path(name),
-                Attentive(file),
-            )?;
+            archive.append(&head(EntryType::Regular, name, found.len(), mode)?, Attentive(file))?;
             told(found.len());
         } else {
-            archive.append_link(&mut head(EntryType::Link, 0, mode), path(name), path(first))?;
+            let mut header = head(EntryType::Link, name, 0, mode)?;
+            header.set_link_name(format!("{inside}{first}"))?;
+            header.set_cksum();
+            archive.append(&header, io::empty())?;
         }
     }
     archive.into_inner()?.finish()?;
     Ok(())
+}
+
+/// What all paths of a recipe's image begin with.
+fn inside(digest: &str) -> String {
+    format!("{DIRECTORY}{}/", known_by(digest))
+}
+
+fn known_by(digest: &str) -> &str {
+    digest.get(..DIGITS).unwrap_or(digest)
 }
 
 /// Reads an image of this recipe into the empty `directory`. All that `from` has is read, also what comes behind the image.
@@ -115,9 +130,9 @@ pub(super) fn read(digest: &str, from: impl Read, directory: &Path) -> Result<()
     let of = whole.strip_prefix(DIRECTORY).and_then(|rest| rest.strip_suffix(SUMS)?.strip_suffix('/'));
     match of {
         None => return Err(damaged(format!("it begins with {whole:?}"))),
-        Some(found) if found != digest => {
-            let found: String = found.chars().filter(char::is_ascii_alphanumeric).take(64).collect();
-            return Err(PackedError::OtherRecipe { found, wanted: digest.to_owned() });
+        Some(found) if found != known_by(digest) => {
+            let found: String = found.chars().filter(char::is_ascii_alphanumeric).take(DIGITS).collect();
+            return Err(PackedError::OtherRecipe { found, wanted: known_by(digest).to_owned() });
         }
         Some(_) => {}
     }
@@ -126,7 +141,7 @@ pub(super) fn read(digest: &str, from: impl Read, directory: &Path) -> Result<()
     }
     first.read_to_string(&mut sums).map_err(|_| damaged(format!("its {SUMS} is no text")))?;
     let wanted = listed(&sums)?;
-    let inside = format!("{DIRECTORY}{digest}/");
+    let inside = inside(digest);
     let mut done: BTreeSet<String> = BTreeSet::new();
     for entry in entries {
         let mut entry = entry.map_err(unreadable)?;
@@ -142,10 +157,13 @@ pub(super) fn read(digest: &str, from: impl Read, directory: &Path) -> Result<()
             EntryType::Regular => {
                 let mode =
                     if entry.header().mode().map_err(unreadable)? & 0o111 == 0 { 0o644 } else { 0o755 };
-                let found = files::write_atomic_with(&to, mode, |file| copied(&mut entry, file));
-                let found = found.map_err(|error| {
-                    if interrupt::pending() { PackedError::Interrupted } else { error.into() }
-                })?;
+                let mut broken = None;
+                let written =
+                    files::write_atomic_with(&to, mode, |file| copied(&mut entry, file, &mut broken));
+                let found = match (written, broken) {
+                    (_, Some(error)) => return Err(unreadable(error)),
+                    (written, None) => written?,
+                };
                 if found != *sum {
                     return Err(damaged(format!("the SHA-256 of {name} is {found}, not {sum}")));
                 }
@@ -212,22 +230,27 @@ fn is_inside(name: &str) -> bool {
     name.len() <= 200 && name != SUMS && name.split('/').all(plain)
 }
 
-/// Copies all of it; the SHA-256 of what came.
-fn copied(from: &mut impl Read, to: &mut File) -> io::Result<String> {
+/// Copies all of it; the SHA-256 of what came. What cannot be read is in `broken`.
+fn copied(from: &mut impl Read, to: &mut File, broken: &mut Option<io::Error>) -> io::Result<String> {
     let mut digest = Sha256::new();
     let mut piece = vec![0; PIECE];
     loop {
-        if interrupt::pending() {
-            return Err(io::ErrorKind::Interrupted.into());
-        }
-        match from.read(&mut piece) {
+        let read = match interrupt::pending() {
+            true => Err(io::Error::other("interrupted")),
+            false => from.read(&mut piece),
+        };
+        match read {
             Ok(0) => return Ok(hexadecimal(digest.finalize())),
             Ok(length) => {
                 digest.update(&piece[..length]);
                 to.write_all(&piece[..length])?;
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+            Err(error) => {
+                let kind = error.kind();
+                *broken = Some(error);
+                return Err(kind.into());
+            }
         }
     }
 }
@@ -254,6 +277,8 @@ mod tests {
 
     const RECIPE: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
+    const LONG: &str = "a-firmware-with-a-name-of-fifty-seven-bytes-efi-smm-1.fd1";
+
     /// An image of a few bytes, and its list.
     fn small() -> (tempfile::TempDir, String) {
         let directory = tempfile::tempdir().unwrap();
@@ -263,8 +288,10 @@ mod tests {
         fs::set_permissions(at("qemu/run"), fs::Permissions::from_mode(0o755)).unwrap();
         fs::write(at("vmlinuz"), vec![7; 3_000]).unwrap();
         fs::hard_link(at("vmlinuz"), at("qemu/vmlinuz")).unwrap();
+        // As long as names and targets of links may be.
+        fs::hard_link(at("vmlinuz"), at("qemu").join(LONG)).unwrap();
         let line = |name: &str| format!("{}  {name}\n", sha256(fs::read(at(name)).unwrap()));
-        let sums = ["qemu/run", "qemu/vmlinuz", "vmlinuz"].map(line).concat();
+        let sums = [&format!("qemu/{LONG}"), "qemu/run", "qemu/vmlinuz", "vmlinuz"].map(line).concat();
         (directory, sums)
     }
 
@@ -280,7 +307,7 @@ mod tests {
     /// All files of a directory, with their permissions.
     fn contents(directory: &Path) -> BTreeMap<String, (u32, Vec<u8>)> {
         let mut all = BTreeMap::new();
-        for name in ["SHA256SUMS", "qemu/run", "qemu/vmlinuz", "vmlinuz"] {
+        for name in ["SHA256SUMS", &format!("qemu/{LONG}"), "qemu/run", "qemu/vmlinuz", "vmlinuz"] {
             if let Ok(bytes) = fs::read(directory.join(name)) {
                 let mode = fs::metadata(directory.join(name)).unwrap().mode() & 0o777;
                 all.insert(name.to_owned(), (mode, bytes));
@@ -324,7 +351,7 @@ mod tests {
     fn an_image_of_another_recipe_is_named_as_such() {
         let directory = tempfile::tempdir().unwrap();
         let other = read(&RECIPE.replace('0', "f"), packed().as_slice(), directory.path());
-        assert!(matches!(other, Err(PackedError::OtherRecipe { found, .. }) if found == RECIPE));
+        assert!(matches!(other, Err(PackedError::OtherRecipe { found, .. }) if found == known_by(RECIPE)));
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
     }
 
@@ -352,7 +379,7 @@ mod tests {
     #[test]
     fn what_is_no_image_is_refused_and_nothing_gets_out_of_its_directory() {
         use EntryType::{Directory, Fifo, GNULongName, Link, Regular, Symlink, XHeader};
-        let inside = |name: &str| format!("{DIRECTORY}{RECIPE}/{name}");
+        let inside = |name: &str| format!("{}{name}", inside(RECIPE));
         let (list, a, b) = (inside(SUMS), inside("a"), inside("b"));
         let sum = sha256("x");
         let one = format!("{sum}  a\n");

@@ -317,16 +317,18 @@ impl Fault for BoardError {
             | BoardError::Control { .. }
             | BoardError::Stuck { .. } => Status::Failed,
             BoardError::Packed { source, .. } => match source {
-                PackedError::Damaged(_) | PackedError::OtherRecipe { .. } => Status::BadInput,
+                PackedError::Damaged(_) | PackedError::OtherRecipe { .. } | PackedError::Unopened(_) => {
+                    Status::BadInput
+                }
                 PackedError::Interrupted => Status::Interrupted,
                 PackedError::Io(source) => kernels(source),
                 PackedError::File(error) => error.status(),
             },
             BoardError::Unproven { source, .. } => match source {
-                ProofError::NoDigest(_) | ProofError::NoKey { .. } | ProofError::NoSignature { .. } => {
-                    Status::BadInput
-                }
-                ProofError::Unsigned(error) => error.status(),
+                ProofError::NoDigest(_)
+                | ProofError::NoKey { .. }
+                | ProofError::NoSignature { .. }
+                | ProofError::Unsigned(_) => Status::BadInput,
                 ProofError::OtherDigest { .. } | ProofError::Forged { .. } => Status::Refused,
             },
             BoardError::NoSwitch => Status::Internal,
