@@ -4,6 +4,7 @@
 
 use std::{
     fs,
+    path::PathBuf,
     process::{Command, ExitCode},
 };
 
@@ -191,8 +192,15 @@ fn an_image_as_a_file() -> Outcome {
     assert!(left.iter().all(|name| name.to_string_lossy().ends_with(".lock")), "{left:?}");
     let unpacked = document(&from(&["--sha256", digest])?, "board-image", 0)?;
     assert_eq!(unpacked["digest"], packed["digest"]);
-    let path = |image: &Value| image["directory"].as_str().unwrap_or_default().to_owned();
-    let same = Command::new("diff").args(["--recursive", &path(&packed), &path(&unpacked)]).output()?;
-    assert!(same.status.success(), "{}", String::from_utf8_lossy(&same.stdout));
+    let at = |image: &Value| PathBuf::from(image["directory"].as_str().unwrap_or_default());
+    let list = |image: &Value| fs::read_to_string(at(image).join("SHA256SUMS"));
+    assert_eq!(list(&unpacked)?, list(&packed)?);
+    let mut all = Command::new("sha256sum");
+    let same = Run::from(all.args(["--check", "--quiet", "SHA256SUMS"]).current_dir(at(&unpacked)).output()?);
+    same.ended_with(0)?;
+    for program in ["qemu/qemu-system-x86_64", "vmlinuz"] {
+        let mode = |image: &Value| fs::metadata(at(image).join(program)).map(|found| found.permissions());
+        assert_eq!(mode(&unpacked)?, mode(&packed)?, "{program}");
+    }
     Ok(())
 }

@@ -57,6 +57,7 @@ const VARIABLE: &[(&str, &str, Runs)] = &[
     ("crates/cli/src/rehearsal.rs", "boards :: BINARY", Own),
     ("crates/cli/src/latency/remote.rs", "BINARY", Own),
     ("crates/cli/tests/ansible_in_board.rs", "program", Own),
+    ("crates/cli/tests/change_in_ci.rs", "program", OneOf(&["git"])),
     ("crates/cli/tests/remote_over_ssh.rs", "sshd", OneOf(&["sshd"])),
     ("crates/cli/tests/report.rs", "program", Own),
     ("crates/cli/tests/terminal.rs", "program", Given("command")),
