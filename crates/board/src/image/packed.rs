@@ -422,7 +422,10 @@ mod tests {
             ),
         ];
         for kind in [Symlink, Directory, Fifo, GNULongName, XHeader] {
-            all.push((format!("an entry of the kind {}", kind.as_byte()), tar_of(&[(Regular, &list, one.as_bytes()), (kind, &a, x)])));
+            all.push((
+                format!("an entry of the kind {}", kind.as_byte()),
+                tar_of(&[(Regular, &list, one.as_bytes()), (kind, &a, x)]),
+            ));
         }
         for target in ["/etc/passwd", &inside("../x"), &b, &inside(SUMS)] {
             let entries: [(EntryType, &str, &[u8]); 3] =
