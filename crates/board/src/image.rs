@@ -25,6 +25,7 @@ use penstock_model::{
 };
 use sha2::{Digest, Sha256};
 
+use self::packed::Attentive;
 pub use self::{
     packed::PackedError,
     proof::{Proof, ProofError},
@@ -92,13 +93,17 @@ impl Image {
             listener(Progress::Phase("Unpacking the board image".to_owned()));
             let unopened =
                 |error| BoardError::Packed { file: file.to_owned(), source: PackedError::Unopened(error) };
-            let from = files::open(file).map_err(unopened)?;
+            let from = Attentive(files::open(file).map_err(unopened)?);
             let length = files::length(file)?;
             let unproven = |source| BoardError::Unproven { file: file.to_owned(), source };
             let mut watched =
                 Watched { from, read: 0, length, witness: proof.begin().map_err(unproven)?, listener };
             let read = packed::read(&recipe::digest(), &mut watched, work);
-            read.map_err(|error| packed_error(file, "unpacking the board image", error))?;
+            read.map_err(|error| match error {
+                PackedError::Interrupted => BoardError::Interrupted { doing: "unpacking the board image" },
+                PackedError::File(error) => error.into(),
+                source => BoardError::Packed { file: file.to_owned(), source },
+            })?;
             watched.witness.judge().map_err(unproven)
         })
     }
@@ -107,17 +112,12 @@ impl Image {
     ///
     /// # Errors
     ///
-    /// [`BoardError::Damaged`] when the image is not what was made, [`BoardError::File`] and [`BoardError::Packed`] when it cannot be read, or the
-    /// file not be written; what was there is then as it was.
+    /// [`BoardError::Damaged`] when the image is not what was made, [`BoardError::File`] when it cannot be read or the file not be written,
+    /// [`BoardError::Interrupted`]; what was there is then as it was.
     pub fn pack(&self, file: &Path, listener: Listener<'_>) -> Result<String, BoardError> {
         self.verify()?;
         listener(Progress::Phase(format!("Packing the board image into {}", file.display())));
-        let all: u64 = self
-            .sums
-            .lines()
-            .filter_map(|line| line.split_once("  "))
-            .map(|(_, name)| files::length(self.file(name)).unwrap_or(0))
-            .sum();
+        let all: u64 = names(&self.sums).map(|name| files::length(self.file(name)).unwrap_or(0)).sum();
         let mut done = 0;
         let written = files::write_atomic_with(file, 0o644, |to| {
             let mut hashed = Hashed { to, digest: Sha256::new() };
@@ -247,11 +247,8 @@ impl Image {
             Err(error) if error.is_missing() && !files::exists(directory) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let gone = sums
-            .lines()
-            .filter_map(|line| line.split_once("  "))
-            .find(|(_, name)| !files::length(directory.join(name)).is_ok_and(|length| length > 0));
-        if let Some((_, name)) = gone {
+        let is_there = |name: &str| files::length(directory.join(name)).is_ok_and(|length| length > 0);
+        if let Some(name) = names(&sums).find(|name| !is_there(name)) {
             return Err(BoardError::Damaged {
                 directory: directory.to_owned(),
                 what: format!("{name} is gone or empty"),
@@ -271,7 +268,7 @@ impl Image {
 
 /// What is read of a file, as its proof sees it.
 struct Watched<'a, 'l> {
-    from: std::fs::File,
+    from: Attentive,
     read: u64,
     length: u64,
     witness: proof::Witness<'a>,
@@ -309,12 +306,9 @@ impl io::Write for Hashed<'_> {
     }
 }
 
-fn packed_error(file: &Path, doing: &'static str, error: PackedError) -> BoardError {
-    match error {
-        PackedError::Interrupted => BoardError::Interrupted { doing },
-        PackedError::File(error) => error.into(),
-        source => BoardError::Packed { file: file.to_owned(), source },
-    }
+/// The files of an image, by its list.
+fn names(sums: &str) -> impl Iterator<Item = &str> {
+    sums.lines().filter_map(|line| Some(line.split_once("  ")?.1))
 }
 
 /// A directory that is removed unless it was renamed to its final name.

@@ -79,12 +79,16 @@ impl Repository {
         run.stdout
     }
 
-    /// What the script says of the change, after that it left nothing but its directory.
-    fn rehearsed(&self, setting: Option<(&str, &str)>) -> (Run, String) {
+    /// The script, on the model and this commit.
+    fn script(&self, base: &str, setting: Option<(&str, &str)>) -> Run {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/ci/rehearse-change");
         let mut command = self.command(script.to_str().unwrap());
-        command.args(["models/machine.yaml", "base"]).envs(setting);
-        let run = Run::from(command.output().unwrap());
+        command.args(["models/machine.yaml", base]).envs(setting).output().unwrap().into()
+    }
+
+    /// What the script says of the change, after that it left nothing but its directory.
+    fn rehearsed(&self, setting: Option<(&str, &str)>) -> (Run, String) {
+        let run = self.script("base", setting);
         assert_eq!(self.git(&["worktree", "list"]).lines().count(), 1);
         assert_eq!(self.git(&["status", "--porcelain"]), "?? rehearsal/\n");
         (run, fs::read_to_string(self.at("clone/rehearsal/summary.md")).unwrap())
@@ -99,9 +103,7 @@ fn a_change_that_makes_nothing_worse_ends_well() {
     assert!(summary.contains("Nothing got worse") && !summary.contains("The run of this model"), "{summary}");
     assert_eq!(run.stdout, summary);
     // What is there already is not taken for this run's.
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/ci/rehearse-change");
-    let again = repository.command(script.to_str().unwrap()).args(["models/machine.yaml", "base"]).output();
-    let again = Run::from(again.unwrap());
+    let again = repository.script("base", None);
     assert_eq!(again.status, 2);
     assert!(again.stderr.contains("rehearsal/after is there already"), "{}", again.stderr);
 }
@@ -153,9 +155,7 @@ fn a_model_that_is_wrong_is_not_rehearsed() {
 #[test]
 fn a_commit_that_is_not_there_is_named() {
     let repository = Repository::new(None, &model("new"));
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/ci/rehearse-change");
-    let run = repository.command(script.to_str().unwrap()).args(["models/machine.yaml", "none"]).output();
-    let run = Run::from(run.unwrap());
+    let run = repository.script("none", None);
     assert_eq!(run.status, 2);
     assert!(run.stderr.contains("none is no commit of this repository"), "{}", run.stderr);
     assert!(!repository.at("clone/rehearsal").exists());

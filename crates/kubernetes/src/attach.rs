@@ -363,23 +363,11 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::any_json::any_json;
 
     /// Any value that may stand where another is expected.
     fn any_value() -> impl Strategy<Value = Value> {
-        let whole = prop_oneof![
-            Just(Value::Null),
-            any::<bool>().prop_map(Value::from),
-            any::<i64>().prop_map(Value::from),
-            any::<f64>().prop_map(Value::from),
-            ".{0,12}".prop_map(Value::from),
-        ];
-        whole.prop_recursive(3, 12, 4, |inner| {
-            prop_oneof![
-                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-                prop::collection::btree_map("[a-z]{0,8}", inner, 0..4)
-                    .prop_map(|map| Value::Object(map.into_iter().collect())),
-            ]
-        })
+        any_json(any::<i64>(), ".{0,12}", "[a-z]{0,8}")
     }
 
     /// A process that has no network namespace of its own: none, this one, and the host's first.

@@ -12,6 +12,8 @@
 //!
 //! Everything that is done to the machine is done by the `penstock` binary, which [`penstock`] runs.
 
+#[cfg(test)]
+mod any_json;
 pub mod arguments;
 pub mod attach;
 pub mod cdi;

@@ -21,13 +21,13 @@ struct FunctionAddresses {
 
 /// What is known of all functions of the model.
 pub struct Known {
-    places: HashMap<FunctionName, FunctionAddresses>,
+    addresses: HashMap<FunctionName, FunctionAddresses>,
 }
 
 impl Known {
     /// Finds the MAC address of every function that a guest owns and of every VF.
     pub fn of(model: &Model, found: Option<FoundMachine<'_>>) -> Result<Known, GenerateError> {
-        let mut places = HashMap::new();
+        let mut addresses = HashMap::new();
         let mut messages = Vec::new();
         let mut given: HashMap<&NicName, Mac> = HashMap::new();
         let mut owned: HashMap<&NicName, &GuestName> = HashMap::new();
@@ -42,7 +42,8 @@ impl Known {
             let permanent = pf.and_then(|pf| pf.permanent_mac).or(nic.matching.mac);
             let own = given.get(name).copied().or(permanent);
             let bdf = pf.map(|pf| pf.bdf);
-            places.insert(FunctionName { nic: name.clone(), vf: None }, FunctionAddresses { mac: own, bdf });
+            addresses
+                .insert(FunctionName { nic: name.clone(), vf: None }, FunctionAddresses { mac: own, bdf });
             let mut lacking = (own.is_none() && owned.contains_key(name)).then(|| name.to_string());
             for (index, settings) in model.vfs(name) {
                 let function = FunctionName { nic: name.clone(), vf: Some(index) };
@@ -52,19 +53,19 @@ impl Known {
                     lacking = Some(function.to_string());
                 }
                 let bdf = pf.and_then(|pf| vf_address(pf, index.get()));
-                places.insert(function, FunctionAddresses { mac, bdf });
+                addresses.insert(function, FunctionAddresses { mac, bdf });
             }
             messages.extend(lacking.map(|function| unknown(name, &function, found.is_some())));
         }
         if messages.is_empty() {
-            Ok(Known { places })
+            Ok(Known { addresses })
         } else {
             Err(GenerateError::Unknown(Diagnostics(messages)))
         }
     }
 
     fn get(&self, function: &FunctionName) -> FunctionAddresses {
-        self.places.get(function).copied().unwrap_or(FunctionAddresses { mac: None, bdf: None })
+        self.addresses.get(function).copied().unwrap_or(FunctionAddresses { mac: None, bdf: None })
     }
 }
 
@@ -114,8 +115,8 @@ impl<'a> Contexts<'a> {
         let functions = generating
             .map(|(name, guest)| {
                 let views = guest.functions.iter().enumerate().map(|(index, function)| {
-                    let place = known.get(&function.name);
-                    value(FunctionView::of(index, function, &model.nics[&function.name.nic], place))
+                    let addresses = known.get(&function.name);
+                    value(FunctionView::of(index, function, &model.nics[&function.name.nic], addresses))
                 });
                 (name, views.collect())
             })
@@ -181,7 +182,7 @@ struct FunctionView<'a> {
 }
 
 impl<'a> FunctionView<'a> {
-    fn of(index: usize, function: &'a Function, nic: &Nic, place: FunctionAddresses) -> FunctionView<'a> {
+    fn of(index: usize, function: &'a Function, nic: &Nic, addresses: FunctionAddresses) -> FunctionView<'a> {
         FunctionView {
             index,
             name: function.name.to_string(),
@@ -189,14 +190,14 @@ impl<'a> FunctionView<'a> {
             nic: function.name.nic.as_str(),
             vf: function.name.vf.map(|vf| vf.get()),
             interface: function.interface.as_str(),
-            mac: place.mac.map(|mac| mac.to_string()),
-            mac_bytes: place.mac.map(Mac::octets),
+            mac: addresses.mac.map(|mac| mac.to_string()),
+            mac_bytes: addresses.mac.map(Mac::octets),
             addresses: function.addresses.iter().copied().map(AddressView::of).collect(),
             mtu: function.mtu.map(|mtu| mtu.get()),
             vlan: port_vlan(function.settings.vlan),
             loopback: nic.loopback,
-            bdf: place.bdf.map(|bdf| bdf.to_string()),
-            routing_id: place.bdf.map(|bdf| bdf.routing_id().0),
+            bdf: addresses.bdf.map(|bdf| bdf.to_string()),
+            routing_id: addresses.bdf.map(|bdf| bdf.routing_id().0),
         }
     }
 }
@@ -253,29 +254,29 @@ impl<'a> NicView<'a> {
         owners: &HashMap<&FunctionName, (&'a GuestName, &'a Function)>,
     ) -> NicView<'a> {
         let own = FunctionName { nic: name.clone(), vf: None };
-        let place = known.get(&own);
+        let addresses = known.get(&own);
         let vfs = model.vfs(name).map(|(index, settings)| {
             let function = FunctionName { nic: name.clone(), vf: Some(index) };
-            let place = known.get(&function);
+            let addresses = known.get(&function);
             let owner = owners.get(&function);
             VfView {
                 name: function.to_string(),
                 vf: index.get(),
-                mac: place.mac.map(|mac| mac.to_string()),
-                mac_bytes: place.mac.map(Mac::octets),
+                mac: addresses.mac.map(|mac| mac.to_string()),
+                mac_bytes: addresses.mac.map(Mac::octets),
                 vlan: port_vlan(settings.vlan),
-                bdf: place.bdf.map(|bdf| bdf.to_string()),
+                bdf: addresses.bdf.map(|bdf| bdf.to_string()),
                 owner: owner.map(|(guest, _)| guest.as_str()),
                 interface: owner.map(|(_, function)| function.interface.as_str()),
             }
         });
         NicView {
             name: name.as_str(),
-            mac: place.mac.map(|mac| mac.to_string()),
-            mac_bytes: place.mac.map(Mac::octets),
+            mac: addresses.mac.map(|mac| mac.to_string()),
+            mac_bytes: addresses.mac.map(Mac::octets),
             mtu: nic.mtu.map(|mtu| mtu.get()),
             loopback: nic.loopback,
-            bdf: place.bdf.map(|bdf| bdf.to_string()),
+            bdf: addresses.bdf.map(|bdf| bdf.to_string()),
             owner: owners.get(&own).map(|(guest, _)| guest.as_str()),
             vfs: vfs.collect(),
         }

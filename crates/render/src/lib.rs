@@ -69,14 +69,14 @@ pub fn render(model: &Model, found: Option<FoundMachine<'_>>) -> Result<Vec<Gene
     if model.guests.values().all(|guest| guest.generate.is_empty()) {
         return Ok(Vec::new());
     }
-    let places = places(model);
-    apart(&places)?;
+    let planned = planned_files(model);
+    apart(&planned)?;
     let known = Known::of(model, found)?;
     let contexts = Contexts::new(model, &known);
     let engine = Engine::new();
-    let mut files = Vec::with_capacity(places.len());
-    for place in places {
-        let PlannedFile { name, guest, position, function, path } = place;
+    let mut files = Vec::with_capacity(planned.len());
+    for file in planned {
+        let PlannedFile { name, guest, position, function, path } = file;
         let context = contexts.of(name, guest, function);
         let wanted = &guest.generate[position];
         if let Some(function) = function {
@@ -96,7 +96,7 @@ pub fn render(model: &Model, found: Option<FoundMachine<'_>>) -> Result<Vec<Gene
 
 /// Where the files go that [`render`] makes, in the same order; for this no MAC address need be known.
 pub fn paths(model: &Model) -> Vec<String> {
-    places(model).into_iter().map(|place| place.path).collect()
+    planned_files(model).into_iter().map(|file| file.path).collect()
 }
 
 /// Where the files go that one entry of a guest's `generate` makes.
@@ -120,8 +120,8 @@ struct PlannedFile<'a> {
     path: String,
 }
 
-fn places(model: &Model) -> Vec<PlannedFile<'_>> {
-    let mut places = Vec::new();
+fn planned_files(model: &Model) -> Vec<PlannedFile<'_>> {
+    let mut planned = Vec::new();
     for (name, guest) in &model.guests {
         for (position, wanted) in guest.generate.iter().enumerate() {
             let per_function = matches!(wanted.template, Template::Networkd);
@@ -132,33 +132,33 @@ fn places(model: &Model) -> Vec<PlannedFile<'_>> {
                 function: per_function.then_some(at / networkd::UNITS),
                 path,
             };
-            places.extend(paths_of(guest, wanted).into_iter().enumerate().map(of));
+            planned.extend(paths_of(guest, wanted).into_iter().enumerate().map(of));
         }
     }
-    places
+    planned
 }
 
 /// Each file has a place of its own, and none lies where another one needs a directory.
-fn apart(places: &[PlannedFile<'_>]) -> Result<(), GenerateError> {
+fn apart(planned: &[PlannedFile<'_>]) -> Result<(), GenerateError> {
     let mut messages = Vec::new();
     let mut taken: HashMap<Vec<&str>, &PlannedFile<'_>> = HashMap::new();
-    for place in places {
-        let own = at(place.name, place.position).join("to");
-        if let Some(other) = taken.insert(parts(&place.path), place) {
-            let text = format!("{} is to be written for {} and for {}", place.path, other.name, place.name);
+    for file in planned {
+        let own = at(file.name, file.position).join("to");
+        if let Some(other) = taken.insert(parts(&file.path), file) {
+            let text = format!("{} is to be written for {} and for {}", file.path, other.name, file.name);
             messages.push(
                 Diagnostic::error(own, text)
                     .with_related(at(other.name, other.position).join("to"), "for the first time here"),
             );
         }
     }
-    for place in places {
-        let parts = parts(&place.path);
+    for file in planned {
+        let parts = parts(&file.path);
         let above = (1..parts.len()).find_map(|length| taken.get(&parts[..length]));
         if let Some(other) = above {
-            let text = format!("{} is to lie below {}, which is to be a file", place.path, other.path);
+            let text = format!("{} is to lie below {}, which is to be a file", file.path, other.path);
             messages.push(
-                Diagnostic::error(at(place.name, place.position).join("to"), text)
+                Diagnostic::error(at(file.name, file.position).join("to"), text)
                     .with_related(at(other.name, other.position).join("to"), "made by this"),
             );
         }

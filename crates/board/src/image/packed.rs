@@ -14,7 +14,7 @@ use std::{
 
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use penstock_host::{files, interrupt};
-use penstock_model::digest::{hexadecimal, sha256};
+use penstock_model::digest::{hexadecimal, is_sha256};
 use sha2::{Digest, Sha256};
 use tar::{Archive, Builder, EntryType, Header};
 use thiserror::Error;
@@ -31,7 +31,7 @@ const MOST_BYTES: u64 = 4 << 30;
 const MOST_FILES: usize = 4096;
 /// The list of that many.
 const LONGEST_LIST: u64 = 1 << 20;
-/// So many bytes are copied between two looks for an interrupt.
+/// So many bytes are copied at once.
 const PIECE: usize = 256 << 10;
 
 /// Why a file is not read as an image.
@@ -93,7 +93,7 @@ pub(super) fn write(
     for name in listed(sums)?.keys() {
         let file = files::open(directory.join(name))?;
         let found = file.metadata()?;
-        let mode = if found.mode() & 0o111 == 0 { 0o644 } else { 0o755 };
+        let mode = mode_of(found.mode());
         let first = known.entry((found.dev(), found.ino())).or_insert(name);
         if *first == name {
             archive.append(&head(EntryType::Regular, name, found.len(), mode)?, Attentive(file))?;
@@ -155,8 +155,7 @@ pub(super) fn read(digest: &str, from: impl Read, directory: &Path) -> Result<()
         files::create_dir_all(to.parent().unwrap_or(directory))?;
         match entry.header().entry_type() {
             EntryType::Regular => {
-                let mode =
-                    if entry.header().mode().map_err(unreadable)? & 0o111 == 0 { 0o644 } else { 0o755 };
+                let mode = mode_of(entry.header().mode().map_err(unreadable)?);
                 let mut broken = None;
                 let written =
                     files::write_atomic_with(&to, mode, |file| copied(&mut entry, file, &mut broken));
@@ -185,9 +184,14 @@ pub(super) fn read(digest: &str, from: impl Read, directory: &Path) -> Result<()
     }
     // gzip's own check is at its end, and what comes behind it is part of what is proven.
     io::copy(&mut (&mut decoder).take(MOST_BYTES), &mut io::sink()).map_err(unreadable)?;
-    io::copy(decoder.get_mut(), &mut io::sink())?;
+    io::copy(decoder.get_mut(), &mut io::sink()).map_err(unreadable)?;
     files::write_atomic(directory.join(SUMS), sums)?;
     Ok(())
+}
+
+/// The permissions of a file that had these.
+fn mode_of(mode: u32) -> u32 {
+    if mode & 0o111 == 0 { 0o644 } else { 0o755 }
 }
 
 /// What decompressing and reading a tar say of bytes that are none.
@@ -206,7 +210,7 @@ fn unreadable(error: io::Error) -> PackedError {
 fn listed(sums: &str) -> Result<BTreeMap<String, String>, PackedError> {
     let mut files = BTreeMap::new();
     for line in sums.lines() {
-        let pair = line.split_once("  ").filter(|(sum, name)| is_digest(sum) && is_inside(name));
+        let pair = line.split_once("  ").filter(|(sum, name)| is_sha256(sum) && is_inside(name));
         let Some((sum, name)) = pair else {
             return Err(damaged(format!("its {SUMS} has the line {line:?}")));
         };
@@ -215,10 +219,6 @@ fn listed(sums: &str) -> Result<BTreeMap<String, String>, PackedError> {
         }
     }
     Ok(files)
-}
-
-fn is_digest(text: &str) -> bool {
-    text.len() == sha256("").len() && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 /// Whether a path leads to a file below where it starts, by no links that it names itself, and is not the list.
@@ -235,11 +235,7 @@ fn copied(from: &mut impl Read, to: &mut File, broken: &mut Option<io::Error>) -
     let mut digest = Sha256::new();
     let mut piece = vec![0; PIECE];
     loop {
-        let read = match interrupt::pending() {
-            true => Err(io::Error::other("interrupted")),
-            false => from.read(&mut piece),
-        };
-        match read {
+        match from.read(&mut piece) {
             Ok(0) => return Ok(hexadecimal(digest.finalize())),
             Ok(length) => {
                 digest.update(&piece[..length]);
@@ -256,7 +252,7 @@ fn copied(from: &mut impl Read, to: &mut File, broken: &mut Option<io::Error>) -
 }
 
 /// A file that is no longer read when an interrupt is pending.
-struct Attentive(File);
+pub(super) struct Attentive(pub File);
 
 impl Read for Attentive {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
@@ -272,6 +268,8 @@ impl Read for Attentive {
 #[allow(clippy::disallowed_methods)]
 mod tests {
     use std::{fs, os::unix::fs::PermissionsExt};
+
+    use penstock_model::digest::sha256;
 
     use super::*;
 

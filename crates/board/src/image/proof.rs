@@ -4,7 +4,7 @@ use std::{ffi::OsString, fmt, path::Path};
 
 use minisign_verify::{PublicKey, Signature, StreamVerifier};
 use penstock_host::files::{self, FileError};
-use penstock_model::digest::hexadecimal;
+use penstock_model::digest::{hexadecimal, is_sha256};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
@@ -78,10 +78,11 @@ impl Proof {
     ///
     /// [`ProofError::NoDigest`] for what has not 64 hexadecimal digits.
     pub fn of_sha256(text: &str) -> Result<Proof, ProofError> {
-        if text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Ok(Proof(Expected::Sha256(text.to_ascii_lowercase())));
+        let lower = text.to_ascii_lowercase();
+        match is_sha256(&lower) {
+            true => Ok(Proof(Expected::Sha256(lower))),
+            false => Err(ProofError::NoDigest(text.to_owned())),
         }
-        Err(ProofError::NoDigest(text.to_owned()))
     }
 
     /// Who has this key has signed the file; the signature is beside it, in `FILE.minisig`. `key` is what the second line of a public key's

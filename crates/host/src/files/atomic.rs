@@ -57,10 +57,7 @@ pub fn write_atomic_with<T>(
 ) -> Result<T> {
     let path = path.as_ref();
     let written = || {
-        let (part, mut file) = Part::of(Held::of(path)?)?;
-        file.set_permissions(std::fs::Permissions::from_mode(mode))?;
-        let told = write(&mut file)?;
-        file.sync_all()?;
+        let (part, told) = Part::write(Held::of(path)?, mode, write)?;
         part.replace()?;
         Ok(told)
     };
@@ -69,7 +66,7 @@ pub fn write_atomic_with<T>(
 
 /// As [`write_atomic_mode`], where the directory is found already.
 pub(super) fn write_at(held: Held, bytes: &[u8], mode: u32) -> io::Result<()> {
-    Part::write(held, bytes, mode)?.replace()
+    Part::write(held, mode, |file| file.write_all(bytes))?.0.replace()
 }
 
 /// As [`write_atomic`], and on disk under its name when this returns: the directory is synced too.
@@ -91,8 +88,9 @@ pub fn write_durable(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>) -> Result<
 /// As [`write_durable`], but for a file that is there already.
 pub fn create_durable(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>) -> Result<bool> {
     let path = path.as_ref();
-    let write = Held::of(path).and_then(|held| Part::write(held, bytes.as_ref(), 0o644));
-    match write.and_then(Part::create) {
+    let whole = |file: &mut File| file.write_all(bytes.as_ref());
+    let write = Held::of(path).and_then(|held| Part::write(held, 0o644, whole));
+    match write.and_then(|(part, ())| part.create()) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
         created => {
             on("create", path, created)?;
@@ -168,13 +166,17 @@ impl Part {
         Ok((Part { held, part }, file))
     }
 
-    fn write(held: Held, bytes: &[u8], mode: u32) -> io::Result<Part> {
+    fn write<T>(
+        held: Held,
+        mode: u32,
+        write: impl FnOnce(&mut File) -> io::Result<T>,
+    ) -> io::Result<(Part, T)> {
         let (part, mut file) = Part::of(held)?;
         // What it is to be read by is set before there is anything to read.
         file.set_permissions(std::fs::Permissions::from_mode(mode))?;
-        file.write_all(bytes)?;
+        let told = write(&mut file)?;
         file.sync_all()?;
-        Ok(part)
+        Ok((part, told))
     }
 
     /// Gives it its name; what had it is gone.
