@@ -30,7 +30,7 @@ tests ?=
 side_by_side := target/$(target)/debug/side-by-side
 test_environment = PENSTOCK_BINARY=$(CURDIR)/$(penstock) \
 	PENSTOCK_GRUB_TREE=$(CURDIR)/target/grub PENSTOCK_CONTAINERD_TREE=$(CURDIR)/target/containerd \
-	PENSTOCK_PODMAN_TREE=$(CURDIR)/target/podman \
+	PENSTOCK_PODMAN_TREE=$(CURDIR)/target/podman PENSTOCK_OPENVSWITCH_TREE=$(CURDIR)/target/openvswitch \
 	PENSTOCK_YAML_LANGUAGE_SERVER=$(CURDIR)/target/yaml-language-server/yaml-language-server \
 	PENSTOCK_ANSIBLE=$(CURDIR)/target/ansible/ansible-playbook \
 	PATH="$(CURDIR)/target/netperf:$$PATH" PENSTOCK_PATH="$(CURDIR)/target/netperf:$$PATH"
@@ -40,6 +40,8 @@ test: build
 	@scripts/unpack-packages target/containerd usr/bin/ctr containerd runc containernetworking-plugins
 	@scripts/unpack-packages target/podman usr/bin/podman podman conmon netavark libgpg-error0 \
 		'libassuan9|libassuan0' 'libgpgme11t64|libgpgme11' 'libsubid5|libsubid4'
+	@scripts/unpack-packages target/openvswitch usr/sbin/ovsdb-server openvswitch-common openvswitch-switch libxdp1 \
+		libunbound8 libcap-ng0 'libbpf1|libbpf0' 'libevent-2.1-7t64|libevent-2.1-7' 'libnuma1'
 	@$(MAKE) --no-print-directory --jobs=2 image lint
 	@$(MAKE) --no-print-directory cluster
 	@scripts/unpack-netperf $(penstock) $(CURDIR)/target/netperf

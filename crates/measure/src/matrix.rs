@@ -348,25 +348,29 @@ pub fn network(model: &Model, options: &Options) -> Matrix {
         let guests = BTreeSet::from([&a.place, &b.place]);
         match path {
             PathKind::Bridge => tool == Tool::Netperf && (!baseline || vfs.contains(&guests) || largest),
-            PathKind::BridgeAcross | PathKind::VmMacvlan | PathKind::VmIpvlan => tool == Tool::Netperf,
+            PathKind::BridgeAcross | PathKind::VmOvs | PathKind::VmMacvlan | PathKind::VmIpvlan => {
+                tool == Tool::Netperf
+            }
             path if path.is_of_veths() => tool == Tool::Netperf,
             _ => true,
         }
     };
     // Each sample from a container in a VM has that made, which takes time: the ends of the sizes and one between are enough, and
-    // of macvlan and ipvlan the largest of streams and the smallest of round trips.
+    // of Open vSwitch, macvlan and ipvlan the largest of streams and the smallest of round trips.
     let sized = |path: PathKind, protocol: Protocol, size: u32, sizes: &[u32]| {
         let (least, most) = (sizes.iter().min() == Some(&size), sizes.iter().max() == Some(&size));
         match path {
-            PathKind::VmMacvlan | PathKind::VmIpvlan if protocol.is_stream() => most,
-            PathKind::VmMacvlan | PathKind::VmIpvlan => least,
+            PathKind::VmOvs | PathKind::VmMacvlan | PathKind::VmIpvlan if protocol.is_stream() => most,
+            PathKind::VmOvs | PathKind::VmMacvlan | PathKind::VmIpvlan => least,
             _ => !path.is_of_vm_nic() || least || most || size == BETWEEN,
         }
     };
     let chosen = |path: PathKind, protocol: Protocol| match path {
         _ if !options.few_of_vms => true,
         PathKind::VmBridge => matches!(protocol, Protocol::UdpStream | Protocol::UdpRr),
-        PathKind::VmMacvlan | PathKind::VmIpvlan | PathKind::VmPf => protocol == Protocol::UdpStream,
+        PathKind::VmOvs | PathKind::VmMacvlan | PathKind::VmIpvlan | PathKind::VmPf => {
+            protocol == Protocol::UdpStream
+        }
         _ => true,
     };
     let mut matrix = Matrix { absent, ..Matrix::default() };

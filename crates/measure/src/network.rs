@@ -11,6 +11,7 @@ mod container;
 mod cpu;
 mod ends;
 pub(crate) mod lease;
+mod open_vswitch;
 mod proof;
 mod prove;
 mod scout;

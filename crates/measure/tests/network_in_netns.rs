@@ -4,16 +4,12 @@
 
 mod network;
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    process::ExitCode,
-    sync::{Arc, atomic::Ordering},
-    thread,
-};
+use std::{collections::BTreeMap, fs, process::ExitCode, sync::atomic::Ordering, thread};
 
-use network::{HOST, SECOND, Vm, World, cell, end, guest, mac, tcp, throughput, usual_ends};
-use penstock_host::Place;
+use network::open_vswitch::OpenVswitch;
+use network::{
+    HOST, SECOND, TRACES, World, cell, end, guest, mac, received_in_vm, tcp, throughput, usual_ends,
+};
 use penstock_measure::{
     matrix::Planned,
     parse,
@@ -23,9 +19,7 @@ use penstock_measure::{
 };
 use penstock_model::{
     EndpointName, Mtu,
-    measurement::{
-        Direction, End, EndKind, Load, Measurement, Metric, Network, PathKind, Protocol, Subject, Tool,
-    },
+    measurement::{Direction, End, EndKind, Metric, PathKind, Protocol, Subject, Tool},
 };
 use penstock_testkit::{namespace::Namespace, needs, trials::Trials};
 
@@ -48,6 +42,10 @@ fn main() -> ExitCode {
     trials.add(&no_iperf3, iperf3);
     let netperf: [(&str, fn()); 1] = [("netperf_measures_in_netns", netperf_measures)];
     trials.add(&no_netperf, netperf);
+    let no_open_vswitch = no_iperf3.or_else(|| trials.lacking("Open vSwitch", OpenVswitch::lacking));
+    let open_vswitch: [(&str, fn()); 1] =
+        [("a_container_in_a_vm_is_at_open_vswitch_in_netns", a_container_at_open_vswitch)];
+    trials.add(&no_open_vswitch, open_vswitch);
     trials.run()
 }
 
@@ -311,46 +309,12 @@ fn veths_in_a_bridge_of_the_hosts() {
 /// From containers in a VM over its PF and by its VF to the host, and nothing is left between samples, after the run, and of a run that was
 /// killed.
 fn containers_in_a_vm() {
-    let mut world = World::new();
-    world.uplink();
-    let vm = Arc::new(Vm::new(world.namespace(&guest("a")).id));
-    vm.shell("ip address flush dev eth0; ip address flush dev eth1");
-    world.testbed.places.insert(guest("node-1"), Ok(Arc::clone(&vm) as Arc<dyn Place>));
-    for (name, function_interface) in [("node-1/net0", "NET0#0"), ("node-1/net0#0", "NET0#1")] {
-        let function_interface =
-            world.testbed.function_interfaces[&function_interface.parse().unwrap()].clone();
-        world.testbed.function_interfaces.insert(name.parse().unwrap(), function_interface);
-    }
-    let paths =
-        [PathKind::VmVf, PathKind::VmBridge, PathKind::VmBridgeNat, PathKind::VmMacvlan, PathKind::VmPf];
-    let cells = paths.map(|path| {
-        let function = if path == PathKind::VmVf { "node-1/net0#0" } else { "node-1/net0" };
-        let client =
-            End { place: guest("node-1"), kind: EndKind::Vm, function: Some(function.parse().unwrap()) };
-        let server = End { place: HOST, kind: EndKind::Host, function: Some("NET1".parse().unwrap()) };
-        let network = Network {
-            protocol: Protocol::UdpStream,
-            path,
-            client,
-            server,
-            size: 1024,
-            direction: Direction::Reverse,
-            load: Load::Closed,
-        };
-        let measurement = Measurement { tool: Tool::Iperf3, subject: Subject::Network(network) };
-        Planned { id: path.to_string(), measurement, block: 0, null: false }
-    });
-    // A control group whose time stands still.
-    let group = tempfile::NamedTempFile::new().unwrap();
-    fs::write(&group, "usage_usec 7\n").unwrap();
-    let groups = vec![group.path().to_str().unwrap().to_owned()];
-    world.testbed.vm_groups.insert(guest("node-1"), Ok(groups));
-    let traces = || {
-        vm.shell(
-            "ip netns list; ip -br link; ip -4 -o address | sed 's/valid_lft.*//'; ip neigh show nud permanent; ip route; \
-             cat /proc/sys/net/ipv4/conf/*/forwarding; nft list ruleset",
-        )
-    };
+    let (mut world, vm) = World::with_vm();
+    let cells =
+        [PathKind::VmVf, PathKind::VmBridge, PathKind::VmBridgeNat, PathKind::VmMacvlan, PathKind::VmPf]
+            .map(received_in_vm);
+    let group = world.still_group();
+    let traces = || vm.shell(TRACES);
     let before = traces();
     let mut sampler = world.sampler();
     let preparation = sampler.prepare(&cells);
@@ -436,6 +400,42 @@ fn containers_in_a_vm() {
     vm.shell("ip link add link eth0 name mac5 type macvlan");
     let missing = world.sampler().prepare(&cells[1..2]).missing;
     assert!(missing["vm bridge"].contains("eth0 is in use (upper_mac5)"), "{missing:?}");
+}
+
+/// The same by Open vSwitch, with its datapath in user space: the kernel here may have none.
+fn a_container_at_open_vswitch() {
+    let (mut world, vm) = World::with_vm();
+    let _group = world.still_group();
+    let _open_vswitch = OpenVswitch::start(&vm);
+    let cell = [received_in_vm(PathKind::VmOvs)];
+    let before = vm.shell(TRACES);
+    let mut sampler = world.sampler();
+    assert_eq!(sampler.prepare(&cell).missing, BTreeMap::new());
+    for _ in 0..2 {
+        let throughput = throughput(&mut sampler, &cell[0]).unwrap();
+        assert!(throughput > 1e5, "{throughput}");
+    }
+    assert_eq!(sampler.finish(), Vec::<String>::new());
+    assert_eq!(vm.shell(TRACES), before);
+    assert_eq!(vm.shell("ovs-vsctl list-br"), "");
+
+    // A bridge of a run whose VM was reset goes with the next sample, one of somebody else's is left alone.
+    vm.shell(
+        "ovs-vsctl add-br psbr5 -- br-set-external-id psbr5 penstock 'penstock measure 1-2' -- add-port psbr5 eth0 -- add-br psbr6",
+    );
+    let mut sampler = world.sampler();
+    assert_eq!(sampler.prepare(&cell).missing, BTreeMap::new());
+    assert!(throughput(&mut sampler, &cell[0]).unwrap() > 1e5);
+    assert_eq!(sampler.finish(), Vec::<String>::new());
+    assert_eq!(vm.shell("ovs-vsctl list-br"), "psbr6\n");
+
+    // What `ovs-vsctl` says and ends well with, is told; the PF of somebody's bridge is left alone.
+    vm.shell("ovs-vsctl add-br psbr0");
+    let mut sampler = world.sampler();
+    let missing = sampler.prepare(&cell).missing;
+    assert!(missing["vm ovs"].contains("a bridge named psbr0 already exists"), "{missing:?}");
+    sampler.finish();
+    assert_eq!(vm.shell("ip netns list; ovs-vsctl list-br"), "psbr0\npsbr6\n");
 }
 
 /// Ends what runs in the VM for a run that was killed.

@@ -150,6 +150,7 @@ fn what_vms_have_of_their_own_nics_is_measured_to_the_outside() {
         "vm bridge node-1/net0>host:NET1",
         "vm ipvlan node-1/net0>host:NET1",
         "vm macvlan node-1/net0>host:NET1",
+        "vm ovs node-1/net0>host:NET1",
         "vm pf node-1/net0>host:NET1",
         "vm vf node-1/net0#2>host:NET1",
     ];

@@ -76,6 +76,7 @@ pub(super) fn pairs(model: &Model, most: usize) -> (Vec<Pair>, Vec<Absent>) {
             PathKind::VmVf => from_vm_nics(model, &cabled, vf_to_measure),
             PathKind::VmBridge
             | PathKind::VmBridgeNat
+            | PathKind::VmOvs
             | PathKind::VmMacvlan
             | PathKind::VmIpvlan
             | PathKind::VmPf => from_vm_nics(model, &cabled, |_| Some(None)),
@@ -138,6 +139,7 @@ fn why_absent(path: PathKind, any: bool, joined: &[(&NicName, &NicName)], model:
         PathKind::VmVf
         | PathKind::VmBridge
         | PathKind::VmBridgeNat
+        | PathKind::VmOvs
         | PathKind::VmMacvlan
         | PathKind::VmIpvlan
         | PathKind::VmPf => {

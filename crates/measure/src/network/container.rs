@@ -11,6 +11,7 @@ use super::{
     addresses::LENGTH,
     bridge::{ALIAS, refuse_taken},
     lease::{FIND_IP, is_made, shell},
+    open_vswitch,
 };
 
 /// What the names of namespaces that are made for a run begin with.
@@ -52,6 +53,11 @@ pub struct SampleContainer {
     pub far: Mac,
     /// Where addresses are translated: the gateway's and the container's own.
     pub inner: Option<[Ipv4Addr; 2]>,
+}
+
+/// Whether a container of this path has the VM's interface for itself, so that one in use is left alone.
+pub fn takes_interface(path: PathKind) -> bool {
+    matches!(path, PathKind::VmVf | PathKind::VmBridge | PathKind::VmOvs)
 }
 
 impl SampleContainer {
@@ -97,6 +103,11 @@ impl SampleContainer {
 
     fn bridge(&self) -> String {
         format!("psbr{}", self.number)
+    }
+
+    /// The end of its veth that is in the VM, where it has one.
+    fn port(&self) -> String {
+        format!("psve{}", self.number)
     }
 
     /// The command that makes it in the VM, runs another one there, and takes it back, with the end of that one. One command for
@@ -151,7 +162,8 @@ impl SampleContainer {
             "no() {{ echo \"$1\" >&2; exit 1; }}\n\
              for n in {NAMESPACES}/{NAME}*; do [ -e \"$n\" ] && back \"${{n##*/}}\" >&2; done\n"
         );
-        if matches!(self.path, PathKind::VmVf | PathKind::VmBridge) {
+        script.push_str(&open_vswitch::remove_left_over());
+        if takes_interface(self.path) {
             script.push_str(&refuse_taken(device));
         }
         // Writing to a `String` cannot fail, here and below.
@@ -168,6 +180,10 @@ impl SampleContainer {
             "s=$(\"$ip\" -batch - 2>&1 <<'END'\n{}END\n) || fail \"$s\"",
             lines(self.outside())
         );
+        if self.path == PathKind::VmOvs {
+            let make = open_vswitch::make(&self.bridge(), &self.alias, [device, &self.port()]);
+            let _ = writeln!(script, "set -f; s=$({make}) && [ -z \"$s\" ] || fail \"$(echo $s)\"; set +f");
+        }
         let inside = lines(self.inside(&interface));
         let _ = writeln!(
             script,
@@ -198,18 +214,24 @@ impl SampleContainer {
         let (namespace, device, interface, mtu) =
             (self.namespace(), &self.device, self.interface(), self.mtu);
         let (mac, bridge, alias) = (self.mac(), self.bridge(), &self.alias);
-        let bridged = |address: String| {
-            let port = format!("psve{}", self.number);
+        let port = self.port();
+        let veth = || {
             vec![
-                format!("link add name {bridge} {address}type bridge stp_state 0 forward_delay 0"),
-                format!("link set dev {bridge} alias \"{alias}\" addrgenmode none"),
                 format!(
                     "link add name {port} mtu {mtu} type veth peer name {interface} mtu {mtu} address {mac} netns {namespace}"
                 ),
-                format!("link set dev {port} addrgenmode none"),
-                format!("link set dev {port} master {bridge} up"),
-                format!("link set dev {bridge} up"),
+                format!("link set dev {port} addrgenmode none up"),
             ]
+        };
+        let bridged = |address: String| {
+            let mut lines = vec![
+                format!("link add name {bridge} {address}type bridge stp_state 0 forward_delay 0"),
+                format!("link set dev {bridge} alias \"{alias}\" addrgenmode none"),
+            ];
+            lines.extend(veth());
+            lines.push(format!("link set dev {port} master {bridge}"));
+            lines.push(format!("link set dev {bridge} up"));
+            lines
         };
         let over = |kind: &str, address: String| {
             vec![format!(
@@ -233,6 +255,7 @@ impl SampleContainer {
                 lines.push(format!("link set dev {device} master {bridge}"));
                 lines
             }
+            (PathKind::VmOvs, _) => veth(),
             (PathKind::VmMacvlan, _) => over("macvlan mode bridge", format!("address {mac} ")),
             (PathKind::VmIpvlan, _) => over("ipvlan mode l2", String::new()),
             _ => vec![format!("link set dev {device} netns {namespace}")],
@@ -306,6 +329,7 @@ fn back() -> String {
          [ -n \"$v\" ] || v=$(\"$ip\" netns exec \"$n\" cat /sys/class/net/lo/ifalias 2>/dev/null)\n\
          case \"$v\" in {}*'|'*) ;; *) return 0 ;; esac\n\
          set -- ${{v#*|}}\n\
+         case $1 in vm-ovs) {} ;; esac\n\
          case $1 in\n\
          vm-vf) \"$ip\" -n \"$n\" link set dev \"$2\" netns $$ && \"$ip\" link set dev \"$2\" up ;;\n\
          *) \"$ip\" -n \"$n\" link del dev psin${{n##*-}} 2>/dev/null ;; esac\n\
@@ -316,6 +340,7 @@ fn back() -> String {
          \"$ip\" neigh flush to \"$5\" dev \"$2\" nud permanent ;; esac\n\
          \"$ip\" netns del \"$n\"; }}\n",
         quoted(&format!("{ALIAS} ")),
+        open_vswitch::remove("$3"),
         is_made("$3", &format!("{}*", quoted(&format!("{ALIAS} ")))),
     )
 }

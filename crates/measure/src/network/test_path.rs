@@ -12,7 +12,7 @@ use penstock_model::{
 use super::{
     NetworkTaker, Route,
     bridge::{self, Bridge, Uplink},
-    container::SampleContainer,
+    container::{SampleContainer, takes_interface},
     ends::{self, Pair},
     lease::Made,
     veth::Veth,
@@ -163,16 +163,23 @@ impl NetworkTaker {
         let (own, mtu) = (function_interface(&pair.client)?, function_interface(&pair.server)?.mtu);
         let mtu = own.mtu.min(mtu);
         // The others leave the interface as it is.
-        if own.in_use && matches!(pair.path, PathKind::VmVf | PathKind::VmBridge) {
+        if own.in_use && takes_interface(pair.path) {
             return Err(format!(
                 "{} is in use: {device} has addresses there, and is left alone",
                 pair.client
             ));
         }
         let translated = pair.path == PathKind::VmBridgeNat;
-        if translated && !self.survey(&pair.client.place)?.programs.contains("nft") {
+        let needed = match pair.path {
+            PathKind::VmBridgeNat => Some(("nft", "nftables")),
+            PathKind::VmOvs => Some(("ovs-vsctl", "openvswitch-switch")),
+            _ => None,
+        };
+        if let Some((program, package)) = needed
+            && !self.survey(&pair.client.place)?.programs.contains(program)
+        {
             let place = self.sites[&pair.client.place].place.describe();
-            return Err(format!("nft is not installed {place}: install the package nftables there"));
+            return Err(format!("{program} is not installed {place}: install the package {package} there"));
         }
         let alias = SampleContainer::alias(&self.mark);
         let site = self.sites.get_mut(&pair.client.place).ok_or("its VM is not there")?;

@@ -2,6 +2,8 @@
 //! between them.
 #![allow(dead_code, reason = "two test programs share it, and each has use for a part")]
 
+pub mod open_vswitch;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     ffi::OsString,
@@ -112,6 +114,8 @@ pub struct Vm {
     keeper: Background,
     /// Commands that take containers back do not reach it.
     pub takes_nothing_back: AtomicBool,
+    /// A directory of programs that are there beside those of the machine.
+    pub programs: Mutex<Option<PathBuf>>,
 }
 
 impl Vm {
@@ -129,7 +133,7 @@ impl Vm {
             fs::read_to_string(log.path()).is_ok_and(|text| text.contains("ready"))
         });
         assert!(ready, "{:?}", fs::read_to_string(log.path()));
-        Vm { keeper, takes_nothing_back: AtomicBool::new(false) }
+        Vm { keeper, takes_nothing_back: AtomicBool::new(false), programs: Mutex::default() }
     }
 
     /// A shell's line inside; what it printed.
@@ -173,6 +177,10 @@ impl Place for Vm {
         for (name, value) in command.environment() {
             entering = entering.env(name, value);
         }
+        if let Some(programs) = &*self.programs.lock().unwrap() {
+            let path = std::env::var("PATH").unwrap_or_default();
+            entering = entering.env("PATH", format!("{}:{path}", programs.display()));
+        }
         entering.run().map_err(|source| PlaceError::Process { place: self.describe(), source })
     }
 
@@ -199,6 +207,28 @@ pub struct World {
 
 pub const HOST: Vantage = Vantage::Host;
 
+/// Has the shell of a VM tell what a run could leave there.
+pub const TRACES: &str = "ip netns list; ip -br link; ip -4 -o address | sed 's/valid_lft.*//'; ip neigh show nud permanent; ip route; \
+     cat /proc/sys/net/ipv4/conf/*/forwarding; nft list ruleset";
+
+/// What a VM receives by UDP over this path, by iperf3.
+pub fn received_in_vm(path: PathKind) -> Planned {
+    let function = if path == PathKind::VmVf { "node-1/net0#0" } else { "node-1/net0" };
+    let client = End { place: guest("node-1"), kind: EndKind::Vm, function: Some(function.parse().unwrap()) };
+    let server = End { place: HOST, kind: EndKind::Host, function: Some("NET1".parse().unwrap()) };
+    let network = Network {
+        protocol: Protocol::UdpStream,
+        path,
+        client,
+        server,
+        size: 1024,
+        direction: Direction::Reverse,
+        load: Load::Closed,
+    };
+    let measurement = Measurement { tool: Tool::Iperf3, subject: Subject::Network(network) };
+    Planned { id: path.to_string(), measurement, block: 0, null: false }
+}
+
 pub fn guest(name: &str) -> Vantage {
     Vantage::Guest(name.parse().unwrap())
 }
@@ -208,6 +238,30 @@ pub fn mac(number: u8) -> Mac {
 }
 
 impl World {
+    /// The same, with guest a as a VM with a NIC of its own.
+    pub fn with_vm() -> (World, Arc<Vm>) {
+        let mut world = World::new();
+        world.uplink();
+        let vm = Arc::new(Vm::new(world.namespace(&guest("a")).id));
+        vm.shell("ip address flush dev eth0; ip address flush dev eth1");
+        world.testbed.places.insert(guest("node-1"), Ok(Arc::clone(&vm) as Arc<dyn Place>));
+        for (name, function_interface) in [("node-1/net0", "NET0#0"), ("node-1/net0#0", "NET0#1")] {
+            let function_interface =
+                world.testbed.function_interfaces[&function_interface.parse().unwrap()].clone();
+            world.testbed.function_interfaces.insert(name.parse().unwrap(), function_interface);
+        }
+        (world, vm)
+    }
+
+    /// Gives the VM a control group whose time stands still.
+    pub fn still_group(&mut self) -> tempfile::NamedTempFile {
+        let group = tempfile::NamedTempFile::new().unwrap();
+        fs::write(&group, "usage_usec 7\n").unwrap();
+        let groups = vec![group.path().to_str().unwrap().to_owned()];
+        self.testbed.vm_groups.insert(guest("node-1"), Ok(groups));
+        group
+    }
+
     pub fn new() -> World {
         let switch = Arc::new(Namespace::new());
         switch.batch("ip", "link add sw0 type bridge forward_delay 0\nlink set sw0 up\n");

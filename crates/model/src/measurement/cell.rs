@@ -208,6 +208,8 @@ pub enum PathKind {
     VmBridge,
     /// The same with veth and a bridge that the VM routes, with NAT and connection tracking, over the PF: what container networks do.
     VmBridgeNat,
+    /// The same with veth and a bridge of Open vSwitch in the VM over the PF.
+    VmOvs,
     /// The same with macvlan over the PF.
     VmMacvlan,
     /// The same with ipvlan over the PF.
@@ -226,7 +228,7 @@ pub enum PathKind {
 
 impl PathKind {
     /// All, in the order of the report.
-    pub const ALL: [PathKind; 16] = [
+    pub const ALL: [PathKind; 17] = [
         PathKind::PfPf,
         PathKind::VfVfAcross,
         PathKind::VfVfInside,
@@ -236,6 +238,7 @@ impl PathKind {
         PathKind::VmVf,
         PathKind::VmBridge,
         PathKind::VmBridgeNat,
+        PathKind::VmOvs,
         PathKind::VmMacvlan,
         PathKind::VmIpvlan,
         PathKind::VmPf,
@@ -272,6 +275,7 @@ impl PathKind {
             PathKind::VmVf
                 | PathKind::VmBridge
                 | PathKind::VmBridgeNat
+                | PathKind::VmOvs
                 | PathKind::VmMacvlan
                 | PathKind::VmIpvlan
         )
@@ -280,8 +284,15 @@ impl PathKind {
     /// Whether it is what SR-IOV, or a port of an embedded switch, replaces: a baseline for the other paths between the same two
     /// places.
     pub const fn is_bridge(self) -> bool {
-        matches!(self, PathKind::Bridge | PathKind::BridgeAcross | PathKind::VmBridge | PathKind::VmBridgeNat)
-            || self.is_of_veths()
+        self.is_of_veths()
+            || matches!(
+                self,
+                PathKind::Bridge
+                    | PathKind::BridgeAcross
+                    | PathKind::VmBridge
+                    | PathKind::VmBridgeNat
+                    | PathKind::VmOvs
+            )
     }
 
     /// Whether this bridge is the baseline of such a path between the same two guests. One over the cable is it for what
@@ -290,7 +301,7 @@ impl PathKind {
         match self {
             PathKind::Bridge => !path.is_bridge() && !path.is_of_vm_nic() && !path.is_of_ports(),
             PathKind::BridgeAcross => path == PathKind::VfVfAcross,
-            PathKind::VmBridge | PathKind::VmBridgeNat => path == PathKind::VmVf,
+            PathKind::VmBridge | PathKind::VmBridgeNat | PathKind::VmOvs => path == PathKind::VmVf,
             PathKind::VethVeth => path == PathKind::PortPort,
             PathKind::VethHost => path == PathKind::PortHost,
             _ => false,
@@ -310,6 +321,7 @@ impl fmt::Display for PathKind {
             PathKind::VmVf => "vm vf",
             PathKind::VmBridge => "vm bridge",
             PathKind::VmBridgeNat => "vm bridge nat",
+            PathKind::VmOvs => "vm ovs",
             PathKind::VmMacvlan => "vm macvlan",
             PathKind::VmIpvlan => "vm ipvlan",
             PathKind::VmPf => "vm pf",

@@ -4,7 +4,7 @@
 //! line     = selector ( ">=" | "<=" ) bound
 //! bound    = factor "x" selector | number unit
 //! selector = words in any order: pf-pf | vf-vf across | vf-vf inside | guest-host | bridge | bridge across
-//!            vm vf | vm bridge | vm bridge nat | vm macvlan | vm ipvlan | vm pf
+//!            vm vf | vm bridge | vm bridge nat | vm ovs | vm macvlan | vm ipvlan | vm pf
 //!            udp | tcp | stream | rr | open | closed | sequential | random | read | write | mixed | host | guest
 //!            in GUEST | a size (1KiB) | a metric (throughput, p99, iops...)
 //! ```
@@ -316,6 +316,7 @@ fn selector(words: &[Word<'_>]) -> Result<Selector, Wrong> {
             "vm" => match words.next().map(|next| next.text) {
                 Some("vf") => set!(path, PathKind::VmVf),
                 Some("pf") => set!(path, PathKind::VmPf),
+                Some("ovs") => set!(path, PathKind::VmOvs),
                 Some("macvlan") => set!(path, PathKind::VmMacvlan),
                 Some("ipvlan") => set!(path, PathKind::VmIpvlan),
                 Some("bridge") => match words.next_if(|next| next.text == "nat") {
@@ -323,8 +324,8 @@ fn selector(words: &[Word<'_>]) -> Result<Selector, Wrong> {
                     None => set!(path, PathKind::VmBridge),
                 },
                 _ => {
-                    let why = "vm needs to know what a VM with a NIC of its own sends by: vm vf, vm bridge, vm bridge nat, vm macvlan, \
-                               vm ipvlan or vm pf";
+                    let why = "vm needs to know what a VM with a NIC of its own sends by: vm vf, vm bridge, vm bridge nat, vm ovs, \
+                               vm macvlan, vm ipvlan or vm pf";
                     return Err((word.range(), why.into()));
                 }
             },

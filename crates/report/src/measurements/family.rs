@@ -359,6 +359,7 @@ pub(crate) fn names(lines: &[Line<'_>]) -> Vec<String> {
                 PathKind::VmVf => "vf",
                 PathKind::VmBridge => "bridge",
                 PathKind::VmBridgeNat => "bridge nat",
+                PathKind::VmOvs => "ovs",
                 PathKind::VmMacvlan => "macvlan",
                 PathKind::VmIpvlan => "ipvlan",
                 PathKind::VmPf => "pf",

@@ -26,6 +26,7 @@ pub(crate) fn path_words(line: Line<'_>) -> String {
                 (PathKind::VmVf, _) => "a VF of the VM's own NIC".to_owned(),
                 (PathKind::VmBridge, _) => "veth and a bridge in the VM".to_owned(),
                 (PathKind::VmBridgeNat, _) => "veth, a bridge and NAT in the VM".to_owned(),
+                (PathKind::VmOvs, _) => "veth and Open vSwitch in the VM".to_owned(),
                 (PathKind::VmMacvlan, _) => "macvlan in the VM".to_owned(),
                 (PathKind::VmIpvlan, _) => "ipvlan in the VM".to_owned(),
                 (PathKind::VmPf, _) => "the PF of the VM's own NIC".to_owned(),

@@ -97,7 +97,8 @@ pub(crate) fn view(source: &Source<'_>) -> Option<PublishedView> {
     };
     let of_bridge = |comparison: &Comparison| {
         comparison.ratio.is_some()
-            && network(source, &comparison.base).is_some_and(|base| base.path.is_baseline_of(PathKind::VmVf))
+            && network(source, &comparison.base)
+                .is_some_and(|base| matches!(base.path, PathKind::VmBridge | PathKind::VmBridgeNat))
     };
     source.measurements.comparisons.iter().any(of_bridge).then(|| PublishedView {
         who: WHO,

@@ -66,6 +66,7 @@ fn speed(path: PathKind, vm: bool) -> (f64, f64) {
         PathKind::VmVf => (64.0, 5.2e9),
         PathKind::VmBridge => (88.0, 3.6e9),
         PathKind::VmBridgeNat => (97.0, 3.1e9),
+        PathKind::VmOvs => (92.0, 3.4e9),
         PathKind::VmMacvlan => (74.0, 4.6e9),
         PathKind::VmIpvlan => (72.0, 4.7e9),
         PathKind::VmPf => (66.0, 5.0e9),

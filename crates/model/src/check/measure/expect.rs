@@ -243,6 +243,7 @@ impl<'a> Reach<'a> {
             PathKind::VmVf
             | PathKind::VmBridge
             | PathKind::VmBridgeNat
+            | PathKind::VmOvs
             | PathKind::VmMacvlan
             | PathKind::VmIpvlan
             | PathKind::VmPf => (

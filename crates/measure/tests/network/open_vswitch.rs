@@ -1,0 +1,74 @@
+//! Open vSwitch in a VM: Debian's programs, unpacked, with the datapath in user space.
+
+use std::{
+    env, fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use penstock_testkit::needs::Lack;
+use tempfile::TempDir;
+
+use super::Vm;
+
+/// Where `make test` has unpacked Debian's Open vSwitch, with the libraries that it needs.
+const TREE: &str = "PENSTOCK_OPENVSWITCH_TREE";
+
+/// Runs in a VM until it is dropped.
+pub struct OpenVswitch {
+    vm: Arc<Vm>,
+    _programs: TempDir,
+}
+
+impl OpenVswitch {
+    /// Why there is none to try, if so.
+    pub fn lacking() -> Option<Lack> {
+        let missing = !tree().join("usr/sbin/ovsdb-server").is_file();
+        missing.then(|| {
+            Lack::Installable(format!(
+                "there is no ovsdb-server in the directory that {TREE} names: `make test` has scripts/unpack-packages unpack it"
+            ))
+        })
+    }
+
+    /// Starts the database and the switch, and puts `ovs-vsctl` on the VM's path. User space makes segments itself, without which
+    /// what comes from a veth has no checksums.
+    pub fn start(vm: &Arc<Vm>) -> OpenVswitch {
+        let (tree, programs) = (tree(), tempfile::tempdir().unwrap());
+        let library = tree.join("usr/lib").join(format!("{}-linux-gnu", env::consts::ARCH));
+        let libraries = format!("export LD_LIBRARY_PATH={}\n", library.display());
+        // The kernel here may have no module for a datapath.
+        let control = format!(
+            "#!/bin/sh\n{libraries}for word; do\n[ \"$before\" = add-br ] && set -- \"$@\" -- set bridge \"$word\" datapath_type=netdev\n\
+             before=$word\ndone\nexec {}/usr/bin/ovs-vsctl \"$@\"\n",
+            tree.display()
+        );
+        write_program(&programs.path().join("ovs-vsctl"), &control);
+        *vm.programs.lock().unwrap() = Some(programs.path().to_owned());
+        vm.shell(&format!(
+            "{libraries}set -e; cd {}; mkdir -p /run/openvswitch\n\
+             usr/bin/ovsdb-tool create /run/database usr/share/openvswitch/vswitch.ovsschema\n\
+             usr/sbin/ovsdb-server /run/database --remote=punix:/run/openvswitch/db.sock --pidfile --detach --log-file=/run/database.log\n\
+             ovs-vsctl --no-wait init -- set Open_vSwitch . other_config:userspace-tso-enable=true\n\
+             usr/lib/openvswitch-switch/ovs-vswitchd --pidfile --detach --log-file=/run/switch.log >/dev/null 2>&1",
+            tree.display()
+        ));
+        OpenVswitch { vm: Arc::clone(vm), _programs: programs }
+    }
+}
+
+impl Drop for OpenVswitch {
+    fn drop(&mut self) {
+        self.vm.shell("kill $(cat /run/openvswitch/*.pid)");
+    }
+}
+
+fn tree() -> PathBuf {
+    env::var_os(TREE).map(PathBuf::from).unwrap_or_default()
+}
+
+fn write_program(path: &Path, text: &str) {
+    fs::write(path, text).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}
