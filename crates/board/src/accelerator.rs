@@ -46,11 +46,12 @@ impl Accelerator {
         }
     }
 
-    /// The value of QEMU's `-accel`.
-    pub const fn argument(self) -> &'static str {
-        match self {
-            Accelerator::Kvm => "kvm",
-            Accelerator::Tcg => "tcg,thread=multi",
+    /// The value of QEMU's `-accel`. Where instructions are counted all CPUs take turns in one thread.
+    pub const fn argument(self, icount: bool) -> &'static str {
+        match (self, icount) {
+            (Accelerator::Kvm, _) => "kvm",
+            (Accelerator::Tcg, false) => "tcg,thread=multi",
+            (Accelerator::Tcg, true) => "tcg,thread=single",
         }
     }
 
@@ -81,6 +82,11 @@ pub struct Choice {
 }
 
 impl Choice {
+    /// The one that can count instructions.
+    pub fn counting() -> Choice {
+        Choice::tcg("instructions are counted: `icount` of the model's board")
+    }
+
     fn tcg(why: impl Into<String>) -> Choice {
         Choice { accelerator: Accelerator::Tcg, why: why.into() }
     }

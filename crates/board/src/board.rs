@@ -155,7 +155,10 @@ impl Board {
         let started = Instant::now();
         Shell::check_tools()?;
         let emulator = Emulator::find(image)?;
-        let mut choice = accelerator::choose(cache, &emulator, image, listener)?;
+        let mut choice = match design.icount {
+            true => Choice::counting(),
+            false => accelerator::choose(cache, &emulator, image, listener)?,
+        };
         let mut timings = vec![("prepare", started.elapsed())];
         saved::evict(cache)?;
         loop {

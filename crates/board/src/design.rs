@@ -149,6 +149,8 @@ pub struct Design {
     pub machine: String,
     /// How many CPUs it has.
     pub cpus: u32,
+    /// Whether its clock counts instructions.
+    pub icount: bool,
     /// Which of the image's kernels it runs, and why.
     pub kernel: KernelChoice,
     /// Whether there is an IOMMU.
@@ -476,7 +478,12 @@ fn assemble(model: &Model, nics: Vec<BoardNic>) -> Design {
     let mut design = Design {
         iommu,
         machine: model.machine.clone(),
-        cpus: model.board.cpus.unwrap_or_else(|| needs::cpus(model, many, kernel.kernel)),
+        cpus: match (model.board.cpus, model.board.icount) {
+            (Some(cpus), _) => cpus,
+            (None, true) => 1,
+            (None, false) => needs::cpus(model, many, kernel.kernel),
+        },
+        icount: model.board.icount,
         kernel,
         memory: model.board.memory.unwrap_or_else(|| needs::memory(model, vfs)),
         huge_pages: needs::huge_pages(model),

@@ -16,6 +16,8 @@ use penstock_host::{
     process::Background,
 };
 
+use penstock_model::Board;
+
 use crate::{
     accelerator::Accelerator,
     design::Design,
@@ -149,7 +151,12 @@ impl Run<'_> {
             .emulator
             .command()
             .args(["-name", "penstock"])
-            .args(["-accel", self.accelerator.argument(), "-cpu", self.accelerator.processor()])
+            .args([
+                "-accel",
+                self.accelerator.argument(self.design.icount),
+                "-cpu",
+                self.accelerator.processor(),
+            ])
             .args(["-kernel", &text(self.image.kernel(self.design.kernel.kernel)), "-initrd", &initramfs])
             .args(["-append", &line])
             .args(["-chardev", &serial()])
@@ -174,6 +181,12 @@ impl Run<'_> {
         }
         if self.design.vms {
             command = command.args(["-fw_cfg", "name=opt/penstock/vms,string=1"]);
+        }
+        if self.design.icount {
+            // While all wait, its time passes as outside (`sleep`); while it computes nobody holds it up (`align`).
+            let shift = format!("shift={},sleep=on,align=off", Board::ICOUNT_SHIFT);
+            let told = format!("name={},string={}", Board::INSTRUCTION_ITEM, Board::INSTRUCTION);
+            command = command.args(["-icount", &shift, "-fw_cfg", &told]);
         }
         if resumes {
             command = command.args(["-S", "-incoming", "defer"]);

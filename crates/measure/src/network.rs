@@ -274,9 +274,8 @@ impl NetworkTaker {
         let counters = self.counters(route, network);
         let ended = match &counters {
             Some(Err(why)) => {
-                let unseen = || CpuTime::NotSeen(why.clone());
                 let ended = self.run_as_client(route, &marked)?;
-                ended.map(|output| (output, Some(SampleCpu { guest: unseen(), host: unseen() })))
+                ended.map(|output| (output, Some(SampleCpu::not_seen(why))))
             }
             Some(Ok(counters)) => {
                 let (ended, mut cpu) = counters.during(|| self.run_as_client(route, &cpu::counted(&marked)));
@@ -333,7 +332,8 @@ impl NetworkTaker {
         let devices =
             process.map_or_else(|| "/proc/net/dev".to_owned(), |process| format!("/proc/{process}/net/dev"));
         let (interface, direction) = (route.server.interface.clone(), network.direction);
-        Ok(CpuCounters { host, groups, devices, interface, direction })
+        let instruction = self.testbed.instruction;
+        Ok(CpuCounters { host, groups, devices, interface, direction, instruction })
     }
 
     /// Has both ends of a pair be lent all anew before the next sample: a server may hang, or wait for a client that is gone;

@@ -8,10 +8,14 @@ pub mod probe;
 
 use std::collections::BTreeMap;
 
-use penstock_model::measurement::{Histogram, Measurement, Metric, Subject, Tool, Withheld};
+use penstock_model::measurement::{Histogram, Measurement, Metric, Protocol, Subject, Tool, Withheld};
 use serde_json::Value;
 
-use crate::{output::OutputError, record::RawOutput, statistics::samples_for};
+use crate::{
+    output::OutputError,
+    record::{CpuTime, RawOutput, SampleCpu},
+    statistics::samples_for,
+};
 
 /// What one run of a tool told.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -57,13 +61,7 @@ pub fn read(measurement: &Measurement, raw: &RawOutput) -> Result<Reading, Strin
     };
     let said = || message(&raw.stderr);
     let with_cpu = |mut reading: Reading| {
-        let counted = raw
-            .cpu
-            .as_ref()
-            .map(|cpu| [(Metric::GuestCpuPerGbit, &cpu.guest), (Metric::HostCpuPerGbit, &cpu.host)]);
-        let told =
-            counted.into_iter().flatten().filter_map(|(metric, time)| Some((metric, time.per_gigabit()?)));
-        reading.values.extend(told);
+        reading.values.extend(raw.cpu.as_ref().map(|cpu| costs(measurement, cpu)).unwrap_or_default());
         reading
     };
     outcome.map(with_cpu).map_err(|error| match (raw.status, said()) {
@@ -72,6 +70,21 @@ pub fn read(measurement: &Measurement, raw: &RawOutput) -> Result<Reading, Strin
         (None, said) if said.is_empty() => format!("{error} (ended by a signal)"),
         (_, said) => format!("{} failed: {said}", measurement.tool),
     })
+}
+
+/// What a sample took of CPUs. Frames are those of datagrams alone: what an interface counts of TCP has up to 64 KiB each.
+fn costs(measurement: &Measurement, cpu: &SampleCpu) -> Vec<(Metric, f64)> {
+    let udp =
+        matches!(&measurement.subject, Subject::Network(network) if network.protocol == Protocol::UdpStream);
+    let instruction = cpu.instruction.filter(|_| udp);
+    let instructions = |time: &CpuTime| time.instructions_per_frame(instruction?);
+    let told = [
+        (Metric::GuestCpuPerGbit, cpu.guest.per_gigabit()),
+        (Metric::HostCpuPerGbit, cpu.host.per_gigabit()),
+        (Metric::GuestInstructionsPerFrame, instructions(&cpu.guest)),
+        (Metric::HostInstructionsPerFrame, instructions(&cpu.host)),
+    ];
+    told.into_iter().filter_map(|(metric, value)| Some((metric, value?))).collect()
 }
 
 /// A message of a tool, short and on one line.

@@ -82,6 +82,17 @@ pub struct SampleCpu {
     pub guest: CpuTime,
     /// Of QEMU and the NIC's switch, while the stream arrived.
     pub host: CpuTime,
+    /// How long an instruction takes, in nanoseconds, where the machine's clock counts instructions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instruction: Option<u32>,
+}
+
+impl SampleCpu {
+    /// Not seen, because of this.
+    pub fn not_seen(why: &str) -> SampleCpu {
+        let not_seen = || CpuTime::NotSeen(why.to_owned());
+        SampleCpu { guest: not_seen(), host: not_seen(), instruction: None }
+    }
 }
 
 /// CPU time of an interval, or why it was not seen.
@@ -94,6 +105,9 @@ pub enum CpuTime {
         microseconds: u64,
         /// Bits of frames that the far end's interface counted in that interval.
         bits: u64,
+        /// How many frames these were.
+        #[serde(default)]
+        frames: u64,
     },
     /// It was not, because of this.
     NotSeen(String),
@@ -103,8 +117,18 @@ impl CpuTime {
     /// CPU seconds for each gigabit; `None` where it was not seen, or nothing arrived.
     pub fn per_gigabit(&self) -> Option<f64> {
         match self {
-            CpuTime::Counted { microseconds, bits } if *bits > 0 => {
+            CpuTime::Counted { microseconds, bits, .. } if *bits > 0 => {
                 Some(*microseconds as f64 / 1e6 / (*bits as f64 / 1e9))
+            }
+            CpuTime::Counted { .. } | CpuTime::NotSeen(_) => None,
+        }
+    }
+
+    /// Instructions for each frame, where each takes so many nanoseconds; `None` where it was not seen, or nothing arrived.
+    pub fn instructions_per_frame(&self, instruction: u32) -> Option<f64> {
+        match self {
+            CpuTime::Counted { microseconds, frames, .. } if *frames > 0 && instruction > 0 => {
+                Some(*microseconds as f64 * 1e3 / f64::from(instruction) / *frames as f64)
             }
             CpuTime::Counted { .. } | CpuTime::NotSeen(_) => None,
         }

@@ -17,6 +17,8 @@ pub struct Testbed {
     /// `cpu.stat` of the control groups of the host that carry the frames of each VM with a NIC of its own: QEMU's and its switches'; or why
     /// they are not known.
     pub vm_groups: BTreeMap<Vantage, Result<Vec<String>, String>>,
+    /// How long an instruction takes, in nanoseconds, on a board whose clock counts instructions.
+    pub instruction: Option<u32>,
     /// Where this same program is on the host, to be run again.
     pub program: String,
 }

@@ -314,6 +314,7 @@ fn containers_in_a_vm() {
         [PathKind::VmVf, PathKind::VmBridge, PathKind::VmBridgeNat, PathKind::VmMacvlan, PathKind::VmPf]
             .map(received_in_vm);
     let group = world.still_group();
+    world.testbed.instruction = Some(16);
     let traces = || vm.shell(TRACES);
     let before = traces();
     let mut sampler = world.sampler();
@@ -337,15 +338,18 @@ fn containers_in_a_vm() {
     }
     // The kernels' counters are read beside: of the VM all that runs there, of the host this control group.
     let raw = sampler.take(&cells[0], SECOND).unwrap();
-    let Some(SampleCpu { guest: CpuTime::Counted { microseconds: busy, bits }, host }) = raw.cpu.clone()
+    let Some(SampleCpu { guest: CpuTime::Counted { microseconds: busy, bits, frames }, host, .. }) =
+        raw.cpu.clone()
     else {
         panic!("{raw:?}");
     };
-    let CpuTime::Counted { microseconds: 0, bits: streamed } = host else { panic!("{raw:?}") };
+    let CpuTime::Counted { microseconds: 0, bits: streamed, .. } = host else { panic!("{raw:?}") };
     assert!(busy > 0 && bits > 0 && streamed > 0 && streamed <= bits, "{raw:?}");
+    assert!(frames > 0 && bits / frames > 8 * 1024, "each frame has a datagram of 1 KiB: {raw:?}");
     assert!(!raw.stderr.contains("penstock-cpu"), "{raw:?}");
     let values = parse::read(&cells[0].measurement, &raw).unwrap().values;
     assert_eq!(values[&Metric::GuestCpuPerGbit], busy as f64 / 1e6 / (bits as f64 / 1e9));
+    assert_eq!(values[&Metric::GuestInstructionsPerFrame], busy as f64 * 1e3 / 16.0 / frames as f64);
     assert_eq!(values[&Metric::HostCpuPerGbit], 0.0);
     assert_eq!(sampler.finish(), Vec::<String>::new());
     assert_eq!(traces(), before);

@@ -437,6 +437,9 @@ pub(crate) struct BoardDocument {
     /// VFs of an emulated NVMe controller. Default: no such controller.
     #[schemars(range(min = 1, max = 127))]
     pub nvme_vfs: Option<u16>,
+    /// Whether the board's clock counts instructions, so that `measure` tells how many a frame takes (QEMU's `-icount`). It
+    /// has one CPU then. Default: off.
+    pub icount: Option<bool>,
 }
 
 /// One value, or a list of them.

@@ -164,6 +164,19 @@ pub struct Board {
     pub iommu: Option<bool>,
     /// How many VFs an emulated NVMe controller of the board has. `None`: no such controller.
     pub nvme_vfs: Option<u16>,
+    /// Whether its clock counts instructions (QEMU's `-icount`): each takes [`Board::INSTRUCTION`] of the time that the board sees.
+    pub icount: bool,
+}
+
+impl Board {
+    /// QEMU's `shift`: an instruction takes two to this power nanoseconds.
+    pub const ICOUNT_SHIFT: u32 = 4;
+
+    /// How long an instruction takes on a board that counts them, in nanoseconds.
+    pub const INSTRUCTION: u32 = 1 << Board::ICOUNT_SHIFT;
+
+    /// Where such a board is told so, as a number: an item of QEMU's firmware configuration (`docs/specs/fw_cfg.rst`).
+    pub const INSTRUCTION_ITEM: &str = "opt/penstock/instruction";
 }
 
 /// The kernel of a board.

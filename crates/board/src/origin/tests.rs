@@ -112,6 +112,8 @@ fn every_option_of_the_model_that_a_board_is_booted_with_counts() {
         PLAIN.to_owned() + vm,
         with(", nvme_vfs: 2"),
         with(", nvme_vfs: 3"),
+        PLAIN.replace("cpus: 4", "cpus: 1"),
+        PLAIN.replace("cpus: 4", "cpus: 1, icount: on"),
         with(", kernel: realtime"),
         with(", cables: [[NET0, NET1]]"),
         with(", emulation: {NET0: virtio}"),

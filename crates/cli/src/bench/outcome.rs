@@ -105,7 +105,13 @@ fn cpu(measurements: &Measurements) -> String {
             );
         }
         let (guest, host) = (of(Metric::GuestCpuPerGbit), of(Metric::HostCpuPerGbit));
-        let _ = writeln!(text, "  {}: VM {guest}, host {host}", cell.id);
+        let _ = write!(text, "  {}: VM {guest}, host {host}", cell.id);
+        let instructions = [Metric::GuestInstructionsPerFrame, Metric::HostInstructionsPerFrame];
+        if instructions.iter().any(|metric| cell.summary(*metric).is_some()) {
+            let [guest, host] = instructions.map(of);
+            let _ = write!(text, "; VM {guest}, host {host}");
+        }
+        text.push('\n');
     }
     text
 }

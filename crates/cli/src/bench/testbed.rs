@@ -15,8 +15,8 @@ use penstock_measure::{
     testbed::{FunctionInterface, Testbed},
 };
 use penstock_model::{
-    Bdf, EndpointName, FunctionName, Guest, GuestKind, GuestName, InterfaceAddress, Inventory, Mac, Model,
-    Mtu, NicName, TenantFunctionName, Uplink, inventory::Interface, verdict::Vantage,
+    Bdf, Board, EndpointName, FunctionName, Guest, GuestKind, GuestName, InterfaceAddress, Inventory, Mac,
+    Model, Mtu, NicName, TenantFunctionName, Uplink, inventory::Interface, verdict::Vantage,
 };
 use penstock_verify::GuestPlace;
 
@@ -60,7 +60,13 @@ pub fn testbed(
     let vms = model.guests.iter().filter(|(_, guest)| guest.kind == GuestKind::Vm && !guest.nics.is_empty());
     let vm_groups =
         vms.map(|(name, guest)| (Vantage::Guest(name.clone()), groups(name, guest, root))).collect();
-    Testbed { places, function_interfaces, bridges, vm_groups, program }
+    Testbed { places, function_interfaces, bridges, vm_groups, instruction: instruction(root), program }
+}
+
+/// How long an instruction takes, in nanoseconds, where QEMU counts them and the firmware says so (`drivers/firmware/qemu_fw_cfg.c`).
+fn instruction(root: &Root) -> Option<u32> {
+    let item = format!("/sys/firmware/qemu_fw_cfg/by_name/{}/raw", Board::INSTRUCTION_ITEM);
+    files::read_to_string(root.path(item)).ok()?.trim().parse().ok().filter(|nanoseconds| *nanoseconds > 0)
 }
 
 /// Why nothing of what was wanted can be measured; `None` when at least one guest can be looked into.

@@ -44,15 +44,31 @@ pub struct CpuCounters {
     pub interface: String,
     /// Which way the stream goes, from the VM.
     pub direction: Direction,
+    /// How long an instruction takes, in nanoseconds, where the machine's clock counts instructions.
+    pub instruction: Option<u32>,
 }
 
 /// What was read at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Counted {
-    /// Bytes of frames at the far end, in the stream's direction, since it was made.
-    bytes: u64,
+    /// Frames at the far end, in the stream's direction, since it was made.
+    arrived: Traffic,
     /// Of each group microseconds of CPU time since it was made; `None` where one could not be read.
     cpu: Option<Vec<u64>>,
+}
+
+/// What an interface has counted, or counted between two moments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Traffic {
+    bytes: u64,
+    frames: u64,
+}
+
+impl Traffic {
+    /// It, with the CPU time that it took.
+    fn counted(self, microseconds: u64) -> CpuTime {
+        CpuTime::Counted { microseconds, bits: self.bytes.saturating_mul(8), frames: self.frames }
+    }
 }
 
 impl CpuCounters {
@@ -61,14 +77,14 @@ impl CpuCounters {
             let bytes = self.host.read(path, LIMIT).map_err(|error| penstock_host::chain(&error))?;
             Ok::<_, String>(String::from_utf8_lossy(&bytes).into_owned())
         };
-        let bytes = bytes(&text(&self.devices)?, &self.interface, self.direction)
+        let arrived = traffic(&text(&self.devices)?, &self.interface, self.direction)
             .ok_or_else(|| format!("{} has no counters of {}", self.devices, self.interface))?;
         let cpu = self
             .groups
             .as_ref()
             .ok()
             .and_then(|groups| groups.iter().map(|group| usage(&text(group).ok()?)).collect());
-        Ok(Counted { bytes, cpu })
+        Ok(Counted { arrived, cpu })
     }
 
     /// Runs `what`, and reads the counters meanwhile.
@@ -88,8 +104,12 @@ impl CpuCounters {
             (ended, reading.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         });
         let cpu = match readings {
-            Ok(readings) => SampleCpu { guest: whole(&readings), host: self.streamed(&readings) },
-            Err(why) => SampleCpu { guest: CpuTime::NotSeen(why.clone()), host: CpuTime::NotSeen(why) },
+            Ok(readings) => SampleCpu {
+                guest: whole(&readings),
+                host: self.streamed(&readings),
+                instruction: self.instruction,
+            },
+            Err(why) => SampleCpu::not_seen(&why),
         };
         (ended, cpu)
     }
@@ -102,29 +122,32 @@ impl CpuCounters {
     }
 }
 
-/// What arrived between two readings, in bits.
+/// What arrived between two readings.
 ///
 /// # Errors
 ///
 /// In words, when that cannot be told by the counter, or is nothing.
-fn arrived(readings: &[Counted]) -> Result<u64, String> {
-    if readings.windows(2).any(|pair| pair[1].bytes < pair[0].bytes) {
+fn arrived(readings: &[Counted]) -> Result<Traffic, String> {
+    let anew = |pair: &[Counted]| {
+        let [before, after] = [pair[0].arrived, pair[1].arrived];
+        after.bytes < before.bytes || after.frames < before.frames
+    };
+    if readings.windows(2).any(anew) {
         return Err("the far end's interface began to count anew during the sample".to_owned());
     }
-    let bytes = match readings {
-        [first, .., last] => last.bytes - first.bytes,
-        _ => 0,
-    };
-    match bytes.checked_mul(8) {
-        Some(0) | None => Err("nothing arrived that could be counted".to_owned()),
-        Some(bits) => Ok(bits),
+    match readings {
+        [first, .., last] if last.arrived.bytes > first.arrived.bytes => Ok(Traffic {
+            bytes: last.arrived.bytes - first.arrived.bytes,
+            frames: last.arrived.frames - first.arrived.frames,
+        }),
+        _ => Err("nothing arrived that could be counted".to_owned()),
     }
 }
 
 /// All that arrived, whose CPU time the VM tells ([`guest`]).
 fn whole(readings: &[Counted]) -> CpuTime {
     match arrived(readings) {
-        Ok(bits) => CpuTime::Counted { microseconds: 0, bits },
+        Ok(traffic) => traffic.counted(0),
         Err(why) => CpuTime::NotSeen(why),
     }
 }
@@ -143,7 +166,7 @@ fn spent(readings: &[Vec<u64>]) -> Option<u64> {
 
 /// The CPU time between the reading before the first in which the stream arrived and the last such one.
 fn streamed(readings: &[Counted]) -> CpuTime {
-    let arrives = |pair: &[Counted]| pair[1].bytes.saturating_sub(pair[0].bytes) >= STREAM;
+    let arrives = |pair: &[Counted]| pair[1].arrived.bytes.saturating_sub(pair[0].arrived.bytes) >= STREAM;
     let pairs = || readings.windows(2);
     let (Some(first), Some(last)) = (pairs().position(arrives), pairs().rposition(arrives)) else {
         return CpuTime::NotSeen("nothing arrived that could be counted".to_owned());
@@ -156,7 +179,7 @@ fn streamed(readings: &[Counted]) -> CpuTime {
         );
     };
     match (arrived(readings), spent(&groups)) {
-        (Ok(bits), Some(microseconds)) => CpuTime::Counted { microseconds, bits },
+        (Ok(traffic), Some(microseconds)) => traffic.counted(microseconds),
         (Ok(_), None) => CpuTime::NotSeen("a control group was made anew during the sample".to_owned()),
         (Err(why), _) => CpuTime::NotSeen(why),
     }
@@ -192,11 +215,11 @@ pub fn take(output: &mut Output, cpu: &mut SampleCpu) {
 
 /// The CPU time in the VM, of a line of [`counted`], for the bits in `arrived`.
 fn guest(line: Option<&str>, arrived: &CpuTime) -> CpuTime {
-    let CpuTime::Counted { bits, .. } = arrived else { return arrived.clone() };
+    let CpuTime::Counted { bits, frames, .. } = *arrived else { return arrived.clone() };
     let both = line.and_then(|line| line.strip_prefix(SAID)).and_then(|line| line.split_once('|'));
     let busy = both.and_then(|(before, after)| busy(after)?.checked_sub(busy(before)?));
     match busy {
-        Some(microseconds) => CpuTime::Counted { microseconds, bits: *bits },
+        Some(microseconds) => CpuTime::Counted { microseconds, bits, frames },
         None => CpuTime::NotSeen("/proc/stat of the VM could not be read".to_owned()),
     }
 }
@@ -218,8 +241,8 @@ fn usage(text: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix("usage_usec "))?.trim().parse().ok()
 }
 
-/// Bytes that an interface counted, received or sent, by `/proc/net/dev` (`net/core/net-procfs.c`).
-fn bytes(text: &str, interface: &str, direction: Direction) -> Option<u64> {
+/// What an interface counted, received or sent, by `/proc/net/dev` (`net/core/net-procfs.c`).
+fn traffic(text: &str, interface: &str, direction: Direction) -> Option<Traffic> {
     let of = |line: &str| {
         let (name, rest) = line.split_once(':')?;
         (name.trim() == interface).then(|| rest.to_owned())
@@ -229,7 +252,9 @@ fn bytes(text: &str, interface: &str, direction: Direction) -> Option<u64> {
         Direction::Forward => 0,
         Direction::Reverse => 8,
     };
-    line.split_whitespace().nth(column)?.parse().ok()
+    let mut words = line.split_whitespace().skip(column);
+    let [bytes, frames] = [words.next()?, words.next()?];
+    Some(Traffic { bytes: bytes.parse().ok()?, frames: frames.parse().ok()? })
 }
 
 #[cfg(test)]
@@ -241,18 +266,19 @@ mod tests {
     #[test]
     fn the_vms_cpu_time_is_told_by_its_kernel() {
         let line = format!("{SAID}{}|{}", STAT[0], STAT[1]);
-        let arrived = CpuTime::Counted { microseconds: 0, bits: 8_000_000 };
+        let arrived = CpuTime::Counted { microseconds: 0, bits: 8_000_000, frames: 1_000 };
         let told = guest(Some(&line), &arrived);
         // 50 + 2 + 50 + 1 + 11 ticks; waiting and what the hypervisor took do not count.
-        assert_eq!(told, CpuTime::Counted { microseconds: 1_140_000, bits: 8_000_000 });
+        assert_eq!(told, CpuTime::Counted { microseconds: 1_140_000, bits: 8_000_000, frames: 1_000 });
         assert_eq!(told.per_gigabit(), Some(1.14 / 0.008));
+        assert_eq!(told.instructions_per_frame(8), Some(142_500.0), "of 8 ns each");
         for line in [None, Some("penstock-cpu |"), Some("penstock-cpu cpu 1 2|cpu 3 4"), Some("x")] {
             assert!(matches!(guest(line, &arrived), CpuTime::NotSeen(_)), "{line:?}");
         }
         let backwards = format!("{SAID}{}|{}", STAT[1], STAT[0]);
         assert!(matches!(guest(Some(&backwards), &arrived), CpuTime::NotSeen(_)));
         assert_eq!(
-            CpuTime::Counted { microseconds: 5, bits: 0 }.per_gigabit(),
+            CpuTime::Counted { microseconds: 5, bits: 0, frames: 0 }.per_gigabit(),
             None,
             "never a division by 0"
         );
@@ -260,7 +286,10 @@ mod tests {
 
     #[test]
     fn the_hosts_cpu_time_is_of_the_time_in_which_the_stream_arrives() {
-        let read = |bytes, cpu| Counted { bytes, cpu: Some(vec![cpu, 7]) };
+        let read = |bytes, cpu| {
+            let arrived = Traffic { bytes, frames: bytes / 100 };
+            Counted { arrived, cpu: Some(vec![cpu, 7]) }
+        };
         let mut readings = vec![
             read(0, 1_000),
             read(500, 9_000), // A connection is set up, and a container is made.
@@ -269,7 +298,10 @@ mod tests {
             read(200_500, 41_000),
             read(200_900, 99_000),
         ];
-        assert_eq!(streamed(&readings), CpuTime::Counted { microseconds: 21_000, bits: 1_600_000 });
+        assert_eq!(
+            streamed(&readings),
+            CpuTime::Counted { microseconds: 21_000, bits: 1_600_000, frames: 2_000 }
+        );
         readings[4].cpu = None;
         assert!(matches!(streamed(&readings), CpuTime::NotSeen(why) if why.contains("cpu.stat")));
         readings[4].cpu = Some(vec![3, 7]);
@@ -279,8 +311,8 @@ mod tests {
         assert!(matches!(streamed(&readings), CpuTime::NotSeen(why) if why.contains("made anew")));
         readings[4].cpu = Some(vec![41_000, 7]);
         // The far end's driver was reset, or its interface renamed.
-        readings[4].bytes = 10;
-        readings[5].bytes = 90_010;
+        readings[4].arrived.bytes = 10;
+        readings[5].arrived.bytes = 90_010;
         for told in [streamed(&readings), whole(&readings)] {
             assert!(matches!(told, CpuTime::NotSeen(why) if why.contains("count anew")));
         }
@@ -295,8 +327,9 @@ mod tests {
         assert_eq!(usage("user_usec 1000\n"), None);
         let text = "Inter-|   Receive  |  Transmit\n face |bytes packets\n    lo:  10 1 0 0 0 0 0 0 10 1 0 0 0 0 0 0\n\
                     eth10:  77 1 0 0 0 0 0 0 88 1 0 0 0 0 0 0\n  eth1:123 1 0 0 0 0 0 0 456 1 0 0 0 0 0 0\n";
-        assert_eq!(bytes(text, "eth1", Direction::Forward), Some(123));
-        assert_eq!(bytes(text, "eth1", Direction::Reverse), Some(456));
-        assert_eq!(bytes(text, "eth2", Direction::Forward), None);
+        let read = |interface, direction| traffic(text, interface, direction);
+        assert_eq!(read("eth1", Direction::Forward), Some(Traffic { bytes: 123, frames: 1 }));
+        assert_eq!(read("eth1", Direction::Reverse), Some(Traffic { bytes: 456, frames: 1 }));
+        assert_eq!(read("eth2", Direction::Forward), None);
     }
 }

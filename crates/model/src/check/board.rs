@@ -46,6 +46,16 @@ pub(super) fn check(subject: &mut Subject<'_>) {
             .with_hint("leave `kernel` out, or rehearse the containers in a model of their own"),
         );
     }
+    if let (true, Some(cpus @ 2..)) = (model.board.icount, model.board.cpus) {
+        messages.push(
+            Diagnostic::error(
+                path.join("cpus"),
+                format!("a board that counts instructions has one CPU, not {cpus}: they would be counted for all together"),
+            )
+            .with_related(path.join("icount"), "it counts them")
+            .with_hint("leave `cpus` out"),
+        );
+    }
     let cables = path.join("cables");
     let mut plugged: HashMap<&NicName, Path> = HashMap::new();
     for (n, [a, b]) in model.board.cables.iter().enumerate() {

@@ -341,6 +341,7 @@ fn build_board(document: BoardDocument) -> Board {
         emulation: document.emulation,
         iommu: document.iommu,
         nvme_vfs: document.nvme_vfs,
+        icount: document.icount.unwrap_or_default(),
     }
 }
 

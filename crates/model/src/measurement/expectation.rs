@@ -378,7 +378,7 @@ fn unknown(text: &str) -> String {
 /// What of the cells is compared, from all that the line says.
 fn resolve(left: &Selector, bound: &Bound) -> Result<Metric, String> {
     if let Some(metric) = left.metric {
-        if let Some(path) = left.path.filter(|path| metric.is_cpu() && !path.is_of_vm_nic()) {
+        if let Some(path) = left.path.filter(|path| metric.is_cost() && !path.is_of_vm_nic()) {
             return Err(format!("{metric} is told of paths by a VM's own NIC only, and {path} is none"));
         }
         let stream = match metric {
@@ -387,7 +387,9 @@ fn resolve(left: &Selector, bound: &Bound) -> Result<Metric, String> {
             | Metric::Loss
             | Metric::Jitter
             | Metric::GuestCpuPerGbit
-            | Metric::HostCpuPerGbit => Some(true),
+            | Metric::HostCpuPerGbit
+            | Metric::GuestInstructionsPerFrame
+            | Metric::HostInstructionsPerFrame => Some(true),
             Metric::Transactions => Some(false),
             metric if metric.is_latency() => Some(false),
             _ => None,
@@ -418,6 +420,9 @@ fn resolve(left: &Selector, bound: &Bound) -> Result<Metric, String> {
         Some(Unit::BitPerSecond) => Ok(Metric::Throughput),
         Some(Unit::SecondsPerGigabit) => {
             Err("whose CPU time? Name guest_cpu_per_gbit or host_cpu_per_gbit".into())
+        }
+        Some(Unit::InstructionsPerFrame) => {
+            Err("whose instructions? Name guest_instructions_per_frame or host_instructions_per_frame".into())
         }
         None if left.pattern == Some(Pattern::Random) => Ok(Metric::Iops),
         None if left.says_storage() => Ok(Metric::Bandwidth),

@@ -52,6 +52,12 @@ pub enum Metric {
     /// CPU time on the host of that VM's QEMU, its virtual CPUs among it, and of its NIC's switch, by their control groups while the stream
     /// arrives, counted as [`Metric::GuestCpuPerGbit`].
     HostCpuPerGbit,
+    /// Instructions in the VM for each frame that the far end's interface counts, of UDP streams on a board whose clock counts
+    /// instructions (`board.icount`): [`Metric::GuestCpuPerGbit`] without time in it.
+    GuestInstructionsPerFrame,
+    /// Instructions of the VM's QEMU, the VM's own among them, and of its NIC's switch, counted as
+    /// [`Metric::GuestInstructionsPerFrame`].
+    HostInstructionsPerFrame,
 }
 
 /// Which way is better.
@@ -81,11 +87,13 @@ pub enum Unit {
     Fraction,
     /// CPU seconds for each gigabit.
     SecondsPerGigabit,
+    /// Instructions for each frame.
+    InstructionsPerFrame,
 }
 
 impl Metric {
     /// All of them.
-    pub const ALL: [Metric; 19] = [
+    pub const ALL: [Metric; 21] = [
         Metric::Throughput,
         Metric::Sent,
         Metric::Loss,
@@ -105,6 +113,8 @@ impl Metric {
         Metric::RemoteCpu,
         Metric::GuestCpuPerGbit,
         Metric::HostCpuPerGbit,
+        Metric::GuestInstructionsPerFrame,
+        Metric::HostInstructionsPerFrame,
     ];
 
     /// Its name, as in JSON and in an `expect:` line.
@@ -129,6 +139,8 @@ impl Metric {
             Metric::RemoteCpu => "remote_cpu",
             Metric::GuestCpuPerGbit => "guest_cpu_per_gbit",
             Metric::HostCpuPerGbit => "host_cpu_per_gbit",
+            Metric::GuestInstructionsPerFrame => "guest_instructions_per_frame",
+            Metric::HostInstructionsPerFrame => "host_instructions_per_frame",
         }
     }
 
@@ -151,6 +163,9 @@ impl Metric {
             Metric::Loss => Unit::Fraction,
             Metric::LocalCpu | Metric::RemoteCpu => Unit::Percent,
             Metric::GuestCpuPerGbit | Metric::HostCpuPerGbit => Unit::SecondsPerGigabit,
+            Metric::GuestInstructionsPerFrame | Metric::HostInstructionsPerFrame => {
+                Unit::InstructionsPerFrame
+            }
             _ => Unit::Microseconds,
         }
     }
@@ -167,9 +182,9 @@ impl Metric {
         }
     }
 
-    /// Whether it is CPU time for each gigabit, which is counted of paths by a VM's own NIC alone.
-    pub const fn is_cpu(self) -> bool {
-        matches!(self, Metric::GuestCpuPerGbit | Metric::HostCpuPerGbit)
+    /// Whether it is what a stream takes of CPUs, which is counted of paths by a VM's own NIC alone.
+    pub const fn is_cost(self) -> bool {
+        matches!(self.unit(), Unit::SecondsPerGigabit | Unit::InstructionsPerFrame)
     }
 
     /// Whether it tells of latency.
@@ -202,6 +217,7 @@ impl fmt::Display for Unit {
             Unit::Percent => "%",
             Unit::Fraction => "",
             Unit::SecondsPerGigabit => "s/Gbit",
+            Unit::InstructionsPerFrame => "insn/frame",
         })
     }
 }
@@ -216,7 +232,7 @@ pub struct Quantity {
 }
 
 /// Units as they are written, the larger first where one is chosen for showing.
-const WRITTEN: [(&str, f64, Unit); 22] = [
+const WRITTEN: [(&str, f64, Unit); 24] = [
     ("Tbit/s", 1e12, Unit::BitPerSecond),
     ("Gbit/s", 1e9, Unit::BitPerSecond),
     ("Mbit/s", 1e6, Unit::BitPerSecond),
@@ -239,12 +255,14 @@ const WRITTEN: [(&str, f64, Unit); 22] = [
     ("%", 1.0, Unit::Percent),
     ("s/Gbit", 1.0, Unit::SecondsPerGigabit),
     ("ms/Gbit", 1e-3, Unit::SecondsPerGigabit),
+    ("kinsn/frame", 1e3, Unit::InstructionsPerFrame),
+    ("insn/frame", 1.0, Unit::InstructionsPerFrame),
 ];
 
 impl Quantity {
     /// The units that can be written, for messages.
-    pub const UNITS: &'static str =
-        "bit/s, kbit/s, Mbit/s, Gbit/s, B/s, MB/s, MiB/s, /s, k/s, ns, us, ms, s, %, s/Gbit, ms/Gbit";
+    pub const UNITS: &'static str = "bit/s, kbit/s, Mbit/s, Gbit/s, B/s, MB/s, MiB/s, /s, k/s, ns, us, ms, s, %, s/Gbit, ms/Gbit, \
+         insn/frame, kinsn/frame";
 
     /// Reads a number and a unit, with or without space between: `2 Gbit/s`. A number without a unit is a fraction. `None`
     /// when it is neither, negative or not finite.
@@ -281,6 +299,7 @@ impl fmt::Display for Quantity {
                 Unit::Fraction => ("", 1.0),
                 Unit::SecondsPerGigabit if self.value != 0.0 => ("ms/Gbit", 1e-3),
                 Unit::SecondsPerGigabit => ("s/Gbit", 1.0),
+                Unit::InstructionsPerFrame => ("insn/frame", 1.0),
             });
         let shown = self.value / factor;
         let digits = match shown.abs() {

@@ -53,6 +53,8 @@ impl Selector {
                     | Metric::Transactions
                     | Metric::GuestCpuPerGbit
                     | Metric::HostCpuPerGbit
+                    | Metric::GuestInstructionsPerFrame
+                    | Metric::HostInstructionsPerFrame
             )
         );
         let words = [self.udp, self.stream, self.open].iter().any(Option::is_some);
@@ -72,7 +74,7 @@ impl Selector {
         let stream = self.stream.or_else(|| self.metric.and_then(of_streams));
         let guests = [&network.client, &network.server].map(|end| cell::guest_of(&end.place));
         self.path.is_none_or(|path| path == network.path)
-            && (network.path.is_of_vm_nic() || !self.metric.is_some_and(Metric::is_cpu))
+            && (network.path.is_of_vm_nic() || !self.metric.is_some_and(Metric::is_cost))
             && self.udp.is_none_or(|udp| udp == network.protocol.is_udp())
             && stream.is_none_or(|stream| stream == network.protocol.is_stream())
             && self.open.is_none_or(|open| open == matches!(network.load, Load::Open { .. }))
@@ -97,7 +99,9 @@ fn of_streams(metric: Metric) -> Option<bool> {
         | Metric::Loss
         | Metric::Jitter
         | Metric::GuestCpuPerGbit
-        | Metric::HostCpuPerGbit => Some(true),
+        | Metric::HostCpuPerGbit
+        | Metric::GuestInstructionsPerFrame
+        | Metric::HostInstructionsPerFrame => Some(true),
         Metric::LocalCpu | Metric::RemoteCpu => None,
         _ => Some(false),
     }

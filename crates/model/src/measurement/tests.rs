@@ -301,6 +301,7 @@ fn quantities_are_read_and_shown() {
         ("0s", 0.0, Unit::Microseconds, "0.00us"),
         ("1.5s/Gbit", 1.5, Unit::SecondsPerGigabit, "1.50s/Gbit"),
         ("20 ms/Gbit", 0.02, Unit::SecondsPerGigabit, "20.0ms/Gbit"),
+        ("12.3kinsn/frame", 12_300.0, Unit::InstructionsPerFrame, "12.3kinsn/frame"),
     ] {
         let quantity = Quantity::parse(text).unwrap_or_else(|| panic!("{text}"));
         assert!((quantity.value - value).abs() <= value * 1e-12 && quantity.unit == unit, "{quantity:?}");

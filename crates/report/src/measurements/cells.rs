@@ -57,7 +57,7 @@ struct Drawn {
 }
 
 /// The metrics that a table shows beside the main one, in this order.
-const COLUMNS: [(Metric, &str); 16] = [
+const COLUMNS: [(Metric, &str); 18] = [
     (Metric::Transactions, "round trips"),
     (Metric::Throughput, "received"),
     (Metric::Sent, "sent"),
@@ -74,6 +74,8 @@ const COLUMNS: [(Metric, &str); 16] = [
     (Metric::RemoteCpu, "CPU server"),
     (Metric::GuestCpuPerGbit, "CPU time of the VM"),
     (Metric::HostCpuPerGbit, "CPU time of the host"),
+    (Metric::GuestInstructionsPerFrame, "instructions of the VM"),
+    (Metric::HostInstructionsPerFrame, "instructions of the host"),
 ];
 
 pub(crate) fn tables(source: &Source<'_>) -> Vec<CellTable> {

@@ -118,6 +118,8 @@ fn metric_word(metric: Metric) -> &'static str {
         Metric::RemoteCpu => "CPU of the server",
         Metric::GuestCpuPerGbit => "CPU time of the VM per Gbit",
         Metric::HostCpuPerGbit => "CPU time of the host per Gbit",
+        Metric::GuestInstructionsPerFrame => "instructions of the VM per frame",
+        Metric::HostInstructionsPerFrame => "instructions of the host per frame",
     }
 }
 

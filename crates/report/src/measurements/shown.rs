@@ -69,6 +69,7 @@ pub(crate) fn scaled(unit: Unit, value: f64) -> Scaled {
         Unit::Percent => &[(1.0, "%")],
         Unit::Fraction => &[(0.01, "%")],
         Unit::SecondsPerGigabit => &[(1.0, "s/Gbit"), (1e-3, "ms/Gbit")],
+        Unit::InstructionsPerFrame => &[(1e3, "kinsn/frame"), (1.0, "insn/frame")],
     };
     let size = value.abs();
     let fits = sizes.iter().find(|(factor, _)| size >= *factor * 0.9995);
