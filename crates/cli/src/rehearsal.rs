@@ -31,6 +31,9 @@ use crate::{
 /// How long one verb may take inside a board, which software emulation slows down some twenty times.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
+/// The same where the board counts instructions, which slows it down some ten times more.
+const TIMEOUT_COUNTING: Duration = Duration::from_secs(3600);
+
 /// So much of a guest's console is kept.
 const CONSOLE_LIMIT: usize = 4 << 20;
 
@@ -111,12 +114,15 @@ impl<'a> Rehearsal<'a> {
         }
 
         printer.doing("Scanning the board");
-        let inventory: Inventory = self.timed("scan", |_| told(ask(board, &["scan", "--json"], &[])?))?;
+        let inventory: Inventory =
+            self.timed("scan", |_| told(ask(board, &["scan", "--json"], &[], TIMEOUT)?))?;
         evidence::scanned(&mut self.evidence, &inventory)?;
 
         let nics = self.nics.clone();
+        let allowed = if self.file.model.board.icount { TIMEOUT_COUNTING } else { TIMEOUT };
         printer.doing("Applying the model to the board");
-        let output = self.timed("apply", |_| ask(board, &["apply", "--json", "--quiet", &model], &nics))?;
+        let output =
+            self.timed("apply", |_| ask(board, &["apply", "--json", "--quiet", &model], &nics, allowed))?;
         let carried: Option<Carried> = serde_json::from_slice(&output.stdout).ok();
         if let Some(carried) = &carried {
             self.evidence.machine = Machine::of(&self.file.model, &inventory, &carried.plan.nics, true);
@@ -133,7 +139,8 @@ impl<'a> Rehearsal<'a> {
 
         printer.doing("Verifying from the kernel, from inside every guest, and with frames");
         // Nobody else's traffic is on a board.
-        let output = self.timed("verify", |_| ask(board, &["verify", "--json", "--load", &model], &nics))?;
+        let output =
+            self.timed("verify", |_| ask(board, &["verify", "--json", "--load", &model], &nics, allowed))?;
         let verified: Verified = told(output)?;
         self.evidence.verdicts = verified.verdicts;
         if let Some(measuring) = measuring {
@@ -230,8 +237,8 @@ fn make_vfs(model: &Model, name: &NicName, mac: Mac) -> String {
 }
 
 /// Runs one of our own verbs inside the board.
-fn ask(board: &Board, arguments: &[&str], nics: &[String]) -> Result<Output, Failure> {
-    let command = Command::new(boards::BINARY).arg("--warned").args(arguments).args(nics).deadline(TIMEOUT);
+fn ask(board: &Board, arguments: &[&str], nics: &[String], allowed: Duration) -> Result<Output, Failure> {
+    let command = Command::new(boards::BINARY).arg("--warned").args(arguments).args(nics).deadline(allowed);
     Ok(board.run(&command)?)
 }
 

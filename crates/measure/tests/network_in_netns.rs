@@ -40,7 +40,10 @@ fn main() -> ExitCode {
         ("containers_in_a_vm_come_and_go_with_each_sample_in_netns", containers_in_a_vm),
     ];
     trials.add(&no_iperf3, iperf3);
-    let netperf: [(&str, fn()); 1] = [("netperf_measures_in_netns", netperf_measures)];
+    let netperf: [(&str, fn()); 2] = [
+        ("netperf_measures_in_netns", netperf_measures),
+        ("netperf_sends_datagrams_through_nat_in_netns", netperf_sends_through_nat),
+    ];
     trials.add(&no_netperf, netperf);
     let no_open_vswitch = no_iperf3.or_else(|| trials.lacking("Open vSwitch", OpenVswitch::lacking));
     let open_vswitch: [(&str, fn()); 1] =
@@ -445,6 +448,22 @@ fn a_container_at_open_vswitch() {
 /// Ends what runs in the VM for a run that was killed.
 const KILL_KEEPERS: &str = "for e in $(grep -l PENSTOCK_MEASURE /proc/[0-9]*/environ 2>/dev/null); do p=${e%/environ}; \
      [ \"$(readlink $p/ns/mnt)\" = \"$(readlink /proc/self/ns/mnt)\" ] && kill -9 ${p#/proc/}; done; true";
+
+fn netperf_sends_through_nat() {
+    let (mut world, _vm) = World::with_vm();
+    let _group = world.still_group();
+    let mut cell = received_in_vm(PathKind::VmBridgeNat);
+    cell.measurement.tool = Tool::Netperf;
+    let Subject::Network(network) = &mut cell.measurement.subject else { unreachable!() };
+    network.direction = Direction::Forward;
+    let cells = [cell];
+    let mut sampler = world.sampler();
+    assert_eq!(sampler.prepare(&cells).missing, BTreeMap::new());
+    let raw = sampler.take(&cells[0], SECOND).unwrap();
+    let reading = parse::read(&cells[0].measurement, &raw).expect(&raw.stdout);
+    assert!(reading.values[&Metric::Throughput] > 1e5, "{raw:?}");
+    assert_eq!(sampler.finish(), Vec::<String>::new());
+}
 
 fn netperf_measures() {
     let world = World::new();

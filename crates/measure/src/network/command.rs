@@ -6,7 +6,7 @@ use std::{
 };
 
 use penstock_host::Command;
-use penstock_model::measurement::{Direction, Load, Network, Protocol, Tool};
+use penstock_model::measurement::{Direction, Load, Network, PathKind, Protocol, Tool};
 
 use crate::{parse::netperf::SELECTORS, probe};
 
@@ -57,7 +57,11 @@ fn netperf(network: &Network, from: Ipv4Addr, to: SocketAddrV4, dwell: Duration)
     let size = network.size.to_string();
     Ok(match network.protocol {
         // A receiver with less room than a datagram would cut it short, and count what it took.
-        Protocol::UdpStream => command.args(["-m", &size, "-M", &size]),
+        Protocol::UdpStream => {
+            let command = command.args(["-m", &size, "-M", &size]);
+            // A stream of datagrams is not routed otherwise (`SO_DONTROUTE`), so that it cannot leave by a route that was forgotten.
+            if network.path == PathKind::VmBridgeNat { command.args(["-R", "1"]) } else { command }
+        }
         Protocol::TcpStream => command.args(["-m", &size]),
         Protocol::UdpRr | Protocol::TcpRr => command.args(["-r", &format!("{size},{size}")]),
     })

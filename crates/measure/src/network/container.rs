@@ -189,6 +189,9 @@ impl SampleContainer {
             script,
             "s=$(\"$ip\" -n {namespace} -batch - 2>&1 <<'END'\n{inside}END\n) || fail \"$s\""
         );
+        if self.path == PathKind::VmOvs {
+            script.push_str(&open_vswitch::prime(&namespace, self.outer[1]));
+        }
         if let Some([_, own]) = self.inner {
             let bridge = self.bridge();
             let _ = writeln!(

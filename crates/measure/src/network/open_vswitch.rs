@@ -1,6 +1,8 @@
 //! A bridge of Open vSwitch in a VM for the time of a sample. The VM's own Open vSwitch makes it, with the datapath that this has: what
 //! container networks on Open vSwitch do there.
 
+use std::net::Ipv4Addr;
+
 use penstock_host::process::quoted;
 
 use super::bridge::ALIAS;
@@ -11,6 +13,9 @@ const OWNER: &str = "penstock";
 /// How long `ovs-vsctl` waits for the database, and for `ovs-vswitchd` to have done what it is told, in seconds.
 const TIMEOUT: u32 = 20;
 
+/// How long an answer is waited for, in seconds.
+const PRIMING: u32 = 3;
+
 /// Makes a bridge with these ports, in the VM's shell, and prints what went wrong: `ovs-vsctl` ends well also where a port could not be
 /// opened, and says so. It forwards as a learning switch does (`NORMAL`), which a bridge without a controller does by itself.
 pub(super) fn make(bridge: &str, alias: &str, ports: [&str; 2]) -> String {
@@ -20,6 +25,15 @@ pub(super) fn make(bridge: &str, alias: &str, ports: [&str; 2]) -> String {
          add-port {bridge} {port} 2>&1",
         quoted(alias)
     )
+}
+
+/// Has it learn its flows, in the VM's shell that knows `$ip`: a first frame, and one that is a fragment, are looked up by `ovs-vswitchd`, which
+/// takes longer than a sample where processors are emulated. A far end that does not answer is found out by the sample.
+pub(super) fn prime(namespace: &str, far: Ipv4Addr) -> String {
+    let ping = |size| {
+        format!("\"$ip\" netns exec {namespace} ping -c 1 -w {PRIMING} -s {size} {far} >/dev/null 2>&1\n")
+    };
+    ping(64) + &ping(4000)
 }
 
 /// Removes a bridge that was made for a run, in the VM's shell. The database keeps it beyond a reset of the VM.
