@@ -12,7 +12,8 @@ pub struct Testbed {
     pub places: BTreeMap<Vantage, Result<Arc<dyn Place>, String>>,
     /// The interface of each function that the model names, in the place of its owner, and of each of the NICs that VMs own; or why it cannot be told.
     pub function_interfaces: BTreeMap<EndpointName, Result<FunctionInterface, String>>,
-    /// The Linux bridge of the host that the switch of each NIC that a container owns leads to, by that NIC; or why it cannot be told.
+    /// The Linux bridge of the host that the switch of each NIC that a container owns leads to, by that NIC, and that the taps of each
+    /// NIC that a VM owns are ports of, by each of its functions; or why it cannot be told.
     pub bridges: BTreeMap<EndpointName, Result<FunctionInterface, String>>,
     /// `cpu.stat` of the control groups of the host that carry the frames of each VM with a NIC of its own: QEMU's and its switches'; or why
     /// they are not known.

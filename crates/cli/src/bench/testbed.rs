@@ -15,8 +15,8 @@ use penstock_measure::{
     testbed::{FunctionInterface, Testbed},
 };
 use penstock_model::{
-    Bdf, Board, EndpointName, FunctionName, Guest, GuestKind, GuestName, InterfaceAddress, Inventory, Mac,
-    Model, Mtu, NicName, TenantFunctionName, Uplink, inventory::Interface, verdict::Vantage,
+    Bdf, Board, DataPath, EndpointName, FunctionName, Guest, GuestKind, GuestName, InterfaceAddress,
+    Inventory, Mac, Model, Mtu, NicName, TenantFunctionName, Uplink, inventory::Interface, verdict::Vantage,
 };
 use penstock_verify::GuestPlace;
 
@@ -229,13 +229,22 @@ fn tenant_station(
     station_of(found.interface.clone(), in_use, name)
 }
 
-/// The bridge of the host that each NIC of a container leads to.
+/// The bridge of the host that each NIC of a container, and each function of a VM's NIC at taps, leads to.
 fn bridges(
     model: &Model,
     interfaces: &Interfaces,
 ) -> BTreeMap<EndpointName, Result<FunctionInterface, String>> {
-    let bridges = model.bridge_ports().filter_map(|port| {
-        let Uplink::Interface(bridge) = port.bridge else { return None };
+    let of_containers = model.bridge_ports().map(|port| (port.function(), port.bridge));
+    let taps = model.tenant_nics().filter(|(.., nic)| nic.path == DataPath::Tap);
+    let of_vms = taps.filter_map(|(guest, name, nic)| Some((guest, name, nic, nic.uplink.as_ref()?)));
+    let of_vms = of_vms.flat_map(|(guest, name, nic, bridge)| {
+        nic.functions().map(move |(vf, ..)| {
+            let function = FunctionName { nic: name.clone(), vf };
+            (TenantFunctionName { guest: guest.clone(), function }, bridge)
+        })
+    });
+    let bridges = of_containers.chain(of_vms).filter_map(|(function, bridge)| {
+        let Uplink::Interface(bridge) = bridge else { return None };
         let found = match interfaces.get(&Vantage::Host) {
             Some(Ok(here)) => here
                 .iter()
@@ -245,7 +254,7 @@ fn bridges(
             Some(Err(why)) => Err(why.clone()),
             None => Err("the host was not looked at".to_owned()),
         };
-        Some((EndpointName::Tenant(port.function()), found))
+        Some((EndpointName::Tenant(function), found))
     });
     bridges.collect()
 }

@@ -5,8 +5,8 @@ mod ports;
 use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_model::{
-    EndpointName, FunctionName, GuestName, Inside, Model, NicName, TenantFunctionName, TenantNic, Uplink,
-    VfIndex,
+    DataPath, EndpointName, FunctionName, GuestName, Inside, Model, NicName, TenantFunctionName, TenantNic,
+    Uplink, VfIndex,
     measurement::{End, EndKind, PathKind},
     verdict::Vantage,
 };
@@ -144,7 +144,7 @@ fn why_absent(path: PathKind, any: bool, joined: &[(&NicName, &NicName)], model:
         | PathKind::VmIpvlan
         | PathKind::VmPf => {
             "it takes a VM that commands can be run in with a NIC of its own, whose uplink is a PF that a cable joins with another \
-             NIC; and for a VF one outside of VLANs"
+             NIC, or that is at taps of a bridge (path: tap); and for a VF one outside of VLANs"
         }
         PathKind::PfPf if any => {
             "both PFs of each pair are in one place: its kernel would hand the bytes over itself (give one of them to a container)"
@@ -199,7 +199,8 @@ fn guest_end(model: &Model, name: &GuestName, function: impl Into<EndpointName>)
 }
 
 /// A function of each NIC that VMs own, which `choose` picks, with an end outside that VM: the PF of a NIC over the cable of the NIC's
-/// uplink. The host's before a guest's: it takes the least from the CPUs of what is measured.
+/// uplink, the host's before a guest's, since it takes the least from the CPUs of what is measured; of a NIC at taps the host's end of
+/// their bridge.
 fn from_vm_nics(
     model: &Model,
     cabled: &impl Fn(&NicName, &NicName) -> bool,
@@ -210,10 +211,17 @@ fn from_vm_nics(
         over.filter_map(|nic| pf_end(model, nic)).min_by_key(|end| end.place != Vantage::Host)
     };
     let pairs = model.tenant_nics().filter_map(|(guest, name, nic)| {
-        let Some(Uplink::Function(uplink)) = &nic.uplink else { return None };
+        let outside = match (nic.uplink.as_ref()?, nic.path) {
+            (Uplink::Function(uplink), _) => far(&uplink.nic)?,
+            (Uplink::Interface(_), DataPath::Tap) => {
+                End { place: Vantage::Host, kind: EndKind::Host, function: None }
+            }
+            // What is behind another interface the model does not say.
+            (Uplink::Interface(_), _) => return None,
+        };
         let function = FunctionName { nic: name.clone(), vf: choose(nic)? };
         let own = guest_end(model, guest, TenantFunctionName { guest: guest.clone(), function })?;
-        Some((own, far(&uplink.nic)?))
+        Some((own, outside))
     });
     pairs.collect()
 }

@@ -48,9 +48,11 @@ impl Pair {
         }
     }
 
-    /// The NIC of a container by whose bridge the path leads, where it leads by one of the host's own.
+    /// The NIC of a container, or the function of a VM's own NIC at taps, by whose bridge the path leads, where it leads by one of the
+    /// host's own.
     pub fn port(&self) -> Option<&EndpointName> {
-        self.client.function.as_ref().filter(|_| self.path.is_of_ports())
+        let at_taps = self.path.is_of_vm_nic() && self.server.function.is_none();
+        self.client.function.as_ref().filter(|_| self.path.is_of_ports() || at_taps)
     }
 
     /// Whether an end is the host at that bridge.

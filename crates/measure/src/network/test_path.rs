@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use penstock_host::{Command, Output, PlaceError, chain};
 use penstock_model::{
-    EndpointName, Mac,
+    EndpointName, Mac, Mtu,
     measurement::{End, EndKind, PathKind},
     verdict::Vantage,
 };
@@ -50,13 +50,9 @@ impl NetworkTaker {
             PathKind::BridgeAcross => self.bridge_across(pair, bridges),
             PathKind::VethVeth => self.bridge_like_nics(pair, bridges),
             PathKind::VethHost => self.veth(pair, bridges),
-            PathKind::PortHost => {
-                let interfaces = [self.interface(&pair.client)?, self.end_of_bridge(pair)?];
-                Ok(TestPath { interfaces, uplink: None, container: None })
-            }
             path if path.is_from_container_in_vm() => self.container(pair, addresses),
             _ => {
-                let interfaces = [self.interface(&pair.client)?, self.interface(&pair.server)?];
+                let interfaces = [self.interface(&pair.client)?, self.far_end(pair)?.0];
                 Ok(TestPath { interfaces, uplink: None, container: None })
             }
         }
@@ -64,6 +60,16 @@ impl NetworkTaker {
 
     fn interface(&self, end: &End) -> Result<(String, Mac), String> {
         ends::interface(&self.testbed, end, self.survey(&end.place)?)
+    }
+
+    /// The server's interface, and its MTU.
+    fn far_end(&self, pair: &Pair) -> Result<((String, Mac), Mtu), String> {
+        if let Some(nic) = pair.port().filter(|_| pair.is_at_bridge(&pair.server)) {
+            return Ok((self.end_of_bridge(pair)?, self.testbed.bridge(nic)?.mtu));
+        }
+        let function = pair.server.function.as_ref();
+        let function = function.ok_or_else(|| format!("{} has no function", pair.server))?;
+        Ok((self.interface(&pair.server)?, self.testbed.function_interface(function)?.mtu))
     }
 
     /// The host's end of the bridge that the client's NIC leads to.
@@ -155,13 +161,11 @@ impl NetworkTaker {
     /// Decides on the container in the VM that a pair's client will be in during each sample.
     fn container(&mut self, pair: &Pair, [outer, inner]: [[Ipv4Addr; 2]; 2]) -> Result<TestPath, String> {
         let (device, device_mac) = self.interface(&pair.client)?;
-        let far = self.interface(&pair.server)?;
-        let function_interface = |end: &End| {
-            let function = end.function.as_ref().ok_or_else(|| format!("{end} has no function"))?;
-            self.testbed.function_interface(function)
-        };
-        let (own, mtu) = (function_interface(&pair.client)?, function_interface(&pair.server)?.mtu);
-        let mtu = own.mtu.min(mtu);
+        let (far, far_mtu) = self.far_end(pair)?;
+        let function =
+            pair.client.function.as_ref().ok_or_else(|| format!("{} has no function", pair.client))?;
+        let own = self.testbed.function_interface(function)?;
+        let mtu = own.mtu.min(far_mtu);
         // The others leave the interface as it is.
         if own.in_use && takes_interface(pair.path) {
             return Err(format!(

@@ -10,7 +10,7 @@ use super::{
     latency,
 };
 use crate::{
-    Diagnostic, GuestKind, GuestName, Inside, Model, NicName, Path, Uplink,
+    DataPath, Diagnostic, GuestKind, GuestName, Inside, Model, NicName, Path, TenantNic, Uplink,
     document::{ExpectLine, OneOrMany},
     measurement::{
         Bound, Expectation, ParseExpectationError, PathKind, Selector, latency::LatencyExpectation,
@@ -249,7 +249,7 @@ impl<'a> Reach<'a> {
             | PathKind::VmPf => (
                 self.of_vm_nics(),
                 "it takes a VM with a NIC of its own (`nics`), that commands can be run in and whose `uplink` is a PF that a \
-                 cable joins with another NIC",
+                 cable joins with another NIC, or that is at taps of a bridge (`path: tap`)",
             ),
             PathKind::PortPort | PathKind::VethVeth => (
                 self.ports_joined(),
@@ -282,12 +282,13 @@ impl<'a> Reach<'a> {
 
     /// Whether the uplink of a VM's NIC is joined to another NIC.
     fn of_vm_nics(&self) -> bool {
-        let joined = |uplink: &Uplink| match uplink {
-            Uplink::Interface(_) => false,
-            Uplink::Function(pf) => self.model.nics.keys().any(|other| self.joined(&pf.nic, other)),
+        let joined = |nic: &TenantNic| match &nic.uplink {
+            None => false,
+            Some(Uplink::Interface(_)) => nic.path == DataPath::Tap,
+            Some(Uplink::Function(pf)) => self.model.nics.keys().any(|other| self.joined(&pf.nic, other)),
         };
-        let nics = self.model.tenant_nics().filter(|(guest, ..)| self.open(guest));
-        nics.filter_map(|(.., nic)| nic.uplink.as_ref()).any(joined)
+        let mut nics = self.model.tenant_nics().filter(|(guest, ..)| self.open(guest));
+        nics.any(|(.., nic)| joined(nic))
     }
 
     /// Whether two containers have NICs that reach each other.
