@@ -3,7 +3,7 @@
 use penstock_model::{Model, NicName, VfIndex, VfKey};
 use penstock_plan::{NicOnMachine, vf_ranges};
 
-use crate::ExportFormat;
+use super::ExportFormat;
 
 /// Collects what is left out, and says it in few sentences.
 pub struct Omissions {

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use penstock_model::{LinkState, VfKey, VfValue};
 use penstock_plan::{NicOnMachine, VfOnMachine};
 
-use crate::{ExportedFile, left_out::Omissions};
+use super::{ExportedFile, left_out::Omissions};
 
 /// One file of links for each NIC, and one of addresses where the PF has some.
 pub fn files(nics: &[NicOnMachine<'_>], left_out: &mut Omissions) -> Vec<ExportedFile> {

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use penstock_model::{Mac, VfKey, VfValue};
 use penstock_plan::{NicOnMachine, VfOnMachine};
 
-use crate::{ExportedFile, left_out::Omissions};
+use super::{ExportedFile, left_out::Omissions};
 
 /// One file with all NICs.
 pub fn files(nics: &[NicOnMachine<'_>], left_out: &mut Omissions) -> Vec<ExportedFile> {
@@ -31,7 +31,7 @@ pub fn files(nics: &[NicOnMachine<'_>], left_out: &mut Omissions) -> Vec<Exporte
 }
 
 /// Its word for a key of a VF.
-fn word(key: VfKey) -> Option<&'static str> {
+pub fn word(key: VfKey) -> Option<&'static str> {
     Some(match key {
         VfKey::Mac => "mac-address",
         VfKey::Vlan => "vlan-id",
