@@ -360,6 +360,8 @@ pub struct Export {
 /// Whose words `export` writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ExportTo {
+    /// netplan: one file for /etc/netplan
+    Netplan,
     /// systemd: .link files with VFs, and .network files
     Networkd,
     /// nmstate, for NetworkManager

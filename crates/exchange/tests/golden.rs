@@ -35,6 +35,11 @@ fn holds(format: ExportFormat, directory: &str) {
 }
 
 #[test]
+fn a_model_for_netplan() {
+    holds(ExportFormat::Netplan, "netplan");
+}
+
+#[test]
 fn a_model_for_systemd() {
     holds(ExportFormat::Networkd, "networkd");
 }

@@ -39,6 +39,7 @@ struct Entry {
 
 fn format(to: ExportTo) -> ExportFormat {
     match to {
+        ExportTo::Netplan => ExportFormat::Netplan,
         ExportTo::Networkd => ExportFormat::Networkd,
         ExportTo::Nmstate => ExportFormat::Nmstate,
         ExportTo::SriovOperator => ExportFormat::SriovOperator,

@@ -1,6 +1,7 @@
 //! A model in the words of another program.
 
 mod left_out;
+mod netplan;
 mod networkd;
 pub(crate) mod nmstate;
 mod sriov_operator;
@@ -13,6 +14,8 @@ use left_out::Omissions;
 /// Whose words a model is put into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ExportFormat {
+    /// netplan: one file for `/etc/netplan`.
+    Netplan,
     /// systemd: `.link` files, which udev applies when a NIC appears (systemd.link(5)), and `.network` files for PFs with addresses.
     Networkd,
     /// nmstate's desired state, for NetworkManager (`nmstatectl apply`).
@@ -23,12 +26,13 @@ pub enum ExportFormat {
 
 impl ExportFormat {
     /// All of them, by name.
-    pub const ALL: [ExportFormat; 3] =
-        [ExportFormat::Networkd, ExportFormat::Nmstate, ExportFormat::SriovOperator];
+    pub const ALL: [ExportFormat; 4] =
+        [ExportFormat::Netplan, ExportFormat::Networkd, ExportFormat::Nmstate, ExportFormat::SriovOperator];
 
     /// The program, as a sentence names it.
     fn program(self) -> &'static str {
         match self {
+            ExportFormat::Netplan => "netplan",
             ExportFormat::Networkd => "systemd",
             ExportFormat::Nmstate => "nmstate",
             ExportFormat::SriovOperator => "the SR-IOV network operator",
@@ -67,11 +71,22 @@ pub fn export(model: &Model, inventory: &Inventory, format: ExportFormat) -> Res
     for nic in managed {
         left_out.nic(nic.name, "it is externally managed: whoever makes its VFs says what is set there");
     }
+    // The operator alone gives such VFs to somebody.
+    for nic in own.iter().filter(|nic| nic.nic.free_driver.is_some() && format != ExportFormat::SriovOperator)
+    {
+        left_out.nic_key(nic.name, "free");
+    }
     let files = match format {
+        ExportFormat::Netplan => netplan::files(model, &own, &mut left_out),
         ExportFormat::Networkd => networkd::files(&own, &mut left_out),
         ExportFormat::Nmstate => nmstate::files(&own, &mut left_out),
         ExportFormat::SriovOperator => sriov_operator::files(model, &own, &mut left_out),
     };
     left_out.rest_of(model);
     Ok(Exported { files, left_out: left_out.sentences() })
+}
+
+/// Text as YAML takes it for text: an interface's name may be a number, or `no`.
+fn single_quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
 }
