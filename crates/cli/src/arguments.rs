@@ -360,6 +360,10 @@ pub struct Export {
 /// Whose words `export` writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ExportTo {
+    /// Incus: a profile for each guest with functions
+    Incus,
+    /// libvirt: networks of VFs that no guest owns, and interfaces for those of VMs
+    Libvirt,
     /// netplan: one file for /etc/netplan
     Netplan,
     /// systemd: .link files with VFs, and .network files

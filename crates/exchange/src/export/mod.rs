@@ -1,19 +1,25 @@
 //! A model in the words of another program.
 
+mod incus;
 mod left_out;
+mod libvirt;
 mod netplan;
 mod networkd;
 pub(crate) mod nmstate;
 mod sriov_operator;
 
-use penstock_model::{Diagnostics, Inventory, Model};
-use penstock_plan::{NicOnMachine, nics_on_machine};
+use penstock_model::{Diagnostics, FunctionName, GuestKind, Inventory, Model};
+use penstock_plan::{NicOnMachine, VfOnMachine, nics_on_machine};
 
 use left_out::Omissions;
 
 /// Whose words a model is put into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ExportFormat {
+    /// Incus: a profile for each guest with functions.
+    Incus,
+    /// libvirt: a network for VFs that no guest owns, and an interface for each VF of a VM.
+    Libvirt,
     /// netplan: one file for `/etc/netplan`.
     Netplan,
     /// systemd: `.link` files, which udev applies when a NIC appears (systemd.link(5)), and `.network` files for PFs with addresses.
@@ -26,12 +32,20 @@ pub enum ExportFormat {
 
 impl ExportFormat {
     /// All of them, by name.
-    pub const ALL: [ExportFormat; 4] =
-        [ExportFormat::Netplan, ExportFormat::Networkd, ExportFormat::Nmstate, ExportFormat::SriovOperator];
+    pub const ALL: [ExportFormat; 6] = [
+        ExportFormat::Incus,
+        ExportFormat::Libvirt,
+        ExportFormat::Netplan,
+        ExportFormat::Networkd,
+        ExportFormat::Nmstate,
+        ExportFormat::SriovOperator,
+    ];
 
     /// The program, as a sentence names it.
     fn program(self) -> &'static str {
         match self {
+            ExportFormat::Incus => "Incus",
+            ExportFormat::Libvirt => "libvirt",
             ExportFormat::Netplan => "netplan",
             ExportFormat::Networkd => "systemd",
             ExportFormat::Nmstate => "nmstate",
@@ -77,6 +91,8 @@ pub fn export(model: &Model, inventory: &Inventory, format: ExportFormat) -> Res
         left_out.nic_key(nic.name, "free");
     }
     let files = match format {
+        ExportFormat::Incus => incus::files(model, &own, &mut left_out),
+        ExportFormat::Libvirt => libvirt::files(model, &own, &mut left_out),
         ExportFormat::Netplan => netplan::files(model, &own, &mut left_out),
         ExportFormat::Networkd => networkd::files(&own, &mut left_out),
         ExportFormat::Nmstate => nmstate::files(&own, &mut left_out),
@@ -84,6 +100,14 @@ pub fn export(model: &Model, inventory: &Inventory, format: ExportFormat) -> Res
     };
     left_out.rest_of(model);
     Ok(Exported { files, left_out: left_out.sentences() })
+}
+
+/// Whether a VF is a function of a VM: not free, not a container's, and not the uplink of a NIC of a VM's own.
+fn is_of_a_vm(model: &Model, nic: &NicOnMachine<'_>, vf: &VfOnMachine<'_>) -> bool {
+    vf.owner.and_then(|owner| model.guests.get(owner)).is_some_and(|guest| {
+        let its = |name: &FunctionName| name.nic == *nic.name && name.vf == Some(vf.index);
+        guest.kind == GuestKind::Vm && guest.functions.iter().any(|function| its(&function.name))
+    })
 }
 
 /// Text as YAML takes it for text: an interface's name may be a number, or `no`.

@@ -3,11 +3,11 @@
 
 use std::{collections::BTreeSet, fmt::Write};
 
-use penstock_model::{FreeDriver, GuestKind, InterfaceName, Mac, Model, VfIndex, VfKey};
+use penstock_model::{FreeDriver, InterfaceName, Mac, Model, VfIndex, VfKey};
 use penstock_plan::{NicOnMachine, VfOnMachine};
 
 use super::{
-    ExportedFile,
+    ExportedFile, is_of_a_vm,
     left_out::{Omissions, ranges},
     single_quoted,
 };
@@ -162,8 +162,8 @@ fn matching(nic: &NicOnMachine<'_>) -> String {
 
 /// Whether a VF is an interface of the host, or of a container.
 fn keeps_its_interface(model: &Model, nic: &NicOnMachine<'_>, vf: &VfOnMachine<'_>) -> bool {
-    match vf.owner.and_then(|owner| model.guests.get(owner)) {
-        Some(guest) => guest.kind == GuestKind::Container,
+    match vf.owner {
+        Some(_) => !is_of_a_vm(model, nic, vf),
         None => matches!(nic.nic.free_driver, None | Some(FreeDriver::Host)),
     }
 }
