@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, fmt::Write};
 
 use penstock_exchange::{ExportFormat, ImportFormat, export, import};
 use penstock_model::{
-    Bdf, FreeDriver, InterfaceAddress, InterfaceName, Inventory, LinkState, Mac, Model, Mtu, Source, TxRate,
-    VfIndex, VfKey, VfSettings, VlanId, VlanProtocol, VlanQos, parse,
+    Against, Bdf, FreeDriver, InterfaceAddress, InterfaceName, Inventory, LinkState, Mac, Model, Mtu, Source,
+    TxRate, VfIndex, VfKey, VfSettings, VlanId, VlanProtocol, VlanQos, parse,
     yaml::{FlowMapping, flow_list, quoted},
 };
 use penstock_plan::nics_on_machine;
@@ -222,8 +222,69 @@ fn comes_back(model: &Model, to: ExportFormat, from: ImportFormat) {
     assert_eq!(said(&imported, &machine), wanted, "{left_out:?}");
 }
 
+/// Files of all programs, and pieces that stand where they do not belong.
+const FOREIGN: [&str; 3] = [
+    include_str!("foreign/netplan.yaml"),
+    include_str!("foreign/nmstate.yaml"),
+    include_str!("foreign/sriov-operator.yaml"),
+];
+const PIECES: [&str; 20] = [
+    "",
+    ": ",
+    "- ",
+    "{",
+    "}",
+    "[",
+    "]",
+    "'",
+    "\"",
+    "\n",
+    "\n---\n",
+    "~",
+    "&a ",
+    "*a",
+    "#0-3",
+    "99999",
+    "-1",
+    "v7",
+    "\u{202e}",
+    "\u{1b}[2J",
+];
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// The model is good, and messages are inside the file.
+    #[test]
+    fn whatever_is_done_to_a_file_it_is_a_good_model_or_messages(
+        file in prop::sample::select(FOREIGN.to_vec()),
+        edits in vec((any::<prop::sample::Index>(), 0usize..12, prop::sample::select(PIECES.to_vec())), 1..5),
+    ) {
+        let mut text: Vec<char> = file.chars().collect();
+        for (at, length, piece) in edits {
+            let at = at.index(text.len() + 1);
+            let end = (at + length).min(text.len());
+            text.splice(at..end, piece.chars());
+        }
+        let source = Source::new("foreign.yaml", text.into_iter().collect::<String>());
+        for format in ImportFormat::ALL {
+            let messages = match import(std::slice::from_ref(&source), format, Some(&machine())) {
+                Ok(imported) => {
+                    let model = parse(&Source::new("model.yaml", imported.model.as_str()));
+                    prop_assert!(model.is_ok(), "{}", imported.model);
+                    imported.warnings
+                }
+                Err(messages) => {
+                    prop_assert!(messages[0].has_errors());
+                    messages
+                }
+            };
+            let lines = source.text.lines().count() + 1;
+            for message in messages[0].located(&source, Against::Import) {
+                prop_assert!(message.line <= lines, "{:?}", message);
+            }
+        }
+    }
 
     #[test]
     fn what_goes_to_nmstate_comes_back((_text, model) in models()) {
