@@ -396,6 +396,8 @@ pub struct Import {
 pub enum ImportFrom {
     /// netplan's YAML
     Netplan,
+    /// systemd: .link files, and .network files of the same PFs
+    Networkd,
     /// nmstate's desired state, also within a policy of kubernetes-nmstate
     Nmstate,
     /// The SR-IOV network operator of Kubernetes: its policies

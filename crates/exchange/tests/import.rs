@@ -2,10 +2,14 @@
 //! `tests/golden/import-FORMAT/`.
 #![allow(clippy::disallowed_methods)]
 
-use std::{env, fs, path::Path};
+use std::{
+    env, fs,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use penstock_exchange::{ImportFormat, Imported, import};
-use penstock_model::{Diagnostics, Inventory, Source, parse};
+use penstock_model::{Against, Diagnostics, Inventory, Source, parse};
 
 fn machine() -> Inventory {
     serde_json::from_str(include_str!("machine.json")).unwrap()
@@ -27,8 +31,8 @@ fn folder(name: &str) -> std::path::PathBuf {
 }
 
 fn holds(format: ImportFormat, name: &str) {
-    let text = fs::read_to_string(folder("foreign").join(format!("{name}.yaml"))).unwrap();
-    let source = Source::new(format!("{name}.yaml"), text);
+    let file = format!("{name}.{}", if format == ImportFormat::Networkd { "link" } else { "yaml" });
+    let source = Source::new(&file, fs::read_to_string(folder("foreign").join(&file)).unwrap());
     let imported = import(std::slice::from_ref(&source), format, Some(&machine())).unwrap();
     // `check` has nothing to say of it.
     parse(&Source::new("model.yaml", imported.model.as_str())).unwrap();
@@ -46,6 +50,40 @@ fn holds(format: ImportFormat, name: &str) {
 #[test]
 fn a_file_of_netplan() {
     holds(ImportFormat::Netplan, "netplan");
+}
+
+#[test]
+fn a_link_file_of_systemd() {
+    holds(ImportFormat::Networkd, "networkd");
+}
+
+#[test]
+fn a_key_of_systemd_holds_as_it_comes_last_and_nothing_takes_it_back() {
+    let text = "[Match]\nPath=pci-0000:01:00.0\n[Link]\nMTUBytes=1400\n[Link]\nSR-IOVVirtualFunctions=1\nSR-IOVVirtualFunctions=2\nMTUBytes=9000\nMTUBytes=\n\
+                [Network]\nAddress=192.0.2.1/24\nAddress=\nAddress=192.0.2.2/24\n";
+    let imported = read(text, ImportFormat::Networkd).unwrap();
+    let nic = &parse(&Source::new("m.yaml", imported.model)).unwrap().model.nics["nic-0000-01-00.0"];
+    assert_eq!((nic.vfs, nic.addresses.len()), (2, 1));
+    // Sections of one name are one.
+    assert_eq!(nic.mtu.map(|mtu| mtu.get()), None);
+}
+
+#[test]
+fn a_network_file_gives_addresses_to_the_nic_with_the_same_match() {
+    let link = Source::new("a.link", "[Match]\nOriginalName=enp1s0f0\n[Link]\nSR-IOVVirtualFunctions=1\n");
+    let network = Source::new(
+        "a.network",
+        "[Match]\nName=enp1s0f0\n[Network]\nAddress=192.0.2.1/24\nAddress=192.0.2.2/24\nDHCP=yes\n",
+    );
+    let other = Source::new("b.network", "[Match]\nName=br0\n[Network]\nAddress=192.0.2.3/24\n");
+    let imported = import(&[network, link, other], ImportFormat::Networkd, Some(&machine())).unwrap();
+    assert!(
+        imported.model.contains("addresses: [\"192.0.2.1/24\", \"192.0.2.2/24\"]\n"),
+        "{}",
+        imported.model
+    );
+    assert!(imported.warnings[0].to_string().contains("`DHCP` is left out"), "{:?}", imported.warnings);
+    assert!(imported.warnings[2].to_string().contains("this file is left out"), "{:?}", imported.warnings);
 }
 
 #[test]
@@ -123,6 +161,53 @@ fn hostile_text_is_refused_with_its_place() {
         ] {
             wrong(text, format);
         }
+    }
+}
+
+#[test]
+fn large_hostile_files_of_others_are_answered_in_bounded_time() {
+    let repeated = |head: &str, item: &str| {
+        let mut text = head.to_owned();
+        (0..)
+            .map(|number| item.replace("N", &number.to_string()))
+            .take_while(|item| {
+                text.push_str(item);
+                text.len() < 900_000
+            })
+            .for_each(drop);
+        text
+    };
+    let mac = "  - {name: é, type: ethernet, state: up, identifier: mac-address, mac-address: 'MAC', ethernet: {sr-iov: {total-vfs: 1}}}\n";
+    let macs: String = (0..7000u32)
+        .map(|number| {
+            let [_, _, high, low] = number.to_be_bytes();
+            mac.replace("MAC", &format!("02:00:00:00:{high:02x}:{low:02x}"))
+        })
+        .collect();
+    let cases = [
+        (ImportFormat::Networkd, repeated("", "[SR-IOV]\n")),
+        (ImportFormat::Networkd, repeated("", "[aN]\n")),
+        (ImportFormat::Networkd, repeated("[SR-IOV]\nVirtualFunction=0\n", "aN=\n")),
+        (ImportFormat::Netplan, repeated("network:\n  ethernets:\n", "    aN: {link: bN}\n")),
+        (ImportFormat::Nmstate, format!("interfaces:\n{macs}")),
+        (
+            ImportFormat::SriovOperator,
+            repeated(
+                "kind: SriovNetworkNodePolicy\nspec:\n  numVfs: 9\n  nicSelector:\n    pfNames:\n",
+                "    - a#0-16383\n",
+            ),
+        ),
+        (ImportFormat::SriovOperator, repeated("", "kind: aN\n---\n")),
+    ];
+    for (format, text) in cases {
+        let began = Instant::now();
+        let messages = match read(&text, format) {
+            Ok(imported) => imported.warnings,
+            Err(messages) => messages,
+        };
+        messages[0].located(&Source::new("foreign.yaml", text.as_str()), Against::Import);
+        // A hundredth of that where it is optimised.
+        assert!(began.elapsed() < Duration::from_secs(30), "{:?}: {}", began.elapsed(), &text[..60]);
     }
 }
 

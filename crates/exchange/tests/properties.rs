@@ -223,7 +223,8 @@ fn comes_back(model: &Model, to: ExportFormat, from: ImportFormat) {
 }
 
 /// Files of all programs, and pieces that stand where they do not belong.
-const FOREIGN: [&str; 3] = [
+const FOREIGN: [&str; 4] = [
+    include_str!("foreign/networkd.link"),
     include_str!("foreign/netplan.yaml"),
     include_str!("foreign/nmstate.yaml"),
     include_str!("foreign/sriov-operator.yaml"),
@@ -289,6 +290,11 @@ proptest! {
     #[test]
     fn what_goes_to_nmstate_comes_back((_text, model) in models()) {
         comes_back(&model, ExportFormat::Nmstate, ImportFormat::Nmstate);
+    }
+
+    #[test]
+    fn what_goes_to_systemd_comes_back((_text, model) in models()) {
+        comes_back(&model, ExportFormat::Networkd, ImportFormat::Networkd);
     }
 
     #[test]

@@ -23,6 +23,7 @@ pub struct ImportedModel {
 fn format(from: ImportFrom) -> ImportFormat {
     match from {
         ImportFrom::Netplan => ImportFormat::Netplan,
+        ImportFrom::Networkd => ImportFormat::Networkd,
         ImportFrom::Nmstate => ImportFormat::Nmstate,
         ImportFrom::SriovOperator => ImportFormat::SriovOperator,
     }

@@ -4,7 +4,7 @@ mod incus;
 mod left_out;
 mod libvirt;
 mod netplan;
-mod networkd;
+pub(crate) mod networkd;
 pub(crate) mod nmstate;
 mod sriov_operator;
 

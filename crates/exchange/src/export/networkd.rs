@@ -22,7 +22,7 @@ pub fn files(nics: &[NicOnMachine<'_>], left_out: &mut Omissions) -> Vec<Exporte
 }
 
 /// Its word for a key of a VF.
-fn word(key: VfKey) -> Option<&'static str> {
+pub fn word(key: VfKey) -> Option<&'static str> {
     Some(match key {
         VfKey::Mac => "MACAddress",
         VfKey::Vlan => "VLANId",

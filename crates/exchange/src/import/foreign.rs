@@ -78,21 +78,31 @@ impl<'a> ForeignNode<'a> {
         self.told(yaml::value(self.node))
     }
 
-    /// Whether it is on, in any word of YAML 1.1 and 1.2. What is no such word is an error.
+    /// Whether it is on, in any word of YAML 1.1 and 1.2 and of systemd (`parse_boolean` there). What is no such word is an error.
     pub fn switch(&self) -> Option<bool> {
         match self.text().map(str::to_ascii_lowercase).as_deref() {
-            Some("yes" | "y") => Some(true),
-            Some("no" | "n") => Some(false),
+            Some("yes" | "y" | "t" | "1") => Some(true),
+            Some("no" | "n" | "f" | "0") => Some(false),
             _ => self.value(),
         }
     }
 
     /// What it says of a VF, as the value of this key.
     pub fn setting(&self, key: VfKey) -> Option<VfSettings> {
-        let mut node = self.node.clone();
         if matches!(key.unset(), VfValue::Switch(_)) {
-            node.value = YamlValue::Scalar(self.switch()?.to_string());
+            let on = self.switch()?.to_string();
+            return self.setting_as(key, &on);
         }
+        self.setting_of(key, self.node.clone())
+    }
+
+    /// What it says of a VF, in a model's words for it.
+    pub fn setting_as(&self, key: VfKey, word: &str) -> Option<VfSettings> {
+        let value = YamlValue::Scalar(word.to_owned());
+        self.setting_of(key, YamlNode { span: self.node.span.clone(), value })
+    }
+
+    fn setting_of(&self, key: VfKey, node: YamlNode) -> Option<VfSettings> {
         let entry = YamlEntry { key: key.name().to_owned(), key_span: self.span.clone(), value: node };
         let settings = YamlNode { span: self.node.span.clone(), value: YamlValue::Mapping(vec![entry]) };
         self.told(yaml::value(&settings))
@@ -173,6 +183,19 @@ impl<'a> ForeignFields<'a> {
     pub fn take(&mut self, key: &str) -> Option<ForeignNode<'a>> {
         let at = self.rest.iter().position(|(found, _)| *found == key)?;
         Some(self.rest.remove(at).1).filter(|node| !node.is_null())
+    }
+
+    /// All that a key has that may come again, in order; also nothings.
+    pub fn take_all(&mut self, key: &str) -> Vec<ForeignNode<'a>> {
+        let (taken, rest) = std::mem::take(&mut self.rest).into_iter().partition(|(found, _)| *found == key);
+        self.rest = rest;
+        let taken: Vec<(&str, ForeignNode<'a>)> = taken;
+        taken.into_iter().map(|(_, node)| node).collect()
+    }
+
+    /// What a key has that may come again and holds as it comes last.
+    pub fn take_last(&mut self, key: &str) -> Option<ForeignNode<'a>> {
+        self.take_all(key).pop().filter(|node| !node.is_null())
     }
 
     /// The value of a key, as a `T`.

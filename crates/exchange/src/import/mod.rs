@@ -1,7 +1,9 @@
 //! Another program's files as a model.
 
 mod foreign;
+mod ini;
 mod netplan;
+mod networkd;
 mod nic;
 mod nmstate;
 mod sriov_operator;
@@ -19,6 +21,8 @@ use nic::{ForeignNic, PfSelector};
 
 /// The most messages about one file.
 const MAX_MESSAGES: usize = 100;
+/// The most NICs that a model is made of; no machine has so many PFs.
+const MAX_NICS: usize = 256;
 /// The most places that one message names.
 const MAX_PLACES: usize = 8;
 
@@ -27,6 +31,8 @@ const MAX_PLACES: usize = 8;
 pub enum ImportFormat {
     /// netplan's YAML, version 2.
     Netplan,
+    /// systemd: `.link` files, and the `.network` files of the same PFs.
+    Networkd,
     /// nmstate's desired state, also within a `NodeNetworkConfigurationPolicy` of kubernetes-nmstate.
     Nmstate,
     /// Policies of the SR-IOV network operator of Kubernetes.
@@ -35,13 +41,14 @@ pub enum ImportFormat {
 
 impl ImportFormat {
     /// All of them, by name.
-    pub const ALL: [ImportFormat; 3] =
-        [ImportFormat::Netplan, ImportFormat::Nmstate, ImportFormat::SriovOperator];
+    pub const ALL: [ImportFormat; 4] =
+        [ImportFormat::Netplan, ImportFormat::Networkd, ImportFormat::Nmstate, ImportFormat::SriovOperator];
 
     /// The program, as a sentence names it.
     fn program(self) -> &'static str {
         match self {
             ImportFormat::Netplan => "netplan",
+            ImportFormat::Networkd => "systemd",
             ImportFormat::Nmstate => "nmstate",
             ImportFormat::SriovOperator => "the SR-IOV network operator",
         }
@@ -68,7 +75,7 @@ struct Found<'a> {
 ///
 /// # Errors
 ///
-/// The messages of each file, in the order of the files, when one of them is an error: it is no YAML, not one of that program, or says
+/// The messages of each file, in the order of the files, when one of them is an error: it cannot be read, is none of that program, or says
 /// of a NIC or a VF what nothing could have; and when nothing in them is a NIC with VFs. Warnings are among them.
 pub fn import(
     sources: &[Source],
@@ -78,7 +85,13 @@ pub fn import(
     let messages = ImportMessages::default();
     let mut documents = Vec::new();
     for (file, source) in sources.iter().enumerate() {
-        match yaml::documents(&source.text) {
+        let read = match format {
+            ImportFormat::Networkd => ini::sections(&source.text, networkd::OF_A_VF).map(|root| vec![root]),
+            ImportFormat::Netplan | ImportFormat::Nmstate | ImportFormat::SriovOperator => {
+                yaml::documents(&source.text)
+            }
+        };
+        match read {
             Ok(all) => documents.extend(all.into_iter().map(|document| (file, document))),
             Err(found) => found.0.into_iter().for_each(|message| messages.push(file, message)),
         }
@@ -90,11 +103,18 @@ pub fn import(
         .collect();
     let Found { machine: called, nics } = match format {
         ImportFormat::Netplan => netplan::read(&roots, machine),
+        ImportFormat::Networkd => networkd::read(&roots),
         ImportFormat::Nmstate => nmstate::read(&roots),
         ImportFormat::SriovOperator => sriov_operator::read(&roots),
     };
     let mut found: Vec<(ForeignNic<'_>, Option<NicMatch>)> = Vec::new();
-    for mut nic in nics {
+    if let Some(nic) = nics.get(MAX_NICS) {
+        nic.at.error(format!(
+            "this is one NIC too many: there are {}, and at most {MAX_NICS} are read",
+            nics.len()
+        ));
+    }
+    for mut nic in nics.into_iter().take(MAX_NICS) {
         settle_count(&mut nic);
         let matching = nic.find(machine);
         let twin = found.iter().find(|(other, of_other)| {

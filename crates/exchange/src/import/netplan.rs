@@ -1,7 +1,7 @@
 //! netplan's YAML (netplan's reference, "Properties for SR-IOV devices"): PFs with `virtual-function-count`, VFs with `link`, and
 //! `vlans` with `renderer: sriov`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_model::{
     InterfaceAddress, InterfaceName, Inventory, VfCount, VfIndex, VfKey, VfSettings, yaml::shown,
@@ -47,10 +47,11 @@ impl<'a> File<'a> {
             let all = if node.is_null() { Vec::new() } else { node.entries() };
             all.into_iter().find(|(found, value)| *found == key && !value.is_null()).map(|(_, value)| value)
         };
-        let linked: Vec<&str> = ethernets.iter().filter_map(|(_, node)| key(node, "link")?.text()).collect();
+        let linked: BTreeSet<&str> =
+            ethernets.iter().filter_map(|(_, node)| key(node, "link")?.text()).collect();
         for (id, node) in &ethernets {
             let is_vf = key(node, "link").is_some();
-            if !is_vf && (key(node, "virtual-function-count").is_some() || linked.contains(id)) {
+            if !is_vf && (key(node, "virtual-function-count").is_some() || linked.contains(*id)) {
                 self.pfs.insert(id, pf(id, node));
             } else if !is_vf {
                 node.left_out(

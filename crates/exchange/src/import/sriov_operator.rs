@@ -24,8 +24,8 @@ struct Policies<'a> {
     nics: BTreeMap<PfSelector, ForeignNic<'a>>,
     /// In the order of the files.
     order: Vec<PfSelector>,
-    /// The VFs of which a policy speaks; `None`: all.
-    covered: BTreeMap<PfSelector, Option<BTreeSet<u16>>>,
+    /// The VFs of which policies speak, first and last; `None`: one speaks of all.
+    covered: BTreeMap<PfSelector, Option<Vec<(u16, u16)>>>,
     machines: BTreeSet<String>,
 }
 
@@ -125,9 +125,9 @@ impl<'a> Policies<'a> {
             .nics
             .entry(selector.clone())
             .or_insert_with(|| ForeignNic::new(label, selector.clone(), at.clone()));
-        let covered = self.covered.entry(selector.clone()).or_insert_with(|| Some(BTreeSet::new()));
+        let covered = self.covered.entry(selector.clone()).or_insert_with(|| Some(Vec::new()));
         match range {
-            Some((first, last)) => drop(covered.as_mut().map(|all| all.extend(first.get()..=last.get()))),
+            Some((first, last)) => covered.iter_mut().for_each(|all| all.push((first.get(), last.get()))),
             None => *covered = None,
         }
         if new {
@@ -154,8 +154,8 @@ impl<'a> Policies<'a> {
         let mut nics = Vec::new();
         for selector in &self.order {
             let Some(nic) = self.nics.remove(selector) else { continue };
-            if let (Some(Some(covered)), Some(vfs)) = (self.covered.get(selector), nic.vfs)
-                && (0..vfs).any(|index| !covered.contains(&index))
+            if let (Some(Some(covered)), Some(vfs)) = (self.covered.remove(selector), nic.vfs)
+                && !cover(covered, vfs)
             {
                 nic.at.left_out(
                     "that some VFs are in no policy is left out: a model gives those that are not free to guests, and no guest is known here",
@@ -177,6 +177,16 @@ impl<'a> Policies<'a> {
         };
         Found { machine, nics }
     }
+}
+
+/// Whether these ranges have every VF of so many.
+fn cover(mut ranges: Vec<(u16, u16)>, vfs: u16) -> bool {
+    ranges.sort_unstable();
+    let next = ranges.into_iter().fold(0, |next, (first, last)| match first <= next {
+        true => next.max(last.saturating_add(1)),
+        false => next,
+    });
+    next >= vfs
 }
 
 /// The PFs that a policy selects, each with its VFs.
