@@ -93,6 +93,8 @@ pub enum Verb {
     Generate(Generate),
     /// Write what a model says of NICs and VFs in the words of another program
     Export(Export),
+    /// Print a model of what another program's files say of NICs and VFs
+    Import(Import),
     /// Show what an apply would change, why, and how it is undone
     Plan(Plan),
     /// Make this machine as the model describes it
@@ -358,11 +360,47 @@ pub struct Export {
 /// Whose words `export` writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ExportTo {
+    /// Incus: a profile for each guest with functions
+    Incus,
+    /// libvirt: networks of VFs that no guest owns, and interfaces for those of VMs
+    Libvirt,
+    /// netplan: one file for /etc/netplan
+    Netplan,
     /// systemd: .link files with VFs, and .network files
     Networkd,
     /// nmstate, for NetworkManager
     Nmstate,
     /// The SR-IOV network operator of Kubernetes: policies for the VFs that no guest owns
+    SriovOperator,
+}
+
+/// `import`
+#[derive(Debug, Args)]
+pub struct Import {
+    /// The other program's files; `-` is standard input
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// The program whose files they are
+    #[arg(long, value_name = "PROGRAM")]
+    pub from: ImportFrom,
+    /// Look interfaces that the files name up in this inventory, printed by `scan --json`, instead of on this machine
+    #[arg(long, value_name = "FILE")]
+    pub inventory: Option<PathBuf>,
+    /// Treat what the model cannot say as an error
+    #[arg(long)]
+    pub strict: bool,
+}
+
+/// Whose files `import` reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ImportFrom {
+    /// netplan's YAML
+    Netplan,
+    /// systemd: .link files, and .network files of the same PFs
+    Networkd,
+    /// nmstate's desired state, also within a policy of kubernetes-nmstate
+    Nmstate,
+    /// The SR-IOV network operator of Kubernetes: its policies
     SriovOperator,
 }
 

@@ -16,7 +16,9 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     arguments::{Board, ClusterVerb, Report, Scan, Undo, Verb, Verify},
-    commands::{apply, audit, check, console, export, generate, guard, plan, report, status, undo, verify},
+    commands::{
+        apply, audit, check, console, export, generate, guard, import, plan, report, status, undo, verify,
+    },
     remote::summary,
     status::Status,
     watch,
@@ -37,6 +39,8 @@ pub enum Kind {
     Generate,
     /// `export`.
     Export,
+    /// `import`.
+    Import,
     /// `plan`.
     Plan,
     /// `apply`.
@@ -232,6 +236,7 @@ impl Kind {
             Verb::Check(_) => Kind::Check,
             Verb::Generate(_) => Kind::Generate,
             Verb::Export(_) => Kind::Export,
+            Verb::Import(_) => Kind::Import,
             Verb::Plan(_) => Kind::Plan,
             Verb::Apply(_) => Kind::Apply,
             Verb::Verify(Verify { watch: true, .. }) => Kind::Watch,
@@ -301,6 +306,7 @@ impl Kind {
             Kind::Check => self.schema_of::<check::Checks>(),
             Kind::Generate => self.schema_of::<generate::Generated>(),
             Kind::Export => self.schema_of::<export::ExportedModel>(),
+            Kind::Import => self.schema_of::<import::ImportedModel>(),
             Kind::Plan => self.schema_of::<plan::PlanDocument<'_>>(),
             Kind::Apply => self.schema_of::<apply::Applied>(),
             Kind::Start | Kind::Stop | Kind::Undo => self.schema_of::<apply::Carried>(),

@@ -207,16 +207,7 @@ fn warn(file: &ModelFile, strict: Strict, printer: &mut Printer) -> Result<(), F
 
 /// Reads and checks a model, and prints nothing: what it warns of is in [`ModelFile::warnings`].
 pub fn load(path: &Path) -> Result<ModelFile, Rejected> {
-    let (name, (bytes, more)) = match path == Path::new("-") {
-        true => (STANDARD_INPUT.to_owned(), named(files::read_standard_input(MODEL_LIMIT))?),
-        false => (path.display().to_string(), named(files::read_named_by_user(path, MODEL_LIMIT))?),
-    };
-    if more {
-        let text = format!("{name} is larger than {} KiB, the most that a model may have", MODEL_LIMIT >> 10);
-        return Err(Failure::new(Status::BadInput, text).hint("is this the file that you meant?").into());
-    }
-    let source =
-        Source::from_bytes(&name, &bytes).map_err(|found| Rejected::wrong(found, &Source::new(&name, "")))?;
+    let source = read_source(path, "a model")?;
     let mut file = parse(source)?;
     if file.model.guests.values().any(|guest| !guest.generate.is_empty()) {
         let directory = directory_of(path)?;
@@ -224,6 +215,19 @@ pub fn load(path: &Path) -> Result<ModelFile, Rejected> {
         settle(&mut file, &|path| template(&directory, path))?;
     }
     Ok(file)
+}
+
+/// The text of a file that the user names, or of standard input for `-`. `what` is what it should be: `a model`.
+pub fn read_source(path: &Path, what: &str) -> Result<Source, Rejected> {
+    let (name, (bytes, more)) = match path == Path::new("-") {
+        true => (STANDARD_INPUT.to_owned(), named(files::read_standard_input(MODEL_LIMIT))?),
+        false => (path.display().to_string(), named(files::read_named_by_user(path, MODEL_LIMIT))?),
+    };
+    if more {
+        let text = format!("{name} is larger than {} KiB, the most that {what} may have", MODEL_LIMIT >> 10);
+        return Err(Failure::new(Status::BadInput, text).hint("is this the file that you meant?").into());
+    }
+    Source::from_bytes(&name, &bytes).map_err(|found| Rejected::wrong(found, &Source::new(&name, "")))
 }
 
 /// What came of reading a file that the user names: an interrupt while it is waited for is one, and anything else wrong input.

@@ -28,6 +28,7 @@ impl Here {
         here.write("bad.yaml", BAD);
         here.write("fits.yaml", &models::dealt_out(2, 8, 2));
         here.write("large.yaml", &models::dealt_out(2, 9, 2));
+        here.write("foreign.yaml", "network: {ethernets: {ens0: {virtual-function-count: 1}}}\n");
         here.write("machine.json", &serde_json::to_string(&models::machine(2, 8)).unwrap());
         here
     }
@@ -107,6 +108,8 @@ fn every_verb_prints_one_document_when_it_is_done_and_when_it_fails() {
         ("generate bad.yaml --json".to_owned(), "error", 2),
         ("export fits.yaml --to nmstate --inventory machine.json --json".to_owned(), "export", 0),
         ("export large.yaml --to nmstate --inventory machine.json --json".to_owned(), "error", 6),
+        ("import foreign.yaml --from netplan --inventory machine.json --json".to_owned(), "import", 0),
+        ("import bad.yaml --from netplan --inventory machine.json --json".to_owned(), "error", 2),
         ("measure bad.yaml --json".to_owned(), "error", 2),
         ("rehearse bad.yaml --json".to_owned(), "error", 2),
         ("report nowhere --json".to_owned(), "error", 2),

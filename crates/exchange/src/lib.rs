@@ -1,80 +1,12 @@
-//! What a model says of a machine's NICs and their VFs, in the words of other programs that set them up: for who moves to them, or keeps
-//! them beside Penstock.
+//! What a model says of a machine's NICs and their VFs, in the words of other programs that set them up: for who moves to them or from
+//! them, or keeps them beside Penstock.
 //!
-//! No other program has words for all of a model. What one lacks is told ([`Exported::left_out`]), never dropped in silence.
+//! No other program has words for all of a model, and a model has none for all that they say. What one lacks is told
+//! ([`Exported::left_out`], [`Imported::warnings`]), never dropped in silence.
 
-mod left_out;
-mod networkd;
-mod nmstate;
-mod sriov_operator;
+mod export;
+mod import;
+mod vf_names;
 
-use penstock_model::{Diagnostics, Inventory, Model};
-use penstock_plan::{NicOnMachine, nics_on_machine};
-
-use left_out::Omissions;
-
-/// Whose words a model is put into.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ExportFormat {
-    /// systemd: `.link` files, which udev applies when a NIC appears (systemd.link(5)), and `.network` files for PFs with addresses.
-    Networkd,
-    /// nmstate's desired state, for NetworkManager (`nmstatectl apply`).
-    Nmstate,
-    /// Policies of the SR-IOV network operator of Kubernetes, for the VFs that no guest of the model owns.
-    SriovOperator,
-}
-
-impl ExportFormat {
-    /// All of them, by name.
-    pub const ALL: [ExportFormat; 3] =
-        [ExportFormat::Networkd, ExportFormat::Nmstate, ExportFormat::SriovOperator];
-
-    /// The program, as a sentence names it.
-    fn program(self) -> &'static str {
-        match self {
-            ExportFormat::Networkd => "systemd",
-            ExportFormat::Nmstate => "nmstate",
-            ExportFormat::SriovOperator => "the SR-IOV network operator",
-        }
-    }
-}
-
-/// A model in another program's words.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Exported {
-    /// Its files, in order; none where the model has nothing for that program.
-    pub files: Vec<ExportedFile>,
-    /// What the model says and the files do not: a sentence each.
-    pub left_out: Vec<String>,
-}
-
-/// One file of an export.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExportedFile {
-    /// Its name, without a directory.
-    pub name: String,
-    /// The content of the file.
-    pub text: String,
-}
-
-/// Puts what a model wants of this machine's NICs into the words of another program.
-///
-/// # Errors
-///
-/// The model does not fit the machine: as of [`nics_on_machine`].
-pub fn export(model: &Model, inventory: &Inventory, format: ExportFormat) -> Result<Exported, Diagnostics> {
-    let all = nics_on_machine(model, inventory)?;
-    let mut left_out = Omissions::new(format);
-    let (managed, own): (Vec<NicOnMachine<'_>>, Vec<NicOnMachine<'_>>) =
-        all.into_iter().partition(|nic| nic.nic.externally_managed);
-    for nic in managed {
-        left_out.nic(nic.name, "it is externally managed: whoever makes its VFs says what is set there");
-    }
-    let files = match format {
-        ExportFormat::Networkd => networkd::files(&own, &mut left_out),
-        ExportFormat::Nmstate => nmstate::files(&own, &mut left_out),
-        ExportFormat::SriovOperator => sriov_operator::files(model, &own, &mut left_out),
-    };
-    left_out.rest_of(model);
-    Ok(Exported { files, left_out: left_out.sentences() })
-}
+pub use export::{ExportFormat, Exported, ExportedFile, export};
+pub use import::{ImportFormat, Imported, import};

@@ -35,6 +35,21 @@ fn holds(format: ExportFormat, directory: &str) {
 }
 
 #[test]
+fn a_model_for_incus() {
+    holds(ExportFormat::Incus, "incus");
+}
+
+#[test]
+fn a_model_for_libvirt() {
+    holds(ExportFormat::Libvirt, "libvirt");
+}
+
+#[test]
+fn a_model_for_netplan() {
+    holds(ExportFormat::Netplan, "netplan");
+}
+
+#[test]
 fn a_model_for_systemd() {
     holds(ExportFormat::Networkd, "networkd");
 }

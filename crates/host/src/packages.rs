@@ -61,8 +61,18 @@ mod tests {
         programs.sort_unstable();
         let twice: Vec<_> = programs.windows(2).filter(|pair| pair[0] == pair[1]).collect();
         assert!(twice.is_empty(), "{twice:?}");
-        let targets =
-            ["build", "test", "bench", "bench-switch", "fuzz", "sanitize", "packages", "user", "place"];
+        let targets = [
+            "build",
+            "test",
+            "bench",
+            "bench-switch",
+            "fuzz",
+            "sanitize",
+            "packages",
+            "user",
+            "place",
+            "other",
+        ];
         for row in rows() {
             assert!(row.who.split(',').all(|who| targets.contains(&who)), "{row:?}");
             assert!(!row.purpose.is_empty(), "{row:?}");

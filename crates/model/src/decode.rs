@@ -10,7 +10,7 @@ use serde::de::{self, DeserializeOwned, DeserializeSeed, IntoDeserializer, Unexp
 use crate::{
     diagnostic::{Diagnostic, Path, PathTarget},
     selectors,
-    tree::{Entry, Node, Value, shown},
+    tree::{YamlEntry, YamlNode, YamlValue, shown},
 };
 
 /// After this many wrong values the rest is not looked at.
@@ -19,7 +19,7 @@ const MAX_ERRORS: usize = 40;
 const MAX_VALUE: usize = 4096;
 
 /// Reads a `T`, and what had to be passed over for it. `None` when nothing could be read.
-pub(crate) fn document<T: DeserializeOwned>(mut root: Node) -> (Option<T>, Vec<Diagnostic>) {
+pub(crate) fn document<T: DeserializeOwned>(mut root: YamlNode) -> (Option<T>, Vec<Diagnostic>) {
     let mut wrong = Vec::new();
     // Each turn takes a value out of the tree, so this ends; the bound is against very many wrong values.
     for _ in 0..MAX_ERRORS * 4 {
@@ -47,9 +47,14 @@ pub(crate) fn document<T: DeserializeOwned>(mut root: Node) -> (Option<T>, Vec<D
     (None, wrong)
 }
 
+/// Reads a `T` from one node. As an error, why it holds none: a message without a path.
+pub(crate) fn value<T: DeserializeOwned>(node: &YamlNode) -> Result<T, Diagnostic> {
+    T::deserialize(Reader(node)).map_err(|fault| fault.kind.diagnostic(Path::default(), PathTarget::Value))
+}
+
 /// Takes the wrong value out: a key with an unknown name goes, the value of a known one becomes null, an item of a
 /// list stays as a gap so that the positions of the others stay true. What cannot be read without it goes with it.
-fn strike(root: &mut Node, path: &Path, key: bool, consequence: bool) -> bool {
+fn strike(root: &mut YamlNode, path: &Path, key: bool, consequence: bool) -> bool {
     let mut segments = path.0.as_slice();
     loop {
         let Some((last, above)) = segments.split_last() else {
@@ -63,25 +68,28 @@ fn strike(root: &mut Node, path: &Path, key: bool, consequence: bool) -> bool {
             }
         }
         match &mut parent.value {
-            Value::Mapping(entries) => {
+            YamlValue::Mapping(entries) => {
                 let Some(at) = entries.iter().position(|entry| entry.key == *last) else {
                     return false;
                 };
-                if key || matches!(entries[at].value.value, Value::Null | Value::Spoiled) || consequence {
+                if key
+                    || matches!(entries[at].value.value, YamlValue::Null | YamlValue::Spoiled)
+                    || consequence
+                {
                     entries.remove(at);
                 } else if names_its_entry(path, last) {
                     segments = above;
                     continue;
                 } else {
-                    entries[at].value.value = Value::Null;
+                    entries[at].value.value = YamlValue::Null;
                 }
                 return true;
             }
-            Value::Sequence(items) => {
+            YamlValue::Sequence(items) => {
                 let item = last.parse::<usize>().ok().and_then(|index| items.get_mut(index));
                 match item {
-                    Some(item) if !matches!(item.value, Value::Spoiled) => {
-                        item.value = Value::Spoiled;
+                    Some(item) if !matches!(item.value, YamlValue::Spoiled) => {
+                        item.value = YamlValue::Spoiled;
                         return true;
                     }
                     // A list whose type allows no gaps goes as a whole.
@@ -353,32 +361,32 @@ pub(crate) fn boolean(word: &str) -> Option<bool> {
 
 /// Reads a node.
 #[derive(Clone, Copy)]
-struct Reader<'a>(&'a Node);
+struct Reader<'a>(&'a YamlNode);
 
 impl<'a> Reader<'a> {
     fn found(self) -> Unexpected<'a> {
         match &self.0.value {
-            Value::Null | Value::Spoiled => Unexpected::Unit,
-            Value::Scalar(text) => Unexpected::Str(text),
-            Value::Sequence(_) => Unexpected::Seq,
-            Value::Mapping(_) => Unexpected::Map,
+            YamlValue::Null | YamlValue::Spoiled => Unexpected::Unit,
+            YamlValue::Scalar(text) => Unexpected::Str(text),
+            YamlValue::Sequence(_) => Unexpected::Seq,
+            YamlValue::Mapping(_) => Unexpected::Map,
         }
     }
 
     fn wrong<T>(self, expected: &dyn de::Expected) -> Result<T, Fault> {
         match self.0.value {
-            Value::Spoiled => Err(Fault::new(Kind::Spoiled)),
+            YamlValue::Spoiled => Err(Fault::new(Kind::Spoiled)),
             _ => Err(de::Error::invalid_type(self.found(), expected)),
         }
     }
 
     fn text(self, expected: &dyn de::Expected) -> Result<&'a str, Fault> {
         match &self.0.value {
-            Value::Scalar(text) if text.len() > MAX_VALUE => Err(Fault::message(format!(
+            YamlValue::Scalar(text) if text.len() > MAX_VALUE => Err(Fault::message(format!(
                 "this value has {} bytes; none may have more than {MAX_VALUE}",
                 text.len()
             ))),
-            Value::Scalar(text) => Ok(text),
+            YamlValue::Scalar(text) => Ok(text),
             _ => self.wrong(expected),
         }
     }
@@ -439,11 +447,11 @@ impl<'de> de::Deserializer<'de> for Reader<'de> {
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
         match &self.0.value {
-            Value::Null => visitor.visit_unit(),
-            Value::Spoiled => visitor.visit_none(),
-            Value::Scalar(_) => visitor.visit_str(self.text(&"text")?),
-            Value::Sequence(items) => visitor.visit_seq(Items { items, at: 0 }),
-            Value::Mapping(entries) => visitor.visit_map(Keys { entries, at: 0 }),
+            YamlValue::Null => visitor.visit_unit(),
+            YamlValue::Spoiled => visitor.visit_none(),
+            YamlValue::Scalar(_) => visitor.visit_str(self.text(&"text")?),
+            YamlValue::Sequence(items) => visitor.visit_seq(Items { items, at: 0 }),
+            YamlValue::Mapping(entries) => visitor.visit_map(Keys { entries, at: 0 }),
         }
     }
 
@@ -479,33 +487,33 @@ impl<'de> de::Deserializer<'de> for Reader<'de> {
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
         match self.0.value {
-            Value::Null => visitor.visit_none(),
+            YamlValue::Null => visitor.visit_none(),
             _ => visitor.visit_some(self),
         }
     }
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
         match &self.0.value {
-            Value::Null => visitor.visit_seq(Items { items: &[], at: 0 }),
-            Value::Sequence(items) => visitor.visit_seq(Items { items, at: 0 }),
+            YamlValue::Null => visitor.visit_seq(Items { items: &[], at: 0 }),
+            YamlValue::Sequence(items) => visitor.visit_seq(Items { items, at: 0 }),
             _ => self.wrong(&"a list"),
         }
     }
 
     fn deserialize_tuple<V: Visitor<'de>>(self, length: usize, visitor: V) -> Result<V::Value, Fault> {
         match &self.0.value {
-            Value::Sequence(items) if items.len() != length => {
+            YamlValue::Sequence(items) if items.len() != length => {
                 Err(de::Error::invalid_length(items.len(), &format!("a list of {length}").as_str()))
             }
-            Value::Sequence(items) => visitor.visit_seq(Items { items, at: 0 }),
+            YamlValue::Sequence(items) => visitor.visit_seq(Items { items, at: 0 }),
             _ => self.wrong(&format!("a list of {length}").as_str()),
         }
     }
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
         match &self.0.value {
-            Value::Null => visitor.visit_map(Keys { entries: &[], at: 0 }),
-            Value::Mapping(entries) => visitor.visit_map(Keys { entries, at: 0 }),
+            YamlValue::Null => visitor.visit_map(Keys { entries: &[], at: 0 }),
+            YamlValue::Mapping(entries) => visitor.visit_map(Keys { entries, at: 0 }),
             _ => self.wrong(&visitor),
         }
     }
@@ -545,7 +553,7 @@ impl<'de> de::Deserializer<'de> for Reader<'de> {
 }
 
 struct Items<'a> {
-    items: &'a [Node],
+    items: &'a [YamlNode],
     at: usize,
 }
 
@@ -567,7 +575,7 @@ impl<'a> de::SeqAccess<'a> for Items<'a> {
 }
 
 struct Keys<'a> {
-    entries: &'a [Entry],
+    entries: &'a [YamlEntry],
     at: usize,
 }
 

@@ -39,6 +39,7 @@ pub mod text;
 mod tree;
 pub mod verdict;
 pub mod vf;
+pub mod yaml;
 
 pub use address::InterfaceAddress;
 pub use allow::{Allow, AllowedMacs, VlanSet};

@@ -17,6 +17,8 @@ pub enum Against {
     Machine,
     /// A template of the user's.
     Template,
+    /// What a model can say: the file is another program's.
+    Import,
 }
 
 /// One message, with its place in numbers.
@@ -25,7 +27,8 @@ pub struct Located {
     /// `error` or `warning`.
     pub severity: String,
     /// What it is about, for programs: `yaml`, `model.unknown-key`, or `model.`, `machine.` or `template.` and the key, without
-    /// names and positions: `model.guests.functions.vlan`. A code does not change while the key has its name.
+    /// names and positions: `model.guests.functions.vlan`. A code does not change while the key has its name. Of another program's file
+    /// it is `import.` and that program's own key.
     pub code: String,
     /// What is wrong, with the values.
     pub message: String,
@@ -94,8 +97,14 @@ fn code(diagnostic: &crate::Diagnostic, against: Against) -> String {
         Against::Model => "model",
         Against::Machine => "machine",
         Against::Template => "template",
+        Against::Import => "import",
     };
     match diagnostic.place {
+        // Where names stand in such a file only its program knows, but the last key is none, or what is left out.
+        PathTarget::Bytes(_) if against == Against::Import => match keys(&diagnostic.path).last() {
+            Some(key) => format!("{first}.{key}"),
+            None => "yaml".to_owned(),
+        },
         PathTarget::Key if diagnostic.message.starts_with("unknown key") => format!("{first}.unknown-key"),
         PathTarget::Bytes(_) if against == Against::Model => "yaml".to_owned(),
         PathTarget::Key | PathTarget::Bytes(_) | PathTarget::Value | PathTarget::Part(_) => {

@@ -4,7 +4,7 @@ use crate::{
     Diagnostics, Model, Source, check, decode,
     diagnostic::{Diagnostic, Path, Severity},
     document::ModelDocument,
-    tree::{self, Node},
+    tree::{self, YamlNode},
 };
 
 /// A good model, and what its author should know of it all the same.
@@ -51,7 +51,7 @@ pub fn parse(source: &Source) -> Result<Parsed, Diagnostics> {
 }
 
 /// Puts messages in the file's order; those about the file as a whole come last.
-fn sort(messages: &mut [Diagnostic], root: &Node, text: &str) {
+fn sort(messages: &mut [Diagnostic], root: &YamlNode, text: &str) {
     messages.sort_by_cached_key(|message| {
         root.locate(text, &message.path, &message.place).map_or(usize::MAX, |bytes| bytes.start)
     });

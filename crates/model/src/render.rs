@@ -17,7 +17,7 @@ use crate::{
     Diagnostics, Source,
     diagnostic::{Diagnostic, Path, PathTarget, Severity},
     text::{self, Style, Styled, is_hidden, one_line, wrap_prose},
-    tree::{self, Node},
+    tree::{self, YamlNode},
 };
 
 /// The most columns of a line that are shown; of a longer one, what surrounds the place.
@@ -56,7 +56,7 @@ fn line_starts(text: &str) -> Vec<usize> {
 /// A file whose places can be looked up.
 pub struct Page<'a> {
     source: &'a Source,
-    root: Option<&'a Node>,
+    root: Option<&'a YamlNode>,
     lines: Vec<usize>,
     /// Columns that a line may take; `None`: as many as it likes.
     width: Option<usize>,

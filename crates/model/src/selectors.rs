@@ -8,7 +8,7 @@ use crate::{
     diagnostic::{Diagnostic, Path, PathTarget},
     inventory::Pf,
     text::one_line,
-    tree::{self, Node, Value},
+    tree::{self, YamlNode, YamlValue},
 };
 
 /// Selectors by interface name: netplan's and nmstate's `name`, the SR-IOV network operator's `pfNames`, and what people try.
@@ -114,14 +114,14 @@ fn is_by_name(message: &Diagnostic) -> bool {
 }
 
 /// The names that a selector's value has: text, or a list of texts; a range of VFs behind it (`eno1#0-3`) is left out.
-fn names(node: &Node) -> Vec<String> {
+fn names(node: &YamlNode) -> Vec<String> {
     /// A file may have very many.
     const MOST: usize = 8;
     let name = |text: &str| text.split('#').next().unwrap_or_default().trim().to_owned();
     let all = match &node.value {
-        Value::Scalar(text) => vec![name(text)],
-        Value::Sequence(items) => items.iter().flat_map(names).take(MOST).collect(),
-        Value::Null | Value::Spoiled | Value::Mapping(_) => Vec::new(),
+        YamlValue::Scalar(text) => vec![name(text)],
+        YamlValue::Sequence(items) => items.iter().flat_map(names).take(MOST).collect(),
+        YamlValue::Null | YamlValue::Spoiled | YamlValue::Mapping(_) => Vec::new(),
     };
     all.into_iter().filter(|name| !name.is_empty()).take(MOST).collect()
 }

@@ -24,44 +24,47 @@ const MAX_TEXT: usize = 4 << 20;
 
 /// A value and its place in the text.
 #[derive(Clone, Debug)]
-pub(crate) struct Node {
+pub struct YamlNode {
     /// Bytes of the text.
     pub span: Range<usize>,
     /// What stands there.
-    pub value: Value,
+    pub value: YamlValue,
 }
 
 /// What a node holds.
 #[derive(Clone, Debug)]
-pub(crate) enum Value {
+pub enum YamlValue {
     /// Nothing, `~` or `null`.
     Null,
     /// Text; numbers and booleans too, for whoever reads them knows better what they should be.
     Scalar(String),
     /// A list; its items are in the file's order.
-    Sequence(Vec<Node>),
+    Sequence(Vec<YamlNode>),
     /// Keys and values in the file's order.
-    Mapping(Vec<Entry>),
+    Mapping(Vec<YamlEntry>),
     /// It was wrong, it has been reported, and it is to be passed over.
     Spoiled,
 }
 
 /// A key with its value.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
+pub struct YamlEntry {
+    /// The key, without quotes and escapes.
     pub key: String,
+    /// Where the key is: bytes of the text.
     pub key_span: Range<usize>,
-    pub value: Node,
+    /// What the key has.
+    pub value: YamlNode,
 }
 
-impl Node {
+impl YamlNode {
     fn cost(&self) -> Cost {
         let mut cost = Cost { nodes: 1, text: 0 };
         match &self.value {
-            Value::Null | Value::Spoiled => {}
-            Value::Scalar(text) => cost.text = text.len(),
-            Value::Sequence(items) => items.iter().for_each(|item| cost.add(item.cost())),
-            Value::Mapping(entries) => entries.iter().for_each(|entry| {
+            YamlValue::Null | YamlValue::Spoiled => {}
+            YamlValue::Scalar(text) => cost.text = text.len(),
+            YamlValue::Sequence(items) => items.iter().for_each(|item| cost.add(item.cost())),
+            YamlValue::Mapping(entries) => entries.iter().for_each(|entry| {
                 cost.text += entry.key.len();
                 cost.add(entry.value.cost());
             }),
@@ -72,39 +75,41 @@ impl Node {
     /// Levels of lists and mappings, this one included.
     fn depth(&self) -> usize {
         match &self.value {
-            Value::Null | Value::Spoiled | Value::Scalar(_) => 0,
-            Value::Sequence(items) => 1 + items.iter().map(Node::depth).max().unwrap_or(0),
-            Value::Mapping(entries) => 1 + entries.iter().map(|entry| entry.value.depth()).max().unwrap_or(0),
+            YamlValue::Null | YamlValue::Spoiled | YamlValue::Scalar(_) => 0,
+            YamlValue::Sequence(items) => 1 + items.iter().map(YamlNode::depth).max().unwrap_or(0),
+            YamlValue::Mapping(entries) => {
+                1 + entries.iter().map(|entry| entry.value.depth()).max().unwrap_or(0)
+            }
         }
     }
 
     /// The child under `segment`: a key, or a position counted from 0.
-    pub fn child_mut(&mut self, segment: &str) -> Option<&mut Node> {
+    pub(crate) fn child_mut(&mut self, segment: &str) -> Option<&mut YamlNode> {
         match &mut self.value {
-            Value::Mapping(entries) => {
+            YamlValue::Mapping(entries) => {
                 let entry = entries.iter_mut().find(|entry| entry.key == segment)?;
                 Some(&mut entry.value)
             }
-            Value::Sequence(items) => items.get_mut(segment.parse::<usize>().ok()?),
+            YamlValue::Sequence(items) => items.get_mut(segment.parse::<usize>().ok()?),
             _ => None,
         }
     }
 
     /// The bytes of `text`, which this tree was read from, that `path` means, or its longest part that leads somewhere.
     /// `None` for the file as a whole.
-    pub fn locate(&self, text: &str, path: &Path, place: &PathTarget) -> Option<Range<usize>> {
+    pub(crate) fn locate(&self, text: &str, path: &Path, place: &PathTarget) -> Option<Range<usize>> {
         if let PathTarget::Bytes(bytes) = place {
             return Some(bytes.clone());
         }
-        let mut found: Option<(Option<&Range<usize>>, &Node)> = None;
+        let mut found: Option<(Option<&Range<usize>>, &YamlNode)> = None;
         let mut node = self;
         for segment in &path.0 {
             let next = match &node.value {
-                Value::Mapping(entries) => entries
+                YamlValue::Mapping(entries) => entries
                     .iter()
                     .find(|entry| entry.key == *segment)
                     .map(|entry| (Some(&entry.key_span), &entry.value)),
-                Value::Sequence(items) => {
+                YamlValue::Sequence(items) => {
                     segment.parse::<usize>().ok().and_then(|index| items.get(index)).map(|item| (None, item))
                 }
                 _ => None,
@@ -116,12 +121,12 @@ impl Node {
             node = child;
         }
         let (key, node) = found?;
-        if let (PathTarget::Part(part), Value::Scalar(value)) = (place, &node.value)
+        if let (PathTarget::Part(part), YamlValue::Scalar(value)) = (place, &node.value)
             && let Some(bytes) = scalar::part(text.get(node.span.clone())?, value, part)
         {
             return Some(node.span.start + bytes.start..node.span.start + bytes.end);
         }
-        let key = key.filter(|_| *place == PathTarget::Key || !matches!(node.value, Value::Scalar(_)));
+        let key = key.filter(|_| *place == PathTarget::Key || !matches!(node.value, YamlValue::Scalar(_)));
         Some(key.unwrap_or(&node.span).clone())
     }
 }
@@ -150,7 +155,7 @@ pub(crate) fn too_large(size: usize) -> Diagnostic {
 
 /// The tree of a model's `text`, with what is wrong in it as YAML and can be passed over: keys that it gives twice, functions
 /// that a comment cuts in two, directives. As an error, why it is not one YAML document.
-pub(crate) fn read_model(text: &str) -> Result<(Node, Vec<Diagnostic>), Vec<Diagnostic>> {
+pub(crate) fn read_model(text: &str) -> Result<(YamlNode, Vec<Diagnostic>), Vec<Diagnostic>> {
     match read(text) {
         Ok((mut root, mut messages)) => {
             messages.extend(comment::cut_functions(&mut root, text));
@@ -166,7 +171,21 @@ pub(crate) fn read_model(text: &str) -> Result<(Node, Vec<Diagnostic>), Vec<Diag
 }
 
 /// The tree of `text` and the keys that it gives twice; as an error, why it is not one YAML document.
-pub(crate) fn read(text: &str) -> Result<(Node, Vec<Diagnostic>), Diagnostic> {
+pub(crate) fn read(text: &str) -> Result<(YamlNode, Vec<Diagnostic>), Diagnostic> {
+    let (roots, duplicates) = read_documents(text, 1)?;
+    match roots.into_iter().next() {
+        Some(root) if !matches!(root.value, YamlValue::Null) => Ok((root, duplicates)),
+        _ => Err(Diagnostic::error(Path::default(), "the file is empty").with_hint(
+            "the smallest useful model is a NIC and a guest:\n  nics: {NET0: {vfs: 1}}\n  guests: {a: {functions: [NET0#0]}}",
+        )),
+    }
+}
+
+/// The trees of the documents in `text`, at most so many of them, and the keys that they give twice; as an error, why it is no YAML.
+pub(crate) fn read_documents(
+    text: &str,
+    most: usize,
+) -> Result<(Vec<YamlNode>, Vec<Diagnostic>), Diagnostic> {
     if text.len() > MAX_BYTES {
         return Err(too_large(text.len()));
     }
@@ -180,7 +199,7 @@ pub(crate) fn read(text: &str) -> Result<(Node, Vec<Diagnostic>), Diagnostic> {
         .at_bytes(at..at + c.len_utf8()));
     }
     let body = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let mut builder = Builder::new(Offsets::new(body, text.len() - body.len()));
+    let mut builder = Builder::new(Offsets::new(body, text.len() - body.len()), most);
     let mut parser = Parser::new_from_str(body);
     while let Some(event) = parser.next_event() {
         let (event, span) = event.map_err(|error| builder.scan_error(&error))?;
@@ -194,12 +213,7 @@ pub(crate) fn read(text: &str) -> Result<(Node, Vec<Diagnostic>), Diagnostic> {
         }
         builder.take(event, span)?;
     }
-    match builder.root {
-        Some(root) if !matches!(root.value, Value::Null) => Ok((root, builder.duplicates)),
-        _ => Err(Diagnostic::error(Path::default(), "the file is empty").with_hint(
-            "the smallest useful model is a NIC and a guest:\n  nics: {NET0: {vfs: 1}}\n  guests: {a: {functions: [NET0#0]}}",
-        )),
-    }
+    Ok((builder.roots, builder.duplicates))
 }
 
 /// YAML 1.2.2, section 5.1, without the byte order mark inside a text.
@@ -249,10 +263,12 @@ impl Offsets {
 struct Builder {
     offsets: Offsets,
     open: Vec<Open>,
-    anchors: HashMap<usize, Node>,
+    anchors: HashMap<usize, YamlNode>,
     spent: Cost,
     documents: usize,
-    root: Option<Node>,
+    /// How many documents there may be.
+    most: usize,
+    roots: Vec<YamlNode>,
     duplicates: Vec<Diagnostic>,
 }
 
@@ -264,19 +280,20 @@ struct Open {
 }
 
 enum Content {
-    Sequence(Vec<Node>),
-    Mapping { entries: Vec<Entry>, places: HashMap<String, usize>, key: Option<(String, Range<usize>)> },
+    Sequence(Vec<YamlNode>),
+    Mapping { entries: Vec<YamlEntry>, places: HashMap<String, usize>, key: Option<(String, Range<usize>)> },
 }
 
 impl Builder {
-    fn new(offsets: Offsets) -> Builder {
+    fn new(offsets: Offsets, most: usize) -> Builder {
         Builder {
             offsets,
             open: Vec::new(),
             anchors: HashMap::new(),
             spent: Cost::default(),
             documents: 0,
-            root: None,
+            most,
+            roots: Vec::new(),
             duplicates: Vec::new(),
         }
     }
@@ -291,10 +308,15 @@ impl Builder {
             Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => Ok(()),
             Event::DocumentStart(_) => {
                 self.documents += 1;
-                if self.documents > 1 {
-                    return Err(wrong(span, "a second document starts here").with_hint(
-                        "one file is one model: remove what follows `---` or give it its own file",
-                    ));
+                // An alias means nothing of another document.
+                self.anchors.clear();
+                if self.documents > self.most {
+                    return Err(match self.most {
+                        1 => wrong(span, "a second document starts here").with_hint(
+                            "one file is one model: remove what follows `---` or give it its own file",
+                        ),
+                        most => wrong(span, format!("the file has more than {most} documents")),
+                    });
                 }
                 Ok(())
             }
@@ -305,7 +327,7 @@ impl Builder {
                 let Some(node) = self.anchors.get(&anchor) else {
                     return Err(wrong(span, "this alias stands inside what it stands for"));
                 };
-                let node = Node { span: span.clone(), value: node.value.clone() };
+                let node = YamlNode { span: span.clone(), value: node.value.clone() };
                 self.spend(node.cost(), &span)?;
                 if self.open.len() + node.depth() > MAX_DEPTH {
                     return Err(too_deep(span));
@@ -326,8 +348,8 @@ impl Builder {
                     let text = format!("{} is something, and its tag says that it is nothing", shown(&text));
                     return Err(wrong(span, text).with_hint("a model needs no tags: remove it"));
                 }
-                let value = if null { Value::Null } else { Value::Scalar(text.into_owned()) };
-                self.finish(Node { span, value }, anchor)
+                let value = if null { YamlValue::Null } else { YamlValue::Scalar(text.into_owned()) };
+                self.finish(YamlNode { span, value }, anchor)
             }
             Event::SequenceStart(anchor, tag) => {
                 tag.as_deref().map(|tag| core_type(tag, &span)).transpose()?;
@@ -345,11 +367,11 @@ impl Builder {
                 let Some(open) = self.open.pop() else {
                     return Ok(());
                 };
-                let node = Node {
+                let node = YamlNode {
                     span: open.start..self.end(open.start, &span),
                     value: match open.content {
-                        Content::Sequence(items) => Value::Sequence(items),
-                        Content::Mapping { entries, .. } => Value::Mapping(entries),
+                        Content::Sequence(items) => YamlValue::Sequence(items),
+                        Content::Mapping { entries, .. } => YamlValue::Mapping(entries),
                     },
                 };
                 self.finish(node, open.anchor)
@@ -389,7 +411,7 @@ impl Builder {
         Ok(())
     }
 
-    fn finish(&mut self, node: Node, anchor: usize) -> Result<(), Diagnostic> {
+    fn finish(&mut self, node: YamlNode, anchor: usize) -> Result<(), Diagnostic> {
         if anchor != 0 {
             self.spend(node.cost(), &node.span)?;
             self.anchors.insert(anchor, node.clone());
@@ -398,9 +420,9 @@ impl Builder {
     }
 
     /// Puts a finished value where it belongs.
-    fn place(&mut self, node: Node) -> Result<(), Diagnostic> {
+    fn place(&mut self, node: YamlNode) -> Result<(), Diagnostic> {
         match self.open.last_mut().map(|open| &mut open.content) {
-            None => self.root = Some(node),
+            None => self.roots.push(node),
             Some(Content::Sequence(items)) => items.push(node),
             Some(Content::Mapping { entries, places, key }) => {
                 let Some((key, key_span)) = key.take() else {
@@ -417,7 +439,7 @@ impl Builder {
                     return Ok(());
                 }
                 places.insert(key.clone(), entries.len());
-                entries.push(Entry { key, key_span, value: node });
+                entries.push(YamlEntry { key, key_span, value: node });
             }
         }
         Ok(())

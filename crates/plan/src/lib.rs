@@ -56,7 +56,7 @@ pub use error::{PlanError, Refusal};
 pub use execute::{Execute, ExecuteError, ExecuteGuests, ExecuteHost, Executors, Observe};
 pub use fact::Fact;
 pub use names::Names;
-pub use nics::{NicOnMachine, VfOnMachine, nics_on_machine, vf_ranges};
+pub use nics::{NicOnMachine, VfOnMachine, lasting_match, nics_on_machine, vf_ranges};
 pub use overview::overview;
 pub use planning::{plan, start, stop, undo};
 pub use realtime::{PARTITION, group_of, housekeeping};

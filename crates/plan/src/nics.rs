@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use penstock_model::{
-    Bdf, Diagnostics, GuestName, Inventory, Model, Nic, NicName, VfIndex, VfSettings, inventory::Pf,
+    Bdf, Diagnostics, GuestName, Inventory, Model, Nic, NicMatch, NicName, VfIndex, VfSettings, inventory::Pf,
 };
 
 use crate::{resolve::resolve, wanted::wanted};
@@ -59,6 +59,14 @@ pub fn nics_on_machine<'a>(
             vfs: nic.vfs.into_iter().map(vf).collect(),
         })
         .collect())
+}
+
+/// By what a model knows a PF: its permanent address, where that is known and no other has it, else its PCI address.
+pub fn lasting_match(pf: &Pf, inventory: &Inventory) -> NicMatch {
+    let mut others = inventory.pfs.iter().filter(|other| other.bdf != pf.bdf);
+    let alone = !others.any(|other| other.permanent_mac == pf.permanent_mac);
+    let mac = pf.permanent_mac.filter(|mac| !mac.is_zero() && !mac.is_multicast());
+    NicMatch { mac, bdf: (mac.is_none() || !alone).then_some(pf.bdf), ..NicMatch::default() }
 }
 
 /// Indices in ascending order as ranges of consecutive ones: the first and the last of each, which may be the same.

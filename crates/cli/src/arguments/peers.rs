@@ -35,7 +35,7 @@ const VERBS: [(&[&str], &str); 19] = [
         "`penstock stop MODEL` stops its guests and takes their VFs back; `penstock undo` takes back what the last run changed",
     ),
     (
-        &["init", "new", "import", "adopt", "discover"],
+        &["init", "new", "adopt", "discover"],
         "`penstock scan --as-model > model.yaml` writes a model of this machine to begin with",
     ),
     (

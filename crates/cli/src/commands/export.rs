@@ -39,6 +39,9 @@ struct Entry {
 
 fn format(to: ExportTo) -> ExportFormat {
     match to {
+        ExportTo::Incus => ExportFormat::Incus,
+        ExportTo::Libvirt => ExportFormat::Libvirt,
+        ExportTo::Netplan => ExportFormat::Netplan,
         ExportTo::Networkd => ExportFormat::Networkd,
         ExportTo::Nmstate => ExportFormat::Nmstate,
         ExportTo::SriovOperator => ExportFormat::SriovOperator,

@@ -16,6 +16,7 @@ mod forward_connection;
 pub mod generate;
 pub mod guard;
 mod guests;
+pub mod import;
 mod inside;
 mod measure;
 mod metrics;
@@ -47,6 +48,7 @@ pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Sta
         Verb::Check(arguments) => check::run(&arguments, settings, printer),
         Verb::Generate(arguments) => generate::run(&arguments, settings, printer),
         Verb::Export(arguments) => export::run(&arguments, settings, printer),
+        Verb::Import(arguments) => import::run(&arguments, settings, printer),
         Verb::Plan(arguments) => plan::run(&arguments, settings, printer),
         Verb::Apply(arguments) => apply::run(&arguments, settings, printer),
         Verb::Verify(arguments) => verify::run(&arguments, settings, printer),

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Node, Value, read, shown};
+use super::{YamlNode, YamlValue, read, shown};
 use crate::{
     FunctionName,
     diagnostic::{Diagnostic, Path, PathTarget},
@@ -52,9 +52,9 @@ impl<'a> Split<'a> {
 
 /// Functions that are cut in two by a comment, anywhere that a model names functions. What is found is spoiled in the tree: what it
 /// says is not what was meant.
-pub(super) fn cut_functions(root: &mut Node, text: &str) -> Vec<Diagnostic> {
+pub(super) fn cut_functions(root: &mut YamlNode, text: &str) -> Vec<Diagnostic> {
     let mut found: Vec<Diagnostic> = Vec::new();
-    let mut cut = |node: &Node| {
+    let mut cut = |node: &YamlNode| {
         let Some(split) = after(node, text) else { return false };
         let message = split.message("a comment: in YAML a `#` after a space begins one");
         // An alias stands at several places, for one.
@@ -64,7 +64,7 @@ pub(super) fn cut_functions(root: &mut Node, text: &str) -> Vec<Diagnostic> {
         true
     };
     for guest in values(root.child_mut("guests")) {
-        let mut named: Vec<&mut Node> = Vec::new();
+        let mut named: Vec<&mut YamlNode> = Vec::new();
         for (key, node) in entries(guest) {
             match key {
                 "functions" => named.extend(items(Some(node))),
@@ -74,49 +74,49 @@ pub(super) fn cut_functions(root: &mut Node, text: &str) -> Vec<Diagnostic> {
         }
         for function in named {
             let is_cut = match &function.value {
-                Value::Mapping(entries) => entries
+                YamlValue::Mapping(entries) => entries
                     .iter()
                     .filter(|entry| matches!(entry.key.as_str(), "vf" | "pf"))
                     .any(|entry| cut(&entry.value)),
                 _ => cut(function),
             };
             if is_cut {
-                function.value = Value::Spoiled;
+                function.value = YamlValue::Spoiled;
             }
         }
     }
     for cable in items(root.child_mut("board").and_then(|board| board.child_mut("cables"))) {
         if items(Some(cable)).any(|end| cut(end)) {
-            cable.value = Value::Spoiled;
+            cable.value = YamlValue::Spoiled;
         }
     }
     found
 }
 
 /// The keys of a mapping, each with what stands there; none of what is no mapping.
-fn entries(node: &mut Node) -> impl Iterator<Item = (&str, &mut Node)> {
+fn entries(node: &mut YamlNode) -> impl Iterator<Item = (&str, &mut YamlNode)> {
     let entries = match &mut node.value {
-        Value::Mapping(entries) => entries.as_mut_slice(),
+        YamlValue::Mapping(entries) => entries.as_mut_slice(),
         _ => &mut [],
     };
     entries.iter_mut().map(|entry| (entry.key.as_str(), &mut entry.value))
 }
 
-fn values(node: Option<&mut Node>) -> impl Iterator<Item = &mut Node> {
+fn values(node: Option<&mut YamlNode>) -> impl Iterator<Item = &mut YamlNode> {
     node.into_iter().flat_map(entries).map(|(_, value)| value)
 }
 
-fn items(node: Option<&mut Node>) -> impl Iterator<Item = &mut Node> {
+fn items(node: Option<&mut YamlNode>) -> impl Iterator<Item = &mut YamlNode> {
     let items = match node.map(|node| &mut node.value) {
-        Some(Value::Sequence(items)) => items.as_mut_slice(),
+        Some(YamlValue::Sequence(items)) => items.as_mut_slice(),
         _ => &mut [],
     };
     items.iter_mut()
 }
 
 /// The comment after a function in the rest of its line, if that reads like an index.
-fn after<'a>(node: &Node, text: &'a str) -> Option<Split<'a>> {
-    let Value::Scalar(value) = &node.value else { return None };
+fn after<'a>(node: &YamlNode, text: &'a str) -> Option<Split<'a>> {
+    let YamlValue::Scalar(value) = &node.value else { return None };
     let name = value.parse::<FunctionName>().ok()?;
     let rest = text.get(node.span.end..)?;
     let comment = rest.trim_start_matches([' ', '\t']);

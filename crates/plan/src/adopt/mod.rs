@@ -9,11 +9,12 @@ mod words;
 use std::{collections::BTreeMap, fmt::Write};
 
 use penstock_model::{
-    Bdf, FreeDriver, FunctionName, GuestName, Inventory, NicMatch, NicName, Source, VfIndex, VfSettings,
+    Bdf, FreeDriver, FunctionName, GuestName, Inventory, NicName, Source, VfIndex, VfSettings,
     inventory::{Pf, Vf},
+    yaml::quoted,
 };
 
-use crate::{Action, FunctionAction, Plan, Step, action::GuestDefinition, drivers, plan};
+use crate::{Action, FunctionAction, Plan, Step, action::GuestDefinition, drivers, lasting_match, plan};
 
 /// A machine as far as it is known.
 #[derive(Clone, Copy, Debug)]
@@ -126,12 +127,12 @@ impl Draft<'_> {
     fn text(&self) -> String {
         let mut out = String::new();
         if let Some(host) = self.sight.host.filter(|host| text::is_word(host)) {
-            let _ = writeln!(out, "machine: {}", text::quoted(host));
+            let _ = writeln!(out, "machine: {}", quoted(host));
         }
         out.push_str("nics:\n");
         for adopted in &self.nics {
             words::above(adopted, &self.sight, &mut out);
-            text::nic(adopted, self.matching(adopted.pf), &mut out);
+            text::nic(adopted, lasting_match(adopted.pf, self.sight.inventory), &mut out);
         }
         if !self.guests.is_empty() {
             out.push_str("guests:\n");
@@ -140,14 +141,6 @@ impl Draft<'_> {
             text::guest(self, name, &mut out);
         }
         out
-    }
-
-    /// By what a PF is known: its permanent address, where that is known and no other has it.
-    fn matching(&self, pf: &Pf) -> NicMatch {
-        let others = self.sight.inventory.pfs.iter().filter(|other| other.bdf != pf.bdf);
-        let alone = !others.clone().any(|other| other.permanent_mac == pf.permanent_mac);
-        let mac = pf.permanent_mac.filter(|mac| !mac.is_zero() && !mac.is_multicast());
-        NicMatch { mac, bdf: (mac.is_none() || !alone).then_some(pf.bdf), ..NicMatch::default() }
     }
 
     /// A function as the model names it.

@@ -6,6 +6,7 @@ use penstock_model::{
     Boot, ByteSize, DiskFormat, Firmware, GuestName, Inside, Mac, Mtu, NicMatch, READY_WITHIN, VfKey,
     VfSettings, VfValue, Vm,
     inventory::{Pf, SwitchMode, VfState},
+    yaml::{FlowMapping, flow_list, quoted},
 };
 
 use super::{Adopted, Draft, Form, checks_by_default};
@@ -13,25 +14,6 @@ use crate::{
     action::{GuestDefinition, GuestFunction},
     drivers::VFIO,
 };
-
-/// Text between double quotes (YAML 1.2.2, section 7.3.1): whatever it holds, it is read as it was.
-pub fn quoted(text: &str) -> String {
-    let mut out = String::from("\"");
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => out.extend(['\\', c]),
-            ' '..='~' => out.push(c),
-            c => {
-                let _ = match u32::from(c) {
-                    code @ ..=0xffff => write!(out, "\\u{code:04x}"),
-                    code => write!(out, "\\U{code:08x}"),
-                };
-            }
-        }
-    }
-    out.push('"');
-    out
-}
 
 /// Whether a machine may be called so.
 pub fn is_word(text: &str) -> bool {
@@ -42,34 +24,10 @@ fn switch(on: bool) -> &'static str {
     if on { "on" } else { "off" }
 }
 
-/// A mapping on one line.
-#[derive(Default)]
-struct Mapping(Vec<String>);
-
-impl Mapping {
-    fn put(&mut self, key: &str, value: impl ToString) {
-        self.0.push(format!("{key}: {}", value.to_string()));
-    }
-
-    fn maybe(&mut self, key: &str, value: Option<impl ToString>) {
-        if let Some(value) = value {
-            self.put(key, value);
-        }
-    }
-
-    fn line(&self) -> String {
-        format!("{{{}}}", self.0.join(", "))
-    }
-}
-
-fn list(items: impl Iterator<Item = String>) -> String {
-    format!("[{}]", items.collect::<Vec<_>>().join(", "))
-}
-
 /// Appends the model's entry of a NIC to `out`.
 pub fn nic(adopted: &Adopted<'_>, matching: NicMatch, out: &mut String) {
     let pf = adopted.pf;
-    let mut known = Mapping::default();
+    let mut known = FlowMapping::default();
     known.maybe("mac", matching.mac.map(|mac| quoted(&mac.to_string())));
     known.maybe("bdf", matching.bdf.map(|bdf| quoted(&bdf.to_string())));
     let _ = writeln!(out, "  {}:\n    match: {}", adopted.name, known.line());
@@ -95,32 +53,16 @@ pub fn nic(adopted: &Adopted<'_>, matching: NicMatch, out: &mut String) {
         let kept = found.addresses.iter().filter(|address| !address.is_link_local());
         let addresses: Vec<String> = kept.map(|address| quoted(&address.to_string())).collect();
         if !addresses.is_empty() && adopted.form == Form::Whole {
-            let _ = writeln!(out, "    addresses: {}", list(addresses.into_iter()));
+            let _ = writeln!(out, "    addresses: {}", flow_list(addresses.into_iter()));
         }
     }
-    let defaults = settings(&adopted.defaults);
-    if !defaults.0.is_empty() {
+    let defaults = FlowMapping::from(&adopted.defaults);
+    if !defaults.is_empty() {
         let _ = writeln!(out, "    defaults: {}", defaults.line());
     }
     if let Some(driver) = adopted.free {
         let _ = writeln!(out, "    free: {{driver: {}}}", driver.name());
     }
-}
-
-/// Attributes of VFs as a model writes them.
-pub fn written(wanted: &VfSettings) -> Vec<String> {
-    settings(wanted).0
-}
-
-fn settings(wanted: &VfSettings) -> Mapping {
-    let mut all = Mapping::default();
-    for (key, value) in wanted.values() {
-        match value {
-            VfValue::Mac(mac) => all.put(key.name(), quoted(&mac.to_string())),
-            other => all.put(key.name(), other.plain()),
-        }
-    }
-    all
 }
 
 /// What a VF has that its PF's driver did not give it by itself.
@@ -178,7 +120,7 @@ pub fn guest(draft: &Draft<'_>, name: &GuestName, out: &mut String) {
             .and_then(|definition| definition.functions.iter().find(|owned| owned.function == *function));
         let Some((adopted, named)) = draft.name_of(*function) else { continue };
         any = true;
-        let mut entry = Mapping::default();
+        let mut entry = FlowMapping::default();
         let key = if named.vf.is_some() { "vf" } else { "pf" };
         entry.put(key, quoted(&named.to_string()));
         let vf = named.vf.and_then(|index| {
@@ -200,11 +142,11 @@ pub fn guest(draft: &Draft<'_>, name: &GuestName, out: &mut String) {
             let given = vf.and_then(|vf| vf.given_mac()).or(owned.and_then(|owned| owned.mac));
             let derived = named.vf.zip(adopted.pf.permanent_mac).map(|(vf, pf)| Mac::derived(pf, vf));
             own.mac = given.filter(|mac| derived.is_some_and(|derived| derived != *mac));
-            entry.0.extend(written(&own));
+            entry.append(FlowMapping::from(&own));
         } else {
             entry.maybe("mac", vf.and_then(|vf| vf.given_mac()).map(|mac| quoted(&mac.to_string())));
         }
-        entry.0.extend(owned.map(|owned| inside(owned, position)).unwrap_or_default().0);
+        entry.append(owned.map(|owned| inside(owned, position)).unwrap_or_default());
         let _ = writeln!(out, "      - {}", entry.line());
     }
     if !any {
@@ -219,13 +161,13 @@ fn driver<'d>(draft: &'d Draft<'_>, function: penstock_model::Bdf) -> Option<&'d
 }
 
 /// How a function is inside its guest.
-fn inside(owned: &GuestFunction, position: usize) -> Mapping {
-    let mut all = Mapping::default();
+fn inside(owned: &GuestFunction, position: usize) -> FlowMapping {
+    let mut all = FlowMapping::default();
     if owned.interface.as_str() != format!("eth{position}") {
         all.put("interface", quoted(owned.interface.as_str()));
     }
     if !owned.addresses.is_empty() {
-        all.put("addresses", list(owned.addresses.iter().map(|address| quoted(&address.to_string()))));
+        all.put("addresses", flow_list(owned.addresses.iter().map(|address| quoted(&address.to_string()))));
     }
     all.maybe("mtu", owned.mtu);
     all.maybe("egress_rate", owned.egress_rate.map(|rate| rate.0));
@@ -250,20 +192,20 @@ fn of_definition(definition: &GuestDefinition, out: &mut String) {
         line("root", quoted(root));
     }
     if !definition.init.is_empty() {
-        line("init", list(definition.init.iter().map(|word| quoted(word))));
+        line("init", flow_list(definition.init.iter().map(|word| quoted(word))));
     }
     if definition.privileged {
         line("privileged", switch(true).to_owned());
     }
     let devices = definition.devices.iter().map(|device| {
-        let mut entry = Mapping::default();
+        let mut entry = FlowMapping::default();
         entry.put("path", quoted(&device.path));
         entry.put("inside", quoted(&device.inside));
         entry.put("write", switch(device.write));
         entry.line()
     });
     if !definition.devices.is_empty() {
-        line("devices", list(devices));
+        line("devices", flow_list(devices));
     }
     if let Some(vm) = &definition.vm {
         of_vm(vm, &mut line);
@@ -274,13 +216,13 @@ fn of_vm(vm: &Vm, line: &mut impl FnMut(&str, String)) {
     match &vm.boot {
         Boot::Builtin => {}
         Boot::Kernel { kernel, initramfs } => {
-            let mut entry = Mapping::default();
+            let mut entry = FlowMapping::default();
             entry.put("kernel", quoted(kernel));
             entry.maybe("initramfs", initramfs.as_deref().map(quoted));
             line("boot", entry.line());
         }
         Boot::Disk { path, format } => {
-            let mut entry = Mapping::default();
+            let mut entry = FlowMapping::default();
             entry.put("disk", quoted(path));
             let qcow2 = *format == DiskFormat::Qcow2;
             entry.maybe("format", qcow2.then_some("qcow2"));
@@ -306,25 +248,5 @@ fn of_vm(vm: &Vm, line: &mut impl FnMut(&str, String)) {
     }
     if vm.ready_within != READY_WITHIN {
         line("ready_within", vm.ready_within.to_string());
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use penstock_model::{Source, parse};
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-
-        /// What is quoted here is what the model's own reader reads, whatever it is.
-        #[test]
-        fn what_is_quoted_is_read_as_it_was(text: String) {
-            let model = format!("nics: {{NET0: }}\nguests: {{a: {{init: [sh, {}]}}}}\n", quoted(&text));
-            let model = parse(&Source::new("m.yaml", model));
-            prop_assert_eq!(&model.unwrap().model.guests["a"].init[1], &text);
-        }
     }
 }

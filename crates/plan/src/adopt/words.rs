@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use penstock_model::{Bdf, GuestName, inventory::Pf, text::counted};
+use penstock_model::{Bdf, GuestName, inventory::Pf, text::counted, yaml::FlowMapping};
 
 use super::{Adopted, Draft, Form, ImportInput, text};
 use crate::{PlanError, drivers};
@@ -83,7 +83,7 @@ pub fn above(adopted: &Adopted<'_>, sight: &ImportInput<'_>, out: &mut String) {
             what.extend(given.map(|mac| format!("mac {mac}")));
             if let Some(state) = &present.attributes {
                 let own = text::not_default(pf, state);
-                let own = text::written(&own);
+                let own = FlowMapping::from(&own).into_entries();
                 what.extend(own.into_iter().map(|word| word.replace(": ", " ")));
             }
         }

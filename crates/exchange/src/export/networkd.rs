@@ -5,7 +5,7 @@ use std::fmt::Write;
 use penstock_model::{LinkState, VfKey, VfValue};
 use penstock_plan::{NicOnMachine, VfOnMachine};
 
-use crate::{ExportedFile, left_out::Omissions};
+use super::{ExportedFile, left_out::Omissions};
 
 /// One file of links for each NIC, and one of addresses where the PF has some.
 pub fn files(nics: &[NicOnMachine<'_>], left_out: &mut Omissions) -> Vec<ExportedFile> {
@@ -22,7 +22,7 @@ pub fn files(nics: &[NicOnMachine<'_>], left_out: &mut Omissions) -> Vec<Exporte
 }
 
 /// Its word for a key of a VF.
-fn word(key: VfKey) -> Option<&'static str> {
+pub fn word(key: VfKey) -> Option<&'static str> {
     Some(match key {
         VfKey::Mac => "MACAddress",
         VfKey::Vlan => "VLANId",

@@ -1,9 +1,9 @@
 //! What a format has no word for.
 
 use penstock_model::{Model, NicName, VfIndex, VfKey};
-use penstock_plan::{NicOnMachine, vf_ranges};
+use penstock_plan::{NicOnMachine, VfOnMachine, vf_ranges};
 
-use crate::ExportFormat;
+use super::ExportFormat;
 
 /// Collects what is left out, and says it in few sentences.
 pub struct Omissions {
@@ -29,10 +29,31 @@ impl Omissions {
         self.nic(name, format!("`{key}`: {} has no word for it", self.format.program()));
     }
 
+    /// All that a model says of a PF itself: of a program that sets nothing of PFs.
+    pub fn pf_keys(&mut self, nic: &NicOnMachine<'_>) {
+        let of = nic.nic;
+        let said = [
+            ("interface", of.interface.is_some()),
+            ("mtu", of.mtu.is_some()),
+            ("addresses", !of.addresses.is_empty()),
+        ];
+        said.into_iter().filter(|(_, said)| *said).for_each(|(key, _)| self.nic_key(nic.name, key));
+    }
+
     /// All that a NIC's VFs are to have and `carries` does not say of a key.
     pub fn vf_keys(&mut self, nic: &NicOnMachine<'_>, carries: impl Fn(VfKey) -> bool) {
+        self.vf_keys_of(nic, &nic.vfs.iter().collect::<Vec<_>>(), carries);
+    }
+
+    /// The same of some of its VFs.
+    pub fn vf_keys_of(
+        &mut self,
+        nic: &NicOnMachine<'_>,
+        vfs: &[&VfOnMachine<'_>],
+        carries: impl Fn(VfKey) -> bool,
+    ) {
         for key in VfKey::ALL.iter().filter(|key| !carries(**key)) {
-            let asked = nic.vfs.iter().filter(|vf| vf.settings.get(*key).is_some());
+            let asked = vfs.iter().filter(|vf| vf.settings.get(*key).is_some());
             let vfs: Vec<VfIndex> = asked.map(|vf| vf.index).collect();
             if !vfs.is_empty() {
                 self.of_vfs.push((nic.name.clone(), *key, vfs));
@@ -43,7 +64,11 @@ impl Omissions {
     /// What of the model is no NIC's.
     pub fn rest_of(&mut self, model: &Model) {
         if !model.guests.is_empty() {
-            self.of_model.push("`guests`, and who owns which function");
+            self.of_model.push(match self.format {
+                ExportFormat::Libvirt => "`guests`, but for the VFs of VMs",
+                ExportFormat::Incus => "`guests`, but for their functions",
+                _ => "`guests`, and who owns which function",
+            });
         }
         if model.nics.values().any(|nic| nic.loopback.is_some()) && self.format != ExportFormat::SriovOperator
         {

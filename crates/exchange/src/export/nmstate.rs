@@ -5,7 +5,7 @@ use std::fmt::Write;
 use penstock_model::{Mac, VfKey, VfValue};
 use penstock_plan::{NicOnMachine, VfOnMachine};
 
-use crate::{ExportedFile, left_out::Omissions};
+use super::{ExportedFile, left_out::Omissions, single_quoted};
 
 /// One file with all NICs.
 pub fn files(nics: &[NicOnMachine<'_>], left_out: &mut Omissions) -> Vec<ExportedFile> {
@@ -31,7 +31,7 @@ pub fn files(nics: &[NicOnMachine<'_>], left_out: &mut Omissions) -> Vec<Exporte
 }
 
 /// Its word for a key of a VF.
-fn word(key: VfKey) -> Option<&'static str> {
+pub fn word(key: VfKey) -> Option<&'static str> {
     Some(match key {
         VfKey::Mac => "mac-address",
         VfKey::Vlan => "vlan-id",
@@ -61,8 +61,7 @@ fn quoted(mac: Mac) -> String {
 }
 
 fn interface(text: &mut String, nic: &NicOnMachine<'_>, name: &str) {
-    // An interface's name may be a number, or `no`.
-    let _ = write!(text, "  - name: '{}'\n    type: ethernet\n    state: up\n", name.replace('\'', "''"));
+    let _ = write!(text, "  - name: {}\n    type: ethernet\n    state: up\n", single_quoted(name));
     if let Some(mac) = nic.pf.permanent_mac {
         let _ = write!(text, "    identifier: mac-address\n    mac-address: {}\n", quoted(mac));
     }

@@ -9,7 +9,7 @@ use std::{
 use penstock_model::{FreeDriver, Model, VfIndex};
 use penstock_plan::NicOnMachine;
 
-use crate::{
+use super::{
     ExportedFile,
     left_out::{Omissions, ranges},
 };

@@ -1,0 +1,122 @@
+//! Profiles of Incus, one for each guest with functions: `nic` devices with `nictype: sriov` for VFs and `physical` for PFs (Incus'
+//! documentation, "Type: nic").
+
+use std::{collections::BTreeMap, fmt::Write};
+
+use penstock_model::{Function, GuestKind, GuestName, Model, NicName, VfIndex, VfKey};
+use penstock_plan::NicOnMachine;
+
+use super::{
+    ExportedFile,
+    left_out::{Omissions, ranges},
+    single_quoted,
+};
+
+/// A profile for each guest that owns functions.
+pub fn files(model: &Model, nics: &[NicOnMachine<'_>], left_out: &mut Omissions) -> Vec<ExportedFile> {
+    let by_name: BTreeMap<&NicName, &NicOnMachine<'_>> = nics.iter().map(|nic| (nic.name, nic)).collect();
+    let mut owned: BTreeMap<&NicName, Vec<VfIndex>> = BTreeMap::new();
+    let mut files = Vec::new();
+    for nic in nics {
+        left_out.nic_key(nic.name, "vfs");
+        left_out.pf_keys(nic);
+    }
+    for (guest, what) in &model.guests {
+        let mut profile = Profile::default();
+        for function in &what.functions {
+            let Some(nic) = by_name.get(&function.name.nic) else { continue };
+            profile.device(nic, function, what.kind, left_out);
+            if let Some(index) = function.name.vf {
+                owned.entry(nic.name).or_default().push(index);
+            }
+        }
+        if !profile.devices.is_empty() {
+            files.push(profile.file(guest));
+        }
+    }
+    for nic in nics {
+        let mut mine = owned.remove(nic.name).unwrap_or_default();
+        mine.sort_unstable();
+        if !mine.is_empty() {
+            let vfs = ranges(&mine).join(", ");
+            left_out.nic(
+                nic.name,
+                format!("that the guests have VF {vfs}: Incus gives each any VF of the NIC that is free"),
+            );
+        }
+        let of_guests: Vec<_> = nic.vfs.iter().filter(|vf| mine.contains(&vf.index)).collect();
+        left_out.vf_keys_of(nic, &of_guests, |key| matches!(key, VfKey::Mac | VfKey::Vlan | VfKey::Spoofchk));
+        let rest: Vec<_> = nic.vfs.iter().filter(|vf| !mine.contains(&vf.index)).collect();
+        left_out.vf_keys_of(nic, &rest, |_| false);
+    }
+    files
+}
+
+/// The devices of one guest.
+#[derive(Default)]
+struct Profile {
+    devices: String,
+}
+
+impl Profile {
+    fn device(
+        &mut self,
+        nic: &NicOnMachine<'_>,
+        function: &Function,
+        kind: GuestKind,
+        left_out: &mut Omissions,
+    ) {
+        let name = &function.name;
+        let known = nic.pf.interface.as_ref().map(|interface| &interface.name);
+        let Some(parent) = nic.nic.interface.as_ref().or(known) else {
+            return left_out.nic(
+                nic.name,
+                format!("{name}: its PF has no interface, by whose name Incus would find it"),
+            );
+        };
+        let nictype = if name.vf.is_some() { "sriov" } else { "physical" };
+        let mut lines =
+            vec![("type", "nic".to_owned()), ("nictype", nictype.to_owned()), ("parent", parent.to_string())];
+        // The name of an interface inside a VM is the VM's own to say.
+        if kind == GuestKind::Container {
+            lines.push(("name", function.interface.to_string()));
+        }
+        let vf = name.vf.and_then(|index| nic.vfs.iter().find(|vf| vf.index == index));
+        let settings = vf.map_or(&function.settings, |vf| &vf.settings);
+        lines.extend(settings.mac.map(|mac| ("hwaddr", mac.to_string())));
+        lines.extend(settings.vlan.filter(|vlan| vlan.get() != 0).map(|vlan| ("vlan", vlan.to_string())));
+        lines.extend(settings.spoofchk.map(|on| ("security.mac_filtering", on.to_string())));
+        lines.extend(function.mtu.map(|mtu| ("mtu", mtu.get().to_string())));
+        let _ = writeln!(self.devices, "  {}:", single_quoted(function.interface.as_str()));
+        for (key, value) in lines {
+            let _ = writeln!(self.devices, "    {key}: {}", single_quoted(&value));
+        }
+        if settings.vlan.is_some_and(|vlan| vlan.get() == 0) {
+            left_out.nic(
+                nic.name,
+                format!("`vlan: 0` of {name}: Incus has a word for VLANs alone, and none for no VLAN"),
+            );
+        }
+        for (key, said) in [
+            ("addresses", !function.addresses.is_empty()),
+            ("egress_rate", function.egress_rate.is_some()),
+            ("ingress_rate", function.ingress_rate.is_some()),
+        ] {
+            if said {
+                left_out.nic(
+                    nic.name,
+                    format!("`{key}` of {name} inside its guest: a `nic` of this type has no word for it"),
+                );
+            }
+        }
+    }
+
+    fn file(self, guest: &GuestName) -> ExportedFile {
+        let text = format!(
+            "# By `penstock export`: incus profile create penstock-{guest} < FILE\ndescription: Functions of {guest}, of a Penstock \
+             model\nconfig: {{}}\ndevices:\n{}",
+            self.devices
+        );
+        ExportedFile { name: format!("penstock-{guest}.profile.yaml"), text }
+    }
+}

@@ -1,0 +1,116 @@
+//! A model in the words of another program.
+
+mod incus;
+mod left_out;
+mod libvirt;
+mod netplan;
+pub(crate) mod networkd;
+pub(crate) mod nmstate;
+mod sriov_operator;
+
+use penstock_model::{Diagnostics, FunctionName, GuestKind, Inventory, Model};
+use penstock_plan::{NicOnMachine, VfOnMachine, nics_on_machine};
+
+use left_out::Omissions;
+
+/// Whose words a model is put into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ExportFormat {
+    /// Incus: a profile for each guest with functions.
+    Incus,
+    /// libvirt: a network for VFs that no guest owns, and an interface for each VF of a VM.
+    Libvirt,
+    /// netplan: one file for `/etc/netplan`.
+    Netplan,
+    /// systemd: `.link` files, which udev applies when a NIC appears (systemd.link(5)), and `.network` files for PFs with addresses.
+    Networkd,
+    /// nmstate's desired state, for NetworkManager (`nmstatectl apply`).
+    Nmstate,
+    /// Policies of the SR-IOV network operator of Kubernetes, for the VFs that no guest of the model owns.
+    SriovOperator,
+}
+
+impl ExportFormat {
+    /// All of them, by name.
+    pub const ALL: [ExportFormat; 6] = [
+        ExportFormat::Incus,
+        ExportFormat::Libvirt,
+        ExportFormat::Netplan,
+        ExportFormat::Networkd,
+        ExportFormat::Nmstate,
+        ExportFormat::SriovOperator,
+    ];
+
+    /// The program, as a sentence names it.
+    fn program(self) -> &'static str {
+        match self {
+            ExportFormat::Incus => "Incus",
+            ExportFormat::Libvirt => "libvirt",
+            ExportFormat::Netplan => "netplan",
+            ExportFormat::Networkd => "systemd",
+            ExportFormat::Nmstate => "nmstate",
+            ExportFormat::SriovOperator => "the SR-IOV network operator",
+        }
+    }
+}
+
+/// A model in another program's words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exported {
+    /// Its files, in order; none where the model has nothing for that program.
+    pub files: Vec<ExportedFile>,
+    /// What the model says and the files do not: a sentence each.
+    pub left_out: Vec<String>,
+}
+
+/// One file of an export.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExportedFile {
+    /// Its name, without a directory.
+    pub name: String,
+    /// The content of the file.
+    pub text: String,
+}
+
+/// Puts what a model wants of this machine's NICs into the words of another program.
+///
+/// # Errors
+///
+/// The model does not fit the machine: as of [`nics_on_machine`].
+pub fn export(model: &Model, inventory: &Inventory, format: ExportFormat) -> Result<Exported, Diagnostics> {
+    let all = nics_on_machine(model, inventory)?;
+    let mut left_out = Omissions::new(format);
+    let (managed, own): (Vec<NicOnMachine<'_>>, Vec<NicOnMachine<'_>>) =
+        all.into_iter().partition(|nic| nic.nic.externally_managed);
+    for nic in managed {
+        left_out.nic(nic.name, "it is externally managed: whoever makes its VFs says what is set there");
+    }
+    // The operator alone gives such VFs to somebody.
+    for nic in own.iter().filter(|nic| nic.nic.free_driver.is_some() && format != ExportFormat::SriovOperator)
+    {
+        left_out.nic_key(nic.name, "free");
+    }
+    let files = match format {
+        ExportFormat::Incus => incus::files(model, &own, &mut left_out),
+        ExportFormat::Libvirt => libvirt::files(model, &own, &mut left_out),
+        ExportFormat::Netplan => netplan::files(model, &own, &mut left_out),
+        ExportFormat::Networkd => networkd::files(&own, &mut left_out),
+        ExportFormat::Nmstate => nmstate::files(&own, &mut left_out),
+        ExportFormat::SriovOperator => sriov_operator::files(model, &own, &mut left_out),
+    };
+    left_out.rest_of(model);
+    Ok(Exported { files, left_out: left_out.sentences() })
+}
+
+/// Whether a VF is a function of a VM: not free, not a container's, and not the uplink of a NIC of a VM's own.
+fn is_of_a_vm(model: &Model, nic: &NicOnMachine<'_>, vf: &VfOnMachine<'_>) -> bool {
+    vf.owner.and_then(|owner| model.guests.get(owner)).is_some_and(|guest| {
+        let its = |name: &FunctionName| name.nic == *nic.name && name.vf == Some(vf.index);
+        guest.kind == GuestKind::Vm && guest.functions.iter().any(|function| its(&function.name))
+    })
+}
+
+/// Text as YAML takes it for text: an interface's name may be a number, or `no`.
+fn single_quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}

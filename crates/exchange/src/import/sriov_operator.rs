@@ -1,0 +1,252 @@
+//! `SriovNetworkNodePolicy` of the SR-IOV network operator (`sriovnetwork.openshift.io/v1`): which VFs a PF has, and what drives them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use penstock_model::{Bdf, FreeDriver, InterfaceName, MachineName, Mtu, VfCount, VfIndex, yaml::shown};
+
+use super::{
+    Found,
+    foreign::ForeignNode,
+    nic::{ForeignNic, PfSelector},
+};
+
+/// One policy, of one PF.
+struct Policy<'a> {
+    selector: PfSelector,
+    /// First and last VF that it speaks of; `None`: all.
+    range: Option<(VfIndex, VfIndex)>,
+    at: ForeignNode<'a>,
+}
+
+/// What policies say together.
+#[derive(Default)]
+struct Policies<'a> {
+    nics: BTreeMap<PfSelector, ForeignNic<'a>>,
+    /// In the order of the files.
+    order: Vec<PfSelector>,
+    /// The VFs of which policies speak, first and last; `None`: one speaks of all.
+    covered: BTreeMap<PfSelector, Option<Vec<(u16, u16)>>>,
+    machines: BTreeSet<String>,
+}
+
+/// The NICs of these documents.
+pub fn read<'a>(roots: &[ForeignNode<'a>]) -> Found<'a> {
+    let mut all = Policies::default();
+    for root in roots {
+        all.object(root);
+    }
+    all.found()
+}
+
+impl<'a> Policies<'a> {
+    fn object(&mut self, at: &ForeignNode<'a>) {
+        let mut fields = at.fields();
+        let kind = fields.take("kind");
+        match kind.as_ref().and_then(ForeignNode::text) {
+            Some("SriovNetworkNodePolicy") => {
+                // What names the object, and what the operator says of it.
+                ["apiVersion", "metadata", "status"].into_iter().for_each(|key| drop(fields.take(key)));
+                match fields.take("spec") {
+                    Some(spec) => self.policy(&spec),
+                    None => at.error("a policy has a `spec`"),
+                }
+            }
+            Some("List" | "SriovNetworkNodePolicyList") => {
+                ["apiVersion", "metadata"].into_iter().for_each(|key| drop(fields.take(key)));
+                // Lists do not stand in lists.
+                for item in fields.take("items").iter().flat_map(ForeignNode::items) {
+                    let is_list = item.entries().iter().any(|(key, value)| {
+                        *key == "kind" && value.text().is_some_and(|kind| kind.ends_with("List"))
+                    });
+                    match is_list {
+                        true => item.error("a list stands in a list"),
+                        false => self.object(&item),
+                    }
+                }
+            }
+            Some(other) => {
+                fields.forget();
+                at.left_out(format!(
+                    "this {} is left out: Penstock has the NICs and their VFs, which policies describe, and the rest stays in Kubernetes",
+                    shown(other)
+                ));
+            }
+            None => {
+                fields.forget();
+                at.error("this is no object of Kubernetes: it has no `kind`");
+            }
+        }
+    }
+
+    fn policy(&mut self, spec: &ForeignNode<'a>) {
+        let mut fields = spec.fields();
+        if let Some(nodes) = fields.take("nodeSelector") {
+            let mut nodes = nodes.fields();
+            self.machines.extend(nodes.value::<String>("kubernetes.io/hostname"));
+        }
+        let count: Option<u16> = fields.value::<VfCount>("numVfs").map(|count| count.get());
+        let mtu: Option<Mtu> = fields.value("mtu");
+        let kind = fields.take("deviceType");
+        let free = kind.as_ref().and_then(|kind| match kind.text() {
+            Some("netdevice") => Some(FreeDriver::Host),
+            Some("vfio-pci") => Some(FreeDriver::VfioPci),
+            _ => {
+                kind.left_out("`deviceType` is left out: a model knows `netdevice` and `vfio-pci`");
+                None
+            }
+        });
+        if fields.take("externallyManaged").and_then(|node| node.switch()) != Some(true) {
+            spec.left_out_with_hint(
+                "that the operator makes the VFs is left out: with this model Penstock makes them",
+                "set `externallyManaged: true` in the policy, or `externally_managed: on` in the model",
+            );
+        }
+        let policies = match fields.take("nicSelector") {
+            Some(nics) => selected(&nics),
+            None => Vec::new(),
+        };
+        if policies.is_empty() {
+            spec.left_out("this policy is left out: it selects no PF by `pfNames` or `rootDevices`, and a NIC is one device");
+        }
+        for policy in policies {
+            self.add(&policy, count, mtu, free);
+        }
+    }
+
+    fn add(&mut self, policy: &Policy<'a>, count: Option<u16>, mtu: Option<Mtu>, free: Option<FreeDriver>) {
+        let Policy { selector, range, at } = policy;
+        let label = match (&selector.name, selector.bdf) {
+            (Some(name), _) => name.to_string(),
+            (None, Some(bdf)) => format!("nic-{bdf}").replace(':', "-"),
+            (None, None) => "nic".to_owned(),
+        };
+        let new = !self.nics.contains_key(selector);
+        let nic = self
+            .nics
+            .entry(selector.clone())
+            .or_insert_with(|| ForeignNic::new(label, selector.clone(), at.clone()));
+        let covered = self.covered.entry(selector.clone()).or_insert_with(|| Some(Vec::new()));
+        match range {
+            Some((first, last)) => covered.iter_mut().for_each(|all| all.push((first.get(), last.get()))),
+            None => *covered = None,
+        }
+        if new {
+            self.order.push(selector.clone());
+            (nic.vfs, nic.mtu, nic.free) = (count, mtu, free);
+            return;
+        }
+        if nic.vfs != count {
+            at.left_out("`numVfs` of this policy is left out where it is less: another policy of the PF has another number");
+            nic.vfs = nic.vfs.max(count);
+        }
+        if nic.mtu != mtu {
+            at.left_out(
+                "`mtu` of this policy is left out where it is less: another policy of the PF has another",
+            );
+            nic.mtu = nic.mtu.max(mtu);
+        }
+        if nic.free != free {
+            at.left_out("`deviceType` of this policy is left out: another policy of the PF has another, and a model has one for all VFs of a NIC that no guest owns");
+        }
+    }
+
+    fn found(mut self) -> Found<'a> {
+        let mut nics = Vec::new();
+        for selector in &self.order {
+            let Some(nic) = self.nics.remove(selector) else { continue };
+            if let (Some(Some(covered)), Some(vfs)) = (self.covered.remove(selector), nic.vfs)
+                && !cover(covered, vfs)
+            {
+                nic.at.left_out(
+                    "that some VFs are in no policy is left out: a model gives those that are not free to guests, and no guest is known here",
+                );
+            }
+            nics.push(nic);
+        }
+        // Policies of several machines make no model of one.
+        let mut machines = self.machines.iter();
+        let machine = match (machines.next(), machines.next()) {
+            (Some(one), None) => one.parse::<MachineName>().ok(),
+            (Some(_), Some(_)) => {
+                if let Some(nic) = nics.first() {
+                    nic.at.error("these policies are of several nodes, and a model is of one machine: give those of one");
+                }
+                None
+            }
+            (None, _) => None,
+        };
+        Found { machine, nics }
+    }
+}
+
+/// Whether these ranges have every VF of so many.
+fn cover(mut ranges: Vec<(u16, u16)>, vfs: u16) -> bool {
+    ranges.sort_unstable();
+    let next = ranges.into_iter().fold(0, |next, (first, last)| match first <= next {
+        true => next.max(last.saturating_add(1)),
+        false => next,
+    });
+    next >= vfs
+}
+
+/// The PFs that a policy selects, each with its VFs.
+fn selected<'a>(at: &ForeignNode<'a>) -> Vec<Policy<'a>> {
+    let mut fields = at.fields();
+    let names: Vec<ForeignNode<'a>> = fields.take("pfNames").iter().flat_map(ForeignNode::items).collect();
+    let devices: Vec<ForeignNode<'a>> =
+        fields.take("rootDevices").iter().flat_map(ForeignNode::items).collect();
+    let by_name: Vec<_> = names.iter().filter_map(|node| Some((node, pf_name(node)?))).collect();
+    // Whatever is given must hold: one name and one address are one PF, and of several the addresses tell more.
+    if let ([device], [(_, (_, range))]) = (devices.as_slice(), by_name.as_slice()) {
+        let bdf = device.value::<Bdf>();
+        let selector = PfSelector { bdf, ..PfSelector::default() };
+        return vec![Policy { selector, range: *range, at: device.clone() }];
+    }
+    if !devices.is_empty() {
+        by_name.iter().for_each(|(node, _)| {
+            node.left_out("this name is left out: `rootDevices` says which PFs are meant")
+        });
+        return devices
+            .iter()
+            .filter_map(|node| {
+                let selector = PfSelector { bdf: Some(node.value::<Bdf>()?), ..PfSelector::default() };
+                Some(Policy { selector, range: None, at: node.clone() })
+            })
+            .collect();
+    }
+    by_name
+        .into_iter()
+        .map(|(node, (name, range))| {
+            let selector = PfSelector { name: Some(name), ..PfSelector::default() };
+            Policy { selector, range, at: node.clone() }
+        })
+        .collect()
+}
+
+/// `eno1`, or `eno1#0-3` for some of its VFs.
+fn pf_name(node: &ForeignNode<'_>) -> Option<(InterfaceName, Option<(VfIndex, VfIndex)>)> {
+    let text: String = node.value()?;
+    let (name, range) = match text.split_once('#') {
+        Some((name, range)) => (name, Some(range)),
+        None => (text.as_str(), None),
+    };
+    let index = |text: &str| text.parse::<u16>().ok().and_then(VfIndex::new);
+    let bounds = match range.map(|range| range.split_once('-').unwrap_or((range, range))) {
+        None => Ok(None),
+        Some((first, last)) => match (index(first), index(last)) {
+            (Some(first), Some(last)) if first <= last => Ok(Some((first, last))),
+            _ => Err(()),
+        },
+    };
+    let Ok(bounds) = bounds else {
+        node.error(format!("{} has no range of VFs like `eno1#0-3`", shown(&text)));
+        return None;
+    };
+    match name.parse() {
+        Ok(name) => Some((name, bounds)),
+        Err(why) => {
+            node.error(format!("{} names no interface: {why}", shown(&text)));
+            None
+        }
+    }
+}

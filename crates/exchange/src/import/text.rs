@@ -1,0 +1,145 @@
+//! The text of a model from what other programs' files say.
+
+use std::{collections::BTreeSet, fmt::Write};
+
+use penstock_model::{
+    MODELINE, Mac, MachineName, NicMatch, VfAttributeKind, VfIndex, VfKey, VfSettings,
+    text::one_line,
+    yaml::{FlowMapping, flow_list, quoted},
+};
+
+use super::nic::ForeignNic;
+
+/// The longest name of a NIC or a guest.
+const LONGEST_NAME: usize = 48;
+
+/// A model of these NICs. `from` says what it was made of.
+pub fn model(
+    from: &str,
+    machine: Option<&MachineName>,
+    nics: &[(ForeignNic<'_>, Option<NicMatch>)],
+) -> String {
+    let mut out = format!("{MODELINE}\n# By `penstock import`, from {}.\n", one_line(from));
+    if let Some(machine) = machine {
+        let _ = writeln!(out, "machine: {}", quoted(machine.as_str()));
+    }
+    out.push_str("nics:\n");
+    let mut guests = String::new();
+    let (mut names, mut of_guests) = (BTreeSet::new(), BTreeSet::new());
+    for (nic, matching) in nics {
+        let name = name(&nic.name, &mut names);
+        let (defaults, own) = settings(nic, matching.as_ref().and_then(|matching| matching.mac));
+        entry(&name, nic, matching.as_ref(), &defaults, &mut out);
+        if !own.is_empty() {
+            guest(&name, &own, &mut of_guests, &mut guests);
+        }
+    }
+    if !guests.is_empty() {
+        out.push_str(
+            "# A model keeps what a VF alone has with the guest that owns the VF. Each of these stands for your guests: name them, and\n\
+             # give each its VFs.\nguests:\n",
+        );
+        out.push_str(&guests);
+    }
+    out
+}
+
+/// A name of a model for what another program calls so, that no other has.
+fn name(text: &str, taken: &mut BTreeSet<String>) -> String {
+    let word = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '_' };
+    let mut name: String = text.chars().map(word).take(LONGEST_NAME).collect();
+    if !name.starts_with(|c: char| c.is_ascii_alphanumeric()) {
+        name = format!("nic{name}");
+    }
+    let mut unique: String = name.chars().take(LONGEST_NAME).collect();
+    let mut number = 2;
+    while !taken.insert(unique.clone()) {
+        let short: String = name.chars().take(LONGEST_NAME - 6).collect();
+        unique = format!("{short}-{number}");
+        number += 1;
+    }
+    unique
+}
+
+fn entry(
+    name: &str,
+    nic: &ForeignNic<'_>,
+    matching: Option<&NicMatch>,
+    defaults: &VfSettings,
+    out: &mut String,
+) {
+    let _ = writeln!(out, "  {name}:");
+    match matching {
+        Some(matching) => {
+            let mut known = FlowMapping::default();
+            known.maybe("mac", matching.mac.map(|mac| quoted(&mac.to_string())));
+            known.maybe("bdf", matching.bdf.map(|bdf| quoted(&bdf.to_string())));
+            known.maybe("driver", matching.driver.as_deref().map(quoted));
+            let looked_up = nic.selector.name.as_ref().filter(|_| nic.selector.is_by_name());
+            let comment =
+                looked_up.map(|name| format!("  # the PF that was called {name}")).unwrap_or_default();
+            let _ = writeln!(out, "    match: {}{comment}", known.line());
+        }
+        None => out.push_str("    # Which PF it is was not found: write `match: {mac: ...}`.\n"),
+    }
+    if let Some(vfs) = nic.vfs {
+        let _ = writeln!(out, "    vfs: {vfs}");
+    }
+    if let Some(interface) = &nic.interface {
+        let _ = writeln!(out, "    interface: {}", quoted(interface.as_str()));
+    }
+    if let Some(mtu) = nic.mtu {
+        let _ = writeln!(out, "    mtu: {mtu}");
+    }
+    if !nic.addresses.is_empty() {
+        let addresses = nic.addresses.iter().map(|address| quoted(&address.to_string()));
+        let _ = writeln!(out, "    addresses: {}", flow_list(addresses));
+    }
+    let defaults = FlowMapping::from(defaults);
+    if !defaults.is_empty() {
+        let _ = writeln!(out, "    defaults: {}", defaults.line());
+    }
+    if let Some(driver) = nic.free {
+        let _ = writeln!(out, "    free: {{driver: {}}}", driver.name());
+    }
+}
+
+/// What all VFs of a NIC have, and what is a VF's own beside that. The address that a VF gets anyway is nobody's own.
+fn settings(nic: &ForeignNic<'_>, pf: Option<Mac>) -> (VfSettings, Vec<(VfIndex, VfSettings)>) {
+    let mut own: Vec<(VfIndex, VfSettings)> =
+        nic.settings.iter().map(|(index, settings)| (*index, settings.clone())).collect();
+    let mut defaults = VfSettings::default();
+    if own.len() == usize::from(nic.vfs.unwrap_or_default()) {
+        // The keys of one attribute travel together.
+        for kind in VfAttributeKind::ALL.iter().filter(|kind| **kind != VfKey::Mac.kind()) {
+            let keys = || VfKey::ALL.iter().filter(|key| key.kind() == *kind);
+            let values = |settings: &VfSettings| keys().map(|key| settings.get(*key)).collect::<Vec<_>>();
+            let Some((_, first)) = own.first() else { break };
+            if own.iter().any(|(_, settings)| values(settings) != values(first)) {
+                continue;
+            }
+            let mut common = first.clone();
+            common.retain(|key, _| key.kind() == *kind);
+            defaults = defaults.or(&common);
+            own.iter_mut().for_each(|(_, settings)| keys().for_each(|key| settings.clear(*key)));
+        }
+    }
+    for (index, settings) in &mut own {
+        if pf.is_some_and(|pf| settings.mac == Some(Mac::derived(pf, *index))) {
+            settings.mac = None;
+        }
+    }
+    own.retain(|(_, settings)| *settings != VfSettings::default());
+    (defaults, own)
+}
+
+fn guest(nic: &str, own: &[(VfIndex, VfSettings)], taken: &mut BTreeSet<String>, out: &mut String) {
+    let short: String = nic.chars().take(LONGEST_NAME - "-vfs".len()).collect();
+    let _ = writeln!(out, "  {}:\n    functions:", name(&format!("{short}-vfs"), taken));
+    for (index, settings) in own {
+        let mut entry = FlowMapping::default();
+        entry.put("vf", quoted(&format!("{nic}#{index}")));
+        entry.append(FlowMapping::from(settings));
+        let _ = writeln!(out, "      - {}", entry.line());
+    }
+}

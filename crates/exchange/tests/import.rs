@@ -1,0 +1,283 @@
+//! What files of other programs come to as a model: `tests/foreign/FORMAT.yaml`, with the model and the warnings in
+//! `tests/golden/import-FORMAT/`.
+#![allow(clippy::disallowed_methods)]
+
+use std::{
+    env, fs,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use penstock_exchange::{ImportFormat, Imported, import};
+use penstock_model::{Against, Diagnostics, Inventory, Source, parse};
+
+fn machine() -> Inventory {
+    serde_json::from_str(include_str!("machine.json")).unwrap()
+}
+
+fn read(text: &str, format: ImportFormat) -> Result<Imported, Vec<Diagnostics>> {
+    import(&[Source::new("foreign.yaml", text)], format, Some(&machine()))
+}
+
+/// All that is wrong, a line each.
+fn wrong(text: &str, format: ImportFormat) -> String {
+    let found = read(text, format).unwrap_err();
+    assert!(found[0].has_errors());
+    found[0].to_string()
+}
+
+fn folder(name: &str) -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(name)
+}
+
+fn holds(format: ImportFormat, name: &str) {
+    let file = format!("{name}.{}", if format == ImportFormat::Networkd { "link" } else { "yaml" });
+    let source = Source::new(&file, fs::read_to_string(folder("foreign").join(&file)).unwrap());
+    let imported = import(std::slice::from_ref(&source), format, Some(&machine())).unwrap();
+    // `check` has nothing to say of it.
+    parse(&Source::new("model.yaml", imported.model.as_str())).unwrap();
+    let warnings = imported.warnings[0].render(&source, false);
+    let golden = folder("golden").join(format!("import-{name}"));
+    if env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::create_dir_all(&golden).unwrap();
+        fs::write(golden.join("model.yaml"), &imported.model).unwrap();
+        fs::write(golden.join("warnings"), &warnings).unwrap();
+    }
+    assert_eq!(fs::read_to_string(golden.join("model.yaml")).unwrap(), imported.model);
+    assert_eq!(fs::read_to_string(golden.join("warnings")).unwrap(), warnings);
+}
+
+#[test]
+fn a_file_of_netplan() {
+    holds(ImportFormat::Netplan, "netplan");
+}
+
+#[test]
+fn a_link_file_of_systemd() {
+    holds(ImportFormat::Networkd, "networkd");
+}
+
+#[test]
+fn a_key_of_systemd_holds_as_it_comes_last_and_nothing_takes_it_back() {
+    let text = "[Match]\nPath=pci-0000:01:00.0\n[Link]\nMTUBytes=1400\n[Link]\nSR-IOVVirtualFunctions=1\nSR-IOVVirtualFunctions=2\nMTUBytes=9000\nMTUBytes=\n\
+                [Network]\nAddress=192.0.2.1/24\nAddress=\nAddress=192.0.2.2/24\n";
+    let imported = read(text, ImportFormat::Networkd).unwrap();
+    let nic = &parse(&Source::new("m.yaml", imported.model)).unwrap().model.nics["nic-0000-01-00.0"];
+    assert_eq!((nic.vfs, nic.addresses.len()), (2, 1));
+    // Sections of one name are one.
+    assert_eq!(nic.mtu.map(|mtu| mtu.get()), None);
+}
+
+#[test]
+fn a_network_file_gives_addresses_to_the_nic_with_the_same_match() {
+    let link = Source::new("a.link", "[Match]\nOriginalName=enp1s0f0\n[Link]\nSR-IOVVirtualFunctions=1\n");
+    let network = Source::new(
+        "a.network",
+        "[Match]\nName=enp1s0f0\n[Network]\nAddress=192.0.2.1/24\nAddress=192.0.2.2/24\nDHCP=yes\n",
+    );
+    let other = Source::new("b.network", "[Match]\nName=br0\n[Network]\nAddress=192.0.2.3/24\n");
+    let imported = import(&[network, link, other], ImportFormat::Networkd, Some(&machine())).unwrap();
+    assert!(
+        imported.model.contains("addresses: [\"192.0.2.1/24\", \"192.0.2.2/24\"]\n"),
+        "{}",
+        imported.model
+    );
+    assert!(imported.warnings[0].to_string().contains("`DHCP` is left out"), "{:?}", imported.warnings);
+    assert!(imported.warnings[2].to_string().contains("this file is left out"), "{:?}", imported.warnings);
+}
+
+#[test]
+fn a_state_of_nmstate() {
+    holds(ImportFormat::Nmstate, "nmstate");
+}
+
+#[test]
+fn policies_of_the_sriov_network_operator() {
+    holds(ImportFormat::SriovOperator, "sriov-operator");
+}
+
+/// Files of which a model carries all.
+const CARRIED: [(ImportFormat, &str); 3] = [
+    (
+        ImportFormat::Netplan,
+        "network:\n  version: 2\n  ethernets:\n    enp1s0f0:\n      match:\n        macaddress: 0c:c4:7a:9a:61:ea\n      set-name: enp1s0f0\n      \
+         virtual-function-count: 2\n    enp1s0f0v1:\n      link: enp1s0f0\n      macaddress: 02:00:00:00:00:07\n  vlans:\n    filter:\n      id: 15\n      \
+         link: enp1s0f0v1\n      renderer: sriov\n",
+    ),
+    (
+        ImportFormat::Nmstate,
+        "interfaces:\n  - name: enp1s0f0\n    type: ethernet\n    state: up\n    ipv4:\n      enabled: true\n      address:\n        - ip: 192.0.2.1\n          \
+         prefix-length: 24\n    ethernet:\n      sr-iov:\n        total-vfs: 2\n        vfs:\n          - id: 0\n            vlan-id: 7\n",
+    ),
+    (
+        ImportFormat::SriovOperator,
+        "kind: SriovNetworkNodePolicy\nspec:\n  nodeSelector:\n    kubernetes.io/hostname: m\n  numVfs: 2\n  externallyManaged: true\n  nicSelector:\n    \
+         pfNames: [enp1s0f0]\n",
+    ),
+];
+
+#[test]
+fn a_key_that_a_model_has_no_word_for_is_told_wherever_it_stands() {
+    for (format, text) in CARRIED {
+        let whole = read(text, format).unwrap();
+        assert_eq!(whole.warnings, [Diagnostics::default()], "{text}");
+        let lines: Vec<&str> = text.lines().collect();
+        for (at, line) in lines.iter().enumerate() {
+            let dash = if line.trim_start().starts_with("- ") { 2 } else { 0 };
+            let indent = line.len() - line.trim_start().len() + dash;
+            let mut more = lines.clone();
+            let strange = format!("{}strange: {{}}", " ".repeat(indent));
+            // Before a key, or behind the first one of a list's item.
+            more.insert(if dash == 0 { at } else { at + 1 }, &strange);
+            let more = more.join("\n");
+            let told = read(&more, format).unwrap_or_else(|found| panic!("{more}\n{found:?}"));
+            assert_eq!(told.model, whole.model, "{more}");
+            assert!(told.warnings[0].to_string().contains("strange"), "{more}\n{}", told.warnings[0]);
+        }
+    }
+}
+
+#[test]
+fn hostile_text_is_refused_with_its_place() {
+    let laughs: String = (1..12).fold("l0: &l0 [a, a, a, a, a, a, a, a, a]\n".to_owned(), |text, level| {
+        let alias = format!("*l{}", level - 1);
+        text + &format!("l{level}: &l{level} [{}]\n", [alias.as_str(); 9].join(", "))
+    });
+    let nested = format!("kind: List\nitems: {}{}", "[".repeat(200), "]".repeat(200));
+    let large = format!("# {}\n", "x".repeat(2 << 20));
+    for format in ImportFormat::ALL {
+        for text in [
+            &laughs,
+            &nested,
+            &large,
+            "",
+            "# nothing\n",
+            "[1, 2]",
+            "7",
+            "a: 1\na: 2",
+            "{",
+            "a: !!python/x y",
+            "network: {version: 3}",
+        ] {
+            wrong(text, format);
+        }
+    }
+}
+
+#[test]
+fn large_hostile_files_of_others_are_answered_in_bounded_time() {
+    let repeated = |head: &str, item: &str| {
+        let mut text = head.to_owned();
+        (0..)
+            .map(|number| item.replace("N", &number.to_string()))
+            .take_while(|item| {
+                text.push_str(item);
+                text.len() < 900_000
+            })
+            .for_each(drop);
+        text
+    };
+    let mac = "  - {name: é, type: ethernet, state: up, identifier: mac-address, mac-address: 'MAC', ethernet: {sr-iov: {total-vfs: 1}}}\n";
+    let macs: String = (0..7000u32)
+        .map(|number| {
+            let [_, _, high, low] = number.to_be_bytes();
+            mac.replace("MAC", &format!("02:00:00:00:{high:02x}:{low:02x}"))
+        })
+        .collect();
+    let cases = [
+        (ImportFormat::Networkd, repeated("", "[SR-IOV]\n")),
+        (ImportFormat::Networkd, repeated("", "[aN]\n")),
+        (ImportFormat::Networkd, repeated("[SR-IOV]\nVirtualFunction=0\n", "aN=\n")),
+        (ImportFormat::Netplan, repeated("network:\n  ethernets:\n", "    aN: {link: bN}\n")),
+        (ImportFormat::Nmstate, format!("interfaces:\n{macs}")),
+        (
+            ImportFormat::SriovOperator,
+            repeated(
+                "kind: SriovNetworkNodePolicy\nspec:\n  numVfs: 9\n  nicSelector:\n    pfNames:\n",
+                "    - a#0-16383\n",
+            ),
+        ),
+        (ImportFormat::SriovOperator, repeated("", "kind: aN\n---\n")),
+    ];
+    for (format, text) in cases {
+        let began = Instant::now();
+        let messages = match read(&text, format) {
+            Ok(imported) => imported.warnings,
+            Err(messages) => messages,
+        };
+        messages[0].located(&Source::new("foreign.yaml", text.as_str()), Against::Import);
+        // A hundredth of that where it is optimised.
+        assert!(began.elapsed() < Duration::from_secs(30), "{:?}: {}", began.elapsed(), &text[..60]);
+    }
+}
+
+#[test]
+fn a_value_that_nothing_can_have_is_an_error_that_names_it() {
+    let vf = |vf: &str| {
+        format!(
+            "interfaces: [{{name: a, type: ethernet, state: up, ethernet: {{sr-iov: {{total-vfs: 1, vfs: [{vf}]}}}}}}]"
+        )
+    };
+    for (vf_text, message) in [
+        ("{id: 0, mac-address: zz}", "interfaces.0.ethernet.sr-iov.vfs.0.mac-address: "),
+        ("{id: 0, vlan-id: 4095}", "vfs.0.vlan-id: 4095 is no VLAN id"),
+        ("{id: 0, trust: maybe}", "`maybe` is neither on nor off"),
+        ("{id: 70000}", "interfaces.0.ethernet.sr-iov.vfs.0.id: "),
+        ("{trust: true}", "a VF has an `id`"),
+        ("[]", "expected a mapping"),
+    ] {
+        let told = wrong(&vf(vf_text), ImportFormat::Nmstate);
+        assert!(told.contains(message), "{vf_text}: {told}");
+    }
+    let told = wrong(
+        "kind: SriovNetworkNodePolicy\nspec: {nicSelector: {pfNames: ['a#3-1']}}",
+        ImportFormat::SriovOperator,
+    );
+    assert!(told.contains("`a#3-1` has no range of VFs"), "{told}");
+}
+
+#[test]
+fn two_files_about_one_nic_are_refused_in_the_second() {
+    let file =
+        |name: &str| Source::new(name, "network: {ethernets: {enp1s0f0: {virtual-function-count: 1}}}");
+    let found = import(&[file("a"), file("b")], ImportFormat::Netplan, Some(&machine())).unwrap_err();
+    assert!(!found[0].has_errors() && found[1].has_errors(), "{found:?}");
+    // By its name here and by its address there.
+    let by_address =
+        "network: {ethernets: {x: {match: {macaddress: '0c:c4:7a:9a:61:ea'}, virtual-function-count: 1}}}";
+    let found = import(&[file("a"), Source::new("b", by_address)], ImportFormat::Netplan, Some(&machine()))
+        .unwrap_err();
+    assert!(found[1].to_string().contains("are one PF"), "{found:?}");
+}
+
+#[test]
+fn what_is_said_of_many_places_is_said_once_with_them() {
+    let vfs: String = (0..200).map(|index| format!("{{id: {index}, strange: 1}}, ")).collect();
+    let text = format!(
+        "interfaces: [{{name: a, type: ethernet, state: up, ethernet: {{sr-iov: {{total-vfs: 200, vfs: [{vfs}]}}}}}}]"
+    );
+    let imported = read(&text, ImportFormat::Nmstate).unwrap();
+    let strange: Vec<_> =
+        imported.warnings[0].0.iter().filter(|warning| warning.message.contains("strange")).collect();
+    assert_eq!(strange.len(), 1);
+    assert!(strange[0].hint.as_ref().unwrap().ends_with("and 191 more places"), "{strange:?}");
+    let vfs: String = (0..200).map(|index| format!("{{id: {index}, s{index}: 1}}, ")).collect();
+    let text = format!(
+        "interfaces: [{{name: a, type: ethernet, state: up, ethernet: {{sr-iov: {{total-vfs: 200, vfs: [{vfs}]}}}}}}]"
+    );
+    let warnings = &read(&text, ImportFormat::Nmstate).unwrap().warnings[0];
+    assert_eq!(warnings.0.len(), 101);
+    assert!(warnings.0[100].message.contains("101 messages are not shown"), "{}", warnings.0[100]);
+}
+
+#[test]
+fn without_a_machine_a_name_is_told_to_be_unknown_and_the_model_is_good() {
+    let (format, text) = CARRIED[1];
+    let imported = import(&[Source::new("a", text)], format, None).unwrap();
+    assert!(
+        imported.warnings[0].to_string().contains("nothing is known of the machine"),
+        "{}",
+        imported.warnings[0]
+    );
+    assert!(imported.model.contains("# Which PF it is was not found"), "{}", imported.model);
+}

@@ -1,0 +1,336 @@
+//! A model that goes to another program's words and comes back is what it was, less what the export says it leaves out.
+
+use std::{collections::BTreeMap, fmt::Write};
+
+use penstock_exchange::{ExportFormat, ImportFormat, export, import};
+use penstock_model::{
+    Against, Bdf, FreeDriver, InterfaceAddress, InterfaceName, Inventory, LinkState, Mac, Model, Mtu, Source,
+    TxRate, VfIndex, VfKey, VfSettings, VlanId, VlanProtocol, VlanQos, parse,
+    yaml::{FlowMapping, flow_list, quoted},
+};
+use penstock_plan::nics_on_machine;
+use proptest::{collection::vec, option, prelude::*};
+
+/// PFs of `machine.json`: permanent address and how many VFs each can have.
+const PFS: [(&str, u16); 2] = [("0c:c4:7a:9a:61:ea", 7), ("0c:c4:7a:9a:61:eb", 7)];
+
+fn machine() -> Inventory {
+    serde_json::from_str(include_str!("machine.json")).unwrap()
+}
+
+fn settings() -> impl Strategy<Value = VfSettings> {
+    let tag = option::of((0u16..=4094, option::of(0u8..=7), option::of(any::<bool>())));
+    let rate = option::of((0u32..200, option::of(0u32..200)));
+    let link = option::of(prop::sample::select(vec![LinkState::Auto, LinkState::Enable, LinkState::Disable]));
+    (tag, option::of(any::<bool>()), option::of(any::<bool>()), rate, link).prop_map(
+        |(tag, spoofchk, trust, rate, link_state)| {
+            let (vlan, qos, proto) =
+                tag.map_or((None, None, None), |(vlan, qos, proto)| (Some(vlan), qos, proto));
+            let tagged = vlan.is_some_and(|vlan| vlan != 0);
+            let dot1ad = |on| if on { VlanProtocol::Dot1ad } else { VlanProtocol::Dot1q };
+            let (max, min) = rate.map_or((None, None), |(max, min)| (Some(max), min));
+            VfSettings {
+                vlan: vlan.and_then(VlanId::new),
+                qos: qos.filter(|_| tagged).and_then(VlanQos::new),
+                vlan_proto: proto.filter(|_| tagged).map(dot1ad),
+                spoofchk,
+                trust,
+                min_tx_rate: min.filter(|min| max.is_none_or(|max| max == 0 || *min <= max)).map(TxRate),
+                max_tx_rate: max.map(TxRate),
+                link_state,
+                ..VfSettings::default()
+            }
+        },
+    )
+}
+
+/// Who owns a VF, what it has of its own, and whether that is an address too.
+type OwnedVf = (Option<bool>, VfSettings, bool);
+
+#[derive(Clone, Debug)]
+struct NicText {
+    interface: Option<bool>,
+    mtu: Option<u32>,
+    addresses: u8,
+    defaults: VfSettings,
+    free: Option<FreeDriver>,
+    vfs: Vec<OwnedVf>,
+}
+
+fn nic(most: u16) -> impl Strategy<Value = NicText> {
+    let free =
+        option::of(prop::sample::select(vec![FreeDriver::Host, FreeDriver::VfioPci, FreeDriver::None]));
+    let vf = (option::of(any::<bool>()), settings(), any::<bool>());
+    let interface = option::of(any::<bool>());
+    (interface, option::of(1280u32..9000), 0u8..3, settings(), free, vec(vf, 0..=usize::from(most))).prop_map(
+        |(interface, mtu, addresses, defaults, free, vfs)| NicText {
+            interface,
+            mtu,
+            addresses,
+            defaults,
+            free,
+            vfs,
+        },
+    )
+}
+
+/// A model as a person would write it. Only some of them are good: what a VF has of its own may not go with its NIC's defaults.
+fn text(nics: &[NicText]) -> String {
+    let mut out = "machine: node-1\nnics:\n".to_owned();
+    let mut owned = [String::new(), String::new()];
+    for (number, (nic, (mac, _))) in nics.iter().zip(PFS).enumerate() {
+        let mut entry = FlowMapping::default();
+        entry.put("match", format!("{{mac: \"{mac}\"}}"));
+        entry.put("vfs", nic.vfs.len());
+        entry.maybe(
+            "interface",
+            nic.interface.map(|now| match now {
+                true => format!("enp1s0f{number}"),
+                false => format!("other{number}"),
+            }),
+        );
+        entry.maybe("mtu", nic.mtu);
+        let addresses = (0..nic.addresses).map(|last| quoted(&format!("192.0.{number}.{}/24", last + 1)));
+        entry.put("addresses", flow_list(addresses));
+        entry.put("defaults", FlowMapping::from(&nic.defaults).line());
+        entry.maybe("free", nic.free.map(|driver| format!("{{driver: {}}}", driver.name())));
+        let _ = writeln!(out, "  NET{number}: {}", entry.line());
+        for (index, (owner, own, has_mac)) in nic.vfs.iter().enumerate() {
+            let Some(is_vm) = owner else { continue };
+            let mut function = FlowMapping::default();
+            function.put("vf", quoted(&format!("NET{number}#{index}")));
+            let mac = Mac::new([2, 0, 0, 0, number as u8, index as u8]);
+            let own = VfSettings { mac: has_mac.then_some(mac), ..own.clone() };
+            function.append(FlowMapping::from(&own));
+            let _ = writeln!(owned[usize::from(*is_vm)], "      - {}", function.line());
+        }
+    }
+    out.push_str("guests:\n");
+    for (functions, kind) in
+        owned.iter().zip(["container", "vm"]).filter(|(functions, _)| !functions.is_empty())
+    {
+        let _ = write!(out, "  a-{kind}:\n    kind: {kind}\n    functions:\n{functions}");
+    }
+    out
+}
+
+fn models() -> impl Strategy<Value = (String, Model)> {
+    (nic(PFS[0].1), nic(PFS[1].1)).prop_filter_map("a good model", |(first, second)| {
+        let text = text(&[first, second]);
+        let model = parse(&Source::new("model.yaml", text.as_str())).ok()?.model;
+        Some((text, model))
+    })
+}
+
+/// What a model says of a PF and its VFs.
+#[derive(Clone, Debug, PartialEq)]
+struct Said {
+    vfs: u16,
+    mtu: Option<Mtu>,
+    addresses: Vec<InterfaceAddress>,
+    /// The one that it has, where the model says nothing.
+    interface: InterfaceName,
+    free: Option<FreeDriver>,
+    settings: BTreeMap<VfIndex, VfSettings>,
+}
+
+/// By the addresses of the PFs.
+fn said(model: &Model, machine: &Inventory) -> BTreeMap<Bdf, Said> {
+    let nics = nics_on_machine(model, machine).unwrap();
+    nics.into_iter()
+        .map(|nic| {
+            let has = nic.pf.interface.as_ref().unwrap().name.clone();
+            let said = Said {
+                vfs: nic.nic.vfs,
+                mtu: nic.nic.mtu,
+                addresses: nic.nic.addresses.clone(),
+                interface: nic.nic.interface.clone().unwrap_or(has),
+                free: nic.nic.free_driver,
+                settings: nic.vfs.iter().map(|vf| (vf.index, vf.settings.clone())).collect(),
+            };
+            (nic.pf.bdf, said)
+        })
+        .collect()
+}
+
+/// The same less what this sentence names: `NET0: `qos` of VF 0-2, 4: why`, or `NET0: `mtu`: why`.
+fn leave_out(all: &mut BTreeMap<Bdf, Said>, sentence: &str, model: &Model, machine: &Inventory) {
+    let Some((name, rest)) = sentence.split_once(": ").filter(|(name, _)| model.nics.contains_key(*name))
+    else {
+        return;
+    };
+    let mac = model.nics[name].matching.mac;
+    let pf = machine.pfs.iter().find(|pf| pf.permanent_mac == mac).unwrap();
+    let said = all.get_mut(&pf.bdf).unwrap();
+    let (keys, vfs) = match rest.split_once(" of VF ") {
+        Some((keys, vfs)) => (keys, Some(vfs.split_once(": ").unwrap().0)),
+        None => (rest.split_once(": ").unwrap_or((rest, "")).0, None),
+    };
+    let keys: Vec<&str> =
+        keys.split('`').skip(1).step_by(2).map(|key| key.split(':').next().unwrap()).collect();
+    assert!(!keys.is_empty(), "{sentence}");
+    let Some(vfs) = vfs else {
+        for key in keys {
+            match key {
+                "interface" => said.interface = pf.interface.as_ref().unwrap().name.clone(),
+                "free" => said.free = None,
+                other => panic!("{other}: {sentence}"),
+            }
+        }
+        return;
+    };
+    for range in vfs.split(", ") {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        for index in first.parse().unwrap()..=last.parse().unwrap() {
+            let index = VfIndex::new(index).unwrap();
+            let settings = said.settings.get_mut(&index).unwrap();
+            for key in &keys {
+                settings.clear(VfKey::named(key).unwrap());
+            }
+            // A VF whose address nobody says gets this one.
+            settings.mac = settings.mac.or_else(|| Some(Mac::derived(pf.permanent_mac.unwrap(), index)));
+        }
+    }
+}
+
+/// The model that comes back. `None` where the model has nothing for the program.
+fn back(
+    model: &Model,
+    machine: &Inventory,
+    to: ExportFormat,
+    from: ImportFormat,
+) -> Option<(Vec<String>, Model)> {
+    let exported = export(model, machine, to).unwrap();
+    let sources: Vec<Source> =
+        exported.files.iter().map(|file| Source::new(file.name.as_str(), file.text.as_str())).collect();
+    if sources.is_empty() {
+        return None;
+    }
+    let imported = import(&sources, from, Some(machine))
+        .unwrap_or_else(|wrong| panic!("{wrong:?}\n{}", sources[0].text));
+    let model = parse(&Source::new("model.yaml", imported.model.as_str())).unwrap().model;
+    Some((exported.left_out, model))
+}
+
+fn comes_back(model: &Model, to: ExportFormat, from: ImportFormat) {
+    let machine = machine();
+    let (left_out, imported) = back(model, &machine, to, from).unwrap();
+    let mut wanted = said(model, &machine);
+    for sentence in &left_out {
+        leave_out(&mut wanted, sentence, model, &machine);
+    }
+    assert_eq!(said(&imported, &machine), wanted, "{left_out:?}");
+}
+
+/// Files of all programs, and pieces that stand where they do not belong.
+const FOREIGN: [&str; 4] = [
+    include_str!("foreign/networkd.link"),
+    include_str!("foreign/netplan.yaml"),
+    include_str!("foreign/nmstate.yaml"),
+    include_str!("foreign/sriov-operator.yaml"),
+];
+const PIECES: [&str; 20] = [
+    "",
+    ": ",
+    "- ",
+    "{",
+    "}",
+    "[",
+    "]",
+    "'",
+    "\"",
+    "\n",
+    "\n---\n",
+    "~",
+    "&a ",
+    "*a",
+    "#0-3",
+    "99999",
+    "-1",
+    "v7",
+    "\u{202e}",
+    "\u{1b}[2J",
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// The model is good, and messages are inside the file.
+    #[test]
+    fn whatever_is_done_to_a_file_it_is_a_good_model_or_messages(
+        file in prop::sample::select(FOREIGN.to_vec()),
+        edits in vec((any::<prop::sample::Index>(), 0usize..12, prop::sample::select(PIECES.to_vec())), 1..5),
+    ) {
+        let mut text: Vec<char> = file.chars().collect();
+        for (at, length, piece) in edits {
+            let at = at.index(text.len() + 1);
+            let end = (at + length).min(text.len());
+            text.splice(at..end, piece.chars());
+        }
+        let source = Source::new("foreign.yaml", text.into_iter().collect::<String>());
+        for format in ImportFormat::ALL {
+            let messages = match import(std::slice::from_ref(&source), format, Some(&machine())) {
+                Ok(imported) => {
+                    let model = parse(&Source::new("model.yaml", imported.model.as_str()));
+                    prop_assert!(model.is_ok(), "{}", imported.model);
+                    imported.warnings
+                }
+                Err(messages) => {
+                    prop_assert!(messages[0].has_errors());
+                    messages
+                }
+            };
+            let lines = source.text.lines().count() + 1;
+            for message in messages[0].located(&source, Against::Import) {
+                prop_assert!(message.line <= lines, "{:?}", message);
+            }
+        }
+    }
+
+    #[test]
+    fn what_goes_to_nmstate_comes_back((_text, model) in models()) {
+        comes_back(&model, ExportFormat::Nmstate, ImportFormat::Nmstate);
+    }
+
+    #[test]
+    fn what_goes_to_systemd_comes_back((_text, model) in models()) {
+        comes_back(&model, ExportFormat::Networkd, ImportFormat::Networkd);
+    }
+
+    #[test]
+    fn what_goes_to_netplan_comes_back((_text, model) in models()) {
+        comes_back(&model, ExportFormat::Netplan, ImportFormat::Netplan);
+    }
+
+    /// Of the VFs of NICs with free ones: their number, MTU and driver.
+    #[test]
+    fn what_goes_to_the_sriov_network_operator_comes_back((_text, model) in models()) {
+        let machine = machine();
+        let wanted = said(&model, &machine);
+        let free = |bdf: &Bdf| {
+            let nics = nics_on_machine(&model, &machine).unwrap();
+            let nic = nics.iter().find(|nic| nic.pf.bdf == *bdf).unwrap();
+            nic.vfs.iter().any(|vf| vf.owner.is_none()) && nic.nic.free_driver != Some(FreeDriver::None)
+        };
+        let wanted: BTreeMap<Bdf, Said> = wanted.into_iter().filter(|(bdf, _)| free(bdf)).collect();
+        let Some((_, imported)) = back(&model, &machine, ExportFormat::SriovOperator, ImportFormat::SriovOperator) else {
+            prop_assert!(wanted.is_empty());
+            return Ok(());
+        };
+        prop_assert_eq!(&imported.machine, &model.machine);
+        // The operator finds a PF by the name that the model gives it.
+        let renamed = wanted.values().zip(wanted.keys()).any(|(said, bdf)| {
+            said.interface != machine.pf(*bdf).unwrap().interface.as_ref().unwrap().name
+        });
+        if renamed {
+            return Ok(());
+        }
+        let imported = said(&imported, &machine);
+        prop_assert_eq!(imported.keys().collect::<Vec<_>>(), wanted.keys().collect::<Vec<_>>());
+        for (bdf, wanted) in &wanted {
+            let back = &imported[bdf];
+            let driver = wanted.free.or(Some(FreeDriver::Host));
+            prop_assert_eq!((back.vfs, back.mtu, back.free), (wanted.vfs, wanted.mtu, driver));
+        }
+    }
+}
