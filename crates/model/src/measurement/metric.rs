@@ -286,7 +286,7 @@ impl fmt::Display for Quantity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, factor) = WRITTEN
             .into_iter()
-            .filter(|(name, _, unit)| *unit == self.unit && !name.contains('i') | name.contains("bit"))
+            .filter(|(name, _, unit)| *unit == self.unit && !name.contains("iB"))
             .map(|(name, factor, _)| (name, factor))
             .find(|(_, factor)| self.value.abs() >= *factor)
             .unwrap_or(match self.unit {
