@@ -368,9 +368,9 @@ pub fn network(model: &Model, options: &Options) -> Matrix {
     let chosen = |path: PathKind, protocol: Protocol| match path {
         _ if !options.few_of_vms => true,
         PathKind::VmBridge => matches!(protocol, Protocol::UdpStream | Protocol::UdpRr),
-        PathKind::VmOvs | PathKind::VmMacvlan | PathKind::VmIpvlan | PathKind::VmPf => {
-            protocol == Protocol::UdpStream
-        }
+        // The builtin guest has none.
+        PathKind::VmOvs => false,
+        PathKind::VmMacvlan | PathKind::VmIpvlan | PathKind::VmPf => protocol == Protocol::UdpStream,
         _ => true,
     };
     let mut matrix = Matrix { absent, ..Matrix::default() };
