@@ -138,6 +138,13 @@ struct Drawn {
 
 impl Live<'_> {
     fn run(mut self) -> Result<Status, Failure> {
+        let ended = self.attend();
+        // What failed then failed because of it, and a terminal that takes nothing takes no message either.
+        if interrupt::pending() { Ok(Status::Interrupted) } else { ended }
+    }
+
+    /// Shows the page and does what keys say.
+    fn attend(&mut self) -> Result<Status, Failure> {
         let mut buffer = [0; 256];
         loop {
             if interrupt::pending() {

@@ -565,6 +565,13 @@ fn the_page_of_status_leaves_the_terminal_as_it_was() {
     person.attached();
     person.types(b"\x03");
     assert_eq!(person.ends(), (Some(0), true));
+    // One that is drawn again and again on a terminal that takes nothing any more.
+    let mut person = Person::not_looking(&machine, &["status", "--watch"]);
+    person.attached();
+    person.types(&[0x0c; 200]);
+    thread::sleep(Duration::from_secs(1));
+    person.signal(Signal::SIGTERM);
+    assert_eq!(person.ends(), (Some(130), true));
     // A console that is open ends first.
     let vm = Vm::start(&machine);
     let mut person = Person::at(&machine, &["status", "--watch"]);

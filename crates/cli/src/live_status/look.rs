@@ -61,6 +61,10 @@ impl Looker {
             Rates::between(&before, &snapshot, counted.duration_since(then).as_secs_f64())
         });
         let mut unseen = printer.take_kept();
+        if let Err(why) = &status {
+            // That is said where the guests would be.
+            unseen.retain(|unseen| !unseen.ends_with(why.as_str()));
+        }
         unseen.sort();
         unseen.dedup();
         MachineLook { at: progress::now(), status, snapshot, rates: rates.unwrap_or_default(), unseen }

@@ -235,3 +235,27 @@ impl Backend for AnsiBackend {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ratatui_core::{buffer::Buffer, layout::Rect, style::Modifier};
+
+    use super::*;
+
+    #[test]
+    fn what_is_different_is_written_and_nothing_else() {
+        let before = Buffer::empty(Rect::new(0, 0, 8, 2));
+        let mut after = before.clone();
+        let red = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
+        after.set_string(0, 0, "a日b", red);
+        after.set_string(6, 1, "c", Style::new());
+        let mut backend = AnsiBackend::default();
+        backend.draw(before.diff(&after).into_iter()).unwrap();
+        let written = String::from_utf8(backend.take()).unwrap();
+        // After a wide character the cursor is put where it has to be.
+        let wanted = "\u{1b}[1;1H\u{1b}[0m\u{1b}[1m\u{1b}[31ma日\u{1b}[1;4Hb\u{1b}[2;7H\u{1b}[0mc\u{1b}[0m";
+        assert_eq!(written, wanted);
+        backend.draw(after.diff(&after).into_iter()).unwrap();
+        assert_eq!(backend.take(), b"\x1b[0m");
+    }
+}
