@@ -6,6 +6,7 @@ mod measuring;
 mod metrics;
 mod parse;
 mod peers;
+mod status;
 mod time;
 
 use std::{fmt, net::IpAddr, num::NonZeroUsize, path::PathBuf, str::FromStr, time::Duration};
@@ -20,6 +21,7 @@ pub use self::{
     board::{Board, ClusterVerb, ImageFile, Inside},
     measuring::{Extent, Measure, Only, Rehearse, Report, Tuning, Waking},
     metrics::Metrics,
+    status::StatusRequest,
 };
 use crate::{
     documents::Kind,
@@ -112,8 +114,8 @@ pub enum Verb {
     Guard(Guard),
     /// Undo a run: the last one that left changes, or the one that is named
     Undo(Undo),
-    /// Show the state of this machine's guests
-    Status(Machines),
+    /// Show the state of this machine's guests, once or as a page that is kept up to date
+    Status(StatusRequest),
     /// Print counters, states and drift for Prometheus (docs/metrics.md)
     Metrics(Metrics),
     /// Attach to a guest's console; its earlier output is shown first
@@ -164,7 +166,7 @@ impl Verb {
             | Verb::Stop(Guests { machines, .. })
             | Verb::Confirm(Confirm { machines, .. })
             | Verb::Undo(Undo { machines, .. })
-            | Verb::Status(machines) => Some(machines),
+            | Verb::Status(StatusRequest { machines, .. }) => Some(machines),
             _ => None,
         }
     }

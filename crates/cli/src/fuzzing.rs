@@ -77,6 +77,7 @@ fn settings(json: bool) -> Settings {
         color: false,
         widths: Widths { data: Some(80), conversation: Some(80) },
         interactive: false,
+        redraws: false,
         cache: PathBuf::new(),
         state: PathBuf::new(),
         journal: PathBuf::new(),

@@ -20,6 +20,7 @@ mod inventory_table;
 mod kept_run;
 mod latency;
 mod live;
+mod live_status;
 mod machine;
 mod metrics;
 mod model_file;

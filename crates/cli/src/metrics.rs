@@ -10,7 +10,7 @@ use std::{
 
 use indexmap::IndexMap;
 use penstock_apply::history::{KnownRun, Purpose};
-use penstock_guests::{Condition, Status as GuestStatus};
+use penstock_guests::{Condition, GuestError, Status as GuestStatus};
 use penstock_host::chain;
 use penstock_model::{
     Bdf, FunctionName, GuestName, Inventory, NicName, Verdict, VfIndex,
@@ -39,13 +39,25 @@ pub fn snapshot(
     verify: bool,
     printer: &mut Printer,
 ) -> Snapshot {
+    // What a recorded tree was recorded on has other guests than this machine.
+    let guests = if machine.root().is_system() { status::guests(machine) } else { Ok(Default::default()) };
+    snapshot_with(machine, guests, file, verify, printer)
+}
+
+/// The same of a machine whose guests were looked at just now.
+pub fn snapshot_with(
+    machine: &Machine,
+    guests: Result<(BTreeMap<GuestName, GuestStatus>, Option<String>), GuestError>,
+    file: Option<&ModelFile>,
+    verify: bool,
+    printer: &mut Printer,
+) -> Snapshot {
     let began = Instant::now();
     let mut unread = UnreadAreas { counts: BTreeMap::new(), printer };
     let inventory = inventory(machine, file.is_some(), &mut unread);
     let nics = file.map(|file| nics(file, &inventory, &mut unread)).unwrap_or_default();
-    // What a recorded tree was recorded on has other guests and runs than this machine.
     let is_here = machine.root().is_system();
-    let guests = match if is_here { status::guests(machine) } else { Ok(Default::default()) } {
+    let guests = match guests {
         Ok((guests, unseen)) => {
             unseen.into_iter().for_each(|why| unread.note(Area::Guests, why));
             guests

@@ -37,6 +37,8 @@ pub struct Printer {
     interactive: bool,
     bar: Option<ProgressBar>,
     replies: Option<ReplySender>,
+    /// What would be said, where nobody can be told at once.
+    kept: Option<Vec<String>>,
     document: Document,
 }
 
@@ -54,6 +56,7 @@ impl Printer {
             interactive,
             bar: None,
             replies: None,
+            kept: None,
             document: Document::default(),
         }
     }
@@ -62,6 +65,18 @@ impl Printer {
     pub fn over(replies: ReplySender, settings: &Settings) -> Printer {
         let plain = Printer { color_data: false, color: false, interactive: false, ..Printer::new(settings) };
         Printer { replies: Some(replies), ..plain }
+    }
+
+    /// A printer that writes nothing and keeps its warnings and errors until they are [taken](Printer::take_kept): for whoever shows them
+    /// on a page.
+    pub fn keeping(settings: &Settings) -> Printer {
+        let quiet = Printer { quiet: true, interactive: false, color: false, ..Printer::new(settings) };
+        Printer { kept: Some(Vec::new()), ..quiet }
+    }
+
+    /// What was kept since the last time.
+    pub fn take_kept(&mut self) -> Vec<String> {
+        self.kept.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Whether the user has seen the model's warnings: a Penstock that runs this one has printed them.
@@ -231,6 +246,9 @@ impl Printer {
 
     /// A warning, printed also with `--quiet`.
     pub fn warn(&mut self, line: impl AsRef<str>) {
+        if let Some(kept) = &mut self.kept {
+            return kept.push(line.as_ref().to_owned());
+        }
         match &self.replies {
             Some(replies) => replies.send(Reply::Warn(line.as_ref().to_owned())),
             None => self.tell(self.labelled(Style::Warning, "warning:", line.as_ref())),
@@ -240,6 +258,9 @@ impl Printer {
     /// What was explained with its place in a file, over several lines.
     pub fn explained(&mut self, text: impl Into<Styled>) {
         self.done();
+        if let Some(kept) = &mut self.kept {
+            return kept.push(text.into().to_string());
+        }
         match &self.replies {
             Some(replies) => replies.send(Reply::Explained(text.into())),
             None => self.tell(text.into().trim_end()),
@@ -344,6 +365,9 @@ impl Printer {
     pub fn complain(&mut self, causes: &[String], hints: &[String]) {
         self.done();
         self.document.fail(causes, hints);
+        if let Some(kept) = &mut self.kept {
+            return kept.push(causes.join(": "));
+        }
         if let Some(replies) = &self.replies {
             replies.send(Reply::Failure { causes: causes.to_vec(), hints: hints.to_vec() });
             return;

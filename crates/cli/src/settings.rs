@@ -32,6 +32,8 @@ pub struct Settings {
     pub widths: Widths,
     /// Whether a person watches standard error, on a terminal that can move its cursor: progress may be redrawn.
     pub interactive: bool,
+    /// Whether the terminal can move its cursor (`TERM`).
+    pub redraws: bool,
     /// Where images and snapshots are kept: `$XDG_CACHE_HOME/penstock`, or `~/.cache/penstock`.
     pub cache: PathBuf,
     /// Where the running guests' state is kept; gone after a reboot, like the guests.
@@ -66,6 +68,7 @@ impl Settings {
                 conversation: columns(terminal::error_columns).map(|columns| columns.max(NARROWEST)),
             },
             interactive,
+            redraws: can_redraw(),
             cache: directory("XDG_CACHE_HOME").unwrap_or_else(|| home.join(".cache")).join("penstock"),
             state: directory("PENSTOCK_STATE").unwrap_or_else(|| PathBuf::from("/run/penstock")),
             journal: directory("PENSTOCK_JOURNAL").unwrap_or_else(|| PathBuf::from("/var/lib/penstock")),

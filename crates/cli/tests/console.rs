@@ -1,4 +1,4 @@
-//! `penstock console` and `penstock status` as a user meets them: pseudo-terminals on one side, on the other a thread that
+//! `penstock console` and `penstock status`, with its page, as a user meets them: pseudo-terminals on one side, on the other a thread that
 //! serves a VM's console as QEMU does.
 #![allow(clippy::disallowed_methods)]
 
@@ -23,7 +23,8 @@ use nix::{
     pty::openpty,
     sys::{
         signal::{Signal, kill},
-        termios::{LocalFlags, Termios, tcgetattr},
+        termios::{LocalFlags, SetArg, Termios, tcgetattr, tcsetattr},
+        wait::{WaitPidFlag, WaitStatus, waitpid},
     },
     unistd::Pid,
 };
@@ -74,7 +75,8 @@ impl Machine {
 
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_penstock"));
-        command.env("PENSTOCK_STATE", self.state()).env("NO_COLOR", "1").env_remove("SSH_ORIGINAL_COMMAND");
+        command.env("PENSTOCK_STATE", self.state()).env("NO_COLOR", "1").env("TERM", "xterm");
+        command.env_remove("SSH_ORIGINAL_COMMAND");
         command.args(arguments);
         command
     }
@@ -223,10 +225,26 @@ impl Person {
         kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
     }
 
+    /// Waits until the child has stopped, and says whether the terminal is as it was.
+    fn stops(&self) -> bool {
+        let child = Pid::from_raw(self.child.id() as i32);
+        until("a stop", || {
+            let flags = WaitPidFlag::WUNTRACED | WaitPidFlag::WNOHANG;
+            matches!(waitpid(child, Some(flags)).unwrap(), WaitStatus::Stopped(..))
+        });
+        tcgetattr(self.slave.as_fd()).unwrap() == self.before
+    }
+
+    /// How often the page has come to the terminal, and how often it has gone.
+    fn pages(&self) -> (usize, usize) {
+        let seen = self.seen();
+        (seen.matches("\u{1b}[?1049h").count(), seen.matches("\u{1b}[?1049l").count())
+    }
+
     /// Waits for the end: the exit status, and whether the terminal is as it was.
     fn ends(&mut self) -> (Option<i32>, bool) {
         let mut status = None;
-        until("the end of penstock console", || {
+        until("the end of penstock", || {
             status = self.child.try_wait().unwrap();
             status.is_some()
         });
@@ -500,4 +518,111 @@ fn status_tells_of_the_dead_and_of_who_waits() {
     assert_eq!(status["guests"]["rt-2"]["condition"], "died");
     assert_eq!(status["died"]["steps"], 9);
     assert!(status["progress"].is_null());
+}
+
+#[test]
+fn the_page_of_status_answers_keys_and_opens_a_console() {
+    let machine = Machine::new();
+    let vm = Vm::start(&machine);
+    vm.says(b"\x1b]0;title\x07\x1b[2Jhostile\r\n");
+    let mut person = Person::at(&machine, &["status", "--watch"]);
+    person.sees("stopped");
+    person.attached();
+    person.types(b"?");
+    person.sees("screenful");
+    person.types(b"ql");
+    person.sees("hostile");
+    assert!(!person.seen().contains("\u{1b}]0;"), "{:?}", person.seen());
+    person.types(b"q\r");
+    person.sees("Ctrl-] leaves");
+    assert_eq!(person.pages(), (1, 1), "the console has the terminal");
+    until("a key in the guest", || {
+        person.types(b"x");
+        thread::sleep(Duration::from_millis(50));
+        vm.got().contains('x')
+    });
+    person.types(b"\x1d");
+    until("the page again", || person.pages() == (2, 1));
+    person.attached();
+    person.types(b"q");
+    assert_eq!(person.ends(), (Some(0), true));
+    assert_eq!(person.pages(), (2, 2));
+    vm.stop();
+}
+
+#[test]
+fn the_page_of_status_leaves_the_terminal_as_it_was() {
+    let machine = Machine::new();
+    for signal in [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT] {
+        let mut person = Person::at(&machine, &["status", "--watch"]);
+        person.sees("stopped");
+        person.signal(signal);
+        assert_eq!(person.ends(), (Some(130), true), "{signal}");
+        until("the end of the page", || person.pages() == (1, 1));
+    }
+    // Ctrl-C is a key.
+    let mut person = Person::at(&machine, &["status", "--watch"]);
+    person.attached();
+    person.types(b"\x03");
+    assert_eq!(person.ends(), (Some(0), true));
+    // One that is drawn again and again on a terminal that takes nothing any more.
+    let mut person = Person::not_looking(&machine, &["status", "--watch"]);
+    person.attached();
+    person.types(&[0x0c; 200]);
+    thread::sleep(Duration::from_secs(1));
+    person.signal(Signal::SIGTERM);
+    assert_eq!(person.ends(), (Some(130), true));
+    // A console that is open ends first.
+    let vm = Vm::start(&machine);
+    let mut person = Person::at(&machine, &["status", "--watch"]);
+    person.sees("stopped");
+    person.types(b"c");
+    person.sees("Ctrl-] leaves");
+    person.attached();
+    person.signal(Signal::SIGTERM);
+    assert_eq!(person.ends(), (Some(130), true));
+    vm.stop();
+}
+
+#[test]
+fn the_page_of_status_stops_and_goes_on() {
+    let machine = Machine::new();
+    let mut person = Person::at(&machine, &["status", "--watch"]);
+    person.sees("stopped");
+    for (pages, by_key) in [(1, true), (2, false)] {
+        match by_key {
+            true => person.types(b"\x1a"),
+            false => person.signal(Signal::SIGTSTP),
+        }
+        assert!(person.stops(), "the terminal is as it was");
+        until("no page", || person.pages() == (pages, pages));
+        person.signal(Signal::SIGCONT);
+        until("the page again", || person.pages() == (pages + 1, pages));
+        person.attached();
+    }
+    // Stopped by what no program can catch, and the shell has made the terminal its own meanwhile.
+    person.signal(Signal::SIGSTOP);
+    assert!(!person.stops());
+    tcsetattr(&person.slave, SetArg::TCSANOW, &person.before).unwrap();
+    person.signal(Signal::SIGCONT);
+    person.attached();
+    person.types(b"q");
+    assert_eq!(person.ends(), (Some(0), true));
+}
+
+#[test]
+fn the_page_of_status_needs_a_terminal() {
+    let machine = Machine::new();
+    for arguments in
+        [&["status", "--watch"][..], &["status", "--watch", "--json"], &["status", "--watch", "-q"]]
+    {
+        let run = machine.run(arguments, b"");
+        assert_eq!(run.status, 2, "{}", run.stderr);
+        assert!(run.stderr.contains("penstock status --json"), "{}", run.stderr);
+        assert!(!run.stdout.contains('\u{1b}'), "{}", run.stdout);
+    }
+    let run = machine.run(&["status", "--watch", "--host", "node-1"], b"");
+    assert_eq!(run.status, 2, "{}", run.stderr);
+    let run = machine.run(&["status", "m.yaml"], b"");
+    assert!(run.status == 2 && run.stderr.contains("--watch"), "{}", run.stderr);
 }

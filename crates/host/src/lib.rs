@@ -6,6 +6,7 @@
 //! - [`debian`] and [`packages`]: the mirror that this machine's apt uses; which package a program comes in.
 //! - [`datagrams`]: UDP, and waiting until an exact time.
 //! - [`follow`] and [`terminal`]: a file that another process writes to; the terminal that Penstock runs on.
+//! - [`interrupt`] and [`job_control`]: signals that a person sends from a keyboard.
 //! - [`device`]: which device a path names, also as a container sees it.
 //! - [`record`]: a tree of what was read of a machine, to look at it again elsewhere.
 //! - [`scratch`]: a file of our own in a directory that somebody hostile writes to.
@@ -42,6 +43,7 @@ pub mod here;
 pub mod interface;
 pub mod interrupt;
 pub mod irq;
+pub mod job_control;
 pub mod kernel_log;
 pub mod knob;
 pub mod managers;

@@ -14,12 +14,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nix::sys::{
-    prctl,
-    signal::{SigHandler, Signal, signal},
-    stat::{Mode, SFlag, fchmod, fstat},
+use nix::{
+    sys::{
+        prctl,
+        signal::{SigHandler, Signal, kill, signal},
+        stat::{Mode, SFlag, fchmod, fstat},
+    },
+    unistd::Pid,
 };
 use thiserror::Error;
+
+use crate::interrupt;
 
 mod background;
 mod pump;
@@ -38,6 +43,9 @@ pub use talk::{Talk, Terminal};
 
 /// More output than this of one stream of one command is thrown away; see [`Output::truncated`].
 pub const OUTPUT_LIMIT: usize = 64 << 20;
+
+/// How often a program on Penstock's terminal is asked whether it has ended, where an interrupt ends it.
+const ATTACHED: Duration = Duration::from_millis(50);
 
 /// A program with its arguments, and what it is to be given.
 #[derive(Clone, Debug)]
@@ -196,12 +204,39 @@ impl Command {
     ///
     /// [`ProcessError::NotInstalled`] or [`ProcessError::Start`] when it cannot be started.
     pub fn run_attached(&self) -> Result<i32, ProcessError> {
+        Ok(code_of(self.spawn_attached()?.wait().map_err(|e| self.start(e))?))
+    }
+
+    /// The same; an interrupt ends it in order (SIGTERM), so that it puts the terminal back, and by force after `farewell`.
+    ///
+    /// # Errors
+    ///
+    /// As [`run_attached`](Command::run_attached).
+    pub fn run_attached_until_interrupt(&self, farewell: Duration) -> Result<i32, ProcessError> {
+        let mut child = self.spawn_attached()?;
+        let mut told = None;
+        loop {
+            if let Some(status) = child.try_wait().map_err(|e| self.start(e))? {
+                return Ok(code_of(status));
+            }
+            match told {
+                None if interrupt::pending() => {
+                    told = Some(Instant::now());
+                    let _ = kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM);
+                }
+                Some(since) if since.elapsed() >= farewell => drop(child.kill()),
+                _ => {}
+            }
+            thread::sleep(ATTACHED);
+        }
+    }
+
+    fn spawn_attached(&self) -> Result<process::Child, ProcessError> {
         let mut command = self.call();
         if let Some(directory) = &self.directory {
             command.current_dir(directory);
         }
-        let status = command.status().map_err(|e| self.start(e))?;
-        Ok(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)))
+        command.spawn().map_err(|e| self.start(e))
     }
 
     /// Becomes it: this process goes on as that program, with its own streams (execve(2)).
@@ -256,6 +291,11 @@ impl Command {
             ProcessError::Start { command: self.to_string(), source }
         }
     }
+}
+
+/// The exit status, 128 + N of a program that died of signal N.
+fn code_of(status: process::ExitStatus) -> i32 {
+    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
 }
 
 /// Has the kernel kill the child when its parent dies, whatever the parent dies of.

@@ -20,6 +20,12 @@ use crate::interrupt;
 /// what is pasted. A guest may have left it otherwise.
 const USUAL: &[u8] = b"\x1b[0m\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l";
 
+/// How long to wait for a terminal to take more before asking whether to give up.
+const STUCK: Duration = Duration::from_millis(100);
+
+/// How much is written to a terminal at once: more could wait inside the kernel, where no interrupt is seen.
+const AT_ONCE: usize = 512;
+
 /// Whether standard input is a terminal.
 pub fn is_input() -> bool {
     io::stdin().is_terminal()
@@ -104,9 +110,14 @@ pub fn size() -> Option<(usize, usize)> {
     size_of(io::stderr().as_fd())
 }
 
+/// Columns and lines of the terminal that standard output is; `None` when it is none, or does not tell.
+pub fn output_size() -> Option<(usize, usize)> {
+    size_of(io::stdout().as_fd())
+}
+
 /// Columns of the terminal that standard output is; `None` when it is none, or does not tell.
 pub fn output_columns() -> Option<usize> {
-    size_of(io::stdout().as_fd()).map(|(columns, _)| columns)
+    output_size().map(|(columns, _)| columns)
 }
 
 /// Columns of the terminal that standard error is; `None` when it is none, or does not tell.
@@ -121,6 +132,29 @@ fn size_of(terminal: BorrowedFd<'_>) -> Option<(usize, usize)> {
     // SAFETY: TIOCGWINSZ writes a `winsize` to where it is told and nothing beyond (tty_ioctl(4)); `size` is one.
     unsafe { window_size(terminal.as_raw_fd(), &mut size) }.ok()?;
     (size.ws_col > 0 && size.ws_row > 0).then_some((size.ws_col.into(), size.ws_row.into()))
+}
+
+/// Writes all of `bytes` to standard output, as fast as the terminal takes them; `give_up` ends the wait for one that takes nothing.
+///
+/// # Errors
+///
+/// Whatever `write` fails with; `ETIMEDOUT` when it was given up.
+pub fn write_output(mut bytes: &[u8], give_up: impl Fn() -> bool) -> io::Result<()> {
+    let stdout = io::stdout();
+    while !bytes.is_empty() {
+        if !ready(stdout.as_fd(), PollFlags::POLLOUT, STUCK)? {
+            if give_up() {
+                return Err(Errno::ETIMEDOUT.into());
+            }
+            continue;
+        }
+        match unistd::write(&stdout, &bytes[..bytes.len().min(AT_ONCE)]) {
+            Ok(count) => bytes = &bytes[count..],
+            Err(Errno::EINTR | Errno::EAGAIN) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(())
 }
 
 /// Whether nobody reads standard output any more: the other end of a pipe was closed, or a terminal hung up.

@@ -185,7 +185,8 @@ pub enum Style {
 }
 
 impl Style {
-    fn look(self) -> anstyle::Style {
+    /// Its colour and weight.
+    pub fn look(self) -> anstyle::Style {
         let color = |color: AnsiColor| anstyle::Style::new().fg_color(Some(color.into()));
         let bold = |color: AnsiColor| anstyle::Style::new().bold().fg_color(Some(color.into()));
         match self {
@@ -256,6 +257,11 @@ impl Styled {
             clipped.push(style, text);
         }
         clipped
+    }
+
+    /// Its parts on one line, fit to be shown.
+    pub fn parts(&self) -> impl Iterator<Item = (Style, String)> {
+        self.0.iter().map(|(style, text)| (*style, one_line(text)))
     }
 
     /// The characters as they were given, for whoever reads them as data: they are not fit to be shown.

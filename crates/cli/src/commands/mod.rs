@@ -57,7 +57,7 @@ pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Sta
         Verb::Confirm(arguments) => guard::confirm(&arguments, settings, printer),
         Verb::Guard(arguments) => guard::run(&arguments, settings, printer),
         Verb::Undo(arguments) => undo::run(&arguments, settings, printer),
-        Verb::Status(_) => status::run(settings, printer),
+        Verb::Status(arguments) => status::run(&arguments, settings, printer),
         Verb::Metrics(arguments) => metrics::run(&arguments, settings, printer),
         Verb::Console(arguments) => console::run(&arguments, settings, printer),
         Verb::Measure(arguments) => measure::run(&arguments, settings, printer),

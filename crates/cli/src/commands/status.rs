@@ -11,8 +11,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::{
+    arguments::StatusRequest,
     commands::undo::Unreadable,
     failure::{Failure, Status},
+    live_status,
     machine::Machine,
     persisted,
     printer::Printer,
@@ -24,42 +26,43 @@ use crate::{
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub struct StatusDocument {
     /// The guests that are defined, and those that are about to be.
-    guests: BTreeMap<GuestName, Guest>,
+    pub guests: BTreeMap<GuestName, Guest>,
     /// What is being carried out.
-    progress: Option<Progress>,
+    pub progress: Option<Progress>,
     /// What was being carried out when whoever did it died.
-    died: Option<Progress>,
+    pub died: Option<Progress>,
     /// Runs that left the machine half-way.
-    half_way: Vec<RunId>,
+    pub half_way: Vec<RunId>,
     /// Runs that wait to be confirmed.
-    open: Vec<RunId>,
+    pub open: Vec<RunId>,
     /// What is done at each boot.
-    at_boot: Option<persisted::State>,
+    pub at_boot: Option<persisted::State>,
     /// Runs that nobody had confirmed when the machine was reset, and that left something.
-    lapsed: Vec<RunId>,
+    pub lapsed: Vec<RunId>,
     /// Runs of which something cannot be read any more.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    damaged: Vec<RunId>,
+    pub damaged: Vec<RunId>,
 }
 
+/// A guest, as far as it is known.
 #[derive(Debug, Default, Serialize, schemars::JsonSchema)]
-struct Guest {
+pub struct Guest {
     /// How it is; nothing for one that is not defined yet.
     #[serde(flatten)]
-    status: Option<GuestStatus>,
+    pub status: Option<GuestStatus>,
     /// What it waits for.
-    waits: Vec<Wait>,
+    pub waits: Vec<Wait>,
     /// The NICs that it owns: of a VM with VFs, of a container with one function.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    nics: BTreeMap<NicName, OwnNic>,
+    pub nics: BTreeMap<NicName, OwnNic>,
     /// What a VM has asked for by itself at functions of its NICs (`node-1/net0#2`); only where it has asked for something.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    asked: BTreeMap<String, GuestRequests>,
+    pub asked: BTreeMap<String, GuestRequests>,
 }
 
 /// A NIC that a guest owns.
 #[derive(Debug, PartialEq, Serialize, schemars::JsonSchema)]
-struct OwnNic {
+pub struct OwnNic {
     /// What carries the frames of its functions; nothing is an embedded switch that QEMU is connected to by sockets.
     #[serde(skip_serializing_if = "DataPath::is_switch")]
     path: DataPath,
@@ -77,7 +80,7 @@ struct OwnNic {
 
 /// What a VM has asked for by itself at a function.
 #[derive(Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
-struct GuestRequests {
+pub struct GuestRequests {
     /// Attributes that hold as it has set them.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     set: BTreeMap<String, Value>,
@@ -90,12 +93,30 @@ struct GuestRequests {
 }
 
 /// Prints how each guest is, for how long, which functions it has and what it waits for.
-pub fn run(settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
+pub fn run(arguments: &StatusRequest, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
+    if arguments.watch {
+        return live_status::run(arguments, settings, printer);
+    }
     let machine = Machine::here(settings);
     let (guests, unseen) = guests(&machine).map_err(|error| Failure::new(Status::Missing, error))?;
     if let Some(why) = unseen {
         printer.warn(why);
     }
+    let told = document(&machine, guests, printer)?;
+    printer.data(&told, || in_words(&told, progress::now()))?;
+    Ok(Status::Holds)
+}
+
+/// All that there is to tell of a machine with these guests.
+///
+/// # Errors
+///
+/// [`Status::Missing`] and its like when the runs of the machine cannot be read.
+pub fn document(
+    machine: &Machine,
+    guests: BTreeMap<GuestName, GuestStatus>,
+    printer: &mut Printer,
+) -> Result<StatusDocument, Failure> {
     let (progress, died) = match progress::read(&machine.progress_file()) {
         Found::Nothing => (None, None),
         Found::Running(progress) => (Some(progress), None),
@@ -104,12 +125,12 @@ pub fn run(settings: &Settings, printer: &mut Printer) -> Result<Status, Failure
     let guests = guests
         .into_iter()
         .map(|(name, status)| {
-            let own = own_nics(&machine, &name, status.kind).unwrap_or_else(|why| {
+            let own = own_nics(machine, &name, status.kind).unwrap_or_else(|why| {
                 printer.warn(why);
                 Vec::new()
             });
             let asked =
-                if status.pid.is_some() { asked(&machine, &name, &own, printer) } else { BTreeMap::new() };
+                if status.pid.is_some() { asked(machine, &name, &own, printer) } else { BTreeMap::new() };
             let nics = own.into_iter().map(|own| (own.name.clone(), OwnNic::of(&own))).collect();
             (name, Guest { status: Some(status), waits: Vec::new(), nics, asked })
         })
@@ -132,7 +153,7 @@ pub fn run(settings: &Settings, printer: &mut Printer) -> Result<Status, Failure
         progress,
         died,
         half_way: runs.half_way,
-        at_boot: persisted::state(&machine)?,
+        at_boot: persisted::state(machine)?,
         open: runs.open.iter().map(KnownRun::id).collect(),
         lapsed: runs.lapsed,
         damaged,
@@ -140,8 +161,7 @@ pub fn run(settings: &Settings, printer: &mut Printer) -> Result<Status, Failure
     for (name, waits) in told.progress.iter().flat_map(|progress| &progress.guests) {
         told.guests.entry(name.clone()).or_default().waits = waits.clone();
     }
-    printer.data(&told, || in_words(&told, progress::now()))?;
-    Ok(Status::Holds)
+    Ok(told)
 }
 
 /// How the guests are. Where only libvirt cannot be asked, why it is not known which VMs are suspended stands beside the rest.
@@ -224,62 +244,78 @@ fn asked(
 
 /// `now` in milliseconds since 1970.
 fn in_words(told: &StatusDocument, now: u64) -> String {
-    let mut text = String::new();
+    let mut text: String = notices(told, now).iter().map(|notice| format!("{notice}\n")).collect();
+    if told.guests.is_empty() {
+        return text + NO_GUESTS;
+    }
+    for (name, guest) in &told.guests {
+        text += &format!("{}{}\n", summary(name, guest, now), waits(&guest.waits, now));
+        let owned = guest.status.iter().flat_map(|status| &status.functions);
+        let functions: Vec<String> =
+            owned.map(|owned| format!("{}={}", owned.interface, owned.function)).collect();
+        let functions = (!functions.is_empty()).then(|| functions.join(" "));
+        for detail in functions.into_iter().chain(details(name, guest)) {
+            text += &format!("{:<28}{detail}\n", "");
+        }
+    }
+    text
+}
+
+/// What is said of a machine without guests.
+pub const NO_GUESTS: &str = "No guests are defined on this machine.";
+
+/// What somebody should know of the machine's runs, a line each; `now` in milliseconds since 1970.
+pub fn notices(told: &StatusDocument, now: u64) -> Vec<String> {
+    let mut all = Vec::new();
     if let Some(progress) = &told.progress {
-        text += &format!(
-            "penstock (pid {}) has been {} for {}: {} of {} steps done\n",
+        all.push(format!(
+            "penstock (pid {}) has been {} for {}: {} of {} steps done",
             progress.process.id,
             progress.doing,
             whole(now.saturating_sub(progress.since)),
             progress.done,
             progress.steps,
-        );
+        ));
     }
     if let Some(died) = &told.died {
         let at =
             died.at.as_ref().map_or(String::new(), |(step, action)| format!(" at step {step} ({action})"));
-        text += &format!(
-            "A penstock that was {} died{at}, with {} of {} steps done; `penstock apply` or `penstock stop` puts it \
-             right.\n",
+        all.push(format!(
+            "A penstock that was {} died{at}, with {} of {} steps done; `penstock apply` or `penstock stop` puts it right.",
             died.doing, died.done, died.steps,
-        );
+        ));
     }
     for run in &told.half_way {
-        text += &format!(
-            "Run {run} left this machine half-way: `penstock undo` takes it back, `penstock apply` goes on.\n"
-        );
+        all.push(format!(
+            "Run {run} left this machine half-way: `penstock undo` takes it back, `penstock apply` goes on."
+        ));
     }
     for run in &told.open {
-        text += &format!("Run {run} waits: `penstock confirm` keeps it, `penstock undo` takes it back.\n");
+        all.push(format!("Run {run} waits: `penstock confirm` keeps it, `penstock undo` takes it back."));
     }
     if let Some(at_boot) = &told.at_boot {
-        text += &format!(
-            "At boot: {} is applied by {}.\n",
+        all.push(format!(
+            "At boot: {} is applied by {}.",
             at_boot.model.unwrap_or("no model"),
             if at_boot.units.is_empty() { "nothing".to_owned() } else { at_boot.units.join(", ") }
-        );
+        ));
         for argument in &at_boot.arguments {
-            text += &format!("Kernel argument {}: {}.\n", argument.words, argument.seen());
+            all.push(format!("Kernel argument {}: {}.", argument.words, argument.seen()));
         }
     }
     for run in &told.lapsed {
-        text += &format!(
+        all.push(format!(
             "Run {run} was not confirmed before the machine was reset: the next `penstock apply`, or `penstock undo`, takes \
-             back what it left.\n"
-        );
+             back what it left."
+        ));
     }
-    if told.guests.is_empty() {
-        return text + "No guests are defined on this machine.";
-    }
-    for (name, guest) in &told.guests {
-        text += &line(name, guest, now);
-    }
-    text
+    all
 }
 
-fn line(name: &GuestName, guest: &Guest, now: u64) -> String {
+/// How a guest is and for how long, in one line; `now` in milliseconds since 1970.
+pub fn summary(name: &GuestName, guest: &Guest, now: u64) -> String {
     let Some(status) = &guest.status else {
-        return format!("{name:<16} {:<9}  not there yet{}\n", "", waits(&guest.waits, now));
+        return format!("{name:<16} {:<9}  not there yet", "");
     };
     let kind = match status.kind {
         GuestKind::Vm => "VM",
@@ -294,25 +330,17 @@ fn line(name: &GuestName, guest: &Guest, now: u64) -> String {
         Condition::Died => "died",
     };
     let pid = status.pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default();
-    let functions = status.functions.iter().map(|owned| format!("{}={}", owned.interface, owned.function));
-    let mut text = format!("{name:<16} {kind:<9}  {condition}{lasted}{pid}{}\n", waits(&guest.waits, now));
-    let functions: Vec<String> = functions.collect();
-    if !functions.is_empty() {
-        text += &format!("{:<28}{}\n", "", functions.join(" "));
-    }
-    for (nic, own) in &guest.nics {
-        text += &format!("{:<28}{name}/{nic}: {}\n", "", own.in_words());
-    }
-    for (function, asked) in &guest.asked {
-        let parts = asked.in_words();
-        text += &format!("{:<28}{function}: {}\n", "", parts.join("; "));
-    }
-    if status.condition == Condition::Died {
-        for said in &status.last_words {
-            text += &format!("{:<28}| {said}\n", "");
-        }
-    }
-    text
+    format!("{name:<16} {kind:<9}  {condition}{lasted}{pid}")
+}
+
+/// The NICs that a guest owns, what it has asked for by itself, and the last that a dead one said; a line each.
+pub fn details(name: &GuestName, guest: &Guest) -> Vec<String> {
+    let nics = guest.nics.iter().map(|(nic, own)| format!("{name}/{nic}: {}", own.in_words()));
+    let asked =
+        guest.asked.iter().map(|(function, asked)| format!("{function}: {}", asked.in_words().join("; ")));
+    let died = guest.status.iter().filter(|status| status.condition == Condition::Died);
+    let last_words = died.flat_map(|status| &status.last_words).map(|said| format!("| {said}"));
+    nics.chain(asked).chain(last_words).collect()
 }
 
 impl GuestRequests {
@@ -335,22 +363,25 @@ impl GuestRequests {
 
 /// What a guest waits for, as the end of its line.
 fn waits(waits: &[Wait], now: u64) -> String {
-    let wait = |wait: &Wait| {
-        let more = match (wait.until, wait.since) {
-            (Some(until), _) => format!(", up to {} more", whole(until.saturating_sub(now))),
-            (None, Some(since)) => format!(", for {}", whole(now.saturating_sub(since))),
-            (None, None) => ", which is not begun".to_owned(),
-        };
-        format!("{}{more}", wait.what)
-    };
     if waits.is_empty() {
         return String::new();
     }
-    format!(", waits for: {}", waits.iter().map(wait).collect::<Vec<_>>().join("; "))
+    let waits: Vec<String> = waits.iter().map(|wait| waited_for(wait, now)).collect();
+    format!(", waits for: {}", waits.join("; "))
+}
+
+/// What is waited for, and how long yet or already; `now` in milliseconds since 1970.
+pub fn waited_for(wait: &Wait, now: u64) -> String {
+    let more = match (wait.until, wait.since) {
+        (Some(until), _) => format!(", up to {} more", whole(until.saturating_sub(now))),
+        (None, Some(since)) => format!(", for {}", whole(now.saturating_sub(since))),
+        (None, None) => ", which is not begun".to_owned(),
+    };
+    format!("{}{more}", wait.what)
 }
 
 /// A time in whole seconds: "3 s", "2 min 5 s", "3 h 2 min", "2 days 1 h".
-fn whole(milliseconds: u64) -> String {
+pub fn whole(milliseconds: u64) -> String {
     let seconds = milliseconds / 1000;
     match seconds {
         0..60 => format!("{seconds} s"),
