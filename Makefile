@@ -41,7 +41,7 @@ test: build
 	@scripts/unpack-packages target/podman usr/bin/podman podman conmon netavark libgpg-error0 \
 		'libassuan9|libassuan0' 'libgpgme11t64|libgpgme11' 'libsubid5|libsubid4'
 	@scripts/unpack-packages target/openvswitch usr/sbin/ovsdb-server openvswitch-common openvswitch-switch libxdp1 \
-		libunbound8 libcap-ng0 'libbpf1|libbpf0' 'libevent-2.1-7t64|libevent-2.1-7' 'libnuma1'
+		libunbound8 libcap-ng0 'libssl3t64|libssl3' 'libbpf1|libbpf0' 'libevent-2.1-7t64|libevent-2.1-7' 'libnuma1'
 	@$(MAKE) --no-print-directory --jobs=2 image lint
 	@$(MAKE) --no-print-directory cluster
 	@scripts/unpack-netperf $(penstock) $(CURDIR)/target/netperf

@@ -7,13 +7,17 @@ use std::{
     sync::Arc,
 };
 
+use penstock_host::Command;
 use penstock_testkit::needs::Lack;
 use tempfile::TempDir;
 
-use super::Vm;
+use super::{SECOND, Vm};
 
 /// Where `make test` has unpacked Debian's Open vSwitch, with the libraries that it needs.
 const TREE: &str = "PENSTOCK_OPENVSWITCH_TREE";
+
+/// The switch, below that.
+const SWITCH: &str = "usr/lib/openvswitch-switch/ovs-vswitchd";
 
 /// Runs in a VM until it is dropped.
 pub struct OpenVswitch {
@@ -24,20 +28,26 @@ pub struct OpenVswitch {
 impl OpenVswitch {
     /// Why there is none to try, if so.
     pub fn lacking() -> Option<Lack> {
-        let missing = !tree().join("usr/sbin/ovsdb-server").is_file();
-        missing.then(|| {
-            Lack::Installable(format!(
+        if !tree().join("usr/sbin/ovsdb-server").is_file() {
+            return Some(Lack::Installable(format!(
                 "there is no ovsdb-server in the directory that {TREE} names: `make test` has scripts/unpack-packages unpack it"
-            ))
-        })
+            )));
+        }
+        // Libraries that most machines have are not unpacked.
+        let script = format!("{}exec {}/{SWITCH} --version", libraries(), tree().display());
+        let tried = Command::new("sh").args(["-c", &script]).deadline(SECOND * 20).run();
+        match tried.map(|output| (output.status.success(), output.errors())) {
+            Ok((true, _)) => None,
+            Ok((false, said)) => Some(Lack::Machine(format!("its ovs-vswitchd does not start here: {said}"))),
+            Err(error) => Some(Lack::Machine(format!("its ovs-vswitchd does not start here: {error}"))),
+        }
     }
 
     /// Starts the database and the switch, and puts `ovs-vsctl` on the VM's path. User space makes segments itself, without which
     /// what comes from a veth has no checksums.
     pub fn start(vm: &Arc<Vm>) -> OpenVswitch {
         let (tree, programs) = (tree(), tempfile::tempdir().unwrap());
-        let library = tree.join("usr/lib").join(format!("{}-linux-gnu", env::consts::ARCH));
-        let libraries = format!("export LD_LIBRARY_PATH={}\n", library.display());
+        let libraries = libraries();
         // The kernel here may have no module for a datapath.
         let control = format!(
             "#!/bin/sh\n{libraries}for word; do\n[ \"$before\" = add-br ] && set -- \"$@\" -- set bridge \"$word\" datapath_type=netdev\n\
@@ -51,7 +61,7 @@ impl OpenVswitch {
              usr/bin/ovsdb-tool create /run/database usr/share/openvswitch/vswitch.ovsschema\n\
              usr/sbin/ovsdb-server /run/database --remote=punix:/run/openvswitch/db.sock --pidfile --detach --log-file=/run/database.log\n\
              ovs-vsctl --no-wait init -- set Open_vSwitch . other_config:userspace-tso-enable=true\n\
-             usr/lib/openvswitch-switch/ovs-vswitchd --pidfile --detach --log-file=/run/switch.log >/dev/null 2>&1",
+             {SWITCH} --pidfile --detach --log-file=/run/switch.log >/dev/null 2>&1",
             tree.display()
         ));
         OpenVswitch { vm: Arc::clone(vm), _programs: programs }
@@ -62,6 +72,14 @@ impl Drop for OpenVswitch {
     fn drop(&mut self) {
         self.vm.shell("kill $(cat /run/openvswitch/*.pid)");
     }
+}
+
+/// Has a shell find the libraries of the tree.
+fn libraries() -> String {
+    let of = |directory: &str| {
+        tree().join(directory).join(format!("{}-linux-gnu", env::consts::ARCH)).display().to_string()
+    };
+    format!("export LD_LIBRARY_PATH={}:{}\n", of("usr/lib"), of("lib"))
 }
 
 fn tree() -> PathBuf {
