@@ -89,6 +89,11 @@ fn functions_are_at_taps(board: &KeptBoard) -> Outcome {
     let taps = "ip -o link show master br0 | cut -d: -f2 | sort";
     let all = " tap020000000100\n tap020000000101\n tap020000000102\n tap020000000200\n";
     assert_eq!(board.shell(taps).stdout, all);
+    // Greater than the bridge's own, whatever udev would give them.
+    assert_eq!(
+        board.shell("cat /sys/class/net/tap*/address").stdout,
+        "fe:00:00:00:01:00\nfe:00:00:00:01:01\nfe:00:00:00:01:02\nfe:00:00:00:02:00\n"
+    );
     let verify = board.inside(["penstock", "verify", model, "--json"]);
     verify.ended_with(0)?;
     let lines = said(&verify.stdout)?;

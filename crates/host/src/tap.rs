@@ -5,16 +5,22 @@
 //! ports (`net/bridge/br_if.c`, `br_stp_if.c`), so that a tap has the bridge's MTU and an address that is greater than those of NICs before
 //! it becomes a port.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    thread,
+    time::{Duration, Instant},
+};
 
 use penstock_model::{InterfaceName, Mac, TenantNic};
 use serde::Deserialize;
 use thiserror::Error;
 
-use crate::{Command, ProcessError};
+use crate::{Command, ProcessError, files};
 
 /// How long `ip` may take.
 const MOMENT: Duration = Duration::from_secs(15);
+/// How long udev may take, which other events may keep busy.
+const UDEV: Duration = Duration::from_secs(5);
 /// What the alias of a tap begins with; the name of the function follows.
 const ALIAS: &str = "penstock ";
 
@@ -182,8 +188,27 @@ pub fn make(
             let attempt = format!("make the tap {name} of {function}, a port of {bridge}");
             return Err(TapError::Run { attempt, source });
         }
+        if arguments == &add[..] {
+            await_udev(tap);
+        }
     }
     Ok(name)
+}
+
+/// Waits until udev has done with a new interface. systemd's gives it an address that is always the same (`MACAddressPolicy=persistent`,
+/// systemd.link(5)) where it finds one made up by the kernel; done later that would be in the place of ours, and may be smaller than the
+/// bridge's. In a network namespace of its own udev sees nothing, and is waited for in vain.
+fn await_udev(tap: &str) {
+    if !files::exists("/run/udev/control") {
+        return;
+    }
+    let index = files::read_to_string(format!("/sys/class/net/{tap}/ifindex"));
+    let Ok(index) = index else { return };
+    let done = format!("/run/udev/data/n{}", index.trim());
+    let until = Instant::now() + UDEV;
+    while !files::exists(&done) && Instant::now() < until {
+        thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// Removes a tap.
