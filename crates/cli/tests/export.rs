@@ -20,11 +20,7 @@ guests:
 ";
 
 fn directory() -> tempfile::TempDir {
-    let directory = tempfile::tempdir().unwrap();
-    fs::write(directory.path().join("m.yaml"), MODEL).unwrap();
-    let machine = serde_json::to_vec(&models::machine(1, 2)).unwrap();
-    fs::write(directory.path().join("machine.json"), machine).unwrap();
-    directory
+    models::beside_a_machine("m.yaml", MODEL)
 }
 
 #[test]

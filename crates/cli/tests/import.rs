@@ -21,11 +21,7 @@ fn penstock(directory: &Path, arguments: &[&str]) -> Run {
 }
 
 fn directory() -> tempfile::TempDir {
-    let directory = tempfile::tempdir().unwrap();
-    fs::write(directory.path().join("n.yaml"), NETPLAN).unwrap();
-    let machine = serde_json::to_vec(&models::machine(1, 2)).unwrap();
-    fs::write(directory.path().join("machine.json"), machine).unwrap();
-    directory
+    models::beside_a_machine("n.yaml", NETPLAN)
 }
 
 const WORDS: [&str; 6] = ["import", "n.yaml", "--from", "netplan", "--inventory", "machine.json"];

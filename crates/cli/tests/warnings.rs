@@ -61,10 +61,8 @@ fn every_warning_of_the_model_reaches_standard_error() {
 /// Every verb that reads a model, on a machine that has none of it.
 #[test]
 fn every_verb_that_reads_a_model_prints_its_warnings_once() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = models::beside_a_machine("m.yaml", WARNS);
     let here = directory.path();
-    fs::write(here.join("m.yaml"), WARNS).unwrap();
-    fs::write(here.join("machine.json"), serde_json::to_vec(&models::machine(1, 2)).unwrap()).unwrap();
     let verbs: [&[&str]; 16] = [
         &["check", "m.yaml"],
         &["check", "m.yaml", "--json"],

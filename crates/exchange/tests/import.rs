@@ -3,13 +3,14 @@
 #![allow(clippy::disallowed_methods)]
 
 use std::{
-    env, fs,
+    fs,
     path::Path,
     time::{Duration, Instant},
 };
 
 use penstock_exchange::{ImportFormat, Imported, import};
 use penstock_model::{Against, Diagnostics, Inventory, Source, parse};
+use penstock_testkit::golden;
 
 fn machine() -> Inventory {
     serde_json::from_str(include_str!("machine.json")).unwrap()
@@ -37,14 +38,9 @@ fn holds(format: ImportFormat, name: &str) {
     // `check` has nothing to say of it.
     parse(&Source::new("model.yaml", imported.model.as_str())).unwrap();
     let warnings = imported.warnings[0].render(&source, false);
-    let golden = folder("golden").join(format!("import-{name}"));
-    if env::var_os("UPDATE_GOLDEN").is_some() {
-        fs::create_dir_all(&golden).unwrap();
-        fs::write(golden.join("model.yaml"), &imported.model).unwrap();
-        fs::write(golden.join("warnings"), &warnings).unwrap();
-    }
-    assert_eq!(fs::read_to_string(golden.join("model.yaml")).unwrap(), imported.model);
-    assert_eq!(fs::read_to_string(golden.join("warnings")).unwrap(), warnings);
+    let folder = folder("golden").join(format!("import-{name}"));
+    golden::compare(&folder.join("model.yaml"), &imported.model);
+    golden::compare(&folder.join("warnings"), &warnings);
 }
 
 #[test]

@@ -180,17 +180,17 @@ pub fn make(
     let set =
         ["link", "set", "dev", tap, "address", &own, "mtu", &mtu, "alias", &alias, "addrgenmode", "none"];
     let enter = ["link", "set", "dev", tap, "master", bridge.as_str(), "up"];
-    for arguments in [&add[..], &set, &enter] {
-        if let Err(source) = ip(arguments).succeed() {
-            if arguments != &add[..] {
-                let _ = remove(&name);
-            }
-            let attempt = format!("make the tap {name} of {function}, a port of {bridge}");
-            return Err(TapError::Run { attempt, source });
-        }
-        if arguments == &add[..] {
-            await_udev(tap);
-        }
+    let step = |arguments: &[&str]| {
+        ip(arguments).succeed().map_err(|source| TapError::Run {
+            attempt: format!("make the tap {name} of {function}, a port of {bridge}"),
+            source,
+        })
+    };
+    step(&add)?;
+    await_udev(tap);
+    if let Err(error) = step(&set).and_then(|_| step(&enter)) {
+        let _ = remove(&name);
+        return Err(error);
     }
     Ok(name)
 }

@@ -1,12 +1,13 @@
 //! Models too large to be written by hand.
 
-use std::fmt::Write;
+use std::{fmt::Write, fs};
 
 use penstock_model::{
     Bdf, Inventory, Mac, VfIndex,
     inventory::{FoundGuest, Interface, Pf, Sriov, SwitchMode, Vf, VfState},
     pci::RoutingId,
 };
+use tempfile::TempDir;
 
 /// A model of `nics` NICs with `vfs` VFs each, dealt out in turn to `guests` containers that start one after the other.
 pub fn dealt_out(nics: u16, vfs: u16, guests: u16) -> String {
@@ -76,6 +77,20 @@ pub fn machine(nics: u16, vfs: u16) -> Inventory {
         }
     };
     Inventory { version: 1, pfs: (0..nics).map(pf).collect(), ..Inventory::default() }
+}
+
+/// A directory with a file, and in `machine.json` the inventory of such a machine with one NIC and two VFs.
+///
+/// # Panics
+///
+/// When they cannot be written.
+pub fn beside_a_machine(file: &str, text: &str) -> TempDir {
+    let directory = tempfile::tempdir().expect("a directory can be made");
+    let machine = serde_json::to_vec(&machine(1, 2)).expect("an inventory is JSON");
+    for (name, bytes) in [(file, text.as_bytes()), ("machine.json", &machine)] {
+        fs::write(directory.path().join(name), bytes).expect("the file can be written");
+    }
+    directory
 }
 
 fn pf_mac(nic: u16) -> Mac {
