@@ -93,7 +93,8 @@ fn bridges(model: &Model) -> BTreeSet<InterfaceName> {
     let uplinks = nics.filter_map(|nic| match (nic.path, &nic.uplink) {
         (DataPath::Tap | DataPath::VirtioVdpa, Some(Uplink::Interface(bridge))) => Some(bridge),
         // The switch of a VM's NIC leads to an interface of any kind.
-        (DataPath::Switch | DataPath::VhostVdpa, _) | (_, Some(Uplink::Function(_)) | None) => None,
+        (DataPath::Switch | DataPath::SwitchTap | DataPath::VhostVdpa, _)
+        | (_, Some(Uplink::Function(_)) | None) => None,
     });
     uplinks.cloned().collect()
 }

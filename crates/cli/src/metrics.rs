@@ -224,7 +224,7 @@ fn ports(
             unread.note(Area::SwitchPorts, why);
             Vec::new()
         });
-        for own in own.iter().filter(|own| own.nic.path.maps_memory()) {
+        for own in own.iter().filter(|own| own.nic.path.has_switch() && !own.nic.is_of_container()) {
             match machine.guests().vms().switch_ports(guest, &own.name) {
                 Ok(ports) => all.extend(ports.into_iter().map(|(name, port)| PortMetrics {
                     guest: guest.clone(),

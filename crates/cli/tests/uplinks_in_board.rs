@@ -1,5 +1,5 @@
-//! What carries the frames of a VM's NIC and where it leads to, on a board: functions at taps of a bridge and by vDPA devices, and a VF of the
-//! host as the uplink of an embedded switch.
+//! What carries the frames of a VM's NIC and where it leads to, on a board: functions at taps of a bridge and by vDPA devices, an igb at a tap
+//! of a bridge and at an embedded switch, and a VF of the host as the uplink of one.
 #![allow(clippy::disallowed_methods)]
 
 mod tenant;
@@ -20,6 +20,7 @@ fn main() -> ExitCode {
         }),
         ("functions_are_taps_of_a_bridge_and_then_vdpa_devices_in_board", || {
             board::with_a_vm("taps", &with_net0("MACHINE", TAPS), "node-1", |board| {
+                board.shell(OUTSIDE).ended_with(0)?;
                 functions_are_at_taps(board)?;
                 functions_are_vdpa_devices(board)
             })
@@ -27,7 +28,8 @@ fn main() -> ExitCode {
     ])
 }
 
-/// A VM that owns a NIC with what `net0` says, and an igb at a tap of a bridge, which the board has beforehand.
+/// A VM that owns a NIC with what `net0` says, an igb at a tap of a bridge, and one at an embedded switch that leads to an interface. The
+/// board has bridge and interface beforehand.
 fn with_net0(machine: &str, net0: &str) -> String {
     format!(
         r#"machine: {machine}
@@ -44,6 +46,12 @@ guests:
         vfs: 2
         mac: "02:00:00:00:01:00"
 {net0}      net1: {{emulation: igb, path: tap, uplink: br0, mac: "02:00:00:00:02:00"}}
+      net2:
+        emulation: igb
+        uplink: up0
+        mac: "02:00:00:00:03:00"
+        spoofchk: on
+        allow: {{mac: ["02:00:00:00:03:01"], vlan: 100}}
 "#
     )
 }
@@ -75,6 +83,58 @@ const IGB: &str = "ip=/usr/bin/ip; pf=$(readlink -f /sys/class/net/net1/device) 
     for turn in $(seq 60); do ping -c 1 -W 1 192.0.2.10 >/dev/null; [ $(cat $vf/net/*/carrier) = 1 ] && break; done; \
     ping -c 3 -W 1 192.0.2.10 >/dev/null; true";
 
+/// What the switch of the igb net2 leads to: a machine of its own, with an address in no VLAN and one in each of two. The board has another,
+/// which nobody is led to.
+const OUTSIDE: &str = "ip netns add outside && ip link add up0 type veth peer name far0 netns outside && ip link set up0 up && \
+    o='ip -n outside' && $o link set far0 up && $o address add 192.0.2.10/24 dev far0 && \
+    for vlan in 100 200; do $o link add link far0 name far0.$vlan type vlan id $vlan && $o link set far0.$vlan up && \
+    $o address add 10.0.$vlan.10/24 dev far0.$vlan; done && ip address add 192.0.2.77/32 dev lo";
+
+/// Has the VM make a VF of the igb net2 with the address that the switch lets through, and says whom it reaches: outside and the host
+/// itself, then outside by tags that the VF's frames get, and then from another address.
+const IGB_AT_SWITCH: &str = "ip=/usr/bin/ip; pf=$(readlink -f /sys/class/net/net2/device) && echo 0 >$pf/sriov_drivers_autoprobe && \
+    echo 1 >$pf/sriov_numvfs && $ip link set net2 up && $ip link set net2 vf 0 mac 02:00:00:00:03:01 && modprobe igbvf && \
+    echo 1 >$pf/sriov_drivers_autoprobe && vf=$(readlink -f $pf/virtfn0) && \
+    bound() { echo ${vf##*/} >/sys/bus/pci/drivers_probe; \
+    for turn in $(seq 60); do [ -e $vf/net ] && break; sleep 1; done; name=$(ls $vf/net) && $ip link set $name up && \
+    for net in 192.0.2 10.0.100 10.0.200; do $ip address add $net.9/24 dev $name; done; \
+    for turn in $(seq 60); do [ $(cat $vf/net/*/carrier) = 1 ] && break; sleep 1; done; }; \
+    reaches() { for turn in $(seq $2); do ping -c 1 -W 1 $1 >/dev/null && echo \"$1 yes\" && return; done; echo \"$1 no\"; }; \
+    bound; reaches 192.0.2.10 60; reaches 192.0.2.77 3; \
+    $ip link set net2 vf 0 vlan 100 && reaches 10.0.100.10 60; $ip link set net2 vf 0 vlan 200 && reaches 10.0.200.10 3; \
+    echo ${vf##*/} >$vf/driver/unbind; $ip link set net2 vf 0 vlan 0; $ip link set net2 vf 0 mac 02:00:00:00:03:99; \
+    bound; reaches 192.0.2.10 5";
+
+/// An igb at an embedded switch: what the model lets through gets outside and nothing else, and nothing gets to the host past the switch.
+fn an_igb_is_at_a_switch(board: &KeptBoard, model: &str) -> Outcome {
+    // The host would know the way back.
+    board.shell("ip route add 192.0.2.9 dev tap020000000300").ended_with(0)?;
+    let seen = within(board, IGB_AT_SWITCH)?;
+    assert_eq!(seen, "192.0.2.10 yes\n192.0.2.77 no\n10.0.100.10 yes\n10.0.200.10 no\n192.0.2.10 no\n");
+    let metrics = board.inside(["penstock", "metrics"]).stdout;
+    for reason in ["spoofed_mac", "foreign_vlan"] {
+        let of = |line: &&str| {
+            line.contains("port=\"node-1/net2\"") && line.contains(&format!("reason=\"{reason}\""))
+        };
+        let dropped = metrics.lines().find(of).and_then(|line| line.rsplit(' ').next());
+        assert!(dropped.is_some_and(|count| count != "0"), "{reason} in {metrics}");
+    }
+    // Without the filter of its tap the VM reaches the host, which `verify` tells.
+    board.shell("tc filter del dev tap020000000300 ingress").ended_with(0)?;
+    let back = "name=$(ls /sys/class/net/net2/device/virtfn0/net) && \
+        for turn in $(seq 30); do ping -I $name -c 1 -W 1 192.0.2.77 >/dev/null && exit; done; exit 1";
+    within(board, back)?;
+    let verify = board.inside(["penstock", "verify", model, "--json"]);
+    verify.ended_with(1)?;
+    let lines = said(&verify.stdout)?;
+    let heard = lines.iter().find(|line| line.starts_with("node-1/net2 host "));
+    assert!(
+        heard.is_some_and(|line| line.starts_with("node-1/net2 host fail: no filter of tap020000000300")),
+        "{lines:#?}"
+    );
+    Ok(())
+}
+
 fn functions_are_at_taps(board: &KeptBoard) -> Outcome {
     let model = board.model();
     // A board has the bridge that is the host's own on a real machine.
@@ -92,7 +152,7 @@ fn functions_are_at_taps(board: &KeptBoard) -> Outcome {
     // Greater than the bridge's own, whatever udev would give them.
     assert_eq!(
         board.shell("cat /sys/class/net/tap*/address").stdout,
-        "fe:00:00:00:01:00\nfe:00:00:00:01:01\nfe:00:00:00:01:02\nfe:00:00:00:02:00\n"
+        "fe:00:00:00:01:00\nfe:00:00:00:01:01\nfe:00:00:00:01:02\nfe:00:00:00:02:00\nfe:00:00:00:03:00\n"
     );
     let verify = board.inside(["penstock", "verify", model, "--json"]);
     verify.ended_with(0)?;
@@ -189,6 +249,12 @@ fn functions_are_vdpa_devices(board: &KeptBoard) -> Outcome {
         "node-1/net0#1 vlan pass: 100",
         "node-1/net0#1 max_tx_rate pass: 500 Mbit/s",
         "node-1/net1 port pass: connected",
+        "node-1/net2 port pass: connected",
+        "node-1/net2 spoofchk pass: on",
+        "node-1/net2 vlans pass: 0,100",
+        "node-1/net2 more_macs pass: 02:00:00:00:03:01",
+        "node-1/net2 uplink pass: up0",
+        "node-1/net2 host pass: gets nothing of the tap",
     ] {
         assert!(lines.contains(&line.to_owned()), "{line} in {lines:#?}");
     }
@@ -232,6 +298,7 @@ fn functions_are_vdpa_devices(board: &KeptBoard) -> Outcome {
         )
         .ended_with(0)?;
     crosses()?;
+    an_igb_is_at_a_switch(board, model)?;
 
     // The way back takes everything along: the VM, then devices and taps.
     board.inside(["penstock", "undo"]).ended_with(0)?;

@@ -224,6 +224,11 @@ fn an_igb_is_one_interface_and_needs_no_override() {
     igb.nic.emulation = Emulation::Igb;
     let of = |nics| GuestDefinition { nics, ..definition("rt-2", &[]) };
     golden("igb.xml", &render(&of(vec![igb.clone()]), &kernel(), None));
+    // At an embedded switch it is a tap, too, and the switch has no part of the VM's memory.
+    let mut switched = igb.clone();
+    switched.nic.path = DataPath::SwitchTap;
+    switched.nic.uplink = None;
+    golden("igb.xml", &render(&of(vec![switched]), &kernel(), None));
     let mixed = render(&of(vec![igb, at_taps("net1", 1, 1, 1)]), &kernel(), None);
     assert!(mixed.contains("<model type='igb'/>") && mixed.contains("<qemu:override>"), "{mixed}");
 }

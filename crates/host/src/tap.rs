@@ -1,5 +1,9 @@
-//! Tap interfaces that carry the frames of VMs' functions to Linux bridges: made by `ip` (iproute2), known by their alias, and there until
-//! they are removed (`Documentation/networking/tuntap.rst`).
+//! Tap interfaces that carry the frames of VMs' functions to Linux bridges, or to an embedded switch: made by `ip` (iproute2), known by their
+//! alias, and there until they are removed (`Documentation/networking/tuntap.rst`).
+//!
+//! A bridge takes all that comes by a port of it. A switch reads a copy (packet(7)), and the host's own stack would get the frames, too, and
+//! answer to its addresses past the switch: a filter of `tc` drops them behind the point where copies are made
+//! (`__netif_receive_skb_core`, `net/core/dev.c`).
 //!
 //! QEMU opens a tap through libvirt, which is root: nobody else may. A bridge takes over the smallest MTU and the smallest address of its
 //! ports (`net/bridge/br_if.c`, `br_stp_if.c`), so that a tap has the bridge's MTU and an address that is greater than those of NICs before
@@ -35,6 +39,8 @@ pub struct TapReport {
     pub up: bool,
     /// Whether a QEMU has it open: only then has it a carrier.
     pub attached: bool,
+    /// Whether the host's own stack gets nothing that comes by it, of one that is a port of no bridge.
+    pub unheard: bool,
     /// Whether the bridge forwards its frames. It does not while the bridge is down, and before a spanning tree has settled.
     pub forwarding: bool,
 }
@@ -118,6 +124,10 @@ fn ip(arguments: &[&str]) -> Command {
     Command::new("ip").args(arguments).deadline(MOMENT)
 }
 
+fn tc(arguments: &[&str]) -> Command {
+    Command::new("tc").args(arguments).deadline(MOMENT)
+}
+
 fn links() -> Result<Vec<Link>, TapError> {
     let listed = ip(&["-json", "-details", "link", "show"]).succeed();
     let listed = listed
@@ -143,6 +153,7 @@ pub fn taps() -> Result<BTreeMap<String, TapReport>, TapError> {
             bridge: link.master.as_deref().and_then(|master| master.parse().ok()),
             up: flag("UP"),
             attached: flag("LOWER_UP"),
+            unheard: link.master.is_none() && is_unheard(&link.ifname),
             forwarding: link.linkinfo.info_slave_data.state.as_deref() == Some("forwarding"),
         };
         Some((link.function()?.to_owned(), report))
@@ -162,37 +173,142 @@ pub fn make(
     queues: u16,
     bridge: &InterfaceName,
 ) -> Result<InterfaceName, TapError> {
-    let name = TenantNic::tap(mac);
     let links = links()?;
     let found = links.iter().find(|link| link.ifname == bridge.as_str() && link.is("bridge"));
-    let mtu = found.ok_or_else(|| TapError::NoBridge { bridge: bridge.clone() })?.mtu.to_string();
-    if let Some(there) = links.iter().find(|link| link.ifname == name.as_str()) {
-        if there.function() != Some(function) {
-            return Err(TapError::Taken { name, function: function.to_owned() });
+    let mtu = found.ok_or_else(|| TapError::NoBridge { bridge: bridge.clone() })?.mtu;
+    let name = TenantNic::tap(mac);
+    let enter = ip(&["link", "set", "dev", name.as_str(), "master", bridge.as_str(), "up"]);
+    let wanted = Wanted { name, function, mac, queues, mtu };
+    wanted.make(&links, &format!("a port of {bridge}"), &[enter])
+}
+
+/// Makes the tap of `function`, whose address is `mac`, for an embedded switch that reads a copy of what comes by it: the host's own stack
+/// gets nothing of it. It is up, and takes frames of up to `mtu` bytes behind their header. After a failure there is none.
+///
+/// # Errors
+///
+/// When another interface has the tap's name, or `ip` or `tc` fails.
+pub fn make_unheard(function: &str, mac: Mac, mtu: u32) -> Result<InterfaceName, TapError> {
+    let name = TenantNic::tap(mac);
+    let tap = name.as_str();
+    // The filter is there before the first frame can be.
+    let steps = [
+        tc(&["qdisc", "add", "dev", tap, "clsact"]),
+        tc(&[
+            "filter", "add", "dev", tap, "ingress", "prio", "1", "protocol", "all", "matchall", "action",
+            "drop",
+        ]),
+        ip(&["link", "set", "dev", tap, "up"]),
+    ];
+    let wanted = Wanted { name: name.clone(), function, mac, queues: 1, mtu };
+    wanted.make(&links()?, "from which the host's own stack gets nothing", &steps)
+}
+
+/// Whether the program that [`make_unheard`] needs is installed. What the kernel lacks it says only when a tap is made.
+///
+/// # Errors
+///
+/// When `tc` does not run.
+pub fn makes_unheard() -> Result<(), TapError> {
+    let ran = tc(&["-Version"]).succeed();
+    ran.map(drop)
+        .map_err(|source| TapError::Run { attempt: "see whether tc is installed".to_owned(), source })
+}
+
+/// A tap that is to be there.
+struct Wanted<'a> {
+    name: InterfaceName,
+    function: &'a str,
+    mac: Mac,
+    queues: u16,
+    mtu: u32,
+}
+
+impl Wanted<'_> {
+    /// Makes it in the place of one that is left over, and has `steps` make it `what`. Of `links` it is seen what is there.
+    fn make(self, links: &[Link], what: &str, steps: &[Command]) -> Result<InterfaceName, TapError> {
+        let Wanted { name, function, mac, queues, mtu } = self;
+        if let Some(there) = links.iter().find(|link| link.ifname == name.as_str()) {
+            if there.function() != Some(function) {
+                return Err(TapError::Taken { name, function: function.to_owned() });
+            }
+            remove(&name)?;
         }
-        remove(&name)?;
+        let (tap, alias, own) = (name.as_str(), format!("{ALIAS}{function}"), own_address(mac).to_string());
+        let (mtu, queues) = (mtu.to_string(), if queues > 1 { &["multi_queue"][..] } else { &[] });
+        // Without an owner anybody may open it.
+        let add = ip(&[&["tuntap", "add", "dev", tap, "mode", "tap", "user", "0"], queues].concat());
+        // What it says itself, like who its neighbours are, would come to the VM.
+        let set = ip(&[
+            "link",
+            "set",
+            "dev",
+            tap,
+            "address",
+            &own,
+            "mtu",
+            &mtu,
+            "alias",
+            &alias,
+            "addrgenmode",
+            "none",
+        ]);
+        let step = |command: &Command| {
+            let attempt = || format!("make the tap {name} of {function}, {what}");
+            command.succeed().map(drop).map_err(|source| TapError::Run { attempt: attempt(), source })
+        };
+        step(&add)?;
+        await_udev(tap);
+        if let Err(error) = step(&set).and_then(|()| steps.iter().try_for_each(step)) {
+            let _ = remove(&name);
+            return Err(error);
+        }
+        Ok(name)
     }
-    let (tap, alias, own) = (name.as_str(), format!("{ALIAS}{function}"), own_address(mac).to_string());
-    let queues: &[&str] = if queues > 1 { &["multi_queue"] } else { &[] };
-    // Without an owner anybody may open it.
-    let add = [&["tuntap", "add", "dev", tap, "mode", "tap", "user", "0"], queues].concat();
-    // What it says itself, like who its neighbours are, would come to the VM.
-    let set =
-        ["link", "set", "dev", tap, "address", &own, "mtu", &mtu, "alias", &alias, "addrgenmode", "none"];
-    let enter = ["link", "set", "dev", tap, "master", bridge.as_str(), "up"];
-    let step = |arguments: &[&str]| {
-        ip(arguments).succeed().map_err(|source| TapError::Run {
-            attempt: format!("make the tap {name} of {function}, a port of {bridge}"),
-            source,
-        })
+}
+
+/// Whether a filter drops all that comes by the interface before the host's own stack gets it.
+fn is_unheard(interface: &str) -> bool {
+    let listed = tc(&["-json", "filter", "show", "dev", interface, "ingress"]).succeed();
+    let filters: Vec<Filter> =
+        listed.ok().and_then(|listed| serde_json::from_str(&listed.text()).ok()).unwrap_or_default();
+    let drops = |filter: &Filter| {
+        let action = filter.options.actions.first();
+        action.is_some_and(|action| action.control_action.r#type.as_deref() == Some("drop"))
     };
-    step(&add)?;
-    await_udev(tap);
-    if let Err(error) = step(&set).and_then(|_| step(&enter)) {
-        let _ = remove(&name);
-        return Err(error);
-    }
-    Ok(name)
+    // The first that matches decides, and nobody but root writes any.
+    filters
+        .iter()
+        .find(|filter| !filter.options.actions.is_empty())
+        .is_some_and(|filter| filter.kind == "matchall" && filter.protocol == "all" && drops(filter))
+}
+
+/// A filter as `tc -json filter show` prints it.
+#[derive(Deserialize)]
+struct Filter {
+    #[serde(default)]
+    protocol: String,
+    #[serde(default)]
+    kind: String,
+    #[serde(default)]
+    options: FilterOptions,
+}
+
+#[derive(Default, Deserialize)]
+struct FilterOptions {
+    #[serde(default)]
+    actions: Vec<FilterAction>,
+}
+
+#[derive(Deserialize)]
+struct FilterAction {
+    #[serde(default)]
+    control_action: ControlAction,
+}
+
+#[derive(Default, Deserialize)]
+struct ControlAction {
+    r#type: Option<String>,
 }
 
 /// Waits until udev has done with a new interface. systemd's gives it an address that is always the same (`MACAddressPolicy=persistent`,

@@ -189,6 +189,11 @@ impl VlanSet {
     pub fn contains(&self, vlan: u16) -> bool {
         self.0.contains(&vlan)
     }
+
+    /// These VLANs and frames without a tag.
+    pub fn and_untagged(&self) -> VlanSet {
+        VlanSet(self.0.iter().copied().chain([0]).collect())
+    }
 }
 
 /// Text that is no list of VLANs.

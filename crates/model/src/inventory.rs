@@ -156,6 +156,9 @@ pub struct FoundGuest {
     /// Those of a VM's whose functions are vDPA devices of the host's kernel.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub vdpa: BTreeSet<NicName>,
+    /// Those of a VM's, igbs, of which one tap is all that an embedded switch has.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub switch_taps: BTreeSet<NicName>,
     /// The VFs of the host that the embedded switches of these NICs lead to while the VM is there: their interfaces stay on the host.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub uplinks: BTreeSet<Bdf>,

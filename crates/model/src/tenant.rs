@@ -10,8 +10,8 @@ use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use crate::{
-    Allow, Emulation, FunctionName, GuestName, InterfaceAddress, InterfaceName, Mac, Mtu, NicName, VfIndex,
-    VfKey, VfSettings, VlanId, function::ParseFunctionError, names::NameError,
+    Allow, AllowedMacs, Emulation, FunctionName, GuestName, InterfaceAddress, InterfaceName, Mac, Mtu,
+    NicName, VfIndex, VfKey, VfSettings, VlanId, VlanSet, function::ParseFunctionError, names::NameError,
 };
 
 /// The most pairs of queues of a function of a tenant NIC.
@@ -34,7 +34,8 @@ pub struct TenantNic {
     /// What the embedded switch keeps for each VF, by index; `mac` is always there. None of an igb, whose VFs are the VM's to manage:
     /// the host sees the NIC as one function. None of a container's.
     pub vfs: Vec<VfSettings>,
-    /// What the embedded switch keeps for the function that a container's NIC is, but for its address. Of a VM's NIC nothing.
+    /// What the embedded switch keeps for the function that a container's NIC is, but for its address; for all of an igb, which has one
+    /// port. Of a VM's other NICs nothing.
     #[serde(default, skip_serializing_if = "is_nothing")]
     pub settings: VfSettings,
     /// IP addresses of a container's NIC, inside.
@@ -55,7 +56,8 @@ pub struct TenantNic {
     pub uplink_settings: Option<VfSettings>,
     /// Pairs of queues of each function. Default: 1.
     pub queues: u16,
-    /// How far the VM may go by itself at each function. `None`, the default: it may set nothing.
+    /// How far the VM may go by itself at each function. `None`, the default: it may set nothing. Of an igb at a switch what its frames
+    /// may have: addresses and tags ([`TenantNic::trunk`]), since nobody tells the switch what its VM asks for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allow: Option<Allow>,
     /// The same of single VFs, in the place of the NIC's.
@@ -70,6 +72,10 @@ pub enum DataPath {
     /// Ports of an embedded switch of the host (vhost-user), which keeps the functions' attributes.
     #[default]
     Switch,
+    /// A tap interface of the host, the one port of all functions of an igb at an embedded switch of the host: QEMU connects an igb to
+    /// nothing that a switch serves.
+    #[serde(rename = "switch_tap")]
+    SwitchTap,
     /// Tap interfaces of the host, ports of a Linux bridge, which keeps no attributes.
     Tap,
     /// A vDPA device of the host's kernel (VDUSE) with the driver `virtio_vdpa`, the port of an embedded switch of the host, which keeps
@@ -90,7 +96,7 @@ impl DataPath {
     /// Whether an embedded switch has a part in it.
     pub fn has_switch(&self) -> bool {
         match self {
-            DataPath::Switch | DataPath::VirtioVdpa | DataPath::VhostVdpa => true,
+            DataPath::Switch | DataPath::SwitchTap | DataPath::VirtioVdpa | DataPath::VhostVdpa => true,
             DataPath::Tap => false,
         }
     }
@@ -99,7 +105,7 @@ impl DataPath {
     pub fn maps_memory(&self) -> bool {
         match self {
             DataPath::Switch | DataPath::VhostVdpa => true,
-            DataPath::Tap | DataPath::VirtioVdpa => false,
+            DataPath::SwitchTap | DataPath::Tap | DataPath::VirtioVdpa => false,
         }
     }
 
@@ -107,7 +113,7 @@ impl DataPath {
     pub fn is_in_bridge(&self) -> bool {
         match self {
             DataPath::Tap | DataPath::VirtioVdpa => true,
-            DataPath::Switch | DataPath::VhostVdpa => false,
+            DataPath::Switch | DataPath::SwitchTap | DataPath::VhostVdpa => false,
         }
     }
 }
@@ -256,14 +262,40 @@ impl TenantNic {
         }
     }
 
-    /// How far the VM may go by itself at a function; `None`: it may set nothing of it.
+    /// How far the VM may go by itself at a function, as it tells its switch; `None`: it may set nothing of it.
     pub fn allow(&self, vf: Option<VfIndex>) -> Option<&Allow> {
+        if self.path == DataPath::SwitchTap {
+            return None;
+        }
         vf.and_then(|vf| self.vf_allow.get(&vf)).or(self.allow.as_ref())
     }
 
     /// Whether the VM may set anything of any function by itself.
     pub fn allows(&self) -> bool {
-        self.allow.is_some() || !self.vf_allow.is_empty()
+        self.functions().any(|(vf, ..)| self.allow(vf).is_some())
+    }
+
+    /// Whether one port of its switch is all of it: a container's NIC, and an igb.
+    pub fn is_one_port(&self) -> bool {
+        match self.path {
+            DataPath::VirtioVdpa | DataPath::SwitchTap => true,
+            DataPath::Switch | DataPath::VhostVdpa | DataPath::Tap => false,
+        }
+    }
+
+    /// The VLANs whose tags its functions may use from the start, in the switch's words; 0 stands for frames without a tag.
+    pub fn trunk(&self) -> String {
+        let allowed = self.allow.as_ref().filter(|_| self.path == DataPath::SwitchTap);
+        let allowed = allowed.and_then(|allow| allow.vlan.clone());
+        allowed.unwrap_or_else(VlanSet::default).and_untagged().to_string()
+    }
+
+    /// Addresses that it has from the start beside those of its functions: those of an igb's VFs, which its VM chooses of these.
+    pub fn more_macs(&self) -> &[Mac] {
+        match (self.path, &self.allow) {
+            (DataPath::SwitchTap, Some(Allow { mac: AllowedMacs::These(macs), .. })) => macs,
+            _ => &[],
+        }
     }
 
     /// The NIC's functions that have a back end on the host, the PF first: the VF's index, the address and what is set.
@@ -273,7 +305,8 @@ impl TenantNic {
         std::iter::once((None, pf)).chain(vfs).map(|(vf, settings)| {
             let derived = vf.map_or(self.mac, |vf| Mac::derived(self.mac, vf));
             // A limit that may not be passed is one from the start.
-            let ceiling = self.allow(vf).and_then(|allow| allow.max_tx_rate).filter(|rate| rate.0 > 0);
+            let ceiling = vf.and_then(|vf| self.vf_allow.get(&vf)).or(self.allow.as_ref());
+            let ceiling = ceiling.and_then(|allow| allow.max_tx_rate).filter(|rate| rate.0 > 0);
             let settings = VfSettings { max_tx_rate: settings.max_tx_rate.or(ceiling), ..settings };
             (vf, settings.mac.unwrap_or(derived), settings)
         })

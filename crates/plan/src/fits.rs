@@ -49,7 +49,7 @@ fn uplinks(planner: &mut Planner<'_>, starting: &[Starting<'_, '_>]) {
                     DataPath::Tap | DataPath::VirtioVdpa => {
                         bridge(planner, guest.name, name, nic.path, wanted)
                     }
-                    DataPath::Switch | DataPath::VhostVdpa => {
+                    DataPath::Switch | DataPath::SwitchTap | DataPath::VhostVdpa => {
                         vf_by_its_interface(planner, guest.name, name, wanted);
                     }
                 }
@@ -85,11 +85,13 @@ fn bridge(
 ) {
     let (what, instead) = match path {
         DataPath::VirtioVdpa => ("the switch of", ""),
-        DataPath::Tap | DataPath::Switch | DataPath::VhostVdpa => ("the taps of", "; or `path: switch`"),
+        DataPath::Tap | DataPath::Switch | DataPath::SwitchTap | DataPath::VhostVdpa => {
+            ("the taps of", "; or `path: switch`")
+        }
     };
     let ports = match path {
         DataPath::VirtioVdpa => "a port",
-        DataPath::Tap | DataPath::Switch | DataPath::VhostVdpa => "ports",
+        DataPath::Tap | DataPath::Switch | DataPath::SwitchTap | DataPath::VhostVdpa => "ports",
     };
     let Some(bridges) = &planner.inventory.bridges else {
         planner.note(format!(

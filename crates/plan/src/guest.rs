@@ -453,11 +453,17 @@ fn back_ends(planner: &mut Planner<'_>, guest: &Starting<'_, '_>) {
             Some(GuestAction::StopSwitch { guest: name.clone(), nic: nic.clone() }.into()),
             needs,
             Effect::BackEnd(name.clone(), nic.clone()),
-            format!(
-                "{name}/{nic} and its {} are ports of it{}; it {leads}",
-                vfs_in_words(found.vfs.len()),
-                if found.path == DataPath::VhostVdpa { ", by vDPA devices" } else { "" }
-            ),
+            match found.path {
+                DataPath::SwitchTap => format!(
+                    "{name}/{nic}, an igb, and all its VFs are one port of it, by a tap from which the host itself hears nothing; it {leads}"
+                ),
+                DataPath::VhostVdpa => {
+                    format!("{name}/{nic} and its {} are ports of it, by vDPA devices; it {leads}", vfs_in_words(found.vfs.len()))
+                }
+                DataPath::Switch | DataPath::VirtioVdpa | DataPath::Tap => {
+                    format!("{name}/{nic} and its {} are ports of it; it {leads}", vfs_in_words(found.vfs.len()))
+                }
+            },
         ));
     }
     if guest.guest.nics.values().any(|own| own.emulation == Emulation::Virtio) {
@@ -507,6 +513,11 @@ fn ceilings(planner: &mut Planner<'_>, name: &GuestName, guest: &Guest) {
                 Some((_, functions)) => functions.push(function),
                 None => all.push((allow, vec![function])),
             }
+        }
+        if let (DataPath::SwitchTap, Some(allow)) = (found.path, &found.allow) {
+            planner.note(format!(
+                "the embedded switch of {name}/{nic} lets through, of whatever function it is: {allow}"
+            ));
         }
         any |= !all.is_empty();
         for (allow, functions) in all {

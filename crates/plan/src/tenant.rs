@@ -19,6 +19,7 @@ pub fn live(planner: &mut Planner<'_>, name: &GuestName, guest: &Guest) {
         let Some(found) = planner.inventory.guests.get(name) else { continue };
         let had = match own.is_of_container() {
             true => DataPath::VirtioVdpa,
+            false if found.switch_taps.contains(nic) => DataPath::SwitchTap,
             false if found.taps.contains(nic) => DataPath::Tap,
             false if found.vdpa.contains(nic) => DataPath::VhostVdpa,
             false => DataPath::Switch,
@@ -28,6 +29,7 @@ pub fn live(planner: &mut Planner<'_>, name: &GuestName, guest: &Guest) {
             let words = |path| match path {
                 DataPath::Tap => "taps",
                 DataPath::Switch | DataPath::VirtioVdpa => "an embedded switch",
+                DataPath::SwitchTap => "an igb at an embedded switch",
                 DataPath::VhostVdpa => "vDPA devices",
             };
             planner.note(format!(
@@ -42,7 +44,7 @@ pub fn live(planner: &mut Planner<'_>, name: &GuestName, guest: &Guest) {
         }
         match found.ports.get(nic).cloned() {
             Some(ports) => of_nic(planner, name, nic, own, &ports),
-            None if own.is_of_container() => planner.note(format!(
+            None if own.is_one_port() => planner.note(format!(
                 "the embedded switch of {name}/{nic} does not tell what is set for it, which is left as it is"
             )),
             None => planner.note(format!(
@@ -54,8 +56,8 @@ pub fn live(planner: &mut Planner<'_>, name: &GuestName, guest: &Guest) {
 }
 
 fn of_nic(planner: &mut Planner<'_>, name: &GuestName, nic: &NicName, own: &TenantNic, ports: &[VfState]) {
-    // A container's has no VFs, and a port of its own.
-    let one = own.is_of_container();
+    // It has no VFs for the switch, and one port.
+    let one = own.is_one_port();
     if !one && ports.len() != own.vfs.len() {
         planner.note(format!(
             "{name} runs with {} of {nic}, and the model gives it {}: that comes with its next stop and start",

@@ -7,7 +7,7 @@ use std::{
 
 use penstock_host::embedded::PortReport;
 use penstock_model::{
-    Allow, DataPath, EndpointName, FunctionName, GuestName, Model, NicName, Outcome, TenantFunctionName,
+    Allow, DataPath, EndpointName, FunctionName, GuestName, Mac, Model, NicName, Outcome, TenantFunctionName,
     TenantNic, Verdict, VfIndex, VfSettings,
     verdict::{Subject, Vantage},
 };
@@ -58,8 +58,10 @@ pub fn tenant_nics(model: &Model, seen: &TenantSwitches, taps: &TenantTaps) -> V
             }
             let ports = seen.get(&(guest.clone(), name.clone())).unwrap_or(&unseen);
             judge(guest, name, nic, ports, &mut sheet);
-            if nic.is_of_container() {
-                uplink_of_container(guest, name, nic, taps, &mut sheet);
+            match nic.path {
+                DataPath::VirtioVdpa => uplink_of_container(guest, name, nic, taps, &mut sheet),
+                DataPath::SwitchTap => tap_of_switch(guest, name, taps, &mut sheet),
+                DataPath::Switch | DataPath::VhostVdpa | DataPath::Tap => {}
             }
         }
     }
@@ -99,6 +101,30 @@ fn uplink_of_container(
     }
 }
 
+/// Whether what an igb sends gets nowhere but to its switch.
+fn tap_of_switch(guest: &GuestName, name: &NicName, taps: &TenantTaps, sheet: &mut VerdictSheet) {
+    let nothing = BTreeSet::new();
+    let function = FunctionName { nic: name.clone(), vf: None };
+    let function = TenantFunctionName { guest: guest.clone(), function };
+    let tap = taps::find(&function.to_string(), taps);
+    let mut page = sheet.page(Subject::Tenant(function), Vantage::Host, &nothing);
+    const WANTED: &str = "gets nothing of the tap";
+    match tap {
+        Err(blind) => page.blind("host", WANTED, blind),
+        Ok(tap) if tap.unheard => page.put("host", WANTED, WANTED, Outcome::Pass),
+        Ok(tap) => {
+            let seen = match &tap.bridge {
+                Some(bridge) => format!("{} is a port of {bridge}", tap.name),
+                None => format!(
+                    "no filter of {} drops its frames: the VM reaches the host past its switch",
+                    tap.name
+                ),
+            };
+            page.put("host", WANTED, seen, Outcome::Fail);
+        }
+    }
+}
+
 fn judge(guest: &GuestName, name: &NicName, nic: &TenantNic, ports: &TenantPorts, sheet: &mut VerdictSheet) {
     let nothing = BTreeSet::new();
     let find = |port: &str, absent: &str| match ports {
@@ -116,11 +142,13 @@ fn judge(guest: &GuestName, name: &NicName, nic: &TenantNic, ports: &TenantPorts
         judged.attribute("mac", mac, |port| port.settings.mac);
         attributes(&settings, &mut judged);
         judged.beside();
-        if nic.is_of_container() {
+        match nic.path {
             // It is ready when its driver is at its port; the rest is told from inside.
-            continue;
+            DataPath::VirtioVdpa => continue,
+            // Of its driver a tap tells nothing.
+            DataPath::SwitchTap => let_through(nic, &port, &mut page),
+            DataPath::Switch | DataPath::VhostVdpa | DataPath::Tap => enabled(vf, &port, &mut page),
         }
-        enabled(vf, &port, &mut page);
         if let (None, Some(uplink)) = (vf, &nic.uplink) {
             match find(&TenantNic::uplink_port(guest, name), "its embedded switch has none") {
                 Err(blind) => page.blind("uplink", uplink, blind),
@@ -244,6 +272,19 @@ fn written(value: &Value) -> Result<Allow, String> {
 }
 
 /// Whether the VM has a driver at a function. A VF is its to enable: one that is off is as it should be.
+/// What frames of an igb may have, as its switch holds it: tags, and addresses beside that of the PF.
+fn let_through(nic: &TenantNic, port: &Seen<'_>, page: &mut VerdictWriter<'_>) {
+    page.compare(
+        "vlans",
+        nic.trunk(),
+        port.clone().map(|port| port.trunk.clone().unwrap_or_else(|| "all".to_owned())),
+    );
+    let words = |macs: &[Mac]| macs.iter().map(Mac::to_string).collect::<Vec<_>>().join(", ");
+    if !nic.more_macs().is_empty() {
+        page.compare("more_macs", words(nic.more_macs()), port.clone().map(|port| words(&port.more_macs)));
+    }
+}
+
 fn enabled(vf: Option<VfIndex>, port: &Seen<'_>, page: &mut VerdictWriter<'_>) {
     let wanted = if vf.is_some() { "reserved" } else { "ready" };
     match port {
@@ -284,6 +325,8 @@ pub(super) mod tests {
             pairs,
             broken: None,
             allow: None,
+            trunk: None,
+            more_macs: Vec::new(),
             inside: InsideReport::default(),
             counters: None,
         }
@@ -386,6 +429,7 @@ pub(super) mod tests {
             bridge: "br0".parse().ok(),
             up: true,
             attached: true,
+            unheard: false,
             forwarding: true,
         };
         let lines = |port: Option<PortReport>, tap: TapReport| {
@@ -417,6 +461,57 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn an_igb_at_a_switch_is_judged_by_its_one_port_and_by_what_the_host_hears() {
+        use penstock_host::tap::TapReport;
+        let text = "guests: {a: {kind: vm, nics: {net0: {emulation: igb, uplink: eth0, spoofchk: on, max_tx_rate: 100, \
+                    allow: {vlan: 100-101, mac: [\"02:00:00:00:00:11\"]}, mac: \"02:00:00:00:00:10\"}}}}\n";
+        let model = parse(&Source::new("m.yaml", text)).unwrap().model;
+        let tap = TapReport {
+            name: "tap020000000010".parse().unwrap(),
+            bridge: None,
+            up: true,
+            attached: true,
+            unheard: true,
+            forwarding: false,
+        };
+        let lines = |own: PortReport, tap: TapReport| {
+            let ports =
+                [("a/net0".to_owned(), own), ("a/net0 uplink".to_owned(), port("02:00:00:00:00:ff", 0))];
+            let seen = [(("a".parse().unwrap(), "net0".parse().unwrap()), Ok(ports.into()))].into();
+            let taps = Ok([("a/net0".to_owned(), tap)].into());
+            let line =
+                |verdict: &Verdict| format!("{} {}: {}", verdict.outcome, verdict.attribute, verdict.seen);
+            tenant_nics(&model, &seen, &taps).iter().map(line).collect::<Vec<_>>()
+        };
+        // Rings are of vhost-user alone.
+        let mut good = port("02:00:00:00:00:10", 0);
+        (good.settings.spoofchk, good.settings.max_tx_rate) = (Some(true), penstock_model::TxRate(100));
+        (good.trunk, good.more_macs) =
+            (Some("0,100-101".to_owned()), vec!["02:00:00:00:00:11".parse().unwrap()]);
+        assert_eq!(
+            lines(good.clone(), tap.clone()),
+            [
+                "pass port: connected",
+                "pass mac: 02:00:00:00:00:10",
+                "pass spoofchk: on",
+                "pass max_tx_rate: 100 Mbit/s",
+                "pass vlans: 0,100-101",
+                "pass more_macs: 02:00:00:00:00:11",
+                "pass uplink: eth0",
+                "pass host: gets nothing of the tap",
+            ]
+        );
+        let open = PortReport { trunk: None, more_macs: Vec::new(), ..good.clone() };
+        let lines_of_open = lines(open, tap.clone());
+        assert_eq!(lines_of_open[4..6], ["fail vlans: all", "fail more_macs: "]);
+        let heard = TapReport { unheard: false, ..tap.clone() };
+        let last = lines(good.clone(), heard).pop().unwrap();
+        assert!(last.starts_with("fail host: no filter of tap020000000010 drops its frames"), "{last}");
+        let entered = TapReport { bridge: "br0".parse().ok(), unheard: false, ..tap };
+        assert_eq!(lines(good, entered).pop().unwrap(), "fail host: tap020000000010 is a port of br0");
+    }
+
+    #[test]
     fn functions_at_taps_are_judged_by_their_ports_of_the_bridge() {
         use penstock_host::tap::TapReport;
         type Change = dyn Fn(&mut TapReport);
@@ -428,6 +523,7 @@ pub(super) mod tests {
             bridge: "br0".parse().ok(),
             up: true,
             attached: true,
+            unheard: false,
             forwarding: true,
         };
         let lines = |taps: &TenantTaps| {

@@ -159,6 +159,11 @@ fn look(
         printer.doing("Trying whether the kernel makes network devices for containers");
         Machine::here(settings).guests().containers().makes_nic(guest, nic)?;
     }
+    if arguments.here
+        && let Some((guest, nic)) = first(DataPath::SwitchTap)
+    {
+        Machine::here(settings).guests().vms().makes_tap_of_switch(guest, nic)?;
+    }
     let planned = inventory.as_ref().map(|inventory| plan::make(&file, inventory, printer)).transpose()?;
     Ok(Summary {
         machine: file.model.machine.to_string(),

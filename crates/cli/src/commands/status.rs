@@ -208,6 +208,7 @@ impl OwnNic {
         let vfs = if self.vfs == 1 { "1 VF".to_owned() } else { format!("{} VFs", self.vfs) };
         let path = match self.path {
             DataPath::Switch | DataPath::VirtioVdpa => "",
+            DataPath::SwitchTap => ", a tap",
             DataPath::Tap => ", taps",
             DataPath::VhostVdpa => ", vDPA devices",
         };

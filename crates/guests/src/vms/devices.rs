@@ -74,7 +74,7 @@ impl Vms {
     ) -> Result<(), GuestError> {
         match own.nic.path {
             DataPath::VhostVdpa => switch.has_left_no_device(own.nic.functions().map(|(_, mac, _)| mac)),
-            DataPath::Switch | DataPath::Tap | DataPath::VirtioVdpa => Ok(()),
+            DataPath::Switch | DataPath::SwitchTap | DataPath::Tap | DataPath::VirtioVdpa => Ok(()),
         }
     }
 

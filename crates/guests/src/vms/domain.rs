@@ -324,7 +324,7 @@ fn tenant_nic(at: usize, own: &GuestNic, sockets: &[PathBuf], line: &mut impl Fn
             // A container's; the model gives no VM one.
             DataPath::VirtioVdpa => continue,
             // libvirt opens a tap that is there, leaves it when the VM ends, and uses vhost-net where the host has it.
-            DataPath::Tap => {
+            DataPath::Tap | DataPath::SwitchTap => {
                 line(2, "<interface type='ethernet'>".to_owned());
                 line(3, format!("<mac address='{mac}'/>"));
                 line(3, format!("<target dev='{}' managed='no'/>", TenantNic::tap(mac)));

@@ -115,24 +115,21 @@ impl Vms {
             let own = definitions.remove(&guest).unwrap_or_default();
             let running = status.pid.is_some();
             let uplinks = own.iter().filter(|_| running).filter_map(GuestNic::uplink_vf).collect();
-            let taps: BTreeSet<NicName> =
-                own.iter().filter(|own| own.nic.path == DataPath::Tap).map(|own| own.name.clone()).collect();
-            let vdpa: BTreeSet<NicName> = own
-                .iter()
-                .filter(|own| own.nic.path == DataPath::VhostVdpa)
-                .map(|own| own.name.clone())
-                .collect();
-            let nics: BTreeSet<NicName> = own.into_iter().map(|own| own.name).collect();
-            let ports = nics.difference(&taps).filter(|_| running);
+            let by = |path: DataPath| -> BTreeSet<NicName> {
+                own.iter().filter(|own| own.nic.path == path).map(|own| own.name.clone()).collect()
+            };
+            let ports = own.iter().filter(|own| running && own.nic.path.has_switch());
+            let ports = ports.filter_map(|own| Some((own.name.clone(), self.vf_ports(&guest, own)?)));
             let found = FoundGuest {
-                ports: ports.filter_map(|nic| Some((nic.clone(), self.vf_ports(&guest, nic)?))).collect(),
+                ports: ports.collect(),
                 running,
                 suspended: status.condition == Condition::Suspended,
                 functions: status.functions.iter().map(|owned| owned.function).collect(),
                 home_drivers: status.home_drivers(),
-                nics,
-                taps,
-                vdpa,
+                nics: own.iter().map(|own| own.name.clone()).collect(),
+                taps: by(DataPath::Tap),
+                vdpa: by(DataPath::VhostVdpa),
+                switch_taps: by(DataPath::SwitchTap),
                 uplinks,
                 ..FoundGuest::default()
             };

@@ -39,7 +39,7 @@ impl Vms {
         let emulator = needs::emulator(&self.root, &self.state, definition)?;
         let switches = definition.nics.iter().map(|own| match own.nic.path {
             DataPath::VhostVdpa => self.devices(guest, own),
-            DataPath::Switch | DataPath::Tap | DataPath::VirtioVdpa => {
+            DataPath::Switch | DataPath::SwitchTap | DataPath::Tap | DataPath::VirtioVdpa => {
                 let sockets = switch::sockets(&self.state, guest, own);
                 Ok(sockets.into_iter().map(|(_, socket)| socket).collect())
             }

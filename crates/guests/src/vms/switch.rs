@@ -77,7 +77,7 @@ pub fn sockets(state: &State, guest: &GuestName, own: &GuestNic) -> Vec<(Option<
 }
 
 /// What a switch is told: its ports are the NIC's functions, and QEMU's user alone may come to their sockets, or QEMU is given their vDPA
-/// devices, which are root's alone; the uplink leads to the interface `uplink`.
+/// devices or their tap, which are root's alone; the uplink leads to the interface `uplink`.
 pub fn configuration(
     guest: &GuestName,
     own: &GuestNic,
@@ -94,25 +94,32 @@ pub fn configuration(
             // The interfaces decide how long a frame may be, as behind any NIC's switch.
             "mtu": u16::MAX,
             // Without a VLAN of its own it is in none: which ones the VM may ask for, `allow` says.
-            "trunk": "0",
+            "trunk": own.nic.trunk(),
         });
-        if own.nic.path == DataPath::VhostVdpa {
-            told["vduse"] = json!({"name": TenantNic::vdpa_device(mac), "driver": VdpaDriver::Vhost.name()});
-        } else {
-            told["socket"] = json!(socket);
-            if let Some(user) = qemu_user {
-                told["access"] = access(user);
+        match own.nic.path {
+            DataPath::VhostVdpa => {
+                told["vduse"] =
+                    json!({"name": TenantNic::vdpa_device(mac), "driver": VdpaDriver::Vhost.name()});
             }
-        }
-        match vf {
-            Some(_) => set(&mut told, &settings),
-            None => {
-                // It gets what nobody has the address of: it may have a bridge on top.
-                told["default"] = true.into();
-                if let Some(rate) = settings.max_tx_rate {
-                    told["max_tx_rate"] = rate.0.into();
+            DataPath::SwitchTap => {
+                told["packet"] = json!(TenantNic::tap(mac));
+                told["more_macs"] = json!(own.nic.more_macs());
+            }
+            DataPath::Switch | DataPath::Tap | DataPath::VirtioVdpa => {
+                told["socket"] = json!(socket);
+                if let Some(user) = qemu_user {
+                    told["access"] = access(user);
                 }
             }
+        }
+        if vf.is_none() {
+            // It gets what nobody has the address of: it may have a bridge on top, or VFs of which the switch does not know.
+            told["default"] = true.into();
+        }
+        if vf.is_some() || own.nic.is_one_port() {
+            set(&mut told, &settings);
+        } else if let Some(rate) = settings.max_tx_rate {
+            told["max_tx_rate"] = rate.0.into();
         }
         if let Some(allow) = allow {
             told["allow"] = json!(Allow { loopback: false, ..allow.clone() });
@@ -329,8 +336,13 @@ impl Vms {
             vdpa::load(&self.root, VdpaDriver::Vhost)
                 .map_err(|source| GuestError::NoVdpa { guest: guest.clone(), source })?;
         }
+        let by_tap = own.nic.path == DataPath::SwitchTap;
+        if by_tap {
+            self.needs_tun(guest, nic)?;
+        }
         switch.end()?;
         self.has_left_no_device(&switch, &own)?;
+        self.end_taps(guest, nic)?;
         let directory = directory(&self.state, guest, nic);
         let sockets = sockets(&self.state, guest, &own);
         files::create_dir_all(&directory)?;
@@ -341,7 +353,14 @@ impl Vms {
         let told = configuration(guest, &own, &sockets, qemu_user, uplink.as_ref());
         files::write_atomic(directory.join("switch.json"), format!("{told:#}\n"))?;
         let line = line_socket(&self.state, guest, &own);
-        let program = switch.run(line.as_deref(), timeout)?;
+        if by_tap {
+            self.make_tap_of_switch(guest, &own)?;
+        }
+        let run = switch.run(line.as_deref(), timeout);
+        if run.is_err() && by_tap {
+            let _ = self.end_taps(guest, nic);
+        }
+        let program = run?;
         if by_devices {
             self.await_devices(&switch, &own, timeout)?;
         }
@@ -371,6 +390,7 @@ impl Vms {
         // Nobody knows of a device of a NIC that is in no definition.
         let own =
             self.definition(guest)?.and_then(|defined| defined.nics.into_iter().find(|own| own.name == *nic));
+        self.end_taps(guest, nic)?;
         own.map_or(Ok(()), |own| self.has_left_no_device(&switch, &own))
     }
 
@@ -383,6 +403,7 @@ impl Vms {
             if files::exists(directory(&self.state, guest, &own.name)) {
                 switch.end()?;
                 self.has_left_no_device(&switch, own)?;
+                self.end_taps(guest, &own.name)?;
             }
         }
         Ok(())
@@ -437,10 +458,14 @@ impl Vms {
         Ok(ports)
     }
 
-    /// What the host has set for each VF at the switch of a NIC, in index order, whatever was set from inside on top; `None` when
-    /// the switch does not tell.
-    pub(crate) fn vf_ports(&self, guest: &GuestName, nic: &NicName) -> Option<Vec<VfState>> {
+    /// What the host has set for each VF at the switch of a NIC, in index order, whatever was set from inside on top; for an igb's one
+    /// port; `None` when the switch does not tell.
+    pub(crate) fn vf_ports(&self, guest: &GuestName, own: &GuestNic) -> Option<Vec<VfState>> {
+        let nic = &own.name;
         let ports = self.switch_ports(guest, nic).ok()?;
+        if own.nic.is_one_port() {
+            return Some(vec![ports.get(&port(guest, nic, None))?.settings_of_host()?]);
+        }
         let of = |vf| ports.get(&port(guest, nic, Some(vf)));
         (0..).map_while(VfIndex::new).map_while(of).map(PortReport::settings_of_host).collect()
     }
@@ -625,6 +650,40 @@ mod tests {
             port.insert("vduse".to_owned(), json!({"name": device, "driver": "vhost_vdpa"}));
         }
         assert_eq!(by_devices, wanted);
+    }
+
+    #[test]
+    fn the_switch_of_an_igb_has_one_port_at_a_tap_and_no_line() {
+        let state = State::new("/run/penstock/guests".into());
+        let guest: GuestName = "node-1".parse().unwrap();
+        let mut own = own();
+        own.nic.emulation = Emulation::Igb;
+        own.nic.path = DataPath::SwitchTap;
+        own.nic.vfs.clear();
+        let sockets = sockets(&state, &guest, &own);
+        let uplink = "eth0".parse().unwrap();
+        let ports = |own: &GuestNic| {
+            configuration(&guest, own, &sockets, Some(64055), Some(&uplink))["ports"].clone()
+        };
+        let plain = json!({"packet": "tap020000000000", "mac": "02:00:00:00:00:00", "more_macs": [], "mtu": 65535,
+            "default": true, "trunk": "0", "spoofchk": false, "trust": false, "max_tx_rate": 0});
+        let out = json!({"packet": "eth0", "uplink": true, "mtu": 65535});
+        assert_eq!(ports(&own), json!({"node-1/net0": plain, "node-1/net0 uplink": out}));
+
+        own.nic.settings.spoofchk = Some(true);
+        let macs = penstock_model::AllowedMacs::These(vec!["02:00:00:00:00:05".parse().unwrap()]);
+        let vlan = Some("100-101".parse().unwrap());
+        own.nic.allow = Some(Allow { mac: macs, vlan, max_tx_rate: Some(TxRate(1000)), ..Allow::default() });
+        let told = configuration(&guest, &own, &sockets, Some(64055), Some(&uplink));
+        let port = &told["ports"]["node-1/net0"];
+        assert_eq!(port["more_macs"], json!(["02:00:00:00:00:05"]));
+        assert_eq!((&port["trunk"], &port["spoofchk"]), (&json!("0,100-101"), &json!(true)));
+        assert_eq!(port["max_tx_rate"], 1000);
+        // Nobody inside is asked, so that nobody inside can set anything.
+        for key in ["allow", "pf", "line"] {
+            assert!(told.get(key).is_none() && port.get(key).is_none(), "{key} in {told}");
+        }
+        assert_eq!(line_socket(&state, &guest, &own), None);
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The taps of the NICs that VMs own with `path: tap`: one for each function, a port of the NIC's bridge. libvirt opens them (`managed='no'`)
+//! The taps of the NICs that VMs own with `path: tap`: one for each function, a port of the NIC's bridge; and those of igbs at an embedded
+//! switch, which come and go with the switch. libvirt opens them (`managed='no'`)
 //! and leaves them when the VM ends, so that they are made before it and removed after it.
 
 use std::{collections::BTreeMap, time::Duration};
@@ -12,6 +13,10 @@ use penstock_plan::action::{GuestDefinition, GuestNic};
 
 use super::{Vms, switch::port};
 use crate::error::GuestError;
+
+/// Bytes of the longest frame that an igb takes, without its header: `MAX_JUMBO_FRAME_SIZE` of `drivers/net/ethernet/intel/igb/e1000_defines.h`
+/// is less.
+const LONGEST_FRAME: u32 = 9728;
 
 /// The functions of a NIC by name, each with its tap.
 fn wanted(guest: &GuestName, own: &GuestNic) -> Vec<(String, penstock_model::Mac)> {
@@ -66,9 +71,7 @@ impl Vms {
         let Some(bridge) = bridge(&own) else {
             return Err(GuestError::NoTaps { guest: guest.clone(), nic: nic.clone() });
         };
-        if !files::exists(self.root.path("/dev/net/tun")) {
-            return Err(GuestError::NoTun { guest: guest.clone(), nic: nic.clone() });
-        }
+        self.needs_tun(guest, nic)?;
         self.end_taps(guest, nic)?;
         for (function, mac) in wanted(guest, &own) {
             if let Err(error) = tap::make(&function, mac, own.nic.queues, bridge) {
@@ -91,7 +94,36 @@ impl Vms {
         self.end_taps(guest, nic)
     }
 
-    fn end_taps(&self, guest: &GuestName, nic: &NicName) -> Result<(), GuestError> {
+    /// Whether the kernel has taps.
+    pub(super) fn needs_tun(&self, guest: &GuestName, nic: &NicName) -> Result<(), GuestError> {
+        match files::exists(self.root.path("/dev/net/tun")) {
+            true => Ok(()),
+            false => Err(GuestError::NoTun { guest: guest.clone(), nic: nic.clone() }),
+        }
+    }
+
+    /// Whether this host can make the tap that is the port of an igb at its switch, and run the switch. Nothing is made or started.
+    ///
+    /// # Errors
+    ///
+    /// [`GuestError::NoTun`], [`GuestError::NoSystemd`], or [`GuestError::Taps`] when `tc` is not installed.
+    pub fn makes_tap_of_switch(&self, guest: &GuestName, nic: &NicName) -> Result<(), GuestError> {
+        self.needs_tun(guest, nic)?;
+        self.switch_unit(guest, nic).needs_systemd()?;
+        tap::makes_unheard().map_err(|error| failed(guest, nic, error))
+    }
+
+    /// Makes the tap that is the port of an igb at its switch. The caller has the guest's lock.
+    pub(super) fn make_tap_of_switch(&self, guest: &GuestName, own: &GuestNic) -> Result<(), GuestError> {
+        for (function, mac) in wanted(guest, own) {
+            tap::make_unheard(&function, mac, LONGEST_FRAME)
+                .map_err(|error| failed(guest, &own.name, error))?;
+        }
+        Ok(())
+    }
+
+    /// Removes the taps of a NIC of a VM that is not there; already gone is success.
+    pub(super) fn end_taps(&self, guest: &GuestName, nic: &NicName) -> Result<(), GuestError> {
         let taps = tap::taps().map_err(|error| failed(guest, nic, error))?;
         let mut outcome = Ok(());
         for (_, tap) in of_nic(&taps, guest, nic) {

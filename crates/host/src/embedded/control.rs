@@ -43,6 +43,10 @@ pub struct PortReport {
     pub broken: Option<String>,
     /// How far it may be set from inside, as the switch has it; `None`: not at all.
     pub allow: Option<Value>,
+    /// The VLANs whose tags its frames may have, in the switch's words; `None`: all.
+    pub trunk: Option<String>,
+    /// Addresses of its own beside the first.
+    pub more_macs: Vec<Mac>,
     /// What came from inside.
     pub inside: InsideReport,
     /// What went through it; `None` where the switch does not tell.

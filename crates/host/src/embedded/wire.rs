@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use penstock_model::{
-    VfAttribute, VfIndex, VfKey, VfSettings,
+    Mac, VfAttribute, VfIndex, VfKey, VfSettings,
     inventory::{PortCounters, SwitchMode, VfCounters, VfState},
 };
 use serde::{Deserialize, Deserializer, Serialize};
@@ -112,6 +112,10 @@ struct Settings {
     of_vf: VfSettings,
     /// How far this line may set it, where each port has a ceiling of its own.
     allow: Option<Value>,
+    /// VLANs whose tags it may use, in the switch's words; `None`: all.
+    trunk: Option<String>,
+    /// Addresses beside its own.
+    more_macs: Vec<Mac>,
 }
 
 impl TryFrom<Map<String, Value>> for Settings {
@@ -119,6 +123,9 @@ impl TryFrom<Map<String, Value>> for Settings {
 
     fn try_from(mut told: Map<String, Value>) -> Result<Settings, String> {
         let allow = told.remove("allow").filter(|allow| !allow.is_null());
+        let read = |error: serde_json::Error| error.to_string();
+        let trunk = told.remove("trunk").map(serde_json::from_value).transpose().map_err(read)?.flatten();
+        let more_macs = told.remove("more_macs").map(serde_json::from_value).transpose().map_err(read)?;
         told.retain(|key, _| VfKey::named(key).is_some());
         let of_vf: VfSettings =
             serde_json::from_value(Value::Object(told)).map_err(|error| error.to_string())?;
@@ -128,7 +135,7 @@ impl TryFrom<Map<String, Value>> for Settings {
         let optional = |key| matches!(key, VfKey::Mac | VfKey::MinTxRate) || unreported.get(key).is_none();
         match VfKey::ALL.iter().find(|key| of_vf.get(**key).is_none() && !optional(**key)) {
             Some(key) => Err(format!("missing field `{key}`")),
-            None => Ok(Settings { of_vf, allow }),
+            None => Ok(Settings { of_vf, allow, trunk, more_macs: more_macs.unwrap_or_default() }),
         }
     }
 }
@@ -149,6 +156,8 @@ impl State {
             pairs: port.pairs,
             broken: port.broken.clone(),
             allow: port.settings.allow.clone(),
+            trunk: port.settings.trunk.clone(),
+            more_macs: port.settings.more_macs.clone(),
             inside: port.inside.clone(),
             counters: port.counters.clone(),
         };

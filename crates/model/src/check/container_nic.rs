@@ -127,17 +127,25 @@ fn check_keys(guest: &GuestName, document: &TenantNicDocument, path: &Path, mess
 pub(super) fn check_vm_keys(
     guest: &GuestName,
     document: &TenantNicDocument,
+    data_path: DataPath,
     path: &Path,
     messages: &mut Vec<Diagnostic>,
 ) {
-    let of_vfs = "write it for a VF, like `functions: {0: {vlan: 100}}`";
+    // All of an igb is one function to its switch.
+    let of_one = data_path != DataPath::SwitchTap;
+    let of_vfs = match document.emulation {
+        Some(Emulation::Igb) => {
+            "leave it out; or write `path: switch`, where it holds for all functions of the igb"
+        }
+        Some(Emulation::Virtio) | None => "write it for a VF, like `functions: {0: {vlan: 100}}`",
+    };
     let inside = "leave it out: what the interfaces inside have, the VM's software says";
     let given = [
-        ("vlan", document.vlan.is_some(), of_vfs),
-        ("qos", document.qos.is_some(), of_vfs),
-        ("vlan_proto", document.vlan_proto.is_some(), of_vfs),
-        ("spoofchk", document.spoofchk.is_some(), of_vfs),
-        ("max_tx_rate", document.max_tx_rate.is_some(), of_vfs),
+        ("vlan", of_one && document.vlan.is_some(), of_vfs),
+        ("qos", of_one && document.qos.is_some(), of_vfs),
+        ("vlan_proto", of_one && document.vlan_proto.is_some(), of_vfs),
+        ("spoofchk", of_one && document.spoofchk.is_some(), of_vfs),
+        ("max_tx_rate", of_one && document.max_tx_rate.is_some(), of_vfs),
         ("address", document.address.is_some(), inside),
         ("addresses", document.addresses.is_some(), inside),
         ("mtu", document.mtu.is_some(), inside),

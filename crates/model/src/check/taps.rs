@@ -4,7 +4,7 @@
 use indexmap::IndexMap;
 
 use crate::{
-    DataPath, InterfaceName, Nic, NicName, Uplink, VfKey,
+    DataPath, Emulation, InterfaceName, Nic, NicName, Uplink, VfKey,
     diagnostic::{Diagnostic, Path},
     document::{DataPathEntry, TenantNicDocument, TenantVfDocument, UplinkEntry},
 };
@@ -19,6 +19,9 @@ pub(super) fn data_path(
     messages: &mut Vec<Diagnostic>,
 ) -> DataPath {
     match document.path {
+        None | Some(DataPathEntry::Switch) if document.emulation == Some(Emulation::Igb) => {
+            DataPath::SwitchTap
+        }
         None | Some(DataPathEntry::Switch) => DataPath::Switch,
         Some(DataPathEntry::Tap) => DataPath::Tap,
         Some(DataPathEntry::Vdpa) => DataPath::VhostVdpa,
@@ -43,7 +46,7 @@ pub(super) fn bridge(
 ) -> Option<Uplink> {
     let (who, otherwise) = match data_path {
         DataPath::VirtioVdpa => ("the switch of a container's NIC is a port", ""),
-        DataPath::Tap | DataPath::Switch | DataPath::VhostVdpa => {
+        DataPath::Tap | DataPath::Switch | DataPath::SwitchTap | DataPath::VhostVdpa => {
             ("taps are ports", "; or write `path: switch`")
         }
     };
@@ -51,7 +54,7 @@ pub(super) fn bridge(
         let text = format!("{who} of a Linux bridge of the host, and nothing says of which");
         let (error, hint) = match data_path {
             DataPath::VirtioVdpa => (Diagnostic::error(path.clone(), text).at_key(), ""),
-            DataPath::Tap | DataPath::Switch | DataPath::VhostVdpa => {
+            DataPath::Tap | DataPath::Switch | DataPath::SwitchTap | DataPath::VhostVdpa => {
                 (Diagnostic::error(path.join("path"), text), "; or `path: switch`, which needs none")
             }
         };

@@ -119,7 +119,7 @@ fn build_nic(
     if data_path.has_switch() {
         check_names(guest, name, path, messages);
     }
-    container_nic::check_vm_keys(guest, &document, path, messages);
+    container_nic::check_vm_keys(guest, &document, data_path, path, messages);
     let emulation = document.emulation.unwrap_or(Emulation::Virtio);
     if emulation == Emulation::Igb {
         igb::check(guest, &mut document, data_path, path, messages);
@@ -127,6 +127,13 @@ fn build_nic(
     if data_path == DataPath::VhostVdpa {
         vdpa::check(&mut document, path, messages);
     }
+    // An igb has one port at its switch; of other NICs each function has its own.
+    let settings = match data_path {
+        DataPath::SwitchTap => document.settings(),
+        DataPath::Switch | DataPath::Tap | DataPath::VirtioVdpa | DataPath::VhostVdpa => {
+            VfSettings::default()
+        }
+    };
     let vfs = match document.vfs.map(|vfs| vfs.get()) {
         _ if emulation == Emulation::Igb => 0,
         None => {
@@ -177,7 +184,7 @@ fn build_nic(
         match data_path {
             DataPath::Tap => taps::check_vf(&document, &path, messages),
             DataPath::VhostVdpa => vdpa::check_vf(&mut document, &path, messages),
-            DataPath::Switch | DataPath::VirtioVdpa => {}
+            DataPath::Switch | DataPath::SwitchTap | DataPath::VirtioVdpa => {}
         }
         *slot = settings.or(slot);
         if let Some(allow) = document.allow.take() {
@@ -191,14 +198,17 @@ fn build_nic(
             vf_allow.insert(vf, allow);
         }
     }
-    if let (DataPath::Tap, Some(_)) = (data_path, &document.allow) {
-        taps::refuse_allow(path, messages);
-    } else if let Some(allow) = &document.allow {
-        let trusted = all.iter().any(|settings| settings.trust.unwrap_or_default());
-        check_allow(allow, trusted, &path.join("allow"), messages);
+    match (data_path, &document.allow) {
+        (_, None) => {}
+        (DataPath::Tap, Some(_)) => taps::refuse_allow(path, messages),
+        (DataPath::SwitchTap, Some(allow)) => check_macs(allow, &path.join("allow"), messages),
+        (DataPath::Switch | DataPath::VirtioVdpa | DataPath::VhostVdpa, Some(allow)) => {
+            let trusted = all.iter().any(|settings| settings.trust.unwrap_or_default());
+            check_allow(allow, trusted, &path.join("allow"), messages);
+        }
     }
     let (uplink, uplink_settings) = match data_path {
-        DataPath::Switch | DataPath::VirtioVdpa | DataPath::VhostVdpa => {
+        DataPath::Switch | DataPath::SwitchTap | DataPath::VirtioVdpa | DataPath::VhostVdpa => {
             let entry = document.uplink;
             entry
                 .map(|entry| uplink::lead_out(entry, nics, &path.join("uplink"), messages))
@@ -210,7 +220,7 @@ fn build_nic(
         emulation,
         mac,
         vfs: all,
-        settings: VfSettings::default(),
+        settings,
         addresses: Vec::new(),
         mtu: None,
         path: data_path,
@@ -242,8 +252,8 @@ fn check_settings(settings: &VfSettings, path: &Path, messages: &mut Vec<Diagnos
     messages.push(Diagnostic::error(path.join("link_state"), text).at_key().with_hint("leave it out"));
 }
 
-/// What of a ceiling would never have an effect.
-fn check_allow(allow: &Allow, trusted: bool, path: &Path, messages: &mut Vec<Diagnostic>) {
+/// Addresses that no function can have.
+fn check_macs(allow: &Allow, path: &Path, messages: &mut Vec<Diagnostic>) {
     if let AllowedMacs::These(all) = &allow.mac {
         for (at, mac) in all.iter().enumerate() {
             if let Some(why) = unusable(*mac) {
@@ -252,6 +262,11 @@ fn check_allow(allow: &Allow, trusted: bool, path: &Path, messages: &mut Vec<Dia
             }
         }
     }
+}
+
+/// What of a ceiling would never have an effect.
+fn check_allow(allow: &Allow, trusted: bool, path: &Path, messages: &mut Vec<Diagnostic>) {
+    check_macs(allow, path, messages);
     let at = path.join("more_macs");
     if allow.more_macs > MOST_ADDRESSES {
         let text =

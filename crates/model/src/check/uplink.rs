@@ -145,14 +145,16 @@ pub(super) fn check_vlans(own: &TenantNic, path: &Path, messages: &mut Vec<Diagn
          leave; or lead it to a PF"
     );
     let functions = path.join("functions");
-    for (index, settings) in own.vfs.iter().enumerate() {
+    let vfs = own.vfs.iter().enumerate().map(|(index, settings)| (functions.join(index), settings));
+    for (at, settings) in std::iter::once((path.clone(), &own.settings)).chain(vfs) {
         if settings.vlan.is_some_and(|vlan| vlan.get() != 0) {
             let text = format!(
                 "frames of this VLAN would be dropped by the uplink: {uplink} is a VF, whose NIC filters VLANs"
             );
-            let at = functions.join(index).join("vlan");
             messages.push(
-                Diagnostic::error(at, text).with_related(path.join("uplink"), "the uplink").with_hint(&hint),
+                Diagnostic::error(at.join("vlan"), text)
+                    .with_related(path.join("uplink"), "the uplink")
+                    .with_hint(&hint),
             );
         }
     }

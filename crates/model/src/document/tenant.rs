@@ -51,24 +51,25 @@ pub(crate) struct TenantNicDocument {
     /// What the embedded switch keeps for VFs, by index: `{2: {vlan: 100}}`. Default: nothing but addresses, which are derived from
     /// the PF's.
     pub functions: IndexMap<String, TenantVfDocument>,
-    /// How far the VM may go by itself at each function: `{vlan: 100-199, max_tx_rate: 1000}`. Default: it may set nothing.
+    /// How far the VM may go by itself at each function: `{vlan: 100-199, max_tx_rate: 1000}`. Default: it may set nothing. Of an igb at a
+    /// switch what its frames may have: `vlan`, `mac` and `max_tx_rate`.
     pub allow: Option<Allow>,
     /// Pairs of queues of each function, 1 to 16. Default: 1.
     #[schemars(range(min = 1, max = 16))]
     pub queues: Option<u16>,
-    /// Of a container's NIC: port VLAN. The switch tags what it sends and untags what it receives. 0 is none.
+    /// Of a container's NIC, or of an igb at a switch: port VLAN. The switch tags what it sends and untags what it receives. 0 is none.
     #[serde(alias = "vlan-id")]
     pub vlan: Option<VlanId>,
-    /// Of a container's NIC: priority of the port VLAN's tag.
+    /// Of a container's NIC, or of an igb at a switch: priority of the port VLAN's tag.
     #[serde(alias = "vlanQoS")]
     pub qos: Option<VlanQos>,
-    /// Of a container's NIC: protocol of the port VLAN's tag.
+    /// Of a container's NIC, or of an igb at a switch: protocol of the port VLAN's tag.
     #[serde(alias = "vlanProto", alias = "vlan-proto")]
     pub vlan_proto: Option<VlanProtocol>,
-    /// Of a container's NIC: drop frames from other addresses than `mac`. Default: off.
+    /// Of a container's NIC, or of an igb at a switch: drop frames from other addresses than `mac`. Default: off.
     #[serde(alias = "spoof-check")]
     pub spoofchk: Option<bool>,
-    /// Of a container's NIC: the most that it may send, in Mbit/s; 0 is no limit.
+    /// Of a container's NIC, or of an igb at a switch: the most that it may send, in Mbit/s; 0 is no limit.
     #[serde(alias = "max-tx-rate")]
     pub max_tx_rate: Option<TxRate>,
     /// Of a container's NIC: an IP address inside, or a list of them; the same as `addresses`.

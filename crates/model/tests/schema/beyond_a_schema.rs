@@ -19,6 +19,7 @@ pub const BEYOND_A_SCHEMA: [(&str, &[&str]); 8] = [
             "expect-latency",
             "externally-managed-with-attributes",
             "function-given-twice",
+            "igb-at-a-switch",
             "generate",
             "mac-of-a-pf",
             "mac-that-another-vf-derives",

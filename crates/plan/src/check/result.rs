@@ -370,7 +370,7 @@ impl Judge<'_> {
             return Some(format!("the uplink of {name}/{} leads elsewhere than the model says", own.name));
         }
         match own.nic.path {
-            DataPath::Switch | DataPath::VirtioVdpa | DataPath::VhostVdpa => {
+            DataPath::Switch | DataPath::SwitchTap | DataPath::VirtioVdpa | DataPath::VhostVdpa => {
                 (!self.machine.switched(name, &own.name))
                     .then(|| format!("the embedded switch of {name}/{} does not run", own.name))
             }
