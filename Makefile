@@ -1,10 +1,12 @@
 # The two commands of the README are `make demo` and `make test`; both install what they need, or say how.
 
 target   := x86_64-unknown-linux-gnu
+# Of `make packages`: x86_64 or aarch64, whatever this machine is.
+machine  ?= x86_64
 penstock := target/$(target)/release/penstock
 model    ?= examples/xeon-d.yaml
 
-.PHONY: demo test quick build image cluster lint bench bench-switch campaign fresh kubernetes packages packages-test release fuzz sanitize clean
+.PHONY: demo test test-aarch64 quick build image cluster lint bench bench-switch campaign fresh kubernetes packages packages-test release fuzz sanitize clean
 
 demo: build
 	$(penstock) rehearse $(model)
@@ -70,13 +72,25 @@ kubernetes: build
 packages: build
 	@scripts/install-dependencies packages
 	@scripts/build-release $(target) penstock-packages penstock-kubernetes
-	@scripts/make-packages $(target)
+ifneq ($(machine),x86_64)
+	@scripts/install-dependencies packages-$(machine)
+	@scripts/build-release $(machine)-unknown-linux-gnu penstock-cli penstock-switch penstock-kubernetes
+endif
+	@scripts/make-packages $(machine)-unknown-linux-gnu
+
+# Programs for another processor, under QEMU's emulation of its user mode: the tests that boot nothing, make no namespace and start no other
+# program. Not part of `make test`.
+test-aarch64:
+	@scripts/install-dependencies packages-aarch64
+	@scripts/add-rust-target aarch64-unknown-linux-gnu
+	cargo test --locked --target aarch64-unknown-linux-gnu $(addprefix --package penstock-,model plan render report audit exchange switch) --lib
 
 # All that is published of a version, in target/packages: the packages, and the board image as a file (docs/install.md).
 release: image
 	@mkdir -p target/packages
 	$(penstock) board image --to target/packages/penstock-board-image-x86_64.tar.gz
 	@$(MAKE) --no-print-directory packages
+	@$(MAKE) --no-print-directory packages machine=aarch64
 
 # The packages as a machine meets them: bare Debian 12 and 13 trees where they are installed, upgraded, looked at by lintian and rpmlint, and
 # removed. Not part of `make test`.

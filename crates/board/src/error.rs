@@ -22,6 +22,14 @@ pub enum BoardError {
         /// What it is needed to do, as a verb and its object.
         purpose: &'static str,
     },
+    /// Boards are of another processor than this program.
+    #[error(
+        "a board is an x86-64 machine in which this very program runs, and this one is for {processor}: rehearse on an x86-64 machine"
+    )]
+    OtherProcessor {
+        /// What this program is for, as Rust calls it.
+        processor: &'static str,
+    },
     /// No board image can be made here by this user.
     #[error("no board image can be made here:\n  {}", lines(lacks))]
     Lacking {

@@ -141,6 +141,10 @@ impl Image {
         listener: Listener<'_>,
         make: impl FnOnce(&Path, Listener<'_>) -> Result<(), BoardError>,
     ) -> Result<Image, BoardError> {
+        let processor = std::env::consts::ARCH;
+        if processor != "x86_64" {
+            return Err(BoardError::OtherProcessor { processor });
+        }
         let digest = recipe::digest();
         let directory = cache.images().join(&digest);
         if let Some(image) = Image::open(&digest, &directory)? {

@@ -264,6 +264,12 @@ pub enum GuestError {
         #[source]
         source: VirshError,
     },
+    /// VMs are of another processor than this host.
+    #[error("VMs are x86-64 machines here, and this host is {processor}")]
+    OtherProcessor {
+        /// What this program is for, as Rust calls it.
+        processor: &'static str,
+    },
     /// This host cannot run VMs.
     #[error("this host has no KVM: there is no /dev/kvm")]
     NoKvm,

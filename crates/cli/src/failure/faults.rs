@@ -234,6 +234,7 @@ impl Fault for GuestError {
             | GuestError::NoDevice { .. }
             | GuestError::NoInterface { .. }
             | GuestError::NoKvm
+            | GuestError::OtherProcessor { .. }
             | GuestError::NoFunction { .. }
             | GuestError::NoIommu { .. }
             | GuestError::NotVfio { .. }
@@ -295,6 +296,7 @@ impl Fault for BoardError {
     fn status(&self) -> Status {
         match self {
             BoardError::Missing { .. }
+            | BoardError::OtherProcessor { .. }
             | BoardError::Lacking { .. }
             | BoardError::NoSpace { .. }
             | BoardError::ProgramTooLarge { .. }

@@ -82,6 +82,9 @@ impl GuestError {
                 "see whether its daemon runs: systemctl status libvirtd virtqemud; VMs that run go on without it"
                     .to_owned()
             }
+            GuestError::OtherProcessor { .. } => {
+                "leave its VMs out of the model: containers run on this processor, too".to_owned()
+            }
             GuestError::NoKvm => {
                 "switch virtualisation on in the firmware's settings, then `modprobe kvm_intel` or `modprobe kvm_amd`"
                     .to_owned()
@@ -144,6 +147,7 @@ impl GuestError {
                 | GuestError::NoInterface { .. }
                 | GuestError::Libvirt { source: VirshError::Missing | VirshError::Silent { .. }, .. }
                 | GuestError::NoKvm
+                | GuestError::OtherProcessor { .. }
                 | GuestError::NoBuiltin { .. }
                 | GuestError::NoFile { .. }
                 | GuestError::NoIommu { .. }

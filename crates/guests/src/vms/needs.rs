@@ -10,8 +10,12 @@ use crate::{error::GuestError, state::State};
 /// What QEMU takes beside the guest's memory, roughly, in bytes.
 const OVERHEAD: u64 = 64 << 20;
 
-/// Fails when the host has no KVM.
+/// Fails when the host has no KVM, or one of another processor than the VMs are written for (`domain.rs`).
 pub fn kvm(root: &Root) -> Result<(), GuestError> {
+    let processor = std::env::consts::ARCH;
+    if processor != "x86_64" {
+        return Err(GuestError::OtherProcessor { processor });
+    }
     if files::exists(root.path("/dev/kvm")) { Ok(()) } else { Err(GuestError::NoKvm) }
 }
 

@@ -342,7 +342,6 @@ impl Vms {
         }
         switch.end()?;
         self.has_left_no_device(&switch, &own)?;
-        self.end_taps(guest, nic)?;
         let directory = directory(&self.state, guest, nic);
         let sockets = sockets(&self.state, guest, &own);
         files::create_dir_all(&directory)?;
@@ -353,11 +352,10 @@ impl Vms {
         let told = configuration(guest, &own, &sockets, qemu_user, uplink.as_ref());
         files::write_atomic(directory.join("switch.json"), format!("{told:#}\n"))?;
         let line = line_socket(&self.state, guest, &own);
-        if by_tap {
-            self.make_tap_of_switch(guest, &own)?;
-        }
-        let run = switch.run(line.as_deref(), timeout);
+        let made = if by_tap { self.make_tap_of_switch(guest, &own) } else { Ok(()) };
+        let run = made.and_then(|()| switch.run(line.as_deref(), timeout));
         if run.is_err() && by_tap {
+            let _ = switch.end();
             let _ = self.end_taps(guest, nic);
         }
         let program = run?;
@@ -390,7 +388,9 @@ impl Vms {
         // Nobody knows of a device of a NIC that is in no definition.
         let own =
             self.definition(guest)?.and_then(|defined| defined.nics.into_iter().find(|own| own.name == *nic));
-        self.end_taps(guest, nic)?;
+        if own.as_ref().is_none_or(|own| own.nic.path == DataPath::SwitchTap) {
+            self.end_taps(guest, nic)?;
+        }
         own.map_or(Ok(()), |own| self.has_left_no_device(&switch, &own))
     }
 
@@ -403,6 +403,8 @@ impl Vms {
             if files::exists(directory(&self.state, guest, &own.name)) {
                 switch.end()?;
                 self.has_left_no_device(&switch, own)?;
+            }
+            if own.nic.path == DataPath::SwitchTap {
                 self.end_taps(guest, &own.name)?;
             }
         }
