@@ -71,11 +71,12 @@ fn main() -> ExitCode {
         let none = || (!device).then(|| "there is no /dev/net/tun".to_owned().into());
         needs::network_namespace().or_else(none).or_else(|| needs::programs(&["bridge", "python3"]))
     });
-    let checks: [(&str, fn()); 4] = [
+    let checks: [(&str, fn()); 5] = [
         ("taps_come_before_their_vm_and_go_after_it_in_netns", taps_come_and_go),
         ("taps_that_cannot_be_made_leave_none_in_netns", none_is_left),
         ("a_vm_that_ended_by_itself_leaves_no_tap_of_another_definition_in_netns", redefined),
         ("a_tap_changes_nothing_of_its_bridge_in_netns", a_bridge_stays_as_it_is),
+        ("a_tap_that_the_host_would_hear_is_none_in_netns", unheard_or_none),
     ];
     trials.add(&missing, checks);
     trials.run()
@@ -328,4 +329,27 @@ fn a_bridge_stays_as_it_is() {
     assert!(!run("ip", "-o -6 address show").contains("tap"), "the host says nothing of itself to the VM");
     act(guests, &remove());
     assert_eq!(shown(), before);
+}
+
+/// Not every kernel has the filter (`cls_matchall`, `act_gact`).
+fn unheard_or_none() {
+    let _host = Host::new();
+    let mac: Mac = "02:00:00:00:00:10".parse().unwrap();
+    let named = || tap::taps().unwrap().remove("a/net0");
+    match tap::make_unheard("a/net0", mac, 9000) {
+        Ok(name) => {
+            assert!(named().is_some_and(|tap| tap.unheard && tap.up && tap.bridge.is_none()));
+            run("tc", &format!("filter del dev {name} ingress"));
+            assert!(named().is_some_and(|tap| !tap.unheard));
+            tap::remove(&name).unwrap();
+        }
+        Err(error) => {
+            let text = error.to_string();
+            assert_eq!(
+                text,
+                "make the tap tap020000000010 of a/net0, from which the host's own stack gets nothing"
+            );
+        }
+    }
+    assert_eq!(named(), None);
 }

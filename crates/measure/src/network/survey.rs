@@ -41,7 +41,7 @@ pub struct LinkState {
 
 /// The command that tells it. `own` is where this same program would be.
 pub fn command(interfaces: &BTreeSet<String>, own: &str) -> Command {
-    const SCRIPT: &str = "for p in netperf netserver iperf3 nft ovs-vsctl; do command -v $p >/dev/null 2>&1 && echo \"program $p\"; done\n\
+    const SCRIPT: &str = "for p in netperf netserver iperf3 nft ovs-vsctl ping; do command -v $p >/dev/null 2>&1 && echo \"program $p\"; done\n\
          command -v netperf >/dev/null 2>&1 && echo \"netperf $(netperf -V 2>&1 | head -n 1)\"\n\
          command -v iperf3 >/dev/null 2>&1 && echo \"iperf3 $(iperf3 --version 2>&1 | head -n 1)\"\n\
          [ -x \"$0\" ] && echo 'program penstock'\n\

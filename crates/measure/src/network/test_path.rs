@@ -174,16 +174,19 @@ impl NetworkTaker {
             ));
         }
         let translated = pair.path == PathKind::VmBridgeNat;
-        let needed = match pair.path {
-            PathKind::VmBridgeNat => Some(("nft", "nftables")),
-            PathKind::VmOvs => Some(("ovs-vsctl", "openvswitch-switch")),
-            _ => None,
+        let needed: &[(&str, &str)] = match pair.path {
+            PathKind::VmBridgeNat => &[("nft", "nftables")],
+            // Without ping the first frames of a sample would pay for the flows.
+            PathKind::VmOvs => &[("ovs-vsctl", "openvswitch-switch"), ("ping", "iputils-ping")],
+            _ => &[],
         };
-        if let Some((program, package)) = needed
-            && !self.survey(&pair.client.place)?.programs.contains(program)
-        {
-            let place = self.sites[&pair.client.place].place.describe();
-            return Err(format!("{program} is not installed {place}: install the package {package} there"));
+        for (program, package) in needed {
+            if !self.survey(&pair.client.place)?.programs.contains(*program) {
+                let place = self.sites[&pair.client.place].place.describe();
+                return Err(format!(
+                    "{program} is not installed {place}: install the package {package} there"
+                ));
+            }
         }
         let alias = SampleContainer::alias(&self.mark);
         let site = self.sites.get_mut(&pair.client.place).ok_or("its VM is not there")?;

@@ -1,0 +1,119 @@
+//! What happens when libvirt, QEMU or Penstock itself is not there or does not do what it is asked.
+
+use penstock_guests::Condition;
+use penstock_model::Vm;
+use penstock_plan::ExecuteError;
+use std::fs;
+
+use crate::host::{Host, SILENCE, TIMEOUT, a, chain, condition, definition, says};
+
+#[test]
+fn one_is_stopped_without_libvirt() {
+    let host = Host::new();
+    let vms = host.running(Vm::default());
+    let pid = host.pid();
+    for verb in ["list", "shutdown", "destroy"] {
+        host.on(verb, SILENCE);
+    }
+    vms.stop(&a(), TIMEOUT).unwrap();
+    assert_eq!(penstock_host::running::Running::of(pid), None);
+    assert_eq!(condition(&vms), Condition::Stopped, "and nobody has to be asked");
+}
+
+#[test]
+fn nothing_is_guessed_without_libvirt() {
+    let host = Host::new();
+    let vms = host.running(Vm::default());
+    host.on("list", SILENCE);
+    let error = vms.status().unwrap_err();
+    says(&error, &["libvirt does not answer", "failed to connect to the hypervisor"]);
+    assert!(error.hint().unwrap().contains("systemctl status libvirtd"));
+}
+
+/// Its daemon is started again within a moment, and what was asked meanwhile is asked again.
+#[test]
+fn libvirt_may_be_away_for_a_moment() {
+    let host = Host::new();
+    let vms = host.running(Vm::default());
+    host.on("list", &format!("if [ ! -e $HERE/away ]; then touch $HERE/away; {SILENCE}; fi"));
+    assert_eq!(condition(&vms), Condition::Running);
+}
+
+#[test]
+fn no_libvirt_at_all() {
+    let host = Host::new();
+    let vms = host.vms().through("/nonexistent/virsh".into());
+    vms.define(&definition("a", Vm::default()), TIMEOUT).unwrap();
+    let error = vms.create(&a(), TIMEOUT).unwrap_err();
+    says(&error, &["the program \"virsh\" is not installed"]);
+    assert!(error.hint().unwrap().contains("install libvirt"));
+    assert!(matches!(error.into_carry_error("make it"), ExecuteError::Missing { .. }));
+    assert_eq!(condition(&vms), Condition::Stopped, "nothing is left");
+}
+
+#[test]
+fn qemu_refuses() {
+    let host = Host::new();
+    let vms = host.defined(Vm::default());
+    fs::write(
+        host.path("root/var/log/libvirt/qemu/penstock-a.log"),
+        "qemu: of the start before\n2026-01-01 00:00:00.000+0000: starting up libvirt version: 11.3.0\n\
+         -msg timestamp=on\nchar device redirected to /dev/pts/3 (label charserial0)\n\
+         2026-01-01T00:00:00.1Z qemu-system-x86_64: vfio 0000:04:10.0: group 7 is not viable\n",
+    )
+    .unwrap();
+    host.on("create", "echo 'error: Failed to create domain from x\nerror: internal error: QEMU unexpectedly closed the monitor' >&2; exit 1");
+    let error = vms.create(&a(), TIMEOUT).unwrap_err();
+    says(&error, &["the VM was not made", "QEMU unexpectedly closed", "qemu: 2026", "group 7 is not viable"]);
+    assert!(!chain(&error).contains("of the start before"));
+    assert!(error.hint().unwrap().contains("IOMMU group"));
+    assert!(host.calls().contains(&"destroy penstock-a".to_owned()), "nothing is left of it");
+    assert_eq!(condition(&vms), Condition::Stopped);
+}
+
+/// Penstock was killed between asking libvirt and noting what came of it.
+#[test]
+fn one_that_nobody_saw_made_is_found() {
+    let host = Host::new();
+    let vms = host.defined(Vm::default());
+    vms.create(&a(), TIMEOUT).unwrap();
+    let started = fs::read_to_string(host.file("started.json")).unwrap();
+    let mut started: serde_json::Value = serde_json::from_str(&started).unwrap();
+    started["init"] = serde_json::Value::Null;
+    fs::write(host.file("started.json"), started.to_string()).unwrap();
+    let status = &vms.status().unwrap()[&a()];
+    assert_eq!((status.condition, status.pid), (Condition::Suspended, Some(host.pid())));
+    vms.stop(&a(), TIMEOUT).unwrap();
+    assert_eq!(condition(&vms), Condition::Stopped);
+
+    // Nor is there a process yet: libvirt is told to end it all the same.
+    fs::write(host.file("started.json"), started.to_string()).unwrap();
+    vms.stop(&a(), TIMEOUT).unwrap();
+    assert_eq!(host.calls().last().unwrap(), "destroy penstock-a");
+    assert!(!host.file("started.json").exists());
+
+    // Nor does the next one stand in its way.
+    fs::write(host.file("started.json"), started.to_string()).unwrap();
+    vms.create(&a(), TIMEOUT).unwrap();
+    let calls = host.calls();
+    let last: Vec<&str> =
+        calls[calls.len() - 2..].iter().map(|call| call.split(' ').next().unwrap()).collect();
+    assert_eq!(last, ["destroy", "create"]);
+}
+
+/// A file that libvirt left behind, whose number another process has by now.
+#[test]
+fn another_process_is_not_taken_for_qemu() {
+    let host = Host::new();
+    let vms = host.defined(Vm::default());
+    vms.create(&a(), TIMEOUT).unwrap();
+    host.kill();
+    let mut started: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(host.file("started.json")).unwrap()).unwrap();
+    started["init"] = serde_json::Value::Null;
+    fs::write(host.file("started.json"), started.to_string()).unwrap();
+    let own = std::process::id().to_string();
+    fs::write(host.path("root/run/libvirt/qemu/penstock-a.pid"), own).unwrap();
+    assert_eq!(vms.status().unwrap()[&a()].pid, None);
+    fs::remove_file(host.path("root/run/libvirt/qemu/penstock-a.pid")).unwrap();
+}
