@@ -416,7 +416,10 @@ impl Up<'_> {
             let mut spent = timings.clone();
             match self.resume(&saved, &mut spent) {
                 Ok(board) => return Ok(board),
-                Err(error @ BoardError::Interrupted { .. }) => return Err(error),
+                // The saved board is as good as it was.
+                Err(error @ (BoardError::Interrupted { .. } | BoardError::Taken { .. })) => {
+                    return Err(error);
+                }
                 Err(error) => {
                     listener(Progress::Note(format!(
                         "The saved board did not resume ({error}); booting instead"

@@ -23,13 +23,15 @@ const DISK_SIZE: &str = "4G";
 pub const INITRAMFS: &str = "initramfs.cpio";
 
 const INIT: &str = include_str!("../start/init.sh");
-const SYSTEMD: [(&str, &str); 7] = [
+const SYSTEMD: [(&str, &str); 9] = [
     ("start", include_str!("../start/systemd.sh")),
     ("board.service", include_str!("../start/units/board.service")),
     ("board-ssh.service", include_str!("../start/units/board-ssh.service")),
     ("board-vms.service", include_str!("../start/units/board-vms.service")),
     ("board-settled.service", include_str!("../start/units/board-settled.service")),
     ("management.link", include_str!("../start/units/management.link")),
+    ("coldplug.conf", include_str!("../start/units/coldplug.conf")),
+    ("plain.conf", include_str!("../start/units/plain.conf")),
     ("masked", include_str!("../start/units/masked")),
 ];
 /// What a board without VMs needs not wait for.
@@ -89,7 +91,7 @@ impl Lasting {
         let words = [
             (!self.is_usual(), " no_timer_check"),
             (self.disk, " penstock.disk=1"),
-            (self.systemd, " penstock.init=systemd systemd.unit=multi-user.target"),
+            (self.systemd, " penstock.init=systemd systemd.unit=multi-user.target systemd.show_status=error"),
         ];
         words.iter().filter(|(wanted, _)| *wanted).map(|(_, words)| *words).collect()
     }
@@ -165,7 +167,7 @@ mod tests {
         let line = lasting.kernel_command_line();
         assert_eq!(
             line,
-            " no_timer_check penstock.disk=1 penstock.init=systemd systemd.unit=multi-user.target"
+            " no_timer_check penstock.disk=1 penstock.init=systemd systemd.unit=multi-user.target systemd.show_status=error"
         );
     }
 }

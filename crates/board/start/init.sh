@@ -49,6 +49,12 @@ case " $command " in
         $bb ln -sf ../$unit.service $units/multi-user.target.wants/$unit.service
     done
     $bb cp /systemd/management.link /root/etc/systemd/network/10-management.link
+    $bb mkdir -p $units/systemd-udev-trigger.service.d
+    $bb cp /systemd/coldplug.conf $units/systemd-udev-trigger.service.d/board.conf
+    for unit in hostnamed journald logind machined udevd; do
+        $bb mkdir -p $units/systemd-$unit.service.d
+        $bb cp /systemd/plain.conf $units/systemd-$unit.service.d/board.conf
+    done
     # A machine without a number is taken for one that was just installed, and all its units are set anew.
     [ -s /root/etc/machine-id ] || $bb tr -d - </proc/sys/kernel/random/uuid >/root/etc/machine-id
     # What a board does not need and waits for.

@@ -313,14 +313,18 @@ fn a_vm_owns_a_nic(board: &KeptBoard) -> Outcome {
 
     // What the VM has set lapses with the reset of its PF.
     board.vm_will_boot();
+    let boots_then = board.boots_of("node-1") + 1;
     let reset = board.shell(
         "virsh -q -c qemu:///system reset penstock-node-1; \
          for turn in $(seq 60); do penstock status --json | grep -q '\"set\"' || exit 0; sleep 1; done; exit 1",
     );
     reset.ended_with(0)?;
-    // Its agent is asked first: verification takes the time of an emulated processor that the VM boots with.
+    // Its agent is asked first, and nobody before it has said that it is ready: verification, and each question, takes the time of an emulated
+    // processor that the VM boots with.
     let booted = board.shell(&format!(
-        "ping='{{\"execute\":\"guest-ping\"}}'; \
+        "said() {{ grep -c 'penstock-guest: ready' /run/penstock/guests/penstock-node-1/console.log; }}; \
+         for turn in $(seq 300); do [ $(said) -ge {boots_then} ] && break; sleep 1; done; \
+         ping='{{\"execute\":\"guest-ping\"}}'; \
          for turn in $(seq 300); do virsh -q -c qemu:///system qemu-agent-command penstock-node-1 \"$ping\" >/dev/null 2>&1 && break; sleep 1; done; \
          for turn in $(seq 20); do penstock verify --quiet {model} >/dev/null 2>&1 && exit 0; sleep 2; done; penstock verify {model}"
     ));

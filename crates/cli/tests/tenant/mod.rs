@@ -47,7 +47,8 @@ pub fn frames(verified: &str) -> Result<Vec<String>, Failed> {
     Ok(lines.collect())
 }
 
-/// Runs a line of shell inside the VM by its agent; what it printed.
+/// Runs a line of shell inside the VM by its agent; what it printed. Each question is a process that the VM waits for, so that it comes less
+/// and less often.
 pub fn within(board: &KeptBoard, line: &str) -> Result<String, Failed> {
     let request = serde_json::json!({
         "execute": "guest-exec",
@@ -57,9 +58,9 @@ pub fn within(board: &KeptBoard, line: &str) -> Result<String, Failed> {
     let script = format!(
         "ask() {{ virsh -q -c qemu:///system qemu-agent-command penstock-node-1 --timeout 60 -- \"$1\"; }}\n\
          pid=$(ask {request} | tr -dc 0-9)\n\
-         for turn in $(seq 100); do\n\
+         for pause in 0.2 0.4 0.8 $(yes 1 | head -n 60); do\n\
          out=$(ask '{{\"execute\":\"guest-exec-status\",\"arguments\":{{\"pid\":'$pid'}}}}')\n\
-         case $out in *'\"exited\":true'*) echo \"$out\"; exit 0;; esac; sleep 0.2; done; exit 1"
+         case $out in *'\"exited\":true'*) echo \"$out\"; exit 0;; esac; sleep $pause; done; exit 1"
     );
     let run = board.shell(&script);
     run.ended_with(0)?;
