@@ -69,6 +69,7 @@ mod tests {
             "fuzz",
             "sanitize",
             "packages",
+            "packages-aarch64",
             "user",
             "place",
             "other",

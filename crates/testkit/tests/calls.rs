@@ -113,8 +113,8 @@ const USUAL: &[&str] = &[
 
 /// Literals that no machine has to have: tests ask for something that is not there, or never start it.
 const NOBODYS: &[(&str, &str)] = &[
-    ("crates/guests/tests/vms.rs", "x"),
-    ("crates/guests/tests/vms.rs", "nosuch"),
+    ("crates/guests/tests/vms/inside.rs", "x"),
+    ("crates/guests/tests/vms/inside.rs", "nosuch"),
     ("crates/board/src/origin/tests.rs", "/bin/penstock"),
     ("crates/board/src/forward.rs", "/a,b/it's"),
     // A process that never becomes another program.
