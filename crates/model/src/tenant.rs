@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use crate::{
     Allow, AllowedMacs, Emulation, FunctionName, GuestName, InterfaceAddress, InterfaceName, Mac, Mtu,
-    NicName, VfIndex, VfKey, VfSettings, VlanId, VlanSet, function::ParseFunctionError, names::NameError,
+    NicName, VfIndex, VfKey, VfSettings, VlanId, function::ParseFunctionError, names::NameError,
 };
 
 /// The most pairs of queues of a function of a tenant NIC.
@@ -287,7 +287,7 @@ impl TenantNic {
     pub fn trunk(&self) -> String {
         let allowed = self.allow.as_ref().filter(|_| self.path == DataPath::SwitchTap);
         let allowed = allowed.and_then(|allow| allow.vlan.clone());
-        allowed.unwrap_or_else(VlanSet::default).and_untagged().to_string()
+        allowed.unwrap_or_default().and_untagged().to_string()
     }
 
     /// Addresses that it has from the start beside those of its functions: those of an igb's VFs, which its VM chooses of these.
