@@ -8,9 +8,9 @@ use std::{
 };
 
 use penstock_host::files;
-use penstock_model::digest::hexadecimal;
-use sha2::{Digest, Sha256};
 use tar::{Archive, EntryType};
+
+use super::layer::Counted;
 
 /// What the runtime puts something over; the directories themselves are kept.
 const MOUNTED: [&str; 4] = ["dev/", "proc/", "run/", "sys/"];
@@ -113,9 +113,10 @@ impl Tree {
                 },
                 (EntryType::Regular, _) => {
                     let (at, length) = (entry.raw_file_position(), entry.size());
-                    let mut digest = Sha256::new();
-                    io::copy(&mut entry, &mut digest)?;
-                    Kind::File(Contents { at, length, sum: hexadecimal(digest.finalize()) })
+                    let mut counted = Counted::new(io::sink());
+                    io::copy(&mut entry, &mut counted)?;
+                    let (_, _, sum) = counted.ended();
+                    Kind::File(Contents { at, length, sum })
                 }
                 (other, _) => return Err(refused(name, &format!("a layer cannot have {other:?}")).into()),
             };
