@@ -248,7 +248,7 @@ fn published_image() -> Outcome {
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize()?;
     let own = own.into_os_string().into_encoded_bytes();
     let mut wrong = Vec::new();
-    let mut found: BTreeMap<String, (usize, u64, u64, u32)> = BTreeMap::new();
+    let mut found: BTreeMap<String, ((usize, u64, u64, u32), usize)> = BTreeMap::new();
     let mut users = String::new();
     image.entries(|layer, entry| {
         let name = entry.name.trim_end_matches('/');
@@ -282,16 +282,31 @@ fn published_image() -> Outcome {
         if name == "etc/passwd" {
             users = String::from_utf8_lossy(&entry.bytes).into_owned();
         }
-        found.insert(name.to_owned(), (layer, entry.owner, entry.group, entry.mode));
+        let found_now = (layer, entry.owner, entry.group, entry.mode);
+        // A layer that does not name a directory, but has something in it, gives it to root; one that names it again must not change it.
+        if let Some((parent, _)) = name.rsplit_once('/')
+            && found.get(parent).is_some_and(|(.., last)| *last != layer)
+        {
+            say("its directory is not in its layer");
+        }
+        match found.get_mut(name) {
+            Some((before, last)) if entry.kind.is_dir() => {
+                if (before.1, before.2, before.3) != (found_now.1, found_now.2, found_now.3) {
+                    say(&format!("it was {before:?} and becomes {found_now:?}"));
+                }
+                *last = layer;
+            }
+            _ => drop(found.insert(name.to_owned(), (found_now, layer))),
+        }
     })?;
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(users.contains("\npenstock:x:1000:1000:"), "{users}");
     for directory in ["work", "home/penstock", "home/penstock/.cache/penstock/boards"] {
-        assert_eq!(found.get(directory), Some(&(0, 1000, 0, 0o775)), "{directory}");
+        assert_eq!(found.get(directory).map(|(first, _)| *first), Some((0, 1000, 0, 0o775)), "{directory}");
     }
     // Each layer has what it is for, so that an upgrade brings the last one alone.
     let layer_of =
-        |what: &str| found.iter().find(|(name, _)| name.ends_with(what)).map(|(_, (layer, ..))| *layer);
+        |what: &str| found.iter().find(|(name, _)| name.ends_with(what)).map(|(_, ((layer, ..), _))| *layer);
     assert_eq!(layer_of("usr/bin/ssh"), Some(0));
     assert_eq!(layer_of("/root.squashfs"), Some(1));
     for program in ["usr/bin/penstock", "usr/bin/penstock-switch", "examples/smallest.yaml"] {
@@ -299,7 +314,7 @@ fn published_image() -> Outcome {
     }
     let strange: Vec<&String> = found
         .iter()
-        .filter(|(name, (layer, ..))| {
+        .filter(|(name, ((layer, ..), _))| {
             *layer == 2 && !name.contains("penstock") && !name.starts_with("var/lib/dpkg/")
         })
         .map(|(name, _)| name)

@@ -58,7 +58,10 @@ fn write(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         };
     let layers = [
         (layer(&debian, None, settled, "debian")?, "Debian and what a rehearsal needs of it"),
-        (layer(&Tree::read(&arguments.board)?, None, settled, "board")?, "the board image"),
+        (
+            layer(&Tree::read(&arguments.board)?.placed_in(&debian), None, settled, "board")?,
+            "the board image",
+        ),
         (layer(&Tree::read(&arguments.installed)?, Some(&debian), arguments.date, "penstock")?, "penstock"),
     ];
     for (layer, what) in &layers {

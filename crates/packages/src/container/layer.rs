@@ -30,8 +30,8 @@ pub struct Layer {
     pub unpacked: u64,
 }
 
-/// Writes what `tree` has and `below` has not, or has otherwise, and notes what of `below` is gone. Times later than `latest`, in seconds
-/// since 1970, become that: they are those of the build.
+/// Writes what `tree` has and `below` has not, or has otherwise, with the directories above it, and notes what of `below` is gone. Times later
+/// than `latest`, in seconds since 1970, become that: they are those of the build.
 ///
 /// # Errors
 ///
@@ -41,22 +41,31 @@ pub fn write(tree: &Tree, below: Option<&Tree>, latest: u64, file: &Path) -> Res
         let old = below.and_then(|below| below.entries.get(*name));
         old.is_none_or(|old| !old.is_as(entry))
     };
-    let changed: BTreeMap<&String, &Entry> = tree.entries.iter().filter(new).collect();
+    let changed = tree.entries.iter().filter(new).map(|(name, entry)| (name.clone(), Some(entry)));
     let gone = below.map(|below| gone(tree, below)).unwrap_or_default();
+    let mut all: BTreeMap<String, Option<&Entry>> =
+        changed.chain(gone.into_iter().map(|whiteout| (whiteout, None))).collect();
+    // A directory that a layer does not name, but has something in, belongs to root there.
+    let names: Vec<String> = all.keys().cloned().collect();
+    for directory in names.iter().flat_map(|name| above(name)) {
+        if let Some((name, entry)) = tree.entries.get_key_value(directory) {
+            all.insert(name.clone(), Some(entry));
+        }
+    }
     let mut opened = tree.opened()?;
 
     let (size, digest, unpacked, diff) = files::write_atomic_with(file, 0o644, |to| {
         let packed = GzEncoder::new(Counted::new(BufWriter::new(to)), Compression::default());
         let mut archive = Builder::new(Counted::new(packed));
-        for whiteout in gone {
-            let mut header = Header::new_ustar();
-            header.set_mtime(latest);
-            named(&mut archive, header, &whiteout, None, io::empty())?;
-        }
         // The first name of a file has its bytes.
         let mut first: BTreeMap<u64, &String> = BTreeMap::new();
-        for (name, entry) in changed {
+        for (name, entry) in &all {
             let mut header = Header::new_ustar();
+            let Some(entry) = entry else {
+                header.set_mtime(latest);
+                named(&mut archive, header, name, None, io::empty())?;
+                continue;
+            };
             header.set_mode(entry.mode);
             header.set_uid(entry.owner);
             header.set_gid(entry.group);
@@ -88,6 +97,11 @@ pub fn write(tree: &Tree, below: Option<&Tree>, latest: u64, file: &Path) -> Res
         Ok((size, digest, unpacked, diff))
     })?;
     Ok(Layer { file: file.to_owned(), digest, size, diff, unpacked })
+}
+
+/// The directories above a name, the nearest first.
+pub(super) fn above(name: &str) -> impl Iterator<Item = &str> {
+    std::iter::successors(Some(name), |name| Some(name.rsplit_once('/')?.0)).skip(1)
 }
 
 /// The notes for what `tree` has no more of `below`: of a directory that is gone it is one.

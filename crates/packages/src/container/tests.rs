@@ -139,10 +139,36 @@ fn a_layer_above_another_has_what_is_new_and_notes_what_is_gone() {
     let layer = write_layer(&above, Some(&below), LATEST, &at("layer")).unwrap();
     let wanted = [
         ".wh.old f 0 1000 ",
+        "etc/ d 755 9 ",
         "etc/.wh.gone f 0 1000 ",
         "etc/mode f 755 1 x",
         "etc/new f 644 1 n",
         "etc/text f 644 1 y",
+    ];
+    assert_eq!(lines(&layer), wanted);
+}
+
+#[test]
+fn what_is_placed_in_a_tree_lies_in_directories_as_they_are_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let there = [
+        ("home/", EntryType::Directory, 0o755, 1, ""),
+        ("home/user/", EntryType::Directory, 0o775, 2, ""),
+        ("home/user/own", EntryType::Regular, 0o644, 3, "x"),
+    ];
+    let placed = [
+        ("home/user/", EntryType::Directory, 0o700, 9, ""),
+        ("home/user/images/", EntryType::Directory, 0o755, 4, ""),
+        ("home/user/images/one", EntryType::Regular, 0o644, 5, "y"),
+    ];
+    let placed = archive(&at("placed"), &placed).placed_in(&archive(&at("there"), &there));
+    let layer = write_layer(&placed, None, LATEST, &at("layer")).unwrap();
+    let wanted = [
+        "home/ d 755 1 ",
+        "home/user/ d 775 2 ",
+        "home/user/images/ d 755 4 ",
+        "home/user/images/one f 644 5 y",
     ];
     assert_eq!(lines(&layer), wanted);
 }

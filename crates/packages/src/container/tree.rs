@@ -10,7 +10,7 @@ use std::{
 use penstock_host::files;
 use tar::{Archive, EntryType};
 
-use super::layer::Counted;
+use super::layer::{Counted, above};
 
 /// What the runtime puts something over; the directories themselves are kept.
 const MOUNTED: [&str; 4] = ["dev/", "proc/", "run/", "sys/"];
@@ -128,6 +128,17 @@ impl Tree {
             entries.insert(name.to_owned(), Entry { kind, mode, owner, group, modified });
         }
         Ok(Tree { archive: archive.to_owned(), entries })
+    }
+
+    /// The same files as they lie in another tree: its directories are as they are there.
+    pub fn placed_in(mut self, other: &Tree) -> Tree {
+        let names: Vec<String> = self.entries.keys().cloned().collect();
+        for directory in names.iter().flat_map(|name| above(name)) {
+            if let Some((name, entry)) = other.entries.get_key_value(directory) {
+                self.entries.insert(name.clone(), entry.clone());
+            }
+        }
+        self
     }
 
     /// The files of it to be read again.
