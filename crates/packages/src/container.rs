@@ -17,7 +17,7 @@ use std::{
 use penstock_host::files;
 use penstock_model::digest::sha256;
 use serde_json::{Value, json};
-use tar::{Builder, EntryType, Header};
+use tar::{Builder, EntryType};
 
 pub use self::{
     layer::{Layer, write as write_layer},
@@ -122,10 +122,9 @@ enum Part {
 
 impl Part {
     fn add(&self, archive: &mut Builder<impl io::Write>, name: &str, date: u64) -> io::Result<()> {
-        let mut header = Header::new_ustar();
+        let mut header = layer::blank(date);
         header.set_path(name)?;
         header.set_mode(0o644);
-        header.set_mtime(date);
         let contents: Box<dyn Read> = match self {
             Part::Directory => {
                 header.set_entry_type(EntryType::Directory);

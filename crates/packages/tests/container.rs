@@ -201,6 +201,9 @@ fn small_image() -> Outcome {
         let mut header = tar::Header::new_gnu();
         header.set_size(contents.len() as u64);
         header.set_mode(0o755);
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_mtime(9);
         builder.append_data(&mut header, name, contents.as_bytes())?;
     }
     fs::write(at("tree.tar"), builder.into_inner()?)?;

@@ -60,9 +60,8 @@ pub fn write(tree: &Tree, below: Option<&Tree>, latest: u64, file: &Path) -> Res
         // The first name of a file has its bytes.
         let mut first: BTreeMap<u64, &String> = BTreeMap::new();
         for (name, entry) in &all {
-            let mut header = Header::new_ustar();
+            let mut header = blank(latest);
             let Some(entry) = entry else {
-                header.set_mtime(latest);
                 named(&mut archive, header, name, None, io::empty())?;
                 continue;
             };
@@ -97,6 +96,17 @@ pub fn write(tree: &Tree, below: Option<&Tree>, latest: u64, file: &Path) -> Res
         Ok((size, digest, unpacked, diff))
     })?;
     Ok(Layer { file: file.to_owned(), digest, size, diff, unpacked })
+}
+
+/// The header of an empty file of root's, with every number written: some readers take none for no number.
+pub(super) fn blank(modified: u64) -> Header {
+    let mut header = Header::new_ustar();
+    header.set_mode(0);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_size(0);
+    header.set_mtime(modified);
+    header
 }
 
 /// The directories above a name, the nearest first.
