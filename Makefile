@@ -6,7 +6,7 @@ machine  ?= x86_64
 penstock := target/$(target)/release/penstock
 model    ?= examples/xeon-d.yaml
 
-.PHONY: demo test test-aarch64 quick build image cluster lint bench bench-switch campaign fresh kubernetes packages packages-test release fuzz sanitize clean
+.PHONY: demo test test-aarch64 quick build image cluster lint bench bench-switch campaign fresh kubernetes packages packages-test container board-image-file release fuzz sanitize clean
 
 demo: build
 	$(penstock) rehearse $(model)
@@ -36,12 +36,14 @@ test_environment = PENSTOCK_BINARY=$(CURDIR)/$(penstock) \
 	PENSTOCK_YAML_LANGUAGE_SERVER=$(CURDIR)/target/yaml-language-server/yaml-language-server \
 	PENSTOCK_ANSIBLE=$(CURDIR)/target/ansible/ansible-playbook \
 	PATH="$(CURDIR)/target/netperf:$$PATH" PENSTOCK_PATH="$(CURDIR)/target/netperf:$$PATH"
+unpack_containerd = scripts/unpack-packages target/containerd usr/bin/ctr containerd runc containernetworking-plugins
+unpack_podman = scripts/unpack-packages target/podman usr/bin/podman podman conmon netavark libgpg-error0 \
+	'libassuan9|libassuan0' 'libgpgme11t64|libgpgme11' 'libsubid5|libsubid4'
 test: build
 	@scripts/install-dependencies test
 	@scripts/unpack-packages target/grub usr/sbin/grub-mkconfig grub-common grub2-common gettext-base
-	@scripts/unpack-packages target/containerd usr/bin/ctr containerd runc containernetworking-plugins
-	@scripts/unpack-packages target/podman usr/bin/podman podman conmon netavark libgpg-error0 \
-		'libassuan9|libassuan0' 'libgpgme11t64|libgpgme11' 'libsubid5|libsubid4'
+	@$(unpack_containerd)
+	@$(unpack_podman)
 	@scripts/unpack-packages target/openvswitch usr/sbin/ovsdb-server openvswitch-common openvswitch-switch libxdp1 \
 		libunbound8 libcap-ng0 'libssl3t64|libssl3' 'libbpf1|libbpf0' 'libevent-2.1-7t64|libevent-2.1-7' 'libnuma1'
 	@$(MAKE) --no-print-directory --jobs=2 image lint
@@ -87,17 +89,24 @@ test-aarch64:
 	cargo test --locked --target aarch64-unknown-linux-gnu --package penstock-switch --lib -- \
 	allow:: config:: copy:: dirty:: iotlb:: net:: offload:: ring:: rx_filter:: settings:: --skip ring::orders
 
-# All that is published of a version, in target/packages: the packages, and the board image as a file (docs/install.md).
-release: image
-	@mkdir -p target/packages
-	$(penstock) board image --to target/packages/penstock-board-image-x86_64.tar.gz
-	@$(MAKE) --no-print-directory packages
+# The packages and the board image as one container image, in target/packages (docs/install.md). Debian's part comes from a mirror.
+container: board-image-file packages
+	@scripts/make-container
+
+# All that is published of a version, in target/packages: the packages, the board image as a file, and the container image (docs/install.md).
+release: container
 	@$(MAKE) --no-print-directory packages machine=aarch64
 
+board-image-file: image
+	@mkdir -p target/packages
+	$(penstock) board image --to target/packages/penstock-board-image-x86_64.tar.gz
+
 # The packages as a machine meets them: bare Debian 12 and 13 trees where they are installed, upgraded, looked at by lintian and rpmlint, and
-# removed. Not part of `make test`.
-packages-test: packages
-	PENSTOCK_PACKAGES=$(CURDIR)/target/packages PENSTOCK_INSTALLED=test \
+# removed; and the container image as podman runs it. Not part of `make test`.
+packages-test: container
+	@$(unpack_containerd)
+	@$(unpack_podman)
+	PENSTOCK_PACKAGES=$(CURDIR)/target/packages PENSTOCK_INSTALLED=test $(test_environment) \
 	cargo test --locked --package penstock-packages
 
 # Fuzz targets are a workspace of their own, and are compiled here so that a change of names does not pass them by.

@@ -5,6 +5,7 @@
 
 pub mod bill;
 pub mod completions;
+pub mod container;
 pub mod dependencies;
 pub mod licenses;
 pub mod manual;
