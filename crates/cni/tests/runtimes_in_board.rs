@@ -5,25 +5,16 @@
 
 mod bench;
 
-use std::{
-    env, fs,
-    path::{Path, PathBuf},
-    process::ExitCode,
-};
+use std::{fs, path::Path, process::ExitCode};
 
 use bench::{Bench, STATE};
 use penstock_host::Command;
 use penstock_testkit::{
     needs::{self, Lack},
     trials::{Failed, Outcome, Test, Trials},
+    unpacked::{self, CONTAINERD, PODMAN, tree},
 };
 use serde_json::{Value, json};
-
-/// Where `make test` has unpacked Debian's containerd, runc and containernetworking-plugins.
-const CONTAINERD: &str = "PENSTOCK_CONTAINERD_TREE";
-
-/// Where it has unpacked Debian's podman, conmon, netavark, and the libraries of these that boards have not.
-const PODMAN: &str = "PENSTOCK_PODMAN_TREE";
 
 /// What of containerd goes into the board.
 const OF_CONTAINERD: [&str; 6] = [
@@ -89,18 +80,9 @@ fn main() -> ExitCode {
     trials.run()
 }
 
-fn tree(of: &str) -> PathBuf {
-    env::var_os(of).map(PathBuf::from).unwrap_or_default()
-}
-
 /// Why there is no containerd or no podman to try, if so.
 fn lacking() -> Option<Lack> {
-    let all = OF_CONTAINERD.map(|program| (CONTAINERD, program));
-    let mut all = all.into_iter().chain(OF_PODMAN.map(|program| (PODMAN, program)));
-    let (of, missing) = all.find(|(of, program)| !tree(of).join(program).is_file())?;
-    Some(Lack::Installable(format!(
-        "there is no {missing} in the directory that {of} names: `make test` has scripts/unpack-packages unpack it"
-    )))
+    unpacked::lacking(CONTAINERD, &OF_CONTAINERD).or_else(|| unpacked::lacking(PODMAN, &OF_PODMAN))
 }
 
 /// Puts files and directories of a tree below `/root` of the board.

@@ -11,27 +11,22 @@ use nix::mount::{MsFlags, mount};
 use penstock_host::Command;
 use tempfile::TempDir;
 
-use crate::needs::{self, Lack};
+use crate::{
+    needs::{self, Lack},
+    unpacked::{self, GRUB},
+};
 
 /// What stands for the disk and its file system.
 const PROBE: &str = "#!/bin/sh\ncase \"$*\" in\n*target=device*) echo /dev/vda1 ;;\n*target=fs_uuid*) echo 11111111-2222 ;;\n*target=fs*) echo ext2 ;;\nesac\n";
-
-/// Where the tools are besides on this machine: a directory into which Debian's packages grub-common and grub2-common were
-/// unpacked.
-const TREE: &str = "PENSTOCK_GRUB_TREE";
 
 /// Why GRUB's tools cannot be run here, if so.
 pub fn lacking() -> Option<Lack> {
     if let Some(lack) = needs::root() {
         return Some(lack);
     }
-    let place = env::var(TREE).unwrap_or_default();
-    let missing = ["usr/sbin/grub-mkconfig", "usr/sbin/update-grub", "etc/grub.d/10_linux"]
-        .into_iter()
-        .find(|path| !Path::new(&place).join(path).exists() && !Path::new("/").join(path).exists());
-    missing.map(|path| {
-        Lack::Installable(format!("there is no /{path}: install grub2-common, or unpack grub-common and grub2-common and name the directory in {TREE}"))
-    })
+    let needed = ["usr/sbin/grub-mkconfig", "usr/sbin/update-grub", "etc/grub.d/10_linux"];
+    let not_installed = needed.into_iter().filter(|path| !Path::new("/").join(path).exists());
+    unpacked::lacking(GRUB, &not_installed.collect::<Vec<_>>())
 }
 
 /// A root directory of its own.
@@ -57,7 +52,7 @@ impl Machine {
             fs::create_dir(place(name)).expect("a directory");
         }
         let mut tree = String::new();
-        if let Ok(from) = env::var(TREE) {
+        if let Ok(from) = env::var(GRUB) {
             // A copy: no layer may be within another.
             Command::new("cp").arg("-a").arg(from).arg(place("tree")).succeed().expect("a copy");
             tree = format!("{}:", place("tree").display());

@@ -21,3 +21,4 @@ pub mod sysfs;
 pub mod tree;
 pub mod trials;
 pub mod tuned;
+pub mod unpacked;

@@ -8,13 +8,13 @@ use std::{
 };
 
 use penstock_host::Command;
-use penstock_testkit::needs::Lack;
+use penstock_testkit::{
+    needs::Lack,
+    unpacked::{self, OPEN_VSWITCH},
+};
 use tempfile::TempDir;
 
 use super::{SECOND, Vm};
-
-/// Where `make test` has unpacked Debian's Open vSwitch, with the libraries that it needs.
-const TREE: &str = "PENSTOCK_OPENVSWITCH_TREE";
 
 /// The switch, below that.
 const SWITCH: &str = "usr/lib/openvswitch-switch/ovs-vswitchd";
@@ -28,10 +28,8 @@ pub struct OpenVswitch {
 impl OpenVswitch {
     /// Why there is none to try, if so.
     pub fn lacking() -> Option<Lack> {
-        if !tree().join("usr/sbin/ovsdb-server").is_file() {
-            return Some(Lack::Installable(format!(
-                "there is no ovsdb-server in the directory that {TREE} names: `make test` has scripts/unpack-packages unpack it"
-            )));
+        if let Some(lack) = unpacked::lacking(OPEN_VSWITCH, &["usr/sbin/ovsdb-server"]) {
+            return Some(lack);
         }
         // Libraries that most machines have are not unpacked.
         let script = format!("{}exec {}/{SWITCH} --version", libraries(), tree().display());
@@ -83,7 +81,7 @@ fn libraries() -> String {
 }
 
 fn tree() -> PathBuf {
-    env::var_os(TREE).map(PathBuf::from).unwrap_or_default()
+    unpacked::tree(OPEN_VSWITCH)
 }
 
 fn write_program(path: &Path, text: &str) {
