@@ -4,6 +4,7 @@ mod needs;
 
 use std::collections::BTreeMap;
 
+use penstock_host::emulated::LEFT_OUT;
 use penstock_model::{
     Bdf, BoardKernel, ByteSize, Emulation, GuestKind, Inventory, Mac, Model, Nic, NicName, RoutingId,
     VfIndex,
@@ -33,13 +34,6 @@ const FIRST_PORT: u16 = 4 * 8;
 const IGB_PORTS: usize = 14;
 /// The most CPUs that a board has unless the model's `board` says more: emulated ones share those of this machine.
 const MOST_CPUS: u32 = 32;
-/// What the standard kernel does without on a board: what guards a real one, and what costs an emulated processor time at the start and gives a
-/// board nothing. That is tests of ciphers and a random number generator that measures the processor's jitter (`crypto/`), keys for signed
-/// modules and encrypted ones (`certs/`, `security/keys/`), memory that is cleared before it is given out, the audit of system calls, and
-/// security modules other than AppArmor: systemd loads programs into the one of BPF.
-const QUICK: &str = "mitigations=off rcupdate.rcu_expedited=1 cryptomgr.notests \
-     initcall_blacklist=crypto_kdf108_init,jent_mod_init,load_system_certificate_list,init_encrypted init_on_alloc=0 audit=0 \
-     lsm=capability,apparmor ";
 /// Milliseconds until QEMU looks again for an embedded switch that has gone: one that died is started anew.
 const AGAIN: u32 = 200;
 /// Where the root bus has the lines to embedded switches: before the chipset's own devices (`1f.0`).
@@ -194,8 +188,11 @@ impl Design {
         let iommu = if self.iommu { "intel_iommu=on iommu=pt" } else { "" };
         let more = self.kernel_arguments.as_deref().unwrap_or(iommu);
         let quick = match self.kernel.kernel {
-            BoardKernel::Standard => QUICK,
-            BoardKernel::Realtime => "",
+            // Security modules other than AppArmor cost time, too: systemd loads programs into the one of BPF.
+            BoardKernel::Standard => {
+                format!("mitigations=off rcupdate.rcu_expedited=1 {LEFT_OUT} lsm=capability,apparmor ")
+            }
+            BoardKernel::Realtime => String::new(),
         };
         // Set aside at the start, while memory is in one piece.
         let pages = (self.huge_pages.iter())

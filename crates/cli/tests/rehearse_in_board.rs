@@ -318,12 +318,7 @@ fn what_this_kernel_lacks_is_tested() -> Outcome {
 /// Runs an integration test of this workspace on the board `kernel`; all that it tries there has to pass.
 fn passes_on_board(at: &Path, package: &str, test: &str, words: &[&str]) -> Outcome {
     let stripped = at.join(test);
-    let strip = std::process::Command::new("strip")
-        .arg("-o")
-        .arg(&stripped)
-        .arg(programs::executable(package, test)?)
-        .status()?;
-    assert!(strip.success());
+    binary::strip(&programs::executable(package, test)?, &stripped)?;
     let inside = format!("/root/{test}");
     let copy = binary::command(at)
         .args(["board", "ssh", "kernel", "sh", "-c", &format!("cat > {inside} && chmod +x {inside}")])

@@ -35,6 +35,7 @@ pub mod debian;
 pub mod device;
 pub mod driver;
 pub mod embedded;
+pub mod emulated;
 pub mod events;
 pub mod files;
 pub mod follow;

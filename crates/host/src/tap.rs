@@ -147,6 +147,8 @@ fn links() -> Result<Vec<Link>, TapError> {
 /// When `ip` fails.
 pub fn taps() -> Result<BTreeMap<String, TapReport>, TapError> {
     let report = |link: &Link| {
+        // Others are not looked at any further.
+        let function = link.function()?;
         let flag = |wanted: &str| link.flags.iter().any(|flag| flag == wanted);
         let report = TapReport {
             name: link.ifname.parse().ok()?,
@@ -156,7 +158,7 @@ pub fn taps() -> Result<BTreeMap<String, TapReport>, TapError> {
             unheard: link.master.is_none() && is_unheard(&link.ifname),
             forwarding: link.linkinfo.info_slave_data.state.as_deref() == Some("forwarding"),
         };
-        Some((link.function()?.to_owned(), report))
+        Some((function.to_owned(), report))
     };
     Ok(links()?.iter().filter_map(report).collect())
 }

@@ -2,7 +2,10 @@
 //! agent would have written down of the claim, the test writes; what it would call to take the claim back, the test calls.
 #![allow(clippy::disallowed_methods)]
 
-use std::{env, path::PathBuf, process::ExitCode};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use penstock_host::Command;
 use penstock_kubernetes::claim::{
@@ -10,14 +13,16 @@ use penstock_kubernetes::claim::{
     state::{AttachRecord, PreparedClaim, PreparedDevice, RUN},
 };
 use penstock_testkit::{
+    binary,
     board::{KeptBoard, own_name},
     needs::{self, Lack},
     trials::{Failed, Outcome, Test, Trials},
+    unpacked::{self, CONTAINERD},
 };
 use serde_json::json;
 
-/// Where `make test` has unpacked Debian's runc.
-const RUNC: &str = "PENSTOCK_CONTAINERD_TREE";
+/// Below what is unpacked of containerd.
+const RUNC: &str = "usr/sbin/runc";
 const UID: &str = "3c2c3dbf-8d5a-4dd5-9e3a-0a5f6d3c6f11";
 
 /// Two VFs with their driver's interfaces; the first one's address and what the kernel's run is called.
@@ -53,15 +58,11 @@ fn main() -> ExitCode {
 }
 
 fn runc() -> PathBuf {
-    env::var_os(RUNC).map(PathBuf::from).unwrap_or_default().join("usr/sbin/runc")
+    unpacked::tree(CONTAINERD).join(RUNC)
 }
 
 fn lacking() -> Option<Lack> {
-    (!runc().is_file()).then(|| {
-        Lack::Installable(format!(
-            "there is no usr/sbin/runc in the directory that {RUNC} names: `make test` has scripts/unpack-packages unpack it"
-        ))
-    })
+    unpacked::lacking(CONTAINERD, &[RUNC])
 }
 
 fn say(board: &KeptBoard, line: &str) -> Result<String, Failed> {
@@ -185,11 +186,7 @@ fn a_container_has_its_vf() -> Outcome {
 fn put_programs(board: &KeptBoard) -> Outcome {
     let directory = board.directory();
     let stripped = directory.join("penstock-kubernetes");
-    Command::new("strip")
-        .arg("-o")
-        .arg(&stripped)
-        .arg(env!("CARGO_BIN_EXE_penstock-kubernetes"))
-        .succeed()?;
+    binary::strip(Path::new(env!("CARGO_BIN_EXE_penstock-kubernetes")), &stripped)?;
     std::fs::copy(runc(), directory.join("runc"))?;
     let packed = directory.join("programs.tar.gz");
     let pack = Command::new("tar").arg("-C").arg(directory).arg("-czf").arg(&packed);

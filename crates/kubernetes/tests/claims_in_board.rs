@@ -8,7 +8,7 @@ mod rollout;
 
 use std::{
     env,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Command, ExitCode},
     sync::{Arc, OnceLock},
     thread,
@@ -17,7 +17,7 @@ use std::{
 
 use penstock_host::chain;
 use penstock_testkit::{
-    binary::Run,
+    binary::{self, Run},
     board::caught,
     cluster::{self, PATIENT, TestCluster, until},
     needs,
@@ -266,16 +266,10 @@ fn install(cluster: &TestCluster, node: &str) -> Outcome {
     cluster.write_on(node, "/etc/penstock/kubernetes.token", &token)?;
     cluster.write_on(node, "/etc/penstock/kubernetes.kubeconfig", KUBECONFIG)?;
     let put = "cat > /usr/local/bin/penstock-kubernetes; chmod 755 /usr/local/bin/penstock-kubernetes";
-    cluster.on_with(node, put, &stripped(cluster.at())?)?;
+    let stripped = cluster.at().join("penstock-kubernetes");
+    binary::strip(&program(), &stripped)?;
+    cluster.on_with(node, put, &stripped)?;
     cluster.write_on(node, "/root/supervisor", SUPERVISOR)
-}
-
-/// A copy of the agent without what debuggers read, which is half of it: each byte is deciphered by an emulated processor.
-fn stripped(directory: &Path) -> Result<PathBuf, Failed> {
-    let stripped = directory.join("penstock-kubernetes");
-    let strip: Run = Command::new("strip").arg("-o").arg(&stripped).arg(program()).output()?.into();
-    strip.ended_with(0)?;
-    Ok(stripped)
 }
 
 fn snapshot(cluster: &TestCluster, node: &str) -> Result<Snapshot, Failed> {

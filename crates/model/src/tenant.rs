@@ -264,15 +264,17 @@ impl TenantNic {
 
     /// How far the VM may go by itself at a function, as it tells its switch; `None`: it may set nothing of it.
     pub fn allow(&self, vf: Option<VfIndex>) -> Option<&Allow> {
-        if self.path == DataPath::SwitchTap {
-            return None;
-        }
+        self.ceiling(vf).filter(|_| self.path != DataPath::SwitchTap)
+    }
+
+    /// The `allow` that is written for a function, whoever holds it.
+    fn ceiling(&self, vf: Option<VfIndex>) -> Option<&Allow> {
         vf.and_then(|vf| self.vf_allow.get(&vf)).or(self.allow.as_ref())
     }
 
     /// Whether the VM may set anything of any function by itself.
     pub fn allows(&self) -> bool {
-        self.functions().any(|(vf, ..)| self.allow(vf).is_some())
+        self.path != DataPath::SwitchTap && (self.allow.is_some() || !self.vf_allow.is_empty())
     }
 
     /// Whether one port of its switch is all of it: a container's NIC, and an igb.
@@ -305,8 +307,7 @@ impl TenantNic {
         std::iter::once((None, pf)).chain(vfs).map(|(vf, settings)| {
             let derived = vf.map_or(self.mac, |vf| Mac::derived(self.mac, vf));
             // A limit that may not be passed is one from the start.
-            let ceiling = vf.and_then(|vf| self.vf_allow.get(&vf)).or(self.allow.as_ref());
-            let ceiling = ceiling.and_then(|allow| allow.max_tx_rate).filter(|rate| rate.0 > 0);
+            let ceiling = self.ceiling(vf).and_then(|allow| allow.max_tx_rate).filter(|rate| rate.0 > 0);
             let settings = VfSettings { max_tx_rate: settings.max_tx_rate.or(ceiling), ..settings };
             (vf, settings.mac.unwrap_or(derived), settings)
         })

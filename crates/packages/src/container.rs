@@ -32,7 +32,7 @@ pub const HOME: &str = "/home/penstock";
 pub const DIRECTORY: &str = "/work";
 /// Where a container looks for programs.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
-/// What the image is called before anybody gives it another name.
+/// Its name without a version.
 const NAME: &str = "localhost/penstock";
 
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
@@ -51,6 +51,18 @@ pub struct About {
     pub date: u64,
 }
 
+impl About {
+    /// When the commit was made, as OCI has it.
+    fn created(&self) -> String {
+        humantime::format_rfc3339_seconds(SystemTime::UNIX_EPOCH + Duration::from_secs(self.date)).to_string()
+    }
+
+    /// What the image is called before anybody gives it another name.
+    fn reference(&self) -> String {
+        format!("{NAME}:{}", tag(&self.version))
+    }
+}
+
 /// A layer, and what is in it in a few words.
 pub type TitledLayer<'a> = (&'a ImageLayer, &'a str);
 
@@ -61,6 +73,7 @@ pub type TitledLayer<'a> = (&'a ImageLayer, &'a str);
 /// When a layer cannot be read or is not what it was, or the file cannot be written.
 pub fn write(about: &About, layers: &[TitledLayer<'_>], file: &Path) -> Result<String, Box<dyn Error>> {
     let config = json(&config(about, layers));
+    let config_digest = sha256(&config);
     let descriptors: Vec<Value> = layers
         .iter()
         .map(|(layer, what)| {
@@ -71,29 +84,28 @@ pub fn write(about: &About, layers: &[TitledLayer<'_>], file: &Path) -> Result<S
     let manifest = json(&json!({
         "schemaVersion": 2,
         "mediaType": MANIFEST,
-        "config": described(CONFIG, &sha256(&config), config.len() as u64, None),
+        "config": described(CONFIG, &config_digest, config.len() as u64, None),
         "layers": descriptors,
         "annotations": labels(about),
     }));
     let digest = sha256(&manifest);
     // Podman and containerd take the name from the one, and the specification has the tag in the other.
     let name = json!({
-        "io.containerd.image.name": format!("{NAME}:{}", tag(&about.version)),
+        "io.containerd.image.name": about.reference(),
         "org.opencontainers.image.ref.name": tag(&about.version),
     });
     let mut only = described(MANIFEST, &digest, manifest.len() as u64, Some(name));
     only["platform"] = json!({"architecture": "amd64", "os": "linux"});
     let index = json(&json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": [only]}));
     let docker = json(&json!([{
-        "Config": blob(&sha256(&config)),
-        "RepoTags": [format!("{NAME}:{}", tag(&about.version))],
+        "Config": blob(&config_digest),
+        "RepoTags": [about.reference()],
         "Layers": layers.iter().map(|(layer, _)| blob(&layer.digest)).collect::<Vec<_>>(),
     }]));
 
     let mut parts: BTreeMap<String, Part> = BTreeMap::new();
-    for text in [config, manifest] {
-        parts.insert(blob(&sha256(&text)), Part::Text(text));
-    }
+    parts.insert(blob(&config_digest), Part::Text(config));
+    parts.insert(blob(&digest), Part::Text(manifest));
     for (layer, _) in layers {
         parts.insert(blob(&layer.digest), Part::File(layer.file.clone()));
     }
@@ -148,8 +160,7 @@ impl Part {
 
 /// How containers of it are started.
 fn config(about: &About, layers: &[TitledLayer<'_>]) -> Value {
-    let created = SystemTime::UNIX_EPOCH + Duration::from_secs(about.date);
-    let created = humantime::format_rfc3339_seconds(created).to_string();
+    let created = about.created();
     let diffs: Vec<String> = layers.iter().map(|(layer, _)| format!("sha256:{}", layer.diff)).collect();
     let history: Vec<Value> =
         layers.iter().map(|(_, what)| json!({"created": created, "created_by": what})).collect();
@@ -172,13 +183,12 @@ fn config(about: &About, layers: &[TitledLayer<'_>]) -> Value {
 
 /// What registries and scanners read (image-spec, annotations).
 fn labels(about: &About) -> Value {
-    let made = SystemTime::UNIX_EPOCH + Duration::from_secs(about.date);
     json!({
         "org.opencontainers.image.title": "penstock",
         "org.opencontainers.image.description": "Describe a machine with SR-IOV in one file; rehearse it without privileges",
         "org.opencontainers.image.version": about.version,
         "org.opencontainers.image.revision": about.revision,
-        "org.opencontainers.image.created": humantime::format_rfc3339_seconds(made).to_string(),
+        "org.opencontainers.image.created": about.created(),
         "org.opencontainers.image.licenses": env!("CARGO_PKG_LICENSE"),
         "org.opencontainers.image.source": env!("CARGO_PKG_REPOSITORY"),
     })

@@ -10,7 +10,20 @@ pub mod dependencies;
 pub mod licenses;
 pub mod manual;
 
+use std::{error::Error, process::ExitCode};
+
 use clap::Command;
+
+/// The exit status of a program of this crate, which says on standard error why it failed.
+pub fn exit_status(program: &str, ended: Result<(), Box<dyn Error>>) -> ExitCode {
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{program}: {}", penstock_host::chain(&*error));
+            ExitCode::FAILURE
+        }
+    }
+}
 
 /// A program that is packaged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

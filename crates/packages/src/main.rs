@@ -14,7 +14,7 @@ use penstock_packages::{
     Program,
     bill::bill,
     completions::{SHELLS, completions},
-    dependencies,
+    dependencies, exit_status,
     licenses::{self, Texts},
     manual::pages,
 };
@@ -40,13 +40,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    match write(&Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("penstock-packages: {}", penstock_host::chain(&*error));
-            ExitCode::FAILURE
-        }
-    }
+    exit_status("penstock-packages", write(&Arguments::parse()))
 }
 
 fn write(arguments: &Arguments) -> Result<(), Box<dyn Error>> {

@@ -2,9 +2,11 @@
 //! `make packages-test` runs this.
 #![allow(clippy::disallowed_methods)]
 
+mod published;
+
 use std::{
     collections::BTreeSet,
-    env, fs,
+    fs,
     path::{Path, PathBuf},
     process::{Command, ExitCode, Output},
 };
@@ -14,8 +16,6 @@ use penstock_testkit::{
     trials::{Outcome, Trials},
 };
 
-/// Where the packages lie, as for the other tests.
-const PACKAGES: &str = "PENSTOCK_PACKAGES";
 const PROGRAMS: [&str; 3] = ["penstock", "penstock-kubernetes", "penstock-switch"];
 
 fn main() -> ExitCode {
@@ -23,10 +23,7 @@ fn main() -> ExitCode {
     let missing = trials.lacking("packages for aarch64", || {
         let none = PROGRAMS.iter().any(|program| package(program, "arm64").is_none());
         let none = none.then(|| Lack::Machine("`make packages machine=aarch64` makes them first".to_owned()));
-        none.or_else(|| needs::programs(&["dpkg-deb"])).or_else(|| {
-            let run = Command::new("qemu-aarch64").arg("--version").output().is_ok();
-            (!run).then(|| Lack::Machine("qemu-aarch64 is not installed".to_owned()))
-        })
+        none.or_else(|| needs::programs(&["dpkg-deb", "qemu-aarch64"]))
     });
     trials.add(&missing, [("programs_for_aarch64_run_and_say_what_they_cannot_do", run as fn() -> Outcome)]);
     trials.run()
@@ -34,8 +31,7 @@ fn main() -> ExitCode {
 
 /// The .deb of a program for an architecture of Debian's.
 fn package(program: &str, architecture: &str) -> Option<PathBuf> {
-    let directory = env::var_os(PACKAGES).map(PathBuf::from)?;
-    let mut entries = fs::read_dir(directory).ok()?.flatten().map(|entry| entry.path());
+    let mut entries = fs::read_dir(published::directory()?).ok()?.flatten().map(|entry| entry.path());
     entries.find(|path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         name.starts_with(&format!("{program}_")) && name.ends_with(&format!("_{architecture}.deb"))

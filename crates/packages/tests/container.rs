@@ -2,6 +2,8 @@
 //! `make packages-test` makes the one that is published.
 #![allow(clippy::disallowed_methods)]
 
+mod published;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     env, fs,
@@ -19,16 +21,12 @@ use penstock_packages::container::{self, About, Files};
 use penstock_testkit::{
     needs::{self, Lack},
     trials::{Outcome, Test, Trials},
+    unpacked::{self, CONTAINERD, PODMAN},
 };
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
-/// Set by `make packages-test`: where the packages lie.
-const PACKAGES: &str = "PENSTOCK_PACKAGES";
-/// Where Debian's podman and conmon are unpacked, and runc: they are used where podman is not installed.
-const PODMAN: &str = "PENSTOCK_PODMAN_TREE";
-const CONTAINERD: &str = "PENSTOCK_CONTAINERD_TREE";
 /// Where Debian 12 and 13 have libraries.
 const LIBRARIES: [&str; 2] = ["usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu"];
 /// A rehearsal takes a minute, and longer on a busy machine.
@@ -41,7 +39,7 @@ fn main() -> ExitCode {
     trials.one_at_a_time();
     let everywhere: [(&str, Test); 1] = [("a_small_image_is_what_its_digests_say", small_image)];
     trials.add(&None, everywhere);
-    let made = || match published() {
+    let made = || match archive() {
         Ok(_) => None,
         Err(why) => Some(Lack::Machine(why)),
     };
@@ -56,9 +54,9 @@ fn main() -> ExitCode {
 }
 
 /// The image that `make packages-test` has made.
-fn published() -> Result<PathBuf, String> {
+fn archive() -> Result<PathBuf, String> {
     let why = "`make packages-test` makes it first";
-    let directory = env::var_os(PACKAGES).map(PathBuf::from).ok_or(why)?;
+    let directory = published::directory().ok_or(why)?;
     let files = fs::read_dir(&directory).map_err(|error| format!("{}: {error}", directory.display()))?;
     let mut images = files.flatten().map(|entry| entry.path());
     let image = images.find(|path| path.to_string_lossy().ends_with("-x86_64.oci.tar"));
@@ -248,7 +246,7 @@ fn starts_as_it_should(config: &Value) {
 type Named = (usize, u64, u64, u32);
 
 fn published_image() -> Outcome {
-    let image = Image::read(&published()?)?;
+    let image = Image::read(&archive()?)?;
     starts_as_it_should(&image.config);
     assert_eq!(image.layers.len(), 3);
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize()?;
@@ -372,18 +370,13 @@ impl Podman {
         if let Some(program) = process::find("podman") {
             return Ok(Podman { directory, program, unpacked: None });
         }
-        let tree = |of: &str| env::var_os(of).map(PathBuf::from).unwrap_or_default();
-        let (podman, containerd) = (tree(PODMAN), tree(CONTAINERD));
-        let runc = containerd.join("usr/sbin/runc");
-        for program in [&podman.join("usr/bin/podman"), &podman.join("usr/bin/conmon"), &runc] {
-            if !program.is_file() {
-                let why = format!(
-                    "podman is not installed, and there is no {}: `make packages-test` has scripts/unpack-packages unpack it",
-                    program.display()
-                );
-                return Err(Lack::Installable(why));
-            }
+        let missing = unpacked::lacking(PODMAN, &["usr/bin/podman", "usr/bin/conmon"])
+            .or_else(|| unpacked::lacking(CONTAINERD, &["usr/sbin/runc"]));
+        if let Some(lack) = missing {
+            return Err(lack);
         }
+        let podman = unpacked::tree(PODMAN);
+        let runc = unpacked::tree(CONTAINERD).join("usr/sbin/runc");
         // Without systemd it makes control groups itself. It raises limits where nobody says what they are, which not every root may.
         let text = format!(
             "[containers]\nlog_driver = \"k8s-file\"\ndefault_ulimits = [\"nofile=1024:1024\", \"nproc=4096:4096\"]\n\
@@ -443,7 +436,7 @@ impl Drop for Podman {
 
 fn rehearses() -> Outcome {
     let podman = Podman::found().map_err(|lack| lack.to_string())?;
-    let archive = published()?;
+    let archive = archive()?;
     let name = podman.load(&archive)?;
     assert_eq!(name, Image::read(&archive)?.name);
 

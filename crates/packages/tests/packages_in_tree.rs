@@ -2,12 +2,9 @@
 //! programs judge them. `make packages-test` makes them and runs these.
 #![allow(clippy::disallowed_methods)]
 
-use std::{
-    collections::BTreeSet,
-    env, fs,
-    path::{Path, PathBuf},
-    process::ExitCode,
-};
+mod published;
+
+use std::{collections::BTreeSet, env, fs, path::Path, process::ExitCode};
 
 use penstock_testkit::{
     needs::Lack,
@@ -15,14 +12,11 @@ use penstock_testkit::{
     trials::{Outcome, Test, Trials},
 };
 
-/// Set by `make packages-test`: where the packages lie.
-const PACKAGES: &str = "PENSTOCK_PACKAGES";
-
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     trials.side_by_side(2);
     let made = || {
-        let none = packages().is_none();
+        let none = published::directory().is_none();
         none.then(|| Lack::Machine("`make packages-test` makes them first".to_owned()))
     };
     let missing = trials.lacking("packages", || made().or_else(tree::lacking));
@@ -35,14 +29,10 @@ fn main() -> ExitCode {
     trials.run()
 }
 
-fn packages() -> Option<PathBuf> {
-    env::var_os(PACKAGES).map(PathBuf::from).filter(|directory| directory.is_dir())
-}
-
 /// A bare tree with the packages in `/packages`, each by its name without version: `penstock.deb`, `penstock-switch.rpm`.
 fn machine(release: &str) -> Result<Tree, String> {
     let tree = Tree::bare(release)?;
-    let directory = packages().ok_or("no packages")?;
+    let directory = published::directory().ok_or("no packages")?;
     let mut copied = 0;
     for entry in fs::read_dir(&directory).map_err(|error| error.to_string())?.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();

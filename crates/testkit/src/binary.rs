@@ -96,6 +96,17 @@ impl From<Output> for Run {
     }
 }
 
+/// Writes a copy of a program without what debuggers read to `to`: half the bytes or less, each of which an emulated processor deciphers when it is
+/// put on a board.
+///
+/// # Errors
+///
+/// With what `strip` said.
+pub fn strip(program: &Path, to: &Path) -> Outcome {
+    let output = Command::new("strip").arg("-o").arg(to).arg(program).output()?;
+    Run::from(output).ended_with(0)
+}
+
 /// Runs `penstock` with these arguments in `directory`.
 ///
 /// # Panics

@@ -23,8 +23,6 @@ use crate::{
     vms::switch::{self, SwitchUnit},
 };
 
-/// The version of a switch's configuration.
-const VERSION: u32 = 1;
 /// How long udev may take for an interface; it needs milliseconds.
 const NAMING: Duration = Duration::from_secs(3);
 /// How often it is looked at whether it has.
@@ -56,7 +54,7 @@ pub fn configuration(guest: &GuestName, own: &GuestNic, tap: &InterfaceName, mtu
         (switch::port(guest, &own.name, None), port),
         (TenantNic::uplink_port(guest, &own.name), uplink),
     ]);
-    json!({"version": VERSION, "loopback": true, "ports": ports})
+    json!({"version": switch::VERSION, "loopback": true, "ports": ports})
 }
 
 impl Containers {
@@ -74,16 +72,9 @@ impl Containers {
     pub fn makes_nic(&self, guest: &GuestName, nic: &NicName) -> Result<(), GuestError> {
         let switch = self.switch_unit(guest, nic);
         switch.needs_systemd()?;
-        self.needs_tun(&switch)?;
+        switch.needs_tun()?;
         vdpa::available(&self.root, VdpaDriver::Virtio)
             .map_err(|source| GuestError::NoVdpa { guest: guest.clone(), source })
-    }
-
-    fn needs_tun(&self, switch: &SwitchUnit<'_>) -> Result<(), GuestError> {
-        match files::exists(self.root.path("/dev/net/tun")) {
-            true => Ok(()),
-            false => Err(GuestError::NoTun { guest: switch.guest.clone(), nic: switch.nic.clone() }),
-        }
     }
 
     /// Starts the switch of a NIC of a container that is defined and does not run, with its tap in the bridge and its device on the vdpa
@@ -109,7 +100,7 @@ impl Containers {
         switch.needs_systemd()?;
         vdpa::load(&self.root, VdpaDriver::Virtio)
             .map_err(|source| GuestError::NoVdpa { guest: guest.clone(), source })?;
-        self.needs_tun(&switch)?;
+        switch.needs_tun()?;
         self.end_switch(&switch, Some(&own))?;
         let made = self.make(&switch, &own, timeout);
         if made.is_err() {

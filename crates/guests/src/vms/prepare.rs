@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use penstock_host::files;
+use penstock_host::{emulated::LEFT_OUT, files};
 use penstock_model::{Boot, DataPath, Inside, Vm};
 use penstock_plan::action::GuestDefinition;
 
@@ -17,12 +17,12 @@ use crate::error::GuestError;
 /// the host's processor needs against itself the host's kernel does. ACPI tells of every bus: without `lastbus` the kernel asks 8,128 times
 /// for devices on buses that are not there (`pcibios_fixup_peer_bridges` in `arch/x86/pci/legacy.c`), with two exits each.
 ///
-/// What the guest has no use for is left out, a quarter of its start's processor time: tests of ciphers and a random number generator that measures
-/// the processor's jitter (`crypto/`), keys for signed modules and encrypted ones (`certs/`, `security/keys/`), memory that is cleared before
-/// it is given out, the audit log, AppArmor, and the watchdog for CPUs that hang.
-const BUILTIN_COMMAND_LINE: &str = "console=ttyS0 quiet mitigations=off tsc=reliable no_timer_check pci=lastbus=0 cryptomgr.notests \
-     initcall_blacklist=crypto_kdf108_init,jent_mod_init,load_system_certificate_list,init_encrypted init_on_alloc=0 audit=0 apparmor=0 \
-     nowatchdog";
+/// What the guest has no use for is left out: what a board's kernel does without, AppArmor, and the watchdog for CPUs that hang.
+fn builtin_command_line() -> String {
+    format!(
+        "console=ttyS0 quiet mitigations=off tsc=reliable no_timer_check pci=lastbus=0 {LEFT_OUT} apparmor=0 nowatchdog"
+    )
+}
 
 impl Vms {
     /// Writes what the guest boots and what libvirt reads.
@@ -84,7 +84,7 @@ impl Vms {
                 Booted::Kernel {
                     kernel: own("vmlinuz"),
                     initramfs: Some(own("initramfs")),
-                    command_line: command_line(BUILTIN_COMMAND_LINE, &vm),
+                    command_line: command_line(&builtin_command_line(), &vm),
                 }
             }
             Boot::Kernel { kernel, initramfs } => Booted::Kernel {

@@ -1,7 +1,9 @@
-//! The embedded switches of the NICs that guests own: what each is told, and the units of systemd that they are.
+//! The embedded switches of the NICs that guests own, and the units of systemd that they are.
 //!
 //! A switch has to be there before its VM, since QEMU waits for its sockets, and outlives Penstock; systemd starts it again when it
 //! dies. Its unit is transient (`systemd-run`): it is gone with the machine's power, as the VM is.
+
+mod configuration;
 
 use std::{
     collections::BTreeMap,
@@ -19,17 +21,16 @@ use penstock_host::{
     vdpa::{self, VdpaDriver},
 };
 use penstock_model::{
-    Allow, DataPath, FunctionName, GuestName, InterfaceName, Mac, NicName, TenantFunctionName, TenantNic,
-    Uplink, VfAttribute, VfAttributeKind, VfIndex, VfSettings, inventory::VfState,
+    DataPath, FunctionName, GuestName, InterfaceName, Mac, NicName, TenantFunctionName, TenantNic, Uplink,
+    VfAttribute, VfIndex, inventory::VfState,
 };
 use penstock_plan::action::{GuestDefinition, GuestNic};
-use serde_json::{Value, json};
 
+pub use self::configuration::configuration;
+pub(crate) use self::configuration::{VERSION, set};
 use super::{Vms, prepare::own_program};
 use crate::{error::GuestError, state::State, words::last_lines};
 
-/// The version of a switch's configuration.
-const VERSION: u32 = 1;
 /// How long a switch may take to be there.
 const STARTING: Duration = Duration::from_secs(20);
 /// How long systemd may take for what it is asked.
@@ -74,82 +75,6 @@ pub fn sockets(state: &State, guest: &GuestName, own: &GuestNic) -> Vec<(Option<
     let directory = directory(state, guest, &own.name);
     let file = |vf: Option<VfIndex>| vf.map_or_else(|| "pf".to_owned(), |vf| vf.to_string());
     own.nic.functions().map(|(vf, ..)| (vf, directory.join(file(vf)))).collect()
-}
-
-/// What a switch is told: its ports are the NIC's functions, and QEMU's user alone may come to their sockets, or QEMU is given their vDPA
-/// devices or their tap, which are root's alone; the uplink leads to the interface `uplink`.
-pub fn configuration(
-    guest: &GuestName,
-    own: &GuestNic,
-    sockets: &[(Option<VfIndex>, PathBuf)],
-    qemu_user: Option<u32>,
-    uplink: Option<&InterfaceName>,
-) -> Value {
-    let mut ports = serde_json::Map::new();
-    let access = |user: u32| json!({"mode": "0600", "owner": user.to_string()});
-    for ((vf, mac, settings), (_, socket)) in own.nic.functions().zip(sockets) {
-        let allow = own.nic.allow(vf);
-        let mut told = json!({
-            "mac": mac.to_string(),
-            // The interfaces decide how long a frame may be, as behind any NIC's switch.
-            "mtu": u16::MAX,
-            // Without a VLAN of its own it is in none: which ones the VM may ask for, `allow` says.
-            "trunk": own.nic.trunk(),
-        });
-        match own.nic.path {
-            DataPath::VhostVdpa => {
-                told["vduse"] =
-                    json!({"name": TenantNic::vdpa_device(mac), "driver": VdpaDriver::Vhost.name()});
-            }
-            DataPath::SwitchTap => {
-                told["packet"] = json!(TenantNic::tap(mac));
-                told["more_macs"] = json!(own.nic.more_macs());
-            }
-            DataPath::Switch | DataPath::Tap | DataPath::VirtioVdpa => {
-                told["socket"] = json!(socket);
-                if let Some(user) = qemu_user {
-                    told["access"] = access(user);
-                }
-            }
-        }
-        if vf.is_none() {
-            // It gets what nobody has the address of: it may have a bridge on top, or VFs of which the switch does not know.
-            told["default"] = true.into();
-        }
-        if vf.is_some() || own.nic.is_one_port() {
-            set(&mut told, &settings);
-        } else if let Some(rate) = settings.max_tx_rate {
-            told["max_tx_rate"] = rate.0.into();
-        }
-        if let Some(allow) = allow {
-            told["allow"] = json!(Allow { loopback: false, ..allow.clone() });
-        }
-        ports.insert(port(guest, &own.name, vf), told);
-    }
-    if let Some(interface) = uplink {
-        let name = TenantNic::uplink_port(guest, &own.name);
-        ports.insert(name, json!({"packet": interface, "uplink": true, "mtu": u16::MAX}));
-    }
-    let mut told = json!({"version": VERSION, "loopback": true, "ports": ports});
-    if own.nic.allows() {
-        told["pf"] = port(guest, &own.name, None).into();
-        // Each port has a ceiling of its own; of the switch there is one thing to ask for.
-        if own.nic.allow.as_ref().is_some_and(|allow| allow.loopback) {
-            told["allow"] = json!({"loopback": true});
-        }
-        if let Some(user) = qemu_user {
-            told["line"] = access(user);
-        }
-    }
-    told
-}
-
-/// What the model sets for a function, in the switch's words, which are the model's.
-pub(crate) fn set(told: &mut Value, settings: &VfSettings) {
-    let tagged = settings.vlan.is_some();
-    for key in TenantNic::switch_keys().filter(|key| tagged || key.kind() != VfAttributeKind::Vlan) {
-        told[key.name()] = json!(settings.get(key).unwrap_or(key.unset()));
-    }
 }
 
 /// How systemd is asked to keep something running beside a VM, which writes to a log in `directory`. What is run is still to be
@@ -218,6 +143,14 @@ impl SwitchUnit<'_> {
         match files::exists(self.root.path("/run/systemd/system")) && process::find("systemd-run").is_some() {
             true => Ok(()),
             false => Err(GuestError::NoSystemd { guest: self.guest.clone(), nic: self.nic.clone() }),
+        }
+    }
+
+    /// Whether the kernel has taps.
+    pub(crate) fn needs_tun(&self) -> Result<(), GuestError> {
+        match files::exists(self.root.path("/dev/net/tun")) {
+            true => Ok(()),
+            false => Err(GuestError::NoTun { guest: self.guest.clone(), nic: self.nic.clone() }),
         }
     }
 
@@ -338,7 +271,7 @@ impl Vms {
         }
         let by_tap = own.nic.path == DataPath::SwitchTap;
         if by_tap {
-            self.needs_tun(guest, nic)?;
+            switch.needs_tun()?;
         }
         switch.end()?;
         self.has_left_no_device(&switch, &own)?;
@@ -572,149 +505,7 @@ impl Vms {
 
 #[cfg(test)]
 mod tests {
-    use penstock_model::{Emulation, Mac, TenantNic, TxRate, VlanId};
-
     use super::*;
-
-    fn own() -> GuestNic {
-        let mac = |text: &str| text.parse::<Mac>().unwrap();
-        let vf = |text: &str| VfSettings { mac: Some(mac(text)), ..VfSettings::default() };
-        let second = VfSettings { vlan: VlanId::new(100), spoofchk: Some(true), ..vf("02:00:00:00:00:02") };
-        GuestNic {
-            name: "net0".parse().unwrap(),
-            nic: TenantNic {
-                emulation: Emulation::Virtio,
-                mac: mac("02:00:00:00:00:00"),
-                vfs: vec![vf("02:00:00:00:00:01"), second],
-                settings: VfSettings::default(),
-                addresses: Vec::new(),
-                mtu: None,
-                path: DataPath::Switch,
-                uplink: Some(Uplink::Interface("eth0".parse().unwrap())),
-                uplink_settings: None,
-                queues: 1,
-                allow: None,
-                vf_allow: BTreeMap::new(),
-            },
-            uplink_at: None,
-        }
-    }
-
-    #[test]
-    fn a_switch_is_told_of_each_function_and_of_its_uplink() {
-        let state = State::new("/run/penstock/guests".into());
-        let guest: GuestName = "node-1".parse().unwrap();
-        let own = own();
-        let sockets = sockets(&state, &guest, &own);
-        let uplink = "eth0".parse().unwrap();
-        let told = configuration(&guest, &own, &sockets, Some(64055), Some(&uplink));
-        let common = json!({"mtu": 65535, "access": {"mode": "0600", "owner": "64055"}});
-        let with = |more: Value| {
-            let mut all = common.clone();
-            all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-            all
-        };
-        let directory = "/run/penstock/guests/penstock-node-1/switch-net0";
-        let wanted = json!({"version": 1, "loopback": true, "ports": {
-            "node-1/net0": with(json!({
-                "socket": format!("{directory}/pf"), "mac": "02:00:00:00:00:00", "trunk": "0", "default": true
-            })),
-            "node-1/net0#0": with(json!({
-                "socket": format!("{directory}/0"), "mac": "02:00:00:00:00:01", "trunk": "0",
-                "spoofchk": false, "trust": false, "max_tx_rate": 0
-            })),
-            "node-1/net0#1": with(json!({
-                "socket": format!("{directory}/1"), "mac": "02:00:00:00:00:02", "trunk": "0", "vlan": 100, "qos": 0,
-                "vlan_proto": "802.1Q", "spoofchk": true, "trust": false, "max_tx_rate": 0
-            })),
-            "node-1/net0 uplink": {"packet": "eth0", "uplink": true, "mtu": 65535},
-        }});
-        assert_eq!(told, wanted);
-    }
-
-    #[test]
-    fn a_switch_by_vdpa_devices_has_no_sockets_and_the_same_attributes() {
-        let state = State::new("/run/penstock/guests".into());
-        let guest: GuestName = "node-1".parse().unwrap();
-        let mut own = own();
-        let sockets = sockets(&state, &guest, &own);
-        let at_sockets = configuration(&guest, &own, &sockets, Some(64055), None);
-        own.nic.path = DataPath::VhostVdpa;
-        let by_devices = configuration(&guest, &own, &sockets, Some(64055), None);
-        let mut wanted = at_sockets.clone();
-        for (port, device) in [
-            ("node-1/net0", "penstock-020000000000"),
-            ("node-1/net0#0", "penstock-020000000001"),
-            ("node-1/net0#1", "penstock-020000000002"),
-        ] {
-            let port = wanted["ports"][port].as_object_mut().unwrap();
-            assert!(port.remove("socket").is_some() && port.remove("access").is_some());
-            port.insert("vduse".to_owned(), json!({"name": device, "driver": "vhost_vdpa"}));
-        }
-        assert_eq!(by_devices, wanted);
-    }
-
-    #[test]
-    fn the_switch_of_an_igb_has_one_port_at_a_tap_and_no_line() {
-        let state = State::new("/run/penstock/guests".into());
-        let guest: GuestName = "node-1".parse().unwrap();
-        let mut own = own();
-        own.nic.emulation = Emulation::Igb;
-        own.nic.path = DataPath::SwitchTap;
-        own.nic.vfs.clear();
-        let sockets = sockets(&state, &guest, &own);
-        let uplink = "eth0".parse().unwrap();
-        let ports = |own: &GuestNic| {
-            configuration(&guest, own, &sockets, Some(64055), Some(&uplink))["ports"].clone()
-        };
-        let plain = json!({"packet": "tap020000000000", "mac": "02:00:00:00:00:00", "more_macs": [], "mtu": 65535,
-            "default": true, "trunk": "0", "spoofchk": false, "trust": false, "max_tx_rate": 0});
-        let out = json!({"packet": "eth0", "uplink": true, "mtu": 65535});
-        assert_eq!(ports(&own), json!({"node-1/net0": plain, "node-1/net0 uplink": out}));
-
-        own.nic.settings.spoofchk = Some(true);
-        let macs = penstock_model::AllowedMacs::These(vec!["02:00:00:00:00:05".parse().unwrap()]);
-        let vlan = Some("100-101".parse().unwrap());
-        own.nic.allow = Some(Allow { mac: macs, vlan, max_tx_rate: Some(TxRate(1000)), ..Allow::default() });
-        let told = configuration(&guest, &own, &sockets, Some(64055), Some(&uplink));
-        let port = &told["ports"]["node-1/net0"];
-        assert_eq!(port["more_macs"], json!(["02:00:00:00:00:05"]));
-        assert_eq!((&port["trunk"], &port["spoofchk"]), (&json!("0,100-101"), &json!(true)));
-        assert_eq!(port["max_tx_rate"], 1000);
-        // Nobody inside is asked, so that nobody inside can set anything.
-        for key in ["allow", "pf", "line"] {
-            assert!(told.get(key).is_none() && port.get(key).is_none(), "{key} in {told}");
-        }
-        assert_eq!(line_socket(&state, &guest, &own), None);
-    }
-
-    #[test]
-    fn a_switch_is_told_how_far_its_vm_may_go() {
-        let state = State::new("/run/penstock/guests".into());
-        let guest: GuestName = "node-1".parse().unwrap();
-        let mut own = own();
-        assert_eq!(line_socket(&state, &guest, &own), None);
-        let vlan = Some("100-199".parse().unwrap());
-        own.nic.allow =
-            Some(Allow { vlan, max_tx_rate: Some(TxRate(1000)), loopback: true, ..Allow::default() });
-        own.nic.vf_allow = [(VfIndex::new(1).unwrap(), Allow { trust: true, ..Allow::default() })].into();
-        let sockets = sockets(&state, &guest, &own);
-        let told = configuration(&guest, &own, &sockets, Some(64055), None);
-        assert_eq!(told["pf"], "node-1/net0");
-        assert_eq!(told["line"], json!({"mode": "0600", "owner": "64055"}));
-        assert_eq!(told["allow"], json!({"loopback": true}));
-        let of = |port: &str| told["ports"][port].clone();
-        let nic = json!({"mac": "own", "more_macs": 0, "vlan": "100-199", "vlan_proto": false, "max_tx_rate": 1000,
-            "spoofchk": true, "trust": false, "promiscuous": false, "loopback": false});
-        assert_eq!(of("node-1/net0")["allow"], nic);
-        assert_eq!(of("node-1/net0#0")["allow"], nic);
-        // Without a VLAN of its own, it is in none; and it has the limit from the start.
-        assert_eq!(of("node-1/net0#0")["trunk"], "0");
-        assert_eq!(of("node-1/net0#0")["max_tx_rate"], 1000);
-        assert_eq!(of("node-1/net0#1")["allow"]["trust"], true);
-        let line = line_socket(&state, &guest, &own).unwrap();
-        assert!(line.ends_with("penstock-node-1/switch-net0/line"), "{}", line.display());
-    }
 
     #[test]
     fn the_longest_names_that_a_model_may_have_fit_a_socket() {

@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use penstock_host::{
-    chain, files,
+    chain,
     tap::{self, TapError, TapReport},
 };
 use penstock_model::{DataPath, GuestName, InterfaceName, NicName, Uplink};
@@ -14,8 +14,8 @@ use penstock_plan::action::{GuestDefinition, GuestNic};
 use super::{Vms, switch::port};
 use crate::error::GuestError;
 
-/// Bytes of the longest frame that an igb takes, without its header: `MAX_JUMBO_FRAME_SIZE` of `drivers/net/ethernet/intel/igb/e1000_defines.h`
-/// is less.
+/// As many bytes as an igb's longest frame, which has its header among them (`MAX_JUMBO_FRAME_SIZE`,
+/// `drivers/net/ethernet/intel/igb/e1000_defines.h`).
 const LONGEST_FRAME: u32 = 9728;
 
 /// The functions of a NIC by name, each with its tap.
@@ -71,7 +71,7 @@ impl Vms {
         let Some(bridge) = bridge(&own) else {
             return Err(GuestError::NoTaps { guest: guest.clone(), nic: nic.clone() });
         };
-        self.needs_tun(guest, nic)?;
+        self.switch_unit(guest, nic).needs_tun()?;
         self.end_taps(guest, nic)?;
         for (function, mac) in wanted(guest, &own) {
             if let Err(error) = tap::make(&function, mac, own.nic.queues, bridge) {
@@ -94,22 +94,15 @@ impl Vms {
         self.end_taps(guest, nic)
     }
 
-    /// Whether the kernel has taps.
-    pub(super) fn needs_tun(&self, guest: &GuestName, nic: &NicName) -> Result<(), GuestError> {
-        match files::exists(self.root.path("/dev/net/tun")) {
-            true => Ok(()),
-            false => Err(GuestError::NoTun { guest: guest.clone(), nic: nic.clone() }),
-        }
-    }
-
     /// Whether this host can make the tap that is the port of an igb at its switch, and run the switch. Nothing is made or started.
     ///
     /// # Errors
     ///
     /// [`GuestError::NoTun`], [`GuestError::NoSystemd`], or [`GuestError::Taps`] when `tc` is not installed.
     pub fn makes_tap_of_switch(&self, guest: &GuestName, nic: &NicName) -> Result<(), GuestError> {
-        self.needs_tun(guest, nic)?;
-        self.switch_unit(guest, nic).needs_systemd()?;
+        let switch = self.switch_unit(guest, nic);
+        switch.needs_tun()?;
+        switch.needs_systemd()?;
         tap::makes_unheard().map_err(|error| failed(guest, nic, error))
     }
 

@@ -131,8 +131,6 @@ pub(super) fn check_vm_keys(
     path: &Path,
     messages: &mut Vec<Diagnostic>,
 ) {
-    // All of an igb is one function to its switch.
-    let of_one = data_path != DataPath::SwitchTap;
     let of_vfs = match document.emulation {
         Some(Emulation::Igb) => {
             "leave it out; or write `path: switch`, where it holds for all functions of the igb"
@@ -140,17 +138,21 @@ pub(super) fn check_vm_keys(
         Some(Emulation::Virtio) | None => "write it for a VF, like `functions: {0: {vlan: 100}}`",
     };
     let inside = "leave it out: what the interfaces inside have, the VM's software says";
-    let given = [
-        ("vlan", of_one && document.vlan.is_some(), of_vfs),
-        ("qos", of_one && document.qos.is_some(), of_vfs),
-        ("vlan_proto", of_one && document.vlan_proto.is_some(), of_vfs),
-        ("spoofchk", of_one && document.spoofchk.is_some(), of_vfs),
-        ("max_tx_rate", of_one && document.max_tx_rate.is_some(), of_vfs),
+    let attributes = [
+        ("vlan", document.vlan.is_some(), of_vfs),
+        ("qos", document.qos.is_some(), of_vfs),
+        ("vlan_proto", document.vlan_proto.is_some(), of_vfs),
+        ("spoofchk", document.spoofchk.is_some(), of_vfs),
+        ("max_tx_rate", document.max_tx_rate.is_some(), of_vfs),
+    ];
+    let others = [
         ("address", document.address.is_some(), inside),
         ("addresses", document.addresses.is_some(), inside),
         ("mtu", document.mtu.is_some(), inside),
     ];
-    for (key, _, hint) in given.into_iter().filter(|(_, given, _)| *given) {
+    // All of an igb is one function to its switch.
+    let attributes = attributes.into_iter().filter(|_| data_path != DataPath::SwitchTap);
+    for (key, _, hint) in attributes.chain(others).filter(|(_, given, _)| *given) {
         let text = format!("`{key}` is for the one function of a container's NIC, and {guest} is a VM");
         messages.push(Diagnostic::error(path.join(key), text).at_key().with_hint(hint));
     }

@@ -4,7 +4,10 @@ use std::{error::Error, path::PathBuf, process::ExitCode};
 
 use clap::Parser;
 use penstock_host::files;
-use penstock_packages::container::{self, About, Files, ImageLayer};
+use penstock_packages::{
+    container::{self, About, Files, ImageLayer},
+    exit_status,
+};
 
 /// Write the container image as an OCI image layout in one archive
 #[derive(Debug, Parser)]
@@ -39,13 +42,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    match write(&Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("penstock-container: {}", penstock_host::chain(&*error));
-            ExitCode::FAILURE
-        }
-    }
+    exit_status("penstock-container", write(&Arguments::parse()))
 }
 
 fn write(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
