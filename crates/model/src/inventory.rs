@@ -7,6 +7,7 @@ mod boot;
 mod capability;
 mod counters;
 mod lifelines;
+mod nvme;
 pub mod tuning;
 
 use std::{
@@ -19,6 +20,7 @@ pub use self::{
     capability::{Ability, Capabilities, Capability, DriverIdentity, Trial, is_preset},
     counters::{InterfaceCounters, PortCounters, VfCounters},
     lifelines::{Family, Lifeline, LifelineKind, LifelinePath, LifelineSort, Lifelines, UnknownLifeline},
+    nvme::{FlexibleResources, NvmeNamespace, NvmeVirtualization, SecondaryController},
 };
 pub use crate::vf::VfState;
 
@@ -436,6 +438,10 @@ pub struct NvmeController {
     pub iommu_group: Option<u32>,
     /// Its SR-IOV capability.
     pub sriov: Option<Sriov>,
+    /// What it says of its VFs' queues and of namespaces. `None`: nobody could ask it, as in recorded trees, without root, or where it has no
+    /// driver.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub virtualization: Option<NvmeVirtualization>,
 }
 
 /// A PCI function that is there only because it shares an IOMMU group.
