@@ -469,6 +469,17 @@ impl Inventory {
         self.pfs.iter().find(|pf| pf.bdf == bdf)
     }
 
+    /// The NVMe controller at `bdf`.
+    pub fn drive(&self, bdf: Bdf) -> Option<&NvmeController> {
+        self.nvme.iter().find(|drive| drive.bdf == bdf)
+    }
+
+    /// All PFs that have SR-IOV, of NICs and of drives.
+    pub fn sriov(&self) -> impl Iterator<Item = (Bdf, &Sriov)> {
+        let nics = self.pfs.iter().filter_map(|pf| Some((pf.bdf, pf.sriov.as_ref()?)));
+        nics.chain(self.nvme.iter().filter_map(|drive| Some((drive.bdf, drive.sriov.as_ref()?))))
+    }
+
     /// The interface of the PF or VF at `function`, where the host has it.
     pub fn interface(&self, function: Bdf) -> Option<&Interface> {
         if let Some(pf) = self.pf(function) {

@@ -15,6 +15,7 @@ use penstock_render::{FoundMachine, render};
 use super::{
     Finding,
     definition::defined,
+    drive,
     excuse::excused,
     external,
     machine::{Machine, has_attribute, reports_attributes, vf_driver},
@@ -58,6 +59,7 @@ pub fn judge(
     for (name, guest) in &model.guests {
         messages.extend(judge.guest(name, guest));
     }
+    messages.extend(drive::judge(model, plan, machine, |guest| judge.ran(guest)));
     messages.extend(judge.files());
     messages.extend(judge.managers());
     messages.extend(realtime::judge(model, plan, machine));

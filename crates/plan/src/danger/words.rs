@@ -171,7 +171,10 @@ impl<'a> Words<'a> {
 
     /// Whether a function may have disks behind it: an NVMe drive, or a storage controller by its class.
     pub fn may_be_storage(&self, function: Bdf) -> bool {
-        let drive = self.inventory.nvme.iter().any(|drive| drive.bdf == function);
+        let drive = self.inventory.nvme.iter().any(|drive| {
+            let mut vfs = drive.sriov.iter().flat_map(|sriov| &sriov.vfs);
+            drive.bdf == function || vfs.any(|vf| vf.bdf == function)
+        });
         let other = self.inventory.others.get(&function).is_some_and(|other| other.class >> 16 == 1);
         drive || other
     }
