@@ -470,6 +470,7 @@ mod tests {
             numa_node: None,
             iommu_group: None,
             sriov: None,
+            virtualization: None,
         };
         inventory.nvme.push(controller);
         let text = table(&inventory, Some(WIDTH));
