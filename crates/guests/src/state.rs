@@ -133,7 +133,7 @@ impl State {
                 continue;
             }
             let owns = |definition: GuestDefinition| {
-                definition.functions.iter().any(|owned| owned.function == function)
+                definition.host_functions().any(|owned| owned == function)
             };
             if self.definition(&guest)?.is_some_and(owns) {
                 return Ok(Some(guest));

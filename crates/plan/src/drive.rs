@@ -61,11 +61,9 @@ impl<'a> WantedDrive<'a> {
 /// Finds the controller of each drive: first of those that name a serial number, a slot or a PCI address, then of the rest, in the file's
 /// order and that of PCI addresses.
 ///
-/// # Errors
-///
-/// A drive that matches nothing, or several; two that match one; one without room for the VFs. Paths are `drives.NAME.match` and
-/// `drives.NAME.vfs`.
-pub fn resolve_drives(model: &Model, inventory: &Inventory) -> Result<IndexMap<DriveName, Bdf>, Diagnostics> {
+/// What is wrong with the others is beside: a drive that matches nothing, or several; two that match one; one without room for the VFs.
+/// Paths are `drives.NAME.match` and `drives.NAME.vfs`.
+pub fn resolve_drives(model: &Model, inventory: &Inventory) -> (IndexMap<DriveName, Bdf>, Diagnostics) {
     let mut messages = Vec::new();
     let mut taken: HashMap<Bdf, &DriveName> = HashMap::new();
     let (exact, open): (Vec<_>, Vec<_>) =
@@ -123,17 +121,9 @@ pub fn resolve_drives(model: &Model, inventory: &Inventory) -> Result<IndexMap<D
         }
     }
     taken.extend(chosen.into_iter().map(|(bdf, index)| (bdf, open[index].0)));
-    if !messages.is_empty() {
-        return Err(Diagnostics(messages));
-    }
     let by_name: HashMap<&DriveName, Bdf> = taken.into_iter().map(|(bdf, name)| (name, bdf)).collect();
-    Ok(model.drives.keys().filter_map(|name| Some((name.clone(), *by_name.get(name)?))).collect())
-}
-
-/// Where a VF of a drive is, or would be.
-pub fn vf_address(drives: &IndexMap<DriveName, Bdf>, inventory: &Inventory, vf: &DriveVfName) -> Option<Bdf> {
-    let sriov = inventory.drive(*drives.get(&vf.drive)?)?.sriov.as_ref()?;
-    sriov.vfs.iter().find(|found| found.index == vf.vf).map(|found| found.bdf)
+    let found = model.drives.keys().filter_map(|name| Some((name.clone(), *by_name.get(name)?))).collect();
+    (found, Diagnostics(messages))
 }
 
 fn at(drive: &DriveName, key: &str) -> Path {

@@ -54,7 +54,7 @@ pub use action::{
 pub use boot::boot_needs;
 pub use check::{Finding, check};
 pub use danger::{Danger, Effects, dangers, effects};
-pub use drive::{resolve_drives, vf_address};
+pub use drive::resolve_drives;
 pub use error::{PlanError, Refusal};
 pub use execute::{Execute, ExecuteError, ExecuteGuests, ExecuteHost, Executors, Observe};
 pub use fact::Fact;

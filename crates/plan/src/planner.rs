@@ -57,7 +57,10 @@ impl<'a> Planner<'a> {
         inventory: &'a Inventory,
     ) -> Result<(Planner<'a>, Vec<WantedNic<'a>>), PlanError> {
         let resolved = resolve(model, inventory).map_err(PlanError::Model)?;
-        let drives = resolve_drives(model, inventory).map_err(PlanError::Model)?;
+        let (drives, wrong) = resolve_drives(model, inventory);
+        if !wrong.0.is_empty() {
+            return Err(PlanError::Model(wrong));
+        }
         let running: HashMap<Bdf, &GuestName> = inventory
             .guests
             .iter()
