@@ -9,6 +9,8 @@ use crate::error::BoardError;
 
 /// What one VF can have of queue pairs, that for administration among them, and of interrupt vectors.
 const EACH: u16 = 3;
+/// The PF's own pairs of queues for I/O, with an interrupt vector each and one for administration.
+const OWN_QUEUES: u16 = 2;
 /// The most namespaces that wait for VFs.
 const MOST_NAMESPACES: u16 = 16;
 /// The size in bytes of the PF's own namespace. What is written to it is forgotten.
@@ -59,8 +61,8 @@ impl BoardDrive {
             .at(port, 0)
             .with("serial", "penstock0")
             .with("subsys", "nvme-subsystem")
-            .with("max_ioqpairs", flexible + 2)
-            .with("msix_qsize", flexible + 1);
+            .with("max_ioqpairs", flexible + OWN_QUEUES)
+            .with("msix_qsize", flexible + OWN_QUEUES + 1);
         if self.vfs > 0 {
             controller = controller
                 .with("sriov_max_vfs", self.vfs)
