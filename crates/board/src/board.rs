@@ -515,6 +515,9 @@ impl Up<'_> {
         if let Some(forward) = &self.options.forward {
             forward.furnish(&making.directory)?;
         }
+        if let Some(drive) = self.design.nvme {
+            drive.furnish(&making.directory)?;
+        }
         Ok(making)
     }
 

@@ -1,9 +1,11 @@
 //! From a model to the devices of a board. Pure: the same model and inventory always give the same board.
 
 mod needs;
+mod nvme;
 
 use std::collections::BTreeMap;
 
+pub use nvme::BoardDrive;
 use penstock_host::emulated::LEFT_OUT;
 use penstock_model::{
     Bdf, BoardKernel, ByteSize, Emulation, GuestKind, Inventory, Mac, Model, Nic, NicName, RoutingId,
@@ -174,8 +176,8 @@ pub struct Design {
     pub vms: bool,
     /// Whether systemd has to be its first process: the switches of NICs that VMs own are units of it.
     pub systemd: bool,
-    /// Size in bytes of the NVMe namespace, when there is one.
-    pub nvme_namespace: Option<u64>,
+    /// Its NVMe drive, when it has one.
+    pub nvme: Option<BoardDrive>,
 }
 
 impl Design {
@@ -263,7 +265,7 @@ impl Design {
 
     /// Why QEMU cannot save such a board; `None` where it can.
     pub fn cannot_be_saved(&self) -> Option<&'static str> {
-        self.nvme_namespace.is_some().then_some("an NVMe controller")
+        self.nvme.map(|_| "an NVMe controller")
     }
 
     /// QEMU's arguments for all of this: machine, CPUs, memory, back ends and devices. Not among them is what a run
@@ -307,10 +309,7 @@ impl Design {
             arguments.push("-qmp".to_owned());
             arguments.push(format!("unix:{},server=on,wait=off", switch.filters()));
         }
-        if let Some(size) = self.nvme_namespace {
-            arguments.push("-blockdev".to_owned());
-            arguments.push(format!("driver=null-co,node-name=namespace0,size={size},read-zeroes=on"));
-        }
+        arguments.extend(self.nvme.into_iter().flat_map(BoardDrive::backings));
         for netdev in self.netdevs.iter().filter(|netdev| netdev.id != MANAGEMENT) {
             if let End::Switch(socket) = &netdev.end {
                 arguments.push("-chardev".to_owned());
@@ -489,7 +488,10 @@ fn assemble(model: &Model, nics: Vec<BoardNic>) -> Design {
         },
         icount: model.board.icount,
         kernel,
-        memory: model.board.memory.unwrap_or_else(|| needs::memory(model, vfs)),
+        memory: model
+            .board
+            .memory
+            .unwrap_or_else(|| needs::memory(model, vfs + model.board.nvme_vfs.map_or(0, u32::from))),
         huge_pages: needs::huge_pages(model),
         nics: Vec::new(),
         netdevs: vec![Netdev { id: MANAGEMENT.to_owned(), end: End::Hub(0) }],
@@ -498,7 +500,7 @@ fn assemble(model: &Model, nics: Vec<BoardNic>) -> Design {
         vms: has_vm,
         systemd: model.guests.values().any(|guest| !guest.nics.is_empty()),
         kernel_arguments: None,
-        nvme_namespace: None,
+        nvme: model.board.nvme_vfs.map(|vfs| BoardDrive { vfs }),
     };
     let devices = &mut design.devices;
     if iommu {
@@ -555,9 +557,10 @@ fn assemble(model: &Model, nics: Vec<BoardNic>) -> Design {
             devices.push(port.with("chardev", switch.id()).with("name", switch.line()));
         }
     }
-    if let Some(vfs) = model.board.nvme_vfs {
-        nvme(vfs, ports, free_slot(&slots), devices);
-        design.nvme_namespace = Some(1 << 30);
+    if let Some(drive) = design.nvme {
+        let port = format!("port{ports}");
+        devices.push(root_port(&port, ports, free_slot(&slots)));
+        drive.compose(&port, devices);
     }
     design.nics = nics;
     design
@@ -638,29 +641,4 @@ fn compose(
         devices.push(device);
     }
     devices.push(function(None, 0, nic.mac));
-}
-
-/// An NVMe controller with `vfs` VFs, and the flexible queues and vectors that they are given at run time
-/// (QEMU, `docs/system/devices/nvme.rst`).
-fn nvme(vfs: u16, position: u16, slot: u16, devices: &mut Vec<Device>) {
-    let port = format!("port{position}");
-    devices.push(root_port(&port, position, slot));
-    devices.push(Device::new("nvme-subsystem", DeviceKind::NvmeSubsystem));
-    let (queues, vectors) = (2 * vfs, vfs);
-    let mut controller = Device::new("nvme", DeviceKind::Nvme)
-        .at(&port, 0)
-        .with("serial", "penstock0")
-        .with("subsys", "nvme-subsystem")
-        .with("max_ioqpairs", queues + 2)
-        .with("msix_qsize", vectors + 1);
-    if vfs > 0 {
-        controller = controller
-            .with("sriov_max_vfs", vfs)
-            .with("sriov_vq_flexible", queues)
-            .with("sriov_vi_flexible", vectors);
-    }
-    devices.push(controller);
-    devices.push(
-        Device::new("namespace", DeviceKind::NvmeNamespace).with("drive", "namespace0").with("bus", "nvme"),
-    );
 }

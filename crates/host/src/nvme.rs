@@ -87,8 +87,6 @@ enum Action {
 pub struct PrimaryController {
     bdf: Bdf,
     root: Root,
-    /// What sysfs has for it.
-    directory: PathBuf,
     device: File,
 }
 
@@ -104,8 +102,7 @@ impl PrimaryController {
         let names = if files::exists(&all) { files::list(&all)? } else { Vec::new() };
         let name = names.into_iter().find(|name| block::is_controller(name));
         let name = name.ok_or(NvmeError::NoController { drive: bdf })?;
-        let directory = all.join(&name);
-        let number = format!("c {}", files::read_to_string(directory.join("dev"))?.trim());
+        let number = format!("c {}", files::read_to_string(all.join(&name).join("dev"))?.trim());
         let path = root.path(format!("/dev/{name}"));
         let is_it = |found: Option<Device>| match found {
             Some(device) if device.to_string() == number => Ok(()),
@@ -120,7 +117,7 @@ impl PrimaryController {
             Ok(file)
         };
         let device = open().map_err(|source| NvmeError::Open { drive: bdf, path: path.clone(), source })?;
-        Ok(PrimaryController { bdf, root: root.clone(), directory, device })
+        Ok(PrimaryController { bdf, root: root.clone(), device })
     }
 
     /// What it says of its VFs and of the drive's namespaces (Identify, 5.17), with which of the host's block devices those are. Changes nothing.
@@ -190,7 +187,8 @@ impl PrimaryController {
 
     /// Brings the VF with the controller `secondary` on line, or takes it off line ("Secondary Controller Online", "... Offline", 5.26).
     /// Already so is success. The VF must be there (VF Enable), and on line it needs 2 pairs of queues and 1 interrupt vector at least.
-    /// A VF that goes off line is reset, and whatever it has not finished is lost.
+    /// One that goes off line loses its queues and interrupts, and whatever it has not finished. So does each when the VFs go or the PF is
+    /// reset.
     ///
     /// # Errors
     ///
@@ -212,7 +210,8 @@ impl PrimaryController {
     }
 
     /// Has the PF hold this many of the pairs of queues and of the interrupt vectors that VFs could have ("Primary Controller Flexible
-    /// Allocation", 5.26), from its next reset on ([`PrimaryController::reset`]). Some drives begin with all of them held.
+    /// Allocation", 5.26), from its next reset on ([`PciFunction::reset`](crate::PciFunction::reset)), which takes its VFs off
+    /// line. Some drives begin with all of them held.
     ///
     /// # Errors
     ///
@@ -226,16 +225,6 @@ impl PrimaryController {
             self.manage(own, Action::KeepForPrimary, Some((resource, count)), &attempt)?;
         }
         Ok(())
-    }
-
-    /// Resets the PF's controller and starts it anew (`reset_controller`, `drivers/nvme/host/sysfs.c`): what was being read or written waits and
-    /// is done afterwards. Its VFs go off line on some drives.
-    ///
-    /// # Errors
-    ///
-    /// [`NvmeError::File`] when the kernel could not start it again.
-    pub fn reset(&self) -> Result<(), NvmeError> {
-        Ok(files::write_attribute(self.directory.join("reset_controller"), "1")?)
     }
 
     /// Attaches a namespace to the controller with the identifier `controller`, the PF's or a VF's, or detaches it (Namespace Attachment, 5.19).
