@@ -515,7 +515,7 @@ impl Up<'_> {
         if let Some(forward) = &self.options.forward {
             forward.furnish(&making.directory)?;
         }
-        if let Some(drive) = self.design.nvme {
+        for drive in &self.design.drives {
             drive.furnish(&making.directory)?;
         }
         Ok(making)

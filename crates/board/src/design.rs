@@ -176,8 +176,8 @@ pub struct Design {
     pub vms: bool,
     /// Whether systemd has to be its first process: the switches of NICs that VMs own are units of it.
     pub systemd: bool,
-    /// Its NVMe drive, when it has one.
-    pub nvme: Option<BoardDrive>,
+    /// Its NVMe drives.
+    pub drives: Vec<BoardDrive>,
 }
 
 impl Design {
@@ -265,7 +265,7 @@ impl Design {
 
     /// Why QEMU cannot save such a board; `None` where it can.
     pub fn cannot_be_saved(&self) -> Option<&'static str> {
-        self.nvme.map(|_| "an NVMe controller")
+        (!self.drives.is_empty()).then_some("an NVMe controller")
     }
 
     /// QEMU's arguments for all of this: machine, CPUs, memory, back ends and devices. Not among them is what a run
@@ -309,7 +309,7 @@ impl Design {
             arguments.push("-qmp".to_owned());
             arguments.push(format!("unix:{},server=on,wait=off", switch.filters()));
         }
-        arguments.extend(self.nvme.into_iter().flat_map(BoardDrive::backings));
+        arguments.extend(self.drives.iter().flat_map(BoardDrive::backings));
         for netdev in self.netdevs.iter().filter(|netdev| netdev.id != MANAGEMENT) {
             if let End::Switch(socket) = &netdev.end {
                 arguments.push("-chardev".to_owned());
@@ -478,6 +478,7 @@ fn assemble(model: &Model, nics: Vec<BoardNic>) -> Design {
     // functions behind an IOMMU a boot takes minutes and the emulator gigabytes.
     let iommu = model.board.iommu.unwrap_or(has_vm || !many);
     let kernel = KernelChoice::of(model);
+    let drives = BoardDrive::all(model);
     let mut design = Design {
         iommu,
         machine: model.machine.clone(),
@@ -491,7 +492,7 @@ fn assemble(model: &Model, nics: Vec<BoardNic>) -> Design {
         memory: model
             .board
             .memory
-            .unwrap_or_else(|| needs::memory(model, vfs + model.board.nvme_vfs.map_or(0, u32::from))),
+            .unwrap_or_else(|| needs::memory(model, vfs + drives.iter().map(|drive| u32::from(drive.vfs)).sum::<u32>())),
         huge_pages: needs::huge_pages(model),
         nics: Vec::new(),
         netdevs: vec![Netdev { id: MANAGEMENT.to_owned(), end: End::Hub(0) }],
@@ -500,7 +501,7 @@ fn assemble(model: &Model, nics: Vec<BoardNic>) -> Design {
         vms: has_vm,
         systemd: model.guests.values().any(|guest| !guest.nics.is_empty()),
         kernel_arguments: None,
-        nvme: model.board.nvme_vfs.map(|vfs| BoardDrive { vfs }),
+        drives,
     };
     let devices = &mut design.devices;
     if iommu {
@@ -557,9 +558,11 @@ fn assemble(model: &Model, nics: Vec<BoardNic>) -> Design {
             devices.push(port.with("chardev", switch.id()).with("name", switch.line()));
         }
     }
-    if let Some(drive) = design.nvme {
-        let port = format!("port{ports}");
-        devices.push(root_port(&port, ports, free_slot(&slots)));
+    let mut taken = slots;
+    for (drive, position) in design.drives.iter().zip(ports..) {
+        let (port, slot) = (format!("port{position}"), free_slot(&taken));
+        taken.push(slot);
+        devices.push(root_port(&port, position, slot));
         drive.compose(&port, devices);
     }
     design.nics = nics;

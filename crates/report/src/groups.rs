@@ -3,7 +3,7 @@
 use std::{cmp::Reverse, collections::HashMap, fmt};
 
 use penstock_model::{
-    GuestName, NicName, Outcome, Verdict,
+    DriveName, GuestName, NicName, Outcome, Verdict,
     verdict::{Subject, Vantage},
 };
 
