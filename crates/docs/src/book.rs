@@ -89,7 +89,7 @@ fn write(tree: &Tree, sections: &[Section], to: &Path) -> io::Result<Made> {
                 }
                 text
             }
-            None if path == Path::new(EXAMPLES) => list_of_examples(&examples),
+            None if path == Path::new(EXAMPLES) => list_of_examples(tree, &examples)?,
             None => example(path, &fs::read_to_string(tree.at(path))?),
         };
         put(&source.join(page), text)?;
@@ -183,15 +183,18 @@ fn about(model: &str) -> String {
 
 fn example(path: &Path, model: &str) -> String {
     let name = name(path);
-    format!("# {name}\n\n{}\n\n```yaml\n{model}```\n\n[Download {name}]({name})\n", about(model))
+    format!("# {name}\n\n```yaml\n{model}```\n\n[Download {name}]({name})\n")
 }
 
-fn list_of_examples(examples: &[PathBuf]) -> String {
-    let mut text = "# Examples\n\nModels to start from. `penstock rehearse FILE` shows what each does, on a board.\n\n".to_owned();
+fn list_of_examples(tree: &Tree, examples: &[PathBuf]) -> io::Result<String> {
+    let mut text =
+        "# Examples\n\nModels to start from. `penstock rehearse FILE` shows what each does, on a board.\n\n"
+            .to_owned();
     for path in examples {
-        let _ = writeln!(text, "- [{}]({})", name(path), name(&path.with_extension("md")));
+        let about = about(&fs::read_to_string(tree.at(path))?);
+        let _ = writeln!(text, "- [{}]({}): {about}", name(path), name(&path.with_extension("md")));
     }
-    text
+    Ok(text)
 }
 
 /// The table of contents, as mdBook has it.

@@ -89,7 +89,8 @@ fn the_book_has_every_page_and_its_links_lead_to_where_the_site_has_them() {
          [code](https://github.com/penstock/penstock/blob/main/src/x.rs), ![p](pictures/p.png)\n"
     );
     assert_eq!(text("examples/a.yaml"), "# A machine. More.\nnics: {A: }\n");
-    assert!(text("examples/a.md").starts_with("# a.yaml\n\nA machine.\n\n```yaml\n# A machine."));
+    assert!(text("examples/a.md").starts_with("# a.yaml\n\n```yaml\n# A machine. More.\n"));
+    assert!(text("examples/index.md").ends_with("\n- [a.yaml](a.md): A machine.\n"));
     assert_eq!(
         text("SUMMARY.md"),
         "# Summary\n\n[Penstock](index.md)\n[Documentation](docs/index.md)\n\n# How-to\n\n- [The one](docs/one.md)\n- \
