@@ -43,9 +43,14 @@ fn every_example_of_the_reference_passes_a_strict_check() {
     for (example, name) in examples.iter().zip(&names) {
         write(directory.path(), name, &example.text);
     }
-    let arguments: Vec<&str> = ["check", "--strict"].into_iter().chain(names.iter().map(String::as_str)).collect();
+    let arguments: Vec<&str> =
+        ["check", "--strict"].into_iter().chain(names.iter().map(String::as_str)).collect();
     let run = penstock(directory.path(), &arguments);
-    assert_eq!((run.status, run.stderr.as_str()), (0, ""), "the files are called by their lines in docs/model.md");
+    assert_eq!(
+        (run.status, run.stderr.as_str()),
+        (0, ""),
+        "the files are called by their lines in docs/model.md"
+    );
     assert!(examples.len() >= 20, "{}", examples.len());
 }
 

@@ -126,7 +126,10 @@ fn pages(sections: &[Section], examples: &[PathBuf]) -> Pages {
     let documents = sections.iter().flat_map(|section| &section.entries).map(|entry| entry.path.as_path());
     for path in documents.chain([Path::new("README.md"), Path::new(INDEX)]) {
         let of_folder = path.ends_with("README.md");
-        pages.insert(path.to_owned(), if of_folder { path.with_file_name("index.md") } else { path.to_owned() });
+        pages.insert(
+            path.to_owned(),
+            if of_folder { path.with_file_name("index.md") } else { path.to_owned() },
+        );
     }
     pages.insert(EXAMPLES.into(), Path::new(EXAMPLES).join("index.md"));
     for path in examples {
@@ -136,13 +139,7 @@ fn pages(sections: &[Section], examples: &[PathBuf]) -> Pages {
 }
 
 /// Where a link of the document at `from` leads in the book. Files that it leads to are noted in `copied`.
-fn target(
-    tree: &Tree,
-    pages: &Pages,
-    copied: &mut BTreeSet<PathBuf>,
-    from: &Path,
-    target: &str,
-) -> String {
+fn target(tree: &Tree, pages: &Pages, copied: &mut BTreeSet<PathBuf>, from: &Path, target: &str) -> String {
     let Some((path, fragment)) = resolve(from, target) else { return target.to_owned() };
     let fragment = fragment.map(|fragment| format!("#{fragment}")).unwrap_or_default();
     let here = pages.get(from).map_or(from, PathBuf::as_path);

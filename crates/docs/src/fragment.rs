@@ -83,7 +83,10 @@ mod tests {
 
     #[test]
     fn a_name_has_no_punctuation() {
-        assert_eq!(plain("A NIC of a VM's own: guests.NAME.nics.NAME"), "a-nic-of-a-vms-own-guestsnamenicsname");
+        assert_eq!(
+            plain("A NIC of a VM's own: guests.NAME.nics.NAME"),
+            "a-nic-of-a-vms-own-guestsnamenicsname"
+        );
         assert_eq!(plain("VFs & PFs"), "vfs--pfs");
         assert_eq!(gitlab("VFs & PFs"), "vfs-pfs");
     }

@@ -35,7 +35,11 @@ pub fn check(tree: &Tree) -> (Count, Vec<Problem>) {
         count.files += 1;
         for link in &document.page.links {
             if let Err(message) = follow(tree, &names, path, link, &mut count) {
-                problems.push(Problem::new(path, link.line, format!("the link to `{}`: {message}", link.target)));
+                problems.push(Problem::new(
+                    path,
+                    link.line,
+                    format!("the link to `{}`: {message}", link.target),
+                ));
             }
         }
         for line in &document.page.html {
@@ -58,7 +62,10 @@ fn follow(
 ) -> Result<(), String> {
     if is_elsewhere(&link.target) {
         return match link.picture {
-            true => Err("a picture from another machine, which learns who reads this: put it into docs/pictures/".into()),
+            true => {
+                Err("a picture from another machine, which learns who reads this: put it into docs/pictures/"
+                    .into())
+            }
             false => Ok(()),
         };
     }

@@ -85,11 +85,8 @@ pub fn read(text: &str) -> Page {
                 open.pop();
             }
             Event::Start(Tag::Heading { level, .. }) => {
-                heading = Some(Heading {
-                    text: String::new(),
-                    level: level as u8,
-                    line: line_of(range.start),
-                });
+                heading =
+                    Some(Heading { text: String::new(), level: level as u8, line: line_of(range.start) });
             }
             Event::End(TagEnd::Heading(_)) => page.headings.extend(heading.take()),
             Event::Start(Tag::List(_)) => lists += 1,

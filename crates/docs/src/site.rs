@@ -56,7 +56,11 @@ pub fn check(site: &Path) -> io::Result<(Count, Vec<Problem>)> {
     for (path, page) in &pages {
         for reference in &page.references {
             if let Err(message) = follow(&files, &pages, path, page, reference, &mut count) {
-                problems.push(Problem::new(path, reference.line, format!("`{}`: {message}", reference.target)));
+                problems.push(Problem::new(
+                    path,
+                    reference.line,
+                    format!("`{}`: {message}", reference.target),
+                ));
             }
         }
     }

@@ -143,7 +143,9 @@ mod tests {
 
     #[test]
     fn a_scheme_leads_elsewhere() {
-        assert!(is_elsewhere("https://a.example") && is_elsewhere("mailto:a@b.example") && is_elsewhere("//a/b"));
+        assert!(
+            is_elsewhere("https://a.example") && is_elsewhere("mailto:a@b.example") && is_elsewhere("//a/b")
+        );
         assert!(!is_elsewhere("a/b:c") && !is_elsewhere("a.md#b:c") && !is_elsewhere("#a"));
     }
 

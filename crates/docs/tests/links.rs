@@ -1,4 +1,5 @@
 //! Every link of the documents leads somewhere, and the index lists each document.
+#![allow(clippy::disallowed_methods)]
 
 use std::{fs, path::Path};
 
@@ -35,7 +36,10 @@ fn small(files: &[(&str, &str)]) -> (TempDir, Tree) {
     let usual = [
         ("README.md", "# Penstock\n\n[All](docs/README.md)\n"),
         ("docs/README.md", index),
-        ("docs/one.md", "# One\n\n[two](two.md#a-part), [model](../examples/a.yaml), [code](../src/x.rs), ![p](pictures/p.png)\n"),
+        (
+            "docs/one.md",
+            "# One\n\n[two](two.md#a-part), [model](../examples/a.yaml), [code](../src/x.rs), ![p](pictures/p.png)\n",
+        ),
         ("docs/two.md", "# Two\n\n## A part\n\n[index](README.md)\n"),
         ("docs/pictures/p.png", ""),
         ("examples/a.yaml", "# A machine. More.\nnics: {A: }\n"),
@@ -106,7 +110,11 @@ fn a_page_whose_links_lead_nowhere_or_that_fetches_from_elsewhere_is_told() {
                 <a href=\"b.html#gone\">\n<a href=\"c.html\"><a href=\"https://a.example\"><img src=\"data:x\"><p id=\"p\"><a href=\"#p\">";
     fs::write(folder.path().join("a.html"), page).unwrap();
     fs::write(folder.path().join("b.html"), "<h2 id=\"there\">").unwrap();
-    fs::write(folder.path().join("s.css"), "a { b: url('b.html'); }\n@import \"https://cdn.example/s.css\";\n").unwrap();
+    fs::write(
+        folder.path().join("s.css"),
+        "a { b: url('b.html'); }\n@import \"https://cdn.example/s.css\";\n",
+    )
+    .unwrap();
     let (count, problems) = site::check(folder.path()).unwrap();
     assert_eq!((count.files, count.links, count.fragments), (2, 4, 3));
     assert_eq!(

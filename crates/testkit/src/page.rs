@@ -27,7 +27,5 @@ pub fn examples(name: &str) -> Vec<Example> {
         Example { line: page[..at].matches('\n').count() + 2, text: text.to_owned() }
     });
     let is_comment = |line: &str| line.starts_with('#') || line.trim().is_empty();
-    blocks
-        .filter(|example| !example.text.starts_with(' ') && !example.text.lines().all(is_comment))
-        .collect()
+    blocks.filter(|example| !example.text.starts_with(' ') && !example.text.lines().all(is_comment)).collect()
 }

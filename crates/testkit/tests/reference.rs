@@ -128,9 +128,7 @@ fn the_page_of_the_model_lists_every_key_of_the_schema() {
     let found = paths(&schema());
     let mut table = "| in | keys |\n|---|---|\n".to_owned();
     for (path, keys) in &found {
-        let (own, others): (Vec<&String>, Vec<&String>) = keys
-            .iter()
-            .partition(|key| is_own(key));
+        let (own, others): (Vec<&String>, Vec<&String>) = keys.iter().partition(|key| is_own(key));
         let listed = |keys: Vec<&String>| {
             keys.into_iter().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ")
         };
@@ -244,7 +242,10 @@ fn the_page_of_the_model_has_an_example_of_every_key() {
         let source = Source::new("m.yaml", model);
         let refusal = parse(&source).expect_err("the model is refused").to_string();
         let last = path.rsplit('.').next().unwrap();
-        assert!(refusal.contains(&format!("{last}.{key}: ")), "{path}.{key} is not what is refused: {refusal}");
+        assert!(
+            refusal.contains(&format!("{last}.{key}: ")),
+            "{path}.{key} is not what is refused: {refusal}"
+        );
         found.insert(place);
     }
     let anywhere: BTreeSet<&String> = found.iter().map(|(_, key)| key).collect();
