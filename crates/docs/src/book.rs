@@ -14,7 +14,7 @@ use crate::{
     Problem,
     index::{self, Section},
     links,
-    tree::{INDEX, Tree, is_elsewhere, resolve},
+    tree::{INDEX, SourceTree, is_elsewhere, resolve},
 };
 
 /// mdBook's settings, and the site's style beside mdBook's own.
@@ -34,7 +34,7 @@ const WITH_FILES: [&str; 2] = ["docs", "schema"];
 
 /// What was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Made {
+pub struct BookSize {
     /// Pages.
     pub pages: usize,
     /// Links in them.
@@ -49,7 +49,7 @@ type Pages = BTreeMap<PathBuf, PathBuf>;
 /// # Errors
 ///
 /// When a document leads nowhere or is not in the index, as one that reads the site would find out; or when something cannot be written.
-pub fn make(tree: &Tree, to: &Path) -> Result<Made, Vec<Problem>> {
+pub fn make(tree: &SourceTree, to: &Path) -> Result<BookSize, Vec<Problem>> {
     let (_, mut problems) = links::check(tree);
     let sections = match index::read(tree) {
         Ok(sections) => sections,
@@ -64,7 +64,7 @@ pub fn make(tree: &Tree, to: &Path) -> Result<Made, Vec<Problem>> {
     write(tree, &sections, to).map_err(|error| vec![Problem::io(to, &error)])
 }
 
-fn write(tree: &Tree, sections: &[Section], to: &Path) -> io::Result<Made> {
+fn write(tree: &SourceTree, sections: &[Section], to: &Path) -> io::Result<BookSize> {
     let source = to.join("src");
     if source.exists() {
         fs::remove_dir_all(&source)?;
@@ -74,14 +74,14 @@ fn write(tree: &Tree, sections: &[Section], to: &Path) -> io::Result<Made> {
     }
     let examples = examples(tree)?;
     let pages = pages(sections, &examples);
-    let mut made = Made { pages: 0, links: 0 };
+    let mut made = BookSize { pages: 0, links: 0 };
     let mut copied = BTreeSet::new();
     for (path, page) in &pages {
         let text = match tree.document(path) {
             Some(document) => {
                 let mut text = document.text.clone();
                 // From the end, so that places further up stay what they are.
-                for link in document.page.links.iter().rev() {
+                for link in document.outline.links.iter().rev() {
                     let (Some(place), false) = (&link.place, is_elsewhere(&link.target)) else { continue };
                     made.links += 1;
                     let target = target(tree, &pages, &mut copied, path, &link.target);
@@ -109,7 +109,7 @@ fn put(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
 }
 
 /// The models, in their alphabet.
-fn examples(tree: &Tree) -> io::Result<Vec<PathBuf>> {
+fn examples(tree: &SourceTree) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(tree.at(Path::new(EXAMPLES)))? {
         let path = Path::new(EXAMPLES).join(entry?.file_name());
@@ -139,7 +139,13 @@ fn pages(sections: &[Section], examples: &[PathBuf]) -> Pages {
 }
 
 /// Where a link of the document at `from` leads in the book. Files that it leads to are noted in `copied`.
-fn target(tree: &Tree, pages: &Pages, copied: &mut BTreeSet<PathBuf>, from: &Path, target: &str) -> String {
+fn target(
+    tree: &SourceTree,
+    pages: &Pages,
+    copied: &mut BTreeSet<PathBuf>,
+    from: &Path,
+    target: &str,
+) -> String {
     let Some((path, fragment)) = resolve(from, target) else { return target.to_owned() };
     let fragment = fragment.map(|fragment| format!("#{fragment}")).unwrap_or_default();
     let here = pages.get(from).map_or(from, PathBuf::as_path);
@@ -183,7 +189,7 @@ fn example(path: &Path, model: &str) -> String {
     format!("# {name}\n\n```yaml\n{model}```\n\n[Download {name}]({name})\n")
 }
 
-fn list_of_examples(tree: &Tree, examples: &[PathBuf]) -> io::Result<String> {
+fn list_of_examples(tree: &SourceTree, examples: &[PathBuf]) -> io::Result<String> {
     let mut text =
         "# Examples\n\nModels to start from. `penstock rehearse FILE` shows what each does, on a board.\n\n"
             .to_owned();

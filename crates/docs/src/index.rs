@@ -7,7 +7,7 @@ use std::{
 
 use crate::{
     Problem,
-    tree::{INDEX, Tree, is_elsewhere, resolve},
+    tree::{INDEX, SourceTree, is_elsewhere, resolve},
 };
 
 /// A kind of documents, such as the how-tos.
@@ -33,18 +33,18 @@ pub struct Entry {
 /// # Errors
 ///
 /// When a document has no entry, or two, or an entry has no document.
-pub fn read(tree: &Tree) -> Result<Vec<Section>, Vec<Problem>> {
+pub fn read(tree: &SourceTree) -> Result<Vec<Section>, Vec<Problem>> {
     let index = Path::new(INDEX);
     let Some(document) = tree.document(index) else {
         return Err(vec![Problem::new(index, 1, "the index of the documents is not there")]);
     };
-    let headings = document.page.headings.iter().filter(|heading| heading.level == 2);
+    let headings = document.outline.headings.iter().filter(|heading| heading.level == 2);
     let mut sections: Vec<(usize, Section)> = headings
         .map(|heading| (heading.line, Section { title: heading.text.clone(), entries: Vec::new() }))
         .collect();
     let mut lines: BTreeMap<PathBuf, usize> = BTreeMap::new();
     let mut problems = Vec::new();
-    for link in document.page.links.iter().filter(|link| link.in_list && !is_elsewhere(&link.target)) {
+    for link in document.outline.links.iter().filter(|link| link.in_list && !is_elsewhere(&link.target)) {
         // A link that leads nowhere is told by `links`, with what to do.
         let Some((path, _)) = resolve(index, &link.target) else { continue };
         if tree.document(&path).is_none() {
@@ -64,7 +64,7 @@ pub fn read(tree: &Tree) -> Result<Vec<Section>, Vec<Problem>> {
             )),
         }
     }
-    for (path, _) in tree.documents().filter(|(path, _)| Tree::is_for_index(path)) {
+    for (path, _) in tree.documents().filter(|(path, _)| SourceTree::is_for_index(path)) {
         if !lines.contains_key(path) {
             problems.push(Problem::new(
                 path,

@@ -5,13 +5,13 @@ use std::{collections::BTreeMap, path::Path};
 use crate::{
     Problem,
     fragment::Names,
-    markdown::Link,
-    tree::{Tree, is_elsewhere, resolve},
+    markdown::MarkdownLink,
+    tree::{SourceTree, is_elsewhere, resolve},
 };
 
 /// What was followed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Count {
+pub struct LinkCount {
     /// How many files were read.
     pub files: usize,
     /// How many links lead to a file of ours.
@@ -22,18 +22,18 @@ pub struct Count {
 
 /// Follows the links of all documents. Those to other machines are not asked for: what is there today says nothing about tomorrow, and a test
 /// needs no network.
-pub fn check(tree: &Tree) -> (Count, Vec<Problem>) {
+pub fn check(tree: &SourceTree) -> (LinkCount, Vec<Problem>) {
     let names: BTreeMap<&Path, Names> = tree
         .documents()
         .map(|(path, document)| {
-            (path, Names::of(document.page.headings.iter().map(|heading| heading.text.as_str())))
+            (path, Names::of(document.outline.headings.iter().map(|heading| heading.text.as_str())))
         })
         .collect();
-    let mut count = Count::default();
+    let mut count = LinkCount::default();
     let mut problems = Vec::new();
     for (path, document) in tree.documents() {
         count.files += 1;
-        for link in &document.page.links {
+        for link in &document.outline.links {
             if let Err(message) = follow(tree, &names, path, link, &mut count) {
                 problems.push(Problem::new(
                     path,
@@ -42,7 +42,7 @@ pub fn check(tree: &Tree) -> (Count, Vec<Problem>) {
                 ));
             }
         }
-        for line in &document.page.html {
+        for line in &document.outline.html {
             problems.push(Problem::new(
                 path,
                 *line,
@@ -54,11 +54,11 @@ pub fn check(tree: &Tree) -> (Count, Vec<Problem>) {
 }
 
 fn follow(
-    tree: &Tree,
+    tree: &SourceTree,
     names: &BTreeMap<&Path, Names>,
     document: &Path,
-    link: &Link,
-    count: &mut Count,
+    link: &MarkdownLink,
+    count: &mut LinkCount,
 ) -> Result<(), String> {
     if is_elsewhere(&link.target) {
         return match link.picture {

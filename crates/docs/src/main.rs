@@ -2,7 +2,7 @@
 
 use std::{env, path::Path, process::ExitCode};
 
-use penstock_docs::{Problem, book, site, tree::Tree};
+use penstock_docs::{Problem, book, site, tree::SourceTree};
 
 const USAGE: &str = "penstock-docs book DIRECTORY   writes the source of the site there, for mdBook
 penstock-docs site DIRECTORY   follows every link of the site there
@@ -35,7 +35,7 @@ fn main() -> ExitCode {
 
 fn make(to: &Path) -> Result<String, Vec<Problem>> {
     let top = Path::new(".");
-    let tree = Tree::read(top).map_err(|error| vec![Problem::io(top, &error)])?;
+    let tree = SourceTree::read(top).map_err(|error| vec![Problem::io(top, &error)])?;
     let made = book::make(&tree, to)?;
     Ok(format!("{}: {} pages with {} links", to.display(), made.pages, made.links))
 }

@@ -6,7 +6,7 @@ use pulldown_cmark::{Event, LinkType, Options, Parser, Tag, TagEnd};
 
 /// A link or picture.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Link {
+pub struct MarkdownLink {
     /// Where it leads, as it is written.
     pub target: String,
     /// Its words.
@@ -34,9 +34,9 @@ pub struct Heading {
 
 /// What of a document matters for links.
 #[derive(Clone, Debug, Default)]
-pub struct Page {
+pub struct Outline {
     /// In their order.
-    pub links: Vec<Link>,
+    pub links: Vec<MarkdownLink>,
     /// In their order.
     pub headings: Vec<Heading>,
     /// Lines with HTML, which code hosts strip and mdBook does not; comments are none.
@@ -50,33 +50,25 @@ const OPTIONS: Options = Options::ENABLE_TABLES
     .union(Options::ENABLE_TASKLISTS);
 
 /// Reads a document.
-pub fn read(text: &str) -> Page {
+pub fn read(text: &str) -> Outline {
     let line_of = line_finder(text);
-    let mut page = Page::default();
-    // Positions in `page.links` of links that are not closed yet: a picture may be the words of a link.
+    let mut outline = Outline::default();
+    // Positions in `outline.links` of links that are not closed yet: a picture may be the words of a link.
     let mut open: Vec<usize> = Vec::new();
     let mut heading: Option<Heading> = None;
     let mut lists = 0;
     for (event, range) in Parser::new_ext(text, OPTIONS).into_offset_iter() {
         match event {
-            Event::Start(Tag::Link { link_type, dest_url, .. }) => {
-                open.push(page.links.len());
-                page.links.push(Link {
-                    place: place(text, &range, link_type, &dest_url),
-                    target: dest_url.into_string(),
+            Event::Start(
+                ref tag @ (Tag::Link { link_type, ref dest_url, .. }
+                | Tag::Image { link_type, ref dest_url, .. }),
+            ) => {
+                open.push(outline.links.len());
+                outline.links.push(MarkdownLink {
+                    place: place(text, &range, link_type, dest_url),
+                    target: dest_url.to_string(),
                     text: String::new(),
-                    picture: false,
-                    line: line_of(range.start),
-                    in_list: lists > 0,
-                });
-            }
-            Event::Start(Tag::Image { link_type, dest_url, .. }) => {
-                open.push(page.links.len());
-                page.links.push(Link {
-                    place: place(text, &range, link_type, &dest_url),
-                    target: dest_url.into_string(),
-                    text: String::new(),
-                    picture: true,
+                    picture: matches!(tag, Tag::Image { .. }),
                     line: line_of(range.start),
                     in_list: lists > 0,
                 });
@@ -88,24 +80,24 @@ pub fn read(text: &str) -> Page {
                 heading =
                     Some(Heading { text: String::new(), level: level as u8, line: line_of(range.start) });
             }
-            Event::End(TagEnd::Heading(_)) => page.headings.extend(heading.take()),
+            Event::End(TagEnd::Heading(_)) => outline.headings.extend(heading.take()),
             Event::Start(Tag::List(_)) => lists += 1,
             Event::End(TagEnd::List(_)) => lists -= 1,
             Event::Text(words) | Event::Code(words) => {
                 for at in &open {
-                    page.links[*at].text += &words;
+                    outline.links[*at].text += &words;
                 }
                 if let Some(heading) = &mut heading {
                     heading.text += &words;
                 }
             }
             Event::Html(html) | Event::InlineHtml(html) if !html.trim_start().starts_with("<!--") => {
-                page.html.push(line_of(range.start));
+                outline.html.push(line_of(range.start));
             }
             _ => {}
         }
     }
-    page
+    outline
 }
 
 /// Where `target` stands in the link of that range.
@@ -131,23 +123,23 @@ mod tests {
     #[test]
     fn links_are_found_where_they_are_and_not_in_code() {
         let text = "# A `b` c\n\nSee [the *other* one](x.md#y), `[no](n.md)`\n\n```text\n[no](n.md)\n```\n\n- [![p](p.png)](q.md)\n";
-        let page = read(text);
-        assert_eq!(page.headings[0].text, "A b c");
+        let outline = read(text);
+        assert_eq!(outline.headings[0].text, "A b c");
         let seen: Vec<_> =
-            page.links.iter().map(|link| (&*link.target, &*link.text, link.line, link.in_list)).collect();
+            outline.links.iter().map(|link| (&*link.target, &*link.text, link.line, link.in_list)).collect();
         assert_eq!(
             seen,
             [("x.md#y", "the other one", 3, false), ("q.md", "p", 9, true), ("p.png", "p", 9, true)]
         );
-        for link in &page.links {
+        for link in &outline.links {
             assert_eq!(text[link.place.clone().unwrap()], link.target);
         }
     }
 
     #[test]
     fn a_link_by_reference_has_no_place_and_html_is_seen() {
-        let page = read("[a][b] <b>bold</b>\n<!-- a comment -->\n\n[b]: c.md\n");
-        assert_eq!((page.links[0].target.as_str(), &page.links[0].place), ("c.md", &None));
-        assert_eq!(page.html, [1, 1]);
+        let outline = read("[a][b] <b>bold</b>\n<!-- a comment -->\n\n[b]: c.md\n");
+        assert_eq!((outline.links[0].target.as_str(), &outline.links[0].place), ("c.md", &None));
+        assert_eq!(outline.html, [1, 1]);
     }
 }

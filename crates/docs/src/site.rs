@@ -10,7 +10,7 @@ use html5gum::{DefaultEmitter, HtmlString, StartTag, Token, Tokenizer};
 
 use crate::{
     Problem,
-    links::Count,
+    links::LinkCount,
     tree::{is_elsewhere, normal},
 };
 
@@ -38,7 +38,7 @@ struct Reference {
 /// # Errors
 ///
 /// When a file cannot be read.
-pub fn check(site: &Path) -> io::Result<(Count, Vec<Problem>)> {
+pub fn check(site: &Path) -> io::Result<(LinkCount, Vec<Problem>)> {
     let mut files = BTreeSet::new();
     collect(site, Path::new(""), &mut files)?;
     let mut pages = BTreeMap::new();
@@ -52,7 +52,7 @@ pub fn check(site: &Path) -> io::Result<(Count, Vec<Problem>)> {
             _ => {}
         }
     }
-    let mut count = Count { files: pages.len(), ..Count::default() };
+    let mut count = LinkCount { files: pages.len(), ..LinkCount::default() };
     for (path, page) in &pages {
         for reference in &page.references {
             if let Err(message) = follow(&files, &pages, path, page, reference, &mut count) {
@@ -73,7 +73,7 @@ fn follow(
     path: &Path,
     page: &Page,
     reference: &Reference,
-    count: &mut Count,
+    count: &mut LinkCount,
 ) -> Result<(), String> {
     let target = reference.target.as_str();
     if is_elsewhere(target) {

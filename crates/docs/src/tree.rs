@@ -6,7 +6,7 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use crate::markdown::{self, Page};
+use crate::markdown::{self, Outline};
 
 /// Folders without documents of ours: what is built or fetched, what tests compare with.
 const NOT_OURS: [&str; 8] =
@@ -17,21 +17,21 @@ pub const INDEX: &str = "docs/README.md";
 
 /// A document as it is written, and as it is read.
 #[derive(Debug)]
-pub struct Document {
+pub struct MarkdownFile {
     /// Its text.
     pub text: String,
     /// Its links and headings.
-    pub page: Page,
+    pub outline: Outline,
 }
 
 /// This tree, with its documents read.
 #[derive(Debug)]
-pub struct Tree {
+pub struct SourceTree {
     root: PathBuf,
-    documents: BTreeMap<PathBuf, Document>,
+    documents: BTreeMap<PathBuf, MarkdownFile>,
 }
 
-impl Tree {
+impl SourceTree {
     /// # Errors
     ///
     /// When a folder or document cannot be read.
@@ -42,12 +42,12 @@ impl Tree {
     }
 
     /// Every document, by its path from the top.
-    pub fn documents(&self) -> impl Iterator<Item = (&Path, &Document)> {
+    pub fn documents(&self) -> impl Iterator<Item = (&Path, &MarkdownFile)> {
         self.documents.iter().map(|(path, document)| (path.as_path(), document))
     }
 
     /// The document at a path from the top.
-    pub fn document(&self, path: &Path) -> Option<&Document> {
+    pub fn document(&self, path: &Path) -> Option<&MarkdownFile> {
         self.documents.get(path)
     }
 
@@ -104,7 +104,7 @@ pub fn is_elsewhere(target: &str) -> bool {
         })
 }
 
-fn collect(root: &Path, folder: &Path, found: &mut BTreeMap<PathBuf, Document>) -> io::Result<()> {
+fn collect(root: &Path, folder: &Path, found: &mut BTreeMap<PathBuf, MarkdownFile>) -> io::Result<()> {
     for entry in fs::read_dir(root.join(folder))? {
         let entry = entry?;
         let path = folder.join(entry.file_name());
@@ -115,8 +115,8 @@ fn collect(root: &Path, folder: &Path, found: &mut BTreeMap<PathBuf, Document>) 
             }
         } else if kind.is_file() && path.extension().is_some_and(|ending| ending == "md") {
             let text = fs::read_to_string(root.join(&path))?;
-            let page = markdown::read(&text);
-            found.insert(path, Document { text, page });
+            let outline = markdown::read(&text);
+            found.insert(path, MarkdownFile { text, outline });
         }
     }
     Ok(())
@@ -126,7 +126,7 @@ fn collect(root: &Path, folder: &Path, found: &mut BTreeMap<PathBuf, Document>) 
 mod tests {
     use std::path::Path;
 
-    use super::{Tree, is_elsewhere, normal, resolve};
+    use super::{SourceTree, is_elsewhere, normal, resolve};
 
     #[test]
     fn a_link_is_followed_from_its_document() {
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn documents_of_docs_and_of_the_top_are_for_the_index() {
-        let is = |path| Tree::is_for_index(Path::new(path));
+        let is = |path| SourceTree::is_for_index(Path::new(path));
         assert!(is("docs/model.md") && is("docs/more/a.md") && is("SECURITY.md"));
         assert!(!is("README.md") && !is("docs/README.md") && !is("fuzz/notes.md"));
     }

@@ -3,11 +3,11 @@
 
 use std::{fs, path::Path};
 
-use penstock_docs::{Problem, book, index, links, site, tree::Tree};
+use penstock_docs::{Problem, book, index, links, site, tree::SourceTree};
 use tempfile::TempDir;
 
-fn tree() -> Tree {
-    Tree::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")).unwrap()
+fn tree() -> SourceTree {
+    SourceTree::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")).unwrap()
 }
 
 fn told(problems: &[Problem]) -> String {
@@ -30,7 +30,7 @@ fn the_index_lists_each_document_once() {
 }
 
 /// A small tree with these files.
-fn small(files: &[(&str, &str)]) -> (TempDir, Tree) {
+fn small(files: &[(&str, &str)]) -> (TempDir, SourceTree) {
     let folder = tempfile::tempdir().unwrap();
     let index = "# Documentation\n\n## How-to\n\n- [the one](one.md): first\n- [Two](two.md)\n";
     let usual = [
@@ -50,7 +50,7 @@ fn small(files: &[(&str, &str)]) -> (TempDir, Tree) {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     }
-    let tree = Tree::read(folder.path()).unwrap();
+    let tree = SourceTree::read(folder.path()).unwrap();
     (folder, tree)
 }
 
