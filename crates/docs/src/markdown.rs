@@ -91,7 +91,9 @@ pub fn read(text: &str) -> Outline {
                     heading.text += &words;
                 }
             }
-            Event::Html(html) | Event::InlineHtml(html) if !html.trim_start().starts_with("<!--") => {
+            Event::Start(Tag::HtmlBlock) | Event::InlineHtml(_)
+                if !text[range.clone()].trim_start().starts_with("<!--") =>
+            {
                 outline.html.push(line_of(range.start));
             }
             _ => {}
@@ -138,8 +140,10 @@ mod tests {
 
     #[test]
     fn a_link_by_reference_has_no_place_and_html_is_seen() {
-        let outline = read("[a][b] <b>bold</b>\n<!-- a comment -->\n\n[b]: c.md\n");
+        let outline = read(
+            "[a][b] <b>bold</b>\n<!-- a comment -->\n\n<!-- of\n\ntwo -->\n\n<p>\na\n</p>\n\n[b]: c.md\n",
+        );
         assert_eq!((outline.links[0].target.as_str(), &outline.links[0].place), ("c.md", &None));
-        assert_eq!(outline.html, [1, 1]);
+        assert_eq!(outline.html, [1, 1, 8]);
     }
 }
