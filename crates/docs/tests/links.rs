@@ -80,6 +80,17 @@ fn a_link_that_leads_nowhere_is_told_with_its_line_and_what_to_do() {
 }
 
 #[test]
+fn a_document_that_is_listed_twice_or_below_no_heading_is_told() {
+    let index = "# Documentation\n\n- [One](one.md)\n\n## How-to\n\n- [Two](two.md), [two](two.md#a-part)\n";
+    let (_folder, tree) = small(&[("docs/README.md", index)]);
+    assert_eq!(
+        told(&index::read(&tree).unwrap_err()),
+        "docs/README.md:3: docs/one.md stands below no heading of level 2\n\
+         docs/README.md:7: docs/two.md is listed already, in line 7: list it once\n"
+    );
+}
+
+#[test]
 fn the_book_has_every_page_and_its_links_lead_to_where_the_site_has_them() {
     let (folder, tree) = small(&[]);
     let made = book::make(&tree, &folder.path().join("book")).unwrap();
