@@ -6,7 +6,7 @@ machine  ?= x86_64
 penstock := target/$(target)/release/penstock
 model    ?= examples/xeon-d.yaml
 
-.PHONY: demo test test-aarch64 quick build image cluster lint bench bench-switch campaign fresh kubernetes packages packages-test container board-image-file release fuzz sanitize clean
+.PHONY: demo docs test test-aarch64 quick build image cluster lint bench bench-switch campaign fresh kubernetes packages packages-test container board-image-file release fuzz sanitize clean
 
 demo: build
 	$(penstock) rehearse $(model)
@@ -58,6 +58,16 @@ test: build
 # them; what this machine lacks (for SSH, the binary of `make build`) is named at the end, as `make test` does.
 quick:
 	@$(test_environment) sh -c 'cargo test --workspace --locked --no-run && exec $(side_by_side) --quick $(tests)'
+
+# The documents as a site with search in target/site, each of whose links is followed. mdBook is compiled once.
+site = cargo run --quiet --locked --package penstock-docs --
+docs:
+	@scripts/install-dependencies docs
+	@scripts/fetch-mdbook $(CURDIR)/target/mdbook
+	@$(site) book target/book
+	@rm -rf target/site
+	@target/mdbook/bin/mdbook build --dest-dir $(CURDIR)/target/site target/book
+	@$(site) site target/site
 
 # What a user of a fresh Debian 12 or 13 meets: the install step of each target, every program that it calls, and a rehearsal from
 # nothing without root. Part of `make test`.

@@ -8,7 +8,7 @@ use std::{
 
 use penstock_testkit::{
     binary::{Run, run_built},
-    json, models, tuned,
+    json, models, page, tuned,
 };
 
 /// Runs the binary of this build.
@@ -32,6 +32,26 @@ fn the_examples_are_good_models() {
         assert_eq!((run.status, run.stderr.as_str()), (0, ""), "{name}");
         assert!(run.stdout.starts_with(&format!("{name}: a good model of")), "{}", run.stdout);
     }
+}
+
+/// The reference of the model shows each key by examples (`crates/testkit/tests/reference.rs`), which can be copied.
+#[test]
+fn every_example_of_the_reference_passes_a_strict_check() {
+    let examples = page::examples("model.md");
+    let directory = tempfile::tempdir().unwrap();
+    let names: Vec<String> = examples.iter().map(|example| format!("line-{}.yaml", example.line)).collect();
+    for (example, name) in examples.iter().zip(&names) {
+        write(directory.path(), name, &example.text);
+    }
+    let arguments: Vec<&str> =
+        ["check", "--strict"].into_iter().chain(names.iter().map(String::as_str)).collect();
+    let run = penstock(directory.path(), &arguments);
+    assert_eq!(
+        (run.status, run.stderr.as_str()),
+        (0, ""),
+        "the files are called by their lines in docs/model.md"
+    );
+    assert!(examples.len() >= 20, "{}", examples.len());
 }
 
 #[test]

@@ -16,6 +16,7 @@ pub mod json;
 pub mod models;
 pub mod namespace;
 pub mod needs;
+pub mod page;
 pub mod programs;
 pub mod sysfs;
 pub mod tree;
