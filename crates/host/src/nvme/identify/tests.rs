@@ -10,6 +10,46 @@ fn answer(parts: &[(usize, &[u8])]) -> IdentifyData {
     bytes
 }
 
+/// What QEMU's controller answered.
+const QEMU: &str = include_str!("qemu_11.1.txt");
+
+fn of_qemu(question: &str) -> IdentifyData {
+    let mut sections = QEMU.split("= ").skip(1);
+    let lines = sections.find_map(|section| section.strip_prefix(question)).expect("it was asked that");
+    let mut bytes = [0; LENGTH];
+    for line in lines.lines().filter(|line| !line.is_empty()) {
+        let numbers: Vec<usize> =
+            line.split(' ').map(|number| usize::from_str_radix(number, 16).unwrap()).collect();
+        let (at, part) = numbers.split_first().unwrap();
+        part.iter().enumerate().for_each(|(place, byte)| bytes[at + place] = *byte as u8);
+    }
+    bytes
+}
+
+#[test]
+fn what_qemu_answers() {
+    let identity = controller(&of_qemu("01:0"));
+    let expected =
+        ControllerIdentity { controller: 0, attaches_namespaces: true, manages_virtualization: true };
+    assert_eq!(identity, expected);
+    let resources = FlexibleResources { total: 6, most: 3, held_by_pf: 0 };
+    assert_eq!(primary_capabilities(&of_qemu("14:0")), (resources, resources));
+    let vf = |index, online, queues, interrupts| SecondaryController {
+        vf: VfIndex::new(index).unwrap(),
+        controller: index + 1,
+        online,
+        queues,
+        interrupts,
+    };
+    let list = secondary_list(&of_qemu("15:0")).unwrap();
+    assert_eq!(list, SecondaryList { vfs: vec![vf(0, true, 3, 2), vf(1, false, 2, 0)], next: None });
+    assert_eq!(namespace_list(&of_qemu("10:0"), 0).unwrap(), [1, 2, 3]);
+    assert_eq!(namespace_list(&of_qemu("02:0"), 0).unwrap(), [1]);
+    let size = ByteSize(64 << 20);
+    assert_eq!(namespace(&of_qemu("11:2")).unwrap(), Some(NamespaceIdentity { size, shared: true }));
+    assert_eq!(controller_list(&of_qemu("12:2")).unwrap(), [1].into());
+}
+
 #[test]
 fn a_controller_that_manages_nothing() {
     let identity = controller(&answer(&[(78, &[7, 1]), (256, &[0x57, 0])]));
