@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 pub use nvme::BoardDrive;
 use penstock_host::emulated::LEFT_OUT;
 use penstock_model::{
-    Bdf, BoardKernel, ByteSize, Emulation, GuestKind, Inventory, Mac, Model, Nic, NicName, RoutingId,
+    Bdf, BoardKernel, ByteSize, DriveName, Emulation, GuestKind, Inventory, Mac, Model, Nic, NicName, RoutingId,
     VfIndex,
     composition::{self, Addressing, CompositionError, Device, DeviceKind, ROOT_BUS, VfLayout},
     inventory::Pf,
@@ -60,8 +60,8 @@ pub enum DesignError {
         /// What that can have.
         limit: u16,
     },
-    /// More NICs than root ports fit on the root bus.
-    #[error("a board has room for {limit} NICs, and the model has {wanted}")]
+    /// More NICs and drives than root ports fit on the root bus.
+    #[error("a board has room for {limit} NICs and drives, and the model has {wanted}")]
     TooManyNics {
         /// What the model has.
         wanted: usize,
@@ -96,6 +96,26 @@ pub enum DesignError {
         nic: NicName,
         /// What was looked for.
         what: String,
+    },
+    /// A drive that a real machine has by its place or its make, which no emulated one has.
+    #[error(
+        "drive {drive} is known by its {words}, and a board's drives are known by their serial numbers alone: write `match: {{serial: ...}}`"
+    )]
+    DriveByPlace {
+        /// The drive's name in the model.
+        drive: DriveName,
+        /// What it is known by.
+        words: String,
+    },
+    /// A drive with more VFs than QEMU's has.
+    #[error("drive {drive} is to have {wanted} VFs, and an emulated NVMe drive has at most {limit}")]
+    TooManyDriveVfs {
+        /// The drive's name in the model.
+        drive: DriveName,
+        /// As many as the model wants.
+        wanted: u16,
+        /// The most that QEMU gives one.
+        limit: u16,
     },
     /// A cable that ends at no NIC.
     #[error("a cable goes to {nic}, and there is no such NIC")]
@@ -226,9 +246,11 @@ impl Design {
         };
         let peers = peers(model, &mut errors);
         let room = usize::from(SERIAL - FIRST_PORT);
-        if model.nics.len() + 1 > room {
-            errors.push(DesignError::TooManyNics { wanted: model.nics.len(), limit: room - 1 });
+        let ports = model.nics.len() + model.drives.len();
+        if ports + 1 > room {
+            errors.push(DesignError::TooManyNics { wanted: ports, limit: room - 1 });
         }
+        errors.extend(nvme::errors(model));
         let mut nics = Vec::new();
         for (((name, nic), pf), peer) in model.nics.iter().zip(found).zip(peers) {
             match board_nic(model, name, nic, pf, peer) {

@@ -4,10 +4,11 @@ use std::{collections::BTreeSet, path::Path};
 
 use penstock_host::files;
 use penstock_model::{
-    Model,
+    DriveMatch, Model,
     composition::{Device, DeviceKind},
 };
 
+use super::DesignError;
 use crate::error::BoardError;
 
 /// What one VF can have at least of queue pairs, that for administration among them, and of interrupt vectors.
@@ -24,6 +25,22 @@ const WAITING: u64 = 64 << 20;
 const OF_PF: u32 = 1;
 /// The longest serial number (NVM Express Base Specification 2.0, figure 275, SN).
 const SERIAL: usize = 20;
+
+/// The most VFs that QEMU's controller takes (`sriov_max_vfs`).
+const MOST_VFS: u16 = 127;
+
+/// What keeps a board from having the drives of `model`.
+pub(super) fn errors(model: &Model) -> impl Iterator<Item = DesignError> {
+    model.drives.iter().flat_map(|(name, drive)| {
+        let by_serial = DriveMatch { serial: drive.matching.serial.clone(), ..DriveMatch::default() };
+        let by_place = drive.matching != by_serial;
+        let words = drive.matching.words().join(" and ");
+        let by_place = by_place.then(|| DesignError::DriveByPlace { drive: name.clone(), words });
+        let (wanted, limit) = (drive.vfs, MOST_VFS);
+        let many = (wanted > limit).then(|| DesignError::TooManyDriveVfs { drive: name.clone(), wanted, limit });
+        by_place.into_iter().chain(many)
+    })
+}
 
 /// An emulated NVMe drive. Namespace 1 is the PF's alone; the others are attached to no controller: one for each VF as far as they go, and
 /// those that the model names.
