@@ -376,7 +376,8 @@ impl Podman {
             return Err(lack);
         }
         let podman = unpacked::tree(PODMAN);
-        let runc = unpacked::tree(CONTAINERD).join("usr/sbin/runc");
+        let containerd = unpacked::tree(CONTAINERD);
+        let runc = containerd.join("usr/sbin/runc");
         // Without systemd it makes control groups itself. It raises limits where nobody says what they are, which not every root may.
         let text = format!(
             "[containers]\nlog_driver = \"k8s-file\"\ndefault_ulimits = [\"nofile=1024:1024\", \"nproc=4096:4096\"]\n\
