@@ -22,6 +22,7 @@ use nix::fcntl::OFlag;
 use penstock_model::{
     Bdf,
     inventory::{NvmeVirtualization, SecondaryController},
+    text::counted,
 };
 use thiserror::Error;
 
@@ -67,8 +68,8 @@ impl FlexibleResource {
 
     fn words(self) -> &'static str {
         match self {
-            FlexibleResource::Queues => "pairs of queues",
-            FlexibleResource::Interrupts => "interrupt vectors",
+            FlexibleResource::Queues => "queue pair",
+            FlexibleResource::Interrupts => "interrupt vector",
         }
     }
 }
@@ -143,7 +144,8 @@ impl PrimaryController {
     }
 
     /// Gives the VF with the controller `secondary` this many pairs of queues, that for administration among them, instead of those that it
-    /// has (Virtualization Management, "Secondary Controller Assign", 5.26). It must be off line. As many as the drive says it gave, which
+    /// has (Virtualization Management, "Secondary Controller Assign", 5.26). It must be off line,
+    /// unless it has exactly so many; its VF need not be there. As many as the drive says it gave, which
     /// may be more where it gives them by several.
     ///
     /// # Errors
@@ -163,26 +165,23 @@ impl PrimaryController {
     }
 
     fn assign(&self, secondary: u16, resource: FlexibleResource, count: u16) -> Result<u16, NvmeError> {
-        let words = resource.words();
-        let attempt = format!("give its controller {secondary} {count} {words}");
-        let granted = self.manage(secondary, Action::Assign, Some((resource, count)), &attempt)?;
+        let what = resource.words();
+        let attempt = format!("give its controller {secondary} {}", counted(count.into(), what));
+        let has = || self.secondary(secondary).map(|found| found.map_or(0, |found| resource.of(&found)));
         // NRM, in the lower half.
-        let granted = granted as u16;
+        let granted = match self.manage(secondary, Action::Assign, Some((resource, count)), &attempt) {
+            Err(error) if error.is(status::WRONG_STATE) && has()? == count => count,
+            outcome => outcome? as u16,
+        };
         if granted >= count {
             return Ok(granted);
         }
-        // Before that is called too few, the drive says what the controller has: the number is newer than the command.
-        let has = self.secondary(secondary)?.map_or(0, |secondary| resource.of(&secondary));
+        // Before that is called too few, the drive says what the controller has.
+        let has = has()?;
         if has >= count {
             return Ok(has);
         }
-        Err(NvmeError::Granted {
-            drive: self.bdf,
-            controller: secondary,
-            what: words,
-            wanted: count,
-            granted: has,
-        })
+        Err(NvmeError::Granted { drive: self.bdf, controller: secondary, what, wanted: count, granted: has })
     }
 
     /// Brings the VF with the controller `secondary` on line, or takes it off line ("Secondary Controller Online", "... Offline", 5.26).
@@ -199,8 +198,8 @@ impl PrimaryController {
             false => (Action::TakeOffLine, format!("take its controller {secondary} off line")),
         };
         match self.manage(secondary, action, None, &attempt) {
-            Err(NvmeError::Refused { status, .. })
-                if status.code() == status::WRONG_STATE
+            Err(error)
+                if error.is(status::WRONG_STATE)
                     && self.secondary(secondary)?.is_some_and(|secondary| secondary.online == online) =>
             {
                 Ok(())
@@ -221,7 +220,7 @@ impl PrimaryController {
         for (resource, count) in
             [(FlexibleResource::Queues, queues), (FlexibleResource::Interrupts, interrupts)]
         {
-            let attempt = format!("have its PF hold {count} {}", resource.words());
+            let attempt = format!("have its PF hold {}", counted(count.into(), resource.words()));
             self.manage(own, Action::KeepForPrimary, Some((resource, count)), &attempt)?;
         }
         Ok(())
@@ -257,7 +256,7 @@ impl PrimaryController {
         };
         let list = identify::list_of(controller);
         match self.send(command, Data::Out(&list), CHANGING, &attempt) {
-            Err(NvmeError::Refused { status, .. }) if status.code() == already => Ok(()),
+            Err(error) if error.is(already) => Ok(()),
             outcome => outcome.map(drop),
         }
     }
@@ -446,6 +445,11 @@ pub enum NvmeError {
 }
 
 impl NvmeError {
+    /// Whether the drive refused with this status code type and status code.
+    fn is(&self, code: (u8, u8)) -> bool {
+        matches!(self, NvmeError::Refused { status, .. } if status.code() == code)
+    }
+
     /// What to do about it.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
@@ -461,8 +465,10 @@ impl NvmeError {
             }
             NvmeError::Refused { status, .. } => match status.code() {
                 status::WRONG_STATE => Some(
-                    "a VF's controller gets queues and interrupts off line, and goes on line with 2 pairs of queues, 1 interrupt vector and its VF there",
+                    "a VF's controller gets queues and interrupts off line, and goes on line with 2 queue pairs, 1 interrupt vector and its VF there",
                 ),
+                status::PRIVATE => Some("detach it from the controller that has it first"),
+                status::WRONG_CONTROLLERS => Some("`penstock scan` shows the drive's controllers"),
                 status::WRONG_NUMBER => Some(
                     "`penstock scan` shows how many are free, how many one VF may have and how many the PF holds",
                 ),

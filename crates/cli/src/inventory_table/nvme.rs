@@ -11,7 +11,7 @@ use crate::paragraphs::Paragraphs;
 /// What is free for VFs, what each of them has, and the namespaces.
 pub(super) fn details(drive: &NvmeVirtualization, sriov: Option<&Sriov>, out: &mut Paragraphs) {
     let held = |of: fn(&SecondaryController) -> u16| drive.secondary.iter().map(|vf| u32::from(of(vf))).sum();
-    let queues = resources("pairs of queues", drive.queues, held(|vf| vf.queues));
+    let queues = resources("queue pairs", drive.queues, held(|vf| vf.queues));
     let interrupts = resources("interrupts", drive.interrupts, held(|vf| vf.interrupts));
     out.wrapped("    ", &format!("controller {}; for VFs: {queues}; {interrupts}", drive.controller));
     // Of VFs that the VF count leaves out only those that have something.
@@ -114,7 +114,7 @@ mod tests {
         let text = out.finish();
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         let expected = [
-            "controller 0; for VFs: 4 of 9 pairs of queues free, at most 3 each, 2 held by the PF; no interrupts",
+            "controller 0; for VFs: 4 of 9 queue pairs free, at most 3 each, 2 held by the PF; no interrupts",
             "VF controller queues interrupts state",
             "0 1 3 0 on line",
             "1 2 0 0 off line",

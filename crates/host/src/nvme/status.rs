@@ -10,6 +10,10 @@ pub struct NvmeStatus(u16);
 pub(super) const ALREADY_ATTACHED: (u8, u8) = (1, 0x18);
 /// A namespace is not attached to the controller.
 pub(super) const NOT_ATTACHED: (u8, u8) = (1, 0x1a);
+/// A namespace that is not shared, and that another controller has.
+pub(super) const PRIVATE: (u8, u8) = (1, 0x19);
+/// There is no such controller.
+pub(super) const WRONG_CONTROLLERS: (u8, u8) = (1, 0x1c);
 /// A secondary controller is on line and should not be, or the reverse.
 pub(super) const WRONG_STATE: (u8, u8) = (1, 0x20);
 /// More resources than there are free, or than one controller may have.
@@ -33,9 +37,9 @@ const WORDS: [((u8, u8), &str); 27] = [
     ((0, 0x82), "namespace not ready"),
     ((0, 0x84), "format in progress"),
     (ALREADY_ATTACHED, "namespace already attached"),
-    ((1, 0x19), "namespace is private, and another controller has it"),
+    (PRIVATE, "namespace is private, and another controller has it"),
     (NOT_ATTACHED, "namespace not attached"),
-    ((1, 0x1c), "controller list invalid"),
+    (WRONG_CONTROLLERS, "controller list invalid"),
     ((1, 0x1f), "invalid controller identifier"),
     (WRONG_STATE, "invalid state of the secondary controller"),
     (WRONG_NUMBER, "invalid number of controller resources"),
