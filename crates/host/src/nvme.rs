@@ -127,7 +127,7 @@ impl PrimaryController {
     /// # Errors
     ///
     /// [`NvmeError::Refused`] and [`NvmeError::Malformed`] for answers, [`NvmeError::NotSent`] when the kernel does not take a question,
-    /// [`NvmeError::Slow`] after 30 s.
+    /// [`NvmeError::Slow`] after 30 s, or a minute where the last question is answered late.
     pub fn virtualization(&self) -> Result<NvmeVirtualization, NvmeError> {
         let mut found = read::virtualization(&mut self.questions())?;
         for NamespaceDevice { namespace, name, .. } in self.namespace_devices() {
