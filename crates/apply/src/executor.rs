@@ -18,8 +18,8 @@ use penstock_host::{
 };
 use penstock_model::{Bdf, Mac, VfAttribute, VfIndex, inventory::VfState};
 use penstock_plan::{
-    BootAction, Direction, DriveAction, Execute, ExecuteError, Fact, FileAction, FunctionAction, Observe, RealTimeAction,
-    execute::one_by_one,
+    BootAction, Direction, DriveAction, Execute, ExecuteError, Fact, FileAction, FunctionAction, Observe,
+    RealTimeAction, execute::one_by_one,
 };
 
 mod boot;

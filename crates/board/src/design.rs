@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 pub use nvme::BoardDrive;
 use penstock_host::emulated::LEFT_OUT;
 use penstock_model::{
-    Bdf, BoardKernel, ByteSize, DriveName, Emulation, GuestKind, Inventory, Mac, Model, Nic, NicName, RoutingId,
-    VfIndex,
+    Bdf, BoardKernel, ByteSize, DriveName, Emulation, GuestKind, Inventory, Mac, Model, Nic, NicName,
+    RoutingId, VfIndex,
     composition::{self, Addressing, CompositionError, Device, DeviceKind, ROOT_BUS, VfLayout},
     inventory::Pf,
     text::counted,
@@ -511,10 +511,9 @@ fn assemble(model: &Model, nics: Vec<BoardNic>) -> Design {
         },
         icount: model.board.icount,
         kernel,
-        memory: model
-            .board
-            .memory
-            .unwrap_or_else(|| needs::memory(model, vfs + drives.iter().map(|drive| u32::from(drive.vfs)).sum::<u32>())),
+        memory: model.board.memory.unwrap_or_else(|| {
+            needs::memory(model, vfs + drives.iter().map(|drive| u32::from(drive.vfs)).sum::<u32>())
+        }),
         huge_pages: needs::huge_pages(model),
         nics: Vec::new(),
         netdevs: vec![Netdev { id: MANAGEMENT.to_owned(), end: End::Hub(0) }],

@@ -69,8 +69,11 @@ fn a_vm_owns_a_vf(board: &KeptBoard) -> Outcome {
     let before = say(board, STATE)?;
 
     // What the host uses is given to nobody.
-    say(board, "nvme attach-ns /dev/nvme0 -n 2 -c 0 && for try in $(seq 100); do [ -e /dev/nvme0n2 ] && break; sleep 0.1; done; \
-                mkswap /dev/nvme0n2 && swapon /dev/nvme0n2")?;
+    say(
+        board,
+        "nvme attach-ns /dev/nvme0 -n 2 -c 0 && for try in $(seq 100); do [ -e /dev/nvme0n2 ] && break; sleep 0.1; done; \
+                mkswap /dev/nvme0n2 && swapon /dev/nvme0n2",
+    )?;
     let plan = board.inside(["penstock", "plan", model]);
     plan.ended_with(3)?;
     assert!(plan.stderr.contains("this host uses it: the host's swap space"), "{}", plan.stderr);
@@ -94,12 +97,18 @@ fn a_vm_owns_a_vf(board: &KeptBoard) -> Outcome {
     board.inside(["penstock", "plan", "--detailed-exitcode", model]).ended_with(0)?;
 
     // The witnesses: the drive by nvme-cli, and the VM.
-    let told: Value = serde_json::from_str(&say(board, "nvme list-secondary /dev/nvme0 --num-entries=2 -o json")?)?;
+    let told: Value =
+        serde_json::from_str(&say(board, "nvme list-secondary /dev/nvme0 --num-entries=2 -o json")?)?;
     let controller = &told["secondary-controllers"][0];
     let given = ["secondary-controller-state", "num-virtual-queues", "num-virtual-interrupts"];
     assert_eq!(given.map(|key| controller[key].as_u64()), [Some(1), Some(3), Some(3)], "{told}");
     assert_eq!(within(board, "cat /sys/class/nvme/nvme0/serial")?.trim(), "S6EUNX0R123456");
-    within(board, &format!("echo '{WORDS}' | dd of=/dev/nvme0n2 conv=fsync 2>/dev/null || echo '{WORDS}' | dd of=/dev/nvme0n1 conv=fsync"))?;
+    within(
+        board,
+        &format!(
+            "echo '{WORDS}' | dd of=/dev/nvme0n2 conv=fsync 2>/dev/null || echo '{WORDS}' | dd of=/dev/nvme0n1 conv=fsync"
+        ),
+    )?;
 
     // A namespace that somebody attaches is drift.
     say(board, "nvme attach-ns /dev/nvme0 -n 3 -c 1")?;
@@ -124,8 +133,11 @@ fn a_vm_owns_a_vf(board: &KeptBoard) -> Outcome {
         board.inside(["penstock", "undo"]).ended_with(0)?;
     }
     assert_eq!(say(board, STATE)?, before);
-    let disk = say(board, "nvme attach-ns /dev/nvme0 -n 2 -c 0 && for try in $(seq 100); do [ -e /dev/nvme0n2 ] && break; sleep 0.1; done; \
-                           head -c 17 /dev/nvme0n2")?;
+    let disk = say(
+        board,
+        "nvme attach-ns /dev/nvme0 -n 2 -c 0 && for try in $(seq 100); do [ -e /dev/nvme0n2 ] && break; sleep 0.1; done; \
+                           head -c 17 /dev/nvme0n2",
+    )?;
     assert_eq!(disk, WORDS);
     Ok(())
 }

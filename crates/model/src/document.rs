@@ -16,9 +16,9 @@ use serde::{
 };
 
 use crate::{
-    BoardKernel, ByteSize, CpuSet, DiskFormat, DriveName, Emulation, Firmware, FreeDriver, FunctionName, GuestKind,
-    GuestName, Inside, InterfaceAddress, InterfaceName, LinkState, Mac, Mtu, NicMatch, NicName, TxRate,
-    VfCount, VfSettings, VlanId, VlanProtocol, VlanQos,
+    BoardKernel, ByteSize, CpuSet, DiskFormat, DriveName, Emulation, Firmware, FreeDriver, FunctionName,
+    GuestKind, GuestName, Inside, InterfaceAddress, InterfaceName, LinkState, Mac, Mtu, NicMatch, NicName,
+    TxRate, VfCount, VfSettings, VlanId, VlanProtocol, VlanQos,
     names::MachineName,
     quantity::CpuList,
     vf::table::{document_with_vf_keys, vf_attributes},

@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ByteSize, CpuSet, FunctionName, GuestDrive, GuestName, GuestRealtime, InterfaceAddress, InterfaceName, Mtu, NicName,
-    TenantNic, TxRate, VfSettings,
+    ByteSize, CpuSet, FunctionName, GuestDrive, GuestName, GuestRealtime, InterfaceAddress, InterfaceName,
+    Mtu, NicName, TenantNic, TxRate, VfSettings,
 };
 
 /// A VM or a container.

@@ -7,8 +7,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Bdf, BridgePort, ByteSize, Drive, DriveName, DriveVfName, Function, FunctionName, Guest, GuestDrive, GuestName, InterfaceAddress, InterfaceName,
-    Mac, Measure, Mtu, NicName, Realtime, SerialNumber, SlotName, TenantNic, UplinkVf, VfIndex, VfSettings,
+    Bdf, BridgePort, ByteSize, Drive, DriveName, DriveVfName, Function, FunctionName, Guest, GuestDrive,
+    GuestName, InterfaceAddress, InterfaceName, Mac, Measure, Mtu, NicName, Realtime, SerialNumber, SlotName,
+    TenantNic, UplinkVf, VfIndex, VfSettings,
     inventory::Pf,
     measurement::{Expectation, latency},
 };
@@ -243,10 +244,8 @@ impl Model {
 
     /// The guest that owns this VF of a drive, and how.
     pub fn drive_owner(&self, vf: &DriveVfName) -> Option<(&GuestName, &GuestDrive)> {
-        let mut owned = self
-            .guests
-            .iter()
-            .flat_map(|(name, guest)| guest.drives.iter().map(move |drive| (name, drive)));
+        let mut owned =
+            self.guests.iter().flat_map(|(name, guest)| guest.drives.iter().map(move |drive| (name, drive)));
         owned.find(|(_, drive)| drive.name == *vf)
     }
 

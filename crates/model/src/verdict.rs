@@ -56,6 +56,7 @@ pub enum Subject {
     /// An NVMe drive: VF count.
     Drive(DriveName),
     /// A VF of a drive, and what its guest sees of it.
+    #[serde(rename = "drive_vf")]
     DriveVf(DriveVfName),
     /// A guest: running, CPU and memory limits.
     Guest(GuestName),

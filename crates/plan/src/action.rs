@@ -125,7 +125,11 @@ impl Action {
     pub fn guest(&self) -> Option<&GuestName> {
         match self {
             Action::Guest(action) => Some(action.guest()),
-            Action::Function(_) | Action::Drive(_) | Action::RealTime(_) | Action::Boot(_) | Action::File(_) => None,
+            Action::Function(_)
+            | Action::Drive(_)
+            | Action::RealTime(_)
+            | Action::Boot(_)
+            | Action::File(_) => None,
         }
     }
 
@@ -145,7 +149,9 @@ impl Action {
         match self {
             Action::Function(action) => action.time_limit(),
             Action::Guest(action) => action.time_limit(),
-            Action::Drive(_) | Action::RealTime(_) | Action::Boot(_) | Action::File(_) => ActionTimeLimit::Step,
+            Action::Drive(_) | Action::RealTime(_) | Action::Boot(_) | Action::File(_) => {
+                ActionTimeLimit::Step
+            }
         }
     }
 
@@ -258,14 +264,22 @@ macro_rules! groups {
     )*};
 }
 
-groups! {
-    Function(FunctionAction),
-    Drive(DriveAction),
-    Guest(GuestAction),
-    RealTime(RealTimeAction),
-    Boot(BootAction),
-    File(FileAction),
+/// Gives all groups to a macro.
+macro_rules! with_groups {
+    ($given_to:ident) => {
+        $given_to! {
+            Function(FunctionAction),
+            Drive(DriveAction),
+            Guest(GuestAction),
+            RealTime(RealTimeAction),
+            Boot(BootAction),
+            File(FileAction),
+        }
+    };
 }
+use with_groups;
+
+with_groups!(groups);
 
 /// `CPU 2`, `CPUs 2-3`.
 pub(crate) fn named(cpus: &CpuSet) -> String {

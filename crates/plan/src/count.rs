@@ -101,11 +101,8 @@ fn in_use(planner: &mut Planner<'_>, count: &Count<'_>) -> bool {
 
 /// What goes with the VFs that are there.
 fn destroyed(name: &str, sriov: &Sriov) -> Vec<String> {
-    let present: Vec<_> = sriov
-        .vfs
-        .iter()
-        .filter_map(|vf| vf.present.as_ref().map(|present| (vf.index, present)))
-        .collect();
+    let present: Vec<_> =
+        sriov.vfs.iter().filter_map(|vf| vf.present.as_ref().map(|present| (vf.index, present))).collect();
     let all: Vec<_> = present.iter().map(|(index, _)| *index).collect();
     let mut notes = vec![format!(
         "{} are destroyed with all that was set for them; undo makes them again without it",

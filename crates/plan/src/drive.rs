@@ -4,7 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use indexmap::IndexMap;
 use penstock_model::{
-    Bdf, Diagnostics, Drive, DriveName, DriveVfName, Guest, GuestDrive, GuestName, Inventory, Model, Path, VfIndex,
+    Bdf, Diagnostics, Drive, DriveName, DriveVfName, Guest, GuestDrive, GuestName, Inventory, Model, Path,
+    VfIndex,
     inventory::{FlexibleResources, NvmeController, NvmeVirtualization, PresentVf, SecondaryController, Vf},
     text::counted,
 };
@@ -212,7 +213,9 @@ pub fn controller_steps(
     if drive.found.driver.as_deref() != Some(DRIVER) {
         let driver = drive.found.driver.as_deref().unwrap_or("none");
         planner.lack(
-            format!("{name} ({bdf}) has the driver {driver}, and its VFs get what they need through {DRIVER}"),
+            format!(
+                "{name} ({bdf}) has the driver {driver}, and its VFs get what they need through {DRIVER}"
+            ),
             format!("bind {DRIVER} to it: echo {bdf} > /sys/bus/pci/drivers/{DRIVER}/bind"),
         );
         return;
@@ -268,7 +271,8 @@ fn shares(
     for vf in &drive.vfs {
         let cpus = planner.model.guests.get(vf.guest).map_or(1, vcpus);
         let cpus = u16::try_from(cpus).unwrap_or(u16::MAX);
-        let pairs = vf.wanted.queues.unwrap_or_else(|| equal(free, queues).saturating_sub(1).clamp(1, cpus.max(1)));
+        let pairs =
+            vf.wanted.queues.unwrap_or_else(|| equal(free, queues).saturating_sub(1).clamp(1, cpus.max(1)));
         let queues_of_vf = pairs.saturating_add(1);
         let share =
             Share { queues: queues_of_vf, interrupts: equal(free_interrupts, interrupts).min(queues_of_vf) };
@@ -349,7 +353,10 @@ impl Namespaces<'_> {
                 format!("{who} is to have namespace {namespace} of {name}, which does not exist"),
                 match there.is_empty() {
                     true => "make it first: nvme create-ns; Penstock makes and deletes none".to_owned(),
-                    false => format!("there are {}; nvme create-ns makes more: Penstock makes and deletes none", there.join(", ")),
+                    false => format!(
+                        "there are {}; nvme create-ns makes more: Penstock makes and deletes none",
+                        there.join(", ")
+                    ),
                 },
             );
         }
@@ -359,18 +366,26 @@ impl Namespaces<'_> {
         }
         if wanted.is_empty() {
             match has[..] {
-                [] => planner.note(format!("{who} has no namespace, and {} sees no disk behind it: `namespaces` gives it some", vf.guest)),
+                [] => planner.note(format!(
+                    "{who} has no namespace, and {} sees no disk behind it: `namespaces` gives it some",
+                    vf.guest
+                )),
                 _ => planner.note(format!("{who} has what is attached to it: {}", namespaces(&has))),
             }
             return Vec::new();
         }
-        let missing = wanted.iter().copied().filter(|wanted| !has.contains(wanted)).map(|namespace| (namespace, true));
-        let other = has.iter().copied().filter(|has| !wanted.contains(has)).map(|namespace| (namespace, false));
+        let missing =
+            wanted.iter().copied().filter(|wanted| !has.contains(wanted)).map(|namespace| (namespace, true));
+        let other =
+            has.iter().copied().filter(|has| !wanted.contains(has)).map(|namespace| (namespace, false));
         let changes: NamespaceChanges = other.chain(missing).collect();
         if !changes.is_empty() && !self.virtualization.attaches_namespaces {
             planner.lack(
                 format!("{name} cannot attach namespaces to a controller or detach them, which {who} needs"),
-                format!("leave `namespaces` out: {who} then has {}", if has.is_empty() { "none".to_owned() } else { namespaces(&has) }),
+                format!(
+                    "leave `namespaces` out: {who} then has {}",
+                    if has.is_empty() { "none".to_owned() } else { namespaces(&has) }
+                ),
             );
             return Vec::new();
         }
@@ -407,7 +422,8 @@ impl Namespaces<'_> {
         for other in others {
             let Some(controller) = self.virtualization.of_vf(other.index) else { continue };
             // One that says which it has is freed of all others; of those of one VF the model has seen to it itself.
-            let keeps = other.wanted.namespaces.is_empty() && found.controllers.contains(&controller.controller);
+            let keeps =
+                other.wanted.namespaces.is_empty() && found.controllers.contains(&controller.controller);
             if keeps && other.index < vf.index {
                 planner.refuse(
                     format!(
@@ -489,7 +505,12 @@ fn one(
         push(give(share), give(had), format!("{who} belongs to {guest}"));
     }
     for (namespace, attached) in changes {
-        let set = |attached: bool| DriveAction::AttachNamespace { drive: bdf, vf: index, namespace: *namespace, attached };
+        let set = |attached: bool| DriveAction::AttachNamespace {
+            drive: bdf,
+            vf: index,
+            namespace: *namespace,
+            attached,
+        };
         let why = match attached {
             true => format!("{guest} is to have namespace {namespace} behind {who}"),
             false => format!("{who} is to have no namespaces but {guest}'s"),

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::{Action, ActionGroup, BootAction, DriveAction, Fact, FileAction, FunctionAction, GuestAction, RealTimeAction};
+use crate::{
+    Action, ActionGroup, BootAction, DriveAction, Fact, FileAction, FunctionAction, GuestAction,
+    RealTimeAction,
+};
 
 /// Something that can carry out the actions of one group.
 pub trait Execute<A> {
@@ -41,7 +44,12 @@ pub trait Observe {
 
 /// What carries out all that is done to the host itself.
 pub trait ExecuteHost:
-    Execute<FunctionAction> + Execute<DriveAction> + Execute<RealTimeAction> + Execute<BootAction> + Execute<FileAction> + Observe
+    Execute<FunctionAction>
+    + Execute<DriveAction>
+    + Execute<RealTimeAction>
+    + Execute<BootAction>
+    + Execute<FileAction>
+    + Observe
 {
 }
 
@@ -81,7 +89,11 @@ impl<'a> Executors<'a> {
     /// Whether somebody carries out actions of this group.
     pub fn execute_group_of(&self, action: &Action) -> bool {
         match action {
-            Action::Function(_) | Action::Drive(_) | Action::RealTime(_) | Action::Boot(_) | Action::File(_) => true,
+            Action::Function(_)
+            | Action::Drive(_)
+            | Action::RealTime(_)
+            | Action::Boot(_)
+            | Action::File(_) => true,
             Action::Guest(_) => self.guests.is_some(),
         }
     }

@@ -138,7 +138,8 @@ fn vf_by_its_interface(planner: &mut Planner<'_>, vm: &GuestName, nic: &NicName,
 
 /// VFIO needs an IOMMU: said once for all VMs that have functions.
 fn lack_iommu(planner: &mut Planner<'_>, starting: &[Starting<'_, '_>]) {
-    let needs = |guest: &&Starting<'_, '_>| !guest.suspended && guest.is_vm() && guest.addresses().next().is_some();
+    let needs =
+        |guest: &&Starting<'_, '_>| !guest.suspended && guest.is_vm() && guest.addresses().next().is_some();
     let names: Vec<String> = starting.iter().filter(needs).map(|guest| guest.name.to_string()).collect();
     let who = match names.as_slice() {
         [] => return,

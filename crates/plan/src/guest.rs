@@ -10,8 +10,8 @@ use penstock_model::{
 use crate::{
     FunctionAction, GuestAction,
     definition::define,
-    drive::{self, WantedDrive, WantedDriveVf},
     draft::{Effect, StepSpec},
+    drive::{self, WantedDrive, WantedDriveVf},
     drivers::VFIO,
     external, fits, nic, overrides,
     planner::{Planner, vf_list, vf_name},
@@ -88,8 +88,11 @@ pub fn guest_steps<'a>(
     guests: impl Iterator<Item = (&'a GuestName, &'a Guest)>,
 ) {
     let guests: Vec<(&GuestName, &Guest)> = guests.collect();
-    let starting: Vec<Starting<'_, 'a>> =
-        guests.iter().copied().filter_map(|(name, guest)| starting(planner, (nics, drives), name, guest)).collect();
+    let starting: Vec<Starting<'_, 'a>> = guests
+        .iter()
+        .copied()
+        .filter_map(|(name, guest)| starting(planner, (nics, drives), name, guest))
+        .collect();
     external::usable(planner, &starting);
     fits::check(planner, &starting);
     realtime::these_run(planner, guests.iter().map(|(name, _)| *name));

@@ -48,8 +48,8 @@ mod wanted;
 mod way_back;
 
 pub use action::{
-    Action, ActionGroup, ActionTimeLimit, BootAction, Direction, DriveAction, FileAction, FunctionAction, GuestAction,
-    InterfaceSetup, RealTimeAction,
+    Action, ActionGroup, ActionTimeLimit, BootAction, Direction, DriveAction, FileAction, FunctionAction,
+    GuestAction, InterfaceSetup, RealTimeAction,
 };
 pub use boot::boot_needs;
 pub use check::{Finding, check};

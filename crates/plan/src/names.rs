@@ -22,10 +22,7 @@ impl Names {
     pub fn of(plan: &Plan, inventory: &Inventory) -> Names {
         let nics = plan.nics.iter().map(|(name, pf)| (*pf, name.to_string()));
         let drives = plan.drives.iter().map(|(name, pf)| (*pf, name.to_string()));
-        let mut names = Names {
-            pfs: nics.chain(drives).collect(),
-            ..Names::default()
-        };
+        let mut names = Names { pfs: nics.chain(drives).collect(), ..Names::default() };
         for (pf, sriov) in inventory.sriov() {
             for vf in &sriov.vfs {
                 names.vfs.insert(vf.bdf, (pf, vf.index));

@@ -238,7 +238,8 @@ fn owners(plan: &Plan, inventory: &Inventory) -> IndexMap<Bdf, GuestName> {
     for step in &plan.steps {
         match &step.action {
             Action::Guest(GuestAction::DefineGuest(definition)) => {
-                owners.extend(definition.host_functions().map(|function| (function, definition.guest.clone())));
+                owners
+                    .extend(definition.host_functions().map(|function| (function, definition.guest.clone())));
             }
             Action::Guest(GuestAction::UndefineGuest { guest }) => owners.retain(|_, owner| owner != guest),
             _ => {}

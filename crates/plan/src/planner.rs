@@ -7,7 +7,8 @@ use std::{
 
 use indexmap::IndexMap;
 use penstock_model::{
-    Bdf, Diagnostics, DriveName, FunctionName, GuestName, Inventory, Model, NicName, VfIndex, inventory::Manager,
+    Bdf, Diagnostics, DriveName, FunctionName, GuestName, Inventory, Model, NicName, VfIndex,
+    inventory::Manager,
 };
 
 use crate::{
@@ -164,7 +165,8 @@ impl<'a> Planner<'a> {
         if !self.refusals.is_empty() {
             return Err(PlanError::Refused(self.refusals));
         }
-        let plan = Plan { nics: self.resolved, drives: self.drives, steps: self.draft.finish(), notes: self.notes };
+        let plan =
+            Plan { nics: self.resolved, drives: self.drives, steps: self.draft.finish(), notes: self.notes };
         Ok(restore(plan, self.inventory))
     }
 }

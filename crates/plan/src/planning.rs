@@ -5,8 +5,8 @@ use std::collections::{BTreeSet, HashSet};
 use penstock_model::{Guest, GuestName, Inventory, Mac, Model, VfAttribute};
 
 use crate::{
-    Action, Fact, FunctionAction, GuestAction, Plan, PlanError, Step, StepId, count, drive, external, files, free, guest,
-    managers, nic, order, planner::Planner, realtime, stop::stop_steps, vfs,
+    Action, Fact, FunctionAction, GuestAction, Plan, PlanError, Step, StepId, count, drive, external, files,
+    free, guest, managers, nic, order, planner::Planner, realtime, stop::stop_steps, vfs,
 };
 
 /// What to do where a PF has another number of VFs than its guests need.
@@ -74,7 +74,10 @@ pub fn start(model: &Model, inventory: &Inventory, chosen: &[GuestName]) -> Resu
     let drives = drive::wanted(model, inventory, &planner.drives);
     for drive in drives.iter().filter(|drive| drive.vfs.iter().any(|vf| starting.contains(vf.guest))) {
         match drive.remakes() {
-            true => planner.refuse(count::is_other(drive.name, drive.found.sriov.as_ref(), drive.drive.vfs), MAKE_FIRST.to_owned()),
+            true => planner.refuse(
+                count::is_other(drive.name, drive.found.sriov.as_ref(), drive.drive.vfs),
+                MAKE_FIRST.to_owned(),
+            ),
             false => drive::controller_steps(&mut planner, drive, |guest| starting.contains(guest)),
         }
     }

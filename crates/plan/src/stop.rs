@@ -5,8 +5,8 @@ use penstock_model::{Bdf, Guest, GuestKind, GuestName, Mac, NicName, VfIndex};
 use crate::{
     FunctionAction, GuestAction,
     definition::define,
-    drive::{self, WantedDrive},
     draft::{Effect, StepSpec},
+    drive::{self, WantedDrive},
     guest::place,
     managers, nic,
     planner::{Planner, vf_name},
@@ -81,7 +81,8 @@ pub fn stop_steps(
         give_back(planner, nics, name, function);
     }
     // What another guest runs with is that one's.
-    let theirs = of_drives.iter().filter(|(_, vf)| planner.user(vf.found.bdf).is_none_or(|user| user == name));
+    let theirs =
+        of_drives.iter().filter(|(_, vf)| planner.user(vf.found.bdf).is_none_or(|user| user == name));
     let to_give: Vec<_> = theirs.copied().collect();
     to_give.into_iter().for_each(|(drive, vf)| drive::give_back(planner, drive, vf));
     // While they have no driver nobody can take them, and when they have one again everybody may.

@@ -8,8 +8,8 @@ use std::{
 use indexmap::IndexMap;
 use penstock_host::{Command, Place, chain};
 use penstock_model::{
-    Bdf, ByteSize, Drive, DriveName, Guest, GuestDrive, GuestName, Inventory, Model, Outcome,
-    Verdict, VfIndex,
+    Bdf, ByteSize, Drive, DriveName, Guest, GuestDrive, GuestName, Inventory, Model, Outcome, Verdict,
+    VfIndex,
     inventory::{NvmeController, NvmeVirtualization, SecondaryController},
     text::one_line,
     verdict::{Subject, Vantage},
@@ -115,7 +115,11 @@ fn on_host(owned: &GuestDrive, found: Option<&NvmeController>, sheet: &mut Verdi
     let of = |told: &Result<(&NvmeVirtualization, &SecondaryController), Unobserved>| {
         told.as_ref().map(|(_, controller)| **controller).map_err(Clone::clone)
     };
-    page.compare("controller", "on line", of(&told).map(|seen| if seen.online { "on line" } else { "off line" }));
+    page.compare(
+        "controller",
+        "on line",
+        of(&told).map(|seen| if seen.online { "on line" } else { "off line" }),
+    );
     if let Some(queues) = owned.queues {
         // One pair is for administration.
         page.compare("queues", queues, of(&told).map(|seen| seen.queues.saturating_sub(1)));
@@ -170,7 +174,9 @@ fn list(place: &dyn Place) -> Result<Vec<SeenController>, String> {
 fn parse(text: &str) -> Result<Vec<SeenController>, String> {
     /// More than any drive that a VM is given.
     const MOST: usize = 10_000;
-    let wrong = |line: &str| format!("its list of NVMe controllers has a line that makes no sense: {}", one_line(line));
+    let wrong = |line: &str| {
+        format!("its list of NVMe controllers has a line that makes no sense: {}", one_line(line))
+    };
     let mut all: Vec<SeenController> = Vec::new();
     for line in text.lines().take(MOST) {
         let mut words = line.split_whitespace();
@@ -259,16 +265,29 @@ mod tests {
 
     #[test]
     fn what_a_guest_lists_is_read_and_what_makes_no_sense_is_said() {
-        let text = "controller 1 live penstock 0\nnamespace 2 131072\nnamespace 3 0\ncontroller 7 connecting x\n";
+        let text =
+            "controller 1 live penstock 0\nnamespace 2 131072\nnamespace 3 0\ncontroller 7 connecting x\n";
         let all = parse(text).unwrap();
         assert_eq!(all.len(), 2);
-        assert_eq!((all[0].identifier, all[0].state.as_str(), all[0].serial.as_str()), (1, "live", "penstock 0"));
+        assert_eq!(
+            (all[0].identifier, all[0].state.as_str(), all[0].serial.as_str()),
+            (1, "live", "penstock 0")
+        );
         assert_eq!(all[0].namespaces, [(2, ByteSize(64 << 20)), (3, ByteSize(0))].into());
         assert_eq!(parse("").unwrap(), []);
-        let hostile = ["namespace 1 1", "controller 65536 live x", "controller 1", "what", "controller 1 live x\nnamespace 1 -1"];
+        let hostile = [
+            "namespace 1 1",
+            "controller 65536 live x",
+            "controller 1",
+            "what",
+            "controller 1 live x\nnamespace 1 -1",
+        ];
         for text in hostile {
             assert!(parse(text).unwrap_err().contains("makes no sense"), "{text}");
         }
-        assert_eq!(parse(&format!("controller 1 live x\nnamespace 1 {}", u64::MAX)).unwrap()[0].namespaces[&1].0, u64::MAX);
+        assert_eq!(
+            parse(&format!("controller 1 live x\nnamespace 1 {}", u64::MAX)).unwrap()[0].namespaces[&1].0,
+            u64::MAX
+        );
     }
 }

@@ -37,7 +37,8 @@ pub(super) fn errors(model: &Model) -> impl Iterator<Item = DesignError> {
         let words = drive.matching.words().join(" and ");
         let by_place = by_place.then(|| DesignError::DriveByPlace { drive: name.clone(), words });
         let (wanted, limit) = (drive.vfs, MOST_VFS);
-        let many = (wanted > limit).then(|| DesignError::TooManyDriveVfs { drive: name.clone(), wanted, limit });
+        let many =
+            (wanted > limit).then(|| DesignError::TooManyDriveVfs { drive: name.clone(), wanted, limit });
         by_place.into_iter().chain(many)
     })
 }

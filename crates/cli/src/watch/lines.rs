@@ -132,7 +132,8 @@ impl Lines {
             of_nics.entry(uplink.function.nic.clone()).or_default().insert(uplink.guest.clone());
             of_functions.insert(uplink.function.to_string(), uplink.guest.clone());
         }
-        let of_drives = model.guests.iter().flat_map(|(guest, found)| found.drives.iter().map(move |own| (own, guest)));
+        let of_drives =
+            model.guests.iter().flat_map(|(guest, found)| found.drives.iter().map(move |own| (own, guest)));
         of_functions.extend(of_drives.map(|(own, guest)| (own.name.to_string(), guest.clone())));
         Lines { model: model.clone(), file, nics, of_nics, of_functions }
     }

@@ -53,7 +53,11 @@ pub(super) fn build_guest(
         };
         check_numbers(&path, &namespaces, queues, messages);
         let of_drive = drives.get(&name.drive).and_then(|drive| drive.queues);
-        owned.push(GuestDrive { namespaces: namespaces.into_iter().collect(), queues: queues.or(of_drive), name });
+        owned.push(GuestDrive {
+            namespaces: namespaces.into_iter().collect(),
+            queues: queues.or(of_drive),
+            name,
+        });
     }
     owned
 }
@@ -65,8 +69,11 @@ fn check_numbers(path: &Path, namespaces: &[u32], queues: Option<u16>, messages:
         let place = path.join("namespaces").join(position);
         if [0, EVERY_NAMESPACE].contains(namespace) {
             messages.push(
-                Diagnostic::error(place, format!("{namespace} identifies no namespace: they are counted from 1"))
-                    .with_hint("`penstock scan` lists a drive's namespaces"),
+                Diagnostic::error(
+                    place,
+                    format!("{namespace} identifies no namespace: they are counted from 1"),
+                )
+                .with_hint("`penstock scan` lists a drive's namespaces"),
             );
         } else if !seen.insert(namespace) {
             messages.push(Diagnostic::error(place, format!("namespace {namespace} is listed twice")));
@@ -94,9 +101,14 @@ pub(super) fn check(subject: &mut Subject<'_>) {
         let path = Path::of(["guests", guest.as_str(), "drives"]);
         if found.kind == GuestKind::Container && !found.drives.is_empty() {
             messages.push(
-                Diagnostic::error(path.clone(), "a VF of a drive goes to a VM: a container has no driver of its own for it")
-                    .at_key()
-                    .with_hint("give the container the block device of a namespace, like `devices: [/dev/nvme0n2]`"),
+                Diagnostic::error(
+                    path.clone(),
+                    "a VF of a drive goes to a VM: a container has no driver of its own for it",
+                )
+                .at_key()
+                .with_hint(
+                    "give the container the block device of a namespace, like `devices: [/dev/nvme0n2]`",
+                ),
             );
         }
         // What could not be read has left no gap.
@@ -111,7 +123,11 @@ pub(super) fn check(subject: &mut Subject<'_>) {
                 Some(drive) if name.vf.get() >= drive.vfs => {
                     messages.push(Diagnostic::error(
                         place.clone(),
-                        format!("there is no {name}: {} has {}", name.drive, crate::text::counted(usize::from(drive.vfs), "VF")),
+                        format!(
+                            "there is no {name}: {} has {}",
+                            name.drive,
+                            crate::text::counted(usize::from(drive.vfs), "VF")
+                        ),
                     ));
                 }
                 Some(_) => {}
@@ -144,12 +160,18 @@ pub(super) fn check(subject: &mut Subject<'_>) {
     }
 }
 
-fn unknown<'a>(name: &DriveVfName, place: Path, known: impl Iterator<Item = &'a DriveName> + Clone) -> Diagnostic {
+fn unknown<'a>(
+    name: &DriveVfName,
+    place: Path,
+    known: impl Iterator<Item = &'a DriveName> + Clone,
+) -> Diagnostic {
     let drive = &name.drive;
     let hint = match nearest(drive.as_str(), known.clone().map(DriveName::as_str)) {
         Some(near) => format!("did you mean {near}?"),
         None if known.clone().next().is_none() => {
-            format!("name the drive, like `drives: {{{drive}: {{match: {{serial: ...}}}}}}`; `penstock scan` lists drives")
+            format!(
+                "name the drive, like `drives: {{{drive}: {{match: {{serial: ...}}}}}}`; `penstock scan` lists drives"
+            )
         }
         None => format!("`drives` has {}", known.map(DriveName::as_str).collect::<Vec<_>>().join(", ")),
     };
@@ -168,9 +190,12 @@ fn check_drives(subject: &mut Subject<'_>) {
         if model.nics.contains_key(name.as_str()) {
             let related = Path::of(["nics", name.as_str()]);
             messages.push(
-                Diagnostic::error(path.clone(), format!("a NIC is called {name} as well, so that {name}#0 would be two functions"))
-                    .at_key()
-                    .with_related(related, "the NIC"),
+                Diagnostic::error(
+                    path.clone(),
+                    format!("a NIC is called {name} as well, so that {name}#0 would be two functions"),
+                )
+                .at_key()
+                .with_related(related, "the NIC"),
             );
         }
         if drive.vfs > VfIndex::MAX + 1 {
@@ -184,17 +209,24 @@ fn check_drives(subject: &mut Subject<'_>) {
             let unusable = |text: &String| text.trim().is_empty() || text.contains(char::is_control);
             if text.as_ref().is_some_and(unusable) {
                 messages.push(
-                    Diagnostic::error(path.join("match").join(key), format!("no drive has this {key} number"))
-                        .with_hint("`penstock scan` shows each drive's"),
+                    Diagnostic::error(
+                        path.join("match").join(key),
+                        format!("no drive has this {key} number"),
+                    )
+                    .with_hint("`penstock scan` shows each drive's"),
                 );
             }
         }
         if drive.matching.is_exact()
             && let Some(other) = first.insert(&drive.matching, name)
         {
-            let text = format!("{other} and {name} match the same device: both have {}", drive.matching.words().join(", "));
+            let text = format!(
+                "{other} and {name} match the same device: both have {}",
+                drive.matching.words().join(", ")
+            );
             let related = Path::of(["drives", other.as_str(), "match"]);
-            messages.push(Diagnostic::error(path.join("match"), text).with_related(related, "first given here"));
+            messages
+                .push(Diagnostic::error(path.join("match"), text).with_related(related, "first given here"));
         }
     }
 }

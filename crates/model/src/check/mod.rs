@@ -104,7 +104,8 @@ pub(crate) fn check(document: ModelDocument, file: &str, messages: &mut Vec<Diag
         .map(|(name, mut guest)| {
             let own = std::mem::take(&mut guest.nics);
             let path = Path::of(["guests", name.as_str()]);
-            let owned_drives = drive::build_guest(std::mem::take(&mut guest.drives), &path, &drives, messages);
+            let owned_drives =
+                drive::build_guest(std::mem::take(&mut guest.drives), &path, &drives, messages);
             let own = match guest.kind.unwrap_or_default() {
                 GuestKind::Vm => {
                     tenant::build(machine.as_str(), &name, own, &nics, &mut written.macs, messages)

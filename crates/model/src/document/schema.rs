@@ -178,9 +178,9 @@ mod tests {
     use crate::{
         Allow, DriveMatch, NicMatch, VfSettings,
         document::{
-            BoardDocument, BootDocument, DeviceDocument, FreeDocument, FunctionDocument, GenerateDocument,
-            GuestDocument, GuestRealtimeDocument, MeasureDocument, NicDocument, RealtimeDocument,
-            TenantNicDocument, DriveDocument,
+            BoardDocument, BootDocument, DeviceDocument, DriveDocument, FreeDocument, FunctionDocument,
+            GenerateDocument, GuestDocument, GuestRealtimeDocument, MeasureDocument, NicDocument,
+            RealtimeDocument, TenantNicDocument,
             drive::GuestDriveDocument,
             measure::StorageDocument,
             tenant::{TenantVfDocument, UplinkDocument},

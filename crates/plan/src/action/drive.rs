@@ -61,7 +61,9 @@ impl DriveAction {
     pub(super) fn write(&self, f: &mut fmt::Formatter<'_>, names: &Names) -> fmt::Result {
         let vf = names.vf(self.drive(), self.vf());
         match self {
-            Self::SetVfResources { queues, interrupts, .. } => write!(f, "{vf}: {}", resources(*queues, *interrupts)),
+            Self::SetVfResources { queues, interrupts, .. } => {
+                write!(f, "{vf}: {}", resources(*queues, *interrupts))
+            }
             Self::SetVfOnline { online: true, .. } => write!(f, "{vf}: bring its controller on line"),
             Self::SetVfOnline { online: false, .. } => write!(f, "{vf}: take its controller off line"),
             Self::AttachNamespace { namespace, attached: true, .. } => {

@@ -9,7 +9,8 @@ mod words;
 use std::{collections::BTreeMap, fmt::Write};
 
 use penstock_model::{
-    Bdf, DriveName, DriveVfName, FreeDriver, FunctionName, GuestName, Inventory, NicName, Source, VfIndex, VfSettings,
+    Bdf, DriveName, DriveVfName, FreeDriver, FunctionName, GuestName, Inventory, NicName, Source, VfIndex,
+    VfSettings,
     inventory::{NvmeController, Pf, Vf},
     yaml::quoted,
 };

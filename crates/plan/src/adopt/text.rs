@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use penstock_model::{
-    Bdf, Boot, ByteSize, DiskFormat, Firmware, GuestName, Inside, Inventory, Mac, Mtu, NicMatch, READY_WITHIN, VfKey,
-    VfSettings, VfValue, Vm,
+    Bdf, Boot, ByteSize, DiskFormat, Firmware, GuestName, Inside, Inventory, Mac, Mtu, NicMatch,
+    READY_WITHIN, VfKey, VfSettings, VfValue, Vm,
     inventory::{Pf, SwitchMode, VfState},
     yaml::{FlowMapping, flow_list, quoted},
 };
@@ -194,7 +194,8 @@ pub fn guest(draft: &Draft<'_>, name: &GuestName, out: &mut String) {
 }
 
 fn driver<'d>(draft: &'d Draft<'_>, function: penstock_model::Bdf) -> Option<&'d str> {
-    let mut vfs = draft.sight.inventory.sriov().flat_map(|(_, sriov)| &sriov.vfs).filter(|vf| vf.bdf == function);
+    let mut vfs =
+        draft.sight.inventory.sriov().flat_map(|(_, sriov)| &sriov.vfs).filter(|vf| vf.bdf == function);
     vfs.find_map(|vf| vf.present.as_ref()?.driver.as_deref())
 }
 

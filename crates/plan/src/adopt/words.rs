@@ -143,7 +143,9 @@ pub fn tail(draft: &Draft<'_>, left_out: &[(Bdf, String)], apart: &[(&GuestName,
         let functions =
             inventory.guests[*name].functions.iter().map(|function| match draft.name_of(*function) {
                 Some((_, named)) => named.to_string(),
-                None => draft.drive_vf(*function).map_or_else(|| function.to_string(), |(_, named)| named.to_string()),
+                None => draft
+                    .drive_vf(*function)
+                    .map_or_else(|| function.to_string(), |(_, named)| named.to_string()),
             });
         let functions: Vec<String> = functions.collect();
         let has =
@@ -166,7 +168,10 @@ pub fn tail(draft: &Draft<'_>, left_out: &[(Bdf, String)], apart: &[(&GuestName,
         comment(
             out,
             "",
-            &format!("An NVMe drive with SR-IOV and without VFs, which this model does not name: {}", controller.bdf),
+            &format!(
+                "An NVMe drive with SR-IOV and without VFs, which this model does not name: {}",
+                controller.bdf
+            ),
         );
     }
     for unknown in &inventory.unknown {

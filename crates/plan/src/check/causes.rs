@@ -189,11 +189,7 @@ fn relies_on(machine: &Machine, model: &Model, action: &Action) -> Vec<Aspect> {
         Action::Function(FunctionAction::SetDriver { function, driver, .. }) => {
             let mut all = vec![Aspect::Driver(*function)];
             if let (Some(pf), Some(_)) = (pf_of(*function), driver) {
-                all.extend([
-                    Aspect::Count(pf),
-                    Aspect::Attributes(*function),
-                    Aspect::Controller(*function),
-                ]);
+                all.extend([Aspect::Count(pf), Aspect::Attributes(*function), Aspect::Controller(*function)]);
             }
             let network = driver.as_deref().is_some_and(|driver| driver != VFIO);
             if let (Some(pf), true) = (pf_of(*function), network) {

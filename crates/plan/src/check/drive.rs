@@ -11,7 +11,9 @@ use crate::{Action, DriveAction, Plan};
 /// Does what it can of an action.
 pub fn act(virtualization: &mut NvmeVirtualization, action: &DriveAction) {
     let vf = action.vf();
-    let Some(secondary) = virtualization.secondary.iter_mut().find(|secondary| secondary.vf == vf) else { return };
+    let Some(secondary) = virtualization.secondary.iter_mut().find(|secondary| secondary.vf == vf) else {
+        return;
+    };
     match *action {
         DriveAction::SetVfResources { queues, interrupts, .. } => {
             secondary.queues = queues;
@@ -87,12 +89,9 @@ pub fn restoring(machine: &Machine, action: &DriveAction) -> Option<Action> {
     let (drive, vf) = (action.drive(), action.vf());
     let before = secondary(machine, drive, vf)?;
     let inverse = match *action {
-        DriveAction::SetVfResources { .. } => DriveAction::SetVfResources {
-            drive,
-            vf,
-            queues: before.queues,
-            interrupts: before.interrupts,
-        },
+        DriveAction::SetVfResources { .. } => {
+            DriveAction::SetVfResources { drive, vf, queues: before.queues, interrupts: before.interrupts }
+        }
         DriveAction::SetVfOnline { .. } => DriveAction::SetVfOnline { drive, vf, online: before.online },
         DriveAction::AttachNamespace { namespace, .. } => {
             let attached = is_attached(machine, drive, vf, namespace)?;
@@ -102,8 +101,19 @@ pub fn restoring(machine: &Machine, action: &DriveAction) -> Option<Action> {
     Some(inverse.into())
 }
 
+/// Where a VF of a drive is.
+pub fn address(plan: &Plan, machine: &Machine, vf: &DriveVfName) -> Option<Bdf> {
+    let (seat, _) = machine.vf(*plan.drives.get(&vf.drive)?, vf.vf)?;
+    Some(seat.bdf)
+}
+
 /// What is not as the model says of its drives.
-pub fn judge(model: &Model, plan: &Plan, machine: &Machine, ran: impl Fn(&penstock_model::GuestName) -> bool) -> Vec<String> {
+pub fn judge(
+    model: &Model,
+    plan: &Plan,
+    machine: &Machine,
+    ran: impl Fn(&penstock_model::GuestName) -> bool,
+) -> Vec<String> {
     let mut wrong = Vec::new();
     for (name, wanted) in &model.drives {
         let found = plan.drives.get(name).and_then(|bdf| Some((*bdf, machine.drive(*bdf)?)));

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use penstock_model::{
     Bdf, DataPath, GuestName, InterfaceName, Inventory, Mac, NicName, VfAttribute, VfIndex,
     inventory::{
-        FoundGuest, Interface, NvmeController, NvmeVirtualization, Pf, PresentVf, Sriov, SwitchMode, Vf, VfState,
+        FoundGuest, Interface, NvmeController, NvmeVirtualization, Pf, PresentVf, Sriov, SwitchMode, Vf,
+        VfState,
     },
 };
 

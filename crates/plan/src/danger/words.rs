@@ -8,7 +8,7 @@ use penstock_model::{
 };
 
 use super::harm::{Harm, How};
-use crate::{Plan, free};
+use crate::{Plan, drivers::VFIO, free};
 
 /// Names functions as the model and the machine do.
 pub struct Words<'a> {
@@ -42,7 +42,12 @@ impl<'a> Words<'a> {
             .flat_map(|pf| pf.sriov.iter().flat_map(|sriov| &sriov.vfs).map(move |vf| (vf.bdf, (pf, vf))));
         Words {
             inventory,
-            named: inventory.sriov().map(|(pf, _)| pf).chain(plan.nics.values().copied()).filter_map(|pf| Some((pf, plan.name_of(pf)?))).collect(),
+            named: inventory
+                .sriov()
+                .map(|(pf, _)| pf)
+                .chain(plan.nics.values().copied())
+                .filter_map(|pf| Some((pf, plan.name_of(pf)?)))
+                .collect(),
             pfs: inventory.pfs.iter().map(|pf| (pf.bdf, pf)).collect(),
             vfs: vfs.collect(),
         }
@@ -183,9 +188,12 @@ impl<'a> Words<'a> {
 
     /// Whether a function may have disks behind it: an NVMe drive, or a storage controller by its class.
     pub fn may_be_storage(&self, function: Bdf) -> bool {
+        // A VF without a driver carries nothing, and one that VFIO has carries nothing of the host's.
+        let driver = |vf: &Vf| vf.present.as_ref().and_then(|present| present.driver.clone());
+        let is_driven = |vf: &Vf| vf.bdf == function && driver(vf).is_some_and(|driver| driver != VFIO);
         let drive = self.inventory.nvme.iter().any(|drive| {
             let mut vfs = drive.sriov.iter().flat_map(|sriov| &sriov.vfs);
-            drive.bdf == function || vfs.any(|vf| vf.bdf == function)
+            drive.bdf == function || vfs.any(is_driven)
         });
         let other = self.inventory.others.get(&function).is_some_and(|other| other.class >> 16 == 1);
         drive || other
