@@ -53,6 +53,14 @@ impl<'a> WantedDrive<'a> {
         vf.found.present.as_ref().filter(|_| !self.remakes())
     }
 
+    /// What the controller of a VF has once the VFs are those that are wanted: one that goes off line loses all.
+    fn had(&self, controller: &SecondaryController) -> Share {
+        match self.remakes() {
+            true => Share { queues: 0, interrupts: 0 },
+            false => Share { queues: controller.queues, interrupts: controller.interrupts },
+        }
+    }
+
     /// The driver that a VF has before the plan.
     pub fn driver(&self, vf: &WantedDriveVf<'a>) -> Option<&'a str> {
         self.present(vf)?.driver.as_deref()
@@ -269,10 +277,21 @@ fn shares(
     };
     let mut all = Vec::new();
     for vf in &drive.vfs {
+        // What it has is left, as far as the model says nothing else.
+        let had = virtualization.of_vf(vf.index).map(|had| drive.had(had));
+        let suffices = |had: &Share| {
+            let queues =
+                vf.wanted.queues.map_or(had.queues >= 2, |wanted| had.queues == wanted.saturating_add(1));
+            queues && had.interrupts >= 1
+        };
+        if let Some(had) = had.filter(suffices) {
+            all.push(had);
+            continue;
+        }
         let cpus = planner.model.guests.get(vf.guest).map_or(1, vcpus);
         let cpus = u16::try_from(cpus).unwrap_or(u16::MAX);
-        let pairs =
-            vf.wanted.queues.unwrap_or_else(|| equal(free, queues).saturating_sub(1).clamp(1, cpus.max(1)));
+        let equally = || equal(free, queues).saturating_sub(1).clamp(1, cpus.max(1));
+        let pairs = vf.wanted.queues.unwrap_or_else(equally);
         let queues_of_vf = pairs.saturating_add(1);
         let share =
             Share { queues: queues_of_vf, interrupts: equal(free_interrupts, interrupts).min(queues_of_vf) };
@@ -468,7 +487,7 @@ fn one(
     changes: &[(u32, bool)],
 ) {
     let (bdf, index, guest) = (drive.found.bdf, vf.index, vf.guest);
-    let had = Share { queues: before.queues, interrupts: before.interrupts };
+    let had = drive.had(before);
     // A VF that goes takes its controller off line.
     let online = before.online && !drive.remakes();
     if let Some(user) = planner.user(vf.found.bdf) {

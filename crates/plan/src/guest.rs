@@ -399,7 +399,9 @@ pub fn set_own_mac(planner: &mut Planner<'_>, nic: &WantedNic<'_>, vf: &WantedVf
 
 fn list(name: &GuestName, guest: &Guest) -> String {
     let functions = guest.functions.iter().map(|function| function.name.to_string());
-    let names: Vec<String> = functions.chain(guest.nics.keys().map(|nic| format!("{name}/{nic}"))).collect();
+    let drives = guest.drives.iter().map(|owned| owned.name.to_string());
+    let nics = guest.nics.keys().map(|nic| format!("{name}/{nic}"));
+    let names: Vec<String> = functions.chain(drives).chain(nics).collect();
     if names.is_empty() { "no function".to_owned() } else { names.join(", ") }
 }
 
@@ -561,7 +563,11 @@ fn vfs_in_words(count: usize) -> String {
 fn create(planner: &mut Planner<'_>, guest: &Starting<'_, '_>) {
     let name = guest.name;
     let mut needs = vec![Effect::Defined(name.clone())];
-    needs.extend(guest.addresses().flat_map(|bdf| [Effect::Driver(bdf), Effect::Attributes(bdf)]));
+    needs.extend(
+        guest
+            .addresses()
+            .flat_map(|bdf| [Effect::Driver(bdf), Effect::Attributes(bdf), Effect::Controller(bdf)]),
+    );
     needs.extend(guest.guest.nics.keys().map(|nic| Effect::BackEnd(name.clone(), nic.clone())));
     planner.draft.push(StepSpec::new(
         GuestAction::CreateGuest { guest: name.clone() }.into(),

@@ -173,7 +173,8 @@ fn uses(guest: &penstock_model::inventory::FoundGuest, function: Bdf) -> bool {
 /// Whether two plans are about one of the same NICs, guests or files: then the later stands on the earlier.
 pub fn shares(one: &Plan, other: &Plan) -> bool {
     let of = |plan: &Plan| {
-        let mut things: BTreeSet<String> = plan.nics.values().chain(plan.drives.values()).map(Bdf::to_string).collect();
+        let mut things: BTreeSet<String> =
+            plan.nics.values().chain(plan.drives.values()).map(Bdf::to_string).collect();
         things.extend(plan.steps.iter().filter_map(|step| match &step.action {
             Action::File(FileAction::WriteFile { path, .. })
             | Action::File(FileAction::RemoveFile { path }) => Some(path.clone()),

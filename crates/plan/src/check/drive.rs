@@ -32,9 +32,11 @@ pub fn act(virtualization: &mut NvmeVirtualization, action: &DriveAction) {
     }
 }
 
-/// The VFs of the drive have gone, or are new: their controllers are off line.
+/// The VFs of the drive have gone, or are new: their controllers are off line, and have nothing.
 pub fn remade(virtualization: &mut NvmeVirtualization) {
-    virtualization.secondary.iter_mut().for_each(|secondary| secondary.online = false);
+    for secondary in &mut virtualization.secondary {
+        (secondary.online, secondary.queues, secondary.interrupts) = (false, 0, 0);
+    }
 }
 
 fn secondary(machine: &Machine, drive: Bdf, vf: VfIndex) -> Option<&SecondaryController> {
@@ -150,6 +152,12 @@ pub fn judge(
             }
             if let Some(queues) = owned.queues.filter(|queues| controller.queues != queues + 1) {
                 wrong.push(format!("{of_model} is to have {queues} pairs of I/O queues"));
+            }
+            let known = found.virtualization.iter().flat_map(|told| told.namespaces.keys());
+            for namespace in known.filter(|known| !owned.namespaces.contains(known)) {
+                if !owned.namespaces.is_empty() && is_attached(machine, bdf, vf, *namespace) == Some(true) {
+                    wrong.push(format!("{of_model} has namespace {namespace} besides"));
+                }
             }
             for namespace in &owned.namespaces {
                 if is_attached(machine, bdf, vf, *namespace) != Some(true) {

@@ -322,7 +322,9 @@ impl Judge<'_> {
         }
         let mut has = self.machine.functions(name).to_vec();
         let mut should = wanted.clone();
-        should.extend(guest.drives.iter().filter_map(|owned| drive::address(self.plan, self.machine, &owned.name)));
+        should.extend(
+            guest.drives.iter().filter_map(|owned| drive::address(self.plan, self.machine, &owned.name)),
+        );
         has.sort_unstable();
         should.sort_unstable();
         if has != should {
