@@ -18,11 +18,13 @@ pub struct Count<'a> {
     pub pf: Bdf,
     pub sriov: &'a Sriov,
     pub wanted: u16,
+    /// What a VF is to have before a driver binds to it.
+    pub before_drivers: &'static str,
 }
 
 /// The steps to the number of VFs that is wanted, without drivers that bind to them by themselves.
 pub fn set(planner: &mut Planner<'_>, count: Count<'_>) {
-    let Count { name, pf, sriov, wanted } = count;
+    let Count { name, pf, sriov, wanted, before_drivers } = count;
     let present = sriov.num_vfs;
     if present != wanted && in_use(planner, &count) {
         return;
@@ -33,7 +35,7 @@ pub fn set(planner: &mut Planner<'_>, count: Count<'_>) {
             Some(FunctionAction::SetAutoprobe { pf, on: true }.into()),
             vec![],
             Effect::Autoprobe(pf),
-            format!("no driver may bind to a VF of {name} before its attributes are set"),
+            format!("no driver may bind to a VF of {name} before {before_drivers}"),
         ));
     }
     if present == wanted {

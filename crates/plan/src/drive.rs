@@ -202,7 +202,13 @@ pub fn owned<'n, 'a>(
 /// All steps of a drive but those of its guests.
 pub fn drive_steps(planner: &mut Planner<'_>, drive: &WantedDrive<'_>) {
     if let Some(sriov) = &drive.found.sriov {
-        let count = Count { name: drive.name.as_str(), pf: drive.found.bdf, sriov, wanted: drive.drive.vfs };
+        let count = Count {
+            name: drive.name.as_str(),
+            pf: drive.found.bdf,
+            sriov,
+            wanted: drive.drive.vfs,
+            before_drivers: "its controller is on line",
+        };
         count::set(planner, count);
     }
     controller_steps(planner, drive, |_| true);

@@ -32,7 +32,16 @@ pub fn nic_steps(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
 
 fn vf_count(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
     let Some(sriov) = nic.sriov() else { return };
-    count::set(planner, Count { name: nic.name.as_str(), pf: nic.pf.bdf, sriov, wanted: nic.nic.vfs });
+    count::set(
+        planner,
+        Count {
+            name: nic.name.as_str(),
+            pf: nic.pf.bdf,
+            sriov,
+            wanted: nic.nic.vfs,
+            before_drivers: "its attributes are set",
+        },
+    );
 }
 
 /// The steps of a NIC's PF interface: name, MTU, MAC, up, addresses.

@@ -130,6 +130,9 @@ pub fn judge(
         if vfs != wanted.vfs {
             wrong.push(format!("{name} has {vfs} VFs, and is to have {}", wanted.vfs));
         }
+        if wanted.vfs > 0 && found.sriov.as_ref().is_some_and(|sriov| sriov.autoprobe) {
+            wrong.push(format!("driver autoprobe of {name} is on"));
+        }
         for vf in (0..wanted.vfs).filter_map(VfIndex::new) {
             let of_model = DriveVfName { drive: name.clone(), vf };
             let Some((guest, owned)) = model.drive_owner(&of_model) else { continue };
