@@ -102,6 +102,7 @@ pub(crate) struct GuestDriveDocument {
     /// The VF, like `SSD0#3`. Must be given.
     pub vf: Option<DriveVfName>,
     /// The namespaces that it has, by identifier (NSID), and no others. Default: those that are attached to it.
+    #[schemars(inner(range(min = 1, max = 4_294_967_294_u32)))]
     pub namespaces: Vec<u32>,
     /// Pairs of I/O queues. Default: what the drive says.
     #[schemars(range(min = 1, max = 65534))]

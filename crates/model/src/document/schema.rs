@@ -61,7 +61,8 @@ pub fn schema() -> Value {
     }
     for (place, name) in [
         ("/properties/nics", "NicName"),
-        ("/properties/drives", "DriveName"),
+        // A drive is called as a NIC is.
+        ("/properties/drives", "NicName"),
         ("/properties/guests", "GuestName"),
         ("/$defs/Guest/properties/nics", "NicName"),
         ("/$defs/Board/properties/emulation", "NicName"),
