@@ -103,11 +103,11 @@ fn a_vm_owns_a_vf(board: &KeptBoard) -> Outcome {
     let given = ["secondary-controller-state", "num-virtual-queues", "num-virtual-interrupts"];
     assert_eq!(given.map(|key| controller[key].as_u64()), [Some(1), Some(3), Some(3)], "{told}");
     assert_eq!(within(board, "cat /sys/class/nvme/nvme0/serial")?.trim(), "S6EUNX0R123456");
+    // Of one with several paths the kernel shows these as well, as `nvme0c1n1`, and they are no devices.
+    let find = "for at in /sys/block/nvme*; do disk=/dev/${at##*/}; [ -b $disk ] && break; done";
     within(
         board,
-        &format!(
-            "echo '{WORDS}' | dd of=/dev/nvme0n2 conv=fsync 2>/dev/null || echo '{WORDS}' | dd of=/dev/nvme0n1 conv=fsync"
-        ),
+        &format!("{find}; printf '{WORDS}' | dd of=$disk conv=sync,fsync bs=512 2>&1 && ls -l $disk"),
     )?;
 
     // A namespace that somebody attaches is drift.
@@ -135,7 +135,7 @@ fn a_vm_owns_a_vf(board: &KeptBoard) -> Outcome {
     assert_eq!(say(board, STATE)?, before);
     let disk = say(
         board,
-        "nvme attach-ns /dev/nvme0 -n 2 -c 0 && for try in $(seq 100); do [ -e /dev/nvme0n2 ] && break; sleep 0.1; done; \
+        "nvme attach-ns /dev/nvme0 -n 2 -c 0 >/dev/null && for try in $(seq 100); do [ -e /dev/nvme0n2 ] && break; sleep 0.1; done; \
                            head -c 17 /dev/nvme0n2",
     )?;
     assert_eq!(disk, WORDS);

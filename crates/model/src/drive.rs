@@ -17,8 +17,8 @@ pub struct Drive {
     pub matching: DriveMatch,
     /// How many VFs it is to have. Default: one more than the highest index that a guest uses.
     pub vfs: u16,
-    /// Pairs of I/O queues of each VF that a guest owns. `None`, the default: as many as each of the VFs can have when all get
-    /// the same, at most one for each CPU of its guest.
+    /// Pairs of I/O queues of each VF that a guest owns. `None`, the default: one that has some keeps them; else as many as each of the VFs
+    /// can have when all get the same, at most one for each CPU of its guest.
     pub queues: Option<u16>,
 }
 

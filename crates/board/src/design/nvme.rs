@@ -77,7 +77,8 @@ impl BoardDrive {
     }
 
     fn new(mut serial: String, vfs: u16) -> BoardDrive {
-        serial.truncate(serial.floor_char_boundary(SERIAL));
+        let whole = (0..=SERIAL.min(serial.len())).rev().find(|at| serial.is_char_boundary(*at));
+        serial.truncate(whole.unwrap_or(0));
         let waiting = (OF_PF + 1..).take(vfs.min(MOST_NAMESPACES).into()).collect();
         BoardDrive { number: 0, serial, vfs, each: EACH, waiting }
     }

@@ -27,7 +27,8 @@ pub(crate) struct DriveDocument {
     pub matching: DriveMatch,
     /// How many VFs it has. Default: one more than the highest index that a guest uses.
     pub vfs: Option<VfCount>,
-    /// Pairs of I/O queues of each VF that a guest owns. Default: the same for all VFs, at most one for each CPU of the guest.
+    /// Pairs of I/O queues of each VF that a guest owns. Default: a VF that has some keeps them; else the same for all, at most one for each
+    /// CPU of the guest.
     #[schemars(range(min = 1, max = 65534))]
     pub queues: Option<u16>,
 }
