@@ -12,7 +12,7 @@ use crate::{
 
 /// A PF and how many VFs it is to have.
 #[derive(Clone, Copy)]
-pub struct Count<'a> {
+pub struct WantedVfCount<'a> {
     /// What the model calls it.
     pub name: &'a str,
     pub pf: Bdf,
@@ -23,8 +23,8 @@ pub struct Count<'a> {
 }
 
 /// The steps to the number of VFs that is wanted, without drivers that bind to them by themselves.
-pub fn set(planner: &mut Planner<'_>, count: Count<'_>) {
-    let Count { name, pf, sriov, wanted, before_drivers } = count;
+pub fn set(planner: &mut Planner<'_>, count: WantedVfCount<'_>) {
+    let WantedVfCount { name, pf, sriov, wanted, before_drivers } = count;
     let present = sriov.num_vfs;
     if present != wanted && in_use(planner, &count) {
         return;
@@ -72,8 +72,8 @@ pub fn set(planner: &mut Planner<'_>, count: Count<'_>) {
 }
 
 /// Refuses to change the number of VFs under guests that run with them or with the PF.
-fn in_use(planner: &mut Planner<'_>, count: &Count<'_>) -> bool {
-    let Count { name, pf, sriov, .. } = *count;
+fn in_use(planner: &mut Planner<'_>, count: &WantedVfCount<'_>) -> bool {
+    let WantedVfCount { name, pf, sriov, .. } = *count;
     let mut used = false;
     if let Some(guest) = planner.user(pf) {
         used = true;

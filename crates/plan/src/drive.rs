@@ -13,7 +13,7 @@ use penstock_model::{
 use crate::{
     DriveAction, FunctionAction,
     action::{io_queues, resources},
-    count::{self, Count},
+    count::{self, WantedVfCount},
     definition::vcpus,
     draft::{Effect, StepSpec},
     drivers::VFIO,
@@ -202,7 +202,7 @@ pub fn owned<'n, 'a>(
 /// All steps of a drive but those of its guests.
 pub fn drive_steps(planner: &mut Planner<'_>, drive: &WantedDrive<'_>) {
     if let Some(sriov) = &drive.found.sriov {
-        let count = Count {
+        let count = WantedVfCount {
             name: drive.name.as_str(),
             pf: drive.found.bdf,
             sriov,

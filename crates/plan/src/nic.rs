@@ -7,7 +7,7 @@ use penstock_model::{
 
 use crate::{
     Action, Direction, FunctionAction,
-    count::{self, Count},
+    count::{self, WantedVfCount},
     draft::{Effect, StepSpec},
     error::error,
     external,
@@ -34,7 +34,7 @@ fn vf_count(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
     let Some(sriov) = nic.sriov() else { return };
     count::set(
         planner,
-        Count {
+        WantedVfCount {
             name: nic.name.as_str(),
             pf: nic.pf.bdf,
             sriov,
