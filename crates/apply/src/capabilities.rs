@@ -220,7 +220,7 @@ mod tests {
 
     /// Steps that set these, each with what was there before, and how each came out.
     fn run(steps: &[(VfAttribute, Option<VfAttribute>, Ending, Option<&str>)]) -> (Plan, Vec<StepReport>) {
-        let mut plan = Plan { nics: Default::default(), steps: vec![], notes: vec![] };
+        let mut plan = Plan::default();
         let mut reports = Vec::new();
         for (number, (attribute, before, outcome, detail)) in (1..).zip(steps) {
             let set = |attribute| -> Action {

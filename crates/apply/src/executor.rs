@@ -18,11 +18,12 @@ use penstock_host::{
 };
 use penstock_model::{Bdf, Mac, VfAttribute, VfIndex, inventory::VfState};
 use penstock_plan::{
-    BootAction, Direction, Execute, ExecuteError, Fact, FileAction, FunctionAction, Observe, RealTimeAction,
-    execute::one_by_one,
+    BootAction, Direction, DriveAction, Execute, ExecuteError, Fact, FileAction, FunctionAction, Observe,
+    RealTimeAction, execute::one_by_one,
 };
 
 mod boot;
+mod drive;
 mod facts;
 mod interface;
 mod realtime;
@@ -225,7 +226,7 @@ impl HostExecutor {
         driver: Option<&str>,
         deadline: Instant,
     ) -> Result<(), ExecuteError> {
-        let Some(driver) = driver.filter(|driver| !penstock_host::pci::passes_through(driver)) else {
+        let Some(driver) = driver.filter(|driver| penstock_host::pci::gives_interface(driver)) else {
             return Ok(());
         };
         let began = Instant::now();
@@ -465,6 +466,16 @@ impl Execute<FunctionAction> for HostExecutor {
 
     fn is_gone(&mut self, action: &FunctionAction) -> bool {
         action.function().is_some_and(|function| !self.function(function).exists())
+    }
+}
+
+impl Execute<DriveAction> for HostExecutor {
+    fn execute(&mut self, action: &DriveAction, _: Duration) -> Result<(), ExecuteError> {
+        drive::execute(&self.root, action)
+    }
+
+    fn is_gone(&mut self, action: &DriveAction) -> bool {
+        drive::is_gone(&self.root, action)
     }
 }
 

@@ -15,10 +15,10 @@ for applet in $(busybox --list); do
 done
 for applet in init reboot poweroff halt modprobe mdev; do ln -s ../bin/busybox $root/sbin/$applet; done
 
-# Drivers of VFs, what the power button needs, and networks of containers; with what they need, in the same places.
+# Drivers of VFs and of NVMe, what the power button needs, and networks of containers; with what they need, in the same places.
 modules_of() {
     release=$1
-    for name in igb igbvf ixgbevf iavf virtio_net virtio_rng virtio_blk button evdev af_packet 8021q \
+    for name in igb igbvf ixgbevf iavf nvme virtio_net virtio_rng virtio_blk button evdev af_packet 8021q \
         veth bridge macvlan ipvlan nf_tables nf_conntrack nft_ct nft_chain_nat nft_masq; do
         modprobe --show-depends -S "$release" $name 2>/dev/null | sed -n 's/^insmod \([^ ]*\).*/\1/p'
     done | sort -u | while read -r file; do

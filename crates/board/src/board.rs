@@ -515,6 +515,9 @@ impl Up<'_> {
         if let Some(forward) = &self.options.forward {
             forward.furnish(&making.directory)?;
         }
+        for drive in &self.design.drives {
+            drive.furnish(&making.directory)?;
+        }
         Ok(making)
     }
 

@@ -1,13 +1,15 @@
 //! From a model to the devices of a board. Pure: the same model and inventory always give the same board.
 
 mod needs;
+mod nvme;
 
 use std::collections::BTreeMap;
 
+pub use nvme::BoardDrive;
 use penstock_host::emulated::LEFT_OUT;
 use penstock_model::{
-    Bdf, BoardKernel, ByteSize, Emulation, GuestKind, Inventory, Mac, Model, Nic, NicName, RoutingId,
-    VfIndex,
+    Bdf, BoardKernel, ByteSize, DriveName, Emulation, GuestKind, Inventory, Mac, Model, Nic, NicName,
+    RoutingId, VfIndex,
     composition::{self, Addressing, CompositionError, Device, DeviceKind, ROOT_BUS, VfLayout},
     inventory::Pf,
     text::counted,
@@ -58,8 +60,8 @@ pub enum DesignError {
         /// What that can have.
         limit: u16,
     },
-    /// More NICs than root ports fit on the root bus.
-    #[error("a board has room for {limit} NICs, and the model has {wanted}")]
+    /// More NICs and drives than root ports fit on the root bus.
+    #[error("a board has room for {limit} NICs and drives, and the model has {wanted}")]
     TooManyNics {
         /// What the model has.
         wanted: usize,
@@ -94,6 +96,26 @@ pub enum DesignError {
         nic: NicName,
         /// What was looked for.
         what: String,
+    },
+    /// A drive that a real machine has by its place or its make, which no emulated one has.
+    #[error(
+        "drive {drive} is known by its {words}, and a board's drives are known by their serial numbers alone: write `match: {{serial: ...}}`"
+    )]
+    DriveByPlace {
+        /// The drive's name in the model.
+        drive: DriveName,
+        /// What it is known by.
+        words: String,
+    },
+    /// A drive with more VFs than QEMU's has.
+    #[error("drive {drive} is to have {wanted} VFs, and an emulated NVMe drive has at most {limit}")]
+    TooManyDriveVfs {
+        /// The drive's name in the model.
+        drive: DriveName,
+        /// As many as the model wants.
+        wanted: u16,
+        /// The most that QEMU gives one.
+        limit: u16,
     },
     /// A cable that ends at no NIC.
     #[error("a cable goes to {nic}, and there is no such NIC")]
@@ -174,8 +196,8 @@ pub struct Design {
     pub vms: bool,
     /// Whether systemd has to be its first process: the switches of NICs that VMs own are units of it.
     pub systemd: bool,
-    /// Size in bytes of the NVMe namespace, when there is one.
-    pub nvme_namespace: Option<u64>,
+    /// Its NVMe drives.
+    pub drives: Vec<BoardDrive>,
 }
 
 impl Design {
@@ -224,9 +246,11 @@ impl Design {
         };
         let peers = peers(model, &mut errors);
         let room = usize::from(SERIAL - FIRST_PORT);
-        if model.nics.len() + 1 > room {
-            errors.push(DesignError::TooManyNics { wanted: model.nics.len(), limit: room - 1 });
+        let ports = model.nics.len() + model.drives.len();
+        if ports + 1 > room {
+            errors.push(DesignError::TooManyNics { wanted: ports, limit: room - 1 });
         }
+        errors.extend(nvme::errors(model));
         let mut nics = Vec::new();
         for (((name, nic), pf), peer) in model.nics.iter().zip(found).zip(peers) {
             match board_nic(model, name, nic, pf, peer) {
@@ -263,7 +287,7 @@ impl Design {
 
     /// Why QEMU cannot save such a board; `None` where it can.
     pub fn cannot_be_saved(&self) -> Option<&'static str> {
-        self.nvme_namespace.is_some().then_some("an NVMe controller")
+        (!self.drives.is_empty()).then_some("an NVMe controller")
     }
 
     /// QEMU's arguments for all of this: machine, CPUs, memory, back ends and devices. Not among them is what a run
@@ -307,10 +331,7 @@ impl Design {
             arguments.push("-qmp".to_owned());
             arguments.push(format!("unix:{},server=on,wait=off", switch.filters()));
         }
-        if let Some(size) = self.nvme_namespace {
-            arguments.push("-blockdev".to_owned());
-            arguments.push(format!("driver=null-co,node-name=namespace0,size={size},read-zeroes=on"));
-        }
+        arguments.extend(self.drives.iter().flat_map(BoardDrive::backings));
         for netdev in self.netdevs.iter().filter(|netdev| netdev.id != MANAGEMENT) {
             if let End::Switch(socket) = &netdev.end {
                 arguments.push("-chardev".to_owned());
@@ -479,6 +500,7 @@ fn assemble(model: &Model, nics: Vec<BoardNic>) -> Design {
     // functions behind an IOMMU a boot takes minutes and the emulator gigabytes.
     let iommu = model.board.iommu.unwrap_or(has_vm || !many);
     let kernel = KernelChoice::of(model);
+    let drives = BoardDrive::all(model);
     let mut design = Design {
         iommu,
         machine: model.machine.clone(),
@@ -489,7 +511,9 @@ fn assemble(model: &Model, nics: Vec<BoardNic>) -> Design {
         },
         icount: model.board.icount,
         kernel,
-        memory: model.board.memory.unwrap_or_else(|| needs::memory(model, vfs)),
+        memory: model.board.memory.unwrap_or_else(|| {
+            needs::memory(model, vfs + drives.iter().map(|drive| u32::from(drive.vfs)).sum::<u32>())
+        }),
         huge_pages: needs::huge_pages(model),
         nics: Vec::new(),
         netdevs: vec![Netdev { id: MANAGEMENT.to_owned(), end: End::Hub(0) }],
@@ -498,7 +522,7 @@ fn assemble(model: &Model, nics: Vec<BoardNic>) -> Design {
         vms: has_vm,
         systemd: model.guests.values().any(|guest| !guest.nics.is_empty()),
         kernel_arguments: None,
-        nvme_namespace: None,
+        drives,
     };
     let devices = &mut design.devices;
     if iommu {
@@ -555,9 +579,12 @@ fn assemble(model: &Model, nics: Vec<BoardNic>) -> Design {
             devices.push(port.with("chardev", switch.id()).with("name", switch.line()));
         }
     }
-    if let Some(vfs) = model.board.nvme_vfs {
-        nvme(vfs, ports, free_slot(&slots), devices);
-        design.nvme_namespace = Some(1 << 30);
+    let mut taken = slots;
+    for (drive, position) in design.drives.iter().zip(ports..) {
+        let (port, slot) = (format!("port{position}"), free_slot(&taken));
+        taken.push(slot);
+        devices.push(root_port(&port, position, slot));
+        drive.compose(&port, devices);
     }
     design.nics = nics;
     design
@@ -638,29 +665,4 @@ fn compose(
         devices.push(device);
     }
     devices.push(function(None, 0, nic.mac));
-}
-
-/// An NVMe controller with `vfs` VFs, and the flexible queues and vectors that they are given at run time
-/// (QEMU, `docs/system/devices/nvme.rst`).
-fn nvme(vfs: u16, position: u16, slot: u16, devices: &mut Vec<Device>) {
-    let port = format!("port{position}");
-    devices.push(root_port(&port, position, slot));
-    devices.push(Device::new("nvme-subsystem", DeviceKind::NvmeSubsystem));
-    let (queues, vectors) = (2 * vfs, vfs);
-    let mut controller = Device::new("nvme", DeviceKind::Nvme)
-        .at(&port, 0)
-        .with("serial", "penstock0")
-        .with("subsys", "nvme-subsystem")
-        .with("max_ioqpairs", queues + 2)
-        .with("msix_qsize", vectors + 1);
-    if vfs > 0 {
-        controller = controller
-            .with("sriov_max_vfs", vfs)
-            .with("sriov_vq_flexible", queues)
-            .with("sriov_vi_flexible", vectors);
-    }
-    devices.push(controller);
-    devices.push(
-        Device::new("namespace", DeviceKind::NvmeNamespace).with("drive", "namespace0").with("bus", "nvme"),
-    );
 }

@@ -176,7 +176,7 @@ impl Run<'_> {
         if let Some(file) = self.files {
             command = command.args(["-blockdev", &read_only("files", file), "-device", FILES_DISK]);
         }
-        if self.design.nvme_namespace.is_some() {
+        if !self.design.drives.is_empty() {
             command = command.args(["-fw_cfg", "name=opt/penstock/nvme,string=1"]);
         }
         if self.design.vms {

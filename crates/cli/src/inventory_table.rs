@@ -1,5 +1,7 @@
 //! The inventory as a person reads it, in the order in which questions come.
 
+mod nvme;
+
 use std::{collections::BTreeMap, fmt::Write};
 
 use penstock_model::{
@@ -152,12 +154,17 @@ fn vfs(sriov: &Sriov, out: &mut Paragraphs) {
     }
     let present = sriov.vfs.iter().filter_map(|vf| Some((vf, vf.present.as_ref()?)));
     let rows: Vec<_> = present.filter(|(vf, _)| tells(vf)).map(|(vf, present)| vf_row(vf, present)).collect();
-    if !rows.is_empty() {
-        let header = ["VF", "BDF", "driver", "interface", "MAC", "VLAN", "link", "IOMMU"];
-        for line in columns_in_use(out, &header, &rows) {
-            out.push_str("    ");
-            out.push_str(line.trim_start());
-        }
+    inner_table(out, &["VF", "BDF", "driver", "interface", "MAC", "VLAN", "link", "IOMMU"], &rows);
+}
+
+/// A table below a function, without the columns in which no row has anything; none without rows.
+fn inner_table<const N: usize>(out: &mut Paragraphs, header: &[&str; N], rows: &[[String; N]]) {
+    if rows.is_empty() {
+        return;
+    }
+    for line in columns_in_use(out, header, rows) {
+        out.push_str("    ");
+        out.push_str(line.trim_start());
     }
 }
 
@@ -221,6 +228,9 @@ fn nvme_details(inventory: &Inventory, controller: &NvmeController, out: &mut Pa
     group(inventory, controller.bdf, controller.iommu_group, out);
     if let Some(sriov) = &controller.sriov {
         vfs(sriov, out);
+    }
+    if let Some(virtualization) = &controller.virtualization {
+        nvme::details(virtualization, controller.sriov.as_ref(), out);
     }
 }
 
@@ -470,6 +480,7 @@ mod tests {
             numa_node: None,
             iommu_group: None,
             sriov: None,
+            virtualization: None,
         };
         inventory.nvme.push(controller);
         let text = table(&inventory, Some(WIDTH));

@@ -312,7 +312,7 @@ mod tests {
         Plan {
             steps: steps.collect(),
             nics: [("NET1".parse().unwrap(), pf)].into_iter().collect(),
-            notes: Vec::new(),
+            ..Plan::default()
         }
     }
 

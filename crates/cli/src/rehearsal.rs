@@ -123,7 +123,9 @@ impl<'a> Rehearsal<'a> {
         printer.doing("Applying the model to the board");
         let output =
             self.timed("apply", |_| ask(board, &["apply", "--json", "--quiet", &model], &nics, allowed))?;
-        let carried: Option<Carried> = serde_json::from_slice(&output.stdout).ok();
+        let read = serde_json::from_slice::<Carried>(&output.stdout);
+        let unread = read.as_ref().err().map(ToString::to_string);
+        let carried = read.ok();
         if let Some(carried) = &carried {
             self.evidence.machine = Machine::of(&self.file.model, &inventory, &carried.plan.nics, true);
             self.evidence.steps = records(carried);
@@ -134,6 +136,8 @@ impl<'a> Rehearsal<'a> {
             (Some(0), Some(_)) => {}
             // Some guests failed alone; what became of the others is worth seeing.
             (Some(1), Some(_)) => self.evidence.notes.extend(output.errors().lines().map(str::to_owned)),
+            // Whatever it did, what it printed is what this program should have been able to read.
+            (Some(0 | 1), None) => return Err(unreadable("apply", &output, &unread.unwrap_or_default())),
             _ => return Err(refused("apply", &output)),
         }
 
@@ -244,7 +248,20 @@ fn ask(board: &Board, arguments: &[&str], nics: &[String], allowed: Duration) ->
 
 /// Reads the JSON that a verb printed; whether it holds is for the reader of the JSON.
 fn told<T: DeserializeOwned>(output: Output) -> Result<T, Failure> {
-    serde_json::from_slice(&output.stdout).map_err(|_| refused(&output.command, &output))
+    serde_json::from_slice(&output.stdout).map_err(|error| match output.status.success() {
+        true => unreadable(&output.command, &output, &error.to_string()),
+        false => refused(&output.command, &output),
+    })
+}
+
+/// A verb inside the board did as it should, and printed what cannot be read.
+fn unreadable(verb: &str, output: &Output, why: &str) -> Failure {
+    let text = format!(
+        "inside the board, `{verb}` ended with {}, and what it printed cannot be read: {why}\n{}",
+        output.status,
+        output.errors().trim_end()
+    );
+    Failure::new(Status::Failed, text.trim_end().to_owned())
 }
 
 /// A verb inside the board did not do what it should; what it said is passed on with its exit status.

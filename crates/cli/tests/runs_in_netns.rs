@@ -178,7 +178,8 @@ impl Host {
             guest: None,
         };
         let nics = [("NET0".parse().unwrap(), pf())].into_iter().collect();
-        let plan = Plan { nics, steps: (1..).zip(steps).map(step).collect(), notes: Vec::new() };
+        let steps = (1..).zip(steps).map(step).collect();
+        let plan = Plan { nics, steps, ..Plan::default() };
         let record = RunRecord::new(Purpose::Apply, who());
         let run = self.runs(boot).create(record, &plan, None).unwrap();
         let mut entries = vec![Entry::Begin { version: JOURNAL_VERSION, steps: plan.steps.len() }];

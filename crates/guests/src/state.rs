@@ -132,9 +132,8 @@ impl State {
             if guest == *but || self.started(&guest)?.is_none() {
                 continue;
             }
-            let owns = |definition: GuestDefinition| {
-                definition.functions.iter().any(|owned| owned.function == function)
-            };
+            let owns =
+                |definition: GuestDefinition| definition.host_functions().any(|owned| owned == function);
             if self.definition(&guest)?.is_some_and(owns) {
                 return Ok(Some(guest));
             }

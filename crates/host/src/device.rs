@@ -67,6 +67,15 @@ pub fn at(path: impl AsRef<Path>) -> Result<Option<Device>> {
     }
 }
 
+/// The device that an open file is; `None` for anything else.
+///
+/// # Errors
+///
+/// The kernel's, when the open file cannot be looked at.
+pub fn of_file(file: &File) -> io::Result<Option<Device>> {
+    Ok(device_of(&file.metadata()?))
+}
+
 /// Makes a node of `device` at `path` that only the account with these ids may open.
 ///
 /// # Errors
@@ -149,7 +158,7 @@ impl Held {
     ///
     /// The kernel's, when the open file cannot be looked at.
     pub fn device(&self) -> io::Result<Option<Device>> {
-        Ok(device_of(&self.0.metadata()?))
+        of_file(&self.0)
     }
 
     /// Whether root in the control group `group` may open it, as far as its permissions, its mount and the group's

@@ -15,6 +15,7 @@
 //! - [`place`]: what it is to be somewhere that commands run and interfaces live: this host, a container, a board.
 //! - [`driver`] and [`probe`](mod@probe): which driver a PF has, and what it does when it is tried.
 //! - [`netlink`] and [`pci`]: interfaces, VFs, embedded switches; drivers, VF counts, resets.
+//! - [`nvme`]: an NVMe drive's VFs: their queues, interrupts and namespaces.
 //! - [`embedded`]: who keeps the attributes of VFs: the PF's driver, or an embedded switch of ours.
 //! - [`scan`](mod@scan): the inventory of a machine, and what its life hangs on. [`threads`]: a VM as its QEMU process shows it.
 //! - [`cgroup`], [`irq`], [`knob`], [`resctrl`], [`scheduling`]: what decides how late a thread wakes, changed and read back.
@@ -50,6 +51,7 @@ pub mod knob;
 pub mod managers;
 pub mod namespace;
 pub mod netlink;
+pub mod nvme;
 pub mod packages;
 pub mod pci;
 pub mod place;

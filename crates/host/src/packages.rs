@@ -63,6 +63,7 @@ mod tests {
         assert!(twice.is_empty(), "{twice:?}");
         let targets = [
             "build",
+            "docs",
             "test",
             "bench",
             "bench-switch",

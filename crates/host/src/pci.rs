@@ -27,6 +27,11 @@ pub fn passes_through(driver: &str) -> bool {
     PASS_THROUGH.contains(&driver) || driver.starts_with("uio") || driver == "igb_uio"
 }
 
+/// Whether a driver gives a function of a NIC a network interface: not one that hands it on, and not that of NVMe drives.
+pub fn gives_interface(driver: &str) -> bool {
+    !passes_through(driver) && driver != "nvme"
+}
+
 /// How long the kernel may take to load a driver's module.
 const LOADING: Duration = Duration::from_secs(60);
 

@@ -170,7 +170,12 @@ impl Drift {
         let concerns = |verdict: &&Verdict| match &verdict.subject {
             Subject::Nic(name) => name == nic,
             Subject::Function(name) => concerns(name, nic, function),
-            Subject::Machine | Subject::Tenant(_) | Subject::Guest(_) | Subject::Path { .. } => false,
+            Subject::Machine
+            | Subject::Tenant(_)
+            | Subject::Drive(_)
+            | Subject::DriveVf(_)
+            | Subject::Guest(_)
+            | Subject::Path { .. } => false,
         };
         let mut found: Vec<&Verdict> =
             self.verdicts.values().filter(concerns).filter(|one| !one.holds()).collect();

@@ -1,5 +1,6 @@
 //! The file as it is written. Each type's documentation is also what `penstock schema` says of it.
 
+mod drive;
 mod measure;
 mod realtime;
 mod schema;
@@ -15,14 +16,15 @@ use serde::{
 };
 
 use crate::{
-    BoardKernel, ByteSize, CpuSet, DiskFormat, Emulation, Firmware, FreeDriver, FunctionName, GuestKind,
-    GuestName, Inside, InterfaceAddress, InterfaceName, LinkState, Mac, Mtu, NicMatch, NicName, TxRate,
-    VfCount, VfSettings, VlanId, VlanProtocol, VlanQos,
+    BoardKernel, ByteSize, CpuSet, DiskFormat, DriveName, Emulation, Firmware, FreeDriver, FunctionName,
+    GuestKind, GuestName, Inside, InterfaceAddress, InterfaceName, LinkState, Mac, Mtu, NicMatch, NicName,
+    TxRate, VfCount, VfSettings, VlanId, VlanProtocol, VlanQos,
     names::MachineName,
     quantity::CpuList,
     vf::table::{document_with_vf_keys, vf_attributes},
 };
 
+pub(crate) use drive::{DriveDocument, GuestDriveEntry};
 pub(crate) use measure::{ExpectLine, MeasureDocument, StorageEntry};
 pub use schema::{MODELINE, schema};
 
@@ -46,6 +48,8 @@ pub(crate) struct ModelDocument {
     pub machine: Option<MachineName>,
     /// The NICs, by the names that the rest of the file calls them.
     pub nics: IndexMap<NicName, NicDocument>,
+    /// NVMe drives with SR-IOV, by the names that the rest of the file calls them. Default: none.
+    pub drives: IndexMap<DriveName, DriveDocument>,
     /// The VMs and containers, by name.
     pub guests: IndexMap<GuestName, GuestDocument>,
     /// What of the machine decides how late its guests wake. Default: nothing of it is touched, but for guests with `realtime`.
@@ -151,6 +155,8 @@ pub(crate) struct GuestDocument {
     pub realtime: Option<GuestRealtimeEntry>,
     /// The functions that it owns. The first is `eth0` inside it, and so on, unless named.
     pub functions: Vec<FunctionEntry>,
+    /// The VFs of NVMe drives that a VM owns, like `[SSD0#0]`. Default: none.
+    pub drives: Vec<GuestDriveEntry>,
     /// SR-IOV NICs that a VM owns itself, by name: QEMU emulates each, and an embedded switch of the host carries its frames. Default:
     /// none.
     pub nics: IndexMap<NicName, TenantNicDocument>,

@@ -37,23 +37,20 @@ impl FromStr for FunctionName {
 
     fn from_str(text: &str) -> Result<FunctionName, ParseFunctionError> {
         let fail = |why: Option<String>| ParseFunctionError { text: text.to_owned(), why };
-        let (nic, vf) =
-            match text.split_once('#') {
-                None => (text, None),
-                Some((nic, index)) => {
-                    let digits = !index.is_empty() && index.bytes().all(|b| b.is_ascii_digit());
-                    let index = digits.then(|| index.parse().ok().and_then(VfIndex::new)).flatten();
-                    (
-                        nic,
-                        Some(index.ok_or_else(|| {
-                            fail(Some(format!("a VF index goes from 0 to {}", VfIndex::MAX)))
-                        })?),
-                    )
-                }
-            };
+        let (nic, vf) = match text.split_once('#') {
+            None => (text, None),
+            Some((nic, index)) => (nic, Some(index_after(index).map_err(|why| fail(Some(why)))?)),
+        };
         let nic = nic.parse().map_err(|error: crate::names::NameError| fail(Some(error.to_string())))?;
         Ok(FunctionName { nic, vf })
     }
+}
+
+/// The VF that digits behind a `#` say; as an error, why none.
+pub(crate) fn index_after(digits: &str) -> Result<VfIndex, String> {
+    let all = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+    let index = all.then(|| digits.parse().ok().and_then(VfIndex::new)).flatten();
+    index.ok_or_else(|| format!("a VF index goes from 0 to {}", VfIndex::MAX))
 }
 
 crate::names::text_serde!(

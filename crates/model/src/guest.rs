@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ByteSize, CpuSet, FunctionName, GuestName, GuestRealtime, InterfaceAddress, InterfaceName, Mtu, NicName,
-    TenantNic, TxRate, VfSettings,
+    ByteSize, CpuSet, FunctionName, GuestDrive, GuestName, GuestRealtime, InterfaceAddress, InterfaceName,
+    Mtu, NicName, TenantNic, TxRate, VfSettings,
 };
 
 /// A VM or a container.
@@ -30,6 +30,9 @@ pub struct Guest {
     pub realtime: Option<GuestRealtime>,
     /// The functions that it owns, in order: its first is `eth0` unless named.
     pub functions: Vec<Function>,
+    /// The VFs of drives that it owns.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub drives: Vec<GuestDrive>,
     /// SR-IOV NICs that a VM owns, by the names that it calls them. Default: none.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub nics: IndexMap<NicName, TenantNic>,

@@ -7,6 +7,7 @@ mod boot;
 mod capability;
 mod counters;
 mod lifelines;
+mod nvme;
 pub mod tuning;
 
 use std::{
@@ -19,6 +20,7 @@ pub use self::{
     capability::{Ability, Capabilities, Capability, DriverIdentity, Trial, is_preset},
     counters::{InterfaceCounters, PortCounters, VfCounters},
     lifelines::{Family, Lifeline, LifelineKind, LifelinePath, LifelineSort, Lifelines, UnknownLifeline},
+    nvme::{FlexibleResources, NvmeNamespace, NvmeVirtualization, SecondaryController},
 };
 pub use crate::vf::VfState;
 
@@ -436,6 +438,10 @@ pub struct NvmeController {
     pub iommu_group: Option<u32>,
     /// Its SR-IOV capability.
     pub sriov: Option<Sriov>,
+    /// What it says of its VFs' queues and of namespaces. `None`: nobody could ask it, as in recorded trees, without root, or where it has no
+    /// driver.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub virtualization: Option<NvmeVirtualization>,
 }
 
 /// A PCI function that is there only because it shares an IOMMU group.
@@ -461,6 +467,17 @@ impl Inventory {
     /// The PF at `bdf`.
     pub fn pf(&self, bdf: Bdf) -> Option<&Pf> {
         self.pfs.iter().find(|pf| pf.bdf == bdf)
+    }
+
+    /// The NVMe controller at `bdf`.
+    pub fn drive(&self, bdf: Bdf) -> Option<&NvmeController> {
+        self.nvme.iter().find(|drive| drive.bdf == bdf)
+    }
+
+    /// All PFs that have SR-IOV, of NICs and of drives.
+    pub fn sriov(&self) -> impl Iterator<Item = (Bdf, &Sriov)> {
+        let nics = self.pfs.iter().filter_map(|pf| Some((pf.bdf, pf.sriov.as_ref()?)));
+        nics.chain(self.nvme.iter().filter_map(|drive| Some((drive.bdf, drive.sriov.as_ref()?))))
     }
 
     /// The interface of the PF or VF at `function`, where the host has it.

@@ -18,6 +18,7 @@ mod decode;
 pub mod diagnostic;
 pub mod digest;
 mod document;
+pub mod drive;
 pub mod function;
 pub mod guest;
 pub mod inventory;
@@ -45,6 +46,7 @@ pub use address::InterfaceAddress;
 pub use allow::{Allow, AllowedMacs, VlanSet};
 pub use diagnostic::{Diagnostic, Diagnostics, Path, PathTarget, Related, Severity, Source};
 pub use document::{MODELINE, schema};
+pub use drive::{Drive, DriveMatch, DriveVfName, GuestDrive};
 pub use function::FunctionName;
 pub use guest::{
     Boot, Device, DiskFormat, Firmware, Function, Generate, Guest, GuestKind, Inside, NEEDS_PRIVILEGES,
@@ -55,7 +57,7 @@ pub use located::{Against, Elsewhere, Located};
 pub use mac::Mac;
 pub use measure::{Measure, StorageTarget};
 pub use model::{Board, BoardKernel, Emulation, FreeDriver, Model, Nic, NicMatch};
-pub use names::{GuestName, InterfaceName, MachineName, NicName, SlotName};
+pub use names::{DriveName, GuestName, InterfaceName, MachineName, NicName, SlotName};
 pub use parse::{Parsed, parse};
 pub use pci::{Bdf, PcieRoot, RoutingId, SerialNumber};
 pub use quantity::{ByteSize, CpuSet, Mtu};

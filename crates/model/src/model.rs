@@ -7,8 +7,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Bdf, BridgePort, ByteSize, Function, FunctionName, Guest, GuestName, InterfaceAddress, InterfaceName,
-    Mac, Measure, Mtu, NicName, Realtime, SerialNumber, SlotName, TenantNic, UplinkVf, VfIndex, VfSettings,
+    Bdf, BridgePort, ByteSize, Drive, DriveName, DriveVfName, Function, FunctionName, Guest, GuestDrive,
+    GuestName, InterfaceAddress, InterfaceName, Mac, Measure, Mtu, NicName, Realtime, SerialNumber, SlotName,
+    TenantNic, UplinkVf, VfIndex, VfSettings,
     inventory::Pf,
     measurement::{Expectation, latency},
 };
@@ -21,6 +22,9 @@ pub struct Model {
     pub machine: String,
     /// NICs by name.
     pub nics: IndexMap<NicName, Nic>,
+    /// NVMe drives by name.
+    #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    pub drives: IndexMap<DriveName, Drive>,
     /// Guests by name.
     pub guests: IndexMap<GuestName, Guest>,
     /// What of the machine decides how late its guests wake. `None`, the default: nothing of it is touched.
@@ -236,6 +240,13 @@ impl Model {
         self.guests.iter().find_map(|(name, guest)| {
             guest.functions.iter().find(|owned| owned.name == *function).map(|owned| (name, owned))
         })
+    }
+
+    /// The guest that owns this VF of a drive, and how.
+    pub fn drive_owner(&self, vf: &DriveVfName) -> Option<(&GuestName, &GuestDrive)> {
+        let mut owned =
+            self.guests.iter().flat_map(|(name, guest)| guest.drives.iter().map(move |drive| (name, drive)));
+        owned.find(|(_, drive)| drive.name == *vf)
     }
 
     /// The NICs that guests own: whose, its name, the NIC.

@@ -127,6 +127,10 @@ name! {
     NicName, "NIC", "NET0", WORD, word
 }
 name! {
+    /// The name of an NVMe drive in a model: `SSD0`, or what the user calls it.
+    DriveName, "drive", "SSD0", WORD, word
+}
+name! {
     /// The name of a guest in a model; the container or VM that runs it is called `penstock-NAME`.
     GuestName, "guest", "linux-2", WORD, word
 }

@@ -9,7 +9,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::{EndpointName, FunctionName, GuestName, NicName, TenantFunctionName};
+use crate::{DriveName, DriveVfName, EndpointName, FunctionName, GuestName, NicName, TenantFunctionName};
 
 /// How one comparison came out.
 #[derive(
@@ -53,6 +53,11 @@ pub enum Subject {
     Function(FunctionName),
     /// A function of a NIC that a VM owns.
     Tenant(TenantFunctionName),
+    /// An NVMe drive: VF count.
+    Drive(DriveName),
+    /// A VF of a drive, and what its guest sees of it.
+    #[serde(rename = "drive_vf")]
+    DriveVf(DriveVfName),
     /// A guest: running, CPU and memory limits.
     Guest(GuestName),
     /// Whether frames sent by `from` arrive at `to`.
@@ -71,6 +76,8 @@ impl fmt::Display for Subject {
             Subject::Nic(nic) => nic.fmt(f),
             Subject::Function(function) => function.fmt(f),
             Subject::Tenant(function) => function.fmt(f),
+            Subject::Drive(drive) => drive.fmt(f),
+            Subject::DriveVf(vf) => vf.fmt(f),
             Subject::Guest(guest) => guest.fmt(f),
             Subject::Path { from, to } => write!(f, "{from} -> {to}"),
         }

@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::{Fact, names::Names};
 
 mod boot;
+mod drive;
 mod file;
 mod function;
 mod guest;
@@ -15,6 +16,8 @@ mod read;
 mod realtime;
 
 pub use boot::{BootAction, BootArguments, BootFile};
+pub use drive::DriveAction;
+pub(crate) use drive::{io_queues, resources};
 pub use file::FileAction;
 pub use function::{Direction, FunctionAction, InterfaceSetup};
 pub use guest::{GuestAction, GuestDefinition, GuestFunction, GuestNic};
@@ -31,6 +34,8 @@ pub(crate) use realtime::{Shares, resctrl_group};
 pub enum Action {
     /// To a function of the host, or to its interface.
     Function(FunctionAction),
+    /// To an NVMe drive, for one of its VFs.
+    Drive(DriveAction),
     /// To a guest, or to what the host keeps for it alone.
     Guest(GuestAction),
     /// To what decides how late a thread of the host wakes.
@@ -102,6 +107,7 @@ impl Action {
     pub fn function(&self) -> Option<Bdf> {
         match self {
             Action::Function(action) => action.function(),
+            Action::Drive(action) => Some(action.drive()),
             Action::Guest(_) | Action::RealTime(_) | Action::Boot(_) | Action::File(_) => None,
         }
     }
@@ -111,7 +117,7 @@ impl Action {
         match self {
             Action::RealTime(_) => true,
             Action::Guest(action) => action.is_realtime(),
-            Action::Function(_) | Action::Boot(_) | Action::File(_) => false,
+            Action::Function(_) | Action::Drive(_) | Action::Boot(_) | Action::File(_) => false,
         }
     }
 
@@ -119,7 +125,11 @@ impl Action {
     pub fn guest(&self) -> Option<&GuestName> {
         match self {
             Action::Guest(action) => Some(action.guest()),
-            Action::Function(_) | Action::RealTime(_) | Action::Boot(_) | Action::File(_) => None,
+            Action::Function(_)
+            | Action::Drive(_)
+            | Action::RealTime(_)
+            | Action::Boot(_)
+            | Action::File(_) => None,
         }
     }
 
@@ -130,7 +140,7 @@ impl Action {
             Action::Function(action) => action.is_setting(),
             Action::Guest(action) => action.is_setting(),
             Action::RealTime(action) => action.is_setting(),
-            Action::Boot(_) | Action::File(_) => false,
+            Action::Drive(_) | Action::Boot(_) | Action::File(_) => false,
         }
     }
 
@@ -139,7 +149,9 @@ impl Action {
         match self {
             Action::Function(action) => action.time_limit(),
             Action::Guest(action) => action.time_limit(),
-            Action::RealTime(_) | Action::Boot(_) | Action::File(_) => ActionTimeLimit::Step,
+            Action::Drive(_) | Action::RealTime(_) | Action::Boot(_) | Action::File(_) => {
+                ActionTimeLimit::Step
+            }
         }
     }
 
@@ -148,7 +160,8 @@ impl Action {
     pub fn outlives_reset(&self) -> bool {
         match self {
             Action::Boot(_) | Action::File(_) => true,
-            Action::Function(_) | Action::Guest(_) | Action::RealTime(_) => false,
+            // Resources and attachments may be the drive's to keep, but its VFs are gone, and with them what uses these.
+            Action::Function(_) | Action::Drive(_) | Action::Guest(_) | Action::RealTime(_) => false,
         }
     }
 
@@ -157,7 +170,7 @@ impl Action {
         match self {
             Action::Function(action) => action.lost_for_good(),
             Action::Guest(action) => action.lost_for_good(),
-            Action::RealTime(_) | Action::Boot(_) => Some(UNKNOWN_BEFORE),
+            Action::Drive(_) | Action::RealTime(_) | Action::Boot(_) => Some(UNKNOWN_BEFORE),
             Action::File(_) => Some("what the file held before is not known"),
         }
     }
@@ -166,6 +179,7 @@ impl Action {
     pub(crate) fn no_inverse(&self) -> NoInverse {
         match self {
             Action::Function(action) => action.no_inverse(),
+            Action::Drive(action) => action.no_inverse(),
             Action::Guest(action) => action.no_inverse(),
             Action::RealTime(action) => action.no_inverse(),
             Action::Boot(_) | Action::File(_) => NoInverse::unexpected(),
@@ -179,6 +193,7 @@ impl Action {
         }
         match self {
             Action::Function(action) => same(action, other),
+            Action::Drive(action) => same(action, other),
             Action::Guest(action) => same(action, other),
             Action::RealTime(action) => same(action, other),
             Action::Boot(action) => same(action, other),
@@ -190,6 +205,7 @@ impl Action {
     pub(crate) fn after(&self) -> Fact {
         match self {
             Action::Function(action) => action.after(),
+            Action::Drive(action) => action.after(),
             Action::Guest(action) => action.after(),
             Action::RealTime(action) => action.after(),
             Action::Boot(action) => action.after(),
@@ -211,6 +227,7 @@ impl Action {
     fn write(&self, f: &mut fmt::Formatter<'_>, names: &Names) -> fmt::Result {
         match self {
             Action::Function(action) => action.write(f, names),
+            Action::Drive(action) => action.write(f, names),
             Action::Guest(action) => action.write(f, names),
             Action::RealTime(action) => action.write(f, names),
             Action::Boot(action) => action.write(f, names),
@@ -247,13 +264,22 @@ macro_rules! groups {
     )*};
 }
 
-groups! {
-    Function(FunctionAction),
-    Guest(GuestAction),
-    RealTime(RealTimeAction),
-    Boot(BootAction),
-    File(FileAction),
+/// Gives all groups to a macro.
+macro_rules! with_groups {
+    ($given_to:ident) => {
+        $given_to! {
+            Function(FunctionAction),
+            Drive(DriveAction),
+            Guest(GuestAction),
+            RealTime(RealTimeAction),
+            Boot(BootAction),
+            File(FileAction),
+        }
+    };
 }
+use with_groups;
+
+with_groups!(groups);
 
 /// `CPU 2`, `CPUs 2-3`.
 pub(crate) fn named(cpus: &CpuSet) -> String {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use penstock_model::{CpuSet, Guest, GuestKind, GuestName, Inventory, Model, Root, Uplink, Vm};
+use penstock_model::{Bdf, CpuSet, Guest, GuestKind, GuestName, Inventory, Model, Root, Uplink, Vm};
 
 use crate::{
     action::{GuestDefinition, GuestFunction, GuestNic},
@@ -16,12 +16,13 @@ const CPUS: u32 = 1;
 /// Memory of a VM.
 const MEMORY: u64 = 256 << 20;
 
-/// A guest's definition, with its functions where they are.
+/// A guest's definition, with its functions where they are, and the VFs of drives at `drives`.
 pub fn define(
     planner: &mut Planner<'_>,
     name: &GuestName,
     guest: &Guest,
     functions: &[(&WantedNic<'_>, Option<&WantedVf<'_>>)],
+    drives: Vec<Bdf>,
 ) -> GuestDefinition {
     let is_vm = guest.kind == GuestKind::Vm;
     let nics = guest.nics.iter().map(|(name, nic)| GuestNic {
@@ -63,6 +64,7 @@ pub fn define(
                 home_driver: home_driver(planner.inventory, name, nic, *vf),
             })
             .collect(),
+        drives,
         nics,
     }
 }

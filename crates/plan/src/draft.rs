@@ -19,6 +19,8 @@ pub enum Effect {
     Interface(Bdf),
     /// A VF's attributes are set.
     Attributes(Bdf),
+    /// The controller of a drive's VF is as wanted so far.
+    Controller(Bdf),
     /// A function has its driver, or lost it.
     Driver(Bdf),
     /// A guest is defined, or no longer.

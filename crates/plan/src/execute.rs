@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::{Action, ActionGroup, BootAction, Fact, FileAction, FunctionAction, GuestAction, RealTimeAction};
+use crate::{
+    Action, ActionGroup, BootAction, DriveAction, Fact, FileAction, FunctionAction, GuestAction,
+    RealTimeAction,
+};
 
 /// Something that can carry out the actions of one group.
 pub trait Execute<A> {
@@ -41,12 +44,18 @@ pub trait Observe {
 
 /// What carries out all that is done to the host itself.
 pub trait ExecuteHost:
-    Execute<FunctionAction> + Execute<RealTimeAction> + Execute<BootAction> + Execute<FileAction> + Observe
+    Execute<FunctionAction>
+    + Execute<DriveAction>
+    + Execute<RealTimeAction>
+    + Execute<BootAction>
+    + Execute<FileAction>
+    + Observe
 {
 }
 
 impl<E> ExecuteHost for E where
     E: Execute<FunctionAction>
+        + Execute<DriveAction>
         + Execute<RealTimeAction>
         + Execute<BootAction>
         + Execute<FileAction>
@@ -80,7 +89,11 @@ impl<'a> Executors<'a> {
     /// Whether somebody carries out actions of this group.
     pub fn execute_group_of(&self, action: &Action) -> bool {
         match action {
-            Action::Function(_) | Action::RealTime(_) | Action::Boot(_) | Action::File(_) => true,
+            Action::Function(_)
+            | Action::Drive(_)
+            | Action::RealTime(_)
+            | Action::Boot(_)
+            | Action::File(_) => true,
             Action::Guest(_) => self.guests.is_some(),
         }
     }
@@ -93,6 +106,7 @@ impl<'a> Executors<'a> {
     pub fn execute(&mut self, action: &Action, deadline: Duration) -> Result<(), ExecuteError> {
         match action {
             Action::Function(action) => self.host.execute(action, deadline),
+            Action::Drive(action) => self.host.execute(action, deadline),
             Action::Guest(action) => match &mut self.guests {
                 Some(guests) => guests.execute(action, deadline),
                 None => Err(nobody(&action.clone().into())),
@@ -112,6 +126,7 @@ impl<'a> Executors<'a> {
         let Some(first) = actions.first() else { return Vec::new() };
         match first {
             Action::Function(_) => self.host.execute_all(&group::<FunctionAction>(actions), deadline),
+            Action::Drive(_) => self.host.execute_all(&group::<DriveAction>(actions), deadline),
             Action::Guest(_) => match &mut self.guests {
                 Some(guests) => guests.execute_all(&group::<GuestAction>(actions), deadline),
                 None => vec![Err(nobody(first))],
@@ -126,6 +141,7 @@ impl<'a> Executors<'a> {
     pub fn is_gone(&mut self, action: &Action) -> bool {
         match action {
             Action::Function(action) => self.host.is_gone(action),
+            Action::Drive(action) => self.host.is_gone(action),
             Action::Guest(action) => self.guests.as_mut().is_some_and(|guests| guests.is_gone(action)),
             Action::RealTime(action) => self.host.is_gone(action),
             Action::Boot(action) => self.host.is_gone(action),

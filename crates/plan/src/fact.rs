@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Action, Direction, InterfaceSetup,
-    action::{BootArguments, Schemata, Shares, named, resctrl_group},
+    action::{BootArguments, Schemata, Shares, named, resctrl_group, resources},
     names::Names,
 };
 
@@ -56,6 +56,12 @@ pub enum Fact {
     InterfaceIs { function: Bdf, setup: InterfaceSetup },
     /// The embedded switch is in this mode.
     Switch { pf: Bdf, mode: SwitchMode },
+    /// The controller of the drive's VF has so many pairs of queues, with the one for administration, and so many interrupt vectors.
+    VfResources { drive: Bdf, vf: VfIndex, queues: u16, interrupts: u16 },
+    /// The controller of the drive's VF is on line, or is not.
+    VfOnline { drive: Bdf, vf: VfIndex, online: bool },
+    /// The namespace is attached to the controller of the drive's VF, or is not.
+    NamespaceAttached { drive: Bdf, vf: VfIndex, namespace: u32, attached: bool },
     /// The function was reset; nothing lasting shows it.
     Reset { function: Bdf },
     /// The guest is defined (or not).
@@ -199,6 +205,16 @@ impl Fact {
                 write!(f, "the interface of {} is as it was: {setup}", of(function))
             }
             Fact::Switch { pf, mode } => write!(f, "the embedded switch of {} is in {mode} mode", of(pf)),
+            Fact::VfResources { drive, vf, queues, interrupts } => {
+                write!(f, "{} has {}", names.vf(*drive, *vf), resources(*queues, *interrupts))
+            }
+            Fact::VfOnline { drive, vf, online } => {
+                let line = if *online { "on" } else { "off" };
+                write!(f, "the controller of {} is {line} line", names.vf(*drive, *vf))
+            }
+            Fact::NamespaceAttached { drive, vf, namespace, attached } => {
+                write!(f, "namespace {namespace} is {}attached to {}", not(attached), names.vf(*drive, *vf))
+            }
             Fact::Reset { function } => write!(f, "{} was reset", of(function)),
             Fact::GuestDefined { guest, defined } => write!(f, "guest {guest} is {}defined", not(defined)),
             Fact::SwitchRunning { guest, nic, running } => {

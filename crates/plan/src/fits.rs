@@ -138,7 +138,8 @@ fn vf_by_its_interface(planner: &mut Planner<'_>, vm: &GuestName, nic: &NicName,
 
 /// VFIO needs an IOMMU: said once for all VMs that have functions.
 fn lack_iommu(planner: &mut Planner<'_>, starting: &[Starting<'_, '_>]) {
-    let needs = |guest: &&Starting<'_, '_>| !guest.suspended && guest.is_vm() && !guest.functions.is_empty();
+    let needs =
+        |guest: &&Starting<'_, '_>| !guest.suspended && guest.is_vm() && guest.addresses().next().is_some();
     let names: Vec<String> = starting.iter().filter(needs).map(|guest| guest.name.to_string()).collect();
     let who = match names.as_slice() {
         [] => return,
@@ -152,33 +153,51 @@ fn lack_iommu(planner: &mut Planner<'_>, starting: &[Starting<'_, '_>]) {
     );
 }
 
+/// A VF that goes to a VM, and its PF.
+struct Member {
+    bdf: Bdf,
+    who: String,
+    /// Its group; `None` for a VF that does not exist.
+    present: Option<Option<u32>>,
+    /// The address, the name and the group of its PF.
+    pf: (Bdf, String, Option<u32>),
+}
+
 /// VFIO gives a group away only as a whole.
 fn iommu_group(planner: &mut Planner<'_>, guest: &Starting<'_, '_>) {
     let name = guest.name;
     let own: BTreeSet<Bdf> = guest.addresses().collect();
-    for (nic, vf, _) in guest.vfs() {
-        let bdf = vf.found.bdf;
-        let who = vf_name(nic.name, vf.index);
-        let present = nic.present(vf).and_then(|present| present.iommu_group);
+    let of_nics = guest.vfs().map(|(nic, vf, _)| Member {
+        bdf: vf.found.bdf,
+        who: vf_name(nic.name, vf.index),
+        present: nic.present(vf).map(|present| present.iommu_group),
+        pf: (nic.pf.bdf, nic.name.to_string(), nic.pf.iommu_group),
+    });
+    let of_drives = guest.drives.iter().map(|(drive, vf)| Member {
+        bdf: vf.found.bdf,
+        who: vf_name(drive.name, vf.index),
+        present: drive.present(vf).map(|present| present.iommu_group),
+        pf: (drive.found.bdf, drive.name.to_string(), drive.found.iommu_group),
+    });
+    for Member { bdf, who, present, pf: (pf, pf_name, pf_group) } in of_nics.chain(of_drives) {
         let groups = &planner.inventory.iommu_groups;
-        let group = present.or_else(|| {
-            let is_here = nic.present(vf).is_some();
+        let group = present.flatten().or_else(|| {
+            let is_here = present.is_some();
             groups.iter().find(|(_, members)| is_here && members.contains(&bdf)).map(|(number, _)| *number)
         });
         // A VF that does not exist has no group yet; where its PF shares one, it will most likely come into that.
-        let (group, members) = match (group, nic.pf.iommu_group) {
+        let (group, members) = match (group, pf_group) {
             (Some(group), _) => (group, groups.get(&group).cloned().unwrap_or_default()),
             (None, Some(group)) => {
                 let members: Vec<Bdf> = groups.get(&group).cloned().unwrap_or_default();
                 let others: Vec<String> = members
                     .iter()
-                    .filter(|other| **other != nic.pf.bdf)
+                    .filter(|other| **other != pf)
                     .filter_map(|other| member(planner, *other))
                     .collect();
                 if !others.is_empty() {
                     planner.note(format!(
-                        "the PF of {} shares IOMMU group {group} with {}: its VFs may come into that group, and then no VM can have one",
-                        nic.name,
+                        "the PF of {pf_name} shares IOMMU group {group} with {}: its VFs may come into that group, and then no VM can have one",
                         others.join(", ")
                     ));
                 }
@@ -230,9 +249,15 @@ fn member(planner: &Planner<'_>, bdf: Bdf) -> Option<String> {
             return Some(format!("{bdf} ({who}, {})", bound(driver)));
         }
     }
-    if let Some(drive) = inventory.nvme.iter().find(|drive| drive.bdf == bdf) {
+    for drive in &inventory.nvme {
         let model = drive.model.as_deref().unwrap_or("an NVMe drive");
-        return Some(format!("{bdf} ({model}, {})", bound(drive.driver.as_deref())));
+        if drive.bdf == bdf {
+            return Some(format!("{bdf} ({model}, {})", bound(drive.driver.as_deref())));
+        }
+        if let Some(vf) = drive.sriov.iter().flat_map(|sriov| &sriov.vfs).find(|vf| vf.bdf == bdf) {
+            let driver = vf.present.as_ref().and_then(|present| present.driver.as_deref());
+            return Some(format!("{bdf} (VF {} of {model} at {}, {})", vf.index, drive.bdf, bound(driver)));
+        }
     }
     // An inventory of an older Penstock says nothing of the rest, and most of that is bridges.
     None

@@ -11,6 +11,7 @@ use crate::{
     FunctionAction, GuestAction,
     definition::define,
     draft::{Effect, StepSpec},
+    drive::{self, WantedDrive, WantedDriveVf},
     drivers::VFIO,
     external, fits, nic, overrides,
     planner::{Planner, vf_list, vf_name},
@@ -37,6 +38,8 @@ pub struct Starting<'n, 'a> {
     pub name: &'a GuestName,
     pub guest: &'a Guest,
     pub functions: Vec<(&'n WantedNic<'a>, Option<&'n WantedVf<'a>>)>,
+    /// The VFs of drives among what it owns.
+    pub drives: Vec<(&'n WantedDrive<'a>, &'n WantedDriveVf<'a>)>,
     /// Whether it is a VM that is there already, suspended.
     pub suspended: bool,
 }
@@ -57,8 +60,16 @@ impl<'n, 'a> Starting<'n, 'a> {
         owned.filter_map(|((nic, vf), function)| Some((*nic, (*vf)?, function)))
     }
 
+    /// Where all that it owns is, functions of NICs first.
     pub fn addresses(&self) -> impl Iterator<Item = Bdf> {
-        self.functions.iter().map(|(nic, vf)| address(nic, *vf))
+        let of_drives = self.drives.iter().map(|(_, vf)| vf.found.bdf);
+        self.functions.iter().map(|(nic, vf)| address(nic, *vf)).chain(of_drives)
+    }
+
+    /// What the model calls each of these, in the same order.
+    fn names(&self) -> impl Iterator<Item = String> {
+        let of_drives = self.drives.iter().map(|(_, vf)| vf.wanted.name.to_string());
+        self.guest.functions.iter().map(|function| function.name.to_string()).chain(of_drives)
     }
 }
 
@@ -73,11 +84,15 @@ fn address(nic: &WantedNic<'_>, vf: Option<&WantedVf<'_>>) -> Bdf {
 pub fn guest_steps<'a>(
     planner: &mut Planner<'a>,
     nics: &[WantedNic<'a>],
+    drives: &[WantedDrive<'a>],
     guests: impl Iterator<Item = (&'a GuestName, &'a Guest)>,
 ) {
     let guests: Vec<(&GuestName, &Guest)> = guests.collect();
-    let starting: Vec<Starting<'_, 'a>> =
-        guests.iter().copied().filter_map(|(name, guest)| starting(planner, nics, name, guest)).collect();
+    let starting: Vec<Starting<'_, 'a>> = guests
+        .iter()
+        .copied()
+        .filter_map(|(name, guest)| starting(planner, (nics, drives), name, guest))
+        .collect();
     external::usable(planner, &starting);
     fits::check(planner, &starting);
     realtime::these_run(planner, guests.iter().map(|(name, _)| *name));
@@ -99,11 +114,16 @@ fn together<'a>(
 ) {
     let fresh = || starting.iter().filter(|guest| !guest.suspended);
     drivers(planner, fresh(), |planner, guest, nic| guest.is_vm() || !waits.is_held(planner, nic));
+    for guest in fresh() {
+        planner.draft.on_behalf_of(Some(guest.name));
+        guest.drives.iter().for_each(|(drive, vf)| drive::bind(planner, drive, vf));
+    }
     fresh().filter(|guest| guest.is_vm()).for_each(|vm| macs_of_the_device(planner, vm));
     for guest in fresh() {
         let name = guest.name;
         let known = planner.inventory.guests.contains_key(name);
-        let definition = define(planner, name, guest.guest, &guest.functions);
+        let drives = guest.drives.iter().map(|(_, vf)| vf.found.bdf).collect();
+        let definition = define(planner, name, guest.guest, &guest.functions, drives);
         planner.draft.on_behalf_of(Some(name));
         planner.draft.push(StepSpec::new(
             GuestAction::DefineGuest(definition).into(),
@@ -198,7 +218,7 @@ fn drivers<'n, 'a: 'n>(
 /// Whether a guest is to be started; one that runs, or whose functions another runs with, is not.
 fn starting<'n, 'a>(
     planner: &mut Planner<'a>,
-    nics: &'n [WantedNic<'a>],
+    (nics, drives): (&'n [WantedNic<'a>], &'n [WantedDrive<'a>]),
     name: &'a GuestName,
     guest: &'a Guest,
 ) -> Option<Starting<'n, 'a>> {
@@ -206,7 +226,7 @@ fn starting<'n, 'a>(
         guest.functions.iter().filter_map(|function| place(planner, nics, &function.name)).collect();
     let is_vm = guest.kind == GuestKind::Vm;
     let suspended = is_vm && planner.suspended(name);
-    let starting = Starting { name, guest, functions, suspended };
+    let starting = Starting { name, guest, functions, drives: drive::owned(drives, guest), suspended };
     planner.given.insert(name.clone(), starting.addresses().collect());
     if planner.runs(name) {
         let addresses: Vec<Bdf> = starting.addresses().collect();
@@ -218,14 +238,16 @@ fn starting<'n, 'a>(
         return (right && suspended).then_some(starting);
     }
     let mut free = true;
-    for (bdf, function) in starting.addresses().zip(&guest.functions) {
+    for (bdf, function) in starting.addresses().zip(starting.names()) {
         if let Some(user) = planner.user(bdf) {
             free = false;
             planner.refuse(
-                format!("{} is to go to {name}, but guest {user} runs with it", function.name),
+                format!("{function} is to go to {name}, but guest {user} runs with it"),
                 format!("stop it first: penstock stop MODEL {user}"),
             );
         }
+    }
+    for function in &guest.functions {
         if is_vm && function.name.vf.is_none() {
             free = false;
             let nic = &function.name.nic;
@@ -377,7 +399,9 @@ pub fn set_own_mac(planner: &mut Planner<'_>, nic: &WantedNic<'_>, vf: &WantedVf
 
 fn list(name: &GuestName, guest: &Guest) -> String {
     let functions = guest.functions.iter().map(|function| function.name.to_string());
-    let names: Vec<String> = functions.chain(guest.nics.keys().map(|nic| format!("{name}/{nic}"))).collect();
+    let drives = guest.drives.iter().map(|owned| owned.name.to_string());
+    let nics = guest.nics.keys().map(|nic| format!("{name}/{nic}"));
+    let names: Vec<String> = functions.chain(drives).chain(nics).collect();
     if names.is_empty() { "no function".to_owned() } else { names.join(", ") }
 }
 
@@ -539,7 +563,11 @@ fn vfs_in_words(count: usize) -> String {
 fn create(planner: &mut Planner<'_>, guest: &Starting<'_, '_>) {
     let name = guest.name;
     let mut needs = vec![Effect::Defined(name.clone())];
-    needs.extend(guest.addresses().flat_map(|bdf| [Effect::Driver(bdf), Effect::Attributes(bdf)]));
+    needs.extend(
+        guest
+            .addresses()
+            .flat_map(|bdf| [Effect::Driver(bdf), Effect::Attributes(bdf), Effect::Controller(bdf)]),
+    );
     needs.extend(guest.guest.nics.keys().map(|nic| Effect::BackEnd(name.clone(), nic.clone())));
     planner.draft.push(StepSpec::new(
         GuestAction::CreateGuest { guest: name.clone() }.into(),

@@ -8,9 +8,11 @@ pub mod action;
 pub mod adopt;
 pub mod boot;
 pub mod check;
+mod count;
 pub mod danger;
 mod definition;
 mod draft;
+mod drive;
 pub mod drivers;
 pub mod error;
 pub mod execute;
@@ -46,12 +48,13 @@ mod wanted;
 mod way_back;
 
 pub use action::{
-    Action, ActionGroup, ActionTimeLimit, BootAction, Direction, FileAction, FunctionAction, GuestAction,
-    InterfaceSetup, RealTimeAction,
+    Action, ActionGroup, ActionTimeLimit, BootAction, Direction, DriveAction, FileAction, FunctionAction,
+    GuestAction, InterfaceSetup, RealTimeAction,
 };
 pub use boot::boot_needs;
 pub use check::{Finding, check};
 pub use danger::{Danger, Effects, dangers, effects};
+pub use drive::resolve_drives;
 pub use error::{PlanError, Refusal};
 pub use execute::{Execute, ExecuteError, ExecuteGuests, ExecuteHost, Executors, Observe};
 pub use fact::Fact;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use penstock_model::{Bdf, Inventory, NicName, VfIndex};
+use penstock_model::{Bdf, Inventory, VfIndex};
 
 use crate::Plan;
 
@@ -10,7 +10,7 @@ use crate::Plan;
 /// address.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
-    pfs: HashMap<Bdf, NicName>,
+    pfs: HashMap<Bdf, String>,
     /// By address: its PF and its index.
     vfs: HashMap<Bdf, (Bdf, VfIndex)>,
     /// By PF and index: its address.
@@ -20,14 +20,13 @@ pub struct Names {
 impl Names {
     /// The names of a plan's functions; those of VFs are in the inventory that it was made for.
     pub fn of(plan: &Plan, inventory: &Inventory) -> Names {
-        let mut names = Names {
-            pfs: plan.nics.iter().map(|(name, pf)| (*pf, name.clone())).collect(),
-            ..Names::default()
-        };
-        for pf in &inventory.pfs {
-            for vf in pf.sriov.iter().flat_map(|sriov| &sriov.vfs) {
-                names.vfs.insert(vf.bdf, (pf.bdf, vf.index));
-                names.at.insert((pf.bdf, vf.index), vf.bdf);
+        let nics = plan.nics.iter().map(|(name, pf)| (*pf, name.to_string()));
+        let drives = plan.drives.iter().map(|(name, pf)| (*pf, name.to_string()));
+        let mut names = Names { pfs: nics.chain(drives).collect(), ..Names::default() };
+        for (pf, sriov) in inventory.sriov() {
+            for vf in &sriov.vfs {
+                names.vfs.insert(vf.bdf, (pf, vf.index));
+                names.at.insert((pf, vf.index), vf.bdf);
             }
         }
         names

@@ -3,15 +3,15 @@
 use penstock_model::{
     Bdf, Mtu, Path,
     inventory::{Ability, Capability, Interface, SwitchMode},
-    text::counted,
 };
 
 use crate::{
     Action, Direction, FunctionAction,
+    count::{self, WantedVfCount},
     draft::{Effect, StepSpec},
     error::error,
     external,
-    planner::{Planner, vf_list, vf_name},
+    planner::Planner,
     wanted::WantedNic,
 };
 
@@ -32,106 +32,16 @@ pub fn nic_steps(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
 
 fn vf_count(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
     let Some(sriov) = nic.sriov() else { return };
-    let (name, pf, present, wanted) = (nic.name, nic.pf.bdf, sriov.num_vfs, nic.nic.vfs);
-    if present != wanted && in_use(planner, nic) {
-        return;
-    }
-    if sriov.autoprobe && wanted > 0 {
-        planner.draft.push(StepSpec::new(
-            FunctionAction::SetAutoprobe { pf, on: false }.into(),
-            Some(FunctionAction::SetAutoprobe { pf, on: true }.into()),
-            vec![],
-            Effect::Autoprobe(pf),
-            format!("no driver may bind to a VF of {name} before its attributes are set"),
-        ));
-    }
-    if present == wanted {
-        return;
-    }
-    let needs = || vec![Effect::Autoprobe(pf), Effect::Vfs(pf), Effect::Interface(pf)];
-    if present > 0 {
-        planner.notes.extend(destroyed(nic));
-        let why = if wanted == 0 {
-            format!("{name} is to have no VFs")
-        } else {
-            format!(
-                "{name} has {}, and Linux changes their number only through 0",
-                counted(usize::from(present), "VF")
-            )
-        };
-        planner.draft.push(StepSpec::new(
-            FunctionAction::SetVfCount { pf, count: 0 }.into(),
-            Some(FunctionAction::SetVfCount { pf, count: present }.into()),
-            needs(),
-            Effect::Vfs(pf),
-            why,
-        ));
-    }
-    if wanted > 0 {
-        planner.draft.push(StepSpec::new(
-            FunctionAction::SetVfCount { pf, count: wanted }.into(),
-            Some(FunctionAction::SetVfCount { pf, count: 0 }.into()),
-            needs(),
-            Effect::Vfs(pf),
-            format!("{name} is to have {}", counted(usize::from(wanted), "VF")),
-        ));
-    }
-}
-
-/// Refuses to change the number of VFs under guests that run with them or with the PF.
-fn in_use(planner: &mut Planner<'_>, nic: &WantedNic<'_>) -> bool {
-    let mut used = false;
-    if let Some(guest) = planner.user(nic.pf.bdf) {
-        used = true;
-        planner.refuse(
-            format!("the number of VFs of {} would change while guest {guest} runs with its PF", nic.name),
-            format!("stop it first: penstock stop MODEL {guest}"),
-        );
-    }
-    for vf in nic.sriov().into_iter().flat_map(|sriov| &sriov.vfs) {
-        if let Some(guest) = planner.user(vf.bdf) {
-            used = true;
-            let vf_name = vf_name(nic.name, vf.index);
-            let text = match vf.present {
-                Some(_) => format!(
-                    "the number of VFs of {} would change, which destroys {vf_name}, while guest {guest} runs with it",
-                    nic.name
-                ),
-                None => format!(
-                    "guest {guest} runs, but {vf_name} is gone: the driver of {} was reloaded, or somebody removed its \
-                     VFs; a VF that is made anew does not come back into a guest that runs",
-                    nic.name
-                ),
-            };
-            planner.refuse(text, format!("stop it first: penstock stop MODEL {guest}"));
-        }
-    }
-    used
-}
-
-/// What goes with the VFs that are there.
-fn destroyed(nic: &WantedNic<'_>) -> Vec<String> {
-    let name = nic.name;
-    let present: Vec<_> = nic
-        .sriov()
-        .into_iter()
-        .flat_map(|sriov| &sriov.vfs)
-        .filter_map(|vf| vf.present.as_ref().map(|present| (vf.index, present)))
-        .collect();
-    let all: Vec<_> = present.iter().map(|(index, _)| *index).collect();
-    let mut notes = vec![format!(
-        "{} are destroyed with all that was set for them; undo makes them again without it",
-        vf_list(name, &all)
-    )];
-    notes.extend(present.into_iter().filter_map(|(index, present)| {
-        let driver = present.driver.as_deref()?;
-        let who = vf_name(name, index);
-        Some(match &present.interface {
-            Some(interface) => format!("{who} was the host's interface {} ({driver})", interface.name),
-            None => format!("{who} was bound to {driver}"),
-        })
-    }));
-    notes
+    count::set(
+        planner,
+        WantedVfCount {
+            name: nic.name.as_str(),
+            pf: nic.pf.bdf,
+            sriov,
+            wanted: nic.nic.vfs,
+            before_drivers: "its attributes are set",
+        },
+    );
 }
 
 /// The steps of a NIC's PF interface: name, MTU, MAC, up, addresses.

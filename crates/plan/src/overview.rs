@@ -87,7 +87,7 @@ impl View<'_> {
     fn group(&mut self, group: &Group, changes: &Changes) {
         self.out.plain("\n");
         match group {
-            Group::Nic(pf) => self.nic(*pf),
+            Group::Pf(pf) => self.pf(*pf),
             Group::Guest(guest) => self.heading(&format!("guest {guest}"), ""),
             Group::Machine => self.heading("this machine", ""),
             Group::Files => self.heading("files", ""),
@@ -113,30 +113,30 @@ impl View<'_> {
         self.out.plain("\n");
     }
 
-    fn nic(&mut self, pf: Bdf) {
-        let found = self.inventory.pfs.iter().find(|found| found.bdf == pf);
+    fn pf(&mut self, pf: Bdf) {
+        let found = self.inventory.pf(pf);
+        let of_drive = self.inventory.drive(pf).and_then(|drive| drive.driver.clone());
         let interface =
             found.and_then(|pf| pf.interface.as_ref()).map(|interface| interface.name.to_string());
         let known: Vec<String> =
-            interface.into_iter().chain(found.and_then(|pf| pf.driver.clone())).collect();
+            interface.into_iter().chain(found.and_then(|pf| pf.driver.clone())).chain(of_drive).collect();
         let known = if known.is_empty() { String::new() } else { format!(" ({})", known.join(", ")) };
-        let name = self.plan.nics.iter().find(|(_, bdf)| **bdf == pf).map(|(name, _)| name.to_string());
-        match name {
+        match self.plan.name_of(pf) {
             Some(name) => self.heading(&name, &format!("{pf}{known}")),
             None => self.heading(&format!("{pf}"), known.trim_start()),
         }
     }
 
     fn vfs(&mut self, group: &Group, changes: &Changes) {
-        let Group::Nic(pf) = group else { return };
+        let Group::Pf(pf) = group else { return };
         let owners = owners(self.plan, self.inventory);
         let rows: Vec<(Sign, [String; 3], String)> = changes
             .vfs
             .iter()
             .map(|((_, index), vf)| {
                 let address = self.names.address(*pf, *index);
-                let name = match self.plan.nics.iter().find(|(_, bdf)| *bdf == pf) {
-                    Some((nic, _)) => format!("{nic}#{index}"),
+                let name = match self.plan.name_of(*pf) {
+                    Some(name) => format!("{name}#{index}"),
                     None => format!("VF {index}"),
                 };
                 let owner = address.filter(|_| vf.after).and_then(|address| owners.get(&address));
@@ -238,8 +238,8 @@ fn owners(plan: &Plan, inventory: &Inventory) -> IndexMap<Bdf, GuestName> {
     for step in &plan.steps {
         match &step.action {
             Action::Guest(GuestAction::DefineGuest(definition)) => {
-                let functions = definition.functions.iter().map(|own| own.function);
-                owners.extend(functions.map(|function| (function, definition.guest.clone())));
+                owners
+                    .extend(definition.host_functions().map(|function| (function, definition.guest.clone())));
             }
             Action::Guest(GuestAction::UndefineGuest { guest }) => owners.retain(|_, owner| owner != guest),
             _ => {}

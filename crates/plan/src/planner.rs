@@ -7,13 +7,15 @@ use std::{
 
 use indexmap::IndexMap;
 use penstock_model::{
-    Bdf, Diagnostics, FunctionName, GuestName, Inventory, Model, NicName, VfIndex, inventory::Manager,
+    Bdf, Diagnostics, DriveName, FunctionName, GuestName, Inventory, Model, NicName, VfIndex,
+    inventory::Manager,
 };
 
 use crate::{
     Plan, PlanError,
     action::Schemata,
     draft::Draft,
+    drive::resolve_drives,
     error::Refusal,
     nics::vf_ranges,
     realtime::RealtimeRequirements,
@@ -27,6 +29,7 @@ pub struct Planner<'a> {
     pub model: &'a Model,
     pub inventory: &'a Inventory,
     pub resolved: IndexMap<NicName, Bdf>,
+    pub drives: IndexMap<DriveName, Bdf>,
     /// Which running guest has which function, or has it as an uplink.
     pub running: HashMap<Bdf, &'a GuestName>,
     /// VFs that lost their driver in this plan.
@@ -55,6 +58,10 @@ impl<'a> Planner<'a> {
         inventory: &'a Inventory,
     ) -> Result<(Planner<'a>, Vec<WantedNic<'a>>), PlanError> {
         let resolved = resolve(model, inventory).map_err(PlanError::Model)?;
+        let (drives, wrong) = resolve_drives(model, inventory);
+        if !wrong.0.is_empty() {
+            return Err(PlanError::Model(wrong));
+        }
         let running: HashMap<Bdf, &GuestName> = inventory
             .guests
             .iter()
@@ -72,6 +79,7 @@ impl<'a> Planner<'a> {
             model,
             inventory,
             resolved,
+            drives,
             running,
             unbound: HashSet::new(),
             told,
@@ -157,13 +165,14 @@ impl<'a> Planner<'a> {
         if !self.refusals.is_empty() {
             return Err(PlanError::Refused(self.refusals));
         }
-        let plan = Plan { nics: self.resolved, steps: self.draft.finish(), notes: self.notes };
+        let plan =
+            Plan { nics: self.resolved, drives: self.drives, steps: self.draft.finish(), notes: self.notes };
         Ok(restore(plan, self.inventory))
     }
 }
 
 /// VFs of one NIC in few words: `NET0#0 to #5, #7`.
-pub fn vf_list(nic: &NicName, indices: &[VfIndex]) -> String {
+pub fn vf_list(pf: impl fmt::Display, indices: &[VfIndex]) -> String {
     let texts: Vec<String> = vf_ranges(indices)
         .into_iter()
         .map(|(first, last)| match last.get() - first.get() {
@@ -172,10 +181,10 @@ pub fn vf_list(nic: &NicName, indices: &[VfIndex]) -> String {
             _ => format!("#{first} to #{last}"),
         })
         .collect();
-    format!("{nic}{}", texts.join(", "))
+    format!("{pf}{}", texts.join(", "))
 }
 
 /// The name of a VF as a model writes it: `NET0#3`.
-pub fn vf_name(nic: &NicName, vf: VfIndex) -> impl fmt::Display {
-    format!("{nic}#{vf}")
+pub fn vf_name(pf: impl fmt::Display, vf: VfIndex) -> String {
+    format!("{pf}#{vf}")
 }

@@ -2,12 +2,15 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use penstock_model::{Guest, GuestName, Inventory, Mac, Model, VfAttribute, text::counted};
+use penstock_model::{Guest, GuestName, Inventory, Mac, Model, VfAttribute};
 
 use crate::{
-    Action, Fact, FunctionAction, GuestAction, Plan, PlanError, Step, StepId, external, files, free, guest,
-    managers, nic, order, planner::Planner, realtime, stop::stop_steps, vfs,
+    Action, Fact, FunctionAction, GuestAction, Plan, PlanError, Step, StepId, count, drive, external, files,
+    free, guest, managers, nic, order, planner::Planner, realtime, stop::stop_steps, vfs,
 };
+
+/// What to do where a PF has another number of VFs than its guests need.
+const MAKE_FIRST: &str = "make them first: penstock apply";
 
 /// Plans all that it takes to make the machine of `inventory` what `model` says: each NIC's VFs and PF interface, the
 /// attributes of every VF, then the guests, each after those that it needs. What is already so gives no step.
@@ -22,8 +25,10 @@ pub fn plan(model: &Model, inventory: &Inventory) -> Result<Plan, PlanError> {
     nics.iter().for_each(|nic| managers::tell(&mut planner, nic, |_| true));
     nics.iter().for_each(|nic| nic::nic_steps(&mut planner, nic));
     nics.iter().for_each(|nic| vfs::attribute_steps(&mut planner, nic, |_| true));
+    let drives = drive::wanted(model, inventory, &planner.drives);
+    drives.iter().for_each(|drive| drive::drive_steps(&mut planner, drive));
     files::file_steps(&mut planner)?;
-    guest::guest_steps(&mut planner, &nics, in_starting_order(model));
+    guest::guest_steps(&mut planner, &nics, &drives, in_starting_order(model));
     nics.iter().for_each(|nic| free::driver_steps(&mut planner, nic));
     realtime::after_all(&mut planner);
     strangers(&mut planner);
@@ -60,23 +65,24 @@ pub fn start(model: &Model, inventory: &Inventory, chosen: &[GuestName]) -> Resu
             continue;
         }
         if nic.remakes() {
-            let present = nic.sriov().map_or(0, |sriov| sriov.num_vfs);
-            planner.refuse(
-                format!(
-                    "{} has {}, and the model wants {}",
-                    nic.name,
-                    counted(usize::from(present), "VF"),
-                    nic.nic.vfs
-                ),
-                "make them first: penstock apply".to_owned(),
-            );
+            planner.refuse(count::is_other(nic.name, nic.sriov(), nic.nic.vfs), MAKE_FIRST.to_owned());
             continue;
         }
         nic::interface_steps(&mut planner, nic);
         vfs::attribute_steps(&mut planner, nic, |vf| starts(vf.owner));
     }
+    let drives = drive::wanted(model, inventory, &planner.drives);
+    for drive in drives.iter().filter(|drive| drive.vfs.iter().any(|vf| starting.contains(vf.guest))) {
+        match drive.remakes() {
+            true => planner.refuse(
+                count::is_other(drive.name, drive.found.sriov.as_ref(), drive.drive.vfs),
+                MAKE_FIRST.to_owned(),
+            ),
+            false => drive::controller_steps(&mut planner, drive, |guest| starting.contains(guest)),
+        }
+    }
     let chosen = in_starting_order(model).filter(|(name, _)| starting.contains(*name));
-    guest::guest_steps(&mut planner, &nics, chosen);
+    guest::guest_steps(&mut planner, &nics, &drives, chosen);
     realtime::after_all(&mut planner);
     planner.finish()
 }
@@ -90,6 +96,7 @@ pub fn start(model: &Model, inventory: &Inventory, chosen: &[GuestName]) -> Resu
 pub fn stop(model: &Model, inventory: &Inventory, chosen: &[GuestName]) -> Result<Plan, PlanError> {
     known(model, chosen)?;
     let (mut planner, nics) = Planner::new(model, inventory)?;
+    let drives = drive::wanted(model, inventory, &planner.drives);
     let stopping = order::with_dependents(model, chosen);
     for (name, guest) in
         order::start_order(model).into_iter().rev().filter_map(|index| model.guests.get_index(index))
@@ -106,7 +113,7 @@ pub fn stop(model: &Model, inventory: &Inventory, chosen: &[GuestName]) -> Resul
             .filter(|(_, other)| other.after.contains(name))
             .map(|(other, _)| other)
             .collect();
-        stop_steps(&mut planner, &nics, name, guest, &dependents);
+        stop_steps(&mut planner, (&nics, &drives), name, guest, &dependents);
     }
     planner.finish()
 }
@@ -182,7 +189,7 @@ pub fn undo(plan: &Plan) -> Plan {
             ));
         }
     }
-    Plan { nics: plan.nics.clone(), steps, notes }
+    Plan { nics: plan.nics.clone(), drives: plan.drives.clone(), steps, notes }
 }
 
 /// Whether an action takes a VF's administrative MAC away again, which some drivers refuse.

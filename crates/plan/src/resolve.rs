@@ -87,7 +87,7 @@ pub fn resolve_what_is_there(model: &Model, inventory: &Inventory) -> (IndexMap<
 }
 
 /// Finds a PF for `nic`, moving those that took theirs earlier to another one if need be.
-fn augment(
+pub(crate) fn augment(
     nic: usize,
     candidates: &[Vec<Bdf>],
     taken: &mut HashMap<Bdf, usize>,

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use indexmap::IndexMap;
-use penstock_model::{Bdf, GuestName, NicName};
+use penstock_model::{Bdf, DriveName, GuestName, NicName};
 use serde::{Deserialize, Serialize};
 
 use crate::{Action, Fact};
@@ -49,9 +49,20 @@ pub struct Step {
 pub struct Plan {
     /// Which PF each NIC of the model turned out to be.
     pub nics: IndexMap<NicName, Bdf>,
+    /// Which PF each drive of the model turned out to be.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub drives: IndexMap<DriveName, Bdf>,
     /// The steps, in order.
     pub steps: Vec<Step>,
     /// What an operator should know before agreeing: VFs that are destroyed and whose they were, attributes that the
     /// driver is known not to do.
     pub notes: Vec<String>,
+}
+
+impl Plan {
+    /// What the model calls the PF at `pf`, of a NIC or of a drive.
+    pub fn name_of(&self, pf: Bdf) -> Option<String> {
+        let nic = self.nics.iter().find(|(_, bdf)| **bdf == pf).map(|(name, _)| name.to_string());
+        nic.or_else(|| self.drives.iter().find(|(_, bdf)| **bdf == pf).map(|(name, _)| name.to_string()))
+    }
 }

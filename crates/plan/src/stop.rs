@@ -6,6 +6,7 @@ use crate::{
     FunctionAction, GuestAction,
     definition::define,
     draft::{Effect, StepSpec},
+    drive::{self, WantedDrive},
     guest::place,
     managers, nic,
     planner::{Planner, vf_name},
@@ -17,7 +18,7 @@ use crate::{
 /// is brought up, as its VFs need it. `dependents` stop before.
 pub fn stop_steps(
     planner: &mut Planner<'_>,
-    nics: &[WantedNic<'_>],
+    (nics, drives): (&[WantedNic<'_>], &[WantedDrive<'_>]),
     name: &GuestName,
     guest: &Guest,
     dependents: &[&GuestName],
@@ -72,10 +73,18 @@ pub fn stop_steps(
         ));
     }
     realtime::remove_group(planner, name);
-    let returned = owned(planner, nics, guest, found.running.then_some(&found.functions[..]));
+    let of_drives = drive::owned(drives, guest);
+    let is_drive = |bdf: Bdf| of_drives.iter().any(|(_, vf)| vf.found.bdf == bdf);
+    let mut returned = owned(planner, nics, guest, found.running.then_some(&found.functions[..]));
+    returned.retain(|owned| !is_drive(owned.bdf));
     for function in &returned {
         give_back(planner, nics, name, function);
     }
+    // What another guest runs with is that one's.
+    let theirs =
+        of_drives.iter().filter(|(_, vf)| planner.user(vf.found.bdf).is_none_or(|user| user == name));
+    let to_give: Vec<_> = theirs.copied().collect();
+    to_give.into_iter().for_each(|(drive, vf)| drive::give_back(planner, drive, vf));
     // While they have no driver nobody can take them, and when they have one again everybody may.
     let addresses = returned.iter().map(|owned| owned.bdf).chain(uplink::addresses(planner, guest)).collect();
     managers::take_back(planner, nics, &addresses, name);
@@ -84,7 +93,8 @@ pub fn stop_steps(
     }
     let functions: Vec<_> =
         guest.functions.iter().filter_map(|function| place(planner, nics, &function.name)).collect();
-    let definition = define(planner, name, guest, &functions);
+    let addresses = of_drives.iter().map(|(_, vf)| vf.found.bdf).collect();
+    let definition = define(planner, name, guest, &functions, addresses);
     let mut needs = vec![Effect::Running(name.clone())];
     needs.extend(own.into_iter().map(|nic| Effect::BackEnd(name.clone(), nic)));
     planner.draft.push(StepSpec::new(

@@ -51,7 +51,11 @@ impl Case {
         let guests: Vec<_> = words.map(|word| word.parse().unwrap()).collect();
         if !self.actions.is_empty() {
             let nics = penstock_plan::resolve(model, inventory).unwrap();
-            return Plan { nics, steps: self.actions.iter().enumerate().map(step).collect(), notes: vec![] };
+            return Plan {
+                nics,
+                steps: self.actions.iter().enumerate().map(step).collect(),
+                ..Plan::default()
+            };
         }
         let planned = match verb {
             None => plan(model, inventory),

@@ -6,7 +6,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use external::handed_over;
-use penstock_model::{GuestKind, Inventory, Model, inventory::PresentVf};
+use penstock_model::{Bdf, GuestKind, Inventory, Model, inventory::PresentVf};
 use penstock_plan::{
     Action, Direction, FunctionAction, GuestAction, Plan, StepId,
     check::{check, check_steps, simulate},
@@ -21,11 +21,19 @@ const SMALL: Size = Size { nics: 3, vfs: 5, guests: 4 };
 /// that was set for VFs which the plan destroyed or made.
 fn lasting(inventory: &Inventory, plan: &Plan) -> Inventory {
     let mut inventory = inventory.clone();
+    let remade = |pf: Bdf| {
+        plan.steps.iter().any(|step| {
+            matches!(step.action, Action::Function(FunctionAction::SetVfCount { pf: of, .. }) if of == pf)
+        })
+    };
+    for drive in inventory.nvme.iter_mut().filter(|drive| remade(drive.bdf)) {
+        let vfs = drive.sriov.iter_mut().flat_map(|sriov| &mut sriov.vfs);
+        vfs.filter_map(|vf| vf.present.as_mut()).for_each(|present| *present = PresentVf::default());
+        let all = drive.virtualization.iter_mut().flat_map(|told| &mut told.secondary);
+        all.for_each(|secondary| (secondary.online, secondary.queues, secondary.interrupts) = (false, 0, 0));
+    }
     for pf in &mut inventory.pfs {
-        let remade = plan
-            .steps
-            .iter()
-            .any(|step| matches!(step.action, Action::Function(FunctionAction::SetVfCount { pf: of, .. }) if of == pf.bdf));
+        let remade = remade(pf.bdf);
         if let Some(interface) = &mut pf.interface {
             interface.addresses.sort();
         }

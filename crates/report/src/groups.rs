@@ -3,7 +3,7 @@
 use std::{cmp::Reverse, collections::HashMap, fmt};
 
 use penstock_model::{
-    GuestName, NicName, Outcome, Verdict,
+    DriveName, GuestName, NicName, Outcome, Verdict,
     verdict::{Subject, Vantage},
 };
 
@@ -93,6 +93,8 @@ pub enum GroupName {
     Nic(NicName),
     /// A guest and the functions that it owns.
     Guest(GuestName),
+    /// An NVMe drive, and its VFs whoever owns them.
+    Drive(DriveName),
     /// Which functions reach which.
     Paths,
 }
@@ -103,6 +105,7 @@ impl fmt::Display for GroupName {
             GroupName::Machine => f.write_str("machine"),
             GroupName::Nic(nic) => nic.fmt(f),
             GroupName::Guest(guest) => guest.fmt(f),
+            GroupName::Drive(drive) => drive.fmt(f),
             GroupName::Paths => f.pad("reachability"),
         }
     }
@@ -129,6 +132,8 @@ pub(crate) fn of(evidence: &Evidence) -> Vec<Group<'_>> {
             Subject::Nic(nic) => GroupName::Nic(nic.clone()),
             Subject::Tenant(function) => GroupName::Guest(function.guest.clone()),
             Subject::Guest(guest) => GroupName::Guest(guest.clone()),
+            Subject::Drive(drive) => GroupName::Drive(drive.clone()),
+            Subject::DriveVf(vf) => GroupName::Drive(vf.drive.clone()),
             Subject::Path { .. } => GroupName::Paths,
             Subject::Function(function) => match (owners.get(function), &verdict.vantage) {
                 (Some(owner), _) => GroupName::Guest((*owner).clone()),
@@ -154,7 +159,8 @@ pub(crate) fn of(evidence: &Evidence) -> Vec<Group<'_>> {
             GroupName::Machine => (0, 0),
             GroupName::Nic(nic) => (1, *nic_place.get(nic).unwrap_or(&usize::MAX)),
             GroupName::Guest(guest) => (2, *guest_place.get(guest).unwrap_or(&usize::MAX)),
-            GroupName::Paths => (3, 0),
+            GroupName::Drive(_) => (3, 0),
+            GroupName::Paths => (4, 0),
         };
         (group.counts.hold(), place, group.name.clone())
     });
@@ -169,8 +175,8 @@ fn worst_subject_first(verdicts: Vec<&Verdict>) -> Vec<&Verdict> {
     }
     let rank = |subject: &Subject| match subject {
         Subject::Machine => 0,
-        Subject::Nic(_) | Subject::Guest(_) => 1,
-        Subject::Function(_) | Subject::Tenant(_) => 2,
+        Subject::Nic(_) | Subject::Drive(_) | Subject::Guest(_) => 1,
+        Subject::Function(_) | Subject::DriveVf(_) | Subject::Tenant(_) => 2,
         Subject::Path { .. } => 3,
     };
     let mut sorted = verdicts;

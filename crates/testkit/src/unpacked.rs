@@ -50,8 +50,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let tree = directory.path().join("grub");
         assert!(matches!(why(GRUB, &tree, "usr/sbin/update-grub"), Lack::Installable(_)));
-        fs::write(directory.path().join("grub.failed"), "grub2-common were not unpacked: no route to host\n").unwrap();
+        fs::write(directory.path().join("grub.failed"), "grub2-common were not unpacked: no route to host\n")
+            .unwrap();
         let Lack::Machine(said) = why(GRUB, &tree, "usr/sbin/update-grub") else { panic!("it fails") };
-        assert_eq!(said, "there is no usr/sbin/update-grub: grub2-common were not unpacked: no route to host");
+        assert_eq!(
+            said,
+            "there is no usr/sbin/update-grub: grub2-common were not unpacked: no route to host"
+        );
     }
 }

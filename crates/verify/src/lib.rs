@@ -20,6 +20,7 @@ use penstock_model::{
 };
 
 pub mod drift;
+mod drive;
 mod expectation;
 mod forgery;
 mod free;
@@ -42,6 +43,7 @@ mod tenant_reach;
 mod uplink;
 mod writer;
 
+pub use drive::drives;
 pub use expectation::{Barrier, Expectation, Network};
 pub use kernel::KernelObserver;
 pub use placement::placement;

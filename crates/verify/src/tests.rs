@@ -258,7 +258,7 @@ fn witnesses(verdict: &Verdict) -> Vec<Source> {
         },
         (Subject::Guest(_), _) => vec![Guest],
         // No part of a model that is made here; `tenant` has tests of its own.
-        (Subject::Tenant(_), _) => panic!("{verdict:?}"),
+        (Subject::Tenant(_) | Subject::Drive(_) | Subject::DriveVf(_), _) => panic!("{verdict:?}"),
         (Subject::Machine, _) => vec![Frames],
         // What a forged frame shows, received in another guest.
         (Subject::Function(_), Vantage::Guest(_)) if attribute == "spoofchk" => {

@@ -93,6 +93,9 @@ pub fn holds(executor: &mut HostExecutor, fact: &Fact) -> Result<Seen, ExecuteEr
         | Fact::ResctrlGroupIs { .. }
         | Fact::NoResctrlGroup { .. }
         | Fact::SchemataAre { .. } => super::realtime::holds(&executor.root, fact).unwrap_or(Ok(Ok(()))),
+        Fact::VfResources { .. } | Fact::VfOnline { .. } | Fact::NamespaceAttached { .. } => {
+            super::drive::holds(&executor.root, fact).unwrap_or(Ok(Ok(())))
+        }
     }
 }
 
@@ -162,7 +165,7 @@ fn driver_is(
         }));
     }
     match driver {
-        Some(driver) if !penstock_host::pci::passes_through(driver) => match mac {
+        Some(driver) if penstock_host::pci::gives_interface(driver) => match mac {
             Some(mac) => has_mac(executor, function, mac),
             None => with_interface(executor, function, |_, _| Ok(())),
         },

@@ -55,6 +55,7 @@ pub fn way_back(runs: &[RunToUndo<'_>], present: &Inventory) -> UndoPlan {
     let mut earlier: Vec<StepId> = Vec::new();
     for run in runs {
         all.nics.extend(run.plan.nics.iter().map(|(name, bdf)| (name.clone(), *bdf)));
+        all.drives.extend(run.plan.drives.iter().map(|(name, bdf)| (name.clone(), *bdf)));
         let mut names: BTreeMap<StepId, StepId> = BTreeMap::new();
         let fates: BTreeMap<StepId, &Fate> = run.state.standing().collect();
         for step in run.plan.steps.iter().filter(|step| fates.contains_key(&step.id)) {
@@ -172,7 +173,8 @@ fn uses(guest: &penstock_model::inventory::FoundGuest, function: Bdf) -> bool {
 /// Whether two plans are about one of the same NICs, guests or files: then the later stands on the earlier.
 pub fn shares(one: &Plan, other: &Plan) -> bool {
     let of = |plan: &Plan| {
-        let mut things: BTreeSet<String> = plan.nics.values().map(Bdf::to_string).collect();
+        let mut things: BTreeSet<String> =
+            plan.nics.values().chain(plan.drives.values()).map(Bdf::to_string).collect();
         things.extend(plan.steps.iter().filter_map(|step| match &step.action {
             Action::File(FileAction::WriteFile { path, .. })
             | Action::File(FileAction::RemoveFile { path }) => Some(path.clone()),

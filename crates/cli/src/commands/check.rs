@@ -57,12 +57,19 @@ pub struct Summary {
     pub machine: String,
     /// How many NICs.
     pub nics: usize,
-    /// How many VFs.
+    /// How many NVMe drives.
+    #[serde(skip_serializing_if = "no_drives")]
+    pub drives: usize,
+    /// How many VFs, of NICs and of drives.
     pub vfs: u32,
     /// How many guests.
     pub guests: usize,
     /// How many steps the machine is away from it; `null` where it was not looked at.
     pub steps: Option<usize>,
+}
+
+fn no_drives(drives: &usize) -> bool {
+    *drives == 0
 }
 
 /// Says whether the models can be used; everything that is wrong with them is told with its place.
@@ -165,10 +172,13 @@ fn look(
         Machine::here(settings).guests().vms().makes_tap_of_switch(guest, nic)?;
     }
     let planned = inventory.as_ref().map(|inventory| plan::make(&file, inventory, printer)).transpose()?;
+    let of_nics = file.model.nics.values().map(|nic| u32::from(nic.vfs));
+    let of_drives = file.model.drives.values().map(|drive| u32::from(drive.vfs));
     Ok(Summary {
         machine: file.model.machine.to_string(),
         nics: file.model.nics.len(),
-        vfs: file.model.nics.values().map(|nic| u32::from(nic.vfs)).sum(),
+        drives: file.model.drives.len(),
+        vfs: of_nics.chain(of_drives).sum(),
         guests: file.model.guests.len(),
         steps: planned.as_ref().map(|plan| plan.steps.len()),
     })
@@ -176,11 +186,12 @@ fn look(
 
 fn in_words(checks: &Checks) -> String {
     let line = |checked: &Checked| {
-        let Summary { nics, vfs, guests, steps, .. } = checked.model.as_ref()?;
+        let Summary { nics, drives, vfs, guests, steps, .. } = checked.model.as_ref()?;
         let vfs = usize::try_from(*vfs).unwrap_or(usize::MAX);
         let (nics, vfs) = (counted(*nics, "NIC"), counted(vfs, "VF"));
+        let drives = if *drives > 0 { format!(", {}", counted(*drives, "drive")) } else { String::new() };
         let guests = counted(*guests, "guest");
-        let mut text = format!("{}: a good model of {nics}, {vfs}, {guests}", checked.file);
+        let mut text = format!("{}: a good model of {nics}{drives}, {vfs}, {guests}", checked.file);
         if let Some(steps) = steps {
             text.push_str(&format!("; it fits the machine, {} away", counted(*steps, "step")));
         }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use indexmap::IndexMap;
 use penstock_model::{Bdf, GuestName, Inventory, NicName, Outcome, Verdict, Verdicts};
 use penstock_render::FoundMachine;
-use penstock_verify::{Effort, GuestPlace, KernelObserver, tenant_nics, verify};
+use penstock_verify::{Effort, GuestPlace, KernelObserver, drives, tenant_nics, verify};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -110,6 +110,11 @@ pub fn beside(
         &machine.tenant_switches(&file.model),
         &machine.tenant_taps(&file.model),
     ));
+    if !file.model.drives.is_empty() {
+        // One that is not found has a verdict that says so.
+        let (found, _) = penstock_plan::resolve_drives(&file.model, inventory);
+        verdicts.extend(drives(&file.model, inventory, &found, &machine.places(&file.model)));
+    }
     verdicts.extend(machine.realtime(&file.model, inventory));
     let generated = penstock_render::verdicts(&file.model, FoundMachine { inventory, nics }, |path| {
         machine.generated(path)

@@ -60,6 +60,10 @@ impl Known<'_> {
             },
             // A switch is told when it is started, and its VM with it.
             Subject::Tenant(function) => self.restart([function.guest.clone()]),
+            Subject::Drive(_) if attribute == "match" => {
+                Advice::Elsewhere("see `penstock scan` for the drives that are there".to_owned())
+            }
+            Subject::Drive(_) | Subject::DriveVf(_) => Advice::Apply,
             Subject::Nic(nic) => self.of_nic(nic, attribute),
             Subject::Function(function) => self.of_function(function, verdict),
             Subject::Machine if attribute == "kernel argument" => Advice::Persist,

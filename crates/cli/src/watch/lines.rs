@@ -132,6 +132,9 @@ impl Lines {
             of_nics.entry(uplink.function.nic.clone()).or_default().insert(uplink.guest.clone());
             of_functions.insert(uplink.function.to_string(), uplink.guest.clone());
         }
+        let of_drives =
+            model.guests.iter().flat_map(|(guest, found)| found.drives.iter().map(move |own| (own, guest)));
+        of_functions.extend(of_drives.map(|(own, guest)| (own.name.to_string(), guest.clone())));
         Lines { model: model.clone(), file, nics, of_nics, of_functions }
     }
 
@@ -174,7 +177,8 @@ impl Lines {
                 (None, _) => self.of_nics.get(&function.nic).into_iter().flatten().cloned().collect(),
                 (_, owner) => owner.into_iter().cloned().collect(),
             },
-            Subject::Machine | Subject::Path { .. } => Vec::new(),
+            Subject::DriveVf(vf) => self.of_functions.get(&vf.to_string()).into_iter().cloned().collect(),
+            Subject::Machine | Subject::Drive(_) | Subject::Path { .. } => Vec::new(),
         };
         let event = match change.turn {
             Turn::Drift => "drift",

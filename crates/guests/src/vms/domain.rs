@@ -110,9 +110,9 @@ fn slot(position: usize, count: usize) -> Option<(u8, u8)> {
 
 /// The host's function that a VM of `definition` has at `inside`.
 pub fn function_at(definition: &GuestDefinition, inside: Bdf) -> Option<Bdf> {
-    let count = definition.functions.len();
-    let at = |position: &usize| address_inside(*position, count) == Some(inside);
-    (0..count).find(at).map(|position| definition.functions[position].function)
+    let count = definition.host_functions().count();
+    let mut all = definition.host_functions().enumerate();
+    all.find(|(position, _)| address_inside(*position, count) == Some(inside)).map(|(_, function)| function)
 }
 
 /// The domain's XML. Functions beyond [`MOST_FUNCTIONS`] would be left out; whoever calls this has refused them.
@@ -209,12 +209,11 @@ pub fn render(domain: &Domain<'_>) -> String {
         line(3, own_address(3));
         line(2, "</disk>".to_owned());
     }
-    let count = definition.functions.len();
-    for (position, owned) in definition.functions.iter().enumerate() {
+    let count = definition.host_functions().count();
+    for (position, host) in definition.host_functions().enumerate() {
         let Some((slot, function)) = slot(position, count) else { break };
         line(2, "<hostdev mode='subsystem' type='pci' managed='no'>".to_owned());
         line(3, "<driver name='vfio'/>".to_owned());
-        let host = owned.function;
         line(
             3,
             format!(

@@ -17,7 +17,7 @@ use std::{
 };
 
 use penstock_host::{Place, Root, chain, files, interrupt, running::Running};
-use penstock_model::{Boot, DataPath, GuestKind, GuestName, Inside, NicName, Vm, inventory::FoundGuest};
+use penstock_model::{Bdf, Boot, DataPath, GuestKind, GuestName, Inside, NicName, Vm, inventory::FoundGuest};
 use penstock_plan::action::{GuestDefinition, GuestNic};
 
 use self::{place::report_of, virsh::Virsh};
@@ -106,13 +106,13 @@ impl Vms {
     ///
     /// As [`status`](Vms::status).
     pub fn found(&self) -> Result<BTreeMap<GuestName, FoundGuest>, GuestError> {
-        let mut definitions: BTreeMap<GuestName, Vec<GuestNic>> = BTreeMap::new();
+        let mut definitions: BTreeMap<GuestName, (Vec<GuestNic>, Vec<Bdf>)> = BTreeMap::new();
         for guest in self.state.guests()? {
-            let nics = self.definition(&guest)?.map(|found| found.nics).unwrap_or_default();
-            definitions.insert(guest, nics);
+            let own = self.definition(&guest)?.map(|found| (found.nics, found.drives)).unwrap_or_default();
+            definitions.insert(guest, own);
         }
         let found = self.status()?.into_iter().map(|(guest, status)| {
-            let own = definitions.remove(&guest).unwrap_or_default();
+            let (own, drives) = definitions.remove(&guest).unwrap_or_default();
             let running = status.pid.is_some();
             let uplinks = own.iter().filter(|_| running).filter_map(GuestNic::uplink_vf).collect();
             let by = |path: DataPath| -> BTreeSet<NicName> {
@@ -124,7 +124,7 @@ impl Vms {
                 ports: ports.collect(),
                 running,
                 suspended: status.condition == Condition::Suspended,
-                functions: status.functions.iter().map(|owned| owned.function).collect(),
+                functions: status.functions.iter().map(|owned| owned.function).chain(drives).collect(),
                 home_drivers: status.home_drivers(),
                 nics: own.iter().map(|own| own.name.clone()).collect(),
                 taps: by(DataPath::Tap),

@@ -22,14 +22,12 @@ pub fn kvm(root: &Root) -> Result<(), GuestError> {
 /// Fails unless each of the guest's functions can be given to a VM: it is there, behind an IOMMU, bound to `vfio-pci`, in
 /// a group with nobody else's device (`drivers/vfio/vfio_main.c`, "viable"), and not another guest's.
 pub fn functions(root: &Root, state: &State, definition: &GuestDefinition) -> Result<(), GuestError> {
-    if definition.functions.len() > domain::MOST_FUNCTIONS {
-        return Err(GuestError::TooManyFunctions {
-            guest: definition.guest.clone(),
-            count: definition.functions.len(),
-        });
+    let count = definition.host_functions().count();
+    if count > domain::MOST_FUNCTIONS {
+        return Err(GuestError::TooManyFunctions { guest: definition.guest.clone(), count });
     }
-    for owned in &definition.functions {
-        let (guest, function) = (definition.guest.clone(), owned.function);
+    for function in definition.host_functions() {
+        let guest = definition.guest.clone();
         if let Some(by) = state.holder(function, &definition.guest)? {
             return Err(GuestError::InUse { guest, function, by });
         }

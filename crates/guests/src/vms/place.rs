@@ -406,9 +406,9 @@ pub(super) fn report_of(log: &Path) -> Option<Vec<console_report::ConsoleNic>> {
 
 /// The addresses inside and on the host of a VM's functions, in order.
 pub fn addresses(definition: &GuestDefinition) -> Vec<(penstock_model::Bdf, penstock_model::Bdf)> {
-    let count = definition.functions.len();
-    let functions = definition.functions.iter().enumerate();
+    let count = definition.host_functions().count();
+    let functions = definition.host_functions().enumerate();
     functions
-        .filter_map(|(position, owned)| Some((domain::address_inside(position, count)?, owned.function)))
+        .filter_map(|(position, function)| Some((domain::address_inside(position, count)?, function)))
         .collect()
 }

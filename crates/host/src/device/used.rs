@@ -1,6 +1,9 @@
 //! Which devices this host uses itself: nobody else may write to them, or have a way to.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use super::Device;
 use crate::{Root, files};
@@ -42,12 +45,16 @@ pub fn by_host(root: &Root) -> BTreeMap<(u64, u64), String> {
     used
 }
 
+/// What this host uses a block device for, partitions and volumes upon it included: `mounted on the host at /var`.
+pub fn purpose(root: &Root, device: Device, used: &BTreeMap<(u64, u64), String>) -> Option<String> {
+    let own = (device.major, device.minor);
+    device.block.then(|| purpose_below(root, own, &directory_of(root, own), used, DEPTH))?
+}
+
 /// Why nobody else must be given or write to this device: it is one that the host uses, or holds one, or a way around one.
 pub fn conflict(root: &Root, device: Device, used: &BTreeMap<(u64, u64), String>) -> Option<String> {
     if device.block {
-        let directory = root.path(format!("/sys/dev/block/{}:{}", device.major, device.minor));
-        let own = (device.major, device.minor);
-        return conflict_below(root, own, &directory, used, DEPTH);
+        return purpose(root, device, used).map(|why| format!("it, or what lies on it, is {why}"));
     }
     // drivers/char/mem.c
     if device.major == 1 && matches!(device.minor, 1 | 2 | 4) {
@@ -59,14 +66,18 @@ pub fn conflict(root: &Root, device: Device, used: &BTreeMap<(u64, u64), String>
     let behind = files::canonical(directory.join("device")).ok();
     let ways = [Some(directory), behind];
     used.iter().find_map(|((major, minor), why)| {
-        let disk = files::canonical(root.path(format!("/sys/dev/block/{major}:{minor}"))).ok()?;
+        let disk = files::canonical(directory_of(root, (*major, *minor))).ok()?;
         let around = ways.iter().flatten().any(|way| disk.starts_with(way));
         around.then(|| format!("it leads to a disk that is {why}"))
     })
 }
 
-/// The same for a block device: itself, then its partitions and whatever is made of them.
-fn conflict_below(
+fn directory_of(root: &Root, (major, minor): (u64, u64)) -> PathBuf {
+    root.path(format!("/sys/dev/block/{major}:{minor}"))
+}
+
+/// Of a block device itself, then of its partitions and whatever is made of them.
+fn purpose_below(
     root: &Root,
     own: (u64, u64),
     directory: &Path,
@@ -74,7 +85,7 @@ fn conflict_below(
     depth: u32,
 ) -> Option<String> {
     if let Some(why) = used.get(&own) {
-        return Some(format!("it, or what lies on it, is {why}"));
+        return Some(why.clone());
     }
     let depth = depth.checked_sub(1)?;
     let partitions = files::list(directory).unwrap_or_default();
@@ -83,8 +94,7 @@ fn conflict_below(
     let holders = files::list(directory.join("holders")).unwrap_or_default();
     partitions.chain(holders).find_map(|name| {
         let number = number_of_name(root, &name)?;
-        let directory = root.path(format!("/sys/dev/block/{}:{}", number.0, number.1));
-        conflict_below(root, number, &directory, used, depth)
+        purpose_below(root, number, &directory_of(root, number), used, depth)
     })
 }
 

@@ -162,6 +162,7 @@ pub(super) fn nvme(
                 numa_node: numa_node(function, reader),
                 iommu_group: iommu_group(&function.directory, reader),
                 sriov: sriov::sriov(function, config.as_deref(), room, reader, None),
+                virtualization: None,
             }
         })
         .collect()

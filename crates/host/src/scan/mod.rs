@@ -14,6 +14,7 @@ mod interfaces;
 mod kernel;
 pub mod lifelines;
 pub mod names;
+mod nvme;
 pub(crate) mod overrides;
 mod places;
 mod reader;
@@ -142,10 +143,10 @@ pub fn scan_pf(root: &Root, links: Option<&mut dyn Links>, pf: Bdf) -> Option<Pf
     Some(functions::pf(&function, &slots, &mut sriov::Room::default(), &mut reader, &mut interfaces))
 }
 
-/// The inventory of the machine that Penstock runs on.
+/// The inventory of the machine that Penstock runs on. Its NVMe drives that have SR-IOV are asked for their VFs' queues and for namespaces.
 pub fn scan_system() -> Inventory {
     let root = Root::system();
-    match Netlink::open() {
+    let mut inventory = match Netlink::open() {
         Ok(mut netlink) => {
             let mut inventory = scan(&root, Some(&mut netlink));
             let pfs = inventory.pfs.iter().filter(|pf| pf.sriov.is_some());
@@ -161,7 +162,9 @@ pub fn scan_system() -> Inventory {
             inventory.unknown.insert(0, chain(&error));
             inventory
         }
-    }
+    };
+    nvme::ask(&root, &mut inventory);
+    inventory
 }
 
 impl Links for Netlink {

@@ -5,6 +5,7 @@ mod board;
 mod container_nic;
 mod cpus;
 mod device;
+mod drive;
 mod external;
 mod function;
 mod generate;
@@ -77,7 +78,7 @@ struct Subject<'a> {
 /// The model that `document`, read from the file called `file`, describes. What is wrong is added to `messages`;
 /// the model is good only if that adds no error.
 pub(crate) fn check(document: ModelDocument, file: &str, messages: &mut Vec<Diagnostic>) -> Model {
-    let ModelDocument { machine, nics, guests, realtime, measure, expect, board } = document;
+    let ModelDocument { machine, nics, drives, guests, realtime, measure, expect, board } = document;
     let machine = machine.unwrap_or_else(|| named_after(file));
     let highest = highest_indices(&guests);
     let counted = nics.iter().map(|(name, nic)| (name.clone(), nic.vfs.is_some())).collect();
@@ -94,6 +95,7 @@ pub(crate) fn check(document: ModelDocument, file: &str, messages: &mut Vec<Diag
             (name, nic)
         })
         .collect();
+    let drives = drive::build(drives, &guests);
     let mut owned = Vec::new();
     let mut lists = cpus::Lists::default();
     let mut written = container_nic::AllWritten::default();
@@ -101,6 +103,9 @@ pub(crate) fn check(document: ModelDocument, file: &str, messages: &mut Vec<Diag
         .into_iter()
         .map(|(name, mut guest)| {
             let own = std::mem::take(&mut guest.nics);
+            let path = Path::of(["guests", name.as_str()]);
+            let owned_drives =
+                drive::build_guest(std::mem::take(&mut guest.drives), &path, &drives, messages);
             let own = match guest.kind.unwrap_or_default() {
                 GuestKind::Vm => {
                     tenant::build(machine.as_str(), &name, own, &nics, &mut written.macs, messages)
@@ -110,7 +115,7 @@ pub(crate) fn check(document: ModelDocument, file: &str, messages: &mut Vec<Diag
                 }
             };
             let guest = build_guest(&name, guest, &nics, &mut owned, &mut lists, messages);
-            let guest = Guest { nics: own, ..guest };
+            let guest = Guest { nics: own, drives: owned_drives, ..guest };
             (name, guest)
         })
         .collect();
@@ -121,6 +126,7 @@ pub(crate) fn check(document: ModelDocument, file: &str, messages: &mut Vec<Diag
     let model = Model {
         machine: machine.to_string(),
         nics,
+        drives,
         guests,
         realtime,
         measure,
@@ -130,6 +136,7 @@ pub(crate) fn check(document: ModelDocument, file: &str, messages: &mut Vec<Diag
     };
     let mut subject = Subject { model: &model, owned: &owned, host: &host, counted: &counted, messages };
     nic::check(&mut subject);
+    drive::check(&mut subject);
     external::check(&mut subject);
     function::check(&mut subject);
     mac::check(&mut subject);
@@ -265,6 +272,7 @@ fn build_guest(
         exclusive: document.exclusive.unwrap_or_default() || realtime.is_some(),
         realtime,
         functions,
+        drives: Vec::new(),
         nics: IndexMap::new(),
         after: document.after,
         root,

@@ -24,9 +24,9 @@ pub(super) fn check(subject: &mut Subject<'_>) {
     let messages = &mut *subject.messages;
     // A host without any may have guests whose NICs its kernel or QEMU makes.
     let made = model.guests.values().any(|guest| !guest.nics.is_empty());
-    if model.nics.is_empty() && !made && messages.is_empty() {
+    if model.nics.is_empty() && model.drives.is_empty() && !made && messages.is_empty() {
         messages.push(
-            Diagnostic::error(Path::of(["nics"]), "the model has no NIC")
+            Diagnostic::error(Path::of(["nics"]), "the model has no NIC and no drive")
                 .at_key()
                 .with_hint("name one, like `nics: {NET0: {vfs: 7}}`"),
         );

@@ -61,6 +61,8 @@ pub fn schema() -> Value {
     }
     for (place, name) in [
         ("/properties/nics", "NicName"),
+        // A drive is called as a NIC is.
+        ("/properties/drives", "NicName"),
         ("/properties/guests", "GuestName"),
         ("/$defs/Guest/properties/nics", "NicName"),
         ("/$defs/Board/properties/emulation", "NicName"),
@@ -99,7 +101,7 @@ fn widen(schema: &mut Value) {
     if let Some(values) = object.get_mut("additionalProperties").filter(|values| values.is_object()) {
         widen(values);
         // `NET0:` is a NIC, and `a:` a guest; what emulates a NIC is a word.
-        if matches!(values["$ref"].as_str(), Some("#/$defs/Nic" | "#/$defs/Guest")) {
+        if matches!(values["$ref"].as_str(), Some("#/$defs/Nic" | "#/$defs/Drive" | "#/$defs/Guest")) {
             take_nothing(values);
         }
     }
@@ -175,11 +177,12 @@ mod tests {
 
     use super::*;
     use crate::{
-        Allow, NicMatch, VfSettings,
+        Allow, DriveMatch, NicMatch, VfSettings,
         document::{
-            BoardDocument, BootDocument, DeviceDocument, FreeDocument, FunctionDocument, GenerateDocument,
-            GuestDocument, GuestRealtimeDocument, MeasureDocument, NicDocument, RealtimeDocument,
-            TenantNicDocument,
+            BoardDocument, BootDocument, DeviceDocument, DriveDocument, FreeDocument, FunctionDocument,
+            GenerateDocument, GuestDocument, GuestRealtimeDocument, MeasureDocument, NicDocument,
+            RealtimeDocument, TenantNicDocument,
+            drive::GuestDriveDocument,
             measure::StorageDocument,
             tenant::{TenantVfDocument, UplinkDocument},
         },
@@ -225,6 +228,9 @@ mod tests {
             ("Nic", read::<NicDocument>()),
             ("NicMatch", read::<NicMatch>()),
             ("Free", read::<FreeDocument>()),
+            ("Drive", read::<DriveDocument>()),
+            ("DriveMatch", read::<DriveMatch>()),
+            ("GuestDrive", read::<GuestDriveDocument>()),
             ("VfSettings", read::<VfSettings>()),
             ("Guest", read::<GuestDocument>()),
             ("TenantNic", read::<TenantNicDocument>()),

@@ -93,6 +93,9 @@ pub struct GuestDefinition {
     pub scheduling: Option<Scheduling>,
     /// Its functions, in order.
     pub functions: Vec<GuestFunction>,
+    /// The VFs of drives that a VM owns, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub drives: Vec<Bdf>,
     /// The NICs that it owns itself, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nics: Vec<GuestNic>,
@@ -118,6 +121,11 @@ impl GuestNic {
 }
 
 impl GuestDefinition {
+    /// Where all functions of the host are that it gets: those of NICs, then VFs of drives.
+    pub fn host_functions(&self) -> impl Iterator<Item = Bdf> {
+        self.functions.iter().map(|own| own.function).chain(self.drives.iter().copied())
+    }
+
     /// A container by this name for which nothing is asked: no functions, no limits, the idle first process.
     pub fn bare(guest: GuestName) -> GuestDefinition {
         GuestDefinition {
@@ -132,6 +140,7 @@ impl GuestDefinition {
             vm: None,
             scheduling: None,
             functions: Vec::new(),
+            drives: Vec::new(),
             nics: Vec::new(),
         }
     }

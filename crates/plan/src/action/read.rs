@@ -8,7 +8,9 @@ use serde::{
     forward_to_deserialize_any,
 };
 
-use super::{Action, BootAction, FileAction, FunctionAction, GuestAction, RealTimeAction};
+use super::{
+    Action, BootAction, DriveAction, FileAction, FunctionAction, GuestAction, RealTimeAction, with_groups,
+};
 
 /// The names of a group's actions, as serde derives them.
 #[derive(Debug)]
@@ -59,18 +61,6 @@ impl<'de> Deserializer<'de> for AskNames {
     }
 }
 
-/// The names of all actions, group by group.
-static NAMES: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
-    [
-        Names::of::<FunctionAction>(),
-        Names::of::<GuestAction>(),
-        Names::of::<RealTimeAction>(),
-        Names::of::<BootAction>(),
-        Names::of::<FileAction>(),
-    ]
-    .concat()
-});
-
 /// An action whose name was read, for its group to read.
 struct Read<V> {
     name: String,
@@ -86,6 +76,26 @@ impl<'de, V: de::VariantAccess<'de>> EnumAccess<'de> for Read<V> {
     }
 }
 
+macro_rules! readers {
+    ($($name:ident($group:ty),)*) => {
+        /// The names of all actions, group by group.
+        static NAMES: LazyLock<Vec<&'static str>> = LazyLock::new(|| [$(Names::of::<$group>(),)*].concat());
+
+        /// Has the group of that name read the action; without one, gives the name back.
+        fn read<'de, V: de::VariantAccess<'de>>(action: Read<V>) -> Result<Result<Action, V::Error>, String> {
+            $(
+                if Names::of::<$group>().contains(&action.name.as_str()) {
+                    let read = <$group>::deserialize(EnumAccessDeserializer::new(action));
+                    return Ok(read.map(Action::$name));
+                }
+            )*
+            Err(action.name)
+        }
+    };
+}
+
+with_groups!(readers);
+
 struct ActionVisitor;
 
 impl<'de> Visitor<'de> for ActionVisitor {
@@ -96,28 +106,10 @@ impl<'de> Visitor<'de> for ActionVisitor {
     }
 
     fn visit_enum<A: EnumAccess<'de>>(self, access: A) -> Result<Action, A::Error> {
-        fn read<'de, A, V>(action: Read<V>) -> Result<Action, V::Error>
-        where
-            A: Deserialize<'de> + Into<Action>,
-            V: de::VariantAccess<'de>,
-        {
-            A::deserialize(EnumAccessDeserializer::new(action)).map(Into::into)
-        }
         let (name, content) = access.variant::<String>()?;
-        let is_of = |names: &[&str]| names.contains(&name.as_str());
-        let action = |name| Read { name, content };
-        if is_of(Names::of::<FunctionAction>()) {
-            read::<FunctionAction, _>(action(name))
-        } else if is_of(Names::of::<GuestAction>()) {
-            read::<GuestAction, _>(action(name))
-        } else if is_of(Names::of::<RealTimeAction>()) {
-            read::<RealTimeAction, _>(action(name))
-        } else if is_of(Names::of::<BootAction>()) {
-            read::<BootAction, _>(action(name))
-        } else if is_of(Names::of::<FileAction>()) {
-            read::<FileAction, _>(action(name))
-        } else {
-            Err(A::Error::unknown_variant(&name, &NAMES))
+        match read(Read { name, content }) {
+            Ok(outcome) => outcome,
+            Err(name) => Err(A::Error::unknown_variant(&name, &NAMES)),
         }
     }
 }
@@ -140,6 +132,7 @@ mod tests {
     fn every_group_is_read_as_it_was_written() {
         let texts = [
             r#"{"set_vf_count":{"pf":"0000:04:00.0","count":4}}"#,
+            r#"{"set_vf_online":{"drive":"0000:04:00.0","vf":1,"online":true}}"#,
             r#"{"stop_guest":{"guest":"a"}}"#,
             r#"{"remove_partition":{"group":"penstock","cpus":"2-3"}}"#,
             r#"{"enable_unit":{"unit":"penstock.service","on":true}}"#,

@@ -9,8 +9,9 @@ mod words;
 use std::{collections::BTreeMap, fmt::Write};
 
 use penstock_model::{
-    Bdf, FreeDriver, FunctionName, GuestName, Inventory, NicName, Source, VfIndex, VfSettings,
-    inventory::{Pf, Vf},
+    Bdf, DriveName, DriveVfName, FreeDriver, FunctionName, GuestName, Inventory, NicName, Source, VfIndex,
+    VfSettings,
+    inventory::{NvmeController, Pf, Vf},
     yaml::quoted,
 };
 
@@ -53,16 +54,23 @@ struct Adopted<'a> {
     free: Option<FreeDriver>,
 }
 
+/// A drive of the model.
+struct AdoptedDrive<'a> {
+    name: DriveName,
+    found: &'a NvmeController,
+}
+
 /// The model so far.
 struct Draft<'a> {
     sight: ImportInput<'a>,
     nics: Vec<Adopted<'a>>,
+    drives: Vec<AdoptedDrive<'a>>,
     guests: Vec<&'a GuestName>,
 }
 
-/// A model of the machine, as text with comments on what it does not say. `None`: it has no NIC that a model could name.
+/// A model of the machine, as text with comments on what it does not say. `None`: it has no NIC and no drive that a model could name.
 pub fn adopt(sight: ImportInput<'_>) -> Option<String> {
-    let mut draft = Draft { sight, nics: Vec::new(), guests: Vec::new() };
+    let mut draft = Draft { sight, nics: Vec::new(), drives: Vec::new(), guests: Vec::new() };
     let mut left_out: Vec<(Bdf, String)> = Vec::new();
     let all = || sight.inventory.pfs.iter();
     let some_can = all().any(|pf| pf.sriov.is_some());
@@ -88,7 +96,17 @@ pub fn adopt(sight: ImportInput<'_>) -> Option<String> {
             draft.nics.pop();
         }
     }
-    if draft.nics.is_empty() {
+    // One without VFs is somebody's ordinary drive.
+    let has_vfs = |found: &&NvmeController| found.sriov.as_ref().is_some_and(|sriov| sriov.num_vfs > 0);
+    for found in sight.inventory.nvme.iter().filter(has_vfs) {
+        let Ok(name) = format!("SSD{}", draft.drives.len()).parse() else { continue };
+        draft.drives.push(AdoptedDrive { name, found });
+        if let Err(why) = draft.holds() {
+            left_out.push((found.bdf, why.join("; ")));
+            draft.drives.pop();
+        }
+    }
+    if draft.nics.is_empty() && draft.drives.is_empty() {
         return None;
     }
     let mut apart: Vec<(&GuestName, String)> = Vec::new();
@@ -129,11 +147,17 @@ impl Draft<'_> {
         if let Some(host) = self.sight.host.filter(|host| text::is_word(host)) {
             let _ = writeln!(out, "machine: {}", quoted(host));
         }
-        out.push_str("nics:\n");
+        if !self.nics.is_empty() {
+            out.push_str("nics:\n");
+        }
         for adopted in &self.nics {
             words::above(adopted, &self.sight, &mut out);
             text::nic(adopted, lasting_match(adopted.pf, self.sight.inventory), &mut out);
         }
+        if !self.drives.is_empty() {
+            out.push_str("drives:\n");
+        }
+        self.drives.iter().for_each(|adopted| text::drive(adopted, self.sight.inventory, &mut out));
         if !self.guests.is_empty() {
             out.push_str("guests:\n");
         }
@@ -141,6 +165,14 @@ impl Draft<'_> {
             text::guest(self, name, &mut out);
         }
         out
+    }
+
+    /// A VF of a drive as the model names it, with the drive.
+    fn drive_vf(&self, function: Bdf) -> Option<(&NvmeController, DriveVfName)> {
+        self.drives.iter().find_map(|adopted| {
+            let vf = adopted.found.sriov.as_ref()?.vfs.iter().find(|vf| vf.bdf == function)?;
+            Some((adopted.found, DriveVfName { drive: adopted.name.clone(), vf: vf.index }))
+        })
     }
 
     /// A function as the model names it.

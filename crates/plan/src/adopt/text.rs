@@ -3,13 +3,13 @@
 use std::fmt::Write;
 
 use penstock_model::{
-    Boot, ByteSize, DiskFormat, Firmware, GuestName, Inside, Mac, Mtu, NicMatch, READY_WITHIN, VfKey,
-    VfSettings, VfValue, Vm,
+    Bdf, Boot, ByteSize, DiskFormat, Firmware, GuestName, Inside, Inventory, Mac, Mtu, NicMatch,
+    READY_WITHIN, VfKey, VfSettings, VfValue, Vm,
     inventory::{Pf, SwitchMode, VfState},
     yaml::{FlowMapping, flow_list, quoted},
 };
 
-use super::{Adopted, Draft, Form, checks_by_default};
+use super::{Adopted, AdoptedDrive, Draft, Form, checks_by_default};
 use crate::{
     action::{GuestDefinition, GuestFunction},
     drivers::VFIO,
@@ -63,6 +63,41 @@ pub fn nic(adopted: &Adopted<'_>, matching: NicMatch, out: &mut String) {
     if let Some(driver) = adopted.free {
         let _ = writeln!(out, "    free: {{driver: {}}}", driver.name());
     }
+}
+
+/// Appends the model's entry of a drive to `out`: by its serial number, where no other drive has it.
+pub fn drive(adopted: &AdoptedDrive<'_>, inventory: &Inventory, out: &mut String) {
+    let found = adopted.found;
+    let serial = found.serial.as_deref().filter(|serial| !serial.trim().is_empty());
+    let alone = inventory.nvme.iter().filter(|other| other.serial == found.serial).count() == 1;
+    let mut known = FlowMapping::default();
+    match serial.filter(|_| alone) {
+        Some(serial) => known.put("serial", quoted(serial)),
+        None => known.put("bdf", quoted(&found.bdf.to_string())),
+    }
+    let count = found.sriov.as_ref().map_or(0, |sriov| sriov.num_vfs);
+    let _ = writeln!(out, "  {}:\n    match: {}\n    vfs: {count}", adopted.name, known.line());
+}
+
+/// What a guest has of drives: each VF with its namespaces and its queues.
+fn drives_of(draft: &Draft<'_>, functions: &[Bdf]) -> Vec<String> {
+    let entry = |function: &Bdf| {
+        let (found, named) = draft.drive_vf(*function)?;
+        let mut entry = FlowMapping::default();
+        entry.put("vf", quoted(&named.to_string()));
+        let told = found.virtualization.as_ref();
+        if let Some((told, secondary)) = told.and_then(|told| Some((told, told.of_vf(named.vf)?))) {
+            let all = told.namespaces.iter();
+            let has = all.filter(|(_, space)| space.controllers.contains(&secondary.controller));
+            let has: Vec<String> = has.map(|(namespace, _)| namespace.to_string()).collect();
+            if !has.is_empty() {
+                entry.put("namespaces", flow_list(has.into_iter()));
+            }
+            entry.maybe("queues", secondary.queues.checked_sub(1).filter(|queues| *queues > 0));
+        }
+        Some(entry.line())
+    };
+    functions.iter().filter_map(entry).collect()
 }
 
 /// What a VF has that its PF's driver did not give it by itself.
@@ -152,12 +187,16 @@ pub fn guest(draft: &Draft<'_>, name: &GuestName, out: &mut String) {
     if !any {
         out.truncate(out.len() - "    functions:\n".len());
     }
+    let drives = drives_of(draft, &found.functions);
+    if !drives.is_empty() {
+        let _ = writeln!(out, "    drives:\n      - {}", drives.join("\n      - "));
+    }
 }
 
 fn driver<'d>(draft: &'d Draft<'_>, function: penstock_model::Bdf) -> Option<&'d str> {
-    let vfs =
-        draft.sight.inventory.pfs.iter().filter_map(|pf| pf.sriov.as_ref()).flat_map(|sriov| &sriov.vfs);
-    vfs.filter(|vf| vf.bdf == function).find_map(|vf| vf.present.as_ref()?.driver.as_deref())
+    let mut vfs =
+        draft.sight.inventory.sriov().flat_map(|(_, sriov)| &sriov.vfs).filter(|vf| vf.bdf == function);
+    vfs.find_map(|vf| vf.present.as_ref()?.driver.as_deref())
 }
 
 /// How a function is inside its guest.

@@ -2,7 +2,12 @@
 
 use std::fmt::Write;
 
-use penstock_model::{Bdf, GuestName, inventory::Pf, text::counted, yaml::FlowMapping};
+use penstock_model::{
+    Bdf, GuestName,
+    inventory::{NvmeController, Pf},
+    text::counted,
+    yaml::FlowMapping,
+};
 
 use super::{Adopted, Draft, Form, ImportInput, text};
 use crate::{PlanError, drivers};
@@ -131,13 +136,16 @@ fn device(pf: &Pf) -> String {
 pub fn tail(draft: &Draft<'_>, left_out: &[(Bdf, String)], apart: &[(&GuestName, String)], out: &mut String) {
     let inventory = draft.sight.inventory;
     for (bdf, why) in left_out {
-        comment(out, "", &format!("The NIC {bdf} is left out: {why}"));
+        let what = if inventory.drive(*bdf).is_some() { "drive" } else { "NIC" };
+        comment(out, "", &format!("The {what} {bdf} is left out: {why}"));
     }
     for (name, why) in apart {
         let functions =
             inventory.guests[*name].functions.iter().map(|function| match draft.name_of(*function) {
                 Some((_, named)) => named.to_string(),
-                None => function.to_string(),
+                None => draft
+                    .drive_vf(*function)
+                    .map_or_else(|| function.to_string(), |(_, named)| named.to_string()),
             });
         let functions: Vec<String> = functions.collect();
         let has =
@@ -155,11 +163,15 @@ pub fn tail(draft: &Draft<'_>, left_out: &[(Bdf, String)], apart: &[(&GuestName,
             &format!("Not a NIC of a model, for it has no SR-IOV: {} ({interface})", device(pf)),
         );
     }
-    for controller in inventory.nvme.iter().filter(|controller| controller.sriov.is_some()) {
+    let without_vfs = |found: &&NvmeController| found.sriov.as_ref().is_some_and(|sriov| sriov.num_vfs == 0);
+    for controller in inventory.nvme.iter().filter(without_vfs) {
         comment(
             out,
             "",
-            &format!("An NVMe controller with SR-IOV, which a model does not name: {}", controller.bdf),
+            &format!(
+                "An NVMe drive with SR-IOV and without VFs, which this model does not name: {}",
+                controller.bdf
+            ),
         );
     }
     for unknown in &inventory.unknown {

@@ -16,6 +16,8 @@ enum Aspect {
     Link(Bdf),
     Driver(Bdf),
     Attributes(Bdf),
+    /// The controller of a drive's VF.
+    Controller(Bdf),
     InterfaceMac(Bdf),
     Defined(GuestName),
     /// The embedded switch of a VM's NIC runs, or its taps are there; or no longer.
@@ -101,6 +103,10 @@ fn brings_about(machine: &Machine, step: &Step) -> Vec<(Aspect, bool)> {
         Action::Function(FunctionAction::SetDriver { function, .. }) => one(Aspect::Driver(*function)),
         Action::Function(FunctionAction::SetMac { function, .. }) => one(Aspect::InterfaceMac(*function)),
         Action::Function(FunctionAction::SetLink { function, .. }) => one(Aspect::Link(*function)),
+        Action::Drive(action) => {
+            let vf = machine.vf(action.drive(), action.vf());
+            vf.map(|(vf, _)| (Aspect::Controller(vf.bdf), false)).into_iter().collect()
+        }
         Action::Guest(GuestAction::DefineGuest(definition)) => one(Aspect::Defined(definition.guest.clone())),
         Action::Guest(GuestAction::UndefineGuest { guest }) => one(Aspect::Defined(guest.clone())),
         Action::Guest(GuestAction::StartSwitch { guest, nic })
@@ -170,7 +176,8 @@ fn for_real_time(model: &Model, guest: &GuestName) -> Vec<Aspect> {
 }
 
 fn relies_on(machine: &Machine, model: &Model, action: &Action) -> Vec<Aspect> {
-    let pf_of = |function: Bdf| machine.pf(function).map(|pf| pf.bdf);
+    let drive_of = |function: Bdf| machine.drive(function).map(|drive| drive.bdf);
+    let pf_of = |function: Bdf| machine.pf(function).map(|pf| pf.bdf).or_else(|| drive_of(function));
     match action {
         Action::Function(FunctionAction::SetVfCount { pf, count }) if *count > 0 => {
             vec![Aspect::Autoprobe(*pf), Aspect::Count(*pf)]
@@ -182,7 +189,7 @@ fn relies_on(machine: &Machine, model: &Model, action: &Action) -> Vec<Aspect> {
         Action::Function(FunctionAction::SetDriver { function, driver, .. }) => {
             let mut all = vec![Aspect::Driver(*function)];
             if let (Some(pf), Some(_)) = (pf_of(*function), driver) {
-                all.extend([Aspect::Count(pf), Aspect::Attributes(*function)]);
+                all.extend([Aspect::Count(pf), Aspect::Attributes(*function), Aspect::Controller(*function)]);
             }
             let network = driver.as_deref().is_some_and(|driver| driver != VFIO);
             if let (Some(pf), true) = (pf_of(*function), network) {
@@ -195,6 +202,10 @@ fn relies_on(machine: &Machine, model: &Model, action: &Action) -> Vec<Aspect> {
             all
         }
         Action::Function(FunctionAction::ResetFunction { function }) => vec![Aspect::Driver(*function)],
+        Action::Drive(action) => {
+            let vf = machine.vf(action.drive(), action.vf()).map(|(vf, _)| Aspect::Controller(vf.bdf));
+            [Aspect::Count(action.drive())].into_iter().chain(vf).collect()
+        }
         Action::Function(FunctionAction::SetMac { function, .. }) => vec![Aspect::Driver(*function)],
         Action::Function(FunctionAction::Rename { function, .. }) => vec![Aspect::Link(*function)],
         Action::Function(FunctionAction::RestoreInterface { function, .. }) => {
@@ -245,7 +256,11 @@ fn relies_on(machine: &Machine, model: &Model, action: &Action) -> Vec<Aspect> {
         Action::Guest(GuestAction::CreateGuest { guest }) => {
             let mut all = vec![Aspect::Defined(guest.clone())];
             for function in machine.functions(guest) {
-                all.extend([Aspect::Driver(*function), Aspect::Attributes(*function)]);
+                all.extend([
+                    Aspect::Driver(*function),
+                    Aspect::Attributes(*function),
+                    Aspect::Controller(*function),
+                ]);
             }
             all.extend(machine.nics(guest).into_iter().map(|nic| Aspect::BackEnd(guest.clone(), nic)));
             all
@@ -254,7 +269,8 @@ fn relies_on(machine: &Machine, model: &Model, action: &Action) -> Vec<Aspect> {
             let mut all = vec![Aspect::There(guest.clone()), Aspect::Isolated(guest.clone())];
             all.extend(after(model, guest));
             all.extend(for_real_time(model, guest));
-            for pf in machine.functions(guest).iter().filter_map(|function| pf_of(*function)) {
+            for pf in machine.functions(guest).iter().filter_map(|function| machine.pf(*function)) {
+                let pf = pf.bdf;
                 all.push(match machine.user(pf) {
                     Some(holder) => Aspect::Ready(holder.clone()),
                     None => Aspect::Linked(pf, Some(guest.clone())),

@@ -48,6 +48,7 @@ pub fn touched(machine: &Machine, model: &Model, plan: &Plan, step: &Step) -> Ve
             | GuestAction::IsolateGuest { .. }
             | GuestAction::ScheduleGuest { .. },
         )
+        | Action::Drive(_)
         | Action::RealTime(_)
         | Action::Boot(_)
         | Action::File(_) => return Vec::new(),

@@ -4,10 +4,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use penstock_model::{
     Bdf, DataPath, GuestName, InterfaceName, Inventory, Mac, NicName, VfAttribute, VfIndex,
-    inventory::{FoundGuest, Interface, Pf, PresentVf, Sriov, SwitchMode, Vf, VfState},
+    inventory::{
+        FoundGuest, Interface, NvmeController, NvmeVirtualization, Pf, PresentVf, Sriov, SwitchMode, Vf,
+        VfState,
+    },
 };
 
-use super::realtime;
+use super::{drive, realtime};
 use crate::{
     Action, BootAction, Direction, FileAction, FunctionAction, GuestAction, InterfaceSetup, RealTimeAction,
     Step, action::GuestDefinition,
@@ -24,6 +27,8 @@ pub struct Seat {
 pub struct Machine {
     pub inventory: Inventory,
     seats: HashMap<Bdf, Seat>,
+    /// The same of drives.
+    drives: HashMap<Bdf, Seat>,
     /// Interfaces that went into guests in this plan, with the PF's permanent MAC.
     inside: HashMap<Bdf, (Interface, Option<Mac>)>,
     /// Definitions written in this plan.
@@ -55,9 +60,17 @@ impl Machine {
                 seats.insert(function.bdf, Seat { pf, vf: Some(vf) });
             }
         }
+        let mut drives = HashMap::new();
+        for (pf, drive) in inventory.nvme.iter().enumerate() {
+            drives.insert(drive.bdf, Seat { pf, vf: None });
+            for (vf, function) in drive.sriov.iter().flat_map(|sriov| &sriov.vfs).enumerate() {
+                drives.insert(function.bdf, Seat { pf, vf: Some(vf) });
+            }
+        }
         let running = || inventory.guests.iter().filter(|(_, found)| found.running);
         Machine {
             seats,
+            drives,
             inside: HashMap::new(),
             definitions: HashMap::new(),
             switches: running()
@@ -93,7 +106,27 @@ impl Machine {
     }
 
     pub fn sriov(&self, pf: Bdf) -> Option<&Sriov> {
-        self.pf(pf)?.sriov.as_ref()
+        match self.drive(pf) {
+            Some(drive) => drive.sriov.as_ref(),
+            None => self.pf(pf)?.sriov.as_ref(),
+        }
+    }
+
+    /// Whether it is a PF, of a NIC or of a drive, or a VF of one; `None` for what is neither.
+    pub fn is_vf(&self, function: Bdf) -> Option<bool> {
+        let seat = self.seats.get(&function).or_else(|| self.drives.get(&function))?;
+        Some(seat.vf.is_some())
+    }
+
+    /// The drive at `function`, or that of the VF at `function`.
+    pub fn drive(&self, function: Bdf) -> Option<&NvmeController> {
+        self.inventory.nvme.get(self.drives.get(&function)?.pf)
+    }
+
+    /// What the drive says of its VFs by now.
+    fn virtualization_slot(&mut self, drive: Bdf) -> Option<&mut NvmeVirtualization> {
+        let seat = self.drives.get(&drive)?;
+        self.inventory.nvme.get_mut(seat.pf)?.virtualization.as_mut()
     }
 
     /// VF `index` of `pf`, if it exists now.
@@ -104,15 +137,18 @@ impl Machine {
 
     /// The VF at `function`, if it exists now.
     pub fn present(&self, function: Bdf) -> Option<&PresentVf> {
-        let Seat { pf, vf } = self.seat(function)?;
-        self.inventory.pfs.get(pf)?.sriov.as_ref()?.vfs.get(vf?)?.present.as_ref()
+        let seat = self.seats.get(&function).or_else(|| self.drives.get(&function))?;
+        self.sriov(function)?.vfs.get(seat.vf?)?.present.as_ref()
     }
 
     /// The driver of a function that exists.
     pub fn driver(&self, function: Bdf) -> Option<&str> {
-        match self.seat(function)?.vf {
+        if self.is_vf(function)? {
+            return self.present(function)?.driver.as_deref();
+        }
+        match self.drive(function) {
+            Some(drive) => drive.driver.as_deref(),
             None => self.pf(function)?.driver.as_deref(),
-            Some(_) => self.present(function)?.driver.as_deref(),
         }
     }
 
@@ -244,13 +280,16 @@ impl Machine {
     }
 
     fn sriov_slot(&mut self, pf: Bdf) -> Option<&mut Sriov> {
+        if let Some(seat) = self.drives.get(&pf) {
+            return self.inventory.nvme.get_mut(seat.pf)?.sriov.as_mut();
+        }
         let seat = self.seat(pf)?;
         self.inventory.pfs.get_mut(seat.pf)?.sriov.as_mut()
     }
 
     fn present_slot(&mut self, function: Bdf) -> Option<&mut PresentVf> {
-        let Seat { pf, vf } = self.seat(function)?;
-        self.inventory.pfs.get_mut(pf)?.sriov.as_mut()?.vfs.get_mut(vf?)?.present.as_mut()
+        let vf = self.seats.get(&function).or_else(|| self.drives.get(&function))?.vf?;
+        self.sriov_slot(function)?.vfs.get_mut(vf)?.present.as_mut()
     }
 
     /// Does what it can of `action`; what is impossible changes nothing, and the rules have said so.
@@ -280,13 +319,19 @@ impl Machine {
                 self.set_driver(*function, driver.as_deref())
             }
             Action::Function(FunctionAction::ResetFunction { .. }) => {}
+            Action::Drive(action) => {
+                let virtualization = self.virtualization_slot(action.drive());
+                if let Some(virtualization) = virtualization {
+                    drive::act(virtualization, action);
+                }
+            }
             Action::Function(FunctionAction::SetSwitchMode { pf, mode }) => {
                 if let Some(pf) = self.seat(*pf).and_then(|seat| self.inventory.pfs.get_mut(seat.pf)) {
                     pf.switch_mode = *mode;
                 }
             }
             Action::Guest(GuestAction::DefineGuest(definition)) => {
-                let functions = definition.functions.iter().map(|function| function.function).collect();
+                let functions = definition.host_functions().collect();
                 self.owned.insert(definition.guest.clone(), functions);
                 self.definitions.insert(definition.guest.clone(), definition.clone());
                 self.inventory.guests.entry(definition.guest.clone()).or_default();
@@ -380,6 +425,9 @@ impl Machine {
                 vf.present = Some(PresentVf { attributes, ..PresentVf::default() });
                 born.push(vf.bdf);
             }
+        }
+        if let Some(virtualization) = self.virtualization_slot(pf) {
+            drive::remade(virtualization);
         }
         let driver = self.driver(pf).and_then(vf_driver);
         if let (true, Some(driver)) = (autoprobe, driver) {

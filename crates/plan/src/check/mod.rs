@@ -5,6 +5,7 @@
 
 mod causes;
 mod definition;
+mod drive;
 mod excuse;
 mod external;
 mod machine;

@@ -279,6 +279,7 @@ pub fn broken(machine: &Machine, model: &Model, action: &Action, way_there: bool
             | GuestAction::StopGuest { .. },
         )
         | Action::Function(_)
+        | Action::Drive(_)
         | Action::Boot(_)
         | Action::File(_) => {}
     }

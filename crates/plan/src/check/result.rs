@@ -15,6 +15,7 @@ use penstock_render::{FoundMachine, render};
 use super::{
     Finding,
     definition::defined,
+    drive,
     excuse::excused,
     external,
     machine::{Machine, has_attribute, reports_attributes, vf_driver},
@@ -58,6 +59,7 @@ pub fn judge(
     for (name, guest) in &model.guests {
         messages.extend(judge.guest(name, guest));
     }
+    messages.extend(drive::judge(model, plan, machine, |guest| judge.ran(guest)));
     messages.extend(judge.files());
     messages.extend(judge.managers());
     messages.extend(realtime::judge(model, plan, machine));
@@ -320,6 +322,9 @@ impl Judge<'_> {
         }
         let mut has = self.machine.functions(name).to_vec();
         let mut should = wanted.clone();
+        should.extend(
+            guest.drives.iter().filter_map(|owned| drive::address(self.plan, self.machine, &owned.name)),
+        );
         has.sort_unstable();
         should.sort_unstable();
         if has != should {

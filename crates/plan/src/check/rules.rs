@@ -8,6 +8,7 @@ use penstock_model::{
 };
 
 use super::{
+    drive,
     excuse::excused,
     machine::{Machine, has_attribute, reports_attributes, tells_mac, vf_driver},
     realtime,
@@ -83,6 +84,7 @@ impl<'a> Rules<'a> {
                 broken
             }
             Action::Function(FunctionAction::ResetFunction { function }) => reset(machine, *function),
+            Action::Drive(action) => drive::broken(machine, action),
             Action::Function(FunctionAction::SetSwitchMode { pf, .. }) => on_host(machine, *pf),
             Action::Guest(GuestAction::DefineGuest(definition)) => define(machine, definition),
             Action::Guest(GuestAction::UndefineGuest { guest }) => match machine.guest(guest) {
@@ -382,7 +384,7 @@ fn untold(machine: &Machine, function: Bdf) -> Vec<String> {
 }
 
 fn no_sriov(machine: &Machine, pf: Bdf) -> Vec<String> {
-    match machine.seat(pf).filter(|seat| seat.vf.is_none()).and_then(|_| machine.sriov(pf)) {
+    match machine.is_vf(pf).filter(|is_vf| !is_vf).and_then(|_| machine.sriov(pf)) {
         Some(_) => vec![],
         None => vec![format!("{pf} is no PF with SR-IOV")],
     }
@@ -487,7 +489,7 @@ fn define(machine: &Machine, definition: &GuestDefinition) -> Vec<String> {
     if machine.runs(guest) {
         broken.push(format!("guest {guest} runs"));
     }
-    for function in definition.functions.iter().map(|function| function.function) {
+    for function in definition.host_functions() {
         broken.extend(exists(machine, function));
         let ours = machine.definitions.iter().filter(|(other, _)| *other != guest);
         let twice = machine.user(function).filter(|other| *other != guest).or_else(|| {
@@ -549,8 +551,7 @@ fn link(machine: &Machine, pf: Bdf) -> Vec<String> {
 }
 
 fn exists(machine: &Machine, function: Bdf) -> Vec<String> {
-    let there =
-        machine.seat(function).is_some_and(|seat| seat.vf.is_none()) || machine.present(function).is_some();
+    let there = machine.is_vf(function) == Some(false) || machine.present(function).is_some();
     if there { vec![] } else { vec![format!("{function} does not exist")] }
 }
 

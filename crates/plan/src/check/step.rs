@@ -2,7 +2,7 @@
 
 use penstock_model::{GuestKind, GuestName, Model, Mtu, VfAttribute, inventory::SwitchMode};
 
-use super::{machine::Machine, realtime};
+use super::{drive, machine::Machine, realtime};
 use crate::{
     Action, BootAction, Direction, Fact, FileAction, FunctionAction, GuestAction, RealTimeAction, Step,
 };
@@ -129,6 +129,7 @@ fn implied(action: &Action, fact: &Fact) -> bool {
             unit == of && on == is
         }
         (Action::Boot(BootAction::SetBootArguments(boot)), Fact::BootArguments(is)) => boot == is,
+        (Action::Drive(action), fact) => action.after() == *fact,
         (action, fact) if realtime::implied(action, fact) => true,
         _ => false,
     }
@@ -233,6 +234,10 @@ fn restoring(machine: &Machine, model: &Model, action: &Action) -> WayBack {
             }
         }
         Action::Function(FunctionAction::ResetFunction { .. }) => WayBack::None,
+        Action::Drive(action) => match drive::restoring(machine, action) {
+            Some(inverse) => Must(inverse),
+            None => WayBack::None,
+        },
         Action::Guest(GuestAction::DefineGuest(definition)) => match machine.guest(&definition.guest) {
             Some(_) => WayBack::None,
             None => Must(GuestAction::UndefineGuest { guest: definition.guest.clone() }.into()),
@@ -424,6 +429,7 @@ pub fn loses(machine: &Machine, action: &Action) -> Option<String> {
             | GuestAction::IsolateGuest { .. }
             | GuestAction::ScheduleGuest { .. },
         )
+        | Action::Drive(_)
         | Action::RealTime(_)
         | Action::Boot(_)
         | Action::File(_) => None,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use penstock_model::{Bdf, GuestName, InterfaceAddress, Inventory, inventory::Pf};
+use penstock_model::{Bdf, GuestName, InterfaceAddress, Inventory, inventory::Sriov};
 
 use super::drivers;
 use crate::{
@@ -49,7 +49,8 @@ pub enum How {
 /// A plan that is gone through.
 pub struct Played<'a> {
     plan: &'a Plan,
-    pfs: HashMap<Bdf, &'a Pf>,
+    /// The SR-IOV of each PF, of NICs and of drives.
+    sriov: HashMap<Bdf, &'a Sriov>,
     /// The PF of each VF that there was.
     pf_of: HashMap<Bdf, Bdf>,
     /// Which running guest has which function: only those that ran before the plan.
@@ -66,13 +67,13 @@ pub struct Played<'a> {
 impl<'a> Played<'a> {
     pub fn new(plan: &'a Plan, inventory: &'a Inventory) -> Played<'a> {
         let mut pf_of = HashMap::new();
-        for pf in &inventory.pfs {
-            pf_of.extend(present(pf).map(|vf| (vf, pf.bdf)));
+        for (pf, sriov) in inventory.sriov() {
+            pf_of.extend(present(sriov).map(|vf| (vf, pf)));
         }
         let running = inventory.guests.iter().filter(|(_, found)| found.running);
         Played {
             plan,
-            pfs: inventory.pfs.iter().map(|pf| (pf.bdf, pf)).collect(),
+            sriov: inventory.sriov().collect(),
             pf_of,
             users: running
                 .flat_map(|(guest, found)| found.functions.iter().map(move |function| (*function, guest)))
@@ -110,7 +111,9 @@ impl<'a> Played<'a> {
         match &step.action {
             Action::Function(FunctionAction::SetVfCount { pf, count }) => {
                 self.above(*pf, *count).into_iter().for_each(|vf| harm(vf, How::Destroyed));
-                if !drivers::link_survives_vfs(self.driver(*pf)) {
+                // A drive has no link to lose.
+                let is_nic = self.inventory.pf(*pf).is_some();
+                if is_nic && !drivers::link_survives_vfs(self.driver(*pf)) {
                     harm(*pf, How::Dropped);
                     let left = self.vfs(*pf).into_iter().take(usize::from(*count));
                     left.for_each(|vf| harm(vf, How::Dropped));
@@ -156,17 +159,18 @@ impl<'a> Played<'a> {
                 }
             }
             Action::Function(FunctionAction::SetVfAttribute { pf, vf, .. }) => {
-                let vfs = self.pfs.get(pf).and_then(|pf| pf.sriov.as_ref()).map(|sriov| &sriov.vfs);
+                let vfs = self.sriov.get(pf).into_iter().flat_map(|sriov| &sriov.vfs);
                 let vf =
-                    vfs.into_iter().flatten().find(|found| found.index == *vf && found.present.is_some());
+                    vfs.into_iter().find(|found| found.index == *vf && found.present.is_some());
                 vf.into_iter().for_each(|vf| harm(vf.bdf, How::Attribute));
             }
             Action::Function(FunctionAction::Rename { function, .. }) => harm(*function, How::Renamed),
             Action::Function(FunctionAction::SetMtu { function, .. }) => harm(*function, How::Mtu),
             Action::Function(FunctionAction::SetMac { function, .. }) => harm(*function, How::Attribute),
             Action::Function(FunctionAction::RemoveAddress { function, address }) => harm(*function, How::Loses(*address)),
-            // Nothing of these touches what a function carries.
+            // Nothing of these touches what a function carries: a VF of a drive gets its own before anybody has it.
             Action::Function(FunctionAction::LeaveAlone { .. })
+            | Action::Drive(_)
             | Action::Function(FunctionAction::SetAutoprobe { .. })
             | Action::Function(FunctionAction::SetLink { direction: Direction::Up, .. })
             | Action::Function(FunctionAction::AddAddress { .. })
@@ -209,7 +213,7 @@ impl<'a> Played<'a> {
                 self.gone.extend(self.vfs(*function))
             }
             Action::Guest(GuestAction::DefineGuest(definition)) => {
-                let functions = definition.functions.iter().map(|function| function.function).collect();
+                let functions = definition.host_functions().collect();
                 self.owned.insert(&definition.guest, functions);
             }
             Action::Guest(GuestAction::StopGuest { guest }) => {
@@ -249,6 +253,7 @@ impl<'a> Played<'a> {
                 | GuestAction::IsolateGuest { .. }
                 | GuestAction::ScheduleGuest { .. },
             )
+            | Action::Drive(_)
             | Action::RealTime(_)
             | Action::Boot(_)
             | Action::File(_) => {}
@@ -257,7 +262,7 @@ impl<'a> Played<'a> {
 
     /// The VFs of a PF that were there before the plan, and still are.
     pub fn vfs(&self, pf: Bdf) -> Vec<Bdf> {
-        let vfs = self.pfs.get(&pf).into_iter().flat_map(|pf| present(pf));
+        let vfs = self.sriov.get(&pf).into_iter().flat_map(|sriov| present(sriov));
         vfs.filter(|vf| !self.gone.contains(vf)).collect()
     }
 
@@ -268,14 +273,14 @@ impl<'a> Played<'a> {
 
     /// The driver that a function had before the plan.
     pub fn driver(&self, function: Bdf) -> Option<&str> {
-        if let Some(pf) = self.pfs.get(&function) {
+        if let Some(pf) = self.inventory.pf(function) {
             return pf.driver.as_deref();
         }
-        if let Some(pf) = self.pf_of.get(&function).and_then(|pf| self.pfs.get(pf)) {
-            let vf = pf.sriov.iter().flat_map(|sriov| &sriov.vfs).find(|vf| vf.bdf == function)?;
+        if let Some(sriov) = self.pf_of.get(&function).and_then(|pf| self.sriov.get(pf)) {
+            let vf = sriov.vfs.iter().find(|vf| vf.bdf == function)?;
             return vf.present.as_ref()?.driver.as_deref();
         }
-        let drive = self.inventory.nvme.iter().find(|drive| drive.bdf == function);
+        let drive = self.inventory.drive(function);
         let other = self.inventory.others.get(&function);
         drive.and_then(|drive| drive.driver.as_deref()).or_else(|| other?.driver.as_deref())
     }
@@ -308,9 +313,8 @@ impl<'a> Played<'a> {
 }
 
 /// The VFs of a PF that exist, in index order.
-fn present(pf: &Pf) -> impl Iterator<Item = Bdf> {
-    let vfs = pf.sriov.iter().flat_map(|sriov| &sriov.vfs);
-    vfs.filter(|vf| vf.present.is_some()).map(|vf| vf.bdf)
+fn present(sriov: &Sriov) -> impl Iterator<Item = Bdf> {
+    sriov.vfs.iter().filter(|vf| vf.present.is_some()).map(|vf| vf.bdf)
 }
 
 /// The function that a step gives to VFIO.

@@ -3,17 +3,18 @@
 use std::collections::HashMap;
 
 use penstock_model::{
-    Bdf, Inventory, NicName,
+    Bdf, Inventory, VfIndex,
     inventory::{Interface, LifelineKind, LifelineSort, Pf, Vf},
 };
 
 use super::harm::{Harm, How};
-use crate::{Plan, free};
+use crate::{Plan, drivers::VFIO, free};
 
 /// Names functions as the model and the machine do.
 pub struct Words<'a> {
     inventory: &'a Inventory,
-    nics: HashMap<Bdf, &'a NicName>,
+    /// What the model calls a PF.
+    named: HashMap<Bdf, String>,
     pfs: HashMap<Bdf, &'a Pf>,
     vfs: HashMap<Bdf, (&'a Pf, &'a Vf)>,
 }
@@ -41,7 +42,12 @@ impl<'a> Words<'a> {
             .flat_map(|pf| pf.sriov.iter().flat_map(|sriov| &sriov.vfs).map(move |vf| (vf.bdf, (pf, vf))));
         Words {
             inventory,
-            nics: plan.nics.iter().map(|(name, bdf)| (*bdf, name)).collect(),
+            named: inventory
+                .sriov()
+                .map(|(pf, _)| pf)
+                .chain(plan.nics.values().copied())
+                .filter_map(|pf| Some((pf, plan.name_of(pf)?)))
+                .collect(),
             pfs: inventory.pfs.iter().map(|pf| (pf.bdf, pf)).collect(),
             vfs: vfs.collect(),
         }
@@ -72,19 +78,30 @@ impl<'a> Words<'a> {
 
     /// The NIC that a function is on: its name in the model, else that of the PF's interface.
     pub fn nic(&self, function: Bdf) -> String {
-        let pf = self.vfs.get(&function).map_or(function, |(pf, _)| pf.bdf);
-        self.nics.get(&pf).map_or_else(|| self.handle(pf), ToString::to_string)
+        let pf = self.seat(function).map_or(function, |(pf, _)| pf);
+        self.named.get(&pf).cloned().unwrap_or_else(|| self.handle(pf))
     }
 
     /// A function as the model names it, else as the machine does.
     pub fn function(&self, function: Bdf) -> String {
-        match self.vfs.get(&function) {
-            Some((pf, vf)) if self.nics.contains_key(&pf.bdf) => {
-                format!("{}#{}", self.nics[&pf.bdf], vf.index)
-            }
-            Some((pf, vf)) => format!("VF {} of {}", vf.index, self.place(pf.bdf)),
-            None => self.nics.get(&function).map_or_else(|| self.place(function), ToString::to_string),
+        match self.seat(function) {
+            Some((pf, index)) => match self.named.get(&pf) {
+                Some(name) => format!("{name}#{index}"),
+                None => format!("VF {index} of {}", self.place(pf)),
+            },
+            None => self.named.get(&function).cloned().unwrap_or_else(|| self.place(function)),
         }
+    }
+
+    /// The PF of a VF, of a NIC or of a drive, and the VF's index.
+    fn seat(&self, function: Bdf) -> Option<(Bdf, VfIndex)> {
+        let of_nic = self.vfs.get(&function).map(|(pf, vf)| (pf.bdf, vf.index));
+        of_nic.or_else(|| {
+            self.inventory.nvme.iter().find_map(|drive| {
+                let vf = drive.sriov.as_ref()?.vfs.iter().find(|vf| vf.bdf == function)?;
+                Some((drive.bdf, vf.index))
+            })
+        })
     }
 
     /// What is done to a function, as a sentence.
@@ -118,7 +135,7 @@ impl<'a> Words<'a> {
     /// What to do instead of harming a lifeline.
     pub fn way_round(&self, kind: &LifelineKind, harm: &Harm) -> String {
         let nic = self.nic(harm.function);
-        let other = if self.nics.values().any(|name| name.as_str() == nic) {
+        let other = if self.named.values().any(|name| *name == nic) {
             format!("match another PF as {nic}")
         } else {
             "leave that function alone".to_owned()
@@ -171,7 +188,13 @@ impl<'a> Words<'a> {
 
     /// Whether a function may have disks behind it: an NVMe drive, or a storage controller by its class.
     pub fn may_be_storage(&self, function: Bdf) -> bool {
-        let drive = self.inventory.nvme.iter().any(|drive| drive.bdf == function);
+        // A VF without a driver carries nothing, and one that VFIO has carries nothing of the host's.
+        let driver = |vf: &Vf| vf.present.as_ref().and_then(|present| present.driver.clone());
+        let is_driven = |vf: &Vf| vf.bdf == function && driver(vf).is_some_and(|driver| driver != VFIO);
+        let drive = self.inventory.nvme.iter().any(|drive| {
+            let mut vfs = drive.sriov.iter().flat_map(|sriov| &sriov.vfs);
+            drive.bdf == function || vfs.any(is_driven)
+        });
         let other = self.inventory.others.get(&function).is_some_and(|other| other.class >> 16 == 1);
         drive || other
     }

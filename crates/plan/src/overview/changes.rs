@@ -9,8 +9,9 @@ use penstock_model::{
 };
 
 use crate::{
-    Action, BootAction, Direction, FileAction, FunctionAction, GuestAction, Plan, RealTimeAction, Step,
-    action::{GuestDefinition, Shares, named, resctrl_group},
+    Action, ActionGroup, BootAction, Direction, DriveAction, FileAction, FunctionAction, GuestAction, Plan,
+    RealTimeAction, Step,
+    action::{GuestDefinition, Shares, named, resctrl_group, resources},
     names::Names,
 };
 
@@ -20,8 +21,8 @@ pub const RESET: &str = "reset";
 /// What changes belong to. Their order is that in which they are shown.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Group {
-    /// A PF with its VFs.
-    Nic(Bdf),
+    /// A PF with its VFs, of a NIC or of a drive.
+    Pf(Bdf),
     /// A guest with its definition and its state.
     Guest(GuestName),
     /// The machine as a whole: what is tuned for real time.
@@ -90,12 +91,10 @@ pub fn changes(plan: &Plan, inventory: &Inventory, names: &Names) -> IndexMap<Gr
         count: HashMap::new(),
         owned: owned.collect(),
     };
-    for pf in plan.nics.values() {
-        gathering.groups.entry(Group::Nic(*pf)).or_default();
+    for pf in plan.nics.values().chain(plan.drives.values()) {
+        gathering.groups.entry(Group::Pf(*pf)).or_default();
     }
-    for pf in &inventory.pfs {
-        gathering.count.insert(pf.bdf, pf.sriov.as_ref().map_or(0, |sriov| sriov.num_vfs));
-    }
+    gathering.count.extend(inventory.sriov().map(|(pf, sriov)| (pf, sriov.num_vfs)));
     plan.steps.iter().for_each(|step| gathering.take(step));
     let mut groups = gathering.groups;
     for changes in groups.values_mut() {
@@ -107,7 +106,7 @@ pub fn changes(plan: &Plan, inventory: &Inventory, names: &Names) -> IndexMap<Gr
     }
     groups.retain(|_, changes| !changes.is_empty());
     groups.sort_by_cached_key(|group, _| match group {
-        Group::Nic(_) => 0,
+        Group::Pf(_) => 0,
         Group::Guest(_) => 1,
         Group::Machine => 2,
         Group::Files => 3,
@@ -147,10 +146,10 @@ impl Gathering<'_> {
                 };
                 let what = format!("left alone by {manager}");
                 let after = self.names.all(functions);
-                self.own(Group::Nic(*pf), &what, Some(before), Some(after));
+                self.own(Group::Pf(*pf), &what, Some(before), Some(after));
             }
             Action::Function(FunctionAction::SetAutoprobe { pf, on: set }) => {
-                self.own(Group::Nic(*pf), "driver autoprobe", Some(on(!set)), Some(on(*set)));
+                self.own(Group::Pf(*pf), "driver autoprobe", Some(on(!set)), Some(on(*set)));
             }
             Action::Function(FunctionAction::SetVfCount { pf, count }) => self.vf_count(*pf, *count),
             Action::Function(FunctionAction::SetVfAttribute { pf, vf, attribute }) => {
@@ -226,15 +225,39 @@ impl Gathering<'_> {
                     Some(Action::Function(FunctionAction::SetSwitchMode { mode, .. })) => loopback(*mode),
                     _ => "not reported".to_owned(),
                 };
-                self.own(Group::Nic(*pf), "loopback", Some(before), Some(loopback(*mode)));
+                self.own(Group::Pf(*pf), "loopback", Some(before), Some(loopback(*mode)));
             }
             Action::Function(FunctionAction::ResetFunction { function }) => {
                 self.function(*function, RESET, None, Some(String::new()));
             }
+            Action::Drive(action) => {
+                let (drive, vf) = (action.drive(), action.vf());
+                let was = inverse.and_then(DriveAction::of);
+                match action {
+                    DriveAction::SetVfResources { queues, interrupts, .. } => {
+                        let before = match was {
+                            Some(DriveAction::SetVfResources { queues, interrupts, .. }) => {
+                                Some(resources(*queues, *interrupts))
+                            }
+                            _ => None,
+                        };
+                        self.vf(drive, vf, "has", before, Some(resources(*queues, *interrupts)));
+                    }
+                    DriveAction::SetVfOnline { online, .. } => {
+                        let line = |online: bool| if online { "on line" } else { "off line" }.to_owned();
+                        self.vf(drive, vf, "controller", Some(line(!online)), Some(line(*online)));
+                    }
+                    DriveAction::AttachNamespace { namespace, attached, .. } => {
+                        let there = |there: bool| there.then(String::new);
+                        let what = format!("namespace {namespace}");
+                        self.vf(drive, vf, &what, there(!attached), there(*attached));
+                    }
+                }
+            }
             Action::Guest(GuestAction::DefineGuest(definition)) => {
                 let known = self.inventory.guests.contains_key(&definition.guest).then(String::new);
                 let after = self.definition(definition);
-                let owned = definition.functions.iter().map(|own| own.function).collect();
+                let owned = definition.host_functions().collect();
                 self.owned.insert(definition.guest.clone(), owned);
                 self.own(Group::Guest(definition.guest.clone()), "definition", known, Some(after));
             }
@@ -397,7 +420,7 @@ impl Gathering<'_> {
     /// A value of a VF that is there by now. What is new has nothing before.
     fn vf(&mut self, pf: Bdf, index: VfIndex, what: &str, before: Option<String>, after: Option<String>) {
         let made = self.made.get(&pf).copied().unwrap_or(0);
-        let changes = self.groups.entry(Group::Nic(pf)).or_default();
+        let changes = self.groups.entry(Group::Pf(pf)).or_default();
         let there = VfChange { before: made == 0, after: true, ..VfChange::default() };
         let vf = changes.vfs.entry((made, index)).or_insert(there);
         note(&mut vf.values, what, before.filter(|_| made == 0), after);
@@ -407,21 +430,21 @@ impl Gathering<'_> {
     fn function(&mut self, function: Bdf, what: &str, before: Option<String>, after: Option<String>) {
         match self.names.place(function) {
             Some((pf, index)) => self.vf(pf, index, what, before, after),
-            None => self.own(Group::Nic(function), what, before, after),
+            None => self.own(Group::Pf(function), what, before, after),
         }
     }
 
     fn vf_count(&mut self, pf: Bdf, count: u16) {
         let before = self.count.insert(pf, count).unwrap_or(0);
-        self.own(Group::Nic(pf), "VFs", Some(before.to_string()), Some(count.to_string()));
+        self.own(Group::Pf(pf), "VFs", Some(before.to_string()), Some(count.to_string()));
         let made = self.made.entry(pf).or_default();
         let (old, new) = (*made, *made + u32::from(count > 0));
         *made = new;
-        let vfs = &mut self.groups.entry(Group::Nic(pf)).or_default().vfs;
+        let vfs = &mut self.groups.entry(Group::Pf(pf)).or_default().vfs;
         // Linux goes from one number to another only through none: all that are there go.
         for index in (0..before).filter_map(VfIndex::new) {
-            let found = self.inventory.pfs.iter().find(|found| found.bdf == pf);
-            let found = found.and_then(|pf| pf.sriov.as_ref()?.vfs.iter().find(|vf| vf.index == index));
+            let found = self.inventory.sriov().find(|(found, _)| *found == pf);
+            let found = found.and_then(|(_, sriov)| sriov.vfs.iter().find(|vf| vf.index == index));
             let was = found.and_then(|vf| vf.present.as_ref()).map(was).unwrap_or_default();
             let gone = VfChange { before: old == 0, after: false, was, values: IndexMap::new() };
             vfs.insert((old, index), gone);
@@ -437,9 +460,9 @@ impl Gathering<'_> {
         for pf in pfs.into_iter().filter(|function| self.names.place(*function).is_none()) {
             let (there, here) = (format!("in {guest}"), "on the host".to_owned());
             let (before, after) = if into { (here, there) } else { (there, here) };
-            self.own(Group::Nic(pf), "interface is", Some(before), Some(after));
+            self.own(Group::Pf(pf), "interface is", Some(before), Some(after));
             // It is taken down on the way there: its link is the guest's from then on.
-            if let Some(changes) = self.groups.get_mut(&Group::Nic(pf)).filter(|_| into) {
+            if let Some(changes) = self.groups.get_mut(&Group::Pf(pf)).filter(|_| into) {
                 changes.own.shift_remove("link");
             }
         }
@@ -463,6 +486,7 @@ impl Gathering<'_> {
         parts.extend(definition.scheduling.map(|scheduling| format!("scheduled as {scheduling}")));
         let function = |(function, interface)| format!("{} as {interface}", self.names.short(function));
         parts.extend(definition.functions.iter().map(|own| function((own.function, &own.interface))));
+        parts.extend(definition.drives.iter().map(|vf| self.names.short(*vf)));
         parts.extend(definition.nics.iter().map(|own| {
             if own.nic.is_of_container() {
                 return format!("NIC {}", own.name);

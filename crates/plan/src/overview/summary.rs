@@ -69,14 +69,13 @@ fn danger(dangers: &[Danger], lifelines: Option<&Lifelines>) -> String {
     }
 }
 
-/// What is done to NICs; only what nobody expects of one whose VFs are made is told besides these.
+/// What is done to NICs and drives; only what nobody expects of one whose VFs are made is told besides these.
 fn nics(plan: &Plan, groups: &IndexMap<Group, Changes>, parts: &mut Vec<String>) {
-    let name = |pf| plan.nics.iter().find(|(_, bdf)| **bdf == pf).map(|(name, _)| name.to_string());
     let (mut created, mut altered, mut set) = (Vec::new(), Vec::new(), Vec::new());
     let (mut new, mut other) = (0, 0);
     for (group, changes) in groups {
-        let Group::Nic(pf) = group else { continue };
-        let name = name(*pf).unwrap_or_else(|| pf.to_string());
+        let Group::Pf(pf) = group else { continue };
+        let name = plan.name_of(*pf).unwrap_or_else(|| pf.to_string());
         let on_it = changes.vfs.values().filter(|vf| !vf.before && vf.after).count();
         let kept = changes.vfs.values().filter(|vf| vf.before && vf.after).count();
         if on_it > 0 {
@@ -93,7 +92,8 @@ fn nics(plan: &Plan, groups: &IndexMap<Group, Changes>, parts: &mut Vec<String>)
     }
     let on = |nics: Vec<String>| match &nics[..] {
         [one] => one.clone(),
-        some => format!("{} NICs", some.len()),
+        some if plan.drives.is_empty() => format!("{} NICs", some.len()),
+        some => format!("{} PFs", some.len()),
     };
     if new > 0 {
         parts.push(format!("{} created on {}", counted(new, "VF"), on(created)));

@@ -1,5 +1,7 @@
 //! Random models and inventories that fit each other.
 
+mod drives;
+
 use std::collections::BTreeSet;
 
 use indexmap::IndexMap;
@@ -177,6 +179,7 @@ pub fn machine(seed: u64, size: &Size) -> (Model, Inventory) {
     let mut model = Model {
         machine: "m".into(),
         nics: IndexMap::new(),
+        drives: IndexMap::new(),
         guests: IndexMap::new(),
         realtime: None,
         measure: Measure::default(),
@@ -282,6 +285,7 @@ pub fn machine(seed: u64, size: &Size) -> (Model, Inventory) {
             best_effort: BTreeSet::new(),
         });
     }
+    drives::add(dice, &names, &mut model, &mut inventory);
     // Any later guest may need any earlier one of a shuffled list: no cycle, and not the file's order.
     let mut shuffled = names.clone();
     for index in (1..shuffled.len()).rev() {

@@ -149,6 +149,7 @@ pub(super) fn group_view(evidence: &Evidence, group: &Group<'_>) -> GroupView {
             GroupName::Machine => "the machine as a whole",
             GroupName::Nic(_) => "NIC, PF and VFs that no guest owns",
             GroupName::Guest(_) => "guest and its functions",
+            GroupName::Drive(_) => "an NVMe drive with its VFs",
             GroupName::Paths => "which functions reach which",
         },
         colour: guest.map(picture::colour).unwrap_or_default(),

@@ -1,0 +1,102 @@
+//! Commands to NVMe drives for their VFs.
+
+use penstock_host::{
+    PciFunction, Root,
+    nvme::{NvmeError, PrimaryController},
+};
+use penstock_model::{
+    Bdf, VfIndex,
+    inventory::{NvmeVirtualization, SecondaryController},
+};
+use penstock_plan::{DriveAction, ExecuteError, Fact};
+
+use super::told;
+
+/// What is seen of a fact: so, or what is so instead.
+type Seen = Result<(), String>;
+
+pub fn execute(root: &Root, action: &DriveAction) -> Result<(), ExecuteError> {
+    let (controller, virtualization) = ask(root, action.drive(), &format!("{action} was not done"))?;
+    let own = of_vf(&virtualization, action.drive(), action.vf())?.controller;
+    let done = match action {
+        DriveAction::SetVfResources { queues, interrupts, .. } => controller
+            .set_queues(own, *queues)
+            .and_then(|_| controller.set_interrupts(own, *interrupts))
+            .map(drop),
+        DriveAction::SetVfOnline { online, .. } => controller.set_online(own, *online),
+        DriveAction::AttachNamespace { namespace, attached, .. } => {
+            controller.attach(*namespace, own, *attached)
+        }
+    };
+    done.map_err(|error| refused(&format!("{action} was not done"), error))
+}
+
+/// Whether the drive has left the machine.
+pub fn is_gone(root: &Root, action: &DriveAction) -> bool {
+    !PciFunction::new(root, action.drive()).exists()
+}
+
+/// Whether a fact about a drive is so; `None` for any other fact.
+pub fn holds(root: &Root, fact: &Fact) -> Option<Result<Seen, ExecuteError>> {
+    let (drive, vf) = match fact {
+        Fact::VfResources { drive, vf, .. }
+        | Fact::VfOnline { drive, vf, .. }
+        | Fact::NamespaceAttached { drive, vf, .. } => (*drive, *vf),
+        _ => return None,
+    };
+    Some(look(root, drive, vf, fact))
+}
+
+fn look(root: &Root, drive: Bdf, vf: VfIndex, fact: &Fact) -> Result<Seen, ExecuteError> {
+    let (_, virtualization) = ask(root, drive, &format!("could not read whether {fact}"))?;
+    let found = of_vf(&virtualization, drive, vf)?;
+    Ok(match fact {
+        Fact::VfResources { queues, interrupts, .. } => {
+            match (found.queues, found.interrupts) == (*queues, *interrupts) {
+                true => Ok(()),
+                false => Err(format!(
+                    "it has {} pairs of queues, with the one for administration, and {} interrupts",
+                    found.queues, found.interrupts
+                )),
+            }
+        }
+        Fact::VfOnline { online, .. } => match found.online == *online {
+            true => Ok(()),
+            false => Err(format!("it is {} line", if found.online { "on" } else { "off" })),
+        },
+        Fact::NamespaceAttached { namespace, attached, .. } => {
+            let known = virtualization.namespaces.get(namespace);
+            match known.is_some_and(|known| known.controllers.contains(&found.controller)) == *attached {
+                true => Ok(()),
+                false => Err(format!("it is {}", if *attached { "not" } else { "still attached" })),
+            }
+        }
+        _ => Ok(()),
+    })
+}
+
+fn ask(
+    root: &Root,
+    drive: Bdf,
+    attempt: &str,
+) -> Result<(PrimaryController, NvmeVirtualization), ExecuteError> {
+    let controller = PrimaryController::open(root, drive).map_err(|error| refused(attempt, error))?;
+    let virtualization = controller.virtualization().map_err(|error| refused(attempt, error))?;
+    Ok((controller, virtualization))
+}
+
+fn of_vf(
+    virtualization: &NvmeVirtualization,
+    drive: Bdf,
+    vf: VfIndex,
+) -> Result<SecondaryController, ExecuteError> {
+    virtualization.of_vf(vf).copied().ok_or_else(|| ExecuteError::Failed {
+        attempt: format!("VF {vf} of the NVMe drive {drive} cannot be configured"),
+        source: "the drive does not say that it has a controller".into(),
+    })
+}
+
+fn refused(attempt: &str, error: NvmeError) -> ExecuteError {
+    let hint = error.hint().map(str::to_owned);
+    told(attempt, error, false, hint)
+}

@@ -1,0 +1,44 @@
+//! What NVMe drives themselves say of their VFs and namespaces, and what this host uses the namespaces for.
+
+use penstock_model::{
+    Inventory,
+    inventory::{NvmeController, NvmeVirtualization},
+};
+
+use crate::{
+    Root, chain,
+    device::used,
+    nvme::{NvmeError, PrimaryController},
+};
+
+/// Asks each drive that has SR-IOV; no other is sent anything. Why one did not answer is noted.
+pub(super) fn ask(root: &Root, inventory: &mut Inventory) {
+    let Inventory { nvme, unknown, .. } = inventory;
+    for drive in nvme.iter_mut().filter(|drive| drive.sriov.is_some()) {
+        match virtualization(root, drive) {
+            Ok(found) => drive.virtualization = Some(found),
+            Err(error) => {
+                let hint = error.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
+                unknown.push(format!(
+                    "queues and interrupts of VFs, and namespaces, of {}: {}{hint}",
+                    drive.bdf,
+                    chain(&error)
+                ));
+            }
+        }
+    }
+}
+
+fn virtualization(root: &Root, drive: &NvmeController) -> Result<NvmeVirtualization, NvmeError> {
+    let controller = PrimaryController::open(root, drive.bdf)?;
+    let mut found = controller.virtualization()?;
+    let known = used::by_host(root);
+    for device in controller.namespace_devices() {
+        if let Some(namespace) = found.namespaces.get_mut(&device.namespace)
+            && namespace.used.is_none()
+        {
+            namespace.used = device.used(root, &known);
+        }
+    }
+    Ok(found)
+}
