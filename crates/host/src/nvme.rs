@@ -20,7 +20,7 @@ use std::{
 
 use nix::fcntl::OFlag;
 use penstock_model::{
-    Bdf,
+    Bdf, VfIndex,
     inventory::{NvmeVirtualization, SecondaryController},
     text::counted,
 };
@@ -293,6 +293,16 @@ impl PrimaryController {
             ..AdminCommand::default()
         };
         self.send(command, Data::Nothing, CHANGING, attempt)
+    }
+
+    /// The controller of a VF as the drive tells of it now; `None` where the drive has none for it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PrimaryController::virtualization`].
+    pub fn of_vf(&self, vf: VfIndex) -> Result<Option<SecondaryController>, NvmeError> {
+        let all = read::secondary_controllers(&mut self.questions())?;
+        Ok(all.into_iter().find(|secondary| secondary.vf == vf))
     }
 
     /// A VF's controller as the drive tells of it now.

@@ -4,10 +4,7 @@ use penstock_host::{
     PciFunction, Root,
     nvme::{NvmeError, PrimaryController},
 };
-use penstock_model::{
-    Bdf, VfIndex,
-    inventory::{NvmeVirtualization, SecondaryController},
-};
+use penstock_model::{Bdf, VfIndex, inventory::SecondaryController};
 use penstock_plan::{DriveAction, ExecuteError, Fact};
 
 use super::told;
@@ -16,8 +13,9 @@ use super::told;
 type Seen = Result<(), String>;
 
 pub fn execute(root: &Root, action: &DriveAction) -> Result<(), ExecuteError> {
-    let (controller, virtualization) = ask(root, action.drive(), &format!("{action} was not done"))?;
-    let own = of_vf(&virtualization, action.drive(), action.vf())?.controller;
+    let attempt = format!("{action} was not done");
+    let (controller, found) = ask(root, action.drive(), action.vf(), &attempt)?;
+    let own = found.controller;
     let done = match action {
         DriveAction::SetVfResources { queues, interrupts, .. } => controller
             .set_queues(own, *queues)
@@ -28,7 +26,7 @@ pub fn execute(root: &Root, action: &DriveAction) -> Result<(), ExecuteError> {
             controller.attach(*namespace, own, *attached)
         }
     };
-    done.map_err(|error| refused(&format!("{action} was not done"), error))
+    done.map_err(|error| refused(&attempt, error))
 }
 
 /// Whether the drive has left the machine.
@@ -48,8 +46,8 @@ pub fn holds(root: &Root, fact: &Fact) -> Option<Result<Seen, ExecuteError>> {
 }
 
 fn look(root: &Root, drive: Bdf, vf: VfIndex, fact: &Fact) -> Result<Seen, ExecuteError> {
-    let (_, virtualization) = ask(root, drive, &format!("could not read whether {fact}"))?;
-    let found = of_vf(&virtualization, drive, vf)?;
+    let attempt = format!("could not read whether {fact}");
+    let (controller, found) = ask(root, drive, vf, &attempt)?;
     Ok(match fact {
         Fact::VfResources { queues, interrupts, .. } => {
             match (found.queues, found.interrupts) == (*queues, *interrupts) {
@@ -65,7 +63,8 @@ fn look(root: &Root, drive: Bdf, vf: VfIndex, fact: &Fact) -> Result<Seen, Execu
             false => Err(format!("it is {} line", if found.online { "on" } else { "off" })),
         },
         Fact::NamespaceAttached { namespace, attached, .. } => {
-            let known = virtualization.namespaces.get(namespace);
+            let told = controller.virtualization().map_err(|error| refused(&attempt, error))?;
+            let known = told.namespaces.get(namespace);
             match known.is_some_and(|known| known.controllers.contains(&found.controller)) == *attached {
                 true => Ok(()),
                 false => Err(format!("it is {}", if *attached { "not" } else { "still attached" })),
@@ -75,25 +74,20 @@ fn look(root: &Root, drive: Bdf, vf: VfIndex, fact: &Fact) -> Result<Seen, Execu
     })
 }
 
+/// Opens a drive, and asks it for the controller of a VF.
 fn ask(
     root: &Root,
     drive: Bdf,
-    attempt: &str,
-) -> Result<(PrimaryController, NvmeVirtualization), ExecuteError> {
-    let controller = PrimaryController::open(root, drive).map_err(|error| refused(attempt, error))?;
-    let virtualization = controller.virtualization().map_err(|error| refused(attempt, error))?;
-    Ok((controller, virtualization))
-}
-
-fn of_vf(
-    virtualization: &NvmeVirtualization,
-    drive: Bdf,
     vf: VfIndex,
-) -> Result<SecondaryController, ExecuteError> {
-    virtualization.of_vf(vf).copied().ok_or_else(|| ExecuteError::Failed {
+    attempt: &str,
+) -> Result<(PrimaryController, SecondaryController), ExecuteError> {
+    let controller = PrimaryController::open(root, drive).map_err(|error| refused(attempt, error))?;
+    let found = controller.of_vf(vf).map_err(|error| refused(attempt, error))?;
+    let found = found.ok_or_else(|| ExecuteError::Failed {
         attempt: format!("VF {vf} of the NVMe drive {drive} cannot be configured"),
         source: "the drive does not say that it has a controller".into(),
-    })
+    })?;
+    Ok((controller, found))
 }
 
 fn refused(attempt: &str, error: NvmeError) -> ExecuteError {
