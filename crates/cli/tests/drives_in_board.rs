@@ -126,9 +126,6 @@ fn a_vm_owns_a_vf(board: &KeptBoard) -> Outcome {
     board.inside(["penstock", "start", model, "node-1"]).ended_with(0)?;
     let verify = board.inside(["penstock", "verify", model, "--json"]);
     verify.ended_with(0)?;
-    for run in board.inside(["penstock", "undo", "--list"]).stdout.lines() {
-        println!("{run}");
-    }
     for _ in 0..3 {
         board.inside(["penstock", "undo"]).ended_with(0)?;
     }

@@ -360,6 +360,13 @@ pub struct Sriov {
     pub vfs: Vec<Vf>,
 }
 
+impl Sriov {
+    /// How many VFs there can be: what the driver allows, as far as there are PCI addresses for them.
+    pub fn room(&self) -> u16 {
+        self.total_vfs.min(u16::try_from(self.vfs.len()).unwrap_or(u16::MAX))
+    }
+}
+
 /// A VF that exists or could.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Vf {

@@ -6,7 +6,9 @@ use indexmap::IndexMap;
 use penstock_model::{
     Bdf, Diagnostics, Drive, DriveName, DriveVfName, Guest, GuestDrive, GuestName, Inventory, Model, Path,
     VfIndex,
-    inventory::{FlexibleResources, NvmeController, NvmeVirtualization, PresentVf, SecondaryController, Vf},
+    inventory::{
+        FlexibleResources, NvmeController, NvmeVirtualization, PresentVf, SecondaryController, Sriov, Vf,
+    },
     text::counted,
 };
 
@@ -140,8 +142,7 @@ fn at(drive: &DriveName, key: &str) -> Path {
 }
 
 fn room(found: &NvmeController) -> u16 {
-    let sriov = found.sriov.as_ref();
-    sriov.map_or(0, |sriov| sriov.total_vfs.min(u16::try_from(sriov.vfs.len()).unwrap_or(u16::MAX)))
+    found.sriov.as_ref().map_or(0, Sriov::room)
 }
 
 fn too_few(name: &DriveName, vfs: u16, found: &NvmeController) -> String {

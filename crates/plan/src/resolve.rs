@@ -4,7 +4,8 @@ use std::{cmp::Reverse, collections::HashMap};
 
 use indexmap::IndexMap;
 use penstock_model::{
-    Bdf, Diagnostic, Diagnostics, Inventory, Mac, Model, Nic, NicMatch, NicName, Path, inventory::Pf,
+    Bdf, Diagnostic, Diagnostics, Inventory, Mac, Model, Nic, NicMatch, NicName, Path,
+    inventory::{Pf, Sriov},
     text::counted,
 };
 
@@ -242,11 +243,9 @@ fn inside_guests<'a>(model: &'a Model, inventory: &Inventory) -> HashMap<Bdf, &'
     inside
 }
 
-/// How many VFs a PF can have: what its driver allows, as far as there are PCI addresses for them.
+/// How many VFs a PF can have.
 fn room(pf: &Pf) -> u16 {
-    pf.sriov
-        .as_ref()
-        .map_or(0, |sriov| sriov.total_vfs.min(u16::try_from(sriov.vfs.len()).unwrap_or(u16::MAX)))
+    pf.sriov.as_ref().map_or(0, Sriov::room)
 }
 
 fn count(vfs: u16) -> String {

@@ -3,16 +3,17 @@
 use std::collections::HashMap;
 
 use penstock_model::{
-    Bdf, Inventory, VfIndex,
+    Bdf, Inventory,
     inventory::{Interface, LifelineKind, LifelineSort, Pf, Vf},
 };
 
 use super::harm::{Harm, How};
-use crate::{Plan, drivers::VFIO, free};
+use crate::{Names, Plan, drivers::VFIO, free};
 
 /// Names functions as the model and the machine do.
 pub struct Words<'a> {
     inventory: &'a Inventory,
+    names: Names,
     /// What the model calls a PF.
     named: HashMap<Bdf, String>,
     pfs: HashMap<Bdf, &'a Pf>,
@@ -42,6 +43,7 @@ impl<'a> Words<'a> {
             .flat_map(|pf| pf.sriov.iter().flat_map(|sriov| &sriov.vfs).map(move |vf| (vf.bdf, (pf, vf))));
         Words {
             inventory,
+            names: Names::of(plan, inventory),
             named: inventory
                 .sriov()
                 .map(|(pf, _)| pf)
@@ -78,30 +80,19 @@ impl<'a> Words<'a> {
 
     /// The NIC that a function is on: its name in the model, else that of the PF's interface.
     pub fn nic(&self, function: Bdf) -> String {
-        let pf = self.seat(function).map_or(function, |(pf, _)| pf);
+        let pf = self.names.place(function).map_or(function, |(pf, _)| pf);
         self.named.get(&pf).cloned().unwrap_or_else(|| self.handle(pf))
     }
 
     /// A function as the model names it, else as the machine does.
     pub fn function(&self, function: Bdf) -> String {
-        match self.seat(function) {
+        match self.names.place(function) {
             Some((pf, index)) => match self.named.get(&pf) {
                 Some(name) => format!("{name}#{index}"),
                 None => format!("VF {index} of {}", self.place(pf)),
             },
             None => self.named.get(&function).cloned().unwrap_or_else(|| self.place(function)),
         }
-    }
-
-    /// The PF of a VF, of a NIC or of a drive, and the VF's index.
-    fn seat(&self, function: Bdf) -> Option<(Bdf, VfIndex)> {
-        let of_nic = self.vfs.get(&function).map(|(pf, vf)| (pf.bdf, vf.index));
-        of_nic.or_else(|| {
-            self.inventory.nvme.iter().find_map(|drive| {
-                let vf = drive.sriov.as_ref()?.vfs.iter().find(|vf| vf.bdf == function)?;
-                Some((drive.bdf, vf.index))
-            })
-        })
     }
 
     /// What is done to a function, as a sentence.
@@ -189,8 +180,10 @@ impl<'a> Words<'a> {
     /// Whether a function may have disks behind it: an NVMe drive, or a storage controller by its class.
     pub fn may_be_storage(&self, function: Bdf) -> bool {
         // A VF without a driver carries nothing, and one that VFIO has carries nothing of the host's.
-        let driver = |vf: &Vf| vf.present.as_ref().and_then(|present| present.driver.clone());
-        let is_driven = |vf: &Vf| vf.bdf == function && driver(vf).is_some_and(|driver| driver != VFIO);
+        let is_driven = |vf: &Vf| {
+            let driver = vf.present.as_ref().and_then(|present| present.driver.as_deref());
+            vf.bdf == function && driver.is_some_and(|driver| driver != VFIO)
+        };
         let drive = self.inventory.nvme.iter().any(|drive| {
             let mut vfs = drive.sriov.iter().flat_map(|sriov| &sriov.vfs);
             drive.bdf == function || vfs.any(is_driven)
