@@ -18,10 +18,11 @@ use penstock_host::{Command, Place, interrupt, process};
 use penstock_measure::{
     matrix::Planned,
     network::{NetworkTaker, Options},
-    sampler::Sampler,
+    sampler::{Preparation, Sampler},
 };
 use penstock_model::measurement::{Direction, Protocol, Tool};
 use penstock_testkit::{needs, trials::Trials};
+use tempfile::TempDir;
 
 /// An interrupt reaches the whole process.
 static ALONE: RwLock<()> = RwLock::new(());
@@ -31,9 +32,10 @@ fn main() -> ExitCode {
     trials.side_by_side(4);
     let missing = trials.lacking("network namespaces", needs::network_namespace);
     let no_iperf3 = missing.clone().or_else(|| trials.lacking("iperf3", || needs::programs(&["iperf3"])));
-    let iperf3: [(&str, fn()); 10] = [
+    let iperf3: [(&str, fn()); 11] = [
         ("what_is_down_is_missing_with_the_reason_in_netns", what_is_down_is_missing),
         ("a_path_that_does_not_answer_is_missing_in_netns", a_path_that_does_not_answer_is_missing),
+        ("a_slow_path_has_more_time_than_a_dead_one_in_netns", a_slow_path),
         ("a_missing_tool_hides_its_own_cells_alone_in_netns", a_missing_tool),
         ("a_server_that_died_is_started_again_in_netns", a_server_that_died),
         ("a_link_that_was_down_is_used_again_in_netns", a_link_that_was_down),
@@ -98,7 +100,39 @@ fn a_path_that_does_not_answer_is_missing() {
     assert_eq!(missing.keys().collect::<Vec<_>>(), [&cells[0].id]);
     let why = &missing[&cells[0].id];
     assert!(why.starts_with("NET0#1 inside a gets no answer from NET0#3 inside b"), "{why}");
+    assert!(why.contains("(NET0#1 inside a counted ") && why.contains(", NET0#3 inside b "), "{why}");
     assert!(throughput(&mut sampler, &cells[1]).is_ok());
+}
+
+/// The exchange takes its packets at once, and an end never, for as many times.
+fn exchanges_without_an_end(times: usize) -> (Preparation, Duration) {
+    let world = World::new();
+    let iperf3 = process::find("iperf3").expect("iperf3 is here");
+    let count = TempDir::new().unwrap();
+    let script = format!(
+        "#!/bin/sh\niperf3={}; [ \"$1\" = --version ] && exec $iperf3 --version\n\
+         $iperf3 \"$@\" || exit; cd {}; set -- *; [ $# -gt {times} ] || {{ echo >$#.made; sleep 60; }}\n",
+        iperf3.display(),
+        count.path().display()
+    );
+    fs::write(count.path().join("0.made"), "").unwrap();
+    let _kept = world.programs(&guest("a"), &USUAL, &[("iperf3", &script)]);
+    let options = Options { timeout: Duration::from_secs(2), ..Options::default() };
+    let started = Instant::now();
+    let preparation = NetworkTaker::new(&world.testbed, options).prepare(&[tcp(usual_ends())]);
+    (preparation, started.elapsed())
+}
+
+fn a_slow_path() {
+    let (preparation, _) = exchanges_without_an_end(1);
+    assert_eq!(preparation.missing, BTreeMap::new());
+    let (preparation, elapsed) = exchanges_without_an_end(9);
+    let why = preparation.missing.values().next().expect("nothing was proved");
+    assert_eq!(
+        why,
+        "the path from NET0#1 inside a to NET0#3 inside b is too slow to measure: 100 packets each way took longer than 14 s"
+    );
+    assert!(elapsed >= Duration::from_secs(14), "{elapsed:?}");
 }
 
 fn a_missing_tool() {

@@ -1,7 +1,10 @@
 //! Proof that the traffic of a pair of ends crosses the two interfaces that are meant, and no others: a short exchange, and
 //! both interfaces' counters before and after it.
 
-use std::time::Duration;
+use std::{
+    fmt::{self, Display, Formatter},
+    time::Duration,
+};
 
 use penstock_host::{Command, process::quoted};
 
@@ -24,9 +27,16 @@ pub struct Counted {
 }
 
 impl Counted {
-    fn since(self, before: Counted) -> Counted {
+    /// What was counted after `before`.
+    pub fn since(self, before: Counted) -> Counted {
         let received = self.received.saturating_sub(before.received);
         Counted { received, sent: self.sent.saturating_sub(before.sent) }
+    }
+}
+
+impl Display for Counted {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{} packets sent and {} received", self.sent, self.received)
     }
 }
 

@@ -2,20 +2,29 @@
 
 use std::time::Duration;
 
-use penstock_host::{Output, chain};
+use penstock_host::chain;
 use penstock_model::measurement::Tool;
 
 use super::{
-    NetworkTaker, Route, command,
+    NetworkTaker, Route,
+    command::{self, Exchange},
     ends::AddressedEnd,
     lease::MARK,
-    proof::{self, Exchanged},
+    proof::{self, Counted, EndReport, Exchanged},
     site,
     test_path::said,
 };
 
 /// How long an exchange through a bridge's uplink may take.
 const THROUGH_A_PF: Duration = Duration::from_secs(10);
+
+/// How much longer an exchange may take whose packets come and go, but not all of them in time: as those of a VM on an emulated
+/// processor that has the host's CPUs to share.
+const TIMES_AS_LONG: u32 = 6;
+
+/// How many packets both ends have to receive before a path counts as slow and not as dead: more than ARP's question and answer, and
+/// what a neighbour sends to all.
+const ALIVE: u64 = 6;
 
 /// What else can be wrong where a bridge has an uplink.
 fn hint(route: &Route) -> String {
@@ -73,43 +82,83 @@ impl NetworkTaker {
                  both ends"
             ));
         };
-        let (client, server) = (&self.sites[&route.client.place], &self.sites[&route.server.place]);
-        let text = |output: Output| proof::read(&output.text());
-        let before = server.run(&proof::before(&route.server)).map(text)?.before;
-        let uncounted = || format!("the counters of {} could not be read", route.server.name);
-        let before = before.ok_or_else(uncounted)?;
-        // What is silent through an uplink is silent for good: its NIC hands nothing on.
-        let timeout = self.options.timeout.min(route.uplink.as_ref().map_or(Duration::MAX, |_| THROUGH_A_PF));
-        let asked =
-            proof::exchange(&route.client, &route.server, &exchange, &client.lease.client_mark(), timeout);
-        let told = match self.run_as_client(route, &asked)? {
-            Ok(output) => text(output),
-            Err(error) if site::timed_out(&error) => {
-                let _ = client.run(&client.lease.end_clients());
-                let (from, to) = (&route.client.name, &route.server.name);
-                let seconds = timeout.as_secs();
-                return Err(format!(
-                    "{from} gets no answer from {to} within {seconds} s: the path may be down{}",
-                    hint(route)
-                ));
-            }
-            Err(error) => return Err(chain(&error)),
-        };
+        let before = self.counted(route)?;
+        let told = self.exchanged(route, &exchange, before)?;
         let after = if told.failed.is_none() {
-            server
-                .run(&proof::after(&route.server, &exchange, before))
-                .map(text)?
-                .after
-                .ok_or_else(uncounted)?
+            let server = &self.sites[&route.server.place];
+            let after = server.run(&proof::after(&route.server, &exchange, before[1]))?;
+            proof::read(&after.text()).after.ok_or_else(|| uncounted(&route.server))?
         } else {
-            before
+            before[1]
         };
         let name =
             |addressed_end: &AddressedEnd| (addressed_end.name.clone(), addressed_end.interface.clone());
         let (from, to) = (name(&route.client), name(&route.server));
         let (client, server) = ((&*from.0, &*from.1), (&*to.0, &*to.1));
-        Exchanged { exchange: &exchange, client, server, told, counted: (before, after) }
+        Exchanged { exchange: &exchange, client, server, told, counted: (before[1], after) }
             .judge()
             .map_err(|why| if why.contains(" gets no answer ") { why + &hint(route) } else { why })
     }
+
+    /// What both interfaces of a path have counted so far, the client's first.
+    fn counted(&self, route: &Route) -> Result<[Counted; 2], String> {
+        let counted = |end: &AddressedEnd| {
+            let output = self.sites[&end.place].run(&proof::before(end))?;
+            proof::read(&output.text()).before.ok_or_else(|| uncounted(end))
+        };
+        Ok([counted(&route.client)?, counted(&route.server)?])
+    }
+
+    /// Has the client make an exchange, and tells what it said. One that has no end in time, although packets come and go, is of a slow path
+    /// and not of a dead one: it is made once more, with more time. `before` is what both interfaces had counted.
+    fn exchanged(
+        &self,
+        route: &Route,
+        exchange: &Exchange,
+        before: [Counted; 2],
+    ) -> Result<EndReport, String> {
+        // What is silent through an uplink is silent for good: its NIC hands nothing on.
+        let patience = route.uplink.as_ref().map_or(Duration::MAX, |_| THROUGH_A_PF);
+        let timeout = self.options.timeout.min(patience);
+        let client = &self.sites[&route.client.place];
+        let mut before = before;
+        let mut spent = Duration::ZERO;
+        for timeout in [timeout, timeout * TIMES_AS_LONG] {
+            let asked =
+                proof::exchange(&route.client, &route.server, exchange, &client.lease.client_mark(), timeout);
+            spent += timeout;
+            match self.run_as_client(route, &asked)? {
+                Ok(output) => return Ok(proof::read(&output.text())),
+                Err(error) if site::timed_out(&error) => {
+                    let _ = client.run(&client.lease.end_clients());
+                }
+                Err(error) => return Err(chain(&error)),
+            }
+            let after = self.counted(route)?;
+            let [there, here] = [0, 1].map(|end| after[end].since(before[end]));
+            let (from, to) = (&route.client.name, &route.server.name);
+            let counted = format!("{from} counted {there}, {to} {here}");
+            // Answers to who has an address are packets too.
+            if there.received.min(here.received) < ALIVE {
+                let seconds = timeout.as_secs_f64();
+                return Err(format!(
+                    "{from} gets no answer from {to} within {seconds} s: the path may be down ({counted}){}",
+                    hint(route)
+                ));
+            }
+            before = after;
+        }
+        Err(format!(
+            "the path from {} to {} is too slow to measure: {} packets each way took longer than {} s",
+            route.client.name,
+            route.server.name,
+            exchange.there,
+            spent.as_secs_f64()
+        ))
+    }
+}
+
+/// Why nothing can be said of an interface.
+fn uncounted(end: &AddressedEnd) -> String {
+    format!("the counters of {} could not be read", end.name)
 }
