@@ -22,9 +22,9 @@ const THROUGH_A_PF: Duration = Duration::from_secs(10);
 /// processor that has the host's CPUs to share.
 const TIMES_AS_LONG: u32 = 6;
 
-/// How many packets both ends have to receive before a path counts as slow and not as dead: more than ARP's question and answer, and
-/// what a neighbour sends to all.
-const ALIVE: u64 = 6;
+/// Which part of an exchange's packets, one in so many, has to come and go in time for its path to count as slow and not as dead. TCP sends its
+/// first packet some six times in that time when nobody answers.
+const ALIVE: u64 = 5;
 
 /// What else can be wrong where a bridge has an uplink.
 fn hint(route: &Route) -> String {
@@ -82,67 +82,56 @@ impl NetworkTaker {
                  both ends"
             ));
         };
-        let before = self.counted(route)?;
-        let told = self.exchanged(route, &exchange, before)?;
+        let (before, told) = self.exchanged(route, &exchange)?;
         let after = if told.failed.is_none() {
             let server = &self.sites[&route.server.place];
-            let after = server.run(&proof::after(&route.server, &exchange, before[1]))?;
+            let after = server.run(&proof::after(&route.server, &exchange, before))?;
             proof::read(&after.text()).after.ok_or_else(|| uncounted(&route.server))?
         } else {
-            before[1]
+            before
         };
         let name =
             |addressed_end: &AddressedEnd| (addressed_end.name.clone(), addressed_end.interface.clone());
         let (from, to) = (name(&route.client), name(&route.server));
         let (client, server) = ((&*from.0, &*from.1), (&*to.0, &*to.1));
-        Exchanged { exchange: &exchange, client, server, told, counted: (before[1], after) }
+        Exchanged { exchange: &exchange, client, server, told, counted: (before, after) }
             .judge()
             .map_err(|why| if why.contains(" gets no answer ") { why + &hint(route) } else { why })
     }
 
-    /// What both interfaces of a path have counted so far, the client's first.
-    fn counted(&self, route: &Route) -> Result<[Counted; 2], String> {
-        let counted = |end: &AddressedEnd| {
-            let output = self.sites[&end.place].run(&proof::before(end))?;
-            proof::read(&output.text()).before.ok_or_else(|| uncounted(end))
-        };
-        Ok([counted(&route.client)?, counted(&route.server)?])
+    /// What the interface of an end that stays has counted so far.
+    fn counted(&self, end: &AddressedEnd) -> Result<Counted, String> {
+        let output = self.sites[&end.place].run(&proof::before(end))?;
+        proof::read(&output.text()).before.ok_or_else(|| uncounted(end))
     }
 
     /// Has the client make an exchange, and tells what it said. One that has no end in time, although packets come and go, is of a slow path
-    /// and not of a dead one: it is made once more, with more time. `before` is what both interfaces had counted.
-    fn exchanged(
-        &self,
-        route: &Route,
-        exchange: &Exchange,
-        before: [Counted; 2],
-    ) -> Result<EndReport, String> {
+    /// and not of a dead one: it is made once more, with more time. What the server's interface had counted before comes first.
+    fn exchanged(&self, route: &Route, exchange: &Exchange) -> Result<(Counted, EndReport), String> {
         // What is silent through an uplink is silent for good: its NIC hands nothing on.
         let patience = route.uplink.as_ref().map_or(Duration::MAX, |_| THROUGH_A_PF);
         let timeout = self.options.timeout.min(patience);
         let client = &self.sites[&route.client.place];
-        let mut before = before;
+        let mut before = self.counted(&route.server)?;
         let mut spent = Duration::ZERO;
         for timeout in [timeout, timeout * TIMES_AS_LONG] {
             let asked =
                 proof::exchange(&route.client, &route.server, exchange, &client.lease.client_mark(), timeout);
             spent += timeout;
             match self.run_as_client(route, &asked)? {
-                Ok(output) => return Ok(proof::read(&output.text())),
+                Ok(output) => return Ok((before, proof::read(&output.text()))),
                 Err(error) if site::timed_out(&error) => {
                     let _ = client.run(&client.lease.end_clients());
                 }
                 Err(error) => return Err(chain(&error)),
             }
-            let after = self.counted(route)?;
-            let [there, here] = [0, 1].map(|end| after[end].since(before[end]));
-            let (from, to) = (&route.client.name, &route.server.name);
-            let counted = format!("{from} counted {there}, {to} {here}");
-            // Answers to who has an address are packets too.
-            if there.received.min(here.received) < ALIVE {
+            let after = self.counted(&route.server)?;
+            let here = after.since(before);
+            if here.received < exchange.there.div_ceil(ALIVE) || here.sent < exchange.back.div_ceil(ALIVE) {
+                let (from, to) = (&route.client.name, &route.server.name);
                 let seconds = timeout.as_secs_f64();
                 return Err(format!(
-                    "{from} gets no answer from {to} within {seconds} s: the path may be down ({counted}){}",
+                    "{from} gets no answer from {to} within {seconds} s: the path may be down ({to} counted {here}){}",
                     hint(route)
                 ));
             }
