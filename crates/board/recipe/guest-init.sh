@@ -7,7 +7,7 @@
 #   penstock-guest: ready
 #
 # Any guest may print these lines; an RTOS without an agent is looked into by them. /penstock/interfaces holds a line for
-# each NIC: MAC NAME MTU ADDRESS..., an MTU of - is left alone.
+# each NIC: MAC NAME MTU ADDRESS..., an MTU of - is left alone; /penstock/routes the words of ip(8) for each route.
 export PATH=/penstock/bin:/usr/sbin:/usr/bin:/sbin:/bin
 export HOME=/root
 mount -t devtmpfs dev /dev
@@ -73,6 +73,13 @@ if [ -e /penstock/interfaces ]; then
         # shellcheck disable=SC2086 # a word for each
         [ -n "$mac" ] && set_up "$mac" "$name" "$mtu" $addresses
     done </penstock/interfaces
+fi
+# The words of `ip` for each route, a line: a gateway may be in a network of an interface that comes later.
+if [ -e /penstock/routes ]; then
+    while read -r words; do
+        # shellcheck disable=SC2086 # a word for each
+        [ -n "$words" ] && { ip $words || echo "penstock-guest: no route: ip $words"; }
+    done </penstock/routes
 fi
 
 for port in /sys/class/virtio-ports/*; do

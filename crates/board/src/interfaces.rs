@@ -71,6 +71,7 @@ pub fn read(json: &[u8]) -> Result<Vec<InterfaceReport>, String> {
             kind: link.linkinfo.and_then(|info| info.info_kind),
             port_name: link.phys_port_name,
             promiscuous: None,
+            routes: None,
         });
     }
     Ok(reports)

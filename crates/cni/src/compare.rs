@@ -98,6 +98,7 @@ mod tests {
                 kind: None,
                 port_name: None,
                 promiscuous: None,
+                routes: None,
             },
             function: Some("0000:01:10.0".parse().unwrap()),
             routes: vec![InterfaceRoute {

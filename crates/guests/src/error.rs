@@ -142,6 +142,18 @@ pub enum GuestError {
         /// What is wrong with the rate, or what the kernel or a program lacks for it.
         why: String,
     },
+    /// A route was asked for and cannot be set.
+    #[error("guest {guest} cannot have the route {route} over its interface {interface}: {why}")]
+    NoRoute {
+        /// The container whose interface it is.
+        guest: GuestName,
+        /// The interface inside.
+        interface: String,
+        /// The route, as `ip route` writes it.
+        route: String,
+        /// What `ip` said, or which program is missing.
+        why: String,
+    },
     /// A device of the model is not there, or is none.
     #[error("guest {guest} cannot be given the device {path}: {why}")]
     NoDevice {

@@ -9,6 +9,7 @@ pub mod containers;
 pub mod error;
 pub mod guests;
 pub mod realtime;
+mod route;
 pub mod state;
 pub mod status;
 pub mod vms;

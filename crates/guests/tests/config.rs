@@ -10,7 +10,9 @@ use penstock_guests::containers::{
     ids::Ids,
 };
 use penstock_host::device::Device;
-use penstock_model::{DataPath, Emulation, InterfaceName, Mac, Mtu, TenantNic, TxRate, Uplink, VfSettings};
+use penstock_model::{
+    DataPath, Emulation, InterfaceName, InterfaceRoute, Mac, Mtu, TenantNic, TxRate, Uplink, VfSettings,
+};
 use penstock_plan::action::{GuestDefinition, GuestFunction, GuestNic};
 
 fn function(bdf: &str, interface: &str, mtu: Option<u32>, addresses: &[&str]) -> GuestFunction {
@@ -81,6 +83,7 @@ fn nics_of_its_own_come_behind_the_functions() {
             vfs: Vec::new(),
             settings: VfSettings::default(),
             addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
+            routes: Vec::new(),
             mtu: mtu.and_then(Mtu::new),
             path: DataPath::VirtioVdpa,
             uplink: Some(Uplink::Interface("br0".parse().unwrap())),
@@ -174,12 +177,18 @@ fn granted(node: &str, inside: &str, write: bool) -> Granted {
     Granted { device, node: node.into(), inside: inside.to_owned(), write }
 }
 
+fn route(to: &str, via: Option<&str>, priority: Option<u32>) -> InterfaceRoute {
+    let via = via.map(|via| via.parse().unwrap());
+    InterfaceRoute { priority, ..InterfaceRoute::new(to.parse().unwrap(), via) }
+}
+
 #[test]
-fn devices_pins_and_rates() {
+fn devices_pins_rates_and_routes() {
     let limited = GuestFunction {
         egress_rate: Some(TxRate(100)),
         ingress_rate: Some(TxRate(2500)),
-        ..function("0000:04:10.0", "eth0", Some(9000), &[])
+        routes: vec![route("0.0.0.0/0", Some("192.0.2.1"), None), route("fd00:1::/64", None, Some(50))],
+        ..function("0000:04:10.0", "eth0", Some(9000), &["192.0.2.10/24"])
     };
     let odd = GuestFunction { egress_rate: Some(TxRate(1)), ..function("0000:04:10.4", "it's$0", None, &[]) };
     let definition = GuestDefinition {
@@ -203,10 +212,10 @@ fn devices_pins_and_rates() {
         apparmor: None,
     };
     golden("limited.conf", &config::render(&config).unwrap());
-    golden("rates.sh", &config::rates(&config, &[1500, 1500, 1500]).unwrap().unwrap());
+    golden("start.sh", &config::start_script(&config, &[1500, 1500, 1500]).unwrap().unwrap());
     let unlimited = GuestDefinition { functions: vec![], ..definition.clone() };
     let config = Config { definition: &unlimited, interfaces: &[], ..config };
-    assert_eq!(config::rates(&config, &[]), Ok(None));
+    assert_eq!(config::start_script(&config, &[]), Ok(None));
 }
 
 #[test]

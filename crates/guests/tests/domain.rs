@@ -137,6 +137,7 @@ fn own_nic(name: &str, number: u8, vfs: u8, queues: u16) -> GuestNic {
         uplink_settings: None,
         settings: VfSettings::default(),
         addresses: Vec::new(),
+        routes: Vec::new(),
         mtu: None,
         queues,
         allow: (number == 1).then(Allow::default),

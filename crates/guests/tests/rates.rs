@@ -16,7 +16,10 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::socket::{setsockopt, sockopt};
 use penstock_guests::{
     Containers, GuestError, Recognise,
-    containers::rates::{failure, redirect, root_rate},
+    containers::{
+        rates::{redirect, root_rate},
+        start_script::failure,
+    },
 };
 use penstock_host::{Command, InterfaceReport, Netlink, Place, Root, namespace};
 use penstock_model::{Bdf, Function, Guest, GuestName, Mac, Outcome, TxRate, VfSettings};
@@ -166,7 +169,10 @@ fn log_tells() {
     let wanted = "the ingress_rate of interface eth1 of guest a cannot be held: Error: Specified qdisc kind is unknown.";
     assert_eq!(error.to_string(), wanted);
     assert!(error.hint().unwrap().contains("ifb"), "{:?}", error.hint());
-    assert!(failure(&guest, "# egress_rate eth0\n").unwrap().to_string().contains("did not say why"));
+    assert!(failure(&guest, "# egress_rate eth0\n").unwrap().to_string().contains("tc did not say why"));
+    let log = "# egress_rate eth0\n# route eth0 default via 192.0.2.1\nRTNETLINK answers: File exists\n";
+    let wanted = "guest a cannot have the route default via 192.0.2.1 over its interface eth0: RTNETLINK answers: File exists";
+    assert_eq!(failure(&guest, log).unwrap().to_string(), wanted);
     for log in ["", "# egress_rate eth0\n# done\n", "nothing of ours"] {
         assert!(failure(&guest, log).is_none(), "{log:?}");
     }
@@ -223,6 +229,7 @@ impl Bench {
             settings: VfSettings::default(),
             interface: owned.interface.clone(),
             addresses: owned.addresses.clone(),
+            routes: Vec::new(),
             mtu: None,
             egress_rate: rate,
             ingress_rate: rate,

@@ -176,6 +176,7 @@ fn definition(bridge: &str, first: u8, queues: u16) -> GuestDefinition {
         uplink_settings: None,
         settings: VfSettings::default(),
         addresses: Vec::new(),
+        routes: Vec::new(),
         mtu: None,
         queues,
         allow: None,

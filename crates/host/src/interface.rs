@@ -1,6 +1,6 @@
 //! A network interface as one network namespace shows it.
 
-use penstock_model::{Mac, inventory::Interface};
+use penstock_model::{InterfaceRoute, Mac, inventory::Interface};
 use serde::{Deserialize, Serialize};
 
 /// A network interface and what only the kernel of its namespace can tell.
@@ -24,4 +24,7 @@ pub struct InterfaceReport {
     /// Whether it takes frames for any address, because somebody listens for them (`IFLA_PROMISCUITY`); `None`: not told.
     #[serde(default)]
     pub promiscuous: Option<bool>,
+    /// The unicast routes over it alone, of every table but `local`, whoever set them; `None`: not told.
+    #[serde(default)]
+    pub routes: Option<Vec<InterfaceRoute>>,
 }

@@ -132,6 +132,7 @@ fn report(index: u32, device: Option<&str>, port_name: Option<&str>) -> Interfac
         kind: None,
         port_name: port_name.map(str::to_owned),
         promiscuous: None,
+        routes: None,
     }
 }
 

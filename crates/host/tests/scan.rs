@@ -175,6 +175,7 @@ impl Links for Kernel {
             kind: None,
             port_name: None,
             promiscuous: None,
+            routes: None,
         };
         Ok(vec![
             report(2, "enp4s0f0", "0000:04:00.0", "90:e2:ba:4d:10:20"),

@@ -217,6 +217,9 @@ fn known_trap(path: &Path, message: &str) -> Option<String> {
         "address" | "addresses" if message.contains("is not an address") => {
             "write the address with the length of its network: 10.20.31.204/24"
         }
+        "gateway" | "via" if message.contains("without a prefix length") => {
+            "write the router's address alone: 10.20.31.1"
+        }
         _ => return None,
     };
     Some(hint.to_owned())

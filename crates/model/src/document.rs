@@ -3,6 +3,7 @@
 mod drive;
 mod measure;
 mod realtime;
+mod route;
 mod schema;
 mod tenant;
 
@@ -27,6 +28,8 @@ use crate::{
 pub(crate) use drive::{DriveDocument, GuestDriveEntry};
 pub(crate) use measure::{ExpectLine, MeasureDocument, StorageEntry};
 pub use schema::{MODELINE, schema};
+
+pub(crate) use route::{HopAddress, RouteDocument, RouteTarget};
 
 pub(crate) use realtime::{GuestRealtimeDocument, GuestRealtimeEntry, RealtimeDocument};
 pub(crate) use tenant::{DataPathEntry, TenantNicDocument, TenantVfDocument, UplinkEntry};
@@ -397,6 +400,10 @@ vf_attributes! { document_with_vf_keys {
         pub address: Option<OneOrMany<InterfaceAddress>>,
         /// IP addresses inside the guest.
         pub addresses: Option<OneOrMany<InterfaceAddress>>,
+        /// The gateway of the guest's default route over it, or one of IPv4 and one of IPv6. Default: no such route.
+        pub gateway: Option<OneOrMany<HopAddress>>,
+        /// Other routes over it inside the guest.
+        pub routes: Vec<RouteDocument>,
         /// MTU inside the guest. Default: left alone.
         pub mtu: Option<Mtu>,
         /// The most that a container may send through it, in Mbit/s, held by tc where the VF has no `max_tx_rate`.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     ByteSize, CpuSet, FunctionName, GuestDrive, GuestName, GuestRealtime, InterfaceAddress, InterfaceName,
-    Mtu, NicName, TenantNic, TxRate, VfSettings,
+    InterfaceRoute, Mtu, NicName, TenantNic, TxRate, VfSettings,
 };
 
 /// A VM or a container.
@@ -234,6 +234,9 @@ pub struct Function {
     pub interface: InterfaceName,
     /// IP addresses inside the guest.
     pub addresses: Vec<InterfaceAddress>,
+    /// Routes over it inside the guest.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub routes: Vec<InterfaceRoute>,
     /// MTU inside the guest. `None`: left alone.
     pub mtu: Option<Mtu>,
     /// The most that the guest may send, in Mbit/s, held by the kernel (tc) at the interface. `None`: no limit.

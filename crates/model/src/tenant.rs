@@ -10,8 +10,8 @@ use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use crate::{
-    Allow, AllowedMacs, Emulation, FunctionName, GuestName, InterfaceAddress, InterfaceName, Mac, Mtu,
-    NicName, VfIndex, VfKey, VfSettings, VlanId, function::ParseFunctionError, names::NameError,
+    Allow, AllowedMacs, Emulation, FunctionName, GuestName, InterfaceAddress, InterfaceName, InterfaceRoute,
+    Mac, Mtu, NicName, VfIndex, VfKey, VfSettings, VlanId, function::ParseFunctionError, names::NameError,
 };
 
 /// The most pairs of queues of a function of a tenant NIC.
@@ -41,6 +41,9 @@ pub struct TenantNic {
     /// IP addresses of a container's NIC, inside.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<InterfaceAddress>,
+    /// Routes over a container's NIC, inside.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub routes: Vec<InterfaceRoute>,
     /// MTU of a container's NIC, inside. `None`: left alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<Mtu>,
@@ -434,6 +437,7 @@ mod tests {
             vfs: vec![VfSettings::default()],
             settings: VfSettings::default(),
             addresses: Vec::new(),
+            routes: Vec::new(),
             mtu: None,
             path: DataPath::Switch,
             uplink: None,

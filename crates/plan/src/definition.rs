@@ -56,6 +56,7 @@ pub fn define(
                 function: vf.map_or(nic.pf.bdf, |vf| vf.found.bdf),
                 interface: function.interface.clone(),
                 addresses: function.addresses.clone(),
+                routes: function.routes.clone(),
                 mtu: function.mtu,
                 mac: vf.map_or(function.settings.mac, |vf| vf.settings.mac),
                 mac_is_kept: vf.is_some_and(|vf| vfs::address(nic, vf).is_some()),

@@ -136,7 +136,8 @@ proptest! {
             prop_assert_eq!(found.kind, guest.kind);
             prop_assert_eq!(found.functions.len(), guest.functions.len(), "{}", text);
             let inside = |guest: &penstock_model::Guest| {
-                guest.functions.iter().map(|function| (function.interface.clone(), function.addresses.clone())).collect::<Vec<_>>()
+                let inside = guest.functions.iter().map(|function| (function.interface.clone(), function.addresses.clone(), function.routes.clone()));
+                inside.collect::<Vec<_>>()
             };
             prop_assert_eq!(inside(found), inside(guest));
         }

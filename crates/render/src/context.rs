@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use indexmap::IndexMap;
 use minijinja::{Value, value::Serde};
 use penstock_model::{
-    Bdf, Diagnostic, Diagnostics, Function, FunctionName, Guest, GuestKind, GuestName, InterfaceAddress, Mac,
-    Model, Nic, NicName, Path, VfIndex, VlanId, inventory::Pf,
+    Bdf, Diagnostic, Diagnostics, Function, FunctionName, Guest, GuestKind, GuestName, InterfaceAddress,
+    InterfaceRoute, Mac, Model, Nic, NicName, Path, VfIndex, VlanId, inventory::Pf,
 };
 use serde::Serialize;
 
@@ -174,6 +174,7 @@ struct FunctionView<'a> {
     mac: Option<String>,
     mac_bytes: Option<[u8; 6]>,
     addresses: Vec<AddressView>,
+    routes: Vec<RouteView>,
     mtu: Option<u32>,
     vlan: Option<u16>,
     loopback: Option<bool>,
@@ -193,6 +194,7 @@ impl<'a> FunctionView<'a> {
             mac: addresses.mac.map(|mac| mac.to_string()),
             mac_bytes: addresses.mac.map(Mac::octets),
             addresses: function.addresses.iter().copied().map(AddressView::of).collect(),
+            routes: function.routes.iter().map(RouteView::of).collect(),
             mtu: function.mtu.map(|mtu| mtu.get()),
             vlan: port_vlan(function.settings.vlan),
             loopback: nic.loopback,
@@ -229,6 +231,24 @@ impl AddressView {
             prefix: address.prefix(),
             family,
             bytes,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct RouteView {
+    /// Where it leads: a network; `0.0.0.0/0` and `::/0` are everywhere.
+    to: String,
+    via: Option<String>,
+    metric: Option<u32>,
+}
+
+impl RouteView {
+    fn of(route: &InterfaceRoute) -> RouteView {
+        RouteView {
+            to: route.destination.to_string(),
+            via: route.gateway.map(|via| via.to_string()),
+            metric: route.priority,
         }
     }
 }

@@ -174,6 +174,10 @@ fn the_json_table_has_the_schema_that_is_documented() {
     let last = serde_json::json!({
         "name": "NET1#5", "nic": "NET1", "vf": 5, "interface": "eth4", "mac": "02:00:00:00:01:05", "mtu": 9000,
         "vlan": 100, "loopback": null, "addresses": ["10.20.31.205/24", "fd00::5/64"],
+        "routes": [
+            {"to": "0.0.0.0/0", "via": "10.20.31.1", "metric": null},
+            {"to": "198.51.100.0/24", "via": null, "metric": 50},
+        ],
     });
     assert_eq!(rt["functions"][4], last);
     assert_eq!(rt["held_vfs"], serde_json::json!([]));
@@ -188,13 +192,13 @@ fn the_json_table_has_the_schema_that_is_documented() {
 
 #[test]
 fn units_have_no_line_that_systemd_does_not_know() {
-    let known = ["MACAddress", "Type", "Name", "MTUBytes", "Address"];
+    let known = ["MACAddress", "Type", "Name", "MTUBytes", "Address", "Destination", "Gateway", "Metric"];
     let files = render(&published(), None).unwrap();
     let units: Vec<_> = files.iter().filter(|file| file.path.contains("/network/")).collect();
     assert_eq!(units.len(), 10, "two for each of five functions");
     for unit in units {
         for line in unit.text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
-            let good = matches!(line, "[Match]" | "[Link]" | "[Network]")
+            let good = matches!(line, "[Match]" | "[Link]" | "[Network]" | "[Route]")
                 || line.split_once('=').is_some_and(|(key, value)| known.contains(&key) && !value.is_empty());
             assert!(good, "{}: {line}", unit.path);
         }

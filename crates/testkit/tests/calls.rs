@@ -77,6 +77,7 @@ const VARIABLE: &[(&str, &str, Runs)] = &[
     ("crates/guests/src/containers/lxc.rs", "program", Given("command")),
     ("crates/guests/src/containers/rates.rs", "find (\"nsenter\") ?", OneOf(&["nsenter"])),
     ("crates/guests/src/containers/rates.rs", "name", Given("find")),
+    ("crates/guests/src/containers/routes.rs", "name", OneOf(&["nsenter", "ip"])),
     ("crates/guests/src/vms/apparmor.rs", "helper", OneOf(&["/usr/lib/libvirt/virt-aa-helper"])),
     ("crates/guests/src/vms/composition.rs", "emulator", OneOf(&["qemu-system-x86_64"])),
     ("crates/guests/src/vms/place.rs", "builtin :: PROGRAM", Own),

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use penstock_host::InterfaceReport;
 use penstock_model::{
-    Function, FunctionName, GuestKind, GuestName, InterfaceAddress, Mtu, Outcome, TenantFunctionName,
+    Function, FunctionName, GuestKind, GuestName, InterfaceAddress, InterfaceRoute, Mtu, Outcome,
+    TenantFunctionName,
     verdict::{Subject, Vantage},
 };
 
@@ -59,7 +60,8 @@ fn nics(observation: &Observation<'_>, name: &GuestName, sheet: &mut VerdictShee
             report.as_ref().map(|report| report.interface.mac).map_err(Clone::clone),
         );
         let needed = Needed { mtu: own.mtu, up: true, carrier: true, addresses: &own.addresses };
-        link(&needed, report, &mut page);
+        link(&needed, report.clone(), &mut page);
+        routes(&own.routes, report, &mut page);
     }
 }
 
@@ -129,7 +131,47 @@ fn inside(
         carrier: reached,
         addresses: &function.addresses,
     };
-    link(&needed, report, page);
+    link(&needed, report.clone(), page);
+    routes(&function.routes, report, page);
+}
+
+/// Judges the routes over an interface inside a guest.
+fn routes(
+    wanted: &[InterfaceRoute],
+    report: Result<&InterfaceReport, Unobserved>,
+    page: &mut VerdictWriter<'_>,
+) {
+    let there = report.and_then(|report| {
+        report.routes.as_ref().ok_or_else(|| Unobserved::Unknown("its routes are not told".to_owned()))
+    });
+    for route in wanted {
+        let (seen, outcome) = match &there {
+            Ok(routes) => match routes.iter().find(|there| route.is_met_by(there)) {
+                Some(_) => (route.to_string(), Outcome::Pass),
+                // Of all routes only those that lead to the same place could have been meant.
+                None => (instead(route, routes), Outcome::Fail),
+            },
+            Err(unobserved) => unobserved.clone().outcome(),
+        };
+        page.put_item("routes", Some(route.to_string()), route, seen, outcome);
+    }
+}
+
+/// What leads to the same place as a route that is not there.
+fn instead(route: &InterfaceRoute, there: &[InterfaceRoute]) -> String {
+    let same = |other: &&InterfaceRoute| {
+        other.destination.prefix() == route.destination.prefix()
+            && other.destination.same_network(route.destination)
+    };
+    let texts: Vec<String> = there
+        .iter()
+        .filter(same)
+        .map(|other| match other.priority {
+            Some(metric) => format!("{other} metric {metric}"),
+            None => other.to_string(),
+        })
+        .collect();
+    if texts.is_empty() { "none".to_owned() } else { texts.join(", ") }
 }
 
 /// The interface that has the name that the model gives.

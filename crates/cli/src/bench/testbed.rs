@@ -343,6 +343,7 @@ mod tests {
             kind: kind.map(str::to_owned),
             port_name: None,
             promiscuous: None,
+            routes: None,
         }
     }
 

@@ -224,6 +224,7 @@ impl Fault for GuestError {
             | GuestError::Closed { .. }
             | GuestError::NoLimits { .. }
             | GuestError::NoRate { .. }
+            | GuestError::NoRoute { .. }
             | GuestError::NoSystemd { .. }
             | GuestError::NoVdpa { .. }
             | GuestError::NoVdpaRule { .. }

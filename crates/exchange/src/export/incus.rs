@@ -99,6 +99,7 @@ impl Profile {
         }
         for (key, said) in [
             ("addresses", !function.addresses.is_empty()),
+            ("routes", !function.routes.is_empty()),
             ("egress_rate", function.egress_rate.is_some()),
             ("ingress_rate", function.ingress_rate.is_some()),
         ] {

@@ -18,7 +18,7 @@ use super::{
     confinement,
     devices::Granted,
     ids::Ids,
-    rates,
+    start_script,
 };
 
 /// How much a container may write to its root where that is the default one. It lies in memory, and takes only what is
@@ -166,8 +166,8 @@ pub fn render(config: &Config<'_>) -> Result<String, ConfigError> {
     if let Some(pin) = &definition.pin {
         set("lxc.cgroup2.cpuset.cpus", &pin.to_string());
     }
-    if definition.functions.iter().any(rates::wanted) {
-        set("lxc.hook.start-host", &format!("/bin/sh {directory}/{}", rates::SCRIPT));
+    if start_script::wanted(definition) {
+        set("lxc.hook.start-host", &format!("/bin/sh {directory}/{}", start_script::SCRIPT));
     }
     set("lxc.console.logfile", &format!("{directory}/console.log"));
     set("lxc.console.size", "1MB");
@@ -203,16 +203,15 @@ pub fn render(config: &Config<'_>) -> Result<String, ConfigError> {
     Ok(text)
 }
 
-/// The script that sets the rates of the container's functions, each with the MTU of its interface; `None` when it has
-/// none. [`render`] has LXC run it.
+/// The script that sets up what of the container's interfaces LXC has no keys for, with the MTU of each function's interface; `None` when
+/// there is nothing. [`render`] has LXC run it.
 ///
 /// # Errors
 ///
 /// [`ConfigError::State`] when the path of the state directory cannot stand in a script.
-pub fn rates(config: &Config<'_>, mtus: &[u32]) -> Result<Option<String>, ConfigError> {
-    let functions = config.definition.functions.iter().zip(config.interfaces).zip(mtus);
-    let functions = functions.map(|((function, outside), mtu)| (function, outside, *mtu));
-    Ok(rates::script(plain(config.directory)?, functions))
+pub fn start_script(config: &Config<'_>, mtus: &[u32]) -> Result<Option<String>, ConfigError> {
+    let outside = config.interfaces.iter().zip(mtus.iter().copied());
+    Ok(start_script::script(plain(config.directory)?, config.definition, outside))
 }
 
 /// The script that makes the container's root; `None` when it has a directory of its own. [`render`] has LXC run it.

@@ -45,6 +45,8 @@ mod place;
 mod proofs;
 pub mod rates;
 mod ready;
+mod routes;
+pub mod start_script;
 mod vfs;
 
 pub use interfaces::Recognise;
@@ -423,7 +425,8 @@ impl Containers {
             return Err(GuestError::NoRoot { guest: definition.guest.clone(), path: root.clone() });
         }
         limits::check(&self.root, definition)?;
-        rates::check(definition)
+        rates::check(definition)?;
+        routes::check(definition)
     }
 
     /// Each function's interface on the host.
@@ -501,7 +504,7 @@ impl Containers {
         };
         let text = config::render(&config)?;
         let mtus: Vec<u32> = lent.iter().map(|lent| lent.mtu).collect();
-        let rates = config::rates(&config, &mtus)?;
+        let start_script = config::start_script(&config, &mtus)?;
         files::write_atomic_mode(
             self.state.file(guest, confinement::FILTER),
             confinement::filter(definition.privileged, definition.root.is_some()),
@@ -511,11 +514,11 @@ impl Containers {
             // Its own root reads it, and it says nothing that is secret.
             files::write_atomic_mode(self.state.file(guest, confinement::ROOT_SCRIPT), script, 0o644)?;
         }
-        for log in ["lxc.log", "console.log", "console.log.1", rates::LOG] {
+        for log in ["lxc.log", "console.log", "console.log.1", start_script::LOG] {
             files::remove_file(self.state.file(guest, log))?;
         }
-        if let Some(script) = rates {
-            files::write_atomic_mode(self.state.file(guest, rates::SCRIPT), script, 0o600)?;
+        if let Some(script) = start_script {
+            files::write_atomic_mode(self.state.file(guest, start_script::SCRIPT), script, 0o600)?;
         }
         Ok(files::write_atomic_mode(self.state.file(guest, "config"), text, 0o600)?)
     }
@@ -536,9 +539,9 @@ impl Containers {
         let ended = || GuestError::Ended { init: init.join(" "), log: lxc::last_words(&self.state, guest) };
         let timeout = deadline.saturating_duration_since(Instant::now());
         lxc::start(&self.state, guest, &init, timeout).map_err(|source| {
-            let log = files::read_at_most(self.state.file(guest, rates::LOG), 64 << 10);
-            let rate = log.ok().and_then(|(log, _)| rates::failure(guest, &String::from_utf8_lossy(&log)));
-            rate.unwrap_or_else(|| self.failed(guest, source))
+            let log = files::read_at_most(self.state.file(guest, start_script::LOG), 64 << 10);
+            let failure = |log: Vec<u8>| start_script::failure(guest, &String::from_utf8_lossy(&log));
+            log.ok().and_then(|(log, _)| failure(log)).unwrap_or_else(|| self.failed(guest, source))
         })?;
         let found = lxc::init_of(&self.state, guest)
             .map_err(|source| self.failed(guest, source))?

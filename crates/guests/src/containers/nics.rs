@@ -303,6 +303,7 @@ mod tests {
                     ..VfSettings::default()
                 },
                 addresses: Vec::new(),
+                routes: Vec::new(),
                 mtu: None,
                 path: DataPath::VirtioVdpa,
                 uplink: Some(Uplink::Interface("br0".parse().unwrap())),

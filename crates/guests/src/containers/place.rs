@@ -97,7 +97,8 @@ impl Place for ContainerPlace {
     }
 
     fn interfaces(&self) -> Result<Vec<InterfaceReport>, PlaceError> {
-        let reports = Netlink::in_namespace_of(self.init.id).and_then(|mut netlink| netlink.interfaces());
+        let reports =
+            Netlink::in_namespace_of(self.init.id).and_then(|mut netlink| netlink.routed_interfaces());
         self.still_runs()?;
         reports.map_err(|error| PlaceError::Gone { place: self.describe(), why: chain(&error) })
     }

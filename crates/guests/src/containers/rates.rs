@@ -8,8 +8,7 @@
 //! (`act_police`) would need no such interface, but it drops what comes too early instead of delaying it, and TCP then
 //! settles well below the rate or swings around it.
 //!
-//! All of it is set by a script that LXC runs as its `start-host` hook: the interfaces are inside by then, and the first
-//! process has not been executed. It goes with the guest: an interface loses its queues when it changes its namespace
+//! All of it is set by the [start script](super::start_script). It goes with the guest: an interface loses its queues when it changes its namespace
 //! (`net/core/dev.c`, `__dev_change_net_namespace`), and an ifb dies with the namespace.
 //!
 //! A container's root has `CAP_NET_ADMIN` over its own interfaces and can take the limits away, and frames that it sends
@@ -21,23 +20,11 @@
 use std::{fmt::Write, time::Duration};
 
 use penstock_host::{Command, process, process::quoted};
-use penstock_model::{Function, GuestName, InterfaceName, TxRate, Verdict, verdict::Subject};
+use penstock_model::{Function, InterfaceName, TxRate, Verdict, verdict::Subject};
 use penstock_plan::action::{GuestDefinition, GuestFunction};
 use serde::Deserialize;
 
 use crate::error::GuestError;
-
-/// What the script is called in the guest's directory.
-pub const SCRIPT: &str = "rates.sh";
-
-/// Where the script says what it is at, and its programs what went wrong.
-pub const LOG: &str = "rates.log";
-
-/// Before each limit the script says which, after this.
-const MARK: &str = "# ";
-
-/// What the script says last.
-const DONE: &str = "# done";
 
 /// How long `tc` may take to tell what is set.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -97,89 +84,43 @@ fn intermediate(position: usize) -> String {
     format!("penstock-in{position}")
 }
 
-/// The script that sets the rates of these functions, each with the name and the MTU that its interface has on the host;
-/// `directory` is the guest's own, and needs no quoting. `None` when there are none to set.
-///
-/// When it fails, it gives the interfaces back to the host before LXC ends the guest: after a hook that failed LXC itself
-/// leaves them to the kernel, which knows no other place for them than the first namespace of all.
-pub fn script<'a>(
-    directory: &str,
-    functions: impl IntoIterator<Item = (&'a GuestFunction, &'a InterfaceName, u32)>,
-) -> Option<String> {
-    let (mut limits, mut back) = (String::new(), String::new());
-    for (position, (function, outside, mtu)) in functions.into_iter().enumerate() {
-        let mtu = function.mtu.map_or(mtu, |mtu| mtu.get());
-        let shape = |limits: &mut String, interface: &str, rate: TxRate| {
-            // Writing to a `String` cannot fail.
-            let _ = writeln!(
-                limits,
-                "inside tc qdisc replace dev {interface} root handle 1: {}\n\
-                 inside tc qdisc add dev {interface} parent 1:1 handle 10: fq_codel 2>/dev/null || :",
-                bucket(rate, mtu)
-            );
-        };
-        // It has neither spaces nor slashes, but quotes and dollars it may have.
-        let interface = quoted(function.interface.as_str());
+/// Adds the commands that set the rates of the function at this position; `mtu` is what its interface has on the host.
+pub fn commands(script: &mut String, position: usize, function: &GuestFunction, mtu: u32) {
+    let mtu = function.mtu.map_or(mtu, |mtu| mtu.get());
+    let shape = |script: &mut String, interface: &str, rate: TxRate| {
+        // Writing to a `String` cannot fail.
         let _ = writeln!(
-            back,
-            "    inside ip link set dev {interface} down\n    inside ip link set dev {interface} netns $$ name {}",
-            quoted(outside.as_str())
+            script,
+            "inside tc qdisc replace dev {interface} root handle 1: {}\n\
+             inside tc qdisc add dev {interface} parent 1:1 handle 10: fq_codel 2>/dev/null || :",
+            bucket(rate, mtu)
         );
-        if let Some(rate) = function.egress_rate {
-            let _ = writeln!(limits, "say egress_rate {interface}");
-            shape(&mut limits, &interface, rate);
-        }
-        if let Some(rate) = function.ingress_rate {
-            let through = intermediate(position);
-            let _ = writeln!(
-                limits,
-                "say ingress_rate {interface}\n\
-                 modprobe -q ifb numifbs=0 2>/dev/null || :\n\
-                 inside ip link add name {through} type ifb\n\
-                 inside ip link set dev {through} addrgenmode none up"
-            );
-            shape(&mut limits, &through, rate);
-            let _ = writeln!(
-                limits,
-                "inside tc qdisc replace dev {interface} ingress\n\
-                 inside tc filter add dev {interface} parent ffff: protocol all pref 1 matchall \
-                 action mirred egress redirect dev {through} 2>/dev/null ||\n    \
-                 inside tc filter add dev {interface} parent ffff: protocol all pref 1 u32 match u32 0 0 \
-                 action mirred egress redirect dev {through}"
-            );
-        }
+    };
+    // It has neither spaces nor slashes, but quotes and dollars it may have.
+    let interface = quoted(function.interface.as_str());
+    if let Some(rate) = function.egress_rate {
+        let _ = writeln!(script, "say egress_rate {interface}");
+        shape(script, &interface, rate);
     }
-    (!limits.is_empty()).then(|| {
-        format!(
-            "#!/bin/sh\n\
-             # Made at each start. LXC runs it on the host when the guest's interfaces are inside, before its first process.\n\
-             PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin\n\
-             exec >{directory}/{LOG} 2>&1\n\
-             set -e\n\
-             say() {{ echo \"{MARK}$*\"; }}\n\
-             inside() {{ nsenter -t \"$LXC_PID\" -n -- \"$@\"; }}\n\
-             back() {{\n\
-             {back}\
-             }}\n\
-             trap '[ $? = 0 ] || {{ set +e; back; }} >/dev/null 2>&1' EXIT\n\
-             {limits}\
-             echo '{DONE}'\n"
-        )
-    })
-}
-
-/// What a script that failed was at, from its log; `None` when it did not fail, or never ran.
-pub fn failure(guest: &GuestName, log: &str) -> Option<GuestError> {
-    let (at, rest) = log.rsplit_once(MARK).map(|(_, last)| last.split_once('\n').unwrap_or((last, "")))?;
-    let (what, interface) = at.split_once(' ')?;
-    let said: Vec<&str> = rest.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    let why = if said.is_empty() { "tc did not say why".to_owned() } else { said.join(" ") };
-    Some(GuestError::NoRate {
-        guest: guest.clone(),
-        what: what.to_owned(),
-        interface: interface.to_owned(),
-        why,
-    })
+    if let Some(rate) = function.ingress_rate {
+        let through = intermediate(position);
+        let _ = writeln!(
+            script,
+            "say ingress_rate {interface}\n\
+             modprobe -q ifb numifbs=0 2>/dev/null || :\n\
+             inside ip link add name {through} type ifb\n\
+             inside ip link set dev {through} addrgenmode none up"
+        );
+        shape(script, &through, rate);
+        let _ = writeln!(
+            script,
+            "inside tc qdisc replace dev {interface} ingress\n\
+             inside tc filter add dev {interface} parent ffff: protocol all pref 1 matchall \
+             action mirred egress redirect dev {through} 2>/dev/null ||\n    \
+             inside tc filter add dev {interface} parent ffff: protocol all pref 1 u32 match u32 0 0 \
+             action mirred egress redirect dev {through}"
+        );
+    }
 }
 
 /// One verdict for each rate that is asked for. `inside` tells the present name inside of the interface of the function

@@ -136,6 +136,7 @@ mod tests {
             kind: None,
             port_name: None,
             promiscuous: None,
+            routes: None,
         }
     }
 

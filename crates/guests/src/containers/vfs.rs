@@ -356,6 +356,7 @@ mod tests {
             kind: None,
             port_name: None,
             promiscuous: None,
+            routes: None,
         }
     }
 

@@ -65,6 +65,9 @@ impl GuestError {
                      {kernel}; or leave `{what}` out of the model, and use the VF's own `max_tx_rate` where it has one"
                 )
             }
+            GuestError::NoRoute { .. } => "it takes the host's programs nsenter (util-linux) and ip (iproute2), and an address of the \
+                interface in the gateway's network; IPv6 takes a kernel that has it"
+                .to_owned(),
             GuestError::NoDevice { path, .. } => {
                 format!("see `ls -lL {path}`, and `ls -l /dev/disk/by-id` for names that survive renumbering")
             }
@@ -142,6 +145,7 @@ impl GuestError {
                 | GuestError::NoRoot { .. }
                 | GuestError::NoLimits { .. }
                 | GuestError::NoRate { .. }
+                | GuestError::NoRoute { .. }
                 | GuestError::NoDevice { .. }
                 | GuestError::DeviceInUse { .. }
                 | GuestError::NoInterface { .. }

@@ -10,6 +10,8 @@ use penstock_host::{
 use penstock_model::InterfaceName;
 use penstock_plan::action::GuestDefinition;
 
+use crate::route;
+
 /// Where the program itself is inside a builtin guest with an agent.
 pub const PROGRAM: &str = "/penstock/bin/penstock";
 
@@ -61,6 +63,14 @@ pub fn interfaces(definition: &GuestDefinition) -> String {
     text
 }
 
+/// The routes that the guest makes: the words of `ip`(8) for each, a line.
+pub fn routes(definition: &GuestDefinition) -> String {
+    let known = definition.functions.iter().filter(|owned| owned.mac.is_some());
+    let routes = known.flat_map(|owned| owned.routes.iter().map(move |route| (owned, route)));
+    let lines = routes.map(|(owned, route)| route::arguments(route, owned.interface.as_str()) + "\n");
+    lines.collect()
+}
+
 /// Writes the guest's own initramfs to `to`: the builtin one at `from`, then an archive with what is the guest's own, and
 /// with `program`, when it is given one. The kernel unpacks both, one after the other
 /// (`Documentation/driver-api/early-userspace/buffer-format.rst`).
@@ -87,6 +97,7 @@ pub fn write_initramfs(
     archive.directory("penstock");
     archive.file("penstock/hostname", 0o644, format!("{}\n", definition.guest).as_bytes());
     archive.file("penstock/interfaces", 0o644, interfaces(definition).as_bytes());
+    archive.file("penstock/routes", 0o644, routes(definition).as_bytes());
     if let Some(program) = program {
         archive.directory("penstock/bin");
         let size = files::length(program)?;

@@ -12,7 +12,7 @@ use std::{
 use penstock_host::{
     Command, InterfaceReport, Output, Place, PlaceError, ProcessError, Root, chain, files, running::Running,
 };
-use penstock_model::{Boot, GuestName, inventory::Interface};
+use penstock_model::{Boot, GuestName, InterfaceName, inventory::Interface};
 use penstock_plan::action::GuestDefinition;
 use serde_json::Value;
 
@@ -20,6 +20,7 @@ use super::{
     agent::{self, AgentInterface, AnswerError, Program},
     builtin, console_report,
     domain::{self, function_at},
+    kernel_routes,
     virsh::{Virsh, VirshError},
 };
 use crate::state::State;
@@ -146,14 +147,25 @@ impl VmPlace {
     /// What the agent itself tells, and what a shell reads in `/sys` of what the agent does not.
     fn by_agent(&self) -> Result<Vec<InterfaceReport>, PlaceError> {
         let found = self.ask(&agent::get_interfaces(), agent::interfaces)?;
-        let script = "for d in /sys/class/net/*; do [ -e \"$d/device\" ] || continue; \
+        let details = "for d in /sys/class/net/*; do [ -e \"$d/device\" ] || continue; \
                       echo \"${d##*/} $(cat \"$d/ifindex\") $(cat \"$d/mtu\") $(cat \"$d/flags\") \
                       $(cat \"$d/carrier\" 2>/dev/null || echo -) $(readlink -f \"$d/device\")\"; done";
-        let command = Command::new("/bin/sh").args(["-c", script]).deadline(ANSWER * 2);
+        let script = format!("{details}; {}", kernel_routes::SCRIPT);
+        let command = Command::new("/bin/sh").args(["-c", &script]).deadline(ANSWER * 2);
         // A guest may have no shell, or an agent that runs nothing.
         let text = self.run(&command).map_or_else(|_| String::new(), |output| output.text());
-        let details: Vec<Detail> = text.lines().filter_map(Detail::read).collect();
-        Ok(found.iter().zip(1..).map(|(found, index)| self.report(found, index, &details)).collect())
+        let of_devices = text.split(kernel_routes::BEGIN).next().unwrap_or_default();
+        let details: Vec<Detail> = of_devices.lines().filter_map(Detail::read).collect();
+        let routes = kernel_routes::read(&text);
+        let of = |name: &InterfaceName| {
+            let own = routes.iter().flatten().filter(|(interface, _)| interface == name.as_str());
+            routes.is_some().then(|| own.map(|(_, route)| route.clone()).collect())
+        };
+        let report = |(found, index): (&AgentInterface, u32)| InterfaceReport {
+            routes: of(&found.name),
+            ..self.report(found, index, &details)
+        };
+        Ok(found.iter().zip(1..).map(report).collect())
     }
 
     fn report(&self, found: &AgentInterface, index: u32, details: &[Detail]) -> InterfaceReport {
@@ -175,6 +187,7 @@ impl VmPlace {
             kind: None,
             port_name: None,
             promiscuous: None,
+            routes: None,
         }
     }
 }
@@ -379,6 +392,7 @@ impl Place for ConsolePlace {
             kind: None,
             port_name: None,
             promiscuous: None,
+            routes: None,
         };
         Ok(nics.iter().zip(1..).map(report).collect())
     }

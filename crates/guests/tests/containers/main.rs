@@ -21,15 +21,16 @@ use nix::{
 };
 use penstock_guests::{Containers, Recognise};
 use penstock_host::{Command, Place, PlaceError, Root};
-use penstock_model::{ByteSize, Guest, Outcome};
+use penstock_model::{ByteSize, Guest, InterfaceRoute, Outcome};
 use penstock_plan::{Execute, ExecuteError, Fact, GuestAction, Observe, action::GuestDefinition};
 use penstock_testkit::{needs, trials::Trials};
 
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let lacking = trials.lacking("containers", || needs::containers(&["ip", "ping"]));
-    let tests: [(&str, fn()); 28] = [
+    let tests: [(&str, fn()); 29] = [
         ("a_function_goes_in_and_comes_back_in_netns", goes_in_and_comes_back),
+        ("routes_are_there_before_the_first_process_in_netns", routes),
         ("a_vf_is_brought_round_until_it_has_its_link_in_netns", brought_round),
         ("a_vf_without_the_link_of_its_pf_is_a_failure_in_netns", no_link),
         ("a_vf_with_another_address_than_its_pf_keeps_in_netns", other_address),
@@ -108,6 +109,44 @@ fn goes_in_and_comes_back() {
 }
 
 /// The other end of a veth gives the link that a PF gives a VF.
+fn route(to: &str, via: Option<&str>, priority: Option<u32>) -> InterfaceRoute {
+    let via = via.map(|via| via.parse().unwrap());
+    InterfaceRoute { priority, ..InterfaceRoute::new(to.parse().unwrap(), via) }
+}
+
+fn routes() {
+    let bench = Bench::new();
+    let mut definition = bench.guest("routes", 1);
+    let wanted = [
+        route("0.0.0.0/0", Some("10.7.7.1"), None),
+        route("::/0", Some("fe80::1"), None),
+        route("198.51.100.0/24", Some("10.7.7.254"), Some(100)),
+        route("198.51.100.0/24", Some("10.7.7.253"), Some(200)),
+        route("203.0.113.0/24", None, None),
+    ];
+    definition.functions[0].routes = wanted.to_vec();
+    // What the first process sees of IPv4, before anything else can have been done.
+    definition.init =
+        ["/bin/sh", "-c", "cat /proc/net/route >/run/seen; exec sleep 1000"].map(str::to_owned).to_vec();
+    let place = bench.start(&definition);
+    let interfaces = place.interfaces().unwrap();
+    let found = interfaces.iter().find(|report| report.interface.name.as_str() == "eth0").unwrap();
+    let there = found.routes.as_ref().expect("a container's routes are told");
+    for route in &wanted {
+        assert!(there.iter().any(|found| route.is_met_by(found)), "{route} in {there:#?}");
+    }
+    let (_, seen) = shell(&place, "grep -c ^eth0 /run/seen");
+    assert_eq!(seen.trim(), "5", "four routes and that of its network");
+    bench.stop(&definition);
+    bench.is_back(1);
+
+    // One that cannot be made ends the start, with what `ip` said, and gives the interface back.
+    definition.functions[0].routes = vec![route("0.0.0.0/0", Some("192.0.2.1"), None)];
+    let why = bench.refused(&definition);
+    assert!(why.contains("cannot have the route default via 192.0.2.1 over its interface eth0: "), "{why}");
+    bench.is_back(1);
+}
+
 fn brought_round() {
     let bench = Bench::of_pf();
     let definition = bench.guest("round", 0);

@@ -22,6 +22,7 @@ fn with_devices() -> GuestDefinition {
         vfs: vec![VfSettings { mac: Some(mac(1)), ..VfSettings::default() }],
         settings: VfSettings::default(),
         addresses: Vec::new(),
+        routes: Vec::new(),
         mtu: None,
         path: DataPath::VhostVdpa,
         uplink: None,

@@ -1,6 +1,6 @@
 //! Routes over one interface: adding them, and listing them.
 
-use std::net::IpAddr;
+use std::{collections::HashMap, net::IpAddr};
 
 use netlink_packet_route::{
     AddressFamily,
@@ -11,6 +11,8 @@ use netlink_packet_route::{
 };
 use nix::{errno::Errno, libc};
 use penstock_model::{InterfaceAddress, InterfaceRoute};
+
+use crate::InterfaceReport;
 
 use super::{
     Netlink, NetlinkError,
@@ -62,6 +64,23 @@ impl Netlink {
     pub fn routes_over(&mut self, index: u32) -> Result<Vec<InterfaceRoute>, NetlinkError> {
         let all = self.interface_routes()?;
         Ok(all.into_iter().filter(|found| found.over == index).map(|found| found.route).collect())
+    }
+
+    /// All interfaces of the namespace, with the routes over each.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Netlink::interfaces`] and [`Netlink::routes_over`].
+    pub fn routed_interfaces(&mut self) -> Result<Vec<InterfaceReport>, NetlinkError> {
+        let mut reports = self.interfaces()?;
+        let mut routes: HashMap<u32, Vec<InterfaceRoute>> = HashMap::new();
+        for found in self.interface_routes()? {
+            routes.entry(found.over).or_default().push(found.route);
+        }
+        for report in &mut reports {
+            report.routes = Some(routes.remove(&report.index).unwrap_or_default());
+        }
+        Ok(reports)
     }
 
     /// The routes over one interface that somebody set and nobody makes again by himself, each with the index of its interface: those of

@@ -254,6 +254,7 @@ pub fn link_report(message: &Message<'_>) -> Option<InterfaceReport> {
         kind,
         port_name,
         promiscuous,
+        routes: None,
     })
 }
 

@@ -227,6 +227,7 @@ fn from_sysfs(name: &str, devices: &[String], reader: &mut Reader<'_>) -> Option
         port_name: reader.text_unless(&format!("{directory}/phys_port_name"), &[Errno::EOPNOTSUPP]),
         // The file `flags` tells only of what was set by hand.
         promiscuous: None,
+        routes: None,
     })
 }
 

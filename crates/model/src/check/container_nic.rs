@@ -5,7 +5,12 @@ use std::collections::HashMap;
 
 use indexmap::IndexMap;
 
-use super::{Subject, addresses, nic, taps, tenant, tenant::Written};
+use super::{
+    Subject, addresses, nic,
+    route::{self, WrittenRoute},
+    taps, tenant,
+    tenant::Written,
+};
 use crate::{
     DataPath, Emulation, FunctionName, GuestKind, GuestName, InterfaceAddress, InterfaceName, Mac, Nic,
     NicName, TenantFunctionName, TenantNic, VlanId,
@@ -26,6 +31,7 @@ pub(super) struct WrittenAddress {
 pub(super) struct AllWritten {
     pub macs: Vec<Written>,
     pub addresses: Vec<WrittenAddress>,
+    pub routes: Vec<WrittenRoute>,
 }
 
 /// The NICs of the container `guest` as they were written.
@@ -78,13 +84,17 @@ fn build_nic(
         address: *address,
         path: path.clone(),
     }));
+    let all: Vec<InterfaceAddress> = all.into_iter().map(|(address, _)| address).collect();
+    let who = (guest, GuestKind::Container);
+    let routes = route::build(who, path, &document.gateway, document.routes, &all, messages);
     let mac: Mac = document.mac.unwrap_or_else(|| TenantNic::derived_mac(machine, guest, name));
-    TenantNic {
+    let nic = TenantNic {
         emulation: Emulation::Virtio,
         mac,
         vfs: Vec::new(),
         settings,
-        addresses: all.into_iter().map(|(address, _)| address).collect(),
+        addresses: all,
+        routes: route::routes(&routes),
         mtu: document.mtu,
         path: DataPath::VirtioVdpa,
         uplink: taps::bridge(document.uplink, nics, DataPath::VirtioVdpa, path, messages),
@@ -92,7 +102,9 @@ fn build_nic(
         queues: 1,
         allow: None,
         vf_allow: Default::default(),
-    }
+    };
+    written.routes.extend(routes);
+    nic
 }
 
 /// What is said of NICs of VMs alone.
@@ -148,6 +160,8 @@ pub(super) fn check_vm_keys(
     let others = [
         ("address", document.address.is_some(), inside),
         ("addresses", document.addresses.is_some(), inside),
+        ("gateway", document.gateway.is_some(), inside),
+        ("routes", !document.routes.is_empty(), inside),
         ("mtu", document.mtu.is_some(), inside),
     ];
     // All of an igb is one function to its switch.

@@ -15,6 +15,7 @@ mod mac;
 mod measure;
 mod nic;
 mod realtime;
+mod route;
 mod taps;
 mod tenant;
 mod uplink;
@@ -49,6 +50,7 @@ struct Owned {
     /// Whether `interface` is written.
     named: bool,
     addresses: Vec<(InterfaceAddress, Path)>,
+    routes: Vec<route::WrittenRoute>,
     function: Function,
 }
 
@@ -141,6 +143,7 @@ pub(crate) fn check(document: ModelDocument, file: &str, messages: &mut Vec<Diag
     function::check(&mut subject);
     mac::check(&mut subject);
     address::check(&mut subject);
+    route::check(&written.routes, &mut subject);
     guest::check(&mut subject);
     cpus::check(&mut subject);
     realtime::check(&mut subject);
@@ -230,7 +233,7 @@ fn build_guest(
     let mut functions = Vec::new();
     for (position, entry) in document.functions.into_iter().enumerate() {
         let path = path.join("functions").join(position);
-        let Some(function) = build_function(name, kind, path, position, entry, nics) else {
+        let Some(function) = build_function((name, kind), path, position, entry, nics, messages) else {
             continue;
         };
         functions.push(function.function.clone());
@@ -293,14 +296,14 @@ fn words(command: OneOrMany<String>) -> Vec<String> {
 }
 
 fn build_function(
-    guest: &GuestName,
-    kind: GuestKind,
+    (guest, kind): (&GuestName, GuestKind),
     path: Path,
     position: usize,
     entry: FunctionEntry,
     nics: &IndexMap<NicName, Nic>,
+    messages: &mut Vec<Diagnostic>,
 ) -> Option<Owned> {
-    let (name, written) = match entry {
+    let (name, mut written) = match entry {
         FunctionEntry::Spoiled => return None,
         FunctionEntry::Name(name) => (name, FunctionDocument::default()),
         FunctionEntry::Settings(document) => {
@@ -314,6 +317,9 @@ fn build_function(
         _ => written.settings(),
     };
     let addresses = addresses(&path, &written.address, &written.addresses);
+    let own: Vec<InterfaceAddress> = addresses.iter().map(|(address, _)| *address).collect();
+    let documents = std::mem::take(&mut written.routes);
+    let routes = route::build((guest, kind), &path, &written.gateway, documents, &own, messages);
     let interface =
         written.interface.clone().or_else(|| format!("eth{position}").parse::<InterfaceName>().ok())?;
     let of_nic = nic.into_iter().flat_map(|nic| &nic.best_effort);
@@ -328,7 +334,8 @@ fn build_function(
             name,
             settings,
             interface,
-            addresses: addresses.iter().map(|(address, _)| *address).collect(),
+            addresses: own,
+            routes: route::routes(&routes),
             mtu: written.mtu,
             // As for `max_tx_rate`, a limit of 0 is none.
             egress_rate: written.egress_rate.filter(|rate| rate.0 != 0),
@@ -336,6 +343,7 @@ fn build_function(
             best_effort,
         },
         addresses,
+        routes,
         written,
     })
 }

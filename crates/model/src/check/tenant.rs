@@ -222,6 +222,7 @@ fn build_nic(
         vfs: all,
         settings,
         addresses: Vec::new(),
+        routes: Vec::new(),
         mtu: None,
         path: data_path,
         uplink,

@@ -176,6 +176,7 @@ mod tests {
     use serde::{Deserialize, Deserializer, de::Visitor, forward_to_deserialize_any};
 
     use super::*;
+    use crate::document::RouteDocument;
     use crate::{
         Allow, DriveMatch, NicMatch, VfSettings,
         document::{
@@ -241,6 +242,7 @@ mod tests {
             ("Boot", read::<BootDocument>()),
             ("Generate", read::<GenerateDocument>()),
             ("Function", read::<FunctionDocument>()),
+            ("Route", read::<RouteDocument>()),
             ("Board", read::<BoardDocument>()),
             ("Measure", read::<MeasureDocument>()),
             ("StorageTarget", read::<StorageDocument>()),

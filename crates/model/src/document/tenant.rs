@@ -12,7 +12,7 @@ use serde::{
 use crate::{
     Allow, Emulation, FunctionName, InterfaceAddress, LinkState, Mac, Mtu, TxRate, VfCount, VfSettings,
     VlanId, VlanProtocol, VlanQos,
-    document::OneOrMany,
+    document::{HopAddress, OneOrMany, RouteDocument},
     vf::table::{document_with_vf_keys, vf_attributes},
 };
 
@@ -76,6 +76,10 @@ pub(crate) struct TenantNicDocument {
     pub address: Option<OneOrMany<InterfaceAddress>>,
     /// Of a container's NIC: IP addresses inside.
     pub addresses: Option<OneOrMany<InterfaceAddress>>,
+    /// Of a container's NIC: the gateway of the container's default route over it, or one of IPv4 and one of IPv6. Default: no such route.
+    pub gateway: Option<OneOrMany<HopAddress>>,
+    /// Of a container's NIC: other routes over it inside.
+    pub routes: Vec<RouteDocument>,
     /// Of a container's NIC: MTU inside. Default: left alone.
     pub mtu: Option<Mtu>,
 }

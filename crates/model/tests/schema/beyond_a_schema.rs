@@ -35,6 +35,7 @@ pub const BEYOND_A_SCHEMA: [(&str, &[&str]); 8] = [
             "realtime-cpus",
             "required-and-best-effort",
             "root-not-absolute",
+            "routes-that-cannot-be",
             "tenant-vdpa",
             "two-nics-match-one-device",
             "unknown-nic",

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use penstock_model::{
-    Bdf, CpuSet, Device, FunctionName, GuestName, InterfaceAddress, InterfaceName, Mac, Mtu, NicName,
-    Scheduling, TenantNic, TxRate, VfAttribute, VfIndex, Vm,
+    Bdf, CpuSet, Device, FunctionName, GuestName, InterfaceAddress, InterfaceName, InterfaceRoute, Mac, Mtu,
+    NicName, Scheduling, TenantNic, TxRate, VfAttribute, VfIndex, Vm,
 };
 use serde::{Deserialize, Serialize};
 
@@ -155,6 +155,9 @@ pub struct GuestFunction {
     pub interface: InterfaceName,
     /// Its IP addresses inside the guest.
     pub addresses: Vec<InterfaceAddress>,
+    /// Routes over it inside the guest.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub routes: Vec<InterfaceRoute>,
     /// Its MTU inside the guest.
     pub mtu: Option<Mtu>,
     /// The MAC address that it is to have inside, as far as it is known; a VM's NICs are told apart by it.
@@ -182,6 +185,7 @@ impl GuestFunction {
             function,
             interface,
             addresses: Vec::new(),
+            routes: Vec::new(),
             mtu: None,
             mac: None,
             mac_is_kept: false,

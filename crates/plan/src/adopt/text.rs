@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use penstock_model::{
-    Bdf, Boot, ByteSize, DiskFormat, Firmware, GuestName, Inside, Inventory, Mac, Mtu, NicMatch,
-    READY_WITHIN, VfKey, VfSettings, VfValue, Vm,
+    Bdf, Boot, ByteSize, DiskFormat, Firmware, GuestName, Inside, InterfaceRoute, Inventory, Mac, Mtu,
+    NicMatch, READY_WITHIN, VfKey, VfSettings, VfValue, Vm,
     inventory::{Pf, SwitchMode, VfState},
     yaml::{FlowMapping, flow_list, quoted},
 };
@@ -208,10 +208,26 @@ fn inside(owned: &GuestFunction, position: usize) -> FlowMapping {
     if !owned.addresses.is_empty() {
         all.put("addresses", flow_list(owned.addresses.iter().map(|address| quoted(&address.to_string()))));
     }
+    if !owned.routes.is_empty() {
+        all.put("routes", flow_list(owned.routes.iter().map(route)));
+    }
     all.maybe("mtu", owned.mtu);
     all.maybe("egress_rate", owned.egress_rate.map(|rate| rate.0));
     all.maybe("ingress_rate", owned.ingress_rate.map(|rate| rate.0));
     all
+}
+
+/// A route inside a guest, as a model has it.
+fn route(route: &InterfaceRoute) -> String {
+    let mut all = FlowMapping::default();
+    let to = match (route.destination.prefix(), route.gateway) {
+        (0, Some(_)) => "default".to_owned(),
+        _ => route.destination.to_string(),
+    };
+    all.put("to", quoted(&to));
+    all.maybe("via", route.gateway.map(|via| quoted(&via.to_string())));
+    all.maybe("metric", route.priority);
+    format!("{{{}}}", all.into_entries().join(", "))
 }
 
 fn of_definition(definition: &GuestDefinition, out: &mut String) {

@@ -147,6 +147,7 @@ pub fn report(number: u32, name: &str, mac: Mac, device: Bdf, addresses: &[&str]
         kind: None,
         port_name: None,
         promiscuous: None,
+        routes: None,
     }
 }
 

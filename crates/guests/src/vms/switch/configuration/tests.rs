@@ -20,6 +20,7 @@ fn own() -> GuestNic {
             vfs: vec![vf("02:00:00:00:00:01"), second],
             settings: VfSettings::default(),
             addresses: Vec::new(),
+            routes: Vec::new(),
             mtu: None,
             path: DataPath::Switch,
             uplink: Some(Uplink::Interface("eth0".parse().unwrap())),

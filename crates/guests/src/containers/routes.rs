@@ -1,0 +1,48 @@
+//! Routes inside containers, set by `ip`(8) before the first process.
+//!
+//! LXC has a key for gateways alone (`lxc.net.N.ipv4.gateway`), and none for other routes inside. A container's root may change them as it
+//! likes; verification tells.
+
+use std::fmt::Write;
+
+use penstock_host::{process, process::quoted};
+use penstock_model::InterfaceRoute;
+use penstock_plan::action::GuestDefinition;
+
+use crate::{error::GuestError, route};
+
+/// How the script says that it is at a route; behind it are the interface and the route.
+pub const WORD: &str = "route";
+
+/// Refuses routes that cannot be set here, before anything is started.
+///
+/// # Errors
+///
+/// [`GuestError::NoRoute`] with the first route and the program that is missing.
+pub fn check(definition: &GuestDefinition) -> Result<(), GuestError> {
+    let functions = definition.functions.iter();
+    let functions = functions.map(|function| (function.interface.to_string(), &function.routes));
+    let nics = definition.nics.iter().map(|own| (own.name.to_string(), &own.nic.routes));
+    let mut routes =
+        functions.chain(nics).filter_map(|(interface, routes)| Some((interface, routes.first()?)));
+    let Some((interface, route)) = routes.next() else { return Ok(()) };
+    match ["nsenter", "ip"].into_iter().find(|name| process::find(name).is_none()) {
+        None => Ok(()),
+        Some(program) => Err(GuestError::NoRoute {
+            guest: definition.guest.clone(),
+            interface,
+            route: route.to_string(),
+            why: format!("the program {program:?} is not installed"),
+        }),
+    }
+}
+
+/// Adds the commands that set these routes over an interface.
+pub fn commands(script: &mut String, interface: &str, routes: &[InterfaceRoute]) {
+    let interface = quoted(interface);
+    for one in routes {
+        // Writing to a `String` cannot fail.
+        let _ =
+            writeln!(script, "say {WORD} {interface} {one}\ninside ip {}", route::arguments(one, &interface));
+    }
+}
