@@ -12,7 +12,7 @@ mod tenants;
 mod vms;
 mod world;
 
-use world::{MODEL, SOURCES, Source, World, mac, world, world_of};
+use world::{MODEL, SOURCES, Source, World, mac, route, world, world_of};
 
 #[test]
 fn a_machine_that_is_as_the_model_wants_passes_whole() {
@@ -45,6 +45,7 @@ fn a_machine_that_is_as_the_model_wants_passes_whole() {
         "NET0#2 interface",
         "NET0#2 device",
         "NET0#2 addresses",
+        "NET0#2 routes",
         "NET0#3 mtu",
         "NET0#2 up",
         "NET0#2 carrier",
@@ -96,6 +97,26 @@ fn whatever_is_changed_behind_the_tools_back_fails() {
             "address gone",
             |w| w.interface("b", "eth0").interface.addresses.truncate(1),
             &["NET0#2 addresses: fail"],
+        ),
+        (
+            "routes gone",
+            |w| w.interface("b", "eth0").routes = Some(vec![]),
+            &["NET0#2 routes: fail", "NET0#2 routes: fail"],
+        ),
+        (
+            "another gateway",
+            |w| w.interface("b", "eth0").routes.as_mut().unwrap()[0] = route("0.0.0.0/0", "10.0.0.2", 0),
+            &["NET0#2 routes: fail"],
+        ),
+        (
+            "another metric",
+            |w| w.interface("b", "eth0").routes.as_mut().unwrap()[1] = route("10.9.0.0/16", "10.0.0.254", 60),
+            &["NET0#2 routes: fail"],
+        ),
+        (
+            "routes that nobody tells",
+            |w| w.interface("b", "eth0").routes = None,
+            &["NET0#2 routes: unknown", "NET0#2 routes: unknown"],
         ),
         (
             "PF's address gone",

@@ -279,16 +279,14 @@ pub fn machine(seed: u64, size: &Size) -> (Model, Inventory) {
             name,
             interface: format!("eth{}", guest.functions.len()).parse().unwrap(),
             addresses: vec![],
-            // The second function of each VM has two; a container's has no address that a gateway could be reached from.
-            routes: [("0.0.0.0/0", Some("192.0.2.1"), None), ("fd00:1::/64", None, Some(100))]
+            // The second function of each guest has two.
+            routes: [("::/0", Some("fe80::1"), None), ("fd00:1::/64", None, Some(100))]
                 .map(|(to, via, priority)| {
                     let via = via.map(|via: &str| via.parse().unwrap());
                     InterfaceRoute { priority, ..InterfaceRoute::new(to.parse().unwrap(), via) }
                 })
                 .into_iter()
-                .filter(|route| {
-                    guest.functions.len() == 1 && (kind == GuestKind::Vm || route.gateway.is_none())
-                })
+                .filter(|_| guest.functions.len() == 1)
                 .collect(),
             mtu: None,
             egress_rate: None,

@@ -4,7 +4,7 @@ use std::{cell::RefCell, collections::BTreeSet};
 
 use penstock_host::{Command, Output, PlaceError};
 use penstock_model::{
-    InterfaceAddress, LinkState, Mac, Outcome, TxRate, Verdicts, VlanId, VlanQos,
+    InterfaceAddress, InterfaceRoute, LinkState, Mac, Outcome, TxRate, Verdicts, VlanId, VlanQos,
     inventory::{Interface, PciIdentity, Pf, PresentVf, Sriov, Vf},
 };
 
@@ -31,7 +31,10 @@ guests:
       - {vf: NET0#1, vlan: 100, mac: "02:00:00:00:00:01"}
   b:
     functions:
-      - {vf: NET0#2, addresses: [10.0.0.12/24, "fd00::12/64"]}
+      - vf: NET0#2
+        addresses: [10.0.0.12/24, "fd00::12/64"]
+        gateway: 10.0.0.1
+        routes: [{to: 10.9.0.0/16, via: 10.0.0.254, metric: 50}]
       - {vf: NET0#3, vlan: 100, qos: 3, spoofchk: on, trust: off, max_tx_rate: 100, link_state: enable, mtu: 9000}
 "#;
 
@@ -151,6 +154,13 @@ pub fn report(number: u32, name: &str, mac: Mac, device: Bdf, addresses: &[&str]
     }
 }
 
+pub fn route(to: &str, via: &str, metric: u32) -> InterfaceRoute {
+    InterfaceRoute {
+        priority: Some(metric),
+        ..InterfaceRoute::new(to.parse().unwrap(), Some(via.parse().unwrap()))
+    }
+}
+
 pub fn state(n: u16) -> VfState {
     let tagged = n == 1 || n == 3;
     VfState {
@@ -213,7 +223,15 @@ pub fn world_of(model: &str) -> World {
         (
             "b",
             vec![
-                report(12, "eth0", vf_mac(2), vf_bdf(2), &["10.0.0.12/24", "fd00::12/64"]),
+                InterfaceReport {
+                    routes: Some(vec![
+                        route("0.0.0.0/0", "10.0.0.1", 0),
+                        route("10.9.0.0/16", "10.0.0.254", 50),
+                        // What nobody asked for is the guest's affair.
+                        route("10.8.0.0/16", "10.0.0.253", 0),
+                    ]),
+                    ..report(12, "eth0", vf_mac(2), vf_bdf(2), &["10.0.0.12/24", "fd00::12/64"])
+                },
                 report(13, "eth1", vf_mac(3), vf_bdf(3), &[]),
             ],
         ),
