@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use penstock_guests::vms::{agent, console_report};
+use penstock_guests::vms::{agent, console_report, kernel_routes};
 
 fuzz_target!(|bytes: &[u8]| {
     // Nothing is made of nothing: what is told is not longer than what was said.
@@ -21,5 +21,10 @@ fuzz_target!(|bytes: &[u8]| {
     if let Some(nics) = console_report::parse(bytes) {
         let told: usize = nics.iter().map(|nic| 1 + nic.addresses.len()).sum();
         assert!(told <= bytes.len());
+    }
+    // Each route has a line of its own.
+    let text = String::from_utf8_lossy(bytes);
+    if let Some(routes) = kernel_routes::read(&text) {
+        assert!(routes.len() < text.lines().count());
     }
 });

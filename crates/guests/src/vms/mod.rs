@@ -38,7 +38,7 @@ pub mod console_report;
 mod devices;
 pub mod domain;
 mod filters;
-mod kernel_routes;
+pub mod kernel_routes;
 mod needs;
 mod place;
 mod prepare;
