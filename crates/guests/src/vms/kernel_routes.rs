@@ -6,14 +6,16 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use penstock_model::{InterfaceAddress, InterfaceRoute};
 
-/// Prints both tables, each behind a line that says which ([`read`]).
-pub const SCRIPT: &str = "echo = ipv4; cat /proc/net/route; echo = ipv6; cat /proc/net/ipv6_route";
+/// Prints both tables, each behind a line that says which ([`read`]), and no more than [`MOST`] lines of either: a router's table may have a
+/// million.
+pub const SCRIPT: &str =
+    "echo = ipv4; head -n 2000 /proc/net/route; echo = ipv6; head -n 2000 /proc/net/ipv6_route";
 
 /// What the table of IPv4 comes behind.
 pub const BEGIN: &str = "= ipv4\n";
 
-/// More routes are not looked at.
-const MOST: usize = 4096;
+/// Of a table with so many lines nobody knows what comes behind them.
+const MOST: usize = 2000;
 
 /// The route leads over a gateway (`RTF_GATEWAY`, `include/uapi/linux/route.h`).
 const GATEWAY: u32 = 0x2;
@@ -22,15 +24,18 @@ const REJECT: u32 = 0x200;
 /// The guest's own address (`RTF_LOCAL`, `include/uapi/linux/ipv6_route.h`).
 const LOCAL: u32 = 0x8000_0000;
 
-/// The unicast routes of the tables that [`SCRIPT`] printed, each with the name of its interface; `None` where the guest printed none. A
-/// guest may write what it likes: lines that make no sense are left out.
+/// The unicast routes of the tables that [`SCRIPT`] printed, each with the name of its interface; `None` where the guest printed none, or
+/// one that goes on. A guest may write what it likes: lines that make no sense are left out.
 pub fn read(text: &str) -> Option<Vec<(String, InterfaceRoute)>> {
     let (_, ipv4) = text.split_once(BEGIN)?;
     let (ipv4, ipv6) = ipv4.split_once("= ipv6\n").unwrap_or((ipv4, ""));
+    if [ipv4, ipv6].iter().any(|table| table.lines().nth(MOST - 1).is_some()) {
+        return None;
+    }
     // The first line is there in a kernel without a route, too.
     let mut lines = ipv4.lines();
     lines.next().filter(|line| line.starts_with("Iface"))?;
-    Some(lines.filter_map(of_ipv4).chain(ipv6.lines().filter_map(of_ipv6)).take(MOST).collect())
+    Some(lines.filter_map(of_ipv4).chain(ipv6.lines().filter_map(of_ipv6)).collect())
 }
 
 /// `eth0 00000000 0100000A 0003 0 0 100 00000000 0 0 0`: addresses are numbers of the guest's byte order, that of the host.
@@ -118,6 +123,9 @@ mod tests {
             assert_eq!(read(text), None, "{text:?}");
         }
         assert_eq!(read("= ipv4\nIface\tDestination\n= ipv6\n"), Some(vec![]));
+        assert!(SCRIPT.matches(&format!("head -n {MOST} ")).count() == 2, "{SCRIPT}");
+        let long = "eth0 00000000 010200C0 0003 0 0 7 00000000 0 0 0\n".repeat(MOST);
+        assert_eq!(read(&format!("= ipv4\nIface\n{long}= ipv6\n")), None, "what was cut is not told");
     }
 
     #[test]
