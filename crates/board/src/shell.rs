@@ -74,6 +74,8 @@ impl Shell {
             .args(["-o", "GlobalKnownHostsFile=none", "-o", &format!("HostKeyAlias={ALIAS}")])
             .args(["-o", "StrictHostKeyChecking=yes", "-o", "IdentitiesOnly=yes", "-o", "IdentityAgent=none"])
             .args(["-o", "BatchMode=yes", "-o", "LogLevel=ERROR", "-o", "ConnectTimeout=20"])
+            // A board whose kernel hangs is given up after five minutes; one that only has much to do answers before.
+            .args(["-o", "ServerAliveInterval=30", "-o", "ServerAliveCountMax=10"])
             // The fastest under software emulation by a third.
             .args(["-o", "Ciphers=aes128-gcm@openssh.com"])
             // A connection costs about a second under software emulation; one more command on it some 50 ms.

@@ -45,7 +45,7 @@ pub trait Recognise: Send + Sync {
 
 /// Whether a function that a container had is on the host again.
 enum Back {
-    Here(InterfaceReport),
+    Here(Box<InterfaceReport>),
     /// It is not on this machine any more, or has no driver that gives it an interface.
     Never,
     NotYet,
@@ -146,7 +146,7 @@ impl Interfaces {
         let mut interval = Duration::from_millis(1);
         loop {
             if let Some(found) = self.by.find(function, &netlink.interfaces()?) {
-                return Ok(Back::Here(found));
+                return Ok(Back::Here(Box::new(found)));
             }
             if !self.by.has_interface(function) {
                 return Ok(Back::Never);
@@ -169,7 +169,7 @@ impl Interfaces {
     pub fn take_back(&self, lent: &Lent, timeout: Duration) -> Result<(), GuestError> {
         let mut netlink = Netlink::open()?;
         let found = match self.back(&mut netlink, lent.function, timeout)? {
-            Back::Here(found) => found,
+            Back::Here(found) => *found,
             Back::Never => return Ok(()),
             Back::NotYet => {
                 return Err(GuestError::NotBack {
