@@ -10,7 +10,7 @@
 //! | `console.log` | what the guest has written to its console since its last start, from the first byte |
 //! | `console.lock` | held by whoever writes to the console |
 //! | `lxc.log` | what LXC said, of the last start |
-//! | `rates.sh`, `rates.log` | what LXC runs to set a container's rates, and what that said; made at each start |
+//! | `start.sh`, `start.log` | what LXC runs to set what it has no keys for, rates and routes, and what that said; made at each start |
 //! | `layer`, `root` | where the layer and the root are mounted, inside the container alone |
 //! | `domain.xml` | what libvirt is told; made at each start |
 //! | `vmlinuz`, `initramfs` | what a VM boots, where Penstock makes it |
