@@ -55,7 +55,7 @@ impl Place for Here {
     fn interfaces(&self) -> Result<Vec<InterfaceReport>, PlaceError> {
         self.needs_kernel()?;
         Netlink::open()
-            .and_then(|mut netlink| netlink.routed_interfaces())
+            .and_then(|mut netlink| netlink.interfaces())
             .map_err(|source| PlaceError::Interfaces { place: self.describe(), source })
     }
 

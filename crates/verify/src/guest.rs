@@ -145,33 +145,30 @@ fn routes(
         report.routes.as_ref().ok_or_else(|| Unobserved::Unknown("its routes are not told".to_owned()))
     });
     for route in wanted {
+        let text = with_metric(route);
         let (seen, outcome) = match &there {
-            Ok(routes) => match routes.iter().find(|there| route.is_met_by(there)) {
-                Some(_) => (route.to_string(), Outcome::Pass),
-                // Of all routes only those that lead to the same place could have been meant.
-                None => (instead(route, routes), Outcome::Fail),
-            },
+            Ok(routes) if routes.iter().any(|there| route.is_met_by(there)) => (text.clone(), Outcome::Pass),
+            // Of all routes only those that lead to the same place could have been meant.
+            Ok(routes) => (instead(route, routes), Outcome::Fail),
             Err(unobserved) => unobserved.clone().outcome(),
         };
-        page.put_item("routes", Some(route.to_string()), route, seen, outcome);
+        page.put_item("routes", Some(text.clone()), text, seen, outcome);
     }
 }
 
 /// What leads to the same place as a route that is not there.
 fn instead(route: &InterfaceRoute, there: &[InterfaceRoute]) -> String {
-    let same = |other: &&InterfaceRoute| {
-        other.destination.prefix() == route.destination.prefix()
-            && other.destination.same_network(route.destination)
-    };
-    let texts: Vec<String> = there
-        .iter()
-        .filter(same)
-        .map(|other| match other.priority {
-            Some(metric) => format!("{other} metric {metric}"),
-            None => other.to_string(),
-        })
-        .collect();
+    let same = |other: &&InterfaceRoute| other.destination.same_network(route.destination);
+    let texts: Vec<String> = there.iter().filter(same).map(with_metric).collect();
     if texts.is_empty() { "none".to_owned() } else { texts.join(", ") }
+}
+
+/// A route with its metric: two of one guest may differ in nothing else.
+fn with_metric(route: &InterfaceRoute) -> String {
+    match route.priority {
+        Some(metric) => format!("{route} metric {metric}"),
+        None => route.to_string(),
+    }
 }
 
 /// The interface that has the name that the model gives.

@@ -57,6 +57,9 @@ fn a_machine_that_is_as_the_model_wants_passes_whole() {
     ] {
         assert!(judged.contains(expected), "{expected} is not judged: {judged:#?}");
     }
+    let of_routes = verdicts.iter().filter(|verdict| verdict.attribute == "routes");
+    let routes: Vec<&str> = of_routes.filter_map(|verdict| verdict.item.as_deref()).collect();
+    assert_eq!(routes, ["default via 10.0.0.1", "10.9.0.0/16 via 10.0.0.254 metric 50"]);
     // The MAC of an owned VF has two witnesses.
     let vantages: Vec<Vantage> = verdicts
         .iter()

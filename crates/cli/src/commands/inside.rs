@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use penstock_host::{Here, InterfaceReport, Place, frames::agent};
+use penstock_host::{InterfaceReport, Netlink, frames::agent};
 use penstock_measure::probe::{
     client::{self, Task},
     server,
@@ -53,7 +53,7 @@ fn print(value: &impl serde::Serialize) -> Result<Status, Failure> {
 /// The interfaces here, each with the address of its PCI function: the host knows nothing of this kernel's virtio devices.
 fn interfaces() -> Result<Vec<InterfaceReport>, Failure> {
     let mut observer = KernelObserver::new();
-    let mut reports = Here::default().interfaces()?;
+    let mut reports = Netlink::open()?.routed_interfaces()?;
     for report in &mut reports {
         if let Some(function) = report.device.as_deref().and_then(|device| observer.function_of(device)) {
             report.device = Some(function.to_string());

@@ -106,14 +106,14 @@ fn route(document: &RouteDocument) -> Result<Option<InterfaceRoute>, (&'static s
 
 /// Gateways that nothing leads to, and routes that are there twice.
 pub(super) fn check(written: &[WrittenRoute], subject: &mut Subject<'_>) {
-    let mut first: HashMap<(&GuestName, String, u32), &WrittenRoute> = HashMap::new();
+    let mut first: HashMap<(&GuestName, InterfaceAddress, u32), &WrittenRoute> = HashMap::new();
     for one in subject.owned.iter().flat_map(|owned| &owned.routes).chain(written) {
         let (route, guest) = (&one.route, &one.guest);
         if let Some((why, hint)) = route.gateway.and_then(|hop| wrong_hop(one, hop)) {
             subject.messages.push(Diagnostic::error(one.hop_path.clone(), why).with_hint(hint));
         }
-        let destination = format!("{}/{}", route.destination.network(), route.destination.prefix());
-        match first.get(&(guest, destination.clone(), metric(route))) {
+        let key = (guest, route.destination, metric(route));
+        match first.get(&key) {
             Some(other) => {
                 let text = format!(
                     "{guest} has two routes of the same metric: {route}, and {} already",
@@ -127,7 +127,7 @@ pub(super) fn check(written: &[WrittenRoute], subject: &mut Subject<'_>) {
                 );
             }
             None => {
-                first.insert((guest, destination, metric(route)), one);
+                first.insert(key, one);
             }
         }
     }

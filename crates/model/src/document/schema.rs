@@ -176,13 +176,12 @@ mod tests {
     use serde::{Deserialize, Deserializer, de::Visitor, forward_to_deserialize_any};
 
     use super::*;
-    use crate::document::RouteDocument;
     use crate::{
         Allow, DriveMatch, NicMatch, VfSettings,
         document::{
             BoardDocument, BootDocument, DeviceDocument, DriveDocument, FreeDocument, FunctionDocument,
             GenerateDocument, GuestDocument, GuestRealtimeDocument, MeasureDocument, NicDocument,
-            RealtimeDocument, TenantNicDocument,
+            RealtimeDocument, RouteDocument, TenantNicDocument,
             drive::GuestDriveDocument,
             measure::StorageDocument,
             tenant::{TenantVfDocument, UplinkDocument},
