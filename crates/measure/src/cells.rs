@@ -11,6 +11,7 @@ mod lost;
 use std::{collections::BTreeMap, time::Duration};
 
 use penstock_model::measurement::{Expectation, Measurements, Rules, StopReason, Subject, ToolVersion};
+use penstock_statistics::{Confidence, InterimAnalyses, Look, median, samples_for_interval};
 
 pub use self::conclude::{Outcome, conclude};
 use self::lost::Lost;
@@ -22,7 +23,6 @@ use crate::{
     record::Record,
     sampler::Preparation,
     schedule::{self, Waiting},
-    statistics::{Confidence, InterimAnalyses, Look, median, samples_for_interval},
 };
 
 /// The share of the time that is planned for; the rest is for what the estimate misses. It can be small, because the

@@ -1,4 +1,4 @@
-//! Measurements: what to measure, in which order, what the tools' output says, and how sure one can be.
+//! Measurements: what to measure, in which order, and what the tools' output says.
 //!
 //! - [`matrix`]: the cells that a model gives. [`schedule`]: the order of their samples, balanced and interleaved.
 //! - [`sampler`]: what it is to take a sample. [`record`]: a sample as it was. [`event`]: what a run tells while it goes on.
@@ -10,8 +10,8 @@
 //! - [`parse`]: what netperf, iperf3, fio and the probe print. Hostile or cut-off output is an error ([`output`]), never a 0.
 //! - [`probe`]: the sender of requests at fixed times, and what answers them.
 //! - [`storage`]: takes samples of storage with fio, on the host and in guests.
-//! - [`statistics`]: medians, percentiles, bootstrap intervals, ratios, when to stop. Pure, and drawn from a seed.
-//! - [`summarise`]: from samples to summaries, comparisons and rulings. [`run_comparison`]: two runs compared.
+//! - [`summarise`]: from samples to summaries, comparisons and rulings, by [`penstock_statistics`].
+//! - [`run_comparison`]: two runs compared.
 
 pub mod cells;
 pub mod engine;
@@ -28,7 +28,6 @@ pub mod run_comparison;
 pub mod sampler;
 pub mod samplers;
 pub mod schedule;
-pub mod statistics;
 pub mod storage;
 pub mod summarise;
 pub mod testbed;

@@ -9,12 +9,12 @@ pub mod probe;
 use std::collections::BTreeMap;
 
 use penstock_model::measurement::{Histogram, Measurement, Metric, Protocol, Subject, Tool, Withheld};
+use penstock_statistics::samples_for;
 use serde_json::Value;
 
 use crate::{
     output::OutputError,
     record::{CpuTime, RawOutput, SampleCpu},
-    statistics::samples_for,
 };
 
 /// What one run of a tool told.

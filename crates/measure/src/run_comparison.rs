@@ -11,7 +11,7 @@ mod latency;
 
 pub use latency::latency;
 
-use crate::statistics::{self, Random, holm, median, p_of_ratio, samples_for_interval};
+use penstock_statistics::{Random, holm, median, p_of_ratio, samples_for_interval};
 
 /// The cells of B against those of A; `None` when neither run measured anything. The interval of each ratio takes the two
 /// runs as independent, and is drawn from A's seed. Confidence is the lower of the two runs'.
@@ -126,7 +126,7 @@ fn changed(
     }
     // Each its own draws: with the same ones, chance would strike many at once.
     let seed = Random::for_purpose(seed, &format!("{id} {metric}")).draw();
-    let ratio = statistics::ratio(of_a, of_b, confidence, seed);
+    let ratio = penstock_statistics::ratio(of_a, of_b, confidence, seed);
     let (Some(ratio), Some(median_a), Some(median_b)) = (ratio, median(of_a), median(of_b)) else {
         return Err("a median can be 0".to_owned());
     };

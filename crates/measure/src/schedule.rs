@@ -8,7 +8,7 @@
 use penstock_model::measurement::Rules;
 use serde::{Deserialize, Serialize};
 
-use crate::statistics::Random;
+use penstock_statistics::Random;
 
 /// The order of all arms in one round, rounds counted from 1. `blocks` holds arms by number, each once, and is the same in
 /// every round of a run: what is no longer sampled is passed over by the caller, or the letters would change hands.
@@ -62,7 +62,7 @@ pub fn sample(rules: &Rules, overhead: f64) -> f64 {
 /// How long `arms` arms take, of which `warm_ups` are warmed up. `overhead` is the time in seconds that a sample takes beside
 /// its dwell.
 pub fn duration(arms: usize, warm_ups: usize, rules: &Rules, overhead: f64) -> Duration {
-    let looks = crate::statistics::InterimAnalyses::new(rules);
+    let looks = penstock_statistics::InterimAnalyses::new(rules);
     let warm_up = f64::from(rules.warm_up) * warm_ups as f64;
     let of = |rounds: u32| {
         let seconds = (warm_up + arms as f64 * f64::from(rounds)) * sample(rules, overhead);

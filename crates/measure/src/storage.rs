@@ -29,6 +29,7 @@ use penstock_model::{
     measurement::{Mix, Storage, Subject, Tool, ToolVersion},
     verdict::Vantage,
 };
+use penstock_statistics::Random;
 
 pub use cells::{matrix, targets};
 
@@ -38,7 +39,6 @@ use crate::{
     parse::{Reading, fio},
     record::RawOutput,
     sampler::{Failure, Preparation, Sampler},
-    statistics::Random,
     storage::command::IoMethod,
     testbed::Testbed,
 };

@@ -7,7 +7,7 @@ use penstock_model::measurement::{
     Histogram, Measured, Measurements, Metric, Sample, SampleResult, Status, StopReason, Summary, Withheld,
 };
 
-use crate::statistics::{Confidence, median, samples_for_interval};
+use penstock_statistics::{Confidence, median, samples_for_interval};
 
 /// The status of a cell with these samples, in the order taken: measured when one that counts told something, else missing
 /// for the last reason. `histogram` is of the samples that count, `withheld` what they could not tell each for itself. A

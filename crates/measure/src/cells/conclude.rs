@@ -7,6 +7,7 @@ use penstock_model::measurement::{
     Cell, Comparison, CutShort, Expectation, ExpectationResult, Histogram, MEASUREMENT_VERSION, Measurements,
     Metric, Protocol, Rules, Sample, SampleResult, Status, StopReason, Subject, ToolVersion, Withheld,
 };
+use penstock_statistics::{Confidence, InterimAnalyses, Look};
 
 use super::RunOptions;
 use crate::{
@@ -15,7 +16,6 @@ use crate::{
     parse::Reading,
     record::{Record, RecordOutcome},
     sampler::Preparation,
-    statistics::{Confidence, InterimAnalyses, Look},
     summarise,
 };
 

@@ -368,7 +368,7 @@ proptest! {
     ) {
         let matrix = pair(&Options::quick());
         let fails = |ask: &Ask<'_>| {
-            let mut random = crate::statistics::Random::for_purpose(seed ^ u64::from(ask.taken), &ask.cell.id);
+            let mut random = penstock_statistics::Random::for_purpose(seed ^ u64::from(ask.taken), &ask.cell.id);
             match random.below(one_in) {
                 0 if random.below(2) == 0 => Err("it failed".to_owned()),
                 0 if ask.cell.id.contains("stream") => Ok(0.0),

@@ -12,7 +12,7 @@ use penstock_model::{
 };
 
 use super::wake_ups::RunOptions;
-use crate::statistics::wake_ups;
+use penstock_statistics::wake_ups;
 
 /// In what series are compared.
 const TOLD: [Statistic; 4] = [Statistic::P99, Statistic::P9999, Statistic::BlockMax, Statistic::Max];

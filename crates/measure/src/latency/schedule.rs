@@ -7,7 +7,9 @@
 
 use penstock_model::measurement::latency::Arm;
 
-use crate::{schedule, statistics::Random};
+use penstock_statistics::Random;
+
+use crate::schedule;
 
 /// The arms of a round, rounds counted from 0, in order. [`Arm::Tuned`] and [`Arm::Null`] are the same machine and stand beside each
 /// other.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use penstock_model::measurement::latency::{
     Block, Latency, LatencyExpectation, Series, Setting, Statistic, Stopped, ToolVersion,
 };
+use penstock_statistics::wake_ups;
 use serde::{Deserialize, Serialize};
 
 use super::{command, conclude, schedule};
@@ -16,7 +17,6 @@ use crate::{
     event::{BlockSample, Event},
     record::{Record, RecordOutcome},
     sampler::Preparation,
-    statistics::wake_ups,
 };
 
 /// The file of a run's directory in which the raw outputs are kept, one JSON object a line.

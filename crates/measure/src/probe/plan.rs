@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::statistics::Random;
+use penstock_statistics::Random;
 
 /// More requests than this are not planned; their times take 32 MiB.
 pub const MOST: usize = 4 << 20;

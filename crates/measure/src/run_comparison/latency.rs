@@ -7,7 +7,7 @@ use penstock_model::measurement::{
 };
 
 use super::{adjust, tell};
-use crate::statistics::samples_for;
+use penstock_statistics::samples_for;
 
 /// What is compared: the longest of each block, and the 99.9th percentile of each block that has wake-ups enough for one.
 const METRICS: [Metric; 2] = [Metric::Max, Metric::P999];

@@ -199,7 +199,7 @@ fn block_max(maxima: &[f64], confidence: f64, seed: u64) -> Quantile {
         None => {
             let least = samples_for_interval(confidence);
             let why = format!("an interval takes {least} blocks, and there are {}", maxima.len());
-            Quantile { statistic, value: None, alone: super::super::median(maxima), why: Some(why) }
+            Quantile { statistic, value: None, alone: crate::median(maxima), why: Some(why) }
         }
     }
 }

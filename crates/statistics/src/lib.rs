@@ -12,7 +12,7 @@
 //! interval is made for the error that is left to it: `1 - (1 - confidence) / looks` (Bonferroni). Whichever look is the
 //! last, the chance that its interval is wrong is at most the stated one. That is conservative, and it costs width; one
 //! look costs nothing.
-
+//!
 //! **Many comparisons.** Two runs of hundreds of cells differ somewhere by chance. A ratio's p-value is had by inverting its
 //! interval on the log scale (Altman and Bland, BMJ 343:d2304, 2011), with Student's distribution as for the interval itself,
 //! and corrected by Holm's step-down procedure (1979), which bounds the chance of even one false alarm and assumes nothing of how
