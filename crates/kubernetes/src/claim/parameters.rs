@@ -175,7 +175,7 @@ impl VfParameters {
         VfParameters {
             mode: self.mode.or(fallback.mode),
             interface: self.interface.or(fallback.interface),
-            settings: self.settings.or(&fallback.settings),
+            settings: self.settings.over(&fallback.settings),
             mtu: self.mtu.or(fallback.mtu),
             addresses: self.addresses.or(fallback.addresses),
             routes: self.routes.or(fallback.routes),

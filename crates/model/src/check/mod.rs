@@ -313,7 +313,7 @@ fn build_function(
     let nic = nics.get(&name.nic);
     let settings = match nic {
         // A PF keeps no VF attributes for itself.
-        Some(nic) if name.vf.is_some() => written.settings().or(&nic.vf_defaults),
+        Some(nic) if name.vf.is_some() => written.settings().over(&nic.vf_defaults),
         _ => written.settings(),
     };
     let addresses = addresses(&path, &written.address, &written.addresses);

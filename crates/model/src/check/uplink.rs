@@ -69,7 +69,7 @@ fn virtual_function(
 ) -> VfSettings {
     let long = format!("`uplink: {{vf: {name}, trust: on, spoofchk: off}}`");
     let given = written.clone().unwrap_or_default();
-    let settings = given.clone().or(&nic.vf_defaults);
+    let settings = given.over(&nic.vf_defaults);
     if nic.externally_managed {
         let text = format!(
             "{name} would need `trust: on` and `spoofchk: off` to be an uplink, and {} is externally managed",

@@ -86,6 +86,19 @@ impl VfSettings {
         VfKey::ALL.iter().filter_map(|key| Some((*key, self.get(*key)?)))
     }
 
+    /// These settings of a VF with the defaults of its NIC. One that is outside all VLANs (`vlan: 0`) has nothing of a tag that the defaults
+    /// ask for.
+    pub fn over(&self, defaults: &VfSettings) -> VfSettings {
+        let mut defaults = defaults.clone();
+        if self.vlan.is_some_and(|vlan| vlan.get() == 0) {
+            VfKey::ALL
+                .iter()
+                .filter(|key| key.kind() == VfAttributeKind::Vlan)
+                .for_each(|key| defaults.clear(*key));
+        }
+        self.or(&defaults)
+    }
+
     /// Asks no more for what does not hold.
     pub fn retain(&mut self, holds: impl Fn(VfKey, VfValue) -> bool) {
         for key in VfKey::ALL {
@@ -94,6 +107,7 @@ impl VfSettings {
             }
         }
     }
+
     /// What of them cannot be had together, or by any interface; the first of it. A model says more of where that stands.
     pub fn conflict(&self) -> Option<SettingsConflict> {
         if let Some(mac) = self.mac.filter(|mac| mac.is_multicast() || mac.is_zero()) {
@@ -137,4 +151,24 @@ pub enum SettingsConflict {
         /// The limit.
         max: TxRate,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::VlanId;
+
+    #[test]
+    fn a_vf_outside_all_vlans_has_no_part_of_its_nics_tag() {
+        let vlan = |id| VfSettings { vlan: VlanId::new(id), ..VfSettings::default() };
+        let defaults = VfSettings {
+            qos: VlanQos::new(3),
+            vlan_proto: Some(VlanProtocol::Dot1ad),
+            trust: Some(true),
+            ..vlan(108)
+        };
+        assert_eq!(vlan(0).over(&defaults), VfSettings { trust: Some(true), ..vlan(0) });
+        assert_eq!(vlan(7).over(&defaults), VfSettings { vlan: VlanId::new(7), ..defaults.clone() });
+        assert_eq!(VfSettings::default().over(&defaults), defaults);
+    }
 }
