@@ -339,9 +339,9 @@ fn unheard_or_none() {
     let named = || tap::taps().unwrap().remove("a/net0");
     match tap::make_unheard("a/net0", mac, 9000) {
         Ok(name) => {
-            assert!(named().is_some_and(|tap| tap.unheard && tap.up && tap.bridge.is_none()));
+            assert!(named().is_some_and(|tap| tap.unheard == Ok(true) && tap.up && tap.bridge.is_none()));
             run("tc", &format!("filter del dev {name} ingress"));
-            assert!(named().is_some_and(|tap| !tap.unheard));
+            assert!(named().is_some_and(|tap| tap.unheard == Ok(false)));
             tap::remove(&name).unwrap();
         }
         Err(error) => {

@@ -19,7 +19,7 @@ use penstock_model::{InterfaceName, Mac, TenantNic};
 use serde::Deserialize;
 use thiserror::Error;
 
-use crate::{Command, ProcessError, files};
+use crate::{Command, ProcessError, chain, files};
 
 /// How long `ip` may take.
 const MOMENT: Duration = Duration::from_secs(15);
@@ -39,8 +39,9 @@ pub struct TapReport {
     pub up: bool,
     /// Whether a QEMU has it open: only then has it a carrier.
     pub attached: bool,
-    /// Whether the host's own stack gets nothing that comes by it, of one that is a port of no bridge.
-    pub unheard: bool,
+    /// Whether the host's own stack gets nothing that comes by it, of one that is a port of no bridge; an error is why that cannot be
+    /// told.
+    pub unheard: Result<bool, String>,
     /// Whether the bridge forwards its frames. It does not while the bridge is down, and before a spanning tree has settled.
     pub forwarding: bool,
 }
@@ -66,6 +67,9 @@ pub enum TapError {
     /// What `ip` printed is no list of interfaces.
     #[error("`ip -json link` printed no list of interfaces")]
     Answer(#[source] serde_json::Error),
+    /// What `tc` printed is no list of filters.
+    #[error("`tc -json filter` printed no list of filters")]
+    Filters(#[source] serde_json::Error),
     /// There is no such bridge.
     #[error("this host has no Linux bridge {bridge}")]
     NoBridge {
@@ -155,7 +159,10 @@ pub fn taps() -> Result<BTreeMap<String, TapReport>, TapError> {
             bridge: link.master.as_deref().and_then(|master| master.parse().ok()),
             up: flag("UP"),
             attached: flag("LOWER_UP"),
-            unheard: link.master.is_none() && is_unheard(&link.ifname),
+            unheard: match link.master {
+                Some(_) => Ok(false),
+                None => is_unheard(&link.ifname).map_err(|error| chain(&error)),
+            },
             forwarding: link.linkinfo.info_slave_data.state.as_deref() == Some("forwarding"),
         };
         Some((function.to_owned(), report))
@@ -270,19 +277,23 @@ impl Wanted<'_> {
 }
 
 /// Whether a filter drops all that comes by the interface before the host's own stack gets it.
-fn is_unheard(interface: &str) -> bool {
+fn is_unheard(interface: &str) -> Result<bool, TapError> {
     let listed = tc(&["-json", "filter", "show", "dev", interface, "ingress"]).succeed();
-    let filters: Vec<Filter> =
-        listed.ok().and_then(|listed| serde_json::from_str(&listed.text()).ok()).unwrap_or_default();
+    let listed = listed
+        .map_err(|source| TapError::Run { attempt: format!("list the filters of {interface}"), source })?;
+    let text = listed.text();
+    let filters: Vec<Filter> = match text.trim() {
+        // Where there is none it may print nothing at all.
+        "" => Vec::new(),
+        text => serde_json::from_str(text).map_err(TapError::Filters)?,
+    };
     let drops = |filter: &Filter| {
         let action = filter.options.actions.first();
         action.is_some_and(|action| action.control_action.r#type.as_deref() == Some("drop"))
     };
     // The first that matches decides, and nobody but root writes any.
-    filters
-        .iter()
-        .find(|filter| !filter.options.actions.is_empty())
-        .is_some_and(|filter| filter.kind == "matchall" && filter.protocol == "all" && drops(filter))
+    let first = filters.iter().find(|filter| !filter.options.actions.is_empty());
+    Ok(first.is_some_and(|filter| filter.kind == "matchall" && filter.protocol == "all" && drops(filter)))
 }
 
 /// A filter as `tc -json filter show` prints it.

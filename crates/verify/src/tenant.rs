@@ -111,17 +111,20 @@ fn tap_of_switch(guest: &GuestName, name: &NicName, taps: &TenantTaps, sheet: &m
     const WANTED: &str = "gets nothing of the tap";
     match tap {
         Err(blind) => page.blind("host", WANTED, blind),
-        Ok(tap) if tap.unheard => page.put("host", WANTED, WANTED, Outcome::Pass),
-        Ok(tap) => {
-            let seen = match &tap.bridge {
-                Some(bridge) => format!("{} is a port of {bridge}", tap.name),
-                None => format!(
+        Ok(tap) => match (&tap.unheard, &tap.bridge) {
+            (Ok(true), _) => page.put("host", WANTED, WANTED, Outcome::Pass),
+            (_, Some(bridge)) => {
+                page.put("host", WANTED, format!("{} is a port of {bridge}", tap.name), Outcome::Fail);
+            }
+            (Ok(false), None) => {
+                let reached = format!(
                     "no filter of {} drops its frames: the VM reaches the host past its switch",
                     tap.name
-                ),
-            };
-            page.put("host", WANTED, seen, Outcome::Fail);
-        }
+                );
+                page.put("host", WANTED, reached, Outcome::Fail);
+            }
+            (Err(why), None) => page.blind("host", WANTED, Unobserved::Unknown(why.clone())),
+        },
     }
 }
 
@@ -429,7 +432,7 @@ pub(super) mod tests {
             bridge: "br0".parse().ok(),
             up: true,
             attached: true,
-            unheard: false,
+            unheard: Ok(false),
             forwarding: true,
         };
         let lines = |port: Option<PortReport>, tap: TapReport| {
@@ -471,7 +474,7 @@ pub(super) mod tests {
             bridge: None,
             up: true,
             attached: true,
-            unheard: true,
+            unheard: Ok(true),
             forwarding: false,
         };
         let lines = |own: PortReport, tap: TapReport| {
@@ -504,10 +507,12 @@ pub(super) mod tests {
         let open = PortReport { trunk: None, more_macs: Vec::new(), ..good.clone() };
         let lines_of_open = lines(open, tap.clone());
         assert_eq!(lines_of_open[4..6], ["fail vlans: all", "fail more_macs: "]);
-        let heard = TapReport { unheard: false, ..tap.clone() };
+        let heard = TapReport { unheard: Ok(false), ..tap.clone() };
         let last = lines(good.clone(), heard).pop().unwrap();
         assert!(last.starts_with("fail host: no filter of tap020000000010 drops its frames"), "{last}");
-        let entered = TapReport { bridge: "br0".parse().ok(), unheard: false, ..tap };
+        let blind = TapReport { unheard: Err("there is no tc".to_owned()), ..tap.clone() };
+        assert_eq!(lines(good.clone(), blind).pop().unwrap(), "unknown host: there is no tc");
+        let entered = TapReport { bridge: "br0".parse().ok(), unheard: Ok(false), ..tap };
         assert_eq!(lines(good, entered).pop().unwrap(), "fail host: tap020000000010 is a port of br0");
     }
 
@@ -523,7 +528,7 @@ pub(super) mod tests {
             bridge: "br0".parse().ok(),
             up: true,
             attached: true,
-            unheard: false,
+            unheard: Ok(false),
             forwarding: true,
         };
         let lines = |taps: &TenantTaps| {
