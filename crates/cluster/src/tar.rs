@@ -1,59 +1,59 @@
-//! Archives as POSIX has them (`ustar`, pax(1)): the same bytes for the same files. Only what an image needs: directories, files, symbolic
-//! links, short names.
+//! Archives in memory (`ustar`, pax(1)): the same bytes for the same files.
 
-/// Bytes of a block: the header of an entry takes one, its contents whole ones.
-const BLOCK: usize = 512;
+use std::io::Empty;
+
+use tar::{Builder, EntryType, Header};
+
+/// What cannot fail: memory takes all that is written.
+const TAKEN: &str = "an archive in memory takes an entry";
 
 /// An archive that grows.
-#[derive(Debug, Default)]
 pub struct Tar {
-    bytes: Vec<u8>,
+    builder: Builder<Vec<u8>>,
+}
+
+impl Default for Tar {
+    fn default() -> Tar {
+        Tar { builder: Builder::new(Vec::new()) }
+    }
 }
 
 impl Tar {
     /// A directory, with the permissions 0755.
     pub fn directory(&mut self, name: &str) {
-        self.entry(&format!("{name}/"), b'5', 0o755, "", &[]);
+        self.builder
+            .append_data(&mut header(EntryType::Directory, 0o755), format!("{name}/"), Empty::default())
+            .expect(TAKEN);
     }
 
     /// A plain file.
     pub fn file(&mut self, name: &str, mode: u32, contents: &[u8]) {
-        self.entry(name, b'0', mode, "", contents);
+        let mut header = header(EntryType::Regular, mode);
+        header.set_size(contents.len() as u64);
+        self.builder.append_data(&mut header, name, contents).expect(TAKEN);
     }
 
     /// A symbolic link.
     pub fn link(&mut self, name: &str, target: &str) {
-        self.entry(name, b'2', 0o777, target, &[]);
+        self.builder.append_link(&mut header(EntryType::Symlink, 0o777), name, target).expect(TAKEN);
     }
 
     /// The whole archive.
-    pub fn finish(mut self) -> Vec<u8> {
-        self.bytes.resize(self.bytes.len() + 2 * BLOCK, 0);
-        self.bytes
+    pub fn finish(self) -> Vec<u8> {
+        self.builder.into_inner().expect(TAKEN)
     }
+}
 
-    /// Names and targets are ours and have less than 100 bytes.
-    fn entry(&mut self, name: &str, kind: u8, mode: u32, target: &str, contents: &[u8]) {
-        let mut header = [0u8; BLOCK];
-        let mut put = |at: usize, text: &str| header[at..at + text.len()].copy_from_slice(text.as_bytes());
-        put(0, name);
-        put(100, &format!("{mode:07o}"));
-        put(108, "0000000");
-        put(116, "0000000");
-        put(124, &format!("{:011o}", contents.len()));
-        // The beginning of 1970.
-        put(136, "00000000000");
-        put(148, "        ");
-        put(157, target);
-        put(257, "ustar");
-        put(263, "00");
-        header[156] = kind;
-        let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
-        header[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
-        self.bytes.extend(header);
-        self.bytes.extend(contents);
-        self.bytes.resize(self.bytes.len().next_multiple_of(BLOCK), 0);
-    }
+/// Of root's, empty, from the beginning of 1970.
+fn header(kind: EntryType, mode: u32) -> Header {
+    let mut header = Header::new_ustar();
+    header.set_entry_type(kind);
+    header.set_mode(mode);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(0);
+    header.set_size(0);
+    header
 }
 
 #[cfg(test)]
