@@ -456,6 +456,52 @@ fn fenced_to_the_own_node() {
     assert!(output.errors().contains("bound to no Node"), "{}", output.errors());
     let output = try_to("fenced", "sriov.penstock.dev", &own);
     assert!(output.status.success(), "{}", output.errors());
+    let try_event = |host: &str, component: &str, kind: &str, name: &str, reason: &str, token: &str| {
+        fs::write(node.path("try"), node.plane.kubeconfig(token)).unwrap();
+        let config = format!("--kubeconfig={}", node.path("try").display());
+        let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"generateName": "try-", "namespace": "default"},
+            "involvedObject": {"apiVersion": "v1", "kind": kind, "name": name}, "reason": reason, "type": "Normal",
+            "source": {"host": host, "component": component}});
+        node.plane.kubectl_with(&["create", "--filename", "-", &config], &event.to_string())
+    };
+    let deadline = Instant::now() + PATIENT;
+    while try_event("another", "penstock-kubernetes", "Node", "fenced", "Drifted", &own).status.success() {
+        assert!(Instant::now() < deadline, "Events of another node are taken");
+        thread::sleep(PAUSE);
+    }
+    for (host, component, kind, name, reason, why) in [
+        ("another", "penstock-kubernetes", "Node", "fenced", "Drifted", "in the name of another node"),
+        ("fenced", "kubelet", "Node", "fenced", "Drifted", "in the name of another program"),
+        (
+            "fenced",
+            "penstock-kubernetes",
+            "Node",
+            "another",
+            "Drifted",
+            "may not make Events of the Node another",
+        ),
+        ("fenced", "penstock-kubernetes", "Pod", "p", "Killing", "may not make Events of the Pod p"),
+        (
+            "fenced",
+            "penstock-kubernetes",
+            "Secret",
+            "s",
+            "AttachFailed",
+            "may not make Events of the Secret s",
+        ),
+    ] {
+        let output = try_event(host, component, kind, name, reason, &own);
+        assert!(output.errors().contains(why), "{}", output.errors());
+    }
+    let output = try_event("fenced", "penstock-kubernetes", "Node", "fenced", "Drifted", unbound.trim());
+    assert!(output.errors().contains("bound to no Node"), "{}", output.errors());
+    for (component, kind, name, reason) in [
+        ("penstock-kubernetes", "Node", "fenced", "Drifted"),
+        ("sriov.penstock.dev", "Pod", "p", "AttachFailed"),
+    ] {
+        let output = try_event("fenced", component, kind, name, reason, &own);
+        assert!(output.status.success(), "{}", output.errors());
+    }
     for (verb, resource) in [("get", "secrets"), ("list", "pods"), ("patch", "nodes"), ("delete", "pods")] {
         let who = "--as=system:serviceaccount:penstock:penstock-kubernetes";
         let output = node.plane.kubectl(&["auth", "can-i", verb, resource, "--all-namespaces", who]);
