@@ -396,6 +396,8 @@ pub struct Import {
 /// Whose files `import` reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ImportFrom {
+    /// libvirt's XML: domains, networks, single interfaces
+    Libvirt,
     /// netplan's YAML
     Netplan,
     /// systemd: .link files, and .network files of the same PFs

@@ -32,7 +32,12 @@ fn folder(name: &str) -> std::path::PathBuf {
 }
 
 fn holds(format: ImportFormat, name: &str) {
-    let file = format!("{name}.{}", if format == ImportFormat::Networkd { "link" } else { "yaml" });
+    let extension = match format {
+        ImportFormat::Libvirt => "xml",
+        ImportFormat::Networkd => "link",
+        ImportFormat::Netplan | ImportFormat::Nmstate | ImportFormat::SriovOperator => "yaml",
+    };
+    let file = format!("{name}.{extension}");
     let source = Source::new(&file, fs::read_to_string(folder("foreign").join(&file)).unwrap());
     let imported = import(std::slice::from_ref(&source), format, Some(&machine())).unwrap();
     // `check` has nothing to say of it.
@@ -41,6 +46,108 @@ fn holds(format: ImportFormat, name: &str) {
     let folder = folder("golden").join(format!("import-{name}"));
     golden::compare(&folder.join("model.yaml"), &imported.model);
     golden::compare(&folder.join("warnings"), &warnings);
+}
+
+#[test]
+fn a_domain_of_libvirt() {
+    holds(ImportFormat::Libvirt, "libvirt");
+}
+
+/// A VM with these interfaces, as little of it as libvirt takes.
+fn domain(name: &str, interfaces: &str) -> Source {
+    let text =
+        format!("<domain><name>{name}</name><memory>524288</memory><devices>{interfaces}</devices></domain>");
+    Source::new(format!("{name}.xml"), text)
+}
+
+const OF_A_POOL: &str =
+    "<interface type='network'><mac address='52:54:00:00:00:0%'/><source network='vfs'/></interface>";
+const OF_A_VF: &str = "<interface type='hostdev'><source><address type='pci' bus='1' slot='020' function='%'/></source></interface>";
+
+/// A machine whose first NIC has these VFs.
+fn machine_with(vfs: u16) -> Inventory {
+    let mut machine = machine();
+    machine.pfs[0].sriov.as_mut().unwrap().num_vfs = vfs;
+    machine
+}
+
+#[test]
+fn libvirt_chooses_vfs_of_a_pool_that_no_vm_names() {
+    let network = Source::new(
+        "vfs.xml",
+        "<network connections='1'><name>vfs</name><forward mode='hostdev' managed='yes'><pf dev='enp1s0f0'/></forward><vlan><tag id='9'/></vlan></network>",
+    );
+    let first = domain("a", &format!("{}{}", OF_A_POOL.replace('%', "1"), OF_A_VF.replace('%', "2")));
+    let second = domain("b", &(OF_A_VF.replace('%', "0") + &OF_A_POOL.replace('%', "2")));
+    let all = import(&[first, second, network], ImportFormat::Libvirt, Some(&machine_with(4))).unwrap();
+    let model = parse(&Source::new("m.yaml", all.model.as_str())).unwrap().model;
+    let (name, nic) = model.nics.first().unwrap();
+    assert_eq!((name.as_str(), nic.vfs), ("enp1s0f0", 4));
+    assert!(all.model.contains("    defaults: {vlan: 9}\n"), "{}", all.model);
+    let vfs = |guest: &str| {
+        all.model.split(&format!("  {guest}:")).nth(1).unwrap().split("  b:").next().unwrap().to_owned()
+    };
+    // VFs 1 and 0 are named, in the order of the interfaces.
+    assert!(
+        vfs("a").contains("#2\", mac: \"52:54:00:00:00:01\"}\n      - {vf: \"enp1s0f0#1\"}"),
+        "{}",
+        all.model
+    );
+    assert!(
+        vfs("b").contains("#0\"}\n      - {vf: \"enp1s0f0#3\", mac: \"52:54:00:00:00:02\"}"),
+        "{}",
+        all.model
+    );
+    assert!(
+        all.warnings[0]
+            .to_string()
+            .contains("any VF of `vfs` is left out: a function of a model is one VF, here enp1s0f0#2")
+    );
+}
+
+#[test]
+fn a_vf_that_two_vms_of_libvirt_share_is_the_first_ones() {
+    let files = [domain("a", &OF_A_VF.replace('%', "0")), domain("b", &OF_A_VF.replace('%', "0"))];
+    let all = import(&files, ImportFormat::Libvirt, Some(&machine())).unwrap();
+    assert!(
+        all.model.contains("  a:\n    kind: vm\n    memory: \"512MiB\"\n    inside: none\n"),
+        "{}",
+        all.model
+    );
+    assert!(!all.model.contains("  b:"), "{}", all.model);
+    assert!(
+        all.warnings[1]
+            .to_string()
+            .contains("VF 0 of `enp1s0f0` is left out of the VM `b`: it is the VM `a`'s already"),
+        "{:?}",
+        all.warnings
+    );
+}
+
+#[test]
+fn whose_a_vf_of_libvirt_is_cannot_be_told_without_the_machine() {
+    let files = [domain("a", &OF_A_VF.replace('%', "0"))];
+    let found = import(&files, ImportFormat::Libvirt, None).unwrap_err();
+    let text = found[0].to_string();
+    assert!(
+        text.contains("the VF 0000:01:10.0 is left out: whose VF it is cannot be told without the machine"),
+        "{text}"
+    );
+    assert!(text.contains("nothing here is a NIC with VFs in the words of libvirt"), "{text}");
+}
+
+#[test]
+fn what_is_none_of_libvirts_files_is_refused() {
+    for (text, message) in [
+        ("<domainsnapshot/>", "none of libvirt's files that are read"),
+        ("<domain><name>a</name></domain>", "nothing here is a NIC with VFs"),
+        ("<!DOCTYPE a><domain/>", "a document type is not read"),
+        ("<interface type='hostdev'/>", "has the PCI address of its VF in `source`"),
+        (&OF_A_VF.replace('%', "9"), "this is no PCI address"),
+    ] {
+        let found = wrong(text, ImportFormat::Libvirt);
+        assert!(found.contains(message), "{text}: {found}");
+    }
 }
 
 #[test]

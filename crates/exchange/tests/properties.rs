@@ -223,13 +223,19 @@ fn comes_back(model: &Model, to: ExportFormat, from: ImportFormat) {
 }
 
 /// Files of all programs, and pieces that stand where they do not belong.
-const FOREIGN: [&str; 4] = [
+const FOREIGN: [&str; 5] = [
+    include_str!("foreign/libvirt.xml"),
     include_str!("foreign/networkd.link"),
     include_str!("foreign/netplan.yaml"),
     include_str!("foreign/nmstate.yaml"),
     include_str!("foreign/sriov-operator.yaml"),
 ];
-const PIECES: [&str; 20] = [
+const PIECES: [&str; 25] = [
+    "<",
+    "/>",
+    "</",
+    "&#0;",
+    "<pf dev='enp1s0f1'/>",
     "",
     ": ",
     "- ",
@@ -300,6 +306,27 @@ proptest! {
     #[test]
     fn what_goes_to_netplan_comes_back((_text, model) in models()) {
         comes_back(&model, ExportFormat::Netplan, ImportFormat::Netplan);
+    }
+
+    /// Of the VFs of VMs: address and VLAN.
+    #[test]
+    fn what_goes_to_libvirt_comes_back((_text, model) in models()) {
+        let machine = machine();
+        let nics = nics_on_machine(&model, &machine).unwrap();
+        let of_vms = nics.iter().flat_map(|nic| {
+            let of_vm = nic.vfs.iter().filter(|vf| vf.owner.is_some_and(|owner| owner.as_str() == "a-vm"));
+            of_vm.map(|vf| (nic.pf.bdf, vf.index, vf.settings.mac, vf.settings.vlan))
+        });
+        let of_vms: Vec<_> = of_vms.collect();
+        let Some((_, imported)) = back(&model, &machine, ExportFormat::Libvirt, ImportFormat::Libvirt) else {
+            prop_assert!(of_vms.is_empty());
+            return Ok(());
+        };
+        let imported = said(&imported, &machine);
+        for (pf, index, mac, vlan) in of_vms {
+            let settings = &imported[&pf].settings[&index];
+            prop_assert_eq!((settings.mac, settings.vlan), (mac, vlan));
+        }
     }
 
     /// Of the VFs of NICs with free ones: their number, MTU and driver.

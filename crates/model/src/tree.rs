@@ -16,9 +16,9 @@ use crate::diagnostic::{Diagnostic, Path, PathTarget, Related};
 /// The largest file that is read. 510 VFs, each with all its attributes, take a tenth of it.
 pub const MAX_BYTES: usize = 1 << 20;
 /// The deepest nesting; a model needs seven levels.
-const MAX_DEPTH: usize = 32;
+pub const MAX_DEPTH: usize = 32;
 /// Nodes after the expansion of aliases.
-const MAX_NODES: usize = 100_000;
+pub const MAX_NODES: usize = 100_000;
 /// Bytes of text after the expansion of aliases.
 const MAX_TEXT: usize = 4 << 20;
 

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use serde::de::DeserializeOwned;
 
-pub use crate::tree::{MAX_BYTES, YamlEntry, YamlNode, YamlValue};
+pub use crate::tree::{MAX_BYTES, MAX_DEPTH, MAX_NODES, YamlEntry, YamlNode, YamlValue};
 use crate::{
     Diagnostic, Diagnostics, Path, VfSettings, VfValue, decode,
     tree::{self, shown as in_back_quotes},

@@ -203,6 +203,16 @@ impl<'a> ForeignFields<'a> {
         self.take(key)?.value()
     }
 
+    /// Passes over a key that says nothing of what is read, wherever it comes.
+    pub fn pass_over(&mut self, key: &str) {
+        self.rest.retain(|(found, _)| *found != key);
+    }
+
+    /// The keys that are left.
+    pub fn names(&self) -> impl Iterator<Item = &'a str> {
+        self.rest.iter().map(|(key, _)| *key)
+    }
+
     /// Passes over all that is left, of which its owner says something as a whole.
     pub fn forget(&mut self) {
         self.rest.clear();

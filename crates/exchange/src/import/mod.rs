@@ -1,13 +1,16 @@
 //! Another program's files as a model.
 
 mod foreign;
+mod guest;
 mod ini;
+mod libvirt;
 mod netplan;
 mod networkd;
 mod nic;
 mod nmstate;
 mod sriov_operator;
 mod text;
+mod xml;
 
 use std::collections::{HashMap, hash_map::Entry};
 
@@ -17,6 +20,7 @@ use penstock_model::{
 };
 
 use foreign::{ForeignNode, ImportMessages};
+use guest::ForeignGuest;
 use nic::{ForeignNic, PfSelector};
 
 /// The most messages about one file.
@@ -29,6 +33,8 @@ const MAX_PLACES: usize = 8;
 /// Whose files are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ImportFormat {
+    /// libvirt's XML: domains, networks, and single devices.
+    Libvirt,
     /// netplan's YAML, version 2.
     Netplan,
     /// systemd: `.link` files, and the `.network` files of the same PFs.
@@ -41,12 +47,18 @@ pub enum ImportFormat {
 
 impl ImportFormat {
     /// All of them, by name.
-    pub const ALL: [ImportFormat; 4] =
-        [ImportFormat::Netplan, ImportFormat::Networkd, ImportFormat::Nmstate, ImportFormat::SriovOperator];
+    pub const ALL: [ImportFormat; 5] = [
+        ImportFormat::Libvirt,
+        ImportFormat::Netplan,
+        ImportFormat::Networkd,
+        ImportFormat::Nmstate,
+        ImportFormat::SriovOperator,
+    ];
 
     /// The program, as a sentence names it.
     fn program(self) -> &'static str {
         match self {
+            ImportFormat::Libvirt => "libvirt",
             ImportFormat::Netplan => "netplan",
             ImportFormat::Networkd => "systemd",
             ImportFormat::Nmstate => "nmstate",
@@ -69,6 +81,8 @@ pub struct Imported {
 struct Found<'a> {
     machine: Option<MachineName>,
     nics: Vec<ForeignNic<'a>>,
+    /// VMs that own VFs of these.
+    guests: Vec<ForeignGuest>,
 }
 
 /// Reads files of another program into a model. Interfaces that they name are looked up on `machine`.
@@ -87,6 +101,7 @@ pub fn import(
     for (file, source) in sources.iter().enumerate() {
         let read = match format {
             ImportFormat::Networkd => ini::sections(&source.text, networkd::OF_A_VF).map(|root| vec![root]),
+            ImportFormat::Libvirt => xml::document(&source.text).map(|root| vec![root]),
             ImportFormat::Netplan | ImportFormat::Nmstate | ImportFormat::SriovOperator => {
                 yaml::documents(&source.text)
             }
@@ -101,7 +116,8 @@ pub fn import(
         .map(|(file, document)| ForeignNode::root(document, *file, &messages))
         .filter(|root| !root.is_null())
         .collect();
-    let Found { machine: called, nics } = match format {
+    let Found { machine: called, nics, guests } = match format {
+        ImportFormat::Libvirt => libvirt::read(&roots, machine),
         ImportFormat::Netplan => netplan::read(&roots, machine),
         ImportFormat::Networkd => networkd::read(&roots),
         ImportFormat::Nmstate => nmstate::read(&roots),
@@ -131,7 +147,7 @@ pub fn import(
     }
     let names: Vec<&str> = sources.iter().map(|source| source.name.as_str()).collect();
     let from = format!("{}: {}", format.program(), names.join(", "));
-    let text = text::model(&from, called.as_ref(), &found);
+    let text = text::model(&from, called.as_ref(), &found, &guests);
     let nothing = found.is_empty();
     drop(found);
     drop(roots);

@@ -175,7 +175,7 @@ impl<'a> Policies<'a> {
             }
             (None, _) => None,
         };
-        Found { machine, nics }
+        Found { machine, nics, guests: Vec::new() }
     }
 }
 

@@ -1,6 +1,9 @@
 //! The text of a model from what other programs' files say.
 
-use std::{collections::BTreeSet, fmt::Write};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write,
+};
 
 use penstock_model::{
     MODELINE, Mac, MachineName, NicMatch, VfAttributeKind, VfIndex, VfKey, VfSettings,
@@ -8,16 +11,17 @@ use penstock_model::{
     yaml::{FlowMapping, flow_list, quoted},
 };
 
-use super::nic::ForeignNic;
+use super::{guest::ForeignGuest, nic::ForeignNic};
 
 /// The longest name of a NIC or a guest.
 const LONGEST_NAME: usize = 48;
 
-/// A model of these NICs. `from` says what it was made of.
+/// A model of these NICs and VMs. `from` says what it was made of.
 pub fn model(
     from: &str,
     machine: Option<&MachineName>,
     nics: &[(ForeignNic<'_>, Option<NicMatch>)],
+    vms: &[ForeignGuest],
 ) -> String {
     let mut out = format!("{MODELINE}\n# By `penstock import`, from {}.\n", one_line(from));
     if let Some(machine) = machine {
@@ -26,20 +30,44 @@ pub fn model(
     out.push_str("nics:\n");
     let mut guests = String::new();
     let (mut names, mut of_guests) = (BTreeSet::new(), BTreeSet::new());
+    let mut all_own = Vec::new();
     for (nic, matching) in nics {
         let name = name(&nic.name, &mut names);
         let (defaults, own) = settings(nic, matching.as_ref().and_then(|matching| matching.mac));
         entry(&name, nic, matching.as_ref(), &defaults, &mut out);
-        if !own.is_empty() {
-            guest(&name, &own, &mut of_guests, &mut guests);
+        all_own.push((name, own));
+    }
+    let mut vms_text = String::new();
+    for vm in vms {
+        let _ = writeln!(vms_text, "  {}:", name(&vm.name, &mut of_guests));
+        vm.keys.iter().for_each(|(key, value)| {
+            let _ = writeln!(vms_text, "    {key}: {value}");
+        });
+        vms_text.push_str("    functions:\n");
+        for (nic, index) in &vm.vfs {
+            if let Some((nic, own)) = all_own.get_mut(*nic) {
+                function(nic, *index, &own.remove(index).unwrap_or_default(), &mut vms_text);
+            }
         }
     }
-    if !guests.is_empty() {
-        out.push_str(
-            "# A model keeps what a VF alone has with the guest that owns the VF. Each of these stands for your guests: name them, and\n\
-             # give each its VFs.\nguests:\n",
-        );
-        out.push_str(&guests);
+    for (nic, own) in &mut all_own {
+        own.retain(|_, settings| *settings != VfSettings::default());
+        if !own.is_empty() {
+            guest(nic, own, &mut of_guests, &mut guests);
+        }
+    }
+    // What stands for others is in nobody's file: it comes last, and is said to.
+    let stands = |indent: &str| {
+        format!(
+            "{indent}# A model keeps what a VF alone has with the guest that owns the VF. Each of these stands for your guests: name them, and\n\
+             {indent}# give each its VFs.\n"
+        )
+    };
+    match (vms_text.is_empty(), guests.is_empty()) {
+        (true, true) => {}
+        (true, false) => out.extend([stands("").as_str(), "guests:\n", &guests]),
+        (false, true) => out.extend(["guests:\n", &vms_text]),
+        (false, false) => out.extend(["guests:\n", &vms_text, &stands("  "), &guests]),
     }
     out
 }
@@ -105,23 +133,22 @@ fn entry(
 }
 
 /// What all VFs of a NIC have, and what is a VF's own beside that. The address that a VF gets anyway is nobody's own.
-fn settings(nic: &ForeignNic<'_>, pf: Option<Mac>) -> (VfSettings, Vec<(VfIndex, VfSettings)>) {
-    let mut own: Vec<(VfIndex, VfSettings)> =
-        nic.settings.iter().map(|(index, settings)| (*index, settings.clone())).collect();
+fn settings(nic: &ForeignNic<'_>, pf: Option<Mac>) -> (VfSettings, BTreeMap<VfIndex, VfSettings>) {
+    let mut own = nic.settings.clone();
     let mut defaults = VfSettings::default();
     if own.len() == usize::from(nic.vfs.unwrap_or_default()) {
         // The keys of one attribute travel together.
         for kind in VfAttributeKind::ALL.iter().filter(|kind| **kind != VfKey::Mac.kind()) {
             let keys = || VfKey::ALL.iter().filter(|key| key.kind() == *kind);
             let values = |settings: &VfSettings| keys().map(|key| settings.get(*key)).collect::<Vec<_>>();
-            let Some((_, first)) = own.first() else { break };
-            if own.iter().any(|(_, settings)| values(settings) != values(first)) {
+            let Some(first) = own.values().next() else { break };
+            if own.values().any(|settings| values(settings) != values(first)) {
                 continue;
             }
             let mut common = first.clone();
             common.retain(|key, _| key.kind() == *kind);
             defaults = defaults.or(&common);
-            own.iter_mut().for_each(|(_, settings)| keys().for_each(|key| settings.clear(*key)));
+            own.values_mut().for_each(|settings| keys().for_each(|key| settings.clear(*key)));
         }
     }
     for (index, settings) in &mut own {
@@ -129,17 +156,20 @@ fn settings(nic: &ForeignNic<'_>, pf: Option<Mac>) -> (VfSettings, Vec<(VfIndex,
             settings.mac = None;
         }
     }
-    own.retain(|(_, settings)| *settings != VfSettings::default());
     (defaults, own)
 }
 
-fn guest(nic: &str, own: &[(VfIndex, VfSettings)], taken: &mut BTreeSet<String>, out: &mut String) {
+fn guest(nic: &str, own: &BTreeMap<VfIndex, VfSettings>, taken: &mut BTreeSet<String>, out: &mut String) {
     let short: String = nic.chars().take(LONGEST_NAME - "-vfs".len()).collect();
     let _ = writeln!(out, "  {}:\n    functions:", name(&format!("{short}-vfs"), taken));
     for (index, settings) in own {
-        let mut entry = FlowMapping::default();
-        entry.put("vf", quoted(&format!("{nic}#{index}")));
-        entry.append(FlowMapping::from(settings));
-        let _ = writeln!(out, "      - {}", entry.line());
+        function(nic, *index, settings, out);
     }
+}
+
+fn function(nic: &str, index: VfIndex, settings: &VfSettings, out: &mut String) {
+    let mut entry = FlowMapping::default();
+    entry.put("vf", quoted(&format!("{nic}#{index}")));
+    entry.append(FlowMapping::from(settings));
+    let _ = writeln!(out, "      - {}", entry.line());
 }

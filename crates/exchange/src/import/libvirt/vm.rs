@@ -1,0 +1,259 @@
+//! What a domain says of its VM beside its VFs: memory, CPUs and where they run, and what it boots.
+
+use penstock_model::{
+    ByteSize, CpuSet,
+    yaml::{FlowMapping, quoted, shown},
+};
+
+use crate::import::{
+    foreign::{ForeignFields, ForeignNode},
+    xml::TEXT,
+};
+
+/// By this channel a VM's guest agent is reached.
+const AGENT: &str = "org.qemu.guest_agent.0";
+
+/// What a domain is told apart by, and what is its own while it runs.
+const NAMES: [&str; 7] = ["type", "id", "uuid", "metadata", "currentMemory", "resource", "seclabel"];
+
+/// Keys of a VM of a model with their values. What stays in `domain` and `devices` is told, in one message each.
+pub fn keys(
+    at: &ForeignNode<'_>,
+    mut domain: ForeignFields<'_>,
+    devices: Option<ForeignFields<'_>>,
+) -> Vec<(&'static str, String)> {
+    let mut keys = vec![("kind", "vm".to_owned())];
+    if let Some(memory) = domain.take("memory").and_then(|memory| size(&memory)) {
+        keys.push(("memory", quoted(&memory.to_string())));
+    }
+    let cpus = domain.take("vcpu").and_then(|vcpu| match text(&vcpu) {
+        Some(cpus) => cpus.parse::<u32>().ok(),
+        None => None,
+    });
+    keys.extend(cpus.map(|cpus| ("cpus", cpus.to_string())));
+    if let Some(tuning) = domain.take("cputune") {
+        placed(tuning.fields(), cpus, &mut keys);
+    }
+    if let Some(backing) = domain.take("memoryBacking") {
+        backed(backing.fields(), &mut keys);
+    }
+    let kernel = domain.take("os").is_some_and(|os| booted(&os, &mut keys));
+    let agent = devices.is_some_and(|devices| disk(at, devices, kernel, &mut keys));
+    if !agent {
+        // It would be waited for in vain.
+        keys.push(("inside", "none".to_owned()));
+    }
+    NAMES.iter().for_each(|name| domain.pass_over(name));
+    left_out(at, domain, "of the VM only its VFs, memory, CPUs and what it boots are in the model");
+    keys
+}
+
+/// One message for all that is left.
+fn left_out(at: &ForeignNode<'_>, mut rest: ForeignFields<'_>, but: &str) {
+    let mut names: Vec<String> = rest.names().map(shown).collect();
+    names.dedup();
+    rest.forget();
+    if !names.is_empty() {
+        at.left_out(format!("{but}; left out: {}", names.join(", ")));
+    }
+}
+
+/// An element's text, whatever attributes it has.
+fn text<'a>(node: &ForeignNode<'a>) -> Option<&'a str> {
+    node.text().or_else(|| {
+        let mut fields = node.fields();
+        let text = fields.take(TEXT).and_then(|text| text.text());
+        fields.forget();
+        text
+    })
+}
+
+/// A size with its unit, KiB without one ("Domain XML format", "Memory Allocation"; `virScaleInteger`), in whole MiB.
+fn size(at: &ForeignNode<'_>) -> Option<ByteSize> {
+    const MIB: u64 = 1 << 20;
+    let mut unit = "KiB";
+    let number = match at.text() {
+        Some(number) => Some(number),
+        None => {
+            let mut fields = at.fields();
+            unit = fields.take("unit").and_then(|unit| unit.text()).unwrap_or(unit);
+            let number = fields.take(TEXT).and_then(|text| text.text());
+            fields.forget();
+            number
+        }
+    };
+    let scale: Option<u64> = match unit.to_ascii_lowercase().as_str() {
+        "b" | "bytes" => Some(1),
+        "kb" => Some(1000),
+        "k" | "kib" => Some(1 << 10),
+        "mb" => Some(1_000_000),
+        "m" | "mib" => Some(MIB),
+        "gb" => Some(1_000_000_000),
+        "g" | "gib" => Some(1 << 30),
+        "tb" => Some(1_000_000_000_000),
+        "t" | "tib" => Some(1 << 40),
+        _ => None,
+    };
+    let bytes = number.and_then(|number| number.parse::<u64>().ok()?.checked_mul(scale?));
+    match bytes {
+        Some(bytes) => Some(ByteSize(bytes.div_ceil(MIB).saturating_mul(MIB))),
+        None => {
+            at.left_out("this size is left out: it is no number with a unit");
+            None
+        }
+    }
+}
+
+/// `pin` and `emulator`: a model gives each virtual CPU one of the host's, in ascending order.
+fn placed(mut tuning: ForeignFields<'_>, cpus: Option<u32>, keys: &mut Vec<(&'static str, String)>) {
+    let pins = tuning.take_all("vcpupin");
+    let said = |pin: &ForeignNode<'_>| {
+        let mut fields = pin.fields();
+        let vcpu = fields.take("vcpu")?.text()?.parse::<u32>().ok();
+        let host = fields.take("cpuset")?.text()?.parse::<u32>().ok();
+        fields.forget();
+        Some((vcpu?, host?))
+    };
+    let mut each: Vec<(u32, u32)> = pins.iter().filter_map(said).collect();
+    each.sort_unstable();
+    let ascending = each.windows(2).all(|two| two[0].1 < two[1].1);
+    let all = each.iter().map(|(vcpu, _)| *vcpu).eq(0..cpus.unwrap_or(1));
+    match pins.first() {
+        None => {}
+        Some(_) if each.len() == pins.len() && ascending && all => {
+            let hosts: Vec<String> = each.iter().map(|(_, host)| host.to_string()).collect();
+            if let Ok(set) = hosts.join(",").parse::<CpuSet>() {
+                keys.push(("pin", quoted(&set.to_string())));
+            }
+        }
+        Some(first) => first.left_out(
+            "`vcpupin` is left out: with `pin` each virtual CPU has one of the host's CPUs, in ascending order",
+        ),
+    }
+    if let Some(pin) = tuning.take("emulatorpin") {
+        match pin.fields().take("cpuset").and_then(|set| set.text()?.parse::<CpuSet>().ok()) {
+            Some(set) => keys.push(("emulator", quoted(&set.to_string()))),
+            None => pin.left_out("`emulatorpin` is left out: it is no list of CPUs"),
+        }
+    }
+}
+
+fn backed(mut backing: ForeignFields<'_>, keys: &mut Vec<(&'static str, String)>) {
+    // An empty element, which says all.
+    if backing.take_all("locked").first().is_some() {
+        keys.push(("locked_memory", "on".to_owned()));
+    }
+    for pages in backing.take_all("hugepages") {
+        let of_all = pages.fields().take_all("page");
+        let sizes: Vec<ByteSize> = of_all.iter().filter_map(page).collect();
+        match (&sizes[..], of_all.len()) {
+            ([size], 1) => keys.push(("huge_pages", quoted(&size.to_string()))),
+            (_, 0) => pages.left_out("`hugepages` is left out: write their size as `huge_pages`"),
+            _ => pages.left_out("`hugepages` is left out: a VM of a model has those of one size"),
+        }
+    }
+}
+
+fn page(at: &ForeignNode<'_>) -> Option<ByteSize> {
+    let mut fields = at.fields();
+    let unit = fields.take("unit").and_then(|unit| unit.text()).unwrap_or("KiB");
+    let size = fields.take("size").and_then(|size| size.text());
+    format!("{}{unit}", size?).parse().ok()
+}
+
+/// A kernel, and the firmware. Whether there is a kernel.
+fn booted(at: &ForeignNode<'_>, keys: &mut Vec<(&'static str, String)>) -> bool {
+    let mut os = at.fields();
+    // What it is: a machine of its own, not what it boots.
+    ["type", "boot", "bootmenu", "smbios", "bios", "nvram"].iter().for_each(|key| os.pass_over(key));
+    let firmware = os.take("firmware").is_some_and(|firmware| firmware.text() == Some("efi"));
+    let loader = os.take("loader").is_some_and(|loader| {
+        let mut fields = loader.fields();
+        let flash = fields.take("type").is_some_and(|kind| kind.text() == Some("pflash"));
+        fields.forget();
+        flash
+    });
+    if firmware || loader {
+        keys.push(("firmware", "uefi".to_owned()));
+    }
+    let Some(kernel) = os.value::<String>("kernel") else { return false };
+    let mut boot = FlowMapping::default();
+    boot.put("kernel", quoted(&kernel));
+    boot.maybe("initramfs", os.value::<String>("initrd").map(|path| quoted(&path)));
+    keys.push(("boot", boot.line()));
+    if let Some(line) = os.value::<String>("cmdline") {
+        keys.push(("command_line", quoted(&line)));
+    }
+    true
+}
+
+/// The disk that it boots from, the first; whether it has a channel to a guest agent.
+fn disk(
+    at: &ForeignNode<'_>,
+    mut devices: ForeignFields<'_>,
+    kernel: bool,
+    keys: &mut Vec<(&'static str, String)>,
+) -> bool {
+    let mut found = kernel;
+    for disk in devices.take_all("disk") {
+        match (!found).then(|| of_disk(&disk)).flatten() {
+            Some(boot) => {
+                keys.push(("boot", boot.line()));
+                found = true;
+            }
+            None => disk.left_out(
+                "`disk` is left out: a VM of a model has a kernel, or the one disk that it boots from",
+            ),
+        }
+    }
+    if !found {
+        at.left_out("what the VM boots is left out: it is no kernel and no disk that is a file or a block device; the model's default is a small Linux");
+    }
+    let agent = devices.take_all("channel").iter().any(|channel| {
+        let mut fields = channel.fields();
+        let target = fields.take("target");
+        fields.forget();
+        target.is_some_and(|target| {
+            let mut fields = target.fields();
+            let named = fields.take("name").is_some_and(|name| name.text() == Some(AGENT));
+            fields.forget();
+            named
+        })
+    });
+    devices.pass_over("emulator");
+    left_out(
+        at,
+        devices,
+        "of the VM's devices only its VFs and the disk that it boots from are in the model",
+    );
+    agent
+}
+
+fn of_disk(at: &ForeignNode<'_>) -> Option<FlowMapping> {
+    let mut disk = at.fields();
+    let kind = disk.take("device").and_then(|kind| kind.text()).unwrap_or("disk");
+    let driver = disk.take("driver");
+    let source = disk.take("source");
+    disk.forget();
+    let path = source.and_then(|source| {
+        let mut source = source.fields();
+        let path = source.value::<String>("file").or_else(|| source.value("dev"));
+        source.forget();
+        path
+    });
+    let format = driver.and_then(|driver| {
+        let mut driver = driver.fields();
+        let format = driver.take("type").and_then(|format| format.text());
+        driver.forget();
+        format
+    });
+    let format = match format.unwrap_or("raw") {
+        known @ ("raw" | "qcow2") => known,
+        _ => return None,
+    };
+    let path = path.filter(|_| kind == "disk")?;
+    let mut boot = FlowMapping::default();
+    boot.put("disk", quoted(&path));
+    boot.put("format", format);
+    Some(boot)
+}
