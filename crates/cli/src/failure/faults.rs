@@ -266,7 +266,7 @@ impl Fault for GuestError {
             GuestError::Realtime { source, .. } => source.status(),
             GuestError::Taps { source, .. } => match &**source {
                 TapError::Run { source, .. } => source.status(),
-                TapError::Answer(_) => Status::Internal,
+                TapError::Answer(_) | TapError::Filters(_) => Status::Internal,
                 TapError::NoBridge { .. } | TapError::Taken { .. } => Status::DoesNotFit,
             },
         }

@@ -140,7 +140,7 @@ fn placed(mut tuning: ForeignFields<'_>, cpus: Option<u32>, keys: &mut Vec<(&'st
 
 fn backed(mut backing: ForeignFields<'_>, keys: &mut Vec<(&'static str, String)>) {
     // An empty element, which says all.
-    if backing.take_all("locked").first().is_some() {
+    if !backing.take_all("locked").is_empty() {
         keys.push(("locked_memory", "on".to_owned()));
     }
     for pages in backing.take_all("hugepages") {
