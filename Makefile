@@ -6,7 +6,7 @@ machine  ?= x86_64
 penstock := target/$(target)/release/penstock
 model    ?= examples/xeon-d.yaml
 
-.PHONY: demo docs test test-aarch64 quick build image cluster lint bench bench-switch campaign fresh kubernetes packages packages-test container board-image-file release fuzz sanitize clean
+.PHONY: demo docs test foreign test-aarch64 quick build image cluster lint bench bench-switch campaign fresh kubernetes packages packages-test container board-image-file release fuzz sanitize clean
 
 demo: build
 	$(penstock) rehearse $(model)
@@ -39,20 +39,25 @@ test_environment = PENSTOCK_BINARY=$(CURDIR)/$(penstock) \
 unpack_containerd = scripts/unpack-packages target/containerd usr/bin/ctr containerd runc containernetworking-plugins
 unpack_podman = scripts/unpack-packages target/podman usr/bin/podman podman conmon netavark libgpg-error0 \
 	'libassuan9|libassuan0' 'libgpgme11t64|libgpgme11' 'libsubid5|libsubid4'
-test: build
+# What waits for the network or for one compiler leaves room for the rest: the programs, the trees, the image, the checks and a cluster's
+# programs are made side by side.
+test:
+	@scripts/install-dependencies
 	@scripts/install-dependencies test
+	@$(MAKE) --no-print-directory --jobs=3 build foreign lint image cluster
+	@scripts/unpack-netperf $(penstock) $(CURDIR)/target/netperf
+	PENSTOCK_INSTALLED=test $(test_environment) \
+	sh -c 'cargo test --workspace --locked --no-run && exec $(side_by_side) $(tests)'
+
+# Other projects' programs that tests run, none of which is installed.
+foreign:
 	@scripts/unpack-packages target/grub usr/sbin/grub-mkconfig grub-common grub2-common gettext-base
 	@$(unpack_containerd)
 	@$(unpack_podman)
 	@scripts/unpack-packages target/openvswitch usr/sbin/ovsdb-server openvswitch-common openvswitch-switch libxdp1 \
 		libunbound8 libcap-ng0 'libssl3t64|libssl3' 'libbpf1|libbpf0' 'libevent-2.1-7t64|libevent-2.1-7' 'libnuma1'
-	@$(MAKE) --no-print-directory --jobs=2 image lint
-	@$(MAKE) --no-print-directory cluster
-	@scripts/unpack-netperf $(penstock) $(CURDIR)/target/netperf
 	@scripts/fetch-yaml-language-server $(CURDIR)/target/yaml-language-server
 	@scripts/fetch-ansible $(CURDIR)/target/ansible
-	PENSTOCK_INSTALLED=test $(test_environment) \
-	sh -c 'cargo test --workspace --locked --no-run && exec $(side_by_side) $(tests)'
 
 # For every commit: all tests but those that boot a kernel, install packages or open a browser. It installs and builds nothing beside
 # them; what this machine lacks (for SSH, the binary of `make build`) is named at the end, as `make test` does.
