@@ -16,7 +16,7 @@ use std::{
 };
 
 use penstock_model::{InterfaceName, Mac, TenantNic};
-use serde::Deserialize;
+use serde::{Deserialize, de::DeserializeOwned};
 use thiserror::Error;
 
 use crate::{Command, ProcessError, chain, files};
@@ -132,16 +132,22 @@ fn tc(arguments: &[&str]) -> Command {
     Command::new("tc").args(arguments).deadline(MOMENT)
 }
 
-fn links() -> Result<Vec<Link>, TapError> {
-    let listed = ip(&["-json", "-details", "link", "show"]).succeed();
-    let listed = listed
-        .map_err(|source| TapError::Run { attempt: "list the network interfaces".to_owned(), source })?;
-    let text = listed.text();
-    // Where there is none it prints nothing at all.
-    if text.trim().is_empty() {
-        return Ok(Vec::new());
+/// What a command lists as JSON; where there is nothing it prints nothing at all. `wrong` says that it printed no such list.
+fn listed<T: DeserializeOwned>(
+    command: &Command,
+    attempt: impl Into<String>,
+    wrong: fn(serde_json::Error) -> TapError,
+) -> Result<Vec<T>, TapError> {
+    let listed = command.succeed().map_err(|source| TapError::Run { attempt: attempt.into(), source })?;
+    match listed.text().trim() {
+        "" => Ok(Vec::new()),
+        text => serde_json::from_str(text).map_err(wrong),
     }
-    serde_json::from_str(&text).map_err(TapError::Answer)
+}
+
+fn links() -> Result<Vec<Link>, TapError> {
+    let command = ip(&["-json", "-details", "link", "show"]);
+    listed(&command, "list the network interfaces", TapError::Answer)
 }
 
 /// The taps of ours in this network namespace, by the name of the function that each was made for.
@@ -278,15 +284,9 @@ impl Wanted<'_> {
 
 /// Whether a filter drops all that comes by the interface before the host's own stack gets it.
 fn is_unheard(interface: &str) -> Result<bool, TapError> {
-    let listed = tc(&["-json", "filter", "show", "dev", interface, "ingress"]).succeed();
-    let listed = listed
-        .map_err(|source| TapError::Run { attempt: format!("list the filters of {interface}"), source })?;
-    let text = listed.text();
-    let filters: Vec<Filter> = match text.trim() {
-        // Where there is none it may print nothing at all.
-        "" => Vec::new(),
-        text => serde_json::from_str(text).map_err(TapError::Filters)?,
-    };
+    let command = tc(&["-json", "filter", "show", "dev", interface, "ingress"]);
+    let filters: Vec<Filter> =
+        listed(&command, format!("list the filters of {interface}"), TapError::Filters)?;
     let drops = |filter: &Filter| {
         let action = filter.options.actions.first();
         action.is_some_and(|action| action.control_action.r#type.as_deref() == Some("drop"))
