@@ -106,6 +106,15 @@ fn libvirt_chooses_vfs_of_a_pool_that_no_vm_names() {
 }
 
 #[test]
+fn a_loader_of_libvirt_needs_no_attributes() {
+    let os = "</devices><os><loader>/usr/share/seabios/bios.bin</loader><kernel>/boot/vmlinuz</kernel></os><devices>";
+    let file = domain("a", &(OF_A_VF.replace('%', "0") + os));
+    let all = import(&[file], ImportFormat::Libvirt, Some(&machine())).unwrap();
+    assert!(all.model.contains("    boot: {kernel: \"/boot/vmlinuz\"}\n"), "{}", all.model);
+    assert!(!all.model.contains("firmware"), "{}", all.model);
+}
+
+#[test]
 fn a_vf_that_two_vms_of_libvirt_share_is_the_first_ones() {
     let files = [domain("a", &OF_A_VF.replace('%', "0")), domain("b", &OF_A_VF.replace('%', "0"))];
     let all = import(&files, ImportFormat::Libvirt, Some(&machine())).unwrap();

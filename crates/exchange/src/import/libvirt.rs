@@ -5,7 +5,7 @@
 
 mod vm;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map::Entry};
 
 use penstock_model::{Bdf, InterfaceName, Inventory, VfIndex, VfKey, VfSettings, inventory::Pf, yaml::shown};
 
@@ -120,16 +120,12 @@ impl<'a> Reader<'a, '_> {
         let Some(name) = fields.value::<InterfaceName>("dev") else {
             return at.error("a `pf` has its interface's name as `dev`");
         };
-        let of_machine = |machine: &Inventory| {
-            machine.pfs.iter().position(|pf| pf.interface.as_ref().is_some_and(|own| own.name == name))
-        };
-        let Some((machine, pf)) = self.machine.and_then(|machine| Some((machine, of_machine(machine)?)))
-        else {
+        let selector = PfSelector { name: Some(name.clone()), ..PfSelector::default() };
+        let mut pfs = self.machine.into_iter().flat_map(|machine| &machine.pfs);
+        let Some(pf) = pfs.find(|pf| selector.holds_for(pf)) else {
             // A model has the NIC all the same, and a message says that it was not found.
-            let selector = PfSelector { name: Some(name.clone()), ..PfSelector::default() };
             return self.found.nics.push(ForeignNic::new(name.to_string(), selector, at.clone()));
         };
-        let pf = &machine.pfs[pf];
         let nic = self.nic(pf, at);
         let there = pf.sriov.as_ref().map_or(0, |sriov| sriov.num_vfs);
         if there == 0 {
@@ -146,7 +142,6 @@ impl<'a> Reader<'a, '_> {
         let mut devices = fields.take("devices").map(|devices| devices.fields());
         let guest = self.found.guests.len();
         self.found.guests.push(ForeignGuest { name: name.to_owned(), ..ForeignGuest::default() });
-        let choices = self.choices.len();
         if let Some(devices) = &mut devices {
             for interface in devices.take_all("interface") {
                 self.interface(&interface, Some(guest));
@@ -155,7 +150,7 @@ impl<'a> Reader<'a, '_> {
                 self.hostdev(&device, Some(guest));
             }
         }
-        if self.found.guests[guest].vfs.is_empty() && self.choices.len() == choices {
+        if self.found.guests[guest].vfs.is_empty() {
             self.found.guests.truncate(guest);
             devices.iter_mut().for_each(ForeignFields::forget);
             fields.forget();
@@ -211,7 +206,9 @@ impl<'a> Reader<'a, '_> {
                 ["network", "portid", "bridge"]
                     .iter()
                     .for_each(|key| source.iter_mut().for_each(|source| source.pass_over(key)));
-                let place = self.found.guests[guest].vfs.len();
+                let vfs = &mut self.found.guests[guest].vfs;
+                let place = vfs.len();
+                vfs.push(None);
                 self.choices.push(Choice { at: at.clone(), network, guest, place, settings });
             }
             (Some(_), None) => at.left_out(
@@ -242,35 +239,37 @@ impl<'a> Reader<'a, '_> {
     fn own(&mut self, address: &ForeignNode<'a>, settings: VfSettings, guest: Option<usize>) {
         let Some(vf) = self.vf(address) else { return };
         self.found.nics[vf.0].add(vf.1, &settings, address);
-        if let Some(guest) = guest {
-            self.give(vf, guest, None, address);
+        if let Some(guest) = guest
+            && self.give(vf, guest, address)
+        {
+            self.found.guests[guest].vfs.push(Some(vf));
         }
     }
 
-    /// Makes a VF a VM's, at this place among the VM's. One that is another's already is left out: a VF of a model is one guest's.
-    fn give(&mut self, vf: VfOfNic, guest: usize, place: Option<usize>, at: &ForeignNode<'a>) {
-        let name = self.found.guests[guest].name.clone();
-        match self.owners.get(&vf) {
-            Some(owner) => {
-                let (nic, index) = (&self.found.nics[vf.0].name, vf.1);
+    /// Makes a VF a VM's; `false` where it is another's already, which is told: a VF of a model is one guest's.
+    fn give(&mut self, vf: VfOfNic, guest: usize, at: &ForeignNode<'a>) -> bool {
+        let name = &self.found.guests[guest].name;
+        match self.owners.entry(vf) {
+            Entry::Occupied(owner) => {
+                let nic = &self.found.nics[vf.0].name;
                 at.left_out(format!(
-                    "VF {index} of {} is left out of the VM {}: it is the VM {}'s already",
+                    "VF {} of {} is left out of the VM {}: it is the VM {}'s already",
+                    vf.1,
                     shown(nic),
-                    shown(&name),
-                    shown(owner)
+                    shown(name),
+                    shown(owner.get())
                 ));
+                false
             }
-            None => {
-                self.owners.insert(vf, name);
-                let vfs = &mut self.found.guests[guest].vfs;
-                vfs.insert(place.unwrap_or(vfs.len()).min(vfs.len()), vf);
+            Entry::Vacant(free) => {
+                free.insert(name.clone());
+                true
             }
         }
     }
 
     /// Chooses the VFs of pools: the first that nobody has.
     fn choose(&mut self) {
-        let mut given: BTreeMap<usize, usize> = BTreeMap::new();
         for Choice { at, network, guest, place, settings } in std::mem::take(&mut self.choices) {
             let free = |vf: &&VfOfNic| !self.owners.contains_key(vf);
             let Some(vf) = self.pools.get(network).and_then(|pool| pool.vfs.iter().find(free).copied())
@@ -288,11 +287,9 @@ impl<'a> Reader<'a, '_> {
                 vf.1
             ));
             self.found.nics[vf.0].add(vf.1, &settings, &at);
-            // Those that were chosen before moved the others on.
-            let before = given.entry(guest).or_default();
-            let place = place + *before;
-            *before += 1;
-            self.give(vf, guest, Some(place), &at);
+            if self.give(vf, guest, &at) {
+                self.found.guests[guest].vfs[place] = Some(vf);
+            }
         }
     }
 
@@ -341,18 +338,25 @@ impl<'a> Reader<'a, '_> {
 
     fn finish(mut self) -> Found<'a> {
         for nic in &mut self.found.nics {
-            let named = nic.settings.keys().next_back().map(|last| last.get() + 1);
-            nic.vfs = nic.vfs.map(|there| there.max(named.unwrap_or_default()));
+            nic.vfs = nic.vfs.map(|there| there.max(nic.named()));
         }
         // A VM whose pools had no VF left has none.
-        self.found.guests.retain(|guest| !guest.vfs.is_empty());
+        self.found.guests.retain(|guest| guest.vfs.iter().any(Option::is_some));
         self.found
     }
 }
 
 /// An attribute, or an element that is only text.
 fn attribute<'a>(of: &ForeignNode<'a>, name: &str) -> Option<&'a str> {
-    of.entries().into_iter().find(|(key, _)| *key == name).and_then(|(_, node)| node.text())
+    child(of, name)?.text()
+}
+
+/// The first attribute or element of this name; an element that is only text has none. What else there is is not told.
+fn child<'a>(of: &ForeignNode<'a>, name: &str) -> Option<ForeignNode<'a>> {
+    if of.text().is_some() {
+        return None;
+    }
+    of.entries().into_iter().find(|(key, _)| *key == name).map(|(_, node)| node)
 }
 
 /// The VLAN of an interface or a network, if it is one.

@@ -172,7 +172,7 @@ pub fn import(
 /// The number of VFs, where only single VFs are named; VFs beyond a number that is given are left out.
 fn settle_count(nic: &mut ForeignNic<'_>) {
     let Some(vfs) = nic.vfs else {
-        nic.vfs = nic.settings.keys().next_back().map(|last| last.get() + 1);
+        nic.vfs = Some(nic.named()).filter(|named| *named > 0);
         return;
     };
     let beyond: Vec<VfIndex> = nic.settings.keys().copied().filter(|index| index.get() >= vfs).collect();

@@ -82,6 +82,11 @@ impl<'a> ForeignNic<'a> {
         }
     }
 
+    /// How many VFs there are at least, by the single ones that the file names.
+    pub fn named(&self) -> u16 {
+        self.settings.keys().next_back().map_or(0, |last| last.get() + 1)
+    }
+
     /// Adds what a file says of a VF. What no VF can have is left out, and told at `at`.
     pub fn add(&mut self, index: VfIndex, settings: &VfSettings, at: &ForeignNode<'_>) {
         let known = self.settings.entry(index).or_default();

@@ -44,7 +44,7 @@ pub fn model(
             let _ = writeln!(vms_text, "    {key}: {value}");
         });
         vms_text.push_str("    functions:\n");
-        for (nic, index) in &vm.vfs {
+        for (nic, index) in vm.vfs.iter().flatten() {
             if let Some((nic, own)) = all_own.get_mut(*nic) {
                 function(nic, *index, &own.remove(index).unwrap_or_default(), &mut vms_text);
             }

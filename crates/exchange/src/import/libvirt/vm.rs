@@ -5,6 +5,7 @@ use penstock_model::{
     yaml::{FlowMapping, quoted, shown},
 };
 
+use super::{attribute, child};
 use crate::import::{
     foreign::{ForeignFields, ForeignNode},
     xml::TEXT,
@@ -26,10 +27,7 @@ pub fn keys(
     if let Some(memory) = domain.take("memory").and_then(|memory| size(&memory)) {
         keys.push(("memory", quoted(&memory.to_string())));
     }
-    let cpus = domain.take("vcpu").and_then(|vcpu| match text(&vcpu) {
-        Some(cpus) => cpus.parse::<u32>().ok(),
-        None => None,
-    });
+    let cpus = domain.take("vcpu").and_then(|vcpu| text(&vcpu)?.parse::<u32>().ok());
     keys.extend(cpus.map(|cpus| ("cpus", cpus.to_string())));
     if let Some(tuning) = domain.take("cputune") {
         placed(tuning.fields(), cpus, &mut keys);
@@ -60,42 +58,13 @@ fn left_out(at: &ForeignNode<'_>, mut rest: ForeignFields<'_>, but: &str) {
 
 /// An element's text, whatever attributes it has.
 fn text<'a>(node: &ForeignNode<'a>) -> Option<&'a str> {
-    node.text().or_else(|| {
-        let mut fields = node.fields();
-        let text = fields.take(TEXT).and_then(|text| text.text());
-        fields.forget();
-        text
-    })
+    node.text().or_else(|| attribute(node, TEXT))
 }
 
-/// A size with its unit, KiB without one ("Domain XML format", "Memory Allocation"; `virScaleInteger`), in whole MiB.
+/// A size of memory in whole MiB.
 fn size(at: &ForeignNode<'_>) -> Option<ByteSize> {
     const MIB: u64 = 1 << 20;
-    let mut unit = "KiB";
-    let number = match at.text() {
-        Some(number) => Some(number),
-        None => {
-            let mut fields = at.fields();
-            unit = fields.take("unit").and_then(|unit| unit.text()).unwrap_or(unit);
-            let number = fields.take(TEXT).and_then(|text| text.text());
-            fields.forget();
-            number
-        }
-    };
-    let scale: Option<u64> = match unit.to_ascii_lowercase().as_str() {
-        "b" | "bytes" => Some(1),
-        "kb" => Some(1000),
-        "k" | "kib" => Some(1 << 10),
-        "mb" => Some(1_000_000),
-        "m" | "mib" => Some(MIB),
-        "gb" => Some(1_000_000_000),
-        "g" | "gib" => Some(1 << 30),
-        "tb" => Some(1_000_000_000_000),
-        "t" | "tib" => Some(1 << 40),
-        _ => None,
-    };
-    let bytes = number.and_then(|number| number.parse::<u64>().ok()?.checked_mul(scale?));
-    match bytes {
+    match text(at).and_then(|number| bytes(number, attribute(at, "unit"))) {
         Some(bytes) => Some(ByteSize(bytes.div_ceil(MIB).saturating_mul(MIB))),
         None => {
             at.left_out("this size is left out: it is no number with a unit");
@@ -104,15 +73,29 @@ fn size(at: &ForeignNode<'_>) -> Option<ByteSize> {
     }
 }
 
+/// A number of this unit in bytes; KiB without one ("Domain XML format", "Memory Allocation"; `virScaleInteger`).
+fn bytes(number: &str, unit: Option<&str>) -> Option<u64> {
+    let scale = match unit.unwrap_or("KiB").to_ascii_lowercase().as_str() {
+        "b" | "bytes" => 1,
+        "kb" => 1000,
+        "k" | "kib" => 1 << 10,
+        "mb" => 1_000_000,
+        "m" | "mib" => 1 << 20,
+        "gb" => 1_000_000_000,
+        "g" | "gib" => 1 << 30,
+        "tb" => 1_000_000_000_000,
+        "t" | "tib" => 1 << 40,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(scale)
+}
+
 /// `pin` and `emulator`: a model gives each virtual CPU one of the host's, in ascending order.
 fn placed(mut tuning: ForeignFields<'_>, cpus: Option<u32>, keys: &mut Vec<(&'static str, String)>) {
     let pins = tuning.take_all("vcpupin");
     let said = |pin: &ForeignNode<'_>| {
-        let mut fields = pin.fields();
-        let vcpu = fields.take("vcpu")?.text()?.parse::<u32>().ok();
-        let host = fields.take("cpuset")?.text()?.parse::<u32>().ok();
-        fields.forget();
-        Some((vcpu?, host?))
+        let number = |name| attribute(pin, name)?.parse::<u32>().ok();
+        Some((number("vcpu")?, number("cpuset")?))
     };
     let mut each: Vec<(u32, u32)> = pins.iter().filter_map(said).collect();
     each.sort_unstable();
@@ -155,10 +138,7 @@ fn backed(mut backing: ForeignFields<'_>, keys: &mut Vec<(&'static str, String)>
 }
 
 fn page(at: &ForeignNode<'_>) -> Option<ByteSize> {
-    let mut fields = at.fields();
-    let unit = fields.take("unit").and_then(|unit| unit.text()).unwrap_or("KiB");
-    let size = fields.take("size").and_then(|size| size.text());
-    format!("{}{unit}", size?).parse().ok()
+    bytes(attribute(at, "size")?, attribute(at, "unit")).map(ByteSize)
 }
 
 /// A kernel, and the firmware. Whether there is a kernel.
@@ -167,12 +147,7 @@ fn booted(at: &ForeignNode<'_>, keys: &mut Vec<(&'static str, String)>) -> bool 
     // What it is: a machine of its own, not what it boots.
     ["type", "boot", "bootmenu", "smbios", "bios", "nvram"].iter().for_each(|key| os.pass_over(key));
     let firmware = os.take("firmware").is_some_and(|firmware| firmware.text() == Some("efi"));
-    let loader = os.take("loader").is_some_and(|loader| {
-        let mut fields = loader.fields();
-        let flash = fields.take("type").is_some_and(|kind| kind.text() == Some("pflash"));
-        fields.forget();
-        flash
-    });
+    let loader = os.take("loader").is_some_and(|loader| attribute(&loader, "type") == Some("pflash"));
     if firmware || loader {
         keys.push(("firmware", "uefi".to_owned()));
     }
@@ -210,15 +185,8 @@ fn disk(
         at.left_out("what the VM boots is left out: it is no kernel and no disk that is a file or a block device; the model's default is a small Linux");
     }
     let agent = devices.take_all("channel").iter().any(|channel| {
-        let mut fields = channel.fields();
-        let target = fields.take("target");
-        fields.forget();
-        target.is_some_and(|target| {
-            let mut fields = target.fields();
-            let named = fields.take("name").is_some_and(|name| name.text() == Some(AGENT));
-            fields.forget();
-            named
-        })
+        let target = child(channel, "target");
+        target.is_some_and(|target| attribute(&target, "name") == Some(AGENT))
     });
     devices.pass_over("emulator");
     left_out(
@@ -230,30 +198,15 @@ fn disk(
 }
 
 fn of_disk(at: &ForeignNode<'_>) -> Option<FlowMapping> {
-    let mut disk = at.fields();
-    let kind = disk.take("device").and_then(|kind| kind.text()).unwrap_or("disk");
-    let driver = disk.take("driver");
-    let source = disk.take("source");
-    disk.forget();
-    let path = source.and_then(|source| {
-        let mut source = source.fields();
-        let path = source.value::<String>("file").or_else(|| source.value("dev"));
-        source.forget();
-        path
-    });
-    let format = driver.and_then(|driver| {
-        let mut driver = driver.fields();
-        let format = driver.take("type").and_then(|format| format.text());
-        driver.forget();
-        format
-    });
-    let format = match format.unwrap_or("raw") {
-        known @ ("raw" | "qcow2") => known,
-        _ => return None,
-    };
-    let path = path.filter(|_| kind == "disk")?;
+    let source = child(at, "source").filter(|_| attribute(at, "device").is_none_or(|kind| kind == "disk"))?;
+    let path = attribute(&source, "file").or_else(|| attribute(&source, "dev"))?;
+    let driver = child(at, "driver");
+    let format = driver.as_ref().and_then(|driver| attribute(driver, "type")).unwrap_or("raw");
+    if !matches!(format, "raw" | "qcow2") {
+        return None;
+    }
     let mut boot = FlowMapping::default();
-    boot.put("disk", quoted(&path));
+    boot.put("disk", quoted(path));
     boot.put("format", format);
     Some(boot)
 }
