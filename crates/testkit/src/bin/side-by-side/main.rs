@@ -9,11 +9,15 @@
 //! A table of what each program took, in processor time and by the clock, comes at the end ([`reaper`]): processor time is what a run is made of
 //! where boards are emulated.
 //!
+//! A run of all programs first removes those of earlier builds ([`old`]), and does not begin on a disk that is too full for it ([`disk`]).
+//!
 //! The programs that boot no kernel come first, since most mistakes show there. `PENSTOCK_TESTS_BEGIN_UNTIL`, in seconds since 1970: no
 //! program is begun later, and one that still runs [a while after](WIND_UP) is ended. Those are named at the end, and each counts as ignored.
 #![allow(clippy::disallowed_methods)]
 
 mod count;
+mod disk;
+mod old;
 mod order;
 mod reaper;
 mod room;
@@ -40,6 +44,7 @@ use tempfile::TempDir;
 
 use crate::{
     count::Count,
+    disk::{Disk, NEEDED},
     order::{SLOW, is_slow, place},
     room::Room,
     spent::{ProgramUsage, Spent},
@@ -117,9 +122,21 @@ fn run(words: &[String], all: bool, quick: bool) -> Result<ExitCode, String> {
     if found.is_empty() {
         return Err("there is nothing to test".to_owned());
     }
+    if all {
+        let removed = old::remove(&found, SystemTime::now());
+        if removed.programs > 0 {
+            eprintln!(
+                "Removed {} test programs of earlier builds, {:.1} GiB",
+                removed.programs,
+                removed.bytes as f64 / disk::GIB
+            );
+        }
+    }
     let built = found.len();
     found.retain(|program| !(quick && is_slow(&program.name)));
     let left_out = built - found.len();
+    let mut disk = Disk::of_this_machine();
+    disk.look(if all && !quick { NEEDED } else { 0 })?;
     let directory = tempfile::tempdir().map_err(|error| error.to_string())?;
     let list = directory.path().join("programs.json");
     programs::tell(&found, &list).map_err(|error| format!("{}: {error}", list.display()))?;
@@ -145,6 +162,7 @@ fn run(words: &[String], all: bool, quick: bool) -> Result<ExitCode, String> {
             end(running, &mark());
             return Ok(ExitCode::from(130));
         }
+        disk.warn();
         let now = SystemTime::now();
         if begin_until.is_some_and(|until| now > until) {
             count.no_time_for(waiting.drain(..).rev().map(|task| task.name));
@@ -203,6 +221,7 @@ fn run(words: &[String], all: bool, quick: bool) -> Result<ExitCode, String> {
         );
     }
     spent.tell();
+    disk.tell();
     println!("\nall programs: {passed} passed; {bad} failed; {ignored} ignored; finished in {seconds} s");
     if failed.is_empty() {
         return Ok(ExitCode::SUCCESS);
