@@ -396,6 +396,8 @@ pub struct Import {
 /// Whose files `import` reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ImportFrom {
+    /// Incus' YAML: instances, profiles, networks of type sriov
+    Incus,
     /// libvirt's XML: domains, networks, single interfaces
     Libvirt,
     /// netplan's YAML

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    arguments::{Board, ClusterVerb, Report, Scan, Undo, Verb, Verify},
+    arguments::{Audit, Board, ClusterVerb, Report, Scan, Undo, Verb, Verify},
     commands::{
         apply, audit, check, console, export, generate, guard, import, plan, report, status, undo, verify,
     },
@@ -33,6 +33,8 @@ pub enum Kind {
     ScanModel,
     /// `audit`.
     Audit,
+    /// `audit --as-tuned`.
+    AuditTuned,
     /// `check`.
     Check,
     /// `generate`.
@@ -232,6 +234,7 @@ impl Kind {
         Some(match verb {
             Verb::Scan(Scan { as_model: true, .. }) => Kind::ScanModel,
             Verb::Scan(_) => Kind::Scan,
+            Verb::Audit(Audit { as_tuned: true, .. }) => Kind::AuditTuned,
             Verb::Audit(_) => Kind::Audit,
             Verb::Check(_) => Kind::Check,
             Verb::Generate(_) => Kind::Generate,
@@ -303,6 +306,7 @@ impl Kind {
             Kind::Scan => self.schema_of::<Inventory>(),
             Kind::ScanModel => self.schema_of::<ScannedModel>(),
             Kind::Audit => self.schema_of::<audit::Audited<'_>>(),
+            Kind::AuditTuned => self.schema_of::<audit::AuditProfile>(),
             Kind::Check => self.schema_of::<check::Checks>(),
             Kind::Generate => self.schema_of::<generate::Generated>(),
             Kind::Export => self.schema_of::<export::ExportedModel>(),

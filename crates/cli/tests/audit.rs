@@ -21,7 +21,8 @@ const NOBODY: &str = "65534";
 
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
-    let anywhere: [(&str, Test); 5] = [
+    let anywhere: [(&str, Test); 6] = [
+        ("a_profile_of_tuned_is_made_of_what_is_advised_and_does_it", || a_profile_does_what_is_advised()),
         ("a_record_is_judged_as_the_machine_was", || a_record_is_judged_as_the_machine_was()),
         ("what_was_denied_there_is_unknown_here", || what_was_denied_there_is_unknown_here()),
         ("ctrl_c_ends_the_watch_and_what_was_seen_is_judged", || ctrl_c_ends_the_watch()),
@@ -167,6 +168,49 @@ fn for_people_too() -> Outcome {
     assert!(!shown.contains('\u{1b}'), "what a tree says does not steer a terminal");
     let verbose = String::from_utf8(audit(&["--verbose", "--root", text(tree.path())]).stdout)?;
     assert!(verbose.len() > shown.len());
+    Ok(())
+}
+
+fn a_profile_does_what_is_advised() -> Outcome {
+    let tree = recorded();
+    fs::create_dir_all(tree.path().join("proc/sys/vm"))?;
+    fs::write(tree.path().join("proc/sys/vm/stat_interval"), "1\n")?;
+    fs::write(tree.path().join("proc/cmdline"), "isolcpus=1 quiet\n")?;
+    let output = audit(&["--as-tuned", "--root", text(tree.path())]);
+    let (profile, warned) = (String::from_utf8(output.stdout)?, String::from_utf8(output.stderr)?);
+    assert!(output.status.success() && profile.contains("\nvm.stat_interval=10\n"), "{profile}{warned}");
+
+    let profiles = tempfile::tempdir()?;
+    let file = |name: &str, text: &str| {
+        let directory = profiles.path().join(name);
+        fs::create_dir_all(&directory).and_then(|()| fs::write(directory.join("tuned.conf"), text))
+    };
+    file("made", &profile)?;
+    file("child", "[main]\ninclude=made\n[sysctl]\nvm.stat_interval=7\n")?;
+    let compared = |name: &str| {
+        let profile = profiles.path().join(name);
+        found(&audit(&["--json", "--tuned", text(&profile), "--root", text(tree.path())]))
+    };
+    let row = |found: &Value| {
+        let rows = found["tuned"]["rows"].as_array().expect("rows beside the profile");
+        rows.iter().find(|row| row["rule"] == "stat-interval").expect("a row of the rule").clone()
+    };
+    let made = compared("made");
+    assert_eq!(row(&made)["verdict"], "sets", "{made:#}");
+    // What was left out of the profile was warned of, and is what it does not set.
+    for row in made["tuned"]["rows"].as_array().into_iter().flatten().filter(|row| row["verdict"] != "sets") {
+        assert!(warned.contains(row["rule"].as_str().unwrap_or_default()), "{row}: {warned}");
+    }
+    let child = row(&compared("child"));
+    assert_eq!(child["verdict"], "differs", "{child:#}");
+    let shown = audit(&["--tuned", text(&profiles.path().join("child")), "--root", text(tree.path())]);
+    let shown = String::from_utf8(shown.stdout)?;
+    assert!(shown.contains("differs       stat-interval"), "{shown}");
+
+    file("lost", "[main]\ninclude=nobody-has-this\n")?;
+    let lost = audit(&["--tuned", text(&profiles.path().join("lost")), "--root", text(tree.path())]);
+    let said = String::from_utf8(lost.stderr)?;
+    assert!(lost.status.code() == Some(2) && said.contains("nobody-has-this/tuned.conf"), "{said}");
     Ok(())
 }
 

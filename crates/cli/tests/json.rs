@@ -91,6 +91,8 @@ fn every_verb_prints_one_document_when_it_is_done_and_when_it_fails() {
     let lines = [
         (format!("scan --json --root {root}"), "scan", 0),
         (format!("scan --json --as-model --root {root}"), "scan-model", 0),
+        (format!("audit --json --as-tuned --root {root}"), "audit-tuned", 0),
+        (format!("audit --json --tuned good.yaml --root {root}"), "error", 2),
         (format!("metrics --json --root {root}"), "metrics", 0),
         ("metrics bad.yaml --json".to_owned(), "error", 2),
         ("check good.yaml --json".to_owned(), "check", 0),

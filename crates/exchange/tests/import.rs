@@ -35,7 +35,9 @@ fn holds(format: ImportFormat, name: &str) {
     let extension = match format {
         ImportFormat::Libvirt => "xml",
         ImportFormat::Networkd => "link",
-        ImportFormat::Netplan | ImportFormat::Nmstate | ImportFormat::SriovOperator => "yaml",
+        ImportFormat::Incus | ImportFormat::Netplan | ImportFormat::Nmstate | ImportFormat::SriovOperator => {
+            "yaml"
+        }
     };
     let file = format!("{name}.{extension}");
     let source = Source::new(&file, fs::read_to_string(folder("foreign").join(&file)).unwrap());
@@ -46,6 +48,91 @@ fn holds(format: ImportFormat, name: &str) {
     let folder = folder("golden").join(format!("import-{name}"));
     golden::compare(&folder.join("model.yaml"), &imported.model);
     golden::compare(&folder.join("warnings"), &warnings);
+}
+
+/// What one network sets of all VFs of a PF is the PF's in the model; anything else is a claim's to say.
+#[test]
+fn what_networks_of_the_operator_set_is_read_where_it_holds_for_all_vfs() {
+    let policy = |name: &str, pf: &str| {
+        format!(
+            "apiVersion: a\nkind: SriovNetworkNodePolicy\nspec: {{resourceName: {name}, numVfs: 4, externallyManaged: true, nicSelector: \
+             {{pfNames: [\"{pf}\"]}}}}\n---\n"
+        )
+    };
+    let network = |of: &str, more: &str| {
+        format!("kind: SriovNetwork\nspec: {{resourceName: {of}, ipam: '{{}}'{more}}}\n---\n")
+    };
+    let all = ", vlan: 100, vlanQoS: 3, vlanProto: 802.1AD, spoofChk: \"off\", trust: \"on\", linkState: enable, minTxRate: 10, maxTxRate: 100";
+    let whole = "defaults: {vlan: 100, qos: 3, vlan_proto: 802.1ad, spoofchk: off, trust: on, min_tx_rate: 10, max_tx_rate: 100, link_state: enable}";
+    for (text, wanted, warned) in [
+        (policy("a", "enp1s0f0") + &network("a", all), Some(whole), None),
+        (policy("a", "enp1s0f0") + &network("a", ", vlan: 0, vlanQoS: 0"), None, None),
+        (
+            policy("a", "enp1s0f0#0-1") + &policy("a", "enp1s0f0#2-3") + &network("a", ", vlan: 7"),
+            Some("defaults: {vlan: 7}"),
+            None,
+        ),
+        (policy("a", "enp1s0f0#0-2") + &network("a", ", vlan: 7"), None, Some("something else, or nothing")),
+        (
+            policy("a", "enp1s0f0") + &network("a", ", vlan: 7") + &network("a", ", vlan: 8"),
+            None,
+            Some("something else, or nothing"),
+        ),
+        (
+            policy("a", "enp1s0f0") + &network("b", ", vlan: 7"),
+            None,
+            Some("no policy here makes the resource `b`"),
+        ),
+    ] {
+        let imported = read(&text, ImportFormat::SriovOperator).unwrap();
+        match wanted {
+            Some(wanted) => assert!(imported.model.contains(wanted), "{text}{}", imported.model),
+            None => assert!(!imported.model.contains("defaults"), "{text}{}", imported.model),
+        }
+        assert!(!imported.model.contains("guests:"), "{}", imported.model);
+        let said = imported.warnings[0].to_string();
+        assert_eq!(said.contains("this network"), warned.is_some(), "{text}{said}");
+        assert!(said.contains("`ipam`"), "{said}");
+        assert!(warned.is_none_or(|warned| said.contains(warned)), "{text}{said}");
+    }
+    let wrong =
+        wrong(&(policy("a", "enp1s0f0") + &network("a", ", vlan: 4096")), ImportFormat::SriovOperator);
+    assert!(wrong.contains("4096"), "{wrong}");
+}
+
+#[test]
+fn instances_of_incus() {
+    holds(ImportFormat::Incus, "incus");
+}
+
+/// As `export` writes it, where neither name nor kind is in the file.
+#[test]
+fn a_profile_of_incus_is_a_container_without_a_name() {
+    let text = "config: {}\ndevices:\n  eth0: {type: nic, nictype: sriov, parent: enp1s0f0, name: eth7, mtu: '9000'}\n";
+    let imported = read(text, ImportFormat::Incus).unwrap();
+    assert!(
+        imported.model.contains(
+            "  guest:\n    functions:\n      - {vf: \"enp1s0f0#0\", interface: \"eth7\", mtu: 9000}\n"
+        ),
+        "{}",
+        imported.model
+    );
+    let warned = imported.warnings[0].to_string();
+    assert!(warned.contains("called `guest`") && warned.contains("a container is assumed"), "{warned}");
+}
+
+#[test]
+fn what_is_wrong_with_a_file_of_incus_is_said() {
+    for (text, wanted) in [
+        ("name: a\ndevices:\n  eth0: {type: nic, nictype: sriov}\n", "`parent`"),
+        ("name: a\ndevices:\n  root: {type: disk, path: /}\n", "nothing here is a NIC with VFs"),
+        ("name: n\ntype: sriov\nconfig: {}\n", "`parent`"),
+        ("name: a\ndevices:\n  e: {type: nic, nictype: sriov, parent: enp1s0f0, vlan: 5000}\n", "5000"),
+        ("- 1\n- [2]\n", "expected a mapping"),
+    ] {
+        let found = wrong(text, ImportFormat::Incus);
+        assert!(found.contains(wanted), "{text}: {found}");
+    }
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! What the other programs say of the golden files that are written for them. Each test is skipped where its program is not installed.
+//! What the other programs say of the golden files that are written for them, and Penstock of theirs. Each test is skipped where its program
+//! is not there.
 #![allow(clippy::disallowed_methods)]
 
 use std::{
@@ -8,13 +9,20 @@ use std::{
     process::{Command, ExitCode},
 };
 
+use penstock_exchange::{TunedSource, TunedVerdict, compare_with_tuned, read_tuned};
+use penstock_model::audit::{Audit, Change, Remedy, Row};
 use penstock_testkit::{
     needs::{self, Lack},
     trials::{Outcome, Test, Trials},
+    unpacked,
 };
+use serde_json::{Value, json};
 
 /// netplan's generator, which `netplan generate` runs. It touches nothing but the root directory that it is given.
 const NETPLAN: &str = "/usr/libexec/netplan/generate";
+
+/// What TuneD reads profiles with. Of all that its package depends on this needs Python alone.
+const TUNED_LOADER: &str = "usr/lib/python3/dist-packages/tuned/profiles/loader.py";
 
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
@@ -22,6 +30,16 @@ fn main() -> ExitCode {
     trials.add(&missing, [("netplan_makes_units_of_an_export_without_a_warning", netplan as Test)]);
     let missing = trials.lacking("libvirt", || lacking("virt-xml-validate"));
     trials.add(&missing, [("libvirts_schemas_take_networks_and_interfaces", libvirt as Test)]);
+    let missing = trials.lacking("TuneD", || {
+        needs::programs(&["python3"]).or_else(|| unpacked::lacking(unpacked::TUNED, &[TUNED_LOADER]))
+    });
+    trials.add(
+        &missing,
+        [
+            ("tuned_reads_a_profile_made_of_an_audit_as_it_is_meant", tuned_reads as Test),
+            ("the_profiles_of_tuned_are_read", read_of_tuned as Test),
+        ],
+    );
     trials.run()
 }
 
@@ -83,5 +101,80 @@ fn libvirt() -> Outcome {
         let output = Command::new("virt-xml-validate").arg(&whole).arg(schema).output()?;
         assert!(output.status.success(), "{}: {}", file.display(), String::from_utf8_lossy(&output.stderr));
     }
+    Ok(())
+}
+
+/// Loads a profile as `tuned` does, and prints its sections and their options.
+const LOAD: &str = r#"
+import json, sys
+tree, directory = sys.argv[1:]
+sys.path.insert(0, tree + "/usr/lib/python3/dist-packages")
+from tuned import profiles
+locator = profiles.locator.Locator([directory, tree + "/usr/lib/tuned"])
+loader = profiles.loader.Loader(
+    locator, profiles.factory.Factory(), profiles.merger.Merger(), None, profiles.variables.Variables())
+units = loader.load("penstock").units
+print(json.dumps({name: dict(unit.options) for name, unit in units.items()}))
+"#;
+
+fn tuned_reads() -> Outcome {
+    let directory = tempfile::tempdir()?;
+    let profile = directory.path().join("penstock");
+    fs::create_dir(&profile)?;
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/tuned/tuned.conf");
+    fs::copy(golden, profile.join("tuned.conf"))?;
+    let mut python = Command::new("python3");
+    python.args(["-B", "-c", LOAD]).arg(unpacked::tree(unpacked::TUNED)).arg(directory.path());
+    let output = python.output()?;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let read: Value = serde_json::from_slice(&output.stdout)?;
+    let wanted = json!({
+        "bootloader": {"cmdline_penstock": "+isolcpus=managed_irq,domain,2-7 nosoftlockup"},
+        "irqbalance": {"banned_cpus": "2-7"},
+        "modules": {"kvm": "kvmclock_periodic_sync=0 nx_huge_pages=never"},
+        "service": {"service.fstrim.timer": "stop,disable", "service.ksmtuned": "stop,disable"},
+        "sysctl": {"net.ipv4.conf.eth0/5.rp_filter": "1", "vm.stat_interval": "10"},
+        "sysfs": {"/sys/kernel/rcu_normal": "1", "/sys/module/pcie_aspm/parameters/policy": "performance"},
+        "vm": {"transparent_hugepages": "never"},
+    });
+    assert_eq!(read, wanted);
+    Ok(())
+}
+
+/// A row of an audit that is put right this way.
+fn failed(way: Remedy) -> Row {
+    let row = json!({
+        "rule": "a", "layer": "kernel", "subject": "machine", "verdict": "fail", "read": "", "wanted": "", "why": "", "price": null,
+        "ways": [way], "change": null, "source": "", "needs_root": false,
+    });
+    serde_json::from_value(row).unwrap()
+}
+
+fn read_of_tuned() -> Outcome {
+    let profiles = unpacked::tree(unpacked::TUNED).join("usr/lib/tuned");
+    let conf = |name: &str| fs::read_to_string(profiles.join(name).join("tuned.conf"));
+    let others = |source: TunedSource<'_>| match source {
+        TunedSource::Profile(name) => conf(name).map_err(|error| format!("{name}: {error}")),
+        TunedSource::Variables(path) => Err(format!("{path} is left out")),
+    };
+    let mut read = 0;
+    for entry in fs::read_dir(&profiles)? {
+        let name = entry?.file_name().into_string().unwrap();
+        let Ok(text) = conf(&name) else { continue };
+        read_tuned(&text, &others).unwrap_or_else(|why| panic!("{name}: {why}"));
+        read += 1;
+    }
+    assert!(read > 20, "{read}");
+    let realtime = read_tuned(&conf("realtime-virtual-host")?, &others)?;
+    let wants = |path: &str, value: &str| {
+        let change = Change::Write { path: path.to_owned(), value: value.to_owned() };
+        let remedy = Remedy { changes: vec![change], beware: None };
+        let row = failed(remedy);
+        let found = compare_with_tuned(&Audit { rows: vec![row], ..Audit::default() }, &realtime);
+        found.rows[0].verdict
+    };
+    assert_eq!(wants("/sys/kernel/mm/ksm/run", "2"), TunedVerdict::Sets);
+    assert_eq!(wants("/proc/sys/kernel/sched_rt_runtime_us", "-1"), TunedVerdict::Sets);
+    assert_eq!(wants("/sys/devices/virtual/workqueue/writeback/cpumask", "1"), TunedVerdict::Computes);
     Ok(())
 }

@@ -16,6 +16,8 @@ pub const GRUB: &str = "PENSTOCK_GRUB_TREE";
 pub const OPEN_VSWITCH: &str = "PENSTOCK_OPENVSWITCH_TREE";
 /// podman, conmon, netavark, and the libraries of these that boards have not.
 pub const PODMAN: &str = "PENSTOCK_PODMAN_TREE";
+/// TuneD, of which no test needs more than what reads profiles.
+pub const TUNED: &str = "PENSTOCK_TUNED_TREE";
 
 /// The directory that an environment variable names; an empty path where it is not set.
 pub fn tree(variable: &str) -> PathBuf {

@@ -26,6 +26,12 @@ pub struct Audit {
     /// First observe interrupts, idle states and system management interrupts for this time: 60s, 10m
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub over: Option<Duration>,
+    /// Print what is advised as a TuneD profile (`tuned.conf`) instead
+    #[arg(long, conflicts_with = "tuned")]
+    pub as_tuned: bool,
+    /// Also say what this TuneD profile does of what is advised: its directory, or its `tuned.conf`
+    #[arg(long, value_name = "PROFILE")]
+    pub tuned: Option<PathBuf>,
     /// Show all rules in full, also those that pass
     #[arg(long, short)]
     pub verbose: bool,

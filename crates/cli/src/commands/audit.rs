@@ -1,8 +1,11 @@
 //! `penstock audit [MODEL]`: how late threads may wake on this machine, and why.
 
+mod tuned;
+
 use std::{path::Path, sync::Arc, time::Duration};
 
 use penstock_audit::audit;
+use penstock_exchange::{TunedCoverage, compare_with_tuned};
 use penstock_host::{
     Root, files, interrupt,
     record::{Recorded, Recorder},
@@ -25,6 +28,8 @@ use crate::{
     settings::Settings,
 };
 
+pub use tuned::AuditProfile;
+
 /// In a recorded tree: what went on while it was recorded.
 const WATCHED: &str = ".watched.json";
 /// A machine of 500 CPUs and 5000 interrupts has some MiB of counts.
@@ -37,6 +42,9 @@ pub struct Audited<'a> {
     holds: bool,
     #[serde(flatten)]
     found: &'a Found,
+    /// What the TuneD profile does of what is advised; only with `--tuned`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tuned: Option<TunedCoverage>,
 }
 
 /// Judges this machine, or a recorded one.
@@ -46,6 +54,7 @@ pub fn run(mut arguments: Audit, settings: &Settings, printer: &mut Printer) -> 
         Some(subject) => Some(model_file::read_subject(subject, For::of(None, is_here, settings), printer)?),
         None => None,
     };
+    let profile = arguments.tuned.as_deref().map(tuned::read).transpose()?;
     let recorder = arguments.record.as_ref().map(|_| Arc::new(Recorder::default()));
     let root = match (&arguments.root, &recorder) {
         (Some(tree), _) => recorded(tree)?,
@@ -69,9 +78,16 @@ pub fn run(mut arguments: Audit, settings: &Settings, printer: &mut Printer) -> 
         let recorded = write(directory, recorder, &inventory)?;
         tell(directory, recorded, printer);
     }
-    let width = printer.width();
-    let audited = Audited { holds: found.holds(), found: &found };
-    printer.data(&audited, || audit_table::table(&found, arguments.verbose, width))?;
+    if arguments.as_tuned {
+        return tuned::print_profile(&found, printer);
+    }
+    let (width, verbose) = (printer.width(), arguments.verbose);
+    let coverage = profile.map(|profile| compare_with_tuned(&found, &profile));
+    let audited = Audited { holds: found.holds(), found: &found, tuned: coverage };
+    printer.data(&audited, || {
+        let table = audit_table::table(&found, verbose, width);
+        table + &audited.tuned.as_ref().map(|it| tuned::table(it, verbose, width)).unwrap_or_default()
+    })?;
     Ok(if found.holds() { Status::Holds } else { Status::DoesNotHold })
 }
 

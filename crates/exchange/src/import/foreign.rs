@@ -47,6 +47,11 @@ impl<'a> ForeignNode<'a> {
         matches!(self.node.value, YamlValue::Null)
     }
 
+    /// Whether it is a list.
+    pub fn is_list(&self) -> bool {
+        matches!(self.node.value, YamlValue::Sequence(_))
+    }
+
     /// Its text, if that is all it is.
     pub fn text(&self) -> Option<&'a str> {
         match &self.node.value {

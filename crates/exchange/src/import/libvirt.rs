@@ -12,7 +12,7 @@ use penstock_model::{Bdf, InterfaceName, Inventory, VfIndex, VfKey, VfSettings, 
 use super::{
     Found,
     foreign::{ForeignFields, ForeignNode},
-    guest::ForeignGuest,
+    guest::{ForeignFunction, ForeignGuest},
     nic::{ForeignNic, PfSelector},
 };
 
@@ -150,7 +150,7 @@ impl<'a> Reader<'a, '_> {
                 self.hostdev(&device, Some(guest));
             }
         }
-        if self.found.guests[guest].vfs.is_empty() {
+        if self.found.guests[guest].functions.is_empty() {
             self.found.guests.truncate(guest);
             devices.iter_mut().for_each(ForeignFields::forget);
             fields.forget();
@@ -206,9 +206,9 @@ impl<'a> Reader<'a, '_> {
                 ["network", "portid", "bridge"]
                     .iter()
                     .for_each(|key| source.iter_mut().for_each(|source| source.pass_over(key)));
-                let vfs = &mut self.found.guests[guest].vfs;
-                let place = vfs.len();
-                vfs.push(None);
+                let functions = &mut self.found.guests[guest].functions;
+                let place = functions.len();
+                functions.push(ForeignFunction::default());
                 self.choices.push(Choice { at: at.clone(), network, guest, place, settings });
             }
             (Some(_), None) => at.left_out(
@@ -242,7 +242,7 @@ impl<'a> Reader<'a, '_> {
         if let Some(guest) = guest
             && self.give(vf, guest, address)
         {
-            self.found.guests[guest].vfs.push(Some(vf));
+            self.found.guests[guest].functions.push(ForeignFunction { vf: Some(vf), keys: Vec::new() });
         }
     }
 
@@ -288,7 +288,7 @@ impl<'a> Reader<'a, '_> {
             ));
             self.found.nics[vf.0].add(vf.1, &settings, &at);
             if self.give(vf, guest, &at) {
-                self.found.guests[guest].vfs[place] = Some(vf);
+                self.found.guests[guest].functions[place].vf = Some(vf);
             }
         }
     }
@@ -341,7 +341,7 @@ impl<'a> Reader<'a, '_> {
             nic.vfs = nic.vfs.map(|there| there.max(nic.named()));
         }
         // A VM whose pools had no VF left has none.
-        self.found.guests.retain(|guest| guest.vfs.iter().any(Option::is_some));
+        self.found.guests.retain(|guest| guest.functions.iter().any(|function| function.vf.is_some()));
         self.found
     }
 }

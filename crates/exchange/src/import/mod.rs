@@ -2,7 +2,7 @@
 
 mod foreign;
 mod guest;
-mod ini;
+mod incus;
 mod libvirt;
 mod netplan;
 mod networkd;
@@ -23,6 +23,8 @@ use foreign::{ForeignNode, ImportMessages};
 use guest::ForeignGuest;
 use nic::{ForeignNic, PfSelector};
 
+use crate::ini;
+
 /// The most messages about one file.
 const MAX_MESSAGES: usize = 100;
 /// The most NICs that a model is made of; no machine has so many PFs.
@@ -33,6 +35,8 @@ const MAX_PLACES: usize = 8;
 /// Whose files are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ImportFormat {
+    /// Incus' YAML: instances, profiles, and networks of type `sriov`.
+    Incus,
     /// libvirt's XML: domains, networks, and single devices.
     Libvirt,
     /// netplan's YAML, version 2.
@@ -47,7 +51,8 @@ pub enum ImportFormat {
 
 impl ImportFormat {
     /// All of them, by name.
-    pub const ALL: [ImportFormat; 5] = [
+    pub const ALL: [ImportFormat; 6] = [
+        ImportFormat::Incus,
         ImportFormat::Libvirt,
         ImportFormat::Netplan,
         ImportFormat::Networkd,
@@ -58,6 +63,7 @@ impl ImportFormat {
     /// The program, as a sentence names it.
     fn program(self) -> &'static str {
         match self {
+            ImportFormat::Incus => "Incus",
             ImportFormat::Libvirt => "libvirt",
             ImportFormat::Netplan => "netplan",
             ImportFormat::Networkd => "systemd",
@@ -81,7 +87,7 @@ pub struct Imported {
 struct Found<'a> {
     machine: Option<MachineName>,
     nics: Vec<ForeignNic<'a>>,
-    /// VMs that own VFs of these.
+    /// Guests that own VFs of these.
     guests: Vec<ForeignGuest>,
 }
 
@@ -102,9 +108,10 @@ pub fn import(
         let read = match format {
             ImportFormat::Networkd => ini::sections(&source.text, networkd::OF_A_VF).map(|root| vec![root]),
             ImportFormat::Libvirt => xml::document(&source.text).map(|root| vec![root]),
-            ImportFormat::Netplan | ImportFormat::Nmstate | ImportFormat::SriovOperator => {
-                yaml::documents(&source.text)
-            }
+            ImportFormat::Incus
+            | ImportFormat::Netplan
+            | ImportFormat::Nmstate
+            | ImportFormat::SriovOperator => yaml::documents(&source.text),
         };
         match read {
             Ok(all) => documents.extend(all.into_iter().map(|document| (file, document))),
@@ -117,6 +124,7 @@ pub fn import(
         .filter(|root| !root.is_null())
         .collect();
     let Found { machine: called, nics, guests } = match format {
+        ImportFormat::Incus => incus::read(&roots, machine),
         ImportFormat::Libvirt => libvirt::read(&roots, machine),
         ImportFormat::Netplan => netplan::read(&roots, machine),
         ImportFormat::Networkd => networkd::read(&roots),

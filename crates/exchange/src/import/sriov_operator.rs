@@ -1,8 +1,11 @@
-//! `SriovNetworkNodePolicy` of the SR-IOV network operator (`sriovnetwork.openshift.io/v1`): which VFs a PF has, and what drives them.
+//! `SriovNetworkNodePolicy` of the SR-IOV network operator (`sriovnetwork.openshift.io/v1`): which VFs a PF has, and what drives them; and
+//! `SriovNetwork`: what a pod's VF of a policy's resource gets.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use penstock_model::{Bdf, FreeDriver, InterfaceName, MachineName, Mtu, VfCount, VfIndex, yaml::shown};
+use penstock_model::{
+    Bdf, FreeDriver, InterfaceName, MachineName, Mtu, VfCount, VfIndex, VfKey, VfSettings, yaml::shown,
+};
 
 use super::{
     Found,
@@ -27,6 +30,16 @@ struct Policies<'a> {
     /// The VFs of which policies speak, first and last; `None`: one speaks of all.
     covered: BTreeMap<PfSelector, Option<Vec<(u16, u16)>>>,
     machines: BTreeSet<String>,
+    /// Of each PF the resources that policies make of its VFs, with the VFs.
+    resources: BTreeMap<PfSelector, Vec<(String, Option<(VfIndex, VfIndex)>)>>,
+    /// By resource.
+    networks: BTreeMap<String, Vec<Network<'a>>>,
+}
+
+/// A network that gives pods VFs of a resource.
+struct Network<'a> {
+    settings: VfSettings,
+    at: ForeignNode<'a>,
 }
 
 /// The NICs of these documents.
@@ -51,7 +64,14 @@ impl<'a> Policies<'a> {
                     None => at.error("a policy has a `spec`"),
                 }
             }
-            Some("List" | "SriovNetworkNodePolicyList") => {
+            Some("SriovNetwork") => {
+                ["apiVersion", "metadata", "status"].into_iter().for_each(|key| drop(fields.take(key)));
+                match fields.take("spec") {
+                    Some(spec) => self.network(&spec),
+                    None => at.error("a network has a `spec`"),
+                }
+            }
+            Some("List" | "SriovNetworkNodePolicyList" | "SriovNetworkList") => {
                 ["apiVersion", "metadata"].into_iter().for_each(|key| drop(fields.take(key)));
                 // Lists do not stand in lists.
                 for item in fields.take("items").iter().flat_map(ForeignNode::items) {
@@ -101,6 +121,10 @@ impl<'a> Policies<'a> {
                 "set `externallyManaged: true` in the policy, or `externally_managed: on` in the model",
             );
         }
+        let resource = fields.take("resourceName").and_then(|node| {
+            node.left_out("`resourceName` is left out: a model has no word for it");
+            node.value::<String>()
+        });
         let policies = match fields.take("nicSelector") {
             Some(nics) => selected(&nics),
             None => Vec::new(),
@@ -110,6 +134,68 @@ impl<'a> Policies<'a> {
         }
         for policy in policies {
             self.add(&policy, count, mtu, free);
+            if let Some(resource) = &resource {
+                let of_pf = self.resources.entry(policy.selector.clone()).or_default();
+                of_pf.push((resource.clone(), policy.range));
+            }
+        }
+    }
+
+    /// What the SR-IOV CNI plugin sets of a VF. What it makes inside a pod stays in Kubernetes.
+    fn network(&mut self, spec: &ForeignNode<'a>) {
+        let mut fields = spec.fields();
+        ["networkNamespace", "ipam", "capabilities", "metaPlugins", "logLevel", "logFile"]
+            .iter()
+            .for_each(|key| fields.left_out(key, "what a pod gets beside its VF stays in Kubernetes"));
+        let Some(resource) = fields.value::<String>("resourceName") else {
+            return spec.error("a network has the `resourceName` of a policy");
+        };
+        let mut settings = VfSettings::default();
+        for (key, of_vf) in [
+            ("vlan", VfKey::Vlan),
+            ("vlanQoS", VfKey::Qos),
+            ("vlanProto", VfKey::VlanProto),
+            ("spoofChk", VfKey::Spoofchk),
+            ("trust", VfKey::Trust),
+            ("linkState", VfKey::LinkState),
+            ("minTxRate", VfKey::MinTxRate),
+            ("maxTxRate", VfKey::MaxTxRate),
+        ] {
+            // The operator's 0 is no VLAN and no priority: the VF keeps what it has.
+            let said = fields
+                .take(key)
+                .filter(|node| !matches!(of_vf, VfKey::Vlan | VfKey::Qos) || node.text() != Some("0"));
+            let set = said.and_then(|node| match of_vf {
+                VfKey::VlanProto => node.setting_as(of_vf, &node.text().unwrap_or_default().to_lowercase()),
+                _ => node.setting(of_vf),
+            });
+            settings = settings.or(&set.unwrap_or_default());
+        }
+        self.networks.entry(resource).or_default().push(Network { settings, at: spec.clone() });
+    }
+
+    /// What networks set of the VFs of a PF: where it is one thing for all of them, since a model keeps what a single VF has with the guest
+    /// that owns it, and pods own these.
+    fn settings(&self, nic: &mut ForeignNic<'a>) {
+        let (Some(vfs), Some(resources)) = (nic.vfs, self.resources.get(&nic.selector)) else { return };
+        let networks: Vec<&Network<'a>> =
+            resources.iter().filter_map(|(name, _)| self.networks.get(name)).flatten().collect();
+        let Some(first) = networks.first() else { return };
+        let ranges = resources.iter().filter(|(name, _)| self.networks.contains_key(name));
+        let ranges =
+            ranges.map(|(_, range)| range.map_or((0, vfs), |(first, last)| (first.get(), last.get())));
+        let is_one = networks.iter().all(|network| network.settings == first.settings);
+        if !is_one || !cover(ranges.collect(), vfs) {
+            for network in networks.iter().filter(|network| network.settings != VfSettings::default()) {
+                network.at.left_out_with_hint(
+                    "what this network sets is left out: other VFs of the PF get something else, or nothing",
+                    "a claim of Penstock's driver says it for each pod (docs/claims.md)",
+                );
+            }
+            return;
+        }
+        for index in (0..vfs).filter_map(VfIndex::new) {
+            nic.add(index, &first.settings, &first.at);
         }
     }
 
@@ -153,7 +239,8 @@ impl<'a> Policies<'a> {
     fn found(mut self) -> Found<'a> {
         let mut nics = Vec::new();
         for selector in &self.order {
-            let Some(nic) = self.nics.remove(selector) else { continue };
+            let Some(mut nic) = self.nics.remove(selector) else { continue };
+            self.settings(&mut nic);
             if let (Some(Some(covered)), Some(vfs)) = (self.covered.remove(selector), nic.vfs)
                 && !cover(covered, vfs)
             {
@@ -162,6 +249,15 @@ impl<'a> Policies<'a> {
                 );
             }
             nics.push(nic);
+        }
+        let known: BTreeSet<&String> = self.resources.values().flatten().map(|(name, _)| name).collect();
+        for (resource, networks) in self.networks.iter().filter(|(resource, _)| !known.contains(resource)) {
+            networks.iter().for_each(|network| {
+                network.at.left_out(format!(
+                    "this network is left out: no policy here makes the resource {}",
+                    shown(resource)
+                ));
+            });
         }
         // Policies of several machines make no model of one.
         let mut machines = self.machines.iter();

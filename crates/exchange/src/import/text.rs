@@ -16,12 +16,12 @@ use super::{guest::ForeignGuest, nic::ForeignNic};
 /// The longest name of a NIC or a guest.
 const LONGEST_NAME: usize = 48;
 
-/// A model of these NICs and VMs. `from` says what it was made of.
+/// A model of these NICs and guests. `from` says what it was made of.
 pub fn model(
     from: &str,
     machine: Option<&MachineName>,
     nics: &[(ForeignNic<'_>, Option<NicMatch>)],
-    vms: &[ForeignGuest],
+    known: &[ForeignGuest],
 ) -> String {
     let mut out = format!("{MODELINE}\n# By `penstock import`, from {}.\n", one_line(from));
     if let Some(machine) = machine {
@@ -37,16 +37,16 @@ pub fn model(
         entry(&name, nic, matching.as_ref(), &defaults, &mut out);
         all_own.push((name, own));
     }
-    let mut vms_text = String::new();
-    for vm in vms {
-        let _ = writeln!(vms_text, "  {}:", name(&vm.name, &mut of_guests));
-        vm.keys.iter().for_each(|(key, value)| {
-            let _ = writeln!(vms_text, "    {key}: {value}");
+    let mut guests_text = String::new();
+    for guest in known {
+        let _ = writeln!(guests_text, "  {}:", name(&guest.name, &mut of_guests));
+        guest.keys.iter().for_each(|(key, value)| {
+            let _ = writeln!(guests_text, "    {key}: {value}");
         });
-        vms_text.push_str("    functions:\n");
-        for (nic, index) in vm.vfs.iter().flatten() {
-            if let Some((nic, own)) = all_own.get_mut(*nic) {
-                function(nic, *index, &own.remove(index).unwrap_or_default(), &mut vms_text);
+        guests_text.push_str("    functions:\n");
+        for (vf, keys) in guest.functions.iter().filter_map(|function| Some((function.vf?, &function.keys))) {
+            if let Some((nic, own)) = all_own.get_mut(vf.0) {
+                function(nic, vf.1, &own.remove(&vf.1).unwrap_or_default(), keys, &mut guests_text);
             }
         }
     }
@@ -63,11 +63,11 @@ pub fn model(
              {indent}# give each its VFs.\n"
         )
     };
-    match (vms_text.is_empty(), guests.is_empty()) {
+    match (guests_text.is_empty(), guests.is_empty()) {
         (true, true) => {}
         (true, false) => out.extend([stands("").as_str(), "guests:\n", &guests]),
-        (false, true) => out.extend(["guests:\n", &vms_text]),
-        (false, false) => out.extend(["guests:\n", &vms_text, &stands("  "), &guests]),
+        (false, true) => out.extend(["guests:\n", &guests_text]),
+        (false, false) => out.extend(["guests:\n", &guests_text, &stands("  "), &guests]),
     }
     out
 }
@@ -163,13 +163,20 @@ fn guest(nic: &str, own: &BTreeMap<VfIndex, VfSettings>, taken: &mut BTreeSet<St
     let short: String = nic.chars().take(LONGEST_NAME - "-vfs".len()).collect();
     let _ = writeln!(out, "  {}:\n    functions:", name(&format!("{short}-vfs"), taken));
     for (index, settings) in own {
-        function(nic, *index, settings, out);
+        function(nic, *index, settings, &[], out);
     }
 }
 
-fn function(nic: &str, index: VfIndex, settings: &VfSettings, out: &mut String) {
+fn function(
+    nic: &str,
+    index: VfIndex,
+    settings: &VfSettings,
+    keys: &[(&'static str, String)],
+    out: &mut String,
+) {
     let mut entry = FlowMapping::default();
     entry.put("vf", quoted(&format!("{nic}#{index}")));
     entry.append(FlowMapping::from(settings));
+    keys.iter().for_each(|(key, value)| entry.put(key, value.clone()));
     let _ = writeln!(out, "      - {}", entry.line());
 }
