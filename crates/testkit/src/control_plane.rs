@@ -15,7 +15,7 @@ use penstock_host::{Command, Output, process::Background};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::needs::Lack;
+use crate::{api_socket::ApiSocket, needs::Lack};
 
 /// Names the program where it is not in Penstock's cache.
 pub const PROGRAM: &str = "PENSTOCK_CLUSTER_PROGRAM";
@@ -55,6 +55,7 @@ pub struct LocalControlPlane {
     ports: [u16; 3],
     etcd: Option<Background>,
     api_server: RefCell<Option<Background>>,
+    proxy: Option<Background>,
 }
 
 impl LocalControlPlane {
@@ -68,8 +69,14 @@ impl LocalControlPlane {
         let sockets = [0; 3].map(|port| TcpListener::bind(("127.0.0.1", port)).expect("a port"));
         let ports = [0, 1, 2].map(|at: usize| sockets[at].local_addr().expect("it is bound").port());
         drop(sockets);
-        let mut plane =
-            LocalControlPlane { program, directory, ports, etcd: None, api_server: RefCell::new(None) };
+        let mut plane = LocalControlPlane {
+            program,
+            directory,
+            ports,
+            etcd: None,
+            api_server: RefCell::new(None),
+            proxy: None,
+        };
         let credentials = plane.run("credentials", &[".", "127.0.0.1"]);
         assert!(credentials.status.success(), "{}", credentials.errors());
         fs::write(plane.path("tokens.csv"), "admin-token,admin,1,\"system:masters\"\n")
@@ -77,7 +84,30 @@ impl LocalControlPlane {
         fs::write(plane.path("kubeconfig"), plane.kubeconfig("admin-token")).expect("it can be written");
         plane.etcd = Some(plane.begin("etcd", plane.etcd_flags()));
         plane.start_api_server();
+        plane.start_proxy();
         plane
+    }
+
+    /// Starts `kubectl proxy`, through which the administrator's requests are made from then on.
+    fn start_proxy(&mut self) {
+        let socket = self.api().0;
+        let flags = [
+            "--kubeconfig=kubeconfig".to_owned(),
+            "proxy".to_owned(),
+            format!("--unix-socket={}", socket.display()),
+        ];
+        self.proxy = Some(self.begin("kubectl", flags.to_vec()));
+        let deadline = Instant::now() + STARTING;
+        while self.api().find("/version").is_none() {
+            let log = || fs::read_to_string(self.path("kubectl.log")).unwrap_or_default();
+            assert!(Instant::now() < deadline, "kubectl proxy does not answer:\n{}", log());
+            thread::sleep(PAUSE);
+        }
+    }
+
+    /// Where the API server takes requests of the administrator, of whom kubectl is not needed.
+    pub fn api(&self) -> ApiSocket {
+        ApiSocket(self.path("proxy.socket"))
     }
 
     /// A token of the agents' service account that is bound to a node, as whoever installs an agent gets it.
@@ -170,7 +200,7 @@ impl LocalControlPlane {
     ///
     /// When there is nothing, or it is no JSON.
     pub fn get(&self, path: &str) -> Value {
-        serde_json::from_str(&self.must(&["get", "--raw", path], "")).expect("JSON")
+        serde_json::from_str(&self.api().must("GET", path, None)).expect("JSON")
     }
 
     fn run(&self, name: &str, arguments: &[&str]) -> Output {

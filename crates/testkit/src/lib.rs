@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods)]
 
 pub mod advised;
+pub mod api_socket;
 pub mod binary;
 pub mod board;
 pub mod campaign;

@@ -13,11 +13,14 @@ use super::{
     nic::{ForeignNic, PfSelector},
 };
 
+/// First and last of some VFs; `None`: all.
+type VfRange = Option<(VfIndex, VfIndex)>;
+
 /// One policy, of one PF.
 struct Policy<'a> {
     selector: PfSelector,
-    /// First and last VF that it speaks of; `None`: all.
-    range: Option<(VfIndex, VfIndex)>,
+    /// The VFs that it speaks of.
+    range: VfRange,
     at: ForeignNode<'a>,
 }
 
@@ -31,7 +34,7 @@ struct Policies<'a> {
     covered: BTreeMap<PfSelector, Option<Vec<(u16, u16)>>>,
     machines: BTreeSet<String>,
     /// Of each PF the resources that policies make of its VFs, with the VFs.
-    resources: BTreeMap<PfSelector, Vec<(String, Option<(VfIndex, VfIndex)>)>>,
+    resources: BTreeMap<PfSelector, Vec<(String, VfRange)>>,
     /// By resource.
     networks: BTreeMap<String, Vec<Network<'a>>>,
 }
@@ -320,7 +323,7 @@ fn selected<'a>(at: &ForeignNode<'a>) -> Vec<Policy<'a>> {
 }
 
 /// `eno1`, or `eno1#0-3` for some of its VFs.
-fn pf_name(node: &ForeignNode<'_>) -> Option<(InterfaceName, Option<(VfIndex, VfIndex)>)> {
+fn pf_name(node: &ForeignNode<'_>) -> Option<(InterfaceName, VfRange)> {
     let text: String = node.value()?;
     let (name, range) = match text.split_once('#') {
         Some((name, range)) => (name, Some(range)),

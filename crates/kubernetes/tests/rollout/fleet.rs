@@ -6,17 +6,24 @@ use std::{
     os::unix::{fs::PermissionsExt, process::CommandExt},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::MutexGuard,
-    thread,
-    time::Instant,
+    sync::{
+        Arc, MutexGuard,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant, SystemTime},
 };
 
 use penstock_model::Inventory;
-use penstock_testkit::control_plane::{self, LocalControlPlane};
+use penstock_testkit::{api_socket::ApiSocket, control_plane::LocalControlPlane};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{PATIENT, PAUSE, PLANE, program};
+
+/// The content types of patches.
+const MERGE: &str = "application/merge-patch+json";
+const APPLY: &str = "application/apply-patch+yaml";
 
 /// Nodes with their agents, and a controller.
 pub struct Fleet {
@@ -26,7 +33,8 @@ pub struct Fleet {
     pub nodes: Vec<String>,
     pub agents: BTreeMap<String, Child>,
     pub controller: Option<Child>,
-    pub kubelet: Child,
+    /// As the nodes' kubelets renew them.
+    pub leases: Leases,
 }
 
 impl Fleet {
@@ -37,21 +45,11 @@ impl Fleet {
         let nodes: Vec<String> = (0..count).map(|index| format!("{name}-{index}")).collect();
         for node in &nodes {
             let object = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node, "labels": {"fleet": name}}});
-            plane.must(&["create", "--filename", "-"], &object.to_string());
+            let api = plane.api();
+            api.must("POST", "/api/v1/nodes", Some(("application/json", &object)));
             let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "Test", "message": "",
                 "lastHeartbeatTime": "2026-01-01T00:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
-            plane.must(
-                &[
-                    "patch",
-                    "node",
-                    node,
-                    "--subresource=status",
-                    "--type=merge",
-                    "--patch",
-                    &ready.to_string(),
-                ],
-                "",
-            );
+            api.must("PATCH", &format!("/api/v1/nodes/{node}/status"), Some((MERGE, &ready)));
             let at = directory.path().join(node);
             for folder in ["kubelet/plugins", "kubelet/plugins_registry", "cdi"] {
                 fs::create_dir_all(at.join(folder)).unwrap();
@@ -68,7 +66,7 @@ impl Fleet {
         let token = plane.must(&["create", "token", "penstock-controller", "--namespace=penstock"], "");
         fs::write(directory.path().join("kubeconfig"), plane.kubeconfig(token.trim())).unwrap();
         fs::write(directory.path().join("calls"), "").unwrap();
-        let kubelet = leases(&plane, directory.path(), &nodes);
+        let leases = Leases::renew(plane.api(), &nodes);
         Fleet {
             plane,
             name: name.to_owned(),
@@ -76,7 +74,7 @@ impl Fleet {
             nodes,
             agents: BTreeMap::new(),
             controller: None,
-            kubelet,
+            leases,
         }
     }
 
@@ -150,18 +148,20 @@ impl Fleet {
         });
         merge(&mut spec, more);
         let object = json!({"apiVersion": "penstock.dev/v1alpha1", "kind": "SriovMachine", "metadata": {"name": self.name}, "spec": spec});
-        self.plane
-            .must(&["apply", "--server-side", "--force-conflicts", "--filename", "-"], &object.to_string());
+        let path = format!(
+            "/apis/penstock.dev/v1alpha1/sriovmachines/{}?fieldManager=kubectl&force=true",
+            self.name
+        );
+        self.plane.api().must("PATCH", &path, Some((APPLY, &object)));
     }
 
     pub fn status(&self) -> Value {
-        let output = self.plane.kubectl(&["get", "sriovmachine", &self.name, "--output=json"]);
-        serde_json::from_str::<Value>(&output.text()).map_or(Value::Null, |object| object["status"].clone())
+        let path = format!("/apis/penstock.dev/v1alpha1/sriovmachines/{}", self.name);
+        self.plane.api().find(&path).map_or(Value::Null, |object| object["status"].clone())
     }
 
     pub fn record(&self, node: &str) -> Value {
-        let output = self.plane.kubectl(&["get", "sriovnode", node, "--output=json"]);
-        serde_json::from_str(&output.text()).unwrap_or_default()
+        self.plane.api().find(&format!("/apis/penstock.dev/v1alpha1/sriovnodes/{node}")).unwrap_or_default()
     }
 
     pub fn outcome(&self, node: &str) -> String {
@@ -211,7 +211,7 @@ impl Fleet {
 
     /// Requests that changed a SriovNode or a SriovMachine, by resource, since the API server was started.
     pub fn writes(&self) -> BTreeMap<String, u64> {
-        let text = self.plane.must(&["get", "--raw", "/metrics"], "");
+        let text = self.plane.api().must("GET", "/metrics", None);
         let mut writes: BTreeMap<String, u64> = BTreeMap::new();
         for line in text.lines().filter(|line| line.starts_with("apiserver_request_total{")) {
             let field = |name: &str| {
@@ -251,21 +251,12 @@ impl Fleet {
         };
         let claim = json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": pod, "namespace": "default"},
             "spec": {"devices": {"requests": [{"name": "vf", "exactly": {"deviceClassName": "vf.penstock.dev"}}]}}});
-        self.plane.must(&["create", "--filename", "-"], &claim.to_string());
+        let api = self.plane.api();
+        let claims = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
+        api.must("POST", claims, Some(("application/json", &claim)));
         let allocation = json!({"status": {"allocation": {"devices": {"results": [
             {"request": "vf", "driver": "sriov.penstock.dev", "pool": node, "device": device}]}}}});
-        self.plane.must(
-            &[
-                "patch",
-                "resourceclaim",
-                pod,
-                "--subresource=status",
-                "--type=merge",
-                "--patch",
-                &allocation.to_string(),
-            ],
-            "",
-        );
+        api.must("PATCH", &format!("{claims}/{pod}/status"), Some((MERGE, &allocation)));
         let mut object = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": pod, "namespace": "default", "labels": {"app": pod}},
             "spec": {"nodeName": node, "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 1,
                 "resourceClaims": [{"name": "vf", "resourceClaimName": pod}],
@@ -273,13 +264,11 @@ impl Fleet {
         if !owner.is_null() {
             object["metadata"]["ownerReferences"] = json!([owner]);
         }
-        self.plane.must(&["create", "--filename", "-"], &object.to_string());
+        let pods = "/api/v1/namespaces/default/pods";
+        api.must("POST", pods, Some(("application/json", &object)));
         let running =
             json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
-        self.plane.must(
-            &["patch", "pod", pod, "--subresource=status", "--type=merge", "--patch", &running.to_string()],
-            "",
-        );
+        api.must("PATCH", &format!("{pods}/{pod}/status"), Some((MERGE, &running)));
     }
 
     /// The address of the first VF of the recorded machine.
@@ -302,8 +291,7 @@ impl Drop for Fleet {
             self.kill_agent(&node);
         }
         self.kill_controller();
-        let _ = self.kubelet.kill();
-        let _ = self.kubelet.wait();
+        self.leases.end();
         if thread::panicking() {
             let log = fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
             eprintln!("agents and controller said:\n{log}");
@@ -313,9 +301,11 @@ impl Drop for Fleet {
         }
         // What the next test counts is its own.
         let selector = format!("fleet={}", self.name);
-        self.plane.kubectl(&["delete", "sriovmachine", &self.name, "--ignore-not-found"]);
-        let selected = format!("/api/v1/nodes?labelSelector={}", selector.replace('=', "%3D"));
-        self.plane.kubectl(&["delete", "--raw", &selected]);
+        let machine = format!("/apis/penstock.dev/v1alpha1/sriovmachines/{}", self.name);
+        let nodes = format!("/api/v1/nodes?labelSelector={}", selector.replace('=', "%3D"));
+        for path in [machine, nodes] {
+            let _ = self.plane.api().request("DELETE", &path, None);
+        }
     }
 }
 
@@ -339,31 +329,51 @@ pub fn recorded() -> Inventory {
     inventory
 }
 
-/// Renews the Leases of nodes as their kubelets do, until it is killed.
-pub fn leases(plane: &LocalControlPlane, directory: &Path, nodes: &[String]) -> Child {
-    let lease = |node: &String| {
-        json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": node, "namespace": "kube-node-lease"},
-            "spec": {"holderIdentity": node, "leaseDurationSeconds": 40, "renewTime": "@NOW@"}})
-        .to_string()
-    };
-    plane.kubectl(&["create", "namespace", "kube-node-lease"]);
-    let all: Vec<String> = nodes.iter().map(|node| format!("---\n{}\n", lease(node))).collect();
-    fs::write(directory.join("leases"), all.concat()).unwrap();
-    let kubectl = control_plane::program().unwrap();
-    let script = format!(
-        "while :; do sed \"s/@NOW@/$(date -u +%Y-%m-%dT%H:%M:%S.%6NZ)/\" {}/leases | {} kubectl --kubeconfig={} apply --server-side \
-         --force-conflicts --filename - ; sleep 2; done",
-        directory.display(),
-        kubectl.display(),
-        plane.path("kubeconfig").display(),
-    );
-    Command::new("sh")
-        .args(["-c", &script])
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap()
+/// Now, as a `MicroTime` of Kubernetes: with six places behind the seconds.
+fn micro_time() -> String {
+    humantime::format_rfc3339_micros(SystemTime::now()).to_string()
+}
+
+/// Renews the Leases of nodes as their kubelets do, until it is ended.
+pub struct Leases {
+    ended: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Leases {
+    pub fn renew(api: ApiSocket, nodes: &[String]) -> Leases {
+        let namespace =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-node-lease"}});
+        // It stays from test to test.
+        let _ = api.request("POST", "/api/v1/namespaces", Some(("application/json", &namespace)));
+        let ended = Arc::new(AtomicBool::new(false));
+        let (nodes, until) = (nodes.to_vec(), ended.clone());
+        let thread = thread::spawn(move || {
+            while !until.load(Ordering::Relaxed) {
+                for node in &nodes {
+                    let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+                        "metadata": {"name": node, "namespace": "kube-node-lease"},
+                        "spec": {"holderIdentity": node, "leaseDurationSeconds": 40, "renewTime": micro_time()}});
+                    let path = format!(
+                        "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{node}?fieldManager=kubelet&force=true"
+                    );
+                    // The API server may be away: the next round tries again.
+                    let _ = api.request("PATCH", &path, Some((APPLY, &lease)));
+                }
+                (0..20)
+                    .take_while(|_| !until.load(Ordering::Relaxed))
+                    .for_each(|_| thread::sleep(Duration::from_millis(100)));
+            }
+        });
+        Leases { ended, thread: Some(thread) }
+    }
+
+    pub fn end(&mut self) {
+        self.ended.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
 }
 
 pub fn condition<'a>(status: &'a Value, kind: &str) -> (&'a str, &'a str) {
