@@ -1,12 +1,15 @@
 //! What a profile does of what an audit advises.
 
-use penstock_model::audit::{Audit, Change, Remedy, Row};
+use penstock_model::{
+    audit::{Audit, Change, Remedy, Row},
+    yaml::shown,
+};
 use serde::Serialize;
 
 use super::{
     profile::is_wrong,
     read::TunedProfile,
-    setting::{Setting, Target, settings},
+    setting::{TunedSetting, TunedTarget, settings},
 };
 
 /// What a profile does of one row's advice.
@@ -93,30 +96,38 @@ fn of_change(change: &Change, profile: &TunedProfile) -> Vec<(TunedVerdict, Opti
     }
 }
 
-fn of_setting(Setting { target, value }: &Setting, profile: &TunedProfile) -> (TunedVerdict, Option<String>) {
+fn of_setting(
+    TunedSetting { target, value }: &TunedSetting,
+    profile: &TunedProfile,
+) -> (TunedVerdict, Option<String>) {
     let set = profile.settings.iter().rfind(|(known, _)| is_of(known, target)).map(|(_, set)| set);
     match set {
-        None => (TunedVerdict::SetsNothing, Some(format!("{target}: advised {value:?}, not in the profile"))),
+        None => (
+            TunedVerdict::SetsNothing,
+            Some(format!("{target}: advised {}, not in the profile", shown(value))),
+        ),
         Some(None) => (
             TunedVerdict::Computes,
             Some(format!(
-                "{target}: advised {value:?}, and TuneD computes a value when it loads the profile"
+                "{target}: advised {}, and TuneD computes a value when it loads the profile",
+                shown(value)
             )),
         ),
         // A governor may be one of several: `schedutil|performance`.
         Some(Some(set)) if set == value || set.split('|').any(|set| set == value) => {
             (TunedVerdict::Sets, None)
         }
-        Some(Some(set)) => {
-            (TunedVerdict::Differs, Some(format!("{target}: advised {value:?}, the profile sets {set:?}")))
-        }
+        Some(Some(set)) => (
+            TunedVerdict::Differs,
+            Some(format!("{target}: advised {}, the profile sets {}", shown(value), shown(set))),
+        ),
     }
 }
 
 /// Whether a setting of a profile is one of this target: paths in profiles may be patterns.
-fn is_of(known: &Target, target: &Target) -> bool {
+fn is_of(known: &TunedTarget, target: &TunedTarget) -> bool {
     match (known, target) {
-        (Target::File(pattern), Target::File(path)) => fits(pattern.as_bytes(), path.as_bytes()),
+        (TunedTarget::File(pattern), TunedTarget::File(path)) => fits(pattern.as_bytes(), path.as_bytes()),
         _ => known == target,
     }
 }

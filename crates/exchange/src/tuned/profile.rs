@@ -2,9 +2,12 @@
 
 use std::{collections::BTreeMap, fmt::Write};
 
-use penstock_model::audit::{Audit, AuditOutcome, Remedy, Row};
+use penstock_model::{
+    audit::{Audit, AuditOutcome, Remedy, Row},
+    yaml::shown,
+};
 
-use super::setting::{HUGE_PAGES, Setting, Target, settings, swapped};
+use super::setting::{HUGE_PAGES, TunedSetting, TunedTarget, settings, swapped};
 use crate::export::{Exported, ExportedFile};
 
 /// The file that a profile's directory holds.
@@ -34,7 +37,7 @@ pub fn is_wrong(row: &Row) -> bool {
 /// The settings so far, each with the row that asked for it first.
 #[derive(Default)]
 struct Taken {
-    settings: BTreeMap<Target, (String, String)>,
+    settings: BTreeMap<TunedTarget, (String, String)>,
     beware: Vec<String>,
     left_out: Vec<String>,
 }
@@ -62,15 +65,17 @@ impl Taken {
         }
     }
 
-    fn add(&mut self, Setting { target, value }: Setting, row: &str) {
-        let is_pattern = matches!(&target, Target::File(path) if path.contains(['=', '*', '?', '[']));
+    fn add(&mut self, TunedSetting { target, value }: TunedSetting, row: &str) {
+        let is_pattern = matches!(&target, TunedTarget::File(path) if path.contains(['=', '*', '?', '[']));
         if is_pattern || !is_plain(&target.to_string()) || !is_plain(&value) {
-            self.left_out.push(format!("{row}: {target} = {value:?} cannot be written in a profile"));
+            self.left_out.push(format!("{row}: {target} = {} cannot be written in a profile", shown(&value)));
             return;
         }
         match self.settings.get(&target) {
             Some((other, by)) if *other != value => self.left_out.push(format!(
-                "{row}: {target} would be {value:?}, and is {other:?} for {by}: one value has to do for both"
+                "{row}: {target} would be {}, and is {} for {by}: one value has to do for both",
+                shown(&value),
+                shown(other)
             )),
             Some(_) => {}
             None => {
@@ -98,24 +103,24 @@ impl Taken {
         let mut options: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for (target, (value, _)) in &self.settings {
             match target {
-                Target::File(path) if path == HUGE_PAGES => {
+                TunedTarget::File(path) if path == HUGE_PAGES => {
                     sections.entry("vm").or_default().push(format!("transparent_hugepages={value}"));
                 }
-                Target::File(path) => match path.strip_prefix("/proc/sys/") {
+                TunedTarget::File(path) => match path.strip_prefix("/proc/sys/") {
                     Some(name) => {
                         sections.entry("sysctl").or_default().push(format!("{}={value}", swapped(name)));
                     }
                     None => sections.entry("sysfs").or_default().push(format!("{path}={value}")),
                 },
-                Target::BootWord(key) if value.is_empty() => words.push(key.clone()),
-                Target::BootWord(key) => words.push(format!("{key}={value}")),
-                Target::ModuleOption(module, option) => {
+                TunedTarget::BootWord(key) if value.is_empty() => words.push(key.clone()),
+                TunedTarget::BootWord(key) => words.push(format!("{key}={value}")),
+                TunedTarget::ModuleOption(module, option) => {
                     options.entry(module).or_default().push(format!("{option}={value}"));
                 }
-                Target::Unit(unit) => {
+                TunedTarget::Unit(unit) => {
                     sections.entry("service").or_default().push(format!("service.{unit}={value}"));
                 }
-                Target::BannedCpus => {
+                TunedTarget::BannedCpus => {
                     sections.entry("irqbalance").or_default().push(format!("banned_cpus={value}"));
                 }
             }

@@ -4,7 +4,7 @@ use std::{cell::Cell, collections::HashMap};
 
 use penstock_model::yaml::{YamlNode, YamlValue, shown};
 
-use super::setting::{HUGE_PAGES, OFF, Setting, Target, boot_word, swapped, unit};
+use super::setting::{HUGE_PAGES, OFF, TunedSetting, TunedTarget, boot_word, swapped, unit};
 use crate::ini;
 
 /// What a profile is made of beside its own text.
@@ -32,7 +32,7 @@ const COMPUTED: char = '\u{1}';
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TunedProfile {
     /// The settings, in order; a later one of the same target holds. `None`: TuneD computes the value when it loads the profile.
-    pub(super) settings: Vec<(Target, Option<String>)>,
+    pub(super) settings: Vec<(TunedTarget, Option<String>)>,
     /// What was not read of it: a sentence each.
     pub unread: Vec<String>,
 }
@@ -312,36 +312,36 @@ impl TunedProfile {
             let value = variables.expanded(written);
             let value = value.trim().trim_matches('"');
             match (plugin, key.as_str()) {
-                ("sysctl", key) => self.set(Target::File(format!("/proc/sys/{}", swapped(key))), value),
+                ("sysctl", key) => self.set(TunedTarget::File(format!("/proc/sys/{}", swapped(key))), value),
                 ("sysfs", key) => {
                     let path = variables.expanded(key);
-                    self.set(Target::File(path), value);
+                    self.set(TunedTarget::File(path), value);
                 }
                 ("vm", "transparent_hugepages" | "transparent_hugepage") => {
-                    self.set(Target::File(HUGE_PAGES.into()), value)
+                    self.set(TunedTarget::File(HUGE_PAGES.into()), value)
                 }
                 ("vm", "transparent_hugepage.defrag") => {
-                    self.set(Target::File("/sys/kernel/mm/transparent_hugepage/defrag".into()), value)
+                    self.set(TunedTarget::File("/sys/kernel/mm/transparent_hugepage/defrag".into()), value)
                 }
                 ("cpu", "governor") => {
                     for files in ["cpu*/cpufreq", "cpufreq/policy*"] {
                         self.set(
-                            Target::File(format!("/sys/devices/system/cpu/{files}/scaling_governor")),
+                            TunedTarget::File(format!("/sys/devices/system/cpu/{files}/scaling_governor")),
                             value,
                         );
                     }
                 }
                 ("cpu", "min_perf_pct" | "max_perf_pct" | "no_turbo") => {
-                    self.set(Target::File(format!("/sys/devices/system/cpu/intel_pstate/{key}")), value);
+                    self.set(TunedTarget::File(format!("/sys/devices/system/cpu/intel_pstate/{key}")), value);
                 }
                 ("cpu", "boost") => {
-                    self.set(Target::File("/sys/devices/system/cpu/cpufreq/boost".into()), value)
+                    self.set(TunedTarget::File("/sys/devices/system/cpu/cpufreq/boost".into()), value)
                 }
                 ("modules", module) => self.module(module, value),
                 ("service", key) if key.starts_with("service.") => {
                     self.service(&key["service.".len()..], value)
                 }
-                ("irqbalance", "banned_cpus") => self.set(Target::BannedCpus, value),
+                ("irqbalance", "banned_cpus") => self.set(TunedTarget::BannedCpus, value),
                 ("script", _) => self.unread.push(format!(
                     "[{}]: its script is not carried out: {}",
                     unit.name,
@@ -356,8 +356,8 @@ impl TunedProfile {
         }
     }
 
-    fn set(&mut self, target: Target, value: &str) {
-        if matches!(&target, Target::File(path) if path.contains(COMPUTED)) {
+    fn set(&mut self, target: TunedTarget, value: &str) {
+        if matches!(&target, TunedTarget::File(path) if path.contains(COMPUTED)) {
             self.unread.push("a file whose path TuneD computes".to_owned());
             return;
         }
@@ -385,9 +385,9 @@ impl TunedProfile {
             }
         }
         for word in words {
-            let Setting { target, value } = boot_word(&word);
+            let TunedSetting { target, value } = boot_word(&word);
             match &target {
-                Target::BootWord(key) if key.contains(COMPUTED) => {
+                TunedTarget::BootWord(key) if key.contains(COMPUTED) => {
                     self.unread.push("a word of the boot command line that TuneD computes".to_owned());
                 }
                 _ => self.set(target, &value),
@@ -400,7 +400,7 @@ impl TunedProfile {
         let options = value.strip_prefix("+r").map_or(value, |rest| rest.trim_start_matches([',', ' ']));
         for option in options.split_whitespace() {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
-            self.set(Target::ModuleOption(module.to_owned(), name.to_owned()), value);
+            self.set(TunedTarget::ModuleOption(module.to_owned(), name.to_owned()), value);
         }
     }
 

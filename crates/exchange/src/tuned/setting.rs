@@ -18,7 +18,7 @@ pub const HUGE_PAGES: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 
 /// What is set.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Target {
+pub enum TunedTarget {
     /// A file of the kernel; of a profile it may be a pattern of the shell (`/sys/class/*/x`).
     File(String),
     /// A word of the boot command line, by its key.
@@ -31,28 +31,28 @@ pub enum Target {
     BannedCpus,
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for TunedTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Target::File(path) => f.write_str(path),
-            Target::BootWord(key) => write!(f, "boot command line, {key}"),
-            Target::ModuleOption(module, option) => write!(f, "module {module}, option {option}"),
-            Target::Unit(unit) => write!(f, "unit {unit}"),
-            Target::BannedCpus => f.write_str("irqbalance, banned CPUs"),
+            TunedTarget::File(path) => f.write_str(path),
+            TunedTarget::BootWord(key) => write!(f, "boot command line, {key}"),
+            TunedTarget::ModuleOption(module, option) => write!(f, "module {module}, option {option}"),
+            TunedTarget::Unit(unit) => write!(f, "unit {unit}"),
+            TunedTarget::BannedCpus => f.write_str("irqbalance, banned CPUs"),
         }
     }
 }
 
 /// What is set to what.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Setting {
-    pub target: Target,
+pub struct TunedSetting {
+    pub target: TunedTarget,
     pub value: String,
 }
 
-impl Setting {
-    fn new(target: Target, value: impl Into<String>) -> Setting {
-        Setting { target, value: value.into() }
+impl TunedSetting {
+    fn new(target: TunedTarget, value: impl Into<String>) -> TunedSetting {
+        TunedSetting { target, value: value.into() }
     }
 }
 
@@ -60,14 +60,14 @@ impl Setting {
 pub const OFF: &str = "stop,disable";
 
 /// A word of the boot command line as its key and its value, which is empty where there is none.
-pub fn boot_word(word: &str) -> Setting {
+pub fn boot_word(word: &str) -> TunedSetting {
     let (key, value) = word.split_once('=').unwrap_or((word, ""));
-    Setting::new(Target::BootWord(key.to_owned()), value)
+    TunedSetting::new(TunedTarget::BootWord(key.to_owned()), value)
 }
 
 /// A unit's name as TuneD and systemctl(1) have it: without `.service`.
-pub fn unit(name: &str) -> Target {
-    Target::Unit(name.strip_suffix(".service").unwrap_or(name).to_owned())
+pub fn unit(name: &str) -> TunedTarget {
+    TunedTarget::Unit(name.strip_suffix(".service").unwrap_or(name).to_owned())
 }
 
 /// A change as settings of a profile.
@@ -75,10 +75,10 @@ pub fn unit(name: &str) -> Target {
 /// # Errors
 ///
 /// Why no profile can make it.
-pub fn settings(change: &Change) -> Result<Vec<Setting>, String> {
+pub fn settings(change: &Change) -> Result<Vec<TunedSetting>, String> {
     match change {
         Change::Write { path, value } => match path.starts_with("/sys/") || path.starts_with("/proc/sys/") {
-            true => Ok(vec![Setting::new(Target::File(path.clone()), value.clone())]),
+            true => Ok(vec![TunedSetting::new(TunedTarget::File(path.clone()), value.clone())]),
             false => Err(format!("TuneD writes only below /sys and /proc/sys: {change}")),
         },
         Change::BootLine { add, remove } if remove.is_empty() => {
@@ -87,11 +87,12 @@ pub fn settings(change: &Change) -> Result<Vec<Setting>, String> {
         Change::BootLine { .. } => {
             Err(format!("TuneD takes no words off the boot command line that it did not add: {change}"))
         }
-        Change::ModuleOption { module, option, value } => {
-            Ok(vec![Setting::new(Target::ModuleOption(module.clone(), option.clone()), value.clone())])
-        }
+        Change::ModuleOption { module, option, value } => Ok(vec![TunedSetting::new(
+            TunedTarget::ModuleOption(module.clone(), option.clone()),
+            value.clone(),
+        )]),
         Change::Setting { path, name, value, .. } if path == IRQBALANCE && name == BANNED_LIST => {
-            Ok(vec![Setting::new(Target::BannedCpus, value.clone())])
+            Ok(vec![TunedSetting::new(TunedTarget::BannedCpus, value.clone())])
         }
         Change::Setting { path, name, value, .. }
             if path == IRQBALANCE && name == BANNED_MASK && value.is_empty() =>
@@ -99,7 +100,9 @@ pub fn settings(change: &Change) -> Result<Vec<Setting>, String> {
             Ok(Vec::new())
         }
         Change::Setting { .. } => Err(format!("TuneD has no plugin for these settings: {change}")),
-        Change::Disable { units } => Ok(units.iter().map(|name| Setting::new(unit(name), OFF)).collect()),
+        Change::Disable { units } => {
+            Ok(units.iter().map(|name| TunedSetting::new(unit(name), OFF)).collect())
+        }
         Change::Model { .. } => Err(format!("the model says this, and `penstock apply` does it: {change}")),
         Change::ByHand { .. } => Err(format!("no program does this: {change}")),
     }

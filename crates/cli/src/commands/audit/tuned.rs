@@ -6,7 +6,7 @@ use penstock_exchange::{
     Exported, TunedCoverage, TunedProfile, TunedSource, TunedVerdict, read_tuned, tuned_profile,
 };
 use penstock_host::files;
-use penstock_model::{audit::Audit, text::one_line};
+use penstock_model::{audit::Audit, text::one_line, yaml};
 use serde::Serialize;
 
 use crate::{
@@ -85,7 +85,7 @@ fn variables(path: &Path) -> Result<String, String> {
 /// The text of an included profile.
 fn included(beside: Option<&Path>, name: &str) -> Result<String, String> {
     if name.contains('/') || name.starts_with('.') {
-        return Err(format!("{name:?} is no name of a profile"));
+        return Err(format!("{} is no name of a profile", yaml::shown(name)));
     }
     let directories = beside.into_iter().chain(PROFILES.iter().map(Path::new));
     let candidates: Vec<PathBuf> = directories.map(|directory| directory.join(name).join(FILE)).collect();
