@@ -19,7 +19,7 @@ use self::time::{at_least_a_second, duration};
 pub use self::{
     audit::Audit,
     board::{Board, ClusterVerb, ImageFile, Inside},
-    measuring::{Extent, Measure, Only, Rehearse, Report, Tuning, Waking},
+    measuring::{Extent, LatencyForm, Measure, Only, Rehearse, Report, Tuning, Waking},
     metrics::Metrics,
     status::StatusRequest,
 };

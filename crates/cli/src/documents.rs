@@ -77,6 +77,8 @@ pub enum Kind {
     Comparison,
     /// `report --redact`.
     Redacted,
+    /// `report --latencies`.
+    Latencies,
     /// `board up`, `board reset`, `board down`.
     Board,
     /// `board image`.
@@ -255,6 +257,7 @@ impl Kind {
             Verb::Measure(measure) if !measure.events => Kind::Measure,
             Verb::Rehearse(_) => Kind::Rehearse,
             Verb::Report(Report { redact: true, .. }) => Kind::Redacted,
+            Verb::Report(Report { latencies: Some(_), .. }) => Kind::Latencies,
             Verb::Report(report) if report.runs.len() == 2 => Kind::Comparison,
             Verb::Report(_) => Kind::Report,
             Verb::Board(Board::Image(_)) => Kind::BoardImage,
@@ -324,6 +327,7 @@ impl Kind {
             Kind::Measure | Kind::Rehearse | Kind::Report => self.schema_of::<Evidence>(),
             Kind::Comparison => self.schema_of::<RunComparison>(),
             Kind::Redacted => self.schema_of::<report::redacted::Redacted>(),
+            Kind::Latencies => self.schema_of::<report::latencies::WrittenLatencies>(),
             Kind::Board => self.schema_of::<OneBoard>(),
             Kind::BoardImage => self.schema_of::<BoardImage>(),
             Kind::Boards => self.schema_of::<Boards>(),

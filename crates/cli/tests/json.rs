@@ -117,6 +117,7 @@ fn every_verb_prints_one_document_when_it_is_done_and_when_it_fails() {
         ("report nowhere --json".to_owned(), "error", 2),
         ("report nowhere elsewhere --json".to_owned(), "error", 2),
         ("report nowhere --redact --json".to_owned(), "error", 2),
+        ("report nowhere --latencies rteval --json".to_owned(), "error", 2),
         ("board list --json".to_owned(), "boards", 0),
         ("board down nothing --json".to_owned(), "error", 2),
         ("board cluster list --json".to_owned(), "clusters", 0),

@@ -12,6 +12,7 @@ use penstock_model::{
     measurement::{
         Cell, Conclusion, Direction, End, EndKind, ExpectationResult, Load, Measurement, Measurements,
         Metric, Network, PathKind, Protocol, Sample, SampleResult, Status, StopReason, Subject, Tool,
+        latency::{self, Arm, Bins, Block, Latency, Power, Series, Setting},
     },
     verdict::{self, Vantage},
 };
@@ -134,6 +135,42 @@ fn a_run_is_rendered_again_and_its_evidence_left_alone() {
     assert_eq!(Evidence::from_json(&json.stdout).unwrap(), original);
     let elsewhere: Vec<PathBuf> = all(&directory.path().join("else")).into_keys().collect();
     assert_eq!(elsewhere.len(), 2, "{elsewhere:?}");
+}
+
+#[test]
+fn latencies_are_written_as_other_programs_do() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let setting = Setting {
+        place: Vantage::Guest("rt-1".parse().unwrap()),
+        kind: EndKind::Vm,
+        cpu: 3,
+        ordinary: false,
+        tool: latency::Tool::Cyclictest,
+        load: latency::Load::Idle,
+        arm: Arm::Tuned,
+        power: Power::System,
+    };
+    let counts = Bins::new([(5, 7)].into(), 100, 8).unwrap();
+    let series = Series { blocks: vec![Block { counts, ..Block::default() }], ..Series::new(setting) };
+    let mut measured = evidence("late", Vec::new());
+    measured.latency = Some(Latency { series: vec![series], ..Latency::default() });
+    let run = leave(at, &measured);
+    leave(at, &evidence("none", Vec::new()));
+
+    let shown = penstock(at, &["report", "late", "--latencies", "cyclictest"]);
+    assert_eq!(shown.stdout, "late/cyclictest-rt-1-idle-tuned-system.hist\n", "{}", shown.stderr);
+    let written = read(run.join("cyclictest-rt-1-idle-tuned-system.hist"));
+    assert!(written.contains("\n000005 000007\n") && written.contains("Overflows: 00001"), "{written}");
+    let json = penstock(at, &["report", "late", "--latencies", "rteval", "--output", "else", "--json"]);
+    let document = penstock_testkit::json::read(&json.stdout).unwrap();
+    assert_eq!(document["kind"], "latencies");
+    assert_eq!(document["files"][0], "else/cyclictest-rt-1-idle-tuned-system.xml");
+    assert!(read(at.join("else/cyclictest-rt-1-idle-tuned-system.xml")).contains("<samples>8</samples>"));
+
+    let none = penstock(at, &["report", "none", "--latencies", "rteval"]);
+    assert!(none.status == 2 && none.stderr.contains("measure --latency"), "{}", none.stderr);
+    assert_eq!(penstock(at, &["report", "late", "none", "--latencies", "rteval"]).status, 2);
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod charts;
 pub mod compare;
 pub mod evidence;
 pub mod groups;
+mod latency_files;
 pub mod machine;
 mod markdown;
 mod measurements;
@@ -35,6 +36,7 @@ pub use evidence::{
     StepRecord, Versions,
 };
 pub use groups::{Counts, Group, GroupName};
+pub use latency_files::{LatencyFiles, LatencyFormat, latency_files};
 pub use machine::{Machine, MachineFunction, MachineGuest, MachineNic, MachineVf};
 pub use markdown::markdown;
 pub use page::html;

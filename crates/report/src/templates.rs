@@ -6,7 +6,7 @@ use minijinja::{AutoEscape, Environment, UndefinedBehavior, Value, value::Serde}
 use serde::Serialize;
 
 /// Pages, their sections, and what they stand in.
-const TEMPLATES: [(&str, &str); 25] = [
+const TEMPLATES: [(&str, &str); 26] = [
     ("head.html", include_str!("../templates/head.html")),
     ("page.html", include_str!("../templates/page.html")),
     ("style.css", include_str!("../templates/style.css")),
@@ -32,6 +32,7 @@ const TEMPLATES: [(&str, &str); 25] = [
     ("course.html", include_str!("../templates/course.html")),
     ("origin.html", include_str!("../templates/origin.html")),
     ("compare.html", include_str!("../templates/compare.html")),
+    ("rteval.xml", include_str!("../templates/rteval.xml")),
 ];
 
 static ENVIRONMENT: LazyLock<Environment<'static>> = LazyLock::new(|| {

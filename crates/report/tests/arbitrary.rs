@@ -18,8 +18,8 @@ use penstock_model::{
     verdict::{ARRIVES, ISOLATED, Subject, Vantage},
 };
 use penstock_report::{
-    Evidence, Machine, MachineFunction, MachineGuest, MachineNic, MachineVf, Phase, StepOutcome, StepRecord,
-    html, markdown, sentence, summary,
+    Evidence, LatencyFormat, Machine, MachineFunction, MachineGuest, MachineNic, MachineVf, Phase,
+    StepOutcome, StepRecord, html, latency_files, markdown, sentence, summary,
 };
 use proptest::{collection::vec, option, prelude::*};
 
@@ -491,6 +491,15 @@ proptest! {
         let mut evidence = Evidence { latency: Some(latency), ..runs::small() };
         if !verified {
             evidence.verdicts = Default::default();
+        }
+        for format in [LatencyFormat::Cyclictest, LatencyFormat::Rteval] {
+            for (name, text) in latency_files(evidence.latency.as_ref().unwrap(), format).files {
+                prop_assert!(!name.contains('/') && !name.starts_with('.'), "{name}");
+                if format == LatencyFormat::Rteval {
+                    let read = roxmltree::Document::parse(&text);
+                    prop_assert!(read.is_ok(), "{:?}: {text}", read.err());
+                }
+            }
         }
         let page = html(&evidence);
         prop_assert!(page.trim_end().ends_with("</html>"));

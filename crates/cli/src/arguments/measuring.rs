@@ -294,4 +294,16 @@ pub struct Report {
     /// Also replace the names of the machine and its guests
     #[arg(long, requires = "redact")]
     pub redact_names: bool,
+    /// Write the latencies of wake-ups in another program's form instead of the report
+    #[arg(long, value_name = "FORM", conflicts_with = "redact")]
+    pub latencies: Option<LatencyForm>,
+}
+
+/// In which form `report --latencies` writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LatencyForm {
+    /// The histogram of cyclictest, of which OSADL's plots are made
+    Cyclictest,
+    /// The summary of rteval, XML
+    Rteval,
 }

@@ -1,5 +1,7 @@
-//! `penstock report RUN...`: renders a run again, compares two, or makes a copy that can be shown to others.
+//! `penstock report RUN...`: renders a run again, compares two, makes a copy that can be shown to others, or writes its latencies as other
+//! programs do.
 
+pub mod latencies;
 pub mod redacted;
 
 use std::path::Path;
@@ -19,10 +21,16 @@ use crate::{
 pub fn run(arguments: &Report, printer: &mut Printer) -> Result<Status, Failure> {
     match arguments.runs.as_slice() {
         [run] if arguments.redact => redacted::write(&KeptRun::read(run)?, arguments, printer),
-        [run] => render(&KeptRun::read(run)?, arguments.output.as_deref(), printer),
+        [run] => match arguments.latencies {
+            Some(form) => latencies::write(&KeptRun::read(run)?, form, arguments.output.as_deref(), printer),
+            None => render(&KeptRun::read(run)?, arguments.output.as_deref(), printer),
+        },
         [_, _] if arguments.redact => {
             Err(Failure::new(Status::BadInput, "a comparison has nothing to redact but its two runs")
                 .hint("redact each of them, then compare the copies"))
+        }
+        [_, _] if arguments.latencies.is_some() => {
+            Err(Failure::new(Status::BadInput, "`--latencies` writes those of one run"))
         }
         [a, b] => compared(&KeptRun::read(a)?, &KeptRun::read(b)?, arguments.output.as_deref(), printer),
         _ => Err(Failure::new(Status::BadInput, "`report` takes one run or two")),
