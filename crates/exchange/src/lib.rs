@@ -13,6 +13,6 @@ mod vf_names;
 pub use export::{ExportFormat, Exported, ExportedFile, export};
 pub use import::{ImportFormat, Imported, import};
 pub use tuned::{
-    TunedCoverage, TunedProfile, TunedRow, TunedSource, TunedVerdict, compare_with_tuned, read_tuned,
-    tuned_profile,
+    TUNED_FILE, TunedCoverage, TunedProfile, TunedRow, TunedSource, TunedVerdict, compare_with_tuned,
+    read_tuned, tuned_profile,
 };

@@ -192,6 +192,9 @@ fn what_is_not_read_of_a_profile_is_told() {
     }
     let narrowed = read_tuned("[cpu]\ndevices=cpu3\ngovernor=performance\n", &no_other).unwrap();
     assert!(narrowed.unread[0].contains("devices"), "{narrowed:?}");
+    let other = read_tuned("[bootloader]\ncmdline=a\nskip_grub_config=1\n[vm]\nscript_pre=x.sh\n", &no_other)
+        .unwrap();
+    assert_eq!(other.unread.len(), 2, "{other:?}");
     let computed = read_tuned("[sysctl]\nenabled=${f:virt_check:1:0}\na=1\n", &no_other).unwrap();
     assert!(computed.unread[0].contains("whether it holds"), "{computed:?}");
 }

@@ -97,10 +97,15 @@ impl LocalControlPlane {
             format!("--unix-socket={}", socket.display()),
         ];
         self.proxy = Some(self.begin("kubectl", flags.to_vec()));
+        self.wait_for("kubectl", || self.api().find("/version").is_some());
+    }
+
+    /// Waits until a program of its is ready; one that never is ends the test with what it said last.
+    fn wait_for(&self, name: &str, is_ready: impl Fn() -> bool) {
         let deadline = Instant::now() + STARTING;
-        while self.api().find("/version").is_none() {
-            let log = || fs::read_to_string(self.path("kubectl.log")).unwrap_or_default();
-            assert!(Instant::now() < deadline, "kubectl proxy does not answer:\n{}", log());
+        while !is_ready() {
+            let log = || fs::read_to_string(self.path(&format!("{name}.log"))).unwrap_or_default();
+            assert!(Instant::now() < deadline, "{name} does not become ready:\n{}", log());
             thread::sleep(PAUSE);
         }
     }
@@ -136,12 +141,7 @@ impl LocalControlPlane {
     /// When it does not become ready in time.
     pub fn start_api_server(&self) {
         *self.api_server.borrow_mut() = Some(self.begin("kube-apiserver", self.api_server_flags()));
-        let deadline = Instant::now() + STARTING;
-        while !self.kubectl(&["get", "--raw", "/readyz"]).status.success() {
-            let log = || fs::read_to_string(self.path("kube-apiserver.log")).unwrap_or_default();
-            assert!(Instant::now() < deadline, "the API server does not become ready:\n{}", log());
-            thread::sleep(PAUSE);
-        }
+        self.wait_for("kube-apiserver", || self.kubectl(&["get", "--raw", "/readyz"]).status.success());
     }
 
     /// Ends the API server.

@@ -119,12 +119,11 @@ impl<'a> Reader<'a, '_> {
         let name = fields.take("name").and_then(|name| name.text());
         let kind = fields.take("type").and_then(|kind| kind.text());
         let profiles = fields.take("profiles");
-        let whole = |fields: &mut ForeignFields<'a>, expanded: &str, own: &str| {
-            let (expanded, own) = (fields.take(expanded), fields.take(own));
-            (expanded.is_some(), expanded.or(own))
-        };
-        let (is_expanded, devices) = whole(&mut fields, "expanded_devices", "devices");
-        let (_, config) = whole(&mut fields, "expanded_config", "config");
+        let (expanded, own) = (fields.take("expanded_devices"), fields.take("devices"));
+        let is_expanded = expanded.is_some();
+        let devices = expanded.or(own);
+        let (expanded, own) = (fields.take("expanded_config"), fields.take("config"));
+        let config = expanded.or(own);
         let label = name.unwrap_or("guest");
         let mut config = config.map(|config| config.fields());
         let mut guest = ForeignGuest { name: label.to_owned(), ..ForeignGuest::default() };
@@ -252,16 +251,12 @@ impl<'a> Reader<'a, '_> {
         let mut nic = ForeignNic::new(name.to_string(), selector.clone(), parent.clone());
         let mut choice = VfChoice::default();
         let mut pfs = self.machine.into_iter().flat_map(|machine| &machine.pfs);
-        if let Some(pf) = pfs.find(|pf| selector.holds_for(pf))
-            && let Some(sriov) = &pf.sriov
-        {
-            // As many as there are; where there are none, as many as are named.
-            nic.vfs = Some(sriov.num_vfs).filter(|there| *there > 0);
-            let all = (0..sriov.total_vfs).filter_map(VfIndex::new);
-            choice.derived = pf
-                .permanent_mac
-                .map(|permanent| all.map(|index| (Mac::derived(permanent, index), index)).collect())
-                .unwrap_or_default();
+        if let Some(pf) = pfs.find(|pf| selector.holds_for(pf)) {
+            nic.count_those_of(pf);
+            if let (Some(sriov), Some(permanent)) = (&pf.sriov, pf.permanent_mac) {
+                let all = (0..sriov.total_vfs).filter_map(VfIndex::new);
+                choice.derived = all.map(|index| (Mac::derived(permanent, index), index)).collect();
+            }
         }
         self.choices.push(choice);
         self.found.nics.push(nic);
@@ -274,7 +269,7 @@ impl<'a> Reader<'a, '_> {
             if nic.named() > 0 {
                 nic.at.left_out("which VF each guest has is not in these files: Incus takes any that is free; here they come in the order of the files");
             }
-            nic.vfs = nic.vfs.map(|there| there.max(nic.named()));
+            nic.make_room_for_named();
         }
         self.found
     }

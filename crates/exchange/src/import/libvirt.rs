@@ -329,17 +329,14 @@ impl<'a> Reader<'a, '_> {
             None => PfSelector { bdf: Some(pf.bdf), ..PfSelector::default() },
         };
         let mut nic = ForeignNic::new(label, selector, at.clone());
-        // As many as there are; where there are none, as many as are named.
-        nic.vfs = pf.sriov.as_ref().map(|sriov| sriov.num_vfs).filter(|there| *there > 0);
+        nic.count_those_of(pf);
         self.found.nics.push(nic);
         self.nics.insert(pf.bdf, self.found.nics.len() - 1);
         self.found.nics.len() - 1
     }
 
     fn finish(mut self) -> Found<'a> {
-        for nic in &mut self.found.nics {
-            nic.vfs = nic.vfs.map(|there| there.max(nic.named()));
-        }
+        self.found.nics.iter_mut().for_each(ForeignNic::make_room_for_named);
         // A VM whose pools had no VF left has none.
         self.found.guests.retain(|guest| guest.functions.iter().any(|function| function.vf.is_some()));
         self.found

@@ -82,6 +82,16 @@ impl<'a> ForeignNic<'a> {
         }
     }
 
+    /// As many VFs as the PF has now: of programs that make none. Where it has none, as many as are named.
+    pub fn count_those_of(&mut self, pf: &Pf) {
+        self.vfs = pf.sriov.as_ref().map(|sriov| sriov.num_vfs).filter(|there| *there > 0);
+    }
+
+    /// At least as many VFs as are named, where their number is not the file's.
+    pub fn make_room_for_named(&mut self) {
+        self.vfs = self.vfs.map(|there| there.max(self.named()));
+    }
+
     /// How many VFs there are at least, by the single ones that the file names.
     pub fn named(&self) -> u16 {
         self.settings.keys().next_back().map_or(0, |last| last.get() + 1)

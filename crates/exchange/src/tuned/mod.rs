@@ -9,5 +9,5 @@ mod read;
 mod setting;
 
 pub use compare::{TunedCoverage, TunedRow, TunedVerdict, compare_with_tuned};
-pub use profile::tuned_profile;
+pub use profile::{TUNED_FILE, tuned_profile};
 pub use read::{TunedProfile, TunedSource, read_tuned};

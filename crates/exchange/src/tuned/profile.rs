@@ -11,7 +11,7 @@ use super::setting::{HUGE_PAGES, TunedSetting, TunedTarget, settings, swapped};
 use crate::export::{Exported, ExportedFile};
 
 /// The file that a profile's directory holds.
-pub const FILE: &str = "tuned.conf";
+pub const TUNED_FILE: &str = "tuned.conf";
 
 /// What puts right the rows that failed or contradict, as `tuned.conf`. Of several ways to put a row right it is the first that a profile
 /// can go whole, or else what it can of the first.
@@ -24,7 +24,7 @@ pub fn tuned_profile(audit: &Audit) -> Exported {
     }
     let files = match taken.settings.is_empty() {
         true => Vec::new(),
-        false => vec![ExportedFile { name: FILE.to_owned(), text: taken.text(audit) }],
+        false => vec![ExportedFile { name: TUNED_FILE.to_owned(), text: taken.text(audit) }],
     };
     Exported { files, left_out: taken.left_out }
 }

@@ -7,6 +7,9 @@ use penstock_model::yaml::{YamlNode, YamlValue, shown};
 use super::setting::{HUGE_PAGES, OFF, TunedSetting, TunedTarget, boot_word, swapped, unit};
 use crate::ini;
 
+/// Has the text of what a profile includes, or why it cannot be had.
+type Read<'r> = &'r dyn Fn(TunedSource<'_>) -> Result<String, String>;
+
 /// What a profile is made of beside its own text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TunedSource<'a> {
@@ -44,10 +47,7 @@ pub struct TunedProfile {
 /// # Errors
 ///
 /// The text is no profile, or one that it includes cannot be had: what and why.
-pub fn read_tuned(
-    text: &str,
-    read: &dyn Fn(TunedSource<'_>) -> Result<String, String>,
-) -> Result<TunedProfile, String> {
+pub fn read_tuned(text: &str, read: Read<'_>) -> Result<TunedProfile, String> {
     let mut merged = Merged::default();
     merged.load("the profile", text, read, &mut Vec::new())?;
     Ok(merged.profile(read))
@@ -94,7 +94,7 @@ impl Merged {
         &mut self,
         name: &str,
         text: &str,
-        read: &dyn Fn(TunedSource<'_>) -> Result<String, String>,
+        read: Read<'_>,
         within: &mut Vec<String>,
     ) -> Result<(), String> {
         self.loaded += 1;
@@ -160,7 +160,7 @@ impl Merged {
         unit.options.iter().filter(|(key, _)| key != "drop").for_each(|(key, value)| merged.set(key, value));
     }
 
-    fn profile(self, read: &dyn Fn(TunedSource<'_>) -> Result<String, String>) -> TunedProfile {
+    fn profile(self, read: Read<'_>) -> TunedProfile {
         let mut found = TunedProfile { unread: self.unread, ..TunedProfile::default() };
         let variables = Variables::of(&self.variables, read, &mut found.unread);
         for unit in &self.units {
@@ -204,11 +204,7 @@ struct Variables {
 }
 
 impl Variables {
-    fn of(
-        unit: &Unit,
-        read: &dyn Fn(TunedSource<'_>) -> Result<String, String>,
-        unread: &mut Vec<String>,
-    ) -> Variables {
+    fn of(unit: &Unit, read: Read<'_>, unread: &mut Vec<String>) -> Variables {
         let mut known = Variables { known: HashMap::new(), left: Cell::new(MOST_EXPANDED) };
         for (key, value) in &unit.options {
             if key != "include" {
@@ -276,18 +272,7 @@ fn closing(text: &str) -> Option<usize> {
 }
 
 /// The options that all plugins have (`tuned/profiles/unit.py`).
-const OF_ALL_PLUGINS: [&str; 10] = [
-    "type",
-    "enabled",
-    "replace",
-    "priority",
-    "drop",
-    "devices",
-    "devices_udev_regex",
-    "cpuinfo_regex",
-    "uname_regex",
-    "script_pre",
-];
+const OF_ALL_PLUGINS: [&str; 5] = ["type", "enabled", "replace", "priority", "drop"];
 
 /// Options that narrow down where a section holds.
 const NARROWING: [&str; 4] = ["devices", "devices_udev_regex", "cpuinfo_regex", "uname_regex"];
@@ -303,15 +288,16 @@ impl TunedProfile {
                 .push(format!("[{}]: `{narrowing}` says for which machines or devices it is", unit.name));
             return;
         }
-        let options = unit.options.iter().filter(|(key, _)| !OF_ALL_PLUGINS.contains(&key.as_str()));
         if plugin == "bootloader" {
             self.boot_line(unit, variables);
-            return;
         }
+        let of_all = |key: &str| OF_ALL_PLUGINS.contains(&key) || NARROWING.contains(&key);
+        let options = unit.options.iter().filter(|(key, _)| !of_all(key));
         for (key, written) in options {
             let value = variables.expanded(written);
             let value = value.trim().trim_matches('"');
             match (plugin, key.as_str()) {
+                ("bootloader", key) if key.starts_with("cmdline") => {}
                 ("sysctl", key) => self.set(TunedTarget::File(format!("/proc/sys/{}", swapped(key))), value),
                 ("sysfs", key) => {
                     let path = variables.expanded(key);

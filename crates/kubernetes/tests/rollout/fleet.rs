@@ -140,6 +140,11 @@ impl Fleet {
         }
     }
 
+    /// The fleet's SriovMachine in the API.
+    fn machine_path(&self) -> String {
+        format!("/apis/penstock.dev/v1alpha1/sriovmachines/{}", self.name)
+    }
+
     /// Makes the fleet's SriovMachine, or changes it.
     pub fn machine(&self, more: Value) {
         let mut spec = json!({
@@ -148,16 +153,12 @@ impl Fleet {
         });
         merge(&mut spec, more);
         let object = json!({"apiVersion": "penstock.dev/v1alpha1", "kind": "SriovMachine", "metadata": {"name": self.name}, "spec": spec});
-        let path = format!(
-            "/apis/penstock.dev/v1alpha1/sriovmachines/{}?fieldManager=kubectl&force=true",
-            self.name
-        );
+        let path = format!("{}?fieldManager=kubectl&force=true", self.machine_path());
         self.plane.api().must("PATCH", &path, Some((APPLY, &object)));
     }
 
     pub fn status(&self) -> Value {
-        let path = format!("/apis/penstock.dev/v1alpha1/sriovmachines/{}", self.name);
-        self.plane.api().find(&path).map_or(Value::Null, |object| object["status"].clone())
+        self.plane.api().find(&self.machine_path()).map_or(Value::Null, |object| object["status"].clone())
     }
 
     pub fn record(&self, node: &str) -> Value {
@@ -300,10 +301,8 @@ impl Drop for Fleet {
             }
         }
         // What the next test counts is its own.
-        let selector = format!("fleet={}", self.name);
-        let machine = format!("/apis/penstock.dev/v1alpha1/sriovmachines/{}", self.name);
-        let nodes = format!("/api/v1/nodes?labelSelector={}", selector.replace('=', "%3D"));
-        for path in [machine, nodes] {
+        let nodes = format!("/api/v1/nodes?labelSelector=fleet%3D{}", self.name);
+        for path in [self.machine_path(), nodes] {
             let _ = self.plane.api().request("DELETE", &path, None);
         }
     }

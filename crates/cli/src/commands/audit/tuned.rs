@@ -3,7 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use penstock_exchange::{
-    Exported, TunedCoverage, TunedProfile, TunedSource, TunedVerdict, read_tuned, tuned_profile,
+    Exported, TUNED_FILE, TunedCoverage, TunedProfile, TunedSource, TunedVerdict, read_tuned, tuned_profile,
 };
 use penstock_host::files;
 use penstock_model::{audit::Audit, text::one_line, yaml};
@@ -14,9 +14,6 @@ use crate::{
     paragraphs::Paragraphs,
     printer::Printer,
 };
-
-/// The file of a profile, in a directory of the profile's name.
-const FILE: &str = "tuned.conf";
 
 /// Where profiles are, the first that has one first (`tuned/consts.py`; the last two up to version 2.22).
 const PROFILES: [&str; 4] =
@@ -55,7 +52,7 @@ pub fn print_profile(found: &Audit, printer: &mut Printer) -> Result<Status, Fai
 /// Reads the profile that the user names: its directory or its file. What it includes is looked up beside it, then where TuneD does.
 pub fn read(path: &Path) -> Result<TunedProfile, Failure> {
     let file = match path.is_dir() {
-        true => path.join(FILE),
+        true => path.join(TUNED_FILE),
         false => path.to_owned(),
     };
     let beside = file.parent().and_then(Path::parent).map(Path::to_owned);
@@ -88,7 +85,8 @@ fn included(beside: Option<&Path>, name: &str) -> Result<String, String> {
         return Err(format!("{} is no name of a profile", yaml::shown(name)));
     }
     let directories = beside.into_iter().chain(PROFILES.iter().map(Path::new));
-    let candidates: Vec<PathBuf> = directories.map(|directory| directory.join(name).join(FILE)).collect();
+    let candidates: Vec<PathBuf> =
+        directories.map(|directory| directory.join(name).join(TUNED_FILE)).collect();
     match candidates.iter().find(|file| files::exists(file)) {
         Some(file) => text(file),
         None => {
