@@ -288,7 +288,7 @@ pub fn prefetch_rest_to_read(span: Span, len: u32) {
 /// The same for a frame that will be written.
 #[inline]
 pub fn prefetch_rest_to_write(span: Span, len: u32) {
-    each_line(span, len, prefetch_owned);
+    each_line(span, len, |line| prefetch_owned(line));
 }
 
 /// Does it for each line from the third on, of as many as are fetched.
@@ -312,9 +312,9 @@ fn each_line(span: Span, len: u32, fetch: impl Fn(*mut u8)) {
     }
 }
 
-/// Has the processor fetch a cache line as its owner.
+/// Has the processor fetch a cache line as its owner; it need not be there to be asked for.
 #[inline]
-fn prefetch_owned(at: *mut u8) {
+pub fn prefetch_owned<T>(at: *mut T) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch of any address is allowed; it is a hint.
     unsafe {

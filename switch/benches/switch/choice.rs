@@ -4,6 +4,7 @@
 pub const ALL: &[(&str, &str)] = &[
     ("64", "64 B frames between two ports"),
     ("1518", "1,518 B frames, and the copy limit beside them"),
+    ("testpmd", "frames of both sizes between guests of dpdk-testpmd"),
     ("segments", "segments of TCP of 64 KiB between two ports"),
     ("vms", "TCP between two emulated VMs; needs `make image`"),
     ("latency", "99th percentile of the way at half load"),

@@ -14,12 +14,17 @@ use nix::{
     sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap},
 };
 
-use super::processes::{GUESTS, SWITCH, polls_on};
+use penstock_switch::copy::{prefetch_at, prefetch_owned};
 
-/// Buffers on each side.
-const BUFFERS: u64 = 1024;
-/// From one buffer to the next.
-const STRIDE: usize = 2048;
+use super::{
+    prepared_ring::{ENTRIES, STRIDE},
+    processes::{GUESTS, SWITCH, polls_on},
+};
+
+/// Buffers on each side: as many as two guests have.
+const BUFFERS: u64 = 2 * ENTRIES;
+/// Bytes of all of them, in whole huge pages.
+const LENGTH: usize = (BUFFERS as usize * STRIDE).next_multiple_of(2 << 20);
 /// So many are handed over at a time, as the guests do.
 const BATCH: u64 = 32;
 /// For so long.
@@ -38,7 +43,7 @@ unsafe impl Sync for Buffers {}
 
 impl Buffers {
     fn new() -> Result<Buffers, String> {
-        let length = NonZeroUsize::new(BUFFERS as usize * STRIDE).ok_or("no buffers")?;
+        let length = NonZeroUsize::new(LENGTH).ok_or("no buffers")?;
         let (access, flags) =
             (ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_PRIVATE | MapFlags::MAP_HUGETLB);
         // SAFETY: new memory is nobody else's.
@@ -56,7 +61,7 @@ impl Buffers {
 impl Drop for Buffers {
     fn drop(&mut self) {
         // SAFETY: it was mapped with this length, and its threads have ended.
-        let _ = unsafe { munmap(self.0, BUFFERS as usize * STRIDE) };
+        let _ = unsafe { munmap(self.0, LENGTH) };
     }
 }
 
@@ -116,12 +121,15 @@ fn touch((from, to): (&Buffers, &Buffers), written: &Counter, copied: &Counter, 
     let (mut sent, mut read) = (0, 0);
     while ended.0.load(Ordering::Relaxed) == 0 {
         let until = copied.0.load(Ordering::Acquire).min(read + BATCH);
+        // A guest asks for more than one line at a time.
+        (read..until).for_each(|number| prefetch_at(to.at(number)));
         for number in read..until {
             // SAFETY: the copy is done, and its buffer is this thread's until the next is written.
             std::hint::black_box(unsafe { to.at(number).cast::<[u64; 8]>().read_volatile() });
         }
         read = until;
         let until = (read + BUFFERS).min(sent + BATCH);
+        (sent..until).for_each(|number| prefetch_owned(from.at(number)));
         for number in sent..until {
             // SAFETY: what was in this buffer was copied and read.
             unsafe { from.at(number).cast::<[u64; 8]>().write_volatile([number; 8]) };

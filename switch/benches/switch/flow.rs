@@ -3,7 +3,9 @@
 use std::{thread, time::Duration};
 
 use super::{
-    front::{Front, HEADER, SwitchEndpoint},
+    connection::SwitchEndpoint,
+    front::{Front, HEADER},
+    packets::addresses,
     processes::{self, Clock, GUESTS, SWITCH},
     supervisor::Workshop,
     switches::{self, Kind, Switch},
@@ -26,11 +28,6 @@ pub struct Shape {
     pub length: usize,
     /// Buffers that it takes; more than one are a segment.
     pub buffers: u16,
-}
-
-/// Ethernet addresses from guest `from` to guest `to`.
-pub fn addresses(from: u8, to: u8) -> [u8; 12] {
-    [2, 0, 0, 0, 0, to, 2, 0, 0, 0, 0, from]
 }
 
 /// What came of a run.
@@ -65,7 +62,7 @@ impl Flow {
         let listens = switch.sockets.front_end_listens;
         let connect = |number: usize| {
             let path = switch.sockets.paths.get(number).ok_or("the switch has no such port")?;
-            Front::connect(&SwitchEndpoint { path, listens, entries: ENTRIES, buffers: shape.buffers })
+            Front::connect(SwitchEndpoint { path, listens }, ENTRIES, shape.buffers)
         };
         let (from, to) = (connect(0)?, connect(1)?);
         let mut flow = Flow { switch, from, to, shape };

@@ -1,15 +1,15 @@
-//! Frames of one size between two ports: rows `64` and `1518`.
+//! Frames of one size between two ports: rows `64`, `1518` and `testpmd`.
 
 use serde_json::json;
 
 use super::{
     choice::Choice,
     copying,
-    lane::{Lane, Sample},
+    format::Format,
+    lane::{GuestKind, GuestLoad, Lane, Sample},
     report::{Bar, Report, Row, Spread},
     supervisor::Workshop,
     switches::Kind,
-    testpmd::Ring,
 };
 
 /// So many pairs are run with the same processes; then new ones have their memory elsewhere.
@@ -38,48 +38,64 @@ struct Pair {
     copies: Option<f64>,
 }
 
-/// Measures them with both ring formats.
+/// Measures them with every format of rings.
 pub fn measure(choice: &Choice, workshop: &Workshop, report: &mut Report) {
-    let sizes: Vec<&Size> = SIZES.iter().filter(|size| choice.wants(size.row)).collect();
-    if sizes.is_empty() {
-        return;
+    let prepared: Vec<&Size> = SIZES.iter().filter(|size| choice.wants(size.row)).collect();
+    let all = if choice.wants("testpmd") { SIZES.iter().collect() } else { Vec::new() };
+    for (guests, sizes) in [(GuestKind::Prepared, prepared), (GuestKind::Testpmd, all)] {
+        if sizes.is_empty() {
+            continue;
+        }
+        for format in Format::ALL {
+            measure_with(guests, format, &sizes, choice.pairs, workshop, report);
+        }
     }
-    for ring in [Ring::Split, Ring::Packed, Ring::Vector] {
-        let mut pairs: Vec<Vec<Pair>> = sizes.iter().map(|_| Vec::new()).collect();
-        for done in (0..choice.pairs).step_by(TOGETHER) {
-            let count = TOGETHER.min(choice.pairs - done);
-            report.attempt(&format!("{} ring", ring.name()), workshop, |report| {
-                run(&sizes, ring, count, workshop, report).map(|new| {
-                    pairs.iter_mut().zip(new).for_each(|(pairs, new)| pairs.extend(new));
-                })
-            });
-        }
-        for (size, pairs) in sizes.iter().zip(&pairs).filter(|(_, pairs)| !pairs.is_empty()) {
-            tell(size, ring, pairs, report);
-        }
+}
+
+fn measure_with(
+    guests: GuestKind,
+    format: Format,
+    sizes: &[&Size],
+    wanted: usize,
+    workshop: &Workshop,
+    report: &mut Report,
+) {
+    let mut pairs: Vec<Vec<Pair>> = sizes.iter().map(|_| Vec::new()).collect();
+    for done in (0..wanted).step_by(TOGETHER) {
+        let count = TOGETHER.min(wanted - done);
+        report.attempt(&format!("{} ring", format.name()), workshop, |report| {
+            run(sizes, (guests, format), count, workshop, report).map(|new| {
+                pairs.iter_mut().zip(new).for_each(|(pairs, new)| pairs.extend(new));
+            })
+        });
+    }
+    for (size, pairs) in sizes.iter().zip(&pairs).filter(|(_, pairs)| !pairs.is_empty()) {
+        tell(size, guests, format, pairs, report);
     }
 }
 
 /// Some pairs of each size with the same processes.
 fn run(
     sizes: &[&Size],
-    ring: Ring,
+    (guests, format): (GuestKind, Format),
     count: usize,
     workshop: &Workshop,
     report: &Report,
 ) -> Result<Vec<Vec<Pair>>, String> {
     let mut pairs: Vec<Vec<Pair>> = sizes.iter().map(|_| Vec::new()).collect();
-    let mut ours = Lane::start(Kind::Ours { ports: 2 }, ring, workshop)?;
-    let mut peer = Lane::start(Kind::Peer { segments: false }, ring, workshop)?;
+    let mut ours = Lane::start(Kind::Ours { ports: 2 }, guests, format, workshop)?;
+    let mut peer = Lane::start(Kind::Peer { segments: false }, guests, format, workshop)?;
     for turn in 0..count {
         for (size, pairs) in sizes.iter().zip(pairs.iter_mut()) {
-            let ours_now = ours.run(size.bytes).map_err(|failed| format!("penstock-switch: {failed}"))?;
-            let peer_now = peer.run(size.bytes).map_err(|failed| format!("Open vSwitch: {failed}"))?;
+            let ours_now =
+                ours.run(size.bytes, report.clock).map_err(|failed| format!("penstock-switch: {failed}"))?;
+            let peer_now =
+                peer.run(size.bytes, report.clock).map_err(|failed| format!("Open vSwitch: {failed}"))?;
             let copies = size.limit.map(|_| copying::limit(size.bytes)).transpose()?;
             report.progress(&format!(
                 "{} B, {} ring, {}: {:.2} against {:.2} Mpps",
                 size.bytes,
-                ring.name(),
+                format.name(),
                 turn + 1,
                 ours_now.rate() / 1e6,
                 peer_now.rate() / 1e6
@@ -90,8 +106,9 @@ fn run(
     Ok(pairs)
 }
 
-fn tell(size: &Size, ring: Ring, pairs: &[Pair], report: &mut Report) {
-    let what = format!("{} B, {} ring", size.bytes, ring.name());
+fn tell(size: &Size, guests: GuestKind, format: Format, pairs: &[Pair], report: &mut Report) {
+    let of_whom = if guests == GuestKind::Testpmd { ", testpmd" } else { "" };
+    let what = format!("{} B, {} ring{of_whom}", size.bytes, format.name());
     let of = |part: &dyn Fn(&Pair) -> f64| Spread::of(pairs.iter().map(part));
     let clock = report.clock.0;
     let (ours, peer) = (of(&|pair| pair.ours.rate() / 1e6), of(&|pair| pair.peer.rate() / 1e6));
@@ -100,19 +117,22 @@ fn tell(size: &Size, ring: Ring, pairs: &[Pair], report: &mut Report) {
         .iter()
         .map(|pair| json!({"ours": pair.ours, "peer": pair.peer, "copies_per_second": pair.copies}))
         .collect();
-    let busy = |part: fn(&Pair) -> &Sample| of(&|pair| part(pair).guests_busy(report.clock) * 100.0).median;
-    let (ours_busy, peers_busy) = (busy(|pair| &pair.ours), busy(|pair| &pair.peer));
+    let load = |part: fn(&Pair) -> &Sample| {
+        GuestLoad::told(&pairs.iter().map(|pair| part(pair).guests).collect::<Vec<_>>())
+    };
     report.add(Row {
         what: what.clone(),
         ours: format!(
-            "{:.2} Mpps, {:.0} cycles; guests {ours_busy:.0} % busy",
+            "{:.2} Mpps, {:.0} cycles; {}",
             ours.median,
-            of(&|pair| cycles(&pair.ours)).median
+            of(&|pair| cycles(&pair.ours)).median,
+            load(|pair| &pair.ours)
         ),
         other: format!(
-            "OVS {:.2} Mpps, {:.0} cycles; guests {peers_busy:.0} % busy",
+            "OVS {:.2} Mpps, {:.0} cycles; {}",
             peer.median,
-            of(&|pair| cycles(&pair.peer)).median
+            of(&|pair| cycles(&pair.peer)).median,
+            load(|pair| &pair.peer)
         ),
         value: of(&|pair| pair.ours.rate() / pair.peer.rate()),
         bar: Bar::AtLeast(size.bar),

@@ -7,8 +7,9 @@ use serde_json::json;
 
 use super::{
     choice::Choice,
-    flow::{Flow, Passed, Shape, addresses},
+    flow::{Flow, Passed, Shape},
     front::HEADER,
+    packets::addresses,
     processes::Clock,
     report::{Bar, Report, Row, Spread},
     supervisor::Workshop,

@@ -6,14 +6,20 @@
 #![allow(unsafe_code, reason = "the copy limit is measured on shared memory")]
 
 mod choice;
+mod connection;
 mod copying;
 mod flow;
+mod format;
 mod frames;
 mod front;
 mod lane;
 mod latency;
+mod memory;
+mod packets;
 mod peer;
 mod ports;
+mod prepared;
+mod prepared_ring;
 mod processes;
 mod prompt;
 mod report;

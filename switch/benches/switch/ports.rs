@@ -6,12 +6,13 @@ use serde_json::json;
 
 use super::{
     choice::Choice,
-    front::{Front, SwitchEndpoint},
-    lane::{Lane, Sample},
+    connection::SwitchEndpoint,
+    format::Format,
+    front::Front,
+    lane::{GuestKind, Lane, Sample},
     report::{Bar, Report, Row, Spread},
     supervisor::Workshop,
     switches::{self, Kind, Switch},
-    testpmd::Ring,
 };
 
 /// As many as an SR-IOV NIC has at most, its PF included.
@@ -34,20 +35,19 @@ pub fn measure(choice: &Choice, workshop: &Workshop, report: &mut Report) {
 /// Guests at the ports from `first` on, who do nothing.
 fn guests(switch: &Switch, first: usize) -> Result<Vec<Front>, String> {
     let ports = switch.sockets.paths.iter().skip(first);
-    ports
-        .map(|path| Front::connect(&SwitchEndpoint { path, listens: false, entries: ENTRIES, buffers: 1 }))
-        .collect()
+    ports.map(|path| Front::connect(SwitchEndpoint { path, listens: false }, ENTRIES, 1)).collect()
 }
 
 /// 64 B frames between two of many ports, the others connected and idle, against a switch with no others.
 fn traffic(pairs: usize, workshop: &Workshop, report: &mut Report) -> Result<(), String> {
-    let mut few = Lane::start(Kind::Ours { ports: 2 }, Ring::Split, workshop)?;
-    let mut many = Lane::start(Kind::Ours { ports: MANY }, Ring::Split, workshop)?;
+    let lane = |ports| Lane::start(Kind::Ours { ports }, GuestKind::Prepared, Format::Split, workshop);
+    let mut few = lane(2)?;
+    let mut many = lane(MANY)?;
     many.switch.program.thaw();
     let idle = guests(&many.switch, 2)?;
     let mut samples: Vec<(Sample, Sample)> = Vec::new();
     for turn in 0..pairs {
-        let pair = (many.run(64)?, few.run(64)?);
+        let pair = (many.run(64, report.clock)?, few.run(64, report.clock)?);
         report.progress(&format!(
             "{MANY} ports, {}: {:.2} against {:.2} Mpps",
             turn + 1,

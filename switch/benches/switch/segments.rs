@@ -6,8 +6,9 @@ use serde_json::json;
 
 use super::{
     choice::Choice,
-    flow::{Flow, Passed, Shape, addresses},
+    flow::{Flow, Passed, Shape},
     front::{BUFFER, HEADER},
+    packets,
     report::{Bar, Report, Row, Spread},
     supervisor::Workshop,
     switches::Kind,
@@ -21,6 +22,8 @@ const PIECE: usize = 1460;
 const WHOLE: usize = PIECE * 44;
 /// Ethernet, IPv4 and TCP.
 const HEADERS: usize = 54;
+/// Protocol number of TCP.
+const TCP: u8 = 6;
 
 /// Measures them against a peer that passes them on, and against one that does not.
 pub fn measure(choice: &Choice, workshop: &Workshop, report: &mut Report) {
@@ -40,31 +43,16 @@ fn shape(payload: usize) -> Shape {
             header[at..at + 2].copy_from_slice(&(value as u16).to_le_bytes());
         }
     }
-    let length = (payload + 40) as u16;
-    let mut ip = [0x45, 0, 0, 0, 0, 1, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
-    ip[2..4].copy_from_slice(&length.to_be_bytes());
-    let checksum = !sum(&ip);
-    ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+    let below = packets::headers(0, 1, TCP, payload + 20);
     let mut tcp = [0_u8; 20];
     // From and to port 5201; no options, an acknowledgement.
     tcp[..4].copy_from_slice(&[0x14, 0x51, 0x14, 0x51]);
     tcp[12..16].copy_from_slice(&[0x50, 0x10, 0xff, 0xff]);
-    let pseudo = [&ip[12..20], &[0, 6], &(payload as u16 + 20).to_be_bytes()].concat();
-    tcp[16..18].copy_from_slice(&sum(&pseudo).to_be_bytes());
-    let beginning = [&header[..], &addresses(0, 1), &[8, 0], &ip, &tcp].concat();
+    let pseudo = [&below[26..34], &[0, TCP], &(payload as u16 + 20).to_be_bytes()].concat();
+    tcp[16..18].copy_from_slice(&packets::sum(&pseudo).to_be_bytes());
+    let beginning = [&header[..], &below, &tcp].concat();
     let length = HEADER + HEADERS + payload;
     Shape { beginning, length, buffers: if segment { length.div_ceil(BUFFER) as u16 } else { 1 } }
-}
-
-/// The Internet's sum.
-fn sum(bytes: &[u8]) -> u16 {
-    let words =
-        bytes.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair.get(1).copied().unwrap_or(0)));
-    let mut sum: u32 = words.sum();
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    sum as u16
 }
 
 /// Gbit of payload in a second of the switch's CPU.

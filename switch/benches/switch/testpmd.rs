@@ -9,6 +9,7 @@ use std::{
 };
 
 use super::{
+    format::Format,
     processes::{GUESTS, SWITCH, Thread},
     prompt::Prompt,
     supervisor::Workshop,
@@ -18,34 +19,12 @@ const PROMPT: &str = "testpmd> ";
 /// Within which it has to answer, its start and its switch's coming included.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The format of the guests' rings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ring {
-    /// Split, mergeable buffers.
-    Split,
-    /// Packed, mergeable buffers, used in order.
-    Packed,
-    /// Packed, each frame in one buffer, used in order, which the front end reads and writes with vector instructions where
-    /// the processor has them (AVX-512): the guests are quick enough then to keep a switch busy.
-    Vector,
-}
-
-impl Ring {
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Ring::Split => "split",
-            Ring::Packed => "packed",
-            Ring::Vector => "vectorised packed",
-        }
-    }
-
-    fn options(self) -> &'static str {
-        match self {
-            Ring::Split => "mrg_rxbuf=1,packed_vq=0,in_order=0",
-            Ring::Packed => "mrg_rxbuf=1,packed_vq=1,in_order=1",
-            Ring::Vector => "mrg_rxbuf=0,packed_vq=1,in_order=1,vectorized=1",
-        }
+/// What testpmd is told of the format of its guests' rings.
+fn options(format: Format) -> &'static str {
+    match format {
+        Format::Split => "mrg_rxbuf=1,packed_vq=0,in_order=0",
+        Format::Packed => "mrg_rxbuf=1,packed_vq=1,in_order=1",
+        Format::PackedSingle => "mrg_rxbuf=0,packed_vq=1,in_order=1,vectorized=1",
     }
 }
 
@@ -72,7 +51,12 @@ pub struct Guests {
 
 impl Guests {
     /// Starts them, and waits until they are connected. `name` sets their memory apart from others'.
-    pub fn start(workshop: &Workshop, name: &str, ring: Ring, sockets: &Sockets) -> Result<Guests, String> {
+    pub fn start(
+        workshop: &Workshop,
+        name: &str,
+        format: Format,
+        sockets: &Sockets,
+    ) -> Result<Guests, String> {
         let serve = if sockets.front_end_listens { ",server=1" } else { "" };
         // Its output is read line by line as it comes, though it is no terminal.
         let mut command = Command::new("stdbuf");
@@ -87,7 +71,7 @@ impl Guests {
                 // One that was there before would be in its way.
                 let _ = std::fs::remove_file(path);
             }
-            let (path, mac, options) = (path.display(), mac(number), ring.options());
+            let (path, mac, options) = (path.display(), mac(number), options(format));
             command.args([
                 "--vdev",
                 &format!("net_virtio_user{number},path={path},mac={mac},queue_size=1024,{options}{serve}"),
@@ -117,6 +101,29 @@ impl Guests {
         let guests = Guests { prompt, polls };
         guests.prompt.program.first_thread().before_polls();
         Ok(guests)
+    }
+
+    /// A switch may take a while until it serves who has come.
+    ///
+    /// # Errors
+    /// When no frames go round within `time`.
+    pub fn wait_until_served(&mut self, time: Duration) -> Result<(), String> {
+        let until = Instant::now() + time;
+        loop {
+            self.go(64)?;
+            let before = self.counted()?.received;
+            thread::sleep(Duration::from_millis(20));
+            let after = self.counted()?.received;
+            self.stop()?;
+            if before.iter().zip(&after).all(|(before, after)| after > before) {
+                return Ok(());
+            }
+            if Instant::now() > until {
+                return Err(format!("no frames go round; the guests have got {after:?} so far"));
+            }
+            // While nobody sends, its other threads have a CPU.
+            thread::sleep(Duration::from_millis(200));
+        }
     }
 
     fn ask(&mut self, line: &str) -> Result<String, String> {
