@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand, builder::RangedU64ValueParser};
+
+use crate::worker::MOST_WORKERS;
 
 /// The command line, from which manual pages and completions are made.
 pub fn command() -> clap::Command {
@@ -37,6 +39,10 @@ pub enum SwitchVerb {
         /// Write what is set while it runs into its configuration: the next one begins with that
         #[arg(long)]
         keep: bool,
+        /// Threads that move frames, each of which takes a CPU while there are some. Pair P of a port's rings is served by the one with
+        /// the number P modulo N: guests with as many queue pairs use all of them
+        #[arg(long, value_name = "N", default_value_t = 1, value_parser = RangedU64ValueParser::<usize>::new().range(1..=MOST_WORKERS as u64))]
+        workers: usize,
     },
     /// Control a switch that runs
     Ctl {

@@ -1,5 +1,7 @@
 //! What went through a port, and what did not.
 
+use std::ops::AddAssign;
+
 use serde::{Deserialize, Serialize};
 
 /// Why a frame was dropped, at the port that it came from, or at the one that it should have gone to.
@@ -42,6 +44,40 @@ impl Dropped {
         Dropped::NoBuffers,
         Dropped::TooSmall,
     ];
+}
+
+impl AddAssign for Counters {
+    /// What another worker has counted at the same port.
+    fn add_assign(&mut self, other: Counters) {
+        let Counters {
+            sent,
+            sent_bytes,
+            received,
+            received_bytes,
+            dropped_sent,
+            dropped_received,
+            mirrored,
+            mirrored_bytes,
+            dropped_mirrored,
+        } = other;
+        let numbers = [
+            (&mut self.sent, sent),
+            (&mut self.sent_bytes, sent_bytes),
+            (&mut self.received, received),
+            (&mut self.received_bytes, received_bytes),
+            (&mut self.mirrored, mirrored),
+            (&mut self.mirrored_bytes, mirrored_bytes),
+        ];
+        numbers.into_iter().for_each(|(own, other)| *own += other);
+        let reasons = [
+            (&mut self.dropped_sent, dropped_sent),
+            (&mut self.dropped_received, dropped_received),
+            (&mut self.dropped_mirrored, dropped_mirrored),
+        ];
+        for (own, other) in reasons {
+            own.iter_mut().zip(other).for_each(|(own, other)| *own += other);
+        }
+    }
 }
 
 /// Counters of a port. Sent and received are the guest's: sent went into the switch.

@@ -33,6 +33,7 @@ use crate::{
     causes::chain,
     channel::Channel,
     dirty::Log,
+    engine::{Engine, GivenRing},
     eventfd::{Eventfd, Notify},
     features::{self, EVENT_INDEX, IN_ORDER, LOG_ALL, PACKED},
     inflight::{self, Inflight},
@@ -148,8 +149,7 @@ impl Device {
         if in_order && !index.is_multiple_of(2) {
             ring.tell_last_only();
         }
-        let started =
-            self.handle.ask(move |engine| engine.put_ring(port, index, negotiated, ring, call, err));
+        let started = self.handle.put_ring(port, index, negotiated, GivenRing { ring, call, err });
         started.ok_or(Error::BackendInternalError)
     }
 
@@ -160,7 +160,8 @@ impl Device {
         if !std::mem::take(&mut found.runs) {
             return Ok(());
         }
-        let stopped = self.handle.ask(move |engine| Some(engine.take_ring(port, index)?.base()));
+        let stopped =
+            self.handle.ask_for_ring(index, move |engine| Some(engine.take_ring(port, index)?.base()));
         let base = stopped.ok_or(Error::BackendInternalError)?;
         if let Some(base) = base {
             self.ring(index)?.base = base;
@@ -265,25 +266,23 @@ impl Device {
         }
         self.rings.clear();
         let port = self.port;
-        self.handle.ask(move |engine| {
-            if let Some(port) = engine.port_mut(port) {
-                port.pairs.clear();
-            }
-            engine.rings_changed();
-        });
+        self.handle.ask_each(|_| move |engine: &mut Engine| engine.take_rings(port));
     }
 
     /// Has the data path send the front end away when it cannot go on.
     fn plug(&self, connection: Option<Arc<UnixStream>>) {
         let port = self.port;
-        self.handle.ask(move |engine| {
-            if let Some(port) = engine.port_mut(port) {
-                if connection.is_some() {
-                    // What was wrong with the one before is its own business.
-                    port.broken = None;
+        self.handle.ask_each(|_| {
+            let connection = connection.clone();
+            move |engine: &mut Engine| {
+                if let Some(port) = engine.port_mut(port) {
+                    if connection.is_some() {
+                        // What was wrong with the one before is its own business.
+                        port.broken = None;
+                    }
+                    port.connection = connection;
+                    port.channel = None;
                 }
-                port.connection = connection;
-                port.channel = None;
             }
         });
     }
@@ -409,7 +408,7 @@ impl VhostUserBackendReqHandlerMut for Device {
         if fd.as_ref().is_some_and(|fd| !handle.signals().is_event(fd.as_fd())) {
             return Err(Error::IncorrectFds);
         }
-        let kick = fd.map(|fd| Kick::new(&handle, fd.into())).transpose();
+        let kick = fd.map(|fd| Kick::of_ring(&handle, index, fd.into())).transpose();
         let kick = kick.map_err(|errno| Error::SocketError(errno.into()))?;
         self.ring(index)?.kick = Some(kick);
         self.start(index)

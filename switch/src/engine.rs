@@ -1,12 +1,14 @@
 //! The data path: takes what guests have sent, decides on each frame, and copies it to whom it is for.
 //!
-//! One thread runs it and owns all ports, so that nothing on it is shared with another: settings and rings come between
-//! two rounds. It knows neither sockets nor clocks; the time is an argument.
+//! One thread runs it and owns its rings, so that nothing on it is shared with another: settings and rings come between two rounds. A
+//! switch with several workers has several of these, each with all ports and its part of their rings ([`handover`]). It knows neither
+//! sockets nor clocks; the time is an argument.
 
 mod announce;
 mod deliver;
 mod follow;
 mod frame;
+mod handover;
 mod ingress;
 mod mirror;
 mod port;
@@ -21,10 +23,12 @@ use std::sync::{Arc, mpsc};
 use self::{
     follow::Decided,
     frame::{Frame, Sent, Source},
+    handover::Workers,
     mirror::{MirrorDirection, Mirrors},
     share::Share,
 };
 pub use self::{
+    handover::worker_of,
     mirror::Mirror,
     port::{Negotiated, Pair, Port},
     receive::Receiving,
@@ -84,6 +88,8 @@ pub struct Engine {
     promiscuous: Vec<PortId>,
     mirrors: Mirrors,
     share: Share,
+    /// The other workers of this switch.
+    workers: Workers,
     /// Who wants to know what befalls ports.
     news: Option<mpsc::Sender<PortEvent>>,
 }
@@ -110,9 +116,21 @@ impl Default for Engine {
             promiscuous: Vec::new(),
             mirrors: Mirrors::default(),
             share: Share::default(),
+            workers: Workers::default(),
             news: None,
         }
     }
+}
+
+/// A ring that is to be served.
+#[derive(Debug)]
+pub struct GivenRing {
+    /// The ring.
+    pub ring: Ring,
+    /// What its driver waits on; `None`: it polls.
+    pub call: Option<Arc<dyn Notify>>,
+    /// Where it is said that the ring is broken.
+    pub err: Option<Arc<dyn Notify>>,
 }
 
 /// What befalls ports.
@@ -184,29 +202,32 @@ impl Engine {
             if let Some((_, negotiated)) = &wire {
                 port.negotiated = *negotiated;
             }
+            port.wired = wire.is_some();
             port.wire = wire.map(|(wire, _)| wire);
         }
         self.rings_changed();
     }
 
-    /// Has ring `index` of a port served, as virtio counts them: even ones are of empty buffers for its guest. `call` is what the ring's
-    /// driver waits on, `err` where it is said that the ring is broken.
-    pub fn put_ring(
-        &mut self,
-        port: PortId,
-        index: u32,
-        negotiated: Negotiated,
-        mut ring: Ring,
-        call: Option<Arc<dyn Notify>>,
-        err: Option<Arc<dyn Notify>>,
-    ) {
+    /// Another worker serves what a port has instead of rings: through it this may be sent; or it has none.
+    pub fn note_wire(&mut self, id: PortId, negotiated: Option<Negotiated>) {
+        if let Some(port) = self.port_mut(id) {
+            port.wired = negotiated.is_some();
+            port.negotiated = negotiated.unwrap_or(port.negotiated);
+        }
+    }
+
+    /// Another worker serves ring `index` of a port.
+    pub fn note_ring(&mut self, port: PortId, index: u32, negotiated: Negotiated) {
+        let Some(port) = self.port_mut(port) else { return };
+        port.note_pair((index / 2) as usize, negotiated);
+    }
+
+    /// Has ring `index` of a port served, as virtio counts them: even ones are of empty buffers for its guest.
+    pub fn put_ring(&mut self, port: PortId, index: u32, negotiated: Negotiated, given: GivenRing) {
+        let GivenRing { mut ring, call, err } = given;
         let Some(port) = self.port_mut(port) else { return };
         let pair = (index / 2) as usize;
-        port.negotiated = negotiated;
-        port.broken = None;
-        if port.pairs.len() <= pair {
-            port.pairs.resize_with(pair + 1, Pair::default);
-        }
+        port.note_pair(pair, negotiated);
         // Empty buffers are looked for when there is something to put into them.
         ring.ask_for_kicks(false);
         if let Some(place) = port.pairs.get_mut(pair) {
@@ -231,6 +252,14 @@ impl Engine {
         };
         self.rings_changed();
         Some(ring)
+    }
+
+    /// Gives all rings of a port up.
+    pub fn take_rings(&mut self, port: PortId) {
+        if let Some(port) = self.port_mut(port) {
+            port.pairs.clear();
+        }
+        self.rings_changed();
     }
 
     /// The links of all ports: whether each is up.
@@ -301,7 +330,8 @@ impl Engine {
         self.resting.clear();
         for (port, found) in (0..).zip(&self.ports) {
             let pairs = found.as_deref().map_or(0, |found| found.pairs.len());
-            self.busy.extend((0..pairs).map(|pair| Turn { port, pair, empty: 0 }));
+            let served = (0..pairs).filter(|pair| self.workers.serves(*pair));
+            self.busy.extend(served.map(|pair| Turn { port, pair, empty: 0 }));
         }
         self.resting.reserve(self.busy.len());
         let numbered = (0..).zip(&self.ports);
@@ -379,6 +409,9 @@ impl Engine {
         if !self.wires.is_empty() {
             self.serve_wires(now, &mut round);
         }
+        if self.has_parcels() {
+            round.frames += self.serve_parcels();
+        }
         for _ in 0..GLANCES.min(self.resting.len()) {
             self.glance = if self.glance + 1 < self.resting.len() { self.glance + 1 } else { 0 };
             let Some(Turn { port, pair, .. }) = self.resting.get(self.glance).copied() else { break };
@@ -392,7 +425,7 @@ impl Engine {
     }
 
     /// Asks all guests to say when they send something, or not to. With `true`: says whether one has sent something meanwhile,
-    /// so that nobody may sleep yet. Who waits for its rate at `now` is not asked: what it has is known to be there.
+    /// or another worker has handed something over, so that nobody may sleep yet. Who waits for its rate at `now` is not asked: what it has is known to be there.
     pub fn ask_for_kicks(&mut self, on: bool, now: u64) -> bool {
         let mut any = false;
         for port in self.ports.iter_mut().flatten().filter(|port| !on || port.rate.wait(now).is_none()) {
@@ -404,7 +437,7 @@ impl Engine {
             // Whoever it was is among them.
             self.rings_changed();
         }
-        any
+        any || on && self.has_parcels()
     }
 
     /// Serves one ring of frames from a guest; says whether it had something, or waits for its rate.

@@ -52,6 +52,8 @@ pub struct Run<'a> {
     pub until_left: bool,
     /// Whether what is set while it runs is written into its configuration, so that the next one begins with that.
     pub keep: bool,
+    /// How many threads move frames.
+    pub workers: usize,
 }
 
 /// Runs a switch until SIGTERM or SIGINT; SIGHUP has it read its configuration again.
@@ -59,7 +61,7 @@ pub struct Run<'a> {
 /// # Errors
 /// In words: why it could not be started.
 pub fn run(run: &Run<'_>) -> Result<(), String> {
-    let Run { config: path, control, line, until_left, keep } = *run;
+    let Run { config: path, control, line, until_left, keep, workers } = *run;
     let config = read(path)?;
     let sockets = [
         (control, Rights::All, config.control_access().map_err(|error| chain(&error))?),
@@ -71,8 +73,8 @@ pub fn run(run: &Run<'_>) -> Result<(), String> {
         signals.add(signal);
     }
     signals.thread_block().map_err(|errno| format!("signals could not be taken: {errno}"))?;
-    die_with_the_worker();
-    let server = Arc::new(Server::start().map_err(|error| chain(&error))?);
+    die_with_a_worker();
+    let server = Arc::new(Server::with_workers(workers).map_err(|error| chain(&error))?);
     if until_left {
         let events = server.subscribe();
         // The other side of a cable is no guest: two switches would hold each other for ever.
@@ -124,13 +126,13 @@ pub fn run(run: &Run<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Has the process end when the thread that moves frames does: what is left would look like a switch and be none, and nobody would
+/// Has the process end when a thread that moves frames does: what is left would look like a switch and be none, and nobody would
 /// start another.
-fn die_with_the_worker() {
+fn die_with_a_worker() {
     let before = panic::take_hook();
     panic::set_hook(Box::new(move |panicked| {
         before(panicked);
-        if thread::current().name() == Some(worker::NAME) {
+        if thread::current().name().is_some_and(worker::is_worker) {
             process::abort();
         }
     }));

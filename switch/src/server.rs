@@ -40,8 +40,10 @@ pub use self::{
 use crate::{
     allow::Refusal,
     config::{Config, ConfigError, MirrorDirection, PortBackend, QemuFilter},
+    counters::Counters,
     engine::{Engine, Mirror, Port, PortEvent},
     net::Mac,
+    settings::Settings,
     socket::Access,
     table::PortId,
     worker::{self, Handle},
@@ -56,6 +58,19 @@ pub enum ServerError {
     /// The configuration makes no sense.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// What several workers cannot do together.
+    #[error(
+        "port {port}: speed {speed}: an uplink's speed is shared by a switch of one worker, and this one has {workers}: start it with \
+         --workers 1, or without a speed"
+    )]
+    SharedUplink {
+        /// The uplink.
+        port: String,
+        /// Its speed in Mbit/s.
+        speed: u32,
+        /// How many workers there are.
+        workers: usize,
+    },
     /// What a port leads to could not be had.
     #[error("port {port}: the {backend} could not be had")]
     Backend {
@@ -197,7 +212,7 @@ fn complain(path: &Path, error: &io::Error) {
 #[derive(Debug)]
 pub struct Server {
     handle: Handle,
-    worker: Option<JoinHandle<Engine>>,
+    workers: Vec<JoinHandle<Engine>>,
     state: Mutex<State>,
     listeners: Listeners,
     links: Links,
@@ -213,15 +228,24 @@ pub struct Server {
 pub type Attributes = serde_json::Map<String, serde_json::Value>;
 
 impl Server {
-    /// Starts a switch without ports.
+    /// Starts a switch without ports, with one worker.
     ///
     /// # Errors
     /// [`ServerError::Start`].
     pub fn start() -> Result<Server, ServerError> {
+        Server::with_workers(1)
+    }
+
+    /// Starts a switch without ports, with so many workers: at least one, at most [`worker::MOST_WORKERS`].
+    ///
+    /// # Errors
+    /// [`ServerError::Start`].
+    pub fn with_workers(count: usize) -> Result<Server, ServerError> {
         let (news, told) = mpsc::channel();
-        let mut engine = Engine::default();
-        engine.tell(news);
-        let (handle, worker) = worker::start(engine).map_err(ServerError::Start)?;
+        let prepare = |engine: &mut Engine| engine.tell(news.clone());
+        let (handle, workers) = worker::start(count, prepare).map_err(ServerError::Start)?;
+        // The workers have the others.
+        drop(news);
         let listeners = Listeners::default();
         let links = Links::new(handle.clone(), listeners.clone());
         let watched = links.clone();
@@ -242,7 +266,7 @@ impl Server {
             .spawn(watch)
             .map_err(ServerError::Start)?;
         let (state, turn, bell) = (Mutex::default(), Mutex::default(), Mutex::new(Some(bell)));
-        Ok(Server { handle, worker: Some(worker), state, listeners, links, turn, bell, asked })
+        Ok(Server { handle, workers, state, listeners, links, turn, bell, asked })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -287,6 +311,11 @@ impl Server {
     /// Makes the ports so.
     fn make(&self, config: &Config) -> Result<(), ServerError> {
         let settings = config.settings()?;
+        let workers = self.handle.workers();
+        if let Some((port, settings)) = config.ports.iter().find(|(_, port)| workers > 1 && port.speed > 0) {
+            let speed = settings.speed;
+            return Err(ServerError::SharedUplink { port: port.clone(), speed, workers });
+        }
         let backends = config.ports.iter().map(|(name, port)| Ok((name.clone(), port.backend(name)?)));
         let backends: BTreeMap<String, PortBackend> = backends.collect::<Result<_, ConfigError>>()?;
         let accesses = config.ports.iter().map(|(name, port)| Ok((name.clone(), port.access(name)?)));
@@ -326,7 +355,8 @@ impl Server {
                 let id = attached.id();
                 self.links.remove(id);
                 attached.close(until);
-                self.handle.ask(move |engine| drop(engine.set_port(id, None))).ok_or(ServerError::Ended)?;
+                let remove = move |engine: &mut Engine| drop(engine.set_port(id, None));
+                self.handle.change_each(|_| remove).ok_or(ServerError::Ended)?;
                 self.listeners.tell(&Event::Removed { port: name });
             }
         }
@@ -334,21 +364,24 @@ impl Server {
         if loopback != state.effective.loopback {
             self.listeners.tell(&Event::Loopback { on: loopback });
         }
-        self.handle.ask(move |engine| engine.set_loopback(loopback)).ok_or(ServerError::Ended)?;
+        let set_loopback = move |engine: &mut Engine| engine.set_loopback(loopback);
+        self.handle.change_each(|_| set_loopback).ok_or(ServerError::Ended)?;
         let mut same = Vec::new();
         for (name, settings) in settings {
             let settings = Arc::new(settings);
             if let Some(mut attached) = new.remove(&name) {
                 let id = attached.id();
-                let port = Box::new(Port::new(Arc::clone(&settings)));
+                let mut ports = Port::for_each_worker(&settings, self.handle.workers()).into_iter();
                 let leads_out = matches!(attached, Attached::Outside(_));
-                self.handle
-                    .ask(move |engine| {
-                        drop(engine.set_port(id, Some(port)));
+                let put = |_| {
+                    let port = ports.next().map(Box::new);
+                    move |engine: &mut Engine| {
+                        drop(engine.set_port(id, port));
                         // Whoever is on its other side comes later.
                         engine.set_carrier(id, !leads_out);
-                    })
-                    .ok_or(ServerError::Ended)?;
+                    }
+                };
+                self.handle.change_each(put).ok_or(ServerError::Ended)?;
                 self.links.put(id, &name);
                 attached.serve(&name, &settings, self.links.clone()).map_err(ServerError::Start)?;
                 state.ports.insert(name.clone(), attached);
@@ -373,18 +406,26 @@ impl Server {
                     attached.set_access(access(&name)).map_err(failed)?;
                 }
                 let id = attached.id();
-                self.handle.ask(move |engine| engine.set_settings(id, settings)).ok_or(ServerError::Ended)?;
+                let set = |_| {
+                    // Each has its own: counting who uses them would keep the workers busy with each other.
+                    let settings = Arc::new(Settings::clone(&settings));
+                    move |engine: &mut Engine| engine.set_settings(id, settings)
+                };
+                self.handle.change_each(set).ok_or(ServerError::Ended)?;
             }
             if let Some(settings) = config.ports.get(&name) {
                 self.listeners.tell(&Event::Set { port: name, settings: Box::new(settings.clone()) });
             }
         }
         let mirrors = mirrors(config, &state.ports);
-        let finish = move |engine: &mut Engine| {
-            same.into_iter().for_each(|(id, memory)| engine.set_memory(id, memory));
-            engine.set_mirrors(mirrors);
+        let finish = |_| {
+            let (same, mirrors) = (same.clone(), mirrors.clone());
+            move |engine: &mut Engine| {
+                same.into_iter().for_each(|(id, memory)| engine.set_memory(id, memory));
+                engine.set_mirrors(mirrors);
+            }
         };
-        self.handle.ask(finish).ok_or(ServerError::Ended)?;
+        self.handle.change_each(finish).ok_or(ServerError::Ended)?;
         for (name, attached) in &state.ports {
             let qemu = config.ports.get(name).and_then(|port| port.qemu.as_ref());
             self.links.set_qemu(attached.id(), qemu).map_err(ServerError::Start)?;
@@ -505,13 +546,22 @@ impl Server {
         let mut all = BTreeMap::new();
         for (name, attached) in &state.ports {
             let id = attached.id();
-            let seen = self.handle.ask(move |engine| {
-                engine.port(id).map(|port| {
-                    let broken = port.why_broken().map(|error| error.to_string());
-                    (port.counters, port.served(), broken, port.is_up())
-                })
+            let seen = self.handle.ask_each(|_| {
+                move |engine: &mut Engine| {
+                    engine.port(id).map(|port| {
+                        let broken = port.why_broken().map(|error| error.to_string());
+                        (port.counters, port.served(), broken, port.is_up())
+                    })
+                }
             });
-            let (counters, pairs, broken, up) = seen.ok_or(ServerError::Ended)?.unwrap_or_default();
+            let (mut all_counters, mut pairs, mut broken, mut up) = (Counters::default(), 0, None, true);
+            for seen in seen.ok_or(ServerError::Ended)? {
+                let (counters, own, why, is_up) = seen.unwrap_or_default();
+                all_counters += counters;
+                pairs += own;
+                broken = broken.or(why);
+                up &= is_up;
+            }
             let (connected, unconnected) = match attached {
                 Attached::Guest(listening) => (listening.is_connected(), listening.refusal()),
                 Attached::Outside(outside) => (outside.is_connected(), outside.why()),
@@ -527,7 +577,7 @@ impl Server {
                 untold: self.links.untold(id),
                 pairs,
                 broken,
-                counters: Counted::from(&counters),
+                counters: Counted::from(&all_counters),
             };
             all.insert(name.clone(), found);
         }
@@ -564,8 +614,8 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.close();
         self.handle.end();
-        if let Some(worker) = self.worker.take() {
-            // A worker that panicked has said so already.
+        for worker in self.workers.drain(..) {
+            // One that panicked has said so already.
             let _ = worker.join();
         }
     }

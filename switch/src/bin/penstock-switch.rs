@@ -16,9 +16,9 @@ fn main() -> ExitCode {
     let matches = arguments::command().version(VERSION.as_str()).get_matches();
     let arguments = SwitchArguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let outcome = match arguments.verb {
-        SwitchVerb::Run { config, control, line, until_left, keep } => {
+        SwitchVerb::Run { config, control, line, until_left, keep, workers } => {
             let (control, line) = (control.as_deref(), line.as_deref());
-            program::run(&program::Run { config: &config, control, line, until_left, keep })
+            program::run(&program::Run { config: &config, control, line, until_left, keep, workers })
         }
         SwitchVerb::Ctl { socket, wish } => ctl(&socket, wish),
     };

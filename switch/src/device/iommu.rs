@@ -6,6 +6,7 @@ use vhost::vhost_user::{Error, Result};
 
 use super::Device;
 use crate::{
+    engine::Engine,
     features::{ACCESS_PLATFORM, PACKED},
     iotlb::{Access, IotlbMessage, View},
     memory::Memory,
@@ -58,19 +59,22 @@ impl Device {
     /// Has all rings that run go by the translations that are known now.
     fn tables_changed(&self) -> Result<()> {
         let (port, table) = (self.port, Arc::clone(&self.table));
-        let changed = self.handle.ask(move |engine| {
-            let pairs = engine.port_mut(port).map(|port| port.pairs.iter_mut());
-            for pair in pairs.into_iter().flatten() {
-                if let Some(receiving) = &mut pair.to_guest {
-                    receiving.set_table(&table);
+        let changed = self.handle.ask_each(|_| {
+            let table = Arc::clone(&table);
+            move |engine: &mut Engine| {
+                let pairs = engine.port_mut(port).map(|port| port.pairs.iter_mut());
+                for pair in pairs.into_iter().flatten() {
+                    if let Some(receiving) = &mut pair.to_guest {
+                        receiving.set_table(&table);
+                    }
+                    if let Some(sending) = &mut pair.from_guest {
+                        sending.ring.set_table(&table);
+                    }
                 }
-                if let Some(sending) = &mut pair.from_guest {
-                    sending.ring.set_table(&table);
-                }
+                // What waited is looked at soon.
+                engine.wake_all();
             }
-            // What waited is looked at soon.
-            engine.wake_all();
         });
-        changed.ok_or(Error::BackendInternalError)
+        changed.map(drop).ok_or(Error::BackendInternalError)
     }
 }

@@ -7,6 +7,7 @@ use vhost::vhost_user::{Error, Result};
 use super::Device;
 use crate::{
     dirty::{self, Log, Marking, Marks},
+    engine::Engine,
     features::{ACCESS_PLATFORM, LOG_ALL},
     inflight::Inflight,
 };
@@ -46,17 +47,20 @@ impl Device {
     pub(super) fn marks_changed(&self) -> Result<()> {
         let all: Vec<Marking> = (0..self.rings.len() as u32).map(|index| self.marks_of(index)).collect();
         let port = self.port;
-        let changed = self.handle.ask(move |engine| {
-            let pairs = engine.port_mut(port).map(|port| port.pairs.iter_mut());
-            for (pair, marks) in pairs.into_iter().flatten().zip(all.chunks(2)) {
-                if let (Some(receiving), Some(marks)) = (&mut pair.to_guest, marks.first()) {
-                    receiving.set_marks(marks.clone());
-                }
-                if let (Some(sending), Some(marks)) = (&mut pair.from_guest, marks.get(1)) {
-                    sending.ring.set_marks(marks.clone());
+        let changed = self.handle.ask_each(|_| {
+            let all = all.clone();
+            move |engine: &mut Engine| {
+                let pairs = engine.port_mut(port).map(|port| port.pairs.iter_mut());
+                for (pair, marks) in pairs.into_iter().flatten().zip(all.chunks(2)) {
+                    if let (Some(receiving), Some(marks)) = (&mut pair.to_guest, marks.first()) {
+                        receiving.set_marks(marks.clone());
+                    }
+                    if let (Some(sending), Some(marks)) = (&mut pair.from_guest, marks.get(1)) {
+                        sending.ring.set_marks(marks.clone());
+                    }
                 }
             }
         });
-        changed.ok_or(Error::BackendInternalError)
+        changed.map(drop).ok_or(Error::BackendInternalError)
     }
 }

@@ -52,8 +52,14 @@ impl Guest {
         Guest::plug_as(engine, id, Shape { packed, entries: 256, count, size, room: 0x9_0000, knows })
     }
 
-    /// Puts such a guest at a port.
+    /// Puts such a guest at a port, or one more pair of its rings, which count as a guest of their own here.
     pub fn plug_as(engine: &mut Engine, id: PortId, shape: Shape) -> Guest {
+        let pair = engine.port(id).unwrap().pairs.len();
+        Guest::plug_at(engine, id, pair, shape)
+    }
+
+    /// Puts a pair of a guest's rings at a port, as the one of this number.
+    pub fn plug_at(engine: &mut Engine, id: PortId, pair: usize, shape: Shape) -> Guest {
         let Shape { packed, entries, count, size, room, knows } = shape;
         let first = room.next_multiple_of(16);
         let rings = (first + u64::from(count) * u64::from(size)).next_multiple_of(4096);
@@ -66,12 +72,11 @@ impl Guest {
             true => Ring::Packed(Packed::new(&memory.shared(), &driver.layout(false), 0x8000).unwrap()),
             false => Ring::Split(Split::new(&memory.shared(), &driver.layout(false), 0).unwrap()),
         };
-        let port = engine.port_mut(id).unwrap();
-        port.negotiated = knows;
-        port.pairs.push(Pair {
+        engine.note_ring(id, pair as u32 * 2, knows);
+        engine.port_mut(id).unwrap().pairs[pair] = Pair {
             from_guest: Some(Sending { ring: ring(&*sending), call: None, err: None }),
             to_guest: Some(Receiving::new(ring(&*receiving), None)),
-        });
+        };
         engine.rings_changed();
         let mut guest = Guest { memory, sending, receiving, buffers: HashMap::new(), shape, place: 0 };
         for number in 0..u64::from(count) {

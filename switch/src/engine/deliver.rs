@@ -123,10 +123,20 @@ impl Engine {
         }
     }
 
-    /// Writes a frame into a port's buffers, with the tag that the port sees.
+    /// Writes a frame into a port's buffers, or has the worker do so that serves them.
     #[inline(always)]
     fn write(&mut self, id: PortId, pair: usize, frame: &Frame<'_>) {
-        let Some(port) = self.ports.get_mut(usize::from(id)).and_then(Option::as_deref_mut) else { return };
+        if !self.write_here(id, pair, frame) {
+            self.hand_over(id, pair, frame);
+        }
+    }
+
+    /// Writes a frame into a port's buffers, with the tag that the port sees; says whether it has such buffers here, or a wire.
+    #[inline(always)]
+    pub(super) fn write_here(&mut self, id: PortId, pair: usize, frame: &Frame<'_>) -> bool {
+        let Some(port) = self.ports.get_mut(usize::from(id)).and_then(Option::as_deref_mut) else {
+            return false;
+        };
         let tag = match &port.settings().vlan {
             // Its own tag is the switch's business.
             Some(_) if !frame.copy => None,
@@ -139,12 +149,9 @@ impl Engine {
         if let Some(wire) = &mut port.wire {
             let outcome = if too_long { Err(Dropped::TooLong) } else { wire.write(shape, frame, tag) };
             port.count(frame, outcome);
-            return;
+            return true;
         }
-        let Some(receiving) = port.receiving(pair) else {
-            port.count(frame, Err(Dropped::NoBuffers));
-            return;
-        };
+        let Some(receiving) = port.receiving(pair) else { return false };
         let was_clean = !receiving.dirty;
         let outcome = if too_long { Err(Dropped::TooLong) } else { receiving.write(shape, frame, tag) };
         let broken = if outcome.is_err() { receiving.broken } else { None };
@@ -156,6 +163,7 @@ impl Engine {
         if let Some(why) = broken.filter(|_| is_new) {
             self.broke(id, why);
         }
+        true
     }
 
     /// Completes checksums and cuts segments for who does not know how.
@@ -196,13 +204,14 @@ impl Engine {
         self.segment = room;
     }
 
-    /// Shows all guests what was written for them.
+    /// Shows all guests what was written for them, and other workers what was handed over to them.
     pub(super) fn publish_touched(&mut self) {
         while let Some((id, pair)) = self.touched.pop() {
             if let Some(receiving) = self.port_mut(id).and_then(|port| port.receiving(pair)) {
                 receiving.publish();
             }
         }
+        self.announce_parcels();
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{net::Shutdown, os::unix::net::UnixStream, sync::Arc};
 
-use super::{Frame, Receiving, Sending, Wire, mirror::Watched, rate::Rate, receive::Shape, share::Part};
+use super::{Frame, Receiving, Sending, Wire, mirror::Watched, rate::PortRate, receive::Shape, share::Part};
 use crate::{
     channel::Channel,
     counters::{Counters, Dropped},
@@ -77,10 +77,12 @@ pub struct Port {
     settings: Arc<Settings>,
     /// What its guest knows.
     pub negotiated: Negotiated,
-    /// Its pairs of rings; empty without a guest.
+    /// Its pairs of rings, without those that other workers serve; empty without a guest.
     pub pairs: Vec<Pair>,
-    /// What it has instead of rings when it is no guest's.
+    /// What it has instead of rings when it is no guest's, if it is served here.
     pub wire: Option<Wire>,
+    /// Whether it has that, here or at another worker.
+    pub(super) wired: bool,
     /// Whether there is somebody on the other side; a guest's port takes that for granted.
     pub(super) carrier: bool,
     /// Whether its link is up.
@@ -95,7 +97,7 @@ pub struct Port {
     pub channel: Option<Channel>,
     /// Its front end's connection, to be shut when it cannot go on.
     pub connection: Option<Arc<UnixStream>>,
-    pub(super) rate: Rate,
+    pub(super) rate: PortRate,
     /// What it has of the uplink.
     pub(super) part: Part,
     /// What of it others get copies of.
@@ -105,10 +107,21 @@ pub struct Port {
 }
 
 impl Port {
+    /// The same port without a guest, once for each of so many workers. What it may send is what it may send through all of them.
+    pub fn for_each_worker(settings: &Settings, count: usize) -> Vec<Port> {
+        // Settings of its own for each: counting who uses them would keep the workers busy with each other.
+        let port = || Port::new(Arc::new(settings.clone()));
+        if count == 1 {
+            return vec![port()];
+        }
+        let rate = PortRate::new(settings.max_tx_rate).shared();
+        (0..count).map(|_| Port { rate: rate.clone(), ..port() }).collect()
+    }
+
     /// A port without a guest.
     pub fn new(settings: Arc<Settings>) -> Port {
         Port {
-            rate: Rate::new(settings.max_tx_rate),
+            rate: PortRate::new(settings.max_tx_rate),
             part: Part::new(settings.min_tx_rate),
             watched: Watched::default(),
             noted: false,
@@ -116,6 +129,7 @@ impl Port {
             negotiated: Negotiated::default(),
             pairs: Vec::new(),
             wire: None,
+            wired: false,
             carrier: true,
             up: true,
             counters: Counters::default(),
@@ -182,7 +196,7 @@ impl Port {
 
     pub(super) fn set_settings(&mut self, settings: Arc<Settings>) {
         if settings.max_tx_rate != self.settings.max_tx_rate {
-            self.rate = Rate::new(settings.max_tx_rate);
+            self.rate.set(settings.max_tx_rate);
         }
         if settings.min_tx_rate != self.settings.min_tx_rate {
             self.part = Part::new(settings.min_tx_rate);
@@ -220,12 +234,27 @@ impl Port {
             };
     }
 
-    /// The ring to which frames of a sender's ring `pair` go: the same of as many as there are.
+    /// The pair to whose ring frames of a sender's ring `pair` go: the same of as many as there are; `None` without any.
     #[inline]
-    pub(super) fn receiving(&mut self, pair: usize) -> Option<&mut Receiving> {
+    pub(super) fn pair_for(&self, pair: usize) -> Option<usize> {
         let pairs = self.pairs.len();
         // A division takes as long as a small frame's copy.
-        let pair = if pair < pairs { pair } else { pair.checked_rem(pairs)? };
+        if pair < pairs { Some(pair) } else { pair.checked_rem(pairs) }
+    }
+
+    /// The ring to which frames of a sender's ring `pair` go, if it is served here.
+    #[inline]
+    pub(super) fn receiving(&mut self, pair: usize) -> Option<&mut Receiving> {
+        let pair = self.pair_for(pair)?;
         self.pairs.get_mut(pair)?.to_guest.as_mut()
+    }
+
+    /// A ring of this pair is served from now on, here or by another worker, for a guest that knows this.
+    pub(super) fn note_pair(&mut self, pair: usize, negotiated: Negotiated) {
+        self.negotiated = negotiated;
+        self.broken = None;
+        if self.pairs.len() <= pair {
+            self.pairs.resize_with(pair + 1, Pair::default);
+        }
     }
 }

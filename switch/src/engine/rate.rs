@@ -1,5 +1,10 @@
 //! How fast a port may send.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
 /// Nanoseconds that a port which was silent may be ahead: short enough that the rate holds over a second within one percent, and
 /// longer than a thread usually sleeps that meant to sleep for a millisecond.
 const AHEAD: u64 = 8_000_000;
@@ -64,9 +69,90 @@ impl Rate {
     }
 }
 
+/// The rate of a port that several workers may serve: all of them together send no faster.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PortRate {
+    rate: Rate,
+    /// When the wire is free again, where another worker counts too.
+    free: Option<Arc<AtomicU64>>,
+}
+
+impl PortRate {
+    /// So many Mbit/s; 0 is no limit.
+    pub fn new(megabits: u32) -> PortRate {
+        PortRate { rate: Rate::new(megabits), free: None }
+    }
+
+    /// The same, for this worker and others.
+    pub fn shared(self) -> PortRate {
+        PortRate { free: Some(self.free.unwrap_or_default()), ..self }
+    }
+
+    /// From now on so many Mbit/s.
+    pub fn set(&mut self, megabits: u32) {
+        self.rate = Rate::new(megabits);
+        if let Some(free) = &self.free {
+            free.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// How many chains may be sent at once, at most `most`.
+    #[inline]
+    pub fn turn(&self, most: usize) -> usize {
+        self.rate.turn(most)
+    }
+
+    /// Nanoseconds until it may send; `None`: now.
+    #[inline]
+    pub fn wait(&self, now: u64) -> Option<u64> {
+        match &self.free {
+            Some(free) if self.rate.is_limit() => {
+                Rate { free: free.load(Ordering::Relaxed), ..self.rate }.wait(now)
+            }
+            _ => self.rate.wait(now),
+        }
+    }
+
+    /// Counts what was sent.
+    #[inline]
+    pub fn used(&mut self, now: u64, bytes: u64) {
+        match &self.free {
+            Some(free) if self.rate.is_limit() => {
+                let after = |free| {
+                    let mut rate = Rate { free, ..self.rate };
+                    rate.used(now, bytes);
+                    Some(rate.free)
+                };
+                // The closure refuses nothing.
+                let _ = free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, after);
+            }
+            _ => self.rate.used(now, bytes),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn workers_that_share_a_rate_send_no_faster_together() {
+        let first = PortRate::new(1000).shared();
+        let mut both = [first.clone(), first];
+        let (mut now, mut sent) = (5_000_000_000_u64, 0_u64);
+        let end = now + 1_000_000_000;
+        while now < end {
+            for rate in both.iter_mut().filter(|rate| rate.wait(now).is_none()) {
+                rate.used(now, 1514 * 8);
+                sent += 1514 * 8;
+            }
+            now += 500;
+        }
+        let got = sent as f64 * 8.0 / 1e6;
+        assert!((got / 1000.0 - 1.0).abs() < 0.02, "{got} of 1000 Mbit/s");
+        both[0].set(0);
+        assert_eq!(both[0].wait(0), None);
+    }
 
     #[test]
     fn a_rate_holds_over_a_second() {

@@ -53,7 +53,7 @@ struct Rig {
 fn rig() -> &'static Rig {
     static RIG: OnceLock<Rig> = OnceLock::new();
     RIG.get_or_init(|| {
-        let (handle, _) = worker::start(Engine::default()).expect("a thread can be had");
+        let (handle, _) = worker::start(1, |_| ()).expect("a thread can be had");
         let put = |engine: &mut Engine| {
             engine.set_port(HOSTILE, Some(Box::new(Port::new(Arc::new(settings())))));
             Neighbours::plug(engine, HOSTILE + 1, false, Negotiated::default())

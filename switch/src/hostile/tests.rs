@@ -9,7 +9,7 @@ use std::{
 use proptest::prelude::*;
 
 use super::*;
-use crate::{device, engine::Engine, worker};
+use crate::{device, worker};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
@@ -63,7 +63,7 @@ fn what_was_found_once_is_borne() {
 
 #[test]
 fn who_goes_in_the_middle_of_a_message_is_gone_at_once() {
-    let (handle, worker) = worker::start(Engine::default()).unwrap();
+    let (handle, workers) = worker::start(1, |_| ()).unwrap();
     for count in [1, 11, 12, 15] {
         let (mut front, back) = UnixStream::pair().unwrap();
         // A header that says 8 bytes follow, or less than a header.
@@ -75,7 +75,7 @@ fn who_goes_in_the_middle_of_a_message_is_gone_at_once() {
         assert!(began.elapsed() < Duration::from_secs(5), "after {count} bytes");
     }
     handle.end();
-    worker.join().unwrap();
+    workers.into_iter().for_each(|worker| drop(worker.join().unwrap()));
 }
 
 /// Runs what the fuzz target of this name has kept: each goes a way through the switch that no other goes.

@@ -240,14 +240,11 @@ impl Keeper {
         let Opened { wire, negotiated } = opened;
         let failed = |error: io::Error| format!("its descriptor could not be used: {error}");
         let fd = wire.fd().try_clone_to_owned().map_err(failed)?;
-        let kick = Kick::new(self.links.handle(), fd).map_err(|errno| failed(errno.into()))?;
+        let kick = Kick::of_wire(self.links.handle(), fd).map_err(|errno| failed(errno.into()))?;
         let id = self.id;
         self.set_why(None);
         self.shared.connected.store(true, Ordering::Release);
-        self.links.handle().ask(move |engine| {
-            engine.set_wire(id, Some((wire, negotiated)));
-            engine.set_carrier(id, carrier);
-        });
+        self.links.handle().set_wire(id, Some((wire, negotiated)), carrier);
         self.links.tell(&Event::Connected { port: self.name.clone() });
         self.links.refresh();
         Ok(kick)
@@ -258,10 +255,7 @@ impl Keeper {
         // First the reason, then the link: whoever sees the link of a port go sees why.
         self.set_why(Some(why.clone()));
         self.shared.connected.store(false, Ordering::Release);
-        self.links.handle().ask(move |engine| {
-            engine.set_carrier(id, false);
-            engine.set_wire(id, None);
-        });
+        self.links.handle().set_wire(id, None, false);
         self.links.tell(&Event::Disconnected { port: self.name.clone(), why });
         self.links.refresh();
     }
@@ -316,8 +310,7 @@ impl Keeper {
             let now = interface::carrier(name).unwrap_or(false);
             if now != carrier {
                 carrier = now;
-                let id = self.id;
-                self.links.handle().ask(move |engine| engine.set_carrier(id, now));
+                self.links.handle().set_carrier(self.id, now);
                 self.links.refresh();
             }
             self.wait(&[(changes.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE);

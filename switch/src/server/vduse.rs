@@ -22,6 +22,7 @@ use super::{Event, link::Links, port::STACK};
 use crate::{
     causes::chain,
     config::VduseConfig,
+    engine::{Engine, GivenRing},
     eventfd::Notify,
     features::{ACCESS_PLATFORM, EVENT_INDEX, MAC, OFFERED_TO_KERNEL, VERSION_1, negotiated},
     memory::{Memory, read},
@@ -464,7 +465,10 @@ impl Session<'_> {
         keeper.shared.set_why(None);
         keeper.shared.connected.store(true, Ordering::Release);
         let id = keeper.id;
-        keeper.links.handle().ask(move |engine| engine.port_mut(id).map(|port| port.broken = None));
+        keeper
+            .links
+            .handle()
+            .ask_each(|_| move |engine: &mut Engine| engine.port_mut(id).map(|port| port.broken = None));
         keeper.links.tell(&Event::Connected { port: keeper.port.clone() });
         keeper.links.refresh();
         Ok(())
@@ -483,12 +487,7 @@ impl Session<'_> {
         keeper.shared.set_why(Some(why.to_owned()));
         keeper.shared.connected.store(false, Ordering::Release);
         let id = keeper.id;
-        keeper.links.handle().ask(move |engine| {
-            if let Some(port) = engine.port_mut(id) {
-                port.pairs.clear();
-            }
-            engine.rings_changed();
-        });
+        keeper.links.handle().ask_each(|_| move |engine: &mut Engine| engine.take_rings(id));
         keeper.links.tell(&Event::Disconnected { port: keeper.port.clone(), why: why.to_owned() });
     }
 
@@ -499,7 +498,8 @@ impl Session<'_> {
         if queue.runs.take().is_none() {
             return;
         }
-        let stopped = self.keeper.links.handle().ask(move |engine| Some(engine.take_ring(id, index)?.base()));
+        let handle = self.keeper.links.handle();
+        let stopped = handle.ask_for_ring(index, move |engine| Some(engine.take_ring(id, index)?.base()));
         if let Some(base) = stopped.flatten() {
             // Of a split ring: its index.
             queue.base = base as u16;
@@ -557,16 +557,13 @@ impl Session<'_> {
         };
         let clone = queue.kick.as_fd().try_clone_to_owned();
         let clone = clone.map_err(|error| VduseError::io("an eventfd could not be copied", &error))?;
-        let kick = Kick::new(keeper.links.handle(), clone)
+        let kick = Kick::of_ring(keeper.links.handle(), index, clone)
             .map_err(|errno| VduseError::new("kicks could not be listened to", errno))?;
         queue.runs = Some(kick);
         let call: Arc<dyn Notify> = Arc::new(self.device.interrupt(index));
         let negotiated = negotiated(self.features);
-        let given = Arc::clone(&call);
-        keeper
-            .links
-            .handle()
-            .ask(move |engine| engine.put_ring(id, index, negotiated, ring, Some(given), None));
+        let given = GivenRing { ring, call: Some(Arc::clone(&call)), err: None };
+        keeper.links.handle().put_ring(id, index, negotiated, given);
         // A switch before this one may have completed something without a word.
         call.signal();
         Ok(())

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 /// A port of the three, drawn so that much of what can be set is.
-fn drawn(number: u8) -> impl Strategy<Value = Settings> {
+pub(super) fn drawn(number: u8) -> impl Strategy<Value = Settings> {
     let vlan = prop_oneof![3 => Just(None), 3 => Just(Some(100)), 1 => Just(Some(200))];
     let kind = prop_oneof![3 => Just(TagKind::Customer), 1 => Just(TagKind::Provider)];
     let link = prop_oneof![6 => Just(LinkState::Auto), 1 => Just(LinkState::Disable)];
@@ -28,7 +28,7 @@ fn drawn(number: u8) -> impl Strategy<Value = Settings> {
 
 /// A frame from port 0, and how its buffers are cut.
 #[derive(Clone, Debug)]
-struct Sent {
+pub(super) struct Sent {
     to: u8,
     from: u8,
     tag: Option<u16>,
@@ -38,7 +38,7 @@ struct Sent {
     lens: Vec<u32>,
 }
 
-fn sent() -> impl Strategy<Value = Sent> {
+pub(super) fn sent() -> impl Strategy<Value = Sent> {
     let to = prop_oneof![8 => Just(1_u8), 2 => Just(2), 1 => Just(0), 1 => Just(9), 1 => Just(0xff)];
     let from = prop_oneof![12 => Just(0_u8), 1 => Just(7)];
     let tag = prop_oneof![8 => Just(None), 1 => Just(Some(100)), 1 => Just(Some(0))];
@@ -48,6 +48,22 @@ fn sent() -> impl Strategy<Value = Sent> {
     (to, from, tag, prop::bool::weighted(0.1), payload, prop::bool::weighted(0.1), lens).prop_map(
         |(to, from, tag, arp, payload, asks, lens)| Sent { to, from, tag, arp, payload, asks, lens },
     )
+}
+
+impl Sent {
+    pub(super) fn send(&self, guest: &mut Guest) {
+        let Sent { to, from, tag, arp, payload, asks, lens } = self;
+        let mut bytes = frame(*to, *from, *tag, *payload);
+        if *arp && tag.is_none() {
+            bytes[12..14].copy_from_slice(&[8, 6]);
+        }
+        let mut header = [0; 12];
+        if *asks && *payload > 40 {
+            // A checksum to be completed by the receiver.
+            header[..10].copy_from_slice(&[1, 0, 0, 0, 0, 0, 18, 0, 4, 0]);
+        }
+        guest.send_in(header, &bytes, lens);
+    }
 }
 
 proptest! {
@@ -73,17 +89,8 @@ proptest! {
             if let Some((sent, received)) = mirror {
                 engine.set_mirrors(vec![Mirror { port: 2, of: vec![0, 1], sent, received }]);
             }
-            for Sent { to, from, tag, arp, payload, asks, lens } in &frames {
-                let mut bytes = frame(*to, *from, *tag, *payload);
-                if *arp && tag.is_none() {
-                    bytes[12..14].copy_from_slice(&[8, 6]);
-                }
-                let mut header = [0; 12];
-                if *asks && *payload > 40 {
-                    // A checksum to be completed by the receiver.
-                    header[..10].copy_from_slice(&[1, 0, 0, 0, 0, 0, 18, 0, 4, 0]);
-                }
-                guests[0].send_in(header, &bytes, lens);
+            for sent in &frames {
+                sent.send(&mut guests[0]);
                 if !together {
                     engine.round(0);
                 }
