@@ -10,6 +10,7 @@ mod migration;
 mod misuse;
 mod raw;
 mod traffic;
+mod workers;
 
 use std::{
     collections::BTreeMap,
@@ -65,9 +66,14 @@ fn rings(memory: &GuestMemory, packed: bool, moved: u64) -> ([Box<dyn Driver>; 2
 
 impl Guest {
     fn connect(socket: &Path, packed: bool) -> Guest {
+        Guest::connect_pair(socket, packed, 0)
+    }
+
+    /// One that uses this pair of rings and no other.
+    fn connect_pair(socket: &Path, packed: bool, pair: usize) -> Guest {
         let memory = GuestMemory::file(0x12_0000);
         let ([to_guest, from_guest], buffers) = rings(&memory, packed, 0);
-        let mut front = Frontend::connect(socket, 2).unwrap();
+        let mut front = Frontend::connect(socket, pair as u64 * 2 + 2).unwrap();
         front.set_owner().unwrap();
         let offered = front.get_features().unwrap();
         let wanted = VERSION_1 | MERGEABLE | PROTOCOL | EVENT_INDEX | if packed { PACKED } else { 0 };
@@ -89,7 +95,7 @@ impl Guest {
         let event = || EventFd::new(EFD_NONBLOCK).unwrap();
         let (kicks, calls) = ([event(), event()], [event(), event()]);
         for (index, driver) in [&to_guest, &from_guest].into_iter().enumerate() {
-            let layout = driver.layout(true);
+            let (layout, own, index) = (driver.layout(true), index, pair * 2 + index);
             front.set_vring_num(index, layout.entries).unwrap();
             let config = VringConfigData {
                 queue_max_size: layout.entries,
@@ -102,8 +108,8 @@ impl Guest {
             };
             front.set_vring_addr(index, &config).unwrap();
             front.set_vring_base(index, if packed { 0x8000 } else { 0 }).unwrap();
-            front.set_vring_call(index, &calls[index]).unwrap();
-            front.set_vring_kick(index, &kicks[index]).unwrap();
+            front.set_vring_call(index, &calls[own]).unwrap();
+            front.set_vring_kick(index, &kicks[own]).unwrap();
             front.set_vring_enable(index, true).unwrap();
         }
         // Its answer comes after all that was said before.
@@ -124,6 +130,18 @@ impl Guest {
             assert!(Instant::now() < until, "the switch did not take the frame");
             thread::yield_now();
         }
+    }
+
+    /// All frames that have come so far.
+    fn all(&mut self) -> Vec<Vec<u8>> {
+        let mut all = Vec::new();
+        while let Some((id, written)) = self.to_guest.used(&self.memory) {
+            let at = self.buffers.remove(&id).unwrap();
+            all.push(self.memory.read(at + 12, written as usize - 12));
+            let id = self.to_guest.offer(&self.memory, &[(at, 2048, true)], Form::Chained).unwrap();
+            self.buffers.insert(id, at);
+        }
+        all
     }
 
     /// The next frame, for which it asks to be woken.
@@ -163,9 +181,14 @@ fn frame(to: u8, from: u8, len: usize) -> Vec<u8> {
 }
 
 fn rig(count: u8) -> (TempDir, Server, Config) {
+    rig_with(1, count)
+}
+
+/// A switch of so many workers, with so many ports.
+fn rig_with(workers: usize, count: u8) -> (TempDir, Server, Config) {
     let directory = tempfile::tempdir().unwrap();
     let config = config(directory.path(), count);
-    let server = Server::start().unwrap();
+    let server = Server::with_workers(workers).unwrap();
     server.apply(&config).unwrap();
     (directory, server, config)
 }
