@@ -8,6 +8,7 @@ pub const ALL: &[(&str, &str)] = &[
     ("segments", "segments of TCP of 64 KiB between two ports"),
     ("vms", "TCP between two emulated VMs; needs `make image`"),
     ("latency", "99th percentile of the way at half load"),
+    ("workers", "64 B frames through one worker and through two"),
     ("ports", "64 B frames between two of 256 ports"),
     ("memory", "memory for each idle port"),
     ("idle", "CPU that idle ports take"),

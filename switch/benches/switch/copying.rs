@@ -17,7 +17,8 @@ use nix::{
 use penstock_switch::copy::{prefetch_at, prefetch_owned};
 
 use super::{
-    prepared_ring::{ENTRIES, STRIDE},
+    prepared::ENTRIES,
+    prepared_ring::STRIDE,
     processes::{GUESTS, SWITCH, polls_on},
 };
 

@@ -28,6 +28,7 @@ mod supervisor;
 mod switches;
 mod testpmd;
 mod vms;
+mod workers;
 
 use std::process::ExitCode;
 
@@ -66,6 +67,7 @@ fn measure(choice: &Choice, workshop: &Workshop) -> ExitCode {
     segments::measure(choice, workshop, &mut report);
     latency::measure(choice, workshop, &mut report);
     ports::measure(choice, workshop, &mut report);
+    workers::measure(choice, workshop, &mut report);
     vms::measure(choice, workshop, &mut report);
     report.print();
     match report.keep(workshop) {

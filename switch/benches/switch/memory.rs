@@ -15,6 +15,7 @@ use nix::{
         mman::{MapFlags, ProtFlags, mmap, munmap},
     },
 };
+use penstock_switch::memory::{Description, Limit};
 use vhost::VhostUserMemoryRegionInfo;
 
 const HUGE_PAGE: usize = 2 << 20;
@@ -81,6 +82,14 @@ impl Memory {
             mmap_offset: 0,
             mmap_handle: self.file.as_raw_fd(),
         }
+    }
+
+    /// The same memory as a switch in this process has it, whose addresses begin with 0.
+    pub fn mapped_again(&self) -> Result<penstock_switch::memory::Memory, String> {
+        let file = self.file.try_clone().map_err(|error| error.to_string())?;
+        let description = Description { guest: 0, user: 0, size: self.length.get() as u64, offset: 0 };
+        penstock_switch::memory::Memory::map(&[(description, file)], Limit::DEFAULT)
+            .map_err(|error| error.to_string())
     }
 
     /// The address here of what is at `offset`.

@@ -15,11 +15,13 @@ use super::{
     front::HEADER,
     memory::Memory,
     packets,
-    prepared_ring::{ENTRIES, PreparedRing, SIZE, STRIDE},
+    prepared_ring::{PreparedRing, RingPlace, STRIDE},
     processes::{self, GUESTS},
     testpmd::Sockets,
 };
 
+/// Entries of a guest's rings.
+pub const ENTRIES: u64 = 1024;
 /// Frames that are under way at most in each direction: there is room for all of them wherever they are.
 const WINDOW: u64 = 512;
 /// Buffers that are looked at in one turn of a ring.
@@ -45,10 +47,11 @@ struct Guest {
 
 impl Guest {
     fn connect(endpoint: SwitchEndpoint<'_>, format: Format) -> Result<Guest, String> {
-        let buffers = ENTRIES as usize * STRIDE;
-        let memory = Memory::new(2 * (SIZE + buffers))?;
-        let mut receiving = PreparedRing::new(&memory, format, 0, 2 * SIZE, true);
-        let sending = PreparedRing::new(&memory, format, SIZE, 2 * SIZE + buffers, false);
+        let (ring, buffers) = (RingPlace::size(ENTRIES), RingPlace::buffers_size(ENTRIES));
+        let memory = Memory::new(2 * (ring + buffers))?;
+        let place = |at, buffers, to_guest| RingPlace { at, buffers, entries: ENTRIES, to_guest };
+        let mut receiving = PreparedRing::new(&memory, format, place(0, 2 * ring, true));
+        let sending = PreparedRing::new(&memory, format, place(ring, 2 * ring + buffers, false));
         receiving.set_length(&memory, STRIDE as u32);
         receiving.offer(&memory, ENTRIES);
         let mut wanted = features::VERSION_1;

@@ -5,10 +5,6 @@ use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 use super::{connection::Parts, format::Format, memory::Memory};
 
-/// Entries, and buffers.
-pub const ENTRIES: u64 = 1024;
-/// Bytes that a ring takes.
-pub const SIZE: usize = 0x8000;
 /// From one buffer to the next: as DPDK has them, so that their beginnings do not all fall into the same sets of a cache.
 pub const STRIDE: usize = 2304;
 
@@ -22,13 +18,36 @@ const USED: u16 = 1 << 15;
 /// Of split rings: `VIRTQ_AVAIL_F_NO_INTERRUPT`, `VIRTQ_USED_F_NO_NOTIFY`; of packed ones: `RING_EVENT_FLAGS_DISABLE`.
 const SILENCE: u16 = 1;
 
+/// Where a ring is in its guest's memory, and what it is for.
+#[derive(Clone, Copy, Debug)]
+pub struct RingPlace {
+    /// Where it begins.
+    pub at: usize,
+    /// Where its buffers begin, [`STRIDE`] bytes each.
+    pub buffers: usize,
+    /// How many of each there are, a power of two.
+    pub entries: u64,
+    /// Whether it is of empty buffers for frames to the guest.
+    pub to_guest: bool,
+}
+
+impl RingPlace {
+    /// Bytes that a ring takes, without its buffers.
+    pub const fn size(entries: u64) -> usize {
+        entries as usize * 32
+    }
+
+    /// Bytes that its buffers take.
+    pub const fn buffers_size(entries: u64) -> usize {
+        entries as usize * STRIDE
+    }
+}
+
 /// The driver's side of such a ring.
 #[derive(Debug)]
 pub struct PreparedRing {
     packed: bool,
-    at: usize,
-    buffers: usize,
-    to_guest: bool,
+    place: RingPlace,
     /// What each descriptor says of its buffer's length.
     length: u32,
     /// Buffers that were offered so far, each as often as it was.
@@ -40,15 +59,14 @@ pub struct PreparedRing {
 }
 
 impl PreparedRing {
-    /// One at `at`, with its buffers at `buffers`; of empty ones for frames to the guest, or of frames from it.
-    pub fn new(memory: &Memory, format: Format, at: usize, buffers: usize, to_guest: bool) -> PreparedRing {
+    /// One at this place, of which nothing is offered.
+    pub fn new(memory: &Memory, format: Format, place: RingPlace) -> PreparedRing {
         let packed = format != Format::Split;
-        let ring =
-            PreparedRing { packed, at, buffers, to_guest, length: 0, offered: 0, seen: 0, disordered: None };
-        for number in 0..ENTRIES {
+        let ring = PreparedRing { packed, place, length: 0, offered: 0, seen: 0, disordered: None };
+        for number in 0..place.entries {
             memory.write(ring.descriptor(number), ring.buffer(number) as u64);
             if !packed {
-                memory.write(ring.descriptor(number) + 12, if to_guest { WRITE } else { 0 });
+                memory.write(ring.descriptor(number) + 12, if place.to_guest { WRITE } else { 0 });
                 memory.write(ring.driver() + 4 + number as usize * 2, number as u16);
             }
         }
@@ -60,24 +78,40 @@ impl PreparedRing {
     pub fn parts(&self) -> Parts {
         // A packed ring begins with a wrap counter of 1.
         let base = if self.packed { 1 << 15 } else { 0 };
-        Parts { descriptors: self.at, driver: self.driver(), device: self.device(), base }
+        Parts { descriptors: self.place.at, driver: self.driver(), device: self.device(), base }
+    }
+
+    /// How many there are.
+    pub fn entries(&self) -> u64 {
+        self.place.entries
+    }
+
+    /// The entry of the one of this number.
+    fn slot(&self, number: u64) -> u64 {
+        // A division takes as long as all else that a driver does for a frame.
+        number & (self.place.entries - 1)
+    }
+
+    /// A packed ring's wrap counter for the one of this number.
+    fn wraps(&self, number: u64) -> bool {
+        number & self.place.entries == 0
     }
 
     fn descriptor(&self, number: u64) -> usize {
-        self.at + (number % ENTRIES) as usize * DESCRIPTOR
+        self.place.at + self.slot(number) as usize * DESCRIPTOR
     }
 
     fn driver(&self) -> usize {
-        self.at + ENTRIES as usize * DESCRIPTOR
+        self.place.at + self.entries() as usize * DESCRIPTOR
     }
 
     fn device(&self) -> usize {
-        self.driver() + if self.packed { 4 } else { 6 + ENTRIES as usize * 2 + 2 }
+        self.driver() + if self.packed { 4 } else { 6 + self.entries() as usize * 2 + 2 }
     }
 
     /// Where the buffer is that is offered as the one of this number.
     pub fn buffer(&self, number: u64) -> usize {
-        self.buffers + (number % ENTRIES) as usize * STRIDE
+        self.place.buffers + self.slot(number) as usize * STRIDE
     }
 
     /// How many are with the device, as far as was seen.
@@ -100,18 +134,18 @@ impl PreparedRing {
         assert_eq!(self.outstanding(), 0, "the device has buffers");
         self.length = length;
         if !self.packed {
-            (0..ENTRIES).for_each(|number| memory.write(self.descriptor(number) + 8, length));
+            (0..self.entries()).for_each(|number| memory.write(self.descriptor(number) + 8, length));
         }
     }
 
     /// Offers so many more.
     pub fn offer(&mut self, memory: &Memory, count: u64) {
-        assert!(self.outstanding() + count <= ENTRIES, "more than there are");
+        assert!(self.outstanding() + count <= self.entries(), "more than there are");
         if self.packed {
             for number in self.offered..self.offered + count {
-                let wrap = (number / ENTRIES).is_multiple_of(2);
-                let flags = if self.to_guest { WRITE } else { 0 } | if wrap { AVAILABLE } else { USED };
-                let rest = u64::from(self.length) | (number % ENTRIES) << 32 | u64::from(flags) << 48;
+                let wrap = self.wraps(number);
+                let flags = if self.place.to_guest { WRITE } else { 0 } | if wrap { AVAILABLE } else { USED };
+                let rest = u64::from(self.length) | self.slot(number) << 32 | u64::from(flags) << 48;
                 Self::rest(memory, self.descriptor(number)).store(rest, Ordering::Release);
             }
         }
@@ -139,11 +173,11 @@ impl PreparedRing {
             let number = self.seen + count;
             let rest = Self::rest(memory, self.descriptor(number)).load(Ordering::Acquire);
             let flags = (rest >> 48) as u16 & (AVAILABLE | USED);
-            let wrap = (number / ENTRIES).is_multiple_of(2);
+            let wrap = self.wraps(number);
             if flags != if wrap { AVAILABLE | USED } else { 0 } {
                 break;
             }
-            if rest >> 32 & 0xffff != number % ENTRIES {
+            if rest >> 32 & 0xffff != self.slot(number) {
                 self.disordered.get_or_insert(number);
             }
             count += 1;
@@ -168,10 +202,10 @@ impl PreparedRing {
     /// Names one that it has not.
     pub fn in_order(&self, memory: &Memory) -> Result<(), String> {
         let used = |number: &u64| {
-            let place = self.device() + 4 + (number % ENTRIES) as usize * 8;
-            u64::from(memory.read::<u32>(place)) == number % ENTRIES
+            let place = self.device() + 4 + self.slot(*number) as usize * 8;
+            u64::from(memory.read::<u32>(place)) == self.slot(*number)
         };
-        let mut last = self.seen.saturating_sub(ENTRIES)..self.seen;
+        let mut last = self.seen.saturating_sub(self.entries())..self.seen;
         let wrong = if self.packed { self.disordered } else { last.find(|number| !used(number)) };
         match wrong {
             None => Ok(()),
