@@ -288,7 +288,7 @@ pub fn prefetch_rest_to_read(span: Span, len: u32) {
 /// The same for a frame that will be written.
 #[inline]
 pub fn prefetch_rest_to_write(span: Span, len: u32) {
-    each_line(span, len, |line| prefetch_owned(line));
+    each_line(span, len, prefetch_owned);
 }
 
 /// Does it for each line from the third on, of as many as are fetched.

@@ -34,7 +34,7 @@ pub enum GuestKind {
 }
 
 enum Guests {
-    Prepared(prepared::Guests),
+    Prepared(Box<prepared::Guests>),
     Testpmd(testpmd::Guests),
 }
 
@@ -119,7 +119,7 @@ impl Lane {
             GuestKind::Prepared => {
                 let mut guests = prepared::Guests::start(format, &switch.sockets)?;
                 guests.wait_until_served(TIMEOUT)?;
-                Guests::Prepared(guests)
+                Guests::Prepared(Box::new(guests))
             }
             GuestKind::Testpmd => {
                 let name = format!("{}-{}", kind.name(), format.name()).replace(' ', "-");

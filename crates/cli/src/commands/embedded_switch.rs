@@ -36,7 +36,7 @@ pub fn run(arguments: &EmbeddedSwitch) -> Result<Status, Failure> {
     // Who is in a board reaches its socket; what may be done there, `allow` of the configuration says.
     let socket = Some(control.as_path());
     let (control, line) = if *own { (socket, line.as_deref()) } else { (None, socket) };
-    program::run(&Run { config, control, line, until_left: *until_left, keep: true })
+    program::run(&Run { config, control, line, until_left: *until_left, keep: true, workers: 1 })
         .map_err(|why| Failure::new(Status::Failed, why))?;
     Ok(Status::Holds)
 }
