@@ -54,23 +54,36 @@ fn frame(to: PortId, from: PortId, number: u64) -> Vec<u8> {
     frame
 }
 
+/// The port of the one that is `by` behind the first.
+fn port(first: PortId, by: PortId) -> Port {
+    let macs = vec![Mac::new([2, 0, 0, 0, 0, (first + by) as u8])];
+    let tag = Tag { vlan: APART, priority: 0 };
+    let vlan = (by > 0).then_some(PortVlan { tag, kind: TagKind::Customer });
+    Port::new(Arc::new(Settings { macs, vlan, spoofchk: true, ..Settings::default() }))
+}
+
 impl Neighbours {
     /// Puts them at the ports from `first` on. The one that listens knows what `listens` says.
     pub fn plug(engine: &mut Engine, first: PortId, packed: bool, listens: Negotiated) -> Neighbours {
-        let mut put = |id: PortId, vlan: Option<PortVlan>, shape: Shape| {
-            let macs = vec![Mac::new([2, 0, 0, 0, 0, id as u8])];
-            let settings = Settings { macs, vlan, spoofchk: true, ..Settings::default() };
-            engine.set_port(id, Some(Box::new(Port::new(Arc::new(settings)))));
-            Guest::plug_as(engine, id, shape)
+        let mut put = |by: PortId, shape: Shape| {
+            engine.set_port(first + by, Some(Box::new(port(first, by))));
+            Guest::plug_as(engine, first + by, shape)
         };
-        let tag = Tag { vlan: APART, priority: 0 };
-        let own = Some(PortVlan { tag, kind: TagKind::Customer });
         let shape = Shape { packed, entries: 16, count: 16, size: 512, room: 0x1000, knows: listens };
-        let listener = put(first, None, shape);
-        let both = [1, 2].map(|by| {
-            put(first + by, own, Shape { count: 8, room: 0x400, knows: Negotiated::default(), ..shape })
-        });
+        let listener = put(0, shape);
+        let both =
+            [1, 2].map(|by| put(by, Shape { count: 8, room: 0x400, knows: Negotiated::default(), ..shape }));
         Neighbours { first, listener, listens, heard: 0, apart: both, sent: 0 }
+    }
+
+    /// Tells another worker of the ports that they are at.
+    pub fn note(&self, engine: &mut Engine) {
+        for by in 0..3 {
+            let id = self.first + by;
+            engine.set_port(id, Some(Box::new(port(self.first, by))));
+            let knows = if by == 0 { self.listens } else { Negotiated::default() };
+            engine.note_ring(id, 0, knows);
+        }
     }
 
     /// The numbers of the three ports that they are at.

@@ -47,20 +47,38 @@ const ENTRIES: u16 = 16;
 /// The switch, which lives on from one guest to the next, and those who have nothing to do with it.
 struct Rig {
     handle: Handle,
-    neighbours: Mutex<Neighbours>,
+    neighbours: Arc<Mutex<Neighbours>>,
 }
 
 fn rig() -> &'static Rig {
     static RIG: OnceLock<Rig> = OnceLock::new();
     RIG.get_or_init(|| {
-        let (handle, _) = worker::start(1, |_| ()).expect("a thread can be had");
-        let put = |engine: &mut Engine| {
-            engine.set_port(HOSTILE, Some(Box::new(Port::new(Arc::new(settings())))));
-            Neighbours::plug(engine, HOSTILE + 1, false, Negotiated::default())
-        };
-        let neighbours = Mutex::new(handle.ask(put).expect("the worker runs"));
+        // Rings of every second pair are the other worker's.
+        let (handle, _) = worker::start(2, |_| ()).expect("two threads can be had");
+        put_port(&handle);
+        let plug = |engine: &mut Engine| Neighbours::plug(engine, HOSTILE + 1, false, Negotiated::default());
+        let neighbours = Arc::new(Mutex::new(handle.ask(plug).expect("the worker runs")));
+        handle.ask_each(|worker| {
+            let neighbours = Arc::clone(&neighbours);
+            move |engine: &mut Engine| {
+                if worker > 0 {
+                    neighbours.lock().unwrap_or_else(PoisonError::into_inner).note(engine);
+                }
+            }
+        });
         Rig { handle, neighbours }
     })
+}
+
+/// Puts the hostile port anew; says how many pairs of rings the one before had at each worker.
+fn put_port(handle: &Handle) -> Vec<Option<usize>> {
+    let put = |_| {
+        |engine: &mut Engine| {
+            let port = Port::new(Arc::new(settings()));
+            engine.set_port(HOSTILE, Some(Box::new(port))).map(|port| port.pairs.len())
+        }
+    };
+    handle.change_each(put).expect("the workers run")
 }
 
 fn settings() -> Settings {
@@ -404,6 +422,8 @@ pub fn protocol(bytes: &[u8]) {
             engine.wake_all();
             engine.round(0)
         };
+        rig.handle.ask_each(|_| once).expect("the workers run");
+        // What the other has handed over.
         rig.handle.ask(once).expect("the worker runs");
     };
     for _ in 0..STEPS {
@@ -440,11 +460,7 @@ pub fn protocol(bytes: &[u8]) {
     front.wait();
     round();
     drop(front);
-    let left = rig.handle.ask(|engine| {
-        let port = Port::new(Arc::new(settings()));
-        engine.set_port(HOSTILE, Some(Box::new(port))).map(|port| port.pairs.len())
-    });
-    assert_eq!(left, Some(Some(0)), "rings of a guest that has gone");
+    assert_eq!(put_port(&rig.handle), [Some(0), Some(0)], "rings of a guest that has gone");
     neighbours.send();
     round();
     neighbours.received();

@@ -2,6 +2,10 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use nix::{
+    sys::socket::{AddressFamily, SockFlag, SockType, socketpair},
+    unistd::{read, write},
+};
 use proptest::prelude::*;
 
 use super::{
@@ -196,4 +200,36 @@ fn a_receiver_without_rings_costs_the_frame_and_no_more() {
     }
     switch.settle();
     assert_eq!(switch.counters(1).dropped_received[Dropped::NoBuffers as usize], 3);
+}
+
+#[test]
+fn a_wire_is_reached_from_every_worker_and_leads_to_guests() {
+    let outside = Settings { default: true, spoofchk: false, ..settings(9) };
+    let mut switch = Switch::new(3, &[settings(0), outside]);
+    let mut guests = switch.plug(0, 3, true);
+    let (end, far) =
+        socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_NONBLOCK).unwrap();
+    switch.engines[0].set_wire(1, Some((Wire::new(end), KNOWS)));
+    switch.engines[1..].iter_mut().for_each(|engine| engine.note_wire(1, Some(KNOWS)));
+    for guest in &mut guests {
+        guest.send(&frame(7, 0, None, 60));
+    }
+    switch.settle();
+    let mut room = [0; 2048];
+    for _ in 0..3 {
+        let count = read(&far, &mut room).unwrap();
+        assert_eq!(room[12..count], frame(7, 0, None, 60));
+    }
+    write(&far, &[&[0; 12][..], &frame(0, 7, None, 60)].concat()).unwrap();
+    switch.settle();
+    assert_eq!(guests.iter_mut().map(|guest| guest.frames().len()).collect::<Vec<_>>(), [1, 0, 0]);
+    // Without it nothing goes out.
+    switch.engines[0].set_wire(1, None);
+    switch.engines[1..].iter_mut().for_each(|engine| engine.note_wire(1, None));
+    guests[2].send(&frame(7, 0, None, 60));
+    switch.settle();
+    assert_eq!(read(&far, &mut room), Ok(0), "the other end is closed");
+    let counters = switch.counters(1);
+    assert_eq!((counters.received, counters.sent), (3, 1));
+    assert_eq!(counters.dropped_received[Dropped::NoBuffers as usize], 1);
 }
