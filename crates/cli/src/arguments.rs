@@ -11,9 +11,10 @@ mod time;
 
 use std::{fmt, net::IpAddr, num::NonZeroUsize, path::PathBuf, str::FromStr, time::Duration};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum, builder::RangedU64ValueParser};
 use penstock_apply::history::RunId;
 use penstock_model::{GuestName, Mac, NicName, mac::ParseMacError, names::NameError};
+use penstock_switch::worker::MOST_WORKERS;
 
 use self::time::{at_least_a_second, duration};
 pub use self::{
@@ -627,6 +628,9 @@ pub struct EmbeddedSwitch {
     /// End when the last guest has gone, or when none comes at all
     #[arg(long)]
     pub until_left: bool,
+    /// Threads that move frames, each of which serves its part of every port's queues
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = RangedU64ValueParser::<usize>::new().range(1..=MOST_WORKERS as u64))]
+    pub workers: usize,
     /// Run it in a process of its own, and start it again with what was set last when that dies
     #[arg(long)]
     pub again: bool,

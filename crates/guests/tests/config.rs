@@ -89,6 +89,7 @@ fn nics_of_its_own_come_behind_the_functions() {
             uplink: Some(Uplink::Interface("br0".parse().unwrap())),
             uplink_settings: None,
             queues: 1,
+            workers: 1,
             allow: None,
             vf_allow: Default::default(),
         },

@@ -59,6 +59,9 @@ pub struct TenantNic {
     pub uplink_settings: Option<VfSettings>,
     /// Pairs of queues of each function. Default: 1.
     pub queues: u16,
+    /// Threads of its embedded switch, each of which serves its part of every function's queues. Default: 1.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub workers: u16,
     /// How far the VM may go by itself at each function. `None`, the default: it may set nothing. Of an igb at a switch what its frames
     /// may have: addresses and tags ([`TenantNic::trunk`]), since nobody tells the switch what its VM asks for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -157,6 +160,15 @@ impl BridgePort<'_> {
 
 fn is_nothing(settings: &VfSettings) -> bool {
     *settings == VfSettings::default()
+}
+
+fn one() -> u16 {
+    1
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
+fn is_one(number: &u16) -> bool {
+    *number == 1
 }
 
 fn virtio() -> Emulation {
@@ -443,6 +455,7 @@ mod tests {
             uplink: None,
             uplink_settings: None,
             queues: 1,
+            workers: 1,
             allow: None,
             vf_allow: VfIndex::new(0).map(|vf| (vf, allow)).into_iter().collect(),
         };

@@ -29,21 +29,21 @@ const MOST: u32 = 20;
 
 /// Runs the switch until it is told to end, or until its guests have gone.
 pub fn run(arguments: &EmbeddedSwitch) -> Result<Status, Failure> {
-    let EmbeddedSwitch { config, control, own, line, until_left, again } = arguments;
+    let EmbeddedSwitch { config, control, own, line, until_left, workers, again } = arguments;
     if *again {
         return keep_alive(arguments);
     }
     // Who is in a board reaches its socket; what may be done there, `allow` of the configuration says.
     let socket = Some(control.as_path());
     let (control, line) = if *own { (socket, line.as_deref()) } else { (None, socket) };
-    program::run(&Run { config, control, line, until_left: *until_left, keep: true, workers: 1 })
+    program::run(&Run { config, control, line, until_left: *until_left, keep: true, workers: *workers })
         .map_err(|why| Failure::new(Status::Failed, why))?;
     Ok(Status::Holds)
 }
 
 /// Runs it in a process of its own, and another when that dies. The switch ends with this process.
 fn keep_alive(arguments: &EmbeddedSwitch) -> Result<Status, Failure> {
-    let EmbeddedSwitch { config, control, own, line, until_left, .. } = arguments;
+    let EmbeddedSwitch { config, control, own, line, until_left, workers, again: _ } = arguments;
     let binary = env::current_exe()?;
     let mut command = Command::new(binary).arg("embedded-switch").arg(config).arg("--control").arg(control);
     if *own {
@@ -55,6 +55,7 @@ fn keep_alive(arguments: &EmbeddedSwitch) -> Result<Status, Failure> {
     if *until_left {
         command = command.arg("--until-left");
     }
+    command = command.arg("--workers").arg(workers.to_string());
     let mut in_vain = 0;
     loop {
         let began = Instant::now();

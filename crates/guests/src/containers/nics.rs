@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use super::Containers;
 use crate::{
     error::GuestError,
-    vms::switch::{self, SwitchUnit},
+    vms::switch::{self, SwitchStart, SwitchUnit},
 };
 
 /// How long udev may take for an interface; it needs milliseconds.
@@ -125,7 +125,7 @@ impl Containers {
         let directory = switch::directory(&self.state, guest, nic);
         files::create_dir_all(&directory)?;
         files::write_atomic(directory.join("switch.json"), format!("{told:#}\n"))?;
-        switch.run(None, timeout)?;
+        switch.run(SwitchStart { line: None, workers: 1 }, timeout)?;
         let device = TenantNic::vdpa_device(own.nic.mac);
         switch.until(timeout, "has no interface for its port", || {
             match vdpa::interface(&self.root, &device) {
@@ -309,6 +309,7 @@ mod tests {
                 uplink: Some(Uplink::Interface("br0".parse().unwrap())),
                 uplink_settings: None,
                 queues: 1,
+                workers: 1,
                 allow: None,
                 vf_allow: Default::default(),
             },

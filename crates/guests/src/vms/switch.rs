@@ -91,9 +91,18 @@ fn unit_command(unit: &str, description: &str, directory: &Path) -> Command {
         .deadline(MOMENT)
 }
 
+/// How a switch is started.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SwitchStart<'a> {
+    /// The socket of the line from within the VM, if the model lets anything be set from there.
+    pub line: Option<&'a Path>,
+    /// How many threads move frames.
+    pub workers: u16,
+}
+
 /// How systemd is asked to run `program` as the switch in `directory`. QEMU comes back to its sockets when it has died, and frames
 /// pass again.
-fn start_command(unit: &str, program: &Path, directory: &Path, line: Option<&Path>) -> Command {
+fn start_command(unit: &str, program: &Path, directory: &Path, start: SwitchStart<'_>) -> Command {
     let command = unit_command(unit, "Penstock embedded switch", directory)
         .args(["--property", "RestartSec=100ms"])
         // When the machine goes down libvirt ends its VMs first: a QEMU that lets go of vDPA devices waits for who serves them.
@@ -105,7 +114,11 @@ fn start_command(unit: &str, program: &Path, directory: &Path, line: Option<&Pat
         .arg("--control")
         .arg(directory.join("control"))
         .arg("--own");
-    match line {
+    let command = match start.workers {
+        1 => command,
+        workers => command.arg("--workers").arg(workers.to_string()),
+    };
+    match start.line {
         Some(line) => command.arg("--line").arg(line),
         None => command,
     }
@@ -161,15 +174,15 @@ impl SwitchUnit<'_> {
 
     /// Has systemd run it with the configuration that is there, and waits until it is served; the program that it is. After a failure
     /// there is none.
-    pub(crate) fn run(&self, line: Option<&Path>, timeout: Duration) -> Result<PathBuf, GuestError> {
+    pub(crate) fn run(&self, start: SwitchStart<'_>, timeout: Duration) -> Result<PathBuf, GuestError> {
         let program =
             own_program().ok_or_else(|| self.failed("has no program: this one was moved", Vec::new()))?;
         let directory = directory(self.state, self.guest, self.nic);
-        start_command(&unit(self.guest, self.nic), &program, &directory, line)
+        start_command(&unit(self.guest, self.nic), &program, &directory, start)
             .succeed()
             .map_err(|error| self.failed("was not started", vec![penstock_host::chain(&error)]))?;
         // The control socket and that of the line are the last that it makes.
-        let last = line.map_or_else(|| self.control(), Path::to_owned);
+        let last = start.line.map_or_else(|| self.control(), Path::to_owned);
         self.until(timeout, "does not come to serve its ports", || Ok(control::is_served(&last)))?;
         Ok(program)
     }
@@ -286,7 +299,9 @@ impl Vms {
         files::write_atomic(directory.join("switch.json"), format!("{told:#}\n"))?;
         let line = line_socket(&self.state, guest, &own);
         let made = if by_tap { self.make_tap_of_switch(guest, &own) } else { Ok(()) };
-        let run = made.and_then(|()| switch.run(line.as_deref(), timeout));
+        let run = made.and_then(|()| {
+            switch.run(SwitchStart { line: line.as_deref(), workers: own.nic.workers }, timeout)
+        });
         if run.is_err() && by_tap {
             let _ = switch.end();
             let _ = self.end_taps(guest, nic);

@@ -28,6 +28,7 @@ fn with_devices() -> GuestDefinition {
         uplink: None,
         uplink_settings: None,
         queues: 1,
+        workers: 1,
         allow: None,
         vf_allow: Default::default(),
     };

@@ -100,6 +100,7 @@ fn build_nic(
         uplink: taps::bridge(document.uplink, nics, DataPath::VirtioVdpa, path, messages),
         uplink_settings: None,
         queues: 1,
+        workers: 1,
         allow: None,
         vf_allow: Default::default(),
     };
@@ -122,6 +123,11 @@ fn check_keys(guest: &GuestName, document: &TenantNicDocument, path: &Path, mess
             "leave it out: the host's kernel does not tell the switch what is set inside",
         ),
         ("queues", document.queues.is_some(), "leave it out: the kernel gives such a device one pair"),
+        (
+            "workers",
+            document.workers.is_some(),
+            "leave it out: such a device has one pair of queues to share",
+        ),
         ("path", other_path, "leave it out, or write `path: vdpa`: there is no other for a container's NIC"),
     ];
     for (key, _, hint) in given.into_iter().filter(|(_, given, _)| *given) {

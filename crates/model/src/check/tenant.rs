@@ -154,6 +154,7 @@ fn build_nic(
         let text = format!("a function has 1 to {MAX_TENANT_QUEUES} pairs of queues, not {queues}");
         messages.push(Diagnostic::error(path.join("queues"), text));
     }
+    let workers = check_workers(&document, data_path, queues, path, messages);
     let mut note = |vf: Option<VfIndex>, mac: Option<Mac>, path: Path| {
         let function = FunctionName { nic: name.clone(), vf };
         let function = TenantFunctionName { guest: guest.clone(), function };
@@ -228,11 +229,47 @@ fn build_nic(
         uplink,
         uplink_settings,
         queues,
+        workers,
         allow: document.allow,
         vf_allow,
     };
     uplink::check_vlans(&built, path, messages);
     built
+}
+
+/// How many threads its embedded switch has: those that would have nothing to do are refused.
+fn check_workers(
+    document: &TenantNicDocument,
+    data_path: DataPath,
+    queues: u16,
+    path: &Path,
+    messages: &mut Vec<Diagnostic>,
+) -> u16 {
+    let workers = document.workers.unwrap_or(1);
+    let at = path.join("workers");
+    match data_path {
+        _ if workers == 1 => {}
+        DataPath::Switch if !(1..=MAX_TENANT_QUEUES).contains(&workers) => {
+            let text = format!("an embedded switch has 1 to {MAX_TENANT_QUEUES} workers, not {workers}");
+            messages.push(Diagnostic::error(at, text));
+        }
+        DataPath::Switch if workers > queues => {
+            let text = format!(
+                "{workers} workers share the queues of each function, and there {}",
+                if queues == 1 { "is 1 pair".to_owned() } else { format!("are {queues} pairs") }
+            );
+            let hint = format!("write `queues: {workers}`, or as many workers as there are pairs of queues");
+            messages.push(Diagnostic::error(at, text).with_hint(hint));
+        }
+        DataPath::Switch => {}
+        DataPath::SwitchTap | DataPath::Tap | DataPath::VirtioVdpa | DataPath::VhostVdpa => {
+            let text =
+                "`workers` are threads of an embedded switch whose functions have several pairs of queues";
+            let error = Diagnostic::error(at, text).at_key();
+            messages.push(error.with_hint("leave it out; or write `path: switch`, without `emulation: igb`"));
+        }
+    }
+    workers
 }
 
 /// What an embedded switch of a tenant NIC cannot keep.

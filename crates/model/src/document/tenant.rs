@@ -57,6 +57,10 @@ pub(crate) struct TenantNicDocument {
     /// Pairs of queues of each function, 1 to 16. Default: 1.
     #[schemars(range(min = 1, max = 16))]
     pub queues: Option<u16>,
+    /// With `path: switch`, threads of its embedded switch: each takes a CPU while there are frames, and serves its part of every function's
+    /// `queues`, of which there must be as many. Default: 1.
+    #[schemars(range(min = 1, max = 16))]
+    pub workers: Option<u16>,
     /// Of a container's NIC, or of an igb at a switch: port VLAN. The switch tags what it sends and untags what it receives. 0 is none.
     #[serde(alias = "vlan-id")]
     pub vlan: Option<VlanId>,

@@ -26,6 +26,7 @@ fn own() -> GuestNic {
             uplink: Some(Uplink::Interface("eth0".parse().unwrap())),
             uplink_settings: None,
             queues: 1,
+            workers: 1,
             allow: None,
             vf_allow: BTreeMap::new(),
         },
