@@ -160,9 +160,7 @@ impl Device {
         if !std::mem::take(&mut found.runs) {
             return Ok(());
         }
-        let stopped =
-            self.handle.ask_for_ring(index, move |engine| Some(engine.take_ring(port, index)?.base()));
-        let base = stopped.ok_or(Error::BackendInternalError)?;
+        let base = self.handle.take_ring(port, index).ok_or(Error::BackendInternalError)?;
         if let Some(base) = base {
             self.ring(index)?.base = base;
         }

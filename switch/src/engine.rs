@@ -219,7 +219,14 @@ impl Engine {
     /// Another worker serves ring `index` of a port.
     pub fn note_ring(&mut self, port: PortId, index: u32, negotiated: Negotiated) {
         let Some(port) = self.port_mut(port) else { return };
-        port.note_pair((index / 2) as usize, negotiated);
+        port.note_ring(index, negotiated);
+    }
+
+    /// Another worker serves ring `index` of a port no more.
+    pub fn forget_ring(&mut self, port: PortId, index: u32) {
+        if let Some(port) = self.port_mut(port) {
+            port.forget_ring(index);
+        }
     }
 
     /// Has ring `index` of a port served, as virtio counts them: even ones are of empty buffers for its guest.
@@ -227,7 +234,7 @@ impl Engine {
         let GivenRing { mut ring, call, err } = given;
         let Some(port) = self.port_mut(port) else { return };
         let pair = (index / 2) as usize;
-        port.note_pair(pair, negotiated);
+        port.note_ring(index, negotiated);
         // Empty buffers are looked for when there is something to put into them.
         ring.ask_for_kicks(false);
         if let Some(place) = port.pairs.get_mut(pair) {
@@ -245,7 +252,9 @@ impl Engine {
 
     /// Takes ring `index` of a port back, as it stands; `None` when it is not served.
     pub fn take_ring(&mut self, port: PortId, index: u32) -> Option<Ring> {
-        let pair = self.port_mut(port)?.pairs.get_mut((index / 2) as usize)?;
+        let port = self.port_mut(port)?;
+        port.forget_ring(index);
+        let pair = port.pairs.get_mut((index / 2) as usize)?;
         let ring = match index.is_multiple_of(2) {
             true => pair.to_guest.take()?.stop(),
             false => pair.from_guest.take()?.ring,
@@ -257,7 +266,7 @@ impl Engine {
     /// Gives all rings of a port up.
     pub fn take_rings(&mut self, port: PortId) {
         if let Some(port) = self.port_mut(port) {
-            port.pairs.clear();
+            port.forget_rings();
         }
         self.rings_changed();
     }

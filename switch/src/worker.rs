@@ -111,28 +111,11 @@ impl Handle {
     /// Has `task` done by the first worker, which knows all ports and serves what is no ring, and waits for what comes of it. `None`: the
     /// worker has ended.
     pub fn ask<R: Send + 'static>(&self, task: impl FnOnce(&mut Engine) -> R + Send + 'static) -> Option<R> {
-        self.ask_worker(0, task)
-    }
-
-    /// Has `task` done by the worker that serves ring `index` of any port.
-    pub fn ask_for_ring<R: Send + 'static>(
-        &self,
-        index: u32,
-        task: impl FnOnce(&mut Engine) -> R + Send + 'static,
-    ) -> Option<R> {
-        self.ask_worker(self.worker_of_ring(index), task)
-    }
-
-    fn ask_worker<R: Send + 'static>(
-        &self,
-        worker: usize,
-        task: impl FnOnce(&mut Engine) -> R + Send + 'static,
-    ) -> Option<R> {
         let (answer, answered) = mpsc::sync_channel(1);
         let task: Task = Box::new(move |engine| {
             let _ = answer.send(task(engine));
         });
-        if !self.workers.get(worker)?.put(task) {
+        if !self.workers.first()?.put(task) {
             return None;
         }
         answered.recv().ok()
@@ -186,6 +169,21 @@ impl Handle {
             }
         });
         done.map(drop)
+    }
+
+    /// Takes ring `index` of a port back: where it stands, if it was served. `None`: a worker has ended.
+    pub fn take_ring(&self, port: PortId, index: u32) -> Option<Option<u32>> {
+        let worker = self.worker_of_ring(index);
+        let done = self.ask_each(|number| {
+            move |engine: &mut Engine| {
+                if number == worker {
+                    return engine.take_ring(port, index).map(|ring| ring.base());
+                }
+                engine.forget_ring(port, index);
+                None
+            }
+        });
+        Some(done?.into_iter().flatten().next())
     }
 
     /// Gives a port what it has instead of rings, or takes it away, and says whether there is somebody on its other side.

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     driver::{Driver, Form, GuestMemory, PackedDriver, SplitDriver, USER, driver_of, guest::Guest},
-    engine::{Engine, Negotiated, Pair, Port, Receiving, Sending},
+    engine::{Engine, GivenRing, Negotiated, Port},
     iotlb::{Access, Questions, Range, Table, View},
     net::Mac,
     ring::{Layout, Packed, Ring, Split},
@@ -151,13 +151,9 @@ impl Rig {
             ring
         });
         let marks = Arc::new(Marks { log, memory: shared.places(), buffers: true, ring: None });
-        let port = engine.port_mut(WATCHED).unwrap();
-        port.negotiated = knows;
-        port.pairs.push(Pair {
-            from_guest: Some(Sending { ring: from_guest, call: None, err: None }),
-            to_guest: Some(Receiving::new(to_guest, None)),
-        });
-        engine.rings_changed();
+        for (index, ring) in (0..).zip([to_guest, from_guest]) {
+            engine.put_ring(WATCHED, index, knows, GivenRing { ring, call: None, err: None });
+        }
         Rig { kind, engine, other, memory, drivers, marks, bits, buffers: HashMap::new(), place: 0 }
     }
 

@@ -79,6 +79,8 @@ pub struct Port {
     pub negotiated: Negotiated,
     /// Its pairs of rings, without those that other workers serve; empty without a guest.
     pub pairs: Vec<Pair>,
+    /// Pairs whose rings of empty buffers are served, here or by other workers, a bit for each.
+    receivers: u32,
     /// What it has instead of rings when it is no guest's, if it is served here.
     pub wire: Option<Wire>,
     /// Whether it has that, here or at another worker.
@@ -128,6 +130,7 @@ impl Port {
             settings,
             negotiated: Negotiated::default(),
             pairs: Vec::new(),
+            receivers: 0,
             wire: None,
             wired: false,
             carrier: true,
@@ -157,6 +160,7 @@ impl Port {
     /// Serves none of its rings any more, says so, and sends its front end away.
     pub(super) fn fail(&mut self, why: RingError) {
         self.broken = Some(why);
+        self.receivers = 0;
         for pair in self.pairs.drain(..) {
             let both = [pair.to_guest.and_then(|ring| ring.err), pair.from_guest.and_then(|ring| ring.err)];
             both.into_iter().flatten().for_each(|err| err.signal());
@@ -165,6 +169,19 @@ impl Port {
             // One that is gone needs no sending away.
             let _ = connection.shutdown(Shutdown::Both);
         }
+    }
+
+    /// Ring `index` is served no more.
+    pub(super) fn forget_ring(&mut self, index: u32) {
+        if index.is_multiple_of(2) {
+            self.receivers &= !bit((index / 2) as usize);
+        }
+    }
+
+    /// None of its rings is served any more.
+    pub(super) fn forget_rings(&mut self) {
+        self.pairs.clear();
+        self.receivers = 0;
     }
 
     /// Its configuration as a network device has it (Virtual I/O Device specification 1.3, 5.1.4), for `pairs` pairs of rings.
@@ -234,12 +251,19 @@ impl Port {
             };
     }
 
-    /// The pair to whose ring frames of a sender's ring `pair` go: the same of as many as there are; `None` without any.
+    /// The pair to whose ring frames of a sender's ring `pair` go: the same if its guest uses that, else one of those that it uses, always
+    /// the same one; `None` without any.
     #[inline]
     pub(super) fn pair_for(&self, pair: usize) -> Option<usize> {
-        let pairs = self.pairs.len();
         // A division takes as long as a small frame's copy.
-        if pair < pairs { Some(pair) } else { pair.checked_rem(pairs) }
+        if self.receivers & bit(pair) != 0 { Some(pair) } else { self.another_pair_for(pair) }
+    }
+
+    #[inline(never)]
+    fn another_pair_for(&self, pair: usize) -> Option<usize> {
+        let all = self.receivers.count_ones() as usize;
+        let behind = pair.checked_rem(all)?;
+        (0..u32::BITS as usize).filter(|pair| self.receivers & bit(*pair) != 0).nth(behind)
     }
 
     /// The ring to which frames of a sender's ring `pair` go, if it is served here.
@@ -249,12 +273,22 @@ impl Port {
         self.pairs.get_mut(pair)?.to_guest.as_mut()
     }
 
-    /// A ring of this pair is served from now on, here or by another worker, for a guest that knows this.
-    pub(super) fn note_pair(&mut self, pair: usize, negotiated: Negotiated) {
+    /// Ring `index` is served from now on, here or by another worker, for a guest that knows this.
+    pub(super) fn note_ring(&mut self, index: u32, negotiated: Negotiated) {
+        let pair = (index / 2) as usize;
         self.negotiated = negotiated;
         self.broken = None;
+        if index.is_multiple_of(2) {
+            self.receivers |= bit(pair);
+        }
         if self.pairs.len() <= pair {
             self.pairs.resize_with(pair + 1, Pair::default);
         }
     }
+}
+
+/// The bit of a pair; a device has at most 16 of them.
+#[inline(always)]
+fn bit(pair: usize) -> u32 {
+    1_u32.unbounded_shl(pair as u32)
 }

@@ -498,8 +498,7 @@ impl Session<'_> {
         if queue.runs.take().is_none() {
             return;
         }
-        let handle = self.keeper.links.handle();
-        let stopped = handle.ask_for_ring(index, move |engine| Some(engine.take_ring(id, index)?.base()));
+        let stopped = self.keeper.links.handle().take_ring(id, index);
         if let Some(base) = stopped.flatten() {
             // Of a split ring: its index.
             queue.base = base as u16;

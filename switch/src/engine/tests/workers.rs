@@ -233,3 +233,29 @@ fn a_wire_is_reached_from_every_worker_and_leads_to_guests() {
     assert_eq!((counters.received, counters.sent), (3, 1));
     assert_eq!(counters.dropped_received[Dropped::NoBuffers as usize], 1);
 }
+
+#[test]
+fn a_guest_that_gives_up_a_pair_gets_its_frames_in_another() {
+    for workers in [1, 2] {
+        let mut switch = Switch::new(workers, &[settings(0), settings(1)]);
+        let mut from = switch.plug(0, 2, false);
+        let mut to = switch.plug(1, 2, false);
+        let mut send = |switch: &mut Switch, to: &mut [Guest]| {
+            from.iter_mut().for_each(|guest| guest.send(&frame(1, 0, None, 60)));
+            switch.settle();
+            to.iter_mut().map(|guest| guest.frames().len()).collect::<Vec<_>>()
+        };
+        assert_eq!(send(&mut switch, &mut to), [1, 1]);
+        // As Linux does with fewer channels (`ethtool -L`): pairs behind the others are disabled.
+        for index in [2, 3] {
+            for (number, engine) in switch.engines.iter_mut().enumerate() {
+                match number == worker_of(1, workers) {
+                    true => drop(engine.take_ring(1, index)),
+                    false => engine.forget_ring(1, index),
+                }
+            }
+        }
+        assert_eq!(send(&mut switch, &mut to), [2, 0]);
+        assert_eq!(switch.counters(1).received, 4);
+    }
+}
