@@ -424,7 +424,7 @@ impl Engine {
         for _ in 0..GLANCES.min(self.resting.len()) {
             self.glance = if self.glance + 1 < self.resting.len() { self.glance + 1 } else { 0 };
             let Some(Turn { port, pair, .. }) = self.resting.get(self.glance).copied() else { break };
-            if self.serve(port, pair, now, &mut round) {
+            if self.has_news(port, pair) && self.serve(port, pair, now, &mut round) {
                 let ring = self.resting.swap_remove(self.glance);
                 self.busy.push(Turn { empty: 0, ..ring });
             }
@@ -447,6 +447,13 @@ impl Engine {
             self.rings_changed();
         }
         any || on && self.has_parcels()
+    }
+
+    /// Whether a ring of frames from a guest has something, as far as one look tells. There may be hundreds that have nothing, and none of
+    /// what belongs to them is in a cache.
+    fn has_news(&self, id: PortId, pair: usize) -> bool {
+        let sending = self.port(id).and_then(|port| port.pairs.get(pair)?.from_guest.as_ref());
+        sending.is_some_and(|sending| sending.ring.has_news())
     }
 
     /// Serves one ring of frames from a guest; says whether it had something, or waits for its rate.

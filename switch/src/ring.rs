@@ -253,6 +253,12 @@ impl Ring {
         self.ring_memory_mut().set_table(table);
     }
 
+    /// Whether the driver has made something available, as far as one look tells.
+    #[inline]
+    pub fn has_news(&self) -> bool {
+        either!(self, ring => ring.has_news())
+    }
+
     /// Where it stands, as the vhost-user protocol has it (`VHOST_USER_GET_VRING_BASE`).
     pub fn base(&self) -> u32 {
         either!(self, ring => ring.base())

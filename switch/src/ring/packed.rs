@@ -551,6 +551,11 @@ impl Packed {
         on && self.available(self.next, Ordering::Acquire).is_some()
     }
 
+    #[inline]
+    pub(super) fn has_news(&self) -> bool {
+        self.available(self.next, Ordering::Relaxed).is_some()
+    }
+
     pub(super) fn base(&self) -> u32 {
         u32::from(self.used.bits()) << 16 | u32::from(self.next.bits())
     }

@@ -405,6 +405,11 @@ impl Split {
         on && self.driver_index().load(Ordering::Acquire) != self.next
     }
 
+    #[inline]
+    pub(super) fn has_news(&self) -> bool {
+        self.driver_index().load(Ordering::Relaxed) != self.next
+    }
+
     pub(super) fn base(&self) -> u32 {
         u32::from(self.next)
     }
