@@ -81,6 +81,7 @@ fn vm(emulation: Emulation, nics: usize, vfs: u16, queues: u16) -> (Vec<Device>,
             routes: Vec::new(),
             mtu: None,
             queues,
+            workers: 1,
             allow: None,
             vf_allow: BTreeMap::new(),
         })

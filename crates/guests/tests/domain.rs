@@ -140,6 +140,7 @@ fn own_nic(name: &str, number: u8, vfs: u8, queues: u16) -> GuestNic {
         routes: Vec::new(),
         mtu: None,
         queues,
+        workers: 1,
         allow: (number == 1).then(Allow::default),
         vf_allow: BTreeMap::new(),
     };

@@ -179,6 +179,7 @@ fn definition(bridge: &str, first: u8, queues: u16) -> GuestDefinition {
         routes: Vec::new(),
         mtu: None,
         queues,
+        workers: 1,
         allow: None,
         vf_allow: Default::default(),
     };
