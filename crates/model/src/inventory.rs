@@ -365,6 +365,12 @@ impl Sriov {
     pub fn room(&self) -> u16 {
         self.total_vfs.min(u16::try_from(self.vfs.len()).unwrap_or(u16::MAX))
     }
+
+    /// The VF with this index. Lists are in the order of indices; one that is not is searched.
+    pub fn vf(&self, index: VfIndex) -> Option<&Vf> {
+        let in_place = self.vfs.get(usize::from(index.get())).filter(|vf| vf.index == index);
+        in_place.or_else(|| self.vfs.iter().find(|vf| vf.index == index))
+    }
 }
 
 /// A VF that exists or could.
@@ -494,5 +500,34 @@ impl Inventory {
         }
         let mut vfs = self.pfs.iter().filter_map(|pf| pf.sriov.as_ref()).flat_map(|sriov| &sriov.vfs);
         vfs.find(|vf| vf.bdf == function)?.present.as_ref()?.interface.as_ref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vf_is_found_by_its_index_in_whatever_order_they_are_listed() {
+        let vf = |index: u16| {
+            let bdf = Bdf::new(0, crate::pci::RoutingId(0x400)).of_vf(1, 1, index).expect("few VFs");
+            Vf { index: VfIndex::new(index).expect("few VFs"), bdf, present: None }
+        };
+        for order in [[0, 1, 2, 3], [3, 0, 2, 1]] {
+            let sriov = Sriov {
+                total_vfs: 4,
+                num_vfs: 0,
+                autoprobe: true,
+                first_vf_offset: 1,
+                vf_stride: 1,
+                vf_device: 1,
+                vfs: order.map(vf).to_vec(),
+            };
+            for index in 0..4 {
+                let found = VfIndex::new(index).and_then(|index| sriov.vf(index));
+                assert_eq!(found.map(|vf| vf.index.get()), Some(index));
+            }
+            assert_eq!(sriov.vf(VfIndex::new(4).expect("few VFs")), None);
+        }
     }
 }

@@ -20,6 +20,7 @@ pub mod digest;
 mod document;
 pub mod drive;
 pub mod function;
+mod function_owners;
 pub mod guest;
 pub mod inventory;
 mod located;
@@ -48,6 +49,7 @@ pub use diagnostic::{Diagnostic, Diagnostics, Path, PathTarget, Related, Severit
 pub use document::{MODELINE, schema};
 pub use drive::{Drive, DriveMatch, DriveVfName, GuestDrive};
 pub use function::FunctionName;
+pub use function_owners::FunctionOwners;
 pub use guest::{
     Boot, Device, DiskFormat, Firmware, Function, Generate, Guest, GuestKind, Inside, NEEDS_PRIVILEGES,
     READY_WITHIN, Root, Template, Vm,

@@ -101,7 +101,7 @@ impl<'a> Planner<'a> {
         let pf = *self.resolved.get(&function.nic)?;
         let Some(index) = function.vf else { return Some(pf) };
         let sriov = self.inventory.pf(pf)?.sriov.as_ref()?;
-        sriov.vfs.iter().find(|vf| vf.index == index).map(|vf| vf.bdf)
+        sriov.vf(index).map(|vf| vf.bdf)
     }
 
     /// The guest that runs with `function`, or has it as an uplink.

@@ -6,7 +6,7 @@
 //! was. So each plan gets a step before the first of them, which does nothing by then, and whose inverse, the same, ends the way back; and
 //! another after the last, where the interface stays the host's.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use penstock_model::{Bdf, Inventory, Mtu, inventory::Interface};
 
@@ -38,13 +38,15 @@ enum Loss {
 
 /// The plan with the steps that bring back how the host uses the interfaces that it takes away.
 pub fn restore(plan: Plan, inventory: &Inventory) -> Plan {
-    let mut added: Vec<(Bdf, Taken, InterfaceSetup)> = taken(&plan, inventory)
+    let mut played = Played::new(&plan, inventory);
+    let taken = taken(&plan, &mut played);
+    let mut added: Vec<(Bdf, Taken, InterfaceSetup)> = taken
         .into_iter()
         .filter_map(|(function, taken)| {
             let sets_link = |place: &usize| {
                 matches!(plan.steps[*place].action, Action::Function(FunctionAction::SetLink { .. }))
             };
-            let setup = setup(inventory.interface(function)?, taken.how, taken.steps.iter().any(sets_link))?;
+            let setup = setup(played.interface(function)?, taken.how, taken.steps.iter().any(sets_link))?;
             Some((function, taken, setup))
         })
         .collect();
@@ -57,8 +59,7 @@ pub fn restore(plan: Plan, inventory: &Inventory) -> Plan {
 }
 
 /// The host's interfaces that a plan takes away, wholly or in part.
-fn taken(plan: &Plan, inventory: &Inventory) -> HashMap<Bdf, Taken> {
-    let mut played = Played::new(plan, inventory);
+fn taken<'a>(plan: &'a Plan, played: &mut Played<'a>) -> HashMap<Bdf, Taken> {
     let mut all: HashMap<Bdf, Taken> = HashMap::new();
     for (place, step) in plan.steps.iter().enumerate() {
         for harm in played.harms(step) {
@@ -92,7 +93,7 @@ fn taken(plan: &Plan, inventory: &Inventory) -> HashMap<Bdf, Taken> {
                 Action::Function(FunctionAction::SetDriver { driver: Some(driver), .. }) => {
                     taken.is_back = taken.how == Loss::Interface
                         && played.driver(function) == Some(driver.as_str())
-                        && inventory.interface(function).is_some();
+                        && played.interface(function).is_some();
                 }
                 Action::Function(FunctionAction::SetLink { direction: Direction::Up, .. }) => {
                     taken.is_back |= taken.how == Loss::Routes;
@@ -135,11 +136,19 @@ fn with(steps: Vec<Step>, added: &[(Bdf, Taken, InterfaceSetup)], names: &Names)
     // By places in `steps`: what each is called now.
     let mut now: Vec<StepId> = Vec::with_capacity(steps.len());
     let mut firsts: HashMap<Bdf, StepId> = HashMap::new();
+    // By places: whom of `added` a step concerns.
+    let mut concerned: HashMap<usize, BTreeSet<usize>> = HashMap::new();
+    for (number, (_, taken, _)) in added.iter().enumerate() {
+        for place in &taken.steps {
+            concerned.entry(*place).or_default().insert(number);
+        }
+    }
+    // Which steps so far bind a function or set its link.
+    let mut made: HashMap<Bdf, Vec<StepId>> = HashMap::new();
     let guests: Vec<_> = steps.iter().map(|step| step.guest.clone()).collect();
     for (place, mut step) in steps.into_iter().enumerate() {
-        for (function, taken, setup) in
-            added.iter().filter(|(_, taken, _)| taken.steps.first() == Some(&place))
-        {
+        let here = || concerned.get(&place).into_iter().flatten().map(|number| &added[*number]);
+        for (function, taken, setup) in here().filter(|(_, taken, _)| taken.steps.first() == Some(&place)) {
             let first = id(all.len());
             firsts.insert(*function, first);
             let name = names.short(*function);
@@ -153,12 +162,7 @@ fn with(steps: Vec<Step>, added: &[(Bdf, Taken, InterfaceSetup)], names: &Names)
                 Loss::Interface => format!("{name} loses its driver, and undo brings its interface back"),
             };
             let guest = guests[taken.steps[0]].clone();
-            let makes = |step: &&Step| match &step.action {
-                Action::Function(FunctionAction::SetDriver { function: of, .. })
-                | Action::Function(FunctionAction::SetLink { function: of, .. }) => of == function,
-                _ => false,
-            };
-            let needs = all.iter().filter(makes).map(|step| step.id).collect();
+            let needs = made.get(function).cloned().unwrap_or_default();
             all.push(step_for(first, *function, setup.clone(), reason, needs, guest));
         }
         step.needs = step
@@ -167,20 +171,20 @@ fn with(steps: Vec<Step>, added: &[(Bdf, Taken, InterfaceSetup)], names: &Names)
             .filter_map(|need| now.get((need.0 as usize).checked_sub(1)?))
             .copied()
             .collect();
-        for (function, taken, _) in added {
-            if let Some(first) = firsts.get(function)
-                && taken.steps.contains(&place)
-            {
-                step.needs.push(*first);
-            }
-        }
+        step.needs.extend(here().filter_map(|(function, ..)| firsts.get(function)));
         step.needs.sort_unstable();
         step.needs.dedup();
         step.id = id(all.len());
         now.push(step.id);
+        if let Action::Function(
+            FunctionAction::SetDriver { function, .. } | FunctionAction::SetLink { function, .. },
+        ) = &step.action
+        {
+            made.entry(*function).or_default().push(step.id);
+        }
         all.push(step);
         let ends = |taken: &Taken| taken.is_back && taken.steps.last() == Some(&place);
-        for (function, taken, setup) in added.iter().filter(|(_, taken, _)| ends(taken)) {
+        for (function, taken, setup) in here().filter(|(_, taken, _)| ends(taken)) {
             // What the plan has set itself is not brought back.
             let mut setup = setup.clone();
             for place in &taken.steps {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use external::handed_over;
 use penstock_model::{Bdf, GuestKind, Inventory, Model, inventory::PresentVf};
 use penstock_plan::{
-    Action, Direction, FunctionAction, GuestAction, Plan, StepId,
+    Action, Direction, FunctionAction, GuestAction, Plan, Step, StepId,
     check::{check, check_steps, simulate},
     plan, start, stop, undo,
 };
@@ -363,6 +363,28 @@ proptest! {
         }) {
             let damaged = damaged(&made, |plan| plan.steps[later].needs.clear());
             prop_assert!(!check(&model, &inventory, &damaged).is_empty(), "step {} of\n{made}", later + 1);
+        }
+    }
+
+    #[test]
+    fn a_function_that_two_guests_are_given_is_found(seed: u64) {
+        let (model, inventory) = machine(seed, &SMALL);
+        let made = plan(&model, &inventory).unwrap();
+        let defined = |(position, step): (usize, &Step)| match &step.action {
+            Action::Guest(GuestAction::DefineGuest(definition)) => Some((position, definition.functions.first()?.clone())),
+            _ => None,
+        };
+        let defined: Vec<_> = made.steps.iter().enumerate().filter_map(defined).collect();
+        for pair in defined.windows(2) {
+            let [(_, function), (later, _)] = pair else { continue };
+            let damaged = damaged(&made, |plan| {
+                if let Action::Guest(GuestAction::DefineGuest(definition)) = &mut plan.steps[*later].action {
+                    definition.functions.push(function.clone());
+                }
+            });
+            let twice = format!("{} is given to ", function.function);
+            let findings = check(&model, &inventory, &damaged);
+            prop_assert!(findings.iter().any(|finding| finding.message.starts_with(&twice)), "step {} of\n{made}", later + 1);
         }
     }
 

@@ -52,7 +52,7 @@ impl Known {
                 if mac.is_none() && lacking.is_none() {
                     lacking = Some(function.to_string());
                 }
-                let bdf = pf.and_then(|pf| vf_address(pf, index.get()));
+                let bdf = pf.and_then(|pf| vf_address(pf, index));
                 addresses.insert(function, FunctionAddresses { mac, bdf });
             }
             messages.extend(lacking.map(|function| unknown(name, &function, found.is_some())));
@@ -71,13 +71,11 @@ impl Known {
 
 /// The address that a VF was given by whoever manages its NIC.
 fn given_outside(nic: &Nic, pf: &Pf, index: VfIndex) -> Option<Mac> {
-    let vfs = &pf.sriov.as_ref().filter(|_| nic.externally_managed)?.vfs;
-    vfs.iter().find(|vf| vf.index == index)?.given_mac()
+    pf.sriov.as_ref().filter(|_| nic.externally_managed)?.vf(index)?.given_mac()
 }
 
-fn vf_address(pf: &Pf, index: u16) -> Option<Bdf> {
-    let vfs = &pf.sriov.as_ref()?.vfs;
-    vfs.iter().find(|vf| vf.index.get() == index).map(|vf| vf.bdf)
+fn vf_address(pf: &Pf, index: VfIndex) -> Option<Bdf> {
+    Some(pf.sriov.as_ref()?.vf(index)?.bdf)
 }
 
 /// The message that a MAC address is not known, and what to do.

@@ -166,9 +166,7 @@ fn nic(model: &Model, inventory: &Inventory, name: &NicName, bdf: Option<Bdf>, e
     let vfs = model
         .vfs(name)
         .map(|(index, settings)| {
-            let found = pf
-                .and_then(|pf| pf.sriov.as_ref())
-                .and_then(|sriov| sriov.vfs.iter().find(|vf| vf.index == index));
+            let found = pf.and_then(|pf| pf.sriov.as_ref()).and_then(|sriov| sriov.vf(index));
             let interface_mac =
                 |present: &PresentVf| present.interface.as_ref().map(|interface| interface.mac);
             MachineVf {

@@ -72,7 +72,7 @@ fn driver(observation: &Observation<'_>, function: &Function, kind: GuestKind, p
         None => pf.and_then(|pf| pf.driver.as_deref()),
         Some(index) => pf
             .and_then(|pf| pf.sriov.as_ref())
-            .and_then(|sriov| sriov.vfs.iter().find(|vf| vf.index == index))
+            .and_then(|sriov| sriov.vf(index))
             .and_then(|vf| vf.present.as_ref()?.driver.as_deref()),
     };
     let (wanted, right) = match kind {

@@ -158,10 +158,7 @@ pub fn guest(draft: &Draft<'_>, name: &GuestName, out: &mut String) {
         let mut entry = FlowMapping::default();
         let key = if named.vf.is_some() { "vf" } else { "pf" };
         entry.put(key, quoted(&named.to_string()));
-        let vf = named.vf.and_then(|index| {
-            let vfs = &adopted.pf.sriov.as_ref()?.vfs;
-            vfs.iter().find(|vf| vf.index == index)
-        });
+        let vf = named.vf.and_then(|index| adopted.pf.sriov.as_ref()?.vf(index));
         let state = vf.and_then(|vf| vf.present.as_ref()?.attributes.as_ref());
         if adopted.form != Form::External {
             let mut own = state.map(|state| not_default(adopted.pf, state)).unwrap_or_default();

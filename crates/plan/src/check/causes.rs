@@ -1,7 +1,7 @@
 //! Which step brought about what a later one relies on: that step must be among those that it says it needs, directly
 //! or not, or it would be tried after that step failed.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use penstock_model::{Bdf, GuestName, Model, NicName, inventory::tuning::Knob};
 
@@ -41,14 +41,15 @@ enum Aspect {
 pub struct Causes {
     /// Which steps last brought it about, by position.
     steps: HashMap<Aspect, Vec<usize>>,
-    /// For each step the set of steps that it needs, directly or not, as a bit string.
-    reach: Vec<Vec<u64>>,
-    words: usize,
+    /// What each step says that it needs, by position.
+    needs: Vec<Vec<usize>>,
+    /// For which step each was last come by in a search.
+    passed: Vec<usize>,
 }
 
 impl Causes {
     pub fn new(steps: usize) -> Causes {
-        Causes { steps: HashMap::new(), reach: Vec::with_capacity(steps), words: steps.div_ceil(64) }
+        Causes { steps: HashMap::new(), needs: Vec::with_capacity(steps), passed: vec![0; steps] }
     }
 
     /// What the step at `position` relies on and does not say that it needs.
@@ -59,24 +60,12 @@ impl Causes {
         position: usize,
         step: &Step,
     ) -> Vec<String> {
-        let mut reach = vec![0_u64; self.words];
-        for need in step.needs.iter().filter_map(|need| (need.0 as usize).checked_sub(1)) {
-            // A need that does not point back is reported elsewhere.
-            if let Some(earlier) = self.reach.get(need) {
-                reach.iter_mut().zip(earlier).for_each(|(all, more)| *all |= more);
-                reach[need / 64] |= 1 << (need % 64);
-            }
-        }
-        let mut forgotten: Vec<usize> = relies_on(machine, model, &step.action)
-            .iter()
-            .filter_map(|aspect| self.steps.get(aspect))
-            .flatten()
-            .copied()
-            .filter(|cause| reach[cause / 64] & (1 << (cause % 64)) == 0)
-            .collect();
-        forgotten.sort_unstable();
-        forgotten.dedup();
-        self.reach.push(reach);
+        // A need that does not point back is reported elsewhere.
+        let needs = step.needs.iter().filter_map(|need| (need.0 as usize).checked_sub(1));
+        self.needs.push(needs.filter(|need| *need < position).collect());
+        let causes = relies_on(machine, model, &step.action);
+        let causes = causes.iter().filter_map(|aspect| self.steps.get(aspect)).flatten().copied().collect();
+        let forgotten = self.not_needed(position, causes);
         for (aspect, parallel) in brings_about(machine, step) {
             let steps = self.steps.entry(aspect).or_default();
             if !parallel {
@@ -88,6 +77,28 @@ impl Causes {
             .into_iter()
             .map(|cause| format!("it does not say that it needs step {}", cause + 1))
             .collect()
+    }
+}
+
+impl Causes {
+    /// Those of `causes` that the step at `position` does not need, neither directly nor through others. Steps that are nearer are looked
+    /// at first, since most causes are near; what is before all of the causes leads to none of them.
+    fn not_needed(&mut self, position: usize, mut causes: BTreeSet<usize>) -> BTreeSet<usize> {
+        let Some(first) = causes.first().copied() else { return causes };
+        let mut open = VecDeque::from([position]);
+        while let Some(at) = open.pop_front() {
+            for need in self.needs[at].iter().copied().filter(|need| *need >= first) {
+                if self.passed[need] == position {
+                    continue;
+                }
+                self.passed[need] = position;
+                if causes.remove(&need) && causes.is_empty() {
+                    return causes;
+                }
+                open.push_back(need);
+            }
+        }
+        causes
     }
 }
 
@@ -322,4 +333,38 @@ fn relies_on(machine: &Machine, model: &Model, action: &Action) -> Vec<Aspect> {
 fn after(model: &Model, guest: &GuestName) -> impl Iterator<Item = Aspect> {
     let after = model.guests.get(guest).into_iter().flat_map(|guest| &guest.after);
     after.flat_map(|before| [Aspect::Running(before.clone()), Aspect::Ready(before.clone())])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Steps with these needs, by position.
+    fn steps(needs: &[&[usize]]) -> Causes {
+        let needs: Vec<Vec<usize>> = needs.iter().map(|needs| needs.to_vec()).collect();
+        Causes { steps: HashMap::new(), passed: vec![0; needs.len()], needs }
+    }
+
+    fn not_needed(causes: &mut Causes, position: usize, all: &[usize]) -> Vec<usize> {
+        causes.not_needed(position, all.iter().copied().collect()).into_iter().collect()
+    }
+
+    #[test]
+    fn a_cause_counts_where_a_need_leads_to_it_over_whatever_else() {
+        // 0 <- 1 <- 2 <- 4, 0 <- 3, and 5 needs 4 and 3.
+        let mut causes = steps(&[&[], &[0], &[1], &[0], &[2], &[4, 3]]);
+        assert_eq!(not_needed(&mut causes, 5, &[0, 1, 2, 3, 4]), [0; 0]);
+        assert_eq!(not_needed(&mut causes, 4, &[0, 3]), [3]);
+        // The same step again, and one without needs.
+        assert_eq!(not_needed(&mut causes, 3, &[1, 2]), [1, 2]);
+        assert_eq!(not_needed(&mut causes, 0, &[]), [0; 0]);
+    }
+
+    #[test]
+    fn a_long_chain_is_followed_to_its_end() {
+        let chain: Vec<Vec<usize>> =
+            (0..20_000_usize).map(|at| at.checked_sub(1).into_iter().collect()).collect();
+        let mut causes = Causes { steps: HashMap::new(), passed: vec![0; chain.len()], needs: chain };
+        assert_eq!(not_needed(&mut causes, 19_999, &[0, 10_000]), [0; 0]);
+    }
 }

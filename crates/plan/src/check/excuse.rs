@@ -1,10 +1,11 @@
 //! What the model wants where it can be had.
 
-use penstock_model::{Bdf, FunctionName, Inventory, Model, NicName, VfAttribute, VfIndex};
+use penstock_model::{Bdf, FunctionName, FunctionOwners, Inventory, Model, NicName, VfAttribute, VfIndex};
 
 /// Whether the model lets an attribute go that the driver of `pf` was seen not to set. A MAC is never let go.
 pub fn excused(
     model: &Model,
+    owners: &FunctionOwners<'_>,
     inventory: &Inventory,
     pf: Bdf,
     nic: &NicName,
@@ -17,10 +18,10 @@ pub fn excused(
     }
     let name = FunctionName { nic: nic.clone(), vf: Some(index) };
     // An uplink without what it needs would lose frames.
-    if model.uplink_vf(&name).is_some() {
+    if owners.is_uplink(&name) {
         return false;
     }
-    let allowed = match model.owner(&name) {
+    let allowed = match owners.of(&name) {
         Some((_, function)) => &function.best_effort,
         None => &model.nics[nic].best_effort,
     };

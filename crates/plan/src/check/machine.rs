@@ -39,6 +39,8 @@ pub struct Machine {
     taps: HashSet<(GuestName, NicName)>,
     /// Functions of guests that are defined, as far as known.
     owned: HashMap<GuestName, Vec<Bdf>>,
+    /// Which guests that were defined in this plan have which function.
+    defined: HashMap<Bdf, BTreeSet<GuestName>>,
     /// Which running guest has which function, or has it as an uplink.
     users: HashMap<Bdf, GuestName>,
     /// PFs whose VFs were made, and functions that were bound, in this plan.
@@ -81,6 +83,7 @@ impl Machine {
             taps: running()
                 .flat_map(|(guest, found)| found.taps.iter().map(|nic| (guest.clone(), nic.clone())))
                 .collect(),
+            defined: HashMap::new(),
             owned: running().map(|(guest, found)| (guest.clone(), found.functions.clone())).collect(),
             users: running()
                 .flat_map(|(guest, found)| {
@@ -223,6 +226,11 @@ impl Machine {
         self.restored.contains(&function)
     }
 
+    /// A guest other than `guest` that was defined in this plan with `function`.
+    pub fn also_given_to(&self, function: Bdf, guest: &GuestName) -> Option<&GuestName> {
+        self.defined.get(&function)?.iter().find(|other| *other != guest)
+    }
+
     /// The functions of a guest that is defined, as far as known.
     pub fn functions(&self, guest: &GuestName) -> &[Bdf] {
         self.owned.get(guest).map(Vec::as_slice).unwrap_or_default()
@@ -331,12 +339,17 @@ impl Machine {
                 }
             }
             Action::Guest(GuestAction::DefineGuest(definition)) => {
-                let functions = definition.host_functions().collect();
-                self.owned.insert(definition.guest.clone(), functions);
+                let guest = &definition.guest;
+                self.forget(guest);
+                for function in definition.host_functions() {
+                    self.defined.entry(function).or_default().insert(guest.clone());
+                }
+                self.owned.insert(guest.clone(), definition.host_functions().collect());
                 self.definitions.insert(definition.guest.clone(), definition.clone());
                 self.inventory.guests.entry(definition.guest.clone()).or_default();
             }
             Action::Guest(GuestAction::UndefineGuest { guest }) => {
+                self.forget(guest);
                 self.owned.remove(guest);
                 self.definitions.remove(guest);
                 self.inventory.guests.remove(guest);
@@ -406,6 +419,16 @@ impl Machine {
                 if let Some(Some(interface)) = self.interface_slot(*function) {
                     change(interface, action);
                 }
+            }
+        }
+    }
+
+    /// Takes a definition of this plan back, as far as it says who has what.
+    fn forget(&mut self, guest: &GuestName) {
+        let functions = self.definitions.get(guest).into_iter().flat_map(GuestDefinition::host_functions);
+        for function in functions {
+            if let Some(guests) = self.defined.get_mut(&function) {
+                guests.remove(guest);
             }
         }
     }

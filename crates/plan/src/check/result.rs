@@ -6,8 +6,8 @@ use std::{
 };
 
 use penstock_model::{
-    Bdf, DataPath, FreeDriver, FunctionName, Guest, GuestKind, GuestName, Inventory, Mac, Model, Nic,
-    NicName, SlotName, Uplink, VfAttribute, VfIndex,
+    Bdf, DataPath, FreeDriver, FunctionName, FunctionOwners, Guest, GuestKind, GuestName, Inventory, Mac,
+    Model, Nic, NicName, SlotName, Uplink, VfAttribute, VfIndex,
     inventory::{Interface, Pf, PresentVf, SwitchMode},
 };
 use penstock_render::{FoundMachine, render};
@@ -40,7 +40,7 @@ pub fn judge(
         owners.extend(owner.functions.iter().map(|function| (&function.name, guest)));
     }
     owners.extend(model.uplink_vfs().map(|uplink| (uplink.function, uplink.guest)));
-    let judge = Judge { model, inventory, plan, machine, owners };
+    let judge = Judge { model, inventory, plan, machine, owners, functions: model.function_owners() };
     let mut messages = Vec::new();
     let mut seen = HashSet::new();
     for (name, nic) in &model.nics {
@@ -73,6 +73,8 @@ struct Judge<'a> {
     machine: &'a Machine,
     /// The guests that own functions, or have them as uplinks.
     owners: HashMap<&'a FunctionName, &'a GuestName>,
+    /// The same, those that own them alone.
+    functions: FunctionOwners<'a>,
 }
 
 impl Judge<'_> {
@@ -191,7 +193,7 @@ impl Judge<'_> {
             };
             let function = FunctionName { nic: name.clone(), vf: Some(index) };
             let owner = self.owners.get(&function).copied();
-            let uplink = self.model.uplink_vf(&function).is_some();
+            let uplink = self.functions.is_uplink(&function);
             if owner.is_some_and(|guest| self.ran(guest))
                 || self.machine.user(vf.bdf).is_some_and(|user| self.ran(user))
             {
@@ -242,7 +244,9 @@ impl Judge<'_> {
             }
             for attribute in settings.attributes() {
                 let has = present.attributes.as_ref().is_some_and(|state| has_attribute(state, &attribute));
-                if !has && !excused(self.model, self.inventory, pf.bdf, name, index, &attribute) {
+                if !has
+                    && !excused(self.model, &self.functions, self.inventory, pf.bdf, name, index, &attribute)
+                {
                     wrong.push(format!("{name}#{index} does not have {attribute}"));
                 }
             }

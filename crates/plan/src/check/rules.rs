@@ -348,6 +348,7 @@ fn wanted_attributes(
     plan: &Plan,
 ) -> (HashMap<Bdf, Vec<VfAttribute>>, HashMap<Bdf, Mac>) {
     let (mut all, mut macs) = (HashMap::new(), HashMap::new());
+    let owners = model.function_owners();
     for (name, nic) in &model.nics {
         let pf = plan.nics.get(name).and_then(|bdf| inventory.pf(*bdf));
         let sets = |pf: &&Pf| reports_attributes(pf) && !nic.externally_managed;
@@ -360,12 +361,13 @@ fn wanted_attributes(
             let mut settings = settings.clone();
             settings.mac = settings.mac.or_else(|| base.map(|base| Mac::derived(base, index)));
             let mut attributes = settings.attributes();
-            attributes.retain(|attribute| !excused(model, inventory, pf.bdf, name, index, attribute));
+            attributes
+                .retain(|attribute| !excused(model, &owners, inventory, pf.bdf, name, index, attribute));
             all.insert(seat.bdf, attributes);
             let function = FunctionName { nic: name.clone(), vf: Some(index) };
-            let owner = model.owner(&function);
+            let owner = owners.of(&function);
             let best_effort = owner.map_or(&nic.best_effort, |(_, function)| &function.best_effort);
-            let required = model.uplink_vf(&function).is_some() || !best_effort.contains("mac");
+            let required = owners.is_uplink(&function) || !best_effort.contains("mac");
             let told = |_: &Mac| tells_mac(pf);
             macs.extend(settings.mac.filter(told).filter(|_| required).map(|mac| (seat.bdf, mac)));
         }
@@ -491,10 +493,8 @@ fn define(machine: &Machine, definition: &GuestDefinition) -> Vec<String> {
     }
     for function in definition.host_functions() {
         broken.extend(exists(machine, function));
-        let ours = machine.definitions.iter().filter(|(other, _)| *other != guest);
-        let twice = machine.user(function).filter(|other| *other != guest).or_else(|| {
-            ours.map(|(other, _)| other).find(|other| machine.functions(other).contains(&function))
-        });
+        let user = machine.user(function).filter(|other| *other != guest);
+        let twice = user.or_else(|| machine.also_given_to(function, guest));
         if let Some(other) = twice {
             broken.push(format!("{function} is given to {guest} and to {other}"));
         }

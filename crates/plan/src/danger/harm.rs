@@ -2,7 +2,11 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use penstock_model::{Bdf, GuestName, InterfaceAddress, Inventory, inventory::Sriov};
+use indexmap::IndexSet;
+use penstock_model::{
+    Bdf, GuestName, InterfaceAddress, Inventory,
+    inventory::{Interface, Sriov, Vf},
+};
 
 use super::drivers;
 use crate::{
@@ -11,7 +15,7 @@ use crate::{
 };
 
 /// What a step does to a function that is there before it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Harm {
     /// The PCI address of the function.
     pub function: Bdf,
@@ -20,7 +24,7 @@ pub struct Harm {
 }
 
 /// What is done to a function.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum How {
     /// A VF goes with its PF's VFs.
     Destroyed,
@@ -51,8 +55,8 @@ pub struct Played<'a> {
     plan: &'a Plan,
     /// The SR-IOV of each PF, of NICs and of drives.
     sriov: HashMap<Bdf, &'a Sriov>,
-    /// The PF of each VF that there was.
-    pf_of: HashMap<Bdf, Bdf>,
+    /// Each VF that there was.
+    vfs: HashMap<Bdf, &'a Vf>,
     /// Which running guest has which function: only those that ran before the plan.
     users: HashMap<Bdf, &'a GuestName>,
     /// The functions of guests that are defined.
@@ -66,15 +70,13 @@ pub struct Played<'a> {
 
 impl<'a> Played<'a> {
     pub fn new(plan: &'a Plan, inventory: &'a Inventory) -> Played<'a> {
-        let mut pf_of = HashMap::new();
-        for (pf, sriov) in inventory.sriov() {
-            pf_of.extend(present(sriov).map(|vf| (vf, pf)));
-        }
+        let all = inventory.sriov().flat_map(|(_, sriov)| &sriov.vfs);
+        let vfs = all.filter(|vf| vf.present.is_some()).map(|vf| (vf.bdf, vf)).collect();
         let running = inventory.guests.iter().filter(|(_, found)| found.running);
         Played {
             plan,
             sriov: inventory.sriov().collect(),
-            pf_of,
+            vfs,
             users: running
                 .flat_map(|(guest, found)| found.functions.iter().map(move |function| (*function, guest)))
                 .collect(),
@@ -96,12 +98,11 @@ impl<'a> Played<'a> {
     }
 
     /// What a step does to functions that are there, before it is taken.
-    pub fn harms(&self, step: &Step) -> Vec<Harm> {
-        let mut harms = Vec::new();
+    pub fn harms(&self, step: &Step) -> IndexSet<Harm> {
+        let mut harms: IndexSet<Harm> = IndexSet::new();
         self.of(step, &mut |function, how| {
-            let harm = Harm { function, how };
-            if !self.gone.contains(&function) && !harms.contains(&harm) {
-                harms.push(harm);
+            if !self.gone.contains(&function) {
+                harms.insert(Harm { function, how });
             }
         });
         harms
@@ -159,10 +160,8 @@ impl<'a> Played<'a> {
                 }
             }
             Action::Function(FunctionAction::SetVfAttribute { pf, vf, .. }) => {
-                let vfs = self.sriov.get(pf).into_iter().flat_map(|sriov| &sriov.vfs);
-                let vf =
-                    vfs.into_iter().find(|found| found.index == *vf && found.present.is_some());
-                vf.into_iter().for_each(|vf| harm(vf.bdf, How::Attribute));
+                let vf = self.sriov.get(pf).and_then(|sriov| sriov.vf(*vf));
+                vf.filter(|vf| vf.present.is_some()).into_iter().for_each(|vf| harm(vf.bdf, How::Attribute));
             }
             Action::Function(FunctionAction::Rename { function, .. }) => harm(*function, How::Renamed),
             Action::Function(FunctionAction::SetMtu { function, .. }) => harm(*function, How::Mtu),
@@ -276,13 +275,20 @@ impl<'a> Played<'a> {
         if let Some(pf) = self.inventory.pf(function) {
             return pf.driver.as_deref();
         }
-        if let Some(sriov) = self.pf_of.get(&function).and_then(|pf| self.sriov.get(pf)) {
-            let vf = sriov.vfs.iter().find(|vf| vf.bdf == function)?;
+        if let Some(vf) = self.vfs.get(&function) {
             return vf.present.as_ref()?.driver.as_deref();
         }
         let drive = self.inventory.drive(function);
         let other = self.inventory.others.get(&function);
         drive.and_then(|drive| drive.driver.as_deref()).or_else(|| other?.driver.as_deref())
+    }
+
+    /// The interface of a function that the host had before the plan.
+    pub fn interface(&self, function: Bdf) -> Option<&'a Interface> {
+        match self.inventory.pf(function) {
+            Some(pf) => pf.interface.as_ref(),
+            None => self.vfs.get(&function)?.present.as_ref()?.interface.as_ref(),
+        }
     }
 
     /// Whether an interface that a step takes down is up again at the end: on the host, or in the guest that it goes into.

@@ -444,7 +444,7 @@ impl Gathering<'_> {
         // Linux goes from one number to another only through none: all that are there go.
         for index in (0..before).filter_map(VfIndex::new) {
             let found = self.inventory.sriov().find(|(found, _)| *found == pf);
-            let found = found.and_then(|(_, sriov)| sriov.vfs.iter().find(|vf| vf.index == index));
+            let found = found.and_then(|(_, sriov)| sriov.vf(index));
             let was = found.and_then(|vf| vf.present.as_ref()).map(was).unwrap_or_default();
             let gone = VfChange { before: old == 0, after: false, was, values: IndexMap::new() };
             vfs.insert((old, index), gone);
