@@ -6,7 +6,7 @@ machine  ?= x86_64
 penstock := target/$(target)/release/penstock
 model    ?= examples/xeon-d.yaml
 
-.PHONY: demo docs test foreign test-aarch64 quick build image cluster lint bench bench-switch campaign fresh kubernetes packages packages-test container board-image-file release fuzz sanitize clean
+.PHONY: demo docs test foreign test-aarch64 quick build image cluster lint bench bench-growth bench-switch campaign fresh kubernetes packages packages-test container board-image-file release fuzz sanitize clean
 
 demo: build
 	$(penstock) rehearse $(model)
@@ -140,6 +140,11 @@ lint:
 bench: image
 	@scripts/install-dependencies bench
 	PENSTOCK_BINARY=$(CURDIR)/$(penstock) cargo bench --locked --package penstock-cli --bench rehearsal
+
+# How time and memory grow with VFs, guests, steps, cells of a report and ports of a switch. `make bench-growth what="vfs ports"` measures
+# some of it, `what=docs` puts the pictures into docs/pictures (docs/performance.md).
+bench-growth: build
+	PENSTOCK_BINARY=$(CURDIR)/$(penstock) cargo bench --locked --package penstock-cli --bench growth -- $(what)
 
 # Each step of the examples' plans meets each fault on a board; takes many hours, and goes on where it was interrupted. `make campaign
 # model=smallest steps=2,3 faults=middle,full runs=apply,undo` tries some of it (here `model` is a name in examples/); `steps=kinds` the

@@ -9,6 +9,8 @@ mod audit;
 mod binds;
 mod crash;
 mod overhead;
+#[path = "growth/process.rs"]
+mod process;
 mod waking;
 
 use std::{
@@ -43,6 +45,7 @@ impl Row {
 }
 
 fn main() {
+    process::launch_if_asked();
     let chosen: Vec<String> = env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     let wanted = |name: &str| chosen.is_empty() || chosen.iter().any(|word| word == name);
     let directory = tempfile::tempdir().expect("a temporary directory");
@@ -143,7 +146,8 @@ fn plan(directory: &Path) -> Vec<Row> {
         .expect("the inventory is written");
     let words = ["check", "large.yaml", "--inventory", "large.json"];
     let times = (0..21).map(|_| timed(directory, &words, &[]) * 1000.0).collect();
-    let memory = (0..3).map(|_| peak_memory(directory, &words)).collect();
+    let penstock = binary::path().expect("the binary was built");
+    let memory = (0..3).map(|_| process::measure(directory, &penstock, &words).memory).collect();
     vec![
         Row {
             what: "check + plan, 510 VFs, 64 guests",
@@ -292,23 +296,6 @@ fn report() -> Vec<Row> {
     }
     let row = |what, unit, target, samples| Row { what, unit, target, samples, parts: String::new() };
     vec![row("report of 2,000 cells", "ms", 1000.0, times), row("  size of that page", "MB", 3.0, sizes)]
-}
-
-/// The largest resident set of the process in MB, as the kernel's accounting has it when it ends.
-fn peak_memory(directory: &Path, arguments: &[&str]) -> f64 {
-    let binary = binary::path().expect("the binary was built");
-    let script = "import resource, subprocess, sys\n\
-                  subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)\n\
-                  print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)";
-    let output = Command::new("python3")
-        .args(["-c", script])
-        .arg(binary)
-        .args(arguments)
-        .current_dir(directory)
-        .output();
-    let text =
-        output.ok().filter(|output| output.status.success()).map(|output| output.stdout).unwrap_or_default();
-    String::from_utf8_lossy(&text).trim().parse::<f64>().map_or(f64::NAN, |kib| kib * 1024.0 / 1e6)
 }
 
 /// Two examples with the image cached: booted afresh, then resumed. The published machine with its VMs is also asked

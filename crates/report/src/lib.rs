@@ -31,6 +31,7 @@ mod sentence;
 mod summary;
 mod templates;
 
+pub use charts::log_chart::{LogChart, LogLine, drawing};
 pub use evidence::{
     Accelerator, Audits, EVIDENCE_VERSION, Evidence, Hashes, ModelFile, Phase, ReadError, Run, StepOutcome,
     StepRecord, Versions,

@@ -6,7 +6,7 @@ use minijinja::{AutoEscape, Environment, UndefinedBehavior, Value, value::Serde}
 use serde::Serialize;
 
 /// Pages, their sections, and what they stand in.
-const TEMPLATES: [(&str, &str); 26] = [
+const TEMPLATES: [(&str, &str); 29] = [
     ("head.html", include_str!("../templates/head.html")),
     ("page.html", include_str!("../templates/page.html")),
     ("style.css", include_str!("../templates/style.css")),
@@ -17,6 +17,9 @@ const TEMPLATES: [(&str, &str); 26] = [
     ("reachability.html", include_str!("../templates/reachability.html")),
     ("measurements.html", include_str!("../templates/measurements.html")),
     ("measurements.css", include_str!("../templates/measurements.css")),
+    ("lines.css", include_str!("../templates/lines.css")),
+    ("drawing.css", include_str!("../templates/drawing.css")),
+    ("drawing.svg", include_str!("../templates/drawing.svg")),
     ("rulings.html", include_str!("../templates/rulings.html")),
     ("ruling_list.html", include_str!("../templates/ruling_list.html")),
     ("real_time.html", include_str!("../templates/real_time.html")),

@@ -49,6 +49,8 @@ const VARIABLE: &[(&str, &str, Runs)] = &[
     ("crates/board/src/emulator.rs", "& self . program", OneOf(&["qemu-system-x86_64"])),
     ("crates/board/src/origin/tests.rs", "program", Own),
     ("crates/board/src/shell.rs", "program", OneOf(&["ssh", "ssh-keygen"])),
+    ("crates/cli/benches/growth/ports.rs", "program ()", Own),
+    ("crates/cli/benches/growth/process.rs", "program", Own),
     ("crates/cli/benches/rehearsal.rs", "binary :: path () . expect (\"the binary was built\")", Own),
     ("crates/cli/src/boards.rs", "binary", Own),
     ("crates/cli/src/commands/embedded_switch.rs", "binary", Own),

@@ -6,6 +6,7 @@ pub(crate) mod ccdf;
 pub(crate) mod heat_map;
 pub(crate) mod histogram;
 pub(crate) mod line_chart;
+pub(crate) mod log_chart;
 pub(crate) mod plot;
 pub(crate) mod scale;
 pub(crate) mod wake_ups;

@@ -591,10 +591,19 @@ pub fn measured_in_containers() -> Evidence {
 
 /// 2,000 cells of six samples and a warm-up, a tenth of them with their latencies counted.
 pub fn many_cells() -> Evidence {
+    let evidence = with_cells(2_000);
+    let cells = evidence.measurements.iter().flat_map(|measurements| &measurements.cells);
+    let counted = cells.filter_map(Cell::measured).filter(|measured| measured.histogram.is_some()).count();
+    assert!(counted >= 200, "{counted}");
+    evidence
+}
+
+/// So many cells: the more there are, the more pairs of ends and drives they are of.
+pub fn with_cells(count: usize) -> Evidence {
     let mut maker = Maker::new(4, 6);
     let mut comparisons = Vec::new();
     let sizes: Vec<u32> = (7..=14).map(|power| 1 << power).collect();
-    let pairs: Vec<Pair> = (0..38)
+    let pairs: Vec<Pair> = (0..(count * 38).div_ceil(2_000))
         .map(|number| {
             let (path, mut client, mut server) = pairs()[number % 7].clone();
             for (end, letter) in [(&mut client, "a"), (&mut server, "b")] {
@@ -608,19 +617,18 @@ pub fn many_cells() -> Evidence {
     network(&mut maker, &Protocol::ALL, &pairs, &sizes, &[128, 1024, 16384], &mut comparisons);
     let at = [("host", EndKind::Host), ("linux-2", EndKind::Container)];
     let blocks: Vec<u32> = (9..=17).map(|power| 1 << power).collect();
-    for target in ["/srv/data", "/dev/nvme0n1"] {
-        storage(&mut maker, target, &at, &blocks, &mut comparisons);
-    }
-    assert!(maker.cells.len() >= 2_000, "{} cells", maker.cells.len());
-    maker.cells.truncate(2_000);
-    let counted: BTreeMap<bool, usize> = maker.cells.iter().fold(BTreeMap::new(), |mut counted, cell| {
-        *counted.entry(cell.measured().is_some_and(|m| m.histogram.is_some())).or_default() += 1;
-        counted
+    let targets = (0..count.div_ceil(1_000)).map(|number| match number {
+        0 => "/srv/data".to_owned(),
+        number => format!("/dev/nvme{}n1", number - 1),
     });
-    assert!(counted[&true] >= 200, "{counted:?}");
+    for target in targets {
+        storage(&mut maker, &target, &at, &blocks, &mut comparisons);
+    }
+    assert!(maker.cells.len() >= count, "{} cells", maker.cells.len());
+    maker.cells.truncate(count);
     let kept: std::collections::HashSet<&str> = maker.cells.iter().map(|cell| cell.id.as_str()).collect();
     comparisons.retain(|c| kept.contains(c.base.as_str()) && kept.contains(c.other.as_str()));
-    for at in (100..2_000).step_by(173) {
+    for at in (100..count).step_by(173) {
         maker.missing(at, "the time was up before its turn came");
     }
     finish(super::xeon_d(), maker, comparisons, true)
