@@ -14,7 +14,10 @@ use std::{
 };
 
 use nix::{
-    sys::signal::{SigSet, Signal, kill},
+    sys::{
+        resource::{Resource, getrlimit, setrlimit},
+        signal::{SigSet, Signal, kill},
+    },
     unistd::Pid,
 };
 
@@ -74,6 +77,7 @@ pub fn run(run: &Run<'_>) -> Result<(), String> {
     }
     signals.thread_block().map_err(|errno| format!("signals could not be taken: {errno}"))?;
     die_with_a_worker();
+    may_open_many_files();
     let server = Arc::new(Server::with_workers(workers).map_err(|error| chain(&error))?);
     if until_left {
         let events = server.subscribe();
@@ -126,6 +130,17 @@ pub fn run(run: &Run<'_>) -> Result<(), String> {
     Ok(())
 }
 
+/// Lets the process have as many descriptors as the host allows: every port and every ring of a guest takes some. What is usual for a
+/// process, 1,024, is enough for 500 ports that nobody has come to.
+fn may_open_many_files() {
+    let raised = getrlimit(Resource::RLIMIT_NOFILE)
+        .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
+    // With fewer it may still do, and says so when it does not.
+    if let Err(errno) = raised {
+        eprintln!("penstock-switch: the limit of open files could not be raised: {errno}");
+    }
+}
+
 /// Has the process end when a thread that moves frames does: what is left would look like a switch and be none, and nobody would
 /// start another.
 fn die_with_a_worker() {
@@ -166,6 +181,13 @@ mod tests {
     use std::{sync::mpsc, time::Instant};
 
     use super::*;
+
+    #[test]
+    fn it_may_have_as_many_descriptors_as_the_host_allows() {
+        may_open_many_files();
+        let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+        assert_eq!(soft, hard);
+    }
 
     #[test]
     fn it_ends_with_its_last_guest_and_not_before() {
