@@ -11,6 +11,11 @@ pub fn command() -> clap::Command {
     SwitchArguments::command()
 }
 
+/// A number of workers that a switch can have.
+pub fn worker_count() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..=MOST_WORKERS as u64)
+}
+
 /// An embedded switch whose ports are vhost-user devices.
 #[derive(Debug, Parser)]
 #[command(name = "penstock-switch", version, about, max_term_width = 110)]
@@ -41,7 +46,7 @@ pub enum SwitchVerb {
         keep: bool,
         /// Threads that move frames, each of which takes a CPU while there are some. Pair P of a port's rings is served by the one with
         /// the number P modulo N: guests with as many queue pairs use all of them
-        #[arg(long, value_name = "N", default_value_t = 1, value_parser = RangedU64ValueParser::<usize>::new().range(1..=MOST_WORKERS as u64))]
+        #[arg(long, value_name = "N", default_value_t = 1, value_parser = worker_count())]
         workers: usize,
     },
     /// Control a switch that runs

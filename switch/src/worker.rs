@@ -44,6 +44,16 @@ pub fn is_worker(thread: &str) -> bool {
 
 type Task = Box<dyn FnOnce(&mut Engine) + Send>;
 
+/// Does `task`, and sends what comes of it to who waits for that; nobody may any more.
+fn answering<R: Send + 'static>(
+    answer: mpsc::SyncSender<R>,
+    task: impl FnOnce(&mut Engine) -> R + Send + 'static,
+) -> Task {
+    Box::new(move |engine| {
+        let _ = answer.send(task(engine));
+    })
+}
+
 /// What a worker and its clients share.
 #[derive(Debug)]
 struct Shared {
@@ -112,10 +122,7 @@ impl Handle {
     /// worker has ended.
     pub fn ask<R: Send + 'static>(&self, task: impl FnOnce(&mut Engine) -> R + Send + 'static) -> Option<R> {
         let (answer, answered) = mpsc::sync_channel(1);
-        let task: Task = Box::new(move |engine| {
-            let _ = answer.send(task(engine));
-        });
-        if !self.workers.first()?.put(task) {
+        if !self.workers.first()?.put(answering(answer, task)) {
             return None;
         }
         answered.recv().ok()
@@ -130,11 +137,7 @@ impl Handle {
         {
             let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
             for (number, worker) in self.workers.iter().enumerate() {
-                let (answer, task) = (answer.clone(), task_for(number));
-                let task: Task = Box::new(move |engine| {
-                    let _ = answer.send(task(engine));
-                });
-                if !worker.put(task) {
+                if !worker.put(answering(answer.clone(), task_for(number))) {
                     return None;
                 }
             }

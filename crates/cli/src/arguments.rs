@@ -11,10 +11,10 @@ mod time;
 
 use std::{fmt, net::IpAddr, num::NonZeroUsize, path::PathBuf, str::FromStr, time::Duration};
 
-use clap::{Args, Parser, Subcommand, ValueEnum, builder::RangedU64ValueParser};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use penstock_apply::history::RunId;
 use penstock_model::{GuestName, Mac, NicName, mac::ParseMacError, names::NameError};
-use penstock_switch::worker::MOST_WORKERS;
+use penstock_switch::arguments::worker_count;
 
 use self::time::{at_least_a_second, duration};
 pub use self::{
@@ -629,7 +629,7 @@ pub struct EmbeddedSwitch {
     #[arg(long)]
     pub until_left: bool,
     /// Threads that move frames, each of which serves its part of every port's queues
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = RangedU64ValueParser::<usize>::new().range(1..=MOST_WORKERS as u64))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = worker_count())]
     pub workers: usize,
     /// Run it in a process of its own, and start it again with what was set last when that dies
     #[arg(long)]

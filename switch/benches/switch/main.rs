@@ -19,6 +19,7 @@ mod packets;
 mod peer;
 mod ports;
 mod prepared;
+mod prepared_pair;
 mod prepared_ring;
 mod processes;
 mod prompt;

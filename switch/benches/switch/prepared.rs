@@ -12,10 +12,7 @@ use penstock_switch::{copy, features};
 use super::{
     connection::{Connection, FROM_GUEST, SwitchEndpoint, TO_GUEST},
     format::Format,
-    front::HEADER,
-    memory::Memory,
-    packets,
-    prepared_ring::{PreparedRing, RingPlace, STRIDE},
+    prepared_pair::PreparedPair,
     processes::{self, GUESTS},
     testpmd::Sockets,
 };
@@ -28,110 +25,81 @@ const WINDOW: u64 = 512;
 const BATCH: u64 = 64;
 /// A switch that has fewer frames left than it takes at a time may be about to wait for its guests.
 const SHORT: u64 = 32;
-/// Where a guest writes to a frame that it sends: the last word of its first line, behind all headers. A port that changes would be
-/// another flow each time, which Open vSwitch has to look up.
-const MARK: usize = 56;
-/// Protocol number of UDP.
-const UDP: u8 = 17;
 /// Within this the frames that are under way arrive, when no more are sent.
 const DRAIN: Duration = Duration::from_millis(100);
 
 /// A guest.
 struct Guest {
-    // Before the memory, so that the switch lets go first.
+    // Before its memory, so that the switch lets go first.
     connection: Connection,
-    receiving: PreparedRing,
-    sending: PreparedRing,
-    memory: Memory,
+    pair: PreparedPair,
 }
 
 impl Guest {
     fn connect(endpoint: SwitchEndpoint<'_>, format: Format) -> Result<Guest, String> {
-        let (ring, buffers) = (RingPlace::size(ENTRIES), RingPlace::buffers_size(ENTRIES));
-        let memory = Memory::new(2 * (ring + buffers))?;
-        let place = |at, buffers, to_guest| RingPlace { at, buffers, entries: ENTRIES, to_guest };
-        let mut receiving = PreparedRing::new(&memory, format, place(0, 2 * ring, true));
-        let sending = PreparedRing::new(&memory, format, place(ring, 2 * ring + buffers, false));
-        receiving.set_length(&memory, STRIDE as u32);
-        receiving.offer(&memory, ENTRIES);
+        let mut pair = PreparedPair::new(format, ENTRIES)?;
+        pair.receiving.offer(&pair.memory, ENTRIES);
         let mut wanted = features::VERSION_1;
         match format {
             Format::Split => wanted |= features::MERGEABLE,
             Format::Packed => wanted |= features::MERGEABLE | features::PACKED,
             Format::PackedSingle => wanted |= features::PACKED,
         }
-        let parts = [receiving.parts(), sending.parts()];
-        let connection = Connection::open(endpoint, wanted, &memory, ENTRIES as u16, parts)?;
-        Ok(Guest { connection, receiving, sending, memory })
-    }
-
-    /// Writes frames of `size` bytes for another guest to all buffers that it sends from.
-    fn prepare(&mut self, from: u8, to: u8, size: usize) {
-        let header = [0; HEADER];
-        let datagram = size - 34;
-        let [high, low] = (datagram as u16).to_be_bytes();
-        // From and to port 9, which throws away what it gets; without a checksum.
-        let udp = [0, 9, 0, 9, high, low, 0, 0];
-        let beginning = [&header[..], &packets::headers(from, to, UDP, datagram), &udp].concat();
-        for number in 0..ENTRIES {
-            let at = self.sending.buffer(number);
-            (0..HEADER + size).for_each(|offset| {
-                self.memory.write(at + offset, beginning.get(offset).copied().unwrap_or(0));
-            });
-        }
-        self.sending.set_length(&self.memory, (HEADER + size) as u32);
+        let parts = [pair.receiving.parts(), pair.sending.parts()];
+        let connection = Connection::open(endpoint, wanted, &pair.memory, ENTRIES as u16, parts)?;
+        Ok(Guest { connection, pair })
     }
 
     /// Takes what came; says how many frames that were.
     fn receive(&mut self) -> u64 {
-        let Guest { memory, receiving, .. } = self;
-        let count = receiving.used(memory, BATCH);
+        let Guest { connection, pair } = self;
+        let count = pair.receiving.used(&pair.memory, BATCH);
         if count == 0 {
             return 0;
         }
-        let first = receiving.next_used();
+        let first = pair.receiving.next_used();
         let each = first..first + count;
-        each.clone().for_each(|number| copy::prefetch_at(memory.at::<u64>(receiving.buffer(number))));
-        for number in each {
-            std::hint::black_box(memory.read::<[u64; 8]>(receiving.buffer(number)));
-        }
-        receiving.take(count);
-        receiving.offer(memory, count);
-        if receiving.wants_kick(memory) {
-            self.connection.kick(TO_GUEST);
+        each.clone()
+            .for_each(|number| copy::prefetch_at(pair.memory.at::<u64>(pair.receiving.buffer(number))));
+        each.for_each(|number| pair.read(number));
+        pair.receiving.take(count);
+        pair.receiving.offer(&pair.memory, count);
+        if pair.receiving.wants_kick(&pair.memory) {
+            connection.kick(TO_GUEST);
         }
         count
     }
 
     /// Sees what was sent, and says how many frames the switch has not taken yet.
     fn reclaim(&mut self) -> u64 {
-        let count = self.sending.used(&self.memory, ENTRIES);
-        self.sending.take(count);
-        self.sending.outstanding()
+        let PreparedPair { memory, sending, .. } = &mut self.pair;
+        let count = sending.used(memory, ENTRIES);
+        sending.take(count);
+        sending.outstanding()
     }
 
     /// Sends so many frames if there is room, at most [`BATCH`]; says how many.
     fn send(&mut self, most: u64) -> u64 {
-        let Guest { memory, sending, .. } = self;
-        let count = most.min(BATCH).min(ENTRIES - sending.outstanding());
-        let first = sending.next();
-        for number in first..first + count {
-            copy::prefetch_owned(memory.at::<u64>(sending.buffer(number)));
-        }
-        (first..first + count).for_each(|number| memory.write(sending.buffer(number) + MARK, number));
+        let Guest { connection, pair } = self;
+        let count = most.min(BATCH).min(ENTRIES - pair.sending.outstanding());
+        let first = pair.sending.next();
+        let each = first..first + count;
+        each.clone()
+            .for_each(|number| copy::prefetch_owned(pair.memory.at::<u64>(pair.sending.buffer(number))));
+        each.for_each(|number| pair.mark(number));
         if count > 0 {
-            sending.offer(memory, count);
+            pair.sending.offer(&pair.memory, count);
         }
         // Looked at in every turn: one that was missed comes soon.
-        if sending.outstanding() > 0 && sending.wants_kick(memory) {
-            self.connection.kick(FROM_GUEST);
+        if pair.sending.outstanding() > 0 && pair.sending.wants_kick(&pair.memory) {
+            connection.kick(FROM_GUEST);
         }
         count
     }
 
     fn in_order(&self) -> Result<(), String> {
-        self.receiving.in_order(&self.memory)?;
-        self.sending.in_order(&self.memory)
+        self.pair.receiving.in_order(&self.pair.memory)?;
+        self.pair.sending.in_order(&self.pair.memory)
     }
 }
 
@@ -186,8 +154,8 @@ impl Guests {
 
     fn prepare(&mut self, size: usize) {
         let Guests([first, second]) = self;
-        first.prepare(0, 1, size);
-        second.prepare(1, 0, size);
+        first.pair.prepare(0, 1, size);
+        second.pair.prepare(1, 0, size);
     }
 
     /// Waits until frames pass in both directions.

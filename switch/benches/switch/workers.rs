@@ -23,10 +23,8 @@ use serde_json::json;
 use super::{
     choice::Choice,
     format::Format,
-    front::HEADER,
-    memory::Memory,
-    packets,
-    prepared_ring::{PreparedRing, RingPlace},
+    prepared_pair::PreparedPair,
+    prepared_ring::PreparedRing,
     processes::{self, Clock, GUESTS, SWITCH},
     report::{Bar, Report, Row, Spread},
     supervisor::Workshop,
@@ -61,75 +59,43 @@ pub fn measure(choice: &Choice, workshop: &Workshop, report: &mut Report) {
     }
 }
 
-/// A pair of rings of a port, filled again and again.
-struct Lane {
-    memory: Memory,
-    receiving: PreparedRing,
-    sending: PreparedRing,
+/// The switch's side of either ring.
+fn rings(pair: &PreparedPair, format: Format) -> Result<[Ring; 2], String> {
+    let memory = pair.memory.mapped_again()?;
+    let ring = |prepared: &PreparedRing| {
+        let parts = prepared.parts();
+        let layout = Layout {
+            entries: ENTRIES as u16,
+            descriptors: parts.descriptors as u64,
+            driver: parts.driver as u64,
+            device: parts.device as u64,
+            event_index: false,
+        };
+        let base = u32::from(parts.base);
+        match format {
+            Format::Split => Split::new(&memory, &layout, base).map(Ring::Split),
+            Format::Packed | Format::PackedSingle => Packed::new(&memory, &layout, base).map(Ring::Packed),
+        }
+        .map_err(|error| format!("a ring could not be served: {error}"))
+    };
+    Ok([ring(&pair.receiving)?, ring(&pair.sending)?])
 }
 
-impl Lane {
-    fn new(format: Format, from: u8) -> Result<Lane, String> {
-        let (ring, buffers) = (RingPlace::size(ENTRIES), RingPlace::buffers_size(ENTRIES));
-        let memory = Memory::new(2 * (ring + buffers))?;
-        let place = |at, buffers, to_guest| RingPlace { at, buffers, entries: ENTRIES, to_guest };
-        let mut receiving = PreparedRing::new(&memory, format, place(0, 2 * ring, true));
-        let mut sending = PreparedRing::new(&memory, format, place(ring, 2 * ring + buffers, false));
-        receiving.set_length(&memory, 2048);
-        sending.set_length(&memory, (HEADER + SIZE) as u32);
-        let header = packets::headers(from, 1 - from, 17, SIZE - 34);
-        for number in 0..ENTRIES {
-            let at = sending.buffer(number);
-            (0..HEADER).for_each(|offset| memory.write(at + offset, 0_u8));
-            header.iter().enumerate().for_each(|(offset, byte)| memory.write(at + HEADER + offset, *byte));
-        }
-        Ok(Lane { memory, receiving, sending })
+/// Takes what came and what was sent, and fills both rings.
+fn fill(pair: &mut PreparedPair) {
+    let came = pair.receiving.used(&pair.memory, ENTRIES);
+    let first = pair.receiving.next_used();
+    for number in first..first + came {
+        copy::prefetch_at(pair.memory.at::<u64>(pair.receiving.buffer(number + 16)));
+        pair.read(number);
     }
-
-    /// The switch's side of either ring.
-    fn rings(&self, format: Format) -> Result<[Ring; 2], String> {
-        let memory = self.memory.mapped_again()?;
-        let ring = |prepared: &PreparedRing| {
-            let parts = prepared.parts();
-            let layout = Layout {
-                entries: ENTRIES as u16,
-                descriptors: parts.descriptors as u64,
-                driver: parts.driver as u64,
-                device: parts.device as u64,
-                event_index: false,
-            };
-            let base = u32::from(parts.base);
-            match format {
-                Format::Split => Split::new(&memory, &layout, base).map(Ring::Split),
-                Format::Packed | Format::PackedSingle => {
-                    Packed::new(&memory, &layout, base).map(Ring::Packed)
-                }
-            }
-            .map_err(|error| format!("a ring could not be served: {error}"))
-        };
-        Ok([ring(&self.receiving)?, ring(&self.sending)?])
-    }
-
-    /// Takes what came and what was sent, and fills both rings; says how many frames came.
-    fn fill(&mut self) -> u64 {
-        let Lane { memory, receiving, sending } = self;
-        let came = receiving.used(memory, ENTRIES);
-        let first = receiving.next_used();
-        for number in first..first + came {
-            copy::prefetch_at(memory.at::<u64>(receiving.buffer(number + 16)));
-            std::hint::black_box(memory.read::<[u64; 8]>(receiving.buffer(number)));
-        }
-        receiving.take(came);
-        let sent = sending.used(memory, ENTRIES);
-        sending.take(sent);
-        for ring in [&mut *receiving, &mut *sending] {
-            let (next, count) = (ring.next(), ENTRIES - ring.outstanding());
-            for number in next..next + count {
-                memory.write(ring.buffer(number) + 56, number);
-            }
-            ring.offer(memory, count);
-        }
-        came
+    pair.receiving.take(came);
+    let sent = pair.sending.used(&pair.memory, ENTRIES);
+    pair.sending.take(sent);
+    let next = pair.sending.next();
+    (next..next + ENTRIES - pair.sending.outstanding()).for_each(|number| pair.mark(number));
+    for ring in [&mut pair.receiving, &mut pair.sending] {
+        ring.offer(&pair.memory, ENTRIES - ring.outstanding());
     }
 }
 
@@ -137,7 +103,7 @@ impl Lane {
 struct Rig {
     engines: Vec<Engine>,
     /// By port and pair.
-    lanes: Vec<Vec<Lane>>,
+    lanes: Vec<Vec<PreparedPair>>,
 }
 
 impl Rig {
@@ -158,8 +124,9 @@ impl Rig {
             }
             let mut pairs = Vec::new();
             for pair in 0..TWO {
-                let lane = Lane::new(format, id)?;
-                for (ring, index) in lane.rings(format)?.into_iter().zip(2 * pair as u32..) {
+                let mut lane = PreparedPair::new(format, ENTRIES)?;
+                lane.prepare(id, 1 - id, SIZE);
+                for (ring, index) in rings(&lane, format)?.into_iter().zip(2 * pair as u32..) {
                     let mut ring = Some(GivenRing { ring, call: None, err: None });
                     for (worker, engine) in engines.iter_mut().enumerate() {
                         match ring.take_if(|_| worker == worker_of(pair, workers)) {
@@ -181,7 +148,7 @@ impl Rig {
         let meeting = Meeting::default();
         let workers = self.engines.len();
         // The lanes of one pair are one worker's, and are filled by the other CPU.
-        let mut of_pair: Vec<Vec<&mut Lane>> = (0..TWO).map(|_| Vec::new()).collect();
+        let mut of_pair: Vec<Vec<&mut PreparedPair>> = (0..TWO).map(|_| Vec::new()).collect();
         for pairs in &mut self.lanes {
             pairs.iter_mut().zip(&mut of_pair).for_each(|(lane, all)| all.push(lane));
         }
@@ -189,7 +156,7 @@ impl Rig {
         engines.resize_with(TWO, || None);
         // A single worker is the second CPU's, and all of its rings are filled by the first.
         engines.rotate_right(TWO - workers);
-        let mut fillers: Vec<Vec<&mut Lane>> = match workers {
+        let mut fillers: Vec<Vec<&mut PreparedPair>> = match workers {
             1 => vec![of_pair.into_iter().flatten().collect(), Vec::new()],
             _ => of_pair.into_iter().rev().collect(),
         };
@@ -217,10 +184,13 @@ impl Rig {
 }
 
 /// Fills some rings, meets the other thread, and serves what the other has filled, until so many frames are taken.
-fn one_run(engine: Option<&mut Engine>, lanes: &mut [&mut Lane], frames: u64, meeting: &Meeting) -> u64 {
-    lanes.iter_mut().for_each(|lane| {
-        lane.fill();
-    });
+fn one_run(
+    engine: Option<&mut Engine>,
+    lanes: &mut [&mut PreparedPair],
+    frames: u64,
+    meeting: &Meeting,
+) -> u64 {
+    lanes.iter_mut().for_each(|lane| fill(lane));
     meeting.meet();
     let began = Clock::now();
     let mut taken = 0;

@@ -105,7 +105,7 @@ pub fn worker_of(pair: usize, count: usize) -> usize {
 impl Workers {
     /// Whether this one serves a pair of rings.
     pub fn serves(&self, pair: usize) -> bool {
-        self.count == 1 || worker_of(pair, self.count) == self.own
+        worker_of(pair, self.count) == self.own
     }
 }
 
@@ -150,9 +150,6 @@ impl Engine {
 
     /// The worker that a frame for a port is handed over to, when it is not this one that serves the port's ring.
     fn elsewhere(&self, id: PortId, pair: usize) -> Option<usize> {
-        if self.workers.count == 1 {
-            return None;
-        }
         let port = self.port(id)?;
         let worker = match port.wired {
             true => 0,

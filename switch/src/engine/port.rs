@@ -112,12 +112,8 @@ impl Port {
     /// The same port without a guest, once for each of so many workers. What it may send is what it may send through all of them.
     pub fn for_each_worker(settings: &Settings, count: usize) -> Vec<Port> {
         // Settings of its own for each: counting who uses them would keep the workers busy with each other.
-        let port = || Port::new(Arc::new(settings.clone()));
-        if count == 1 {
-            return vec![port()];
-        }
-        let rate = PortRate::new(settings.max_tx_rate).shared();
-        (0..count).map(|_| Port { rate: rate.clone(), ..port() }).collect()
+        let rate = PortRate::new(settings.max_tx_rate);
+        (0..count).map(|_| Port { rate: rate.clone(), ..Port::new(Arc::new(settings.clone())) }).collect()
     }
 
     /// A port without a guest.

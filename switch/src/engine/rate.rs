@@ -69,31 +69,24 @@ impl Rate {
     }
 }
 
-/// The rate of a port that several workers may serve: all of them together send no faster.
+/// The rate of a port that several workers may serve: all that have a copy send no faster together.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PortRate {
     rate: Rate,
-    /// When the wire is free again, where another worker counts too.
-    free: Option<Arc<AtomicU64>>,
+    /// When the wire is free again, as all of them count it.
+    free: Arc<AtomicU64>,
 }
 
 impl PortRate {
     /// So many Mbit/s; 0 is no limit.
     pub fn new(megabits: u32) -> PortRate {
-        PortRate { rate: Rate::new(megabits), free: None }
-    }
-
-    /// The same, for this worker and others.
-    pub fn shared(self) -> PortRate {
-        PortRate { free: Some(self.free.unwrap_or_default()), ..self }
+        PortRate { rate: Rate::new(megabits), free: Arc::default() }
     }
 
     /// From now on so many Mbit/s.
     pub fn set(&mut self, megabits: u32) {
         self.rate = Rate::new(megabits);
-        if let Some(free) = &self.free {
-            free.store(0, Ordering::Relaxed);
-        }
+        self.free.store(0, Ordering::Relaxed);
     }
 
     /// How many chains may be sent at once, at most `most`.
@@ -105,29 +98,25 @@ impl PortRate {
     /// Nanoseconds until it may send; `None`: now.
     #[inline]
     pub fn wait(&self, now: u64) -> Option<u64> {
-        match &self.free {
-            Some(free) if self.rate.is_limit() => {
-                Rate { free: free.load(Ordering::Relaxed), ..self.rate }.wait(now)
-            }
-            _ => self.rate.wait(now),
+        if !self.rate.is_limit() {
+            return None;
         }
+        Rate { free: self.free.load(Ordering::Relaxed), ..self.rate }.wait(now)
     }
 
     /// Counts what was sent.
     #[inline]
-    pub fn used(&mut self, now: u64, bytes: u64) {
-        match &self.free {
-            Some(free) if self.rate.is_limit() => {
-                let after = |free| {
-                    let mut rate = Rate { free, ..self.rate };
-                    rate.used(now, bytes);
-                    Some(rate.free)
-                };
-                // The closure refuses nothing.
-                let _ = free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, after);
-            }
-            _ => self.rate.used(now, bytes),
+    pub fn used(&self, now: u64, bytes: u64) {
+        if !self.rate.is_limit() {
+            return;
         }
+        let after = |free| {
+            let mut rate = Rate { free, ..self.rate };
+            rate.used(now, bytes);
+            Some(rate.free)
+        };
+        // The closure refuses nothing.
+        let _ = self.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, after);
     }
 }
 
@@ -137,7 +126,7 @@ mod tests {
 
     #[test]
     fn workers_that_share_a_rate_send_no_faster_together() {
-        let first = PortRate::new(1000).shared();
+        let first = PortRate::new(1000);
         let mut both = [first.clone(), first];
         let (mut now, mut sent) = (5_000_000_000_u64, 0_u64);
         let end = now + 1_000_000_000;
