@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use crate::{
     binary::{self, Run, run},
     json,
-    trials::{Failed, Outcome, SKIPPED},
+    trials::{Failed, Outcome},
 };
 
 /// The status with which `ssh` ends when it failed itself.
@@ -62,7 +62,7 @@ pub fn with_a_vm(test: &str, model: &str, vm: &str, what: fn(&KeptBoard) -> Outc
 ///
 /// # Errors
 ///
-/// Why it failed where nothing was reset. Where each board or a VM on it was, that is told as skipped.
+/// Why it failed where nothing was reset, or that each board or a VM on it was.
 pub fn again_when_reset(mut what: impl FnMut() -> (Outcome, Option<String>)) -> Outcome {
     for left in (0..BOARDS).rev() {
         match what() {
@@ -73,11 +73,7 @@ pub fn again_when_reset(mut what: impl FnMut() -> (Outcome, Option<String>)) -> 
             (outcome, _) => return outcome,
         }
     }
-    // The emulator ends boards whose VMs send (its kernel log says so): what was to be seen could not be, and that is told as skipped.
-    eprintln!(
-        "{SKIPPED}what needs this board: {BOARDS} boards, or a VM on each of them, were reset by nobody"
-    );
-    Ok(())
+    Err(format!("{BOARDS} boards, or a VM on each of them, were reset by nobody").into())
 }
 
 /// How often the builtin guest of a VM has booted, by what it said on its console.
