@@ -227,7 +227,7 @@ fn with_systemd() -> Outcome {
     let directory = tempfile::tempdir()?;
     let cache = cache(directory.path())?;
     let model = "nics: {NET0: {vfs: 1}}\nguests: {a: {kind: vm, functions: [NET0#0]}}\n";
-    let lasting = Lasting { systemd: true, ..Lasting::default() };
+    let lasting = Lasting { systemd: true, disk: true };
     let options = UpOptions { lasting, ..UpOptions::default() };
     let (board, notes) = up(design(model), &cache, &options)?;
     assert!(!board.is_warm());
@@ -247,6 +247,12 @@ fn with_systemd() -> Outcome {
     let timers =
         inside(&board, "systemctl list-timers --no-legend | grep -v systemd-tmpfiles-clean || true")?;
     assert_eq!(timers, "");
+
+    // Its devices were loaded, not started, and QEMU resets them none the less.
+    let boot = "cat /proc/sys/kernel/random/boot_id";
+    let booted = inside(&board, boot)?;
+    board.reset(false)?;
+    assert_ne!(inside(&board, boot)?, booted);
     board.down()?;
     expect_empty(&cache)
 }
