@@ -5,7 +5,7 @@ use std::{fs, path::Path, process::ExitCode, time::Instant};
 
 use penstock_testkit::{
     binary::Run,
-    board::{KeptBoard, own_name},
+    board::{self, KeptBoard},
     json,
     trials::{self, Failed, Outcome},
 };
@@ -13,8 +13,12 @@ use serde_json::Value;
 
 fn main() -> ExitCode {
     trials::on_boards(&[
-        ("whatever_is_killed_no_vf_is_lost_in_board", whatever_is_killed_no_vf_is_lost),
-        ("faults_are_said_and_the_others_go_on_in_board", faults_are_said),
+        ("whatever_is_killed_no_vf_is_lost_in_board", || {
+            board::with_vms("kill", without_rtos, whatever_is_killed_no_vf_is_lost)
+        }),
+        ("faults_are_said_and_the_others_go_on_in_board", || {
+            board::with_vms("faults", model, faults_are_said)
+        }),
     ])
 }
 
@@ -22,6 +26,13 @@ fn main() -> ExitCode {
 fn model(machine: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/guests/machine.yaml");
     fs::read_to_string(path).expect("a fixture").replace("MACHINE", machine)
+}
+
+/// The same with one VM and one container: a second VM is made no other way, and takes as long again each time.
+fn without_rtos(machine: &str) -> String {
+    // A VM that was killed is waited for as long as it may take: five times as long, as the processor is emulated.
+    let all = model(machine).replace("    ready_within: 600\n", "    ready_within: 24\n");
+    all.split("  rtos:\n").next().unwrap_or_default().to_owned()
 }
 
 /// All that a guest could take along, as one text: each VF with its driver and the address that the PF keeps for it, the
@@ -62,53 +73,47 @@ fn apply_and_kill(board: &KeptBoard, victim: &str, wait: &str) -> Run {
     ))
 }
 
-fn whatever_is_killed_no_vf_is_lost() -> Outcome {
-    // One VM and one container: a second VM is made no other way, and takes as long again each time.
-    let name = own_name("kill");
-    let all = model(&name);
-    // A VM that was killed is waited for as long as it may take: five times as long, as the processor is emulated.
-    let all = all.replace("    ready_within: 600\n", "    ready_within: 24\n");
-    let board = KeptBoard::up(&name, all.split("  rtos:\n").next().unwrap_or_default())?;
+fn whatever_is_killed_no_vf_is_lost(board: &KeptBoard) -> Outcome {
     let model = board.model();
     let began = Instant::now();
     board.inside(["penstock", "apply", model]).ended_with(0)?;
     let took = began.elapsed().as_secs_f64();
     board.inside(["penstock", "verify", model]).ended_with(0)?;
     board.inside(["penstock", "stop", model]).ended_with(0)?;
-    let before = host(&board)?;
+    let before = host(board)?;
     assert!(before.contains("virtfn3") && !before.contains("vfio"), "{before}");
 
     // Penstock itself, at moments spread over an apply.
     for moment in [0.2, 0.5, 0.8] {
         let moment = took * moment;
-        apply_and_kill(&board, "$apply", &format!("sleep {moment}"));
-        given_back(&board, &before, &format!("penstock was killed after {moment:.1} s"))?;
+        apply_and_kill(board, "$apply", &format!("sleep {moment}"));
+        given_back(board, &before, &format!("penstock was killed after {moment:.1} s"))?;
     }
     // The same while LXC starts a container: it gives up (it has nobody to tell that it runs), and the kernel brings the VF back later.
-    apply_and_kill(&board, "$apply", STARTING);
-    given_back(&board, &before, "penstock was killed while LXC started a container")?;
+    apply_and_kill(board, "$apply", STARTING);
+    given_back(board, &before, "penstock was killed while LXC started a container")?;
     // libvirt's daemon, while VMs are made.
     let moment = took * 0.55;
-    apply_and_kill(&board, "$(pidof libvirtd)", &format!("sleep {moment}"));
-    given_back(&board, &before, &format!("libvirt was killed after {moment:.1} s"))?;
+    apply_and_kill(board, "$(pidof libvirtd)", &format!("sleep {moment}"));
+    given_back(board, &before, &format!("libvirt was killed after {moment:.1} s"))?;
     // Each guest while it runs.
     board.inside(["penstock", "apply", model]).ended_with(0)?;
     for guest in ["box", "agent"] {
-        let status = status(&board)?;
+        let status = status(board)?;
         let pid = status[guest]["pid"].as_u64().ok_or_else(|| format!("{guest} does not run: {status}"))?;
         board.shell(&format!("kill -9 {pid}")).ended_with(0)?;
-        let mut now = self::status(&board)?;
+        let mut now = self::status(board)?;
         for _ in 0..100 {
             if now[guest]["condition"] == "died" {
                 break;
             }
             std::thread::sleep(std::time::Duration::from_millis(200));
-            now = self::status(&board)?;
+            now = self::status(board)?;
         }
         assert_eq!(now[guest]["condition"], "died", "{now}");
         board.inside(["penstock", "verify", model]).ended_with(1)?;
     }
-    given_back(&board, &before, "every guest was killed")?;
+    given_back(board, &before, "every guest was killed")?;
     board.inside(["penstock", "apply", model]).ended_with(0)?;
     board.inside(["penstock", "verify", model]).ended_with(0)
 }
@@ -134,11 +139,10 @@ fn status(board: &KeptBoard) -> Result<Value, Failed> {
     Ok(all.get("guests").cloned().unwrap_or(all))
 }
 
-fn faults_are_said() -> Outcome {
-    let name = own_name("faults");
-    let board = KeptBoard::up(&name, &model(&name))?;
+fn faults_are_said(board: &KeptBoard) -> Outcome {
+    let name = board.name();
     // A kernel that does not boot: said with the last lines of its console, the others run.
-    let broken = model(&name).replace(
+    let broken = model(name).replace(
         "  rtos:\n    kind: vm\n    ready_within: 600\n",
         "  rtos:\n    kind: vm\n    boot: {kernel: /srv/no-kernel}\n    ready_within: 5\n",
     );
@@ -147,7 +151,7 @@ fn faults_are_said() -> Outcome {
     let apply = board.inside(["penstock", "apply", "/root/broken.yaml"]);
     apply.ended_with(1)?;
     assert!(apply.stderr.contains("guest rtos is not ready after 25."), "{}", apply.stderr);
-    let now = status(&board)?;
+    let now = status(board)?;
     assert_eq!(now["agent"]["condition"], "running", "{now}\n{}", apply.stderr);
     assert_eq!(now["box"]["condition"], "running", "{now}");
     let vf = board.shell("readlink /sys/bus/pci/devices/*/virtfn2/driver");
@@ -155,7 +159,7 @@ fn faults_are_said() -> Outcome {
     board.inside(["penstock", "stop", "/root/broken.yaml"]).ended_with(0)?;
 
     // An image that is not there. The other VM is no part of this: it would be started for nothing, which takes half a minute.
-    let missing = (model(&name).split("  rtos:\n").next().unwrap_or_default())
+    let missing = (model(name).split("  rtos:\n").next().unwrap_or_default())
         .replace("  agent:\n    kind: vm\n", "  agent:\n    kind: vm\n    boot: {disk: /root/no-disk.img}\n");
     board.write("/root/missing.yaml", &missing).ended_with(0)?;
     let apply = board.inside(["penstock", "apply", "/root/missing.yaml"]);
@@ -165,7 +169,7 @@ fn faults_are_said() -> Outcome {
 
     // More than the machine has: nothing is begun.
     for (wish, said) in [("memory: 64GiB", "this machine has"), ("pin: 77", "CPU 77, which is not here")] {
-        let greedy = model(&name).replace("  agent:\n", &format!("  agent:\n    {wish}\n"));
+        let greedy = model(name).replace("  agent:\n", &format!("  agent:\n    {wish}\n"));
         board.write("/root/greedy.yaml", &greedy).ended_with(0)?;
         let apply = board.inside(["penstock", "apply", "/root/greedy.yaml"]);
         apply.ended_with(6)?;
@@ -182,7 +186,7 @@ fn faults_are_said() -> Outcome {
         assert_eq!(apply.stderr.matches(&said).count(), 1, "{}", apply.stderr);
     }
     assert!(apply.stderr.contains("modprobe vfio-pci"), "{}", apply.stderr);
-    assert_eq!(status(&board)?["box"]["condition"], "running");
+    assert_eq!(status(board)?["box"]["condition"], "running");
     let back =
         "mv /srv/vfio-pci.ko* /lib/modules/$(uname -r)/kernel/drivers/vfio/pci/; depmod; modprobe vfio-pci";
     board.shell(back).ended_with(0)?;
@@ -195,7 +199,7 @@ fn faults_are_said() -> Outcome {
     let apply = board.inside(["penstock", "apply", board.model()]);
     apply.ended_with(1)?;
     assert!(apply.stderr.contains("libvirt"), "{}", apply.stderr);
-    assert_eq!(status(&board)?["box"]["condition"], "running");
+    assert_eq!(status(board)?["box"]["condition"], "running");
     let back = "mv /usr/sbin/libvirtd.away /usr/sbin/libvirtd; \
                 for try in $(seq 100); do virsh -q -c qemu:///system list >/dev/null 2>&1 && exit 0; sleep 0.3; done; exit 1";
     board.shell(back).ended_with(0)?;
@@ -214,7 +218,7 @@ fn faults_are_said() -> Outcome {
     let apply = board.inside(["penstock", "apply", "--allow", "vfs-in-use:NET0", board.model()]);
     apply.ended_with(1)?;
     assert!(apply.stderr.contains("agent") && apply.stderr.contains("sleep"), "{}", apply.stderr);
-    let now = status(&board)?;
+    let now = status(board)?;
     assert_eq!(now["box"]["condition"], "running", "{now}");
     assert_eq!(now["rtos"]["condition"], "running", "{now}\n{}", apply.stderr);
     Ok(())

@@ -38,23 +38,43 @@ const BOARDS: usize = 3;
 ///
 /// What `penstock board up` said, or why it failed.
 pub fn with_a_vm(test: &str, model: &str, vm: &str, what: fn(&KeptBoard) -> Outcome) -> Outcome {
+    on_its_own(test, |name| model.replace("MACHINE", name), Some(vm), what)
+}
+
+/// The same for what starts and kills VMs itself, so that only a reset of the board tells. `model` gives the text for a board of this name.
+///
+/// # Errors
+///
+/// What `penstock board up` said, or why it failed.
+pub fn with_vms(test: &str, model: impl Fn(&str) -> String, what: fn(&KeptBoard) -> Outcome) -> Outcome {
+    on_its_own(test, model, None, what)
+}
+
+/// Does something on a board of its own, and again on a new one when it or this VM on it was reset.
+fn on_its_own(
+    test: &str,
+    model: impl Fn(&str) -> String,
+    vm: Option<&str>,
+    what: fn(&KeptBoard) -> Outcome,
+) -> Outcome {
     let name = own_name(test);
     again_when_reset(|| {
-        let board = match KeptBoard::up(&name, &model.replace("MACHINE", &name)) {
+        let board = match KeptBoard::up(&name, &model(&name)) {
             Ok(board) => board,
             Err(why) => return (Err(why.into()), None),
         };
         let booted = board.boot();
         let Err(why) = caught(|| what(&board)) else { return (Ok(()), None) };
+        if board.boot() != booted {
+            return (Err(why), Some(name.clone()));
+        }
+        let Some(vm) = vm else { return (Err(why), None) };
         let console = board.console_of(vm);
         let at_most = 1 + board.vm_boots.load(Ordering::Relaxed);
-        if board.boot() != booted {
-            (Err(why), Some(name.clone()))
-        } else if boots_of(&console) > at_most {
-            (Err(why), Some(vm.to_owned()))
-        } else {
-            (Err(format!("{}\nconsole of {vm}:\n{console}", chain(&*why)).into()), None)
+        if boots_of(&console) > at_most {
+            return (Err(why), Some(vm.to_owned()));
         }
+        (Err(format!("{}\nconsole of {vm}:\n{console}", chain(&*why)).into()), None)
     })
 }
 
