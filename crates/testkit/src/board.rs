@@ -32,7 +32,8 @@ const BOARDS: usize = 3;
 /// guest. A failure is told with what the VM said on its console.
 ///
 /// An emulated processor that runs a VM is reset now and then, the board's own or the VM's, without a word of either kernel, and what was
-/// enabled or set there is gone. So when it failed and the board or the VM has booted without being told to, it is done again on a new board.
+/// enabled or set there is gone. So when it failed and the board or the VM has booted without being told to, or the VM's agent no longer
+/// answers, it is done again on a new board.
 ///
 /// # Errors
 ///
@@ -69,11 +70,12 @@ fn on_its_own(
             return (Err(why), Some(name.clone()));
         }
         let Some(vm) = vm else { return (Err(why), None) };
-        let console = board.console_of(vm);
         let at_most = 1 + board.vm_boots.load(Ordering::Relaxed);
-        if boots_of(&console) > at_most {
+        // One that was reset a moment ago has said nothing yet; one that never answers again is as lost.
+        if !board.answers(vm) || board.boots_of(vm) > at_most {
             return (Err(why), Some(vm.to_owned()));
         }
+        let console = board.console_of(vm);
         (Err(format!("{}\nconsole of {vm}:\n{console}", chain(&*why)).into()), None)
     })
 }
@@ -209,6 +211,15 @@ impl KeptBoard {
     /// How often a VM with the builtin guest has booted since it was made.
     pub fn boots_of(&self, vm: &str) -> usize {
         self.console_of(vm).matches(BEGIN).count()
+    }
+
+    /// Whether the agent of a VM with the builtin guest answers, within two minutes.
+    pub fn answers(&self, vm: &str) -> bool {
+        let asked = self.shell(&format!(
+            "for turn in $(seq 60); do virsh -q -c qemu:///system qemu-agent-command penstock-{vm} '{{\"execute\":\"guest-ping\"}}' \
+             >/dev/null 2>&1 && exit 0; sleep 2; done; exit 1"
+        ));
+        asked.status == 0
     }
 
     /// Says that its VM has been reset, or is about to be, and that the test knows.
