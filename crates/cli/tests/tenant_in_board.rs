@@ -189,14 +189,15 @@ fn again_when_the_vm_was_reset(board: &KeptBoard, what: impl Fn(usize) -> Outcom
     for run in 1..RUNS {
         let boots = board.boots_of("node-1");
         let Err(why) = board::caught(|| what(run)) else { return Ok(()) };
-        if !board.answers("node-1") || board.boots_of("node-1") == boots {
+        let again = board.boots_since("node-1", boots);
+        if again == 0 {
             return Err(why);
         }
         eprintln!(
             "node-1 was reset by nobody in run {run}, which is done again; it failed with: {}",
             chain(&*why)
         );
-        for _ in boots..board.boots_of("node-1") {
+        for _ in 0..again {
             board.vm_will_boot();
         }
     }
