@@ -1,4 +1,5 @@
-//! Which QEMU runs a board: the host's own when it is new enough, else the one that the image brings.
+//! Which QEMU runs a board: the one that the image brings, whose faults are known and repaired; the host's own, when it is new enough, on a
+//! host that cannot run that one.
 
 use std::path::PathBuf;
 
@@ -10,7 +11,7 @@ use crate::{error::BoardError, image::Image};
 pub const NEEDED: (u32, u32) = (10, 2);
 
 /// The program that emulates a board, on this host's `PATH` and in the image.
-const PROGRAM: &str = "qemu-system-x86_64";
+pub const PROGRAM: &str = "qemu-system-x86_64";
 
 /// A QEMU that is new enough.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,40 +25,28 @@ pub struct Emulator {
 }
 
 impl Emulator {
-    /// The host's QEMU if it is new enough, else the image's.
+    /// The image's QEMU if it runs here, else the host's.
     ///
     /// # Errors
     ///
     /// [`BoardError::Emulator`] with what is wrong with each that was found.
     pub fn find(image: &Image) -> Result<Emulator, BoardError> {
+        // Through the tree's own loader and libraries, so that it runs whatever this host's are.
+        let tree = image.file("qemu");
+        let own = |name: &str| tree.join(name).to_string_lossy().into_owned();
+        let leading =
+            vec!["--library-path".to_owned(), own("lib"), own(PROGRAM), "-L".to_owned(), own("share")];
+        let brought = (tree.join("lib/ld-linux-x86-64.so.2"), leading);
+        let installed = process::find(PROGRAM).map(|program| (program, Vec::new()));
         let mut found = Vec::new();
-        if let Some(program) = process::find(PROGRAM) {
-            let candidate =
-                Emulator { version: String::new(), build: String::new(), program, leading: Vec::new() };
+        for (program, leading) in [Some(brought), installed].into_iter().flatten() {
+            let candidate = Emulator { version: String::new(), build: String::new(), program, leading };
             match candidate.tried() {
                 Ok(emulator) => return Ok(emulator),
                 Err(why) => found.push(why),
             }
         }
-        // Through the tree's own loader and libraries, so that it runs whatever this host's are.
-        let tree = image.file("qemu");
-        let own = |name: &str| tree.join(name).to_string_lossy().into_owned();
-        let candidate = Emulator {
-            version: String::new(),
-            build: String::new(),
-            program: tree.join("lib/ld-linux-x86-64.so.2"),
-            leading: vec![
-                "--library-path".to_owned(),
-                own("lib"),
-                own(PROGRAM),
-                "-L".to_owned(),
-                own("share"),
-            ],
-        };
-        candidate.tried().map_err(|why| {
-            found.push(why);
-            BoardError::Emulator { found: found.join("; ") }
-        })
+        Err(BoardError::Emulator { found: found.join("; ") })
     }
 
     /// Its version, as it says it.

@@ -3,6 +3,7 @@
 
 mod packed;
 mod proof;
+mod qemu_patch;
 
 use std::{
     collections::BTreeSet,
@@ -25,7 +26,7 @@ use penstock_model::{
 };
 use sha2::{Digest, Sha256};
 
-use self::packed::Attentive;
+use self::{packed::Attentive, qemu_patch::Found};
 pub use self::{
     packed::PackedError,
     proof::{Proof, ProofError},
@@ -33,6 +34,7 @@ pub use self::{
 
 use crate::{
     cache::Cache,
+    emulator,
     error::BoardError,
     progress::{Listener, Progress},
     recipe, rootless,
@@ -386,6 +388,7 @@ fn make(work: &Path, listener: Listener<'_>) -> Result<(), BoardError> {
     for name in ["vmlinuz", "vmlinuz-realtime", "guest", "qemu", "packages", "kernels"] {
         files::rename(out.join(name), work.join(name))?;
     }
+    repair_qemu(&work.join("qemu").join(emulator::PROGRAM), listener)?;
     for done in [&out, &given, &work.join("prepare"), &work.join("pins"), &work.join("log")] {
         if done.is_dir() {
             files::remove_tree(done)?;
@@ -399,6 +402,23 @@ fn make(work: &Path, listener: Listener<'_>) -> Result<(), BoardError> {
     );
     run(Command::new("sh").args(["-c", &sum]).current_dir(work))?;
     files::rename(work.join(format!("{SUMS}.part")), work.join(SUMS))?;
+    Ok(())
+}
+
+fn repair_qemu(program: &Path, listener: Listener<'_>) -> Result<(), BoardError> {
+    let mut bytes = files::read(program)?;
+    let found = qemu_patch::repair(&mut bytes).map_err(|error| BoardError::Emulator {
+        found: format!("the image's {} cannot be read: {error}", emulator::PROGRAM),
+    })?;
+    match found {
+        Found::Fault => files::write_atomic_mode(program, bytes, 0o755)?,
+        Found::Repaired => {}
+        Found::Unknown => listener(Progress::Note(
+            "this QEMU is not the one whose fault is repaired in a board image (cpu_clear_ignne): if it has the fault still, \
+             boards with busy VMs are reset within minutes"
+                .to_owned(),
+        )),
+    }
     Ok(())
 }
 
