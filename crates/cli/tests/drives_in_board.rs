@@ -122,7 +122,6 @@ fn a_vm_owns_a_vf(board: &KeptBoard) -> Outcome {
     board.inside(["penstock", "stop", model, "node-1"]).ended_with(0)?;
     let driver = say(board, "ls -d /sys/class/nvme/nvme0/device/virtfn0/driver 2>/dev/null | wc -l")?;
     assert_eq!(driver.trim(), "0");
-    board.vm_will_boot();
     board.inside(["penstock", "start", model, "node-1"]).ended_with(0)?;
     let verify = board.inside(["penstock", "verify", model, "--json"]);
     verify.ended_with(0)?;

@@ -14,10 +14,10 @@ use serde_json::Value;
 fn main() -> ExitCode {
     trials::on_boards(&[
         ("whatever_is_killed_no_vf_is_lost_in_board", || {
-            board::with_vms("kill", without_rtos, whatever_is_killed_no_vf_is_lost)
+            board::on_its_own("kill", without_rtos, whatever_is_killed_no_vf_is_lost)
         }),
         ("faults_are_said_and_the_others_go_on_in_board", || {
-            board::with_vms("faults", model, faults_are_said)
+            board::on_its_own("faults", model, faults_are_said)
         }),
     ])
 }

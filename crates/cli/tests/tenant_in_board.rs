@@ -5,7 +5,6 @@ mod tenant;
 
 use std::process::ExitCode;
 
-use penstock_host::chain;
 use penstock_testkit::{
     board::{self, KeptBoard},
     json,
@@ -182,63 +181,36 @@ fn status_of(cells: &[Value], path: &str) -> Value {
     cells.iter().find(of_path).map(|cell| cell["status"].clone()).unwrap_or_default()
 }
 
-/// Does something with the VM, and again when the VM was reset by nobody meanwhile, as one on an emulated processor is now and then while it
-/// sends: that takes less than all of it on a new board. `what` is told how often it was begun.
-fn again_when_the_vm_was_reset(board: &KeptBoard, what: impl Fn(usize) -> Outcome) -> Outcome {
-    const RUNS: usize = 3;
-    for run in 1..RUNS {
-        let boots = board.boots_of("node-1");
-        let Err(why) = board::caught(|| what(run)) else { return Ok(()) };
-        let again = board.boots_since("node-1", boots);
-        if again == 0 {
-            return Err(why);
-        }
-        eprintln!(
-            "node-1 was reset by nobody in run {run}, which is done again; it failed with: {}",
-            chain(&*why)
-        );
-        for _ in 0..again {
-            board.vm_will_boot();
-        }
-    }
-    what(RUNS)
-}
-
 /// A stream from inside the VM to the PF over the cable, by its PF, while its VFs are off. What was made for it is taken back.
 fn what_its_pf_sends_is_measured(board: &KeptBoard) -> Outcome {
-    again_when_the_vm_was_reset(board, |run| {
-        let before = within(board, TRACES)?;
-        let cells = measured(board, &format!("off-{run}"), "vm-vf,vm-pf", 1)?;
-        let why = status_of(&cells, "vm-vf")["missing"]["why"].to_string();
-        assert!(why.contains("node-1/net0#0") && why.contains("sriov_numvfs"), "{why}");
-        assert!(!status_of(&cells, "vm-pf")["measured"].is_null(), "{cells:#?}");
-        assert_eq!(within(board, TRACES)?, before);
-        Ok(())
-    })
+    let before = within(board, TRACES)?;
+    let cells = measured(board, "off", "vm-vf,vm-pf", 1)?;
+    let why = status_of(&cells, "vm-vf")["missing"]["why"].to_string();
+    assert!(why.contains("node-1/net0#0") && why.contains("sriov_numvfs"), "{why}");
+    assert!(!status_of(&cells, "vm-pf")["measured"].is_null(), "{cells:#?}");
+    assert_eq!(within(board, TRACES)?, before);
+    Ok(())
 }
 
 /// The same by a VF that is on, beside what goes through a bridge in the VM.
 fn what_its_vf_sends_is_measured(board: &KeptBoard) -> Outcome {
-    again_when_the_vm_was_reset(board, |run| {
-        within(board, ENABLE)?;
-        let before = within(board, TRACES)?;
-        let cells = measured(board, &format!("on-{run}"), "vm-vf,vm-bridge-nat", 0)?;
-        for path in ["vm-vf", "vm-bridge-nat"] {
-            let status = status_of(&cells, path);
-            assert!(!status["measured"].is_null(), "{path}: {status:#?}");
-            // What it takes of the VM's CPUs and of the host's, of which the VM's are a part.
-            let summaries = status["measured"]["summaries"].as_array().cloned().unwrap_or_default();
-            for metric in ["guest_cpu_per_gbit", "host_cpu_per_gbit"] {
-                let summary = summaries.iter().find(|summary| summary["metric"] == metric);
-                assert!(
-                    summary.and_then(|summary| summary["median"].as_f64()) > Some(0.0),
-                    "{path} {metric}: {summaries:#?}"
-                );
-            }
+    within(board, ENABLE)?;
+    let before = within(board, TRACES)?;
+    let cells = measured(board, "on", "vm-vf,vm-bridge-nat", 0)?;
+    for path in ["vm-vf", "vm-bridge-nat"] {
+        let status = status_of(&cells, path);
+        assert!(!status["measured"].is_null(), "{path}: {status:#?}");
+        // What it takes of the VM's CPUs and of the host's, of which the VM's are a part.
+        let summaries = status["measured"]["summaries"].as_array().cloned().unwrap_or_default();
+        for metric in ["guest_cpu_per_gbit", "host_cpu_per_gbit"] {
+            let summary = summaries.iter().find(|summary| summary["metric"] == metric);
+            assert!(
+                summary.and_then(|summary| summary["median"].as_f64()) > Some(0.0),
+                "{path} {metric}: {summaries:#?}"
+            );
         }
-        assert_eq!(within(board, TRACES)?, before);
-        Ok(())
-    })?;
+    }
+    assert_eq!(within(board, TRACES)?, before);
     // The others are measured in namespaces (`network_in_netns` of penstock-measure); the VM's kernel has what they are made of.
     let made = "for kind in macvlan ipvlan; do ip link add link net0 name made type $kind && ip link del made || exit; done";
     within(board, made)?;
@@ -329,7 +301,6 @@ fn a_vm_owns_a_nic(board: &KeptBoard) -> Outcome {
     assert!(lines.contains(&SET.to_owned()), "{SET} in {lines:#?}");
 
     // What the VM has set lapses with the reset of its PF.
-    board.vm_will_boot();
     let boots_then = board.boots_of("node-1") + 1;
     let reset = board.shell(
         "virsh -q -c qemu:///system reset penstock-node-1; \

@@ -202,6 +202,31 @@ fn a_loader_of_libvirt_needs_no_attributes() {
 }
 
 #[test]
+fn what_libvirt_says_of_virtual_cpus_is_taken_or_told() {
+    let none = "`vcpu` is left out: it is no number of CPUs";
+    let placed = "`cpuset` of `vcpu` is left out";
+    let later = "`current` of `vcpu` is left out";
+    for (vcpu, cpus, told) in [
+        ("<vcpu>4</vcpu>", Some(4), &[][..]),
+        ("<vcpu placement='static' current='4'> 4\n</vcpu>", Some(4), &[]),
+        ("<vcpu>four</vcpu>", None, &[none]),
+        ("<vcpu>0</vcpu>", None, &[none]),
+        ("<vcpu cpuset='0-3' current='2'>4</vcpu>", Some(4), &[placed, later]),
+    ] {
+        let file = domain("a", &format!("{}</devices>{vcpu}<devices>", OF_A_VF.replace('%', "0")));
+        let all = import(&[file], ImportFormat::Libvirt, Some(&machine())).unwrap();
+        let line = cpus.map(|cpus: u32| format!("    cpus: {cpus}\n"));
+        assert_eq!(all.model.contains("    cpus: "), line.is_some(), "{vcpu}: {}", all.model);
+        assert!(all.model.contains(&line.unwrap_or_default()), "{vcpu}: {}", all.model);
+        let warnings: Vec<String> = all.warnings.iter().map(ToString::to_string).collect();
+        for words in [none, placed, later] {
+            let is = warnings.iter().any(|warning| warning.contains(words));
+            assert_eq!(is, told.contains(&words), "{vcpu}, {words}: {warnings:?}");
+        }
+    }
+}
+
+#[test]
 fn a_vf_that_two_vms_of_libvirt_share_is_the_first_ones() {
     let files = [domain("a", &OF_A_VF.replace('%', "0")), domain("b", &OF_A_VF.replace('%', "0"))];
     let all = import(&files, ImportFormat::Libvirt, Some(&machine())).unwrap();

@@ -6,7 +6,6 @@ use std::{
     panic::{self, AssertUnwindSafe},
     path::Path,
     process::{Command, Stdio},
-    sync::atomic::{AtomicUsize, Ordering},
 };
 
 use penstock_host::chain;
@@ -25,80 +24,44 @@ const SSH_FAILED: i32 = 255;
 /// What the builtin guest says at each boot.
 const BEGIN: &str = "penstock-guest: begin";
 
-/// On how many boards a test is tried whose board is reset.
-const BOARDS: usize = 3;
-
-/// Does something on a board of its own that was booted for a model, whose `machine` is MACHINE, and that runs this VM with the builtin
-/// guest. A failure is told with what the VM said on its console.
+/// Does something on a board of its own that was booted for the model that `model` gives for a board of this name. A failure says if the board
+/// was reset meanwhile.
 ///
-/// An emulated processor that runs a VM is reset now and then, the board's own or the VM's, without a word of either kernel, and what was
-/// enabled or set there is gone. So when it failed and the board or the VM has booted without being told to, it is done again on a new board.
+/// # Errors
+///
+/// What `penstock board up` said, or why it failed.
+pub fn on_its_own(
+    test: &str,
+    model: impl FnOnce(&str) -> String,
+    what: impl FnOnce(&KeptBoard) -> Outcome,
+) -> Outcome {
+    let name = own_name(test);
+    let board = KeptBoard::up(&name, &model(&name))?;
+    let booted = board.boot();
+    caught(|| what(&board)).map_err(|why| match board.boot() == booted {
+        true => why,
+        false => format!("{}\nthe board was reset meanwhile", chain(&*why)).into(),
+    })
+}
+
+/// The same for a model, whose `machine` is MACHINE, with this VM that has the builtin guest. A failure is told with what the VM said on its
+/// console, and how often it has booted.
 ///
 /// # Errors
 ///
 /// What `penstock board up` said, or why it failed.
 pub fn with_a_vm(test: &str, model: &str, vm: &str, what: fn(&KeptBoard) -> Outcome) -> Outcome {
-    on_its_own(test, |name| model.replace("MACHINE", name), Some(vm), what)
-}
-
-/// The same for what starts and kills VMs itself, so that only a reset of the board tells. `model` gives the text for a board of this name.
-///
-/// # Errors
-///
-/// What `penstock board up` said, or why it failed.
-pub fn with_vms(test: &str, model: impl Fn(&str) -> String, what: fn(&KeptBoard) -> Outcome) -> Outcome {
-    on_its_own(test, model, None, what)
-}
-
-/// Does something on a board of its own, and again on a new one when it or this VM on it was reset.
-fn on_its_own(
-    test: &str,
-    model: impl Fn(&str) -> String,
-    vm: Option<&str>,
-    what: fn(&KeptBoard) -> Outcome,
-) -> Outcome {
-    let name = own_name(test);
-    again_when_reset(|| {
-        let board = match KeptBoard::up(&name, &model(&name)) {
-            Ok(board) => board,
-            Err(why) => return (Err(why.into()), None),
-        };
-        let booted = board.boot();
-        let Err(why) = caught(|| what(&board)) else { return (Ok(()), None) };
-        if board.boot() != booted {
-            return (Err(why), Some(name.clone()));
-        }
-        let Some(vm) = vm else { return (Err(why), None) };
-        let at_most = 1 + board.vm_boots.load(Ordering::Relaxed);
-        if board.boots_since(vm, at_most) > 0 {
-            return (Err(why), Some(vm.to_owned()));
-        }
-        let console = board.console_of(vm);
-        (Err(format!("{}\nconsole of {vm}:\n{console}", chain(&*why)).into()), None)
-    })
-}
-
-/// Does something on a board of its own, and again on a new one while it fails and says what was reset there by nobody: the board, or a VM.
-///
-/// # Errors
-///
-/// Why it failed where nothing was reset, or that each board or a VM on it was.
-pub fn again_when_reset(mut what: impl FnMut() -> (Outcome, Option<String>)) -> Outcome {
-    for left in (0..BOARDS).rev() {
-        match what() {
-            (Err(why), Some(reset)) => eprintln!(
-                "{reset} was reset by nobody, and {left} boards are left to try on; it failed with: {}",
-                chain(&*why)
-            ),
-            (outcome, _) => return outcome,
-        }
-    }
-    Err(format!("{BOARDS} boards, or a VM on each of them, were reset by nobody").into())
-}
-
-/// How often the builtin guest of a VM has booted, by what it said on its console.
-pub fn boots_of(console: &str) -> usize {
-    console.matches(BEGIN).count()
+    on_its_own(
+        test,
+        |name| model.replace("MACHINE", name),
+        |board| {
+            caught(|| what(board)).map_err(|why| {
+                let (boots, console) = (board.boots_of(vm), board.console_of(vm));
+                format!("{}\nconsole of {vm}, which has booted {boots} times:\n{console}", chain(&*why))
+                    .into()
+            })
+        },
+    )
 }
 
 /// Does something; a panic in it is its failure.
@@ -125,7 +88,6 @@ pub struct KeptBoard {
     name: String,
     model: String,
     directory: TempDir,
-    vm_boots: AtomicUsize,
 }
 
 impl KeptBoard {
@@ -153,12 +115,7 @@ impl KeptBoard {
         if up.status != 0 {
             return Err(format!("the board {name} did not come up: {}", up.stderr));
         }
-        Ok(KeptBoard {
-            name: name.to_owned(),
-            model: format!("/root/{file}"),
-            directory,
-            vm_boots: AtomicUsize::default(),
-        })
+        Ok(KeptBoard { name: name.to_owned(), model: format!("/root/{file}"), directory })
     }
 
     /// The model's path inside the board.
@@ -208,22 +165,7 @@ impl KeptBoard {
 
     /// How often a VM with the builtin guest has booted since it was made.
     pub fn boots_of(&self, vm: &str) -> usize {
-        boots_of(&self.console_of(vm))
-    }
-
-    /// How often it has booted since it had booted so often. One that was reset a moment ago has not said so yet, so its agent is waited for
-    /// first, at most two minutes.
-    pub fn boots_since(&self, vm: &str, boots: usize) -> usize {
-        self.shell(&format!(
-            "for turn in $(seq 60); do virsh -q -c qemu:///system qemu-agent-command penstock-{vm} '{{\"execute\":\"guest-ping\"}}' \
-             >/dev/null 2>&1 && break; sleep 2; done"
-        ));
-        self.boots_of(vm).saturating_sub(boots)
-    }
-
-    /// Says that its VM has been reset, or is about to be, and that the test knows.
-    pub fn vm_will_boot(&self) {
-        self.vm_boots.fetch_add(1, Ordering::Relaxed);
+        self.console_of(vm).matches(BEGIN).count()
     }
 
     /// Resets it as its reset button would, or with `--orderly` as it does itself, and waits until it is up again.

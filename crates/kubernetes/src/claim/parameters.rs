@@ -40,6 +40,9 @@ pub struct RouteParameters {
     /// The next hop; none for a network on the link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub via: Option<IpAddr>,
+    /// Which of two routes to the same network is taken: the one with the lowest; `None` is the kernel's choice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metric: Option<u32>,
 }
 
 /// What a claim asks of a VF. What is left out is left as it is.
@@ -239,9 +242,15 @@ impl VfParameters {
             all["addresses"] = json!(addresses.iter().map(ToString::to_string).collect::<Vec<_>>());
         }
         if let Some(routes) = self.routes.as_ref().filter(|all| !all.is_empty()) {
-            let route = |route: &RouteParameters| match route.via {
-                Some(via) => json!({"dst": route.to.to_string(), "gw": via.to_string()}),
-                None => json!({"dst": route.to.to_string(), "scope": 253}),
+            let route = |route: &RouteParameters| {
+                let mut all = match route.via {
+                    Some(via) => json!({"dst": route.to.to_string(), "gw": via.to_string()}),
+                    None => json!({"dst": route.to.to_string(), "scope": 253}),
+                };
+                if let Some(metric) = route.metric {
+                    all["priority"] = json!(metric);
+                }
+                all
             };
             all["routes"] = routes.iter().map(route).collect();
         }
@@ -347,7 +356,7 @@ mod tests {
             "apiVersion": "penstock.dev/v1alpha1", "kind": "VfParameters", "interface": "data", "mac": "02:00:00:00:00:01",
             "vlan": 100, "qos": 3, "vlan_proto": "802.1ad", "spoof-check": "on", "trust": false, "min_tx_rate": 10,
             "max_tx_rate": 100, "link_state": "enable", "mtu": 1400, "address": "10.1.0.5/24",
-            "routes": [{"to": "10.2.0.0/16", "via": "10.1.0.1"}, {"to": "10.3.0.0/16"}],
+            "routes": [{"to": "10.2.0.0/16", "via": "10.1.0.1", "metric": 200}, {"to": "10.3.0.0/16"}],
         }))
         .unwrap();
         assert_eq!(read.settings.vlan, VlanId::new(100));
@@ -357,7 +366,7 @@ mod tests {
             "cniVersion": "1.1.0", "name": "uid", "type": "penstock-cni", "deviceID": "0000:01:10.0", "logLevel": "warning",
             "mac": "02:00:00:00:00:01", "vlan": 100, "vlanQoS": 3, "vlanProto": "802.1ad", "spoofchk": "on", "trust": "off",
             "min_tx_rate": 10, "max_tx_rate": 100, "link_state": "enable", "mtu": 1400, "addresses": ["10.1.0.5/24"],
-            "routes": [{"dst": "10.2.0.0/16", "gw": "10.1.0.1"}, {"dst": "10.3.0.0/16", "scope": 253}],
+            "routes": [{"dst": "10.2.0.0/16", "gw": "10.1.0.1", "priority": 200}, {"dst": "10.3.0.0/16", "scope": 253}],
         });
         assert_eq!(read.configuration("uid", "0000:01:10.0".parse().unwrap()), wanted);
     }

@@ -27,7 +27,7 @@ pub fn keys(
     if let Some(memory) = domain.take("memory").and_then(|memory| size(&memory)) {
         keys.push(("memory", quoted(&memory.to_string())));
     }
-    let cpus = domain.take("vcpu").and_then(|vcpu| text(&vcpu)?.parse::<u32>().ok());
+    let cpus = domain.take("vcpu").and_then(|vcpu| virtual_cpus(&vcpu));
     keys.extend(cpus.map(|cpus| ("cpus", cpus.to_string())));
     if let Some(tuning) = domain.take("cputune") {
         placed(tuning.fields(), cpus, &mut keys);
@@ -59,6 +59,21 @@ fn left_out(at: &ForeignNode<'_>, mut rest: ForeignFields<'_>, but: &str) {
 /// An element's text, whatever attributes it has.
 fn text<'a>(node: &ForeignNode<'a>) -> Option<&'a str> {
     node.text().or_else(|| attribute(node, TEXT))
+}
+
+/// How many virtual CPUs ("Domain XML format", "CPU Allocation").
+fn virtual_cpus(at: &ForeignNode<'_>) -> Option<u32> {
+    let number = text(at).and_then(|number| number.trim().parse::<u32>().ok()).filter(|cpus| *cpus > 0);
+    if number.is_none() {
+        at.left_out("`vcpu` is left out: it is no number of CPUs; the model's default is one CPU");
+    }
+    if attribute(at, "cpuset").is_some() {
+        at.left_out("`cpuset` of `vcpu` is left out: with `pin` each virtual CPU has one of the host's CPUs");
+    }
+    if attribute(at, "current").is_some_and(|current| current.trim().parse() != Ok(number.unwrap_or(1))) {
+        at.left_out("`current` of `vcpu` is left out: a VM of a model starts with all of its CPUs");
+    }
+    number
 }
 
 /// A size of memory in whole MiB.
