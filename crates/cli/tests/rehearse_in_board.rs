@@ -81,7 +81,7 @@ fn the_published_machine_is_proven_from_inside() -> Outcome {
     run.ended_with(0)?;
     for guest in ["rt-2", "linux-2"] {
         let inside = |verdict: &&Value| verdict["vantage"]["guest"] == guest && verdict["attribute"] == "mac";
-        let macs: Vec<&Value> = verdicts(evidence).iter().filter(inside).collect();
+        let macs: Vec<&Value> = verdicts(&evidence).iter().filter(inside).collect();
         assert_eq!(macs.len(), 5, "{guest}");
         assert!(macs.iter().all(|verdict| verdict["outcome"] == "pass"), "{macs:?}");
         let said = std::fs::read_to_string(directory.path().join(format!("run/consoles/{guest}.log")))?;
