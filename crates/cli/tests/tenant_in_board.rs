@@ -36,6 +36,8 @@ guests:
     nics:
       net0:
         vfs: 2
+        queues: 2
+        workers: 2
         uplink: NET0
         mac: "02:00:00:00:01:00"
         allow: {vlan: 100-199}

@@ -125,9 +125,9 @@ pub fn page<'a>(
     sheet: &'a mut VerdictSheet,
 ) -> VerdictWriter<'a> {
     let nic = &sender.nic;
-    let own = observation.model.owner(sender).map(|(_, owned)| &owned.best_effort);
+    let own = observation.owners.of(sender).map(|(_, owned)| &owned.best_effort);
     let best_effort = own.unwrap_or(&observation.model.nics[nic].best_effort);
-    let vantage = match observation.model.owner(receiver) {
+    let vantage = match observation.owners.of(receiver) {
         Some((guest, _)) => Vantage::Guest(guest.clone()),
         None => Vantage::Host,
     };
@@ -150,7 +150,7 @@ where
     for name in observation.model.nics.keys() {
         for (index, settings) in observation.model.vfs(name) {
             let vf = FunctionName { nic: name.clone(), vf: Some(index) };
-            let Some(wanted) = wanted(settings).filter(|_| observation.model.owner(&vf).is_some()) else {
+            let Some(wanted) = wanted(settings).filter(|_| observation.owners.of(&vf).is_some()) else {
                 continue;
             };
             let known = observation.pf(name).and_then(|pf| observation.inventory.capabilities.get(&pf.bdf));

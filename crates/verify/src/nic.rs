@@ -30,7 +30,7 @@ pub fn judge(
     }
     count(observation, name, &mut page);
     let pf = pf_of(name);
-    if observation.model.owner(&pf).is_none() {
+    if observation.owners.of(&pf).is_none() {
         let mut page = sheet.page(Subject::Function(pf.clone()), Vantage::Host, &nic.best_effort);
         physical(observation, &pf, reached.contains(&pf), &mut page);
     }
@@ -127,8 +127,8 @@ fn virtual_function(
     sheet: &mut VerdictSheet,
 ) {
     let function = FunctionName { nic: nic.clone(), vf: Some(index) };
-    let owner = observation.model.owner(&function);
-    let is_uplink = observation.model.uplink_vf(&function).is_some();
+    let owner = observation.owners.of(&function);
+    let is_uplink = observation.owners.is_uplink(&function);
     let nothing = BTreeSet::new();
     let best_effort = match owner {
         // Without what it needs it would lose frames.

@@ -9,7 +9,8 @@ use std::{
 use indexmap::IndexMap;
 use penstock_host::{InterfaceReport, Place, chain};
 use penstock_model::{
-    Bdf, FunctionName, GuestName, Inventory, Mac, Model, NicName, inventory::Pf, verdict::Vantage,
+    Bdf, FunctionName, FunctionOwners, GuestName, Inventory, Mac, Model, NicName, inventory::Pf,
+    verdict::Vantage,
 };
 
 use super::{FreeVf, GuestPlace, Observer, PfObservation, Scope, writer::Unobserved};
@@ -17,6 +18,8 @@ use super::{FreeVf, GuestPlace, Observer, PfObservation, Scope, writer::Unobserv
 /// Everything that was seen, from every vantage.
 pub struct Observation<'a> {
     pub model: &'a Model,
+    /// Who has which function of the model.
+    pub owners: FunctionOwners<'a>,
     pub inventory: &'a Inventory,
     pub nics: &'a IndexMap<NicName, Bdf>,
     places: &'a BTreeMap<GuestName, GuestPlace>,
@@ -84,6 +87,7 @@ impl<'a> Observation<'a> {
     ) -> Observation<'a> {
         let mut observation = Observation {
             model,
+            owners: model.function_owners(),
             inventory,
             nics,
             places,
@@ -124,11 +128,13 @@ impl<'a> Observation<'a> {
                 break;
             }
             thread::sleep(INTERVAL.min(timeout));
-            let owner = |function: &&FunctionName| model.owner(function).map(|(guest, _)| guest);
-            if functions.iter().any(|function| owner(function).is_none()) {
+            let owned =
+                functions.iter().map(|function| observation.owners.of(function).map(|(guest, _)| guest));
+            let owners: Vec<Option<&GuestName>> = owned.collect();
+            if owners.contains(&None) {
                 observation.look_at_host(observer);
             }
-            observation.look_at_guests(functions.iter().filter_map(owner).collect(), observer);
+            observation.look_at_guests(owners.into_iter().flatten().collect(), observer);
         }
         for name in model.nics.keys().filter(|name| scope.nics.contains(*name)) {
             let pf = pf_of(name);
@@ -166,7 +172,7 @@ impl<'a> Observation<'a> {
             return;
         }
         let vfs = self.model.vfs(name).map(|(index, _)| FunctionName { nic: name.clone(), vf: Some(index) });
-        for vf in vfs.filter(|vf| self.model.owner(vf).is_none()) {
+        for vf in vfs.filter(|vf| self.owners.of(vf).is_none()) {
             if let Some(address) = self.addresses.get(&vf) {
                 self.free.insert(vf, observer.free_vf(*address));
             }
@@ -286,7 +292,7 @@ impl<'a> Observation<'a> {
 
     /// Where a function is to live: in its owner, or on the host.
     pub fn home(&self, function: &FunctionName) -> Result<&Home, GuestUnobserved> {
-        match self.model.owner(function) {
+        match self.owners.of(function) {
             Some((guest, _)) => self.inside(guest),
             None => Ok(&self.host),
         }

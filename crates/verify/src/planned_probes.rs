@@ -77,7 +77,7 @@ pub fn choose<'p>(
 /// The MAC address of a function in a guest that runs and that nobody can look into, and one address that it is to have:
 /// the same for all who ask, so that their answers compare.
 fn addressee(observation: &Observation<'_>, function: &FunctionName) -> Option<(Mac, IpAddr)> {
-    let (guest, owned) = observation.model.owner(function)?;
+    let (guest, owned) = observation.owners.of(function)?;
     if !Hidden::inside(&observation.model.guests[guest]).hides("reach")
         || matches!(
             observation.inside(guest),

@@ -313,7 +313,7 @@ pub fn probe_end<'s>(
     remotes: &mut Remotes<'s>,
 ) -> Result<ProbeEnd, String> {
     let home = observation.home(function).map_err(|dark| format!("{function}: {}", dark.why()))?;
-    let owner = observation.model.owner(function).map(|(guest, _)| guest);
+    let owner = observation.owners.of(function).map(|(guest, _)| guest);
     let (namespace, remote) = match (&home.namespace, &home.program, owner) {
         (Ok(namespace), ..) => (*namespace, None),
         (Err(why), Some(program), Some(guest)) => {
@@ -349,7 +349,7 @@ pub fn probe_end<'s>(
 
 /// How the ends of a path are hidden.
 fn hidden(observation: &Observation<'_>, path: &Path) -> Hidden {
-    let of = |function: &FunctionName| match observation.model.owner(function) {
+    let of = |function: &FunctionName| match observation.owners.of(function) {
         Some((guest, _)) => Hidden::inside(&observation.model.guests[guest]),
         None => Hidden::Nothing,
     };
@@ -360,7 +360,7 @@ fn judge_path(observation: &Observation<'_>, path: &Path, trial: &Trial, sheet: 
     let subject = Subject::Path { from: path.from.clone().into(), to: path.to.clone().into() };
     // The receiver is the witness, or the one that asked.
     let seer = trial.witness.as_ref().map_or(&path.to, |witness| &witness.observer);
-    let vantage = match observation.model.owner(seer) {
+    let vantage = match observation.owners.of(seer) {
         Some((guest, _)) => Vantage::Guest(guest.clone()),
         None => Vantage::Host,
     };
@@ -408,7 +408,7 @@ fn judge_path(observation: &Observation<'_>, path: &Path, trial: &Trial, sheet: 
 /// The functions of a path that make its barrier.
 fn makers<'p>(observation: &Observation<'_>, path: &'p Path, barrier: Barrier) -> Vec<&'p FunctionName> {
     let makes = |function: &FunctionName| {
-        let settings = observation.model.owner(function).map(|(_, owned)| &owned.settings);
+        let settings = observation.owners.of(function).map(|(_, owned)| &owned.settings);
         match barrier {
             Barrier::Vlan => settings.is_some_and(|settings| settings.vlan.is_some_and(|id| id.get() != 0)),
             Barrier::LinkDisabled => settings
@@ -424,7 +424,7 @@ fn may_lack(observation: &Observation<'_>, path: &Path, barrier: Barrier) -> boo
     let makers = makers(observation, path, barrier);
     !makers.is_empty()
         && makers.iter().all(|function| {
-            let own = observation.model.owner(function).map(|(_, owned)| &owned.best_effort);
+            let own = observation.owners.of(function).map(|(_, owned)| &owned.best_effort);
             let of_nic = &observation.model.nics[&function.nic].best_effort;
             let words = own.filter(|_| barrier != Barrier::LoopbackOff).unwrap_or(of_nic);
             words.contains(barrier.attribute())

@@ -87,7 +87,7 @@ fn judge_path(
     };
     let vantage = match to {
         EndpointName::Tenant(function) => Vantage::Guest(function.guest.clone()),
-        EndpointName::Function(function) => match observation.model.owner(function) {
+        EndpointName::Function(function) => match observation.owners.of(function) {
             Some((guest, _)) => Vantage::Guest(guest.clone()),
             None => Vantage::Host,
         },
