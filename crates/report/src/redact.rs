@@ -12,7 +12,10 @@ mod mentions;
 mod names;
 mod pseudonyms;
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::{
+    collections::{HashMap, HashSet},
+    net::{Ipv4Addr, Ipv6Addr},
+};
 
 use penstock_model::GuestName;
 use serde_json::Value;
@@ -28,6 +31,9 @@ pub const NOTE: &str = "redacted: addresses and names of hosts are pseudonyms; h
 
 /// No name of a host is longer (RFC 1035: 255 octets), and no serial number.
 const LONGEST_NAME: usize = 255;
+
+/// Texts of at most so many bytes are looked at once: evidence repeats its keys, and many a value, for each cell.
+const REPEATED: usize = 64;
 
 /// Evidence that could not be redacted.
 #[derive(Debug, Error)]
@@ -45,6 +51,12 @@ pub struct Redactor {
     names: Names,
     /// Names that had to stay.
     left: Vec<String>,
+    /// Short texts that were learnt, and short values behind their keys: again they would tell nothing new.
+    learnt: HashSet<String>,
+    learnt_pairs: HashSet<String>,
+    /// What short texts become, while so many addresses have a pseudonym and nothing else is learnt.
+    shown: HashMap<String, String>,
+    shown_with: usize,
 }
 
 impl Redactor {
@@ -94,7 +106,12 @@ impl Redactor {
                 if let Value::String(name) = value
                     && name.len() <= LONGEST_NAME
                 {
-                    self.names.learn(&format!("{key}={name}"));
+                    let pair = format!("{key}={name}");
+                    if pair.len() > REPEATED || !self.learnt_pairs.contains(&pair) {
+                        self.shown.clear();
+                        self.names.learn(&pair);
+                        self.learnt_pairs.extend(Some(pair).filter(|pair| pair.len() <= REPEATED));
+                    }
                 }
                 self.learn_value(value);
             }),
@@ -103,6 +120,10 @@ impl Redactor {
     }
 
     fn learn_text(&mut self, text: &str) {
+        if text.len() <= REPEATED && !self.learnt.insert(text.to_owned()) {
+            return;
+        }
+        self.shown.clear();
         self.names.learn(text);
         for (_, address) in find::addresses(text) {
             match address {
@@ -145,6 +166,24 @@ impl Redactor {
 
     /// The text with a pseudonym for each name and address that tells of a machine.
     pub fn text(&mut self, text: &str) -> String {
+        if text.len() > REPEATED {
+            return self.replaced(text);
+        }
+        if self.shown_with == self.addresses.count()
+            && let Some(shown) = self.shown.get(text)
+        {
+            return shown.clone();
+        }
+        let shown = self.replaced(text);
+        if self.shown_with != self.addresses.count() {
+            self.shown.clear();
+            self.shown_with = self.addresses.count();
+        }
+        self.shown.insert(text.to_owned(), shown.clone());
+        shown
+    }
+
+    fn replaced(&mut self, text: &str) -> String {
         let mut shown = String::with_capacity(text.len());
         let mut done = 0;
         for (range, address) in find::addresses(text) {

@@ -42,6 +42,11 @@ pub(super) fn addresses(text: &str) -> Vec<(Range<usize>, Address)> {
     let mut found = Vec::new();
     let mut at = 0;
     while at < bytes.len() {
+        // Every address begins with a hexadecimal digit, or with the two colons of IPv6.
+        if !bytes[at].is_ascii_hexdigit() && bytes[at] != b':' {
+            at += 1;
+            continue;
+        }
         let readers = [uuid, netfilter, eui64, mac, dotted, v6, v4, initializer, digits];
         let here = readers.iter().find_map(|read| read(text, at));
         at = match here {

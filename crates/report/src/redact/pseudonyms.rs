@@ -75,6 +75,11 @@ pub(super) struct Pseudonyms {
 }
 
 impl Pseudonyms {
+    /// How many addresses have one. It only grows, and what stands for an address stays the same meanwhile.
+    pub fn count(&self) -> usize {
+        self.v4.len() + self.v6.len() + self.macs.len() + self.uuids.len()
+    }
+
     /// What stands for it, given now or before.
     pub fn v4(&mut self, address: Ipv4Addr) -> Ipv4Addr {
         if v4_is_plain(address) {

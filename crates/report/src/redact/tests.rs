@@ -144,6 +144,21 @@ fn what_is_the_same_stays_the_same() {
 }
 
 #[test]
+fn what_is_learnt_later_counts_for_texts_that_were_shown_before() {
+    let mut redactor = Redactor::default();
+    assert_eq!(redactor.text("enx0cc47a9a61ea"), "enx0cc47a9a61ea");
+    assert_eq!(redactor.text("0c:c4:7a:9a:61:ea"), "02:00:5e:00:00:01");
+    assert_eq!(redactor.text("enx0cc47a9a61ea"), "enx02005e000001");
+    assert_eq!(redactor.text("at xeon-d"), "at xeon-d");
+    redactor.learn(r#"{"hostname": "xeon-d", "note": "xeon-d"}"#);
+    assert_eq!(redactor.text("at xeon-d"), "at host-1");
+    redactor.learn(r#"["jane@ship"]"#);
+    assert_eq!(redactor.text("ship"), "host-2");
+    redactor.learn(r#"["jane@ship"]"#);
+    assert_eq!(redactor.text("jane@ship"), "user-1@host-2");
+}
+
+#[test]
 fn a_version_that_is_an_address_elsewhere_is_one() {
     assert_eq!(redacted("version 10.1.2.3 of 10.1.2.3"), "version 192.0.2.1 of 192.0.2.1");
 }
