@@ -26,7 +26,7 @@ use penstock_model::{
 };
 use sha2::{Digest, Sha256};
 
-use self::{packed::Attentive, qemu_patch::Found};
+use self::packed::Attentive;
 pub use self::{
     packed::PackedError,
     proof::{Proof, ProofError},
@@ -407,13 +407,12 @@ fn make(work: &Path, listener: Listener<'_>) -> Result<(), BoardError> {
 
 fn repair_qemu(program: &Path, listener: Listener<'_>) -> Result<(), BoardError> {
     let mut bytes = files::read(program)?;
-    let found = qemu_patch::repair(&mut bytes).map_err(|error| BoardError::Emulator {
+    let repaired = qemu_patch::repair(&mut bytes).map_err(|error| BoardError::Emulator {
         found: format!("the image's {} cannot be read: {error}", emulator::PROGRAM),
     })?;
-    match found {
-        Found::Fault => files::write_atomic_mode(program, bytes, 0o755)?,
-        Found::Repaired => {}
-        Found::Unknown => listener(Progress::Note(
+    match repaired {
+        true => files::write_atomic_mode(program, bytes, 0o755)?,
+        false => listener(Progress::Note(
             "this QEMU is not the one whose fault is repaired in a board image (cpu_clear_ignne): if it has the fault still, \
              boards with busy VMs are reset within minutes"
                 .to_owned(),

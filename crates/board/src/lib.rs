@@ -42,7 +42,7 @@ pub use forward::{ADDRESS as FORWARD_ADDRESS, Forward, PORT as FORWARD_PORT};
 pub use image::{Image, PackedError, Proof, ProofError};
 pub use kept::KeptBoard;
 pub use kernel::KernelChoice;
-pub use machine::FILES_SERIAL;
+pub use machine::{FILES_SERIAL, SETTLED};
 pub use netdev::{End, Netdev};
 pub use progress::{Listener, Progress};
 pub use rootless::Lack;

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use penstock_board::{Board, BoardError, Cache, Design, Image, Lasting, Progress, UpOptions};
+use penstock_board::{Board, BoardError, Cache, Design, Image, Lasting, Progress, SETTLED, UpOptions};
 use penstock_host::{Command, Place, files};
 use penstock_model::{Model, Source};
 use penstock_testkit::{
@@ -252,7 +252,7 @@ fn with_systemd() -> Outcome {
     let said = board.serial_log().len();
     inside(&board, "nohup sh -c 'sleep 1; echo b >/proc/sysrq-trigger' >/dev/null 2>&1 &")?;
     let deadline = Instant::now() + Duration::from_secs(180);
-    while !board.serial_log().get(said..).is_some_and(|since| since.contains("penstock: board settled")) {
+    while !board.serial_log().get(said..).is_some_and(|since| since.contains(SETTLED)) {
         assert!(Instant::now() < deadline, "{:?}", board.serial_log().get(said..));
         thread::sleep(Duration::from_millis(200));
     }

@@ -50,7 +50,7 @@ pub struct Common {
     /// Print data as JSON
     #[arg(long, global = true)]
     pub json: bool,
-    /// Print errors and the data that was asked for, and nothing else
+    /// Print errors, warnings and the data that was asked for, and nothing else
     #[arg(long, short, global = true)]
     pub quiet: bool,
     /// Use colours: `auto` (terminal, NO_COLOR, CLICOLOR, CLICOLOR_FORCE), `always`, `never`

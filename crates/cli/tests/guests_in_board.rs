@@ -73,12 +73,26 @@ fn apply_and_kill(board: &KeptBoard, victim: &str, wait: &str) -> Run {
     ))
 }
 
+/// What libvirt says of a VM that runs is good by its own schema, and the model that is imported of it has the VM's VF and size.
+fn what_libvirt_says_is_imported(board: &KeptBoard) -> Outcome {
+    let imported = board.shell(
+        "set -e; cd /tmp; virsh -q -c qemu:///system dumpxml penstock-agent >agent.xml; virt-xml-validate agent.xml domain >&2; \
+         penstock import --from libvirt agent.xml --quiet >imported.yaml; penstock check imported.yaml >&2; cat imported.yaml",
+    );
+    imported.ended_with(0)?;
+    for line in ["    vfs: 4\n", "    memory: \"256MiB\"\n", "    cpus: 1\n", "      - {vf: \"eth0#1\"}\n"] {
+        assert!(imported.stdout.contains(line), "{line} in {}", imported.stdout);
+    }
+    Ok(())
+}
+
 fn whatever_is_killed_no_vf_is_lost(board: &KeptBoard) -> Outcome {
     let model = board.model();
     let began = Instant::now();
     board.inside(["penstock", "apply", model]).ended_with(0)?;
     let took = began.elapsed().as_secs_f64();
     board.inside(["penstock", "verify", model]).ended_with(0)?;
+    what_libvirt_says_is_imported(board)?;
     board.inside(["penstock", "stop", model]).ended_with(0)?;
     let before = host(board)?;
     assert!(before.contains("virtfn3") && !before.contains("vfio"), "{before}");

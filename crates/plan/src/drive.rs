@@ -576,27 +576,3 @@ pub fn bind<'a>(planner: &mut Planner<'_>, drive: &WantedDrive<'a>, vf: &WantedD
         format!("{} gets {who}", vf.guest),
     ));
 }
-
-/// Takes a VF back from its guest, which has stopped.
-pub fn give_back<'a>(planner: &mut Planner<'_>, drive: &WantedDrive<'a>, vf: &WantedDriveVf<'a>) {
-    let function = vf.found.bdf;
-    let who = vf_name(drive.name, vf.index);
-    let needs = || vec![Effect::Running(vf.guest.clone()), Effect::Driver(function)];
-    let set = |driver: Option<String>| FunctionAction::SetDriver { function, driver, mac: None };
-    if let Some(driver) = drive.driver(vf) {
-        planner.draft.push(StepSpec::new(
-            set(None).into(),
-            Some(set(Some(driver.to_owned())).into()),
-            needs(),
-            Effect::Driver(function),
-            format!("{who} comes back from {}; a function is reset without a driver", vf.guest),
-        ));
-    }
-    planner.draft.push(StepSpec::new(
-        FunctionAction::ResetFunction { function }.into(),
-        None,
-        needs(),
-        Effect::Driver(function),
-        format!("nothing of {} is to reach the next owner of {who}", vf.guest),
-    ));
-}

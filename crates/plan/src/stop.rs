@@ -84,7 +84,10 @@ pub fn stop_steps(
     let theirs =
         of_drives.iter().filter(|(_, vf)| planner.user(vf.found.bdf).is_none_or(|user| user == name));
     let to_give: Vec<_> = theirs.copied().collect();
-    to_give.into_iter().for_each(|(drive, vf)| drive::give_back(planner, drive, vf));
+    for (drive, vf) in to_give {
+        let driver = drive.driver(vf).map(|driver| (driver.to_owned(), None));
+        come_back(planner, vf.guest, vf.found.bdf, &vf_name(drive.name, vf.index), driver);
+    }
     // While they have no driver nobody can take them, and when they have one again everybody may.
     let addresses = returned.iter().map(|owned| owned.bdf).chain(uplink::addresses(planner, guest)).collect();
     managers::take_back(planner, nics, &addresses, name);
@@ -157,28 +160,33 @@ fn give_back(planner: &mut Planner<'_>, nics: &[WantedNic<'_>], name: &GuestName
         planner.note(format!("{function} comes back from {name} as it is: it is on no NIC of the model"));
         return;
     };
-    let needs = || vec![Effect::Running(name.clone()), Effect::Driver(function)];
     let Some(index) = owned.vf else {
         if planner.user(function) == Some(name) {
             nic::back_up(planner, nic, name);
         }
         return;
     };
-    let who = vf_name(nic.name, index);
-    if let Some(driver) = &owned.driver {
+    let driver = owned.driver.as_ref().map(|driver| (driver.clone(), given(nic, index, driver)));
+    come_back(planner, name, function, &vf_name(nic.name, index), driver);
+}
+
+/// A VF comes back from its guest, which has stopped: without the driver that it has, if any, and reset. On the way back that
+/// driver has it again, with this address for its interface.
+fn come_back(
+    planner: &mut Planner<'_>,
+    guest: &GuestName,
+    function: Bdf,
+    who: &str,
+    driver: Option<(String, Option<Mac>)>,
+) {
+    let needs = || vec![Effect::Running(guest.clone()), Effect::Driver(function)];
+    if let Some((driver, mac)) = driver {
         planner.draft.push(StepSpec::new(
             FunctionAction::SetDriver { function, driver: None, mac: None }.into(),
-            Some(
-                FunctionAction::SetDriver {
-                    function,
-                    driver: Some(driver.clone()),
-                    mac: given(nic, index, driver),
-                }
-                .into(),
-            ),
+            Some(FunctionAction::SetDriver { function, driver: Some(driver), mac }.into()),
             needs(),
             Effect::Driver(function),
-            format!("{who} comes back from {name}; a function is reset without a driver"),
+            format!("{who} comes back from {guest}; a function is reset without a driver"),
         ));
     }
     planner.draft.push(StepSpec::new(
@@ -186,7 +194,7 @@ fn give_back(planner: &mut Planner<'_>, nics: &[WantedNic<'_>], name: &GuestName
         None,
         needs(),
         Effect::Driver(function),
-        format!("nothing of {name} is to reach the next owner of {who}"),
+        format!("nothing of {guest} is to reach the next owner of {who}"),
     ));
 }
 

@@ -45,8 +45,7 @@ impl From<String> for Lack {
 
 /// The first of these programs that is not installed, if one is not.
 pub fn programs(all: &[&str]) -> Option<Lack> {
-    let missing = all.iter().find(|program| process::find(program).is_none())?;
-    Some(Lack::Installable(not_installed(missing)))
+    process::missing(all).map(|missing| Lack::Installable(not_installed(missing)))
 }
 
 /// What the install step of a target of make should have brought and has not, a sentence for each.

@@ -27,25 +27,14 @@ const MASK: [u8; 4] = (!0x80_u32).to_le_bytes();
 /// `cs nopw 0x0(%rax,%rax,1)`: as long, and does nothing.
 const NOTHING: [u8; LENGTH] = [0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0];
 
-/// What was found in a QEMU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
-    /// The fault, which is gone now.
-    Fault,
-    /// The function without the write: repaired before.
-    Repaired,
-    /// The function is not there, or is another than the one known here.
-    Unknown,
-}
-
-/// Takes the write to another CPU's flags out of QEMU's program.
+/// Takes the write to another CPU's flags out of QEMU's program; `false` when it is not there, or stands in code that is not known here.
 ///
 /// # Errors
 ///
 /// What is wrong with `program` as a 64-bit ELF file of x86.
-pub fn repair(program: &mut [u8]) -> Result<Found, object::Error> {
-    let Some(range) = function(program, FUNCTION)? else { return Ok(Found::Unknown) };
-    Ok(program.get_mut(range).map_or(Found::Unknown, repair_code))
+pub fn repair(program: &mut [u8]) -> Result<bool, object::Error> {
+    let range = function(program, FUNCTION)?;
+    Ok(range.and_then(|range| program.get_mut(range)).is_some_and(repair_code))
 }
 
 /// Where in the file the code of a function is that the program exports.
@@ -70,19 +59,11 @@ fn function(program: &[u8], name: &str) -> Result<Option<Range<usize>>, object::
 }
 
 /// Looks for `andl $~HF2_IGNNE_MASK, displacement(register)`, and puts a no-op in its place.
-fn repair_code(code: &mut [u8]) -> Found {
+fn repair_code(code: &mut [u8]) -> bool {
     let is_write =
         |at: &[u8]| at[0] == 0x81 && (0xa0..=0xa7).contains(&at[1]) && at[1] != 0xa4 && at.ends_with(&MASK);
-    if code.windows(LENGTH).any(|at| at == NOTHING) {
-        return Found::Repaired;
-    }
-    match code.windows(LENGTH).position(is_write) {
-        Some(start) => {
-            code[start..start + LENGTH].copy_from_slice(&NOTHING);
-            Found::Fault
-        }
-        None => Found::Unknown,
-    }
+    let found = code.windows(LENGTH).position(is_write).and_then(|start| code.get_mut(start..start + LENGTH));
+    found.map(|write| write.copy_from_slice(&NOTHING)).is_some()
 }
 
 #[cfg(test)]
@@ -103,12 +84,10 @@ mod tests {
     #[test]
     fn the_write_is_replaced_and_nothing_else() {
         let mut code = CODE;
-        assert_eq!(repair_code(&mut code), Found::Fault);
+        assert!(repair_code(&mut code));
         assert_eq!((&code[..8], &code[18..]), (&CODE[..8], &CODE[18..]));
         assert_eq!(code[8..18], NOTHING);
-        let once = code;
-        assert_eq!(repair_code(&mut code), Found::Repaired);
-        assert_eq!(code, once);
+        assert!(!repair_code(&mut code), "it is gone");
     }
 
     #[test]
@@ -118,7 +97,7 @@ mod tests {
             let mut code = CODE;
             code[at] = byte;
             let before = code;
-            assert_eq!((repair_code(&mut code), code), (Found::Unknown, before));
+            assert_eq!((repair_code(&mut code), code), (false, before));
         }
     }
 
@@ -126,7 +105,7 @@ mod tests {
     fn a_program_without_the_function_stays_as_it_is() {
         let own = penstock_host::files::read("/proc/self/exe").unwrap();
         let mut program = own.clone();
-        assert_eq!(repair(&mut program), Ok(Found::Unknown));
+        assert_eq!(repair(&mut program), Ok(false));
         assert!(program == own);
         assert!(repair(&mut b"#!/bin/sh\n".to_vec()).is_err());
     }

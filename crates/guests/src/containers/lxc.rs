@@ -26,9 +26,7 @@ const LINES: usize = 8;
 
 /// Whether the programs that are needed are installed; the first that is not, else.
 pub fn missing() -> Option<&'static str> {
-    ["lxc-start", "lxc-stop", "lxc-info", "lxc-attach"]
-        .into_iter()
-        .find(|program| process::find(program).is_none())
+    process::missing(&["lxc-start", "lxc-stop", "lxc-info", "lxc-attach"])
 }
 
 /// A program of LXC about one guest.
