@@ -488,11 +488,6 @@ pub fn find(program: &str) -> Option<PathBuf> {
     SearchPath::own().find(program)
 }
 
-/// The first of these programs that is not there ([`find`]).
-pub fn missing<'a>(programs: &[&'a str]) -> Option<&'a str> {
-    programs.iter().copied().find(|program| find(program).is_none())
-}
-
 /// The processor time that this process has used, all of its threads together.
 pub fn cpu_time() -> Duration {
     use nix::time::{ClockId, clock_gettime};

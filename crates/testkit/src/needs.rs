@@ -45,7 +45,8 @@ impl From<String> for Lack {
 
 /// The first of these programs that is not installed, if one is not.
 pub fn programs(all: &[&str]) -> Option<Lack> {
-    process::missing(all).map(|missing| Lack::Installable(not_installed(missing)))
+    let missing = all.iter().find(|program| process::find(program).is_none())?;
+    Some(Lack::Installable(not_installed(missing)))
 }
 
 /// What the install step of a target of make should have brought and has not, a sentence for each.

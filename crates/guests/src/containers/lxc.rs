@@ -26,7 +26,9 @@ const LINES: usize = 8;
 
 /// Whether the programs that are needed are installed; the first that is not, else.
 pub fn missing() -> Option<&'static str> {
-    process::missing(&["lxc-start", "lxc-stop", "lxc-info", "lxc-attach"])
+    ["lxc-start", "lxc-stop", "lxc-info", "lxc-attach"]
+        .into_iter()
+        .find(|program| process::find(program).is_none())
 }
 
 /// A program of LXC about one guest.

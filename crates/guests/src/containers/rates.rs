@@ -47,7 +47,9 @@ pub fn check(definition: &GuestDefinition) -> Result<(), GuestError> {
             if rate.0 == 0 {
                 return Err(refused("a rate of 0 would let nothing pass".to_owned()));
             }
-            if let Some(program) = process::missing(&["nsenter", "tc", "ip"]) {
+            if let Some(program) =
+                ["nsenter", "tc", "ip"].into_iter().find(|name| process::find(name).is_none())
+            {
                 return Err(refused(format!("the program {program:?} is not installed")));
             }
         }

@@ -26,7 +26,7 @@ pub fn check(definition: &GuestDefinition) -> Result<(), GuestError> {
     let mut routes =
         functions.chain(nics).filter_map(|(interface, routes)| Some((interface, routes.first()?)));
     let Some((interface, route)) = routes.next() else { return Ok(()) };
-    match process::missing(&["nsenter", "ip"]) {
+    match ["nsenter", "ip"].into_iter().find(|name| process::find(name).is_none()) {
         None => Ok(()),
         Some(program) => Err(GuestError::NoRoute {
             guest: definition.guest.clone(),
