@@ -107,10 +107,9 @@ impl Redactor {
                     && name.len() <= LONGEST_NAME
                 {
                     let pair = format!("{key}={name}");
-                    if pair.len() > REPEATED || !self.learnt_pairs.contains(&pair) {
+                    if is_new(&mut self.learnt_pairs, &pair) {
                         self.shown.clear();
                         self.names.learn(&pair);
-                        self.learnt_pairs.extend(Some(pair).filter(|pair| pair.len() <= REPEATED));
                     }
                 }
                 self.learn_value(value);
@@ -120,7 +119,7 @@ impl Redactor {
     }
 
     fn learn_text(&mut self, text: &str) {
-        if text.len() <= REPEATED && !self.learnt.insert(text.to_owned()) {
+        if !is_new(&mut self.learnt, text) {
             return;
         }
         self.shown.clear();
@@ -169,16 +168,14 @@ impl Redactor {
         if text.len() > REPEATED {
             return self.replaced(text);
         }
-        if self.shown_with == self.addresses.count()
-            && let Some(shown) = self.shown.get(text)
-        {
-            return shown.clone();
-        }
-        let shown = self.replaced(text);
         if self.shown_with != self.addresses.count() {
             self.shown.clear();
             self.shown_with = self.addresses.count();
         }
+        if let Some(shown) = self.shown.get(text) {
+            return shown.clone();
+        }
+        let shown = self.replaced(text);
         self.shown.insert(text.to_owned(), shown.clone());
         shown
     }
@@ -267,6 +264,11 @@ impl Redactor {
     pub fn guest(&mut self, name: &GuestName) -> String {
         self.text(name.as_str())
     }
+}
+
+/// Whether a text is to be looked at: it is long, or was not among `seen`, where it is from now on.
+fn is_new(seen: &mut HashSet<String>, text: &str) -> bool {
+    text.len() > REPEATED || !seen.contains(text) && seen.insert(text.to_owned())
 }
 
 /// The MAC address that an EUI-64 was made of; of another one what tells devices apart, its ends.

@@ -56,12 +56,18 @@ pub fn with_a_vm(test: &str, model: &str, vm: &str, what: fn(&KeptBoard) -> Outc
         |name| model.replace("MACHINE", name),
         |board| {
             caught(|| what(board)).map_err(|why| {
-                let (boots, console) = (board.boots_of(vm), board.console_of(vm));
+                let console = board.console_of(vm);
+                let boots = boots_in(&console);
                 format!("{}\nconsole of {vm}, which has booted {boots} times:\n{console}", chain(&*why))
                     .into()
             })
         },
     )
+}
+
+/// How often the builtin guest has booted that said this on its console.
+fn boots_in(console: &str) -> usize {
+    console.matches(BEGIN).count()
 }
 
 /// Does something; a panic in it is its failure.
@@ -165,7 +171,7 @@ impl KeptBoard {
 
     /// How often a VM with the builtin guest has booted since it was made.
     pub fn boots_of(&self, vm: &str) -> usize {
-        self.console_of(vm).matches(BEGIN).count()
+        boots_in(&self.console_of(vm))
     }
 
     /// Resets it as its reset button would, or with `--orderly` as it does itself, and waits until it is up again.

@@ -12,11 +12,7 @@
 
 use std::ops::Range;
 
-use object::{
-    LittleEndian, elf,
-    read::elf::{ElfFile64, ProgramHeader},
-    {Object, ObjectSymbol},
-};
+use object::{LittleEndian, Object, ObjectSegment, ObjectSymbol, read::elf::ElfFile64};
 
 /// The function at fault.
 const FUNCTION: &str = "cpu_clear_ignne";
@@ -43,15 +39,12 @@ fn function(program: &[u8], name: &str) -> Result<Option<Range<usize>>, object::
     let Some(symbol) = file.dynamic_symbols().find(|symbol| symbol.name() == Ok(name)) else {
         return Ok(None);
     };
-    let segment = file.elf_program_headers().iter().find_map(|header| {
-        let start = header.p_vaddr(LittleEndian);
-        let inside = symbol.address().checked_sub(start).filter(|&at| at < header.p_filesz(LittleEndian));
-        (header.p_type(LittleEndian) == elf::PT_LOAD)
-            .then_some(inside)
-            .flatten()
-            .map(|at| header.p_offset(LittleEndian).saturating_add(at))
+    let start = file.segments().find_map(|segment| {
+        let (offset, size) = segment.file_range();
+        let inside = symbol.address().checked_sub(segment.address()).filter(|&at| at < size)?;
+        offset.checked_add(inside)
     });
-    let range = segment.and_then(|start| {
+    let range = start.and_then(|start| {
         let end = start.checked_add(symbol.size())?;
         Some(usize::try_from(start).ok()?..usize::try_from(end).ok()?)
     });
