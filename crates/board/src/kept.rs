@@ -71,6 +71,11 @@ impl KeptBoard {
         self.qemu.is_some_and(|qemu| qemu.is_alive())
     }
 
+    /// Whether the Penstock that it is to end with has ended.
+    fn is_orphaned(&self) -> bool {
+        self.owner.is_some_and(|owner| !owner.is_alive())
+    }
+
     /// Reads what is written in `directory`; `None` when nothing is.
     pub(crate) fn read(directory: &Path) -> Option<KeptBoard> {
         serde_json::from_slice(&files::read(directory.join(FILE)).ok()?).ok()
@@ -119,14 +124,16 @@ pub(crate) fn list(cache: &Cache) -> Result<Vec<KeptBoard>, BoardError> {
     let Some(running) = files::own_directory(cache.running())? else { return Ok(Vec::new()) };
     let mut boards = Vec::new();
     for name in files::list(running.path())? {
-        let Some(board) = KeptBoard::read(&running.path().join(&name)) else {
-            continue;
+        let directory = running.path().join(&name);
+        // A Penstock that ends may have written last that the board stays without it: that is read once it is known to have ended.
+        let board = match KeptBoard::read(&directory) {
+            Some(board) if board.is_orphaned() => KeptBoard::read(&directory),
+            read => read,
         };
-        let directory = cache.running().join(name);
-        let orphaned = board.owner.is_some_and(|owner| !owner.is_alive());
+        let Some(board) = board else { continue };
         let being_made = board.qemu.is_none() && board.owner.is_some();
-        if orphaned || (!board.is_up() && !being_made) {
-            board.end(&directory)?;
+        if board.is_orphaned() || (!board.is_up() && !being_made) {
+            board.end(&cache.running().join(name))?;
         } else if board.is_up() {
             boards.push(board);
         }

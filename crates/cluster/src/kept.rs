@@ -91,6 +91,11 @@ impl KeptCluster {
         programs.map(|program| program.name.as_str()).chain(nodes.map(|node| node.name.as_str())).collect()
     }
 
+    /// Whether the Penstock that it is to end with has ended.
+    fn is_orphaned(&self) -> bool {
+        self.owner.is_some_and(|owner| !owner.is_alive())
+    }
+
     fn is_anything_up(&self) -> bool {
         self.programs.iter().any(|program| program.process.is_alive())
             || self.nodes.iter().any(|node| node.qemu.is_some_and(|qemu| qemu.is_alive()))
@@ -168,9 +173,14 @@ pub(crate) fn list(cache: &Cache) -> Result<Vec<KeptCluster>, ClusterError> {
     let Some(held) = files::own_directory(cache.clusters())? else { return Ok(Vec::new()) };
     let mut clusters = Vec::new();
     for name in files::list(held.path())? {
-        let Some(cluster) = KeptCluster::read(&held.path().join(&name)) else { continue };
-        let orphaned = cluster.owner.is_some_and(|owner| !owner.is_alive());
-        if orphaned || (cluster.owner.is_none() && !cluster.is_anything_up()) {
+        let directory = held.path().join(&name);
+        // A Penstock that ends may have written last that the cluster stays without it: that is read once it is known to have ended.
+        let cluster = match KeptCluster::read(&directory) {
+            Some(cluster) if cluster.is_orphaned() => KeptCluster::read(&directory),
+            read => read,
+        };
+        let Some(cluster) = cluster else { continue };
+        if cluster.is_orphaned() || (cluster.owner.is_none() && !cluster.is_anything_up()) {
             cluster.end(cache, &cache.clusters().join(&name))?;
         } else {
             clusters.push(cluster);

@@ -82,7 +82,9 @@ impl Run {
             return Ok(());
         }
         let Run { status: ended, stdout, stderr } = self;
-        Err(format!("status {ended} instead of {status}\n{stdout}\n{stderr}").into())
+        // Why it failed comes first: who reports a failure may cut the rest.
+        let (before, why) = stderr.split_at(stderr.rfind("\nerror: ").map_or(stderr.len(), |at| at + 1));
+        Err(format!("status {ended} instead of {status}\n{why}\n{stdout}\n{before}").into())
     }
 }
 

@@ -5,7 +5,7 @@ use penstock_host::frames::Reach;
 use penstock_model::{
     FunctionName, Outcome, VfSettings,
     inventory::VfState,
-    verdict::{BY_FRAMES, Subject, Vantage},
+    verdict::{BY_FRAMES, Subject},
 };
 
 use super::{
@@ -127,11 +127,9 @@ pub fn page<'a>(
     let nic = &sender.nic;
     let own = observation.owners.of(sender).map(|(_, owned)| &owned.best_effort);
     let best_effort = own.unwrap_or(&observation.model.nics[nic].best_effort);
-    let vantage = match observation.owners.of(receiver) {
-        Some((guest, _)) => Vantage::Guest(guest.clone()),
-        None => Vantage::Host,
-    };
-    let page = sheet.page(Subject::Function(sender.clone()), vantage, best_effort).shown(BY_FRAMES);
+    let page = sheet
+        .page(Subject::Function(sender.clone()), observation.vantage_of(receiver), best_effort)
+        .shown(BY_FRAMES);
     if observation.pf(nic).is_some_and(|pf| pf.identity.is_imitated()) { page.emulated() } else { page }
 }
 

@@ -290,6 +290,11 @@ impl<'a> Observation<'a> {
         homes.filter_map(|home| home.interfaces.as_ref().ok()).flatten()
     }
 
+    /// From where this function is seen: its owner's place, or the host.
+    pub fn vantage_of(&self, function: &FunctionName) -> Vantage {
+        self.owners.of(function).map_or(Vantage::Host, |(guest, _)| Vantage::Guest(guest.clone()))
+    }
+
     /// Where a function is to live: in its owner, or on the host.
     pub fn home(&self, function: &FunctionName) -> Result<&Home, GuestUnobserved> {
         match self.owners.of(function) {

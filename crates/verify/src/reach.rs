@@ -360,10 +360,7 @@ fn judge_path(observation: &Observation<'_>, path: &Path, trial: &Trial, sheet: 
     let subject = Subject::Path { from: path.from.clone().into(), to: path.to.clone().into() };
     // The receiver is the witness, or the one that asked.
     let seer = trial.witness.as_ref().map_or(&path.to, |witness| &witness.observer);
-    let vantage = match observation.owners.of(seer) {
-        Some((guest, _)) => Vantage::Guest(guest.clone()),
-        None => Vantage::Host,
-    };
+    let vantage = observation.vantage_of(seer);
     let mut best_effort = BTreeSet::new();
     if let Expectation::Isolated(barrier) = path.expectation
         && may_lack(observation, path, barrier)

@@ -87,10 +87,7 @@ fn judge_path(
     };
     let vantage = match to {
         EndpointName::Tenant(function) => Vantage::Guest(function.guest.clone()),
-        EndpointName::Function(function) => match observation.owners.of(function) {
-            Some((guest, _)) => Vantage::Guest(guest.clone()),
-            None => Vantage::Host,
-        },
+        EndpointName::Function(function) => observation.vantage_of(function),
     };
     let nothing = BTreeSet::new();
     let subject = Subject::Path { from: from.clone(), to: to.clone() };

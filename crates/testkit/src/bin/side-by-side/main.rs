@@ -6,6 +6,8 @@
 //! leaves out those that boot a kernel, install packages or open a browser ([`order::SLOW`]). What a program says is shown when it has
 //! ended, whole. Ctrl-C ends them all.
 //!
+//! What each failed program said of its failures is repeated at the end ([`failure`]).
+//!
 //! A table of what each program took, in processor time and by the clock, comes at the end ([`reaper`]): processor time is what a run is made of
 //! where boards are emulated.
 //!
@@ -17,6 +19,7 @@
 
 mod count;
 mod disk;
+mod failure;
 mod old;
 mod order;
 mod reaper;
@@ -45,6 +48,7 @@ use tempfile::TempDir;
 use crate::{
     count::Count,
     disk::{Disk, NEEDED},
+    failure::Failure,
     order::{SLOW, is_slow, place},
     room::Room,
     spent::{ProgramUsage, Spent},
@@ -153,7 +157,7 @@ fn run(words: &[String], all: bool, quick: bool) -> Result<ExitCode, String> {
     let began = Instant::now();
     let myself = env::current_exe().map_err(|error| format!("this program cannot be found: {error}"))?;
     let mut room = Room::of_this_machine();
-    let (mut running, mut count, mut failed): (Vec<Running>, _, Vec<String>) =
+    let (mut running, mut count, mut failed): (Vec<Running>, _, Vec<Failure>) =
         (Vec::new(), Count::default(), Vec::new());
     let mut spent = Spent::default();
     while !(waiting.is_empty() && running.is_empty()) {
@@ -170,7 +174,7 @@ fn run(words: &[String], all: bool, quick: bool) -> Result<ExitCode, String> {
         if begin_until.is_some_and(|until| now > until + WIND_UP) {
             for mut one in running.drain(..) {
                 stop(&mut one);
-                spent.add(tell(&one, None, &mut count));
+                tell(&one, None, &mut count, &mut spent);
                 count.no_time_for([one.name].into_iter());
             }
         }
@@ -186,13 +190,13 @@ fn run(words: &[String], all: bool, quick: bool) -> Result<ExitCode, String> {
             match one.child.try_wait().map_err(|error| error.to_string())? {
                 None if one.began.elapsed() > MOST_TIME => {
                     stop(&mut one);
-                    spent.add(tell(&one, None, &mut count));
-                    failed.push(one.name);
+                    let said = tell(&one, None, &mut count, &mut spent);
+                    failed.push(Failure::new(one.name, &said));
                 }
                 None => still.push(one),
                 Some(status) => {
-                    spent.add(tell(&one, Some(status), &mut count));
-                    failed.extend((!status.success()).then_some(one.name));
+                    let said = tell(&one, Some(status), &mut count, &mut spent);
+                    failed.extend((!status.success()).then(|| Failure::new(one.name, &said)));
                 }
             }
         }
@@ -227,7 +231,7 @@ fn run(words: &[String], all: bool, quick: bool) -> Result<ExitCode, String> {
         return Ok(ExitCode::SUCCESS);
     }
     eprintln!("error: {} target{} failed:", failed.len(), if failed.len() == 1 { "" } else { "s" });
-    failed.iter().for_each(|name| eprintln!("    `{name}`"));
+    failed.iter().for_each(|failure| eprintln!("{failure}"));
     Ok(ExitCode::FAILURE)
 }
 
@@ -287,10 +291,10 @@ fn start(task: Task, reaper: Option<&Path>) -> Result<Running, String> {
     Ok(Running { title, name, child, directory, began: Instant::now() })
 }
 
-/// Shows what a program said, and how it ended if it did so by itself; what it took.
-fn tell(ended: &Running, status: Option<ExitStatus>, count: &mut Count) -> ProgramUsage {
+/// Shows what a program said, which is given, and how it ended if it did so by itself; adds what it took.
+fn tell(ended: &Running, status: Option<ExitStatus>, count: &mut Count, spent: &mut Spent) -> String {
     let text = fs::read(ended.directory.path().join(OUTPUT)).unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
+    let text = String::from_utf8_lossy(&text).into_owned();
     count.add(&ended.name, &text);
     let taken = ProgramUsage {
         name: ended.name.clone(),
@@ -306,7 +310,8 @@ fn tell(ended: &Running, status: Option<ExitStatus>, count: &mut Count) -> Progr
             }
         }
     }
-    taken
+    spent.add(taken);
+    text
 }
 
 /// Ends a program by force, with all of its group.
