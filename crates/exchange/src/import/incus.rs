@@ -247,7 +247,7 @@ impl<'a> Reader<'a, '_> {
         if let Some(nic) = self.nics.get(&name) {
             return Some((*nic, parent));
         }
-        let selector = PfSelector { name: Some(name.clone()), ..PfSelector::default() };
+        let selector = PfSelector::by_name(name.clone());
         let mut nic = ForeignNic::new(name.to_string(), selector.clone(), parent.clone());
         let mut choice = VfChoice::default();
         let mut pfs = self.machine.into_iter().flat_map(|machine| &machine.pfs);

@@ -120,7 +120,7 @@ impl<'a> Reader<'a, '_> {
         let Some(name) = fields.value::<InterfaceName>("dev") else {
             return at.error("a `pf` has its interface's name as `dev`");
         };
-        let selector = PfSelector { name: Some(name.clone()), ..PfSelector::default() };
+        let selector = PfSelector::by_name(name.clone());
         let mut pfs = self.machine.into_iter().flat_map(|machine| &machine.pfs);
         let Some(pf) = pfs.find(|pf| selector.holds_for(pf)) else {
             // A model has the NIC all the same, and a message says that it was not found.
@@ -325,8 +325,8 @@ impl<'a> Reader<'a, '_> {
         let label =
             name.as_ref().map_or_else(|| format!("nic-{}", pf.bdf).replace(':', "-"), ToString::to_string);
         let selector = match name {
-            Some(name) => PfSelector { name: Some(name), ..PfSelector::default() },
-            None => PfSelector { bdf: Some(pf.bdf), ..PfSelector::default() },
+            Some(name) => PfSelector::by_name(name),
+            None => PfSelector::by_address(pf.bdf),
         };
         let mut nic = ForeignNic::new(label, selector, at.clone());
         nic.count_those_of(pf);

@@ -24,13 +24,21 @@ pub struct PfSelector {
 }
 
 impl PfSelector {
+    /// The PF whose interface has this name.
+    pub fn by_name(name: InterfaceName) -> PfSelector {
+        PfSelector { name: Some(name), ..PfSelector::default() }
+    }
+
+    /// The PF at this PCI address.
+    pub fn by_address(bdf: Bdf) -> PfSelector {
+        PfSelector { bdf: Some(bdf), ..PfSelector::default() }
+    }
+
     /// Whether nothing but the name of its interface tells which PF it is.
     pub fn is_by_name(&self) -> bool {
         self.mac.is_none() && self.bdf.is_none() && self.name.is_some()
     }
-}
 
-impl PfSelector {
     /// Whether it says which PF is meant, and that is this one.
     pub fn holds_for(&self, pf: &Pf) -> bool {
         let PfSelector { name, mac, bdf, driver } = self;

@@ -308,7 +308,7 @@ fn selected<'a>(at: &ForeignNode<'a>) -> Vec<Policy<'a>> {
         return devices
             .iter()
             .filter_map(|node| {
-                let selector = PfSelector { bdf: Some(node.value::<Bdf>()?), ..PfSelector::default() };
+                let selector = PfSelector::by_address(node.value()?);
                 Some(Policy { selector, range: None, at: node.clone() })
             })
             .collect();
@@ -316,7 +316,7 @@ fn selected<'a>(at: &ForeignNode<'a>) -> Vec<Policy<'a>> {
     by_name
         .into_iter()
         .map(|(node, (name, range))| {
-            let selector = PfSelector { name: Some(name), ..PfSelector::default() };
+            let selector = PfSelector::by_name(name);
             Policy { selector, range, at: node.clone() }
         })
         .collect()
