@@ -363,6 +363,8 @@ pub struct Export {
 /// Whose words `export` writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ExportTo {
+    /// CNI: a network for the VFs of each NIC that no guest owns, for /etc/cni/net.d
+    Cni,
     /// Incus: a profile for each guest with functions
     Incus,
     /// libvirt: networks of VFs that no guest owns, and interfaces for those of VMs
@@ -397,6 +399,8 @@ pub struct Import {
 /// Whose files `import` reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ImportFrom {
+    /// CNI: network configurations of plugins that give containers VFs
+    Cni,
     /// Incus' YAML: instances, profiles, networks of type sriov
     Incus,
     /// libvirt's XML: domains, networks, single interfaces

@@ -47,7 +47,7 @@ fn a_program_that_is_not_known_is_answered_with_those_that_are() {
     let directory = directory();
     let run = penstock(directory.path(), &["export", "m.yaml", "--to", "ifupdown"]);
     assert_eq!(run.status, 2);
-    for name in ["incus", "libvirt", "netplan", "networkd", "nmstate", "sriov-operator"] {
+    for name in ["cni", "incus", "libvirt", "netplan", "networkd", "nmstate", "sriov-operator"] {
         assert!(run.stderr.contains(name), "{}", run.stderr);
     }
 }

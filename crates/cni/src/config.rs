@@ -453,6 +453,23 @@ mod tests {
         assert_eq!((read.ipam, read.previous), (None, None));
     }
 
+    /// As a runtime does: a plugin of a list gets its entry with the list's version and name (specification 1.1, "Deriving request configuration from
+    /// plugin configuration").
+    #[test]
+    fn what_export_writes_is_read() {
+        let list = include_str!("../../exchange/tests/golden/cni/20-penstock-NET1.conflist");
+        let list: Value = serde_json::from_str(list).unwrap();
+        let mut plugin = list["plugins"][0].clone();
+        for key in ["cniVersion", "name"] {
+            plugin[key] = list[key].clone();
+        }
+        assert_eq!(plugin["type"], "penstock-cni");
+        let read = Configuration::read(plugin.to_string().as_bytes(), None).unwrap();
+        assert_eq!(read.pf, Some(Pf::Mac("0c:c4:7a:9a:61:eb".parse().unwrap())));
+        assert_eq!(read.vfs, Some(vec![VfIndex::new(0).unwrap(), VfIndex::new(2).unwrap()]));
+        assert!(read.settings.attributes().is_empty(), "the VFs stay as they were set up");
+    }
+
     #[test]
     fn a_pf_is_named_in_three_ways() {
         for (text, pf) in [

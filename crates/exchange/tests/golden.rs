@@ -35,6 +35,11 @@ fn holds(format: ExportFormat, directory: &str) {
 }
 
 #[test]
+fn a_model_for_cni() {
+    holds(ExportFormat::Cni, "cni");
+}
+
+#[test]
 fn a_model_for_incus() {
     holds(ExportFormat::Incus, "incus");
 }

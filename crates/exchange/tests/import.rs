@@ -33,6 +33,7 @@ fn folder(name: &str) -> std::path::PathBuf {
 
 fn holds(format: ImportFormat, name: &str) {
     let extension = match format {
+        ImportFormat::Cni => "conflist",
         ImportFormat::Libvirt => "xml",
         ImportFormat::Networkd => "link",
         ImportFormat::Incus | ImportFormat::Netplan | ImportFormat::Nmstate | ImportFormat::SriovOperator => {
@@ -316,12 +317,39 @@ fn a_state_of_nmstate() {
 }
 
 #[test]
+fn network_configurations_of_cni() {
+    holds(ImportFormat::Cni, "cni");
+}
+
+/// Plugins know a PF by three kinds of names, and a VF by its PCI address; whatever a file calls it, it is one NIC.
+#[test]
+fn plugins_of_one_pf_are_one_nic_by_whatever_name_they_have_it() {
+    let plugin =
+        |pf: &str| format!("{{\"type\": \"penstock-cni\", \"pf\": \"{pf}\", \"vfs\": [1], \"vlan\": 7}}");
+    let names = ["enp1s0f0", "0000:01:00.0", "0c:c4:7a:9a:61:ea"].map(plugin).join(", ");
+    let rest = "{\"type\": \"sriov\", \"deviceID\": \"0000:01:10.0\", \"vlan\": 7}";
+    let text = format!("{{\"cniVersion\": \"1.0.0\", \"name\": \"n\", \"plugins\": [{names}, {rest}]}}");
+    let imported = read(&text, ImportFormat::Cni).unwrap();
+    assert_eq!(imported.warnings, [Diagnostics::default()]);
+    assert_eq!(imported.model.matches("vfs: 2").count(), 1, "{}", imported.model);
+    assert!(imported.model.contains("defaults: {vlan: 7}"), "{}", imported.model);
+    // One of them sets something else.
+    let other = read(&text.replacen("\"vlan\": 7", "\"vlan\": 8", 1), ImportFormat::Cni).unwrap();
+    assert!(!other.model.contains("vlan"), "{}", other.model);
+    assert!(
+        other.warnings[0].to_string().contains("what this network sets is left out"),
+        "{:?}",
+        other.warnings
+    );
+}
+
+#[test]
 fn policies_of_the_sriov_network_operator() {
     holds(ImportFormat::SriovOperator, "sriov-operator");
 }
 
 /// Files of which a model carries all.
-const CARRIED: [(ImportFormat, &str); 3] = [
+const CARRIED: [(ImportFormat, &str); 4] = [
     (
         ImportFormat::Netplan,
         "network:\n  version: 2\n  ethernets:\n    enp1s0f0:\n      match:\n        macaddress: 0c:c4:7a:9a:61:ea\n      set-name: enp1s0f0\n      \
@@ -337,6 +365,10 @@ const CARRIED: [(ImportFormat, &str); 3] = [
         ImportFormat::SriovOperator,
         "kind: SriovNetworkNodePolicy\nspec:\n  nodeSelector:\n    kubernetes.io/hostname: m\n  numVfs: 2\n  externallyManaged: true\n  nicSelector:\n    \
          pfNames: [enp1s0f0]\n",
+    ),
+    (
+        ImportFormat::Cni,
+        "cniVersion: 1.0.0\nname: data\nplugins:\n  - type: penstock-cni\n    pf: enp1s0f0\n    vfs: [0, 1]\n    vlan: 7\n",
     ),
 ];
 
@@ -422,6 +454,8 @@ fn large_hostile_files_of_others_are_answered_in_bounded_time() {
             ),
         ),
         (ImportFormat::SriovOperator, repeated("", "kind: aN\n---\n")),
+        (ImportFormat::Cni, repeated("plugins:\n", "  - {type: penstock-cni, pf: enp1s0f0, vlan: N}\n")),
+        (ImportFormat::Cni, repeated("plugins:\n", "  - {type: penstock-cni, pf: aN, vfs: [0, 16383]}\n")),
     ];
     for (format, text) in cases {
         let began = Instant::now();

@@ -228,7 +228,9 @@ fn comes_back(model: &Model, to: ExportFormat, from: ImportFormat) {
 }
 
 /// Files of all programs, and pieces that stand where they do not belong.
-const FOREIGN: [&str; 5] = [
+const FOREIGN: [&str; 7] = [
+    include_str!("foreign/cni.conflist"),
+    include_str!("foreign/incus.yaml"),
     include_str!("foreign/libvirt.xml"),
     include_str!("foreign/networkd.link"),
     include_str!("foreign/netplan.yaml"),
@@ -360,6 +362,24 @@ proptest! {
             return Ok(());
         };
         prop_assert_eq!(of_guests(&imported), wanted);
+    }
+
+    /// Of the VFs of NICs with free ones: how far they go, and their driver.
+    #[test]
+    fn what_goes_to_cni_comes_back((_text, model) in models()) {
+        let machine = machine();
+        let nics = nics_on_machine(&model, &machine).unwrap();
+        let last = nics.iter().filter(|nic| nic.nic.free_driver != Some(FreeDriver::None)).filter_map(|nic| {
+            let last = nic.vfs.iter().filter(|vf| vf.owner.is_none()).map(|vf| vf.index.get()).max()?;
+            Some((nic.pf.bdf, (last + 1, nic.nic.free_driver.filter(|driver| *driver == FreeDriver::VfioPci))))
+        });
+        let wanted: BTreeMap<Bdf, (u16, Option<FreeDriver>)> = last.collect();
+        let Some((_, imported)) = back(&model, &machine, ExportFormat::Cni, ImportFormat::Cni) else {
+            prop_assert!(wanted.is_empty());
+            return Ok(());
+        };
+        let back = said(&imported, &machine).into_iter().map(|(bdf, back)| (bdf, (back.vfs, back.free)));
+        prop_assert_eq!(back.collect::<BTreeMap<_, _>>(), wanted);
     }
 
     /// Of the VFs of NICs with free ones: their number, MTU and driver.

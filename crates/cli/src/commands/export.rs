@@ -39,6 +39,7 @@ struct Entry {
 
 fn format(to: ExportTo) -> ExportFormat {
     match to {
+        ExportTo::Cni => ExportFormat::Cni,
         ExportTo::Incus => ExportFormat::Incus,
         ExportTo::Libvirt => ExportFormat::Libvirt,
         ExportTo::Netplan => ExportFormat::Netplan,

@@ -22,6 +22,7 @@ pub struct ImportedModel {
 
 fn format(from: ImportFrom) -> ImportFormat {
     match from {
+        ImportFrom::Cni => ImportFormat::Cni,
         ImportFrom::Incus => ImportFormat::Incus,
         ImportFrom::Libvirt => ImportFormat::Libvirt,
         ImportFrom::Netplan => ImportFormat::Netplan,

@@ -70,8 +70,7 @@ impl Omissions {
                 _ => "`guests`, and who owns which function",
             });
         }
-        if model.nics.values().any(|nic| nic.loopback.is_some()) && self.format != ExportFormat::SriovOperator
-        {
+        if model.nics.values().any(|nic| nic.loopback.is_some()) && !self.format.gives_free_vfs() {
             self.of_model.push("`loopback`");
         }
         if model.realtime.is_some() {

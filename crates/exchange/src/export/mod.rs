@@ -1,5 +1,6 @@
 //! A model in the words of another program.
 
+mod cni;
 mod incus;
 mod left_out;
 mod libvirt;
@@ -16,6 +17,8 @@ use left_out::Omissions;
 /// Whose words a model is put into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ExportFormat {
+    /// CNI: a network for the VFs of each NIC that no guest of the model owns.
+    Cni,
     /// Incus: a profile for each guest with functions.
     Incus,
     /// libvirt: a network for VFs that no guest owns, and an interface for each VF of a VM.
@@ -32,7 +35,8 @@ pub enum ExportFormat {
 
 impl ExportFormat {
     /// All of them, by name.
-    pub const ALL: [ExportFormat; 6] = [
+    pub const ALL: [ExportFormat; 7] = [
+        ExportFormat::Cni,
         ExportFormat::Incus,
         ExportFormat::Libvirt,
         ExportFormat::Netplan,
@@ -44,6 +48,7 @@ impl ExportFormat {
     /// The program, as a sentence names it.
     fn program(self) -> &'static str {
         match self {
+            ExportFormat::Cni => "CNI",
             ExportFormat::Incus => "Incus",
             ExportFormat::Libvirt => "libvirt",
             ExportFormat::Netplan => "netplan",
@@ -51,6 +56,11 @@ impl ExportFormat {
             ExportFormat::Nmstate => "nmstate",
             ExportFormat::SriovOperator => "the SR-IOV network operator",
         }
+    }
+
+    /// Whether it gives away the VFs that no guest owns, as Penstock has set them up.
+    fn gives_free_vfs(self) -> bool {
+        matches!(self, ExportFormat::Cni | ExportFormat::SriovOperator)
     }
 }
 
@@ -85,12 +95,11 @@ pub fn export(model: &Model, inventory: &Inventory, format: ExportFormat) -> Res
     for nic in managed {
         left_out.nic(nic.name, "it is externally managed: whoever makes its VFs says what is set there");
     }
-    // The operator alone gives such VFs to somebody.
-    for nic in own.iter().filter(|nic| nic.nic.free_driver.is_some() && format != ExportFormat::SriovOperator)
-    {
+    for nic in own.iter().filter(|nic| nic.nic.free_driver.is_some() && !format.gives_free_vfs()) {
         left_out.nic_key(nic.name, "free");
     }
     let files = match format {
+        ExportFormat::Cni => cni::files(&own, inventory, &mut left_out),
         ExportFormat::Incus => incus::files(model, &own, &mut left_out),
         ExportFormat::Libvirt => libvirt::files(model, &own, &mut left_out),
         ExportFormat::Netplan => netplan::files(model, &own, &mut left_out),

@@ -7,17 +7,15 @@ mod vm;
 
 use std::collections::{BTreeMap, btree_map::Entry};
 
-use penstock_model::{Bdf, InterfaceName, Inventory, VfIndex, VfKey, VfSettings, inventory::Pf, yaml::shown};
+use penstock_model::{Bdf, InterfaceName, Inventory, VfKey, VfSettings, yaml::shown};
 
 use super::{
     Found,
     foreign::{ForeignFields, ForeignNode},
     guest::{ForeignFunction, ForeignGuest},
-    nic::{ForeignNic, PfSelector},
+    machine_nics::{MachineNics, VfOfNic},
+    nic::PfSelector,
 };
-
-/// A VF of what has been read: the position of its NIC, and its index.
-type VfOfNic = (usize, VfIndex);
 
 /// A network whose members are VFs.
 #[derive(Default)]
@@ -38,10 +36,8 @@ struct Choice<'a> {
 
 /// What has been read so far.
 struct Reader<'a, 'm> {
-    machine: Option<&'m Inventory>,
-    found: Found<'a>,
-    /// NICs by the PCI addresses of their PFs.
-    nics: BTreeMap<Bdf, usize>,
+    nics: MachineNics<'a, 'm>,
+    guests: Vec<ForeignGuest>,
     pools: BTreeMap<&'a str, Pool>,
     /// Who owns a VF.
     owners: BTreeMap<VfOfNic, String>,
@@ -51,9 +47,8 @@ struct Reader<'a, 'm> {
 /// The NICs and VMs of these documents.
 pub fn read<'a>(roots: &[ForeignNode<'a>], machine: Option<&Inventory>) -> Found<'a> {
     let mut reader = Reader {
-        machine,
-        found: Found::default(),
-        nics: BTreeMap::new(),
+        nics: MachineNics::new(machine),
+        guests: Vec::new(),
         pools: BTreeMap::new(),
         owners: BTreeMap::new(),
         choices: Vec::new(),
@@ -107,7 +102,7 @@ impl<'a> Reader<'a, '_> {
             pool.vfs.extend(self.vf(&address));
         }
         for (nic, index) in pool.vfs.iter().copied() {
-            self.found.nics[nic].add(index, &pool.vlan, at);
+            self.nics.nics[nic].add(index, &pool.vlan, at);
         }
         if self.pools.insert(name, pool).is_some() {
             at.error(format!("there are two networks {}", shown(name)));
@@ -120,28 +115,16 @@ impl<'a> Reader<'a, '_> {
         let Some(name) = fields.value::<InterfaceName>("dev") else {
             return at.error("a `pf` has its interface's name as `dev`");
         };
-        let selector = PfSelector::by_name(name.clone());
-        let mut pfs = self.machine.into_iter().flat_map(|machine| &machine.pfs);
-        let Some(pf) = pfs.find(|pf| selector.holds_for(pf)) else {
-            // A model has the NIC all the same, and a message says that it was not found.
-            return self.found.nics.push(ForeignNic::new(name.to_string(), selector, at.clone()));
-        };
-        let nic = self.nic(pf, at);
-        let there = pf.sriov.as_ref().map_or(0, |sriov| sriov.num_vfs);
-        if there == 0 {
-            at.left_out(format!(
-                "how many VFs {name} has is left out: libvirt makes none, and the machine has none now; write `vfs:`"
-            ));
-        }
-        pool.vfs.extend((0..there).filter_map(|index| Some((nic, VfIndex::new(index)?))));
+        let nic = self.nics.selected(PfSelector::by_name(name.clone()), name.to_string(), at);
+        pool.vfs.extend(self.nics.all_vfs_of(nic, "libvirt", at));
     }
 
     fn domain(&mut self, at: &ForeignNode<'a>) {
         let mut fields = at.fields();
         let name = fields.take("name").and_then(|name| name.text()).unwrap_or_default();
         let mut devices = fields.take("devices").map(|devices| devices.fields());
-        let guest = self.found.guests.len();
-        self.found.guests.push(ForeignGuest { name: name.to_owned(), ..ForeignGuest::default() });
+        let guest = self.guests.len();
+        self.guests.push(ForeignGuest { name: name.to_owned(), ..ForeignGuest::default() });
         if let Some(devices) = &mut devices {
             for interface in devices.take_all("interface") {
                 self.interface(&interface, Some(guest));
@@ -150,14 +133,14 @@ impl<'a> Reader<'a, '_> {
                 self.hostdev(&device, Some(guest));
             }
         }
-        if self.found.guests[guest].functions.is_empty() {
-            self.found.guests.truncate(guest);
+        if self.guests[guest].functions.is_empty() {
+            self.guests.truncate(guest);
             devices.iter_mut().for_each(ForeignFields::forget);
             fields.forget();
             return at
                 .left_out(format!("the VM {} is left out: none of its interfaces is a VF", shown(name)));
         }
-        self.found.guests[guest].keys = vm::keys(at, fields, devices);
+        self.guests[guest].keys = vm::keys(at, fields, devices);
     }
 
     fn interface(&mut self, at: &ForeignNode<'a>, guest: Option<usize>) {
@@ -206,7 +189,7 @@ impl<'a> Reader<'a, '_> {
                 ["network", "portid", "bridge"]
                     .iter()
                     .for_each(|key| source.iter_mut().for_each(|source| source.pass_over(key)));
-                let functions = &mut self.found.guests[guest].functions;
+                let functions = &mut self.guests[guest].functions;
                 let place = functions.len();
                 functions.push(ForeignFunction::default());
                 self.choices.push(Choice { at: at.clone(), network, guest, place, settings });
@@ -238,20 +221,20 @@ impl<'a> Reader<'a, '_> {
     /// The VF at this address has these settings, and is this VM's.
     fn own(&mut self, address: &ForeignNode<'a>, settings: VfSettings, guest: Option<usize>) {
         let Some(vf) = self.vf(address) else { return };
-        self.found.nics[vf.0].add(vf.1, &settings, address);
+        self.nics.nics[vf.0].add(vf.1, &settings, address);
         if let Some(guest) = guest
             && self.give(vf, guest, address)
         {
-            self.found.guests[guest].functions.push(ForeignFunction { vf: Some(vf), keys: Vec::new() });
+            self.guests[guest].functions.push(ForeignFunction { vf: Some(vf), keys: Vec::new() });
         }
     }
 
     /// Makes a VF a VM's; `false` where it is another's already, which is told: a VF of a model is one guest's.
     fn give(&mut self, vf: VfOfNic, guest: usize, at: &ForeignNode<'a>) -> bool {
-        let name = &self.found.guests[guest].name;
+        let name = &self.guests[guest].name;
         match self.owners.entry(vf) {
             Entry::Occupied(owner) => {
-                let nic = &self.found.nics[vf.0].name;
+                let nic = &self.nics.nics[vf.0].name;
                 at.left_out(format!(
                     "VF {} of {} is left out of the VM {}: it is the VM {}'s already",
                     vf.1,
@@ -283,63 +266,25 @@ impl<'a> Reader<'a, '_> {
             at.left_out(format!(
                 "that libvirt may take any VF of {} is left out: a function of a model is one VF, here {}#{}",
                 shown(network),
-                self.found.nics[vf.0].name,
+                self.nics.nics[vf.0].name,
                 vf.1
             ));
-            self.found.nics[vf.0].add(vf.1, &settings, &at);
+            self.nics.nics[vf.0].add(vf.1, &settings, &at);
             if self.give(vf, guest, &at) {
-                self.found.guests[guest].functions[place].vf = Some(vf);
+                self.guests[guest].functions[place].vf = Some(vf);
             }
         }
     }
 
     /// Which VF has the PCI address that this says, in four attributes.
     fn vf(&mut self, at: &ForeignNode<'a>) -> Option<VfOfNic> {
-        let bdf = bdf(at)?;
-        let Some(machine) = self.machine else {
-            at.left_out_with_hint(
-                format!("the VF {bdf} is left out: whose VF it is cannot be told without the machine"),
-                "give `--inventory`, which `penstock scan --json` prints on the machine",
-            );
-            return None;
-        };
-        let of = |pf: &'_ Pf| {
-            let vf = pf.sriov.as_ref()?.vfs.iter().find(|vf| vf.bdf == bdf)?;
-            Some(vf.index)
-        };
-        let Some((pf, index)) = machine.pfs.iter().find_map(|pf| Some((pf, of(pf)?))) else {
-            at.left_out(format!("{bdf} is left out: no NIC of the machine has a VF there"));
-            return None;
-        };
-        let nic = self.nic(pf, at);
-        self.found.nics[nic].settings.entry(index).or_default();
-        Some((nic, index))
-    }
-
-    /// The NIC of this PF; the first that asks says where it is.
-    fn nic(&mut self, pf: &Pf, at: &ForeignNode<'a>) -> usize {
-        if let Some(nic) = self.nics.get(&pf.bdf) {
-            return *nic;
-        }
-        let name = pf.interface.as_ref().map(|interface| interface.name.clone());
-        let label =
-            name.as_ref().map_or_else(|| format!("nic-{}", pf.bdf).replace(':', "-"), ToString::to_string);
-        let selector = match name {
-            Some(name) => PfSelector::by_name(name),
-            None => PfSelector::by_address(pf.bdf),
-        };
-        let mut nic = ForeignNic::new(label, selector, at.clone());
-        nic.count_those_of(pf);
-        self.found.nics.push(nic);
-        self.nics.insert(pf.bdf, self.found.nics.len() - 1);
-        self.found.nics.len() - 1
+        self.nics.vf_at(bdf(at)?, at)
     }
 
     fn finish(mut self) -> Found<'a> {
-        self.found.nics.iter_mut().for_each(ForeignNic::make_room_for_named);
         // A VM whose pools had no VF left has none.
-        self.found.guests.retain(|guest| guest.functions.iter().any(|function| function.vf.is_some()));
-        self.found
+        self.guests.retain(|guest| guest.functions.iter().any(|function| function.vf.is_some()));
+        Found { machine: None, nics: self.nics.finish(), guests: self.guests }
     }
 }
 

@@ -1,9 +1,11 @@
 //! Another program's files as a model.
 
+mod cni;
 mod foreign;
 mod guest;
 mod incus;
 mod libvirt;
+mod machine_nics;
 mod netplan;
 mod networkd;
 mod nic;
@@ -35,6 +37,8 @@ const MAX_PLACES: usize = 8;
 /// Whose files are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ImportFormat {
+    /// Network configurations of CNI whose plugin gives containers VFs.
+    Cni,
     /// Incus' YAML: instances, profiles, and networks of type `sriov`.
     Incus,
     /// libvirt's XML: domains, networks, and single devices.
@@ -51,7 +55,8 @@ pub enum ImportFormat {
 
 impl ImportFormat {
     /// All of them, by name.
-    pub const ALL: [ImportFormat; 6] = [
+    pub const ALL: [ImportFormat; 7] = [
+        ImportFormat::Cni,
         ImportFormat::Incus,
         ImportFormat::Libvirt,
         ImportFormat::Netplan,
@@ -63,6 +68,7 @@ impl ImportFormat {
     /// The program, as a sentence names it.
     fn program(self) -> &'static str {
         match self {
+            ImportFormat::Cni => "CNI",
             ImportFormat::Incus => "Incus",
             ImportFormat::Libvirt => "libvirt",
             ImportFormat::Netplan => "netplan",
@@ -108,7 +114,8 @@ pub fn import(
         let read = match format {
             ImportFormat::Networkd => ini::sections(&source.text, networkd::OF_A_VF).map(|root| vec![root]),
             ImportFormat::Libvirt => xml::document(&source.text).map(|root| vec![root]),
-            ImportFormat::Incus
+            ImportFormat::Cni
+            | ImportFormat::Incus
             | ImportFormat::Netplan
             | ImportFormat::Nmstate
             | ImportFormat::SriovOperator => yaml::documents(&source.text),
@@ -124,6 +131,7 @@ pub fn import(
         .filter(|root| !root.is_null())
         .collect();
     let Found { machine: called, nics, guests } = match format {
+        ImportFormat::Cni => cni::read(&roots, machine),
         ImportFormat::Incus => incus::read(&roots, machine),
         ImportFormat::Libvirt => libvirt::read(&roots, machine),
         ImportFormat::Netplan => netplan::read(&roots, machine),

@@ -52,6 +52,15 @@ impl PfSelector {
     }
 }
 
+/// A network that gives VFs to whoever asks for one, and sets this of them.
+#[derive(Clone)]
+pub struct VfNetwork<'a> {
+    /// What it sets.
+    pub settings: VfSettings,
+    /// Where it is in the file.
+    pub at: ForeignNode<'a>,
+}
+
 /// A NIC of another program's file.
 pub struct ForeignNic<'a> {
     /// What the file calls it.
@@ -117,6 +126,24 @@ impl<'a> ForeignNic<'a> {
                 SettingsConflict::ProtocolWithoutVlan(_) => known.vlan_proto = None,
                 SettingsConflict::RateAboveLimit { .. } => known.min_tx_rate = None,
             }
+        }
+    }
+
+    /// Adds what networks set of its `vfs` VFs where it is one thing for all of them, and they give all of them away: a model keeps what a single VF has
+    /// with the guest that owns it, and these have none. Where it is not, it is left out, and told at each network with what to do about it.
+    pub fn add_to_all(&mut self, vfs: u16, networks: &[VfNetwork<'a>], of_all: bool, hint: &str) {
+        let Some(first) = networks.first() else { return };
+        if of_all && networks.iter().all(|network| network.settings == first.settings) {
+            for index in (0..vfs).filter_map(VfIndex::new) {
+                self.add(index, &first.settings, &first.at);
+            }
+            return;
+        }
+        for network in networks.iter().filter(|network| network.settings != VfSettings::default()) {
+            network.at.left_out_with_hint(
+                "what this network sets is left out: other VFs of the PF get something else, or nothing",
+                hint,
+            );
         }
     }
 

@@ -10,7 +10,7 @@ use penstock_model::{
 use super::{
     Found,
     foreign::ForeignNode,
-    nic::{ForeignNic, PfSelector},
+    nic::{ForeignNic, PfSelector, VfNetwork},
 };
 
 /// First and last of some VFs; `None`: all.
@@ -36,13 +36,7 @@ struct Policies<'a> {
     /// Of each PF the resources that policies make of its VFs, with the VFs.
     resources: BTreeMap<PfSelector, Vec<(String, VfRange)>>,
     /// By resource.
-    networks: BTreeMap<String, Vec<Network<'a>>>,
-}
-
-/// A network that gives pods VFs of a resource.
-struct Network<'a> {
-    settings: VfSettings,
-    at: ForeignNode<'a>,
+    networks: BTreeMap<String, Vec<VfNetwork<'a>>>,
 }
 
 /// The NICs of these documents.
@@ -174,32 +168,19 @@ impl<'a> Policies<'a> {
             });
             settings = settings.or(&set.unwrap_or_default());
         }
-        self.networks.entry(resource).or_default().push(Network { settings, at: spec.clone() });
+        self.networks.entry(resource).or_default().push(VfNetwork { settings, at: spec.clone() });
     }
 
-    /// What networks set of the VFs of a PF: where it is one thing for all of them, since a model keeps what a single VF has with the guest
-    /// that owns it, and pods own these.
+    /// What networks set of the VFs of a PF.
     fn settings(&self, nic: &mut ForeignNic<'a>) {
         let (Some(vfs), Some(resources)) = (nic.vfs, self.resources.get(&nic.selector)) else { return };
-        let networks: Vec<&Network<'a>> =
-            resources.iter().filter_map(|(name, _)| self.networks.get(name)).flatten().collect();
-        let Some(first) = networks.first() else { return };
+        let networks: Vec<VfNetwork<'a>> =
+            resources.iter().filter_map(|(name, _)| self.networks.get(name)).flatten().cloned().collect();
         let ranges = resources.iter().filter(|(name, _)| self.networks.contains_key(name));
         let ranges =
             ranges.map(|(_, range)| range.map_or((0, vfs), |(first, last)| (first.get(), last.get())));
-        let is_one = networks.iter().all(|network| network.settings == first.settings);
-        if !is_one || !cover(ranges.collect(), vfs) {
-            for network in networks.iter().filter(|network| network.settings != VfSettings::default()) {
-                network.at.left_out_with_hint(
-                    "what this network sets is left out: other VFs of the PF get something else, or nothing",
-                    "a claim of Penstock's driver says it for each pod (docs/claims.md)",
-                );
-            }
-            return;
-        }
-        for index in (0..vfs).filter_map(VfIndex::new) {
-            nic.add(index, &first.settings, &first.at);
-        }
+        let hint = "a claim of Penstock's driver says it for each pod (docs/claims.md)";
+        nic.add_to_all(vfs, &networks, cover(ranges.collect(), vfs), hint);
     }
 
     fn add(&mut self, policy: &Policy<'a>, count: Option<u16>, mtu: Option<Mtu>, free: Option<FreeDriver>) {

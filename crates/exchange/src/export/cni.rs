@@ -1,0 +1,54 @@
+//! Configuration lists of CNI, one for each NIC with VFs that no guest owns: `penstock-cni` gives a container any of them (docs/cni.md). They are for
+//! `/etc/cni/net.d`.
+//!
+//! What the PF keeps for each VF stays as Penstock has set it: the plugin sets no attribute that a configuration does not name.
+
+use std::fmt::Write;
+
+use penstock_model::{FreeDriver, Inventory, NicMatch};
+use penstock_plan::{NicOnMachine, lasting_match};
+
+use super::{ExportedFile, left_out::Omissions};
+
+/// The files, in the order of the NICs.
+pub fn files(
+    nics: &[NicOnMachine<'_>],
+    inventory: &Inventory,
+    left_out: &mut Omissions,
+) -> Vec<ExportedFile> {
+    nics.iter().filter_map(|nic| file(nic, inventory, left_out)).collect()
+}
+
+/// Nothing for a NIC all of whose VFs are guests'.
+fn file(nic: &NicOnMachine<'_>, inventory: &Inventory, left_out: &mut Omissions) -> Option<ExportedFile> {
+    let free: Vec<String> =
+        nic.vfs.iter().filter(|vf| vf.owner.is_none()).map(|vf| vf.index.to_string()).collect();
+    if free.is_empty() {
+        return None;
+    }
+    let driver = match nic.nic.free_driver {
+        None | Some(FreeDriver::Host) => None,
+        Some(FreeDriver::VfioPci) => Some("vfio-pci"),
+        Some(FreeDriver::None) => {
+            left_out.nic(nic.name, "`free: {driver: none}`: a CNI plugin gives out no VF without a driver");
+            return None;
+        }
+    };
+    // An address that several PFs have names none of them.
+    let pf = match lasting_match(nic.pf, inventory) {
+        NicMatch { mac: Some(mac), bdf: None, .. } => mac.to_string(),
+        _ => nic.pf.bdf.to_string(),
+    };
+    // Names of NICs, MAC addresses and PCI addresses have no character that JSON would write otherwise.
+    let mut text = format!(
+        "{{\n  \"cniVersion\": \"1.0.0\",\n  \"name\": \"penstock-{}\",\n  \"plugins\": [\n    {{\n      \"type\": \"penstock-cni\",\n      \
+         \"pf\": \"{pf}\",\n      \"vfs\": [{}]",
+        nic.name,
+        free.join(", ")
+    );
+    if let Some(driver) = driver {
+        let _ = write!(text, ",\n      \"driver\": \"{driver}\"");
+    }
+    text.push_str("\n    }\n  ]\n}\n");
+    Some(ExportedFile { name: format!("20-penstock-{}.conflist", nic.name), text })
+}

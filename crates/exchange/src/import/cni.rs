@@ -1,0 +1,210 @@
+//! Network configurations of CNI (specification 0.3 to 1.1: "Network configuration format", single ones and lists) whose plugin gives containers VFs: the SR-IOV
+//! plugin of the Kubernetes network plumbing group, `penstock-cni`, and `host-device`.
+//!
+//! The plugin sets what a configuration says of a VF when a container gets it, and goes on to do so. A model keeps what a single VF has with the guest that owns
+//! it, and these VFs stay free for containers: so a model has what is set of all VFs of a PF alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use penstock_model::{
+    Bdf, FreeDriver, InterfaceName, Inventory, Mac, VfIndex, VfKey, VfSettings, yaml::shown,
+};
+
+use super::{
+    Found,
+    foreign::{ForeignFields, ForeignNode},
+    machine_nics::{MachineNics, VfOfNic},
+    nic::{PfSelector, VfNetwork},
+};
+
+/// What to do about attributes that a model does not take over.
+const HINT: &str = "leave it in the configuration: the plugin sets it when a container gets the VF";
+
+/// What has been read so far.
+struct Reader<'a, 'm> {
+    nics: MachineNics<'a, 'm>,
+    /// By NIC, in the order of the files.
+    networks: BTreeMap<usize, Vec<VfNetwork<'a>>>,
+    /// By NIC, the VFs that some network gives away.
+    given: BTreeMap<usize, BTreeSet<VfIndex>>,
+}
+
+/// The NICs of these documents.
+pub fn read<'a>(roots: &[ForeignNode<'a>], machine: Option<&Inventory>) -> Found<'a> {
+    let (networks, given) = (BTreeMap::new(), BTreeMap::new());
+    let mut reader = Reader { nics: MachineNics::new(machine), networks, given };
+    for root in roots {
+        reader.configuration(root);
+    }
+    let Reader { nics, networks, given } = reader;
+    let mut nics = nics.finish();
+    for (nic, networks) in networks {
+        let (nic, given) = (&mut nics[nic], &given[&nic]);
+        let vfs = nic.vfs.unwrap_or_else(|| nic.named());
+        let all = (0..vfs).filter_map(VfIndex::new).all(|index| given.contains(&index));
+        nic.add_to_all(vfs, &networks, all, HINT);
+    }
+    Found { machine: None, nics, guests: Vec::new() }
+}
+
+impl<'a> Reader<'a, '_> {
+    fn configuration(&mut self, at: &ForeignNode<'a>) {
+        let mut fields = at.fields();
+        if fields.take("kind").is_some() {
+            fields.forget();
+            return at.left_out_with_hint(
+                "this object of Kubernetes is left out: it is no network configuration",
+                "a NetworkAttachmentDefinition has one as text: kubectl get net-attach-def NAME -o jsonpath='{.spec.config}'",
+            );
+        }
+        ["cniVersion", "cniVersions", "name", "disableCheck", "disableGC", "loadOnlyInlinedPlugins"]
+            .iter()
+            .for_each(|key| fields.pass_over(key));
+        if let Some(plugins) = fields.take("plugins") {
+            return plugins.items().iter().for_each(|plugin| self.plugin(plugin, plugin.fields()));
+        }
+        if !fields.names().any(|name| name == "type") {
+            fields.forget();
+            return at
+                .error("this is no network configuration of CNI: it has neither `plugins` nor a `type`");
+        }
+        self.plugin(at, fields);
+    }
+
+    fn plugin(&mut self, at: &ForeignNode<'a>, mut fields: ForeignFields<'a>) {
+        let Some(kind) = fields.value::<String>("type") else {
+            fields.forget();
+            return at.error("a plugin has a `type`");
+        };
+        match kind.as_str() {
+            "sriov" | "penstock-cni" => self.sriov(at, fields),
+            "host-device" => self.host_device(at, fields),
+            _ => {
+                fields.forget();
+                at.left_out(format!("the plugin {} is left out: it gives no container a VF", shown(&kind)));
+            }
+        }
+    }
+
+    fn sriov(&mut self, at: &ForeignNode<'a>, mut fields: ForeignFields<'a>) {
+        of_containers(&mut fields);
+        let driver = fields.take("driver");
+        let settings = settings(&mut fields);
+        let device = fields.take("deviceID").filter(|device| device.text() != Some(""));
+        let (pf, vfs) = (fields.take("pf"), fields.take("vfs"));
+        let given: Vec<VfOfNic> = match (device, pf) {
+            (Some(device), _) => {
+                device.value().and_then(|bdf: Bdf| self.nics.vf_at(bdf, &device)).into_iter().collect()
+            }
+            (None, Some(pf)) => {
+                let Some(selector) = selector(&pf) else { return };
+                let nic = self.nics.selected(selector, label(&pf), &pf);
+                match vfs {
+                    Some(vfs) => {
+                        let named =
+                            vfs.items().iter().filter_map(ForeignNode::value::<VfIndex>).collect::<Vec<_>>();
+                        named.into_iter().map(|index| self.nics.name((nic, index))).collect()
+                    }
+                    None => self.nics.all_vfs_of(nic, "a CNI plugin", &pf),
+                }
+            }
+            (None, None) => {
+                return at.left_out_with_hint(
+                    "this plugin is left out: it names no VF, which a device plugin chooses",
+                    "policies of the SR-IOV network operator say which VFs that has: `import --from sriov-operator`",
+                );
+            }
+        };
+        self.give(&given, &settings, at);
+        let Some(driver) = driver else { return };
+        match driver.text() {
+            Some("vfio-pci") => {
+                given.iter().for_each(|(nic, _)| self.nics.nics[*nic].free = Some(FreeDriver::VfioPci))
+            }
+            _ => driver.left_out("`driver` is left out: a model knows `vfio-pci`"),
+        }
+    }
+
+    /// Moves any device of the host; one that is known by its PCI address may be a VF.
+    fn host_device(&mut self, at: &ForeignNode<'a>, mut fields: ForeignFields<'a>) {
+        of_containers(&mut fields);
+        let device = fields.take("pciBusID").filter(|device| device.text() != Some(""));
+        ["device", "hwaddr", "kernelpath"]
+            .iter()
+            .for_each(|key| fields.left_out(key, "only a PCI address says which VF is meant"));
+        let Some(device) = device else {
+            return at.left_out("this plugin is left out: it has no `pciBusID`");
+        };
+        let given = device.value().and_then(|bdf: Bdf| self.nics.vf_at(bdf, &device));
+        self.give(given.as_slice(), &VfSettings::default(), at);
+    }
+
+    /// Notes that these VFs are a network's, which sets this of them.
+    fn give(&mut self, vfs: &[VfOfNic], settings: &VfSettings, at: &ForeignNode<'a>) {
+        for nic in vfs.iter().map(|(nic, _)| *nic).collect::<BTreeSet<usize>>() {
+            let network = VfNetwork { settings: settings.clone(), at: at.clone() };
+            self.networks.entry(nic).or_default().push(network);
+        }
+        for (nic, index) in vfs {
+            self.given.entry(*nic).or_default().insert(*index);
+        }
+    }
+}
+
+/// What a container gets beside its VF, and what is of no configuration but of a call.
+fn of_containers(fields: &mut ForeignFields<'_>) {
+    ["cniVersion", "name", "prevResult", "runtimeConfig", "args"]
+        .iter()
+        .for_each(|key| fields.pass_over(key));
+    ["ipam", "dns", "capabilities", "mtu", "addresses", "routes", "logLevel", "logFile", "dpdkMode"]
+        .iter()
+        .for_each(|key| fields.left_out(key, "what a container gets beside its VF stays with the plugin"));
+    fields.left_out("mac", "any container of the network gets it, and a model has the address of one VF");
+}
+
+/// What a plugin sets of a VF.
+fn settings(fields: &mut ForeignFields<'_>) -> VfSettings {
+    let mut settings = VfSettings::default();
+    for (key, of_vf) in [
+        ("vlan", VfKey::Vlan),
+        ("vlanQoS", VfKey::Qos),
+        ("vlanProto", VfKey::VlanProto),
+        ("spoofchk", VfKey::Spoofchk),
+        ("trust", VfKey::Trust),
+        ("link_state", VfKey::LinkState),
+        ("min_tx_rate", VfKey::MinTxRate),
+        ("max_tx_rate", VfKey::MaxTxRate),
+    ] {
+        // An empty text says nothing, and a priority of 0 is none.
+        let nothing = |node: &ForeignNode<'_>| {
+            node.text().is_some_and(|text| text.is_empty() || of_vf == VfKey::Qos && text == "0")
+        };
+        let set = fields.take(key).filter(|node| !nothing(node)).and_then(|node| match of_vf {
+            VfKey::VlanProto => node.setting_as(of_vf, &node.text().unwrap_or_default().to_lowercase()),
+            _ => node.setting(of_vf),
+        });
+        settings = settings.or(&set.unwrap_or_default());
+    }
+    settings
+}
+
+/// A PF as `penstock-cni` knows it: by its PCI address, its permanent MAC address or the name of its interface.
+fn selector(at: &ForeignNode<'_>) -> Option<PfSelector> {
+    let text = at.text().unwrap_or_default();
+    if let Ok(bdf) = text.parse::<Bdf>() {
+        return Some(PfSelector::by_address(bdf));
+    }
+    if let Ok(mac) = text.parse::<Mac>() {
+        return Some(PfSelector { mac: Some(mac), ..PfSelector::default() });
+    }
+    at.value::<InterfaceName>().map(PfSelector::by_name)
+}
+
+/// What a NIC that is not on the machine is called.
+fn label(pf: &ForeignNode<'_>) -> String {
+    let text = pf.text().unwrap_or_default();
+    match text.contains(':') {
+        true => format!("nic-{text}").replace(':', "-"),
+        false => text.to_owned(),
+    }
+}
