@@ -161,6 +161,11 @@ impl Board {
         };
         let mut timings = vec![("prepare", started.elapsed())];
         saved::evict(cache)?;
+        if let Some(name) = &options.name {
+            for died in kept::clear_ended(cache, Some(name))? {
+                listener(Progress::Note(format!("Before, {died}")));
+            }
+        }
         loop {
             let Choice { accelerator, why } = &choice;
             listener(Progress::Note(format!("Accelerator: {} ({why})", accelerator.name())));
@@ -190,10 +195,14 @@ impl Board {
     ///
     /// # Errors
     ///
-    /// [`BoardError::NoSuchBoard`] with those that there are, [`BoardError::Name`] for a name that no board can have.
+    /// [`BoardError::NoSuchBoard`] with those that there are, [`BoardError::Died`] for one whose QEMU has ended by itself, which is cleared away then,
+    /// [`BoardError::Name`] for a name that no board can have.
     pub fn attach(cache: &Cache, name: &str) -> Result<Board, BoardError> {
         let directory = kept::directory(cache, name)?;
-        let boards = kept::list(cache)?;
+        if let Some(died) = kept::clear_ended(cache, Some(name))?.pop() {
+            return Err(died);
+        }
+        let boards = kept::list(cache)?.running;
         let found = boards.iter().find(|board| board.name == name);
         let Some(kept) = found.cloned() else {
             return Err(BoardError::NoSuchBoard {
@@ -226,7 +235,16 @@ impl Board {
     ///
     /// [`BoardError::File`] when the directory of kept boards cannot be read.
     pub fn list(cache: &Cache) -> Result<Vec<KeptBoard>, BoardError> {
-        kept::list(cache)
+        Ok(kept::list(cache)?.running)
+    }
+
+    /// Clears boards away that stayed and whose QEMU has ended by itself: that of this name, or all. Gives why each ended ([`BoardError::Died`]).
+    ///
+    /// # Errors
+    ///
+    /// [`BoardError::File`] when the directory of kept boards cannot be read or one of them not be removed.
+    pub fn clear_ended(cache: &Cache, name: Option<&str>) -> Result<Vec<BoardError>, BoardError> {
+        kept::clear_ended(cache, name)
     }
 
     /// Lets it run on when this process ends. Only for a board that was given a name.
@@ -485,7 +503,7 @@ impl Up<'_> {
         });
         let directory = kept::directory(self.cache, &name)?;
         files::make_own_directory(self.cache.running())?;
-        let runs = kept::list(self.cache)?.iter().any(|board| board.name == name);
+        let runs = kept::list(self.cache)?.running.iter().any(|board| board.name == name);
         if runs || KeptBoard::read(&directory).is_some() {
             return Err(BoardError::Taken { name });
         }

@@ -11,7 +11,7 @@ use penstock_host::{files, running::Running};
 use penstock_model::{BoardKernel, InterfaceName, digest::sha256};
 use serde::{Deserialize, Serialize};
 
-use crate::{accelerator::Choice, cache::Cache, error::BoardError, switch};
+use crate::{accelerator::Choice, cache::Cache, error::BoardError, machine, switch};
 
 const FILE: &str = "board.json";
 /// The longest name that becomes a directory as it is; the paths of sockets must stay short.
@@ -118,27 +118,49 @@ pub(crate) fn directory(cache: &Cache, name: &str) -> Result<PathBuf, BoardError
     Ok(cache.running().join(short))
 }
 
-/// The boards that run, by name. Those whose QEMU is gone, and those whose Penstock is, are cleared away.
-pub(crate) fn list(cache: &Cache) -> Result<Vec<KeptBoard>, BoardError> {
+/// What is written down of boards, by name.
+#[derive(Debug, Default)]
+pub(crate) struct KeptBoards {
+    /// Those that run.
+    pub running: Vec<KeptBoard>,
+    /// Those that stayed and whose QEMU has ended by itself.
+    pub ended: Vec<KeptBoard>,
+}
+
+/// All boards. Those whose Penstock is gone, and which were to end with it, are cleared away.
+pub(crate) fn list(cache: &Cache) -> Result<KeptBoards, BoardError> {
     // Somebody else's could name any process, to be ended by us: `/tmp` is everybody's. Held, so that it is not exchanged.
-    let Some(running) = files::own_directory(cache.running())? else { return Ok(Vec::new()) };
-    let mut boards = Vec::new();
-    for name in files::list(running.path())? {
-        let directory = running.path().join(&name);
+    let Some(held) = files::own_directory(cache.running())? else { return Ok(KeptBoards::default()) };
+    let mut boards = KeptBoards::default();
+    for name in files::list(held.path())? {
+        let directory = held.path().join(&name);
         // A Penstock that ends may have written last that the board stays without it: that is read once it is known to have ended.
         let board = match KeptBoard::read(&directory) {
             Some(board) if board.is_orphaned() => KeptBoard::read(&directory),
             read => read,
         };
         let Some(board) = board else { continue };
-        let being_made = board.qemu.is_none() && board.owner.is_some();
-        if board.is_orphaned() || (!board.is_up() && !being_made) {
-            board.end(&cache.running().join(name))?;
-        } else if board.is_up() {
-            boards.push(board);
+        match (board.is_up(), board.owner) {
+            _ if board.is_orphaned() => board.end(&cache.running().join(name))?,
+            (true, _) => boards.running.push(board),
+            // It is being made, or whoever made it sees for itself that it ended.
+            (false, Some(_)) => {}
+            (false, None) => boards.ended.push(board),
         }
     }
     Ok(boards)
+}
+
+/// Clears boards away whose QEMU has ended by itself, that of this name or all; gives why each ended ([`BoardError::Died`]).
+pub(crate) fn clear_ended(cache: &Cache, name: Option<&str>) -> Result<Vec<BoardError>, BoardError> {
+    let ended = list(cache)?.ended.into_iter().filter(|board| name.is_none_or(|name| board.name == name));
+    let clear = |board: KeptBoard| {
+        let directory = directory(cache, &board.name)?;
+        let why = machine::last_words(&directory);
+        board.end(&directory)?;
+        Ok(BoardError::Died { name: board.name, why })
+    };
+    ended.map(clear).collect()
 }
 
 #[cfg(test)]

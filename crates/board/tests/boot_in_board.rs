@@ -331,7 +331,44 @@ fn one_that_stays(directory: &Path) -> Outcome {
     Board::drop_kept(&cache, "kept")?;
     assert!(matches!(Board::attach(&cache, "kept"), Err(BoardError::NoSuchBoard { .. })));
     assert!(!listed[0].is_up());
-    expect_empty(&cache)
+    expect_empty(&cache)?;
+    one_that_ended_is_told_of(&cache, &options)
+}
+
+/// A kernel that resets its board ends it: whoever asks for it next is told, with what its console said last.
+fn one_that_ended_is_told_of(cache: &Cache, options: &UpOptions) -> Outcome {
+    let reset = || -> Outcome {
+        let board = Board::up(design(SMALL), &image()?, cache, options, &mut |_| {})?;
+        let words =
+            ["sh", "-c", "echo farewell >/dev/console; echo b >/proc/sysrq-trigger"].map(str::to_owned);
+        let _ = board.ssh_command(&words, false).run();
+        let died = board.died().map(|died| died.to_string()).unwrap_or_default();
+        assert!(died.contains("farewell"), "{died}");
+        board.detach();
+        assert_eq!(Board::list(cache)?.len(), 0);
+        Ok(())
+    };
+    reset()?;
+    match Board::attach(cache, "kept") {
+        Err(BoardError::Died { name, why }) => assert!(name == "kept" && why.contains("farewell"), "{why}"),
+        other => return Err(format!("{other:?}").into()),
+    }
+    assert!(matches!(Board::attach(cache, "kept"), Err(BoardError::NoSuchBoard { .. })), "it is said once");
+    expect_empty(cache)?;
+    // The next of its name says it, too.
+    reset()?;
+    let mut notes = Vec::new();
+    let board = Board::up(design(SMALL), &image()?, cache, options, &mut |progress| {
+        if let Progress::Note(note) = progress {
+            notes.push(note);
+        }
+    })?;
+    assert!(
+        notes.iter().any(|note| note.contains("ended by itself") && note.contains("farewell")),
+        "{notes:?}"
+    );
+    board.down()?;
+    expect_empty(cache)
 }
 
 /// A model with a VM and one without, of the same NICs, memory and CPUs: each gets the board that was booted for it.

@@ -149,10 +149,11 @@ fn end_board(cache: &Cache, node: &KeptNode, owner: Option<Running>) -> Result<(
     match boards.iter().find(|board| board.name == node.name).filter(|board| is_its(board)) {
         Some(board) => match Board::drop_kept(cache, &board.name) {
             // Its QEMU ended meanwhile.
-            Err(BoardError::NoSuchBoard { .. }) => Ok(()),
+            Err(BoardError::NoSuchBoard { .. } | BoardError::Died { .. }) => Ok(()),
             dropped => dropped,
         },
-        None => Ok(()),
+        // Or before: `list` of clusters says which boards have.
+        None => Board::clear_ended(cache, Some(&node.name)).map(drop),
     }
 }
 
