@@ -344,6 +344,33 @@ fn plugins_of_one_pf_are_one_nic_by_whatever_name_they_have_it() {
 }
 
 #[test]
+fn what_a_plugin_says_twice_or_otherwise_than_another_is_told() {
+    let plugins =
+        |plugins: &str| format!("{{\"cniVersion\": \"1.0.0\", \"name\": \"n\", \"plugins\": [{plugins}]}}");
+    let both = plugins(
+        "{\"type\": \"penstock-cni\", \"deviceID\": \"0000:01:10.0\", \"pf\": \"enp1s0f1\", \"vfs\": [1]}",
+    );
+    let told = read(&both, ImportFormat::Cni).unwrap();
+    for key in ["pf", "vfs"] {
+        let why = format!("`{key}` is left out: `deviceID` says which VF it is");
+        assert!(told.warnings[0].to_string().contains(&why), "{:?}", told.warnings);
+    }
+    assert!(!told.model.contains("enp1s0f1"), "{}", told.model);
+    let of = |driver: &str, vf: u16| {
+        format!("{{\"type\": \"penstock-cni\", \"pf\": \"enp1s0f0\", \"vfs\": [{vf}]{driver}}}")
+    };
+    let two = plugins(&[of(", \"driver\": \"vfio-pci\"", 0), of("", 1)].join(", "));
+    let told = read(&two, ImportFormat::Cni).unwrap();
+    assert!(
+        told.warnings[0].to_string().contains("the driver of this network's VFs is left out"),
+        "{:?}",
+        told.warnings
+    );
+    let none = wrong("{\"cniVersion\": \"1.0.0\", \"name\": \"n\"}", ImportFormat::Cni);
+    assert!(none.contains("neither `plugins` nor a `type`"), "{none}");
+}
+
+#[test]
 fn policies_of_the_sriov_network_operator() {
     holds(ImportFormat::SriovOperator, "sriov-operator");
 }

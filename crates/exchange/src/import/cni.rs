@@ -27,19 +27,27 @@ struct Reader<'a, 'm> {
     networks: BTreeMap<usize, Vec<VfNetwork<'a>>>,
     /// By NIC, the VFs that some network gives away.
     given: BTreeMap<usize, BTreeSet<VfIndex>>,
+    /// By NIC, the driver of the first network's VFs; `None`: the host's.
+    drivers: BTreeMap<usize, Option<FreeDriver>>,
 }
 
 /// The NICs of these documents.
 pub fn read<'a>(roots: &[ForeignNode<'a>], machine: Option<&Inventory>) -> Found<'a> {
-    let (networks, given) = (BTreeMap::new(), BTreeMap::new());
-    let mut reader = Reader { nics: MachineNics::new(machine), networks, given };
+    let mut reader = Reader {
+        nics: MachineNics::new(machine),
+        networks: BTreeMap::new(),
+        given: BTreeMap::new(),
+        drivers: BTreeMap::new(),
+    };
     for root in roots {
         reader.configuration(root);
     }
-    let Reader { nics, networks, given } = reader;
+    let Reader { nics, networks, given, mut drivers } = reader;
     let mut nics = nics.finish();
     for (nic, networks) in networks {
-        let (nic, given) = (&mut nics[nic], &given[&nic]);
+        let (free, given) = (drivers.remove(&nic).flatten(), &given[&nic]);
+        let nic = &mut nics[nic];
+        nic.free = free;
         let vfs = nic.vfs.unwrap_or_else(|| nic.named());
         let all = (0..vfs).filter_map(VfIndex::new).all(|index| given.contains(&index));
         nic.add_to_all(vfs, &networks, all, HINT);
@@ -91,12 +99,15 @@ impl<'a> Reader<'a, '_> {
         let driver = fields.take("driver");
         let settings = settings(&mut fields);
         let device = fields.take("deviceID").filter(|device| device.text() != Some(""));
-        let (pf, vfs) = (fields.take("pf"), fields.take("vfs"));
-        let given: Vec<VfOfNic> = match (device, pf) {
+        if device.is_some() {
+            ["pf", "vfs"].iter().for_each(|key| fields.left_out(key, "`deviceID` says which VF it is"));
+        }
+        let given: Vec<VfOfNic> = match (device, fields.take("pf")) {
             (Some(device), _) => {
                 device.value().and_then(|bdf: Bdf| self.nics.vf_at(bdf, &device)).into_iter().collect()
             }
             (None, Some(pf)) => {
+                let vfs = fields.take("vfs");
                 let Some(selector) = selector(&pf) else { return };
                 let nic = self.nics.selected(selector, label(&pf), &pf);
                 match vfs {
@@ -109,20 +120,21 @@ impl<'a> Reader<'a, '_> {
                 }
             }
             (None, None) => {
+                fields.forget();
                 return at.left_out_with_hint(
                     "this plugin is left out: it names no VF, which a device plugin chooses",
                     "policies of the SR-IOV network operator say which VFs that has: `import --from sriov-operator`",
                 );
             }
         };
-        self.give(&given, &settings, at);
-        let Some(driver) = driver else { return };
-        match driver.text() {
-            Some("vfio-pci") => {
-                given.iter().for_each(|(nic, _)| self.nics.nics[*nic].free = Some(FreeDriver::VfioPci))
+        let free = driver.as_ref().and_then(|driver| match driver.text() {
+            Some("vfio-pci") => Some(FreeDriver::VfioPci),
+            _ => {
+                driver.left_out("`driver` is left out: a model knows `vfio-pci`");
+                None
             }
-            _ => driver.left_out("`driver` is left out: a model knows `vfio-pci`"),
-        }
+        });
+        self.give(&given, free, &settings, at);
     }
 
     /// Moves any device of the host; one that is known by its PCI address may be a VF.
@@ -136,12 +148,22 @@ impl<'a> Reader<'a, '_> {
             return at.left_out("this plugin is left out: it has no `pciBusID`");
         };
         let given = device.value().and_then(|bdf: Bdf| self.nics.vf_at(bdf, &device));
-        self.give(given.as_slice(), &VfSettings::default(), at);
+        self.give(given.as_slice(), None, &VfSettings::default(), at);
     }
 
-    /// Notes that these VFs are a network's, which sets this of them.
-    fn give(&mut self, vfs: &[VfOfNic], settings: &VfSettings, at: &ForeignNode<'a>) {
+    /// Notes that these VFs are a network's, which has this driver and sets this of them.
+    fn give(
+        &mut self,
+        vfs: &[VfOfNic],
+        free: Option<FreeDriver>,
+        settings: &VfSettings,
+        at: &ForeignNode<'a>,
+    ) {
         for nic in vfs.iter().map(|(nic, _)| *nic).collect::<BTreeSet<usize>>() {
+            let known = self.drivers.entry(nic).or_insert(free);
+            if *known != free {
+                at.left_out("the driver of this network's VFs is left out: another network of the PF has another, and a model has one for all VFs of a NIC that no guest owns");
+            }
             let network = VfNetwork { settings: settings.clone(), at: at.clone() };
             self.networks.entry(nic).or_default().push(network);
         }
