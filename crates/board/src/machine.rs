@@ -38,6 +38,10 @@ pub const SERIAL_LOG: &str = "serial.log";
 const SERIAL_SOCKET: &str = "serial";
 const CONTROL_SOCKET: &str = "control";
 const EMULATOR_LOG: &str = "qemu.log";
+/// What QEMU notes of resets of CPUs, and why: their state at each, and [`TRIPLE_FAULT`].
+const RESET_LOG: &str = "resets.log";
+/// What QEMU's emulated CPU says there of a fault that it resets itself for (`check_exception` of target/i386/tcg/excp_helper.c).
+const TRIPLE_FAULT: &str = "Triple fault";
 
 /// The serial number by which a board knows the disk of [`UpOptions::files`](crate::UpOptions::files)
 /// (`/sys/block/DISK/serial`).
@@ -121,7 +125,7 @@ impl Run<'_> {
     }
 
     fn start_as(&self, run: PerRun, note: Note<'_>) -> Result<Machine, BoardError> {
-        for name in [SERIAL_SOCKET, CONTROL_SOCKET, EMULATOR_LOG] {
+        for name in [SERIAL_SOCKET, CONTROL_SOCKET, EMULATOR_LOG, RESET_LOG] {
             files::remove_file(self.directory.join(name))?;
         }
         // QEMU connects to them before it does anything else.
@@ -150,7 +154,7 @@ impl Run<'_> {
         let mut command = self
             .emulator
             .command()
-            .args(["-name", "penstock"])
+            .args(["-name", "penstock", "-d", "cpu_reset", "-D", RESET_LOG])
             .args([
                 "-accel",
                 self.accelerator.argument(self.design.icount),
@@ -291,15 +295,21 @@ impl Machine {
     }
 }
 
-/// What the QEMU of the board in `directory` said before it ended; when that is nothing, what the board's console did.
+/// What the QEMU of the board in `directory` said before it ended; when that is nothing, what the board's console did. A triple fault of one of its
+/// CPUs comes first: the kernel had no part in that reset.
 pub fn last_words(directory: &Path) -> String {
-    let said = files::read(directory.join(EMULATOR_LOG)).unwrap_or_default();
-    let said = String::from_utf8_lossy(&said);
+    let text =
+        |name| String::from_utf8_lossy(&files::read(directory.join(name)).unwrap_or_default()).into_owned();
+    let fault = match text(RESET_LOG).contains(TRIPLE_FAULT) {
+        true => "one of its CPUs had a triple fault; ",
+        false => "",
+    };
+    let said = text(EMULATOR_LOG);
     let telling: Vec<&str> = said.lines().filter(|line| !line.contains("warning:")).collect();
     if telling.is_empty() {
-        return format!("it said nothing; the board's console ended with:\n{}", last_lines(directory));
+        return format!("{fault}it said nothing; the board's console ended with:\n{}", last_lines(directory));
     }
-    telling.join("; ")
+    fault.to_owned() + &telling.join("; ")
 }
 
 /// The last lines of the console of the board in `directory`.

@@ -337,18 +337,20 @@ fn one_that_stays(directory: &Path) -> Outcome {
 
 /// A kernel that resets its board ends it: whoever asks for it next is told, with what its console said last.
 fn one_that_ended_is_told_of(cache: &Cache, options: &UpOptions) -> Outcome {
-    let reset = || -> Outcome {
+    let reset = |how: &str, triple: bool| -> Outcome {
         let board = Board::up(design(SMALL), &image()?, cache, options, &mut |_| {})?;
-        let words =
-            ["sh", "-c", "echo farewell >/dev/console; echo b >/proc/sysrq-trigger"].map(str::to_owned);
-        let _ = board.ssh_command(&words, false).run();
+        let script = format!(
+            "echo farewell >/dev/console; echo {how} >/sys/kernel/reboot/type; echo b >/proc/sysrq-trigger"
+        );
+        let _ = board.ssh_command(&["sh", "-c", &script].map(str::to_owned), false).run();
         let died = board.died().map(|died| died.to_string()).unwrap_or_default();
         assert!(died.contains("farewell"), "{died}");
+        assert_eq!(died.contains("had a triple fault"), triple, "{died}");
         board.detach();
         assert_eq!(Board::list(cache)?.len(), 0);
         Ok(())
     };
-    reset()?;
+    reset("acpi", false)?;
     match Board::attach(cache, "kept") {
         Err(BoardError::Died { name, why }) => assert!(name == "kept" && why.contains("farewell"), "{why}"),
         other => return Err(format!("{other:?}").into()),
@@ -356,7 +358,7 @@ fn one_that_ended_is_told_of(cache: &Cache, options: &UpOptions) -> Outcome {
     assert!(matches!(Board::attach(cache, "kept"), Err(BoardError::NoSuchBoard { .. })), "it is said once");
     expect_empty(cache)?;
     // The next of its name says it, too.
-    reset()?;
+    reset("triple", true)?;
     let mut notes = Vec::new();
     let board = Board::up(design(SMALL), &image()?, cache, options, &mut |progress| {
         if let Progress::Note(note) = progress {
