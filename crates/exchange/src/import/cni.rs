@@ -186,8 +186,7 @@ fn of_containers(fields: &mut ForeignFields<'_>) {
 
 /// What a plugin sets of a VF.
 fn settings(fields: &mut ForeignFields<'_>) -> VfSettings {
-    let mut settings = VfSettings::default();
-    for (key, of_vf) in [
+    let keys = [
         ("vlan", VfKey::Vlan),
         ("vlanQoS", VfKey::Qos),
         ("vlanProto", VfKey::VlanProto),
@@ -196,18 +195,9 @@ fn settings(fields: &mut ForeignFields<'_>) -> VfSettings {
         ("link_state", VfKey::LinkState),
         ("min_tx_rate", VfKey::MinTxRate),
         ("max_tx_rate", VfKey::MaxTxRate),
-    ] {
-        // An empty text says nothing, and a priority of 0 is none.
-        let nothing = |node: &ForeignNode<'_>| {
-            node.text().is_some_and(|text| text.is_empty() || of_vf == VfKey::Qos && text == "0")
-        };
-        let set = fields.take(key).filter(|node| !nothing(node)).and_then(|node| match of_vf {
-            VfKey::VlanProto => node.setting_as(of_vf, &node.text().unwrap_or_default().to_lowercase()),
-            _ => node.setting(of_vf),
-        });
-        settings = settings.or(&set.unwrap_or_default());
-    }
-    settings
+    ];
+    // A priority of 0 is none.
+    fields.settings(keys, |key, text| text.is_empty() || key == VfKey::Qos && text == "0")
 }
 
 /// A PF as `penstock-cni` knows it: by its PCI address, its permanent MAC address or the name of its interface.

@@ -223,6 +223,26 @@ impl<'a> ForeignFields<'a> {
         self.rest.clear();
     }
 
+    /// What plugins of CNI, and what configures them, say of a VF with these keys. A text that `says_nothing` of a key is passed over; names of
+    /// protocols may have capitals.
+    pub fn settings(
+        &mut self,
+        keys: [(&str, VfKey); 8],
+        says_nothing: impl Fn(VfKey, &str) -> bool,
+    ) -> VfSettings {
+        let mut settings = VfSettings::default();
+        for (key, of_vf) in keys {
+            let said =
+                self.take(key).filter(|node| !node.text().is_some_and(|text| says_nothing(of_vf, text)));
+            let set = said.and_then(|node| match of_vf {
+                VfKey::VlanProto => node.setting_as(of_vf, &node.text().unwrap_or_default().to_lowercase()),
+                _ => node.setting(of_vf),
+            });
+            settings = settings.or(&set.unwrap_or_default());
+        }
+        settings
+    }
+
     /// Says of a key that it is left out, and why, if it is there.
     pub fn left_out(&mut self, key: &str, why: &str) {
         if let Some(node) = self.take(key) {

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_model::{
-    Bdf, FreeDriver, InterfaceName, MachineName, Mtu, VfCount, VfIndex, VfKey, VfSettings, yaml::shown,
+    Bdf, FreeDriver, InterfaceName, MachineName, Mtu, VfCount, VfIndex, VfKey, yaml::shown,
 };
 
 use super::{
@@ -147,8 +147,7 @@ impl<'a> Policies<'a> {
         let Some(resource) = fields.value::<String>("resourceName") else {
             return spec.error("a network has the `resourceName` of a policy");
         };
-        let mut settings = VfSettings::default();
-        for (key, of_vf) in [
+        let keys = [
             ("vlan", VfKey::Vlan),
             ("vlanQoS", VfKey::Qos),
             ("vlanProto", VfKey::VlanProto),
@@ -157,17 +156,10 @@ impl<'a> Policies<'a> {
             ("linkState", VfKey::LinkState),
             ("minTxRate", VfKey::MinTxRate),
             ("maxTxRate", VfKey::MaxTxRate),
-        ] {
-            // The operator's 0 is no VLAN and no priority: the VF keeps what it has.
-            let said = fields
-                .take(key)
-                .filter(|node| !matches!(of_vf, VfKey::Vlan | VfKey::Qos) || node.text() != Some("0"));
-            let set = said.and_then(|node| match of_vf {
-                VfKey::VlanProto => node.setting_as(of_vf, &node.text().unwrap_or_default().to_lowercase()),
-                _ => node.setting(of_vf),
-            });
-            settings = settings.or(&set.unwrap_or_default());
-        }
+        ];
+        // The operator's 0 is no VLAN and no priority: the VF keeps what it has.
+        let settings =
+            fields.settings(keys, |key, text| matches!(key, VfKey::Vlan | VfKey::Qos) && text == "0");
         self.networks.entry(resource).or_default().push(VfNetwork { settings, at: spec.clone() });
     }
 
