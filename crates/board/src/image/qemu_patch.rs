@@ -1,36 +1,63 @@
-//! A fault of QEMU that ends boards with VMs, and its repair in the image's own copy.
+//! Two faults of QEMU that end boards with VMs and hang their VMs, and their repair in the image's own copy. Both were seen with QEMU 11.1.3.
 //!
-//! QEMU emulates each CPU of a board in a thread of its own. A CPU that loads the state of its x87 FPU (`FXRSTOR`, `XRSTOR`: the kernel does
-//! it at context switches) calls `cpu_clear_ignne` of `target/i386/tcg/system/fpu_helper.c`. That clears a bit in the `hflags2` of the
+//! **A write to another CPU's flags.** QEMU emulates each CPU of a board in a thread of its own. A CPU that loads the state of its x87 FPU (`FXRSTOR`, `XRSTOR`: the kernel
+//! does it at context switches) calls `cpu_clear_ignne` of `target/i386/tcg/system/fpu_helper.c`. That clears a bit in the `hflags2` of the
 //! *first* CPU, by an `and` to memory that is not atomic, from whichever thread it is in. If the first CPU enters or leaves a VM at that moment,
 //! one of the two writes is lost: the CPU then believes, for example, that nested paging is still on, looks the host's memory up in
-//! the VM's tables, and the board is reset by a triple fault. A board whose VM is busy lives for one to seven minutes. Seen with QEMU 11.1.3, by
+//! the VM's tables, and the board is reset by a triple fault. A board whose VM is busy lives for one to seven minutes. Seen by
 //! uprobes on `helper_vmrun` and `do_vmexit` that print `hflags2`.
 //!
 //! The bit, `HF2_IGNNE_MASK`, serves FPU errors as MS-DOS wants them, by an interrupt of the PIC. A kernel that sets `CR0.NE`, like
 //! every Linux of today, never sets it; so nothing is lost where the `and` is left out.
+//!
+//! **An interrupt that a VM gets twice.** `helper_vmrun` of `target/i386/tcg/system/svm_helper.c` delivers an interrupt that the host injects by
+//! `do_interrupt_x86_hardirq`, and leaves its vector behind as the CPU's pending exception (`exception_index`). The next exception, interrupt or exit overwrites
+//! that; but if QEMU wants something of the CPU's thread before (`exit_request`), the vector is delivered once more, to a handler that
+//! has interrupts off. About one VM in a hundred hung in its kernel's first seconds that way. Nothing reads the vector but a line of a log, so that the write is left out.
 
 use std::ops::Range;
 
 use object::{LittleEndian, Object, ObjectSegment, ObjectSymbol, read::elf::ElfFile64};
 
-/// The function at fault.
-const FUNCTION: &str = "cpu_clear_ignne";
+/// The function that writes to another CPU's flags.
+const CLEAR_IGNNE: &str = "cpu_clear_ignne";
 /// How long an `and` of a register's displacement with an immediate is.
-const LENGTH: usize = 10;
+const AND: usize = 10;
 /// `~HF2_IGNNE_MASK`, the immediate.
 const MASK: [u8; 4] = (!0x80_u32).to_le_bytes();
 /// `cs nopw 0x0(%rax,%rax,1)`: as long, and does nothing.
-const NOTHING: [u8; LENGTH] = [0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0];
+const INSTEAD_OF_AND: [u8; AND] = [0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0];
 
-/// Takes the write to another CPU's flags out of QEMU's program; `false` when it is not there, or stands in code that is not known here.
+/// The function that leaves a vector behind, and the one that it has deliver it, by a call after that.
+const VMRUN: &str = "helper_vmrun";
+const DELIVER: &str = "do_interrupt_x86_hardirq";
+/// How long a store of a register to a displacement is.
+const STORE: usize = 6;
+/// `nopw 0x0(%rax,%rax,1)`: as long, and does nothing.
+const INSTEAD_OF_STORE: [u8; STORE] = [0x66, 0x0f, 0x1f, 0x44, 0, 0];
+/// How far before the call the store may be, in bytes.
+const NEAR: usize = 64;
+/// How long a call is.
+const CALL: usize = 5;
+
+/// Takes both writes out of QEMU's program; gives the functions where a write is not there, or stands in code that is not known here.
 ///
 /// # Errors
 ///
 /// What is wrong with `program` as a 64-bit ELF file of x86.
-pub fn repair(program: &mut [u8]) -> Result<bool, object::Error> {
-    let range = function(program, FUNCTION)?;
-    Ok(range.and_then(|range| program.get_mut(range)).is_some_and(repair_code))
+pub fn repair(program: &mut [u8]) -> Result<Vec<&'static str>, object::Error> {
+    let clear = function(program, CLEAR_IGNNE)?;
+    let vmrun = function(program, VMRUN)?.zip(function(program, DELIVER)?);
+    let clear = clear.and_then(|range| program.get_mut(range)).is_some_and(leave_flags);
+    let vmrun = vmrun
+        .and_then(|(vmrun, deliver)| {
+            // Where it is from the function's beginning: a file's code has one place in memory.
+            let deliver = i64::try_from(deliver.start).ok()? - i64::try_from(vmrun.start).ok()?;
+            Some(leave_no_vector(program.get_mut(vmrun)?, deliver))
+        })
+        .unwrap_or_default();
+    let all = [(CLEAR_IGNNE, clear), (VMRUN, vmrun)];
+    Ok(all.into_iter().filter(|(_, repaired)| !repaired).map(|(name, _)| name).collect())
 }
 
 /// Where in the file the code of a function is that the program exports.
@@ -52,11 +79,33 @@ fn function(program: &[u8], name: &str) -> Result<Option<Range<usize>>, object::
 }
 
 /// Looks for `andl $~HF2_IGNNE_MASK, displacement(register)`, and puts a no-op in its place.
-fn repair_code(code: &mut [u8]) -> bool {
+fn leave_flags(code: &mut [u8]) -> bool {
     let is_write =
         |at: &[u8]| at[0] == 0x81 && (0xa0..=0xa7).contains(&at[1]) && at[1] != 0xa4 && at.ends_with(&MASK);
-    let found = code.windows(LENGTH).position(is_write).and_then(|start| code.get_mut(start..start + LENGTH));
-    found.map(|write| write.copy_from_slice(&NOTHING)).is_some()
+    let found = code.windows(AND).position(is_write).and_then(|start| code.get_mut(start..start + AND));
+    found.map(|write| write.copy_from_slice(&INSTEAD_OF_AND)).is_some()
+}
+
+/// Looks for the only call of what begins at `deliver`, and before it for the only `mov %esi, displacement(register)` to what lies before the CPU's
+/// registers, as `exception_index` does: `%esi` is the vector that the call is given. Puts a no-op in the store's place.
+fn leave_no_vector(code: &mut [u8], deliver: i64) -> bool {
+    let target = |at: usize, call: &[u8]| {
+        let distance = i32::from_le_bytes([call[1], call[2], call[3], call[4]]);
+        i64::try_from(at + CALL).ok().map(|end| end + i64::from(distance))
+    };
+    let mut calls = (code.windows(CALL).enumerate())
+        .filter(|(at, call)| call[0] == 0xe8 && target(*at, call) == Some(deliver))
+        .map(|(at, _)| at);
+    let (Some(call), None) = (calls.next(), calls.next()) else { return false };
+    let begin = call.saturating_sub(NEAR);
+    let is_store =
+        |at: &[u8]| at[0] == 0x89 && (0xb0..=0xb7).contains(&at[1]) && at[1] != 0xb4 && at[5] == 0xff;
+    let mut stores = (code[begin..call].windows(STORE).enumerate())
+        .filter(|(_, at)| is_store(at))
+        .map(|(at, _)| begin + at);
+    let (Some(store), None) = (stores.next(), stores.next()) else { return false };
+    code[store..store + STORE].copy_from_slice(&INSTEAD_OF_STORE);
+    true
 }
 
 #[cfg(test)]
@@ -77,10 +126,44 @@ mod tests {
     #[test]
     fn the_write_is_replaced_and_nothing_else() {
         let mut code = CODE;
-        assert!(repair_code(&mut code));
+        assert!(leave_flags(&mut code));
         assert_eq!((&code[..8], &code[18..]), (&CODE[..8], &CODE[18..]));
-        assert_eq!(code[8..18], NOTHING);
-        assert!(!repair_code(&mut code), "it is gone");
+        assert_eq!(code[8..18], INSTEAD_OF_AND);
+        assert!(!leave_flags(&mut code), "it is gone");
+    }
+
+    /// The case of an interrupt in `helper_vmrun` of QEMU 11.1.3 as Debian compiles it, from its vector to the call.
+    const INTERRUPT: [u8; 64] = [
+        0x41, 0x0f, 0xb6, 0xf4, // movzbl %r12b,%esi
+        0x44, 0x89, 0xab, 0x80, 0x34, 0x00, 0x00, // mov %r13d,0x3480(%rbx)
+        0x89, 0xb3, 0x50, 0xc2, 0xff, 0xff, // mov %esi,-0x3db0(%rbx)
+        0xc7, 0x83, 0x84, 0x34, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, // movl $0x0,0x3484(%rbx)
+        0x48, 0xc7, 0x83, 0x88, 0x34, 0x00, 0x00, 0xff, 0xff, 0xff, 0xff, // movq $-1,0x3488(%rbx)
+        0xf6, 0x05, 0xdc, 0x5d, 0x57, 0x01, 0x02, // testb $0x2,0x1575ddc(%rip)
+        0x0f, 0x85, 0xc1, 0x00, 0x00, 0x00, // jne
+        0xba, 0x01, 0x00, 0x00, 0x00, // mov $0x1,%edx
+        0x48, 0x89, 0xdf, // mov %rbx,%rdi
+        0xe8, 0x79, 0x7e, 0x07, 0x00, // call do_interrupt_x86_hardirq
+    ];
+    const DELIVERED_AT: i64 = 64 + 0x0007_7e79;
+
+    #[test]
+    fn the_vector_is_left_behind_no_more_and_nothing_else_changes() {
+        let mut code = INTERRUPT;
+        assert!(leave_no_vector(&mut code, DELIVERED_AT));
+        assert_eq!((&code[..11], &code[17..]), (&INTERRUPT[..11], &INTERRUPT[17..]));
+        assert_eq!(code[11..17], INSTEAD_OF_STORE);
+        assert!(!leave_no_vector(&mut code, DELIVERED_AT), "it is gone");
+        // A call of something else, a store of another register or to the CPU's registers, and two calls.
+        for (at, byte) in [(60, 0x7a), (12, 0xab), (16, 0x00)] {
+            let mut code = INTERRUPT;
+            code[at] = byte;
+            let before = code;
+            assert_eq!((leave_no_vector(&mut code, DELIVERED_AT), code), (false, before));
+        }
+        let mut twice = [INTERRUPT, INTERRUPT].concat();
+        twice[64 + 60..64 + 64].copy_from_slice(&(0x0007_7e79_i32 - 64).to_le_bytes());
+        assert!(!leave_no_vector(&mut twice, DELIVERED_AT));
     }
 
     #[test]
@@ -90,7 +173,7 @@ mod tests {
             let mut code = CODE;
             code[at] = byte;
             let before = code;
-            assert_eq!((repair_code(&mut code), code), (false, before));
+            assert_eq!((leave_flags(&mut code), code), (false, before));
         }
     }
 
@@ -98,7 +181,7 @@ mod tests {
     fn a_program_without_the_function_stays_as_it_is() {
         let own = penstock_host::files::read("/proc/self/exe").unwrap();
         let mut program = own.clone();
-        assert_eq!(repair(&mut program), Ok(false));
+        assert_eq!(repair(&mut program), Ok(vec![CLEAR_IGNNE, VMRUN]));
         assert!(program == own);
         assert!(repair(&mut b"#!/bin/sh\n".to_vec()).is_err());
     }
@@ -127,9 +210,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_program_makes_it_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..4096)) {
+        fn no_program_makes_it_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..4096), deliver: i64) {
             let _ = repair(&mut bytes);
-            let _ = repair_code(&mut bytes);
+            let _ = leave_flags(&mut bytes);
+            let _ = leave_no_vector(&mut bytes, deliver);
         }
     }
 }
