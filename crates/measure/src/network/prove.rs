@@ -1,8 +1,11 @@
 //! The proof of a pair's path, from what both of its places say.
 
-use std::time::Duration;
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
-use penstock_host::chain;
+use penstock_host::{chain, interrupt};
 use penstock_model::measurement::Tool;
 
 use super::{
@@ -17,6 +20,15 @@ use super::{
 
 /// How long an exchange through a bridge's uplink may take.
 const THROUGH_A_PF: Duration = Duration::from_secs(10);
+
+/// What a client says whose server does not listen (`ECONNREFUSED`, in the C locale).
+const REFUSED: &str = "Connection refused";
+
+/// How long a server that refused is left alone before it is asked again.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// The shortest that it is waited for an answer.
+const SHORTEST: Duration = Duration::from_millis(300);
 
 /// How much longer an exchange may take whose packets come and go, but not all of them in time: as those of a VM on an emulated
 /// processor that has the host's CPUs to share.
@@ -36,28 +48,41 @@ fn hint(route: &Route) -> String {
 }
 
 impl NetworkTaker {
-    /// Asks the server of a tool whether it answers, for less long than a sample would wait.
+    /// Asks the server of a tool whether it answers, for less long than a sample would wait. One that refuses is asked again until then: iperf3's
+    /// listens anew after each test, and for a moment does not.
     pub(super) fn answers(&self, tool: Tool, route: &Route) -> Result<(), String> {
         let at = self.listening(route, tool)?;
         let Some(greeting) = command::greeting(tool, route.client.address, at) else { return Ok(()) };
         let client = &self.sites[&route.client.place];
         let timeout = self.options.timeout / 4;
         let (from, to) = (&route.client.name, &route.server.name);
-        let greeting = greeting.env(MARK, client.lease.client_mark()).deadline(timeout);
-        match self.run_as_client(route, &greeting)? {
-            Ok(output) if output.status.success() => Ok(()),
-            Ok(output) => {
-                let said = said(&output);
-                Err(format!(
-                    "{from} gets no answer from {to}: the path may be down (the client said: {said})"
-                ))
+        let began = Instant::now();
+        loop {
+            let left = timeout.saturating_sub(began.elapsed()).max(SHORTEST);
+            let greeting = greeting.clone().env(MARK, client.lease.client_mark());
+            let greeting = greeting.env("LC_ALL", "C").deadline(left);
+            match self.run_as_client(route, &greeting)? {
+                Ok(output) if output.status.success() => return Ok(()),
+                Ok(output) => {
+                    let said = said(&output);
+                    let may_be_again = began.elapsed() + SHORTEST < timeout && !interrupt::pending();
+                    if said.contains(REFUSED) && may_be_again {
+                        thread::sleep(AGAIN);
+                        continue;
+                    }
+                    return Err(format!(
+                        "{from} gets no answer from {to}: the path may be down (the client said: {said})"
+                    ));
+                }
+                Err(error) if site::timed_out(&error) => {
+                    let _ = client.run(&client.lease.end_clients());
+                    let seconds = timeout.as_secs_f64();
+                    return Err(format!(
+                        "{from} gets no answer from {to} within {seconds} s: the path may be down"
+                    ));
+                }
+                Err(error) => return Err(chain(&error)),
             }
-            Err(error) if site::timed_out(&error) => {
-                let _ = client.run(&client.lease.end_clients());
-                let seconds = timeout.as_secs_f64();
-                Err(format!("{from} gets no answer from {to} within {seconds} s: the path may be down"))
-            }
-            Err(error) => Err(chain(&error)),
         }
     }
 
