@@ -9,6 +9,7 @@ use std::{
 use penstock_board::{Board, Design, Lasting};
 use penstock_host::{Command, Output, Place};
 use penstock_model::{Inventory, Mac, Model, NicName};
+use penstock_plan::longest_waits;
 use penstock_render::MOST_BYTES;
 use penstock_report::{
     Evidence,
@@ -120,6 +121,8 @@ impl<'a> Rehearsal<'a> {
 
         let nics = self.nics.clone();
         let allowed = if self.file.model.board.icount { TIMEOUT_COUNTING } else { TIMEOUT };
+        // A VM that does not become ready is told of by `apply`, with its console, and not ended with it.
+        let allowed = allowed + longest_waits(&self.file.model, &inventory);
         printer.doing("Applying the model to the board");
         let output =
             self.timed("apply", |_| ask(board, &["apply", "--json", "--quiet", &model], &nics, allowed))?;

@@ -65,4 +65,5 @@ pub use planning::{plan, start, stop, undo};
 pub use realtime::{PARTITION, group_of, housekeeping};
 pub use resolve::{resolve, resolve_what_is_there};
 pub use step::{Plan, Step, StepId};
+pub use waits::longest_waits;
 pub use way_back::{WayBack, way_back};

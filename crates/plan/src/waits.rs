@@ -1,9 +1,9 @@
 //! What is waited for before a guest may run, and in which order guests run.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, time::Duration};
 
 use indexmap::IndexMap;
-use penstock_model::{Guest, GuestKind, GuestName, Inside, Inventory, inventory::Cpus};
+use penstock_model::{Guest, GuestKind, GuestName, Inside, Inventory, Model, inventory::Cpus};
 
 use crate::{
     FunctionAction, GuestAction,
@@ -237,6 +237,13 @@ fn patience(cpus: &Cpus, asked: u32) -> u32 {
     }
 }
 
+/// How long VMs may be waited for in all where each begins when the one before is ready: what a run of the plan may take beside its work.
+pub fn longest_waits(model: &Model, inventory: &Inventory) -> Duration {
+    let vms = model.guests.values().filter(|guest| guest.kind == GuestKind::Vm);
+    let seconds = vms.map(|vm| u64::from(patience(&inventory.cpus, vm.vm.ready_within)));
+    Duration::from_secs(seconds.sum())
+}
+
 /// How a guest is waited for; `None` for one that is ready as soon as it runs.
 fn wait_for(
     inventory: &Inventory,
@@ -275,6 +282,8 @@ fn link_inside(name: &GuestName, pfs: &[&WantedNic<'_>], starts: bool) -> Wait {
 
 #[cfg(test)]
 mod tests {
+    use penstock_model::{Source, parse};
+
     use super::*;
 
     #[test]
@@ -284,5 +293,16 @@ mod tests {
         for (asked, here, there) in [(1, 1, 5), (120, 120, 600), (300, 300, 600), (3600, 3600, 3600)] {
             assert_eq!((patience(&real, asked), patience(&emulated, asked)), (here, there));
         }
+    }
+
+    #[test]
+    fn vms_are_waited_for_longer_on_an_emulated_processor_and_containers_are_not_counted() {
+        let text = "machine: m\nnics: {NET0: {vfs: 3}}\nguests:\n  a: {functions: [NET0#0]}\n  b: {kind: vm, ready_within: 30, functions: [NET0#1]}\n  \
+                    c: {kind: vm, ready_within: 200, functions: [NET0#2]}\n";
+        let model = parse(&Source::new("m.yaml", text)).unwrap().model;
+        let mut inventory = Inventory::default();
+        assert_eq!(longest_waits(&model, &inventory), Duration::from_secs(30 + 200));
+        inventory.cpus.model = "QEMU TCG CPU version 2.5+".to_owned();
+        assert_eq!(longest_waits(&model, &inventory), Duration::from_secs(5 * 30 + 600));
     }
 }
