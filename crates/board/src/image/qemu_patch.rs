@@ -1,4 +1,4 @@
-//! Two faults of QEMU that end boards with VMs and hang their VMs, and their repair in the image's own copy. Both were seen with QEMU 11.1.3.
+//! Two faults of QEMU 11.1.3 that end boards with VMs and hang their VMs, and their repair in the image's own copy.
 //!
 //! **A write to another CPU's flags.** QEMU emulates each CPU of a board in a thread of its own. A CPU that loads the state of its x87 FPU (`FXRSTOR`, `XRSTOR`: the kernel
 //! does it at context switches) calls `cpu_clear_ignne` of `target/i386/tcg/system/fpu_helper.c`. That clears a bit in the `hflags2` of the
@@ -13,7 +13,8 @@
 //! **An interrupt that a VM gets twice.** `helper_vmrun` of `target/i386/tcg/system/svm_helper.c` delivers an interrupt that the host injects by
 //! `do_interrupt_x86_hardirq`, and leaves its vector behind as the CPU's pending exception (`exception_index`). The next exception, interrupt or exit overwrites
 //! that; but if QEMU wants something of the CPU's thread before (`exit_request`), the vector is delivered once more, to a handler that
-//! has interrupts off. About one VM in a hundred hung in its kernel's first seconds that way. Nothing reads the vector but a line of a log, so that the write is left out.
+//! has interrupts off. That was read, not seen; it is the likely cause of VMs that hung in their kernel's first seconds with a timer interrupt while
+//! interrupts were off, one start in fifty to a hundred and fifty. Nothing reads the vector but a line of a log, so that the write is left out.
 
 use std::ops::Range;
 
