@@ -28,7 +28,7 @@ use crate::{
     error::BoardError,
     forward::Forward,
     image::Image,
-    kept::{self, KeptBoard},
+    kept::{self, KeptBoard, KeptBoards},
     kernel::KernelChoice,
     machine::{self, Machine, READY, Run, SETTLED},
     origin::Origin,
@@ -199,10 +199,10 @@ impl Board {
     /// [`BoardError::Name`] for a name that no board can have.
     pub fn attach(cache: &Cache, name: &str) -> Result<Board, BoardError> {
         let directory = kept::directory(cache, name)?;
-        if let Some(died) = kept::clear_ended(cache, Some(name))?.pop() {
-            return Err(died);
+        let KeptBoards { running: boards, ended } = kept::list(cache)?;
+        if let Some(ended) = ended.into_iter().find(|board| board.name == name) {
+            return Err(kept::clear(cache, ended)?);
         }
-        let boards = kept::list(cache)?.running;
         let found = boards.iter().find(|board| board.name == name);
         let Some(kept) = found.cloned() else {
             return Err(BoardError::NoSuchBoard {

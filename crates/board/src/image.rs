@@ -407,13 +407,10 @@ fn make(work: &Path, listener: Listener<'_>) -> Result<(), BoardError> {
 
 fn repair_qemu(program: &Path, listener: Listener<'_>) -> Result<(), BoardError> {
     let mut bytes = files::read(program)?;
-    let before = bytes.clone();
     let unknown = qemu_patch::repair(&mut bytes).map_err(|error| BoardError::Emulator {
         found: format!("the image's {} cannot be read: {error}", emulator::PROGRAM),
     })?;
-    if bytes != before {
-        files::write_atomic_mode(program, bytes, 0o755)?;
-    }
+    files::write_atomic_mode(program, bytes, 0o755)?;
     if !unknown.is_empty() {
         listener(Progress::Note(format!(
             "this QEMU is not the one whose faults are repaired in a board image ({}): if it has them still, boards with busy VMs are reset \

@@ -7,7 +7,10 @@ use std::{
     time::Duration,
 };
 
-use penstock_host::{files, running::Running};
+use penstock_host::{
+    files,
+    running::{self, Running},
+};
 use penstock_model::{BoardKernel, InterfaceName, digest::sha256};
 use serde::{Deserialize, Serialize};
 
@@ -71,11 +74,6 @@ impl KeptBoard {
         self.qemu.is_some_and(|qemu| qemu.is_alive())
     }
 
-    /// Whether the Penstock that it is to end with has ended.
-    fn is_orphaned(&self) -> bool {
-        self.owner.is_some_and(|owner| !owner.is_alive())
-    }
-
     /// Reads what is written in `directory`; `None` when nothing is.
     pub(crate) fn read(directory: &Path) -> Option<KeptBoard> {
         serde_json::from_slice(&files::read(directory.join(FILE)).ok()?).ok()
@@ -134,14 +132,10 @@ pub(crate) fn list(cache: &Cache) -> Result<KeptBoards, BoardError> {
     let mut boards = KeptBoards::default();
     for name in files::list(held.path())? {
         let directory = held.path().join(&name);
-        // A Penstock that ends may have written last that the board stays without it: that is read once it is known to have ended.
-        let board = match KeptBoard::read(&directory) {
-            Some(board) if board.is_orphaned() => KeptBoard::read(&directory),
-            read => read,
-        };
-        let Some(board) = board else { continue };
+        let kept = running::with_owner(|| KeptBoard::read(&directory), |board| board.owner);
+        let Some((board, orphaned)) = kept else { continue };
         match (board.is_up(), board.owner) {
-            _ if board.is_orphaned() => board.end(&cache.running().join(name))?,
+            _ if orphaned => board.end(&cache.running().join(name))?,
             (true, _) => boards.running.push(board),
             // It is being made, or whoever made it sees for itself that it ended.
             (false, Some(_)) => {}
@@ -154,13 +148,15 @@ pub(crate) fn list(cache: &Cache) -> Result<KeptBoards, BoardError> {
 /// Clears boards away whose QEMU has ended by itself, that of this name or all; gives why each ended ([`BoardError::Died`]).
 pub(crate) fn clear_ended(cache: &Cache, name: Option<&str>) -> Result<Vec<BoardError>, BoardError> {
     let ended = list(cache)?.ended.into_iter().filter(|board| name.is_none_or(|name| board.name == name));
-    let clear = |board: KeptBoard| {
-        let directory = directory(cache, &board.name)?;
-        let why = machine::last_words(&directory);
-        board.end(&directory)?;
-        Ok(BoardError::Died { name: board.name, why })
-    };
-    ended.map(clear).collect()
+    ended.map(|board| clear(cache, board)).collect()
+}
+
+/// Clears one away; gives why it ended.
+pub(crate) fn clear(cache: &Cache, board: KeptBoard) -> Result<BoardError, BoardError> {
+    let directory = directory(cache, &board.name)?;
+    let why = machine::last_words(&directory);
+    board.end(&directory)?;
+    Ok(BoardError::Died { name: board.name, why })
 }
 
 #[cfg(test)]

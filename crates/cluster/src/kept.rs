@@ -91,11 +91,6 @@ impl KeptCluster {
         programs.map(|program| program.name.as_str()).chain(nodes.map(|node| node.name.as_str())).collect()
     }
 
-    /// Whether the Penstock that it is to end with has ended.
-    fn is_orphaned(&self) -> bool {
-        self.owner.is_some_and(|owner| !owner.is_alive())
-    }
-
     fn is_anything_up(&self) -> bool {
         self.programs.iter().any(|program| program.process.is_alive())
             || self.nodes.iter().any(|node| node.qemu.is_some_and(|qemu| qemu.is_alive()))
@@ -175,13 +170,9 @@ pub(crate) fn list(cache: &Cache) -> Result<Vec<KeptCluster>, ClusterError> {
     let mut clusters = Vec::new();
     for name in files::list(held.path())? {
         let directory = held.path().join(&name);
-        // A Penstock that ends may have written last that the cluster stays without it: that is read once it is known to have ended.
-        let cluster = match KeptCluster::read(&directory) {
-            Some(cluster) if cluster.is_orphaned() => KeptCluster::read(&directory),
-            read => read,
-        };
-        let Some(cluster) = cluster else { continue };
-        if cluster.is_orphaned() || (cluster.owner.is_none() && !cluster.is_anything_up()) {
+        let kept = running::with_owner(|| KeptCluster::read(&directory), |cluster| cluster.owner);
+        let Some((cluster, orphaned)) = kept else { continue };
+        if orphaned || (cluster.owner.is_none() && !cluster.is_anything_up()) {
             cluster.end(cache, &cache.clusters().join(&name))?;
         } else {
             clusters.push(cluster);

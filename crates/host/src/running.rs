@@ -114,6 +114,22 @@ fn left(deadline: Instant) -> Duration {
     deadline.saturating_duration_since(Instant::now())
 }
 
+/// What `read` gives of something that a process wrote down, and whether its `owner`, the process with which it is to end, has ended. A process that ends may
+/// have written last that it stays without it: so it is read anew once the owner is known to have ended.
+pub fn with_owner<T>(
+    read: impl Fn() -> Option<T>,
+    owner: impl Fn(&T) -> Option<Running>,
+) -> Option<(T, bool)> {
+    let is_orphaned = |it: &T| owner(it).is_some_and(|owner| !owner.is_alive());
+    let it = read()?;
+    if !is_orphaned(&it) {
+        return Some((it, false));
+    }
+    let it = read()?;
+    let orphaned = is_orphaned(&it);
+    Some((it, orphaned))
+}
+
 /// The processes of this machine that run the program `program` and work in `directory`, as far as this user may look into them.
 pub fn of_program_in(program: &Path, directory: &Path) -> Vec<Running> {
     let same = |one: &Path, other: &Path| {
@@ -181,6 +197,18 @@ mod tests {
         assert!(of_program_in(Path::new("/bin/sh"), directory.path()).is_empty());
         own.end(Duration::ZERO);
         other.end(Duration::ZERO);
+    }
+
+    #[test]
+    fn what_was_left_to_stay_by_an_owner_that_has_ended_is_no_orphan() {
+        let ended = Running { id: std::process::id(), started: 0 };
+        let reads = std::cell::RefCell::new(vec![None, Some(ended)]);
+        let read = || reads.borrow_mut().pop();
+        assert_eq!(with_owner(read, |owner| *owner), Some((None, false)), "its last word counts");
+        assert_eq!(with_owner(|| Some(Some(ended)), |owner| *owner), Some((Some(ended), true)));
+        let own = Running::this();
+        assert_eq!(with_owner(|| Some(own), |owner| *owner), Some((own, false)));
+        assert_eq!(with_owner(|| None, |owner: &Option<Running>| *owner), None);
     }
 
     #[test]

@@ -3,12 +3,10 @@
 //!
 //! What the PF keeps for each VF stays as Penstock has set it: the plugin sets no attribute that a configuration does not name.
 
-use std::fmt::Write;
-
 use penstock_model::{FreeDriver, Inventory, NicMatch};
 use penstock_plan::{NicOnMachine, lasting_match};
 
-use super::{ExportedFile, left_out::Omissions};
+use super::{ExportedFile, free_vfs, left_out::Omissions};
 
 /// The files, in the order of the NICs.
 pub fn files(
@@ -21,19 +19,8 @@ pub fn files(
 
 /// Nothing for a NIC all of whose VFs are guests'.
 fn file(nic: &NicOnMachine<'_>, inventory: &Inventory, left_out: &mut Omissions) -> Option<ExportedFile> {
-    let free: Vec<String> =
-        nic.vfs.iter().filter(|vf| vf.owner.is_none()).map(|vf| vf.index.to_string()).collect();
-    if free.is_empty() {
-        return None;
-    }
-    let driver = match nic.nic.free_driver {
-        None | Some(FreeDriver::Host) => None,
-        Some(FreeDriver::VfioPci) => Some("vfio-pci"),
-        Some(FreeDriver::None) => {
-            left_out.nic(nic.name, "`free: {driver: none}`: a CNI plugin gives out no VF without a driver");
-            return None;
-        }
-    };
+    let (free, driver) = free_vfs(nic, "a CNI plugin", left_out)?;
+    let free: Vec<String> = free.iter().map(ToString::to_string).collect();
     // An address that several PFs have names none of them.
     let pf = match lasting_match(nic.pf, inventory) {
         NicMatch { mac: Some(mac), bdf: None, .. } => mac.to_string(),
@@ -46,8 +33,8 @@ fn file(nic: &NicOnMachine<'_>, inventory: &Inventory, left_out: &mut Omissions)
         nic.name,
         free.join(", ")
     );
-    if let Some(driver) = driver {
-        let _ = write!(text, ",\n      \"driver\": \"{driver}\"");
+    if driver == FreeDriver::VfioPci {
+        text.push_str(",\n      \"driver\": \"vfio-pci\"");
     }
     text.push_str("\n    }\n  ]\n}\n");
     Some(ExportedFile { name: format!("20-penstock-{}.conflist", nic.name), text })

@@ -9,7 +9,7 @@ pub(crate) mod networkd;
 pub(crate) mod nmstate;
 mod sriov_operator;
 
-use penstock_model::{Diagnostics, FunctionName, GuestKind, Inventory, Model};
+use penstock_model::{Diagnostics, FreeDriver, FunctionName, GuestKind, Inventory, Model, VfIndex};
 use penstock_plan::{NicOnMachine, VfOnMachine, nics_on_machine};
 
 use left_out::Omissions;
@@ -117,6 +117,25 @@ fn is_of_a_vm(model: &Model, nic: &NicOnMachine<'_>, vf: &VfOnMachine<'_>) -> bo
         let its = |name: &FunctionName| name.nic == *nic.name && name.vf == Some(vf.index);
         guest.kind == GuestKind::Vm && guest.functions.iter().any(|function| its(&function.name))
     })
+}
+
+/// The VFs of a NIC that no guest owns, and what drives them, for a `giver` that gives them away. `None` where there are none, or where nothing drives them,
+/// which is left out.
+fn free_vfs(
+    nic: &NicOnMachine<'_>,
+    giver: &str,
+    left_out: &mut Omissions,
+) -> Option<(Vec<VfIndex>, FreeDriver)> {
+    let free: Vec<VfIndex> = nic.vfs.iter().filter(|vf| vf.owner.is_none()).map(|vf| vf.index).collect();
+    match nic.nic.free_driver.unwrap_or(FreeDriver::Host) {
+        _ if free.is_empty() => None,
+        FreeDriver::None => {
+            left_out
+                .nic(nic.name, format!("`free: {{driver: none}}`: {giver} gives out no VF without a driver"));
+            None
+        }
+        driver => Some((free, driver)),
+    }
 }
 
 /// Text as YAML takes it for text: an interface's name may be a number, or `no`.

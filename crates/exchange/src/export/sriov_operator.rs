@@ -6,11 +6,11 @@ use std::{
     fmt::Write,
 };
 
-use penstock_model::{FreeDriver, Model, VfIndex};
+use penstock_model::{FreeDriver, Model};
 use penstock_plan::NicOnMachine;
 
 use super::{
-    ExportedFile,
+    ExportedFile, free_vfs,
     left_out::{Omissions, ranges},
 };
 
@@ -55,18 +55,8 @@ fn resource(nic: &NicOnMachine<'_>) -> String {
 }
 
 fn policies(model: &Model, nic: &NicOnMachine<'_>, resource: &str, left_out: &mut Omissions) -> Vec<String> {
-    let free: Vec<VfIndex> = nic.vfs.iter().filter(|vf| vf.owner.is_none()).map(|vf| vf.index).collect();
-    if free.is_empty() {
-        return Vec::new();
-    }
-    let kind = match nic.nic.free_driver {
-        None | Some(FreeDriver::Host) => "netdevice",
-        Some(FreeDriver::VfioPci) => "vfio-pci",
-        Some(FreeDriver::None) => {
-            left_out.nic(nic.name, "`free: {driver: none}`: the operator gives out no VF without a driver");
-            return Vec::new();
-        }
-    };
+    let Some((free, driver)) = free_vfs(nic, "the operator", left_out) else { return Vec::new() };
+    let kind = if driver == FreeDriver::VfioPci { "vfio-pci" } else { "netdevice" };
     let known = nic.pf.interface.as_ref().map(|interface| &interface.name);
     let Some(name) = nic.nic.interface.as_ref().or(known) else {
         left_out.nic(nic.name, "its PF has no interface, by whose name the operator selects VFs");

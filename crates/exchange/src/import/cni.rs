@@ -23,34 +23,33 @@ const HINT: &str = "leave it in the configuration: the plugin sets it when a con
 /// What has been read so far.
 struct Reader<'a, 'm> {
     nics: MachineNics<'a, 'm>,
-    /// By NIC, in the order of the files.
-    networks: BTreeMap<usize, Vec<VfNetwork<'a>>>,
-    /// By NIC, the VFs that some network gives away.
-    given: BTreeMap<usize, BTreeSet<VfIndex>>,
-    /// By NIC, the driver of the first network's VFs; `None`: the host's.
-    drivers: BTreeMap<usize, Option<FreeDriver>>,
+    /// By NIC.
+    given: BTreeMap<usize, Given<'a>>,
+}
+
+/// What networks say of the VFs of a NIC.
+struct Given<'a> {
+    /// The driver of the first network's VFs; `None`: the host's.
+    free: Option<FreeDriver>,
+    /// In the order of the files.
+    networks: Vec<VfNetwork<'a>>,
+    /// The VFs that some network gives away.
+    vfs: BTreeSet<VfIndex>,
 }
 
 /// The NICs of these documents.
 pub fn read<'a>(roots: &[ForeignNode<'a>], machine: Option<&Inventory>) -> Found<'a> {
-    let mut reader = Reader {
-        nics: MachineNics::new(machine),
-        networks: BTreeMap::new(),
-        given: BTreeMap::new(),
-        drivers: BTreeMap::new(),
-    };
+    let mut reader = Reader { nics: MachineNics::new(machine), given: BTreeMap::new() };
     for root in roots {
         reader.configuration(root);
     }
-    let Reader { nics, networks, given, mut drivers } = reader;
-    let mut nics = nics.finish();
-    for (nic, networks) in networks {
-        let (free, given) = (drivers.remove(&nic).flatten(), &given[&nic]);
+    let mut nics = reader.nics.finish();
+    for (nic, given) in reader.given {
         let nic = &mut nics[nic];
-        nic.free = free;
+        nic.free = given.free;
         let vfs = nic.vfs.unwrap_or_else(|| nic.named());
-        let all = (0..vfs).filter_map(VfIndex::new).all(|index| given.contains(&index));
-        nic.add_to_all(vfs, &networks, all, HINT);
+        let all = (0..vfs).filter_map(VfIndex::new).all(|index| given.vfs.contains(&index));
+        nic.add_to_all(vfs, &given.networks, all, HINT);
     }
     Found { machine: None, nics, guests: Vec::new() }
 }
@@ -109,7 +108,7 @@ impl<'a> Reader<'a, '_> {
             (None, Some(pf)) => {
                 let vfs = fields.take("vfs");
                 let Some(selector) = selector(&pf) else { return };
-                let nic = self.nics.selected(selector, label(&pf), &pf);
+                let nic = self.nics.selected(selector, &pf);
                 match vfs {
                     Some(vfs) => {
                         let named =
@@ -160,15 +159,16 @@ impl<'a> Reader<'a, '_> {
         at: &ForeignNode<'a>,
     ) {
         for nic in vfs.iter().map(|(nic, _)| *nic).collect::<BTreeSet<usize>>() {
-            let known = self.drivers.entry(nic).or_insert(free);
-            if *known != free {
+            let given = (self.given.entry(nic)).or_insert_with(|| Given {
+                free,
+                networks: Vec::new(),
+                vfs: BTreeSet::new(),
+            });
+            if given.free != free {
                 at.left_out("the driver of this network's VFs is left out: another network of the PF has another, and a model has one for all VFs of a NIC that no guest owns");
             }
-            let network = VfNetwork { settings: settings.clone(), at: at.clone() };
-            self.networks.entry(nic).or_default().push(network);
-        }
-        for (nic, index) in vfs {
-            self.given.entry(*nic).or_default().insert(*index);
+            given.networks.push(VfNetwork { settings: settings.clone(), at: at.clone() });
+            given.vfs.extend(vfs.iter().filter(|(of, _)| *of == nic).map(|(_, index)| *index));
         }
     }
 }
@@ -210,13 +210,4 @@ fn selector(at: &ForeignNode<'_>) -> Option<PfSelector> {
         return Some(PfSelector { mac: Some(mac), ..PfSelector::default() });
     }
     at.value::<InterfaceName>().map(PfSelector::by_name)
-}
-
-/// What a NIC that is not on the machine is called.
-fn label(pf: &ForeignNode<'_>) -> String {
-    let text = pf.text().unwrap_or_default();
-    match text.contains(':') {
-        true => format!("nic-{text}").replace(':', "-"),
-        false => text.to_owned(),
-    }
 }

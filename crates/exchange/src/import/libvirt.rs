@@ -115,7 +115,7 @@ impl<'a> Reader<'a, '_> {
         let Some(name) = fields.value::<InterfaceName>("dev") else {
             return at.error("a `pf` has its interface's name as `dev`");
         };
-        let nic = self.nics.selected(PfSelector::by_name(name.clone()), name.to_string(), at);
+        let nic = self.nics.selected(PfSelector::by_name(name), at);
         pool.vfs.extend(self.nics.all_vfs_of(nic, "libvirt", at));
     }
 

@@ -50,14 +50,14 @@ impl<'a, 'm> MachineNics<'a, 'm> {
 
     /// The NIC that this selects; the first that asks says where it is. One that is not on the machine is a NIC all the same, and
     /// [`ForeignNic::find`] says that it was not found.
-    pub fn selected(&mut self, selector: PfSelector, label: String, at: &ForeignNode<'a>) -> usize {
+    pub fn selected(&mut self, selector: PfSelector, at: &ForeignNode<'a>) -> usize {
         if let Some(pf) =
             self.machine.and_then(|machine| machine.pfs.iter().find(|pf| selector.holds_for(pf)))
         {
             return self.of_pf(pf, at);
         }
         let known = self.nics.iter().position(|nic| nic.selector == selector);
-        known.unwrap_or_else(|| self.push(ForeignNic::new(label, selector, at.clone())))
+        known.unwrap_or_else(|| self.push(selector, at))
     }
 
     /// All VFs that a NIC has now. That it has none is told, since `program` makes none; of one that was not found, that is told alone.
@@ -87,22 +87,18 @@ impl<'a, 'm> MachineNics<'a, 'm> {
         if let Some(nic) = self.by_address.get(&pf.bdf) {
             return *nic;
         }
-        let name = pf.interface.as_ref().map(|interface| interface.name.clone());
-        let label =
-            name.as_ref().map_or_else(|| format!("nic-{}", pf.bdf).replace(':', "-"), ToString::to_string);
-        let selector = match name {
-            Some(name) => PfSelector::by_name(name),
+        let selector = match &pf.interface {
+            Some(interface) => PfSelector::by_name(interface.name.clone()),
             None => PfSelector::by_address(pf.bdf),
         };
-        let mut nic = ForeignNic::new(label, selector, at.clone());
-        nic.count_those_of(pf);
-        let nic = self.push(nic);
+        let nic = self.push(selector, at);
+        self.nics[nic].count_those_of(pf);
         self.by_address.insert(pf.bdf, nic);
         nic
     }
 
-    fn push(&mut self, nic: ForeignNic<'a>) -> usize {
-        self.nics.push(nic);
+    fn push(&mut self, selector: PfSelector, at: &ForeignNode<'a>) -> usize {
+        self.nics.push(ForeignNic::new(selector.label(), selector, at.clone()));
         self.nics.len() - 1
     }
 }

@@ -79,13 +79,7 @@ fn selector(file: &mut ForeignFields<'_>) -> PfSelector {
 }
 
 fn nic<'a>(root: &ForeignNode<'a>, mut file: ForeignFields<'a>, selector: PfSelector) -> ForeignNic<'a> {
-    let label = match (&selector.name, selector.mac, selector.bdf) {
-        (Some(name), ..) => name.to_string(),
-        (None, Some(mac), _) => format!("nic-{mac}").replace(':', ""),
-        (None, None, Some(bdf)) => format!("nic-{bdf}").replace(':', "-"),
-        (None, None, None) => "nic".to_owned(),
-    };
-    let mut nic = ForeignNic::new(label, selector, root.clone());
+    let mut nic = ForeignNic::new(selector.label(), selector, root.clone());
     if let Some(link) = file.take("Link") {
         let mut link = link.fields();
         if let Some(name) = link.take_last("Name").and_then(|node| node.value::<InterfaceName>()) {

@@ -34,6 +34,16 @@ impl PfSelector {
         PfSelector { bdf: Some(bdf), ..PfSelector::default() }
     }
 
+    /// What a NIC is called of which no more is known.
+    pub fn label(&self) -> String {
+        match (&self.name, self.mac, self.bdf) {
+            (Some(name), ..) => name.to_string(),
+            (None, Some(mac), _) => format!("nic-{mac}").replace(':', ""),
+            (None, None, Some(bdf)) => format!("nic-{bdf}").replace(':', "-"),
+            (None, None, None) => "nic".to_owned(),
+        }
+    }
+
     /// Whether nothing but the name of its interface tells which PF it is.
     pub fn is_by_name(&self) -> bool {
         self.mac.is_none() && self.bdf.is_none() && self.name.is_some()

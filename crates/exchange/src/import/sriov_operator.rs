@@ -177,16 +177,11 @@ impl<'a> Policies<'a> {
 
     fn add(&mut self, policy: &Policy<'a>, count: Option<u16>, mtu: Option<Mtu>, free: Option<FreeDriver>) {
         let Policy { selector, range, at } = policy;
-        let label = match (&selector.name, selector.bdf) {
-            (Some(name), _) => name.to_string(),
-            (None, Some(bdf)) => format!("nic-{bdf}").replace(':', "-"),
-            (None, None) => "nic".to_owned(),
-        };
         let new = !self.nics.contains_key(selector);
         let nic = self
             .nics
             .entry(selector.clone())
-            .or_insert_with(|| ForeignNic::new(label, selector.clone(), at.clone()));
+            .or_insert_with(|| ForeignNic::new(selector.label(), selector.clone(), at.clone()));
         let covered = self.covered.entry(selector.clone()).or_insert_with(|| Some(Vec::new()));
         match range {
             Some((first, last)) => covered.iter_mut().for_each(|all| all.push((first.get(), last.get()))),

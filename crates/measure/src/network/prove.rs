@@ -56,12 +56,11 @@ impl NetworkTaker {
         let client = &self.sites[&route.client.place];
         let timeout = self.options.timeout / 4;
         let (from, to) = (&route.client.name, &route.server.name);
+        let greeting = greeting.env(MARK, client.lease.client_mark()).env("LC_ALL", "C");
         let began = Instant::now();
         loop {
             let left = timeout.saturating_sub(began.elapsed()).max(SHORTEST);
-            let greeting = greeting.clone().env(MARK, client.lease.client_mark());
-            let greeting = greeting.env("LC_ALL", "C").deadline(left);
-            match self.run_as_client(route, &greeting)? {
+            match self.run_as_client(route, &greeting.clone().deadline(left))? {
                 Ok(output) if output.status.success() => return Ok(()),
                 Ok(output) => {
                     let said = said(&output);
