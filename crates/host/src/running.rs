@@ -1,7 +1,7 @@
 //! A process of another time, known again without mistaking another that got its number.
 
 use std::{
-    fs,
+    fs, io,
     os::{fd::AsFd, unix::fs::MetadataExt},
     path::{Path, PathBuf},
     thread,
@@ -40,12 +40,28 @@ impl Running {
 
     /// The process `id` of the machine whose `/proc` lies below `root`, if there is one that has not ended.
     pub fn find(root: &Root, id: u32) -> Option<Running> {
-        let stat = files::read_to_string(root.path(format!("/proc/{id}/stat"))).ok()?;
-        // The program's name, in parentheses, may itself hold blanks and parentheses.
-        let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-        let ended = matches!(fields.next()?, "Z" | "X");
-        let started = fields.nth(18)?.parse().ok()?;
-        (!ended).then_some(Running { id, started })
+        Running::look(root, id).ok().flatten()
+    }
+
+    /// As [`Running::find`], with the error of what could not be looked at: that is not a process that has ended.
+    fn look(root: &Root, id: u32) -> io::Result<Option<Running>> {
+        let stat = match files::read(root.path(format!("/proc/{id}/stat"))) {
+            Ok(stat) => stat,
+            // The kernel tells of a process that ends between open and read with ESRCH.
+            Err(error) => match Errno::from_io_error(&error.source) {
+                Some(Errno::NOENT | Errno::SRCH) => return Ok(None),
+                _ => return Err(error.source),
+            },
+        };
+        // The program's name, in parentheses, may itself hold blanks, parentheses and whatever is no UTF-8.
+        let stat = String::from_utf8_lossy(&stat);
+        let read = || {
+            let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+            let ended = matches!(fields.next()?, "Z" | "X");
+            let started = fields.nth(18)?.parse().ok()?;
+            Some((!ended).then_some(Running { id, started }))
+        };
+        read().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "it is no line of proc_pid_stat(5)"))
     }
 
     /// This very process.
@@ -53,14 +69,14 @@ impl Running {
         Running::of(std::process::id())
     }
 
-    /// Whether it still runs.
+    /// Whether it still runs; also if that cannot be looked at, for lack of descriptors, say: what belongs to one that runs is let alone.
     pub fn is_alive(&self) -> bool {
         self.is_alive_below(&Root::system())
     }
 
-    /// Whether it still runs on the machine whose `/proc` lies below `root`.
+    /// As [`Running::is_alive`], on the machine whose `/proc` lies below `root`.
     pub fn is_alive_below(&self, root: &Root) -> bool {
-        Running::find(root, self.id) == Some(*self)
+        Running::look(root, self.id).map_or(true, |found| found == Some(*self))
     }
 
     /// Kills it, and waits up to `timeout` for it to be gone; says whether it is. Gone already is success.
@@ -181,6 +197,24 @@ mod tests {
         assert!(running.kill(Duration::from_secs(5)));
         assert!(!running.is_alive());
         background.end(Duration::ZERO);
+    }
+
+    #[test]
+    fn a_process_that_cannot_be_looked_at_has_not_ended() {
+        let machine = tempfile::tempdir().unwrap();
+        let root = Root::at(machine.path());
+        let running = Running { id: 7, started: 300 };
+        assert!(!running.is_alive_below(&root), "there is no such process");
+        let directory = machine.path().join("proc/7");
+        fs::create_dir_all(directory.join("stat")).unwrap();
+        assert!(running.is_alive_below(&root), "a directory cannot be read");
+        fs::remove_dir(directory.join("stat")).unwrap();
+        let fields = "0 ".repeat(18);
+        fs::write(directory.join("stat"), [b"7 (\xff) \xfe) S ", fields.as_bytes(), b"300 0"].concat())
+            .unwrap();
+        assert_eq!(Running::find(&root, 7), Some(running), "its name is no UTF-8");
+        fs::write(directory.join("stat"), "7 (a) Z 0").unwrap();
+        assert!(running.is_alive_below(&root), "no time at which it started");
     }
 
     #[test]

@@ -172,6 +172,9 @@ pub struct FoundGuest {
     /// binary fills it in.
     #[serde(default, skip_serializing_if = "is_empty")]
     pub isolated: CpuSet,
+    /// What it was defined as, a `GuestDefinition` of `penstock-plan`; `None`: nobody looked. It is in no document.
+    #[serde(skip)]
+    pub definition: Option<serde_json::Value>,
     /// How its virtual CPUs, or all threads of a container, are scheduled; `None`: not known, or not all alike.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduling: Option<Scheduling>,

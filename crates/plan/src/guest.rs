@@ -13,7 +13,7 @@ use crate::{
     draft::{Effect, StepSpec},
     drive::{self, WantedDrive, WantedDriveVf},
     drivers::VFIO,
-    external, fits, nic, overrides,
+    external, fits, nic, outdated, overrides,
     planner::{Planner, vf_list, vf_name},
     realtime, tenant, uplink, vfs,
     waits::Waits,
@@ -234,6 +234,7 @@ fn starting<'n, 'a>(
         if right {
             uplink::live(planner, nics, name, guest);
             tenant::live(planner, name, guest);
+            outdated::told(planner, &starting);
         }
         return (right && suspended).then_some(starting);
     }

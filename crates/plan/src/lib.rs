@@ -27,6 +27,7 @@ pub mod names;
 mod nic;
 mod nics;
 mod order;
+mod outdated;
 mod overrides;
 pub mod overview;
 pub mod persist;

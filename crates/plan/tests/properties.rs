@@ -6,7 +6,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use external::handed_over;
-use penstock_model::{Bdf, GuestKind, Inventory, Model, inventory::PresentVf};
+use penstock_model::{Bdf, ByteSize, GuestKind, Inventory, Model, Mtu, inventory::PresentVf};
 use penstock_plan::{
     Action, Direction, FunctionAction, GuestAction, Plan, Step, StepId,
     check::{check, check_steps, simulate},
@@ -194,6 +194,32 @@ proptest! {
         let again = plan(&model, &after).unwrap();
         prop_assert_eq!(again.steps, vec![]);
         prop_assert_eq!(again.nics, made.nics);
+    }
+
+    #[test]
+    fn what_comes_with_a_guests_next_start_only_is_told(seed: u64) {
+        let (mut model, inventory) = machine(seed, &SMALL);
+        let there = simulate(&inventory, &plan(&model, &inventory).unwrap());
+        let told = |model: &Model| {
+            let notes = plan(model, &there).unwrap().notes;
+            notes.into_iter().filter(|note| note.contains("runs with another")).collect::<Vec<_>>()
+        };
+        prop_assert_eq!(told(&model), Vec::<String>::new());
+        for guest in model.guests.values_mut() {
+            guest.memory = Some(ByteSize(guest.memory.map_or(0, |size| size.0) + (3 << 30)));
+            guest.functions.iter_mut().for_each(|function| function.mtu = Mtu::new(1399));
+        }
+        let wanted = model.guests.iter().map(|(name, guest)| {
+            let mtus = guest.functions.iter().map(|function| format!(", mtu of {}", function.name));
+            format!(
+                "guest {name} runs with another memory{} than the model gives it by now: that comes with its next stop and start",
+                mtus.collect::<String>()
+            )
+        });
+        let (mut wanted, mut told) = (wanted.collect::<Vec<_>>(), told(&model));
+        wanted.sort();
+        told.sort();
+        prop_assert_eq!(told, wanted);
     }
 
     #[test]

@@ -21,6 +21,7 @@ GUESTS = "/run/penstock/guests"
 STRIPPED = {
     "link ifindex, ifname as key, link_index": "the kernel numbers interfaces anew each time that they are made",
     "numbers of virtio devices": "given anew with each bind; compared by the PCI function below",
+    "the name that the kernel gave a VF's interface (`ethN`)": "VFs are numbered as they are bound, several at a time; compared by the PCI address",
     "link operstate, LOWER_UP, NO-CARRIER": "follow the carrier, some time after the change that is compared",
     "link qdisc": "`noop` until an interface is brought up for the first time, its default discipline ever after",
     "link stats, linkinfo's and slaves' timers": "counters and times",
@@ -56,8 +57,17 @@ def digest(path):
         return error.strerror
 
 
-def links(*where):
-    """The interfaces of a network namespace."""
+def numbered():
+    """The interfaces of VFs that have the kernel's names, and what they are called here."""
+    found = {}
+    for path in glob.glob("/sys/class/net/eth[0-9]*"):
+        if os.path.exists(path + "/device/physfn"):
+            found[os.path.basename(path)] = "VF " + os.path.basename(os.path.realpath(path + "/device"))
+    return found
+
+
+def links(*where, names={}):
+    """The interfaces of a network namespace, those in `names` as they are called there."""
     found = {}
     for link in json.loads(run(*where, "ip", "-d", "-j", "link").stdout or "[]"):
         one = {key: value for key, value in link.items() if key not in LINK}
@@ -67,20 +77,23 @@ def links(*where):
             # The kernel numbers virtio devices anew with each bind; the PCI function below stays.
             device = os.path.realpath("/sys/bus/virtio/devices/%s" % one["parentdev"])
             one["parentdev"] = os.path.basename(os.path.dirname(device))
-        found[link["ifname"]] = one
+        found[names.get(link["ifname"], link["ifname"])] = one
     for link in json.loads(run(*where, "ip", "-j", "address").stdout or "[]"):
         addresses = (address for address in link.get("addr_info", []) if address.get("scope") != "link")
-        found[link["ifname"]]["addresses"] = sorted(
+        found[names.get(link["ifname"], link["ifname"])]["addresses"] = sorted(
             "%s/%d" % (address["local"], address["prefixlen"]) for address in addresses
         )
     return found
 
 
-def routes(*where):
+def routes(names):
+    """The host's routes, with the interfaces in `names` as they are called there."""
     kept = ("dst", "gateway", "dev", "table", "prefsrc", "metric")
     found = []
     for family in ("-4", "-6"):
-        for route in json.loads(run(*where, "ip", family, "-j", "route", "show", "table", "all").stdout or "[]"):
+        for route in json.loads(run("ip", family, "-j", "route", "show", "table", "all").stdout or "[]"):
+            if "dev" in route:
+                route["dev"] = names.get(route["dev"], route["dev"])
             if not str(route["dst"]).startswith(("fe80:", "ff00:", "multicast")):
                 found.append(" ".join("%s=%s" % (key, route[key]) for key in kept if key in route))
     return sorted(found)
@@ -266,9 +279,10 @@ def state(files):
     monitors = run("pgrep", "-fa", "lxc monitor").stdout.splitlines()
     found = functions()
     has_vfs = any(one["sriov_numvfs"] not in (None, "0") for one in found.values())
+    names = numbered()
     return {
-        "links": links(),
-        "routes": routes(),
+        "links": links(names=names),
+        "routes": routes(names),
         "namespaces": run("ip", "netns").stdout.split(),
         "functions": found,
         "switches": switches(has_vfs),

@@ -21,7 +21,7 @@ use std::{
 
 use penstock_host::{InterfaceReport, Netlink, Root, files, running::Running};
 use penstock_model::{Bdf, Guest, GuestKind, GuestName, InterfaceName, Verdict, inventory::FoundGuest};
-use penstock_plan::action::{GuestDefinition, GuestFunction, GuestNic};
+use penstock_plan::action::{GuestDefinition, GuestFunction};
 
 use self::{config::Config, devices::Granted, interfaces::Interfaces};
 use crate::{
@@ -106,15 +106,17 @@ impl Containers {
     pub fn found(&self) -> Result<BTreeMap<GuestName, FoundGuest>, GuestError> {
         let mut definitions = BTreeMap::new();
         for guest in self.state.guests()? {
-            let nics = self.state.definition(&guest)?.map(|found| found.nics).unwrap_or_default();
-            definitions.insert(guest, nics);
+            let definition = self.state.definition(&guest)?;
+            definitions.extend(definition.map(|definition| (guest, definition)));
         }
         let status = self.status()?;
         for (guest, _) in status.iter().filter(|(_, status)| status.pid.is_none()) {
             self.await_return(guest)?;
         }
         let status = status.into_iter().map(|(guest, status)| {
-            let nics: Vec<GuestNic> = definitions.remove(&guest).unwrap_or_default();
+            let definition = definitions.remove(&guest);
+            let found = definition.as_ref().and_then(|definition| serde_json::to_value(definition).ok());
+            let nics = definition.map(|definition| definition.nics).unwrap_or_default();
             let running = status.pid.is_some();
             let found = FoundGuest {
                 ports: nics.iter().filter(|_| running).filter_map(|own| self.port_of(&guest, own)).collect(),
@@ -123,6 +125,7 @@ impl Containers {
                 suspended: false,
                 functions: status.functions.iter().map(|owned| owned.function).collect(),
                 home_drivers: status.home_drivers(),
+                definition: found,
                 ..FoundGuest::default()
             };
             (guest, found)

@@ -17,7 +17,7 @@ use std::{
 };
 
 use penstock_host::{Place, Root, chain, files, interrupt, running::Running};
-use penstock_model::{Bdf, Boot, DataPath, GuestKind, GuestName, Inside, NicName, Vm, inventory::FoundGuest};
+use penstock_model::{Boot, DataPath, GuestKind, GuestName, Inside, NicName, Vm, inventory::FoundGuest};
 use penstock_plan::action::{GuestDefinition, GuestNic};
 
 use self::{place::report_of, virsh::Virsh};
@@ -107,13 +107,16 @@ impl Vms {
     ///
     /// As [`status`](Vms::status).
     pub fn found(&self) -> Result<BTreeMap<GuestName, FoundGuest>, GuestError> {
-        let mut definitions: BTreeMap<GuestName, (Vec<GuestNic>, Vec<Bdf>)> = BTreeMap::new();
+        let mut definitions = BTreeMap::new();
         for guest in self.state.guests()? {
-            let own = self.definition(&guest)?.map(|found| (found.nics, found.drives)).unwrap_or_default();
-            definitions.insert(guest, own);
+            let definition = self.definition(&guest)?;
+            definitions.extend(definition.map(|definition| (guest, definition)));
         }
         let found = self.status()?.into_iter().map(|(guest, status)| {
-            let (own, drives) = definitions.remove(&guest).unwrap_or_default();
+            let definition = definitions.remove(&guest);
+            let found = definition.as_ref().and_then(|definition| serde_json::to_value(definition).ok());
+            let (own, drives) =
+                definition.map(|definition| (definition.nics, definition.drives)).unwrap_or_default();
             let running = status.pid.is_some();
             let uplinks = own.iter().filter(|_| running).filter_map(GuestNic::uplink_vf).collect();
             let by = |path: DataPath| -> BTreeSet<NicName> {
@@ -132,6 +135,7 @@ impl Vms {
                 vdpa: by(DataPath::VhostVdpa),
                 switch_taps: by(DataPath::SwitchTap),
                 uplinks,
+                definition: found,
                 ..FoundGuest::default()
             };
             (guest, found)

@@ -4,7 +4,7 @@ use std::{collections::HashMap, hash::Hash};
 
 use super::Subject;
 use crate::{
-    NicMatch, NicName, VfIndex, VfKey,
+    NicMatch, NicName, VfIndex, VfKey, VlanProtocol,
     decode::nearest,
     diagnostic::{Diagnostic, Path},
     vf::VfSettings,
@@ -168,18 +168,19 @@ pub(super) fn check_vlan(
     path: &Path,
     messages: &mut Vec<Diagnostic>,
 ) {
-    if settings.vlan.is_some() {
-        return;
-    }
-    let given = [("qos", written.qos.is_some()), ("vlan_proto", written.vlan_proto.is_some())];
-    for (key, _) in given.into_iter().filter(|(_, given)| *given) {
+    // What stands beside `vlan: 0` and asks for no tag, either, says it twice and is right.
+    let (outside, why) = match settings.vlan {
+        Some(vlan) if vlan.get() != 0 => return,
+        Some(_) => (true, "`vlan: 0` asks for none"),
+        None => (false, "there is no `vlan`"),
+    };
+    let qos = written.qos.is_some_and(|qos| !outside || qos.get() != 0);
+    let protocol = written.vlan_proto.is_some_and(|protocol| !outside || protocol != VlanProtocol::Dot1q);
+    for (key, _) in [("qos", qos), ("vlan_proto", protocol)].into_iter().filter(|(_, given)| *given) {
         messages.push(
-            Diagnostic::error(
-                path.join(key),
-                format!("`{key}` is of a port VLAN's tag, and there is no `vlan`"),
-            )
-            .at_key()
-            .with_hint("give `vlan` too"),
+            Diagnostic::error(path.join(key), format!("`{key}` is of a port VLAN's tag, and {why}"))
+                .at_key()
+                .with_hint("give a `vlan` of 1 to 4094"),
         );
     }
 }

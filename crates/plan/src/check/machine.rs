@@ -496,7 +496,12 @@ impl Machine {
         self.users.extend(uplinks.iter().map(|uplink| (*uplink, guest.clone())));
         let home_drivers = self.home_drivers(guest);
         let (nics, taps, vdpa) = self.own_nics(guest);
-        let scheduling = self.definitions.get(guest).and_then(|definition| definition.scheduling);
+        let defined = self.definitions.get(guest);
+        let scheduling = defined.and_then(|definition| definition.scheduling);
+        let definition = match defined {
+            Some(defined) => serde_json::to_value(defined).ok(),
+            None => self.guest(guest).and_then(|found| found.definition.clone()),
+        };
         let found = FoundGuest {
             running: true,
             functions,
@@ -506,6 +511,7 @@ impl Machine {
             vdpa,
             uplinks,
             scheduling,
+            definition,
             ..FoundGuest::default()
         };
         self.inventory.guests.insert(guest.clone(), found);
