@@ -13,7 +13,9 @@ use penstock_apply::{
     run,
 };
 use penstock_host::{Command, Netlink, Root};
-use penstock_model::{Bdf, InterfaceAddress, InterfaceName, Mac, Mtu, VfAttribute, VfIndex};
+use penstock_model::{
+    Bdf, InterfaceAddress, InterfaceName, Mac, Mtu, VfAttribute, VfIndex, inventory::Master,
+};
 use penstock_plan::{
     Action, Direction, Execute, ExecuteError, Executors, Fact, FunctionAction, InterfaceSetup, Observe, Plan,
     Step, StepId,
@@ -27,15 +29,20 @@ const PF: &str = "0000:04:00.0";
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let missing = trials.lacking("network namespaces", needs::network_namespace);
-    let checks: [(&str, Check); 6] = [
+    let checks: [(&str, Check); 7] = [
         ("steps_are_carried_out_and_proven_in_netns", steps_are_carried_out),
         ("a_step_that_fails_leaves_all_as_before_in_netns", a_failure_leaves_all_as_before),
         ("an_interface_is_renamed_in_netns", an_interface_is_renamed),
         ("a_link_is_waited_for_in_netns", a_link_is_waited_for),
         ("what_goes_with_an_interface_comes_back_in_netns", what_goes_with_it_comes_back),
         ("an_interface_that_somebody_set_up_anew_is_left_so_in_netns", what_somebody_set_up_stays),
+        ("a_port_of_a_bridge_is_one_again_in_netns", |root| a_port_is_one_again(root, "bridge")),
     ];
     trials.add(&missing, checks.map(|(name, check)| (name, move || alone(check))));
+    let bond = || needs::refused(Command::new("unshare").args("-n ip link add any type bond".split(' ')));
+    let missing = missing.or_else(|| trials.lacking("bonds", bond));
+    let check: Check = |root| a_port_is_one_again(root, "bond");
+    trials.add(&missing, [("a_port_of_a_bond_is_one_again_in_netns", move || alone(check))]);
     trials.run()
 }
 
@@ -233,6 +240,7 @@ fn setup() -> InterfaceSetup {
         name: Some(report.interface.name),
         mtu: Mtu::new(report.interface.mtu),
         up: report.interface.up,
+        master: None,
         addresses: addresses.into_iter().filter(|address| !local(address)).collect(),
         routes: routes
             .into_iter()
@@ -290,6 +298,35 @@ fn what_goes_with_it_comes_back(root: &Path) {
     executor.execute(&FunctionAction::RestoreInterface { function, setup }, Duration::from_secs(5)).unwrap();
     assert_eq!(executor.holds(&is).unwrap(), Ok(()));
     assert_eq!(used(), before);
+}
+
+fn a_port_is_one_again(root: &Path, kind: &str) {
+    ip(&format!("link add old type {kind}"));
+    ip("link add new type bridge");
+    let function = pf();
+    let master = Master { name: "old".parse().unwrap(), kind: None, filters_vlans: false };
+    let setup = InterfaceSetup { up: true, master: Some(master), ..InterfaceSetup::default() };
+    let is = Fact::InterfaceIs { function, setup: setup.clone() };
+    let mut executor = HostExecutor::new(Root::at(root)).unwrap();
+    // It is up, as one whose driver was bound anew may be: a bond takes no such port.
+    ip("link set pf0 up");
+    assert_eq!(executor.holds(&is).unwrap(), Err("it is no port of old".to_owned()));
+    let mut restore = || {
+        let action = FunctionAction::RestoreInterface { function, setup: setup.clone() };
+        executor.execute(&action, Duration::from_secs(5)).unwrap();
+        assert_eq!(executor.holds(&is).unwrap(), Ok(()));
+        ip("link show pf0")
+    };
+    let link = restore();
+    assert!(link.contains("master old") && link.contains("UP"), "{link}");
+    // Somebody has made it a port of another meanwhile.
+    ip("link set pf0 nomaster");
+    ip("link set pf0 master new");
+    assert!(restore().contains("master new"));
+    ip("link set pf0 nomaster");
+    // What is gone has no ports.
+    ip("link delete old");
+    assert!(!restore().contains("master"));
 }
 
 fn what_somebody_set_up_stays(root: &Path) {

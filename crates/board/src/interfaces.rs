@@ -65,6 +65,7 @@ pub fn read(json: &[u8]) -> Result<Vec<InterfaceReport>, String> {
                 speed: None,
                 addresses,
                 routes: Vec::new(),
+                master: None,
             },
             permanent_mac: link.permaddr.as_deref().and_then(|mac| mac.parse().ok()),
             device: link.parentdev,
@@ -72,6 +73,7 @@ pub fn read(json: &[u8]) -> Result<Vec<InterfaceReport>, String> {
             port_name: link.phys_port_name,
             promiscuous: None,
             routes: None,
+            master: None,
         });
     }
     Ok(reports)

@@ -10,7 +10,7 @@ use std::{
 
 use penstock_guests::{Builtin, Condition, Containers, GuestError, Guests, Status as GuestStatus};
 use penstock_host::{
-    Place, Root, chain, interface_of, scan,
+    Netlink, Place, Root, chain, interface_of, scan,
     scan::lifelines::{Started, lifelines, lifelines_here},
     tap, threads,
 };
@@ -145,19 +145,27 @@ impl Machine {
         generated_files::look(&self.root, path)
     }
 
-    /// A PF that a guest owns has its interface in there, and with it the permanent address by which models know it.
+    /// A PF that a guest owns has its interface in there, and with it the permanent address by which models know it, and what its driver keeps
+    /// for its VFs.
     fn find_lent_pfs(&self, inventory: &mut Inventory) {
         let containers = self.containers();
         for (name, guest) in inventory.guests.iter().filter(|(_, guest)| guest.running) {
             let lent = inventory.pfs.iter_mut().filter(|pf| guest.functions.contains(&pf.bdf));
-            let lent: Vec<_> = lent.filter(|pf| pf.permanent_mac.is_none()).collect();
+            let lent: Vec<_> = lent.filter(|pf| pf.interface.is_none()).collect();
             let Some(place) = containers.place(name).filter(|_| !lent.is_empty()) else {
                 continue;
             };
             let interfaces = place.interfaces().unwrap_or_default();
+            let namespace = place.namespace().ok().flatten();
+            let mut netlink = namespace.and_then(|process| Netlink::in_namespace_of(process).ok());
             for pf in lent {
-                let found = interface_of(pf.bdf, &interfaces, &self.root);
-                pf.permanent_mac = found.map(|found| found.permanent_mac.unwrap_or(found.interface.mac));
+                let Some(found) = interface_of(pf.bdf, &interfaces, &self.root) else { continue };
+                pf.permanent_mac = pf.permanent_mac.or(found.permanent_mac).or(Some(found.interface.mac));
+                // What cannot be read stays unknown, which a plan says.
+                let states = netlink.as_mut().and_then(|netlink| netlink.vfs(found.index).ok());
+                if let (Some(states), Some(sriov)) = (states, &mut pf.sriov) {
+                    sriov.give_attributes(states);
+                }
             }
         }
     }

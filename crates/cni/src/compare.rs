@@ -92,6 +92,7 @@ mod tests {
                     speed: None,
                     addresses: vec!["10.1.0.5/24".parse().unwrap()],
                     routes: Vec::new(),
+                    master: None,
                 },
                 permanent_mac: None,
                 device: Some("0000:01:10.0".to_owned()),
@@ -99,6 +100,7 @@ mod tests {
                 port_name: None,
                 promiscuous: None,
                 routes: None,
+                master: None,
             },
             function: Some("0000:01:10.0".parse().unwrap()),
             routes: vec![InterfaceRoute {

@@ -27,4 +27,7 @@ pub struct InterfaceReport {
     /// The unicast routes over it alone, of every table but `local`, whoever set them; `None`: not told.
     #[serde(default)]
     pub routes: Option<Vec<InterfaceRoute>>,
+    /// The index of the interface that it is a port of (`IFLA_MASTER`).
+    #[serde(default)]
+    pub master: Option<u32>,
 }

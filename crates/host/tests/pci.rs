@@ -126,6 +126,7 @@ fn report(index: u32, device: Option<&str>, port_name: Option<&str>) -> Interfac
             speed: None,
             addresses: Vec::new(),
             routes: Vec::new(),
+            master: None,
         },
         permanent_mac: None,
         device: device.map(str::to_owned),
@@ -133,6 +134,7 @@ fn report(index: u32, device: Option<&str>, port_name: Option<&str>) -> Interfac
         port_name: port_name.map(str::to_owned),
         promiscuous: None,
         routes: None,
+        master: None,
     }
 }
 

@@ -169,6 +169,7 @@ impl Links for Kernel {
                 speed: None,
                 addresses: vec!["10.20.31.2/24".parse().unwrap()],
                 routes: Vec::new(),
+                master: None,
             },
             permanent_mac: (index < 10).then(|| "90:e2:ba:00:00:01".parse().unwrap()),
             device: Some(device.into()),
@@ -176,6 +177,7 @@ impl Links for Kernel {
             port_name: None,
             promiscuous: None,
             routes: None,
+            master: None,
         };
         Ok(vec![
             report(2, "enp4s0f0", "0000:04:00.0", "90:e2:ba:4d:10:20"),

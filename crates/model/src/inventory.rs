@@ -374,6 +374,17 @@ impl Sriov {
         let in_place = self.vfs.get(usize::from(index.get())).filter(|vf| vf.index == index);
         in_place.or_else(|| self.vfs.iter().find(|vf| vf.index == index))
     }
+
+    /// Gives the VFs what their PF's driver reports of them; the indices of those that do not exist come back.
+    pub fn give_attributes(&mut self, states: Vec<(VfIndex, VfState)>) -> Vec<VfIndex> {
+        let give = |(index, state): (VfIndex, VfState)| {
+            let vf = self.vfs.iter_mut().find(|vf| vf.index == index);
+            let Some(present) = vf.and_then(|vf| vf.present.as_mut()) else { return Some(index) };
+            present.attributes = Some(state);
+            None
+        };
+        states.into_iter().filter_map(give).collect()
+    }
 }
 
 /// A VF that exists or could.
@@ -431,6 +442,30 @@ pub struct Interface {
     /// the kernel makes by itself, nor those of routing daemons. Read on the machine itself only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<InterfaceRoute>,
+    /// What it is a port of. Read on the machine itself only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub master: Option<Master>,
+}
+
+/// An interface of software that others are ports of: a bridge, a bond.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Master {
+    /// Its name.
+    pub name: InterfaceName,
+    /// What it is, as the kernel calls it (`IFLA_INFO_KIND`): `bridge`, `bond`, `openvswitch`... `None`: the kernel does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Whether it is a bridge that looks at VLANs (`vlan_filtering`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub filters_vlans: bool,
+}
+
+impl Master {
+    /// Whether an interface becomes its port by being told so, and by nothing else (`ndo_add_slave`): of an Open vSwitch its own
+    /// daemon makes ports.
+    pub fn takes_ports(&self) -> bool {
+        matches!(self.kind.as_deref(), Some("bridge" | "bond" | "team" | "vrf"))
+    }
 }
 
 /// An NVMe controller that is a physical function.

@@ -7,9 +7,10 @@ use penstock_model::{
 
 use crate::{
     drivers::{self, VFIO},
-    overrides,
+    lent, overrides,
     planner::{Planner, vf_list, vf_name},
     vfs,
+    waits::Waits,
     wanted::{WantedNic, WantedVf},
 };
 
@@ -52,7 +53,7 @@ pub fn binds_another(nic: &WantedNic<'_>, driver: &str) -> bool {
 ///
 /// Where the model says nothing, one that has a driver keeps it, and one that cannot be bound stays without: its driver may not be
 /// there, or its IOMMU group be a VM's.
-pub fn driver_steps<'a>(planner: &mut Planner<'a>, nic: &WantedNic<'a>) {
+pub fn driver_steps<'a>(planner: &mut Planner<'a>, waits: &mut Waits<'a>, nic: &WantedNic<'a>) {
     let Some(known) = nic.driver.filter(|_| !nic.nic.externally_managed) else { return };
     let asked = nic.nic.free_driver;
     let wanted = match asked {
@@ -78,7 +79,7 @@ pub fn driver_steps<'a>(planner: &mut Planner<'a>, nic: &WantedNic<'a>) {
             Some(_) if asked.is_none() => continue,
             _ => {}
         }
-        if inside.is_some() {
+        if inside.is_some() && !lent::has_its_address(nic, vf) {
             late.push(vf.index);
             continue;
         }
@@ -97,6 +98,10 @@ pub fn driver_steps<'a>(planner: &mut Planner<'a>, nic: &WantedNic<'a>) {
                 driver,
                 format!("{who} belongs to no guest, and is to have {wanted}"),
             );
+        }
+        if inside.is_some() {
+            waits.for_holder(planner, nic);
+            planner.draft.on_behalf_of(None);
         }
         let why = format!("{who} belongs to no guest, and is free for others");
         let binding = match wanted {

@@ -13,7 +13,7 @@ use crate::{
     draft::{Effect, StepSpec},
     drive::{self, WantedDrive, WantedDriveVf},
     drivers::VFIO,
-    external, fits, nic, outdated, overrides,
+    external, fits, lent, nic, outdated, overrides,
     planner::{Planner, vf_list, vf_name},
     realtime, tenant, uplink, vfs,
     waits::Waits,
@@ -80,13 +80,13 @@ fn address(nic: &WantedNic<'_>, vf: Option<&WantedVf<'_>>) -> Bdf {
 /// Everything from the drivers of the guests' functions to their starts; the guests come in starting order.
 ///
 /// A guest that owns a PF starts before the VFs of the guests behind it are bound: moving the PF's interface resets
-/// them, and a driver that is bound by then takes seconds to find its way back.
+/// them, and a driver that is bound by then takes seconds to find its way back. Whom nobody had to wait for comes back.
 pub fn guest_steps<'a>(
     planner: &mut Planner<'a>,
     nics: &[WantedNic<'a>],
     drives: &[WantedDrive<'a>],
     guests: impl Iterator<Item = (&'a GuestName, &'a Guest)>,
-) {
+) -> Waits<'a> {
     let guests: Vec<(&GuestName, &Guest)> = guests.collect();
     let starting: Vec<Starting<'_, 'a>> = guests
         .iter()
@@ -94,6 +94,7 @@ pub fn guest_steps<'a>(
         .filter_map(|(name, guest)| starting(planner, (nics, drives), name, guest))
         .collect();
     external::usable(planner, &starting);
+    lent::usable(planner, &starting);
     fits::check(planner, &starting);
     realtime::these_run(planner, guests.iter().map(|(name, _)| *name));
     let mut waits = Waits::new(planner, nics, &starting);
@@ -102,6 +103,7 @@ pub fn guest_steps<'a>(
     }
     waits.rest(planner);
     planner.draft.on_behalf_of(None);
+    waits
 }
 
 /// One kind of step for all of these guests before the next kind: steps that do not need one another then stand side

@@ -22,6 +22,7 @@ mod files;
 mod fits;
 mod free;
 mod guest;
+mod lent;
 mod managers;
 pub mod names;
 mod nic;

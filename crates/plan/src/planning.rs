@@ -28,8 +28,8 @@ pub fn plan(model: &Model, inventory: &Inventory) -> Result<Plan, PlanError> {
     let drives = drive::wanted(model, inventory, &planner.drives);
     drives.iter().for_each(|drive| drive::drive_steps(&mut planner, drive));
     files::file_steps(&mut planner)?;
-    guest::guest_steps(&mut planner, &nics, &drives, in_starting_order(model));
-    nics.iter().for_each(|nic| free::driver_steps(&mut planner, nic));
+    let mut waits = guest::guest_steps(&mut planner, &nics, &drives, in_starting_order(model));
+    nics.iter().for_each(|nic| free::driver_steps(&mut planner, &mut waits, nic));
     realtime::after_all(&mut planner);
     strangers(&mut planner);
     planner.finish()

@@ -8,7 +8,10 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use penstock_model::{Bdf, Inventory, Mtu, inventory::Interface};
+use penstock_model::{
+    Bdf, Inventory, Mtu,
+    inventory::{Interface, Master},
+};
 
 use crate::{
     Action, Direction, Fact, FunctionAction, InterfaceSetup, Names, Plan, Step, StepId,
@@ -37,9 +40,11 @@ enum Loss {
 }
 
 /// The plan with the steps that bring back how the host uses the interfaces that it takes away.
-pub fn restore(plan: Plan, inventory: &Inventory) -> Plan {
+pub fn restore(mut plan: Plan, inventory: &Inventory) -> Plan {
     let mut played = Played::new(&plan, inventory);
     let taken = taken(&plan, &mut played);
+    let names = Names::of(&plan, inventory);
+    let told = ports(&taken, &played, &names);
     let mut added: Vec<(Bdf, Taken, InterfaceSetup)> = taken
         .into_iter()
         .filter_map(|(function, taken)| {
@@ -50,12 +55,33 @@ pub fn restore(plan: Plan, inventory: &Inventory) -> Plan {
             Some((function, taken, setup))
         })
         .collect();
+    plan.notes.extend(told);
     if added.is_empty() {
         return plan;
     }
     added.sort_by_key(|(function, ..)| *function);
-    let names = Names::of(&plan, inventory);
     Plan { steps: with(plan.steps, &added, &names), ..plan }
+}
+
+/// What does not come back with ports of bridges and their like that a plan takes away.
+fn ports(taken: &HashMap<Bdf, Taken>, played: &Played<'_>, names: &Names) -> Vec<String> {
+    let mut functions: Vec<&Bdf> =
+        taken.iter().filter(|(_, taken)| taken.how != Loss::Routes).map(|(function, _)| function).collect();
+    functions.sort_unstable();
+    let note = |function: &Bdf| {
+        let interface = played.interface(*function)?;
+        let master = interface.master.as_ref()?;
+        let what = match master {
+            master if !master.takes_ports() => "and an undo does not make it one again",
+            Master { filters_vlans: true, .. } => {
+                "which filters VLANs: an undo makes it one again, with the VLANs that a new port has"
+            }
+            _ => return None,
+        };
+        let (name, interface, master) = (names.short(*function), &interface.name, &master.name);
+        Some(format!("{name}'s interface {interface} is a port of {master}, {what}"))
+    };
+    functions.into_iter().filter_map(note).collect()
 }
 
 /// The host's interfaces that a plan takes away, wholly or in part.
@@ -117,6 +143,7 @@ fn setup(found: &Interface, how: Loss, sets_link: bool) -> Option<InterfaceSetup
         name: whole.then(|| found.name.clone()),
         mtu: Mtu::new(found.mtu).filter(|_| whole),
         up: found.up && !sets_link,
+        master: found.master.clone().filter(|master| how != Loss::Routes && master.takes_ports()),
         addresses: found.addresses.iter().copied().filter(|address| !address.is_link_local()).collect(),
         routes: found.routes.clone(),
     };
@@ -124,7 +151,9 @@ fn setup(found: &Interface, how: Loss, sets_link: bool) -> Option<InterfaceSetup
         Loss::Routes => {
             !setup.routes.is_empty() || setup.addresses.iter().any(|address| address.ip().is_ipv6())
         }
-        Loss::Setup | Loss::Interface => setup.up || !setup.addresses.is_empty() || !setup.routes.is_empty(),
+        Loss::Setup | Loss::Interface => {
+            setup.up || setup.master.is_some() || !setup.addresses.is_empty() || !setup.routes.is_empty()
+        }
     };
     lost.then_some(setup)
 }

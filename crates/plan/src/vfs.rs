@@ -10,7 +10,7 @@ use penstock_model::{
 use crate::{
     FunctionAction,
     draft::{Effect, StepSpec},
-    drivers, free,
+    drivers, free, lent,
     planner::{Planner, vf_list, vf_name},
     unsupported::UnsupportedAttributes,
     wanted::{WantedNic, WantedVf, words},
@@ -30,15 +30,7 @@ pub fn attribute_steps<'a>(
     if nic.driver.is_none_or(|driver| !driver.sets_vf_attributes) {
         unsupported(planner, nic, vfs);
     } else if let Some(guest) = planner.user(nic.pf.bdf) {
-        let left: Vec<VfIndex> =
-            vfs.filter(|vf| planner.user(vf.found.bdf).is_none()).map(|vf| vf.index).collect();
-        if !left.is_empty() {
-            planner.note(format!(
-                "{guest} runs with {}: attributes of {} are neither read nor set",
-                nic.name,
-                vf_list(nic.name, &left)
-            ));
-        }
+        lent::attributes(planner, nic, guest, vfs);
     } else {
         let mut lacking = UnsupportedAttributes::default();
         vfs.for_each(|vf| one(planner, nic, vf, &mut lacking));
@@ -76,13 +68,7 @@ fn one<'a>(
 ) {
     let present = nic.present(vf);
     let state = present.and_then(|present| present.attributes.as_ref());
-    let missing: Vec<VfAttribute> = vf
-        .settings
-        .attributes()
-        .into_iter()
-        .filter(|attribute| state.and_then(|state| state.attribute(attribute.kind())) != Some(*attribute))
-        .filter(|attribute| !lacking.holds(planner, nic, vf, attribute))
-        .collect();
+    let missing = missing(planner, nic, vf, state, lacking);
     let who = vf_name(nic.name, vf.index);
     if let Some(guest) = planner.user(vf.found.bdf) {
         // What the PF's driver does for the VF can be put right under a guest that is to have it; another MAC would only be
@@ -120,6 +106,21 @@ fn one<'a>(
         bind(planner, nic, vf, &driver, format!("{who} had it before; no guest owns it"));
         planner.unbound.remove(&vf.found.bdf);
     }
+}
+
+/// What a VF that is reported as `state` has otherwise than the model wants, but for what its PF's driver is known not to do.
+pub fn missing<'a>(
+    planner: &Planner<'a>,
+    nic: &WantedNic<'_>,
+    vf: &WantedVf<'_>,
+    state: Option<&VfState>,
+    lacking: &mut UnsupportedAttributes<'a>,
+) -> Vec<VfAttribute> {
+    let attributes = vf.settings.attributes().into_iter();
+    attributes
+        .filter(|attribute| state.and_then(|state| state.attribute(attribute.kind())) != Some(*attribute))
+        .filter(|attribute| !lacking.holds(planner, nic, vf, attribute))
+        .collect()
 }
 
 /// Sets these attributes of a VF, which is reported as `state`.

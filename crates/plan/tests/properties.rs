@@ -6,9 +6,12 @@ mod support;
 use std::time::{Duration, Instant};
 
 use external::handed_over;
-use penstock_model::{Bdf, ByteSize, GuestKind, Inventory, Model, Mtu, inventory::PresentVf};
+use penstock_model::{
+    Bdf, ByteSize, GuestKind, Inventory, Model, Mtu,
+    inventory::{Master, Pf, PresentVf},
+};
 use penstock_plan::{
-    Action, Direction, FunctionAction, GuestAction, Plan, Step, StepId,
+    Action, Direction, FunctionAction, GuestAction, Plan, PlanError, Step, StepId,
     check::{check, check_steps, simulate},
     plan, start, stop, undo,
 };
@@ -36,6 +39,7 @@ fn lasting(inventory: &Inventory, plan: &Plan) -> Inventory {
         let remade = remade(pf.bdf);
         if let Some(interface) = &mut pf.interface {
             interface.addresses.sort();
+            interface.master = interface.master.take().filter(Master::takes_ports);
         }
         for vf in pf.sriov.iter_mut().flat_map(|sriov| &mut sriov.vfs) {
             if let Some(present) = &mut vf.present {
@@ -244,6 +248,26 @@ proptest! {
         }
         let after = simulate(&between, &rest);
         prop_assert_eq!(plan(&model, &after).unwrap().steps, vec![]);
+    }
+
+    #[test]
+    fn what_a_guest_with_the_pf_hides_is_planned_right_or_refused(seed: u64) {
+        let (model, inventory) = machine(seed, &SMALL);
+        let made = plan(&model, &inventory).unwrap();
+        let steps = Dice(seed).below(made.steps.len() as u64 + 1) as usize;
+        let mut between = simulate(&inventory, &damaged(&made, |plan| plan.steps.truncate(steps)));
+        // Nobody could look into the guests.
+        let inside = |pf: &Pf| between.guests.values().any(|found| found.running && found.functions.contains(&pf.bdf));
+        let hidden: Vec<Bdf> = between.pfs.iter().filter(|pf| inside(pf)).map(|pf| pf.bdf).collect();
+        for pf in between.pfs.iter_mut().filter(|pf| hidden.contains(&pf.bdf)) {
+            let present = pf.sriov.iter_mut().flat_map(|sriov| &mut sriov.vfs).filter_map(|vf| vf.present.as_mut());
+            present.for_each(|present| present.attributes = None);
+        }
+        match plan(&model, &between) {
+            Ok(rest) => prop_assert_eq!(check(&model, &between, &rest), vec![], "after {} steps of\n{}\n{}", steps, made, rest),
+            Err(PlanError::Refused(_)) => prop_assert!(!hidden.is_empty()),
+            Err(error) => prop_assert!(false, "{}", error),
+        }
     }
 
     #[test]

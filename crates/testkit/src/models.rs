@@ -60,6 +60,7 @@ pub fn machine(nics: u16, vfs: u16) -> Inventory {
                 speed: None,
                 addresses: Vec::new(),
                 routes: Vec::new(),
+                master: None,
             }),
             permanent_mac: Some(pf_mac(nic)),
             numa_node: None,

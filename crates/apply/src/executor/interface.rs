@@ -5,8 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use penstock_host::NetlinkError;
-use penstock_model::{Bdf, InterfaceAddress, InterfaceRoute};
+use penstock_host::{InterfaceReport, Netlink, NetlinkError};
+use penstock_model::{Bdf, InterfaceAddress, InterfaceRoute, inventory::Master};
 use penstock_plan::{ExecuteError, InterfaceSetup};
 
 use super::{Found, HostExecutor, beside_its_pf, failed, from_netlink};
@@ -33,6 +33,13 @@ pub fn restore(
     if let Some(mtu) = setup.mtu {
         executor.netlink.set_mtu(found.index, mtu).map_err(netlink)?;
     }
+    if let Some(master) = &setup.master
+        && let Some(link) = executor.netlink.link_at(found.index).map_err(netlink)?
+        && let Some(master) = lacking(&mut executor.netlink, &link, master).map_err(netlink)?
+    {
+        enter(executor, function, &link, &master)
+            .map_err(|error| failed(&format!("{at}: it is no port of {}", master.interface.name), error))?;
+    }
     if setup.up {
         let root = executor.root.clone();
         beside_its_pf(&root, function, 0, || executor.netlink.set_up(found.index, true)).map_err(netlink)?;
@@ -48,6 +55,33 @@ pub fn restore(
             .map_err(|error| failed(&format!("{at}: it lacks the route {route}"), error))?;
     }
     Ok(())
+}
+
+/// What an interface is no port of and should be, if there is such an interface and it is a port of no other.
+fn lacking(
+    netlink: &mut Netlink,
+    link: &InterfaceReport,
+    master: &Master,
+) -> Result<Option<InterfaceReport>, NetlinkError> {
+    if link.master.is_some() {
+        return Ok(None);
+    }
+    netlink.link_named(&master.name)
+}
+
+/// Makes an interface a port. A bond takes none that is up, and brings it up itself (`drivers/net/bonding/bond_main.c`,
+/// `bond_enslave`).
+fn enter(
+    executor: &mut HostExecutor,
+    function: Bdf,
+    link: &InterfaceReport,
+    master: &InterfaceReport,
+) -> Result<(), NetlinkError> {
+    if link.interface.up && master.kind.as_deref() == Some("bond") {
+        let root = executor.root.clone();
+        beside_its_pf(&root, function, 0, || executor.netlink.set_up(link.index, false))?;
+    }
+    executor.netlink.set_master(link.index, master.index)
 }
 
 /// Adds a route, again until its gateway is known to be on the link.
@@ -89,6 +123,11 @@ pub fn is(
     }
     if setup.up && !link.interface.up {
         return Ok(Err("it is down".to_owned()));
+    }
+    if let Some(master) = &setup.master
+        && lacking(&mut executor.netlink, &link, master).map_err(netlink)?.is_some()
+    {
+        return Ok(Err(format!("it is no port of {}", master.name)));
     }
     let (addresses, routes) = present(executor, &found).map_err(netlink)?;
     Ok(match setup.missing_from((&addresses, &routes)) {

@@ -337,6 +337,7 @@ mod tests {
                 speed: None,
                 addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
                 routes: Vec::new(),
+                master: None,
             },
             permanent_mac: None,
             device: None,
@@ -344,6 +345,7 @@ mod tests {
             port_name: None,
             promiscuous: None,
             routes: None,
+            master: None,
         }
     }
 

@@ -130,6 +130,7 @@ mod tests {
                 speed: None,
                 addresses: vec![],
                 routes: vec![],
+                master: None,
             },
             permanent_mac: None,
             device: Some(device.to_owned()),
@@ -137,6 +138,7 @@ mod tests {
             port_name: None,
             promiscuous: None,
             routes: None,
+            master: None,
         }
     }
 

@@ -350,6 +350,7 @@ mod tests {
                 speed: None,
                 addresses: vec![],
                 routes: vec![],
+                master: None,
             },
             permanent_mac: None,
             device: None,
@@ -357,6 +358,7 @@ mod tests {
             port_name: None,
             promiscuous: None,
             routes: None,
+            master: None,
         }
     }
 

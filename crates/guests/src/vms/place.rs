@@ -181,6 +181,7 @@ impl VmPlace {
                 speed: None,
                 addresses: found.addresses.clone(),
                 routes: Vec::new(),
+                master: None,
             },
             permanent_mac: None,
             device: detail.map(|detail| detail.device.clone()),
@@ -188,6 +189,7 @@ impl VmPlace {
             port_name: None,
             promiscuous: None,
             routes: None,
+            master: None,
         }
     }
 }
@@ -387,12 +389,14 @@ impl Place for ConsolePlace {
                 speed: None,
                 addresses: nic.addresses.clone(),
                 routes: Vec::new(),
+                master: None,
             },
             permanent_mac: None,
             kind: None,
             port_name: None,
             promiscuous: None,
             routes: None,
+            master: None,
         };
         Ok(nics.iter().zip(1..).map(report).collect())
     }

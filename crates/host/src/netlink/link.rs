@@ -161,6 +161,17 @@ impl Netlink {
         self.set_link(&format!("set mac {mac} of interface {index}"), &body)
     }
 
+    /// Makes an interface a port of `master`, a bridge, say. A bond takes none that is up.
+    ///
+    /// # Errors
+    ///
+    /// [`NetlinkError`] when one of the two is gone, may not be changed (`CAP_NET_ADMIN`), or `master` does not take it.
+    pub fn set_master(&mut self, index: u32, master: u32) -> Result<(), NetlinkError> {
+        let mut body = change(index);
+        body.attributes.push(LinkAttribute::Controller(master));
+        self.set_link(&format!("make interface {index} a port of interface {master}"), &body)
+    }
+
     /// Renames an interface, which has to be down on kernels before 6.2.
     ///
     /// # Errors
@@ -220,12 +231,13 @@ pub fn link_report(message: &Message<'_>) -> Option<InterfaceReport> {
     let attributes = message.payload.get(LINK_HEADER..)?;
     let (mut name, mut mac, mut mtu, mut carrier) = (None, None, None, None);
     let (mut permanent_mac, mut device, mut kind, mut port_name) = (None, None, None, None);
-    let mut promiscuous = None;
+    let (mut promiscuous, mut master) = (None, None);
     for (attribute, value) in wire::attributes(attributes) {
         match attribute {
             libc::IFLA_IFNAME => name = wire::text(value).parse::<InterfaceName>().ok(),
             libc::IFLA_ADDRESS => mac = mac_of(value),
             libc::IFLA_MTU => mtu = wire::u32_at(value, 0),
+            libc::IFLA_MASTER => master = wire::u32_at(value, 0).filter(|index| *index != 0),
             libc::IFLA_CARRIER => carrier = value.first().map(|up| *up != 0),
             libc::IFLA_LINKINFO => kind = wire::attribute(value, IFLA_INFO_KIND).map(wire::text),
             IFLA_PERM_ADDRESS => permanent_mac = mac_of(value).filter(|mac| !mac.is_zero()),
@@ -248,6 +260,7 @@ pub fn link_report(message: &Message<'_>) -> Option<InterfaceReport> {
             speed: None,
             addresses: Vec::new(),
             routes: Vec::new(),
+            master: None,
         },
         permanent_mac,
         device,
@@ -255,6 +268,7 @@ pub fn link_report(message: &Message<'_>) -> Option<InterfaceReport> {
         port_name,
         promiscuous,
         routes: None,
+        master,
     })
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use nix::errno::Errno;
 use penstock_model::{
     Bdf, InterfaceName, InterfaceRoute, Mac,
-    inventory::{Interface, Sriov, SwitchMode},
+    inventory::{Interface, Master, Sriov, SwitchMode},
 };
 
 use super::{Links, reader::Reader};
@@ -90,6 +90,10 @@ impl<'a> Interfaces<'a> {
             reader.note(format!("{bdf} has several interfaces, {}; the first is taken", all.join(", ")));
         }
         let mut report = reports.into_iter().next()?;
+        if let (Some(index), Some((_, all))) = (report.master, &self.netlink) {
+            report.interface.master =
+                all.iter().find(|other| other.index == index).map(|it| master(it, reader));
+        }
         if report.interface.speed.is_none() {
             report.interface.speed = speed(report.interface.name.as_str(), reader);
         }
@@ -143,15 +147,10 @@ impl<'a> Interfaces<'a> {
         };
         let on_virtio = report.device.as_deref().is_some_and(|device| device.starts_with("virtio"));
         let could_be = sriov.num_vfs..u16::try_from(sriov.vfs.len()).unwrap_or(u16::MAX);
-        for (index, state) in states {
-            let vf = sriov.vfs.iter_mut().find(|vf| vf.index == index);
-            match vf.and_then(|vf| vf.present.as_mut()) {
-                Some(present) => present.attributes = Some(state),
-                // An embedded switch has ports also for those that could be.
-                None if on_virtio && could_be.contains(&index.get()) => {}
-                None => {
-                    reader.note(format!("netlink reports VF {index} of {name}, which sysfs does not have"))
-                }
+        for index in sriov.give_attributes(states) {
+            // An embedded switch has ports also for those that could be.
+            if !on_virtio || !could_be.contains(&index.get()) {
+                reader.note(format!("netlink reports VF {index} of {name}, which sysfs does not have"));
             }
         }
     }
@@ -180,6 +179,15 @@ fn give(routes: Vec<(u32, InterfaceRoute)>, reports: &mut [InterfaceReport]) {
             report.interface.routes.push(route);
         }
     }
+}
+
+/// What an interface of software is to its ports.
+fn master(report: &InterfaceReport, reader: &mut Reader<'_>) -> Master {
+    let name = report.interface.name.clone();
+    let file = format!("{CLASS}/{name}/bridge/vlan_filtering");
+    let is_bridge = report.kind.as_deref() == Some("bridge");
+    let filters_vlans = is_bridge && reader.text(&file).is_some_and(|filters| filters == "1");
+    Master { name, kind: report.kind.clone(), filters_vlans }
 }
 
 /// The names of the interfaces below a function's directory, and what netlink may call the device behind them.
@@ -217,6 +225,7 @@ fn from_sysfs(name: &str, devices: &[String], reader: &mut Reader<'_>) -> Option
         speed: speed(name, reader),
         addresses: Vec::new(),
         routes: Vec::new(),
+        master: None,
     };
     Some(InterfaceReport {
         index: reader.value(&format!("{directory}/ifindex"), "number").unwrap_or_default(),
@@ -228,6 +237,7 @@ fn from_sysfs(name: &str, devices: &[String], reader: &mut Reader<'_>) -> Option
         // The file `flags` tells only of what was set by hand.
         promiscuous: None,
         routes: None,
+        master: None,
     })
 }
 

@@ -40,6 +40,7 @@ fn interface(name: &str, nic: u8) -> Interface {
         speed: Some(10_000),
         addresses: Vec::new(),
         routes: Vec::new(),
+        master: None,
     }
 }
 

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fmt};
 
 use penstock_model::{
     Bdf, InterfaceAddress, InterfaceName, InterfaceRoute, Mac, Mtu, VfAttribute, VfIndex,
-    inventory::{Manager, SwitchMode},
+    inventory::{Manager, Master, SwitchMode},
     text::counted,
 };
 use serde::{Deserialize, Serialize};
@@ -69,6 +69,9 @@ pub struct InterfaceSetup {
     pub mtu: Option<Mtu>,
     /// Whether it is up. One that was down is left as it is.
     pub up: bool,
+    /// What it is a port of. Left out when it is a port of something by then, or there is nothing of this name any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub master: Option<Master>,
     /// Its addresses, without link-local ones, which come back by themselves. Those of a family are left out when the interface has
     /// another address of that family by now: somebody has set it up anew.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -111,12 +114,13 @@ impl InterfaceSetup {
 }
 
 impl fmt::Display for InterfaceSetup {
-    /// `up, MTU 9000, 192.0.2.7/24, default via 192.0.2.1`.
+    /// `up, MTU 9000, a port of br0, 192.0.2.7/24, default via 192.0.2.1`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();
         parts.extend(self.name.as_ref().map(ToString::to_string));
         parts.extend(self.up.then(|| "up".to_owned()));
         parts.extend(self.mtu.map(|mtu| format!("MTU {mtu}")));
+        parts.extend(self.master.as_ref().map(|master| format!("a port of {}", master.name)));
         parts.extend(self.addresses.iter().map(ToString::to_string));
         parts.extend(self.routes.iter().take(Self::NAMED).map(ToString::to_string));
         if let Some(more) = self.routes.len().checked_sub(Self::NAMED).filter(|more| *more > 0) {

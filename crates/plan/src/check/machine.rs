@@ -581,6 +581,7 @@ fn lose(interface: &mut Interface) {
     interface.up = false;
     interface.addresses.retain(|address| address.is_link_local());
     interface.routes.clear();
+    interface.master = None;
 }
 
 /// Adds what an interface lacks. That somebody sets it up anew meanwhile is no part of a simulation.
@@ -592,6 +593,9 @@ fn restore(interface: &mut Interface, setup: &InterfaceSetup) {
         interface.mtu = mtu.get();
     }
     interface.up |= setup.up;
+    if interface.master.is_none() {
+        interface.master = setup.master.clone();
+    }
     for address in &setup.addresses {
         if !interface.addresses.contains(address) {
             interface.addresses.push(*address);
@@ -654,6 +658,7 @@ fn new_interface(function: Bdf, admin: Option<Mac>) -> Option<Interface> {
         speed: None,
         addresses: Vec::new(),
         routes: Vec::new(),
+        master: None,
     })
 }
 

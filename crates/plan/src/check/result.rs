@@ -485,6 +485,10 @@ fn setup_lost(name: &str, before: &Interface, now: &Interface) -> Option<String>
     if before.up && before.name != now.name {
         return Some(format!("{name}'s interface was called {}, and is called {}", before.name, now.name));
     }
+    let master = before.master.as_ref().filter(|master| master.takes_ports() && now.master.is_none());
+    if let Some(master) = master {
+        return Some(format!("{name}'s interface was a port of {}, and is none", master.name));
+    }
     let lost =
         before.addresses.iter().find(|address| !address.is_link_local() && !now.addresses.contains(address));
     let address = lost.map(|address| format!("{name}'s interface has lost {address}"));

@@ -372,7 +372,11 @@ pub fn loses(machine: &Machine, action: &Action) -> Option<String> {
             .map(|address| format!("address {address}"));
         let route = || Some(format!("route {}", found.routes.first()?));
         let up = || (all && found.up).then(|| "state, which is up".to_owned());
-        let what = address.or_else(route).or_else(up)?;
+        let master = || {
+            let master = found.master.as_ref().filter(|master| all && master.takes_ports())?;
+            Some(format!("state, which is a port of {}", master.name))
+        };
+        let what = address.or_else(route).or_else(up).or_else(master)?;
         Some(format!("{function} loses the {what}, and nothing brings that back"))
     };
     match action {

@@ -9,7 +9,7 @@ use penstock_model::{
     Bdf, Board, ByteSize, CpuSet, FreeDriver, Function, FunctionName, Guest, GuestKind, GuestName, Inside,
     InterfaceAddress, InterfaceRoute, Inventory, LinkState, Mac, Measure, Model, Mtu, Nic, NicMatch, NicName,
     RoutingId, SerialNumber, TxRate, VfIndex, VfSettings, VlanId,
-    inventory::{Interface, Manager, Pf, PresentVf, Sriov, SwitchMode, Vf, VfState},
+    inventory::{Interface, Manager, Master, Pf, PresentVf, Sriov, SwitchMode, Vf, VfState},
 };
 
 /// SplitMix64: a whole machine out of one number, so that a failing one is named by it.
@@ -73,6 +73,12 @@ fn interface(dice: &mut Dice, name: String, mac: Mac) -> Interface {
         true => ways.iter().filter(|(_, via)| has(via)).map(|(to, via)| route(to, via)).collect(),
         false => Vec::new(),
     };
+    let master = |(name, kind): (&str, &str)| Master {
+        name: name.parse().unwrap(),
+        kind: Some(kind.to_owned()),
+        filters_vlans: false,
+    };
+    let masters = [("br0", "bridge"), ("bond0", "bond"), ("ovs-system", "openvswitch")];
     Interface {
         name: name.parse().unwrap(),
         mac,
@@ -82,6 +88,7 @@ fn interface(dice: &mut Dice, name: String, mac: Mac) -> Interface {
         speed: None,
         addresses,
         routes,
+        master: dice.once_in(4).then(|| master(masters[dice.below(3) as usize])),
     }
 }
 

@@ -144,6 +144,7 @@ pub fn report(number: u32, name: &str, mac: Mac, device: Bdf, addresses: &[&str]
             speed: Some(1000),
             addresses: addresses.iter().map(|text| text.parse::<InterfaceAddress>().unwrap()).collect(),
             routes: Vec::new(),
+            master: None,
         },
         permanent_mac: None,
         device: Some(device.to_string()),
@@ -151,6 +152,7 @@ pub fn report(number: u32, name: &str, mac: Mac, device: Bdf, addresses: &[&str]
         port_name: None,
         promiscuous: None,
         routes: None,
+        master: None,
     }
 }
 
