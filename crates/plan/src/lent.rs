@@ -11,7 +11,7 @@ use crate::{
     wanted::{WantedNic, WantedVf},
 };
 
-/// Says what VFs of a NIC lack whose PF is with `guest`, and takes those from their driver that have not seen their address.
+/// Says what the VFs of a NIC lack whose PF is with `guest`, and of which of them nobody knows.
 pub fn attributes<'v>(
     planner: &mut Planner<'_>,
     nic: &WantedNic<'_>,
@@ -78,7 +78,7 @@ fn lacks(planner: &Planner<'_>, nic: &WantedNic<'_>, vf: &WantedVf<'_>, is_vm: b
     let present = nic.present(vf)?;
     let state = present.attributes.as_ref();
     let mut missing: Vec<String> = Vec::new();
-    if state.is_some() {
+    if state.is_some() && nic.driver.is_some_and(|driver| driver.sets_vf_attributes) {
         let wanted = vfs::missing(planner, nic, vf, state, &mut UnsupportedAttributes::default());
         let required = wanted.iter().filter(|attribute| !vf.may_fail(attribute));
         missing.extend(required.map(VfAttribute::to_string));
