@@ -39,8 +39,7 @@ fn main() -> ExitCode {
         ("a_port_of_a_bridge_is_one_again_in_netns", |root| a_port_is_one_again(root, "bridge")),
     ];
     trials.add(&missing, checks.map(|(name, check)| (name, move || alone(check))));
-    let bond = || needs::refused(Command::new("unshare").args("-n ip link add any type bond".split(' ')));
-    let missing = missing.or_else(|| trials.lacking("bonds", bond));
+    let missing = missing.or_else(|| trials.lacking("bonds", || needs::link_of_kind("bond")));
     let check: Check = |root| a_port_is_one_again(root, "bond");
     trials.add(&missing, [("a_port_of_a_bond_is_one_again_in_netns", move || alone(check))]);
     trials.run()

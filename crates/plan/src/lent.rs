@@ -20,7 +20,10 @@ pub fn attributes<'v>(
 ) {
     let mut unknown: Vec<VfIndex> = Vec::new();
     let mut lacking = UnsupportedAttributes::default();
-    for vf in vfs.filter(|vf| planner.user(vf.found.bdf).is_none()).collect::<Vec<_>>() {
+    for vf in vfs {
+        if planner.user(vf.found.bdf).is_some() {
+            continue;
+        }
         let Some(state) = nic.present(vf).and_then(|present| present.attributes.as_ref()) else {
             unknown.push(vf.index);
             continue;

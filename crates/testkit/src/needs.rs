@@ -99,8 +99,12 @@ pub fn board() -> Option<Lack> {
 
 /// Why no network namespace can be made here, if so.
 pub fn network_namespace() -> Option<Lack> {
-    programs(&["unshare", "ip"])
-        .or_else(|| refused(Command::new("unshare").args(["--net", "ip", "link", "add", "type", "veth"])))
+    programs(&["unshare", "ip"]).or_else(|| link_of_kind("veth"))
+}
+
+/// Why the kernel makes no interface of this kind (`bond`) in a network namespace, if so.
+pub fn link_of_kind(kind: &str) -> Option<Lack> {
+    refused(Command::new("unshare").args(["--net", "ip", "link", "add", "type", kind]))
 }
 
 /// Why a command fails that asks for nothing but what a test needs of the kernel, if it does.

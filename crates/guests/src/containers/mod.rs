@@ -115,7 +115,7 @@ impl Containers {
         }
         let status = status.into_iter().map(|(guest, status)| {
             let definition = definitions.remove(&guest);
-            let found = definition.as_ref().and_then(|definition| serde_json::to_value(definition).ok());
+            let found = definition.as_ref().and_then(GuestDefinition::as_found);
             let nics = definition.map(|definition| definition.nics).unwrap_or_default();
             let running = status.pid.is_some();
             let found = FoundGuest {

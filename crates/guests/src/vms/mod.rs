@@ -114,7 +114,7 @@ impl Vms {
         }
         let found = self.status()?.into_iter().map(|(guest, status)| {
             let definition = definitions.remove(&guest);
-            let found = definition.as_ref().and_then(|definition| serde_json::to_value(definition).ok());
+            let found = definition.as_ref().and_then(GuestDefinition::as_found);
             let (own, drives) =
                 definition.map(|definition| (definition.nics, definition.drives)).unwrap_or_default();
             let running = status.pid.is_some();

@@ -121,6 +121,11 @@ impl GuestNic {
 }
 
 impl GuestDefinition {
+    /// What an inventory says of a guest that was defined so.
+    pub fn as_found(&self) -> Option<serde_json::Value> {
+        serde_json::to_value(self).ok()
+    }
+
     /// Where all functions of the host are that it gets: those of NICs, then VFs of drives.
     pub fn host_functions(&self) -> impl Iterator<Item = Bdf> {
         self.functions.iter().map(|own| own.function).chain(self.drives.iter().copied())

@@ -499,7 +499,7 @@ impl Machine {
         let defined = self.definitions.get(guest);
         let scheduling = defined.and_then(|definition| definition.scheduling);
         let definition = match defined {
-            Some(defined) => serde_json::to_value(defined).ok(),
+            Some(defined) => defined.as_found(),
             None => self.guest(guest).and_then(|found| found.definition.clone()),
         };
         let found = FoundGuest {
