@@ -196,6 +196,10 @@ fn go_says(source: &Path, words: &[&str]) -> Result<(), ClusterError> {
         .env("GOTOOLCHAIN", "local")
         .env("GOFLAGS", "")
         .env("GOWORK", "off")
+        // Each package is compiled by a process of its own, of which most end before they have anything to collect: a fifth of the
+        // processor time is saved. The largest collect once they have grown to this.
+        .env("GOGC", "off")
+        .env("GOMEMLIMIT", "1GiB")
         .deadline(BUILDING)
         .run()?;
     if output.status.success() {

@@ -411,9 +411,10 @@ impl Vms {
                     }
                 }
                 Inside::Agent => {
-                    // A builtin guest starts its agent before it says that it is ready: to look at a file costs nothing.
+                    // A builtin guest starts its agent before it says that it is ready, and the agent may answer a moment later:
+                    // until then to look at a file costs nothing.
                     let worth = !builtin
-                        || asked.is_none() && report_of(&self.console_log(guest)).is_some()
+                        || report_of(&self.console_log(guest)).is_some()
                         || asked.unwrap_or(started).elapsed() >= ASK_ANYWAY;
                     if worth && asked.is_none_or(|asked| asked.elapsed() >= ASK) {
                         match place.ping(Duration::from_secs(3)) {
