@@ -4,6 +4,7 @@
 mod packed;
 mod proof;
 mod qemu_patch;
+mod qemu_yield;
 
 use std::{
     collections::BTreeSet,
@@ -407,9 +408,11 @@ fn make(work: &Path, listener: Listener<'_>) -> Result<(), BoardError> {
 
 fn repair_qemu(program: &Path, listener: Listener<'_>) -> Result<(), BoardError> {
     let mut bytes = files::read(program)?;
-    let unknown = qemu_patch::repair(&mut bytes).map_err(|error| BoardError::Emulator {
+    let unreadable = |error| BoardError::Emulator {
         found: format!("the image's {} cannot be read: {error}", emulator::PROGRAM),
-    })?;
+    };
+    let unknown = qemu_patch::repair(&mut bytes).map_err(unreadable)?;
+    let yields = qemu_yield::yield_in_pause(&mut bytes).map_err(unreadable)?;
     files::write_atomic_mode(program, bytes, 0o755)?;
     if !unknown.is_empty() {
         listener(Progress::Note(format!(
@@ -417,6 +420,11 @@ fn repair_qemu(program: &Path, listener: Listener<'_>) -> Result<(), BoardError>
              within minutes, or their VMs hang",
             unknown.join(", ")
         )));
+    }
+    if !yields {
+        listener(Progress::Note(
+            "this QEMU is not the one whose CPUs give way while they wait: boards with more CPUs than this machine has take longer".to_owned(),
+        ));
     }
     Ok(())
 }

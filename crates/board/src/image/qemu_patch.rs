@@ -62,7 +62,11 @@ pub fn repair(program: &mut [u8]) -> Result<Vec<&'static str>, object::Error> {
 }
 
 /// Where in the file the code of a function is that the program exports.
-fn function(program: &[u8], name: &str) -> Result<Option<Range<usize>>, object::Error> {
+///
+/// # Errors
+///
+/// What is wrong with `program` as a 64-bit ELF file of x86.
+pub fn function(program: &[u8], name: &str) -> Result<Option<Range<usize>>, object::Error> {
     let file = ElfFile64::<LittleEndian>::parse(program)?;
     let Some(symbol) = file.dynamic_symbols().find(|symbol| symbol.name() == Ok(name)) else {
         return Ok(None);
