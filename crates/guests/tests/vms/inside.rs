@@ -74,6 +74,22 @@ fn inside_by_the_agent() {
     assert!(chain(&place.run(&Command::new("x")).unwrap_err()).contains("the VM does not run any more"));
 }
 
+/// It says so a moment before its agent answers.
+#[test]
+fn a_builtin_guest_that_has_said_that_it_is_ready_is_asked_again_soon() {
+    let host = Host::new();
+    let vms = host.running(Vm::default());
+    host.on(
+        "qemu-agent-command",
+        r#"
+        [ -e $HERE/asked ] && echo '{"return":{}}' && exit 0
+        touch $HERE/asked; echo 'error: Guest agent is not responding: not connected' >&2; exit 1"#,
+    );
+    fs::write(host.file("console.log"), "penstock-guest: begin\r\npenstock-guest: ready\r\n").unwrap();
+    vms.await_ready(&a(), Duration::from_secs(4)).unwrap();
+    assert!(host.path("asked").exists());
+}
+
 #[test]
 fn inside_by_the_console() {
     let host = Host::new();
