@@ -38,8 +38,9 @@ const STORE: usize = 6;
 const INSTEAD_OF_STORE: [u8; STORE] = [0x66, 0x0f, 0x1f, 0x44, 0, 0];
 /// How far before the call the store may be, in bytes.
 const NEAR: usize = 64;
-/// How long a call is.
-const CALL: usize = 5;
+/// How long a call is, and its first byte.
+pub const CALL: usize = 5;
+pub const CALL_OPCODE: u8 = 0xe8;
 
 /// Takes both writes out of QEMU's program; gives the functions where a write is not there, or stands in code that is not known here.
 ///
@@ -52,8 +53,7 @@ pub fn repair(program: &mut [u8]) -> Result<Vec<&'static str>, object::Error> {
     let clear = clear.and_then(|range| program.get_mut(range)).is_some_and(leave_flags);
     let vmrun = vmrun
         .and_then(|(vmrun, deliver)| {
-            // Where it is from the function's beginning: a file's code has one place in memory.
-            let deliver = i64::try_from(deliver.start).ok()? - i64::try_from(vmrun.start).ok()?;
+            let deliver = distance(vmrun.start, deliver.start)?;
             Some(leave_no_vector(program.get_mut(vmrun)?, deliver))
         })
         .unwrap_or_default();
@@ -83,6 +83,17 @@ pub fn function(program: &[u8], name: &str) -> Result<Option<Range<usize>>, obje
     Ok(range)
 }
 
+/// How far it is from one place in the file to another: a file's code has one place in memory.
+pub fn distance(from: usize, to: usize) -> Option<i64> {
+    Some(i64::try_from(to).ok()? - i64::try_from(from).ok()?)
+}
+
+/// What the call at `at` leads to, from the beginning of `code`; `None` where there is no call.
+pub fn called(code: &[u8], at: usize) -> Option<i64> {
+    let [CALL_OPCODE, a, b, c, d] = *code.get(at..)?.first_chunk::<CALL>()? else { return None };
+    Some(i64::try_from(at + CALL).ok()? + i64::from(i32::from_le_bytes([a, b, c, d])))
+}
+
 /// Looks for `andl $~HF2_IGNNE_MASK, displacement(register)`, and puts a no-op in its place.
 fn leave_flags(code: &mut [u8]) -> bool {
     let is_write =
@@ -94,13 +105,7 @@ fn leave_flags(code: &mut [u8]) -> bool {
 /// Looks for the only call of what begins at `deliver`, and before it for the only `mov %esi, displacement(register)` to what lies before the CPU's
 /// registers, as `exception_index` does: `%esi` is the vector that the call is given. Puts a no-op in the store's place.
 fn leave_no_vector(code: &mut [u8], deliver: i64) -> bool {
-    let target = |at: usize, call: &[u8]| {
-        let distance = i32::from_le_bytes([call[1], call[2], call[3], call[4]]);
-        i64::try_from(at + CALL).ok().map(|end| end + i64::from(distance))
-    };
-    let mut calls = (code.windows(CALL).enumerate())
-        .filter(|(at, call)| call[0] == 0xe8 && target(*at, call) == Some(deliver))
-        .map(|(at, _)| at);
+    let mut calls = (0..code.len()).filter(|at| called(code, *at) == Some(deliver));
     let (Some(call), None) = (calls.next(), calls.next()) else { return false };
     let begin = call.saturating_sub(NEAR);
     let is_store =

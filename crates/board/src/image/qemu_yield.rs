@@ -15,7 +15,7 @@ use object::{
     read::elf::ElfFile64,
 };
 
-use super::qemu_patch::function;
+use super::qemu_patch::{CALL, CALL_OPCODE, called, distance, function};
 
 /// The function that stands for `PAUSE`, the one that it calls last, which does not return, and the one that it is to call.
 const PAUSE: &str = "helper_pause";
@@ -34,10 +34,10 @@ const CODE: [Option<u8>; 64] = {
         is(0x48), is(0x89), is(0xfb), // mov %rdi,%rbx
         is(0x83), is(0xa7), ANY, ANY, ANY, ANY, is(0xf7), // andl $~HF_INHIBIT_IRQ_MASK,hflags(%rdi)
         is(0x48), is(0x81), is(0xa7), ANY, ANY, ANY, ANY, is(0xff), is(0xff), is(0xfe), is(0xff), // andq $~RF_MASK,eflags(%rdi)
-        is(0xe8), ANY, ANY, ANY, ANY, // call helper_rechecking_single_step
+        is(CALL_OPCODE), ANY, ANY, ANY, ANY, // call helper_rechecking_single_step
         is(0x48), is(0x8d), is(0xbb), ANY, ANY, ANY, ANY, // lea cpu(%rbx),%rdi
         is(0xc7), is(0x83), ANY, ANY, ANY, ANY, is(0x00), is(0x00), is(0x01), is(0x00), // movl $EXCP_INTERRUPT,exception_index(%rbx)
-        is(0xe8), ANY, ANY, ANY, ANY, // call cpu_loop_exit
+        is(CALL_OPCODE), ANY, ANY, ANY, ANY, // call cpu_loop_exit
         is(0x66), is(0x66), is(0x2e), is(0x0f), is(0x1f), is(0x84), is(0), is(0), is(0), is(0), is(0), // nothing
     ]
 };
@@ -45,11 +45,9 @@ const CODE: [Option<u8>; 64] = {
 const NEW: usize = 31;
 /// Where the last call begins.
 const LAST: usize = 48;
-/// How long a call is, and how long the function is without what is behind it.
-const CALL: usize = 5;
+/// How long the function is without what is behind it.
 const LENGTH: usize = LAST + CALL;
-/// The first byte of a call, and what does nothing.
-const OPCODE: u8 = 0xe8;
+/// What does nothing.
 const NOP: u8 = 0x90;
 
 /// Makes `helper_pause` yield; whether it does now. A program that has another one stays as it is.
@@ -60,12 +58,12 @@ const NOP: u8 = 0x90;
 pub fn yield_in_pause(program: &mut [u8]) -> Result<bool, object::Error> {
     let pause = function(program, PAUSE)?.zip(function(program, LEAVE)?);
     let Some((pause, leave)) = pause else { return Ok(false) };
-    let Some(stub) = stub(program, YIELD, pause.start)? else { return Ok(false) };
     if pause.len() != LENGTH {
         return Ok(false);
     }
-    let distance = |to: usize| Some(i64::try_from(to).ok()? - i64::try_from(pause.start).ok()?);
-    let Some((leave, stub)) = distance(leave.start).zip(distance(stub)) else { return Ok(false) };
+    let Some(stub) = stub(program, YIELD, pause.start)? else { return Ok(false) };
+    let places = distance(pause.start, leave.start).zip(distance(pause.start, stub));
+    let Some((leave, stub)) = places else { return Ok(false) };
     let code = program.get_mut(pause.start..).and_then(|code| code.first_chunk_mut());
     Ok(code.is_some_and(|code| call_before_leaving(code, leave, stub)))
 }
@@ -111,17 +109,13 @@ fn stub(program: &[u8], name: &str, beside: usize) -> Result<Option<usize>, obje
 /// Puts a call of what begins at `stub` before the last call of the function, which is that of `leave`; both are given from the function's beginning.
 fn call_before_leaving(code: &mut [u8; CODE.len()], leave: i64, stub: i64) -> bool {
     let is_known = code.iter().zip(CODE).all(|(byte, known)| known.is_none_or(|known| known == *byte));
-    let called = |at: usize| {
-        let distance = i32::from_le_bytes([code[at + 1], code[at + 2], code[at + 3], code[at + 4]]);
-        i64::try_from(at + CALL).ok().map(|end| end + i64::from(distance))
-    };
-    if !is_known || called(LAST) != Some(leave) {
+    if !is_known || called(code, LAST) != Some(leave) {
         return false;
     }
     let call = |at: usize, to: i64| -> Option<[u8; CALL]> {
         let distance = to.checked_sub(i64::try_from(at + CALL).ok()?)?;
         let [a, b, c, d] = i32::try_from(distance).ok()?.to_le_bytes();
-        Some([OPCODE, a, b, c, d])
+        Some([CALL_OPCODE, a, b, c, d])
     };
     let Some((yields, leaves)) = call(NEW, stub).zip(call(LAST + CALL, leave)) else { return false };
     code.copy_within(NEW..LAST, NEW + CALL);

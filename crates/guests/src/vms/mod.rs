@@ -413,10 +413,12 @@ impl Vms {
                 Inside::Agent => {
                     // A builtin guest starts its agent before it says that it is ready, and the agent may answer a moment later:
                     // until then to look at a file costs nothing.
-                    let worth = !builtin
-                        || report_of(&self.console_log(guest)).is_some()
-                        || asked.unwrap_or(started).elapsed() >= ASK_ANYWAY;
-                    if worth && asked.is_none_or(|asked| asked.elapsed() >= ASK) {
+                    let worth = || {
+                        !builtin
+                            || report_of(&self.console_log(guest)).is_some()
+                            || asked.unwrap_or(started).elapsed() >= ASK_ANYWAY
+                    };
+                    if asked.is_none_or(|asked| asked.elapsed() >= ASK) && worth() {
                         match place.ping(Duration::from_secs(3)) {
                             Ok(()) => return Ok(()),
                             Err(error) => why = format!("its agent does not answer: {}", chain(&error)),
