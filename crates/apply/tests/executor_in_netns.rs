@@ -39,9 +39,13 @@ fn main() -> ExitCode {
         ("a_port_of_a_bridge_is_one_again_in_netns", |root| a_port_is_one_again(root, "bridge")),
     ];
     trials.add(&missing, checks.map(|(name, check)| (name, move || alone(check))));
-    let missing = missing.or_else(|| trials.lacking("bonds", || needs::link_of_kind("bond")));
+    let no_bond = missing.clone().or_else(|| trials.lacking("bonds", || needs::link_of_kind("bond")));
     let check: Check = |root| a_port_is_one_again(root, "bond");
-    trials.add(&missing, [("a_port_of_a_bond_is_one_again_in_netns", move || alone(check))]);
+    trials.add(&no_bond, [("a_port_of_a_bond_is_one_again_in_netns", move || alone(check))]);
+    let no_vlan = missing.or_else(|| trials.lacking("VLANs", needs::vlans));
+    let name = "a_port_of_a_bridge_that_filters_vlans_has_its_vlans_again_in_netns";
+    let check: Check = a_port_has_its_vlans_again;
+    trials.add(&no_vlan, [(name, move || alone(check))]);
     trials.run()
 }
 
@@ -303,7 +307,7 @@ fn a_port_is_one_again(root: &Path, kind: &str) {
     ip(&format!("link add old type {kind}"));
     ip("link add new type bridge");
     let function = pf();
-    let master = Master { name: "old".parse().unwrap(), kind: None, filters_vlans: false };
+    let master = Master { name: "old".parse().unwrap(), kind: None, filters_vlans: false, vlans: None };
     let setup = InterfaceSetup { up: true, master: Some(master), ..InterfaceSetup::default() };
     let is = Fact::InterfaceIs { function, setup: setup.clone() };
     let mut executor = HostExecutor::new(Root::at(root)).unwrap();
@@ -326,6 +330,48 @@ fn a_port_is_one_again(root: &Path, kind: &str) {
     // What is gone has no ports.
     ip("link delete old");
     assert!(!restore().contains("master"));
+}
+
+fn a_port_has_its_vlans_again(root: &Path) {
+    ip("link add bridge0 type bridge vlan_filtering 1");
+    ip("link set pf0 master bridge0");
+    let bridge = |line: &str| Command::new("bridge").args(line.split(' ')).succeed().expect(line).text();
+    for line in ["add dev pf0 vid 2-4094", "del dev pf0 vid 1", "add dev pf0 vid 7 pvid untagged"] {
+        bridge(&format!("vlan {line}"));
+    }
+    let before = bridge("vlan show dev pf0");
+    let mut netlink = Netlink::open().unwrap();
+    let port = netlink.link_named(&"pf0".parse().unwrap()).unwrap().unwrap().index;
+    let vlans =
+        netlink.port_vlans().unwrap().into_iter().find_map(|(of, vlans)| (of == port).then_some(vlans));
+    let master =
+        Master { name: "bridge0".parse().unwrap(), kind: Some("bridge".into()), filters_vlans: true, vlans };
+    let (function, setup) = (pf(), InterfaceSetup { master: Some(master), ..InterfaceSetup::default() });
+    assert_eq!(setup.to_string(), "a port of bridge0 (VLANs 2-6,8-4094, untagged 7, PVID 7)");
+    let is = Fact::InterfaceIs { function, setup: setup.clone() };
+    let mut executor = HostExecutor::new(Root::at(root)).unwrap();
+    assert_eq!(executor.holds(&is).unwrap(), Ok(()));
+    let mut restore = || {
+        let action = FunctionAction::RestoreInterface { function, setup: setup.clone() };
+        executor.execute(&action, Duration::from_secs(5)).unwrap();
+        assert_eq!(executor.holds(&is).unwrap(), Ok(()));
+        bridge("vlan show dev pf0")
+    };
+    // What left the bridge, and what was made its port when Penstock was killed.
+    ip("link set pf0 nomaster");
+    assert_eq!(restore(), before);
+    ip("link set pf0 nomaster");
+    ip("link set pf0 master bridge0");
+    assert_eq!(restore(), before);
+    // Somebody has put the port into VLANs of their own meanwhile.
+    ip("link set pf0 nomaster");
+    ip("link set pf0 master bridge0");
+    bridge("vlan add dev pf0 vid 30");
+    let theirs = bridge("vlan show dev pf0");
+    assert_eq!(restore(), theirs);
+    ip("link set pf0 nomaster");
+    ip("link set pf0 master bridge0");
+    assert_ne!(executor.holds(&is).unwrap(), Ok(()));
 }
 
 fn what_somebody_set_up_stays(root: &Path) {

@@ -291,6 +291,8 @@ fn what_this_kernel_lacks_is_tested() -> Outcome {
         run(at, ["board", "ssh", "kernel", "modprobe", "tun"]).ended_with(0)?;
         // One is bounded in time, which emulation stretches; it needs no module and runs everywhere else.
         passes_on_board(at, "penstock-host", "netlink_in_netns", &["--skip", "hundreds_of_endpoints"])?;
+        // Ports of bonds, and of bridges that filter VLANs.
+        passes_on_board(at, "penstock-apply", "executor_in_netns", &[])?;
         // Version 2 of the control groups alone counts out what containers may use.
         passes_on_board(at, "penstock-guests", "containers", &["limits_in_netns"])?;
         passes_on_board(at, "penstock-guests", "rates", &[])?;

@@ -18,7 +18,7 @@ use penstock_host::{
     netlink::wait_for_interface,
 };
 use penstock_model::{
-    Bdf, InterfaceAddress, Mac, Mtu, VfAttribute, VfIndex,
+    Bdf, InterfaceAddress, Mac, Mtu, PortVlans, VfAttribute, VfIndex,
     inventory::{InterfaceCounters, SwitchMode},
 };
 use penstock_testkit::{namespace::Namespace, needs, trials::Trials};
@@ -50,14 +50,12 @@ fn main() -> ExitCode {
         ("an_interface_that_is_down_sends_nothing_in_netns", an_interface_that_is_down_sends_nothing),
         ("hundreds_of_endpoints_are_tried_at_once_in_netns", hundreds_of_endpoints_are_tried_at_once),
     ];
-    let vlan: [(&str, Check); 2] = [
+    let vlan: [(&str, Check); 3] = [
+        ("a_bridge's_port_is_given_its_vlans_in_netns", a_port_is_given_its_vlans),
         ("vlans_part_the_ports_of_a_bridge_in_netns", vlans_part_the_ports_of_a_bridge),
         ("a_frame_whose_tag_was_stripped_counts_in_netns", a_frame_whose_tag_was_stripped_counts),
     ];
-    let no_vlan = missing.clone().or_else(|| {
-        let look = || (!kernel_has_vlans()).then(|| "this kernel has none (CONFIG_VLAN_8021Q)".to_owned());
-        trials.lacking("VLANs", look)
-    });
+    let no_vlan = missing.clone().or_else(|| trials.lacking("VLANs", needs::vlans));
     let function = pci_interface();
     let no_function = trials.lacking("interfaces of PCI functions", || {
         function.is_none().then(|| "no interface here belongs to a PCI function".to_owned())
@@ -70,11 +68,6 @@ fn main() -> ExitCode {
     trials.add(&no_function, [("an_interface_is_found_by_its_function", find)]);
     trials.add(&no_vlan, vlan);
     trials.run()
-}
-
-fn kernel_has_vlans() -> bool {
-    let line = "ip link add br0 type bridge vlan_filtering 1 && ip link add link br0 name v type vlan id 7";
-    penstock_host::Command::new("unshare").args(["--net", "sh", "-c", line]).succeed().is_ok()
 }
 
 /// A PCI function of this machine and the name of its interface, as sysfs has them.
@@ -520,6 +513,56 @@ fn hundreds_of_endpoints_are_tried_at_once() {
     assert_eq!(expected.difference(&arrived).next(), None, "every other frame arrives");
     // One after the other, the isolated pairs alone would be waited for 3 s each, more than an hour.
     assert!(took < Duration::from_secs(60), "{took:?}");
+}
+
+fn a_port_is_given_its_vlans() {
+    let switch = Namespace::new();
+    switch.batch(
+        "ip",
+        "link add bridge type bridge vlan_filtering 1\nlink add none type bridge vlan_filtering 1 vlan_default_pvid 0\n\
+         link add p0 type veth peer name far\nlink set p0 master bridge\n",
+    );
+    let mut netlink = netlink(&switch);
+    let [bridge, none, port] = ["bridge", "none", "p0"].map(|name| named(&mut netlink, name).index);
+    assert_eq!(netlink.default_pvid(bridge).unwrap(), Some(1));
+    assert_eq!(netlink.default_pvid(none).unwrap(), None);
+    let seen = |netlink: &mut Netlink, index: u32| {
+        let all = netlink.port_vlans().unwrap();
+        all.into_iter().find_map(|(of, vlans)| (of == index).then_some(vlans))
+    };
+    let witness = || -> String {
+        let listed = switch.run("bridge vlan show dev p0");
+        let words: Vec<&str> = listed.split_whitespace().skip(3).collect();
+        words.join(" ")
+    };
+    let vlans = |tagged: &str, untagged: &str, pvid| PortVlans {
+        tagged: tagged.parse().unwrap_or_default(),
+        untagged: untagged.parse().unwrap_or_default(),
+        pvid,
+    };
+    let new = vlans("", "1", Some(1));
+    assert_eq!(seen(&mut netlink, port), Some(new.clone()));
+    assert_eq!(seen(&mut netlink, none), Some(PortVlans::default()));
+    let mut present = new;
+    for (wanted, listed) in [
+        (vlans("2-4094", "1", Some(1)), None),
+        // The PVID in the middle of a range, and one whose frames keep their tags.
+        (vlans("5,9-11", "20-24", Some(22)), None),
+        (vlans("6-8", "", Some(7)), Some("6 7 PVID 8")),
+        (vlans("6-8", "3", None), Some("3 Egress Untagged 6 7 8")),
+        (PortVlans::default(), Some("")),
+    ] {
+        netlink.set_port_vlans(port, &present, &wanted).unwrap();
+        assert_eq!(seen(&mut netlink, port), Some(wanted.clone()), "{wanted}");
+        if let Some(listed) = listed {
+            assert_eq!(witness(), listed, "{wanted}");
+        }
+        present = wanted;
+    }
+    switch.run("ip link set p0 nomaster");
+    assert_eq!(seen(&mut netlink, port), None);
+    let refused = netlink.set_port_vlans(port, &present, &vlans("7", "", None)).unwrap_err();
+    assert!(refused.to_string().contains(&format!("put port {port} into VLANs 7")), "{refused}");
 }
 
 fn vlans_part_the_ports_of_a_bridge() {

@@ -5,7 +5,7 @@ use std::{env, fs, io, os::unix::fs::symlink};
 
 use penstock_host::{InterfaceReport, Links, Root, scan, scan::LinkError, scan_system};
 use penstock_model::{
-    Bdf, ByteSize, InterfaceRoute, Inventory, LinkState, TxRate, VfIndex, VlanId, VlanQos,
+    Bdf, ByteSize, InterfaceRoute, Inventory, LinkState, PortVlans, TxRate, VfIndex, VlanId, VlanQos,
     inventory::{Interface, SwitchMode, VfState},
 };
 use penstock_testkit::sysfs;
@@ -200,6 +200,10 @@ impl Links for Kernel {
         let default = |via| InterfaceRoute::new("0.0.0.0/0".parse().unwrap(), gateway(via));
         // One of an interface that is no function's.
         Ok(vec![(2, default("10.20.31.1")), (77, default("192.0.2.1"))])
+    }
+
+    fn port_vlans(&mut self) -> Result<Vec<(u32, PortVlans)>, LinkError> {
+        Ok(Vec::new())
     }
 
     fn vfs(&mut self, index: u32) -> Result<Vec<(VfIndex, VfState)>, LinkError> {

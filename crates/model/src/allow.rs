@@ -1,18 +1,14 @@
 //! How far a VM may change its NIC by itself: the ceiling `allow`, in the words of the embedded switch that holds it (`docs/switch.md`).
 
-use std::{borrow::Cow, collections::BTreeSet, fmt, str::FromStr};
+use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
     de::{self, SeqAccess, Visitor, value::SeqAccessDeserializer},
 };
-use thiserror::Error;
 
-use crate::{
-    Mac, TxRate, VlanQos,
-    quantity::{NumberList, number_list, read_ranges, write_ranges},
-};
+use crate::{Mac, TxRate, VlanQos, VlanSet};
 
 /// How far a VM may go by itself at a function of its NIC: of each attribute the furthest value. What is left out may go no
 /// further than the model sets it. What takes less than the model gives is always allowed.
@@ -177,89 +173,6 @@ impl<'de> Deserialize<'de> for AllowedMacs {
     }
 }
 
-/// The highest VLAN id; 4095 is reserved (IEEE 802.1Q, 9.6).
-const LAST_VLAN: u32 = 4094;
-
-/// VLANs, written like `0,100-199`; 0 is no tag.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct VlanSet(BTreeSet<u16>);
-
-impl VlanSet {
-    /// Whether this VLAN is in it.
-    pub fn contains(&self, vlan: u16) -> bool {
-        self.0.contains(&vlan)
-    }
-
-    /// These VLANs and frames without a tag.
-    pub fn and_untagged(&self) -> VlanSet {
-        VlanSet(self.0.iter().copied().chain([0]).collect())
-    }
-}
-
-/// Text that is no list of VLANs.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{text} is not a list of VLANs like 0,100-199: {why}", text = crate::tree::shown(.text))]
-pub struct ParseVlanSetError {
-    text: String,
-    why: String,
-}
-
-impl FromStr for VlanSet {
-    type Err = ParseVlanSetError;
-
-    fn from_str(text: &str) -> Result<VlanSet, ParseVlanSetError> {
-        let fail = |why: String| ParseVlanSetError { text: text.to_owned(), why };
-        let ranges = read_ranges(text, "VLAN", LAST_VLAN).map_err(fail)?;
-        let all = ranges.into_iter().flat_map(|(first, last)| first..=last);
-        Ok(VlanSet(all.filter_map(|vlan| u16::try_from(vlan).ok()).collect()))
-    }
-}
-
-impl fmt::Display for VlanSet {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_ranges(self.0.iter().map(|vlan| u32::from(*vlan)), f)
-    }
-}
-
-impl NumberList for VlanSet {
-    const EXPECTED: &'static str = "a list of VLANs like 0,100-199 or [0, 100]";
-
-    fn join(&mut self, more: VlanSet) {
-        self.0.extend(more.0);
-    }
-}
-
-impl Serialize for VlanSet {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for VlanSet {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<VlanSet, D::Error> {
-        number_list(from)
-    }
-}
-
-impl JsonSchema for VlanSet {
-    fn schema_name() -> Cow<'static, str> {
-        "VlanSet".into()
-    }
-
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        let text = "^\\s*((0|[1-9][0-9]{0,3})(-(0|[1-9][0-9]{0,3}))?)?(,((0|[1-9][0-9]{0,3})(-(0|[1-9][0-9]{0,3}))?)?)*\\s*$";
-        schemars::json_schema!({
-            "type": ["string", "integer", "array"],
-            "minimum": 0,
-            "maximum": LAST_VLAN,
-            "pattern": text,
-            "items": { "type": ["string", "integer"], "minimum": 0, "maximum": LAST_VLAN, "pattern": text },
-            "description": "VLANs, or a list of such; 0 is no tag.",
-            "examples": ["0,100-199"]
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -282,13 +195,5 @@ mod tests {
             "mac 02:00:00:00:00:01, vlan 7,100-101, max_tx_rate 1000 Mbit/s, trust on"
         );
         assert_eq!(Allow::default().to_string(), "only less than the model gives");
-    }
-
-    #[test]
-    fn what_is_no_list_of_vlans_is_refused() {
-        for text in ["4095", "a", "5-4", "07", "1-", "-1"] {
-            assert!(text.parse::<VlanSet>().is_err(), "{text}");
-        }
-        assert!("0,4094".parse::<VlanSet>().unwrap().contains(4094));
     }
 }

@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Bdf, ByteSize, CpuSet, GuestName, InterfaceAddress, InterfaceName, InterfaceRoute, Mac, NicName,
-    PcieRoot, Scheduling, SerialNumber, SlotName, VfIndex, pci::PciIds,
+    PcieRoot, PortVlans, Scheduling, SerialNumber, SlotName, VfIndex, pci::PciIds,
 };
 
 /// The version of the inventory's JSON form; a reader refuses a newer one.
@@ -458,6 +458,9 @@ pub struct Master {
     /// Whether it is a bridge that looks at VLANs (`vlan_filtering`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub filters_vlans: bool,
+    /// The VLANs that it has at this port where it filters them. `None`: it does not, or they are not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vlans: Option<PortVlans>,
 }
 
 impl Master {

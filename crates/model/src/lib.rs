@@ -41,10 +41,11 @@ pub mod text;
 mod tree;
 pub mod verdict;
 pub mod vf;
+mod vlans;
 pub mod yaml;
 
 pub use address::InterfaceAddress;
-pub use allow::{Allow, AllowedMacs, VlanSet};
+pub use allow::{Allow, AllowedMacs};
 pub use diagnostic::{Diagnostic, Diagnostics, Path, PathTarget, Related, Severity, Source};
 pub use document::{MODELINE, schema};
 pub use drive::{Drive, DriveMatch, DriveVfName, GuestDrive};
@@ -71,3 +72,4 @@ pub use vf::{
     LinkState, SettingsConflict, TxRate, VfAttribute, VfAttributeKind, VfCount, VfIndex, VfKey, VfSettings,
     VfValue, VlanId, VlanProtocol, VlanQos,
 };
+pub use vlans::{PortVlans, VlanSet};

@@ -73,8 +73,9 @@ fn ports(taken: &HashMap<Bdf, Taken>, played: &Played<'_>, names: &Names) -> Vec
         let master = interface.master.as_ref()?;
         let what = match master {
             master if !master.takes_ports() => "and an undo does not make it one again",
-            Master { filters_vlans: true, .. } => {
-                "which filters VLANs: an undo makes it one again, with the VLANs that a new port has"
+            Master { filters_vlans: true, vlans: None, .. } => {
+                "which filters VLANs, and those of the port are not known: an undo makes it one again, with the VLANs that a \
+                 new port has"
             }
             _ => return None,
         };

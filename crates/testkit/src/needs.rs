@@ -107,6 +107,13 @@ pub fn link_of_kind(kind: &str) -> Option<Lack> {
     refused(Command::new("unshare").args(["--net", "ip", "link", "add", "type", kind]))
 }
 
+/// Why the kernel has no interfaces of a VLAN (`CONFIG_VLAN_8021Q`), or no bridges that filter VLANs
+/// (`CONFIG_BRIDGE_VLAN_FILTERING`), if so.
+pub fn vlans() -> Option<Lack> {
+    let lines = "ip link add br0 type bridge vlan_filtering 1 && ip link add link br0 name v type vlan id 7";
+    refused(Command::new("unshare").args(["--net", "sh", "-c", lines]))
+}
+
 /// Why a command fails that asks for nothing but what a test needs of the kernel, if it does.
 pub fn refused(command: Command) -> Option<Lack> {
     match command.run() {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use penstock_host::{InterfaceReport, Netlink, NetlinkError};
-use penstock_model::{Bdf, InterfaceAddress, InterfaceRoute, inventory::Master};
+use penstock_model::{Bdf, InterfaceAddress, InterfaceRoute, PortVlans, inventory::Master};
 use penstock_plan::{ExecuteError, InterfaceSetup};
 
 use super::{Found, HostExecutor, beside_its_pf, failed, from_netlink};
@@ -35,10 +35,17 @@ pub fn restore(
     }
     if let Some(master) = &setup.master
         && let Some(link) = executor.netlink.link_at(found.index).map_err(netlink)?
-        && let Some(master) = lacking(&mut executor.netlink, &link, master).map_err(netlink)?
     {
-        enter(executor, function, &link, &master)
-            .map_err(|error| failed(&format!("{at}: it is no port of {}", master.interface.name), error))?;
+        if let Some(master) = lacking(&mut executor.netlink, &link, master).map_err(netlink)? {
+            enter(executor, function, &link, &master).map_err(|error| {
+                failed(&format!("{at}: it is no port of {}", master.interface.name), error)
+            })?;
+        }
+        if let Some((present, wanted)) =
+            other_vlans(&mut executor.netlink, found.index, master).map_err(netlink)?
+        {
+            executor.netlink.set_port_vlans(found.index, &present, wanted).map_err(netlink)?;
+        }
     }
     if setup.up {
         let root = executor.root.clone();
@@ -67,6 +74,24 @@ fn lacking(
         return Ok(None);
     }
     netlink.link_named(&master.name)
+}
+
+/// The VLANs that a port of `master` has, and those that it is to be given in their place; `None` where there is nothing to give.
+fn other_vlans<'a>(
+    netlink: &mut Netlink,
+    port: u32,
+    master: &'a Master,
+) -> Result<Option<(PortVlans, &'a PortVlans)>, NetlinkError> {
+    let Some(wanted) = &master.vlans else { return Ok(None) };
+    let (Some(bridge), Some(link)) = (netlink.link_named(&master.name)?, netlink.link_at(port)?) else {
+        return Ok(None);
+    };
+    if link.master != Some(bridge.index) {
+        return Ok(None);
+    }
+    let present = netlink.port_vlans()?.into_iter().find_map(|(of, vlans)| (of == port).then_some(vlans));
+    let default = netlink.default_pvid(bridge.index)?;
+    Ok(present.filter(|present| wanted.are_lacking(present, default)).map(|present| (present, wanted)))
 }
 
 /// Makes an interface a port. A bond takes none that is up, and brings it up itself (`drivers/net/bonding/bond_main.c`,
@@ -128,6 +153,12 @@ pub fn is(
         && lacking(&mut executor.netlink, &link, master).map_err(netlink)?.is_some()
     {
         return Ok(Err(format!("it is no port of {}", master.name)));
+    }
+    if let Some(master) = &setup.master
+        && let Some((present, wanted)) =
+            other_vlans(&mut executor.netlink, found.index, master).map_err(netlink)?
+    {
+        return Ok(Err(format!("at {} it has {present}, not {wanted}", master.name)));
     }
     let (addresses, routes) = present(executor, &found).map_err(netlink)?;
     Ok(match setup.missing_from((&addresses, &routes)) {

@@ -19,6 +19,8 @@ pub(super) const NEW_LINK: u16 = libc::RTM_NEWLINK;
 pub(super) const GET_LINK: u16 = libc::RTM_GETLINK;
 /// Changes attributes of a link (`RTM_SETLINK`).
 pub(super) const SET_LINK: u16 = libc::RTM_SETLINK;
+/// Removes a link, or what is named of a port (`RTM_DELLINK`).
+pub(super) const DELETE_LINK: u16 = libc::RTM_DELLINK;
 
 /// The length of `struct ifinfomsg`.
 pub(super) const LINK_HEADER: usize = 16;
@@ -29,6 +31,8 @@ const IFLA_PERM_ADDRESS: u16 = 54;
 /// The name of the link's parent device, the address of a PCI function (`include/uapi/linux/if_link.h`).
 pub(super) const IFLA_PARENT_DEV_NAME: u16 = 56;
 const IFLA_INFO_KIND: u16 = 1;
+/// What is told of a link of its kind, in that kind's own attributes.
+pub(super) const IFLA_INFO_DATA: u16 = 2;
 
 impl Netlink {
     /// Lists the Ethernet interfaces of the namespace with their addresses: one dump of links, one of addresses,

@@ -12,6 +12,7 @@ mod glance;
 mod interface_route;
 mod leftovers;
 mod link;
+mod port_vlans;
 mod route;
 mod socket;
 mod switch;
@@ -25,7 +26,7 @@ mod tests;
 use netlink_sys::protocols::NETLINK_ROUTE;
 use nix::errno::Errno;
 use penstock_model::{
-    InterfaceAddress, VfIndex,
+    InterfaceAddress, PortVlans, VfIndex,
     inventory::{InterfaceCounters, SwitchMode, VfCounters, VfState},
 };
 
@@ -56,6 +57,8 @@ pub struct Reading {
     pub vf_counters: Vec<(VfIndex, VfCounters)>,
     /// Modes of embedded switches with the index of their PF's interface.
     pub switches: Vec<(u32, SwitchMode)>,
+    /// VLANs of bridges' ports with the index of the port's interface.
+    pub port_vlans: Vec<(u32, PortVlans)>,
     /// Routes that lead over interfaces, without those of the local table.
     pub routes: Vec<Route>,
     /// Speeds in Mbit/s with the index of their interface.
@@ -79,6 +82,7 @@ pub fn read(datagram: &[u8]) -> Result<Reading, String> {
         reading.interface_counters.extend(counters::interface_counters(&message));
         reading.vf_counters.extend(counters::vf_counters(&message));
         reading.switches.extend(switch::bridge_mode(&message));
+        reading.port_vlans.extend(port_vlans::port_vlans(&message));
         reading.routes.extend(route::route(&message));
         reading.speeds.extend(ethtool::speed(&message));
         if matches!(message.kind, wire::NLMSG_ERROR | wire::NLMSG_DONE)

@@ -1,10 +1,10 @@
 //! Network interfaces: which one a PCI function has, and what netlink adds to what sysfs says of it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use nix::errno::Errno;
 use penstock_model::{
-    Bdf, InterfaceName, InterfaceRoute, Mac,
+    Bdf, InterfaceName, InterfaceRoute, Mac, PortVlans,
     inventory::{Interface, Master, Sriov, SwitchMode},
 };
 
@@ -21,6 +21,8 @@ const SPEED_UNKNOWN: i64 = u32::MAX as i64;
 pub(super) struct Interfaces<'a> {
     /// Netlink and what it listed; `None` when sysfs is all there is.
     netlink: Option<(&'a mut dyn Links, Vec<InterfaceReport>)>,
+    /// The VLANs of bridges' ports by the index of the port, read when the first is asked for.
+    port_vlans: Option<HashMap<u32, PortVlans>>,
     /// PFs that have representors beside their own interface.
     with_representors: BTreeSet<Bdf>,
     /// Names of interfaces that turned out to be some function's.
@@ -51,7 +53,7 @@ impl<'a> Interfaces<'a> {
                  not known",
             );
         }
-        Interfaces { netlink, with_representors: BTreeSet::new(), claimed: BTreeSet::new() }
+        Interfaces { netlink, port_vlans: None, with_representors: BTreeSet::new(), claimed: BTreeSet::new() }
     }
 
     /// The interface of the function in `directory`.
@@ -90,14 +92,36 @@ impl<'a> Interfaces<'a> {
             reader.note(format!("{bdf} has several interfaces, {}; the first is taken", all.join(", ")));
         }
         let mut report = reports.into_iter().next()?;
-        if let (Some(index), Some((_, all))) = (report.master, &self.netlink) {
-            report.interface.master =
-                all.iter().find(|other| other.index == index).map(|it| master(it, reader));
-        }
+        report.interface.master = self.master(&report, reader);
         if report.interface.speed.is_none() {
             report.interface.speed = speed(report.interface.name.as_str(), reader);
         }
         Some(report)
+    }
+
+    /// What an interface is a port of.
+    fn master(&mut self, port: &InterfaceReport, reader: &mut Reader<'_>) -> Option<Master> {
+        let (links, all) = self.netlink.as_mut()?;
+        let index = port.master?;
+        let report = all.iter().find(|other| other.index == index)?;
+        let name = report.interface.name.clone();
+        let file = format!("{CLASS}/{name}/bridge/vlan_filtering");
+        let is_bridge = report.kind.as_deref() == Some("bridge");
+        let filters_vlans = is_bridge && reader.text(&file).is_some_and(|filters| filters == "1");
+        let vlans = match filters_vlans {
+            true => {
+                let read = || match links.port_vlans() {
+                    Ok(vlans) => vlans.into_iter().collect(),
+                    Err(error) => {
+                        reader.note(format!("the VLANs of bridges' ports are not known: {}", chain(&*error)));
+                        HashMap::new()
+                    }
+                };
+                self.port_vlans.get_or_insert_with(read).get(&port.index).cloned()
+            }
+            false => None,
+        };
+        Some(Master { name, kind: report.kind.clone(), filters_vlans, vlans })
     }
 
     /// The names of all of them; `None` when netlink did not tell.
@@ -179,15 +203,6 @@ fn give(routes: Vec<(u32, InterfaceRoute)>, reports: &mut [InterfaceReport]) {
             report.interface.routes.push(route);
         }
     }
-}
-
-/// What an interface of software is to its ports.
-fn master(report: &InterfaceReport, reader: &mut Reader<'_>) -> Master {
-    let name = report.interface.name.clone();
-    let file = format!("{CLASS}/{name}/bridge/vlan_filtering");
-    let is_bridge = report.kind.as_deref() == Some("bridge");
-    let filters_vlans = is_bridge && reader.text(&file).is_some_and(|filters| filters == "1");
-    Master { name, kind: report.kind.clone(), filters_vlans }
 }
 
 /// The names of the interfaces below a function's directory, and what netlink may call the device behind them.

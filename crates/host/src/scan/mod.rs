@@ -24,7 +24,7 @@ pub mod tuning;
 use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_model::{
-    Bdf, CpuSet, InterfaceName, InterfaceRoute, Inventory, VfIndex,
+    Bdf, CpuSet, InterfaceName, InterfaceRoute, Inventory, PortVlans, VfIndex,
     inventory::{Capabilities, INVENTORY_VERSION, Manager, Pf, SwitchMode, VfState},
 };
 
@@ -51,6 +51,13 @@ pub trait Links {
     ///
     /// The lister's own, when routes cannot be listed.
     fn routes(&mut self) -> Result<Vec<(u32, InterfaceRoute)>, LinkError>;
+
+    /// The VLANs of each port of a bridge, with the index of the port ([`Netlink::port_vlans`]).
+    ///
+    /// # Errors
+    ///
+    /// The lister's own, when they cannot be listed.
+    fn port_vlans(&mut self) -> Result<Vec<(u32, PortVlans)>, LinkError>;
 
     /// What the driver behind the PF's interface `index` reports of each VF (`IFLA_VFINFO_LIST`); empty for a driver
     /// that reports none.
@@ -174,6 +181,10 @@ impl Links for Netlink {
 
     fn routes(&mut self) -> Result<Vec<(u32, InterfaceRoute)>, LinkError> {
         Ok(self.configured_routes()?)
+    }
+
+    fn port_vlans(&mut self) -> Result<Vec<(u32, PortVlans)>, LinkError> {
+        Ok(Netlink::port_vlans(self)?)
     }
 
     fn vfs(&mut self, index: u32) -> Result<Vec<(VfIndex, VfState)>, LinkError> {

@@ -69,7 +69,8 @@ pub struct InterfaceSetup {
     pub mtu: Option<Mtu>,
     /// Whether it is up. One that was down is left as it is.
     pub up: bool,
-    /// What it is a port of. Left out when it is a port of something by then, or there is nothing of this name any more.
+    /// What it is a port of. Left out when it is a port of something else by then, or there is nothing of this name any more; its VLANs
+    /// there when it has others than a new port by then ([`penstock_model::PortVlans::are_lacking`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub master: Option<Master>,
     /// Its addresses, without link-local ones, which come back by themselves. Those of a family are left out when the interface has
@@ -120,7 +121,10 @@ impl fmt::Display for InterfaceSetup {
         parts.extend(self.name.as_ref().map(ToString::to_string));
         parts.extend(self.up.then(|| "up".to_owned()));
         parts.extend(self.mtu.map(|mtu| format!("MTU {mtu}")));
-        parts.extend(self.master.as_ref().map(|master| format!("a port of {}", master.name)));
+        parts.extend(self.master.as_ref().map(|master| match &master.vlans {
+            Some(vlans) => format!("a port of {} ({vlans})", master.name),
+            None => format!("a port of {}", master.name),
+        }));
         parts.extend(self.addresses.iter().map(ToString::to_string));
         parts.extend(self.routes.iter().take(Self::NAMED).map(ToString::to_string));
         if let Some(more) = self.routes.len().checked_sub(Self::NAMED).filter(|more| *more > 0) {

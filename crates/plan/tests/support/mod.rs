@@ -8,7 +8,7 @@ use indexmap::IndexMap;
 use penstock_model::{
     Bdf, Board, ByteSize, CpuSet, FreeDriver, Function, FunctionName, Guest, GuestKind, GuestName, Inside,
     InterfaceAddress, InterfaceRoute, Inventory, LinkState, Mac, Measure, Model, Mtu, Nic, NicMatch, NicName,
-    RoutingId, SerialNumber, TxRate, VfIndex, VfSettings, VlanId,
+    PortVlans, RoutingId, SerialNumber, TxRate, VfIndex, VfSettings, VlanId,
     inventory::{Interface, Manager, Master, Pf, PresentVf, Sriov, SwitchMode, Vf, VfState},
 };
 
@@ -73,10 +73,17 @@ fn interface(dice: &mut Dice, name: String, mac: Mac) -> Interface {
         true => ways.iter().filter(|(_, via)| has(via)).map(|(to, via)| route(to, via)).collect(),
         false => Vec::new(),
     };
+    let filters = dice.once_in(2);
+    let vlans = || PortVlans {
+        tagged: "2-4094".parse().unwrap(),
+        untagged: [1].into_iter().collect(),
+        pvid: Some(1),
+    };
     let master = |(name, kind): (&str, &str)| Master {
         name: name.parse().unwrap(),
         kind: Some(kind.to_owned()),
-        filters_vlans: false,
+        filters_vlans: filters && kind == "bridge",
+        vlans: (filters && kind == "bridge").then(vlans),
     };
     let masters = [("br0", "bridge"), ("bond0", "bond"), ("ovs-system", "openvswitch")];
     Interface {
