@@ -14,7 +14,8 @@ use penstock_apply::{
 };
 use penstock_host::{Command, Netlink, Root};
 use penstock_model::{
-    Bdf, InterfaceAddress, InterfaceName, Mac, Mtu, VfAttribute, VfIndex, inventory::Master,
+    Bdf, InterfaceAddress, InterfaceName, Mac, Mtu, VfAttribute, VfIndex,
+    inventory::{Interface, Master, Upper},
 };
 use penstock_plan::{
     Action, Direction, Execute, ExecuteError, Executors, Fact, FunctionAction, InterfaceSetup, Observe, Plan,
@@ -43,9 +44,11 @@ fn main() -> ExitCode {
     let check: Check = |root| a_port_is_one_again(root, "bond");
     trials.add(&no_bond, [("a_port_of_a_bond_is_one_again_in_netns", move || alone(check))]);
     let no_vlan = missing.or_else(|| trials.lacking("VLANs", needs::vlans));
-    let name = "a_port_of_a_bridge_that_filters_vlans_has_its_vlans_again_in_netns";
-    let check: Check = a_port_has_its_vlans_again;
-    trials.add(&no_vlan, [(name, move || alone(check))]);
+    let checks: [(&str, Check); 2] = [
+        ("a_port_of_a_bridge_that_filters_vlans_has_its_vlans_again_in_netns", a_port_has_its_vlans_again),
+        ("the_interface_of_a_vlan_comes_back_in_netns", the_interface_of_a_vlan_comes_back),
+    ];
+    trials.add(&no_vlan, checks.map(|(name, check)| (name, move || alone(check))));
     trials.run()
 }
 
@@ -250,6 +253,7 @@ fn setup() -> InterfaceSetup {
             .filter(|(over, _)| *over == report.index)
             .map(|(_, route)| route)
             .collect(),
+        vlans: Vec::new(),
     };
     assert_eq!((setup.addresses.len(), setup.routes.len()), (3, 4), "{setup:?}");
     setup
@@ -372,6 +376,92 @@ fn a_port_has_its_vlans_again(root: &Path) {
     ip("link set pf0 nomaster");
     ip("link set pf0 master bridge0");
     assert_ne!(executor.holds(&is).unwrap(), Ok(()));
+}
+
+/// The interface of this name as a scan tells of it, with what stands on it.
+fn scanned(netlink: &mut Netlink, name: &str) -> Interface {
+    let all = netlink.links_with_addresses().unwrap();
+    let report = all.into_iter().find(|report| report.interface.name.as_str() == name).unwrap();
+    let routes = netlink.configured_routes().unwrap().into_iter();
+    let routes = routes.filter(|(over, _)| *over == report.index).map(|(_, route)| route).collect();
+    let uppers = netlink.uppers().unwrap().into_iter().filter(|upper| upper.lower == report.index);
+    let uppers = uppers.collect::<Vec<_>>().into_iter().map(|upper| {
+        let name = netlink.link_at(upper.index).unwrap().unwrap().interface.name;
+        Upper { kind: upper.kind, vlan: upper.vlan, interface: scanned(netlink, name.as_str()) }
+    });
+    let uppers = uppers.collect();
+    let master = report.master.map(|index| {
+        let master = netlink.link_at(index).unwrap().unwrap();
+        Master { name: master.interface.name, kind: master.kind, filters_vlans: false, vlans: None }
+    });
+    Interface { routes, uppers, master, ..report.interface }
+}
+
+fn the_interface_of_a_vlan_comes_back(root: &Path) {
+    ip("link set peer up");
+    ip("link set pf0 up");
+    ip("link add bridge0 type bridge");
+    for line in [
+        "link add link pf0 name office type vlan id 100 egress-qos-map 1:5 ingress-qos-map 3:2",
+        "link set office mtu 1400 address 02:00:00:00:00:64 up",
+        "address add 198.18.0.7/24 dev office",
+        "address add fd07::7/64 dev office nodad",
+        "route add 198.51.200.0/24 via 198.18.0.1 dev office",
+        // One VLAN in another, a port of a bridge.
+        "link add link office name inner type vlan protocol 802.1ad id 5 loose_binding on",
+        "link set inner up master bridge0",
+    ] {
+        ip(line);
+    }
+    let shown = || -> String {
+        let links = ["office", "inner"].map(|name| {
+            let link = ip(&format!("-d -o link show {name}"));
+            let words: Vec<&str> = link.split_whitespace().collect();
+            let after = |word: &'static str| words.iter().skip_while(move |it| **it != word).copied();
+            let mtu = after("mtu").nth(1).unwrap();
+            let vlan: Vec<&str> = after("vlan").take_while(|it| *it != "addrgenmode").collect();
+            let vlan = vlan.join(" ");
+            let [mac, master] = ["link/ether", "master"].map(|it| after(it).nth(1).unwrap_or("none"));
+            format!("{name} {mtu} {vlan} {mac} {master} {}\n", link.contains(",UP"))
+        });
+        let rest = ["-4 address show office", "-6 address show office scope global", "route show dev office"]
+            .map(|line| ip(line).lines().filter(|line| !line.contains(": ")).collect::<Vec<_>>().join("\n"));
+        links.into_iter().chain(rest).collect()
+    };
+    let before = shown();
+    assert!(
+        before.contains("id 100") && before.contains("1:5") && before.contains("198.51.200.0/24"),
+        "{before}"
+    );
+    let function = pf();
+    let setup =
+        InterfaceSetup { up: true, ..InterfaceSetup::used(&scanned(&mut Netlink::open().unwrap(), "pf0")) };
+    let told = setup.to_string();
+    assert!(told.contains("office (VLAN 100: up, MTU 1400, 198.18.0.7/24"), "{told}");
+    assert!(told.contains("inner (VLAN 5 of 802.1ad: up, MTU 1400, a port of bridge0)"), "{told}");
+    let is = Fact::InterfaceIs { function, setup: setup.clone() };
+    let mut executor = HostExecutor::new(Root::at(root)).unwrap();
+    assert_eq!(executor.holds(&is).unwrap(), Ok(()));
+    let mut restore = || {
+        let action = FunctionAction::RestoreInterface { function, setup: setup.clone() };
+        executor.execute(&action, Duration::from_secs(5)).unwrap();
+        let held = executor.holds(&is).unwrap();
+        assert_eq!(held, Ok(()));
+    };
+    // What stood on it is gone with the driver.
+    ip("link delete office");
+    restore();
+    assert_eq!(shown(), before);
+    // It was down only, and the VLAN with it.
+    ip("link set pf0 down");
+    restore();
+    assert_eq!(shown(), before);
+    // Somebody has given its name to another.
+    ip("link delete office");
+    ip("link add office type bridge");
+    restore();
+    assert!(!ip("-d link show office").contains("vlan protocol"));
+    assert!(Command::new("ip").args(["link", "show", "inner"]).succeed().is_err());
 }
 
 fn what_somebody_set_up_stays(root: &Path) {

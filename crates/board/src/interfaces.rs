@@ -66,6 +66,7 @@ pub fn read(json: &[u8]) -> Result<Vec<InterfaceReport>, String> {
                 addresses,
                 routes: Vec::new(),
                 master: None,
+                uppers: Vec::new(),
             },
             permanent_mac: link.permaddr.as_deref().and_then(|mac| mac.parse().ok()),
             device: link.parentdev,

@@ -93,6 +93,7 @@ mod tests {
                     addresses: vec!["10.1.0.5/24".parse().unwrap()],
                     routes: Vec::new(),
                     master: None,
+                    uppers: Vec::new(),
                 },
                 permanent_mac: None,
                 device: Some("0000:01:10.0".to_owned()),

@@ -77,7 +77,7 @@ pub use embedded::VfBackend;
 pub use here::Here;
 pub use interface::InterfaceReport;
 pub use namespace::NetworkNamespace;
-pub use netlink::{Netlink, NetlinkError};
+pub use netlink::{Netlink, NetlinkError, UpperLink};
 pub use pci::{PciError, PciFunction, interface_of};
 pub use place::{Place, PlaceError};
 pub use process::{Command, Output, ProcessError};

@@ -127,6 +127,7 @@ fn report(index: u32, device: Option<&str>, port_name: Option<&str>) -> Interfac
             addresses: Vec::new(),
             routes: Vec::new(),
             master: None,
+            uppers: Vec::new(),
         },
         permanent_mac: None,
         device: device.map(str::to_owned),

@@ -3,7 +3,7 @@
 
 use std::{env, fs, io, os::unix::fs::symlink};
 
-use penstock_host::{InterfaceReport, Links, Root, scan, scan::LinkError, scan_system};
+use penstock_host::{InterfaceReport, Links, Root, UpperLink, scan, scan::LinkError, scan_system};
 use penstock_model::{
     Bdf, ByteSize, InterfaceRoute, Inventory, LinkState, PortVlans, TxRate, VfIndex, VlanId, VlanQos,
     inventory::{Interface, SwitchMode, VfState},
@@ -170,6 +170,7 @@ impl Links for Kernel {
                 addresses: vec!["10.20.31.2/24".parse().unwrap()],
                 routes: Vec::new(),
                 master: None,
+                uppers: Vec::new(),
             },
             permanent_mac: (index < 10).then(|| "90:e2:ba:00:00:01".parse().unwrap()),
             device: Some(device.into()),
@@ -200,6 +201,10 @@ impl Links for Kernel {
         let default = |via| InterfaceRoute::new("0.0.0.0/0".parse().unwrap(), gateway(via));
         // One of an interface that is no function's.
         Ok(vec![(2, default("10.20.31.1")), (77, default("192.0.2.1"))])
+    }
+
+    fn uppers(&mut self) -> Result<Vec<UpperLink>, LinkError> {
+        Ok(Vec::new())
     }
 
     fn port_vlans(&mut self) -> Result<Vec<(u32, PortVlans)>, LinkError> {

@@ -6,6 +6,7 @@
 mod boot;
 mod capability;
 mod counters;
+mod interface;
 mod lifelines;
 mod nvme;
 pub mod tuning;
@@ -19,6 +20,7 @@ pub use self::{
     boot::{BootFacts, BootLoader, BootSetup, IommuKind},
     capability::{Ability, Capabilities, Capability, DriverIdentity, Trial, is_preset},
     counters::{InterfaceCounters, PortCounters, VfCounters},
+    interface::{Interface, Master, Upper, VlanTag},
     lifelines::{Family, Lifeline, LifelineKind, LifelinePath, LifelineSort, Lifelines, UnknownLifeline},
     nvme::{FlexibleResources, NvmeNamespace, NvmeVirtualization, SecondaryController},
 };
@@ -27,8 +29,8 @@ pub use crate::vf::VfState;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Bdf, ByteSize, CpuSet, GuestName, InterfaceAddress, InterfaceName, InterfaceRoute, Mac, NicName,
-    PcieRoot, PortVlans, Scheduling, SerialNumber, SlotName, VfIndex, pci::PciIds,
+    Bdf, ByteSize, CpuSet, GuestName, InterfaceName, Mac, NicName, PcieRoot, Scheduling, SerialNumber,
+    SlotName, VfIndex, pci::PciIds,
 };
 
 /// The version of the inventory's JSON form; a reader refuses a newer one.
@@ -419,56 +421,6 @@ pub struct PresentVf {
     pub iommu_group: Option<u32>,
     /// What the PF's driver reports of it over netlink; `None` when it reports nothing (virtio never does).
     pub attributes: Option<VfState>,
-}
-
-/// A network interface.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct Interface {
-    /// The name of the interface.
-    pub name: InterfaceName,
-    /// Its present MAC address.
-    pub mac: Mac,
-    /// Its MTU in bytes.
-    pub mtu: u32,
-    /// Whether it is administratively up (`IFF_UP`).
-    pub up: bool,
-    /// Whether it has a carrier; `None` while it is down.
-    pub carrier: Option<bool>,
-    /// Its speed in Mbit/s, where the driver knows one.
-    pub speed: Option<u32>,
-    /// Its IP addresses, link-local ones too.
-    pub addresses: Vec<InterfaceAddress>,
-    /// The routes over it alone that an administrator, a DHCP client or a program without a name of its own has set: not those that
-    /// the kernel makes by itself, nor those of routing daemons. Read on the machine itself only.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub routes: Vec<InterfaceRoute>,
-    /// What it is a port of. Read on the machine itself only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub master: Option<Master>,
-}
-
-/// An interface of software that others are ports of: a bridge, a bond.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct Master {
-    /// Its name.
-    pub name: InterfaceName,
-    /// What it is, as the kernel calls it (`IFLA_INFO_KIND`): `bridge`, `bond`, `openvswitch`... `None`: the kernel does not say.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kind: Option<String>,
-    /// Whether it is a bridge that looks at VLANs (`vlan_filtering`).
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub filters_vlans: bool,
-    /// The VLANs that it has at this port where it filters them. `None`: it does not, or they are not known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub vlans: Option<PortVlans>,
-}
-
-impl Master {
-    /// Whether an interface becomes its port by being told so, and by nothing else (`ndo_add_slave`): of an Open vSwitch its own
-    /// daemon makes ports.
-    pub fn takes_ports(&self) -> bool {
-        matches!(self.kind.as_deref(), Some("bridge" | "bond" | "team" | "vrf"))
-    }
 }
 
 /// An NVMe controller that is a physical function.

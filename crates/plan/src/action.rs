@@ -12,6 +12,7 @@ mod drive;
 mod file;
 mod function;
 mod guest;
+mod interface_setup;
 mod read;
 mod realtime;
 
@@ -19,8 +20,9 @@ pub use boot::{BootAction, BootArguments, BootFile};
 pub use drive::DriveAction;
 pub(crate) use drive::{io_queues, resources};
 pub use file::FileAction;
-pub use function::{Direction, FunctionAction, InterfaceSetup};
+pub use function::{Direction, FunctionAction};
 pub use guest::{GuestAction, GuestDefinition, GuestFunction, GuestNic};
+pub use interface_setup::{InterfaceSetup, VlanSetup};
 pub use realtime::{RealTimeAction, Schemata};
 pub(crate) use realtime::{Shares, resctrl_group};
 

@@ -51,7 +51,7 @@ mod way_back;
 
 pub use action::{
     Action, ActionGroup, ActionTimeLimit, BootAction, Direction, DriveAction, FileAction, FunctionAction,
-    GuestAction, InterfaceSetup, RealTimeAction,
+    GuestAction, InterfaceSetup, RealTimeAction, VlanSetup,
 };
 pub use boot::boot_needs;
 pub use check::{Finding, check};

@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use penstock_model::{
     Bdf, Inventory, Mtu,
-    inventory::{Interface, Master},
+    inventory::{Interface, Master, Upper},
 };
 
 use crate::{
@@ -44,7 +44,7 @@ pub fn restore(mut plan: Plan, inventory: &Inventory) -> Plan {
     let mut played = Played::new(&plan, inventory);
     let taken = taken(&plan, &mut played);
     let names = Names::of(&plan, inventory);
-    let told = ports(&taken, &played, &names);
+    let told = lost(&taken, &played, &names);
     let mut added: Vec<(Bdf, Taken, InterfaceSetup)> = taken
         .into_iter()
         .filter_map(|(function, taken)| {
@@ -63,26 +63,49 @@ pub fn restore(mut plan: Plan, inventory: &Inventory) -> Plan {
     Plan { steps: with(plan.steps, &added, &names), ..plan }
 }
 
-/// What does not come back with ports of bridges and their like that a plan takes away.
-fn ports(taken: &HashMap<Bdf, Taken>, played: &Played<'_>, names: &Names) -> Vec<String> {
-    let mut functions: Vec<&Bdf> =
-        taken.iter().filter(|(_, taken)| taken.how != Loss::Routes).map(|(function, _)| function).collect();
+/// What does not come back with interfaces that a plan takes away.
+fn lost(taken: &HashMap<Bdf, Taken>, played: &Played<'_>, names: &Names) -> Vec<String> {
+    let mut functions: Vec<(&Bdf, Loss)> =
+        taken.iter().map(|(function, taken)| (function, taken.how)).collect();
     functions.sort_unstable();
-    let note = |function: &Bdf| {
-        let interface = played.interface(*function)?;
-        let master = interface.master.as_ref()?;
-        let what = match master {
-            master if !master.takes_ports() => "and an undo does not make it one again",
-            Master { filters_vlans: true, vlans: None, .. } => {
-                "which filters VLANs, and those of the port are not known: an undo makes it one again, with the VLANs that a \
-                 new port has"
-            }
-            _ => return None,
-        };
-        let (name, interface, master) = (names.short(*function), &interface.name, &master.name);
-        Some(format!("{name}'s interface {interface} is a port of {master}, {what}"))
-    };
-    functions.into_iter().filter_map(note).collect()
+    let mut notes = Vec::new();
+    for (function, how) in functions {
+        let Some(interface) = played.interface(*function) else { continue };
+        let name = format!("{}'s interface {}", names.short(*function), interface.name);
+        if how != Loss::Routes
+            && let Some(master) = &interface.master
+            && let Some(what) = of_port(master)
+        {
+            notes.push(format!("{name} is a port of {}, {what}", master.name));
+        }
+        if how == Loss::Interface {
+            notes.extend(without_a_vlan(interface).into_iter().map(|upper| {
+                let (it, kind) = (&upper.interface.name, &upper.kind);
+                format!("{it} ({kind}) stands on {name} and goes with it, and an undo does not make it again")
+            }));
+        }
+    }
+    notes
+}
+
+/// What does not come back of a port of this.
+fn of_port(master: &Master) -> Option<&'static str> {
+    match master {
+        master if !master.takes_ports() => Some("and an undo does not make it one again"),
+        Master { filters_vlans: true, vlans: None, .. } => Some(
+            "which filters VLANs, and those of the port are not known: an undo makes it one again, with the VLANs that a new port \
+             has",
+        ),
+        _ => None,
+    }
+}
+
+/// What stands on an interface, or on what stands there, and is not the interface of a VLAN.
+fn without_a_vlan(interface: &Interface) -> Vec<&Upper> {
+    let (vlans, others): (Vec<&Upper>, Vec<&Upper>) =
+        interface.uppers.iter().partition(|upper| upper.vlan.is_some());
+    let above = vlans.into_iter().flat_map(|upper| without_a_vlan(&upper.interface));
+    others.into_iter().chain(above).collect()
 }
 
 /// The host's interfaces that a plan takes away, wholly or in part.
@@ -140,23 +163,32 @@ fn taken<'a>(plan: &'a Plan, played: &mut Played<'a>) -> HashMap<Bdf, Taken> {
 /// `sets_link`: steps of its own see to that.
 fn setup(found: &Interface, how: Loss, sets_link: bool) -> Option<InterfaceSetup> {
     let whole = how == Loss::Interface;
+    let used = InterfaceSetup::used(found);
     let setup = InterfaceSetup {
         name: whole.then(|| found.name.clone()),
         mtu: Mtu::new(found.mtu).filter(|_| whole),
         up: found.up && !sets_link,
-        master: found.master.clone().filter(|master| how != Loss::Routes && master.takes_ports()),
-        addresses: found.addresses.iter().copied().filter(|address| !address.is_link_local()).collect(),
-        routes: found.routes.clone(),
+        master: used.master.clone().filter(|_| how != Loss::Routes),
+        ..used
     };
     let lost = match how {
-        Loss::Routes => {
-            !setup.routes.is_empty() || setup.addresses.iter().any(|address| address.ip().is_ipv6())
-        }
+        Loss::Routes => loses_with_its_link(&setup),
         Loss::Setup | Loss::Interface => {
-            setup.up || setup.master.is_some() || !setup.addresses.is_empty() || !setup.routes.is_empty()
+            setup.up
+                || setup.master.is_some()
+                || !setup.addresses.is_empty()
+                || !setup.routes.is_empty()
+                || !setup.vlans.is_empty()
         }
     };
     lost.then_some(setup)
+}
+
+/// Whether an interface, or that of a VLAN on it, has something that goes when it is taken down.
+fn loses_with_its_link(setup: &InterfaceSetup) -> bool {
+    !setup.routes.is_empty()
+        || setup.addresses.iter().any(|address| address.ip().is_ipv6())
+        || setup.vlans.iter().any(|vlan| loses_with_its_link(&vlan.setup))
 }
 
 /// `steps`, numbered anew, with those of `added` among them.

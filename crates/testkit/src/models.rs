@@ -61,6 +61,7 @@ pub fn machine(nics: u16, vfs: u16) -> Inventory {
                 addresses: Vec::new(),
                 routes: Vec::new(),
                 master: None,
+                uppers: Vec::new(),
             }),
             permanent_mac: Some(pf_mac(nic)),
             numa_node: None,

@@ -5,9 +5,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use penstock_host::{InterfaceReport, Netlink, NetlinkError};
+use penstock_host::{InterfaceReport, Netlink, NetlinkError, UpperLink};
 use penstock_model::{Bdf, InterfaceAddress, InterfaceRoute, PortVlans, inventory::Master};
-use penstock_plan::{ExecuteError, InterfaceSetup};
+use penstock_plan::{ExecuteError, InterfaceSetup, VlanSetup};
 
 use super::{Found, HostExecutor, beside_its_pf, failed, from_netlink};
 
@@ -28,6 +28,17 @@ pub fn restore(
         executor.rename(function, name, until)?;
     }
     let found = executor.interface(function)?;
+    bring_back(executor, function, &found, setup, until)
+}
+
+/// Brings back what a function's interface, or that of a VLAN on it, lacks of `setup` but its name.
+fn bring_back(
+    executor: &mut HostExecutor,
+    function: Bdf,
+    found: &Found,
+    setup: &InterfaceSetup,
+    until: Instant,
+) -> Result<(), ExecuteError> {
     let at = format!("{} ({function}) was not set up as it was", found.name);
     let netlink = |error| from_netlink(&at, error);
     if let Some(mtu) = setup.mtu {
@@ -51,17 +62,61 @@ pub fn restore(
         let root = executor.root.clone();
         beside_its_pf(&root, function, 0, || executor.netlink.set_up(found.index, true)).map_err(netlink)?;
     }
-    let (addresses, routes) = present(executor, &found).map_err(netlink)?;
+    let (addresses, routes) = present(executor, found).map_err(netlink)?;
     let (addresses, routes) = setup.missing_from((&addresses, &routes));
     for address in addresses {
         executor.netlink.add_address(found.index, address).map_err(netlink)?;
     }
     let reachable = until.min(Instant::now() + REACHABLE);
     for route in routes {
-        add_route(executor, &found, route, reachable)
+        add_route(executor, found, route, reachable)
             .map_err(|error| failed(&format!("{at}: it lacks the route {route}"), error))?;
     }
+    for vlan in &setup.vlans {
+        let upper = match find_vlan(&mut executor.netlink, found, vlan).map_err(netlink)? {
+            OnTop::There(upper) => upper,
+            OnTop::NameTaken => continue,
+            OnTop::Lacking => make_vlan(&mut executor.netlink, found, vlan).map_err(netlink)?,
+        };
+        bring_back(executor, function, &upper, &vlan.setup, until)?;
+    }
     Ok(())
+}
+
+/// The interface of a VLAN, or that there is none.
+enum OnTop {
+    There(Found),
+    /// Another interface has its name: somebody has set it up anew.
+    NameTaken,
+    Lacking,
+}
+
+/// Looks for the interface of a VLAN over `lower`, whatever its name.
+fn find_vlan(netlink: &mut Netlink, lower: &Found, vlan: &VlanSetup) -> Result<OnTop, NetlinkError> {
+    let is_it = |upper: &UpperLink| {
+        upper.lower == lower.index && upper.vlan.as_ref().is_some_and(|tag| tag.is_that_of(&vlan.tag))
+    };
+    let index = netlink.uppers()?.into_iter().find(is_it).map(|upper| upper.index);
+    if let Some(index) = index
+        && let Some(link) = netlink.link_at(index)?
+    {
+        return Ok(OnTop::There(Found { name: link.interface.name.to_string(), index }));
+    }
+    Ok(match netlink.link_named(&vlan.name)? {
+        Some(_) => OnTop::NameTaken,
+        None => OnTop::Lacking,
+    })
+}
+
+fn make_vlan(netlink: &mut Netlink, lower: &Found, vlan: &VlanSetup) -> Result<Found, NetlinkError> {
+    netlink.add_vlan(lower.index, &vlan.name, &vlan.tag)?;
+    let attempt = || format!("look at {}, which was just made", vlan.name);
+    let made = netlink.link_named(&vlan.name)?;
+    let made = made.ok_or_else(|| NetlinkError::NoSuchInterface { attempt: attempt() })?;
+    if let Some(mac) = vlan.mac {
+        netlink.set_mac(made.index, mac)?;
+    }
+    Ok(Found { name: vlan.name.to_string(), index: made.index })
 }
 
 /// What an interface is no port of and should be, if there is such an interface and it is a port of no other.
@@ -138,6 +193,15 @@ pub fn is(
     if let Some(name) = setup.name.as_ref().filter(|name| name.as_str() != found.name) {
         return Ok(Err(format!("it is called {}, not {name}", found.name)));
     }
+    is_used_so(executor, &found, setup)
+}
+
+/// Whether a function's interface, or that of a VLAN on it, has all of `setup` but its name.
+fn is_used_so(
+    executor: &mut HostExecutor,
+    found: &Found,
+    setup: &InterfaceSetup,
+) -> Result<Result<(), String>, ExecuteError> {
     let at = format!("could not look at {}", found.name);
     let netlink = |error| from_netlink(&at, error);
     let Some(link) = executor.netlink.link_at(found.index).map_err(netlink)? else {
@@ -160,12 +224,25 @@ pub fn is(
     {
         return Ok(Err(format!("at {} it has {present}, not {wanted}", master.name)));
     }
-    let (addresses, routes) = present(executor, &found).map_err(netlink)?;
-    Ok(match setup.missing_from((&addresses, &routes)) {
-        (addresses, _) if !addresses.is_empty() => Err(format!("it lacks the address {}", addresses[0])),
-        (_, routes) if !routes.is_empty() => Err(format!("it lacks the route {}", routes[0])),
-        _ => Ok(()),
-    })
+    let (addresses, routes) = present(executor, found).map_err(netlink)?;
+    let (addresses, routes) = setup.missing_from((&addresses, &routes));
+    if let Some(address) = addresses.first() {
+        return Ok(Err(format!("it lacks the address {address}")));
+    }
+    if let Some(route) = routes.first() {
+        return Ok(Err(format!("it lacks the route {route}")));
+    }
+    for vlan in &setup.vlans {
+        let upper = match find_vlan(&mut executor.netlink, found, vlan).map_err(netlink)? {
+            OnTop::There(upper) => upper,
+            OnTop::NameTaken => continue,
+            OnTop::Lacking => return Ok(Err(format!("it has no {} ({})", vlan.name, vlan.tag))),
+        };
+        if let Err(why) = is_used_so(executor, &upper, &vlan.setup)? {
+            return Ok(Err(format!("{}: {why}", upper.name)));
+        }
+    }
+    Ok(Ok(()))
 }
 
 /// The addresses of an interface, and the routes over it.

@@ -338,6 +338,7 @@ mod tests {
                 addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
                 routes: Vec::new(),
                 master: None,
+                uppers: Vec::new(),
             },
             permanent_mac: None,
             device: None,

@@ -131,6 +131,7 @@ mod tests {
                 addresses: vec![],
                 routes: vec![],
                 master: None,
+                uppers: Vec::new(),
             },
             permanent_mac: None,
             device: Some(device.to_owned()),

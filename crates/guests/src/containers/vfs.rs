@@ -351,6 +351,7 @@ mod tests {
                 addresses: vec![],
                 routes: vec![],
                 master: None,
+                uppers: Vec::new(),
             },
             permanent_mac: None,
             device: None,

@@ -30,7 +30,7 @@ const IFLA_PHYS_PORT_NAME: u16 = 38;
 const IFLA_PERM_ADDRESS: u16 = 54;
 /// The name of the link's parent device, the address of a PCI function (`include/uapi/linux/if_link.h`).
 pub(super) const IFLA_PARENT_DEV_NAME: u16 = 56;
-const IFLA_INFO_KIND: u16 = 1;
+pub(super) const IFLA_INFO_KIND: u16 = 1;
 /// What is told of a link of its kind, in that kind's own attributes.
 pub(super) const IFLA_INFO_DATA: u16 = 2;
 
@@ -265,6 +265,7 @@ pub fn link_report(message: &Message<'_>) -> Option<InterfaceReport> {
             addresses: Vec::new(),
             routes: Vec::new(),
             master: None,
+            uppers: Vec::new(),
         },
         permanent_mac,
         device,

@@ -16,6 +16,7 @@ mod port_vlans;
 mod route;
 mod socket;
 mod switch;
+mod upper;
 mod vf;
 mod wait;
 mod wire;
@@ -36,6 +37,7 @@ pub use self::{
     glance::VfGlance,
     leftovers::LinkSettings,
     route::Route,
+    upper::UpperLink,
     wait::{wait_for_interface, wait_for_udev},
 };
 use self::{ethtool::Ethtool, socket::socket_error};
@@ -57,6 +59,8 @@ pub struct Reading {
     pub vf_counters: Vec<(VfIndex, VfCounters)>,
     /// Modes of embedded switches with the index of their PF's interface.
     pub switches: Vec<(u32, SwitchMode)>,
+    /// Interfaces of software that stand on others.
+    pub uppers: Vec<UpperLink>,
     /// VLANs of bridges' ports with the index of the port's interface.
     pub port_vlans: Vec<(u32, PortVlans)>,
     /// Routes that lead over interfaces, without those of the local table.
@@ -82,6 +86,7 @@ pub fn read(datagram: &[u8]) -> Result<Reading, String> {
         reading.interface_counters.extend(counters::interface_counters(&message));
         reading.vf_counters.extend(counters::vf_counters(&message));
         reading.switches.extend(switch::bridge_mode(&message));
+        reading.uppers.extend(upper::upper(&message));
         reading.port_vlans.extend(port_vlans::port_vlans(&message));
         reading.routes.extend(route::route(&message));
         reading.speeds.extend(ethtool::speed(&message));

@@ -5,12 +5,14 @@ use std::collections::{BTreeSet, HashMap};
 use nix::errno::Errno;
 use penstock_model::{
     Bdf, InterfaceName, InterfaceRoute, Mac, PortVlans,
-    inventory::{Interface, Master, Sriov, SwitchMode},
+    inventory::{Interface, Master, Sriov, SwitchMode, Upper},
 };
 
 use super::{Links, reader::Reader};
-use crate::{InterfaceReport, chain, pci::is_representor};
+use crate::{InterfaceReport, UpperLink, chain, pci::is_representor};
 
+/// As many interfaces stand on each other at most (`MAX_NEST_DEV`, `include/linux/netdevice.h`).
+const MAX_NESTED: usize = 8;
 const CLASS: &str = "/sys/class/net";
 /// The interface is administratively up (`IFF_UP`, `include/uapi/linux/if.h`).
 const IFF_UP: u32 = 1;
@@ -21,6 +23,8 @@ const SPEED_UNKNOWN: i64 = u32::MAX as i64;
 pub(super) struct Interfaces<'a> {
     /// Netlink and what it listed; `None` when sysfs is all there is.
     netlink: Option<(&'a mut dyn Links, Vec<InterfaceReport>)>,
+    /// What stands on interfaces.
+    uppers: Vec<UpperLink>,
     /// The VLANs of bridges' ports by the index of the port, read when the first is asked for.
     port_vlans: Option<HashMap<u32, PortVlans>>,
     /// PFs that have representors beside their own interface.
@@ -31,6 +35,7 @@ pub(super) struct Interfaces<'a> {
 
 impl<'a> Interfaces<'a> {
     pub fn new(links: Option<&'a mut dyn Links>, reader: &mut Reader<'_>) -> Interfaces<'a> {
+        let mut uppers = Vec::new();
         let netlink = links.and_then(|links| match links.interfaces() {
             Ok(mut reports) => {
                 match links.routes() {
@@ -39,6 +44,15 @@ impl<'a> Interfaces<'a> {
                         "netlink did not list the routes, so that no plan can bring them back: {}",
                         chain(&*error)
                     )),
+                }
+                if reports.iter().any(|report| report.kind.is_some()) {
+                    match links.uppers() {
+                        Ok(found) => uppers = found,
+                        Err(error) => reader.note(format!(
+                            "netlink did not list what stands on interfaces, so that no plan can bring it back: {}",
+                            chain(&*error)
+                        )),
+                    }
                 }
                 Some((links, reports))
             }
@@ -53,7 +67,13 @@ impl<'a> Interfaces<'a> {
                  not known",
             );
         }
-        Interfaces { netlink, port_vlans: None, with_representors: BTreeSet::new(), claimed: BTreeSet::new() }
+        Interfaces {
+            netlink,
+            uppers,
+            port_vlans: None,
+            with_representors: BTreeSet::new(),
+            claimed: BTreeSet::new(),
+        }
     }
 
     /// The interface of the function in `directory`.
@@ -93,10 +113,33 @@ impl<'a> Interfaces<'a> {
         }
         let mut report = reports.into_iter().next()?;
         report.interface.master = self.master(&report, reader);
+        report.interface.uppers = self.uppers(report.index, MAX_NESTED, reader);
         if report.interface.speed.is_none() {
             report.interface.speed = speed(report.interface.name.as_str(), reader);
         }
         Some(report)
+    }
+
+    /// What stands on an interface, `depth` high at most.
+    fn uppers(&mut self, lower: u32, depth: usize, reader: &mut Reader<'_>) -> Vec<Upper> {
+        let found: Vec<UpperLink> =
+            self.uppers.iter().filter(|upper| upper.lower == lower).cloned().collect();
+        let mut uppers = Vec::new();
+        for UpperLink { index, kind, vlan, .. } in found {
+            let Some((_, all)) = &self.netlink else { continue };
+            let Some(report) = all.iter().find(|report| report.index == index).cloned() else { continue };
+            let master = self.master(&report, reader);
+            let above = match depth {
+                0 => Vec::new(),
+                _ => self.uppers(index, depth - 1, reader),
+            };
+            uppers.push(Upper {
+                kind,
+                vlan,
+                interface: Interface { master, uppers: above, ..report.interface },
+            });
+        }
+        uppers
     }
 
     /// What an interface is a port of.
@@ -241,6 +284,7 @@ fn from_sysfs(name: &str, devices: &[String], reader: &mut Reader<'_>) -> Option
         addresses: Vec::new(),
         routes: Vec::new(),
         master: None,
+        uppers: Vec::new(),
     };
     Some(InterfaceReport {
         index: reader.value(&format!("{directory}/ifindex"), "number").unwrap_or_default(),

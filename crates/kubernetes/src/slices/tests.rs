@@ -41,6 +41,7 @@ fn interface(name: &str, nic: u8) -> Interface {
         addresses: Vec::new(),
         routes: Vec::new(),
         master: None,
+        uppers: Vec::new(),
     }
 }
 

@@ -3,13 +3,13 @@
 use std::{collections::BTreeSet, fmt};
 
 use penstock_model::{
-    Bdf, InterfaceAddress, InterfaceName, InterfaceRoute, Mac, Mtu, VfAttribute, VfIndex,
-    inventory::{Manager, Master, SwitchMode},
+    Bdf, InterfaceAddress, InterfaceName, Mac, Mtu, VfAttribute, VfIndex,
+    inventory::{Manager, SwitchMode},
     text::counted,
 };
 use serde::{Deserialize, Serialize};
 
-use super::{ActionTimeLimit, GoesWith, NoInverse};
+use super::{ActionTimeLimit, GoesWith, InterfaceSetup, NoInverse};
 use crate::{Fact, names::Names};
 
 /// One write to a function of the host or to its interface; the host's executor carries it out.
@@ -56,82 +56,6 @@ pub enum FunctionAction {
     RestoreInterface { function: Bdf, setup: InterfaceSetup },
     /// Wait until the PF's interface has its link, for at most `within` seconds.
     AwaitLink { pf: Bdf, within: u32 },
-}
-
-/// How the host uses an interface.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct InterfaceSetup {
-    /// Its name; `None`: whichever it has.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<InterfaceName>,
-    /// Its MTU; `None`: whichever it has.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mtu: Option<Mtu>,
-    /// Whether it is up. One that was down is left as it is.
-    pub up: bool,
-    /// What it is a port of. Left out when it is a port of something else by then, or there is nothing of this name any more; its VLANs
-    /// there when it has others than a new port by then ([`penstock_model::PortVlans::are_lacking`]).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub master: Option<Master>,
-    /// Its addresses, without link-local ones, which come back by themselves. Those of a family are left out when the interface has
-    /// another address of that family by now: somebody has set it up anew.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub addresses: Vec<InterfaceAddress>,
-    /// The routes over it that somebody set. Those of a family go with its addresses.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub routes: Vec<InterfaceRoute>,
-}
-
-impl InterfaceSetup {
-    /// So many routes are named; of the others only how many there are.
-    const NAMED: usize = 3;
-
-    /// What an interface lacks of its addresses and routes, which has `present` addresses and routes: without those of a family of which
-    /// somebody has set up another address meanwhile.
-    pub fn missing_from(
-        &self,
-        present: (&[InterfaceAddress], &[InterfaceRoute]),
-    ) -> (Vec<InterfaceAddress>, Vec<&InterfaceRoute>) {
-        let (addresses, routes) = present;
-        let replaced = |ipv4: bool| {
-            let mut of_family = addresses
-                .iter()
-                .filter(|address| address.ip().is_ipv4() == ipv4 && !address.is_link_local())
-                .peekable();
-            of_family.peek().is_some() && !of_family.any(|address| self.addresses.contains(address))
-        };
-        let replaced = [replaced(false), replaced(true)];
-        let stays = |ipv4: bool| !replaced[usize::from(ipv4)];
-        let lacks =
-            |address: &InterfaceAddress| stays(address.ip().is_ipv4()) && !addresses.contains(address);
-        let lacks_route = |route: &&InterfaceRoute| {
-            stays(route.is_ipv4()) && !routes.iter().any(|there| route.is_met_by(there))
-        };
-        (
-            self.addresses.iter().copied().filter(lacks).collect(),
-            self.routes.iter().filter(lacks_route).collect(),
-        )
-    }
-}
-
-impl fmt::Display for InterfaceSetup {
-    /// `up, MTU 9000, a port of br0, 192.0.2.7/24, default via 192.0.2.1`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut parts = Vec::new();
-        parts.extend(self.name.as_ref().map(ToString::to_string));
-        parts.extend(self.up.then(|| "up".to_owned()));
-        parts.extend(self.mtu.map(|mtu| format!("MTU {mtu}")));
-        parts.extend(self.master.as_ref().map(|master| match &master.vlans {
-            Some(vlans) => format!("a port of {} ({vlans})", master.name),
-            None => format!("a port of {}", master.name),
-        }));
-        parts.extend(self.addresses.iter().map(ToString::to_string));
-        parts.extend(self.routes.iter().take(Self::NAMED).map(ToString::to_string));
-        if let Some(more) = self.routes.len().checked_sub(Self::NAMED).filter(|more| *more > 0) {
-            parts.push(format!("{} more", counted(more, "route")));
-        }
-        f.write_str(&parts.join(", "))
-    }
 }
 
 /// Up or down.

@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use penstock_model::{
     Bdf, DataPath, GuestName, InterfaceName, Inventory, Mac, NicName, VfAttribute, VfIndex,
     inventory::{
-        FoundGuest, Interface, NvmeController, NvmeVirtualization, Pf, PresentVf, Sriov, SwitchMode, Vf,
-        VfState,
+        FoundGuest, Interface, NvmeController, NvmeVirtualization, Pf, PresentVf, Sriov, SwitchMode, Upper,
+        Vf, VfState,
     },
 };
 
 use super::{drive, realtime};
 use crate::{
     Action, BootAction, Direction, FileAction, FunctionAction, GuestAction, InterfaceSetup, RealTimeAction,
-    Step, action::GuestDefinition,
+    Step, VlanSetup, action::GuestDefinition,
 };
 
 /// Where a function is in the inventory.
@@ -582,6 +582,29 @@ fn lose(interface: &mut Interface) {
     interface.addresses.retain(|address| address.is_link_local());
     interface.routes.clear();
     interface.master = None;
+    take_vlans_down(interface);
+}
+
+/// What an interface loses that goes down: addresses of IPv6 but link-local ones, which come back (`addrconf_ifdown`), and its routes, which
+/// nobody but who set them brings back (`fib_disable_ip`, `rt6_disable_ip`). Those of VLANs go down with it (`net/8021q/vlan.c`,
+/// `vlan_device_event`).
+fn take_down(interface: &mut Interface) {
+    interface.up = false;
+    interface.addresses.retain(|address| address.ip().is_ipv4() || address.is_link_local());
+    interface.routes.clear();
+    take_vlans_down(interface);
+}
+
+fn take_vlans_down(interface: &mut Interface) {
+    let vlans = interface.uppers.iter_mut().filter(|upper| upper.vlan.is_some());
+    vlans.for_each(|upper| take_down(&mut upper.interface));
+}
+
+/// Those of VLANs come up with it.
+fn bring_up(interface: &mut Interface) {
+    interface.up = true;
+    let vlans = interface.uppers.iter_mut().filter(|upper| upper.vlan.is_some());
+    vlans.for_each(|upper| bring_up(&mut upper.interface));
 }
 
 /// Adds what an interface lacks. That somebody sets it up anew meanwhile is no part of a simulation.
@@ -592,7 +615,9 @@ fn restore(interface: &mut Interface, setup: &InterfaceSetup) {
     if let Some(mtu) = setup.mtu {
         interface.mtu = mtu.get();
     }
-    interface.up |= setup.up;
+    if setup.up {
+        bring_up(interface);
+    }
     if interface.master.is_none() {
         interface.master = setup.master.clone();
     }
@@ -606,6 +631,17 @@ fn restore(interface: &mut Interface, setup: &InterfaceSetup) {
             interface.routes.push(route.clone());
         }
     }
+    for vlan in &setup.vlans {
+        let is_it = |upper: &&mut Upper| upper.vlan.as_ref().is_some_and(|tag| tag.is_that_of(&vlan.tag));
+        match interface.uppers.iter_mut().find(is_it) {
+            Some(upper) => restore(&mut upper.interface, &vlan.setup),
+            None => {
+                let mut upper = new_vlan(vlan, interface);
+                restore(&mut upper.interface, &vlan.setup);
+                interface.uppers.push(upper);
+            }
+        }
+    }
 }
 
 fn change(interface: &mut Interface, action: &Action) {
@@ -613,15 +649,10 @@ fn change(interface: &mut Interface, action: &Action) {
         Action::Function(FunctionAction::SetMac { mac, .. }) => interface.mac = *mac,
         Action::Function(FunctionAction::Rename { to, .. }) => interface.name = to.clone(),
         Action::Function(FunctionAction::SetMtu { mtu, .. }) => interface.mtu = mtu.get(),
-        Action::Function(FunctionAction::SetLink { direction, .. }) => {
-            interface.up = *direction == Direction::Up;
-            if !interface.up {
-                // addrconf_ifdown: IPv6 addresses go with the link; link-local ones come back with it.
-                interface.addresses.retain(|address| address.ip().is_ipv4() || address.is_link_local());
-                // fib_disable_ip, rt6_disable_ip: routes go with the link, and nobody but who set them brings them back.
-                interface.routes.clear();
-            }
-        }
+        Action::Function(FunctionAction::SetLink { direction, .. }) => match direction {
+            Direction::Up => bring_up(interface),
+            Direction::Down => take_down(interface),
+        },
         Action::Function(FunctionAction::AddAddress { address, .. })
             if interface.addresses.contains(address) => {}
         Action::Function(FunctionAction::AddAddress { address, .. }) => interface.addresses.push(*address),
@@ -659,7 +690,25 @@ fn new_interface(function: Bdf, admin: Option<Mac>) -> Option<Interface> {
         addresses: Vec::new(),
         routes: Vec::new(),
         master: None,
+        uppers: Vec::new(),
     })
+}
+
+/// The interface of a VLAN as it is made.
+fn new_vlan(vlan: &VlanSetup, lower: &Interface) -> Upper {
+    let interface = Interface {
+        name: vlan.name.clone(),
+        mac: vlan.mac.unwrap_or(lower.mac),
+        mtu: lower.mtu,
+        up: false,
+        carrier: None,
+        speed: None,
+        addresses: Vec::new(),
+        routes: Vec::new(),
+        master: None,
+        uppers: Vec::new(),
+    };
+    Upper { kind: "vlan".to_owned(), vlan: Some(vlan.tag.clone()), interface }
 }
 
 /// The network driver of the VFs of a PF driver.

@@ -8,7 +8,7 @@ use std::{
 use penstock_model::{
     Bdf, DataPath, FreeDriver, FunctionName, FunctionOwners, Guest, GuestKind, GuestName, Inventory, Mac,
     Model, Nic, NicName, SlotName, Uplink, VfAttribute, VfIndex,
-    inventory::{Interface, Pf, PresentVf, SwitchMode},
+    inventory::{Interface, Pf, PresentVf, SwitchMode, Upper},
 };
 use penstock_render::{FoundMachine, render};
 
@@ -495,8 +495,19 @@ fn setup_lost(name: &str, before: &Interface, now: &Interface) -> Option<String>
     address.or_else(|| route_lost(name, before, now))
 }
 
-/// A route that was over an interface, and is no more.
+/// A route that was over an interface, and is no more, or what was so of a VLAN's interface on it.
 fn route_lost(name: impl fmt::Display, before: &Interface, now: &Interface) -> Option<String> {
-    let lost = before.routes.iter().find(|route| !now.routes.contains(route))?;
-    Some(format!("{name}'s interface has lost the route {lost}"))
+    let lost = before.routes.iter().find(|route| !now.routes.contains(route));
+    let route = lost.map(|route| format!("{name}'s interface has lost the route {route}"));
+    route.or_else(|| before.uppers.iter().find_map(|upper| vlan_lost(upper, now)))
+}
+
+/// What the interface of a VLAN has lost, which stood on another.
+fn vlan_lost(upper: &Upper, lower: &Interface) -> Option<String> {
+    let (tag, before) = (upper.vlan.as_ref()?, &upper.interface);
+    let is_it = |other: &&Upper| other.vlan.as_ref().is_some_and(|other| other.is_that_of(tag));
+    match lower.uppers.iter().find(is_it) {
+        None => Some(format!("{} is gone, the interface of {tag}", before.name)),
+        Some(now) => setup_lost(before.name.as_str(), before, &now.interface),
+    }
 }

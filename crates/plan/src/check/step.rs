@@ -1,6 +1,9 @@
 //! What can be said of one step: its number, what it needs, its postcondition, its way back.
 
-use penstock_model::{GuestKind, GuestName, Model, Mtu, VfAttribute, inventory::SwitchMode};
+use penstock_model::{
+    GuestKind, GuestName, Model, Mtu, VfAttribute,
+    inventory::{Interface, SwitchMode},
+};
 
 use super::{drive, machine::Machine, realtime};
 use crate::{
@@ -362,6 +365,14 @@ fn interface(machine: &Machine, action: &Action) -> WayBack {
     }
 }
 
+/// Whether an interface, or that of a VLAN on it, has what Linux takes away when it goes down.
+fn goes_with_its_link(interface: &Interface) -> bool {
+    let mut addresses = interface.addresses.iter().filter(|address| !address.is_link_local());
+    !interface.routes.is_empty()
+        || addresses.any(|address| address.ip().is_ipv6())
+        || interface.uppers.iter().any(|upper| upper.vlan.is_some() && goes_with_its_link(&upper.interface))
+}
+
 /// What a step takes along that its inverse does not bring back.
 pub fn loses(machine: &Machine, action: &Action) -> Option<String> {
     let lost = |function, all: bool| {
@@ -376,7 +387,12 @@ pub fn loses(machine: &Machine, action: &Action) -> Option<String> {
             let master = found.master.as_ref().filter(|master| all && master.takes_ports())?;
             Some(format!("state, which is a port of {}", master.name))
         };
-        let what = address.or_else(route).or_else(up).or_else(master)?;
+        let vlan = || {
+            let vlans = found.uppers.iter().filter(|upper| upper.vlan.is_some());
+            let lost = vlans.map(|upper| &upper.interface).find(|vlan| all || goes_with_its_link(vlan))?;
+            Some(format!("interface {} as it is used, which is that of a VLAN", lost.name))
+        };
+        let what = address.or_else(route).or_else(up).or_else(master).or_else(vlan)?;
         Some(format!("{function} loses the {what}, and nothing brings that back"))
     };
     match action {

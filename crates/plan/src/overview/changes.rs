@@ -209,7 +209,9 @@ impl Gathering<'_> {
             }
             Action::Function(FunctionAction::RestoreInterface { function, setup }) => {
                 let addresses = setup.addresses.iter().map(|address| format!("address {address}"));
-                let all = addresses.chain(setup.routes.iter().map(|route| format!("route {route}")));
+                let routes = setup.routes.iter().map(|route| format!("route {route}"));
+                let vlans = setup.vlans.iter().map(|vlan| format!("interface {} ({})", vlan.name, vlan.tag));
+                let all = addresses.chain(routes).chain(vlans);
                 // Where the interface is the host's, one comes before it goes, and another after it has come back.
                 let away = self.away.entry(*function);
                 let away = away.or_insert_with(|| self.inventory.interface(*function).is_none());

@@ -8,8 +8,8 @@ use indexmap::IndexMap;
 use penstock_model::{
     Bdf, Board, ByteSize, CpuSet, FreeDriver, Function, FunctionName, Guest, GuestKind, GuestName, Inside,
     InterfaceAddress, InterfaceRoute, Inventory, LinkState, Mac, Measure, Model, Mtu, Nic, NicMatch, NicName,
-    PortVlans, RoutingId, SerialNumber, TxRate, VfIndex, VfSettings, VlanId,
-    inventory::{Interface, Manager, Master, Pf, PresentVf, Sriov, SwitchMode, Vf, VfState},
+    PortVlans, RoutingId, SerialNumber, TxRate, VfIndex, VfSettings, VlanId, VlanProtocol,
+    inventory::{Interface, Manager, Master, Pf, PresentVf, Sriov, SwitchMode, Upper, Vf, VfState, VlanTag},
 };
 
 /// SplitMix64: a whole machine out of one number, so that a failing one is named by it.
@@ -73,6 +73,10 @@ fn interface(dice: &mut Dice, name: String, mac: Mac) -> Interface {
         true => ways.iter().filter(|(_, via)| has(via)).map(|(to, via)| route(to, via)).collect(),
         false => Vec::new(),
     };
+    let uppers = match dice.once_in(4) {
+        true => vec![vlan_interface(dice, &name, mac, up)],
+        false => Vec::new(),
+    };
     let filters = dice.once_in(2);
     let vlans = || PortVlans {
         tagged: "2-4094".parse().unwrap(),
@@ -96,7 +100,32 @@ fn interface(dice: &mut Dice, name: String, mac: Mac) -> Interface {
         addresses,
         routes,
         master: dice.once_in(4).then(|| master(masters[dice.below(3) as usize])),
+        uppers,
     }
+}
+
+/// The interface of a VLAN over one that may be up.
+fn vlan_interface(dice: &mut Dice, lower: &str, below: Mac, up: bool) -> Upper {
+    let vlan = VlanTag {
+        id: 7,
+        protocol: VlanProtocol::Dot1q,
+        flags: 1,
+        ingress_qos: Vec::new(),
+        egress_qos: vec![(1, 5)],
+    };
+    let interface = Interface {
+        name: format!("{lower}.7").parse().unwrap(),
+        mac: if dice.once_in(3) { Mac::new([2, 0, 0, 0, 0, 7]) } else { below },
+        mtu: if dice.once_in(2) { 1496 } else { 1500 },
+        up,
+        carrier: None,
+        speed: None,
+        addresses: vec!["198.51.100.1/24".parse().unwrap()],
+        routes: up.then(|| route("203.0.113.0/24", "198.51.100.254")).into_iter().collect(),
+        master: None,
+        uppers: Vec::new(),
+    };
+    Upper { kind: "vlan".to_owned(), vlan: Some(vlan), interface }
 }
 
 fn state(dice: &mut Dice) -> VfState {

@@ -145,6 +145,7 @@ pub fn report(number: u32, name: &str, mac: Mac, device: Bdf, addresses: &[&str]
             addresses: addresses.iter().map(|text| text.parse::<InterfaceAddress>().unwrap()).collect(),
             routes: Vec::new(),
             master: None,
+            uppers: Vec::new(),
         },
         permanent_mac: None,
         device: Some(device.to_string()),

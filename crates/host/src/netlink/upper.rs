@@ -1,0 +1,140 @@
+//! Interfaces of software that stand on others (`IFLA_LINK`): listing them, and making those of VLANs (`net/8021q/vlan_netlink.c`).
+
+use netlink_packet_route::link::{
+    InfoData, InfoKind, InfoVlan, LinkAttribute, LinkExtentMask, LinkInfo, LinkMessage, VlanFlags,
+    VlanProtocol as LinkVlanProtocol, VlanQosMapping,
+};
+use nix::libc;
+use penstock_model::{InterfaceName, VlanProtocol, inventory::VlanTag};
+
+use super::{
+    Netlink, NetlinkError,
+    link::{GET_LINK, IFLA_INFO_DATA, IFLA_INFO_KIND, LINK_HEADER, NEW_LINK},
+    wire::{self, Message},
+};
+
+const IFLA_VLAN_ID: u16 = 1;
+const IFLA_VLAN_FLAGS: u16 = 2;
+const IFLA_VLAN_EGRESS_QOS: u16 = 3;
+const IFLA_VLAN_INGRESS_QOS: u16 = 4;
+const IFLA_VLAN_PROTOCOL: u16 = 5;
+const IFLA_VLAN_QOS_MAPPING: u16 = 1;
+const IFLA_LINK_NETNSID: u16 = 37;
+
+/// The kernel refuses all others (`net/8021q/vlan_dev.c`, `vlan_dev_change_flags`).
+const SETTABLE: VlanFlags = VlanFlags::ReorderHdr
+    .union(VlanFlags::Gvrp)
+    .union(VlanFlags::LooseBinding)
+    .union(VlanFlags::Mvrp)
+    .union(VlanFlags::BridgeBinding);
+
+/// An interface of software, and what it stands on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UpperLink {
+    /// Its own index.
+    pub index: u32,
+    /// The index of the interface below it, in the same namespace.
+    pub lower: u32,
+    /// What it is, as the kernel calls it.
+    pub kind: String,
+    /// Its VLAN, where it is the interface of one.
+    pub vlan: Option<VlanTag>,
+}
+
+impl Netlink {
+    /// The interfaces of software that stand on another of the namespace.
+    ///
+    /// # Errors
+    ///
+    /// [`NetlinkError`] when the links cannot be listed.
+    pub fn uppers(&mut self) -> Result<Vec<UpperLink>, NetlinkError> {
+        let mut body = LinkMessage::default();
+        body.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
+        self.route.dump("list what stands on network interfaces", GET_LINK, &body, upper)
+    }
+
+    /// Makes an interface of a VLAN over interface `lower`. It is down.
+    ///
+    /// # Errors
+    ///
+    /// [`NetlinkError`] when `lower` is gone or has such an interface, the name is taken, or none can be made (`CAP_NET_ADMIN`,
+    /// `CONFIG_VLAN_8021Q`).
+    pub fn add_vlan(&mut self, lower: u32, name: &InterfaceName, tag: &VlanTag) -> Result<(), NetlinkError> {
+        let flags = wire::NLM_F_CREATE | wire::NLM_F_EXCL;
+        let attempt = format!("make {name} of {tag} over interface {lower}");
+        self.route.ask(&attempt, NEW_LINK, flags, &vlan_request(lower, name, tag), |_| {})
+    }
+}
+
+fn vlan_request(lower: u32, name: &InterfaceName, tag: &VlanTag) -> LinkMessage {
+    let protocol = match tag.protocol {
+        VlanProtocol::Dot1q => LinkVlanProtocol::Ieee8021Q,
+        VlanProtocol::Dot1ad => LinkVlanProtocol::Ieee8021Ad,
+    };
+    let map =
+        |pairs: &[(u32, u32)]| pairs.iter().map(|(from, to)| VlanQosMapping::Mapping(*from, *to)).collect();
+    let mut data = vec![
+        InfoVlan::Id(tag.id),
+        InfoVlan::Protocol(protocol),
+        InfoVlan::Flags((VlanFlags::from_bits_retain(tag.flags), SETTABLE)),
+    ];
+    for (pairs, attribute) in [
+        (&tag.ingress_qos, InfoVlan::IngressQos as fn(Vec<VlanQosMapping>) -> InfoVlan),
+        (&tag.egress_qos, InfoVlan::EgressQos),
+    ] {
+        if !pairs.is_empty() {
+            data.push(attribute(map(pairs)));
+        }
+    }
+    let mut body = LinkMessage::default();
+    body.attributes = vec![
+        LinkAttribute::Link(lower),
+        LinkAttribute::IfName(name.to_string()),
+        LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Vlan), LinkInfo::Data(InfoData::Vlan(data))]),
+    ];
+    body
+}
+
+/// What a link message says of an interface that stands on another; `None` where it stands on none, or on one elsewhere.
+pub fn upper(message: &Message<'_>) -> Option<UpperLink> {
+    if message.kind != NEW_LINK || i32::from(*message.payload.first()?) != libc::AF_UNSPEC {
+        return None;
+    }
+    let index = wire::u32_at(message.payload, 4)?;
+    let attributes = message.payload.get(LINK_HEADER..)?;
+    let lower = wire::u32_at(wire::attribute(attributes, libc::IFLA_LINK)?, 0)?;
+    let info = wire::attribute(attributes, libc::IFLA_LINKINFO)?;
+    let kind = wire::text(wire::attribute(info, IFLA_INFO_KIND)?);
+    // Ends of one cable name each other.
+    let stands = lower != 0 && lower != index && !matches!(&*kind, "veth" | "netkit");
+    if !stands || wire::attribute(attributes, IFLA_LINK_NETNSID).is_some() {
+        return None;
+    }
+    let vlan = match &*kind {
+        "vlan" => wire::attribute(info, IFLA_INFO_DATA).and_then(vlan_tag),
+        _ => None,
+    };
+    Some(UpperLink { index, lower, kind, vlan })
+}
+
+fn vlan_tag(data: &[u8]) -> Option<VlanTag> {
+    let attribute = |wanted| wire::attribute(data, wanted);
+    // An EtherType, in the order of the network.
+    let protocol = match attribute(IFLA_VLAN_PROTOCOL)?.get(..2)? {
+        [0x81, 0x00] => VlanProtocol::Dot1q,
+        [0x88, 0xa8] => VlanProtocol::Dot1ad,
+        _ => return None,
+    };
+    let map = |wanted: u16| -> Vec<(u32, u32)> {
+        let pairs = wire::attributes(attribute(wanted).unwrap_or(&[]));
+        let pairs = pairs.filter(|(kind, _)| *kind == IFLA_VLAN_QOS_MAPPING);
+        pairs.filter_map(|(_, pair)| Some((wire::u32_at(pair, 0)?, wire::u32_at(pair, 4)?))).collect()
+    };
+    Some(VlanTag {
+        id: wire::u16_at(attribute(IFLA_VLAN_ID)?, 0)?,
+        protocol,
+        flags: wire::u32_at(attribute(IFLA_VLAN_FLAGS)?, 0)?,
+        ingress_qos: map(IFLA_VLAN_INGRESS_QOS),
+        egress_qos: map(IFLA_VLAN_EGRESS_QOS),
+    })
+}
