@@ -56,6 +56,7 @@ fn render(definition: &GuestDefinition, boot: &Booted, emulator: Option<&str>) -
         definition.nics.iter().map(|own| line_socket(&state, &definition.guest, own)).collect();
     domain::render(&Domain {
         definition,
+        uuid: Some("4d2b6c1f-0a9e-8f7c-8b3a-5d6e7f809112"),
         boot,
         emulator: emulator.as_ref(),
         console_log: "/run/penstock/guests/penstock-rt-2/console.log",
@@ -206,6 +207,7 @@ fn functions_by_vdpa_devices_are_composed_as_those_at_a_switch() {
     let of = |switches: &[Vec<PathBuf>]| {
         domain::render(&Domain {
             definition: &definition,
+            uuid: None,
             boot: &kernel(),
             emulator: None,
             console_log: "",

@@ -124,7 +124,7 @@ def machines():
         found[name] = {
             "state": run("virsh", "-q", "domstate", name).stdout.strip(),
             "xml": hashlib.sha256(xml.encode()).hexdigest()[:16],
-            "devices": sorted(re.findall(r"<address domain='(\w+)' bus='(\w+)' slot='(\w+)' function='(\w+)'/>\n *</source>", xml)),
+            "devices": sorted(list(address) for address in re.findall(r"<address domain='(\w+)' bus='(\w+)' slot='(\w+)' function='(\w+)'/>\n *</source>", xml)),
         }
     found["processes"] = len(run("pgrep", "-x", "qemu-system-x86").stdout.split())
     return found
@@ -163,8 +163,10 @@ def groups():
     for path, _, _ in os.walk(root):
         if path == root + "/lxc.pivot":
             continue
+        # libvirt's groups are named after the number of the domain: `machine/qemu-3-penstock-rt.libvirt-qemu`.
+        name = re.sub(r"(/machine/qemu-)\d+-", r"\1", path)
         wanted = ("cgroup.subtree_control", "cpuset.cpus", "cpuset.cpus.exclusive", "cpuset.cpus.partition")
-        found[path] = {name: said(path + "/" + name) for name in wanted}
+        found[name] = {file: said(path + "/" + file) for file in wanted}
     # What a run has left there counts: CPUs that it claimed, say.
     left = found.get(root + "/machine", {})
     if not left.get("cpuset.cpus") and not left.get("cpuset.cpus.exclusive") and left.get("cpuset.cpus.partition") == "member":

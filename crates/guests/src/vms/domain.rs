@@ -60,6 +60,8 @@ pub enum Booted {
 pub struct Domain<'a> {
     /// The guest; its `vm` is there.
     pub definition: &'a GuestDefinition,
+    /// The UUID of the machine that it is; `None`: libvirt makes up one at each start.
+    pub uuid: Option<&'a str>,
     /// What it boots.
     pub boot: &'a Booted,
     /// The host's CPUs for QEMU's own threads; `None`: any.
@@ -130,6 +132,9 @@ pub fn render(domain: &Domain<'_>) -> String {
     };
     line(0, format!("<domain type='kvm'{schema}>"));
     line(1, format!("<name>{PREFIX}{}</name>", escape(definition.guest.as_str())));
+    if let Some(uuid) = domain.uuid {
+        line(1, format!("<uuid>{}</uuid>", escape(uuid)));
+    }
     line(1, format!("<memory unit='b'>{}</memory>", definition.memory.unwrap_or(MEMORY)));
     line(1, format!("<vcpu placement='static'>{}</vcpu>", cpus(definition)));
     if definition.pin.is_some() || domain.emulator.is_some() || definition.scheduling.is_some() {

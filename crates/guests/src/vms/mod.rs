@@ -38,6 +38,7 @@ pub mod console_report;
 mod devices;
 pub mod domain;
 mod filters;
+mod identity;
 pub mod kernel_routes;
 mod needs;
 mod place;

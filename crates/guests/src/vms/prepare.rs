@@ -9,7 +9,7 @@ use penstock_plan::action::GuestDefinition;
 use super::{
     Vms, builtin,
     domain::{self, Booted, Domain},
-    needs, switch, vm,
+    identity, needs, switch, vm,
 };
 use crate::error::GuestError;
 
@@ -49,6 +49,7 @@ impl Vms {
             definition.nics.iter().map(|own| switch::line_socket(&self.state, guest, own)).collect();
         let text = domain::render(&Domain {
             definition,
+            uuid: identity::uuid(&self.root, guest).as_deref(),
             boot: &boot,
             emulator: emulator.as_ref(),
             console_log: &self.console_log(guest).to_string_lossy(),
