@@ -73,12 +73,9 @@ fn bring_back(
             .map_err(|error| failed(&format!("{at}: it lacks the route {route}"), error))?;
     }
     for vlan in &setup.vlans {
-        let upper = match find_vlan(&mut executor.netlink, found, vlan).map_err(netlink)? {
-            OnTop::There(upper) => upper,
-            OnTop::NameTaken => continue,
-            OnTop::Lacking => make_vlan(&mut executor.netlink, found, vlan).map_err(netlink)?,
-        };
-        bring_back(executor, function, &upper, &vlan.setup, until)?;
+        if let Some(upper) = have_vlan(&mut executor.netlink, found, vlan).map_err(netlink)? {
+            bring_back(executor, function, &upper, &vlan.setup, until)?;
+        }
     }
     Ok(())
 }
@@ -108,15 +105,19 @@ fn find_vlan(netlink: &mut Netlink, lower: &Found, vlan: &VlanSetup) -> Result<O
     })
 }
 
-fn make_vlan(netlink: &mut Netlink, lower: &Found, vlan: &VlanSetup) -> Result<Found, NetlinkError> {
-    netlink.add_vlan(lower.index, &vlan.name, &vlan.tag)?;
-    let attempt = || format!("look at {}, which was just made", vlan.name);
-    let made = netlink.link_named(&vlan.name)?;
-    let made = made.ok_or_else(|| NetlinkError::NoSuchInterface { attempt: attempt() })?;
-    if let Some(mac) = vlan.mac {
-        netlink.set_mac(made.index, mac)?;
+/// The interface of a VLAN over `lower`, made where it is lacking; `None` where another has its name.
+fn have_vlan(netlink: &mut Netlink, lower: &Found, vlan: &VlanSetup) -> Result<Option<Found>, NetlinkError> {
+    if let OnTop::Lacking = find_vlan(netlink, lower, vlan)? {
+        netlink.add_vlan(lower.index, &vlan.name, vlan.mac, &vlan.tag)?;
     }
-    Ok(Found { name: vlan.name.to_string(), index: made.index })
+    match find_vlan(netlink, lower, vlan)? {
+        OnTop::There(upper) => Ok(Some(upper)),
+        OnTop::NameTaken => Ok(None),
+        OnTop::Lacking => {
+            let attempt = format!("look at {} of {}, which was just made", vlan.name, vlan.tag);
+            Err(NetlinkError::NoSuchInterface { attempt })
+        }
+    }
 }
 
 /// What an interface is no port of and should be, if there is such an interface and it is a port of no other.

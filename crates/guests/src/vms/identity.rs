@@ -24,7 +24,14 @@ fn of(host: &str, guest: &GuestName) -> String {
         b'2' | b'6' | b'a' | b'e' => 'a',
         _ => 'b',
     };
-    format!("{}-{}-8{}-{variant}{}-{}", &digest[..8], &digest[8..12], &digest[13..16], &digest[17..20], &digest[20..32])
+    format!(
+        "{}-{}-8{}-{variant}{}-{}",
+        &digest[..8],
+        &digest[8..12],
+        &digest[13..16],
+        &digest[17..20],
+        &digest[20..32]
+    )
 }
 
 #[cfg(test)]

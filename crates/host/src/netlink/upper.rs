@@ -4,8 +4,8 @@ use netlink_packet_route::link::{
     InfoData, InfoKind, InfoVlan, LinkAttribute, LinkExtentMask, LinkInfo, LinkMessage, VlanFlags,
     VlanProtocol as LinkVlanProtocol, VlanQosMapping,
 };
-use nix::libc;
-use penstock_model::{InterfaceName, VlanProtocol, inventory::VlanTag};
+use nix::{errno::Errno, libc};
+use penstock_model::{InterfaceName, Mac, VlanProtocol, inventory::VlanTag};
 
 use super::{
     Netlink, NetlinkError,
@@ -53,20 +53,30 @@ impl Netlink {
         self.route.dump("list what stands on network interfaces", GET_LINK, &body, upper)
     }
 
-    /// Makes an interface of a VLAN over interface `lower`. It is down.
+    /// Makes an interface of a VLAN over interface `lower`, with the address `mac`, or that of the one below. It is down. That
+    /// there is such an interface already, or another of this name, is success.
     ///
     /// # Errors
     ///
-    /// [`NetlinkError`] when `lower` is gone or has such an interface, the name is taken, or none can be made (`CAP_NET_ADMIN`,
+    /// [`NetlinkError`] when `lower` is gone, or none can be made (`CAP_NET_ADMIN`,
     /// `CONFIG_VLAN_8021Q`).
-    pub fn add_vlan(&mut self, lower: u32, name: &InterfaceName, tag: &VlanTag) -> Result<(), NetlinkError> {
+    pub fn add_vlan(
+        &mut self,
+        lower: u32,
+        name: &InterfaceName,
+        mac: Option<Mac>,
+        tag: &VlanTag,
+    ) -> Result<(), NetlinkError> {
         let flags = wire::NLM_F_CREATE | wire::NLM_F_EXCL;
         let attempt = format!("make {name} of {tag} over interface {lower}");
-        self.route.ask(&attempt, NEW_LINK, flags, &vlan_request(lower, name, tag), |_| {})
+        match self.route.ask(&attempt, NEW_LINK, flags, &vlan_request(lower, name, mac, tag), |_| {}) {
+            Err(NetlinkError::Refused { errno: Errno::EEXIST, .. }) => Ok(()),
+            outcome => outcome,
+        }
     }
 }
 
-fn vlan_request(lower: u32, name: &InterfaceName, tag: &VlanTag) -> LinkMessage {
+fn vlan_request(lower: u32, name: &InterfaceName, mac: Option<Mac>, tag: &VlanTag) -> LinkMessage {
     let protocol = match tag.protocol {
         VlanProtocol::Dot1q => LinkVlanProtocol::Ieee8021Q,
         VlanProtocol::Dot1ad => LinkVlanProtocol::Ieee8021Ad,
@@ -92,6 +102,7 @@ fn vlan_request(lower: u32, name: &InterfaceName, tag: &VlanTag) -> LinkMessage 
         LinkAttribute::IfName(name.to_string()),
         LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Vlan), LinkInfo::Data(InfoData::Vlan(data))]),
     ];
+    body.attributes.extend(mac.map(|mac| LinkAttribute::Address(mac.octets().to_vec())));
     body
 }
 
