@@ -31,7 +31,7 @@ STRIPPED = {
     "the group `machine` without CPUs of its own": "libvirt makes it for its first VM, and leaves it",
     "numbers of interrupts": "given anew with each bind; compared by name at the controller",
     "numbers of processes": "given anew; compared by name, scheduling and place",
-    "domain id, vnet names, labels and paths of the monitor": "libvirt numbers domains anew with each start",
+    "domain id, vnet names, labels and paths of the monitor and of channels": "libvirt numbers domains anew with each start",
     "settings of ports of an embedded switch while there is no VF": "it keeps them for the next VFs, where a NIC forgets them",
     "/etc/subuid, /etc/subgid": "the range of ids that containers enter is the host's, made with the first container, and stays",
     "/etc/mtab, /etc/machine-id": "a link to the kernel's table; made at boot",
@@ -120,7 +120,7 @@ def machines():
         return None
     found = {}
     for name in run("virsh", "-q", "list", "--all", "--name").stdout.split():
-        xml = run("virsh", "-q", "dumpxml", "--inactive", name).stdout
+        xml = re.sub(r"(/channel/)\d+-", r"\1", run("virsh", "-q", "dumpxml", "--inactive", name).stdout)
         found[name] = {
             "state": run("virsh", "-q", "domstate", name).stdout.strip(),
             "xml": hashlib.sha256(xml.encode()).hexdigest()[:16],
