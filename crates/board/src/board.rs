@@ -376,7 +376,7 @@ impl Board {
         self.shell.remote(command)
     }
 
-    /// Puts the program that it was brought up with ([`UpOptions::program`]) to this path in it.
+    /// Puts the program that it was brought up with ([`UpOptions::program`]) to this path in it, and gives it a machine-id if it has none.
     ///
     /// # Errors
     ///

@@ -27,8 +27,10 @@ pub const ARGUMENTS: [&str; 4] = [
     "virtio-blk-pci,id=program,drive=program,bus=pcie.0,addr=2.1,serial=penstock-program",
 ];
 
-/// `$1`: where to, `$2`: how many bytes.
+/// `$1`: where to, `$2`: how many bytes. The board gets its machine-id with the program: boards that are resumed from one state are
+/// machines of their own.
 const INSTALL: &str = r#"set -e
+[ -s /etc/machine-id ] || tr -d - </proc/sys/kernel/random/uuid >/etc/machine-id
 disk=$(grep -lx penstock-program /sys/block/vd*/serial)
 disk=${disk%/serial}
 dd if=/dev/"${disk##*/}" of="$1.part" bs=1M iflag=direct count=$((($2 + 1048575) / 1048576)) status=none

@@ -55,14 +55,14 @@ case " $command " in
         $bb mkdir -p $units/systemd-$unit.service.d
         $bb cp /systemd/plain.conf $units/systemd-$unit.service.d/board.conf
     done
+    # A machine without a number is taken for one that was just installed, and all its units are set anew.
+    [ -s /root/etc/machine-id ] || $bb tr -d - </proc/sys/kernel/random/uuid >/root/etc/machine-id
     # What a board does not need and waits for.
     for unit in $($bb cat /systemd/masked); do
         [ -e "$units/$unit" ] || $bb ln -sf /dev/null "$units/$unit"
     done
     ;;
 esac
-# What programs know a machine by. Without one systemd takes the machine for one that was just installed, and sets all its units anew.
-[ -s /root/etc/machine-id ] || $bb tr -d - </proc/sys/kernel/random/uuid >/root/etc/machine-id
 $bb umount /sys
 $bb mount -o move /dev /root/dev
 $bb umount /proc
