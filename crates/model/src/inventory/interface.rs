@@ -47,6 +47,13 @@ pub struct Upper {
     pub interface: Interface,
 }
 
+impl Upper {
+    /// Whether it is the interface of this VLAN.
+    pub fn is_of(&self, tag: &VlanTag) -> bool {
+        self.vlan.as_ref().is_some_and(|own| own.is_that_of(tag))
+    }
+}
+
 /// The VLAN of an interface, and how its tags are treated (`include/uapi/linux/if_link.h`, `IFLA_VLAN_*`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct VlanTag {

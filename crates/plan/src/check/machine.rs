@@ -632,8 +632,7 @@ fn restore(interface: &mut Interface, setup: &InterfaceSetup) {
         }
     }
     for vlan in &setup.vlans {
-        let is_it = |upper: &&mut Upper| upper.vlan.as_ref().is_some_and(|tag| tag.is_that_of(&vlan.tag));
-        match interface.uppers.iter_mut().find(is_it) {
+        match interface.uppers.iter_mut().find(|upper| upper.is_of(&vlan.tag)) {
             Some(upper) => restore(&mut upper.interface, &vlan.setup),
             None => {
                 let mut upper = new_vlan(vlan, interface);

@@ -505,8 +505,7 @@ fn route_lost(name: impl fmt::Display, before: &Interface, now: &Interface) -> O
 /// What the interface of a VLAN has lost, which stood on another.
 fn vlan_lost(upper: &Upper, lower: &Interface) -> Option<String> {
     let (tag, before) = (upper.vlan.as_ref()?, &upper.interface);
-    let is_it = |other: &&Upper| other.vlan.as_ref().is_some_and(|other| other.is_that_of(tag));
-    match lower.uppers.iter().find(is_it) {
+    match lower.uppers.iter().find(|other| other.is_of(tag)) {
         None => Some(format!("{} is gone, the interface of {tag}", before.name)),
         Some(now) => setup_lost(before.name.as_str(), before, &now.interface),
     }
