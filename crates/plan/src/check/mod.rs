@@ -8,6 +8,7 @@ mod definition;
 mod drive;
 mod excuse;
 mod external;
+mod interface;
 mod machine;
 mod realtime;
 mod result;
