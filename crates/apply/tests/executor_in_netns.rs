@@ -302,9 +302,16 @@ fn what_goes_with_it_comes_back(root: &Path) {
     ip("address flush dev pf0");
     ip("link set pf0 mtu 1400");
     assert_ne!(executor.holds(&is).unwrap(), Ok(()));
-    executor.execute(&FunctionAction::RestoreInterface { function, setup }, Duration::from_secs(5)).unwrap();
-    assert_eq!(executor.holds(&is).unwrap(), Ok(()));
+    restore_all(&mut executor, &setup);
     assert_eq!(used(), before);
+}
+
+/// Brings back how the host used the interface; all of it is so then, or left as somebody has set it up.
+fn restore_all(executor: &mut HostExecutor, setup: &InterfaceSetup) {
+    let (function, setup) = (pf(), setup.clone());
+    let action = FunctionAction::RestoreInterface { function, setup: setup.clone() };
+    executor.execute(&action, Duration::from_secs(5)).unwrap();
+    assert_eq!(executor.holds(&Fact::InterfaceIs { function, setup }).unwrap(), Ok(()));
 }
 
 fn a_port_is_one_again(root: &Path, kind: &str) {
@@ -319,9 +326,7 @@ fn a_port_is_one_again(root: &Path, kind: &str) {
     ip("link set pf0 up");
     assert_eq!(executor.holds(&is).unwrap(), Err("it is no port of old".to_owned()));
     let mut restore = || {
-        let action = FunctionAction::RestoreInterface { function, setup: setup.clone() };
-        executor.execute(&action, Duration::from_secs(5)).unwrap();
-        assert_eq!(executor.holds(&is).unwrap(), Ok(()));
+        restore_all(&mut executor, &setup);
         ip("link show pf0")
     };
     let link = restore();
@@ -356,9 +361,7 @@ fn a_port_has_its_vlans_again(root: &Path) {
     let mut executor = HostExecutor::new(Root::at(root)).unwrap();
     assert_eq!(executor.holds(&is).unwrap(), Ok(()));
     let mut restore = || {
-        let action = FunctionAction::RestoreInterface { function, setup: setup.clone() };
-        executor.execute(&action, Duration::from_secs(5)).unwrap();
-        assert_eq!(executor.holds(&is).unwrap(), Ok(()));
+        restore_all(&mut executor, &setup);
         bridge("vlan show dev pf0")
     };
     // What left the bridge, and what was made its port when Penstock was killed.
@@ -384,10 +387,11 @@ fn scanned(netlink: &mut Netlink, name: &str) -> Interface {
     let report = all.into_iter().find(|report| report.interface.name.as_str() == name).unwrap();
     let routes = netlink.configured_routes().unwrap().into_iter();
     let routes = routes.filter(|(over, _)| *over == report.index).map(|(_, route)| route).collect();
-    let uppers = netlink.uppers().unwrap().into_iter().filter(|upper| upper.lower == report.index);
-    let uppers = uppers.collect::<Vec<_>>().into_iter().map(|upper| {
-        let name = netlink.link_at(upper.index).unwrap().unwrap().interface.name;
-        Upper { kind: upper.kind, vlan: upper.vlan, interface: scanned(netlink, name.as_str()) }
+    let links = netlink.links().unwrap().into_iter();
+    let uppers = links.filter_map(|upper| {
+        let lower = upper.lower.filter(|lower| lower.index == report.index)?;
+        let interface = scanned(netlink, upper.interface.name.as_str());
+        Some(Upper { kind: upper.kind?, vlan: lower.vlan, interface })
     });
     let uppers = uppers.collect();
     let master = report.master.map(|index| {
@@ -442,12 +446,7 @@ fn the_interface_of_a_vlan_comes_back(root: &Path) {
     let is = Fact::InterfaceIs { function, setup: setup.clone() };
     let mut executor = HostExecutor::new(Root::at(root)).unwrap();
     assert_eq!(executor.holds(&is).unwrap(), Ok(()));
-    let mut restore = || {
-        let action = FunctionAction::RestoreInterface { function, setup: setup.clone() };
-        executor.execute(&action, Duration::from_secs(5)).unwrap();
-        let held = executor.holds(&is).unwrap();
-        assert_eq!(held, Ok(()));
-    };
+    let mut restore = || restore_all(&mut executor, &setup);
     // What stood on it is gone with the driver.
     ip("link delete office");
     restore();
@@ -466,15 +465,13 @@ fn the_interface_of_a_vlan_comes_back(root: &Path) {
 
 fn what_somebody_set_up_stays(root: &Path) {
     set_up();
-    let (function, setup) = (pf(), setup());
+    let setup = setup();
     ip("link set pf0 down");
     ip("address flush dev pf0");
     ip("link set pf0 up");
     ip("address add 10.0.0.9/8 dev pf0");
     let mut executor = HostExecutor::new(Root::at(root)).unwrap();
-    let is = Fact::InterfaceIs { function, setup: setup.clone() };
-    executor.execute(&FunctionAction::RestoreInterface { function, setup }, Duration::from_secs(5)).unwrap();
-    assert_eq!(executor.holds(&is).unwrap(), Ok(()));
+    restore_all(&mut executor, &setup);
     let seen = used();
     assert!(seen.contains("10.0.0.9/8") && !seen.contains("192.0.2."), "{seen}");
     // Nobody has set it up for IPv6.

@@ -75,6 +75,7 @@ pub fn read(json: &[u8]) -> Result<Vec<InterfaceReport>, String> {
             promiscuous: None,
             routes: None,
             master: None,
+            lower: None,
         });
     }
     Ok(reports)

@@ -102,6 +102,7 @@ mod tests {
                 promiscuous: None,
                 routes: None,
                 master: None,
+                lower: None,
             },
             function: Some("0000:01:10.0".parse().unwrap()),
             routes: vec![InterfaceRoute {

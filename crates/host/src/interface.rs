@@ -1,6 +1,9 @@
 //! A network interface as one network namespace shows it.
 
-use penstock_model::{InterfaceRoute, Mac, inventory::Interface};
+use penstock_model::{
+    InterfaceRoute, Mac,
+    inventory::{Interface, VlanTag},
+};
 use serde::{Deserialize, Serialize};
 
 /// A network interface and what only the kernel of its namespace can tell.
@@ -30,4 +33,16 @@ pub struct InterfaceReport {
     /// The index of the interface that it is a port of (`IFLA_MASTER`).
     #[serde(default)]
     pub master: Option<u32>,
+    /// What it stands on, if it is an interface of software and that is in its own namespace.
+    #[serde(default)]
+    pub lower: Option<Lower>,
+}
+
+/// What an interface of software stands on (`IFLA_LINK`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lower {
+    /// The index of the interface below.
+    pub index: u32,
+    /// The VLAN of the upper one, where it is the interface of one.
+    pub vlan: Option<VlanTag>,
 }

@@ -136,6 +136,7 @@ fn report(index: u32, device: Option<&str>, port_name: Option<&str>) -> Interfac
         promiscuous: None,
         routes: None,
         master: None,
+        lower: None,
     }
 }
 

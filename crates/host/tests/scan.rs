@@ -3,7 +3,7 @@
 
 use std::{env, fs, io, os::unix::fs::symlink};
 
-use penstock_host::{InterfaceReport, Links, Root, UpperLink, scan, scan::LinkError, scan_system};
+use penstock_host::{InterfaceReport, Links, Root, scan, scan::LinkError, scan_system};
 use penstock_model::{
     Bdf, ByteSize, InterfaceRoute, Inventory, LinkState, PortVlans, TxRate, VfIndex, VlanId, VlanQos,
     inventory::{Interface, SwitchMode, VfState},
@@ -179,6 +179,7 @@ impl Links for Kernel {
             promiscuous: None,
             routes: None,
             master: None,
+            lower: None,
         };
         Ok(vec![
             report(2, "enp4s0f0", "0000:04:00.0", "90:e2:ba:4d:10:20"),
@@ -201,10 +202,6 @@ impl Links for Kernel {
         let default = |via| InterfaceRoute::new("0.0.0.0/0".parse().unwrap(), gateway(via));
         // One of an interface that is no function's.
         Ok(vec![(2, default("10.20.31.1")), (77, default("192.0.2.1"))])
-    }
-
-    fn uppers(&mut self) -> Result<Vec<UpperLink>, LinkError> {
-        Ok(Vec::new())
     }
 
     fn port_vlans(&mut self) -> Result<Vec<(u32, PortVlans)>, LinkError> {

@@ -1,6 +1,6 @@
 //! Sizes, MTUs and sets of CPUs.
 
-use std::{collections::BTreeSet, fmt, marker::PhantomData, ops::RangeInclusive, str::FromStr};
+use std::{collections::BTreeSet, fmt, iter, marker::PhantomData, ops::RangeInclusive, str::FromStr};
 
 use thiserror::Error;
 
@@ -159,18 +159,26 @@ pub(crate) fn read_ranges(text: &str, what: &str, most: u32) -> Result<Vec<(u32,
     ranges.collect()
 }
 
+/// Numbers in order as the ranges that they make up, each with its first and last.
+pub(crate) fn ranges(numbers: impl IntoIterator<Item = u32>) -> impl Iterator<Item = (u32, u32)> {
+    let mut numbers = numbers.into_iter().peekable();
+    iter::from_fn(move || {
+        let first = numbers.next()?;
+        let mut last = first;
+        while let Some(next) = numbers.next_if_eq(&(last + 1)) {
+            last = next;
+        }
+        Some((first, last))
+    })
+}
+
 /// Writes numbers as such a list.
 pub(crate) fn write_ranges(
     numbers: impl IntoIterator<Item = u32>,
     f: &mut fmt::Formatter<'_>,
 ) -> fmt::Result {
-    let mut numbers = numbers.into_iter().peekable();
     let mut separator = "";
-    while let Some(first) = numbers.next() {
-        let mut last = first;
-        while let Some(next) = numbers.next_if_eq(&(last + 1)) {
-            last = next;
-        }
+    for (first, last) in ranges(numbers) {
         if first == last {
             write!(f, "{separator}{first}")?
         } else {

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
-use crate::quantity::{NumberList, number_list, read_ranges, write_ranges};
+use crate::quantity::{NumberList, number_list, ranges, read_ranges, write_ranges};
 
 /// The highest VLAN id; 4095 is reserved (IEEE 802.1Q, 9.6).
 const LAST_VLAN: u32 = 4094;
@@ -24,6 +24,12 @@ impl VlanSet {
     /// All of them, in order.
     pub fn iter(&self) -> impl Iterator<Item = u16> {
         self.0.iter().copied()
+    }
+
+    /// The ranges that they make up, each with its first and last.
+    pub fn ranges(&self) -> impl Iterator<Item = (u16, u16)> {
+        let ranges = ranges(self.0.iter().map(|vlan| u32::from(*vlan)));
+        ranges.filter_map(|(first, last)| Some((u16::try_from(first).ok()?, u16::try_from(last).ok()?)))
     }
 
     /// Whether this VLAN is in it.

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use penstock_host::{InterfaceReport, Netlink, NetlinkError, UpperLink};
+use penstock_host::{InterfaceReport, Lower, Netlink, NetlinkError};
 use penstock_model::{Bdf, InterfaceAddress, InterfaceRoute, PortVlans, inventory::Master};
 use penstock_plan::{ExecuteError, InterfaceSetup, VlanSetup};
 
@@ -90,15 +90,14 @@ enum OnTop {
 
 /// Looks for the interface of a VLAN over `lower`, whatever its name.
 fn find_vlan(netlink: &mut Netlink, lower: &Found, vlan: &VlanSetup) -> Result<OnTop, NetlinkError> {
-    let is_it = |upper: &UpperLink| {
-        upper.lower == lower.index && upper.vlan.as_ref().is_some_and(|tag| tag.is_that_of(&vlan.tag))
+    let stands = |upper: &Lower| {
+        upper.index == lower.index && upper.vlan.as_ref().is_some_and(|tag| tag.is_that_of(&vlan.tag))
     };
-    let index = netlink.uppers()?.into_iter().find(is_it).map(|upper| upper.index);
-    if let Some(index) = index
-        && let Some(link) = netlink.link_at(index)?
-    {
-        return Ok(OnTop::There(Found { name: link.interface.name.to_string(), index }));
+    let links = netlink.links()?;
+    if let Some(link) = links.iter().find(|link| link.lower.as_ref().is_some_and(stands)) {
+        return Ok(OnTop::There(Found { name: link.interface.name.to_string(), index: link.index }));
     }
+    // By an alternative name, too.
     Ok(match netlink.link_named(&vlan.name)? {
         Some(_) => OnTop::NameTaken,
         None => OnTop::Lacking,
@@ -107,10 +106,12 @@ fn find_vlan(netlink: &mut Netlink, lower: &Found, vlan: &VlanSetup) -> Result<O
 
 /// The interface of a VLAN over `lower`, made where it is lacking; `None` where another has its name.
 fn have_vlan(netlink: &mut Netlink, lower: &Found, vlan: &VlanSetup) -> Result<Option<Found>, NetlinkError> {
-    if let OnTop::Lacking = find_vlan(netlink, lower, vlan)? {
+    let mut found = find_vlan(netlink, lower, vlan)?;
+    if let OnTop::Lacking = found {
         netlink.add_vlan(lower.index, &vlan.name, vlan.mac, &vlan.tag)?;
+        found = find_vlan(netlink, lower, vlan)?;
     }
-    match find_vlan(netlink, lower, vlan)? {
+    match found {
         OnTop::There(upper) => Ok(Some(upper)),
         OnTop::NameTaken => Ok(None),
         OnTop::Lacking => {

@@ -347,6 +347,7 @@ mod tests {
             promiscuous: None,
             routes: None,
             master: None,
+            lower: None,
         }
     }
 

@@ -140,6 +140,7 @@ mod tests {
             promiscuous: None,
             routes: None,
             master: None,
+            lower: None,
         }
     }
 

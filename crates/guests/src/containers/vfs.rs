@@ -360,6 +360,7 @@ mod tests {
             promiscuous: None,
             routes: None,
             master: None,
+            lower: None,
         }
     }
 

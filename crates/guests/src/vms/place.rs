@@ -191,6 +191,7 @@ impl VmPlace {
             promiscuous: None,
             routes: None,
             master: None,
+            lower: None,
         }
     }
 }
@@ -399,6 +400,7 @@ impl Place for ConsolePlace {
             promiscuous: None,
             routes: None,
             master: None,
+            lower: None,
         };
         Ok(nics.iter().zip(1..).map(report).collect())
     }

@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use super::{
     Netlink, NetlinkError,
     ethtool::Ethtool,
+    upper,
     wire::{self, Message},
 };
 use crate::{InterfaceReport, namespace::NetworkNamespace};
@@ -274,6 +275,7 @@ pub fn link_report(message: &Message<'_>) -> Option<InterfaceReport> {
         promiscuous,
         routes: None,
         master,
+        lower: upper::lower(index, attributes),
     })
 }
 

@@ -37,7 +37,6 @@ pub use self::{
     glance::VfGlance,
     leftovers::LinkSettings,
     route::Route,
-    upper::UpperLink,
     wait::{wait_for_interface, wait_for_udev},
 };
 use self::{ethtool::Ethtool, socket::socket_error};
@@ -59,8 +58,6 @@ pub struct Reading {
     pub vf_counters: Vec<(VfIndex, VfCounters)>,
     /// Modes of embedded switches with the index of their PF's interface.
     pub switches: Vec<(u32, SwitchMode)>,
-    /// Interfaces of software that stand on others.
-    pub uppers: Vec<UpperLink>,
     /// VLANs of bridges' ports with the index of the port's interface.
     pub port_vlans: Vec<(u32, PortVlans)>,
     /// Routes that lead over interfaces, without those of the local table.
@@ -86,7 +83,6 @@ pub fn read(datagram: &[u8]) -> Result<Reading, String> {
         reading.interface_counters.extend(counters::interface_counters(&message));
         reading.vf_counters.extend(counters::vf_counters(&message));
         reading.switches.extend(switch::bridge_mode(&message));
-        reading.uppers.extend(upper::upper(&message));
         reading.port_vlans.extend(port_vlans::port_vlans(&message));
         reading.routes.extend(route::route(&message));
         reading.speeds.extend(ethtool::speed(&message));

@@ -83,9 +83,11 @@ fn request(index: u32, vlans: &PortVlans) -> LinkMessage {
     for (set, flags) in
         [(&vlans.tagged, BridgeVlanInfoFlags::empty()), (&vlans.untagged, BridgeVlanInfoFlags::Untagged)]
     {
-        for (first, last) in ranges(set, vlans.pvid) {
-            items.extend(infos(first, last, flags, vlans.pvid));
-        }
+        // The PVID stands alone: the kernel takes none in a range (`br_process_vlan_info`).
+        let others: VlanSet = set.iter().filter(|vlan| Some(*vlan) != vlans.pvid).collect();
+        items.extend(others.ranges().flat_map(|(first, last)| range(first, last, flags)));
+        let pvid = vlans.pvid.filter(|vlan| set.contains(*vlan));
+        items.extend(pvid.map(|vlan| info(vlan, flags | BridgeVlanInfoFlags::Pvid)));
     }
     let mut body = change(index);
     body.header.interface_family = AddressFamily::Bridge;
@@ -93,32 +95,19 @@ fn request(index: u32, vlans: &PortVlans) -> LinkMessage {
     body
 }
 
-/// A set as ranges. The PVID stands alone: the kernel takes none in a range (`br_process_vlan_info`).
-fn ranges(set: &VlanSet, pvid: Option<u16>) -> Vec<(u16, u16)> {
-    let mut ranges: Vec<(u16, u16)> = Vec::new();
-    for vlan in set.iter() {
-        match ranges.last_mut() {
-            Some((_, last)) if *last + 1 == vlan && ![*last, vlan].iter().any(|it| Some(*it) == pvid) => {
-                *last = vlan;
-            }
-            _ => ranges.push((vlan, vlan)),
-        }
+/// A range as the kernel takes one: a VLAN, or the first and the last.
+fn range(first: u16, last: u16, flags: BridgeVlanInfoFlags) -> Vec<AfSpecBridge> {
+    match first == last {
+        true => vec![info(first, flags)],
+        false => vec![
+            info(first, flags | BridgeVlanInfoFlags::RangeBegin),
+            info(last, flags | BridgeVlanInfoFlags::RangeEnd),
+        ],
     }
-    ranges
 }
 
-/// A range as the kernel takes one: a VLAN, or the first and the last.
-fn infos(first: u16, last: u16, flags: BridgeVlanInfoFlags, pvid: Option<u16>) -> Vec<AfSpecBridge> {
-    let info = |vid: u16, more: BridgeVlanInfoFlags| {
-        AfSpecBridge::VlanInfo(BridgeVlanInfo { vid, flags: flags | more })
-    };
-    match first == last {
-        true if Some(first) == pvid => vec![info(first, BridgeVlanInfoFlags::Pvid)],
-        true => vec![info(first, BridgeVlanInfoFlags::empty())],
-        false => {
-            vec![info(first, BridgeVlanInfoFlags::RangeBegin), info(last, BridgeVlanInfoFlags::RangeEnd)]
-        }
-    }
+fn info(vid: u16, flags: BridgeVlanInfoFlags) -> AfSpecBridge {
+    AfSpecBridge::VlanInfo(BridgeVlanInfo { vid, flags })
 }
 
 /// What a message of the bridge family says of the VLANs of a port, or of a bridge itself.

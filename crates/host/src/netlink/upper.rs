@@ -1,7 +1,7 @@
-//! Interfaces of software that stand on others (`IFLA_LINK`): listing them, and making those of VLANs (`net/8021q/vlan_netlink.c`).
+//! Interfaces of software that stand on others (`IFLA_LINK`): what they stand on, and making those of VLANs (`net/8021q/vlan_netlink.c`).
 
 use netlink_packet_route::link::{
-    InfoData, InfoKind, InfoVlan, LinkAttribute, LinkExtentMask, LinkInfo, LinkMessage, VlanFlags,
+    InfoData, InfoKind, InfoVlan, LinkAttribute, LinkInfo, LinkMessage, VlanFlags,
     VlanProtocol as LinkVlanProtocol, VlanQosMapping,
 };
 use nix::{errno::Errno, libc};
@@ -9,9 +9,10 @@ use penstock_model::{InterfaceName, Mac, VlanProtocol, inventory::VlanTag};
 
 use super::{
     Netlink, NetlinkError,
-    link::{GET_LINK, IFLA_INFO_DATA, IFLA_INFO_KIND, LINK_HEADER, NEW_LINK},
-    wire::{self, Message},
+    link::{IFLA_INFO_DATA, IFLA_INFO_KIND, NEW_LINK},
+    wire,
 };
+use crate::interface::Lower;
 
 const IFLA_VLAN_ID: u16 = 1;
 const IFLA_VLAN_FLAGS: u16 = 2;
@@ -28,31 +29,7 @@ const SETTABLE: VlanFlags = VlanFlags::ReorderHdr
     .union(VlanFlags::Mvrp)
     .union(VlanFlags::BridgeBinding);
 
-/// An interface of software, and what it stands on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UpperLink {
-    /// Its own index.
-    pub index: u32,
-    /// The index of the interface below it, in the same namespace.
-    pub lower: u32,
-    /// What it is, as the kernel calls it.
-    pub kind: String,
-    /// Its VLAN, where it is the interface of one.
-    pub vlan: Option<VlanTag>,
-}
-
 impl Netlink {
-    /// The interfaces of software that stand on another of the namespace.
-    ///
-    /// # Errors
-    ///
-    /// [`NetlinkError`] when the links cannot be listed.
-    pub fn uppers(&mut self) -> Result<Vec<UpperLink>, NetlinkError> {
-        let mut body = LinkMessage::default();
-        body.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
-        self.route.dump("list what stands on network interfaces", GET_LINK, &body, upper)
-    }
-
     /// Makes an interface of a VLAN over interface `lower`, with the address `mac`, or that of the one below. It is down. That
     /// there is such an interface already, or another of this name, is success.
     ///
@@ -106,13 +83,8 @@ fn vlan_request(lower: u32, name: &InterfaceName, mac: Option<Mac>, tag: &VlanTa
     body
 }
 
-/// What a link message says of an interface that stands on another; `None` where it stands on none, or on one elsewhere.
-pub fn upper(message: &Message<'_>) -> Option<UpperLink> {
-    if message.kind != NEW_LINK || i32::from(*message.payload.first()?) != libc::AF_UNSPEC {
-        return None;
-    }
-    let index = wire::u32_at(message.payload, 4)?;
-    let attributes = message.payload.get(LINK_HEADER..)?;
+/// What interface `index` stands on, by the attributes of its link message; `None` where that is nothing, or elsewhere.
+pub fn lower(index: u32, attributes: &[u8]) -> Option<Lower> {
     let lower = wire::u32_at(wire::attribute(attributes, libc::IFLA_LINK)?, 0)?;
     let info = wire::attribute(attributes, libc::IFLA_LINKINFO)?;
     let kind = wire::text(wire::attribute(info, IFLA_INFO_KIND)?);
@@ -125,7 +97,7 @@ pub fn upper(message: &Message<'_>) -> Option<UpperLink> {
         "vlan" => wire::attribute(info, IFLA_INFO_DATA).and_then(vlan_tag),
         _ => None,
     };
-    Some(UpperLink { index, lower, kind, vlan })
+    Some(Lower { index: lower, vlan })
 }
 
 fn vlan_tag(data: &[u8]) -> Option<VlanTag> {

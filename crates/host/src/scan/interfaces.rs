@@ -9,7 +9,7 @@ use penstock_model::{
 };
 
 use super::{Links, reader::Reader};
-use crate::{InterfaceReport, UpperLink, chain, pci::is_representor};
+use crate::{InterfaceReport, Lower, chain, pci::is_representor};
 
 /// As many interfaces stand on each other at most (`MAX_NEST_DEV`, `include/linux/netdevice.h`).
 const MAX_NESTED: usize = 8;
@@ -23,8 +23,6 @@ const SPEED_UNKNOWN: i64 = u32::MAX as i64;
 pub(super) struct Interfaces<'a> {
     /// Netlink and what it listed; `None` when sysfs is all there is.
     netlink: Option<(&'a mut dyn Links, Vec<InterfaceReport>)>,
-    /// What stands on interfaces.
-    uppers: Vec<UpperLink>,
     /// The VLANs of bridges' ports by the index of the port, read when the first is asked for.
     port_vlans: Option<HashMap<u32, PortVlans>>,
     /// PFs that have representors beside their own interface.
@@ -35,7 +33,6 @@ pub(super) struct Interfaces<'a> {
 
 impl<'a> Interfaces<'a> {
     pub fn new(links: Option<&'a mut dyn Links>, reader: &mut Reader<'_>) -> Interfaces<'a> {
-        let mut uppers = Vec::new();
         let netlink = links.and_then(|links| match links.interfaces() {
             Ok(mut reports) => {
                 match links.routes() {
@@ -44,15 +41,6 @@ impl<'a> Interfaces<'a> {
                         "netlink did not list the routes, so that no plan can bring them back: {}",
                         chain(&*error)
                     )),
-                }
-                if reports.iter().any(|report| report.kind.is_some()) {
-                    match links.uppers() {
-                        Ok(found) => uppers = found,
-                        Err(error) => reader.note(format!(
-                            "netlink did not list what stands on interfaces, so that no plan can bring it back: {}",
-                            chain(&*error)
-                        )),
-                    }
                 }
                 Some((links, reports))
             }
@@ -67,13 +55,7 @@ impl<'a> Interfaces<'a> {
                  not known",
             );
         }
-        Interfaces {
-            netlink,
-            uppers,
-            port_vlans: None,
-            with_representors: BTreeSet::new(),
-            claimed: BTreeSet::new(),
-        }
+        Interfaces { netlink, port_vlans: None, with_representors: BTreeSet::new(), claimed: BTreeSet::new() }
     }
 
     /// The interface of the function in `directory`.
@@ -122,16 +104,18 @@ impl<'a> Interfaces<'a> {
 
     /// What stands on an interface, `depth` high at most.
     fn uppers(&mut self, lower: u32, depth: usize, reader: &mut Reader<'_>) -> Vec<Upper> {
-        let found: Vec<UpperLink> =
-            self.uppers.iter().filter(|upper| upper.lower == lower).cloned().collect();
+        let Some((_, all)) = &self.netlink else { return Vec::new() };
+        let stands = |report: &&InterfaceReport| matches!(&report.lower, Some(below) if below.index == lower);
+        let found: Vec<InterfaceReport> = all.iter().filter(stands).cloned().collect();
         let mut uppers = Vec::new();
-        for UpperLink { index, kind, vlan, .. } in found {
-            let Some((_, all)) = &self.netlink else { continue };
-            let Some(report) = all.iter().find(|report| report.index == index).cloned() else { continue };
+        for report in found {
+            let (Some(kind), Some(Lower { vlan, .. })) = (report.kind.clone(), report.lower.clone()) else {
+                continue;
+            };
             let master = self.master(&report, reader);
             let above = match depth {
                 0 => Vec::new(),
-                _ => self.uppers(index, depth - 1, reader),
+                _ => self.uppers(report.index, depth - 1, reader),
             };
             uppers.push(Upper {
                 kind,
@@ -297,6 +281,7 @@ fn from_sysfs(name: &str, devices: &[String], reader: &mut Reader<'_>) -> Option
         promiscuous: None,
         routes: None,
         master: None,
+        lower: None,
     })
 }
 

@@ -28,7 +28,7 @@ use penstock_model::{
     inventory::{Capabilities, INVENTORY_VERSION, Manager, Pf, SwitchMode, VfState},
 };
 
-use crate::{InterfaceReport, Netlink, Root, UpperLink, VfBackend, chain, driver, managers};
+use crate::{InterfaceReport, Netlink, Root, VfBackend, chain, driver, managers};
 use interfaces::Interfaces;
 use reader::Reader;
 
@@ -51,13 +51,6 @@ pub trait Links {
     ///
     /// The lister's own, when routes cannot be listed.
     fn routes(&mut self) -> Result<Vec<(u32, InterfaceRoute)>, LinkError>;
-
-    /// The interfaces of software that stand on others ([`Netlink::uppers`]).
-    ///
-    /// # Errors
-    ///
-    /// The lister's own, when they cannot be listed.
-    fn uppers(&mut self) -> Result<Vec<UpperLink>, LinkError>;
 
     /// The VLANs of each port of a bridge, with the index of the port ([`Netlink::port_vlans`]).
     ///
@@ -188,10 +181,6 @@ impl Links for Netlink {
 
     fn routes(&mut self) -> Result<Vec<(u32, InterfaceRoute)>, LinkError> {
         Ok(self.configured_routes()?)
-    }
-
-    fn uppers(&mut self) -> Result<Vec<UpperLink>, LinkError> {
-        Ok(Netlink::uppers(self)?)
     }
 
     fn port_vlans(&mut self) -> Result<Vec<(u32, PortVlans)>, LinkError> {

@@ -154,6 +154,7 @@ pub fn report(number: u32, name: &str, mac: Mac, device: Bdf, addresses: &[&str]
         promiscuous: None,
         routes: None,
         master: None,
+        lower: None,
     }
 }
 
