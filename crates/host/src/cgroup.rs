@@ -242,10 +242,17 @@ impl Cgroups {
                 }
             }
         }
+        // Those that were one before, from an attempt that was stopped, stay one.
+        let mut made = BTreeMap::new();
         for (group, cpus) in groups {
-            if let Err(error) = self.isolate_one(group, cpus) {
+            let before = self.isolated(group);
+            if before.as_ref().is_ok_and(|before| before.as_ref() == Some(cpus)) {
+                continue;
+            }
+            made.insert(group, cpus);
+            if let Err(error) = before.and_then(|_| self.isolate_one(group, cpus)) {
                 // What was said first is what counts.
-                let _ = self.release(groups.keys(), &all(groups.values()));
+                let _ = self.release(made.keys().copied(), &all(made.values().copied()));
                 return Err(error);
             }
         }
@@ -253,9 +260,6 @@ impl Cgroups {
     }
 
     fn isolate_one(&self, group: &str, cpus: &CpuSet) -> Result<(), CgroupError> {
-        if self.isolated(group)?.as_ref() == Some(cpus) {
-            return Ok(());
-        }
         let above: Vec<&str> = above(group).collect();
         if !above.is_empty() {
             for claiming in above.iter().copied().chain([group]) {

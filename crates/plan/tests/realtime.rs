@@ -15,7 +15,7 @@ use penstock_model::{
     },
 };
 use penstock_plan::{
-    Action, GuestAction, PARTITION, Plan, PlanError, RealTimeAction,
+    Action, GuestAction, PARTITION, Plan, PlanError, RealTimeAction, Step,
     check::{check, check_steps, simulate},
     plan, stop, undo,
 };
@@ -110,7 +110,9 @@ fn model(dice: &mut Dice) -> Option<Model> {
     text += "guests:\n  box: {functions: [NET0#3]}\n";
     let mut left: Vec<u32> = isolated.0.iter().copied().collect();
     for number in 0..dice.below(4) {
-        let Some(pin) = left.pop() else { break };
+        let Some(last) = left.pop() else { break };
+        let two = if dice.once_in(2) { left.pop() } else { None };
+        let pin = CpuSet(two.into_iter().chain([last]).collect());
         let kind = ["vm", "container"][dice.below(2) as usize];
         write!(text, "  g{number}: {{kind: {kind}, pin: {pin}, functions: [NET0#{number}], realtime: {{")
             .unwrap();
@@ -269,6 +271,24 @@ proptest! {
             inventory.guests.values().map(|found| found.isolated.clone()).collect::<Vec<_>>()
         };
         prop_assert_eq!(isolated(&after), isolated(&there));
+    }
+
+    #[test]
+    fn a_partition_that_is_half_made_is_finished_before_its_guest_runs(seed in any::<u64>(), of in any::<u32>()) {
+        let Some((model, inventory, whole)) = made(seed) else { return Ok(()) };
+        let isolate = |step: &Step| matches!(&step.action, Action::Guest(GuestAction::IsolateGuest { on: true, .. }));
+        let Some(position) = whole.steps.iter().position(isolate) else { return Ok(()) };
+        let Action::Guest(GuestAction::IsolateGuest { guest, cpus, .. }) = &whole.steps[position].action else {
+            unreachable!()
+        };
+        // As an `apply` leaves it that is killed in the middle of that step.
+        let part = Plan { steps: whole.steps[..position].to_vec(), ..whole.clone() };
+        let mut there = simulate(&inventory, &part);
+        let half = cpus.0.iter().copied().filter(|cpu| of >> (cpu % 32) & 1 == 1).collect();
+        there.guests.get_mut(guest).unwrap().isolated = CpuSet(half);
+        let rest = plan(&model, &there).unwrap();
+        prop_assert_eq!(check(&model, &there, &rest), vec![], "{}", rest);
+        prop_assert_eq!(&simulate(&there, &rest).guests[guest].isolated, cpus, "{}", rest);
     }
 
     #[test]

@@ -158,6 +158,25 @@ fn two_groups_cannot_have_one_cpu() {
 }
 
 #[test]
+fn a_partition_of_an_attempt_before_stays_when_the_next_one_fails() {
+    let tree = Tree::new();
+    for (group, cpus) in [("/machine", ""), ("/machine/vcpu0", "2"), ("/machine/vcpu1", "3")] {
+        tree.group(group, cpus);
+    }
+    let groups = tree.groups();
+    groups.isolate(&one("/machine/vcpu0", "2")).unwrap();
+    files::remove_file(tree.root.path(format!("{MOUNT}/machine/vcpu1/{EXCLUSIVE}"))).unwrap();
+    let both = [("/machine/vcpu0".to_owned(), cpus("2")), ("/machine/vcpu1".to_owned(), cpus("3"))].into();
+    groups.isolate(&both).unwrap_err();
+    assert_eq!(tree.text("/machine/vcpu0", PARTITION), "isolated");
+    assert_eq!(tree.text("/machine", EXCLUSIVE), "2", "what failed claims nothing");
+    tree.write("/machine/vcpu1", EXCLUSIVE, "");
+    groups.isolate(&both).unwrap();
+    assert_eq!(tree.text("/machine/vcpu1", PARTITION), "isolated");
+    assert_eq!(tree.text("/machine", EXCLUSIVE), "2-3");
+}
+
+#[test]
 fn threads_of_a_group_are_those_below_it_too() {
     let tree = Tree::new();
     tree.group("/a", "");

@@ -9,10 +9,12 @@ use penstock_model::{
         tuning::{Irq, Knob, Value},
     },
 };
+use serde::Deserialize;
 
 use super::{RealtimeRequirements, Turn, guests, interrupts, named, tune};
 use crate::{
     GuestAction, RealTimeAction,
+    action::GuestDefinition,
     draft::{Effect, StepSpec},
     planner::Planner,
 };
@@ -38,7 +40,8 @@ pub fn isolate(planner: &mut Planner<'_>, name: &GuestName, guest: &Guest, found
     if found.is_some_and(|found| found.isolated == pin) {
         return;
     }
-    if let Some(found) = found.filter(|found| !found.isolated.0.is_empty()) {
+    let otherwise = found.filter(|found| !found.isolated.0.is_empty() && !is_half_made(found, &pin));
+    if let Some(found) = otherwise {
         planner.note(format!(
             "{name} runs with {} as its partition, and is to have {}: stop and start it",
             named(&found.isolated),
@@ -54,6 +57,14 @@ pub fn isolate(planner: &mut Planner<'_>, name: &GuestName, guest: &Guest, found
         Effect::Isolated(name.clone()),
         format!("nothing but {name} is to run on {}", named(&pin)),
     ));
+}
+
+/// Whether the guest was given the CPUs `pin` at its start and only some of them are in a partition: a VM has one for each virtual
+/// CPU, and what makes them may have been stopped between two. Its way back leaves none of them: half of it is of no use.
+fn is_half_made(found: &FoundGuest, pin: &CpuSet) -> bool {
+    let definition = found.definition.as_ref().and_then(|found| GuestDefinition::deserialize(found).ok());
+    let given = definition.and_then(|definition| definition.pin);
+    given.as_ref() == Some(pin) && found.isolated.0.is_subset(&pin.0)
 }
 
 /// Has the threads of a guest that is there be scheduled as the model says. A VM that is made anew has that from its
