@@ -284,8 +284,13 @@ proptest! {
         // As an `apply` leaves it that is killed in the middle of that step.
         let part = Plan { steps: whole.steps[..position].to_vec(), ..whole.clone() };
         let mut there = simulate(&inventory, &part);
-        let half = cpus.0.iter().copied().filter(|cpu| of >> (cpu % 32) & 1 == 1).collect();
-        there.guests.get_mut(guest).unwrap().isolated = CpuSet(half);
+        let half = CpuSet(cpus.0.iter().copied().filter(|cpu| of >> (cpu % 32) & 1 == 1).collect());
+        if !half.0.is_empty() {
+            let state = "isolated".to_owned();
+            let own = Partition { state, cpus: half.clone(), effective: half.clone(), exclusive: half.clone() };
+            there.tuning.as_mut().unwrap().cgroups.partitions.insert("/machine/rt/vcpu0".to_owned(), own);
+        }
+        there.guests.get_mut(guest).unwrap().isolated = half;
         let rest = plan(&model, &there).unwrap();
         prop_assert_eq!(check(&model, &there, &rest), vec![], "{}", rest);
         prop_assert_eq!(&simulate(&there, &rest).guests[guest].isolated, cpus, "{}", rest);

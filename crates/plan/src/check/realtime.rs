@@ -179,13 +179,15 @@ fn value(tuning: &Tuning, knob: Knob) -> Option<&Value> {
     tuning.knobs.get(&knob)?.known()
 }
 
-/// CPUs that are in some partition, but for one of `except`.
+/// CPUs that are in some partition, but for those of `except`: a partition has its CPUs alone, whatever its group is called.
 fn partitioned(machine: &Machine, except: Option<&GuestName>) -> BTreeSet<u32> {
     let tuning = machine.inventory.tuning.as_ref();
     let groups = tuning.into_iter().flat_map(|tuning| tuning.cgroups.partitions.values());
     let groups = groups.filter(|partition| partition.state == "isolated").map(|partition| &partition.cpus);
-    let others = machine.inventory.guests.iter().filter(|(name, _)| Some(*name) != except);
-    groups.chain(others.map(|(_, found)| &found.isolated)).flat_map(|cpus| cpus.0.iter().copied()).collect()
+    let of_guests = machine.inventory.guests.values().map(|found| &found.isolated);
+    let own = except.and_then(|name| machine.guest(name)).map(|found| &found.isolated.0);
+    let taken = groups.chain(of_guests).flat_map(|cpus| cpus.0.iter().copied());
+    taken.filter(|cpu| !own.is_some_and(|own| own.contains(cpu))).collect()
 }
 
 /// Which rules `action` breaks on the machine as it is. `way_there`: it is part of a plan that makes the machine what the model
