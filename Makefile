@@ -33,7 +33,7 @@ side_by_side := target/$(target)/debug/side-by-side
 test_environment = PENSTOCK_BINARY=$(CURDIR)/$(penstock) \
 	PENSTOCK_GRUB_TREE=$(CURDIR)/target/grub PENSTOCK_CONTAINERD_TREE=$(CURDIR)/target/containerd \
 	PENSTOCK_PODMAN_TREE=$(CURDIR)/target/podman PENSTOCK_OPENVSWITCH_TREE=$(CURDIR)/target/openvswitch \
-	PENSTOCK_TUNED_TREE=$(CURDIR)/target/tuned \
+	PENSTOCK_TUNED_TREE=$(CURDIR)/target/tuned PENSTOCK_INCUS_TREE=$(CURDIR)/target/incus \
 	PENSTOCK_YAML_LANGUAGE_SERVER=$(CURDIR)/target/yaml-language-server/yaml-language-server \
 	PENSTOCK_ANSIBLE=$(CURDIR)/target/ansible/ansible-playbook \
 	PATH="$(CURDIR)/target/netperf:$$PATH" PENSTOCK_PATH="$(CURDIR)/target/netperf:$$PATH"
@@ -57,6 +57,7 @@ foreign:
 	@$(unpack_podman)
 	@scripts/unpack-packages target/openvswitch usr/sbin/ovsdb-server openvswitch-common openvswitch-switch libxdp1 \
 		libunbound8 libcap-ng0 'libssl3t64|libssl3' 'libbpf1|libbpf0' 'libevent-2.1-7t64|libevent-2.1-7' 'libnuma1'
+	@scripts/unpack-incus target/incus
 	@scripts/unpack-packages target/tuned usr/lib/tuned/realtime/tuned.conf tuned
 	@scripts/fetch-yaml-language-server $(CURDIR)/target/yaml-language-server
 	@scripts/fetch-ansible $(CURDIR)/target/ansible

@@ -18,6 +18,7 @@ use penstock_model::{Guest, GuestKind, GuestName, Inventory, Model, NicName, Ver
 use penstock_render::FoundFile;
 use penstock_verify::{GuestObservation, GuestPlace, TenantSwitches, TenantTaps, placement, realtime};
 
+use self::incus::Instances;
 use crate::{
     failure::{Failure, Status, sources},
     generated_files,
@@ -25,6 +26,7 @@ use crate::{
 };
 
 mod capabilities;
+mod incus;
 mod others;
 mod overrides;
 pub mod run_states;
@@ -180,35 +182,52 @@ impl Machine {
         Containers::new(self.root.clone(), self.state.join("guests"))
     }
 
-    /// Where each of the model's guests can be looked into.
+    /// Where each of the model's guests can be looked into, also where Incus runs it.
     pub fn places(&self, model: &Model) -> BTreeMap<GuestName, GuestPlace> {
-        self.places_of(model.guests.keys())
+        let names = || model.guests.keys();
+        self.places_with(names(), &self.incus(names()))
     }
 
-    /// Where each of these guests can be looked into.
-    pub fn places_of<'a>(
+    /// Where each of these guests can be looked into, if it is Penstock's.
+    pub fn own_places<'a>(
         &self,
         names: impl IntoIterator<Item = &'a GuestName>,
+    ) -> BTreeMap<GuestName, GuestPlace> {
+        self.places_with(names, &Ok(BTreeMap::new()))
+    }
+
+    fn places_with<'a>(
+        &self,
+        names: impl IntoIterator<Item = &'a GuestName>,
+        instances: &Instances,
     ) -> BTreeMap<GuestName, GuestPlace> {
         let guests = self.guests();
         let status = guests.status();
         let place = |name: &GuestName| match (guests.place(name), &status) {
             (Ok(place), _) => GuestPlace::Running(place),
             (Err(_), Err(unseen)) => GuestPlace::Unseen(unseen.to_string()),
-            (Err(why), Ok(status)) => closed(why, status.get(name)),
+            (Err(why), Ok(status)) => match status.get(name) {
+                Some(status) => closed(why, status),
+                None => self.place_in_incus(name, instances),
+            },
         };
         names.into_iter().map(|name| (name.clone(), place(name))).collect()
     }
 
-    /// What the limits, pins, rates, devices and fences of the model's containers turn out to be.
+    /// What the limits, pins, rates, devices and fences of the model's containers turn out to be, but for those that Incus runs as it was
+    /// told itself.
     pub fn limits(&self, model: &Model) -> Vec<Verdict> {
         let containers = self.containers();
+        let instances = self.incus(model.guests.keys()).unwrap_or_default();
         let of = |(name, guest): (&GuestName, &Guest)| {
             let mut verdicts = containers.verdicts(name, guest);
             verdicts.extend(containers.fences(name, guest));
             verdicts
         };
-        model.guests.iter().filter(|(_, guest)| guest.kind == GuestKind::Container).flat_map(of).collect()
+        let ours = |(name, guest): &(&GuestName, &Guest)| {
+            guest.kind == GuestKind::Container && !instances.contains_key(*name)
+        };
+        model.guests.iter().filter(ours).flat_map(of).collect()
     }
 
     /// Where the model's VMs run and what their memory is made of, as the host shows it.
@@ -289,10 +308,7 @@ impl Machine {
 }
 
 /// Why a guest cannot be looked into, told from how it is.
-fn closed(why: String, status: Option<&GuestStatus>) -> GuestPlace {
-    let Some(status) = status else {
-        return GuestPlace::NotRunning("it is not defined here".to_owned());
-    };
+fn closed(why: String, status: &GuestStatus) -> GuestPlace {
     match status.condition {
         Condition::Running => GuestPlace::Closed(why),
         Condition::Suspended => GuestPlace::NotRunning("it is suspended".to_owned()),

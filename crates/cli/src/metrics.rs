@@ -326,9 +326,10 @@ fn verdicts(
     printer: &mut Printer,
 ) -> Result<Vec<Verdict>, Failure> {
     let places = machine.places(&file.model);
-    let scope = Scope::whole(&file.model);
+    let (model, _) = machine.as_run(&file.model, inventory, nics);
+    let scope = Scope::whole(&model);
     let observer = &mut KernelObserver::new();
-    let parts = attributes(&file.model, inventory, nics, &places, observer, &scope, Duration::ZERO);
+    let parts = attributes(&model, inventory, nics, &places, observer, &scope, Duration::ZERO);
     let mut verdicts: Vec<Verdict> = parts.into_iter().flat_map(|(_, verdicts)| verdicts).collect();
     verdicts.extend(verify::beside(file, machine, inventory, nics, printer)?);
     Ok(verdicts)

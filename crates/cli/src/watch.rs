@@ -12,6 +12,7 @@ mod watcher;
 use std::time::{Duration, Instant, SystemTime};
 
 use penstock_host::{files, interrupt, process};
+use penstock_model::GuestName;
 
 use self::{
     lines::{Lines, WatchEvent},
@@ -46,7 +47,9 @@ pub fn run(arguments: &Verify, settings: &Settings, printer: &mut Printer) -> Re
     let machine = Machine::here(settings);
     let end = arguments.lasting.map(|lasting| Instant::now() + lasting);
     let mut lines = Lines::new(&arguments.subject, &file.model);
-    lines.tell(WatchEvent::BlindSpots { unwatched: unwatched(&file.model) }, printer)?;
+    let of_incus: Vec<GuestName> =
+        machine.incus(file.model.guests.keys()).unwrap_or_default().into_keys().collect();
+    lines.tell(WatchEvent::BlindSpots { unwatched: unwatched(&file.model, &of_incus) }, printer)?;
     let mut busy = false;
     if let Some(who) = machine.changed_by() {
         busy = true;

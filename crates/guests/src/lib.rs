@@ -1,6 +1,7 @@
 //! Guests of this host: define, start, stop, look inside.
 //!
-//! [`Containers`] are run by LXC, [`Vms`] by libvirt; [`Guests`] joins them. A guest's definition says which it is.
+//! [`Containers`] are run by LXC, [`Vms`] by libvirt; [`Guests`] joins them. A guest's definition says which it is. [`incus`] finds
+//! those that Incus runs, to look into them.
 //!
 //! What outlives a Penstock is kept in files ([`state`]); no daemon of Penstock's own runs.
 
@@ -8,6 +9,7 @@ pub mod console;
 pub mod containers;
 pub mod error;
 pub mod guests;
+pub mod incus;
 pub mod realtime;
 mod route;
 pub mod state;

@@ -1,5 +1,5 @@
 //! Directories into which `make test` has unpacked Debian packages, for tests that run what is not installed
-//! (scripts/unpack-packages).
+//! (scripts/unpack-packages, scripts/unpack-incus).
 
 use std::{
     env, fs,
@@ -10,6 +10,8 @@ use crate::needs::Lack;
 
 /// containerd, its command, runc, and the plugins of the CNI project.
 pub const CONTAINERD: &str = "PENSTOCK_CONTAINERD_TREE";
+/// Incus, with what of the release that boards run they have not (scripts/unpack-incus).
+pub const INCUS: &str = "PENSTOCK_INCUS_TREE";
 /// GRUB's own tools.
 pub const GRUB: &str = "PENSTOCK_GRUB_TREE";
 /// Open vSwitch, with the libraries that it needs.

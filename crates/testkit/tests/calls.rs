@@ -84,6 +84,7 @@ const VARIABLE: &[(&str, &str, Runs)] = &[
     ("crates/guests/src/vms/composition.rs", "emulator", OneOf(&["qemu-system-x86_64"])),
     ("crates/guests/src/vms/place.rs", "builtin :: PROGRAM", Own),
     ("crates/guests/src/vms/virsh.rs", "self . found () ?", OneOf(&["virsh"])),
+    ("crates/guests/src/incus.rs", "program", OneOf(&["incus"])),
     ("crates/guests/tests/devices.rs", "program", Given("of_swap")),
     ("crates/guests/tests/taps_in_netns.rs", "program", Given("run")),
     ("crates/host/src/process.rs", "& self . program", Given("Command::new")),

@@ -89,8 +89,10 @@ fn compare(
     printer.doing("Looking inside the guests");
     let places = machine.places(&file.model);
     let switches = machine.tenant_switches(&file.model);
+    let (model, notes) = machine.as_run(&file.model, &inventory, &nics);
+    notes.iter().for_each(|note| printer.say(format!("note: {note}")));
     let mut verdicts =
-        verify(&file.model, &inventory, &nics, &places, &switches, &mut KernelObserver::new(), effort);
+        verify(&model, &inventory, &nics, &places, &switches, &mut KernelObserver::new(), effort);
     verdicts.extend(beside(file, machine, &inventory, &nics, printer)?);
     Ok(Seen { inventory, nics, places, verdicts: verdicts.into_iter().collect() })
 }

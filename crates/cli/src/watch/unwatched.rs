@@ -1,7 +1,7 @@
 //! What changes without an event and is too dear to look at often: it is said before anything else, so that silence is not taken for
 //! peace. Pure.
 
-use penstock_model::{GuestKind, Model};
+use penstock_model::{GuestKind, GuestName, Model};
 use serde::Serialize;
 
 /// Something of which a change is told late, or not at all.
@@ -17,8 +17,8 @@ pub struct Unwatched {
 const WITH_EVERYTHING: &str =
     "when everything is looked at: once in 1 to 60 minutes, and after each apply, start, stop and undo";
 
-/// What is not watched of this model.
-pub fn unwatched(model: &Model) -> Vec<Unwatched> {
+/// What is not watched of this model, of whose guests Incus runs these.
+pub fn unwatched(model: &Model, of_incus: &[GuestName]) -> Vec<Unwatched> {
     let late = |what: String| Unwatched { what, seen: Some(WITH_EVERYTHING) };
     let mut all = Vec::new();
     for (name, _) in model.guests.iter().filter(|(_, guest)| guest.kind == GuestKind::Vm) {
@@ -41,6 +41,10 @@ pub fn unwatched(model: &Model) -> Vec<Unwatched> {
     if !model.guests.is_empty() {
         all.push(late("limits, pins, rates, devices and generated files of guests".to_owned()));
     }
+    for name in of_incus {
+        let what = format!("{name}, which Incus runs: `penstock verify` without --watch looks into it");
+        all.push(Unwatched { what, seen: None });
+    }
     let frames = "whether frames pass, and forged ones: `penstock verify` without --watch sends some";
     all.push(Unwatched { what: frames.to_owned(), seen: None });
     all
@@ -55,7 +59,7 @@ mod tests {
     fn whats(text: &str) -> Vec<String> {
         let model =
             penstock_model::parse(&Source::new("m.yaml", text)).expect("the test's model is good").model;
-        unwatched(&model).into_iter().map(|unwatched| unwatched.what).collect()
+        unwatched(&model, &[]).into_iter().map(|unwatched| unwatched.what).collect()
     }
 
     #[test]
@@ -72,5 +76,8 @@ mod tests {
             "{vms:?}"
         );
         assert!(vms[2].starts_with("real time: ") && vms.len() == 5, "{vms:?}");
+        let empty = penstock_model::parse(&Source::new("m.yaml", "nics: {NET0: {vfs: 1}}")).unwrap().model;
+        let one = unwatched(&empty, &["web".parse().unwrap()]);
+        assert!(one[0].what.starts_with("web, which Incus runs") && one[0].seen.is_none(), "{one:?}");
     }
 }

@@ -157,7 +157,7 @@ impl Watcher {
         let mut guests = scope.guests.clone();
         let pfs = scope.nics.iter().map(|nic| FunctionName { nic: nic.clone(), vf: None });
         guests.extend(pfs.filter_map(|pf| Some(self.file.model.owner(&pf)?.0.clone())));
-        let places: BTreeMap<GuestName, GuestPlace> = self.machine.places_of(&guests);
+        let places: BTreeMap<GuestName, GuestPlace> = self.machine.own_places(&guests);
         let observer = &mut KernelObserver::new();
         attributes(&self.file.model, &self.inventory, &self.nics, &places, observer, scope, timeout)
     }

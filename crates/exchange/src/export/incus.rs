@@ -44,6 +44,21 @@ pub fn files(model: &Model, nics: &[NicOnMachine<'_>], left_out: &mut Omissions)
                 format!("that the guests have VF {vfs}: Incus gives each any VF of the NIC that is free"),
             );
         }
+        let unsaid: Vec<VfIndex> = nic
+            .vfs
+            .iter()
+            .filter(|vf| mine.contains(&vf.index) && vf.settings.spoofchk.is_none())
+            .map(|vf| vf.index)
+            .collect();
+        if !unsaid.is_empty() {
+            left_out.nic(
+                nic.name,
+                format!(
+                    "that the spoof check of VF {} stays as it is: Incus turns it off where `spoofchk` does not say `on`",
+                    ranges(&unsaid).join(", ")
+                ),
+            );
+        }
         let of_guests: Vec<_> = nic.vfs.iter().filter(|vf| mine.contains(&vf.index)).collect();
         left_out.vf_keys_of(nic, &of_guests, |key| matches!(key, VfKey::Mac | VfKey::Vlan | VfKey::Spoofchk));
         let rest: Vec<_> = nic.vfs.iter().filter(|vf| !mine.contains(&vf.index)).collect();

@@ -144,7 +144,7 @@ impl<'a> Reader<'a, '_> {
         {
             profiles.left_out_with_hint(
                 "what its profiles say may be missing",
-                "give what `incus config show --expanded` or `incus list --format yaml` prints",
+                "they do not where this is what `incus config show --expanded` prints; `incus list --format yaml` says it all",
             );
         }
         if name.is_none() {

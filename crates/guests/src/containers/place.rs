@@ -8,7 +8,7 @@ use penstock_host::{
 use penstock_model::GuestName;
 
 use super::lxc;
-use crate::state::State;
+use crate::{incus, state::State};
 
 /// How long a command without a deadline of its own may run inside: a hostile container can stop whatever runs there.
 const TIMEOUT: Duration = Duration::from_secs(600);
@@ -17,14 +17,28 @@ const TIMEOUT: Duration = Duration::from_secs(600);
 #[derive(Clone, Debug)]
 pub struct ContainerPlace {
     root: Root,
-    state: State,
+    entrance: Entrance,
     guest: GuestName,
     init: Running,
 }
 
+/// How a command gets in.
+#[derive(Clone, Debug)]
+enum Entrance {
+    /// By LXC, which runs the container for Penstock.
+    Lxc(State),
+    /// By Incus, which runs it for itself.
+    Incus,
+}
+
 impl ContainerPlace {
     pub(crate) fn new(root: Root, state: State, guest: GuestName, init: Running) -> ContainerPlace {
-        ContainerPlace { root, state, guest, init }
+        ContainerPlace { root, entrance: Entrance::Lxc(state), guest, init }
+    }
+
+    /// The inside of an instance of Incus.
+    pub(crate) fn of_incus(root: Root, guest: GuestName, init: Running) -> ContainerPlace {
+        ContainerPlace { root, entrance: Entrance::Incus, guest, init }
     }
 
     /// The name of the container.
@@ -51,9 +65,14 @@ impl ContainerPlace {
 
     /// The command that runs `command` inside.
     fn attached(&self, command: &Command) -> Command {
-        let mut attach = lxc::command("lxc-attach", &self.state, &self.guest).arg("--clear-env");
+        let (mut attach, option) = match &self.entrance {
+            Entrance::Lxc(state) => {
+                (lxc::command("lxc-attach", state, &self.guest).arg("--clear-env"), "--set-var=")
+            }
+            Entrance::Incus => (incus::exec(&self.guest), "--env="),
+        };
         for (name, value) in command.environment() {
-            let mut variable = OsString::from("--set-var=");
+            let mut variable = OsString::from(option);
             variable.push(name);
             variable.push("=");
             variable.push(value);
@@ -145,5 +164,15 @@ mod tests {
             "a b'c",
         ];
         assert_eq!(words, wanted.map(OsStr::new));
+
+        let place =
+            ContainerPlace::of_incus(Root::system(), "a".parse().unwrap(), Running { id: 1, started: 1 });
+        let attached = place.attached(&command);
+        let words: Vec<&OsStr> = attached.arguments().iter().map(OsString::as_os_str).collect();
+        assert_eq!(
+            words[..4],
+            ["exec", "local:a", "--mode=non-interactive", "--env=LC_ALL=C x"].map(OsStr::new)
+        );
+        assert_eq!(words[4..], wanted[6..].iter().map(OsStr::new).collect::<Vec<_>>());
     }
 }

@@ -1,0 +1,204 @@
+//! Guests of the model that Incus runs in Penstock's place: they are looked into, and their VFs are those that Incus chose.
+
+use std::collections::BTreeMap;
+
+use indexmap::IndexMap;
+use penstock_guests::incus::{self, ChosenVf, Instance};
+use penstock_host::chain;
+use penstock_model::{Bdf, FunctionName, GuestKind, GuestName, Inventory, Model, NicName, inventory::Pf};
+use penstock_verify::GuestPlace;
+
+use super::Machine;
+
+/// Those of some guests that Incus runs, by name; why they are not known, else.
+pub type Instances = Result<BTreeMap<GuestName, Instance>, String>;
+
+impl Machine {
+    /// Those of these guests that Penstock has not defined and Incus runs.
+    pub fn incus<'a>(&self, names: impl IntoIterator<Item = &'a GuestName>) -> Instances {
+        let ours = self.guests().definitions();
+        let mut others = names.into_iter().filter(|name| !ours.contains_key(*name)).peekable();
+        if !self.root.is_system() || others.peek().is_none() {
+            return Ok(BTreeMap::new());
+        }
+        let mut running = incus::instances().map_err(|error| chain(&error))?;
+        Ok(others.filter_map(|name| running.remove_entry(name)).collect())
+    }
+
+    /// The model as it is carried out here by whoever runs its guests, and in words who else does and what is otherwise for it.
+    pub fn as_run(
+        &self,
+        model: &Model,
+        inventory: &Inventory,
+        nics: &IndexMap<NicName, Bdf>,
+    ) -> (Model, Vec<String>) {
+        // What Incus does not say is in the guests' places.
+        let instances = self.incus(model.guests.keys()).unwrap_or_default();
+        let (run, otherwise) = as_incus_runs_it(model, &instances, inventory, nics);
+        let whose = instances.keys().map(|name| {
+            format!("Incus runs {name}: its functions are compared with the model; its memory, CPUs and fences are as Incus was told")
+        });
+        (run, whose.chain(otherwise).collect())
+    }
+
+    /// Where a guest that Penstock has not defined can be looked into.
+    pub(super) fn place_in_incus(&self, name: &GuestName, instances: &Instances) -> GuestPlace {
+        let nowhere = "it is not defined here";
+        match instances.as_ref().map(|instances| instances.get(name)) {
+            Err(why) => GuestPlace::NotRunning(format!("{nowhere}; {why}")),
+            Ok(None) => GuestPlace::NotRunning(nowhere.to_owned()),
+            Ok(Some(Instance { kind: GuestKind::Vm, .. })) => {
+                GuestPlace::Closed("it is a VM of Incus, which is not looked into".to_owned())
+            }
+            Ok(Some(_)) => match incus::place(&self.root, name) {
+                Ok(place) => GuestPlace::Running(place),
+                Err(why) => GuestPlace::Unseen(why),
+            },
+        }
+    }
+}
+
+/// The model as Incus carries it out, and what it does otherwise, in words: its instances have the VFs that it chose, each in exchange for
+/// the model's own, and NICs whose VFs no other guests own are managed by it.
+fn as_incus_runs_it(
+    model: &Model,
+    instances: &BTreeMap<GuestName, Instance>,
+    inventory: &Inventory,
+    nics: &IndexMap<NicName, Bdf>,
+) -> (Model, Vec<String>) {
+    let (mut run, mut told) = (model.clone(), Vec::new());
+    if instances.is_empty() {
+        return (run, told);
+    }
+    // What follows from a VF's number in the model, or from who manages the NIC, is as it was exported.
+    for function in run.guests.values_mut().flat_map(|guest| &mut guest.functions) {
+        let pf = nics.get(&function.name.nic).and_then(|bdf| inventory.pf(*bdf)?.permanent_mac);
+        if let Some(index) = function.name.vf {
+            function.settings.mac = model.nics[&function.name.nic].vf_mac(function.settings.mac, pf, index);
+        }
+    }
+    for (guest, instance) in instances {
+        for position in 0..model.guests.get(guest).map_or(0, |wanted| wanted.functions.len()) {
+            let wanted = &model.guests[guest].functions[position];
+            let Some(pf) = nics.get(&wanted.name.nic).and_then(|bdf| inventory.pf(*bdf)) else { continue };
+            let vf = instance.vfs.get(&wanted.interface);
+            let Some(to) = vf.and_then(|vf| chosen_for(model, &wanted.name, pf, vf)) else { continue };
+            let now = run.guests[guest].functions[position].name.clone();
+            exchange(&mut run, &now, &to);
+            if to != wanted.name {
+                told.push(format!(
+                    "Incus gave {guest} {to} as {}, where the model has {}: it takes any VF that is free",
+                    wanted.interface, wanted.name
+                ));
+            }
+        }
+    }
+    for (name, nic) in &mut run.nics {
+        let owners =
+            model.guests.iter().filter(|(_, guest)| guest.functions.iter().any(|f| f.name.nic == *name));
+        let mut owners = owners.map(|(guest, _)| guest).peekable();
+        let is_uplink = model.uplink_vfs().any(|uplink| uplink.function.nic == *name);
+        if owners.peek().is_some() && owners.all(|guest| instances.contains_key(guest)) && !is_uplink {
+            nic.externally_managed = true;
+        }
+    }
+    (run, told)
+}
+
+/// The function that Incus chose where the model has `wanted`, a VF of `pf`; `None` when it is another NIC's, or none of the model's that
+/// a guest could have.
+fn chosen_for(model: &Model, wanted: &FunctionName, pf: &Pf, vf: &ChosenVf) -> Option<FunctionName> {
+    let parent = &pf.interface.as_ref()?.name;
+    let chosen = FunctionName { vf: Some(vf.index), ..wanted.clone() };
+    let fits = wanted.vf.is_some()
+        && *parent == vf.parent
+        && vf.index.get() < model.nics[&wanted.nic].vfs
+        && model.uplink_vf(&chosen).is_none();
+    fits.then_some(chosen)
+}
+
+/// Lets whoever has one of two VFs of a NIC have the other. They may be the same one.
+fn exchange(model: &mut Model, one: &FunctionName, other: &FunctionName) {
+    for function in model.guests.values_mut().flat_map(|guest| &mut guest.functions) {
+        if function.name == *one {
+            function.name = other.clone();
+        } else if function.name == *other {
+            function.name = one.clone();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_model::{Mac, Source, VfIndex};
+
+    use super::*;
+
+    const MODEL: &str = "nics:\n  NET0: {match: {mac: '00:11:22:33:44:55'}, vfs: 4}\nguests:\n  web: {functions: [{vf: NET0#1, interface: \
+                         data0}]}\n  db: {functions: [{vf: NET0#0, mac: '02:00:00:00:00:09'}]}\n";
+
+    fn chosen(vfs: &[(&str, &str, &str, u16)]) -> (Model, Vec<String>) {
+        let model = penstock_model::parse(&Source::new("m.yaml", MODEL.to_owned())).unwrap().model;
+        let pf = serde_json::json!({
+            "bdf": "0000:01:00.0",
+            "identity": {"ids": {"vendor": 1, "device": 1, "subsystem_vendor": 1, "subsystem": 1}, "vendor_name": null, "device_name": null},
+            "driver": "igb", "numa_node": null, "iommu_group": null, "permanent_mac": "00:11:22:33:44:55", "sriov": null, "switch_mode": "veb",
+            "interface": {
+                "name": "ens1", "mac": "00:11:22:33:44:55", "mtu": 1500, "up": true, "carrier": null, "speed": null, "addresses": [],
+            },
+        });
+        let inventory = Inventory { pfs: vec![serde_json::from_value(pf).unwrap()], ..Inventory::default() };
+        let nics = [("NET0".parse().unwrap(), "0000:01:00.0".parse().unwrap())].into_iter().collect();
+        let mut instances: BTreeMap<GuestName, Instance> = BTreeMap::new();
+        for (guest, interface, parent, index) in vfs {
+            let none = || Instance { kind: GuestKind::Container, vfs: BTreeMap::new() };
+            let vf = ChosenVf { parent: parent.parse().unwrap(), index: VfIndex::new(*index).unwrap() };
+            let instance = instances.entry(guest.parse().unwrap()).or_insert_with(none);
+            instance.vfs.insert(interface.parse().unwrap(), vf);
+        }
+        as_incus_runs_it(&model, &instances, &inventory, &nics)
+    }
+
+    fn functions(model: &Model) -> Vec<(String, Option<String>)> {
+        let functions = model.guests.values().flat_map(|guest| &guest.functions);
+        functions.map(|f| (f.name.to_string(), f.settings.mac.map(|mac| mac.to_string()))).collect()
+    }
+
+    /// That of web's VF.
+    fn derived() -> String {
+        Mac::derived("00:11:22:33:44:55".parse().unwrap(), VfIndex::new(1).unwrap()).to_string()
+    }
+
+    #[test]
+    fn two_instances_that_have_each_other_s_vfs_keep_their_addresses() {
+        let given = Some("02:00:00:00:00:09".to_owned());
+        let (model, told) = chosen(&[("web", "data0", "ens1", 0), ("db", "eth0", "ens1", 1)]);
+        let wanted = [("NET0#0".to_owned(), Some(derived())), ("NET0#1".to_owned(), given.clone())];
+        assert_eq!(functions(&model), wanted);
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(model.nics[0].externally_managed);
+        // One that no guest of the model has; the other guest is not Incus'.
+        let (model, told) = chosen(&[("web", "data0", "ens1", 3)]);
+        assert_eq!(functions(&model), [("NET0#3".to_owned(), Some(derived())), ("NET0#0".to_owned(), given)]);
+        assert_eq!(
+            told,
+            ["Incus gave web NET0#3 as data0, where the model has NET0#1: it takes any VF that is free"]
+        );
+    }
+
+    #[test]
+    fn what_is_as_the_model_has_it_or_none_of_its_vfs_is_left() {
+        let given = Some("02:00:00:00:00:09".to_owned());
+        let as_it_is = [("NET0#1".to_owned(), Some(derived())), ("NET0#0".to_owned(), given)];
+        for vfs in [
+            &[("web", "data0", "ens1", 1), ("db", "eth0", "ens1", 0)][..],
+            &[("web", "data0", "ens2", 0)],
+            &[("web", "data0", "ens1", 4)],
+            &[("web", "other0", "ens1", 0)],
+            &[("nobody", "data0", "ens1", 0)],
+        ] {
+            let (model, told) = chosen(vfs);
+            assert_eq!((functions(&model), told), (as_it_is.to_vec(), Vec::new()), "{vfs:?}");
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Instances that Incus runs (its REST API, `GET /1.0/instances`): they are looked into, and nothing about them is changed.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use penstock_host::{Command, Place, ProcessError, Root, chain, process, running::Running};
+use penstock_model::{GuestKind, GuestName, InterfaceName, VfIndex};
+use serde::Deserialize;
+
+use crate::containers::ContainerPlace;
+
+const PROGRAM: &str = "incus";
+
+/// How long Incus may take to answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Why it is not known which instances there are.
+#[derive(Debug, thiserror::Error)]
+pub enum IncusError {
+    /// Its program could not be run, or its daemon does not answer.
+    #[error("Incus does not say what it runs")]
+    Silent(#[from] ProcessError),
+    /// What it answers is not what its API says.
+    #[error("`incus query {path}` makes no sense")]
+    Garbled {
+        /// What was asked for.
+        path: String,
+        /// What is wrong with the answer.
+        #[source]
+        source: serde_json::Error,
+    },
+}
+
+/// An instance that runs on this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Instance {
+    /// What it is.
+    pub kind: GuestKind,
+    /// Its VFs, by the names of their interfaces inside: of a VM, by those of their devices.
+    pub vfs: BTreeMap<InterfaceName, ChosenVf>,
+}
+
+/// The VF that Incus has taken for a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChosenVf {
+    /// The interface of its PF.
+    pub parent: InterfaceName,
+    /// Which VF of the PF it is.
+    pub index: VfIndex,
+}
+
+/// `GET /1.0`.
+#[derive(Deserialize)]
+struct Server {
+    environment: Environment,
+}
+
+#[derive(Deserialize)]
+struct Environment {
+    server_name: String,
+    #[serde(default)]
+    server_clustered: bool,
+}
+
+/// One of `GET /1.0/instances?recursion=1`.
+#[derive(Deserialize)]
+struct Listed {
+    name: String,
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
+    /// The member of a cluster that it is on.
+    location: String,
+    /// Incus' own notes in it begin with `volatile.`.
+    expanded_config: BTreeMap<String, String>,
+    expanded_devices: BTreeMap<String, BTreeMap<String, String>>,
+}
+
+/// `GET /1.0/instances/NAME/state`.
+#[derive(Deserialize)]
+struct State {
+    #[serde(default)]
+    pid: i64,
+}
+
+/// The instances of the default project that run on this machine; none where Incus is not installed. Those whose names are none of
+/// guests are left out: no model has them.
+///
+/// # Errors
+///
+/// See [`IncusError`].
+pub fn instances() -> Result<BTreeMap<GuestName, Instance>, IncusError> {
+    if process::find(PROGRAM).is_none() {
+        return Ok(BTreeMap::new());
+    }
+    let server: Server = query("/1.0")?;
+    let listed: Vec<Listed> = query("/1.0/instances?recursion=1")?;
+    Ok(here(&server, listed))
+}
+
+fn here(server: &Server, listed: Vec<Listed>) -> BTreeMap<GuestName, Instance> {
+    let is_here = |instance: &Listed| {
+        !server.environment.server_clustered || instance.location == server.environment.server_name
+    };
+    let running = listed.into_iter().filter(|instance| instance.status == "Running" && is_here(instance));
+    running.filter_map(|instance| Some((instance.name.parse().ok()?, found(&instance)))).collect()
+}
+
+fn found(instance: &Listed) -> Instance {
+    let kind = if instance.kind == "virtual-machine" { GuestKind::Vm } else { GuestKind::Container };
+    let vf = |(device, keys): (&String, &BTreeMap<String, String>)| {
+        let noted =
+            |key: &str| instance.expanded_config.get(&format!("volatile.{device}.last_state.vf.{key}"));
+        let name = keys.get("name").filter(|_| kind == GuestKind::Container).unwrap_or(device);
+        let index: u16 = noted("id")?.parse().ok()?;
+        Some((
+            name.parse().ok()?,
+            ChosenVf { parent: noted("parent")?.parse().ok()?, index: VfIndex::new(index)? },
+        ))
+    };
+    Instance { kind, vfs: instance.expanded_devices.iter().filter_map(vf).collect() }
+}
+
+/// The inside of a container that Incus runs under this name.
+///
+/// # Errors
+///
+/// In words, why it cannot be looked into.
+pub fn place(root: &Root, guest: &GuestName) -> Result<Box<dyn Place>, String> {
+    let state: State = query(&format!("/1.0/instances/{guest}/state")).map_err(|error| chain(&error))?;
+    let init = u32::try_from(state.pid).ok().filter(|pid| *pid != 0).and_then(Running::of);
+    let init = init.ok_or_else(|| "Incus knows of no process of it".to_owned())?;
+    Ok(Box::new(ContainerPlace::of_incus(root.clone(), guest.clone(), init)))
+}
+
+/// What runs a command inside an instance, but for `-- COMMAND`.
+pub(crate) fn exec(guest: &GuestName) -> Command {
+    program().arg("exec").arg(format!("local:{guest}")).arg("--mode=non-interactive")
+}
+
+/// Incus' client, which talks to the daemon of this machine whatever remote is the user's usual one.
+fn program() -> Command {
+    let program = process::find(PROGRAM).unwrap_or_else(|| PROGRAM.into());
+    Command::new(program).current_dir("/")
+}
+
+fn query<T: for<'a> Deserialize<'a>>(path: &str) -> Result<T, IncusError> {
+    let output = program().arg("query").arg(format!("local:{path}")).deadline(PATIENCE).succeed()?;
+    serde_json::from_slice(&output.stdout)
+        .map_err(|source| IncusError::Garbled { path: path.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn listed(name: &str, kind: &str, status: &str, location: &str) -> serde_json::Value {
+        json!({
+            "name": name, "type": kind, "status": status, "location": location, "architecture": "x86_64",
+            "expanded_config": {
+                "volatile.one.last_state.vf.id": "3", "volatile.one.last_state.vf.parent": "ens1",
+                "volatile.two.last_state.vf.id": "99999", "volatile.two.last_state.vf.parent": "ens1",
+                "volatile.bridged.hwaddr": "10:66:6a:00:00:01",
+            },
+            "expanded_devices": {
+                "one": {"type": "nic", "nictype": "sriov", "parent": "ens1", "name": "data0"},
+                "two": {"type": "nic", "nictype": "sriov", "parent": "ens1"},
+                "bridged": {"type": "nic", "network": "incusbr0", "name": "eth0"},
+                "root": {"type": "disk", "path": "/"},
+            },
+        })
+    }
+
+    fn instances_of(server: serde_json::Value, listed: serde_json::Value) -> BTreeMap<GuestName, Instance> {
+        here(&serde_json::from_value(server).unwrap(), serde_json::from_value(listed).unwrap())
+    }
+
+    #[test]
+    fn each_vf_is_known_by_its_interface_inside() {
+        let server = json!({"environment": {"server_name": "box", "server_clustered": false}});
+        let all = json!([
+            listed("web", "container", "Running", "none"),
+            listed("vm", "virtual-machine", "Running", "none"),
+            listed("idle", "container", "Stopped", "none"),
+        ]);
+        let found = instances_of(server, all);
+        let vf = ChosenVf { parent: "ens1".parse().unwrap(), index: VfIndex::new(3).unwrap() };
+        let of = |kind, name: &str| Instance { kind, vfs: [(name.parse().unwrap(), vf.clone())].into() };
+        let wanted = [("vm", of(GuestKind::Vm, "one")), ("web", of(GuestKind::Container, "data0"))];
+        assert_eq!(found, wanted.map(|(name, instance)| (name.parse().unwrap(), instance)).into());
+    }
+
+    #[test]
+    fn an_instance_on_another_member_of_the_cluster_is_not_here() {
+        let server = json!({"environment": {"server_name": "a", "server_clustered": true}});
+        let all =
+            json!([listed("web", "container", "Running", "a"), listed("db", "container", "Running", "b")]);
+        let found = instances_of(server, all);
+        assert_eq!(found.keys().map(GuestName::as_str).collect::<Vec<_>>(), ["web"]);
+    }
+}
