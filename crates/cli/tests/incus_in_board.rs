@@ -253,7 +253,8 @@ fn tunnel(board: &KeptBoard, meeting: &Path, own: u16, other: u16) -> Result<Bac
     let config = board.directory().join("ssh-config");
     fs::write(&config, board.over_ssh()?)?;
     let socket = |port: u16| meeting.join(port.to_string()).display().to_string();
-    let ssh = Command::new("ssh").arg("-F").arg(config).args(["-N", "-o", "ExitOnForwardFailure=yes", "-o", "LogLevel=ERROR"]);
+    let ssh = Command::new("ssh").arg("-F").arg(config);
+    let ssh = ssh.args(["-N", "-oExitOnForwardFailure=yes", "-oLogLevel=ERROR"]);
     let ssh = ssh.args(["-L", &format!("{}:127.0.0.1:{own}", socket(own))]);
     let ssh = ssh.args(["-R", &format!("{other}:{}", socket(other)), "it"]);
     let tunnel = ssh.start_beside()?;
