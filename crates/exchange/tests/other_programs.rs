@@ -151,7 +151,10 @@ fn failed(way: Remedy) -> Row {
 }
 
 fn read_of_tuned() -> Outcome {
-    let profiles = unpacked::tree(unpacked::TUNED).join("usr/lib/tuned");
+    let all = unpacked::tree(unpacked::TUNED).join("usr/lib/tuned");
+    // They are there since TuneD 2.23.
+    let newer = all.join("profiles");
+    let profiles = if newer.is_dir() { newer } else { all };
     let conf = |name: &str| fs::read_to_string(profiles.join(name).join("tuned.conf"));
     let others = |source: TunedSource<'_>| match source {
         TunedSource::Profile(name) => conf(name).map_err(|error| format!("{name}: {error}")),

@@ -87,7 +87,8 @@ impl Taken {
     fn text(&self, audit: &Audit) -> String {
         let mut text = String::from(
             "# What `penstock audit` advises for the machine that it looked at. To use it beside the profile that is active:\n\
-             #   mkdir /etc/tuned/penstock, put this there as tuned.conf, and run `tuned-adm profile ACTIVE penstock`\n",
+             #   mkdir /etc/tuned/profiles/penstock (up to TuneD 2.22: /etc/tuned/penstock), put this there as tuned.conf, and run\n\
+             #   `tuned-adm profile ACTIVE penstock`\n",
         );
         for line in &self.beware {
             let _ = writeln!(text, "# Beware, {line}");
