@@ -34,12 +34,16 @@ test_environment = PENSTOCK_BINARY=$(CURDIR)/$(penstock) \
 	PENSTOCK_GRUB_TREE=$(CURDIR)/target/grub PENSTOCK_CONTAINERD_TREE=$(CURDIR)/target/containerd \
 	PENSTOCK_PODMAN_TREE=$(CURDIR)/target/podman PENSTOCK_OPENVSWITCH_TREE=$(CURDIR)/target/openvswitch \
 	PENSTOCK_TUNED_TREE=$(CURDIR)/target/tuned PENSTOCK_INCUS_TREE=$(CURDIR)/target/incus \
+	PENSTOCK_LIBVIRT_TREE=$(CURDIR)/target/libvirt \
 	PENSTOCK_YAML_LANGUAGE_SERVER=$(CURDIR)/target/yaml-language-server/yaml-language-server \
 	PENSTOCK_ANSIBLE=$(CURDIR)/target/ansible/ansible-playbook \
 	PATH="$(CURDIR)/target/netperf:$$PATH" PENSTOCK_PATH="$(CURDIR)/target/netperf:$$PATH"
 unpack_containerd = scripts/unpack-packages target/containerd usr/bin/ctr containerd runc containernetworking-plugins
 unpack_podman = scripts/unpack-packages target/podman usr/bin/podman podman conmon netavark libgpg-error0 \
 	'libassuan9|libassuan0' 'libgpgme11t64|libgpgme11' 'libsubid5|libsubid4'
+unpack_incus = scripts/unpack-of-boards target/incus usr/libexec/incus/incusd incus-base ./usr/bin/incus ./usr/libexec/incus \
+	./usr/bin/newuidmap ./usr/bin/newgidmap ./usr/bin/unsquashfs ./usr/bin/sqfs2tar ./usr/bin/rsync ./usr/bin/setfattr ./usr/bin/getfattr \
+	$(foreach library,cowsql raft uv squashfs lzo2 subid,'./usr/lib/*/lib$(library).so.*')
 # What waits for the network or for one compiler leaves room for the rest: the programs, the trees, the image, the checks and a cluster's
 # programs are made side by side.
 test:
@@ -57,7 +61,9 @@ foreign:
 	@$(unpack_podman)
 	@scripts/unpack-packages target/openvswitch usr/sbin/ovsdb-server openvswitch-common openvswitch-switch libxdp1 \
 		libunbound8 libcap-ng0 'libssl3t64|libssl3' 'libbpf1|libbpf0' 'libevent-2.1-7t64|libevent-2.1-7' 'libnuma1'
-	@scripts/unpack-incus target/incus
+	@$(unpack_incus)
+	@scripts/unpack-of-boards target/libvirt usr/lib/x86_64-linux-gnu/libvirt libvirt-daemon-driver-network \
+		'./usr/lib/*/libvirt/connection-driver/libvirt_driver_network.so'
 	@scripts/unpack-packages target/tuned usr/lib/tuned/realtime/tuned.conf tuned
 	@scripts/fetch-yaml-language-server $(CURDIR)/target/yaml-language-server
 	@scripts/fetch-ansible $(CURDIR)/target/ansible

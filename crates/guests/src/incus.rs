@@ -2,13 +2,16 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use penstock_host::{Command, Place, ProcessError, Root, chain, process, running::Running};
+use penstock_host::{Command, Place, ProcessError, Root, chain, files, process, running::Running};
 use penstock_model::{GuestKind, GuestName, InterfaceName, VfIndex};
 use serde::Deserialize;
 
 use crate::containers::ContainerPlace;
 
 const PROGRAM: &str = "incus";
+
+/// Where Incus keeps a directory for each instance that runs.
+const RUN: &str = "/run/incus";
 
 /// How long Incus may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -80,6 +83,11 @@ struct Listed {
 struct State {
     #[serde(default)]
     pid: i64,
+}
+
+/// Whether an instance of this name may run. To ask Incus would start its daemon where none does.
+pub fn may_run(root: &Root, guest: &GuestName) -> bool {
+    files::exists(root.path(format!("{RUN}/{guest}")))
 }
 
 /// The instances of the default project that run on this machine; none where Incus is not installed. Those whose names are none of

@@ -1,5 +1,5 @@
 //! Directories into which `make test` has unpacked Debian packages, for tests that run what is not installed
-//! (scripts/unpack-packages, scripts/unpack-incus).
+//! (scripts/unpack-packages, scripts/unpack-of-boards).
 
 use std::{
     env, fs,
@@ -10,10 +10,12 @@ use crate::needs::Lack;
 
 /// containerd, its command, runc, and the plugins of the CNI project.
 pub const CONTAINERD: &str = "PENSTOCK_CONTAINERD_TREE";
-/// Incus, with what of the release that boards run they have not (scripts/unpack-incus).
+/// Incus, with what of the release that boards run they have not.
 pub const INCUS: &str = "PENSTOCK_INCUS_TREE";
 /// GRUB's own tools.
 pub const GRUB: &str = "PENSTOCK_GRUB_TREE";
+/// The driver of libvirt for networks, which boards have not.
+pub const LIBVIRT: &str = "PENSTOCK_LIBVIRT_TREE";
 /// Open vSwitch, with the libraries that it needs.
 pub const OPEN_VSWITCH: &str = "PENSTOCK_OPENVSWITCH_TREE";
 /// podman, conmon, netavark, and the libraries of these that boards have not.
@@ -40,7 +42,7 @@ pub fn why(variable: &str, tree: &Path, missing: &str) -> Lack {
     match fs::read_to_string(failed) {
         Ok(why) => Lack::Machine(format!("there is no {missing}: {}", why.trim())),
         Err(_) => Lack::Installable(format!(
-            "there is no {missing} in the directory that {variable} names: `make test` has scripts/unpack-packages unpack it"
+            "there is no {missing} in the directory that {variable} names: `make test` unpacks it"
         )),
     }
 }

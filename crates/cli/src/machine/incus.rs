@@ -17,7 +17,8 @@ impl Machine {
     /// Those of these guests that Penstock has not defined and Incus runs.
     pub fn incus<'a>(&self, names: impl IntoIterator<Item = &'a GuestName>) -> Instances {
         let ours = self.guests().definitions();
-        let mut others = names.into_iter().filter(|name| !ours.contains_key(*name)).peekable();
+        let is_other = |name: &&GuestName| !ours.contains_key(*name) && incus::may_run(&self.root, name);
+        let mut others = names.into_iter().filter(is_other).peekable();
         if !self.root.is_system() || others.peek().is_none() {
             return Ok(BTreeMap::new());
         }
