@@ -34,7 +34,7 @@ test_environment = PENSTOCK_BINARY=$(CURDIR)/$(penstock) \
 	PENSTOCK_GRUB_TREE=$(CURDIR)/target/grub PENSTOCK_CONTAINERD_TREE=$(CURDIR)/target/containerd \
 	PENSTOCK_PODMAN_TREE=$(CURDIR)/target/podman PENSTOCK_OPENVSWITCH_TREE=$(CURDIR)/target/openvswitch \
 	PENSTOCK_TUNED_TREE=$(CURDIR)/target/tuned PENSTOCK_INCUS_TREE=$(CURDIR)/target/incus \
-	PENSTOCK_LIBVIRT_TREE=$(CURDIR)/target/libvirt \
+	PENSTOCK_LIBVIRT_TREE=$(CURDIR)/target/libvirt PENSTOCK_NETPLAN_TREE=$(CURDIR)/target/netplan \
 	PENSTOCK_YAML_LANGUAGE_SERVER=$(CURDIR)/target/yaml-language-server/yaml-language-server \
 	PENSTOCK_ANSIBLE=$(CURDIR)/target/ansible/ansible-playbook \
 	PATH="$(CURDIR)/target/netperf:$$PATH" PENSTOCK_PATH="$(CURDIR)/target/netperf:$$PATH"
@@ -44,6 +44,10 @@ unpack_podman = scripts/unpack-packages target/podman usr/bin/podman podman conm
 unpack_incus = scripts/unpack-of-boards target/incus usr/libexec/incus/incusd incus-base ./usr/bin/incus ./usr/libexec/incus \
 	./usr/bin/newuidmap ./usr/bin/newgidmap ./usr/bin/unsquashfs ./usr/bin/sqfs2tar ./usr/bin/rsync ./usr/bin/setfattr ./usr/bin/getfattr \
 	$(foreach library,cowsql raft uv squashfs lzo2 subid,'./usr/lib/*/lib$(library).so.*')
+unpack_netplan = scripts/unpack-of-boards target/netplan usr/sbin/netplan netplan.io ./usr/sbin/netplan ./usr/share/netplan \
+	./usr/libexec/netplan ./usr/lib/systemd/system-generators/netplan ./usr/lib/python3/dist-packages/netplan \
+	$(foreach module,yaml _yaml _cffi_backend*,'./usr/lib/python3/dist-packages/$(module)') \
+	$(foreach library,netplan yaml-0 glib-2.0,'./usr/lib/*/lib$(library).so.*')
 # What waits for the network or for one compiler leaves room for the rest: the programs, the trees, the image, the checks and a cluster's
 # programs are made side by side.
 test:
@@ -62,6 +66,7 @@ foreign:
 	@scripts/unpack-packages target/openvswitch usr/sbin/ovsdb-server openvswitch-common openvswitch-switch libxdp1 \
 		libunbound8 libcap-ng0 'libssl3t64|libssl3' 'libbpf1|libbpf0' 'libevent-2.1-7t64|libevent-2.1-7' 'libnuma1'
 	@$(unpack_incus)
+	@$(unpack_netplan)
 	@scripts/unpack-of-boards target/libvirt usr/lib/x86_64-linux-gnu/libvirt libvirt-daemon-driver-network \
 		'./usr/lib/*/libvirt/connection-driver/libvirt_driver_network.so'
 	@scripts/unpack-packages target/tuned usr/lib/tuned/realtime/tuned.conf tuned

@@ -16,6 +16,8 @@ pub const INCUS: &str = "PENSTOCK_INCUS_TREE";
 pub const GRUB: &str = "PENSTOCK_GRUB_TREE";
 /// The driver of libvirt for networks, which boards have not.
 pub const LIBVIRT: &str = "PENSTOCK_LIBVIRT_TREE";
+/// netplan, with what of the release that boards run they have not.
+pub const NETPLAN: &str = "PENSTOCK_NETPLAN_TREE";
 /// Open vSwitch, with the libraries that it needs.
 pub const OPEN_VSWITCH: &str = "PENSTOCK_OPENVSWITCH_TREE";
 /// podman, conmon, netavark, and the libraries of these that boards have not.
