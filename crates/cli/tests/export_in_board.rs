@@ -1,5 +1,5 @@
 //! Other programs, of Debian, on a board with an igb NIC: what `export` writes for libvirt gives VMs VFs with what the model says of them, and what
-//! it writes for netplan makes the NIC so that `verify` finds it as the model has it. Incus has its own tests.
+//! it writes for netplan and for systemd makes the NIC so that `verify` finds it as the model has it. Incus has its own tests.
 #![allow(clippy::disallowed_methods)]
 
 use std::{
@@ -58,6 +58,13 @@ netplan apply
 udevadm settle
 netplan apply";
 
+/// systemd's udev and networkd with the files that were written for them, as at a boot.
+const NETWORKD: &str = "set -e
+systemctl unmask -q systemd-networkd systemd-networkd.socket
+penstock export --to networkd --output /etc/systemd/network \"$1\"
+udevadm trigger --settle --action=add /sys/class/net/ens1
+systemctl start systemd-networkd";
+
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let libvirt = trials
@@ -69,6 +76,9 @@ fn main() -> ExitCode {
     });
     let test: (&str, Test) = ("netplan_makes_the_nic_of_the_model_in_board", netplan_makes_the_nic);
     trials.add(&netplan, [test]);
+    let boards = trials.lacking("boards", needs::board);
+    let test: (&str, Test) = ("systemd_makes_the_nic_of_the_model_in_board", networkd_makes_the_nic);
+    trials.add(&boards, [test]);
     trials.run()
 }
 
@@ -96,9 +106,24 @@ fn netplan_makes_the_nic() -> Outcome {
     );
     let board = KeptBoard::up_with(&name, &model, &["--systemd"])?;
     put(&board, unpacked::NETPLAN)?;
-    let made = board.inside(["sh", "-c", NETPLAN, "sh", board.model()]);
+    makes_the_nic(&board, NETPLAN)
+}
+
+fn networkd_makes_the_nic() -> Outcome {
+    let name = own_name("networkd");
+    let model = format!(
+        "machine: {name}\nnics: {{NET0: {{vfs: 3, mtu: 1400, addresses: [192.0.2.9/24], defaults: {{vlan: 100, spoofchk: off, trust: on}}}}}}\n\
+         board: {{emulation: {{NET0: igb}}}}\n"
+    );
+    let board = KeptBoard::up_with(&name, &model, &["--systemd"])?;
+    makes_the_nic(&board, NETWORKD)
+}
+
+/// `script` has another program make the model's NIC; what of it does not hold is the one thing that is Penstock's alone.
+fn makes_the_nic(board: &KeptBoard, script: &str) -> Outcome {
+    let made = board.inside(["sh", "-c", script, "sh", board.model()]);
     assert_eq!(made.status, 0, "{}{}", made.stdout, made.stderr);
-    // Links come up, and netplan says nothing of when the VFs have all of it.
+    // Links come up in their own time.
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let told: Value =
@@ -106,11 +131,10 @@ fn netplan_makes_the_nic() -> Outcome {
         let verdicts = told["verdicts"].as_array().ok_or_else(|| format!("no verdicts: {told}"))?;
         assert!(verdicts.len() > 12, "{told}");
         let wrong: Vec<&Value> = verdicts.iter().filter(|verdict| verdict["outcome"] != "pass").collect();
-        // The one thing that is Penstock's alone.
         match wrong[..] {
             [one] if one["attribute"] == "autoprobe" => return Ok(()),
             _ if Instant::now() < deadline => thread::sleep(Duration::from_secs(1)),
-            _ => return Err(format!("{wrong:?}; netplan said: {}{}", made.stdout, made.stderr).into()),
+            _ => return Err(format!("{wrong:?}; what made it said: {}{}", made.stdout, made.stderr).into()),
         }
     }
 }

@@ -78,7 +78,9 @@ fn policies(model: &Model, nic: &NicOnMachine<'_>, resource: &str, left_out: &mu
             if let Some(mtu) = nic.nic.mtu {
                 let _ = writeln!(text, "  mtu: {}", mtu.get());
             }
-            let _ = writeln!(text, "  nicSelector:\n    pfNames: ['{name}#{range}']");
+            // Its webhook refuses a range without an end, and its daemon ends by one (`ParseVfRange` in api/v1/helper.go, v1.6.0).
+            let whole = if range.contains('-') { range } else { format!("{range}-{range}") };
+            let _ = writeln!(text, "  nicSelector:\n    pfNames: ['{name}#{whole}']");
             text
         })
         .collect()
