@@ -319,9 +319,10 @@ impl Agent {
         }
         let same = record.status.plan.as_ref().is_some_and(|before| report::same_plan(before, &plan));
         if !same || result != before {
+            let says = if plan.message.is_empty() { String::new() } else { format!("; {}", plan.message) };
             log::say(format!(
-                "planned the SriovMachine {name}: {}, {} steps {}",
-                plan.outcome, plan.steps, plan.message
+                "planned the SriovMachine {name}: {}, steps: {}{says}",
+                plan.outcome, plan.steps
             ));
             let status = report::status(Some(plan), result, &record.status, now);
             self.tell(&status).await?;
@@ -396,7 +397,8 @@ impl Agent {
         let changing = Changing::begin(&self.settings.changing);
         let result = self.carry_out(progress).await?;
         drop(changing);
-        log::say(format!("change {}: {}, {}", result.number, result.outcome, result.message));
+        let says = if result.message.is_empty() { String::new() } else { format!(", {}", result.message) };
+        log::say(format!("change {}: {}{says}", result.number, result.outcome));
         let mut trouble = LastingTrouble::new("tell how the change ended");
         let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(10));
         loop {

@@ -364,7 +364,7 @@ impl Scanner {
                 log::say(format!("{} ({}) is not published: {}", withheld.name, withheld.bdf, withheld.why));
             }
         }
-        log::say(format!("{} functions are for pods", devices.functions.len()));
+        log::say(format!("functions for pods: {}", devices.functions.len()));
         let devices = Arc::new(devices);
         self.published.send_replace(devices.clone());
         self.devices.send_replace(Some(devices));
@@ -501,7 +501,7 @@ impl Publisher {
                 self.backoff.succeeded();
                 if (done.written, done.removed) != (0, 0) {
                     log::say(format!(
-                        "published {} functions: {} slices written, {} removed, generation {}",
+                        "published functions: {}; slices written: {}, removed: {}, generation: {}",
                         devices.functions.len(),
                         done.written,
                         done.removed,

@@ -204,7 +204,7 @@ async fn run(command: Command) -> Result<Value, PenstockError> {
     document.map_err(|source| PenstockError::Nonsense { command: text, what: "JSON", source })
 }
 
-/// The messages of a document's `errors` (docs/json.md), each with its causes.
+/// The messages of a document's `errors` (docs/json.md), each with its causes, and what is wrong where in the model.
 pub fn errors(document: &Value) -> Option<String> {
     let errors = document.get("errors")?.as_array()?;
     let words = errors.iter().filter_map(|error| {
@@ -215,12 +215,22 @@ pub fn errors(document: &Value) -> Option<String> {
     });
     let words: Vec<String> = words.collect();
     let diagnostics = document.get("diagnostics").and_then(Value::as_array).into_iter().flatten();
-    let diagnostics = diagnostics.filter_map(|one| {
-        let line = one.get("line").and_then(Value::as_u64).unwrap_or(0);
-        Some(format!("line {line}: {}", one.get("message")?.as_str()?))
-    });
+    let diagnostics = diagnostics.filter(|one| one["severity"] != "warning").filter_map(diagnostic);
     let all: Vec<String> = words.into_iter().chain(diagnostics).collect();
     (!all.is_empty()).then(|| all.join("; "))
+}
+
+/// A message about the model, with its place and what to do, as `penstock check` has them.
+fn diagnostic(one: &Value) -> Option<String> {
+    let message = one.get("message")?.as_str()?;
+    let number = |key: &str| one.get(key).and_then(Value::as_u64).filter(|number| *number != 0);
+    let place = match (number("line"), number("column")) {
+        (Some(line), Some(column)) => format!("line {line}, column {column}: "),
+        (Some(line), None) => format!("line {line}: "),
+        (None, _) => String::new(),
+    };
+    let help = one.get("help").and_then(Value::as_str).map(|help| format!(" ({help})"));
+    Some(format!("{place}{message}{}", help.unwrap_or_default()))
 }
 
 #[cfg(test)]
@@ -231,9 +241,13 @@ mod tests {
     fn what_went_wrong_is_told_with_its_causes_and_lines() {
         let document = serde_json::json!({
             "kind": "error", "errors": [{"message": "cannot scan", "causes": ["no sysfs"], "hints": ["mount it"]}],
-            "diagnostics": [{"line": 3, "message": "unknown key `x`"}],
+            "diagnostics": [
+                {"severity": "warning", "line": 2, "column": 1, "message": "odd"},
+                {"severity": "error", "line": 3, "column": 9, "message": "unknown key `x`", "help": "did you mean `y`?"},
+            ],
         });
-        assert_eq!(errors(&document).unwrap(), "cannot scan: no sysfs; line 3: unknown key `x`");
+        let wanted = "cannot scan: no sysfs; line 3, column 9: unknown key `x` (did you mean `y`?)";
+        assert_eq!(errors(&document).unwrap(), wanted);
         assert_eq!(errors(&serde_json::json!({"errors": []})), None);
         assert_eq!(errors(&serde_json::json!(null)), None);
     }

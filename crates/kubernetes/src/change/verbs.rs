@@ -37,9 +37,11 @@ pub struct Answer {
 impl Answer {
     /// What went wrong, in one line.
     pub fn why(&self) -> String {
-        let said = errors(&self.document).unwrap_or_else(|| self.said.trim().to_owned());
-        let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
-        format!("penstock ended with {}: {said}", self.exit)
+        let line = |said: &str| said.split_whitespace().collect::<Vec<_>>().join(" ");
+        match errors(&self.document) {
+            Some(said) => line(&said),
+            None => format!("penstock ended with {}: {}", self.exit, line(&self.said)),
+        }
     }
 }
 

@@ -33,7 +33,8 @@ pub const LONGEST_MESSAGE: usize = 2048;
     printcolumn = r#"{"name": "Steps", "type": "integer", "jsonPath": ".status.plan.steps"}"#,
     printcolumn = r#"{"name": "Stage", "type": "string", "jsonPath": ".spec.change.stage"}"#,
     printcolumn = r#"{"name": "Result", "type": "string", "jsonPath": ".status.result.outcome"}"#,
-    printcolumn = r#"{"name": "Why", "type": "string", "jsonPath": ".status.result.message", "priority": 1}"#
+    printcolumn = r#"{"name": "Plan Says", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Planned\")].message", "priority": 1}"#,
+    printcolumn = r#"{"name": "Result Says", "type": "string", "jsonPath": ".status.result.message", "priority": 1}"#
 )]
 #[serde(rename_all = "camelCase")]
 pub struct SriovNodeSpec {

@@ -4,12 +4,15 @@ use std::collections::BTreeMap;
 
 use super::{Drained, Held, Machine, Node, Standing, standing};
 use crate::machine::{
-    SriovMachineStatus, StatusCondition, UtcTime,
+    ConditionStatus, SriovMachineStatus, StatusCondition, UtcTime,
     policy::{FirstFailure, SriovMachineSpec},
 };
 
 /// How many nodes a sentence names.
 const NAMED: usize = 5;
+
+/// The reason of what is said where the selector has no node, and the words.
+const NO_NODES: (&str, &str) = ("NoNodes", "no node has the labels of spec.nodeSelector");
 
 /// The status of a machine whose spec this program cannot read.
 pub(super) fn unreadable(machine: &Machine, why: &str, now: UtcTime) -> SriovMachineStatus {
@@ -67,11 +70,17 @@ pub(super) fn of(
         conditions: Vec::new(),
     };
     let (goes_on, reason, message) = progress(&status, spec, matched, held);
-    let ready = status.ready == status.matched;
-    let ready_words = match (ready, status.matched) {
-        (true, 0) => "no node has these labels".to_owned(),
-        (true, matched) => format!("all {matched} nodes are what the model says, and ready"),
-        (false, matched) => format!("{} of {matched} nodes are what the model says, and ready", status.ready),
+    // A selector that is misspelt selects none, which is not to pass for a roll-out that has been made.
+    let (ready, ready_reason, ready_words) = match status.matched {
+        0 => (ConditionStatus::Unknown, NO_NODES.0, NO_NODES.1.to_owned()),
+        matched if status.ready == matched => {
+            let words = format!("all {matched} nodes are what the model says, and ready");
+            (ConditionStatus::True, "AllNodesReady", words)
+        }
+        matched => {
+            let words = format!("{} of {matched} nodes are what the model says, and ready", status.ready);
+            (ConditionStatus::False, "NodesNotReady", words)
+        }
     };
     let degraded = match (&status.first_failure, status.failed + status.refused) {
         (None, _) | (_, 0) => (false, "AsExpected", String::new()),
@@ -86,18 +95,36 @@ pub(super) fn of(
             format!("{some} nodes, the first of them {}: {}", first.node, first.message),
         ),
     };
-    let ready_reason = if ready { "AllNodesReady" } else { "NodesNotReady" };
-    let condition = |kind: &str, holds: bool, reason: &str, message: &str| {
+    let condition = |kind: &str, holds: ConditionStatus, reason: &str, message: &str| {
         let condition =
             StatusCondition::new(kind, holds, reason, message, now).after(&machine.status.conditions);
         StatusCondition { observed_generation: machine.generation, ..condition }
     };
     status.conditions = vec![
         condition("Ready", ready, ready_reason, &ready_words),
-        condition("Progressing", goes_on, reason, &message),
-        condition("Degraded", degraded.0, degraded.1, &degraded.2),
+        condition("Progressing", goes_on.into(), reason, &message),
+        condition("Degraded", degraded.0.into(), degraded.1, &degraded.2),
     ];
     status
+}
+
+/// What to do about nodes that refuse a model, as far as it helps here.
+fn ways_out(status: &SriovMachineStatus, matched: &BTreeMap<&str, (&Node, Standing)>) -> String {
+    let endangered = |node: &Node| {
+        let plan = node.record.as_ref().and_then(|record| record.status.plan.as_ref());
+        plan.is_some_and(|plan| !plan.dangers.is_empty())
+    };
+    let mut ways = vec!["change the model"];
+    if matched
+        .values()
+        .any(|(node, standing)| matches!(standing, Standing::Refused { .. }) && endangered(node))
+    {
+        ways.push("allow the danger by its name in spec.allow");
+    }
+    if status.refused < status.matched {
+        ways.push("go on with the others by spec.rollout.partial");
+    }
+    ways.join("; or ")
 }
 
 /// The first node by name that failed, or else refused.
@@ -150,6 +177,7 @@ fn progress(
         some => format!("; being changed: {some}"),
     };
     match held {
+        _ if status.matched == 0 => (false, NO_NODES.0, NO_NODES.1.to_owned()),
         _ if status.updated == status.matched => (
             false,
             "Complete",
@@ -185,13 +213,13 @@ fn progress(
             !at_work.is_empty(),
             "Refused",
             format!(
-                "{some} of {} nodes refuse this model or cannot have it, and no node is changed: {}{at_work}; change the model, allow the \
-                 danger by its name in spec.allow, or go on with the others by spec.rollout.partial",
+                "{some} of {} nodes refuse this model or cannot have it, and no node is changed: {}{at_work}; {}",
                 status.matched,
                 names(&|_, standing| matches!(
                     standing,
                     Standing::Refused { .. } | Standing::Ambiguous { .. }
                 )),
+                ways_out(status, matched),
             ),
         ),
         None => {

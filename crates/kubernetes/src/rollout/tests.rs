@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::*;
 use crate::machine::{
-    condition,
+    ConditionStatus, condition,
     node::{ChangeResult, Outcome, PlanOutcome, PlanSummary, VanishingVf},
 };
 
@@ -228,6 +228,17 @@ fn the_canary_holds_before_the_others_follow_in_waves() {
     fleet.step();
     assert_eq!(fleet.said("Ready"), ("AllNodesReady", "all 6 nodes are what the model says, and ready"));
     assert_eq!(fleet.said("Progressing").0, "Complete");
+}
+
+/// A selector that is misspelt.
+#[test]
+fn without_nodes_a_machine_is_not_ready_and_not_complete() {
+    let mut fleet = Fleet::new(0, spec(json!({})));
+    fleet.step();
+    let words = "no node has the labels of spec.nodeSelector";
+    assert_eq!((fleet.said("Ready"), fleet.said("Progressing")), (("NoNodes", words), ("NoNodes", words)));
+    let ready = condition::find(&fleet.machine.status.conditions, "Ready").unwrap();
+    assert_eq!(ready.status, ConditionStatus::Unknown);
 }
 
 #[test]
