@@ -8,11 +8,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use penstock_host::Command;
 use penstock_testkit::{
     board::{KeptBoard, own_name},
     needs,
-    trials::{Failed, Outcome, Test, Trials},
+    trials::{Outcome, Test, Trials},
     unpacked::{self, LIBVIRT, tree},
 };
 use serde_json::Value;
@@ -82,22 +81,6 @@ fn main() -> ExitCode {
     trials.run()
 }
 
-fn say(board: &KeptBoard, line: &str) -> Result<String, Failed> {
-    let run = board.shell(line);
-    match run.status {
-        0 => Ok(run.stdout),
-        status => Err(format!("{line}: status {status}: {}{}", run.stdout, run.stderr).into()),
-    }
-}
-
-/// Puts what is unpacked of a program into a board; what is there stays.
-fn put(board: &KeptBoard, variable: &str) -> Outcome {
-    let packed = board.directory().join("program.tar.gz");
-    Command::new("tar").arg("-C").arg(tree(variable)).arg("-czf").arg(&packed).arg("usr").succeed()?;
-    board.shell_with("tar -C / --skip-old-files -xzf -", &packed).ended_with(0)?;
-    Ok(())
-}
-
 fn netplan_makes_the_nic() -> Outcome {
     let name = own_name("netplan");
     let model = format!(
@@ -105,7 +88,7 @@ fn netplan_makes_the_nic() -> Outcome {
          board: {{emulation: {{NET0: igb}}}}\n"
     );
     let board = KeptBoard::up_with(&name, &model, &["--systemd"])?;
-    put(&board, unpacked::NETPLAN)?;
+    board.put_usr(&tree(unpacked::NETPLAN))?;
     makes_the_nic(&board, NETPLAN)
 }
 
@@ -146,16 +129,16 @@ fn libvirt_gives_vms_vfs() -> Outcome {
          NET0#0, mac: 02:00:00:00:77:01, vlan: 100}}]}}\nboard: {{emulation: {{NET0: igb}}}}\n"
     );
     let board = KeptBoard::up(&name, &model)?;
-    put(&board, LIBVIRT)?;
-    say(&board, START)?;
-    let before = say(&board, STATE)?;
+    board.put_usr(&tree(LIBVIRT))?;
+    board.say(START)?;
+    let before = board.say(STATE)?;
     assert!(before.ends_with("igbvf\nigbvf\nigbvf\n"), "{before}");
 
-    say(&board, &format!("penstock export --to libvirt --output /root/out {}", board.model()))?;
-    say(&board, "virsh net-define /root/out/penstock-NET0.network.xml && virsh net-start penstock-NET0")?;
-    say(&board, "virsh create --paused /root/plain.xml")?;
-    say(&board, "virsh attach-device plain /root/out/penstock-NET0-vf0.interface.xml")?;
-    let with = say(&board, STATE)?;
+    board.say(&format!("penstock export --to libvirt --output /root/out {}", board.model()))?;
+    board.say("virsh net-define /root/out/penstock-NET0.network.xml && virsh net-start penstock-NET0")?;
+    board.say("virsh create --paused /root/plain.xml")?;
+    board.say("virsh attach-device plain /root/out/penstock-NET0-vf0.interface.xml")?;
+    let with = board.say(STATE)?;
     let lines: Vec<&str> = with.lines().collect();
     // The VF of the model's VM, and the first of the pool, in which that one is not.
     assert!(lines[0].contains("02:00:00:00:77:01") && lines[0].contains("vlan 100,"), "{with}");
@@ -163,7 +146,7 @@ fn libvirt_gives_vms_vfs() -> Outcome {
     assert_eq!(lines[2..4], before.lines().collect::<Vec<_>>()[2..4], "{with}");
     assert_eq!(lines[4..], ["vfio-pci", "vfio-pci", "igbvf"], "{with}");
 
-    say(&board, "virsh destroy plain")?;
-    assert_eq!(say(&board, STATE)?, before);
+    board.say("virsh destroy plain")?;
+    assert_eq!(board.say(STATE)?, before);
     Ok(())
 }

@@ -89,32 +89,24 @@ impl Bench {
             "machine: {name}\nnics: {{NET0: {{vfs: 4}}}}\nguests:\n{guests}board: {{emulation: {{NET0: igb}}}}\n"
         );
         let mut bench = Bench { board: KeptBoard::up(name, &model)?, pf: String::new() };
-        put_incus(&bench.board)?;
-        bench.say(START)?.trim().clone_into(&mut bench.pf);
+        bench.board.put_usr(&tree(INCUS))?;
+        bench.board.say(START)?.trim().clone_into(&mut bench.pf);
         Ok(bench)
     }
 
     /// Writes the profiles of the model's guests; what was written and said.
     fn export(&self) -> Result<String, Failed> {
-        self.say(&format!(
+        self.board.say(&format!(
             "penstock export --to incus --output /root/out {} 2>&1 && cat /root/out/*",
             self.board.model()
         ))
     }
 
     fn launch(&self, guest: &str, options: &str) -> Result<String, Failed> {
-        self.say(&format!(
+        self.board.say(&format!(
             "incus profile create penstock-{guest} < /root/out/penstock-{guest}.profile.yaml && \
              incus launch small {guest} --profile default --profile penstock-{guest} -q {options} < /dev/null"
         ))
-    }
-
-    fn say(&self, line: &str) -> Result<String, Failed> {
-        let run = self.board.shell(line);
-        match run.status {
-            0 => Ok(run.stdout),
-            status => Err(format!("{line}: status {status}: {}{}", run.stdout, run.stderr).into()),
-        }
     }
 
     /// What does not hold of the model, and what `verify` notes.
@@ -135,7 +127,7 @@ fn incus_runs_what_was_exported() -> Outcome {
     let web = "  web:\n    functions:\n      - {vf: NET0#0, mac: 02:00:00:00:77:01, vlan: 100, mtu: 1400, interface: data0, spoofchk: on}\n\
                \x20     - {vf: NET0#1, interface: plain0, spoofchk: off}\n";
     let bench = Bench::up(&own_name("incus"), &format!("{web}  db: {{functions: [{{vf: NET0#3}}]}}\n"))?;
-    bench.say(IMAGE)?;
+    bench.board.say(IMAGE)?;
     let pf = &bench.pf;
     let exported = bench.export()?;
     assert!(exported.contains(&format!("parent: '{pf}'")), "{exported}");
@@ -150,12 +142,12 @@ fn incus_runs_what_was_exported() -> Outcome {
     let otherwise = "Incus gave db NET0#2 as eth0, where the model has NET0#3";
     assert!(said.contains("Incus runs web") && said.contains(otherwise), "{said}");
 
-    let db = bench.say(&format!("ip link show {pf} | grep 'vf 2 '"))?;
+    let db = bench.board.say(&format!("ip link show {pf} | grep 'vf 2 '"))?;
     assert!(db.contains("spoof checking off"), "{db}");
 
     // What Incus prints of its instances is the model again; which VF is meant is told by addresses that are derived.
-    bench.say("incus list --format yaml > /root/list.yaml")?;
-    let imported = bench.say("penstock import --from incus /root/list.yaml 2>/root/said")?;
+    bench.board.say("incus list --format yaml > /root/list.yaml")?;
+    let imported = bench.board.say("penstock import --from incus /root/list.yaml 2>/root/said")?;
     for line in [
         format!(
             "- {{vf: \"{pf}#0\", mac: \"02:00:00:00:77:01\", vlan: 100, spoofchk: on, interface: \"data0\", mtu: 1400}}"
@@ -167,17 +159,17 @@ fn incus_runs_what_was_exported() -> Outcome {
     }
 
     // Started in another order, each has another VF; all that was asked for is there all the same.
-    bench.say("incus stop -f web db && incus start db && incus start web")?;
+    bench.board.say("incus stop -f web db && incus start db && incus start web")?;
     let (wrong, said) = bench.verify()?;
     assert_eq!(wrong, Vec::<Value>::new(), "{said}");
     assert!(said.contains("Incus gave db NET0#0 as eth0"), "{said}");
 
     // What somebody has changed inside shows, and so does an instance that has stopped.
-    bench.say("incus exec web -- /bin/busybox ip link set data0 mtu 1300 < /dev/null")?;
+    bench.board.say("incus exec web -- /bin/busybox ip link set data0 mtu 1300 < /dev/null")?;
     let (wrong, said) = bench.verify()?;
     let [one] = &wrong[..] else { return Err(format!("{wrong:?}: {said}").into()) };
     assert_eq!((&one["attribute"], &one["seen"]), (&"mtu".into(), &"1300".into()), "{one}");
-    bench.say("incus stop -f web")?;
+    bench.board.say("incus stop -f web")?;
     let (wrong, said) = bench.verify()?;
     let stopped =
         |verdict: &Value| verdict["attribute"] == "running" && verdict["seen"] == "it is not defined here";
@@ -185,22 +177,6 @@ fn incus_runs_what_was_exported() -> Outcome {
     let watched =
         bench.board.shell(&format!("timeout -s INT 5 penstock verify --watch {}", bench.board.model()));
     assert!(watched.stdout.contains("db, which Incus runs"), "{}{}", watched.stdout, watched.stderr);
-    Ok(())
-}
-
-fn put_incus(board: &KeptBoard) -> Outcome {
-    let packed = board.directory().join("incus.tar.gz");
-    Command::new("tar")
-        .arg("-C")
-        .arg(tree(INCUS))
-        .arg("-I")
-        .arg("gzip -1")
-        .arg("-cf")
-        .arg(&packed)
-        .arg("usr")
-        .succeed()?;
-    board.shell_with("tar -C / -xzf -", &packed).ended_with(0)?;
-    fs::remove_file(packed)?;
     Ok(())
 }
 
@@ -212,15 +188,15 @@ fn each_member_runs_its_model() -> Outcome {
     };
     let first = Bench::up(&own_name("incus-first"), &guest("web"))?;
     let second = Bench::up(&own_name("incus-second"), &guest("db"))?;
-    first.say(IMAGE)?;
+    first.board.say(IMAGE)?;
     let meeting = tempfile::tempdir()?;
     let _tunnels = [
         tunnel(&first.board, meeting.path(), PORTS[0], PORTS[1])?,
         tunnel(&second.board, meeting.path(), PORTS[1], PORTS[0])?,
     ];
-    let said = first.say(CLUSTER)?;
+    let said = first.board.say(CLUSTER)?;
     let token = said.split_whitespace().last().unwrap_or_default();
-    second.say(&format!(
+    second.board.say(&format!(
         "printf 'cluster: {{enabled: true, server_name: second, server_address: 127.0.0.1:{}, cluster_token: {token}}}\n' | \
          incus admin init --preseed",
         PORTS[1]
@@ -229,7 +205,7 @@ fn each_member_runs_its_model() -> Outcome {
         bench.export()?;
         bench.launch(guest, &format!("--target {member}"))?;
     }
-    let listed = first.say("incus list --format csv -c nL")?;
+    let listed = first.board.say("incus list --format csv -c nL")?;
     assert_eq!(listed.lines().collect::<Vec<_>>(), ["db,second", "web,first"]);
     for (bench, guest) in [(&first, "web"), (&second, "db")] {
         let (wrong, said) = bench.verify()?;
@@ -237,7 +213,7 @@ fn each_member_runs_its_model() -> Outcome {
         assert!(said.contains(&format!("Incus runs {guest}")), "{said}");
     }
     // What another member runs is not here.
-    second.say("sed 's/  db:/  web:/' $(ls /root/*.yaml | head -1) > /root/other.yaml")?;
+    second.board.say("sed 's/  db:/  web:/' $(ls /root/*.yaml | head -1) > /root/other.yaml")?;
     let other = second.board.shell("penstock verify /root/other.yaml");
     assert!(
         other.stdout.contains("web running (host): wanted running, seen it is not defined here"),

@@ -16,7 +16,7 @@ use penstock_testkit::{
     binary,
     board::{KeptBoard, own_name},
     needs::{self, Lack},
-    trials::{Failed, Outcome, Test, Trials},
+    trials::{Outcome, Test, Trials},
     unpacked::{self, CONTAINERD},
 };
 use serde_json::json;
@@ -65,14 +65,6 @@ fn lacking() -> Option<Lack> {
     unpacked::lacking(CONTAINERD, &[RUNC])
 }
 
-fn say(board: &KeptBoard, line: &str) -> Result<String, Failed> {
-    let run = board.shell(line);
-    match run.status {
-        0 => Ok(run.stdout),
-        status => Err(format!("{line}: status {status}: {}{}", run.stdout, run.stderr).into()),
-    }
-}
-
 /// Runs a container of the pod: its status, and what it or runc said.
 fn container(board: &KeptBoard, name: &str) -> (bool, String) {
     let run = board.shell(&format!("/root/runc --root /run/r run -b /root/b {name}"));
@@ -85,12 +77,12 @@ fn a_container_has_its_vf() -> Outcome {
         "machine: {name}\nnics:\n  NET0: {{vfs: 2}}\nguests:\n  a: {{functions: [NET0#0]}}\nboard: {{emulation: {{NET0: igb}}}}\n"
     );
     let board = KeptBoard::up(&name, &model)?;
-    let made = say(&board, MAKE)?;
+    let made = board.say(MAKE)?;
     let words: Vec<&str> = made.split_whitespace().collect();
     let [function, boot, penstock] = words[..] else { return Err(format!("three words: {made}").into()) };
-    let before = say(&board, STATE)?;
+    let before = board.say(STATE)?;
     put_programs(&board)?;
-    say(&board, BUNDLE)?;
+    board.say(BUNDLE)?;
 
     let claim = PreparedClaim {
         format: PreparedClaim::FORMAT,
@@ -118,9 +110,7 @@ fn a_container_has_its_vf() -> Outcome {
             }),
         }],
     };
-    say(
-        &board,
-        "mkdir -p /var/lib/penstock && mkdir -m 700 -p /var/lib/penstock/kubernetes /var/lib/penstock/kubernetes/claims",
+    board.say("mkdir -p /var/lib/penstock && mkdir -m 700 -p /var/lib/penstock/kubernetes /var/lib/penstock/kubernetes/claims",
     )?;
     let file = format!("/var/lib/penstock/kubernetes/claims/{UID}.json");
     board.write(&file, &serde_json::to_string(&claim)?).ended_with(0)?;
@@ -151,32 +141,32 @@ fn a_container_has_its_vf() -> Outcome {
             assert!(said.contains(words), "{container_name}: {words}: {said}");
         }
     }
-    let record = say(&board, &format!("cat {RUN}/{UID}.net0-0.json"))?;
+    let record = board.say(&format!("cat {RUN}/{UID}.net0-0.json"))?;
     let record: AttachRecord = serde_json::from_str(&record)?;
     assert_eq!((record.netns, record.failure), (PathBuf::from("/run/netns/pod"), None));
-    let pf = say(&board, "ip link show $(ls $(dirname /sys/bus/pci/drivers/igb/*/sriov_numvfs)/net)")?;
+    let pf = board.say("ip link show $(ls $(dirname /sys/bus/pci/drivers/igb/*/sriov_numvfs)/net)")?;
     assert!(pf.contains("02:00:00:00:aa:01") && pf.contains("vlan 100"), "{pf}");
 
     // Stolen from the pod: its next container does not start, and it is said why.
-    say(&board, "ip -n pod link set net1 netns 1 name stolen")?;
+    board.say("ip -n pod link set net1 netns 1 name stolen")?;
     let (holds, said) = container(&board, "fourth");
     assert!(!holds && said.contains("the container has no interface net1"), "{said}");
-    let record = say(&board, &format!("cat {RUN}/{UID}.net0-0.json"))?;
+    let record = board.say(&format!("cat {RUN}/{UID}.net0-0.json"))?;
     assert!(record.contains("the container has no interface net1"), "{record}");
 
     // Taken back, with all that it had before.
     let take_back = format!(
         "echo '{{\"cniVersion\":\"1.1.0\",\"name\":\"{UID}\",\"type\":\"penstock-cni\",\"cni.dev/valid-attachments\":[]}}' | CNI_COMMAND=GC penstock cni"
     );
-    say(&board, &take_back)?;
-    assert_eq!(say(&board, STATE)?, before);
+    board.say(&take_back)?;
+    assert_eq!(board.say(STATE)?, before);
 
     // No VF at all.
-    say(&board, &format!("rm -r {RUN}; echo 0 > $(echo /sys/bus/pci/drivers/igb/*/sriov_numvfs)"))?;
+    board.say(&format!("rm -r {RUN}; echo 0 > $(echo /sys/bus/pci/drivers/igb/*/sriov_numvfs)"))?;
     let (holds, said) = container(&board, "fifth");
     assert!(!holds && said.contains("there is no PCI function"), "{said}");
     // The agent's file is not there.
-    say(&board, &format!("rm {file}"))?;
+    board.say(&format!("rm {file}"))?;
     let (holds, said) = container(&board, "sixth");
     assert!(!holds && said.contains("is not prepared on this node"), "{said}");
     Ok(())

@@ -159,6 +159,34 @@ impl KeptBoard {
         self.inside(["sh", "-c", line])
     }
 
+    /// What a line of shell inside prints.
+    ///
+    /// # Errors
+    ///
+    /// It ended with another status than 0; what it said is in it.
+    pub fn say(&self, line: &str) -> Result<String, Failed> {
+        let run = self.shell(line);
+        match run.status {
+            0 => Ok(run.stdout),
+            status => Err(format!("{line}: status {status}: {}{}", run.stdout, run.stderr).into()),
+        }
+    }
+
+    /// Puts the `usr` of a program that was unpacked into `tree` into the board; what is there stays.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be packed, or not be unpacked inside.
+    pub fn put_usr(&self, tree: &Path) -> Outcome {
+        let packed = self.directory().join("usr.tar.gz");
+        let mut pack = Command::new("tar");
+        pack.arg("-C").arg(tree).args(["-I", "gzip -1", "-cf"]).arg(&packed).arg("usr");
+        Run::from(pack.output()?).ended_with(0)?;
+        self.shell_with("tar -C / --skip-old-files -xzf -", &packed).ended_with(0)?;
+        fs::remove_file(packed)?;
+        Ok(())
+    }
+
     /// Which run of its kernel it is in; empty when that cannot be told.
     fn boot(&self) -> String {
         self.inside(["cat", "/proc/sys/kernel/random/boot_id"]).stdout
