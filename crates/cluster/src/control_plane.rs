@@ -34,9 +34,11 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// How often other ports are tried where somebody else took one in the moment between its being found free and its being used.
 const PORTS: usize = 5;
 
-/// The controllers that are run: those that nodes, pods, claims and what has pods made need. There is no cloud, and no storage.
+/// The controllers that are run: those that nodes, pods, claims and what has pods made need, and the one that tells pods the certificate of the
+/// API server (`kube-root-ca.crt`). There is no cloud, and no storage.
 const CONTROLLERS: &str = "node-lifecycle-controller,taint-eviction-controller,device-taint-eviction-controller,resourceclaim-controller,\
      garbage-collector-controller,pod-garbage-collector-controller,namespace-controller,serviceaccount-controller,\
+     root-ca-certificate-publisher-controller,\
      clusterrole-aggregation-controller,validatingadmissionpolicy-status-controller,daemonset-controller,deployment-controller,\
      replicaset-controller,job-controller,disruption-controller";
 
@@ -324,6 +326,7 @@ fn controller_manager(program: &ClusterProgram) -> Command {
         "--secure-port=0".to_owned(),
         "--leader-elect=false".to_owned(),
         "--service-account-private-key-file=accounts.key".to_owned(),
+        format!("--root-ca-file={CA}"),
         format!("--controllers={CONTROLLERS}"),
     ];
     program.command("kube-controller-manager").args(flags)

@@ -77,24 +77,9 @@ pub struct Settings {
     pub model: Option<watch::Sender<Option<PathBuf>>>,
     /// Gets the addresses of VFs that a granted change is about to destroy: no new claim may be given one.
     pub vanishing: watch::Sender<Arc<BTreeSet<String>>>,
-    /// Is true from before a granted change until it has ended, one way or another.
+    /// Is true from before a granted change until it has ended, one way or another: what is seen of the machine meanwhile is taken back, or
+    /// follows a model that is not confirmed yet.
     pub changing: watch::Sender<bool>,
-}
-
-/// The machine is being changed as long as this lives.
-struct Changing(watch::Sender<bool>);
-
-impl Changing {
-    fn begin(sender: &watch::Sender<bool>) -> Changing {
-        sender.send_replace(true);
-        Changing(sender.clone())
-    }
-}
-
-impl Drop for Changing {
-    fn drop(&mut self) {
-        self.0.send_replace(false);
-    }
 }
 
 /// Why the agent takes part in no roll-out.
@@ -123,6 +108,11 @@ pub enum ChangeError {
 /// The agent's directory cannot be read.
 pub fn applied_model(state: &std::path::Path) -> Result<Option<PathBuf>, ChangeError> {
     Ok(progress::applied_model(state)?)
+}
+
+/// Whether a change was begun whose end was not told yet. An agent that was ended in the middle of one goes on with it.
+pub fn is_under_way(state: &std::path::Path) -> bool {
+    progress::is_changing(state)
 }
 
 /// Takes part in roll-outs, for ever.
@@ -183,6 +173,16 @@ pub async fn serve(settings: Settings) -> Result<(), ChangeError> {
     }
 }
 
+/// Which `SriovMachine` a node goes by.
+enum Chosen {
+    /// This one.
+    One(String, SriovMachineSpec),
+    /// None, for this reason: as a condition has it, and as a sentence.
+    None(&'static str, &'static str),
+    /// One of a newer version may be.
+    Unknown,
+}
+
 /// What is kept of a `SriovMachine`: its spec, unless it is for a newer version.
 type Spec = Result<SriovMachineSpec, String>;
 
@@ -226,13 +226,25 @@ impl Agent {
             return self.is_elsewhere(&own).await;
         }
         self.elsewhere = None;
-        let Some((name, spec)) = self.chosen(&own) else {
-            self.withhold(&BTreeSet::new());
-            return Ok(None);
+        let known = self.records.get(&self.settings.node).cloned();
+        let (name, spec) = match self.chosen(&own) {
+            Chosen::One(name, spec) => (name, spec),
+            Chosen::None(reason, why) => {
+                self.withhold(&BTreeSet::new());
+                self.planned = None;
+                if let Some(record) = known {
+                    self.forget_plan(&record, reason, why).await?;
+                }
+                return Ok(None);
+            }
+            Chosen::Unknown => {
+                self.withhold(&BTreeSet::new());
+                return Ok(None);
+            }
         };
         let hash = spec.hash();
-        let record = match self.records.get(&self.settings.node) {
-            Some(record) => record.clone(),
+        let record = match known {
+            Some(record) => record,
             None => self.make_record(&own).await?,
         };
         let open = record.spec.open(&record.status).cloned();
@@ -247,14 +259,32 @@ impl Agent {
         self.plan(&name, &spec, &record).await
     }
 
-    /// The machine that is for this node. Where two are the controller says so, and none is planned.
-    fn chosen(&self, own: &Own) -> Option<(String, SriovMachineSpec)> {
-        let mut of_node = self.machines.iter().filter_map(|(name, spec)| Some((name, spec.as_ref().ok()?)));
-        let (name, spec) = of_node.find(|(_, spec)| spec.selects(&own.labels))?;
-        match of_node.any(|(_, spec)| spec.selects(&own.labels)) {
-            true => None,
-            false => Some((name.clone(), spec.clone())),
+    /// The machine that is for this node. Where two are the controller says so, too, and none is planned.
+    fn chosen(&self, own: &Own) -> Chosen {
+        let mut chosen = None;
+        let mut unreadable = false;
+        for (name, spec) in self.machines.iter() {
+            match spec {
+                Ok(spec) if spec.selects(&own.labels) && chosen.is_some() => {
+                    return Chosen::None("SeveralMachines", "several SriovMachines select this node");
+                }
+                Ok(spec) if spec.selects(&own.labels) => chosen = Some((name, spec)),
+                Ok(_) => {}
+                Err(_) => unreadable = true,
+            }
         }
+        match chosen {
+            Some((name, spec)) => Chosen::One(name.clone(), spec.clone()),
+            None if unreadable => Chosen::Unknown,
+            None => Chosen::None("NoMachine", "no SriovMachine selects this node; it stays as it is"),
+        }
+    }
+
+    /// The plan is for a machine that is this node's no more.
+    async fn forget_plan(&mut self, record: &Record, reason: &str, why: &str) -> Result<(), ChangeError> {
+        let status = report::unplanned(&record.status, reason, why, UtcTime::now());
+        let is_news = record.status.plan.is_some() || status.conditions != record.status.conditions;
+        if is_news { self.tell(&status).await } else { Ok(()) }
     }
 
     /// Plans, and tells what came of it where that is news.
@@ -394,9 +424,9 @@ impl Agent {
 
     /// Carries a change to its end and tells how it ended.
     async fn go_on(&mut self, progress: Progress) -> Result<(), ChangeError> {
-        let changing = Changing::begin(&self.settings.changing);
+        self.settings.changing.send_replace(true);
         let result = self.carry_out(progress).await?;
-        drop(changing);
+        self.settings.changing.send_replace(false);
         let says = if result.message.is_empty() { String::new() } else { format!(", {}", result.message) };
         log::say(format!("change {}: {}{says}", result.number, result.outcome));
         let mut trouble = LastingTrouble::new("tell how the change ended");

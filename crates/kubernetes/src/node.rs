@@ -150,7 +150,7 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
     // it is at work.
     let (path, path_seen) = watch::channel(first);
     let (vanishing, vanishing_seen) = watch::channel(Arc::new(BTreeSet::new()));
-    let (changing, changing_seen) = watch::channel(false);
+    let (changing, changing_seen) = watch::channel(change::is_under_way(&state));
 
     let client = connection.client.clone();
     let plugin = plugin::serve(
@@ -186,6 +186,7 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
         penstock: penstock.clone(),
         connection,
         path: path_seen.clone(),
+        changing: changing_seen.clone(),
         state,
         rescan: arguments.rescan,
         devices,
@@ -239,6 +240,8 @@ struct Scanner {
     connection: Connection,
     /// The model's file, where there is one.
     path: watch::Receiver<Option<PathBuf>>,
+    /// Whether a change is under way. What is there meanwhile may be taken back, and is given to nobody.
+    changing: watch::Receiver<bool>,
     state: PathBuf,
     rescan: Duration,
     /// `None` until the machine was seen.
@@ -277,6 +280,7 @@ impl Scanner {
             LastingTrouble::new("scan this machine"),
         ];
         loop {
+            let _ = self.changing.wait_for(|changing| !changing).await;
             let looked = time::Instant::now();
             let [of_model, of_claims, of_scan] = &mut troubles;
             self.read_model(&mut seen, of_model);
@@ -290,6 +294,8 @@ impl Scanner {
             // Without the model it is not known what guests own.
             if seen.path.is_none() || seen.model.is_some() {
                 match self.scan(&mut seen).await {
+                    // One that was under way when a change began saw some of it.
+                    Ok(_) if self.changing.has_changed().unwrap_or(false) => continue,
                     Ok(devices) => {
                         of_scan.end();
                         self.show(devices, &mut seen, &mut memory);

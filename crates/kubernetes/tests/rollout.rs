@@ -16,7 +16,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fleet::{Fleet, condition, merge};
+use fleet::{Fleet, condition, merge, recorded};
+use penstock_model::Inventory;
 use penstock_testkit::{
     control_plane::{self, LocalControlPlane},
     needs::Lack,
@@ -41,7 +42,7 @@ fn main() -> ExitCode {
         plane.must(&["apply", "--filename", "-"], &manifests());
         let _ = PLANE.set(Mutex::new(plane));
     }
-    let tests: [(&'static str, fn()); 11] = [
+    let tests: [(&'static str, fn()); 13] = [
         ("a_model_reaches_all_nodes_in_waves_after_its_canary", waves),
         ("a_change_that_cuts_a_node_off_is_taken_back_and_stops_the_wave", cut_off),
         ("one_node_that_refuses_keeps_all_from_being_touched", refused),
@@ -52,6 +53,11 @@ fn main() -> ExitCode {
         ("a_controller_that_is_killed_all_the_time_does_no_harm", controller_killed),
         ("an_agent_that_is_killed_ends_in_confirmed_or_as_before", agent_killed),
         ("a_roll_out_goes_on_when_the_api_server_comes_back", api_server_away),
+        (
+            "a_node_says_when_its_last_change_was_for_another_model_and_when_no_machine_selects_it",
+            another_model,
+        ),
+        ("vfs_that_a_change_makes_are_published_when_it_is_confirmed", made_vfs),
         ("a_second_agent_on_a_machine_says_so_and_ends", second_agent),
     ];
     trials.add(&missing, tests);
@@ -402,6 +408,92 @@ fn api_server_away() {
     fleet.plane.start_api_server();
     fleet.until("all have it", |status| status["ready"] == 3);
     assert!(fleet.most_at_a_time() <= 1, "{:?}", fleet.calls());
+}
+
+/// What a node says of a change is of the model that it has now, and its plan is of a machine that selects it.
+fn another_model() {
+    let fleet = Fleet::started("other", 1);
+    let of_node = |what: &str, wanted: &dyn Fn(&Value) -> bool| {
+        let deadline = Instant::now() + PATIENT;
+        loop {
+            let status = fleet.record("other-0")["status"].clone();
+            if wanted(&status) {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "{what}: {status:#}");
+            thread::sleep(PAUSE);
+        }
+    };
+    let reason =
+        |kind: &'static str, reason: &'static str| move |status: &Value| condition(status, kind).0 == reason;
+    fleet.machine(json!({}));
+    of_node("it has the model", &reason("Verified", "Verified"));
+    fleet.machine(json!({"rollout": {"pause": true}, "model": "nics: {NET0: {vfs: 5}}\n"}));
+    let status = of_node("it has another model", &reason("Verified", "AnotherModel"));
+    assert_eq!(condition(&status, "Applied").0, "AnotherModel");
+    assert_eq!(condition(&status, "Planned").0, "Planned");
+    assert_eq!(status["result"]["outcome"], "Verified", "what the last change came to is still told");
+    assert!(condition(&status, "Applied").1.contains("the last change was for another model: Verified"));
+
+    let labels = "/api/v1/nodes/other-0?fieldManager=kubectl";
+    let label = |value: Value| {
+        let object = json!({"metadata": {"labels": {"fleet": value}}});
+        fleet.plane.api().must("PATCH", labels, Some((fleet::MERGE, &object)));
+    };
+    label(json!("none"));
+    let status = of_node("no machine selects it", &reason("Planned", "NoMachine"));
+    assert!(status["plan"].is_null(), "{status:#}");
+    assert_eq!(condition(&status, "Applied").0, "Verified", "what was applied last stays");
+    label(json!("other"));
+    of_node("it is selected again", &reason("Planned", "Planned"));
+    fleet.machine(json!({"rollout": {"pause": false}, "model": "nics: {NET0: {vfs: 5}}\n"}));
+    of_node("it has the other model", &reason("Verified", "Verified"));
+}
+
+/// Also where the agent is started anew in the middle.
+fn made_vfs() {
+    let mut fleet = Fleet::new("made", 1);
+    fleet.rescan = 1;
+    let node = "made-0".to_owned();
+    let with_vfs = recorded();
+    let mut without = recorded();
+    for pf in without.pfs.iter_mut().filter_map(|pf| pf.sriov.as_mut()) {
+        pf.vfs.clear();
+        pf.num_vfs = 0;
+    }
+    let write = |name: &str, inventory: &Inventory| {
+        fs::write(fleet.at(&node, name), serde_json::to_vec(inventory).unwrap()).unwrap();
+    };
+    write("scan.json", &without);
+    write("made.json", &with_vfs);
+    fs::write(fleet.at(&node, "applying"), "5").unwrap();
+    fleet.start_agent(&node);
+    fleet.start_controller();
+    fleet.machine(json!({"rollout": {"confirmWithin": "2m"}}));
+    let deadline = Instant::now() + PATIENT;
+    let mut killed = false;
+    loop {
+        let path = "/apis/resource.k8s.io/v1/resourceslices?fieldSelector=spec.nodeName%3Dmade-0";
+        let slices = fleet.plane.get(path)["items"].as_array().map_or(0, Vec::len);
+        let calls = fleet.calls();
+        let did = |what: &str| calls.iter().any(|(_, call)| call == what);
+        assert!(slices == 0 || did("confirmed"), "published before the change was confirmed: {calls:?}");
+        if slices > 0 {
+            break;
+        }
+        if did("begin") && !killed {
+            // It would have seen them by now.
+            thread::sleep(Duration::from_secs(3));
+            if fleet.plane.get(path)["items"].as_array().is_some_and(Vec::is_empty) {
+                fleet.kill_agent(&node);
+                fleet.start_agent(&node);
+                killed = true;
+            }
+        }
+        assert!(Instant::now() < deadline, "{:#}", fleet.record(&node));
+        thread::sleep(PAUSE);
+    }
+    assert!(killed, "they came before it was looked");
 }
 
 fn second_agent() {

@@ -123,7 +123,7 @@ impl Store {
     ///
     /// It cannot be read.
     pub fn progress(&self) -> Result<Option<Progress>, RolloutStateError> {
-        self.read("progress.json")
+        read(progress_file(&self.directory))
     }
 
     /// Writes down how far a change is.
@@ -132,7 +132,7 @@ impl Store {
     ///
     /// It cannot be written.
     pub fn keep_progress(&self, progress: &Progress) -> Result<(), RolloutStateError> {
-        self.write("progress.json", progress)
+        write(progress_file(&self.directory), progress)
     }
 
     /// The change has ended and was reported.
@@ -141,7 +141,7 @@ impl Store {
     ///
     /// The file cannot be removed.
     pub fn end_progress(&self) -> Result<(), RolloutStateError> {
-        Ok(files::remove_durable(self.directory.join("progress.json"))?)
+        Ok(files::remove_durable(progress_file(&self.directory))?)
     }
 
     /// What was applied and confirmed last.
@@ -150,7 +150,7 @@ impl Store {
     ///
     /// It cannot be read.
     pub fn applied(&self) -> Result<Option<Applied>, RolloutStateError> {
-        self.read("applied.json")
+        read(applied_file(&self.directory))
     }
 
     /// Writes down what was applied and confirmed.
@@ -159,18 +159,7 @@ impl Store {
     ///
     /// It cannot be written.
     pub fn keep_applied(&self, applied: &Applied) -> Result<(), RolloutStateError> {
-        self.write("applied.json", applied)
-    }
-
-    fn read<T: serde::de::DeserializeOwned>(&self, name: &str) -> Result<Option<T>, RolloutStateError> {
-        read(self.directory.join(name))
-    }
-
-    fn write(&self, name: &str, value: &impl Serialize) -> Result<(), RolloutStateError> {
-        let path = self.directory.join(name);
-        let text = serde_json::to_string(value)
-            .map_err(|error| RolloutStateError::Damaged { path: path.clone(), why: error.to_string() })?;
-        Ok(files::write_durable(path, text)?)
+        write(applied_file(&self.directory), applied)
     }
 }
 
@@ -181,8 +170,21 @@ impl Store {
 /// What is there cannot be read.
 pub fn applied_model(state: &Path) -> Result<Option<PathBuf>, RolloutStateError> {
     let directory = state.join("rollout");
-    let applied: Option<Applied> = read(directory.join("applied.json"))?;
+    let applied: Option<Applied> = read(applied_file(&directory))?;
     Ok(applied.map(|applied| directory.join("models").join(format!("{}.yaml", applied.hash))))
+}
+
+/// Whether an agent below this directory has begun a change that it has not told the end of; nothing is locked for that.
+pub fn is_changing(state: &Path) -> bool {
+    files::exists(progress_file(&state.join("rollout")))
+}
+
+fn applied_file(directory: &Path) -> PathBuf {
+    directory.join("applied.json")
+}
+
+fn progress_file(directory: &Path) -> PathBuf {
+    directory.join("progress.json")
 }
 
 fn read<T: serde::de::DeserializeOwned>(path: PathBuf) -> Result<Option<T>, RolloutStateError> {
@@ -193,6 +195,13 @@ fn read<T: serde::de::DeserializeOwned>(path: PathBuf) -> Result<Option<T>, Roll
     serde_json::from_str(&text)
         .map(Some)
         .map_err(|error| RolloutStateError::Damaged { path, why: error.to_string() })
+}
+
+fn write(path: PathBuf, value: &impl Serialize) -> Result<(), RolloutStateError> {
+    match serde_json::to_string(value) {
+        Ok(text) => Ok(files::write_durable(path, text)?),
+        Err(error) => Err(RolloutStateError::Damaged { path, why: error.to_string() }),
+    }
 }
 
 #[cfg(test)]
@@ -215,7 +224,9 @@ mod tests {
             attempts: 1,
             applied: None,
         };
+        assert!(!is_changing(directory.path()));
         store.keep_progress(&progress).unwrap();
+        assert!(is_changing(directory.path()));
         store.keep_model("h", "nics: {}").unwrap();
         store.keep_model("old", "nics: {}").unwrap();
         store.forget_models(&["h"]).unwrap();

@@ -107,6 +107,14 @@ pub fn same_plan(one: &PlanSummary, other: &PlanSummary) -> bool {
     PlanSummary { at: other.at, ..one.clone() } == *other
 }
 
+/// The status of a node that has no plan, for this reason.
+pub fn unplanned(before: &SriovNodeStatus, reason: &str, why: &str, now: UtcTime) -> SriovNodeStatus {
+    let mut status = status(None, before.result.clone(), before, now);
+    let planned = StatusCondition::new("Planned", false, reason, why, now).after(&before.conditions);
+    status.conditions.insert(0, planned);
+    status
+}
+
 /// The status with its conditions, which follow from the plan and the result.
 pub fn status(
     plan: Option<PlanSummary>,
@@ -136,13 +144,31 @@ pub fn status(
         tell("RebootRequired", plan.reboot.into(), if plan.reboot { "Reboot" } else { "NoReboot" }, words);
     }
     if let Some(result) = &result {
-        let reason = result.outcome.to_string();
+        tell_result(result, plan.as_ref(), &mut tell);
+    }
+    SriovNodeStatus { plan, result, conditions }
+}
+
+/// The conditions that follow from the last change. Where the node's model is another one since, it is not applied and nothing was verified,
+/// whatever came of the change.
+fn tell_result(
+    result: &ChangeResult,
+    plan: Option<&PlanSummary>,
+    tell: &mut impl FnMut(&str, ConditionStatus, &str, &str),
+) {
+    let outcome = result.outcome.to_string();
+    let says = |words: &str| if words.is_empty() { String::new() } else { format!(", {words}") };
+    if result.outcome.is_end() && plan.is_some_and(|plan| plan.hash != result.hash) {
+        let words = format!("the last change was for another model: {outcome}{}", says(&result.message));
+        tell("Applied", ConditionStatus::False, "AnotherModel", &words);
+        tell("Verified", ConditionStatus::False, "AnotherModel", &words);
+    } else {
         let applied = match result.outcome {
             Outcome::Verified => ConditionStatus::True,
             Outcome::Applying | Outcome::HalfWay => ConditionStatus::Unknown,
             Outcome::RolledBack | Outcome::Failed | Outcome::Lapsed => ConditionStatus::False,
         };
-        tell("Applied", applied, &reason, &result.message);
+        tell("Applied", applied, &outcome, &result.message);
         let verified = result.outcome == Outcome::Verified;
         let counts = result.verdicts.map_or_else(String::new, |counts| {
             format!(
@@ -150,9 +176,8 @@ pub fn status(
                 counts.pass, counts.fail, counts.unsupported, counts.unknown
             )
         });
-        tell("Verified", verified.into(), &reason, if verified { &counts } else { &result.message });
-        let rolled_back = result.outcome == Outcome::RolledBack;
-        tell("RolledBack", rolled_back.into(), &reason, if rolled_back { &result.message } else { "" });
+        tell("Verified", verified.into(), &outcome, if verified { &counts } else { &result.message });
     }
-    SriovNodeStatus { plan, result, conditions }
+    let rolled_back = result.outcome == Outcome::RolledBack;
+    tell("RolledBack", rolled_back.into(), &outcome, if rolled_back { &result.message } else { "" });
 }

@@ -32,9 +32,9 @@ pub const LONGEST_MESSAGE: usize = 2048;
     printcolumn = r#"{"name": "Plan", "type": "string", "jsonPath": ".status.plan.outcome"}"#,
     printcolumn = r#"{"name": "Steps", "type": "integer", "jsonPath": ".status.plan.steps"}"#,
     printcolumn = r#"{"name": "Stage", "type": "string", "jsonPath": ".spec.change.stage"}"#,
-    printcolumn = r#"{"name": "Result", "type": "string", "jsonPath": ".status.result.outcome"}"#,
+    printcolumn = r#"{"name": "Result", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Applied\")].reason"}"#,
     printcolumn = r#"{"name": "Plan Says", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Planned\")].message", "priority": 1}"#,
-    printcolumn = r#"{"name": "Result Says", "type": "string", "jsonPath": ".status.result.message", "priority": 1}"#
+    printcolumn = r#"{"name": "Result Says", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Applied\")].message", "priority": 1}"#
 )]
 #[serde(rename_all = "camelCase")]
 pub struct SriovNodeSpec {
@@ -97,13 +97,14 @@ pub struct Withdrawn {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SriovNodeStatus {
-    /// What the node planned last.
+    /// What the node planned last. None where no `SriovMachine` selects it, or several do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanSummary>,
     /// How the last change ended, or that there was nothing to change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result: Option<ChangeResult>,
-    /// `Planned`, `Applied`, `Verified`, `RebootRequired`, `RolledBack`; `Drifted` where the node is watched; `SingleAgent` is false when an
+    /// `Planned`, `Applied`, `Verified`, `RebootRequired`, `RolledBack`, of which `Applied` and `Verified` are of the model that the plan is for;
+    /// `Drifted` where the node is watched; `SingleAgent` is false when an
     /// agent on another machine took itself for this node.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<StatusCondition>,

@@ -22,7 +22,7 @@ use tempfile::TempDir;
 use super::{PATIENT, PAUSE, PLANE, program};
 
 /// The content types of patches.
-const MERGE: &str = "application/merge-patch+json";
+pub const MERGE: &str = "application/merge-patch+json";
 const APPLY: &str = "application/apply-patch+yaml";
 
 /// Nodes with their agents, and a controller.
@@ -32,6 +32,8 @@ pub struct Fleet {
     pub directory: TempDir,
     pub nodes: Vec<String>,
     pub agents: BTreeMap<String, Child>,
+    /// How often agents look at their machines without being told that something has changed, in seconds.
+    pub rescan: u32,
     pub controller: Option<Child>,
     /// As the nodes' kubelets renew them.
     pub leases: Leases,
@@ -73,6 +75,7 @@ impl Fleet {
             directory,
             nodes,
             agents: BTreeMap::new(),
+            rescan: 600,
             controller: None,
             leases,
         }
@@ -96,7 +99,7 @@ impl Fleet {
 
     pub fn agent(&self, node: &str) -> Command {
         let mut command = program();
-        command.args(["node", "--rescan", "600", "--node", node]);
+        command.args(["node", "--rescan", &self.rescan.to_string(), "--node", node]);
         for (option, name) in [
             ("--kubeconfig", "kubeconfig"),
             ("--penstock", "penstock"),

@@ -29,6 +29,7 @@ apply)
     phase waiting
     setsid "$at/penstock" guard "$run" "$within" > /dev/null 2>&1 < /dev/null &
     if [ -e "$at/cut" ]; then mv "$at/kubeconfig" "$at/kubeconfig.cut"; fi
+    if [ -e "$at/made.json" ]; then mv "$at/made.json" "$at/scan.json"; fi
     # What a watch of the old model tells while the machine changes.
     if [ -e "$at/drifts" ]; then cat "$at/drifts" >> "$at/watch.jsonl"; fi
     sleep "$(have applying 0)"
