@@ -5,7 +5,7 @@
 use penstock_board::{FORWARD_ADDRESS, FORWARD_PORT};
 use serde_json::{Value, json};
 
-use crate::oci;
+use crate::image;
 
 /// Where a node has the disk of [`NodeDisk`](crate::NodeDisk).
 pub const ON_NODE: &str = "/opt/kubernetes";
@@ -104,7 +104,7 @@ pub fn containerd() -> String {
   BinaryName = "{ON_NODE}/bin/crun"
   SystemdCgroup = false
 "#,
-        image = oci::NAME
+        image = image::NAME
     )
 }
 
@@ -178,7 +178,7 @@ mod tests {
     fn a_node_lets_nobody_in_without_a_name_and_has_devices_of_cdi() {
         let kubelet: Value = serde_json::from_str(&kubelet()).unwrap();
         assert_eq!(kubelet["authentication"]["anonymous"]["enabled"], false);
-        assert!(containerd().contains("enable_cdi = true") && containerd().contains(oci::NAME));
+        assert!(containerd().contains("enable_cdi = true") && containerd().contains(image::NAME));
         let network: Value = serde_json::from_str(&network()).unwrap();
         assert_eq!(network["plugins"][0]["type"], "bridge");
     }

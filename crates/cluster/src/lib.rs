@@ -11,12 +11,11 @@ mod cluster;
 mod config;
 mod control_plane;
 mod error;
+mod image;
 mod kept;
 mod node;
 mod node_disk;
-mod oci;
 mod program;
-mod tar;
 
 pub use cluster::{Cluster, ClusterOptions, fit};
 pub use error::ClusterError;

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use penstock_board::{Board, FILES_SERIAL};
 use penstock_host::{Command, Place};
+use penstock_oci::Tar;
 
-use crate::{config, error::ClusterError, tar::Tar};
+use crate::{config, error::ClusterError};
 
 /// How long each thing on a node may take; a busy machine emulates slowly.
 const DOING: Duration = Duration::from_secs(300);

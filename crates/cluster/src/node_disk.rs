@@ -16,7 +16,7 @@ use penstock_model::digest::sha256;
 use crate::{
     config,
     error::ClusterError,
-    oci,
+    image,
     program::{ClusterProgram, lock},
 };
 
@@ -102,12 +102,12 @@ impl NodeDisk {
 
 fn digest(program: &ClusterProgram) -> String {
     let mut recipe = VERSION.to_le_bytes().to_vec();
-    let words = PACKAGES.iter().copied().chain([TAKE, oci::NAME, program.digest(), config::ON_NODE]);
+    let words = PACKAGES.iter().copied().chain([TAKE, image::NAME, program.digest(), config::ON_NODE]);
     for text in words.chain(SCRIPTS.iter().flat_map(|(name, _, text)| [*name, *text])) {
         recipe.extend((text.len() as u64).to_le_bytes());
         recipe.extend(text.as_bytes());
     }
-    recipe.extend(oci::image(b""));
+    recipe.extend(image::archive(b""));
     sha256(recipe)
 }
 
@@ -120,7 +120,7 @@ fn make(part: &Path, program: &ClusterProgram, listener: Listener<'_>) -> Result
     tree::unpack(PACKAGES, TAKE, part)?;
     listener(Progress::Phase("Packing the disk of nodes".to_owned()));
     let tree = part.join("out");
-    files::write_atomic(tree.join("image.tar"), oci::image(&files::read(tree.join("busybox"))?))?;
+    files::write_atomic(tree.join("image.tar"), image::archive(&files::read(tree.join("busybox"))?))?;
     files::remove_file(tree.join("busybox"))?;
     for (name, mode, text) in SCRIPTS {
         files::write_atomic_mode(tree.join(name), text, mode)?;

@@ -39,6 +39,8 @@ pub enum Verb {
     Controller(Controller),
     /// Print what the cluster needs: access rules, the policy that fences slices to their node, device classes, the systemd unit
     Manifests(Manifests),
+    /// Write the container image that the DaemonSet of `manifests --daemonset` runs: this program and penstock, and nothing else
+    Image(Image),
 }
 
 /// `node`
@@ -161,6 +163,36 @@ pub struct Manifests {
     /// The API server as nodes reach it, for the DaemonSet. Default: by the cluster's own service
     #[arg(long, value_name = "URL", requires = "daemonset", value_parser = url)]
     pub server: Option<String>,
+}
+
+/// `image`
+#[derive(Clone, Debug, Args)]
+pub struct Image {
+    /// The archive to write, which `skopeo copy oci-archive:FILE`, `podman load` and `ctr images import` read
+    #[arg(long, value_name = "FILE")]
+    pub to: PathBuf,
+    /// The image's name and tag
+    #[arg(long, value_name = "IMAGE", default_value = concat!("localhost/penstock-kubernetes:", env!("CARGO_PKG_VERSION")), value_parser = tagged)]
+    pub name: String,
+    /// The penstock binary
+    #[arg(long, value_name = "FILE", default_value = "penstock")]
+    pub penstock: PathBuf,
+}
+
+/// A name that a registry can have, with a tag.
+fn tagged(text: &str) -> Result<String, String> {
+    let name = image(text)?;
+    let has_tag = name
+        .rsplit('/')
+        .next()
+        .is_some_and(|last| last.split_once(':').is_some_and(|(_, tag)| !tag.is_empty()));
+    match has_tag && name.contains('/') && !name.contains('@') {
+        true => Ok(name),
+        false => {
+            Err("expected registry, name and tag, like registry.example.org/penstock-kubernetes:1.0"
+                .to_owned())
+        }
+    }
 }
 
 /// A reference to an image (`distribution/reference`), as far as it can stand in YAML and be none of its words.

@@ -20,7 +20,7 @@ use thiserror::Error;
 use crate::{arguments::HostAgent, identity::is_label};
 
 /// A program is no larger.
-const PROGRAM_LIMIT: usize = 512 << 20;
+pub const PROGRAM_LIMIT: usize = 512 << 20;
 
 /// The way to the API server, beside the programs. It names files of the pod's volume, and holds no secret.
 const KUBECONFIG: &str = "kubeconfig";

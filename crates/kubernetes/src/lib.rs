@@ -2,7 +2,7 @@
 //!
 //! - [`node`]: the agent of a node. It publishes the NICs' functions as ResourceSlices ([`devices`], [`slices`]), tells their health
 //!   ([`health`], [`events`]), and serves kubelet ([`plugin`]), which has it prepare what claims were given ([`claim`]).
-//! - [`host`]: how a pod becomes the agent of its node.
+//! - [`host`]: how a pod becomes the agent of its node. [`image`] makes what such a pod runs.
 //! - [`mod@attach`]: the hook that the container runtime runs before a container's first program: it moves a VF in, or the container fails.
 //!   [`cdi`] is what the runtime reads of it.
 //! - [`change`]: the agent's part of a roll-out: it plans, applies with a guard behind it, proves that the node still works, and confirms.
@@ -22,10 +22,12 @@ pub mod claim;
 pub mod client;
 pub mod controller;
 pub mod devices;
+mod elf;
 pub mod events;
 pub mod health;
 pub mod host;
 pub mod identity;
+pub mod image;
 pub mod inventory;
 pub mod log;
 pub mod machine;

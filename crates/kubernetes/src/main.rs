@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use penstock_kubernetes::{
     arguments::{CommandLine, Verb},
-    attach, controller, host, log, manifests, node,
+    attach, controller, host, image, log, manifests, node,
 };
 
 fn main() -> ExitCode {
@@ -20,6 +20,10 @@ fn main() -> ExitCode {
         },
         Verb::Host(arguments) => match host::run(arguments) {
             Ok(never) => match never {},
+            Err(error) => failed(&error),
+        },
+        Verb::Image(arguments) => match image::run(&arguments) {
+            Ok(()) => ExitCode::SUCCESS,
             Err(error) => failed(&error),
         },
         Verb::Manifests(manifests) => match manifests::print(&manifests) {

@@ -3,6 +3,8 @@
 //! `PENSTOCK_PODS=100` the one that kills the agent makes as many pods as that says.
 #![allow(clippy::disallowed_methods)]
 
+#[path = "claims_in_board/daemon_set.rs"]
+mod daemon_set;
 #[path = "claims_in_board/rollout.rs"]
 mod rollout;
 
@@ -110,13 +112,14 @@ fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     trials.one_at_a_time();
     let missing = trials.lacking("pods", || needs::board().or_else(cluster::lacking));
-    let tests: [(&str, Check); 7] = [
+    let tests: [(&str, Check); 8] = [
         ("slices_come_back_when_kubelet_was_restarted_in_board", slices_come_back),
         ("a_pod_has_its_vf_as_its_claim_says_in_board", a_pod_has_its_vf),
         ("a_program_drives_the_vf_of_its_claim_and_no_other_in_board", a_program_drives_its_vf),
         ("a_pod_with_the_hosts_network_is_refused_in_board", host_network_is_refused),
         ("a_container_whose_vf_was_stolen_does_not_start_in_board", a_stolen_vf),
         ("no_pod_runs_without_its_vf_while_the_agent_is_killed_in_board", no_pod_runs_without),
+        ("a_daemon_set_runs_the_agent_in_board", daemon_set::runs_the_agent),
         ("a_model_that_cuts_the_way_to_the_api_server_is_taken_back_in_board", rollout::cut_off),
     ];
     let bed: Arc<OnceLock<Result<Bed, String>>> = Arc::default();
@@ -182,12 +185,16 @@ impl Bed {
 
     /// The UIDs of the first node's slices, and how many VFs of the first NIC they publish.
     fn slices(&self) -> Result<(Vec<String>, usize), Failed> {
-        let of_node = format!("--field-selector=spec.nodeName={}", self.node);
+        self.slices_of(&self.node, |device| device["attributes"]["nic"]["string"] == "NET0")
+    }
+
+    /// The UIDs of a node's slices, and how many devices they have of those that are looked for.
+    fn slices_of(&self, node: &str, wanted: impl Fn(&Value) -> bool) -> Result<(Vec<String>, usize), Failed> {
+        let of_node = format!("--field-selector=spec.nodeName={node}");
         let slices = self.cluster.get(&["resourceslices", &of_node])?;
         let uids = list(&slices["items"]).iter().map(|slice| text(&slice["metadata"]["uid"])).collect();
         let devices = list(&slices["items"]).iter().flat_map(|slice| list(&slice["spec"]["devices"]));
-        let is_vf = |device: &&Value| device["attributes"]["nic"]["string"] == "NET0";
-        Ok((uids, devices.filter(is_vf).count()))
+        Ok((uids, devices.filter(|device| wanted(device)).count()))
     }
 
     fn pod(&self, name: &str) -> Result<Value, Failed> {
@@ -268,10 +275,15 @@ impl Bed {
 
 const STATE_OF_PF: &str = "ip link show $(ls /sys/bus/pci/devices/0000:01:00.0/net)";
 
+/// Makes a node's VFs.
+fn make_vfs(cluster: &TestCluster, node: &str) -> Outcome {
+    let pfs = "for pf in /sys/bus/pci/drivers/igb/*/net/*; do ip link set ${pf##*/} up; done";
+    cluster.on(node, &format!("{pfs}; penstock apply /root/model.yaml")).map(drop)
+}
+
 /// Makes a node's VFs, and puts the agent there, with a token of its service account that is bound to the node. It does not run yet.
 fn install(cluster: &TestCluster, node: &str) -> Outcome {
-    let pfs = "for pf in /sys/bus/pci/drivers/igb/*/net/*; do ip link set ${pf##*/} up; done";
-    cluster.on(node, &format!("{pfs}; penstock apply /root/model.yaml"))?;
+    make_vfs(cluster, node)?;
     let bound = ["--bound-object-kind", "Node", "--bound-object-name", node];
     let token = ["create", "token", "penstock-kubernetes", "--namespace", "penstock"];
     let token = cluster.said(&[&token[..], &bound].concat())?;
@@ -327,16 +339,17 @@ fn ended(pod: &Value) -> (usize, usize) {
 
 /// What claims are made from: one whose VF is told how to be, and one that takes a VF as it is.
 fn templates() -> Value {
-    let of_net0 = r#"device.attributes["sriov.penstock.dev"].nic == "NET0""#;
-    let template = |name: &str, parameters: Value| {
+    let template_of = |name: &str, attribute: &str, parameters: Value| {
+        let expression = format!(r#"device.attributes["sriov.penstock.dev"].{attribute}"#);
         json!({
             "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": name},
             "spec": {"spec": {"devices": {
-                "requests": [{"name": "vf", "exactly": {"deviceClassName": "vf.penstock.dev", "selectors": [{"cel": {"expression": of_net0}}]}}],
+                "requests": [{"name": "vf", "exactly": {"deviceClassName": "vf.penstock.dev", "selectors": [{"cel": {"expression": expression}}]}}],
                 "config": [{"opaque": {"driver": "sriov.penstock.dev", "parameters": parameters}}],
             }}},
         })
     };
+    let template = |name: &str, parameters| template_of(name, r#"nic == "NET0""#, parameters);
     let data = json!({"interface": "data", "mac": MAC, "vlan": 100, "spoofchk": true, "addresses": ["10.20.30.5/24"]});
     let program = json!({"mode": "vfio", "mac": PROGRAM_MAC, "vlan": 200});
     let items = [
@@ -344,6 +357,8 @@ fn templates() -> Value {
         template("bare", json!({"interface": "data"})),
         template("program", program),
         template("program-bare", json!({"mode": "vfio"})),
+        // Where no model says what NICs are called.
+        template_of("igb", r#"pfDriver == "igb""#, json!({"interface": "data"})),
     ];
     json!({"apiVersion": "v1", "kind": "List", "items": items})
 }

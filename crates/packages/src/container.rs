@@ -1,23 +1,19 @@
-//! The container image: an OCI image layout (image-spec 1.1) in one archive, as `podman load`, `skopeo copy oci-archive:` and `docker load` take it.
-//!
-//! Three layers, of which each changes less often than the one above it: Debian and what a rehearsal needs of it, the board image, Penstock itself.
-//! `manifest.json` beside the layout is for `docker load` where Docker keeps images in its own store, and names the same files.
+//! The container image. Three layers, of which each changes less often than the one above it: Debian and what a rehearsal needs of it, the board
+//! image, Penstock itself.
 
 mod layer;
 mod tree;
 
 use std::{
-    collections::BTreeMap,
     error::Error,
-    io::{self, Read},
-    path::{Path, PathBuf},
+    io,
+    path::Path,
     time::{Duration, SystemTime},
 };
 
-use penstock_host::files;
-use penstock_model::digest::sha256;
+use penstock_host::files::{self, FileError};
+use penstock_oci::{Image, Layer};
 use serde_json::{Value, json};
-use tar::{Builder, EntryType};
 
 pub use self::{
     layer::{ImageLayer, write as write_layer},
@@ -34,11 +30,6 @@ pub const DIRECTORY: &str = "/work";
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// Its name without a version.
 const NAME: &str = "localhost/penstock";
-
-const INDEX: &str = "application/vnd.oci.image.index.v1+json";
-const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
-const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
-const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 
 /// What an image says of itself.
 #[derive(Clone, Debug)]
@@ -72,112 +63,44 @@ pub type TitledLayer<'a> = (&'a ImageLayer, &'a str);
 ///
 /// When a layer cannot be read or is not what it was, or the file cannot be written.
 pub fn write(about: &About, layers: &[TitledLayer<'_>], file: &Path) -> Result<String, Box<dyn Error>> {
-    let config = json(&config(about, layers));
-    let config_digest = sha256(&config);
-    let descriptors: Vec<Value> = layers
-        .iter()
-        .map(|(layer, what)| {
-            let titled = json!({"org.opencontainers.image.title": what});
-            described(LAYER, &layer.digest, layer.size, Some(titled))
+    let created = about.created();
+    let history: Vec<Value> =
+        layers.iter().map(|(_, what)| json!({"created": created, "created_by": what})).collect();
+    let opened = layers.iter().map(|(layer, what)| {
+        Ok(Layer {
+            contents: Box::new(files::open(&layer.file)?),
+            size: layer.size,
+            digest: layer.digest.clone(),
+            diff: layer.diff.clone(),
+            title: Some(what),
         })
-        .collect();
-    let manifest = json(&json!({
-        "schemaVersion": 2,
-        "mediaType": MANIFEST,
-        "config": described(CONFIG, &config_digest, config.len() as u64, None),
-        "layers": descriptors,
-        "annotations": labels(about),
-    }));
-    let digest = sha256(&manifest);
-    // Podman and containerd take the name from the one, and the specification has the tag in the other.
-    let name = json!({
-        "io.containerd.image.name": about.reference(),
-        "org.opencontainers.image.ref.name": tag(&about.version),
     });
-    let mut only = described(MANIFEST, &digest, manifest.len() as u64, Some(name));
-    only["platform"] = json!({"architecture": "amd64", "os": "linux"});
-    let index = json(&json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": [only]}));
-    let docker = json(&json!([{
-        "Config": blob(&config_digest),
-        "RepoTags": [about.reference()],
-        "Layers": layers.iter().map(|(layer, _)| blob(&layer.digest)).collect::<Vec<_>>(),
-    }]));
-
-    let mut parts: BTreeMap<String, Part> = BTreeMap::new();
-    parts.insert(blob(&config_digest), Part::Text(config));
-    parts.insert(blob(&digest), Part::Text(manifest));
-    for (layer, _) in layers {
-        parts.insert(blob(&layer.digest), Part::File(layer.file.clone()));
-    }
-    for directory in ["blobs/", "blobs/sha256/"] {
-        parts.insert(directory.to_owned(), Part::Directory);
-    }
-    parts.insert("index.json".to_owned(), Part::Text(index));
-    parts.insert("manifest.json".to_owned(), Part::Text(docker));
-    parts.insert("oci-layout".to_owned(), Part::Text(json(&json!({"imageLayoutVersion": "1.0.0"}))));
+    let image = Image {
+        reference: &about.reference(),
+        architecture: "amd64",
+        date: about.date,
+        config: config(about),
+        more: json!({"created": created, "history": history}),
+        annotations: labels(about),
+        layers: opened.collect::<Result<_, FileError>>()?,
+    };
+    let mut digest = String::new();
     files::write_atomic_with(file, 0o644, |to| {
-        let mut archive = Builder::new(io::BufWriter::new(to));
-        for (name, part) in parts {
-            part.add(&mut archive, &name, about.date)?;
-        }
-        archive.into_inner()?.into_inner().map_err(io::IntoInnerError::into_error).map(drop)
+        digest = image.write(io::BufWriter::new(to))?;
+        Ok(())
     })?;
-    Ok(format!("sha256:{digest}"))
-}
-
-/// What is in the archive.
-enum Part {
-    Directory,
-    Text(String),
-    File(PathBuf),
-}
-
-impl Part {
-    fn add(&self, archive: &mut Builder<impl io::Write>, name: &str, date: u64) -> io::Result<()> {
-        let mut header = layer::blank(date);
-        header.set_path(name)?;
-        header.set_mode(0o644);
-        let contents: Box<dyn Read> = match self {
-            Part::Directory => {
-                header.set_entry_type(EntryType::Directory);
-                header.set_mode(0o755);
-                Box::new(io::empty())
-            }
-            Part::Text(text) => {
-                header.set_size(text.len() as u64);
-                Box::new(text.as_bytes())
-            }
-            Part::File(file) => {
-                let file = files::open(file).map_err(io::Error::other)?;
-                header.set_size(file.metadata()?.len());
-                Box::new(file)
-            }
-        };
-        header.set_cksum();
-        archive.append(&header, contents)
-    }
+    Ok(digest)
 }
 
 /// How containers of it are started.
-fn config(about: &About, layers: &[TitledLayer<'_>]) -> Value {
-    let created = about.created();
-    let diffs: Vec<String> = layers.iter().map(|(layer, _)| format!("sha256:{}", layer.diff)).collect();
-    let history: Vec<Value> =
-        layers.iter().map(|(_, what)| json!({"created": created, "created_by": what})).collect();
+fn config(about: &About) -> Value {
     json!({
-        "created": created,
-        "architecture": "amd64",
-        "os": "linux",
-        "config": {
-            "User": USER,
-            "Env": [format!("PATH={PATH}"), format!("HOME={HOME}"), "LANG=C.UTF-8"],
-            "Entrypoint": ["penstock"],
-            "Cmd": ["--help"],
-            "WorkingDir": DIRECTORY,
-            "Labels": labels(about),
-        },
-        "rootfs": {"type": "layers", "diff_ids": diffs},
-        "history": history,
+        "User": USER,
+        "Env": [format!("PATH={PATH}"), format!("HOME={HOME}"), "LANG=C.UTF-8"],
+        "Entrypoint": ["penstock"],
+        "Cmd": ["--help"],
+        "WorkingDir": DIRECTORY,
+        "Labels": labels(about),
     })
 }
 
@@ -194,26 +117,9 @@ fn labels(about: &About) -> Value {
     })
 }
 
-fn described(media: &str, digest: &str, size: u64, annotations: Option<Value>) -> Value {
-    let mut described = json!({"mediaType": media, "digest": format!("sha256:{digest}"), "size": size});
-    if let Some(annotations) = annotations {
-        described["annotations"] = annotations;
-    }
-    described
-}
-
-/// The name of what has this SHA-256.
-fn blob(digest: &str) -> String {
-    format!("blobs/sha256/{digest}")
-}
-
 /// A version as a tag, which has no `~`.
 fn tag(version: &str) -> String {
     version.replace(|character: char| !character.is_ascii_alphanumeric() && !"._-".contains(character), "-")
-}
-
-fn json(value: &Value) -> String {
-    format!("{value}\n")
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use std::{
 use flate2::{Compression, write::GzEncoder};
 use penstock_host::files;
 use penstock_model::digest::hexadecimal;
+use penstock_oci::blank;
 use sha2::{Digest, Sha256};
 use tar::{Builder, EntryType, Header};
 
@@ -101,17 +102,6 @@ pub fn write(
         Ok((size, digest, unpacked, diff))
     })?;
     Ok(ImageLayer { file: file.to_owned(), digest, size, diff, unpacked })
-}
-
-/// The header of an empty file of root's, with every number written: some readers take none for no number.
-pub(super) fn blank(modified: u64) -> Header {
-    let mut header = Header::new_ustar();
-    header.set_mode(0);
-    header.set_uid(0);
-    header.set_gid(0);
-    header.set_size(0);
-    header.set_mtime(modified);
-    header
 }
 
 /// The directories above a name, the nearest first.

@@ -2,6 +2,8 @@
 
 use std::{fs, path::Path};
 
+use penstock_model::digest::sha256;
+use std::io::Read as _;
 use tar::{Builder, EntryType, Header};
 
 use super::*;
@@ -100,7 +102,7 @@ fn a_layer_has_a_tree_in_order_and_nothing_of_the_build() {
 
     // In another order the same; a name that no header has room for comes back.
     let mut builder = Builder::new(Vec::new());
-    let mut header = layer::blank(1);
+    let mut header = penstock_oci::blank(1);
     builder.append_data(&mut header, &long, io::empty()).unwrap();
     builder.append_link(&mut header.clone(), "link", &long).unwrap();
     fs::write(at("long"), builder.into_inner().unwrap()).unwrap();
@@ -190,7 +192,7 @@ fn what_a_layer_cannot_keep_is_refused_by_its_name() {
     }
     let mut builder = Builder::new(Vec::new());
     builder.append_pax_extensions([("SCHILY.xattr.security.capability", b"x".as_slice())]).unwrap();
-    let mut header = layer::blank(1);
+    let mut header = penstock_oci::blank(1);
     builder.append_data(&mut header, "usr/bin/ping", io::empty()).unwrap();
     fs::write(directory.path().join("tree"), builder.into_inner().unwrap()).unwrap();
     let error = Files::read(&directory.path().join("tree")).unwrap_err().to_string();

@@ -1,0 +1,85 @@
+//! The agent as a DaemonSet on the second node, where nothing of Penstock's is started but by its pod.
+
+use std::process::Command;
+
+use penstock_testkit::{
+    binary::{self, Run},
+    cluster::until,
+    trials::{Failed, Outcome},
+};
+use serde_json::json;
+
+use super::{Bed, KUBECONFIG, VFS, containers, is_ready, list, pod, program, text};
+
+const IMAGE: &str = "localhost/penstock-kubernetes:test";
+
+/// Its slices stay when its pod is another one, and pods keep their VFs: the hook is on the node.
+pub fn runs_the_agent(bed: &Bed) -> Outcome {
+    let cluster = &bed.cluster;
+    let node = cluster.node(2);
+    super::make_vfs(cluster, &node)?;
+    let archive = cluster.at().join("image.tar");
+    let own = cluster.at().join("penstock-kubernetes");
+    binary::strip(&program(), &own)?;
+    let penstock = binary::path().ok_or("no penstock is named")?;
+    let made: Run = Command::new(&own)
+        .args(["image", "--name", IMAGE, "--to"])
+        .arg(&archive)
+        .arg("--penstock")
+        .arg(penstock)
+        .output()?
+        .into();
+    made.ended_with(0)?;
+    assert!(made.stdout.contains(&format!("{IMAGE}@sha256:")), "{}", made.stdout);
+    cluster.on_with(&node, "ctr -n k8s.io images import -", &archive)?;
+
+    let server = serde_json::from_str::<serde_json::Value>(KUBECONFIG)?;
+    let server = text(&server["clusters"][0]["cluster"]["server"]);
+    let manifest: Run =
+        Command::new(&own).args(["manifests", "--daemonset", IMAGE, "--server", &server]).output()?.into();
+    manifest.ended_with(0)?;
+    let everywhere = "{kubernetes.io/os: linux}";
+    assert!(manifest.stdout.contains(everywhere));
+    let here = format!("{{kubernetes.io/hostname: {node}}}");
+    cluster.apply(&manifest.stdout.replace(everywhere, &here))?;
+    let of_agent = || -> Result<Option<String>, Failed> {
+        let pods = cluster.get(&["pods", "--namespace=penstock"])?;
+        let ready = list(&pods["items"]).iter().find(|pod| is_ready(pod));
+        Ok(ready.map(|pod| text(&pod["metadata"]["name"])))
+    };
+    until("the agent's pod is ready", || Ok(of_agent()?.is_some()))?;
+    let published = || bed.slices_of(&node, |device| device["attributes"]["pfDriver"]["string"] == "igb");
+    until("its slices have the VFs", || Ok(published()?.1 == VFS))?;
+    let (slices, _) = published()?;
+
+    let mut object = pod("by-daemon", "igb", &["main"]);
+    object["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": node});
+    cluster.apply(&object.to_string())?;
+    bed.await_ready("by-daemon")?;
+    let before = containers(&bed.pod("by-daemon")?);
+
+    let first = of_agent()?.unwrap_or_default();
+    cluster.said(&["delete", "pod", "--namespace=penstock", &first])?;
+    until("another pod has the agent", || Ok(of_agent()?.is_some_and(|name| name != first)))?;
+    cluster.on(&node, &format!("ctr -n k8s.io tasks kill -s SIGKILL {}", before["main"]))?;
+    until("the container is started again with its VF", || {
+        let now = containers(&bed.pod("by-daemon")?);
+        Ok(now.get("main").is_some_and(|now| *now != before["main"]))
+    })?;
+    assert_eq!(super::ended(&bed.pod("by-daemon")?), (0, 0));
+    assert_eq!(published()?.0, slices, "the slices are the same ones");
+    let timeout = format!("--timeout={}s", super::PATIENT.as_secs());
+    cluster.said(&["delete", "pod", "by-daemon", &timeout])?;
+    let cascade = "--cascade=foreground";
+    cluster.said(&[
+        "delete",
+        "daemonset",
+        "penstock-kubernetes",
+        "--namespace=penstock",
+        cascade,
+        &timeout,
+    ])?;
+    let left = cluster.on(&node, super::LEFT)?;
+    assert_eq!(left, "", "files of claims are left");
+    Ok(())
+}
