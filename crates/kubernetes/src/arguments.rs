@@ -163,6 +163,9 @@ pub struct Manifests {
     /// The API server as nodes reach it, for the DaemonSet. Default: by the cluster's own service
     #[arg(long, value_name = "URL", requires = "daemonset", value_parser = url)]
     pub server: Option<String>,
+    /// Where the DaemonSet's agents serve metrics, on their nodes. Default: nowhere
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "daemonset")]
+    pub metrics: Option<SocketAddr>,
 }
 
 /// `image`

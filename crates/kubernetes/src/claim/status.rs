@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use penstock_model::digest::sha256;
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -161,18 +162,25 @@ fn clipped(text: &str) -> String {
     }
 }
 
-/// The Events of the pods of a claim whose hook has failed. Each attempt has one name, so that an Event that was told before is known.
+/// The Events of the pods of a claim whose hook has failed. Kubelet tries again and again: what fails in the same way within ten minutes has one
+/// name, by which an Event that was told before is known.
 pub fn events(claim: &PreparedClaim, outcomes: &[DeviceOutcome], node: &str) -> Vec<Value> {
     let mut events = Vec::new();
     for (device, outcome) in claim.devices.iter().zip(outcomes) {
         let (DeviceInPod::Failed { why }, Some(record)) = (&outcome.seen, &outcome.record) else { continue };
+        let message = clipped(&format!(
+            "{} of claim {} could not be given to the pod: {why}",
+            device.device, claim.name
+        ));
+        // Year, month, day, hour and tens of minutes.
+        let at: String = record.at.chars().filter(char::is_ascii_digit).take(11).collect();
+        let (what, message) = (&sha256(&message)[..12], &message);
         for pod in &claim.pods {
-            let attempt: String = record.at.chars().filter(char::is_ascii_digit).collect();
             events.push(json!({
                 "apiVersion": "v1",
                 "kind": "Event",
                 "metadata": {
-                    "name": format!("{}.{}.{attempt}", pod.uid, device.device),
+                    "name": format!("{}.{}.{at}.{what}", pod.uid, device.device),
                     "namespace": claim.namespace,
                 },
                 "involvedObject": {
@@ -180,7 +188,7 @@ pub fn events(claim: &PreparedClaim, outcomes: &[DeviceOutcome], node: &str) -> 
                 },
                 "type": "Warning",
                 "reason": "AttachFailed",
-                "message": clipped(&format!("{} of claim {} could not be given to the pod: {why}", device.device, claim.name)),
+                "message": message,
                 "source": {"component": claim.driver, "host": node},
                 "firstTimestamp": record.at,
                 "lastTimestamp": record.at,
@@ -246,8 +254,21 @@ mod tests {
         let condition = &told["status"]["devices"][0]["conditions"][0];
         assert_eq!((&condition["status"], &condition["reason"]), (&json!("False"), &json!("AttachFailed")));
         assert!(condition["message"].as_str().unwrap().len() < 1024);
-        let events = events(&claim, &failed, "node-1");
-        assert_eq!(events[0]["metadata"]["name"], "p-1.net0-3.20260101000001");
+        let events = super::events(&claim, &failed, "node-1");
+        let name = |events: &[Value]| events[0]["metadata"]["name"].as_str().unwrap().to_owned();
+        assert!(name(&events).starts_with("p-1.net0-3.20260101000."), "{}", name(&events));
+        let later = |at: &str, why: &str| {
+            let mut outcome = outcome(DeviceInPod::Failed { why: why.repeat(100) });
+            outcome.record.as_mut().unwrap().at = at.to_owned();
+            name(&super::events(&claim, &[outcome], "node-1"))
+        };
+        assert_eq!(
+            later("2026-01-01T00:09:59Z", "there is no PCI function"),
+            name(&events),
+            "it is known already"
+        );
+        assert_ne!(later("2026-01-01T00:10:00Z", "there is no PCI function"), name(&events));
+        assert_ne!(later("2026-01-01T00:00:02Z", "another reason"), name(&events));
         assert_eq!(events[0]["involvedObject"]["name"], "pod");
         assert!(events[0]["message"].as_str().unwrap().len() < 1024);
     }

@@ -30,7 +30,7 @@ pub fn print(arguments: &Manifests) -> Result<(), PrintError> {
     let text = if arguments.unit {
         unit()
     } else if let Some(image) = &arguments.daemonset {
-        daemonset(image, &arguments.driver, &arguments.namespace, arguments.server.as_deref())
+        daemonset(image, arguments)
     } else {
         all(&arguments.driver, &arguments.namespace)
     };
@@ -63,16 +63,18 @@ fn rollout(namespace: &NodeName) -> String {
 }
 
 /// The DaemonSet of the agent, as YAML documents.
-pub fn daemonset(image: &str, driver: &DriverName, namespace: &NodeName, server: Option<&str>) -> String {
-    let option = |name: &str, value: Option<&str>| {
+fn daemonset(image: &str, arguments: &Manifests) -> String {
+    let Manifests { driver, namespace, server, metrics, .. } = arguments;
+    let option = |name: &str, value: Option<String>| {
         value.map(|value| format!(", {name}, \"{value}\"")).unwrap_or_default()
     };
-    let driver = Some(driver.as_str()).filter(|driver| *driver != DRIVER);
+    let driver = Some(driver.to_string()).filter(|driver| *driver != DRIVER);
     DAEMONSET
         .replace("@IMAGE@", &format!("\"{image}\""))
         .replace("@NAMESPACE@", namespace.as_str())
-        .replace("@SERVER@", &option("--server", server))
+        .replace("@SERVER@", &option("--server", server.clone()))
         .replace("@DRIVER@", &option("--driver", driver))
+        .replace("@METRICS@", &option("--metrics", metrics.map(|address| address.to_string())))
         .replace("@DIRECTORY@", HOST_DIRECTORY)
 }
 
@@ -83,7 +85,16 @@ pub fn unit() -> String {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+    use crate::arguments::{CommandLine, Verb};
+
+    fn told(more: &[&str]) -> String {
+        let line = CommandLine::parse_from([&["penstock-kubernetes", "manifests"][..], more].concat());
+        let Verb::Manifests(arguments) = line.verb else { panic!("another verb") };
+        daemonset(arguments.daemonset.as_deref().unwrap(), &arguments)
+    }
 
     #[test]
     fn they_are_those_of_the_golden_files() {
@@ -91,8 +102,7 @@ mod tests {
         let text = cluster(&crate::identity::DRIVER.parse().unwrap(), &"penstock".parse().unwrap());
         penstock_testkit::golden::compare(&golden.join("cluster.yaml"), &text);
         penstock_testkit::golden::compare(&golden.join("penstock-kubernetes.service"), &unit());
-        let (driver, namespace) = (DRIVER.parse().unwrap(), "penstock".parse().unwrap());
-        let text = daemonset("registry.example.org/penstock:1.0", &driver, &namespace, None);
+        let text = told(&["--daemonset", "registry.example.org/penstock:1.0"]);
         penstock_testkit::golden::compare(&golden.join("daemonset.yaml"), &text);
     }
 
@@ -101,17 +111,16 @@ mod tests {
         let text = cluster(&"nics.example.org".parse().unwrap(), &"infra".parse().unwrap());
         assert!(!text.contains('@'), "{text}");
         assert!(text.contains("name: vf.nics.example.org") && text.contains("namespace: infra"), "{text}");
-        let server = Some("https://10.0.0.1:6443");
-        let pods = daemonset(
-            "a/b@sha256:00",
-            &"nics.example.org".parse().unwrap(),
-            &"infra".parse().unwrap(),
-            server,
-        );
+        let image = ["--daemonset", "a/b@sha256:00", "--driver", "nics.example.org", "--namespace", "infra"];
+        let reached = ["--server", "https://10.0.0.1:6443", "--metrics", "[::1]:9810"];
+        let pods = told(&[&image[..], &reached].concat());
         assert!(!pods.replace("@sha256", "").contains('@'), "{pods}");
-        for words in
-            ["--server, \"https://10.0.0.1:6443\"", "--driver, \"nics.example.org\"", "namespace: infra"]
-        {
+        for words in [
+            "--server, \"https://10.0.0.1:6443\"",
+            "--driver, \"nics.example.org\"",
+            "--metrics, \"[::1]:9810\"",
+            "namespace: infra",
+        ] {
             assert!(pods.contains(words), "{words}: {pods}");
         }
         assert!(!text.contains("penstock.dev"), "another driver has nothing of the default one: {text}");

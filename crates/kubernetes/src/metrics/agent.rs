@@ -2,12 +2,13 @@
 //! left out, and said to be missing.
 
 use std::{
+    collections::BTreeMap,
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use prometheus_client::metrics::histogram::Histogram;
@@ -40,29 +41,56 @@ const DRIFTS: usize = 256;
 /// The bounds of the buckets of durations, in seconds. Kubelet waits for 45 s.
 const BUCKETS: [f64; 12] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 45.0];
 
-/// How long kubelet's calls took, and what was taken back without one, since the agent was started. Clones count together.
+/// Kubelet repeats a call that failed after some seconds, and at least each two minutes (`pod_workers.go`): a claim for which it has not called
+/// for so long is not waited for any more.
+const REPEATED: Duration = Duration::from_secs(180);
+
+/// How long kubelet's calls took, which claims wait for their call to succeed, and what was taken back without one, since the agent was started.
+/// Clones count together.
 #[derive(Clone, Debug)]
 pub struct ClaimTimings {
     prepare: [Histogram; 2],
     unprepare: [Histogram; 2],
+    /// When a call to prepare a claim failed last, by its UID; of claims that were not prepared since.
+    refused: Arc<Mutex<BTreeMap<String, Instant>>>,
     taken_back: Arc<AtomicU64>,
 }
 
 impl Default for ClaimTimings {
     fn default() -> ClaimTimings {
         let pair = || [Histogram::new(BUCKETS), Histogram::new(BUCKETS)];
-        ClaimTimings { prepare: pair(), unprepare: pair(), taken_back: Arc::default() }
+        ClaimTimings {
+            prepare: pair(),
+            unprepare: pair(),
+            refused: Arc::default(),
+            taken_back: Arc::default(),
+        }
     }
 }
 
 impl ClaimTimings {
     /// A call to prepare a claim has ended.
-    pub fn prepared(&self, took: Duration, done: bool) {
+    pub fn prepared(&self, uid: &str, took: Duration, done: bool) {
         self.prepare[usize::from(!done)].observe(took.as_secs_f64());
+        let (mut refused, now) =
+            (self.refused.lock().unwrap_or_else(PoisonError::into_inner), Instant::now());
+        refused.retain(|_, at| now.duration_since(*at) < REPEATED);
+        if done {
+            refused.remove(uid);
+        } else {
+            refused.insert(uid.to_owned(), now);
+        }
+    }
+
+    /// How many claims wait for a call that succeeds, after one that did not.
+    pub fn refused(&self) -> usize {
+        let (refused, now) = (self.refused.lock().unwrap_or_else(PoisonError::into_inner), Instant::now());
+        refused.values().filter(|at| now.duration_since(**at) < REPEATED).count()
     }
 
     /// A call to unprepare a claim has ended.
-    pub fn unprepared(&self, took: Duration, done: bool) {
+    pub fn unprepared(&self, uid: &str, took: Duration, done: bool) {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
         self.unprepare[usize::from(!done)].observe(took.as_secs_f64());
     }
 
@@ -146,6 +174,7 @@ impl AgentSources {
         }
         if let Some(claims) = &claims {
             put_claims(&mut all, claims, devices.as_deref());
+            all.put(&CLAIMS, &[("state", "refused")], self.timings.refused() as i64);
         }
         self.timings.put(&mut all);
         if let Some(drifted) = self.drift.borrow().drifted() {
@@ -222,5 +251,26 @@ fn put_claims(all: &mut AgentExposition, claims: &[(PreparedClaim, ClaimState)],
     for (state, name) in ClaimState::ALL {
         let count = claims.iter().filter(|(_, of)| *of == state).count();
         all.put(&CLAIMS, &[("state", name)], count as i64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_counts_as_refused_until_it_is_prepared_or_given_up() {
+        let timings = ClaimTimings::default();
+        let call = Duration::from_millis(7);
+        for uid in ["a", "b", "c", "a"] {
+            timings.prepared(uid, call, false);
+        }
+        assert_eq!(timings.refused(), 3);
+        timings.prepared("a", call, true);
+        timings.unprepared("b", call, true);
+        assert_eq!(timings.refused(), 1);
+        let long_ago = Instant::now().checked_sub(REPEATED).expect("the machine runs for longer");
+        timings.refused.lock().unwrap().insert("c".to_owned(), long_ago);
+        assert_eq!(timings.refused(), 0);
     }
 }

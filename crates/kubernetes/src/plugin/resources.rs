@@ -141,7 +141,7 @@ impl<C: ClaimApi> DraPlugin for Resources<C> {
         for asked in request.into_inner().claims {
             let began = Instant::now();
             let prepared = self.prepare(&asked).await;
-            self.timings.prepared(began.elapsed(), prepared.is_ok());
+            self.timings.prepared(&asked.uid, began.elapsed(), prepared.is_ok());
             let response = match prepared {
                 Ok(claim) => NodePrepareResourceResponse { devices: devices(&claim), error: String::new() },
                 Err(error) => NodePrepareResourceResponse {
@@ -162,7 +162,7 @@ impl<C: ClaimApi> DraPlugin for Resources<C> {
         for asked in request.into_inner().claims {
             let began = Instant::now();
             let unprepared = self.unprepare(&asked).await;
-            self.timings.unprepared(began.elapsed(), unprepared.is_ok());
+            self.timings.unprepared(&asked.uid, began.elapsed(), unprepared.is_ok());
             let error = match unprepared {
                 Ok(()) => String::new(),
                 Err(error) => refused("could not unprepare", &asked, &error),
