@@ -1,7 +1,7 @@
 //! The one container image of a cluster, made without a registry: busybox, linked statically, under the names of its commands. Sandboxes
 //! and containers are made of it.
 
-use penstock_oci::{Image, Layer, Tar};
+use penstock_oci::{ContainerImage, ContainerLayer, Tar};
 use serde_json::{Value, json};
 
 /// The image's name, as a pod names it.
@@ -18,9 +18,9 @@ const COMMANDS: [&str; 24] = [
 pub fn archive(busybox: &[u8]) -> Vec<u8> {
     let command = "trap 'exit 0' TERM INT; sleep 2147483647 & wait";
     let config = json!({"Env": ["PATH=/bin"], "Cmd": ["/bin/sh", "-c", command]});
-    let layers = vec![Layer::of(layer(busybox))];
+    let layers = vec![ContainerLayer::of(layer(busybox))];
     let more = Value::Null;
-    let image = Image {
+    let image = ContainerImage {
         reference: NAME,
         architecture: "amd64",
         date: 0,

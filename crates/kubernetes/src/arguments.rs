@@ -40,7 +40,7 @@ pub enum Verb {
     /// Print what the cluster needs: access rules, the policy that fences slices to their node, device classes, the systemd unit
     Manifests(Manifests),
     /// Write the container image that the DaemonSet of `manifests --daemonset` runs: this program and penstock, and nothing else
-    Image(Image),
+    Image(AgentImage),
 }
 
 /// `node`
@@ -170,7 +170,7 @@ pub struct Manifests {
 
 /// `image`
 #[derive(Clone, Debug, Args)]
-pub struct Image {
+pub struct AgentImage {
     /// The archive to write, which `skopeo copy oci-archive:FILE`, `podman load` and `ctr images import` read
     #[arg(long, value_name = "FILE")]
     pub to: PathBuf,

@@ -7,7 +7,7 @@ use std::{
 };
 
 use penstock_host::files::{self, FileError};
-use penstock_oci::{Image, Layer, Tar};
+use penstock_oci::{ContainerImage, ContainerLayer, Tar};
 use serde_json::json;
 use thiserror::Error;
 
@@ -58,7 +58,7 @@ pub enum ImageError {
 /// # Errors
 ///
 /// There is no `penstock` that starts without libraries on this processor; the file cannot be written.
-pub fn run(arguments: &arguments::Image) -> Result<(), ImageError> {
+pub fn run(arguments: &arguments::AgentImage) -> Result<(), ImageError> {
     let own = env::current_exe().map_err(ImageError::Program)?;
     let penstock = Penstock::new(&arguments.penstock)?;
     let (own, of_own) = program(&own)?;
@@ -87,7 +87,7 @@ fn program(path: &Path) -> Result<(Vec<u8>, Processor), ImageError> {
     }
 }
 
-fn image<'a>(reference: &'a str, processor: Processor, own: &[u8], penstock: &[u8]) -> Image<'a> {
+fn image<'a>(reference: &'a str, processor: Processor, own: &[u8], penstock: &[u8]) -> ContainerImage<'a> {
     let mut layer = Tar::default();
     layer.directory("usr");
     layer.directory(DIRECTORY);
@@ -99,13 +99,13 @@ fn image<'a>(reference: &'a str, processor: Processor, own: &[u8], penstock: &[u
         "org.opencontainers.image.licenses": env!("CARGO_PKG_LICENSE"),
         "org.opencontainers.image.source": env!("CARGO_PKG_REPOSITORY"),
     });
-    Image {
+    ContainerImage {
         reference,
         architecture: processor.goarch(),
         date: 0,
         config: json!({"Entrypoint": [format!("/{DIRECTORY}/penstock-kubernetes")], "Labels": labels}),
         more: json!({}),
         annotations: labels,
-        layers: vec![Layer::of(layer)],
+        layers: vec![ContainerLayer::of(layer)],
     }
 }

@@ -22,7 +22,7 @@ const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 
 /// An image.
-pub struct Image<'a> {
+pub struct ContainerImage<'a> {
     /// What it is called: a name with a tag, `localhost/penstock:1`.
     pub reference: &'a str,
     /// The processor as Go calls it (`GOARCH`): `amd64`, `arm64`.
@@ -36,11 +36,11 @@ pub struct Image<'a> {
     /// The annotations of its manifest.
     pub annotations: Value,
     /// Its layers, the lowest first.
-    pub layers: Vec<Layer<'a>>,
+    pub layers: Vec<ContainerLayer<'a>>,
 }
 
 /// A layer of an image.
-pub struct Layer<'a> {
+pub struct ContainerLayer<'a> {
     /// Its bytes.
     pub contents: Box<dyn Read + 'a>,
     /// How many.
@@ -53,13 +53,13 @@ pub struct Layer<'a> {
     pub title: Option<&'a str>,
 }
 
-impl Layer<'_> {
+impl ContainerLayer<'_> {
     /// An archive as a layer.
-    pub fn of(archive: Tar) -> Layer<'static> {
+    pub fn of(archive: Tar) -> ContainerLayer<'static> {
         let bytes = archive.finish();
         let digest = sha256(&bytes);
         let (size, diff) = (bytes.len() as u64, digest.clone());
-        Layer { contents: Box::new(io::Cursor::new(bytes)), size, digest, diff, title: None }
+        ContainerLayer { contents: Box::new(io::Cursor::new(bytes)), size, digest, diff, title: None }
     }
 
     fn descriptor(&self) -> Value {
@@ -72,7 +72,7 @@ impl Layer<'_> {
     }
 }
 
-impl Image<'_> {
+impl ContainerImage<'_> {
     /// Writes it; the digest of its manifest, which names the image for ever.
     ///
     /// # Errors
@@ -81,7 +81,7 @@ impl Image<'_> {
     pub fn write(self, to: impl Write) -> io::Result<String> {
         let config = text(&self.configuration());
         let config_digest = sha256(&config);
-        let layers: Vec<Value> = self.layers.iter().map(Layer::descriptor).collect();
+        let layers: Vec<Value> = self.layers.iter().map(ContainerLayer::descriptor).collect();
         let mut manifest = json!({
             "schemaVersion": 2,
             "mediaType": MANIFEST,
@@ -146,7 +146,7 @@ impl Image<'_> {
 enum Part<'a> {
     Directory,
     Text(String),
-    Layer(Layer<'a>),
+    Layer(ContainerLayer<'a>),
 }
 
 impl Part<'_> {

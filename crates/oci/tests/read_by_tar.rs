@@ -8,7 +8,7 @@ use std::{
 };
 
 use penstock_model::digest::sha256;
-use penstock_oci::{Image, Layer, Tar};
+use penstock_oci::{ContainerImage, ContainerLayer, Tar};
 use serde_json::{Value, json};
 
 /// Has `tar` read an archive; what it prints.
@@ -38,9 +38,9 @@ fn an_archive_has_files_directories_and_links() {
 fn image(size: impl Fn(u64) -> u64) -> io::Result<(Vec<u8>, String)> {
     let mut layer = Tar::default();
     layer.file("program", 0o755, b"no program");
-    let layer = Layer::of(layer);
-    let layer = Layer { size: size(layer.size), title: Some("a program"), ..layer };
-    let image = Image {
+    let layer = ContainerLayer::of(layer);
+    let layer = ContainerLayer { size: size(layer.size), title: Some("a program"), ..layer };
+    let image = ContainerImage {
         reference: "localhost/example:1",
         architecture: "amd64",
         date: 7,

@@ -12,7 +12,7 @@ use std::{
 };
 
 use penstock_host::files::{self, FileError};
-use penstock_oci::{Image, Layer};
+use penstock_oci::{ContainerImage, ContainerLayer};
 use serde_json::{Value, json};
 
 pub use self::{
@@ -67,7 +67,7 @@ pub fn write(about: &About, layers: &[TitledLayer<'_>], file: &Path) -> Result<S
     let history: Vec<Value> =
         layers.iter().map(|(_, what)| json!({"created": created, "created_by": what})).collect();
     let opened = layers.iter().map(|(layer, what)| {
-        Ok(Layer {
+        Ok(ContainerLayer {
             contents: Box::new(files::open(&layer.file)?),
             size: layer.size,
             digest: layer.digest.clone(),
@@ -75,7 +75,7 @@ pub fn write(about: &About, layers: &[TitledLayer<'_>], file: &Path) -> Result<S
             title: Some(what),
         })
     });
-    let image = Image {
+    let image = ContainerImage {
         reference: &about.reference(),
         architecture: "amd64",
         date: about.date,
