@@ -16,9 +16,15 @@ pub fn worker_count() -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(1..=MOST_WORKERS as u64)
 }
 
+/// The version, and the commit where the build told one.
+const VERSION: &str = match option_env!("PENSTOCK_VERSION") {
+    Some(text) => text,
+    None => env!("CARGO_PKG_VERSION"),
+};
+
 /// An embedded switch whose ports are vhost-user devices.
 #[derive(Debug, Parser)]
-#[command(name = "penstock-switch", version, about, max_term_width = 110)]
+#[command(name = "penstock-switch", version = VERSION, about, max_term_width = 110)]
 pub struct SwitchArguments {
     /// What to do.
     #[command(subcommand)]

@@ -356,14 +356,15 @@ impl Board {
         BoardError::Died { name: self.kept.name.clone(), why: machine::last_words(&self.directory) }
     }
 
-    /// The command that enters it, or runs `words` in it, on this terminal. The words are passed on as they are, and get a
-    /// terminal of their own there when `terminal` says so.
+    /// The command that enters it, or runs `words` in it, on this terminal: one word alone is a line for the shell there, as `ssh` takes it, and
+    /// several are a program and its arguments, which are passed on as they are. They get a terminal of their own there when `terminal` says so.
     pub fn ssh_command(&self, words: &[String], terminal: bool) -> Command {
         let ssh = if terminal { self.shell.ssh().args(ALONE) } else { self.shell.ssh() };
-        if words.is_empty() {
-            return ssh;
+        match words {
+            [] => ssh,
+            [line] => ssh.arg("--").arg(line),
+            words => ssh.arg("--").arg(words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")),
         }
-        ssh.arg("--").arg(words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "))
     }
 
     /// The command that attaches this terminal to the console of `guest`, as the account that may do nothing else.

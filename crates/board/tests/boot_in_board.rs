@@ -326,6 +326,8 @@ fn one_that_stays(directory: &Path) -> Outcome {
     assert_eq!(inside(&board, "hostname")?, "board\n");
     let words = ["echo".to_owned(), "a  b".to_owned()];
     assert_eq!(board.ssh_command(&words, false).succeed()?.text(), "a  b\n");
+    let line = ["echo 'a  b'; echo c".to_owned()];
+    assert_eq!(board.ssh_command(&line, false).succeed()?.text(), "a  b\nc\n");
     drop(board);
     assert_eq!(Board::list(&cache)?.len(), 1, "looking at a board does not end it");
     Board::drop_kept(&cache, "kept")?;

@@ -33,7 +33,7 @@ use crate::{
 
 /// Describe a machine with SR-IOV in one file; rehearse, apply and verify it.
 #[derive(Debug, Parser)]
-#[command(name = "penstock", version = version::text(), about, max_term_width = 0)]
+#[command(name = "penstock", version = version::TEXT, about, max_term_width = 0)]
 #[command(after_help = Status::help())]
 pub struct Arguments {
     /// What to do.

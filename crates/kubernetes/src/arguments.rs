@@ -12,9 +12,15 @@ use crate::{
 /// Where a pod puts its programs on its node.
 pub const HOST_DIRECTORY: &str = "/opt/penstock";
 
+/// The version, and the commit where the build told one.
+const VERSION: &str = match option_env!("PENSTOCK_VERSION") {
+    Some(text) => text,
+    None => env!("CARGO_PKG_VERSION"),
+};
+
 /// SR-IOV NICs on Kubernetes, by Dynamic Resource Allocation
 #[derive(Debug, Parser)]
-#[command(name = "penstock-kubernetes", version, about, max_term_width = 0)]
+#[command(name = "penstock-kubernetes", version = VERSION, about, max_term_width = 0)]
 pub struct CommandLine {
     /// What to do.
     #[command(subcommand)]

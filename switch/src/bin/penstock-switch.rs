@@ -1,11 +1,11 @@
 //! The embedded switch as a program: runs one, or controls one that runs.
 #![allow(clippy::disallowed_methods, reason = "it knows nothing of the rest of Penstock")]
 
-use std::{collections::BTreeMap, io::BufRead, path::Path, process::ExitCode, sync::LazyLock};
+use std::{collections::BTreeMap, io::BufRead, path::Path, process::ExitCode};
 
-use clap::FromArgMatches;
+use clap::Parser;
 use penstock_switch::{
-    arguments::{self, SwitchArguments, SwitchRequest, SwitchVerb},
+    arguments::{SwitchArguments, SwitchRequest, SwitchVerb},
     control::{self, Answer, Wish},
     program::{self, read},
     server::{Attributes, PortState},
@@ -13,9 +13,7 @@ use penstock_switch::{
 };
 
 fn main() -> ExitCode {
-    let matches = arguments::command().version(VERSION.as_str()).get_matches();
-    let arguments = SwitchArguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    let outcome = match arguments.verb {
+    let outcome = match SwitchArguments::parse().verb {
         SwitchVerb::Run { config, control, line, until_left, keep, workers } => {
             let (control, line) = (control.as_deref(), line.as_deref());
             program::run(&program::Run { config: &config, control, line, until_left, keep, workers })
@@ -30,13 +28,6 @@ fn main() -> ExitCode {
         }
     }
 }
-
-/// The version, and the commit where `make build` told one.
-static VERSION: LazyLock<String> = LazyLock::new(|| {
-    let version = env!("CARGO_PKG_VERSION");
-    let commit = option_env!("PENSTOCK_COMMIT").filter(|commit| !commit.is_empty());
-    commit.map_or_else(|| version.to_owned(), |commit| format!("{version} ({commit})"))
-});
 
 fn ctl(socket: &Path, wish: SwitchRequest) -> Result<(), String> {
     let watches = matches!(wish, SwitchRequest::Watch);

@@ -49,7 +49,7 @@ pub enum Board {
     Ssh {
         /// The board's name, which is the model's `machine`
         name: String,
-        /// The command; a shell without one
+        /// A program and its arguments, each kept as it is, or one line for the shell there; a shell without any
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         command: Vec<String>,
     },
