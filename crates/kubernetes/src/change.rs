@@ -218,6 +218,8 @@ impl Agent {
             self.go_on(progress).await?;
             return Ok(Some(Duration::ZERO));
         }
+        // Somebody may have removed what was written down of a change.
+        self.changing(false);
         let Some(own) = self.nodes.get(&self.settings.node).cloned() else {
             log::say(format!("there is no Node {} in the cluster; waiting for it", self.settings.node));
             return Ok(None);
@@ -424,9 +426,9 @@ impl Agent {
 
     /// Carries a change to its end and tells how it ended.
     async fn go_on(&mut self, progress: Progress) -> Result<(), ChangeError> {
-        self.settings.changing.send_replace(true);
+        self.changing(true);
         let result = self.carry_out(progress).await?;
-        self.settings.changing.send_replace(false);
+        self.changing(false);
         let says = if result.message.is_empty() { String::new() } else { format!(", {}", result.message) };
         log::say(format!("change {}: {}{says}", result.number, result.outcome));
         let mut trouble = LastingTrouble::new("tell how the change ended");
@@ -464,6 +466,11 @@ impl Agent {
         if **self.settings.vanishing.borrow() != *addresses {
             self.settings.vanishing.send_replace(Arc::new(addresses.clone()));
         }
+    }
+
+    /// Tells the rest of the agent whether the machine is being changed.
+    fn changing(&self, now: bool) {
+        self.settings.changing.send_if_modified(|changing| std::mem::replace(changing, now) != now);
     }
 
     /// The rest of the agent goes by this model from now on.

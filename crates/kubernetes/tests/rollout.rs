@@ -10,6 +10,7 @@ mod simulated;
 use std::{
     collections::BTreeMap,
     fs,
+    os::unix::fs::PermissionsExt,
     process::{Command, ExitCode, Stdio},
     sync::{Mutex, OnceLock},
     thread,
@@ -42,7 +43,7 @@ fn main() -> ExitCode {
         plane.must(&["apply", "--filename", "-"], &manifests());
         let _ = PLANE.set(Mutex::new(plane));
     }
-    let tests: [(&'static str, fn()); 13] = [
+    let tests: [(&'static str, fn()); 14] = [
         ("a_model_reaches_all_nodes_in_waves_after_its_canary", waves),
         ("a_change_that_cuts_a_node_off_is_taken_back_and_stops_the_wave", cut_off),
         ("one_node_that_refuses_keeps_all_from_being_touched", refused),
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
             another_model,
         ),
         ("vfs_that_a_change_makes_are_published_when_it_is_confirmed", made_vfs),
+        ("a_damaged_note_of_a_change_keeps_vfs_back_until_it_is_removed", damaged_note),
         ("a_second_agent_on_a_machine_says_so_and_ends", second_agent),
     ];
     trials.add(&missing, tests);
@@ -494,6 +496,36 @@ fn made_vfs() {
         thread::sleep(PAUSE);
     }
     assert!(killed, "they came before it was looked");
+}
+
+fn damaged_note() {
+    let mut fleet = Fleet::new("damaged", 1);
+    let node = "damaged-0";
+    for directory in ["state", "state/rollout"] {
+        fs::create_dir(fleet.at(node, directory)).unwrap();
+        fs::set_permissions(fleet.at(node, directory), fs::Permissions::from_mode(0o700)).unwrap();
+    }
+    let note = fleet.at(node, "state/rollout/progress.json");
+    fs::write(&note, "{").unwrap();
+    fleet.start_agent(node);
+    let log = || fs::read_to_string(fleet.directory.path().join("log")).unwrap_or_default();
+    let published = || {
+        let path = "/apis/resource.k8s.io/v1/resourceslices?fieldSelector=spec.nodeName%3Ddamaged-0";
+        !fleet.plane.get(path)["items"].as_array().unwrap().is_empty()
+    };
+    let until = |what: &str, holds: &dyn Fn() -> bool| {
+        let deadline = Instant::now() + PATIENT;
+        while !holds() {
+            assert!(Instant::now() < deadline, "{what}: {}", log());
+            thread::sleep(PAUSE);
+        }
+    };
+    until("it says which file cannot be read", &|| log().contains("progress.json cannot be read"));
+    // It would have published them by now.
+    thread::sleep(Duration::from_secs(3));
+    assert!(!published(), "{}", log());
+    fs::remove_file(&note).unwrap();
+    until("the VFs are published", &published);
 }
 
 fn second_agent() {
