@@ -109,3 +109,41 @@ fn image<'a>(reference: &'a str, processor: Processor, own: &[u8], penstock: &[u
         layers: vec![ContainerLayer::of(layer)],
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(penstock: &[u8]) -> (Vec<u8>, String) {
+        let mut bytes = Vec::new();
+        let image = image("localhost/a:1", Processor::Arm64, b"own", penstock);
+        let digest = image.write(&mut bytes).unwrap();
+        (bytes, digest)
+    }
+
+    #[test]
+    fn the_same_programs_make_the_same_image_and_others_another() {
+        assert_eq!(written(b"one"), written(b"one"));
+        assert_ne!(written(b"one").1, written(b"other").1);
+        let text = String::from_utf8_lossy(&written(b"one").0).into_owned();
+        for words in ["usr/bin/penstock-kubernetes", r#""architecture":"arm64""#, r#"["localhost/a:1"]"#] {
+            assert!(text.contains(words), "{words}");
+        }
+    }
+
+    #[test]
+    fn what_would_not_start_in_the_image_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let text = directory.path().join("text");
+        files::write_atomic(&text, "#!/bin/sh\n").unwrap();
+        assert!(matches!(program(&text), Err(ImageError::NoProgram(_))));
+        assert!(matches!(program(Path::new("/bin/sh")), Err(ImageError::Dynamic(_))));
+        assert!(program(&env::current_exe().unwrap()).is_ok());
+        let own = Processor::Amd64;
+        let error = ImageError::Processors { path: text, found: Processor::Arm64, own }.to_string();
+        assert!(
+            error.ends_with("for arm64 and this program for amd64: an image is for one of them"),
+            "{error}"
+        );
+    }
+}
