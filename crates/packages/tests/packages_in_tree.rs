@@ -128,6 +128,8 @@ fn installed(release: &str) -> Outcome {
     assert!(said.contains("penstock undo --persist"), "{said}");
     tree.run(USER, "penstock --version").ended_with(0)?;
     tree.root_runs("rm /etc/systemd/system/penstock-nics.service")?;
+    // apt had taken away what depends on it before it was refused.
+    install(&tree, &["penstock-kubernetes"])?;
 
     // Nor is a claim's record, while a pod has the VF.
     tree.write("/var/lib/penstock/kubernetes/claims/u-1.json", "{}\n", 0o600)?;
