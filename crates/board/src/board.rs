@@ -362,7 +362,7 @@ impl Board {
         let ssh = if terminal { self.shell.ssh().args(ALONE) } else { self.shell.ssh() };
         match words {
             [] => ssh,
-            [line] => ssh.arg("--").arg(line),
+            [line] if !line.is_empty() => ssh.arg("--").arg(line),
             words => ssh.arg("--").arg(words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")),
         }
     }

@@ -190,14 +190,23 @@ pub struct AgentImage {
 
 /// A name that a registry can have, with a tag.
 fn tagged(text: &str) -> Result<String, String> {
-    let name = image(text)?;
-    let has_tag = name
-        .rsplit('/')
-        .next()
-        .is_some_and(|last| last.split_once(':').is_some_and(|(_, tag)| !tag.is_empty()));
-    match has_tag && name.contains('/') && !name.contains('@') {
-        true => Ok(name),
-        false => {
+    let is_tag = |tag: &str| {
+        tag.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
+            && tag.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
+    };
+    let is_name = |name: &str| {
+        let (registry, path) = name.split_once('/').unwrap_or_default();
+        let fits = |text: &str, more: &[u8]| {
+            text.starts_with(|c: char| c.is_ascii_alphanumeric())
+                && text
+                    .bytes()
+                    .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || more.contains(&byte))
+        };
+        fits(registry, b".-:") && fits(path, b"._-/")
+    };
+    match text.rsplit_once(':') {
+        Some((name, tag)) if is_name(name) && is_tag(tag) && text.len() <= 512 => Ok(text.to_owned()),
+        _ => {
             Err("expected registry, name and tag, like registry.example.org/penstock-kubernetes:1.0"
                 .to_owned())
         }
@@ -228,5 +237,31 @@ fn seconds(text: &str) -> Result<Duration, String> {
     match text.parse::<u64>() {
         Ok(seconds @ 1..=86_400) => Ok(Duration::from_secs(seconds)),
         _ => Err("expected whole seconds from 1 to 86400".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_has_a_registry_a_name_and_a_tag() {
+        for good in ["localhost/a:1", "localhost:5000/a/b:v1.0_x", "registry.example.org/a-b:0.1.0-rc.1"] {
+            assert_eq!(tagged(good).as_deref(), Ok(good));
+        }
+        for bad in [
+            "",
+            "a:1",
+            "localhost/a",
+            "localhost/a:",
+            "a/b:1:2",
+            "a/b:+",
+            "a/B:1",
+            "a/b@sha256:00",
+            "/a:1",
+            "a/:1",
+        ] {
+            assert!(tagged(bad).is_err(), "{bad}");
+        }
     }
 }

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use thiserror::Error;
 use tokio::{
     sync::watch,
-    time::{Instant, sleep, sleep_until},
+    time::{Instant, sleep, sleep_until, timeout},
 };
 
 use crate::{
@@ -61,6 +61,9 @@ const ELSEWHERE: Duration = Duration::from_secs(180);
 /// A run of somebody else is waited for so long before it is asked again.
 const BUSY: Duration = Duration::from_secs(15);
 
+/// How long it is waited for a look at the machine after a change.
+const LOOK: Duration = Duration::from_secs(300);
+
 /// What the agent's part of a roll-out needs.
 pub struct Settings {
     /// By which new clients are made.
@@ -80,6 +83,8 @@ pub struct Settings {
     /// Is true from before a granted change until it has ended, one way or another: what is seen of the machine meanwhile is taken back, or
     /// follows a model that is not confirmed yet.
     pub changing: watch::Sender<bool>,
+    /// Counts how often the machine was looked at; not while it is changed, and no look counts that began before the end of a change.
+    pub looked: watch::Receiver<u64>,
 }
 
 /// Why the agent takes part in no roll-out.
@@ -110,7 +115,7 @@ pub fn applied_model(state: &std::path::Path) -> Result<Option<PathBuf>, ChangeE
     Ok(progress::applied_model(state)?)
 }
 
-/// Whether a change was begun whose end was not told yet. An agent that was ended in the middle of one goes on with it.
+/// Whether a change was begun whose end is not written down yet. An agent that was ended in the middle of one goes on with it.
 pub fn is_under_way(state: &std::path::Path) -> bool {
     progress::is_changing(state)
 }
@@ -278,15 +283,33 @@ impl Agent {
         match chosen {
             Some((name, spec)) => Chosen::One(name.clone(), spec.clone()),
             None if unreadable => Chosen::Unknown,
-            None => Chosen::None("NoMachine", "no SriovMachine selects this node; it stays as it is"),
+            None => Chosen::None("NoMachine", "no SriovMachine selects this node"),
         }
     }
 
-    /// The plan is for a machine that is this node's no more.
+    /// The plan is for a machine that is this node's no more. A change that was granted for it and is not begun comes to its end by that.
     async fn forget_plan(&mut self, record: &Record, reason: &str, why: &str) -> Result<(), ChangeError> {
-        let status = report::unplanned(&record.status, reason, why, UtcTime::now());
-        let is_news = record.status.plan.is_some() || status.conditions != record.status.conditions;
-        if is_news { self.tell(&status).await } else { Ok(()) }
+        let now = UtcTime::now();
+        let granted = record.spec.open(&record.status).filter(|change| change.stage == Stage::Go);
+        let lapsed = granted.map(|change| ChangeResult {
+            number: change.number,
+            hash: change.hash.clone(),
+            outcome: Outcome::Lapsed,
+            run: None,
+            verdicts: None,
+            message: format!("{why}; nothing was changed"),
+            at: now,
+        });
+        // A record that cannot be read has no conditions here, and is left as it is.
+        let before = record.status.conditions.iter().find(|condition| condition.kind == "Planned");
+        let is_news = record.status.plan.is_some()
+            || lapsed.is_some()
+            || before.is_some_and(|before| before.reason != reason);
+        if !is_news {
+            return Ok(());
+        }
+        let result = lapsed.or_else(|| record.status.result.clone());
+        self.tell(&report::unplanned(result, &record.status, reason, why, now)).await
     }
 
     /// Plans, and tells what came of it where that is news.
@@ -428,6 +451,7 @@ impl Agent {
     async fn go_on(&mut self, progress: Progress) -> Result<(), ChangeError> {
         self.changing(true);
         let result = self.carry_out(progress).await?;
+        let looked = *self.settings.looked.borrow();
         self.changing(false);
         let says = if result.message.is_empty() { String::new() } else { format!(", {}", result.message) };
         log::say(format!("change {}: {}{says}", result.number, result.outcome));
@@ -452,6 +476,11 @@ impl Agent {
         self.store.end_progress()?;
         if result.outcome == Outcome::Lapsed {
             self.planned = None;
+        }
+        // VFs that are gone keep their taint until it is seen that they are.
+        let seen = self.settings.looked.wait_for(|now| *now > looked);
+        if timeout(LOOK, seen).await.is_err() {
+            log::say("the machine was not seen since it was changed: VFs that are gone may be offered");
         }
         Ok(())
     }

@@ -106,7 +106,7 @@ fn image<'a>(reference: &'a str, processor: Processor, own: &[u8], penstock: &[u
         config: json!({"Entrypoint": [format!("/{DIRECTORY}/penstock-kubernetes")], "Labels": labels}),
         more: json!({}),
         annotations: labels,
-        layers: vec![ContainerLayer::of(layer)],
+        layers: vec![ContainerLayer::packed(layer)],
     }
 }
 
@@ -126,7 +126,10 @@ mod tests {
         assert_eq!(written(b"one"), written(b"one"));
         assert_ne!(written(b"one").1, written(b"other").1);
         let text = String::from_utf8_lossy(&written(b"one").0).into_owned();
-        for words in ["usr/bin/penstock-kubernetes", r#""architecture":"arm64""#, r#"["localhost/a:1"]"#] {
+        assert!(text.contains("layer.v1.tar+gzip"), "registries would pack it, and give it another digest");
+        for words in
+            [r#""/usr/bin/penstock-kubernetes""#, r#""architecture":"arm64""#, r#"["localhost/a:1"]"#]
+        {
             assert!(text.contains(words), "{words}");
         }
     }

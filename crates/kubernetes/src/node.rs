@@ -150,6 +150,7 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
     // it is at work.
     let (path, path_seen) = watch::channel(first);
     let (vanishing, vanishing_seen) = watch::channel(Arc::new(BTreeSet::new()));
+    let (looks, looked) = watch::channel(0);
     let (changing, changing_seen) = watch::channel(change::is_under_way(&state));
 
     let client = connection.client.clone();
@@ -181,6 +182,7 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
         model: arguments.model().is_none().then_some(path),
         vanishing,
         changing,
+        looked,
     });
     let scanner = Scanner {
         penstock: penstock.clone(),
@@ -192,6 +194,7 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
         devices,
         published,
         changed: model,
+        looks,
     };
     let publisher = Publisher::new(&arguments, client.clone(), progress);
     if let Some(server) = metrics {
@@ -250,6 +253,8 @@ struct Scanner {
     published: watch::Sender<Arc<Devices>>,
     /// Counts the changes of the model.
     changed: watch::Sender<u64>,
+    /// Counts the looks whose outcome is told.
+    looks: watch::Sender<u64>,
 }
 
 /// What a scanner has seen so far.
@@ -299,6 +304,7 @@ impl Scanner {
                     Ok(devices) => {
                         of_scan.end();
                         self.show(devices, &mut seen, &mut memory);
+                        self.looks.send_modify(|looks| *looks += 1);
                     }
                     Err(error) => of_scan.meet(&error),
                 }

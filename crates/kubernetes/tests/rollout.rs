@@ -43,7 +43,7 @@ fn main() -> ExitCode {
         plane.must(&["apply", "--filename", "-"], &manifests());
         let _ = PLANE.set(Mutex::new(plane));
     }
-    let tests: [(&'static str, fn()); 14] = [
+    let tests: [(&'static str, fn()); 16] = [
         ("a_model_reaches_all_nodes_in_waves_after_its_canary", waves),
         ("a_change_that_cuts_a_node_off_is_taken_back_and_stops_the_wave", cut_off),
         ("one_node_that_refuses_keeps_all_from_being_touched", refused),
@@ -59,6 +59,8 @@ fn main() -> ExitCode {
             another_model,
         ),
         ("vfs_that_a_change_makes_are_published_when_it_is_confirmed", made_vfs),
+        ("vfs_that_a_change_took_away_are_offered_to_nobody_until_they_are_seen_to_be_gone", taken_vfs),
+        ("a_granted_change_of_a_node_that_no_machine_selects_any_more_lapses", granted_and_left),
         ("a_damaged_note_of_a_change_keeps_vfs_back_until_it_is_removed", damaged_note),
         ("a_second_agent_on_a_machine_says_so_and_ends", second_agent),
     ];
@@ -468,7 +470,7 @@ fn made_vfs() {
     };
     write("scan.json", &without);
     write("made.json", &with_vfs);
-    fs::write(fleet.at(&node, "applying"), "5").unwrap();
+    fs::write(fleet.at(&node, "applying"), "20").unwrap();
     fleet.start_agent(&node);
     fleet.start_controller();
     fleet.machine(json!({"rollout": {"confirmWithin": "2m"}}));
@@ -496,6 +498,79 @@ fn made_vfs() {
         thread::sleep(PAUSE);
     }
     assert!(killed, "they came before it was looked");
+}
+
+/// Also where the look at the machine takes its time.
+fn taken_vfs() {
+    let fleet = Fleet::started("taken", 1);
+    let mut fewer = recorded();
+    let taken = fewer.pfs[0].sriov.as_mut().unwrap().vfs.remove(0).bdf.to_string();
+    let slices = || {
+        let path = "/apis/resource.k8s.io/v1/resourceslices?fieldSelector=spec.nodeName%3Dtaken-0";
+        let slices = fleet.plane.get(path);
+        let all = slices["items"].as_array().unwrap().iter();
+        all.flat_map(|slice| slice["spec"]["devices"].as_array().cloned().unwrap_or_default())
+            .collect::<Vec<_>>()
+    };
+    let deadline = Instant::now() + PATIENT;
+    while slices().is_empty() {
+        assert!(Instant::now() < deadline, "nothing is published");
+        thread::sleep(PAUSE);
+    }
+    fleet.takes_a_vf("taken-0");
+    fs::write(fleet.at("taken-0", "made.json"), serde_json::to_vec(&fewer).unwrap()).unwrap();
+    fs::write(fleet.at("taken-0", "scanning"), "4").unwrap();
+    fleet.machine(json!({}));
+    loop {
+        let confirmed = fleet.calls().iter().any(|(_, call)| call == "confirmed");
+        let all = slices();
+        let found = all.iter().find(|device| {
+            device["attributes"]["resource.kubernetes.io/pciBusID"]["string"] == taken.as_str()
+        });
+        match found {
+            None => break,
+            Some(device) => assert!(
+                !confirmed || device["taints"].to_string().contains("penstock.dev/rollout"),
+                "it is offered: {device:#}"
+            ),
+        }
+        assert!(Instant::now() < deadline, "{:#}", fleet.record("taken-0"));
+        thread::sleep(Duration::from_millis(50));
+    }
+    assert!(fleet.calls().iter().any(|(_, call)| call == "confirmed"), "it went before the change");
+}
+
+fn granted_and_left() {
+    let fleet = Fleet::started("granted", 1);
+    // Another run is at work, so that the agent does not begin.
+    fleet.machine(json!({"rollout": {"pause": true}}));
+    fleet.until("it has planned", |status| status["planned"] == 1);
+    fs::write(fleet.at("granted-0", "plan.exit"), "9").unwrap();
+    fleet.machine(json!({"rollout": {"pause": false}, "drain": {"mode": "node"}}));
+    let until = |what: &str, holds: &dyn Fn(&Value) -> bool| {
+        let deadline = Instant::now() + PATIENT;
+        while !holds(&fleet.record("granted-0")) {
+            assert!(Instant::now() < deadline, "{what}: {:#}", fleet.record("granted-0"));
+            thread::sleep(PAUSE);
+        }
+    };
+    let node = || fleet.plane.get("/api/v1/nodes/granted-0");
+    until("it is told to go", &|record| record["spec"]["change"]["stage"] == "Go");
+    assert_eq!(node()["spec"]["unschedulable"], true);
+    let object = json!({"metadata": {"labels": {"fleet": "none"}}});
+    fleet.plane.api().must(
+        "PATCH",
+        "/api/v1/nodes/granted-0?fieldManager=kubectl",
+        Some((fleet::MERGE, &object)),
+    );
+    until("the change lapses", &|record| record["status"]["result"]["outcome"] == "Lapsed");
+    let deadline = Instant::now() + PATIENT;
+    while node()["spec"]["unschedulable"] == true {
+        assert!(Instant::now() < deadline, "it stays cordoned: {:#}", node());
+        thread::sleep(PAUSE);
+    }
+    assert!(fleet.calls().is_empty(), "{:?}", fleet.calls());
+    let _ = fleet.plane.api().request("DELETE", "/api/v1/nodes/granted-0", None);
 }
 
 fn damaged_note() {

@@ -11,6 +11,7 @@ use std::{
 };
 
 use ::tar::{Builder, EntryType};
+use flate2::{Compression, write::GzEncoder};
 use penstock_model::digest::sha256;
 use serde_json::{Value, json};
 
@@ -60,6 +61,17 @@ impl ContainerLayer<'_> {
         let digest = sha256(&bytes);
         let (size, diff) = (bytes.len() as u64, digest.clone());
         ContainerLayer { contents: Box::new(io::Cursor::new(bytes)), size, digest, diff, title: None }
+    }
+
+    /// An archive as a layer that is compressed with gzip, as registries have them: what pushes an image as it is keeps its digest.
+    pub fn packed(archive: Tar) -> ContainerLayer<'static> {
+        let archive = archive.finish();
+        let mut packed = GzEncoder::new(Vec::new(), Compression::default());
+        let bytes =
+            packed.write_all(&archive).and_then(|()| packed.finish()).expect("memory takes all of it");
+        let (size, digest) = (bytes.len() as u64, sha256(&bytes));
+        let contents = Box::new(io::Cursor::new(bytes));
+        ContainerLayer { contents, size, digest, diff: sha256(&archive), title: None }
     }
 
     fn descriptor(&self) -> Value {

@@ -61,7 +61,7 @@ pub type TitledLayer<'a> = (&'a ImageLayer, &'a str);
 ///
 /// # Errors
 ///
-/// When a layer cannot be read or is not what it was, or the file cannot be written.
+/// When a layer cannot be read or has another size than it had, or the file cannot be written.
 pub fn write(about: &About, layers: &[TitledLayer<'_>], file: &Path) -> Result<String, Box<dyn Error>> {
     let created = about.created();
     let history: Vec<Value> =

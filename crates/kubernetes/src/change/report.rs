@@ -108,8 +108,14 @@ pub fn same_plan(one: &PlanSummary, other: &PlanSummary) -> bool {
 }
 
 /// The status of a node that has no plan, for this reason.
-pub fn unplanned(before: &SriovNodeStatus, reason: &str, why: &str, now: UtcTime) -> SriovNodeStatus {
-    let mut status = status(None, before.result.clone(), before, now);
+pub fn unplanned(
+    result: Option<ChangeResult>,
+    before: &SriovNodeStatus,
+    reason: &str,
+    why: &str,
+    now: UtcTime,
+) -> SriovNodeStatus {
+    let mut status = status(None, result, before, now);
     let planned = StatusCondition::new("Planned", false, reason, why, now).after(&before.conditions);
     status.conditions.insert(0, planned);
     status

@@ -162,8 +162,8 @@ fn clipped(text: &str) -> String {
     }
 }
 
-/// The Events of the pods of a claim whose hook has failed. Kubelet tries again and again: what fails in the same way within ten minutes has one
-/// name, by which an Event that was told before is known.
+/// The Events of the pods of a claim whose hook has failed. Kubelet tries again and again: what fails in the same way in the same ten minutes of the
+/// clock has one name, by which an Event that was told before is known.
 pub fn events(claim: &PreparedClaim, outcomes: &[DeviceOutcome], node: &str) -> Vec<Value> {
     let mut events = Vec::new();
     for (device, outcome) in claim.devices.iter().zip(outcomes) {

@@ -1,6 +1,9 @@
 //! The agent as a DaemonSet on the second node, where nothing of Penstock's is started but by its pod.
 
-use std::process::Command;
+use std::{
+    process::Command,
+    time::{Duration, Instant},
+};
 
 use penstock_testkit::{
     binary::{self, Run},
@@ -12,6 +15,27 @@ use serde_json::json;
 use super::{Bed, KUBECONFIG, VFS, containers, is_ready, list, pod, program, text};
 
 const IMAGE: &str = "localhost/penstock-kubernetes:test";
+
+/// Kubelet removes the slices of a driver that stays away for 30 s.
+const KEPT_FOR: Duration = Duration::from_secs(25);
+
+/// What the test has made in the cluster goes with this, also when the test fails: the next one has an agent of its own on the node.
+struct Cleared<'a>(&'a Bed);
+
+impl Drop for Cleared<'_> {
+    fn drop(&mut self) {
+        let timeout = format!("--timeout={}s", super::PATIENT.as_secs());
+        for what in [&["pod", "by-daemon"][..], &["daemonset", "penstock-kubernetes", "--namespace=penstock"]]
+        {
+            let line =
+                [&["delete"][..], what, &["--ignore-not-found", "--cascade=foreground", &timeout]].concat();
+            let run = self.0.cluster.kubectl(&line);
+            if run.status != 0 {
+                eprintln!("{}", run.stderr);
+            }
+        }
+    }
+}
 
 /// Its slices stay when its pod is another one, and pods keep their VFs: the hook is on the node.
 pub fn runs_the_agent(bed: &Bed) -> Outcome {
@@ -38,6 +62,7 @@ pub fn runs_the_agent(bed: &Bed) -> Outcome {
     let manifest: Run =
         Command::new(&own).args(["manifests", "--daemonset", IMAGE, "--server", &server]).output()?.into();
     manifest.ended_with(0)?;
+    let cleared = Cleared(bed);
     let everywhere = "{kubernetes.io/os: linux}";
     assert!(manifest.stdout.contains(everywhere));
     let here = format!("{{kubernetes.io/hostname: {node}}}");
@@ -59,26 +84,23 @@ pub fn runs_the_agent(bed: &Bed) -> Outcome {
     let before = containers(&bed.pod("by-daemon")?);
 
     let first = of_agent()?.unwrap_or_default();
+    let began = Instant::now();
     cluster.said(&["delete", "pod", "--namespace=penstock", &first])?;
     until("another pod has the agent", || Ok(of_agent()?.is_some_and(|name| name != first)))?;
+    let socket = "ls /var/lib/kubelet/plugins_registry/*.sock";
+    until("the agent is there again", || Ok(cluster.on(&node, socket).is_ok()))?;
+    let away = began.elapsed();
     cluster.on(&node, &format!("ctr -n k8s.io tasks kill -s SIGKILL {}", before["main"]))?;
     until("the container is started again with its VF", || {
         let now = containers(&bed.pod("by-daemon")?);
         Ok(now.get("main").is_some_and(|now| *now != before["main"]))
     })?;
     assert_eq!(super::ended(&bed.pod("by-daemon")?), (0, 0));
-    assert_eq!(published()?.0, slices, "the slices are the same ones");
+    until("its slices have the VFs again", || Ok(published()?.1 == VFS))?;
+    assert!(away > KEPT_FOR || published()?.0 == slices, "the slices are the same ones");
     let timeout = format!("--timeout={}s", super::PATIENT.as_secs());
     cluster.said(&["delete", "pod", "by-daemon", &timeout])?;
-    let cascade = "--cascade=foreground";
-    cluster.said(&[
-        "delete",
-        "daemonset",
-        "penstock-kubernetes",
-        "--namespace=penstock",
-        cascade,
-        &timeout,
-    ])?;
+    drop(cleared);
     let left = cluster.on(&node, super::LEFT)?;
     assert_eq!(left, "", "files of claims are left");
     Ok(())

@@ -7,7 +7,9 @@ have() { cat "$at/$1" 2>/dev/null || echo "$2"; }
 say() { echo "$(date +%s.%N) $(basename "$at") $1" >> "$at/../calls"; }
 phase() { echo "$1" > "$at/phase.part" && mv "$at/phase.part" "$at/phase"; }
 case "$verb" in
-scan) exec cat "$at/scan.json" ;;
+scan)
+    sleep "$(have scanning 0)"
+    exec cat "$at/scan.json" ;;
 plan)
     exit=$(have plan.exit 0)
     if [ "$exit" = 0 ] && [ "$(have phase nothing)" = applied ] && cmp -s "$model" "$at/applied.yaml"; then
