@@ -312,6 +312,7 @@ impl Scanner {
             tokio::select! {
                 () = events.wait(self.rescan) => {}
                 Ok(()) = self.path.changed() => {}
+                Ok(()) = self.changing.changed() => {}
             }
             sleep_until(looked + SCANS).await;
         }
