@@ -18,16 +18,14 @@ const COMMANDS: [&str; 24] = [
 pub fn archive(busybox: &[u8]) -> Vec<u8> {
     let command = "trap 'exit 0' TERM INT; sleep 2147483647 & wait";
     let config = json!({"Env": ["PATH=/bin"], "Cmd": ["/bin/sh", "-c", command]});
-    let layers = vec![ContainerLayer::of(layer(busybox))];
-    let more = Value::Null;
     let image = ContainerImage {
         reference: NAME,
         architecture: "amd64",
         date: 0,
         config,
-        more,
+        more: Value::Null,
         annotations: Value::Null,
-        layers,
+        layers: vec![ContainerLayer::of(layer(busybox))],
     };
     let mut bytes = Vec::new();
     image.write(&mut bytes).expect("memory takes an image of what is in memory");

@@ -291,15 +291,8 @@ impl Agent {
     async fn forget_plan(&mut self, record: &Record, reason: &str, why: &str) -> Result<(), ChangeError> {
         let now = UtcTime::now();
         let granted = record.spec.open(&record.status).filter(|change| change.stage == Stage::Go);
-        let lapsed = granted.map(|change| ChangeResult {
-            number: change.number,
-            hash: change.hash.clone(),
-            outcome: Outcome::Lapsed,
-            run: None,
-            verdicts: None,
-            message: format!("{why}; nothing was changed"),
-            at: now,
-        });
+        let lapsed = granted
+            .map(|change| not_begun(change, Outcome::Lapsed, format!("{why}; nothing was changed"), now));
         // A record that cannot be read has no conditions here, and is left as it is.
         let before = record.status.conditions.iter().find(|condition| condition.kind == "Planned");
         let is_news = record.status.plan.is_some()
@@ -402,15 +395,7 @@ impl Agent {
     ) -> Result<Option<Duration>, ChangeError> {
         let now = UtcTime::now();
         let hash = spec.hash();
-        let refuse = |outcome, message: &str| ChangeResult {
-            number: change.number,
-            hash: change.hash.clone(),
-            outcome,
-            run: None,
-            verdicts: None,
-            message: message.to_owned(),
-            at: now,
-        };
+        let refuse = |outcome, message: &str| not_begun(change, outcome, message.to_owned(), now);
         if change.hash != hash {
             let result =
                 refuse(Outcome::Lapsed, "the model changed before this node began; nothing was changed");
@@ -579,6 +564,19 @@ impl Agent {
             self.accused = true;
         }
         Ok(Some(ELSEWHERE))
+    }
+}
+
+/// What is told of a change before Penstock has run for it.
+fn not_begun(change: &Change, outcome: Outcome, message: String, now: UtcTime) -> ChangeResult {
+    ChangeResult {
+        number: change.number,
+        hash: change.hash.clone(),
+        outcome,
+        run: None,
+        verdicts: None,
+        message,
+        at: now,
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 
 use penstock_host::files::{self, FileError};
 use penstock_oci::{ContainerImage, ContainerLayer, Tar};
-use serde_json::json;
+use serde_json::{Value, json};
 use thiserror::Error;
 
 use crate::{
@@ -104,7 +104,7 @@ fn image<'a>(reference: &'a str, processor: Processor, own: &[u8], penstock: &[u
         architecture: processor.goarch(),
         date: 0,
         config: json!({"Entrypoint": [format!("/{DIRECTORY}/penstock-kubernetes")], "Labels": labels}),
-        more: json!({}),
+        more: Value::Null,
         annotations: labels,
         layers: vec![ContainerLayer::packed(layer)],
     }

@@ -418,15 +418,7 @@ fn api_server_away() {
 fn another_model() {
     let fleet = Fleet::started("other", 1);
     let of_node = |what: &str, wanted: &dyn Fn(&Value) -> bool| {
-        let deadline = Instant::now() + PATIENT;
-        loop {
-            let status = fleet.record("other-0")["status"].clone();
-            if wanted(&status) {
-                return status;
-            }
-            assert!(Instant::now() < deadline, "{what}: {status:#}");
-            thread::sleep(PAUSE);
-        }
+        fleet.until_record("other-0", what, |record| wanted(&record["status"]))["status"].clone()
     };
     let reason =
         |kind: &'static str, reason: &'static str| move |status: &Value| condition(status, kind).0 == reason;
@@ -439,16 +431,11 @@ fn another_model() {
     assert_eq!(status["result"]["outcome"], "Verified", "what the last change came to is still told");
     assert!(condition(&status, "Applied").1.contains("the last change was for another model: Verified"));
 
-    let labels = "/api/v1/nodes/other-0?fieldManager=kubectl";
-    let label = |value: Value| {
-        let object = json!({"metadata": {"labels": {"fleet": value}}});
-        fleet.plane.api().must("PATCH", labels, Some((fleet::MERGE, &object)));
-    };
-    label(json!("none"));
+    fleet.label("other-0", "none");
     let status = of_node("no machine selects it", &reason("Planned", "NoMachine"));
     assert!(status["plan"].is_null(), "{status:#}");
     assert_eq!(condition(&status, "Applied").0, "Verified", "what was applied last stays");
-    label(json!("other"));
+    fleet.label("other-0", "other");
     of_node("it is selected again", &reason("Planned", "Planned"));
     fleet.machine(json!({"rollout": {"pause": false}, "model": "nics: {NET0: {vfs: 5}}\n"}));
     of_node("it has the other model", &reason("Verified", "Verified"));
@@ -477,18 +464,17 @@ fn made_vfs() {
     let deadline = Instant::now() + PATIENT;
     let mut killed = false;
     loop {
-        let path = "/apis/resource.k8s.io/v1/resourceslices?fieldSelector=spec.nodeName%3Dmade-0";
-        let slices = fleet.plane.get(path)["items"].as_array().map_or(0, Vec::len);
+        let devices = fleet.devices(&node).len();
         let calls = fleet.calls();
         let did = |what: &str| calls.iter().any(|(_, call)| call == what);
-        assert!(slices == 0 || did("confirmed"), "published before the change was confirmed: {calls:?}");
-        if slices > 0 {
+        assert!(devices == 0 || did("confirmed"), "published before the change was confirmed: {calls:?}");
+        if devices > 0 {
             break;
         }
         if did("begin") && !killed {
             // It would have seen them by now.
             thread::sleep(Duration::from_secs(3));
-            if fleet.plane.get(path)["items"].as_array().is_some_and(Vec::is_empty) {
+            if fleet.devices(&node).is_empty() {
                 fleet.kill_agent(&node);
                 fleet.start_agent(&node);
                 killed = true;
@@ -504,16 +490,9 @@ fn made_vfs() {
 fn taken_vfs() {
     let fleet = Fleet::started("taken", 1);
     let mut fewer = recorded();
-    let taken = fewer.pfs[0].sriov.as_mut().unwrap().vfs.remove(0).bdf.to_string();
-    let slices = || {
-        let path = "/apis/resource.k8s.io/v1/resourceslices?fieldSelector=spec.nodeName%3Dtaken-0";
-        let slices = fleet.plane.get(path);
-        let all = slices["items"].as_array().unwrap().iter();
-        all.flat_map(|slice| slice["spec"]["devices"].as_array().cloned().unwrap_or_default())
-            .collect::<Vec<_>>()
-    };
+    fewer.pfs[0].sriov.as_mut().unwrap().vfs.remove(0);
     let deadline = Instant::now() + PATIENT;
-    while slices().is_empty() {
+    while fleet.devices("taken-0").is_empty() {
         assert!(Instant::now() < deadline, "nothing is published");
         thread::sleep(PAUSE);
     }
@@ -523,11 +502,7 @@ fn taken_vfs() {
     fleet.machine(json!({}));
     loop {
         let confirmed = fleet.calls().iter().any(|(_, call)| call == "confirmed");
-        let all = slices();
-        let found = all.iter().find(|device| {
-            device["attributes"]["resource.kubernetes.io/pciBusID"]["string"] == taken.as_str()
-        });
-        match found {
+        match fleet.published_vf("taken-0") {
             None => break,
             Some(device) => assert!(
                 !confirmed || device["taints"].to_string().contains("penstock.dev/rollout"),
@@ -547,23 +522,12 @@ fn granted_and_left() {
     fleet.until("it has planned", |status| status["planned"] == 1);
     fs::write(fleet.at("granted-0", "plan.exit"), "9").unwrap();
     fleet.machine(json!({"rollout": {"pause": false}, "drain": {"mode": "node"}}));
-    let until = |what: &str, holds: &dyn Fn(&Value) -> bool| {
-        let deadline = Instant::now() + PATIENT;
-        while !holds(&fleet.record("granted-0")) {
-            assert!(Instant::now() < deadline, "{what}: {:#}", fleet.record("granted-0"));
-            thread::sleep(PAUSE);
-        }
-    };
     let node = || fleet.plane.get("/api/v1/nodes/granted-0");
-    until("it is told to go", &|record| record["spec"]["change"]["stage"] == "Go");
+    fleet.until_record("granted-0", "it is told to go", |record| record["spec"]["change"]["stage"] == "Go");
     assert_eq!(node()["spec"]["unschedulable"], true);
-    let object = json!({"metadata": {"labels": {"fleet": "none"}}});
-    fleet.plane.api().must(
-        "PATCH",
-        "/api/v1/nodes/granted-0?fieldManager=kubectl",
-        Some((fleet::MERGE, &object)),
-    );
-    until("the change lapses", &|record| record["status"]["result"]["outcome"] == "Lapsed");
+    fleet.label("granted-0", "none");
+    let lapsed = |record: &Value| record["status"]["result"]["outcome"] == "Lapsed";
+    fleet.until_record("granted-0", "the change lapses", lapsed);
     let deadline = Instant::now() + PATIENT;
     while node()["spec"]["unschedulable"] == true {
         assert!(Instant::now() < deadline, "it stays cordoned: {:#}", node());
@@ -584,10 +548,7 @@ fn damaged_note() {
     fs::write(&note, "{").unwrap();
     fleet.start_agent(node);
     let log = || fs::read_to_string(fleet.directory.path().join("log")).unwrap_or_default();
-    let published = || {
-        let path = "/apis/resource.k8s.io/v1/resourceslices?fieldSelector=spec.nodeName%3Ddamaged-0";
-        !fleet.plane.get(path)["items"].as_array().unwrap().is_empty()
-    };
+    let published = || !fleet.devices(node).is_empty();
     let until = |what: &str, holds: &dyn Fn() -> bool| {
         let deadline = Instant::now() + PATIENT;
         while !holds() {

@@ -5,7 +5,7 @@ use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -72,25 +72,30 @@ impl ClaimTimings {
     /// A call to prepare a claim has ended.
     pub fn prepared(&self, uid: &str, took: Duration, done: bool) {
         self.prepare[usize::from(!done)].observe(took.as_secs_f64());
-        let (mut refused, now) =
-            (self.refused.lock().unwrap_or_else(PoisonError::into_inner), Instant::now());
-        refused.retain(|_, at| now.duration_since(*at) < REPEATED);
+        let mut refused = self.still_refused();
         if done {
             refused.remove(uid);
         } else {
-            refused.insert(uid.to_owned(), now);
+            refused.insert(uid.to_owned(), Instant::now());
         }
     }
 
     /// How many claims wait for a call that succeeds, after one that did not.
     pub fn refused(&self) -> usize {
-        let (refused, now) = (self.refused.lock().unwrap_or_else(PoisonError::into_inner), Instant::now());
-        refused.values().filter(|at| now.duration_since(**at) < REPEATED).count()
+        self.still_refused().len()
+    }
+
+    /// Without those that are not waited for any more.
+    fn still_refused(&self) -> MutexGuard<'_, BTreeMap<String, Instant>> {
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        refused.retain(|_, at| now.duration_since(*at) < REPEATED);
+        refused
     }
 
     /// A call to unprepare a claim has ended.
     pub fn unprepared(&self, uid: &str, took: Duration, done: bool) {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
+        self.still_refused().remove(uid);
         self.unprepare[usize::from(!done)].observe(took.as_secs_f64());
     }
 

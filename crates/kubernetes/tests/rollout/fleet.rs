@@ -22,7 +22,7 @@ use tempfile::TempDir;
 use super::{PATIENT, PAUSE, PLANE, program};
 
 /// The content types of patches.
-pub const MERGE: &str = "application/merge-patch+json";
+const MERGE: &str = "application/merge-patch+json";
 const APPLY: &str = "application/apply-patch+yaml";
 
 /// Nodes with their agents, and a controller.
@@ -232,25 +232,49 @@ impl Fleet {
         writes
     }
 
+    /// The devices that a node publishes.
+    pub fn devices(&self, node: &str) -> Vec<Value> {
+        let path = format!("/apis/resource.k8s.io/v1/resourceslices?fieldSelector=spec.nodeName%3D{node}");
+        let slices = self.plane.get(&path);
+        let devices = |slice: &Value| slice["spec"]["devices"].as_array().cloned().unwrap_or_default();
+        slices["items"].as_array().unwrap().iter().flat_map(devices).collect()
+    }
+
+    /// The first VF of a node's NIC as the node publishes it.
+    pub fn published_vf(&self, node: &str) -> Option<Value> {
+        let is_first =
+            |device: &Value| device["attributes"]["resource.kubernetes.io/pciBusID"]["string"] == self.vf();
+        self.devices(node).into_iter().find(is_first)
+    }
+
+    /// Gives a node the label by which machines select the nodes of this fleet, with another value perhaps.
+    pub fn label(&self, node: &str, value: &str) {
+        let object = json!({"metadata": {"labels": {"fleet": value}}});
+        let path = format!("/api/v1/nodes/{node}?fieldManager=kubectl");
+        self.plane.api().must("PATCH", &path, Some((MERGE, &object)));
+    }
+
+    /// Waits until a node's SriovNode is as is wanted; the object.
+    pub fn until_record(&self, node: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let deadline = Instant::now() + PATIENT;
+        loop {
+            let record = self.record(node);
+            if wanted(&record) {
+                return record;
+            }
+            assert!(Instant::now() < deadline, "{what}: {record:#}");
+            thread::sleep(PAUSE);
+        }
+    }
+
     /// Makes a claim that has the first VF of a node's NIC, and a pod with it on that node.
     pub fn pod_with_vf(&self, node: &str, pod: &str, owner: Value) {
         let deadline = Instant::now() + PATIENT;
         let device = loop {
-            let slices = self.plane.get(&format!(
-                "/apis/resource.k8s.io/v1/resourceslices?fieldSelector=spec.nodeName%3D{node}"
-            ));
-            let devices = slices["items"]
-                .as_array()
-                .unwrap()
-                .iter()
-                .flat_map(|slice| slice["spec"]["devices"].as_array().cloned().unwrap_or_default());
-            let found = devices.into_iter().find(|device| {
-                device["attributes"]["resource.kubernetes.io/pciBusID"]["string"] == self.vf()
-            });
-            if let Some(device) = found {
+            if let Some(device) = self.published_vf(node) {
                 break device["name"].as_str().unwrap().to_owned();
             }
-            assert!(Instant::now() < deadline, "no device: {slices}");
+            assert!(Instant::now() < deadline, "no device: {:?}", self.devices(node));
             thread::sleep(PAUSE);
         };
         let claim = json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": pod, "namespace": "default"},
