@@ -38,6 +38,7 @@ use crate::{
     pace::Backoff,
     penstock::{Penstock, PenstockError},
     rollout::Record,
+    runs,
 };
 
 mod carry;
@@ -413,7 +414,8 @@ impl Agent {
             self.tell(&status).await?;
             return Ok(Some(Duration::ZERO));
         }
-        let runs_before = self.verbs.runs().await?.iter().map(|run| run.run).max().unwrap_or(0);
+        let runs_before =
+            runs::list(&self.settings.penstock).await?.iter().map(|run| run.run).max().unwrap_or(0);
         // That this gets through is the first proof that something can be proven afterwards.
         let status = report::status(Some(plan), Some(refuse(Outcome::Applying, "")), &record.status, now);
         self.tell(&status).await?;

@@ -39,4 +39,5 @@ pub mod penstock;
 pub mod plugin;
 pub mod protocol;
 pub mod rollout;
+pub mod runs;
 pub mod slices;

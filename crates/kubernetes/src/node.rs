@@ -7,7 +7,6 @@
 use std::{
     collections::BTreeSet,
     env, io,
-    net::IpAddr,
     path::PathBuf,
     sync::Arc,
     time::{Duration, Instant, SystemTime},
@@ -19,7 +18,6 @@ use kube::{
     runtime::watcher::{self, watcher},
 };
 use penstock_host::files;
-use penstock_model::Model;
 use thiserror::Error;
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -29,13 +27,12 @@ use tokio::{
 use tokio_stream::StreamExt;
 
 use crate::{
-    arguments, change, claim,
-    client::{ApiError, ClientSettings, ConnectError, Connection, answer, connect},
-    devices::{Devices, Input, KnownNics},
+    arguments, change,
+    client::{ApiError, ClientSettings, ConnectError, answer, connect},
+    devices::Devices,
     events::NodeEvents,
     health::{Drift, DriftEvent, HealthReport},
     identity::{DriverName, NodeName, VANISHING},
-    inventory::{self, DeviceWatch, Memory},
     log::{self, LastingTrouble},
     metrics::{
         AgentSources, ClaimTimings, SliceProgress,
@@ -47,10 +44,8 @@ use crate::{
     slices::{Owner, Taint, Taints, publish::Published, slices},
 };
 
+mod scanner;
 mod watching;
-
-/// Two scans are so far apart at least: a machine where devices come and go all the time is not scanned all the time.
-const SCANS: Duration = Duration::from_secs(1);
 
 /// What changes together is published together.
 const SETTLE: Duration = Duration::from_millis(200);
@@ -134,6 +129,7 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(system("catch SIGINT"))?;
 
     let (devices, devices_seen) = watch::channel(None);
+    let (current, current_seen) = watch::channel(false);
     let (published, published_seen) = watch::channel(Arc::new(Devices::default()));
     // Without a model that the user names it is the one that a roll-out has brought.
     let from_rollout = change::applied_model(&state).map_err(NodeError::Rollout)?;
@@ -184,7 +180,7 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
         changing,
         looked,
     });
-    let scanner = Scanner {
+    let scanner = scanner::Scanner {
         penstock: penstock.clone(),
         connection,
         path: path_seen.clone(),
@@ -193,6 +189,7 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
         rescan: arguments.rescan,
         devices,
         published,
+        current,
         changed: model,
         looks,
     };
@@ -206,6 +203,7 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
             run: arguments.run_directory.clone(),
             model: path_seen.clone(),
             devices: devices_seen.clone(),
+            current: current_seen,
             drift: drift_seen.clone(),
             slices: progress_seen,
             timings,
@@ -234,153 +232,6 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
         () = publisher.run(devices_seen.clone(), drift_seen.clone(), vanishing_seen) => Ok(()),
         () = assess(devices_seen, drift_seen, health) => Ok(()),
         () = tell(events, news_told) => Ok(()),
-    }
-}
-
-/// Looks at the machine whenever something may have changed.
-struct Scanner {
-    penstock: Penstock,
-    connection: Connection,
-    /// The model's file, where there is one.
-    path: watch::Receiver<Option<PathBuf>>,
-    /// Whether a change is under way. What is there meanwhile may be taken back, and is given to nobody.
-    changing: watch::Receiver<bool>,
-    state: PathBuf,
-    rescan: Duration,
-    /// `None` until the machine was seen.
-    devices: watch::Sender<Option<Arc<Devices>>>,
-    /// The same for kubelet's plugin.
-    published: watch::Sender<Arc<Devices>>,
-    /// Counts the changes of the model.
-    changed: watch::Sender<u64>,
-    /// Counts the looks whose outcome is told.
-    looks: watch::Sender<u64>,
-}
-
-/// What a scanner has seen so far.
-struct LastScan {
-    path: Option<PathBuf>,
-    model: Option<Model>,
-    stamp: Option<files::Stamp>,
-    held: BTreeSet<String>,
-    addresses: Vec<IpAddr>,
-    known: KnownNics,
-}
-
-impl Scanner {
-    async fn run(mut self) {
-        let events = DeviceWatch::open();
-        let (mut memory, known) = Memory::open(&self.state);
-        let mut seen = LastScan {
-            path: None,
-            model: None,
-            stamp: None,
-            held: BTreeSet::new(),
-            addresses: Vec::new(),
-            known,
-        };
-        let mut troubles = [
-            LastingTrouble::new("read the model"),
-            LastingTrouble::new("read which devices claims have"),
-            LastingTrouble::new("scan this machine"),
-        ];
-        loop {
-            let _ = self.changing.wait_for(|changing| !changing).await;
-            let looked = time::Instant::now();
-            let [of_model, of_claims, of_scan] = &mut troubles;
-            self.read_model(&mut seen, of_model);
-            match claim::held(&self.state) {
-                Ok(held) => {
-                    of_claims.end();
-                    seen.held = held;
-                }
-                Err(error) => of_claims.meet(&error),
-            }
-            // Without the model it is not known what guests own.
-            if seen.path.is_none() || seen.model.is_some() {
-                match self.scan(&mut seen).await {
-                    // One that was under way when a change began saw some of it.
-                    Ok(_) if self.changing.has_changed().unwrap_or(false) => continue,
-                    Ok(devices) => {
-                        of_scan.end();
-                        self.show(devices, &mut seen, &mut memory);
-                        self.looks.send_modify(|looks| *looks += 1);
-                    }
-                    Err(error) => of_scan.meet(&error),
-                }
-            }
-            tokio::select! {
-                () = events.wait(self.rescan) => {}
-                Ok(()) = self.path.changed() => {}
-                Ok(()) = self.changing.changed() => {}
-            }
-            sleep_until(looked + SCANS).await;
-        }
-    }
-
-    /// Reads the model if its file has changed. One that has become wrong leaves the last good one in force.
-    fn read_model(&self, seen: &mut LastScan, trouble: &mut LastingTrouble) {
-        let path = self.path.borrow().clone();
-        if seen.path != path {
-            (seen.path, seen.model, seen.stamp) = (path, None, None);
-            self.changed.send_modify(|changes| *changes += 1);
-        }
-        let Some(path) = &seen.path else { return };
-        let stamp = inventory::stamp(Some(path));
-        if stamp.is_some() && stamp == seen.stamp {
-            return;
-        }
-        match inventory::model(path) {
-            Ok(model) => {
-                trouble.end();
-                seen.stamp = stamp;
-                if seen.model.as_ref() != Some(&model) {
-                    seen.model = Some(model);
-                    self.changed.send_modify(|changes| *changes += 1);
-                }
-            }
-            Err(error) => trouble.meet(&error),
-        }
-    }
-
-    async fn scan(&self, seen: &mut LastScan) -> Result<Devices, PenstockError> {
-        let connection = self.connection.clone();
-        // A name server that is away takes no address from us that is known.
-        if let Ok(addresses) = tokio::task::spawn_blocking(move || connection.addresses()).await
-            && !addresses.is_empty()
-        {
-            seen.addresses = addresses;
-        }
-        let inventory = self.penstock.scan(seen.path.as_deref(), &seen.addresses).await?;
-        let previous = self.devices.borrow().clone();
-        Ok(Devices::of(Input {
-            inventory: &inventory,
-            model: seen.model.as_ref(),
-            held: &seen.held,
-            known: &seen.known,
-            previous: previous.as_deref(),
-        }))
-    }
-
-    fn show(&self, devices: Devices, seen: &mut LastScan, memory: &mut Memory) {
-        if seen.known != devices.nics {
-            memory.keep(&devices.nics);
-            seen.known = devices.nics.clone();
-        }
-        let before = self.devices.borrow().clone();
-        let same = before.as_deref() == Some(&devices);
-        if same {
-            return;
-        }
-        for withheld in &devices.withheld {
-            if !before.as_ref().is_some_and(|before| before.withheld.contains(withheld)) {
-                log::say(format!("{} ({}) is not published: {}", withheld.name, withheld.bdf, withheld.why));
-            }
-        }
-        log::say(format!("functions for pods: {}", devices.functions.len()));
-        let devices = Arc::new(devices);
-        self.published.send_replace(devices.clone());
-        self.devices.send_replace(Some(devices));
     }
 }
 

@@ -5,6 +5,8 @@
 mod metrics;
 #[path = "agent/pod.rs"]
 mod pod;
+#[path = "agent/runs.rs"]
+mod runs;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -61,9 +63,10 @@ fn main() -> ExitCode {
         plane.must(&["apply", "--filename", "-"], &manifests());
         let _ = PLANE.set(Plane(std::sync::Mutex::new(plane)));
     }
-    let tests: [(&'static str, fn()); 11] = [
+    let tests: [(&'static str, fn()); 12] = [
         ("slices_are_what_was_scanned", slices_are_what_was_scanned),
         ("slices_that_were_wiped_are_back_within_five_seconds", wiped_slices_come_back),
+        ("what_a_run_makes_that_is_not_decided_yet_is_not_published", runs::held_back),
         ("an_agent_that_is_killed_at_random_ends_in_the_same_slices", killed_at_random),
         ("drift_is_a_taint_and_an_event_and_both_are_taken_back", drift_and_back),
         ("metrics_tell_of_the_machine_its_drift_slices_and_claims", metrics::scraped),
@@ -133,10 +136,11 @@ impl Node<'_> {
             Node { plane, name: name.to_owned(), directory, model: false, metrics: false, agent: None };
         node.make();
         node.scanned(inventory);
+        node.runs(&[]);
         let at = node.directory.path().display();
         // `tail` begins with what is there, and waits for more.
         let script = format!(
-            "#!/bin/sh\ncase \"$1\" in\nscan) exec cat {at}/scan.json ;;\nmetrics) echo \"$*\" >> {at}/calls; exec cat {at}/metrics ;;\nverify) exec tail -n +1 -f {at}/watch.jsonl ;;\n*) exit 2 ;;\nesac\n"
+            "#!/bin/sh\ncase \"$1\" in\nscan) cat {at}/scan.json; [ ! -e {at}/meanwhile ] || . {at}/meanwhile ;;\nundo) exec cat {at}/runs.json ;;\nmetrics) echo \"$*\" >> {at}/calls; exec cat {at}/metrics ;;\nverify) exec tail -n +1 -f {at}/watch.jsonl ;;\n*) exit 2 ;;\nesac\n"
         );
         let penstock = node.path("penstock");
         fs::write(&penstock, script).unwrap();
@@ -159,6 +163,16 @@ impl Node<'_> {
     fn scanned(&self, inventory: &Inventory) {
         fs::write(self.path("scan.part"), serde_json::to_vec(inventory).unwrap()).unwrap();
         fs::rename(self.path("scan.part"), self.path("scan.json")).unwrap();
+    }
+
+    /// What `undo --list` tells from now on.
+    fn runs(&self, runs: &[Value]) {
+        fs::write(
+            self.path("runs.part"),
+            json!({"kind": "runs", "runs": runs, "unreadable": []}).to_string(),
+        )
+        .unwrap();
+        fs::rename(self.path("runs.part"), self.path("runs.json")).unwrap();
     }
 
     fn start(&mut self) {

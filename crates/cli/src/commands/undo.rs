@@ -78,6 +78,8 @@ struct Listed {
     standing: usize,
     /// Whether somebody has to confirm it.
     waits_for_confirmation: bool,
+    /// Whether it was decided that it does not stay, and not all of it is taken back yet.
+    is_to_go: bool,
     /// What is wrong with what is kept of it, each the error and its causes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     damage: Vec<String>,
@@ -319,6 +321,7 @@ fn list(runs: &Runs, printer: &mut Printer) -> Result<Status, Failure> {
             phase: state.phase,
             standing: state.left,
             waits_for_confirmation: run.is_open() && !run.is_running() && !runs.has_lapsed(run),
+            is_to_go: run.is_not_to_stay() && state.phase != Phase::Nothing && !runs.was_reset_since(run),
             damage: run.damage.iter().cloned().chain(state.damage).collect(),
         }
     };

@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 use super::{
     Agent, ChangeError, probes,
     progress::{Applied, Progress},
-    verbs::{self, Answer, Run},
+    verbs::{self, Answer},
 };
 use crate::{
     log,
@@ -16,6 +16,7 @@ use crate::{
         condition::shortened,
         node::{ChangeResult, LONGEST_MESSAGE, Outcome, VerdictCounts},
     },
+    runs::{self, Run},
 };
 
 /// Whatever is waited for is looked at so often.
@@ -97,7 +98,7 @@ impl Agent {
     /// The run of a change.
     async fn run_of(&self, progress: &Progress) -> Result<Option<Run>, ChangeError> {
         let model = self.store.model(&progress.hash);
-        let runs = self.verbs.runs().await?;
+        let runs = runs::list(&self.settings.penstock).await?;
         Ok(runs.into_iter().rfind(|run| run.run > progress.runs_before && run.applies(&model)))
     }
 

@@ -3,7 +3,6 @@
 use std::{net::IpAddr, path::Path, time::Duration};
 
 use penstock_host::Command;
-use serde::Deserialize;
 use serde_json::Value;
 
 use crate::{
@@ -42,38 +41,6 @@ impl Answer {
             Some(said) => line(&said),
             None => format!("penstock ended with {}: {}", self.exit, line(&self.said)),
         }
-    }
-}
-
-/// A run, as `undo --list` has it.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct Run {
-    /// Its number.
-    pub run: u64,
-    /// What it was for: `"apply"`, among others.
-    purpose: Value,
-    /// With which command.
-    #[serde(default)]
-    command: Vec<String>,
-    /// Whether whoever does it is still at it.
-    #[serde(default)]
-    pub running: bool,
-    /// What is left of it.
-    pub phase: String,
-    /// Whether somebody has to confirm it.
-    #[serde(default)]
-    pub waits_for_confirmation: bool,
-}
-
-impl Run {
-    /// Whether it is an `apply` of this model.
-    pub fn applies(&self, model: &Path) -> bool {
-        self.purpose == "apply" && self.command.iter().any(|word| Path::new(word) == model)
-    }
-
-    /// Whether nothing of it is left.
-    pub fn is_gone(&self) -> bool {
-        self.phase == "nothing"
     }
 }
 
@@ -132,18 +99,6 @@ impl Verbs {
     /// `undo RUN`.
     pub async fn undo(&self, number: u64) -> Result<Answer, PenstockError> {
         run(self.command().arg("undo").arg(number.to_string()).deadline(APPLY)).await
-    }
-
-    /// `undo --list`: the runs, oldest first.
-    pub async fn runs(&self) -> Result<Vec<Run>, PenstockError> {
-        let value = self.penstock.json(&["undo", "--list"], Vec::new(), SHORT).await?;
-        let runs = value.get("runs").cloned().unwrap_or_default();
-        let nonsense = |source| PenstockError::Nonsense {
-            command: "penstock undo --list".to_owned(),
-            what: "list of runs",
-            source,
-        };
-        serde_json::from_value(runs).map_err(nonsense)
     }
 }
 
@@ -223,19 +178,5 @@ mod tests {
         assert_eq!(counts, VerdictCounts { pass: 1, fail: 1, unsupported: 1, unknown: 1 });
         assert_eq!(first.unwrap(), "NET0#1 vlan: wanted 100, seen none");
         assert_eq!(verdicts(&json!(null)), (VerdictCounts::default(), None));
-    }
-
-    #[test]
-    fn a_run_is_known_by_the_model_in_its_command() {
-        let run = |purpose: Value, command: &[&str]| -> Run {
-            serde_json::from_value(
-                json!({"run": 3, "purpose": purpose, "command": command, "phase": "nothing", "user": "root"}),
-            )
-            .unwrap()
-        };
-        let model = Path::new("/var/lib/x/abc.yaml");
-        assert!(run(json!("apply"), &["penstock", "apply", "/var/lib/x/abc.yaml", "--json"]).applies(model));
-        assert!(!run(json!("apply"), &["penstock", "apply", "/var/lib/x/abd.yaml"]).applies(model));
-        assert!(!run(json!({"undo": [2]}), &["penstock", "apply", "/var/lib/x/abc.yaml"]).applies(model));
     }
 }

@@ -18,7 +18,8 @@ use super::{
     exposition::AgentExposition,
     families::{
         AGENT_BUILD, AGENT_SCRAPE_ERRORS, CLAIM_INFO, CLAIM_PREPARE, CLAIM_UNPREPARE, CLAIMS,
-        CLAIMS_TAKEN_BACK, DRIFT, DRIFTED, PUBLISHED_DEVICES, SLICES_CURRENT, SLICES_GENERATION,
+        CLAIMS_TAKEN_BACK, DRIFT, DRIFTED, PUBLISHED_CURRENT, PUBLISHED_DEVICES, SLICES_CURRENT,
+        SLICES_GENERATION,
     },
 };
 use crate::{
@@ -142,6 +143,8 @@ pub struct AgentSources {
     pub model: watch::Receiver<Option<PathBuf>>,
     /// The devices; `None` before the machine was seen.
     pub devices: watch::Receiver<Option<Arc<Devices>>>,
+    /// Whether they are what the last look at the machine saw.
+    pub current: watch::Receiver<bool>,
     /// What has drifted.
     pub drift: watch::Receiver<Drift>,
     /// How far slices are published; `None` before that is known.
@@ -173,6 +176,7 @@ impl AgentSources {
         if let Some(devices) = &devices {
             all.put(&PUBLISHED_DEVICES, &[], devices.functions.len() as i64);
         }
+        all.put(&PUBLISHED_CURRENT, &[], i64::from(*self.current.borrow()));
         if let Some(slices) = *self.slices.borrow() {
             all.put(&SLICES_GENERATION, &[], slices.generation);
             all.put(&SLICES_CURRENT, &[], i64::from(slices.current));

@@ -1,0 +1,224 @@
+//! Looks at the machine whenever something may have changed, but while it is being changed: what a run makes that is not confirmed yet may be
+//! gone in a moment, and is given to nobody.
+
+use std::{collections::BTreeSet, net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
+
+use penstock_host::files;
+use penstock_model::Model;
+use thiserror::Error;
+use tokio::{
+    sync::watch,
+    time::{self, sleep_until},
+};
+
+use crate::{
+    claim,
+    client::Connection,
+    devices::{Devices, Input, KnownNics},
+    inventory::{self, DeviceWatch, Memory},
+    log::{self, LastingTrouble},
+    penstock::{Penstock, PenstockError},
+    runs,
+};
+
+/// Two scans are so far apart at least: a machine where devices come and go all the time is not scanned all the time.
+const SCANS: Duration = Duration::from_secs(1);
+
+/// Why a look at the machine says nothing.
+#[derive(Debug, Error)]
+enum LookError {
+    /// It could not be scanned, or its runs not be listed.
+    #[error(transparent)]
+    Penstock(#[from] PenstockError),
+    /// Somebody's run may take back what was seen.
+    #[error("run {run} {why}: what it makes is not published (`penstock undo --list`)")]
+    Unsettled {
+        /// The run's number.
+        run: u64,
+        /// What is so about it.
+        why: &'static str,
+    },
+    /// A run began, or came to its end, while the machine was scanned.
+    #[error("the machine was being changed meanwhile")]
+    Meanwhile,
+}
+
+/// Looks at the machine whenever something may have changed.
+pub(super) struct Scanner {
+    pub penstock: Penstock,
+    pub connection: Connection,
+    /// The model's file, where there is one.
+    pub path: watch::Receiver<Option<PathBuf>>,
+    /// Whether a change of a roll-out is under way.
+    pub changing: watch::Receiver<bool>,
+    pub state: PathBuf,
+    pub rescan: Duration,
+    /// `None` until the machine was seen.
+    pub devices: watch::Sender<Option<Arc<Devices>>>,
+    /// The same for kubelet's plugin.
+    pub published: watch::Sender<Arc<Devices>>,
+    /// Whether they are what the last look saw, and nothing has kept the agent from looking since.
+    pub current: watch::Sender<bool>,
+    /// Counts the changes of the model.
+    pub changed: watch::Sender<u64>,
+    /// Counts the looks whose outcome is told.
+    pub looks: watch::Sender<u64>,
+}
+
+/// What a scanner has seen so far.
+struct LastScan {
+    path: Option<PathBuf>,
+    model: Option<Model>,
+    stamp: Option<files::Stamp>,
+    held: BTreeSet<String>,
+    addresses: Vec<IpAddr>,
+    known: KnownNics,
+}
+
+impl Scanner {
+    /// Looks, for ever.
+    pub(super) async fn run(mut self) {
+        let events = DeviceWatch::open();
+        let (mut memory, known) = Memory::open(&self.state);
+        let mut seen = LastScan {
+            path: None,
+            model: None,
+            stamp: None,
+            held: BTreeSet::new(),
+            addresses: Vec::new(),
+            known,
+        };
+        let mut troubles = [
+            LastingTrouble::new("read the model"),
+            LastingTrouble::new("read which devices claims have"),
+            LastingTrouble::new("look at this machine"),
+        ];
+        loop {
+            if *self.changing.borrow() {
+                self.current.send_replace(false);
+            }
+            let _ = self.changing.wait_for(|changing| !changing).await;
+            let looked = time::Instant::now();
+            let [of_model, of_claims, of_look] = &mut troubles;
+            self.read_model(&mut seen, of_model);
+            match claim::held(&self.state) {
+                Ok(held) => {
+                    of_claims.end();
+                    seen.held = held;
+                }
+                Err(error) => of_claims.meet(&error),
+            }
+            // Without the model it is not known what guests own.
+            if seen.path.is_none() || seen.model.is_some() {
+                match self.look(&mut seen).await {
+                    // One that was under way when a change began saw some of it.
+                    Ok(_) if self.changing.has_changed().unwrap_or(false) => continue,
+                    Ok(devices) => {
+                        of_look.end();
+                        self.show(devices, &mut seen, &mut memory);
+                        self.current.send_replace(true);
+                        self.looks.send_modify(|looks| *looks += 1);
+                    }
+                    Err(error) => {
+                        of_look.meet(&error);
+                        self.current.send_replace(false);
+                    }
+                }
+            }
+            tokio::select! {
+                () = events.wait(self.rescan) => {}
+                Ok(()) = self.path.changed() => {}
+                Ok(()) = self.changing.changed() => {}
+            }
+            sleep_until(looked + SCANS).await;
+        }
+    }
+
+    /// Reads the model if its file has changed. One that has become wrong leaves the last good one in force.
+    fn read_model(&self, seen: &mut LastScan, trouble: &mut LastingTrouble) {
+        let path = self.path.borrow().clone();
+        if seen.path != path {
+            (seen.path, seen.model, seen.stamp) = (path, None, None);
+            self.changed.send_modify(|changes| *changes += 1);
+        }
+        let Some(path) = &seen.path else { return };
+        let stamp = inventory::stamp(Some(path));
+        if stamp.is_some() && stamp == seen.stamp {
+            return;
+        }
+        match inventory::model(path) {
+            Ok(model) => {
+                trouble.end();
+                seen.stamp = stamp;
+                if seen.model.as_ref() != Some(&model) {
+                    seen.model = Some(model);
+                    self.changed.send_modify(|changes| *changes += 1);
+                }
+            }
+            Err(error) => trouble.meet(&error),
+        }
+    }
+
+    /// Scans the machine, between runs that change it.
+    async fn look(&self, seen: &mut LastScan) -> Result<Devices, LookError> {
+        let before = self.settled_runs().await?;
+        let devices = self.scan(seen).await?;
+        // Of a run that began meanwhile the scan may have seen half.
+        if self.devices.borrow().as_deref() != Some(&devices) && self.settled_runs().await? != before {
+            return Err(LookError::Meanwhile);
+        }
+        Ok(devices)
+    }
+
+    /// The number of the newest run, when none is under way and none is left to be decided.
+    async fn settled_runs(&self) -> Result<u64, LookError> {
+        let mut newest = 0;
+        for run in runs::list(&self.penstock).await? {
+            if let Some(why) = run.why_unsettled() {
+                return Err(LookError::Unsettled { run: run.run, why });
+            }
+            newest = newest.max(run.run);
+        }
+        Ok(newest)
+    }
+
+    async fn scan(&self, seen: &mut LastScan) -> Result<Devices, PenstockError> {
+        let connection = self.connection.clone();
+        // A name server that is away takes no address from us that is known.
+        if let Ok(addresses) = tokio::task::spawn_blocking(move || connection.addresses()).await
+            && !addresses.is_empty()
+        {
+            seen.addresses = addresses;
+        }
+        let inventory = self.penstock.scan(seen.path.as_deref(), &seen.addresses).await?;
+        let previous = self.devices.borrow().clone();
+        Ok(Devices::of(Input {
+            inventory: &inventory,
+            model: seen.model.as_ref(),
+            held: &seen.held,
+            known: &seen.known,
+            previous: previous.as_deref(),
+        }))
+    }
+
+    fn show(&self, devices: Devices, seen: &mut LastScan, memory: &mut Memory) {
+        if seen.known != devices.nics {
+            memory.keep(&devices.nics);
+            seen.known = devices.nics.clone();
+        }
+        let before = self.devices.borrow().clone();
+        let same = before.as_deref() == Some(&devices);
+        if same {
+            return;
+        }
+        for withheld in &devices.withheld {
+            if !before.as_ref().is_some_and(|before| before.withheld.contains(withheld)) {
+                log::say(format!("{} ({}) is not published: {}", withheld.name, withheld.bdf, withheld.why));
+            }
+        }
+        log::say(format!("functions for pods: {}", devices.functions.len()));
+        let devices = Arc::new(devices);
+        self.published.send_replace(devices.clone());
+        self.devices.send_replace(Some(devices));
+    }
+}
