@@ -15,8 +15,18 @@ use penstock_testkit::{
 };
 
 /// From the one that is over soonest to the longest.
-const MODELS: [&str; 7] =
-    ["smallest", "embedded-switch", "storage-node", "realtime", "containers", "realtime-vm", "xeon-d"];
+const MODELS: [&str; 10] = [
+    "smallest",
+    "kubernetes-node",
+    "container-nics",
+    "embedded-switch",
+    "storage-node",
+    "realtime",
+    "containers",
+    "nvme",
+    "realtime-vm",
+    "xeon-d",
+];
 
 fn main() -> ExitCode {
     match campaign() {

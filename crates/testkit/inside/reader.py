@@ -4,12 +4,15 @@
 
 prints it as JSON, these files too. What cannot be equal before and after is not part of it: `STRIPPED` says what, and why.
 """
+import ctypes
+import fcntl
 import glob
 import hashlib
 import json
 import os
 import re
 import select
+import struct
 import sys
 import time
 
@@ -24,10 +27,12 @@ STRIPPED = {
     "the name that the kernel gave a VF's interface (`ethN`)": "VFs are numbered as they are bound, several at a time; compared by the PCI address",
     "link operstate, LOWER_UP, NO-CARRIER": "follow the carrier, some time after the change that is compared",
     "link qdisc": "`noop` until an interface is brought up for the first time, its default discipline ever after",
+    "link tso_max_size, tso_max_segs": "what a device can do; a bridge takes them from its ports, and keeps others without any",
     "link stats, linkinfo's and slaves' timers": "counters and times",
     "addresses of scope link": "the kernel makes them when a carrier comes, and takes them away with it",
     "lxc.net.N.link in a container's configuration": "what an interface is called before it is the guest's is the kernel's choice",
-    "lxc.pivot, and controllers but cpuset in the root group": "LXC makes and switches them on with its first container, and leaves them",
+    "lxc.pivot, and controllers in the root group": "LXC makes and switches them on with its first container, and leaves them",
+    "CPUs of a control group that has none of its own": "as those of a group without the controller cpuset, which LXC switches on",
     "the group `machine` without CPUs of its own": "libvirt makes it for its first VM, and leaves it",
     "numbers of interrupts": "given anew with each bind; compared by name at the controller",
     "numbers of processes": "given anew; compared by name, scheduling and place",
@@ -38,7 +43,7 @@ STRIPPED = {
     "/var/lib/penstock, /run/penstock/lock": "Penstock's own records, of which `undo --list` tells",
 }
 
-LINK = ("ifindex", "ifname", "link_index", "operstate", "qdisc", "stats", "stats64", "flags", "link")
+LINK = ("ifindex", "ifname", "link_index", "operstate", "qdisc", "stats", "stats64", "flags", "link", "tso_max_size", "tso_max_segs")
 
 
 # Digests of files that are as they were: nobody can set the time of a file's last change (ctime).
@@ -165,11 +170,13 @@ def groups():
             continue
         # libvirt's groups are named after the number of the domain: `machine/qemu-3-penstock-rt.libvirt-qemu`.
         name = re.sub(r"(/machine/qemu-)\d+-", r"\1", path)
-        wanted = ("cgroup.subtree_control", "cpuset.cpus", "cpuset.cpus.exclusive", "cpuset.cpus.partition")
-        found[name] = {file: said(path + "/" + file) for file in wanted}
+        one = {file: said(path + "/" + file) for file in ("cpuset.cpus", "cpuset.cpus.exclusive", "cpuset.cpus.partition")}
+        if list(one.values()) == ["", "", "member"]:
+            one = dict.fromkeys(one)
+        found[name] = {"cgroup.subtree_control": said(path + "/cgroup.subtree_control"), **one}
     # What a run has left there counts: CPUs that it claimed, say.
-    left = found.get(root + "/machine", {})
-    if not left.get("cpuset.cpus") and not left.get("cpuset.cpus.exclusive") and left.get("cpuset.cpus.partition") == "member":
+    of_libvirt = found.get(root + "/machine")
+    if of_libvirt and not any(value for file, value in of_libvirt.items() if file.startswith("cpuset")):
         del found[root + "/machine"]
     if set((found[root]["cgroup.subtree_control"] or "").split()) - {"cpuset"}:
         found[root]["cgroup.subtree_control"] = ""
@@ -213,6 +220,42 @@ def functions():
     return found
 
 
+# `NVME_IOCTL_ADMIN_CMD` of linux/nvme_ioctl.h, and the lists of Identify (NVMe 2.0, 5.17.2) that are read by it.
+ADMIN = 0xC0484E41
+ALLOCATED, ATTACHED, SECONDARY = 0x10, 0x12, 0x15
+
+
+def identified(file, which, namespace=0):
+    """What a drive answers to Identify, or None where it has no such list."""
+    answer = ctypes.create_string_buffer(4096)
+    words = struct.pack("=BBHIIIQQIIIIIIIIII", 6, 0, 0, namespace, 0, 0, 0, ctypes.addressof(answer), 0, 4096, which, 0, 0, 0, 0, 0, 10000, 0)
+    try:
+        return answer.raw if fcntl.ioctl(file, ADMIN, bytearray(words)) == 0 else None
+    except OSError:
+        return None
+
+
+def drives():
+    """The drives that have VFs: the controller of each VF with its queues, and who has which namespace."""
+    found = {}
+    for path in glob.glob("/sys/class/nvme/nvme*"):
+        if not os.path.exists(path + "/device/sriov_totalvfs"):
+            continue
+        with open("/dev/" + os.path.basename(path), "rb") as file:
+            secondary, allocated = identified(file, SECONDARY), identified(file, ALLOCATED)
+            one = {"controllers": None, "namespaces": {}}
+            if secondary is not None:
+                # Entries of 32 octets: its number, that of the primary, its state, three of nothing, its VF, and what queues and interrupts it has.
+                entries = (struct.unpack_from("<HHB3xHHH", secondary, 32 + 32 * entry) for entry in range(secondary[0]))
+                one["controllers"] = {str(vf): {"state": at, "queues": queues, "interrupts": vectors} for _, _, at, vf, queues, vectors in entries}
+            for namespace in struct.unpack("<1024I", allocated or bytes(4096)):
+                if namespace:
+                    holders = identified(file, ATTACHED, namespace)
+                    one["namespaces"][str(namespace)] = holders and list(struct.unpack_from("<%dH" % struct.unpack_from("<H", holders)[0], holders, 2))
+        found[os.path.basename(os.path.realpath(path + "/device"))] = one
+    return found
+
+
 def ask(port):
     """What an embedded switch at the other end of a serial port has (docs/switch.md)."""
     line, deadline = b"", time.monotonic() + 20
@@ -244,6 +287,16 @@ def ask(port):
         return "no answer"
     finally:
         os.close(file)
+
+
+def vdpa():
+    """Devices whose other end is a process here, with their drivers, and the embedded switches that run here."""
+    devices = {}
+    for path in glob.glob("/sys/bus/vdpa/devices/*"):
+        driver = path + "/driver"
+        devices[os.path.basename(path)] = os.path.basename(os.readlink(driver)) if os.path.islink(driver) else None
+    lines = (said("/proc/%s/cmdline" % process) for process in run("pgrep", "-x", "penstock-switch").stdout.split())
+    return {"devices": devices, "switches": sorted(" ".join((line or "").split("\0")) for line in lines)}
 
 
 def switches(has_vfs):
@@ -287,6 +340,8 @@ def state(files):
         "routes": routes(names),
         "namespaces": run("ip", "netns").stdout.split(),
         "functions": found,
+        "drives": drives(),
+        "vdpa": vdpa(),
         "switches": switches(has_vfs),
         "guests": containers(),
         "machines": machines(),

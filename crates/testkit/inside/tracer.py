@@ -32,14 +32,17 @@ ENTRY = 1
 WALL = 0x40000000
 # asm/unistd_64.h
 WRITE, WRITEV, PWRITE, SENDTO, SENDMSG, OPENAT, CLONE, FORK, VFORK, CLONE3 = 1, 20, 18, 44, 46, 257, 56, 57, 58, 435
+IOCTL = 16
 DIRECTORY_CALLS = {
     82: "rename", 83: "mkdir", 84: "rmdir", 86: "link", 87: "unlink", 88: "symlink", 90: "chmod", 92: "chown",
     165: "mount", 166: "umount2", 258: "mkdirat", 260: "fchownat", 263: "unlinkat", 264: "renameat", 265: "linkat",
     266: "symlinkat", 268: "fchmodat", 316: "renameat2",
 }  # fmt: skip
 # Those that `change_of` knows.
-CHANGING_CALLS = {WRITE, WRITEV, PWRITE, SENDTO, SENDMSG, OPENAT, CLONE, FORK, VFORK, CLONE3, *DIRECTORY_CALLS}
+CHANGING_CALLS = {WRITE, WRITEV, PWRITE, SENDTO, SENDMSG, OPENAT, CLONE, FORK, VFORK, CLONE3, IOCTL, *DIRECTORY_CALLS}
 CLONE_THREAD, O_CREAT = 0x10000, 0o100
+# `NVME_IOCTL_ADMIN_CMD` of linux/nvme_ioctl.h, and the admin commands of NVMe that only ask: Get Log Page, Identify, Get Features.
+NVME_ADMIN, NVME_QUESTIONS = 0xC0484E41, {0x02, 0x06, 0x0A}
 # Where serial ports of virtio are, one of which may lead to an embedded switch.
 SWITCH_LINE = "/dev/vport"
 
@@ -229,8 +232,8 @@ class Program:
 
     def change_of(self, number, arguments):
         """What of the machine a system call changes, in words: an attribute of the kernel's or a file is written, made, moved or
-        removed, netlink or an embedded switch is asked for something else than to tell, a program is started. Nothing for all other
-        calls, and for the records that Penstock keeps of its runs."""
+        removed, netlink, a drive or an embedded switch is asked for something else than to tell, a program is started. Nothing for all
+        other calls, and for the records that Penstock keeps of its runs."""
         if number in (WRITE, WRITEV, PWRITE):
             name = self.name_of(arguments[0])
             if name.startswith(SWITCH_LINE) and number == WRITE:
@@ -244,6 +247,9 @@ class Program:
             return "%s %s" % (DIRECTORY_CALLS[number], name) if not self.is_record(name) else None
         if number in (SENDTO, SENDMSG) and self.name_of(arguments[0]).startswith("socket:"):
             return self.netlink(number, arguments)
+        if number == IOCTL:
+            command = self.memory(arguments[2], 1)[0] if arguments[1] == NVME_ADMIN else None
+            return None if command is None or command in NVME_QUESTIONS else "NVMe admin command %#x" % command
         if number in (FORK, VFORK) or (number == CLONE and not arguments[0] & CLONE_THREAD):
             return "start a program"
         if number == CLONE3 and not struct.unpack("<Q", self.memory(arguments[0], 8))[0] & CLONE_THREAD:
