@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use penstock_host::{Place, Root};
+use penstock_host::{Place, Root, interrupt};
 use penstock_model::{FunctionName, GuestName, inventory::FoundGuest};
 use penstock_plan::{Execute, ExecuteError, Fact, GuestAction, Observe, action::GuestDefinition};
 
@@ -208,11 +208,15 @@ impl Guests {
             GuestAction::StopGuest { guest } => self.containers.stop(guest, timeout),
             GuestAction::AwaitGuest { guest, within } => {
                 let timeout = Duration::from_secs(u64::from(*within)).min(timeout);
-                if self.is_vm(guest)? {
-                    self.vms.await_ready(guest, timeout)
-                } else {
-                    self.containers.await_ready(guest, timeout)
+                let outcome = match self.is_vm(guest)? {
+                    true => self.vms.await_ready(guest, timeout),
+                    false => self.containers.await_ready(guest, timeout),
+                };
+                // One that had its time was waited for, too: the link of a PF may be best effort.
+                if matches!(outcome, Ok(()) | Err(GuestError::NotReady { .. })) && !interrupt::pending() {
+                    self.state.keep_awaited(guest)?;
                 }
+                outcome
             }
             GuestAction::IsolateGuest { guest, cpus, on } => {
                 let there = self.there(guest)?;

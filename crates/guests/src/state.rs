@@ -46,6 +46,9 @@ pub struct Started {
     pub functions: Vec<Lent>,
     /// A container's first process, a VM's QEMU; `None` while it is being started, or when whoever did so died meanwhile.
     pub init: Option<Running>,
+    /// Whether nobody has waited yet until it was ready, to the end.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub not_awaited: bool,
     /// The directories of the control groups that LXC made for a container.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<PathBuf>,
@@ -169,6 +172,29 @@ impl State {
     /// [`GuestError::State`] or [`GuestError::Garbled`] when a file of its state cannot be read or makes no sense.
     pub fn started(&self, guest: &GuestName) -> Result<Option<Started>, GuestError> {
         read(self.file(guest, "started.json"))
+    }
+
+    /// Whether a guest was started and nobody has waited since until it was ready.
+    ///
+    /// # Errors
+    ///
+    /// As [`State::started`].
+    pub fn is_not_awaited(&self, guest: &GuestName) -> Result<bool, GuestError> {
+        Ok(self.started(guest)?.is_some_and(|started| started.not_awaited))
+    }
+
+    /// Somebody has waited until a guest was ready, or for as long as it had.
+    ///
+    /// # Errors
+    ///
+    /// As [`State::started`], and [`GuestError::State`] when that cannot be written.
+    pub fn keep_awaited(&self, guest: &GuestName) -> Result<(), GuestError> {
+        match self.started(guest)? {
+            Some(started) if started.not_awaited => {
+                self.keep_started(guest, &Started { not_awaited: false, ..started })
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// Keeps how a guest was started.

@@ -22,8 +22,8 @@ struct Wait {
     within: u32,
     best_effort: bool,
     reason: String,
-    /// Whether this plan starts it; one that runs already is waited for only where another guest needs it.
-    starts: bool,
+    /// Whether it is waited for though no other guest needs it: this plan starts it, or whoever started it did not live to wait.
+    in_any_case: bool,
 }
 
 /// The waits that are still to come.
@@ -43,9 +43,11 @@ impl<'a> Waits<'a> {
         let runs: HashSet<&GuestName> = here.map(|(name, _)| name).collect();
         let mut open = IndexMap::new();
         for (name, guest) in &planner.model.guests {
-            let starts = to_come.contains(name);
-            if starts || runs.contains(name) {
-                open.extend(wait_for(planner.inventory, nics, name, guest, starts).map(|wait| (name, wait)));
+            let in_any_case = to_come.contains(name)
+                || planner.inventory.guests.get(name).is_some_and(|found| found.not_awaited);
+            if to_come.contains(name) || runs.contains(name) {
+                let wait = wait_for(planner.inventory, nics, name, guest, in_any_case);
+                open.extend(wait.map(|wait| (name, wait)));
             }
         }
         // A PF may be inside a guest that the model does not have.
@@ -103,7 +105,7 @@ impl<'a> Waits<'a> {
     /// Waits for everybody who was started and whom nobody waited for.
     pub fn rest(&mut self, planner: &mut Planner<'a>) {
         let names: Vec<&GuestName> =
-            self.open.iter().filter(|(_, wait)| wait.starts).map(|(name, _)| *name).collect();
+            self.open.iter().filter(|(_, wait)| wait.in_any_case).map(|(name, _)| *name).collect();
         names.into_iter().for_each(|name| self.wait(planner, name));
     }
 
@@ -250,7 +252,7 @@ fn wait_for(
     nics: &[WantedNic<'_>],
     name: &GuestName,
     guest: &Guest,
-    starts: bool,
+    in_any_case: bool,
 ) -> Option<Wait> {
     if guest.kind == GuestKind::Vm {
         let reason = match guest.vm.inside {
@@ -261,22 +263,22 @@ fn wait_for(
             }
         };
         let within = patience(&inventory.cpus, guest.vm.ready_within);
-        return Some(Wait { within, best_effort: false, reason, starts });
+        return Some(Wait { within, best_effort: false, reason, in_any_case });
     }
     let own = |nic: &&WantedNic<'_>| nic.owner.is_some_and(|(owner, _)| owner == name);
     let pfs: Vec<&WantedNic<'_>> = nics.iter().filter(own).collect();
-    (!pfs.is_empty()).then(|| link_inside(name, &pfs, starts))
+    (!pfs.is_empty()).then(|| link_inside(name, &pfs, in_any_case))
 }
 
 /// How a container is waited for that has these PFs.
-fn link_inside(name: &GuestName, pfs: &[&WantedNic<'_>], starts: bool) -> Wait {
+fn link_inside(name: &GuestName, pfs: &[&WantedNic<'_>], in_any_case: bool) -> Wait {
     let names: Vec<&str> = pfs.iter().map(|nic| nic.name.as_str()).collect();
     let links = if names.len() == 1 { "has its link" } else { "have their links" };
     Wait {
         within: LINK_WITHIN,
         best_effort: pfs.iter().all(|nic| nic.nic.best_effort.contains(LINK)),
         reason: format!("{name} is ready when {} {links} inside it", names.join(" and ")),
-        starts,
+        in_any_case,
     }
 }
 

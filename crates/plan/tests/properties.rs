@@ -3,11 +3,14 @@
 mod external;
 mod support;
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
 use external::handed_over;
 use penstock_model::{
-    Bdf, ByteSize, GuestKind, Inventory, Model, Mtu,
+    Bdf, ByteSize, GuestKind, GuestName, Inventory, Model, Mtu,
     inventory::{Master, Pf, PresentVf},
 };
 use penstock_plan::{
@@ -235,6 +238,16 @@ proptest! {
         let between = simulate(&inventory, &half);
         let rest = plan(&model, &between).unwrap();
         prop_assert_eq!(check(&model, &between, &rest), vec![], "after {} steps of\n{}\n{}", steps, made, rest);
+        // Whoever was started is waited for, also when that is all that is left to be done.
+        let awaited = |plan: &Plan| -> BTreeSet<GuestName> {
+            let of = |step: &Step| match &step.action {
+                Action::Guest(GuestAction::AwaitGuest { guest, .. }) => Some(guest.clone()),
+                _ => None,
+            };
+            plan.steps.iter().filter_map(of).collect()
+        };
+        let all: BTreeSet<GuestName> = awaited(&half).union(&awaited(&rest)).cloned().collect();
+        prop_assert!(all.is_superset(&awaited(&made)), "after {} steps of\n{}\n{}", steps, made, rest);
         // What was created is not created anew, but let run.
         for (guest, found) in &between.guests {
             let of = |step: &&penstock_plan::Step| step.action.guest() == Some(guest);

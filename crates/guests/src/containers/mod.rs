@@ -123,14 +123,15 @@ impl Containers {
                 nics: nics.into_iter().map(|own| own.name).collect(),
                 running,
                 suspended: false,
+                not_awaited: running && self.state.is_not_awaited(&guest)?,
                 functions: status.functions.iter().map(|owned| owned.function).collect(),
                 home_drivers: status.home_drivers(),
                 definition: found,
                 ..FoundGuest::default()
             };
-            (guest, found)
+            Ok((guest, found))
         });
-        Ok(status.collect())
+        status.collect()
     }
 
     /// How each defined guest is.
@@ -293,6 +294,7 @@ impl Containers {
             since: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
             functions: lent,
             init: None,
+            not_awaited: true,
             groups: Vec::new(),
         };
         // Written before anything leaves the host, so that it can be found again whatever happens.

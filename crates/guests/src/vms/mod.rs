@@ -129,6 +129,7 @@ impl Vms {
                 ports: ports.collect(),
                 running,
                 suspended: status.condition == Condition::Suspended,
+                not_awaited: running && self.state.is_not_awaited(&guest)?,
                 functions: status.functions.iter().map(|owned| owned.function).chain(drives).collect(),
                 home_drivers: status.home_drivers(),
                 nics: own.iter().map(|own| own.name.clone()).collect(),
@@ -139,9 +140,9 @@ impl Vms {
                 definition: found,
                 ..FoundGuest::default()
             };
-            (guest, found)
+            Ok((guest, found))
         });
-        Ok(found.collect())
+        found.collect()
     }
 
     /// How each defined VM is, but for whether it is suspended, which only libvirt knows.
@@ -300,6 +301,7 @@ impl Vms {
             since: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
             functions: Vec::new(),
             init: None,
+            not_awaited: true,
             groups: Vec::new(),
         };
         // Written before libvirt is asked, so that it can be found again whatever happens.

@@ -48,7 +48,9 @@ fn a_life() {
     let found = &host.guests().found().unwrap()[&a()];
     assert!(found.running && found.suspended);
     execute(GuestAction::ResumeGuest { guest: a() });
+    assert!(host.guests().found().unwrap()[&a()].not_awaited, "who made it may die now");
     execute(GuestAction::AwaitGuest { guest: a(), within: 10 });
+    assert!(!host.guests().found().unwrap()[&a()].not_awaited);
     execute(GuestAction::SuspendGuest { guest: a() });
     execute(GuestAction::ResumeGuest { guest: a() });
     assert_eq!(condition(&host.vms()), Condition::Running);

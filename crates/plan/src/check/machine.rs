@@ -387,6 +387,9 @@ impl Machine {
             Action::Guest(GuestAction::SuspendGuest { guest }) => self.suspend(guest, true),
             Action::Guest(GuestAction::AwaitGuest { guest, .. }) => {
                 self.ready.insert(guest.clone());
+                if let Some(found) = self.inventory.guests.get_mut(guest) {
+                    found.not_awaited = false;
+                }
             }
             Action::Function(FunctionAction::AwaitLink { .. }) => {}
             Action::File(FileAction::WriteFile { path, text }) => {
@@ -508,6 +511,7 @@ impl Machine {
         };
         let found = FoundGuest {
             running: true,
+            not_awaited: true,
             functions,
             home_drivers,
             nics,
