@@ -213,6 +213,8 @@ fn complain(path: &Path, error: &io::Error) {
 pub struct Server {
     handle: Handle,
     workers: Vec<JoinHandle<Engine>>,
+    /// Hears what workers tell; ends with the last of them.
+    news: Option<JoinHandle<()>>,
     state: Mutex<State>,
     listeners: Listeners,
     links: Links,
@@ -260,13 +262,10 @@ impl Server {
                 }
             }
         };
-        std::thread::Builder::new()
-            .name("news".to_owned())
-            .stack_size(port::STACK)
-            .spawn(watch)
-            .map_err(ServerError::Start)?;
+        let news = std::thread::Builder::new().name("news".to_owned()).stack_size(port::STACK);
+        let news = Some(news.spawn(watch).map_err(ServerError::Start)?);
         let (state, turn, bell) = (Mutex::default(), Mutex::default(), Mutex::new(Some(bell)));
-        Ok(Server { handle, workers, state, listeners, links, turn, bell, asked })
+        Ok(Server { handle, workers, news, state, listeners, links, turn, bell, asked })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -617,6 +616,9 @@ impl Drop for Server {
         for worker in self.workers.drain(..) {
             // One that panicked has said so already.
             let _ = worker.join();
+        }
+        if let Some(news) = self.news.take() {
+            let _ = news.join();
         }
     }
 }

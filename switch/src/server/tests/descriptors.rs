@@ -301,7 +301,7 @@ fn memory_whose_faults_somebody_else_handles_stops_nobody() {
         const REGISTER: libc::c_ulong = 0xc020_aa00;
         let mut rig = Rig::new();
         let raw = rig.third();
-        let memory = GuestMemory::new(0x12_0000);
+        let memory = GuestMemory::file(0x12_0000);
         let file = memory.description().1;
         let mut api = [0xaa_u64, 0, 0];
         // SAFETY: the request reads and writes three numbers of 64 bits.
@@ -348,7 +348,7 @@ fn sizes_that_change_while_they_are_used_end_their_port_only() {
         for again in [0, 0x1000, 0x10_0000] {
             let raw = Raw::connect(&rig.socket);
             raw.begin(VERSION_1 | MERGEABLE | PROTOCOL | PACKED, PROTOCOL_FEATURES | INFLIGHT);
-            let memory = GuestMemory::new(0x12_0000);
+            let memory = GuestMemory::file(0x12_0000);
             let mut driver = driver_of(true, RINGS[1], ENTRIES);
             let events = Events::new();
             raw.share(&memory);

@@ -29,7 +29,7 @@ struct Translated {
 
 impl Translated {
     fn connect(socket: &Path, packed: bool) -> Translated {
-        let memory = GuestMemory::new(0x12_0000);
+        let memory = GuestMemory::file(0x12_0000);
         let ([to_guest, from_guest], buffers) = rings(&memory, packed, MOVED);
         let raw = Raw::connect(socket);
         let wanted = VERSION_1 | MERGEABLE | PROTOCOL | ACCESS_PLATFORM | if packed { PACKED } else { 0 };

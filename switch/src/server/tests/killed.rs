@@ -100,7 +100,7 @@ struct Survivor {
 
 impl Survivor {
     fn connect(socket: &Path, packed: bool) -> Survivor {
-        let memory = GuestMemory::new(0x12_0000);
+        let memory = GuestMemory::file(0x12_0000);
         let ([to_guest, from_guest], buffers) = rings(&memory, packed, 0);
         let raw = connect(socket);
         raw.begin(Survivor::features(packed), PROTOCOL_FEATURES | INFLIGHT);
@@ -272,7 +272,7 @@ fn who_stops_for_a_while_loses_nothing() {
 fn what_another_back_end_left_comes_back() {
     let (_directory, server, config) = rig(2);
     let mut other = Guest::connect(&config.ports["NET0#1"].socket, false);
-    let memory = GuestMemory::new(0x12_0000);
+    let memory = GuestMemory::file(0x12_0000);
     let mut driver = SplitDriver::new(RINGS[1], ENTRIES);
     memory.write(0x8_0000, &[&[0; 12][..], &frame(1, 0, 100)].concat());
     let ids: Vec<u16> =

@@ -57,7 +57,7 @@ impl Rig {
 
 /// A third guest's memory, with its rings told of.
 pub fn set_up(raw: &Raw) -> (GuestMemory, [SplitDriver; 2], [Events; 2]) {
-    let memory = GuestMemory::new(0x12_0000);
+    let memory = GuestMemory::file(0x12_0000);
     let drivers = RINGS.map(|at| SplitDriver::new(at, ENTRIES));
     let events = [Events::new(), Events::new()];
     raw.share(&memory);
@@ -111,7 +111,7 @@ type Case = (&'static str, u32, u32, Vec<u8>, Vec<i32>);
 #[test]
 fn messages_that_make_no_sense_end_their_connection_only() {
     let mut rig = Rig::new();
-    let memory = GuestMemory::new(0x1_0000);
+    let memory = GuestMemory::file(0x1_0000);
     let fd = memory.description().1.as_raw_fd();
     let table = |count: u32, size: u64| {
         let mut body = [count.to_ne_bytes(), [0; 4]].concat();
@@ -155,7 +155,7 @@ fn messages_that_make_no_sense_end_their_connection_only() {
 #[test]
 fn rings_that_cannot_be_end_their_connection_only() {
     let mut rig = Rig::new();
-    let memory = GuestMemory::new(0x12_0000);
+    let memory = GuestMemory::file(0x12_0000);
     let good = SplitDriver::new(RINGS[0], ENTRIES).layout(false);
     let odd = [
         crate::ring::Layout { entries: 0, ..good },
@@ -210,7 +210,7 @@ fn memory_that_is_removed_stops_the_rings_in_it() {
     assert_eq!(rig.guests[1].receive(), frame(1, 2, 100));
     rig.sent += 1;
     // Another file at the same place: the rings are there, and empty.
-    let other = GuestMemory::new(0x12_0000);
+    let other = GuestMemory::file(0x12_0000);
     assert_eq!(raw.base(1), Some(1));
     raw.share(&other);
     from_guest.offer(&memory, &[(0x8_0000, 112, false)], Form::Chained).unwrap();
@@ -225,7 +225,7 @@ fn nobody_waits_for_a_guest_that_is_not_woken_any_more() {
     use std::os::fd::AsFd;
     let mut rig = Rig::new();
     let raw = rig.third();
-    let memory = GuestMemory::new(0x12_0000);
+    let memory = GuestMemory::file(0x12_0000);
     let mut driver = SplitDriver::new(RINGS[1], ENTRIES);
     let events = Events::new();
     // One more, and who writes to it has to wait.
@@ -271,7 +271,7 @@ fn without_protocol_features_rings_are_enabled_from_the_start() {
     let raw = Raw::connect(&rig.socket);
     raw.send(super::raw::SET_OWNER, &[], &[]);
     raw.send(SET_FEATURES, &longs(&[VERSION_1 | MERGEABLE]), &[]);
-    let memory = GuestMemory::new(0x12_0000);
+    let memory = GuestMemory::file(0x12_0000);
     raw.share(&memory);
     let mut driver = SplitDriver::new(RINGS[1], ENTRIES);
     let events = Events::new();
