@@ -163,18 +163,16 @@ fn clipped(text: &str) -> String {
 }
 
 /// The Events of the pods of a claim whose hook has failed. Kubelet tries again and again: what fails in the same way in the same ten minutes of the
-/// clock has one name, by which an Event that was told before is known.
+/// clock has one name, by which an Event that was told before is known. Numbers, of processes say, make no other way of it.
 pub fn events(claim: &PreparedClaim, outcomes: &[DeviceOutcome], node: &str) -> Vec<Value> {
     let mut events = Vec::new();
     for (device, outcome) in claim.devices.iter().zip(outcomes) {
         let (DeviceInPod::Failed { why }, Some(record)) = (&outcome.seen, &outcome.record) else { continue };
-        let message = clipped(&format!(
-            "{} of claim {} could not be given to the pod: {why}",
-            device.device, claim.name
-        ));
+        let told = format!("{} of claim {} could not be given to the pod: {why}", device.device, claim.name);
         // Year, month, day, hour and tens of minutes.
         let at: String = record.at.chars().filter(char::is_ascii_digit).take(11).collect();
-        let (what, message) = (&sha256(&message)[..12], &message);
+        let way: String = told.chars().filter(|one| !one.is_ascii_digit()).collect();
+        let (what, message) = (&sha256(way)[..12], clipped(&told));
         for pod in &claim.pods {
             events.push(json!({
                 "apiVersion": "v1",
@@ -269,6 +267,9 @@ mod tests {
         );
         assert_ne!(later("2026-01-01T00:10:00Z", "there is no PCI function"), name(&events));
         assert_ne!(later("2026-01-01T00:00:02Z", "another reason"), name(&events));
+        let of_process =
+            |number: u32| later("2026-01-01T00:00:02Z", &format!("crun with the number {number} has ended"));
+        assert_eq!(of_process(999), of_process(1000));
         assert_eq!(events[0]["involvedObject"]["name"], "pod");
         assert!(events[0]["message"].as_str().unwrap().len() < 1024);
     }
