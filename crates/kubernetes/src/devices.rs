@@ -106,6 +106,8 @@ pub struct Input<'a> {
     pub known: &'a KnownNics,
     /// What was published last.
     pub previous: Option<&'a Devices>,
+    /// Why what was not there before may be gone in a moment, where a run is under way or not decided yet.
+    pub unsettled: Option<&'a str>,
 }
 
 impl Devices {
@@ -148,7 +150,8 @@ impl Devices {
             let Some(present) = &vf.present else { continue };
             let name = DeviceName::of(label, vf.index);
             let held = input.held.contains(name.as_str());
-            if let Some(why) = judge.never(vf.bdf, vf.index, present.interface.as_ref()) {
+            let never = judge.never(vf.bdf, vf.index, present.interface.as_ref());
+            if let Some(why) = never.or_else(|| judge.new_in_a_run(&name, vf.bdf).filter(|_| !held)) {
                 self.withheld.push(WithheldFunction { bdf: vf.bdf, name, why });
                 continue;
             }
@@ -241,6 +244,13 @@ impl Judge<'_> {
             .or_else(|| self.guest(bdf, vf))
             .or_else(|| self.host(interface?))
             .or_else(|| self.managed_by_others())
+    }
+
+    /// Why it is not published yet, if a run has made it that may take it back.
+    fn new_in_a_run(&self, name: &DeviceName, bdf: Bdf) -> Option<String> {
+        let before = self.input.previous.and_then(|devices| devices.functions.get(name));
+        let is_new = before.is_none_or(|before| before.bdf != bdf);
+        self.input.unsettled.filter(|_| is_new).map(str::to_owned)
     }
 
     fn lifeline(&self, bdf: Bdf, interface: Option<&Interface>) -> Option<String> {

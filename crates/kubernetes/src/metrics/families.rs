@@ -43,7 +43,7 @@ families! {
     AGENT_BUILD: Info "agent_build", &["version", "driver", "node"], "The agent, its driver's name and its Node.";
     AGENT_SCRAPE_ERRORS: Gauge "agent_scrape_errors", &["what"], "Whether something could not be read in this scrape, by what it was; its metrics are then missing.";
     PUBLISHED_DEVICES: Gauge "published_devices", &[], "Devices that are for pods, as the machine was seen last; missing before it was.";
-    PUBLISHED_CURRENT: Gauge "published_current", &[], "Whether these devices are what the machine has; 0 while it cannot be looked at, is being changed or has a run that is not confirmed.";
+    PUBLISHED_CURRENT: Gauge "published_current", &[], "Whether these are all that the machine has; 0 while it cannot be looked at, or a run goes on or is not confirmed, so that new ones wait.";
     SLICES_GENERATION: Gauge "slices_generation", &[], "The generation of the node's pool of ResourceSlices; missing before the API server has told it.";
     SLICES_CURRENT: Gauge "slices_current", &[], "Whether the API server was seen to have the slices that it should have.";
     CLAIM_INFO: Info "claim", &["bdf", "nic", "vf", "device", "namespace", "pod", "claim"], "A device that is prepared for a claim; without pod where the claim is reserved for several.";

@@ -1,5 +1,5 @@
-//! Looks at the machine whenever something may have changed, but while it is being changed: what a run makes that is not confirmed yet may be
-//! gone in a moment, and is given to nobody.
+//! Looks at the machine whenever something may have changed. What a run makes that is under way, or that nobody has confirmed yet, may be gone in
+//! a moment: it is given to nobody. What such a run takes away is withdrawn at once.
 
 use std::{collections::BTreeSet, net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
 
@@ -30,14 +30,9 @@ enum LookError {
     /// It could not be scanned, or its runs not be listed.
     #[error(transparent)]
     Penstock(#[from] PenstockError),
-    /// Somebody's run may take back what was seen.
-    #[error("run {run} {why}: what it makes is not published (`penstock undo --list`)")]
-    Unsettled {
-        /// The run's number.
-        run: u64,
-        /// What is so about it.
-        why: &'static str,
-    },
+    /// It was not seen before, and somebody's run may take back what is there.
+    #[error("{0}, and what was there before is not known")]
+    Unsettled(String),
     /// A run began, or came to its end, while the machine was scanned.
     #[error("the machine was being changed meanwhile")]
     Meanwhile,
@@ -57,7 +52,7 @@ pub(super) struct Scanner {
     pub devices: watch::Sender<Option<Arc<Devices>>>,
     /// The same for kubelet's plugin.
     pub published: watch::Sender<Arc<Devices>>,
-    /// Whether they are what the last look saw, and nothing has kept the agent from looking since.
+    /// Whether they are all that is there.
     pub current: watch::Sender<bool>,
     /// Counts the changes of the model.
     pub changed: watch::Sender<u64>,
@@ -73,6 +68,15 @@ struct LastScan {
     held: BTreeSet<String>,
     addresses: Vec<IpAddr>,
     known: KnownNics,
+}
+
+/// The runs on this machine.
+#[derive(PartialEq, Eq)]
+struct RunsSeen {
+    /// The number of the newest.
+    newest: Option<u64>,
+    /// Why what one of them makes may be gone in a moment.
+    unsettled: Option<String>,
 }
 
 impl Scanner {
@@ -113,10 +117,10 @@ impl Scanner {
                 match self.look(&mut seen).await {
                     // One that was under way when a change began saw some of it.
                     Ok(_) if self.changing.has_changed().unwrap_or(false) => continue,
-                    Ok(devices) => {
+                    Ok((devices, whole)) => {
                         of_look.end();
                         self.show(devices, &mut seen, &mut memory);
-                        self.current.send_replace(true);
+                        self.current.send_replace(whole);
                         self.looks.send_modify(|looks| *looks += 1);
                     }
                     Err(error) => {
@@ -159,30 +163,31 @@ impl Scanner {
         }
     }
 
-    /// Scans the machine, between runs that change it.
-    async fn look(&self, seen: &mut LastScan) -> Result<Devices, LookError> {
-        let before = self.settled_runs().await?;
-        let devices = self.scan(seen).await?;
+    /// Scans the machine. What it gives is all that there is, or, while a run is not settled, what of the last look is still there.
+    async fn look(&self, seen: &mut LastScan) -> Result<(Devices, bool), LookError> {
+        let before = self.runs().await?;
+        let unsettled = before.unsettled.as_deref();
+        let known = self.devices.borrow().is_some();
+        if let Some(why) = unsettled.filter(|_| !known) {
+            return Err(LookError::Unsettled(why.to_owned()));
+        }
+        let devices = self.scan(seen, unsettled).await?;
         // Of a run that began meanwhile the scan may have seen half.
-        if self.devices.borrow().as_deref() != Some(&devices) && self.settled_runs().await? != before {
+        if self.devices.borrow().as_deref() != Some(&devices) && self.runs().await? != before {
             return Err(LookError::Meanwhile);
         }
-        Ok(devices)
+        Ok((devices, unsettled.is_none()))
     }
 
-    /// The number of the newest run, when none is under way and none is left to be decided.
-    async fn settled_runs(&self) -> Result<u64, LookError> {
-        let mut newest = 0;
-        for run in runs::list(&self.penstock).await? {
-            if let Some(why) = run.why_unsettled() {
-                return Err(LookError::Unsettled { run: run.run, why });
-            }
-            newest = newest.max(run.run);
-        }
-        Ok(newest)
+    async fn runs(&self) -> Result<RunsSeen, LookError> {
+        let runs = runs::list(&self.penstock).await?;
+        let unsettled = runs.iter().find_map(|run| {
+            run.why_unsettled().map(|why| format!("run {} {why} (`penstock undo --list`)", run.run))
+        });
+        Ok(RunsSeen { newest: runs.iter().map(|run| run.run).max(), unsettled })
     }
 
-    async fn scan(&self, seen: &mut LastScan) -> Result<Devices, PenstockError> {
+    async fn scan(&self, seen: &mut LastScan, unsettled: Option<&str>) -> Result<Devices, PenstockError> {
         let connection = self.connection.clone();
         // A name server that is away takes no address from us that is known.
         if let Ok(addresses) = tokio::task::spawn_blocking(move || connection.addresses()).await
@@ -198,6 +203,7 @@ impl Scanner {
             held: &seen.held,
             known: &seen.known,
             previous: previous.as_deref(),
+            unsettled,
         }))
     }
 

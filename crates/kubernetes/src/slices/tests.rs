@@ -85,14 +85,21 @@ pub(crate) fn machine(pfs: Vec<Pf>) -> Inventory {
 
 pub(crate) fn devices(inventory: &Inventory) -> Devices {
     let (held, known) = (BTreeSet::new(), KnownNics::new());
-    Devices::of(Input { inventory, model: None, held: &held, known: &known, previous: None })
+    Devices::of(Input { inventory, model: None, held: &held, known: &known, previous: None, unsettled: None })
 }
 
 fn with_model(inventory: &Inventory, text: &str) -> Devices {
     let source = penstock_model::Source::new("m.yaml", text);
     let model = penstock_model::parse(&source).unwrap().model;
     let (held, known) = (BTreeSet::new(), KnownNics::new());
-    Devices::of(Input { inventory, model: Some(&model), held: &held, known: &known, previous: None })
+    Devices::of(Input {
+        inventory,
+        model: Some(&model),
+        held: &held,
+        known: &known,
+        previous: None,
+        unsettled: None,
+    })
 }
 
 fn names(devices: &Devices) -> Vec<&str> {
@@ -281,7 +288,14 @@ fn who_has_a_vf_now_is_a_taint_of_it_and_a_claim_of_ours_is_none() {
     check(&slices(&owner(), &found, &Taints::new()));
     let held = BTreeSet::from(["net0-0".to_owned(), "net0-1".to_owned()]);
     let known = KnownNics::new();
-    let now = Input { inventory: &inventory, model: None, held: &held, known: &known, previous: None };
+    let now = Input {
+        inventory: &inventory,
+        model: None,
+        held: &held,
+        known: &known,
+        previous: None,
+        unsettled: None,
+    };
     assert!(used(&Devices::of(now)).is_empty());
 }
 
@@ -293,8 +307,14 @@ fn a_pod_that_has_a_function_changes_no_slice() {
     let mut away = inventory.clone();
     let present = away.pfs[0].sriov.as_mut().unwrap().vfs[1].present.as_mut().unwrap();
     (present.driver, present.iommu_group) = (Some("vfio-pci".to_owned()), Some(99));
-    let now =
-        Input { inventory: &away, model: None, held: &held, known: &before.nics, previous: Some(&before) };
+    let now = Input {
+        inventory: &away,
+        model: None,
+        held: &held,
+        known: &before.nics,
+        previous: Some(&before),
+        unsettled: None,
+    };
     let after = Devices::of(now);
     assert_eq!(slices(&owner(), &before, &Taints::new()), slices(&owner(), &after, &Taints::new()));
     // A container has the PF's interface: an agent that begins anew knows the NIC by what it has written down.

@@ -48,27 +48,29 @@ pub fn held_back() {
     node.until("it was confirmed", |devices| devices.len() == 7);
     until_current(&node, 1);
 
-    // An `apply` by hand takes a VF away, nobody confirms it, and its guard is at work for a while.
+    // An `apply` by hand takes a VF away and makes it anew. Nobody confirms it, and its guard is at work for a while.
     let mut fewer = whole.clone();
     fewer.pfs[0].sriov.as_mut().unwrap().vfs.remove(0);
     let before = node.essence();
+    let run_in = |state: Value| node.runs(&[run(3, json!({})), run(4, state)]);
+    run_in(json!({"running": true}));
+    node.scanned(&fewer);
+    node.until("what is gone is withdrawn at once", |devices| devices.len() == 6);
+    until_current(&node, 0);
+    node.scanned(&whole);
     let states = [
         (json!({"running": true}), "run 4 goes on"),
         (json!({"waits_for_confirmation": true}), "run 4 waits to be confirmed"),
         (json!({"phase": "partly_taken_back", "is_to_go": true}), "run 4 is not all taken back"),
     ];
     for (state, words) in states {
-        node.runs(&[run(3, json!({})), run(4, state)]);
-        node.scanned(&fewer);
-        until_log(&node, words);
+        run_in(state);
+        until_log(&node, &format!("is not published: {words}"));
+        assert_eq!(node.devices().map(|devices| devices.len()), Some(6), "{words}");
         until_current(&node, 0);
     }
-    // Looks come each second.
-    thread::sleep(Duration::from_millis(2500));
-    assert_eq!(node.essence(), before);
-    node.scanned(&whole);
-    node.runs(&[run(3, json!({})), run(4, json!({"phase": "nothing"}))]);
-    until_log(&node, "could look at this machine");
+    run_in(json!({"phase": "nothing"}));
+    node.until("it is decided", |devices| devices.len() == 7);
     assert_eq!(node.essence(), before);
     until_current(&node, 1);
 
