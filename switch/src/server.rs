@@ -300,8 +300,14 @@ impl Server {
     /// Makes the switch as the host has it, with what came from inside on top.
     fn commit(&self, host: &Config, mut inside: Inside) -> Result<(), ServerError> {
         let over = inside.over(host)?;
-        let unmet = inside.grant(host, &over);
-        let effective = inside.granted_over(over);
+        let mut unmet = inside.grant(host, &over);
+        let mut effective = inside.granted_over(over.clone());
+        if let (Err(why), Ok(_)) = (effective.settings(), over.settings()) {
+            debug_assert!(false, "more was granted than a configuration may have: {why}");
+            // Whatever a guest asks for, its administrator goes on.
+            unmet = inside.grant_nothing(&why.to_string());
+            effective = over;
+        }
         self.make(&effective)?;
         self.remember(host, inside, effective, unmet);
         Ok(())

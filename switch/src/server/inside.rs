@@ -316,9 +316,13 @@ impl Inside {
                     let room = ceiling.more_addresses().saturating_sub(added);
                     let beside =
                         learned.granted.macs.iter().filter(|granted| Some(granted.as_str()) != main).count();
+                    // Where ports differ in their trunks alone no configuration may give both one address, and neither may this.
+                    let alike =
+                        |other: &String| config.ports.get(other).is_some_and(|other| other.vlan == port.vlan);
                     let held = |other: &String| {
-                        other != name
-                            && settings.get(other.as_str()).is_some_and(|other| share_a_vlan(own, other))
+                        let share =
+                            settings.get(other.as_str()).is_some_and(|other| share_a_vlan(own, other));
+                        other != name && (share || alike(other))
                     };
                     let holds = holders.entry(address).or_default();
                     let why = if own.spoofchk && !own.trust {
@@ -349,5 +353,14 @@ impl Inside {
         }
         unmet.retain(|_, missing| !missing.is_empty());
         unmet
+    }
+
+    /// Grants nothing of what guests ask, for this reason.
+    pub fn grant_nothing(&mut self, why: &str) -> Unmet {
+        let nothing = |(name, learned): (&String, &mut Learned)| {
+            learned.granted = Granted::default();
+            (name.clone(), vec![(Refusal::Invalid, format!("it does not go with the other ports: {why}"))])
+        };
+        self.filters.iter_mut().map(nothing).collect()
     }
 }

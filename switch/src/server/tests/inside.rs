@@ -394,6 +394,27 @@ fn what_guests_ask_of_their_devices_is_granted_as_far_as_the_host_allows() {
     assert!(matches!(server.set_filter("nobody", None), Err(ServerError::NoPort { .. })));
 }
 
+/// Fuzzing found it: what a guest asked for was granted by another rule than configurations are judged by. Then neither its wish nor
+/// anything that its administrator set came true.
+#[test]
+fn an_address_of_a_port_in_other_vlans_is_granted_only_where_a_configuration_may_give_it() {
+    let (_directory, server, _config) = rigged();
+    let port = |name: &str| server.ports().unwrap()[name].clone();
+    let set = |name: &str, attributes: Value| server.set(name, attributes.as_object().unwrap());
+    let (own, others) = ("02:00:00:00:00:01", "02:00:00:00:00:04");
+    // Their trunks have no VLAN in common.
+    set("NET0#0", json!({"trunk": "100"})).unwrap();
+    server.set_filter("NET0#0", filter(own, &[others], false, &[])).unwrap();
+    assert_eq!(port("NET0#0").inside.refused[&Refusal::Taken], 1);
+    assert_eq!(port("NET0#0").settings.more_macs, Vec::<String>::new());
+    // In a VLAN of its own it has it, until that is no longer so.
+    set("NET0#0", json!({"trunk": null, "vlan": 150})).unwrap();
+    assert_eq!(port("NET0#0").settings.more_macs, [others]);
+    set("NET0#0", json!({"trunk": "100", "vlan": 0})).unwrap();
+    assert_eq!(port("NET0#0").settings.more_macs, Vec::<String>::new());
+    set("other", json!({"max_tx_rate": 7})).unwrap();
+}
+
 #[test]
 fn frames_go_where_what_is_granted_has_them_go() {
     let (_directory, server, config) = rigged();
