@@ -67,7 +67,7 @@ impl Sent {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 2 } else { 200 }, ..ProptestConfig::default() })]
     #[test]
     fn a_frame_that_follows_goes_where_it_would_have_gone(
         packed: bool,

@@ -75,7 +75,7 @@ impl Switch {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 2 } else { 150 }, ..ProptestConfig::default() })]
     #[test]
     fn several_workers_come_to_the_same_as_one(
         packed: bool,
