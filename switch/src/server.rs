@@ -302,20 +302,24 @@ impl Server {
         let over = inside.over(host)?;
         let mut unmet = inside.grant(host, &over);
         let mut effective = inside.granted_over(over.clone());
-        if let (Err(why), Ok(_)) = (effective.settings(), over.settings()) {
-            debug_assert!(false, "more was granted than a configuration may have: {why}");
-            // Whatever a guest asks for, its administrator goes on.
-            unmet = inside.grant_nothing(&why.to_string());
-            effective = over;
-        }
-        self.make(&effective)?;
+        let settings = match effective.settings() {
+            Ok(settings) => settings,
+            Err(why) => {
+                // Whatever a guest asks for, its administrator goes on.
+                let settings = over.settings()?;
+                debug_assert!(false, "more was granted than a configuration may have: {why}");
+                unmet = inside.grant_nothing(&why.to_string());
+                effective = over;
+                settings
+            }
+        };
+        self.make(&effective, settings)?;
         self.remember(host, inside, effective, unmet);
         Ok(())
     }
 
-    /// Makes the ports so.
-    fn make(&self, config: &Config) -> Result<(), ServerError> {
-        let settings = config.settings()?;
+    /// Makes the ports so, with the settings that the configuration gives.
+    fn make(&self, config: &Config, settings: BTreeMap<String, Settings>) -> Result<(), ServerError> {
         let workers = self.handle.workers();
         if let Some((port, settings)) = config.ports.iter().find(|(_, port)| workers > 1 && port.speed > 0) {
             let speed = settings.speed;
