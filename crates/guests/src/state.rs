@@ -174,15 +174,6 @@ impl State {
         read(self.file(guest, "started.json"))
     }
 
-    /// Whether a guest was started and nobody has waited since until it was ready.
-    ///
-    /// # Errors
-    ///
-    /// As [`State::started`].
-    pub fn is_not_awaited(&self, guest: &GuestName) -> Result<bool, GuestError> {
-        Ok(self.started(guest)?.is_some_and(|started| started.not_awaited))
-    }
-
     /// Somebody has waited until a guest was ready, or for as long as it had.
     ///
     /// # Errors

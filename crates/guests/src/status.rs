@@ -24,6 +24,9 @@ pub struct Status {
     pub functions: Vec<GuestFunction>,
     /// The last lines of its console, when it died.
     pub last_words: Vec<String>,
+    /// Whether it is there and nobody has waited to the end until it was ready.
+    #[serde(skip)]
+    pub(crate) not_awaited: bool,
 }
 
 impl Status {
@@ -45,6 +48,7 @@ impl Status {
             kind,
             condition,
             pid: process.map(|process| process.id),
+            not_awaited: process.is_some() && started.as_ref().is_some_and(|started| started.not_awaited),
             since: started.map(|started| started.since).filter(|_| process.is_some()),
             functions,
             last_words: if condition == Condition::Died { last_words() } else { Vec::new() },

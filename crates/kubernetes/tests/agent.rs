@@ -161,18 +161,18 @@ impl Node<'_> {
     }
 
     fn scanned(&self, inventory: &Inventory) {
-        fs::write(self.path("scan.part"), serde_json::to_vec(inventory).unwrap()).unwrap();
-        fs::rename(self.path("scan.part"), self.path("scan.json")).unwrap();
+        self.replace("scan.json", &serde_json::to_string(inventory).unwrap());
+    }
+
+    /// Whoever reads the file meanwhile has it whole.
+    fn replace(&self, name: &str, text: &str) {
+        fs::write(self.path("part"), text).unwrap();
+        fs::rename(self.path("part"), self.path(name)).unwrap();
     }
 
     /// What `undo --list` tells from now on.
     fn runs(&self, runs: &[Value]) {
-        fs::write(
-            self.path("runs.part"),
-            json!({"kind": "runs", "runs": runs, "unreadable": []}).to_string(),
-        )
-        .unwrap();
-        fs::rename(self.path("runs.part"), self.path("runs.json")).unwrap();
+        self.replace("runs.json", &json!({"kind": "runs", "runs": runs, "unreadable": []}).to_string());
     }
 
     fn start(&mut self) {

@@ -123,15 +123,15 @@ impl Containers {
                 nics: nics.into_iter().map(|own| own.name).collect(),
                 running,
                 suspended: false,
-                not_awaited: running && self.state.is_not_awaited(&guest)?,
+                not_awaited: status.not_awaited,
                 functions: status.functions.iter().map(|owned| owned.function).collect(),
                 home_drivers: status.home_drivers(),
                 definition: found,
                 ..FoundGuest::default()
             };
-            Ok((guest, found))
+            (guest, found)
         });
-        status.collect()
+        Ok(status.collect())
     }
 
     /// How each defined guest is.

@@ -129,7 +129,7 @@ impl Vms {
                 ports: ports.collect(),
                 running,
                 suspended: status.condition == Condition::Suspended,
-                not_awaited: running && self.state.is_not_awaited(&guest)?,
+                not_awaited: status.not_awaited,
                 functions: status.functions.iter().map(|owned| owned.function).chain(drives).collect(),
                 home_drivers: status.home_drivers(),
                 nics: own.iter().map(|own| own.name.clone()).collect(),
@@ -140,9 +140,9 @@ impl Vms {
                 definition: found,
                 ..FoundGuest::default()
             };
-            Ok((guest, found))
+            (guest, found)
         });
-        found.collect()
+        Ok(found.collect())
     }
 
     /// How each defined VM is, but for whether it is suspended, which only libvirt knows.
