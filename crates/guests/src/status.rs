@@ -26,7 +26,7 @@ pub struct Status {
     pub last_words: Vec<String>,
     /// Whether it is there and nobody has waited to the end until it was ready.
     #[serde(skip)]
-    pub(crate) not_awaited: bool,
+    pub not_awaited: bool,
 }
 
 impl Status {

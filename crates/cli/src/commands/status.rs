@@ -409,6 +409,7 @@ mod tests {
             since: seconds.map(|seconds| NOW / 1000 - seconds),
             functions: Vec::new(),
             last_words: Vec::new(),
+            not_awaited: false,
         }
     }
 
