@@ -49,6 +49,9 @@ pub struct Started {
     /// Whether nobody has waited yet until it was ready, to the end.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub not_awaited: bool,
+    /// Whether it was ended once and made anew, since it had said nothing for too long.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub made_again: bool,
     /// The directories of the control groups that LXC made for a container.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<PathBuf>,
@@ -185,6 +188,18 @@ impl State {
                 self.keep_started(guest, &Started { not_awaited: false, ..started })
             }
             Some(_) | None => Ok(()),
+        }
+    }
+
+    /// A guest was ended and made anew while it was waited for.
+    ///
+    /// # Errors
+    ///
+    /// As [`State::keep_awaited`].
+    pub fn keep_made_again(&self, guest: &GuestName) -> Result<(), GuestError> {
+        match self.started(guest)? {
+            Some(started) => self.keep_started(guest, &Started { made_again: true, ..started }),
+            None => Ok(()),
         }
     }
 

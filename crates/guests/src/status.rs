@@ -24,6 +24,9 @@ pub struct Status {
     pub functions: Vec<GuestFunction>,
     /// The last lines of its console, when it died.
     pub last_words: Vec<String>,
+    /// Whether it is there and was made anew once: it had said nothing for too long after its start.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub made_again: bool,
     /// Whether it is there and nobody has waited to the end until it was ready.
     #[serde(skip)]
     pub not_awaited: bool,
@@ -49,6 +52,7 @@ impl Status {
             condition,
             pid: process.map(|process| process.id),
             not_awaited: process.is_some() && started.as_ref().is_some_and(|started| started.not_awaited),
+            made_again: process.is_some() && started.as_ref().is_some_and(|started| started.made_again),
             since: started.map(|started| started.since).filter(|_| process.is_some()),
             functions,
             last_words: if condition == Condition::Died { last_words() } else { Vec::new() },

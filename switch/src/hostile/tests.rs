@@ -116,3 +116,8 @@ fn what_was_kept_of_messages() {
 fn what_was_kept_of_lines() {
     again("switch_control", control);
 }
+
+#[test]
+fn what_was_kept_of_lines_from_inside() {
+    again("switch_inside", inside);
+}

@@ -341,7 +341,10 @@ pub fn details(name: &GuestName, guest: &Guest) -> Vec<String> {
         guest.asked.iter().map(|(function, asked)| format!("{function}: {}", asked.in_words().join("; ")));
     let died = guest.status.iter().filter(|status| status.condition == Condition::Died);
     let last_words = died.flat_map(|status| &status.last_words).map(|said| format!("| {said}"));
-    nics.chain(asked).chain(last_words).collect()
+    let again = guest.status.iter().filter(|status| status.made_again);
+    let again =
+        again.map(|_| "made anew once: after its first start it said nothing for too long".to_owned());
+    nics.chain(asked).chain(again).chain(last_words).collect()
 }
 
 impl GuestRequests {
@@ -409,6 +412,7 @@ mod tests {
             since: seconds.map(|seconds| NOW / 1000 - seconds),
             functions: Vec::new(),
             last_words: Vec::new(),
+            made_again: false,
             not_awaited: false,
         }
     }
@@ -496,6 +500,16 @@ mod tests {
         assert_eq!(
             text,
             format!("rt-2             VM         died\n{indent}| Kernel panic\n{indent}| end\n")
+        );
+    }
+
+    #[test]
+    fn a_guest_that_was_made_anew_is_said() {
+        let again = GuestStatus { made_again: true, ..status(Condition::Running, Some(3)) };
+        let text = in_words(&told(again, Vec::new()), NOW);
+        assert!(
+            text.ends_with("made anew once: after its first start it said nothing for too long\n"),
+            "{text}"
         );
     }
 

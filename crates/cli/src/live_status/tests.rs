@@ -123,6 +123,7 @@ fn status(kind: GuestKind, condition: Condition) -> GuestStatus {
         since: runs.then_some(NOW / 1000 - 185),
         functions: Vec::new(),
         last_words: Vec::new(),
+        made_again: false,
         not_awaited: false,
     }
 }

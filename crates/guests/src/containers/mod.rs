@@ -295,6 +295,7 @@ impl Containers {
             functions: lent,
             init: None,
             not_awaited: true,
+            made_again: false,
             groups: Vec::new(),
         };
         // Written before anything leaves the host, so that it can be found again whatever happens.

@@ -302,6 +302,7 @@ impl Vms {
             functions: Vec::new(),
             init: None,
             not_awaited: true,
+            made_again: false,
             groups: Vec::new(),
         };
         // Written before libvirt is asked, so that it can be found again whatever happens.
@@ -450,10 +451,11 @@ impl Vms {
         }
     }
 
-    /// Ends a VM at once, makes it anew and lets it run.
+    /// Ends a VM at once, makes it anew and lets it run. `penstock status` tells of it.
     fn make_again(&self, guest: &GuestName, timeout: Duration) -> Result<Running, GuestError> {
         self.end_what_is_made(guest, MOMENT)?;
         self.create(guest, timeout)?;
+        self.state.keep_made_again(guest)?;
         self.resume(guest, timeout)?;
         self.alive(guest)
     }

@@ -90,6 +90,27 @@ fn a_builtin_guest_that_has_said_that_it_is_ready_is_asked_again_soon() {
     assert!(host.path("asked").exists());
 }
 
+/// Nested in an emulated processor, a kernel may hang before its first word.
+#[test]
+fn a_builtin_guest_that_says_nothing_is_made_anew_once_and_that_is_told() {
+    let host = Host::new();
+    let vms = host.running(Vm::default());
+    fs::write(host.file("console.log"), "").unwrap();
+    let said = host.file("console.log");
+    host.on(
+        "create",
+        &format!(r"printf 'penstock-guest: begin\npenstock-guest: ready\n' >{}", said.display()),
+    );
+    host.on("qemu-agent-command", r#"echo '{"return":{}}'; exit 0"#);
+    assert!(!vms.status().unwrap()[&a()].made_again);
+    let before = host.pid();
+    vms.await_ready(&a(), Duration::from_secs(2)).unwrap();
+    assert_ne!(host.pid(), before);
+    assert!(vms.status().unwrap()[&a()].made_again);
+    vms.stop(&a(), TIMEOUT).unwrap();
+    assert!(!vms.status().unwrap()[&a()].made_again, "of the run that is over");
+}
+
 #[test]
 fn inside_by_the_console() {
     let host = Host::new();
