@@ -3,7 +3,7 @@
 //! longest ([`order`]).
 //!
 //! `side-by-side [--quick] [WORDS...]`: the words choose programs as they do for `cargo test`; `--workspace` without any. `--quick`
-//! leaves out those that boot a kernel, install packages or open a browser ([`order::SLOW`]). What a program says is shown when it has
+//! leaves out those that boot a kernel or a cluster, install packages or open a browser ([`order::SLOW`]). What a program says is shown when it has
 //! ended, whole. Ctrl-C ends them all.
 //!
 //! What each failed program said of its failures is repeated at the end ([`failure`]).
@@ -13,7 +13,7 @@
 //!
 //! A run of all programs first removes those of earlier builds ([`old`]), and does not begin on a disk that is too full for it ([`disk`]).
 //!
-//! The programs that boot no kernel come first, since most mistakes show there. `PENSTOCK_TESTS_BEGIN_UNTIL`, in seconds since 1970: no
+//! The programs that boot nothing come first, since most mistakes show there. `PENSTOCK_TESTS_BEGIN_UNTIL`, in seconds since 1970: no
 //! program is begun later, and one that still runs [a while after](WIND_UP) is ended. Those are named at the end, and each counts as ignored.
 #![allow(clippy::disallowed_methods)]
 

@@ -2,9 +2,9 @@
 //! and leaves a guard as the real one does; nodes without a kubelet, whose Leases a thread renews.
 #![allow(clippy::disallowed_methods)]
 
-#[path = "rollout/fleet.rs"]
+#[path = "rollout_in_cluster/fleet.rs"]
 mod fleet;
-#[path = "rollout/simulated.rs"]
+#[path = "rollout_in_cluster/simulated.rs"]
 mod simulated;
 
 use std::{

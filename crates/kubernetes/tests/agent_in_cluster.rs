@@ -1,11 +1,11 @@
 //! The agent against an API server on this machine, with a `penstock` that tells recorded scans and lets a test say what drifts.
 #![allow(clippy::disallowed_methods)]
 
-#[path = "agent/metrics.rs"]
+#[path = "agent_in_cluster/metrics.rs"]
 mod metrics;
-#[path = "agent/pod.rs"]
+#[path = "agent_in_cluster/pod.rs"]
 mod pod;
-#[path = "agent/runs.rs"]
+#[path = "agent_in_cluster/runs.rs"]
 mod runs;
 
 use std::{
