@@ -33,9 +33,11 @@ impl Channel {
     /// `VHOST_USER_BACKEND_CONFIG_CHANGE_MSG`: tells the front end that the link changed; it reads the device's configuration again.
     pub const CONFIG_CHANGE: u32 = 2;
 
-    /// Replaces the socket.
+    /// Replaces the socket. Whoever does closes the one before, and descriptors that were sent on it and never taken: that may wait for
+    /// ever, while workers and the control line use the channel.
     pub fn set(&self, stream: Option<UnixStream>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = stream;
+        let before = std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), stream);
+        drop(before);
     }
 
     /// Sends a message of at most 128 bytes, without waiting.
@@ -58,5 +60,51 @@ impl Channel {
             Err(Errno::EAGAIN | Errno::ENOBUFS | Errno::EINTR) => Sent::Later,
             Err(_) => Sent::Never,
         }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::{
+        io::{IoSlice, Write},
+        net::{TcpListener, TcpStream},
+        thread,
+        time::{Duration, Instant},
+    };
+
+    use nix::sys::socket::{ControlMessage, sendmsg, setsockopt, sockopt};
+
+    use super::*;
+
+    /// A socket that holds another, sent and never taken, which lingers for so many seconds when it is closed; and the peer of that one,
+    /// who never reads.
+    pub fn slow_to_close(seconds: i32) -> (UnixStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut lingering = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (peer, _) = listener.accept().unwrap();
+        setsockopt(&lingering, sockopt::Linger, &nix::libc::linger { l_onoff: 1, l_linger: seconds })
+            .unwrap();
+        lingering.set_nonblocking(true).unwrap();
+        while lingering.write(&[0; 1 << 16]).is_ok() {}
+        let (given, theirs) = UnixStream::pair().unwrap();
+        let rights = [lingering.as_raw_fd()];
+        let rights = [ControlMessage::ScmRights(&rights)];
+        sendmsg::<()>(theirs.as_raw_fd(), &[IoSlice::new(&[0])], &rights, MsgFlags::empty(), None).unwrap();
+        (given, peer)
+    }
+
+    #[test]
+    fn who_closes_a_socket_that_does_not_close_makes_nobody_else_wait() {
+        let (given, _peer) = slow_to_close(2);
+        let channel = Channel::default();
+        channel.set(Some(given));
+        let other = channel.clone();
+        let closing = thread::spawn(move || other.set(None));
+        thread::sleep(Duration::from_millis(200));
+        assert!(!closing.is_finished(), "it does not linger, and nothing was tried");
+        let began = Instant::now();
+        assert_eq!(channel.send(Channel::CONFIG_CHANGE, &[]), Sent::Never);
+        assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+        closing.join().unwrap();
     }
 }

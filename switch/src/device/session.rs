@@ -55,6 +55,8 @@ pub fn serve(stream: UnixStream, handle: Handle, port: PortId) -> Ended {
     let mut device = locked(&device);
     device.unplug();
     device.plug(None);
+    // Closed here, too, and by no worker that still has a copy.
+    device.channel.set(None);
     // One that is gone needs no sending away.
     let _ = connection.shutdown(Shutdown::Both);
     Ended { error, refusal: device.refusal.take(), left: descriptors::leave(files) }
