@@ -212,7 +212,7 @@ impl Port {
             self.rate.set(settings.max_tx_rate);
         }
         if settings.min_tx_rate != self.settings.min_tx_rate {
-            self.part = Part::new(settings.min_tx_rate);
+            self.part.set_guarantee(settings.min_tx_rate);
         }
         self.settings = settings;
     }

@@ -33,6 +33,11 @@ impl Rate {
         Rate { per_byte, free: 0 }
     }
 
+    /// The same wire, and from now on so many Mbit/s: what was sent is waited for as it was counted.
+    pub fn at(self, megabits: u32) -> Rate {
+        Rate { free: self.free, ..Rate::new(megabits) }
+    }
+
     /// Whether there is a limit.
     #[inline]
     pub fn is_limit(&self) -> bool {
@@ -83,10 +88,10 @@ impl PortRate {
         PortRate { rate: Rate::new(megabits), free: Arc::default() }
     }
 
-    /// From now on so many Mbit/s.
+    /// From now on so many Mbit/s. What was sent at the rate before is waited for all the same: a guest may change its own rate, as often
+    /// as it likes.
     pub fn set(&mut self, megabits: u32) {
-        self.rate = Rate::new(megabits);
-        self.free.store(0, Ordering::Relaxed);
+        self.rate = self.rate.at(megabits);
     }
 
     /// How many chains may be sent at once, at most `most`.
@@ -141,6 +146,30 @@ mod tests {
         assert!((got / 1000.0 - 1.0).abs() < 0.02, "{got} of 1000 Mbit/s");
         both[0].set(0);
         assert_eq!(both[0].wait(0), None);
+    }
+
+    #[test]
+    fn a_rate_that_is_changed_to_and_fro_is_no_higher() {
+        for megabits in [2, 100, 10_000] {
+            let mut rate = PortRate::new(megabits);
+            let (mut now, mut sent, mut changed) = (5_000_000_000_u64, 0_u64, 0_u32);
+            let end = now + 1_000_000_000;
+            while now < end {
+                if rate.wait(now).is_none() {
+                    rate.used(now, 65_000);
+                    sent += 65_000;
+                }
+                now += 20_000;
+                if now.is_multiple_of(5_000_000) {
+                    changed += 1;
+                    rate.set(megabits - changed % 2);
+                }
+            }
+            let got = sent as f64 * 8.0 / 1e6;
+            // One frame of the longest more than a second's worth.
+            assert!(got <= f64::from(megabits) * 1.02 + 0.52, "{got} of {megabits} Mbit/s");
+            assert!(changed > 100);
+        }
     }
 
     #[test]

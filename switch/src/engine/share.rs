@@ -48,6 +48,11 @@ impl Part {
     pub fn new(megabits: u32) -> Part {
         Part { guarantee: Rate::new(megabits), ..Part::default() }
     }
+
+    /// With another guarantee; what it has had already counts.
+    pub fn set_guarantee(&mut self, megabits: u32) {
+        self.guarantee = self.guarantee.at(megabits);
+    }
 }
 
 /// What a port may do.
