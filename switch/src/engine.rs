@@ -653,6 +653,9 @@ impl Engine {
         let ethernet = Ethernet::read_front(&start, wire as usize, tagged).ok_or(Dropped::BadHeader)?;
         // It is there: it was read.
         payload.skip(ethernet.size() as u32);
+        if ethernet.to.is_group() && !virtio.may_be_for_all(wire) {
+            return Err(Dropped::BadHeader);
+        }
         let rest = wire - ethernet.size() as u32;
         *frame = Frame { rest, virtio, ethernet, payload, vlan: 0, tag: None, copy: false };
         ingress::admit(source, frame)

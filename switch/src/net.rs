@@ -13,6 +13,13 @@ pub const TAGGED_HEADER: usize = ETHERNET_HEADER + TAG;
 /// The longest frame that is taken: a segment of 64 KiB with its headers.
 pub const LONGEST: u32 = 65_535 + ETHERNET_HEADER as u32 + 2 * TAG as u32;
 
+/// Bytes in front of the transport header of what is to be cut: each segment has them again. IPv6 with some extension headers, tagged.
+const MOST_HEADERS: u16 = 256;
+/// Segments into which a frame may have to be cut for each that it is for: 64 KiB of 128 bytes each. Nobody else is served meanwhile.
+const MOST_SEGMENTS: u32 = 512;
+/// And those of a frame to a group, which all may have to be cut for. Linux cuts a datagram into at most 128 (`UDP_MAX_SEGMENTS`).
+const MOST_SEGMENTS_TO_ALL: u32 = 128;
+
 /// `VIRTIO_NET_HDR_F_NEEDS_CSUM`: the checksum is still to be completed.
 const NEEDS_CHECKSUM: u8 = 1;
 /// `VIRTIO_NET_HDR_F_DATA_VALID`: the checksum is known to be right.
@@ -138,8 +145,11 @@ impl Virtio {
         };
         let segment = u16::from_le_bytes([s0, s1]);
         // Who wants segments leaves their checksums to others as well (5.1.6.2.1).
-        if segments != Segments::None && (checksum.is_none() || segment == 0) {
-            return None;
+        if segments != Segments::None {
+            let start = checksum?.start;
+            if segment == 0 || start > MOST_HEADERS || len / u32::from(segment) > MOST_SEGMENTS {
+                return None;
+            }
         }
         Some(Virtio {
             checksum,
@@ -149,6 +159,12 @@ impl Virtio {
             ecn: segments != Segments::None && kind & ECN != 0,
             headers: u16::from_le_bytes([h0, h1]),
         })
+    }
+
+    /// Whether a frame of `len` bytes may be for a group: what has to be cut into many segments may be for one receiver alone.
+    #[inline(always)]
+    pub fn may_be_for_all(&self, len: u32) -> bool {
+        len.checked_div(u32::from(self.segment)).is_none_or(|segments| segments <= MOST_SEGMENTS_TO_ALL)
     }
 
     /// The header for who receives the frame, whose Ethernet header has become `grown` bytes longer, in `buffers` buffers.
@@ -316,14 +332,26 @@ mod tests {
             bytes[4..6].copy_from_slice(&segment.to_le_bytes());
             bytes[6..8].copy_from_slice(&start.to_le_bytes());
             bytes[8..10].copy_from_slice(&offset.to_le_bytes());
-            Virtio::read(&bytes, 100)
+            Virtio::read(&bytes, 60_000)
         };
         assert!(header(1, 1, 1448, 34, 16).is_some());
-        assert!(header(1, 0, 0, 34, 65).is_none(), "beyond the frame");
+        assert!(header(1, 0, 0, 34, 59_965).is_none(), "beyond the frame");
         assert!(header(1, 0, 0, u16::MAX, u16::MAX).is_none(), "wraps");
         assert!(header(1, 0, 0, 3, 2).is_none(), "inside the Ethernet header");
         assert!(header(0, 1, 1448, 34, 16).is_none(), "segments without a checksum");
         assert!(header(1, 1, 0, 34, 16).is_none(), "segments of nothing");
+        assert!(
+            header(1, 1, 118, 34, 16).is_some() && header(1, 1, 116, 34, 16).is_none(),
+            "too many segments"
+        );
+        assert!(
+            header(1, 4, 1448, 256, 16).is_some() && header(1, 4, 1448, 257, 16).is_none(),
+            "long headers"
+        );
+        assert!(header(1, 0, 0, 30_000, 16).is_some(), "only a checksum");
+        assert!(header(1, 5, 469, 34, 6).unwrap().may_be_for_all(60_000));
+        assert!(!header(1, 5, 460, 34, 6).unwrap().may_be_for_all(60_000));
+        assert!(Virtio::PLAIN.may_be_for_all(60_000));
         assert!(header(1, 3, 1448, 34, 6).is_none(), "UFO, which nobody offers any more");
         assert!(header(1, 99, 1448, 34, 6).is_none());
     }

@@ -51,7 +51,7 @@ impl Frame<'_> {
             (0, _) | (_, None) => whole,
             (segment, Some(checksum)) => {
                 let transport = if self.virtio.segments == Segments::Udp { 8 } else { 20 };
-                let headers = u64::from(checksum.start.min(128)) + transport;
+                let headers = u64::from(checksum.start) + transport;
                 let frames = whole.saturating_sub(headers).div_ceil(u64::from(segment)).max(1);
                 whole + (frames - 1) * headers
             }

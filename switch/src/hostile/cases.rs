@@ -269,7 +269,14 @@ const CASES: &[Case] = {
             Missed(BadHeader),
         ),
         ("a TCP header inside IP's", BOTH, |guest| segments(guest, 1, 100, 20, 0x45), Missed(BadHeader)),
-        ("a TCP header in the payload", BOTH, |guest| segments(guest, 1, 100, 400, 0x45), Missed(BadHeader)),
+        ("a TCP header in the payload", BOTH, |guest| segments(guest, 1, 100, 200, 0x45), Missed(BadHeader)),
+        (
+            "headers that take as long as the payload",
+            BOTH,
+            |guest| segments(guest, 1, 100, 400, 0x45),
+            Then::Dropped(BadHeader),
+        ),
+        ("segments of a byte each", BOTH, |guest| segments(guest, 1, 1, 34, 0x45), Then::Dropped(BadHeader)),
     ]
 };
 
