@@ -15,7 +15,7 @@ use std::{
     },
     path::Path,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
         mpsc::RecvTimeoutError,
     },
@@ -36,8 +36,10 @@ use crate::{
     socket::{self, Access},
 };
 
-/// The longest request: a configuration of some thousand ports.
+/// The longest request of who may do everything, a configuration of some thousand ports, in bytes.
 const LONGEST: u64 = 4 << 20;
+/// The longest request from inside, in bytes: what it sets is kept, and told to whoever listens.
+const LONGEST_INSIDE: u64 = 64 << 10;
 /// Connections at a time.
 const MOST: usize = 32;
 /// Who does not take its answer within this is left.
@@ -146,6 +148,14 @@ pub enum Rights {
 }
 
 impl Rights {
+    /// Bytes of the longest request.
+    fn longest(self) -> u64 {
+        match self {
+            Rights::All => LONGEST,
+            Rights::Attributes => LONGEST_INSIDE,
+        }
+    }
+
     fn allow(self, wish: Wish) -> Result<Wish, Answer> {
         let denied = |what: &str| {
             let text = format!("{what} is not to be had on this socket");
@@ -178,6 +188,7 @@ pub fn serve(path: &Path, server: Arc<Server>, rights: Rights, access: Access) -
     // There is a thread that does nothing but wait for who comes.
     listener.set_nonblocking(false)?;
     let open = Arc::new(AtomicUsize::new(0));
+    let entrance = Arc::new(Entrance::new(rights));
     thread::Builder::new().name("control".to_owned()).spawn(move || {
         for stream in listener.incoming().filter_map(Result::ok) {
             if open.fetch_add(1, Ordering::AcqRel) >= MOST {
@@ -187,12 +198,12 @@ pub fn serve(path: &Path, server: Arc<Server>, rights: Rights, access: Access) -
                 let _ = send(&stream, &Answer::Error { text, causes: Vec::new() });
                 continue;
             }
-            let (server, open) = (Arc::clone(&server), Arc::clone(&open));
+            let (server, open, entrance) = (Arc::clone(&server), Arc::clone(&open), Arc::clone(&entrance));
             let spawned = thread::Builder::new().name("control".to_owned()).spawn({
                 let open = Arc::clone(&open);
                 move || {
                     // A connection that breaks is its owner's business.
-                    let _ = converse(&stream, &server, rights);
+                    let _ = converse(&stream, &server, &entrance);
                     open.fetch_sub(1, Ordering::AcqRel);
                 }
             });
@@ -204,16 +215,37 @@ pub fn serve(path: &Path, server: Arc<Server>, rights: Rights, access: Access) -
     Ok(())
 }
 
-pub(crate) fn converse(stream: &UnixStream, server: &Server, rights: Rights) -> io::Result<()> {
+/// A socket of the protocol, whatever connection comes through it.
+#[derive(Debug)]
+pub(crate) struct Entrance {
+    rights: Rights,
+    pace: Mutex<Pace>,
+}
+
+impl Entrance {
+    pub fn new(rights: Rights) -> Entrance {
+        Entrance { rights, pace: Mutex::new(Pace::new()) }
+    }
+
+    /// Holds back who asks without end, however many connections that takes.
+    fn wait_for_turn(&self, wish: &Wish) {
+        if self.rights != Rights::All {
+            self.pace.lock().unwrap_or_else(PoisonError::into_inner).take(wish);
+        }
+    }
+}
+
+pub(crate) fn converse(stream: &UnixStream, server: &Server, entrance: &Entrance) -> io::Result<()> {
     stream.set_write_timeout(Some(TIMEOUT))?;
     let mut lines = BufReader::new(stream);
-    let mut pace = Pace::new();
+    let rights = entrance.rights;
+    let longest = rights.longest();
     loop {
         let mut line = Vec::new();
-        lines.by_ref().take(LONGEST).read_until(b'\n', &mut line)?;
+        lines.by_ref().take(longest).read_until(b'\n', &mut line)?;
         if !line.ends_with(b"\n") {
-            if line.len() as u64 == LONGEST {
-                let text = format!("the request is longer than {LONGEST} bytes");
+            if line.len() as u64 == longest {
+                let text = format!("the request is longer than {longest} bytes");
                 return send(stream, &Answer::Error { text, causes: Vec::new() });
             }
             // Half a request: whoever sent it is gone, and may have meant something else.
@@ -225,7 +257,7 @@ pub(crate) fn converse(stream: &UnixStream, server: &Server, rights: Rights) -> 
         }
         let answer = request
             .and_then(|wish| {
-                pace.take(rights, &wish);
+                entrance.wait_for_turn(&wish);
                 rights.allow(wish.clone()).inspect_err(|denied| note(&wish, denied, server))
             })
             .and_then(|wish| answer(wish, server, rights))
@@ -251,11 +283,8 @@ impl Pace {
         Pace { left: BURST, since: Instant::now() }
     }
 
-    /// Waits until there is one more, where there are limits.
-    fn take(&mut self, rights: Rights, wish: &Wish) {
-        if rights == Rights::All {
-            return;
-        }
+    /// Waits until there is one more.
+    fn take(&mut self, wish: &Wish) {
         let elapsed = self.since.elapsed();
         let more = (elapsed.as_nanos() / EACH.as_nanos()).min(u128::from(BURST)) as u32;
         if more > 0 {

@@ -32,6 +32,16 @@ impl Vlans {
         }
     }
 
+    /// With all from one to another; what is beyond 4095 is nothing.
+    pub fn insert_range(&mut self, first: u16, last: u16) {
+        for (start, word) in (0_u16..).step_by(64).zip(self.0.iter_mut()) {
+            let (low, high) = (first.max(start), last.min(start + 63));
+            if low <= high {
+                *word |= u64::MAX >> (63 - (high - low)) << (low - start);
+            }
+        }
+    }
+
     /// Whether this one is among them. 0 stands for frames without a tag.
     #[inline]
     pub fn has(&self, vlan: u16) -> bool {

@@ -72,7 +72,8 @@ pub fn control(bytes: &[u8]) {
     thread::scope(|scope| {
         let (mut ours, theirs) = UnixStream::pair().expect("a pair of sockets can be had");
         let server = &server;
-        let answerer = scope.spawn(move || control::converse(&theirs, server, Rights::All));
+        let answerer =
+            scope.spawn(move || control::converse(&theirs, server, &control::Entrance::new(Rights::All)));
         let mut answers = BufReader::new(ours.try_clone().expect("a descriptor can be had"));
         for line in bytes.split(|byte| *byte == b'\n').take(LINES) {
             let mut line = line.to_vec();

@@ -137,7 +137,8 @@ pub fn inside(bytes: &[u8]) {
     // Two tests at a time would see each other's wishes; that harms nothing that is looked at here.
     thread::scope(|scope| {
         let (mut ours, theirs) = UnixStream::pair().expect("a pair of sockets can be had");
-        let answerer = scope.spawn(move || control::converse(&theirs, server, Rights::Attributes));
+        let answerer = scope
+            .spawn(move || control::converse(&theirs, server, &control::Entrance::new(Rights::Attributes)));
         let mut answers = BufReader::new(ours.try_clone().expect("a descriptor can be had"));
         let mut input = Input::new(bytes);
         for _ in 0..LINES {

@@ -240,6 +240,17 @@ impl Server {
             }
             *state.refused.entry(name.to_owned()).or_default().entry(why).or_default() += 1;
         }
-        self.listeners.tell(&Event::Refused { port: name.to_owned(), why, text });
+        self.listeners.tell(&Event::Refused { port: name.to_owned(), why, text: shortened(text) });
+    }
+}
+
+/// Characters that are told of why something from inside was refused, which has what the guest wrote in it.
+const MOST_TOLD: usize = 400;
+
+/// The beginning of a text that a guest may have made as long as it likes.
+fn shortened(text: String) -> String {
+    match text.char_indices().nth(MOST_TOLD) {
+        Some((end, _)) => format!("{}...", text.get(..end).unwrap_or_default()),
+        None => text,
     }
 }
