@@ -30,7 +30,7 @@ use self::{
     attached::{Attached, is_enabled},
     events::Listeners,
     filters::{Follower, RequestedFilters},
-    inside::{Inside, Unmet, with},
+    inside::{Inside, Unmet, replaced, with},
     link::Links,
 };
 pub use self::{
@@ -150,6 +150,8 @@ struct State {
     /// Where what is set is written, too.
     kept: Option<PathBuf>,
     ports: BTreeMap<String, Attached>,
+    /// The numbers of ports whose threads have not ended: what such a one still does must reach no other port.
+    left_behind: BTreeSet<PortId>,
     /// Who follows what guests ask of their devices, by QEMU's monitor.
     followers: BTreeMap<PathBuf, Follower>,
 }
@@ -291,6 +293,7 @@ impl Server {
         };
         let dropped = inside.rebase(&before, host);
         self.commit(host, inside)?;
+        replaced(&before, host).into_iter().for_each(|port| self.asked.forget(port));
         for (port, why) in dropped {
             self.listeners.tell(&Event::Lapsed { port, why });
         }
@@ -337,7 +340,8 @@ impl Server {
             backends.get(name).is_some_and(|backend| attached.is_at(backend))
         };
         let mut new = BTreeMap::new();
-        let taken: BTreeSet<PortId> = state.ports.values().map(Attached::id).collect();
+        let taken: BTreeSet<PortId> =
+            state.ports.values().map(Attached::id).chain(state.left_behind.iter().copied()).collect();
         let mut free = (0..PortId::MAX).filter(|id| !taken.contains(id));
         for (name, settings) in &settings {
             if state.ports.get(name).is_some_and(|attached| stays(name, attached)) {
@@ -363,7 +367,9 @@ impl Server {
             if let Some(attached) = state.ports.remove(&name) {
                 let id = attached.id();
                 self.links.remove(id);
-                attached.close(until);
+                if !attached.close(until) {
+                    state.left_behind.insert(id);
+                }
                 let remove = move |engine: &mut Engine| drop(engine.set_port(id, None));
                 self.handle.change_each(|_| remove).ok_or(ServerError::Ended)?;
                 self.listeners.tell(&Event::Removed { port: name });
@@ -615,7 +621,10 @@ impl Server {
         let ports = std::mem::take(&mut self.state().ports);
         ports.values().for_each(Attached::end);
         let until = Instant::now() + LEAVE;
-        ports.into_values().for_each(|attached| attached.close(until));
+        for attached in ports.into_values() {
+            // Who is left behind ends with the process.
+            attached.close(until);
+        }
     }
 }
 

@@ -82,8 +82,8 @@ impl Attached {
         }
     }
 
-    /// Waits until it has, but not longer than `until`.
-    pub fn close(self, until: Instant) {
+    /// Waits until it has, but not longer than `until`; says whether it has.
+    pub fn close(self, until: Instant) -> bool {
         match self {
             Attached::Guest(listening) => listening.close(until),
             Attached::Outside(outside) => outside.close(until),

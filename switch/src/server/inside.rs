@@ -134,6 +134,12 @@ fn ceiling(host: &Config, name: &str) -> Option<Ceiling> {
     host.ceiling(name).or_else(|| AllowConfig::default().ceiling().ok())
 }
 
+/// The ports whose guests are others now, or gone: one that leads elsewhere is a new one.
+pub(super) fn replaced<'a>(before: &'a Config, host: &Config) -> Vec<&'a String> {
+    let leads = |config: &Config, name: &String| config.ports.get(name)?.backend(name).ok();
+    before.ports.keys().filter(|name| leads(before, name) != leads(host, name)).collect()
+}
+
 impl Inside {
     /// Reads what another switch has left; `None`: nothing.
     pub fn read(path: &Path) -> io::Result<Option<Inside>> {
@@ -180,6 +186,13 @@ impl Inside {
     pub fn rebase(&mut self, before: &Config, host: &Config) -> Vec<(String, String)> {
         self.filters.retain(|name, _| host.ports.contains_key(name));
         self.ports.retain(|name, _| host.ports.contains_key(name));
+        let mut dropped = Vec::new();
+        for name in replaced(before, host) {
+            let had = [self.ports.remove(name).is_some(), self.filters.remove(name).is_some()];
+            if had.contains(&true) {
+                dropped.push((name.clone(), "the port has another guest".to_owned()));
+            }
+        }
         let asked = host.allow.as_ref().is_some_and(|allow| allow.loopback);
         if !before.ports.is_empty() && before.loopback != host.loopback || !asked {
             self.loopback = None;
@@ -193,7 +206,6 @@ impl Inside {
         }
         self.ports.retain(|_, attributes| !attributes.is_empty());
         let mut kept = Inside { loopback: self.loopback, filters: self.filters.clone(), ..Inside::default() };
-        let mut dropped = Vec::new();
         for (name, attributes) in std::mem::take(&mut self.ports) {
             kept.ports.insert(name.clone(), attributes);
             if let Err(why) = kept.judge(host, &name) {

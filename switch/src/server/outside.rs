@@ -176,14 +176,14 @@ impl Outside {
         let _ = self.shared.bell.write(1);
     }
 
-    /// Takes its socket away, when its thread has ended or `until` has come. [`Outside::end`] comes before.
-    pub fn close(mut self, until: Instant) {
-        if let Some(thread) = self.thread.take() {
-            join(thread, until, &self.backend.to_string());
-        }
+    /// Takes its socket away, when its thread has ended or `until` has come; says whether it has. [`Outside::end`] comes before.
+    pub fn close(mut self, until: Instant) -> bool {
+        let thread = self.thread.take();
+        let ended = thread.is_none_or(|thread| join(thread, until, &self.backend.to_string()));
         if let PortBackend::Cable(Cable::Listen(path) | Cable::Qemu(path)) = &self.backend {
             let _ = std::fs::remove_file(path);
         }
+        ended
     }
 }
 

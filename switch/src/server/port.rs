@@ -137,29 +137,31 @@ impl Listening {
         }
     }
 
-    /// Takes the socket away, when the port's thread has ended or `until` has come. [`Listening::end`] comes before.
-    pub fn close(mut self, until: Instant) {
-        if let Some(thread) = self.thread.take() {
-            join(thread, until, &self.path.display().to_string());
-        }
+    /// Takes the socket away, when the port's thread has ended or `until` has come; says whether it has. [`Listening::end`] comes before.
+    pub fn close(mut self, until: Instant) -> bool {
+        let thread = self.thread.take();
+        let ended = thread.is_none_or(|thread| join(thread, until, &self.path.display().to_string()));
         let _ = fs::remove_file(&self.path);
+        ended
     }
 }
 
-/// Waits until a port's thread has ended, but not longer than `until`: what its front end has handed over may hold it for ever.
-pub(super) fn join(thread: JoinHandle<()>, until: Instant, port: &str) {
+/// Waits until a port's thread has ended, but not longer than `until`: what its front end has handed over may hold it for ever. Says
+/// whether it has.
+pub(super) fn join(thread: JoinHandle<()>, until: Instant, port: &str) -> bool {
     while !thread.is_finished() {
         if Instant::now() >= until {
             eprintln!(
                 "penstock-switch: {port}: left behind, since what its front end handed over cannot be closed: \
                  whoever serves it does not answer"
             );
-            return;
+            return false;
         }
         thread::sleep(Duration::from_millis(2));
     }
     // One that panicked has said so already.
     let _ = thread.join();
+    true
 }
 
 /// The next front end; `None` when the port is given up.

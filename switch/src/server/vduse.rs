@@ -123,9 +123,9 @@ impl Vduse {
         let _ = self.shared.bell.write(1);
     }
 
-    /// Waits until it is. [`Vduse::end`] comes before.
-    pub fn close(self) {
-        let Some(thread) = self.thread else { return };
+    /// Waits until it is; says whether that came. [`Vduse::end`] comes before.
+    pub fn close(self) -> bool {
+        let Some(thread) = self.thread else { return true };
         let until = Instant::now() + REMOVAL;
         while !thread.is_finished() {
             if Instant::now() >= until {
@@ -134,12 +134,13 @@ impl Vduse {
                     "penstock-switch: VDUSE device {name}: left behind, since its driver does not let go of it: \
                      `vdpa dev del {name}` takes it off the bus"
                 );
-                return;
+                return false;
             }
             thread::sleep(Duration::from_millis(2));
         }
         // One that panicked has said so already.
         let _ = thread.join();
+        true
     }
 }
 

@@ -27,6 +27,7 @@ use super::{
     },
     *,
 };
+use crate::channel::tests::slow_to_close;
 
 /// The feature that allows `VHOST_USER_GET_INFLIGHT_FD` and `VHOST_USER_SET_INFLIGHT_FD`.
 const INFLIGHT: u64 = 1 << 12;
@@ -403,6 +404,33 @@ fn a_way_back_that_nobody_reads_or_that_is_closed_stops_nobody() {
         let settings = serde_json::json!({"link_state": "disable"});
         rig.server.set("NET0#2", settings.as_object().unwrap()).unwrap();
         rig.goes_on();
+    });
+}
+
+#[test]
+fn a_front_end_that_is_left_behind_reaches_no_port_that_comes_after_it() {
+    in_time(|| {
+        let (directory, server, mut config) = rig(3);
+        let raw = Raw::connect(&config.ports["NET0#2"].socket);
+        raw.begin(VERSION_1 | MERGEABLE | PROTOCOL, PROTOCOL_FEATURES);
+        raw.back();
+        let (slow, _peer) = slow_to_close(6);
+        raw.send(SET_BACKEND_REQ_FD, &[], &[slow.as_raw_fd()]);
+        drop(slow);
+        let (other, _ours) = std::os::unix::net::UnixStream::pair().unwrap();
+        // The port's thread closes the one before, and is not back when the port is taken away.
+        raw.send(SET_BACKEND_REQ_FD, &[], &[other.as_raw_fd()]);
+        thread::sleep(Duration::from_millis(100));
+        let before = server.state().ports["NET0#2"].id();
+        config.ports.remove("NET0#2");
+        server.apply(&config).unwrap();
+        config.ports.insert("NET0#4".to_owned(), self::config(directory.path(), 5).ports["NET0#4"].clone());
+        server.apply(&config).unwrap();
+        assert_ne!(server.state().ports["NET0#4"].id(), before);
+        let mut late = Guest::connect(&config.ports["NET0#4"].socket, false);
+        let mut guest = Guest::connect(&config.ports["NET0#0"].socket, false);
+        late.send(&frame(0, 4, 60));
+        assert_eq!(guest.receive(), frame(0, 4, 60));
     });
 }
 

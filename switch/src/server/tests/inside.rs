@@ -21,6 +21,7 @@ use crate::{
     rx_filter::Filter,
 };
 
+mod limits;
 mod neighbours;
 
 /// `VHOST_USER_RESET_DEVICE`: the front end resets the device.
@@ -60,7 +61,7 @@ impl Line {
     fn to(server: &Arc<Server>, rights: Rights) -> Line {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let server = Arc::clone(server);
-        thread::spawn(move || control::converse(&theirs, &server, rights));
+        thread::spawn(move || control::converse(&theirs, &server, &control::Entrance::new(rights)));
         ours.set_read_timeout(Some(TIMEOUT)).unwrap();
         Line { answers: BufReader::new(ours) }
     }
