@@ -2,7 +2,7 @@
 
 use std::{
     net::{IpAddr, ToSocketAddrs},
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::Duration,
 };
 
@@ -12,6 +12,7 @@ use kube::{
     core::Status,
     runtime::watcher,
 };
+use penstock_host::files;
 use thiserror::Error;
 use tokio::time::timeout;
 
@@ -118,6 +119,12 @@ pub enum ConnectError {
     /// No kubeconfig was given, and this is no pod.
     #[error("no --kubeconfig is given, and this process is no pod with a service account")]
     NoPod(#[source] kube::config::InClusterError),
+    /// A file that holds more than a token, which would be sent as it is, and which no API server takes.
+    #[error("{path} holds more than a token: a space or a line's end; write it with `printf %s TOKEN`, as kubectl does")]
+    Token {
+        /// Which.
+        path: PathBuf,
+    },
     /// The client cannot be made: certificates that cannot be read, a scheme that is not known.
     #[error("cannot make a client for {server}")]
     Client {
@@ -154,6 +161,9 @@ pub async fn connect(settings: &ClientSettings) -> Result<Connection, ConnectErr
         }
         None => Config::incluster().map_err(ConnectError::NoPod)?,
     };
+    if let Some(path) = config.auth_info.token_file.as_deref().map(Path::new) {
+        is_a_token(path)?;
+    }
     config.connect_timeout = Some(CONNECT);
     // Whoever asks tries again as is fit. The client's own way is to repeat up to 15 times what was answered with 429, for minutes: a
     // PodDisruptionBudget that does not yield, for one.
@@ -164,6 +174,16 @@ pub async fn connect(settings: &ClientSettings) -> Result<Connection, ConnectErr
     let client = Client::try_from(config)
         .map_err(|source| ConnectError::Client { server: server.to_string(), source: Box::new(source) })?;
     Ok(Connection { client, host, port })
+}
+
+/// Whether a file holds a token and nothing beside it, where it can be read: it may come later.
+fn is_a_token(path: &Path) -> Result<(), ConnectError> {
+    match files::read_to_string(path) {
+        Ok(token) if token.contains(|c: char| c.is_whitespace() || c.is_control()) => {
+            Err(ConnectError::Token { path: path.to_owned() })
+        }
+        Ok(_) | Err(_) => Ok(()),
+    }
 }
 
 impl Connection {
@@ -180,6 +200,18 @@ impl Connection {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_token_with_a_line_end_is_said_at_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("token");
+        assert!(is_a_token(&path).is_ok(), "it may come later");
+        std::fs::write(&path, "eyJh.bGci.T1J").unwrap();
+        assert!(is_a_token(&path).is_ok());
+        std::fs::write(&path, "eyJh.bGci.T1J\n").unwrap();
+        let error = is_a_token(&path).unwrap_err().to_string();
+        assert!(error.contains("a line's end") && error.contains("/token"), "{error}");
+    }
 
     #[test]
     fn errors_are_told_in_few_words() {
