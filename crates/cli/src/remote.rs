@@ -80,6 +80,7 @@ pub fn run(
         sudo: machines.sudo,
         batch: hosts.len() > 1 || !settings.interactive,
         config: machines.ssh_config.clone(),
+        confirms: matches!(verb, Verb::Apply(Apply { confirm_within: Some(_), .. })),
     };
     if hosts.len() > 1 {
         printer.of_kind(Kind::Hosts);
@@ -94,8 +95,8 @@ pub fn run(
     if hosts.len() > 1 {
         printer.data(&summary::document(&outcomes), || summary::table(&outcomes))?;
     }
-    if let Verb::Apply(Apply { confirm_within: Some(_), .. }) = verb {
-        tell_how_to_confirm(&outcomes, machines.sudo, printer);
+    if job.confirms {
+        tell_how_to_confirm(&outcomes, &job, printer);
     }
     Ok(summary::worst(&outcomes))
 }
@@ -129,12 +130,11 @@ fn nature(verb: &Verb) -> (&'static str, bool) {
     }
 }
 
-fn tell_how_to_confirm(outcomes: &[summary::Outcome], sudo: bool, printer: &mut Printer) {
+fn tell_how_to_confirm(outcomes: &[summary::Outcome], job: &session::Job, printer: &mut Printer) {
     let waits =
         |outcome: &&summary::Outcome| matches!(outcome.status(), Some(Status::Holds | Status::DoesNotHold));
     let names: Vec<&str> = outcomes.iter().filter(waits).map(|outcome| outcome.host.as_str()).collect();
     if !names.is_empty() {
-        let sudo = if sudo { " --sudo" } else { "" };
-        printer.say(format!("To keep it: penstock confirm --host {}{sudo}", names.join(",")));
+        printer.say(format!("To keep it: penstock confirm {}", job.reach(&names.join(","))));
     }
 }

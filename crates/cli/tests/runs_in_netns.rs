@@ -27,7 +27,9 @@ use penstock_apply::{
     history::{Confirm, KnownRun, Outcome, Purpose, RunRecord, Runs, Who},
     journal::{Ending, Entry, JOURNAL_VERSION},
 };
-use penstock_host::{Command, Output, Root, boot, files::Lock, process::Background, running::Running};
+use penstock_host::{
+    Command, Output, Root, accounts, boot, files::Lock, process::Background, running::Running,
+};
 use penstock_model::{Bdf, Mtu};
 use penstock_plan::{Action, Direction, Fact, FileAction, FunctionAction, Plan, Step, StepId};
 use penstock_testkit::{needs, trials::Trials};
@@ -135,7 +137,8 @@ impl Host {
     fn open(&self, process: Running, within: u64, ended: bool) -> KnownRun {
         let run = self.left(here(), &[(mtu(9000), mtu(1500))], false);
         let confirm = Some(Confirm { within, at_most: 60_000 });
-        let record = RunRecord { confirm, who: Who { process, ..who() }, ..run.record.clone() };
+        let who = Who { process, user: accounts::this_user(), ..who() };
+        let record = RunRecord { confirm, who, ..run.record.clone() };
         fs::write(run.directory.join("run.json"), serde_json::to_vec(&record).unwrap()).unwrap();
         ip("link set pf0 mtu 9000");
         if ended {
@@ -203,7 +206,13 @@ impl Host {
     }
 
     fn penstock(&self, line: &str) -> Output {
+        self.penstock_of(line, "")
+    }
+
+    /// Runs it as `sudo` does for this user.
+    fn penstock_of(&self, line: &str, caller: &str) -> Output {
         let command = Command::new(PROGRAM).args(line.split(' ')).env("NO_COLOR", "1");
+        let command = command.env("SUDO_USER", caller);
         let command = command.env("PENSTOCK_STATE", self.path("state"));
         command.env("PENSTOCK_JOURNAL", self.path("kept")).run().unwrap()
     }
@@ -487,6 +496,15 @@ fn confirmed_in_time(host: &Host) {
     assert!(host.says("confirm", 1).contains("no run waits"));
     host.open(who().process, 60_000, true);
     let guard = host.guard();
+    // Somebody who comes too late for an own run.
+    let other = host.penstock_of("confirm", "bob");
+    let said = other.errors();
+    assert_eq!(other.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("and not by root (bob): nothing is confirmed") && said.contains("penstock confirm 1"),
+        "{said}"
+    );
+    assert!(guard.is_alive());
     assert!(host.says("confirm", 0).contains("Run 1 is confirmed"));
     until("the guard ends", || !guard.is_alive());
     assert_eq!(seen("mtu"), "9000");

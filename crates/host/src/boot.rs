@@ -25,17 +25,69 @@ pub fn elapsed() -> Duration {
 /// in the same network and mount namespaces.
 pub fn systemd_serves_us() -> bool {
     let root = Root::system();
-    let shared = |kind: &str| {
-        let ours = files::read_link(root.path(format!("/proc/self/ns/{kind}")));
-        let first = files::read_link(root.path(format!("/proc/1/ns/{kind}")));
-        matches!((ours, first), (Ok(ours), Ok(first)) if ours == first)
+    systemd_runs(&root) && is_shared(&root, "net") && is_shared(&root, "mnt")
+}
+
+/// Whether systemd may end this process, and each that it starts, with a login's session (`KillUserProcesses=` in logind.conf(5)), although
+/// it is the machine's own network that is changed: it is in the control group of a session or a user, and sees other files than systemd, so
+/// that it cannot ask for a service of its own.
+pub fn ends_with_its_session(root: &Root) -> bool {
+    let group = files::read_to_string(root.path("/proc/self/cgroup")).unwrap_or_default();
+    let of_session = |path: &str| {
+        path.split('/')
+            .any(|part| part == "user.slice" || part.starts_with("session-") && part.ends_with(".scope"))
     };
-    files::exists(root.path("/run/systemd/system")) && shared("net") && shared("mnt")
+    // `0::` is the unified hierarchy; systemd's own stands beside version 1 (cgroups(7)).
+    let lines = group.lines().filter_map(|line| {
+        line.strip_prefix("0::").or(line.split_once(":name=systemd:").map(|(_, path)| path))
+    });
+    systemd_runs(root)
+        && is_shared(root, "net")
+        && !is_shared(root, "mnt")
+        && lines.into_iter().any(of_session)
+}
+
+fn systemd_runs(root: &Root) -> bool {
+    files::exists(root.path("/run/systemd/system"))
+}
+
+/// Whether this process is in the same namespace of this kind as the first.
+fn is_shared(root: &Root, kind: &str) -> bool {
+    let ours = files::read_link(root.path(format!("/proc/self/ns/{kind}")));
+    let first = files::read_link(root.path(format!("/proc/1/ns/{kind}")));
+    matches!((ours, first), (Ok(ours), Ok(first)) if ours == first)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_sees_other_files_than_systemd_in_a_session_ends_with_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |path: &str| directory.path().join(path);
+        for of in ["proc/1/ns", "proc/self/ns", "run/systemd/system"] {
+            files::create_dir_all(at(of)).unwrap();
+        }
+        let link = |to: &str, path: &str| std::os::unix::fs::symlink(to, at(path)).unwrap();
+        link("net:[1]", "proc/1/ns/net");
+        link("net:[1]", "proc/self/ns/net");
+        link("mnt:[1]", "proc/1/ns/mnt");
+        link("mnt:[2]", "proc/self/ns/mnt");
+        let root = Root::at(directory.path());
+        let ends = |group: &str| {
+            std::fs::write(at("proc/self/cgroup"), group).unwrap();
+            ends_with_its_session(&root)
+        };
+        assert!(ends("0::/user.slice/user-1000.slice/session-3.scope\n"));
+        assert!(ends("9:name=systemd:/user.slice/user-0.slice/session-c1.scope\n4:memory:/\n"));
+        assert!(!ends("0::/system.slice/ssh.service\n"));
+        assert!(!ends("4:memory:/user.slice\n0::/init.scope\n"));
+        // Another network is not the machine's.
+        std::fs::remove_file(at("proc/self/ns/net")).unwrap();
+        link("net:[2]", "proc/self/ns/net");
+        assert!(!ends("0::/user.slice/user-1000.slice/session-3.scope\n"));
+    }
 
     #[test]
     fn the_clock_goes_on_and_the_boot_has_a_name() {

@@ -120,7 +120,9 @@ pub enum ConnectError {
     #[error("no --kubeconfig is given, and this process is no pod with a service account")]
     NoPod(#[source] kube::config::InClusterError),
     /// A file that holds more than a token, which would be sent as it is, and which no API server takes.
-    #[error("{path} holds more than a token: a space or a line's end; write it with `printf %s TOKEN`, as kubectl does")]
+    #[error(
+        "{path} holds more than a token: a space or a line's end; write it with `printf %s TOKEN`, as kubectl does"
+    )]
     Token {
         /// Which.
         path: PathBuf,

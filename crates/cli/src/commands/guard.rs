@@ -17,7 +17,7 @@ use penstock_apply::{
     },
 };
 use penstock_host::{
-    Command, boot,
+    Command, Root, boot,
     files::{self, Lock},
     interrupt, process,
 };
@@ -97,6 +97,15 @@ pub fn start(run: &KnownRun, settings: &Settings) -> Result<(), Failure> {
                  it would not surely outlive this session",
             )
         })?;
+    } else if boot::ends_with_its_session(&Root::system()) {
+        return Err(Failure::new(
+            Status::Failed,
+            "nothing was changed: the process that would take it back would end with this session",
+        )
+        .hint(
+            "this session sees other files than systemd (a mount namespace of its own, as by pam_namespace), so that no service can be \
+             made from it: try `nsenter --target 1 --mount`, or a session without that",
+        ));
     } else {
         let log = files::append(run.directory.join("guard.log"))?;
         let command = Command::new(&program)
@@ -201,6 +210,15 @@ pub fn confirm(
     let Some(run) = all.iter().rfind(asked) else {
         return Err(Failure::new(Status::DoesNotHold, "no run waits to be confirmed"));
     };
+    // Who comes late would keep what somebody else has begun since, and its own is gone.
+    let own = who().user;
+    let began_by = &run.record.who.user;
+    if arguments.run.is_none() && *began_by != own {
+        let id = run.id();
+        let text = format!("run {id} was begun by {began_by}, and not by {own}: nothing is confirmed");
+        return Err(Failure::new(Status::DoesNotHold, text)
+            .hint(format!("`penstock confirm {id}` keeps it; `penstock undo --list` shows all runs")));
+    }
     if machine.runs().has_lapsed(run) {
         let text = format!("too late: the machine was reset before anybody confirmed run {}", run.id());
         return Err(Failure::new(Status::DoesNotHold, text)

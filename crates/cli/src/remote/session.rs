@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use penstock_host::process::{Background, Talk, Terminal, each_line};
+use penstock_host::process::{Background, Talk, Terminal, each_line, quoted_where_needed};
 use penstock_model::text::{clip, one_line};
 
 use super::{
@@ -61,6 +61,20 @@ pub struct Job {
     pub batch: bool,
     /// The configuration of `ssh` that is read instead of the user's.
     pub config: Option<std::path::PathBuf>,
+    /// Whether what is not confirmed in time is taken back there.
+    pub confirms: bool,
+}
+
+impl Job {
+    /// The options by which another command reaches this machine, or several with commas between them.
+    pub fn reach(&self, hosts: &str) -> String {
+        let sudo = if self.sudo { " --sudo" } else { "" };
+        let config = self
+            .config
+            .as_ref()
+            .map(|path| format!(" --ssh-config {}", quoted_where_needed(&path.to_string_lossy())));
+        format!("--host {hosts}{sudo}{}", config.unwrap_or_default())
+    }
 }
 
 /// What the user wants of all machines meanwhile.
@@ -174,6 +188,7 @@ pub fn take_output(token: &str, output: &[u8], tell: &mut dyn FnMut(Event)) -> O
         sudo: false,
         batch: true,
         config: None,
+        confirms: false,
     };
     let mouth = Mouth { to: None, written: Arc::default(), seen: 0 };
     let mut session = Session::new(&host, &job, tell, token.to_owned(), mouth);
@@ -529,17 +544,18 @@ impl<'a> Session<'a> {
         if !self.job.changes || self.stage != Stage::Running {
             return trouble;
         }
-        let host = self.host;
-        let sudo = if self.job.sudo { " --sudo" } else { "" };
+        let reach = self.job.reach(self.host.as_str());
         let then = match self.job.verb {
+            _ if self.job.confirms => {
+                "what was done is taken back: as soon as it is noticed there, or when it is not confirmed in time"
+            }
             "undo" | "stop" | "confirm" => "it goes on there to its end",
             _ => {
                 "as soon as it is noticed there, within a minute, what was done is taken back; what had come to its end stays"
             }
         };
-        trouble.hint(format!(
-            "{then}; to see what is so: penstock status --host {host}{sudo}, penstock undo --list --host {host}{sudo}"
-        ))
+        trouble
+            .hint(format!("{then}; to see what is so: penstock status {reach}, penstock undo --list {reach}"))
     }
 }
 
