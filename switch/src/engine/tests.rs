@@ -3,6 +3,7 @@
 mod follow;
 mod mirrors;
 mod shares;
+mod tags;
 mod workers;
 
 use super::*;
