@@ -3,13 +3,9 @@
 use super::{Frame, Source};
 use crate::{
     counters::Dropped,
-    net::{Mac, OLD_TAGGED, TAGGED, Tag, is_tag},
+    net::{OLD_TAGGED, TAGGED, Tag, is_tag},
     settings::{Settings, TagKind},
 };
-
-const ARP: u16 = 0x0806;
-const IPV6: u16 = 0x86dd;
-const ICMPV6: u8 = 58;
 
 /// A VLAN, and the tag that a frame has in it.
 type InVlan = (u16, Option<(Tag, u16)>);
@@ -33,9 +29,6 @@ pub(super) fn admit(source: &Source, frame: &mut Frame<'_>) -> Result<(), Droppe
     }
     if frame.virtio.segment > settings.mtu {
         return Err(Dropped::TooLong);
-    }
-    if settings.arp_check && !neighbour_is_own(settings, frame) {
-        return Err(Dropped::SpoofedNeighbour);
     }
     Ok(())
 }
@@ -78,47 +71,4 @@ fn tagged(settings: &Settings, frame: &Frame<'_>, (tag, kind): (Tag, u16)) -> Re
         None => settings.trunk.has(tag.vlan).then_some((tag.vlan, Some((tag, kind)))),
     };
     allowed.ok_or(Dropped::ForeignVlan)
-}
-
-/// Whether what ARP or neighbour discovery say of the sender is one of its addresses. Other frames say nothing of it.
-#[inline(never)]
-fn neighbour_is_own(settings: &Settings, frame: &Frame<'_>) -> bool {
-    let own =
-        |octets: Option<&[u8; 6]>| octets.is_none_or(|octets| settings.macs.contains(&Mac::new(*octets)));
-    let mut bytes = [0_u8; 128];
-    let mut payload = frame.payload;
-    let wanted = bytes.len().min(frame.rest as usize);
-    let Some(bytes) = bytes.get_mut(..wanted) else { return false };
-    if payload.read(bytes) < wanted {
-        return false;
-    }
-    match frame.ethernet.kind {
-        // The sender's hardware address (RFC 826).
-        ARP => bytes.get(8..).and_then(|rest| rest.first_chunk()).is_some_and(|octets| own(Some(octets))),
-        IPV6 if bytes.get(6) == Some(&ICMPV6) => own(link_layer_option(bytes)),
-        _ => true,
-    }
-}
-
-/// The address in the option of a neighbour solicitation (source) or advertisement (target), as RFC 4861, 4.3 and 4.4, have it.
-fn link_layer_option(packet: &[u8]) -> Option<&[u8; 6]> {
-    let wanted = match packet.get(40)? {
-        // Router solicitation, router advertisement, neighbour solicitation.
-        133..=135 => 1,
-        136 => 2,
-        _ => return None,
-    };
-    let mut options = match packet.get(40)? {
-        133 => packet.get(48..)?,
-        134 => packet.get(56..)?,
-        _ => packet.get(64..)?,
-    };
-    loop {
-        let [kind, units] = *options.first_chunk()?;
-        if kind == wanted {
-            return options.get(2..)?.first_chunk();
-        }
-        // A length of 0 is no option (4.6).
-        options = options.get(usize::from(units).max(1) * 8..)?;
-    }
 }

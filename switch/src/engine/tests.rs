@@ -2,6 +2,7 @@
 
 mod follow;
 mod mirrors;
+mod neighbours;
 mod shares;
 mod tags;
 mod workers;
