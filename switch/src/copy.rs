@@ -89,6 +89,16 @@ impl<'a> Reader<'a> {
         done
     }
 
+    /// Puts what is left into the first of these spans, and says how many those are. `None`: they are too few.
+    pub fn spans(mut self, into: &mut [Span]) -> Option<usize> {
+        let mut count = 0;
+        while let Some(span) = self.next(u32::MAX) {
+            *into.get_mut(count)? = span;
+            count += 1;
+        }
+        Some(count)
+    }
+
     /// Passes over `count` bytes; says whether there were as many.
     #[inline(always)]
     pub fn skip(&mut self, count: u32) -> bool {

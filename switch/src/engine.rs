@@ -7,10 +7,12 @@
 mod announce;
 mod deliver;
 mod follow;
+mod forward;
 mod frame;
 mod handover;
 mod ingress;
 mod mirror;
+mod neighbour;
 mod port;
 mod rate;
 mod receive;
@@ -21,10 +23,9 @@ mod wire;
 use std::sync::{Arc, mpsc};
 
 use self::{
-    follow::Decided,
     frame::{Frame, Sent, Source},
     handover::Workers,
-    mirror::{MirrorDirection, Mirrors},
+    mirror::Mirrors,
     share::Share,
 };
 pub use self::{
@@ -35,13 +36,13 @@ pub use self::{
     wire::Wire,
 };
 use crate::{
-    copy::{self, Reader},
+    copy,
     counters::{Counters, Dropped},
     eventfd::Notify,
     memory::Limit,
-    net::{Ethernet, LONGEST, TAGGED_HEADER, VIRTIO_HEADER, Virtio},
+    net::LONGEST,
     ring::{Batch, Direction, Ring, RingError},
-    settings::{Settings, TagKind},
+    settings::Settings,
     table::{PortId, Table},
 };
 
@@ -82,6 +83,8 @@ pub struct Engine {
     /// Room for a frame that must be worked on.
     frame: Vec<u8>,
     segment: Vec<u8>,
+    /// Room for what is judged of a frame.
+    judged: Vec<u8>,
     /// Ports to which something was written in this turn.
     touched: Vec<(PortId, usize)>,
     /// Ports that get every frame of their VLANs.
@@ -112,6 +115,7 @@ impl Default for Engine {
             batch: Batch::default(),
             frame: Vec::with_capacity(LONGEST as usize),
             segment: Vec::with_capacity(LONGEST as usize),
+            judged: Vec::new(),
             touched: Vec::new(),
             promiscuous: Vec::new(),
             mirrors: Mirrors::default(),
@@ -586,79 +590,6 @@ impl Engine {
         if let Some(port) = self.port_mut(id) {
             port.counters.drop_sent(why);
         }
-    }
-
-    /// Decides on a frame and delivers it; adds it to what was `sent` when it was let in. Says what holds for those like it.
-    fn forward(
-        &mut self,
-        source: &Source,
-        spans: &[crate::memory::Span],
-        len: u32,
-        sent: &mut Sent,
-    ) -> Option<Decided> {
-        // Filled in where it stands: moved, it would be read back before the processor has written it.
-        let mut frame = Frame::NONE;
-        match self.read(source, spans, len, &mut frame) {
-            Ok(()) => {
-                sent.frames += 1;
-                sent.bytes += u64::from(frame.len());
-                sent.cost += frame.cost();
-                self.mirrors.next_frame();
-                if source.watched {
-                    self.mirror(source, source.id, MirrorDirection::Sent, &frame);
-                }
-                if !self.distribute(source, &frame) {
-                    self.dropped(source.id, Dropped::NoReceiver);
-                }
-                self.decided(source, &frame)
-            }
-            Err(why) => {
-                self.dropped(source.id, why);
-                None
-            }
-        }
-    }
-
-    /// Reads a frame's headers, once, and judges whether its sender may send it.
-    #[inline(always)]
-    fn read<'a>(
-        &self,
-        source: &Source,
-        spans: &'a [crate::memory::Span],
-        len: u32,
-        frame: &mut Frame<'a>,
-    ) -> Result<(), Dropped> {
-        if !source.up {
-            return Err(Dropped::LinkDown);
-        }
-        let header = u32::from(source.header);
-        let wire = len.checked_sub(header).ok_or(Dropped::BadHeader)?;
-        if wire > LONGEST {
-            return Err(Dropped::TooLong);
-        }
-        let mut payload = Reader::new(spans);
-        let (mut own, mut start) = ([0; VIRTIO_HEADER], [0; TAGGED_HEADER]);
-        // Of an old driver's header two bytes are too many; they are not looked at here.
-        if payload.peek(&mut own, VIRTIO_HEADER.min(len as usize)) < usize::from(source.header) {
-            return Err(Dropped::BadHeader);
-        }
-        let virtio = own.first_chunk().and_then(|own| Virtio::read(own, wire)).ok_or(Dropped::BadHeader)?;
-        payload.skip(header);
-        let wanted = start.len().min(wire as usize);
-        if payload.peek(&mut start, wanted) < wanted {
-            return Err(Dropped::BadHeader);
-        }
-        // Inside a provider's tag a customer's is payload.
-        let tagged = source.settings.vlan.as_ref().is_none_or(|own| own.kind == TagKind::Customer);
-        let ethernet = Ethernet::read_front(&start, wire as usize, tagged).ok_or(Dropped::BadHeader)?;
-        // It is there: it was read.
-        payload.skip(ethernet.size() as u32);
-        if ethernet.to.is_group() && !virtio.may_be_for_all(wire) {
-            return Err(Dropped::BadHeader);
-        }
-        let rest = wire - ethernet.size() as u32;
-        *frame = Frame { rest, virtio, ethernet, payload, vlan: 0, tag: None, copy: false };
-        ingress::admit(source, frame)
     }
 }
 

@@ -218,6 +218,14 @@ impl Tag {
 pub const TAGGED: u16 = 0x8100;
 /// The type of a provider's tag (`802.1ad`).
 pub const PROVIDER_TAGGED: u16 = 0x88a8;
+/// The type of a provider's tag before there was a standard. It is not read as one here, but others do.
+pub const OLD_TAGGED: u16 = 0x9100;
+
+/// Whether a tag stands behind this type, for us or for whoever else reads the frame.
+#[inline]
+pub const fn is_tag(kind: u16) -> bool {
+    matches!(kind, TAGGED | PROVIDER_TAGGED | OLD_TAGGED)
+}
 
 /// An Ethernet header, read once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

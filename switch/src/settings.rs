@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     memory::Limit,
-    net::{Mac, PROVIDER_TAGGED, TAGGED, Tag},
+    net::{Mac, PROVIDER_TAGGED, TAGGED, Tag, is_tag},
 };
 
 /// A set of VLANs.
@@ -46,6 +46,12 @@ impl Vlans {
     #[inline]
     pub fn has(&self, vlan: u16) -> bool {
         self.0.get(usize::from(vlan / 64)).is_some_and(|word| word >> (vlan % 64) & 1 == 1)
+    }
+
+    /// Whether it bounds nothing: all VLANs that can be are among them, and what has no tag. 4095 is none (IEEE 802.1Q-2018, 9.6).
+    pub fn is_unbounded(&self) -> bool {
+        let [rest @ .., last] = &*self.0;
+        rest.iter().all(|word| *word == u64::MAX) && last | 1 << 63 == u64::MAX
     }
 
     /// Whether there is none.
@@ -213,5 +219,12 @@ impl Settings {
             Some(own) => own.tag.vlan == vlan,
             None => self.trunk.has(vlan),
         }
+    }
+
+    /// Whether a frame may come to it that has this type behind the tag of its VLAN. Without the port VLAN's tag another one would be
+    /// the first, and only a provider's has tags of its customer inside.
+    #[inline]
+    pub fn takes(&self, kind: u16) -> bool {
+        !is_tag(kind) || self.vlan.as_ref().is_none_or(|own| own.kind == TagKind::Provider)
     }
 }

@@ -137,6 +137,10 @@ impl Engine {
         let Some(port) = self.ports.get_mut(usize::from(id)).and_then(Option::as_deref_mut) else {
             return false;
         };
+        if !frame.copy && !port.settings().takes(frame.ethernet.kind) {
+            port.count(frame, Err(Dropped::ForeignVlan));
+            return true;
+        }
         let tag = match &port.settings().vlan {
             // Its own tag is the switch's business.
             Some(_) if !frame.copy => None,

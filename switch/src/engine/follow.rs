@@ -37,6 +37,7 @@ impl Engine {
         let port = self.port(to)?;
         let as_it_came = port.settings().vlan.is_some() || frame.tag.is_none();
         let plain = as_it_came
+            && port.settings().takes(frame.ethernet.kind)
             && port.is_up()
             && port.wire.is_none()
             && !port.noted

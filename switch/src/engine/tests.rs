@@ -2,7 +2,9 @@
 
 mod follow;
 mod mirrors;
+mod neighbours;
 mod shares;
+mod tags;
 mod workers;
 
 use super::*;

@@ -37,6 +37,14 @@ pub fn can_be(header: &[u8; 12], frame: &[u8], knows: &Negotiated, grown: usize)
     assert!(kind & 0x80 == 0 || knows.ecn);
 }
 
+/// Whether a tag stands behind one that a port of few VLANs has sent: only a provider's VLAN has its customer's inside.
+fn has_hidden_tag(frame: &[u8]) -> bool {
+    let Some([k0, k1, c0, c1, inner @ ..]) = frame.get(12..18) else { return false };
+    let in_provider_vlan = [*k0, *k1] == [0x88, 0xa8] && (c0 & 0xf, *c1) != (0, 0);
+    let is_tag = |kind: &[u8]| [[0x81, 0], [0x88, 0xa8], [0x91, 0]].iter().any(|tag| tag == kind);
+    is_tag(&[*k0, *k1]) && is_tag(inner) && !in_provider_vlan
+}
+
 /// The three, at ports that follow each other.
 pub struct Neighbours {
     first: PortId,
@@ -96,6 +104,7 @@ impl Neighbours {
         for (header, frame) in self.listener.got_again() {
             self.heard += 1;
             can_be(&header, &frame, &self.listens, 4);
+            assert!(!has_hidden_tag(&frame), "a tag inside one that its receiver takes off");
         }
     }
 
