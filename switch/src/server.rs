@@ -316,6 +316,7 @@ impl Server {
                 settings
             }
         };
+        inside.note_guests(host);
         self.make(&effective, settings)?;
         self.remember(host, inside, effective, unmet);
         Ok(())

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::{Attributes, ServerError};
 use crate::{
     allow::{AllowConfig, Beyond, Ceiling, Refusal, share_a_vlan},
-    config::{Config, PortConfig, mac},
+    config::{Config, PortBackend, PortConfig, mac},
     net::Mac,
     rx_filter::Filter,
     settings::{Settings, Vlans},
@@ -95,6 +95,10 @@ pub(super) struct Inside {
     pub ports: BTreeMap<String, Attributes>,
     /// What guests ask of their devices, by port.
     pub filters: BTreeMap<String, Learned>,
+    /// Where these ports led when that was asked for: another guest has none of it, also where a switch begins with what one before it has
+    /// left.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub leads: BTreeMap<String, String>,
 }
 
 /// What is not granted of what a guest asks of its device.
@@ -134,9 +138,13 @@ fn ceiling(host: &Config, name: &str) -> Option<Ceiling> {
     host.ceiling(name).or_else(|| AllowConfig::default().ceiling().ok())
 }
 
+/// Where a port leads.
+fn leads(config: &Config, name: &str) -> Option<PortBackend> {
+    config.ports.get(name)?.backend(name).ok()
+}
+
 /// The ports whose guests are others now, or gone: one that leads elsewhere is a new one.
 pub(super) fn replaced<'a>(before: &'a Config, host: &Config) -> Vec<&'a String> {
-    let leads = |config: &Config, name: &String| config.ports.get(name)?.backend(name).ok();
     before.ports.keys().filter(|name| leads(before, name) != leads(host, name)).collect()
 }
 
@@ -182,15 +190,26 @@ impl Inside {
         config
     }
 
+    /// Keeps in mind whose wishes these are.
+    pub fn note_guests(&mut self, host: &Config) {
+        let names: BTreeSet<&String> = self.ports.keys().chain(self.filters.keys()).collect();
+        self.leads = names
+            .into_iter()
+            .filter_map(|name| Some((name.clone(), leads(host, name)?.to_string())))
+            .collect();
+    }
+
     /// Drops what does not go with the host's configuration any more, which was `before`; says of which ports, and why.
     pub fn rebase(&mut self, before: &Config, host: &Config) -> Vec<(String, String)> {
         self.filters.retain(|name, _| host.ports.contains_key(name));
         self.ports.retain(|name, _| host.ports.contains_key(name));
         let mut dropped = Vec::new();
-        for name in replaced(before, host) {
-            let had = [self.ports.remove(name).is_some(), self.filters.remove(name).is_some()];
-            if had.contains(&true) {
-                dropped.push((name.clone(), "the port has another guest".to_owned()));
+        for (name, led) in std::mem::take(&mut self.leads) {
+            if leads(host, &name).is_none_or(|leads| leads.to_string() != led) {
+                let had = [self.ports.remove(&name).is_some(), self.filters.remove(&name).is_some()];
+                if had.contains(&true) {
+                    dropped.push((name, "the port has another guest".to_owned()));
+                }
             }
         }
         let asked = host.allow.as_ref().is_some_and(|allow| allow.loopback);

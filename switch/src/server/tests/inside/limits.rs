@@ -30,6 +30,27 @@ fn what_was_asked_for_at_a_port_does_not_pass_to_another_guest_at_it() {
 }
 
 #[test]
+fn nor_does_it_where_the_switch_was_not_there_meanwhile() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("switch.json");
+    let mut config = tenant(directory.path());
+    let vlan_after = |config: &Config, set: bool| {
+        let server = Arc::new(Server::start().unwrap());
+        server.begin_with(&path).unwrap();
+        server.apply(config).unwrap();
+        server.keep_in(&path);
+        if set {
+            Line::to(&server, Rights::Attributes).set("NET0#0", json!({"vlan": 150})).unwrap();
+        }
+        server.ports().unwrap()["NET0#0"].settings.vlan
+    };
+    assert_eq!(vlan_after(&config, true), 150);
+    assert_eq!(vlan_after(&config, false), 150, "the same guest");
+    config.ports.get_mut("NET0#0").unwrap().socket = directory.path().join("b.sock");
+    assert_eq!(vlan_after(&config, false), 0);
+}
+
+#[test]
 fn a_request_from_inside_is_short_and_so_is_what_is_told_of_it() {
     let (_directory, server, config) = rigged();
     let events = server.subscribe();
