@@ -13,6 +13,9 @@ use crate::{
     words::printable,
 };
 
+/// What LXC says of the last start, in the guest's directory. `lxc-start` opens it before all else.
+pub const LOG: &str = "lxc.log";
+
 const GROUPS: &str = "/sys/fs/cgroup";
 
 /// How much of a log is looked at for its last lines; a hostile container can write as much as it likes.
@@ -52,7 +55,7 @@ pub fn start(
     command("lxc-start", state, guest)
         .arg("-d")
         .arg("-o")
-        .arg(state.file(guest, "lxc.log"))
+        .arg(state.file(guest, LOG))
         .args(["-l", "WARN", "--"])
         .args(init)
         .deadline(timeout)
@@ -142,7 +145,7 @@ pub fn remove_group(directory: &Path) {
 
 /// The last lines of what LXC and the guest's first process said.
 pub fn last_words(state: &State, guest: &GuestName) -> Vec<String> {
-    let log = text(&state.file(guest, "lxc.log"));
+    let log = text(&state.file(guest, LOG));
     // "lxc-start NAME TIME ERROR start - ../src/lxc/start.c:start:2197 - No such file or directory - Failed to exec"
     let errors = log
         .lines()

@@ -27,7 +27,7 @@ use self::{config::Config, devices::Granted, interfaces::Interfaces};
 use crate::{
     console,
     error::GuestError,
-    state::{Lent, Started, State},
+    state::{Lent, Started, State, this_boot},
     status::Status,
     words::last_lines,
 };
@@ -265,6 +265,8 @@ impl Containers {
             return Err(GuestError::Running { guest: guest.clone() });
         }
         self.give_back(guest, timeout.min(BACK))?;
+        // They are made before the note that something was lent.
+        self.remove_nodes(guest);
         self.state.forget(guest)
     }
 
@@ -290,7 +292,7 @@ impl Containers {
         let nics = self.nic_interfaces(&definition)?;
         self.prepare(&definition, &lent, &nics, &devices)?;
         let mut started = Started {
-            boot: self.boot()?,
+            boot: this_boot(&self.root)?,
             since: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
             functions: lent,
             init: None,
@@ -401,7 +403,7 @@ impl Containers {
         let Some(started) = self.state.started(guest)? else {
             return Ok(None);
         };
-        if started.boot != self.boot()? {
+        if !started.is_of_this_boot(&self.root)? {
             return Ok(None);
         }
         if let Some(init) = started.init {
@@ -520,7 +522,7 @@ impl Containers {
             // Its own root reads it, and it says nothing that is secret.
             files::write_atomic_mode(self.state.file(guest, confinement::ROOT_SCRIPT), script, 0o644)?;
         }
-        for log in ["lxc.log", "console.log", "console.log.1", start_script::LOG] {
+        for log in [lxc::LOG, "console.log", "console.log.1", start_script::LOG] {
             files::remove_file(self.state.file(guest, log))?;
         }
         if let Some(script) = start_script {
@@ -597,7 +599,7 @@ impl Containers {
     /// Waits until the interfaces of a container that has ended are on the host.
     fn await_return(&self, guest: &GuestName) -> Result<(), GuestError> {
         match self.state.started(guest)? {
-            Some(started) if started.boot == self.boot()? => {
+            Some(started) if started.is_of_this_boot(&self.root)? => {
                 self.interfaces.await_return(&started.functions, time_to_return(started.functions.len()))
             }
             _ => Ok(()),
@@ -612,13 +614,20 @@ impl Containers {
         };
         let deadline = Instant::now() + timeout;
         let mut outcome = Ok(());
-        for lent in &started.functions {
+        // LXC opens its log before all else: without one it was never asked, no interface has left the host, and what they have is the
+        // host's own.
+        let have_left = started.init.is_some() || files::exists(self.state.file(guest, lxc::LOG));
+        for lent in started.functions.iter().filter(|_| have_left) {
             let left = deadline.saturating_duration_since(Instant::now());
             outcome = outcome.and(self.interfaces.take_back(lent, left));
         }
-        // Nodes that are left over do no harm: nobody but root reaches them.
-        let _ = devices::remove_nodes(guest);
+        self.remove_nodes(guest);
         outcome.and_then(|()| self.state.forget_started(guest))
+    }
+
+    /// Nodes that are left over do no harm: nobody but root reaches them.
+    fn remove_nodes(&self, guest: &GuestName) {
+        let _ = devices::remove_nodes(guest);
     }
 
     fn kill(&self, init: Running) {
@@ -632,11 +641,6 @@ impl Containers {
 
     fn failed(&self, guest: &GuestName, source: penstock_host::ProcessError) -> GuestError {
         GuestError::Lxc { log: lxc::last_words(&self.state, guest), source }
-    }
-
-    fn boot(&self) -> Result<String, GuestError> {
-        let id = files::read_to_string(self.root.path("/proc/sys/kernel/random/boot_id"))?;
-        Ok(id.trim().to_owned())
     }
 }
 
