@@ -182,10 +182,8 @@ impl Containers {
         if let Some(own) = own {
             switch.has_left_no_device([own.nic.mac])?;
         }
-        let (guest, nic) = (switch.guest, switch.nic);
-        let taps = tap::taps().map_err(|source| failed(guest, nic, source))?;
-        match taps.get(&switch::port(guest, nic, None)) {
-            Some(tap) => tap::remove(&tap.name).map_err(|source| failed(guest, nic, source)),
+        match left_tap(switch, own)? {
+            Some(tap) => tap::remove(&tap).map_err(|source| failed(switch.guest, switch.nic, source)),
             None => Ok(()),
         }
     }
@@ -266,6 +264,18 @@ impl Containers {
             }
         }
     }
+}
+
+/// The tap that there is of a NIC's switch, be it only begun to be made.
+fn left_tap(switch: &SwitchUnit<'_>, own: Option<&GuestNic>) -> Result<Option<InterfaceName>, GuestError> {
+    let failed = |source| failed(switch.guest, switch.nic, source);
+    let mut taps = tap::taps().map_err(failed)?;
+    if let Some(tap) = taps.remove(&switch::port(switch.guest, switch.nic, None)) {
+        return Ok(Some(tap.name));
+    }
+    let Some(own) = own else { return Ok(None) };
+    let begun = tap::begun().map_err(failed)?;
+    Ok(Some(TenantNic::tap(own.nic.mac)).filter(|tap| begun.contains(tap)))
 }
 
 /// What an interface has when nothing else is said.

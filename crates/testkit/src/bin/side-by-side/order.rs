@@ -61,7 +61,13 @@ mod tests {
 
     #[test]
     fn quick_leaves_out_what_boots_a_kernel_or_a_cluster_and_nothing_else() {
-        for slow in ["rehearse_in_board", "rollout_in_cluster", "composition_in_qemu", "fresh_in_tree", "page_in_browser"] {
+        for slow in [
+            "rehearse_in_board",
+            "rollout_in_cluster",
+            "composition_in_qemu",
+            "fresh_in_tree",
+            "page_in_browser",
+        ] {
             assert!(is_slow(slow), "{slow}");
         }
         for quick in ["network_in_netns", "golden", "penstock_model", "board"] {
