@@ -367,8 +367,7 @@ impl Execute<GuestAction> for Guests {
             | GuestAction::IsolateGuest { guest, on: true, .. } => matches!(self.there(guest), Ok(None)),
             // A switch alone that does not answer may be on its way back, with what was set.
             GuestAction::SetPortAttribute { guest, nic, .. } => {
-                matches!(self.there(guest), Ok(None))
-                    && matches!(self.vms.switch_runs(guest, nic, false), Ok(Ok(())))
+                matches!(self.there(guest), Ok(None)) && !self.vms.switch_is_served(guest, nic)
             }
             GuestAction::DefineGuest(_)
             | GuestAction::UndefineGuest { .. }

@@ -136,8 +136,7 @@ impl Vms {
         let taps = tap::taps().map_err(|error| failed(guest, nic, error))?;
         let made = of_nic(&taps, guest, nic).map(|(function, tap)| (tap.name.clone(), function.clone()));
         let mut left: Vec<_> = made.collect();
-        let own = self.definition(guest)?.into_iter().flat_map(|definition| definition.nics);
-        if let Some(own) = own.into_iter().find(|own| own.name == *nic) {
+        if let Some(own) = self.nic_of_definition(guest, nic)? {
             let begun = tap::begun().map_err(|error| failed(guest, nic, error))?;
             let of_mac =
                 wanted(guest, &own).into_iter().map(|(function, mac)| (TenantNic::tap(mac), function));
