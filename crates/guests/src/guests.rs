@@ -276,6 +276,9 @@ impl Guests {
                 if is_vm && there && *running && self.vms.suspended()?.contains(guest) {
                     return Ok(Err("it is suspended".to_owned()));
                 }
+                if !is_vm && there && *running && self.containers.is_unfinished(guest)? {
+                    return Ok(Err("its start was not finished".to_owned()));
+                }
                 if !there && !*running && self.has_left_something(guest)? {
                     return Ok(Err("it does not run, and its start was not taken back".to_owned()));
                 }

@@ -90,6 +90,13 @@ pub fn init_of(state: &State, guest: &GuestName) -> Result<Option<u32>, ProcessE
     Ok(output.text().trim().parse().ok().filter(|pid| *pid > 0))
 }
 
+/// Whether LXC has started the guest to the end: its first process was executed.
+pub fn is_running(state: &State, guest: &GuestName) -> Result<bool, ProcessError> {
+    let output =
+        command("lxc-info", state, guest).args(["-s", "-H"]).deadline(Duration::from_secs(10)).run()?;
+    Ok(output.text().trim() == "RUNNING")
+}
+
 /// LXC's own process beside the guest (`lxc-start`'s `lxc_monitor`), which outlives the guest's last process: it gives the interfaces
 /// back, removes the control groups and ends. `None` when there is none.
 pub fn monitor(root: &Root, state: &State, guest: &GuestName) -> Option<Running> {

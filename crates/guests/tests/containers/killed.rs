@@ -6,10 +6,12 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
+use penstock_guests::Recognise;
 use penstock_host::{Place, running::Running};
+use penstock_model::InterfaceRoute;
 use penstock_plan::{Execute, Fact, GuestAction, Observe, action::GuestDefinition};
 
-use crate::bench::{Bench, TIMEOUT, ip};
+use crate::bench::{Bench, TIMEOUT, bdf, ip, shell};
 
 fn file(bench: &Bench, definition: &GuestDefinition, name: &str) -> PathBuf {
     bench.state.path().join(format!("guests/penstock-{}", definition.guest)).join(name)
@@ -70,6 +72,53 @@ pub fn never_left() {
     configure(&bench, 0);
     bench.containers.undefine(&definition.guest, TIMEOUT).unwrap();
     is_configured(&bench, 0);
+}
+
+/// Penstock was killed while it had an interface down, after LXC had started the container: the next apply found that it runs and left it
+/// alone, down for good. Both who waits for it and who starts it once more finish that.
+pub fn start_is_finished() {
+    let bench = Bench::new();
+    let mut definition = bench.guest("begun-", 0);
+    let wanted = ["198.51.100.0/24 10.7.7.254", "fd08::/64 fd07::99"].map(|route| {
+        let (to, via) = route.split_once(' ').unwrap();
+        InterfaceRoute::new(to.parse().unwrap(), via.parse().ok())
+    });
+    definition.functions[0].routes = wanted.to_vec();
+    let (notes, guest) = (file(&bench, &definition, "started.json"), || definition.guest.clone());
+    let mut guests = bench.guests();
+    let (runs, ready) =
+        (Fact::GuestRunning { guest: guest(), running: true }, Fact::GuestReady { guest: guest() });
+    let place = bench.start(&definition);
+    let pid = place.namespace().unwrap();
+    for finish in
+        [GuestAction::AwaitGuest { guest: guest(), within: 30 }, GuestAction::StartGuest { guest: guest() }]
+    {
+        assert_eq!((guests.holds(&runs).unwrap(), guests.holds(&ready).unwrap()), (Ok(()), Ok(())));
+        assert!(!bench.containers.found().unwrap()[&definition.guest].unfinished);
+        let mut started: serde_json::Value = serde_json::from_slice(&fs::read(&notes).unwrap()).unwrap();
+        started["init"] = serde_json::Value::Null;
+        fs::write(&notes, started.to_string()).unwrap();
+        assert_eq!(shell(&place, "ip link set eth0 down").0, 0);
+        assert!(bench.containers.found().unwrap()[&definition.guest].unfinished);
+        for fact in [&runs, &ready] {
+            assert_eq!(guests.holds(fact).unwrap(), Err("its start was not finished".to_owned()), "{fact}");
+        }
+        guests.execute(&finish, TIMEOUT).unwrap();
+        let inside = place.interfaces().unwrap();
+        let found = bench.by.find(bdf(0), &inside).unwrap();
+        assert!(found.interface.up, "{finish}");
+        for address in &definition.functions[0].addresses {
+            assert!(found.interface.addresses.contains(address), "{finish}: {address}");
+        }
+        let there = found.routes.unwrap();
+        for route in &wanted {
+            assert!(there.iter().any(|found| route.is_met_by(found)), "{finish}: {route} in {there:#?}");
+        }
+        let now = bench.containers.place(&definition.guest).unwrap().namespace().unwrap();
+        assert_eq!(now, pid, "it is the same container");
+    }
+    bench.stop(&definition);
+    bench.is_back(0);
 }
 
 /// Nodes of devices are made before anything is noted.
