@@ -253,6 +253,15 @@ impl Guests {
         Err(GuestError::WrongKind { guest: guest.clone(), kind, what })
     }
 
+    /// Whether a guest was started in this boot and not stopped since, whether or not it is there: a container's functions were not taken
+    /// back, or libvirt may be making a VM still.
+    fn has_left_something(&self, guest: &GuestName) -> Result<bool, GuestError> {
+        match self.state.started(guest)? {
+            Some(started) => started.is_of_this_boot(&self.root),
+            None => Ok(false),
+        }
+    }
+
     fn look(&self, fact: &Fact) -> Result<Result<(), String>, GuestError> {
         let (wanted, is, what) = match fact {
             // Whoever was killed while it defined or removed a guest has left a directory without a definition: that goes as well.
@@ -260,14 +269,21 @@ impl Guests {
             Fact::GuestDefined { guest, defined: true } => {
                 (true, self.state.definition(guest)?.is_some(), "defined")
             }
-            Fact::GuestRunning { guest, running } if self.is_vm(guest)? => {
-                let there = self.vms.process(guest)?.is_some();
-                if there && *running && self.vms.suspended()?.contains(guest) {
+            Fact::GuestRunning { guest, running } => {
+                let is_vm = self.is_vm(guest)?;
+                let there =
+                    if is_vm { self.vms.process(guest)?.is_some() } else { self.containers.runs(guest)? };
+                if is_vm && there && *running && self.vms.suspended()?.contains(guest) {
                     return Ok(Err("it is suspended".to_owned()));
+                }
+                if !is_vm && there && *running && self.containers.is_unfinished(guest)? {
+                    return Ok(Err("its start was not finished".to_owned()));
+                }
+                if !there && !*running && self.has_left_something(guest)? {
+                    return Ok(Err("it does not run, and its start was not taken back".to_owned()));
                 }
                 (*running, there, "running")
             }
-            Fact::GuestRunning { guest, running } => (*running, self.containers.runs(guest)?, "running"),
             Fact::SwitchRunning { guest, nic, running } if self.is_vm(guest)? => {
                 return self.vms.switch_runs(guest, nic, *running);
             }
@@ -354,8 +370,7 @@ impl Execute<GuestAction> for Guests {
             | GuestAction::IsolateGuest { guest, on: true, .. } => matches!(self.there(guest), Ok(None)),
             // A switch alone that does not answer may be on its way back, with what was set.
             GuestAction::SetPortAttribute { guest, nic, .. } => {
-                matches!(self.there(guest), Ok(None))
-                    && matches!(self.vms.switch_runs(guest, nic, false), Ok(Ok(())))
+                matches!(self.there(guest), Ok(None)) && !self.vms.switch_is_served(guest, nic)
             }
             GuestAction::DefineGuest(_)
             | GuestAction::UndefineGuest { .. }

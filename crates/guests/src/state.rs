@@ -23,6 +23,7 @@ use std::{
 };
 
 use penstock_host::{
+    Root,
     files::{self, Lock},
     running::Running,
 };
@@ -55,6 +56,27 @@ pub struct Started {
     /// The directories of the control groups that LXC made for a container.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<PathBuf>,
+}
+
+impl Started {
+    /// Whether that was since the machine was last switched on: what was started before is gone.
+    ///
+    /// # Errors
+    ///
+    /// [`GuestError::State`] when the kernel does not tell the boot.
+    pub fn is_of_this_boot(&self, root: &Root) -> Result<bool, GuestError> {
+        Ok(self.boot == this_boot(root)?)
+    }
+}
+
+/// The boot of this machine.
+///
+/// # Errors
+///
+/// [`GuestError::State`] when the kernel does not tell it.
+pub fn this_boot(root: &Root) -> Result<String, GuestError> {
+    let id = files::read_to_string(root.path("/proc/sys/kernel/random/boot_id"))?;
+    Ok(id.trim().to_owned())
 }
 
 /// A function that was given to a container, as it was on the host.

@@ -16,7 +16,7 @@ use penstock_guests::{Builtin, Containers, Guests, Vms};
 use penstock_host::{Command, Root, tap};
 use penstock_model::{DataPath, Emulation, Mac, NicName, TenantNic, Uplink, VfSettings, Vm};
 use penstock_plan::{
-    Execute, GuestAction, Observe,
+    Execute, Fact, GuestAction, Observe,
     action::{GuestDefinition, GuestNic},
 };
 use penstock_testkit::{needs, trials::Trials};
@@ -71,9 +71,11 @@ fn main() -> ExitCode {
         let none = || (!device).then(|| "there is no /dev/net/tun".to_owned().into());
         needs::network_namespace().or_else(none).or_else(|| needs::programs(&["bridge", "python3"]))
     });
-    let checks: [(&str, fn()); 5] = [
+    let checks: [(&str, fn()); 7] = [
         ("taps_come_before_their_vm_and_go_after_it_in_netns", taps_come_and_go),
         ("taps_that_cannot_be_made_leave_none_in_netns", none_is_left),
+        ("a_tap_that_was_only_begun_is_ours_in_netns", begun),
+        ("a_switch_is_gone_only_with_its_tap_in_netns", switch_is_gone),
         ("a_vm_that_ended_by_itself_leaves_no_tap_of_another_definition_in_netns", redefined),
         ("a_tap_changes_nothing_of_its_bridge_in_netns", a_bridge_stays_as_it_is),
         ("a_tap_that_the_host_would_hear_is_none_in_netns", unheard_or_none),
@@ -294,6 +296,65 @@ fn none_is_left() {
     run("ip", "link set dev tap020000000011 nomaster");
     let seen = guests.holds(&make().after()).unwrap();
     assert_eq!(seen, Err("tap020000000011, the tap of a/net0#0, is a port of no bridge".to_owned()));
+}
+
+/// Killed between the tap and the alias that says whose it is: an undo left it, and no apply could make it any more.
+fn begun() {
+    let host = Host::new();
+    let guests = &mut host.guests();
+    act(guests, &GuestAction::DefineGuest(definition("br0", 0x10, 1)));
+    let begin = || run("ip", "tuntap add dev tap020000000012 mode tap user 0");
+    begin();
+    let there = guests.holds(&remove().after()).unwrap();
+    assert_eq!(there, Err("tap020000000012, the tap of a/net0#1, is there".to_owned()));
+    act(guests, &remove());
+    assert_eq!(interfaces(), Vec::<String>::new());
+    begin();
+    act(guests, &make());
+    assert_eq!(ports().len(), 3);
+    act(guests, &remove());
+    begin();
+    tap::make("a/net0#1", mac(0x12), 1, &"br0".parse().unwrap()).unwrap();
+    act(guests, &remove());
+    // One of another address, one that somebody has brought up, and one that anybody may open are not.
+    for line in [
+        "tuntap add dev tap020000000013 mode tap user 0",
+        "tuntap add dev tap020000000012 mode tap user 0",
+        "link set dev tap020000000012 up",
+        "tuntap add dev tap020000000011 mode tap",
+    ] {
+        run("ip", line);
+    }
+    act(guests, &remove());
+    assert_eq!(interfaces().len(), 3);
+    assert!(guests.execute(&make(), TIMEOUT).is_err());
+}
+
+/// Of a VM and of a container: a switch that was ended and whose tap stays, or whose tap was made before it was killed.
+fn switch_is_gone() {
+    let host = Host::new();
+    let guests = &mut host.guests();
+    for (vm, path) in [(true, DataPath::SwitchTap), (false, DataPath::VirtioVdpa)] {
+        let mut wanted = definition("br0", 0x10, 1);
+        wanted.nics[0].nic.path = path;
+        wanted.nics[0].nic.vfs.clear();
+        wanted.vm = wanted.vm.filter(|_| vm);
+        act(guests, &GuestAction::DefineGuest(wanted));
+        let gone = Fact::SwitchRunning { guest: "a".parse().unwrap(), nic: net0(), running: false };
+        assert_eq!(guests.holds(&gone).unwrap(), Ok(()), "{vm}");
+        for command in ["tuntap add dev tap020000000010 mode tap user 0", "link set dev tap020000000010 up"] {
+            run("ip", command);
+            // Begun first, and then made.
+            if command.ends_with(" up") {
+                let alias = ["link", "set", "dev", "tap020000000010", "alias", "penstock a/net0"];
+                Command::new("ip").args(alias).succeed().unwrap();
+            }
+            let why = guests.holds(&gone).unwrap().unwrap_err();
+            assert!(why.contains("tap020000000010") && why.ends_with(" is there"), "{vm}: {why}");
+        }
+        run("ip", "link delete dev tap020000000010");
+        act(guests, &GuestAction::UndefineGuest { guest: "a".parse().unwrap() });
+    }
 }
 
 fn redefined() {

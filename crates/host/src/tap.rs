@@ -10,7 +10,7 @@
 //! it becomes a port.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     thread,
     time::{Duration, Instant},
 };
@@ -105,6 +105,15 @@ struct LinkInfo {
     info_kind: Option<String>,
     #[serde(default)]
     info_slave_data: PortInfo,
+    #[serde(default)]
+    info_data: TapInfo,
+}
+
+/// What is told of a tap.
+#[derive(Default, Deserialize)]
+struct TapInfo {
+    /// Who may open it: a name, or a number without one.
+    user: Option<serde_json::Value>,
 }
 
 /// What is told of a port of a bridge.
@@ -116,6 +125,19 @@ struct PortInfo {
 impl Link {
     fn is(&self, kind: &str) -> bool {
         self.linkinfo.info_kind.as_deref() == Some(kind)
+    }
+
+    fn has_flag(&self, wanted: &str) -> bool {
+        self.flags.iter().any(|flag| flag == wanted)
+    }
+
+    /// Whether it is what the first step of [`make`] leaves when nothing comes after it: root's alone, and nothing is set of it. Only its
+    /// name says whose it is.
+    fn is_begun(&self) -> bool {
+        let user = self.linkinfo.info_data.user.as_ref();
+        let is_roots = user.is_some_and(|user| user.as_str() == Some("root") || user.as_u64() == Some(0));
+        let is_bare = self.ifalias.is_none() && self.master.is_none() && !self.has_flag("UP");
+        self.is("tun") && is_roots && is_bare
     }
 
     /// The function that it is the tap of, as it was told to [`make`].
@@ -159,12 +181,11 @@ pub fn taps() -> Result<BTreeMap<String, TapReport>, TapError> {
     let report = |link: &Link| {
         // Others are not looked at any further.
         let function = link.function()?;
-        let flag = |wanted: &str| link.flags.iter().any(|flag| flag == wanted);
         let report = TapReport {
             name: link.ifname.parse().ok()?,
             bridge: link.master.as_deref().and_then(|master| master.parse().ok()),
-            up: flag("UP"),
-            attached: flag("LOWER_UP"),
+            up: link.has_flag("UP"),
+            attached: link.has_flag("LOWER_UP"),
             unheard: match link.master {
                 Some(_) => Ok(false),
                 None => is_unheard(&link.ifname).map_err(|error| chain(&error)),
@@ -174,6 +195,20 @@ pub fn taps() -> Result<BTreeMap<String, TapReport>, TapError> {
         Some((function.to_owned(), report))
     };
     Ok(links()?.iter().filter_map(report).collect())
+}
+
+/// The taps in this network namespace that somebody began to make and did not live to give to a function: each has the name of the tap
+/// of an address, is root's alone, and nothing is set of it.
+///
+/// # Errors
+///
+/// When `ip` fails.
+pub fn begun() -> Result<BTreeSet<InterfaceName>, TapError> {
+    let name = |link: &Link| {
+        let name: InterfaceName = link.ifname.parse().ok()?;
+        TenantNic::mac_of_tap(&name).filter(|_| link.is_begun()).map(|_| name)
+    };
+    Ok(links()?.iter().filter_map(name).collect())
 }
 
 /// Makes the tap of `function`, whose address is `mac`, a port of `bridge` that is up. With more than one pair of queues it is opened
@@ -244,7 +279,7 @@ impl Wanted<'_> {
     fn make(self, links: &[Link], what: &str, steps: &[Command]) -> Result<InterfaceName, TapError> {
         let Wanted { name, function, mac, queues, mtu } = self;
         if let Some(there) = links.iter().find(|link| link.ifname == name.as_str()) {
-            if there.function() != Some(function) {
+            if there.function() != Some(function) && !there.is_begun() {
                 return Err(TapError::Taken { name, function: function.to_owned() });
             }
             remove(&name)?;
@@ -253,28 +288,22 @@ impl Wanted<'_> {
         let (mtu, queues) = (mtu.to_string(), if queues > 1 { &["multi_queue"][..] } else { &[] });
         // Without an owner anybody may open it.
         let add = ip(&[&["tuntap", "add", "dev", tap, "mode", "tap", "user", "0"], queues].concat());
+        let call = ip(&["link", "set", "dev", tap, "alias", &alias]);
         // What it says itself, like who its neighbours are, would come to the VM.
-        let set = ip(&[
-            "link",
-            "set",
-            "dev",
-            tap,
-            "address",
-            &own,
-            "mtu",
-            &mtu,
-            "alias",
-            &alias,
-            "addrgenmode",
-            "none",
-        ]);
+        let set = ip(&["link", "set", "dev", tap, "address", &own, "mtu", &mtu, "addrgenmode", "none"]);
         let step = |command: &Command| {
             let attempt = || format!("make the tap {name} of {function}, {what}");
             command.succeed().map(drop).map_err(|source| TapError::Run { attempt: attempt(), source })
         };
         step(&add)?;
-        await_udev(tap);
-        if let Err(error) = step(&set).and_then(|()| steps.iter().try_for_each(step)) {
+        let rest = || {
+            // At once: without it the tap is nobody's, should this be all that is done.
+            step(&call)?;
+            await_udev(tap);
+            step(&set)?;
+            steps.iter().try_for_each(step)
+        };
+        if let Err(error) = rest() {
             let _ = remove(&name);
             return Err(error);
         }

@@ -149,6 +149,9 @@ pub struct FoundGuest {
     /// Whether it was started, and nobody has waited since until it was ready: whoever was to do so died.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub not_awaited: bool,
+    /// Whether it is a container that runs and whose start nobody has finished: whoever was at it died.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unfinished: bool,
     /// The functions that it owns while it runs: their interfaces are inside it and not among the host's.
     pub functions: Vec<Bdf>,
     /// The driver that goes back to a function when the guest is stopped: that of a VF which somebody else made.

@@ -17,6 +17,9 @@ use crate::{
 /// Seconds within which a PF has its link. Autonegotiation of 10GBASE-T takes up to five.
 const LINK_WITHIN: u32 = 15;
 
+/// Seconds within which a start is finished that nobody has finished: a VF may take a minute to have its link.
+const FINISHED_WITHIN: u32 = 75;
+
 /// How one guest is waited for.
 struct Wait {
     within: u32,
@@ -267,7 +270,17 @@ fn wait_for(
     }
     let own = |nic: &&WantedNic<'_>| nic.owner.is_some_and(|(owner, _)| owner == name);
     let pfs: Vec<&WantedNic<'_>> = nics.iter().filter(own).collect();
-    (!pfs.is_empty()).then(|| link_inside(name, &pfs, in_any_case))
+    let wait = (!pfs.is_empty()).then(|| link_inside(name, &pfs, in_any_case));
+    if !inventory.guests.get(name).is_some_and(|found| found.running && found.unfinished) {
+        return wait;
+    }
+    // What it lacks it is given while it is waited for.
+    Some(Wait {
+        within: FINISHED_WITHIN,
+        best_effort: wait.is_some_and(|wait| wait.best_effort),
+        reason: format!("whoever started {name} died before it had all that it is to have"),
+        in_any_case: true,
+    })
 }
 
 /// How a container is waited for that has these PFs.
@@ -284,7 +297,7 @@ fn link_inside(name: &GuestName, pfs: &[&WantedNic<'_>], in_any_case: bool) -> W
 
 #[cfg(test)]
 mod tests {
-    use penstock_model::{Source, parse};
+    use penstock_model::{Source, inventory::FoundGuest, parse};
 
     use super::*;
 
@@ -295,6 +308,23 @@ mod tests {
         for (asked, here, there) in [(1, 1, 5), (120, 120, 600), (300, 300, 600), (3600, 3600, 3600)] {
             assert_eq!((patience(&real, asked), patience(&emulated, asked)), (here, there));
         }
+    }
+
+    /// A container without a PF is ready as soon as it runs, unless whoever started it did not live to finish that.
+    #[test]
+    fn a_container_whose_start_was_not_finished_is_waited_for() {
+        let text = "machine: m\nnics: {NET0: {vfs: 1}}\nguests:\n  a: {functions: [NET0#0]}\n";
+        let model = parse(&Source::new("m.yaml", text)).unwrap().model;
+        let (name, guest) = model.guests.first().unwrap();
+        let mut inventory = Inventory::default();
+        let found = FoundGuest { running: true, not_awaited: true, ..FoundGuest::default() };
+        inventory.guests.insert(name.clone(), found.clone());
+        assert!(wait_for(&inventory, &[], name, guest, true).is_none());
+        inventory.guests.insert(name.clone(), FoundGuest { unfinished: true, ..found });
+        let wait = wait_for(&inventory, &[], name, guest, false).unwrap();
+        assert!(wait.in_any_case && !wait.best_effort);
+        assert_eq!(wait.reason, "whoever started a died before it had all that it is to have");
+        assert_eq!(wait.within, FINISHED_WITHIN);
     }
 
     #[test]

@@ -13,6 +13,9 @@ use crate::{
     words::printable,
 };
 
+/// What LXC says of the last start, in the guest's directory. `lxc-start` opens it before all else.
+pub const LOG: &str = "lxc.log";
+
 const GROUPS: &str = "/sys/fs/cgroup";
 
 /// How much of a log is looked at for its last lines; a hostile container can write as much as it likes.
@@ -52,7 +55,7 @@ pub fn start(
     command("lxc-start", state, guest)
         .arg("-d")
         .arg("-o")
-        .arg(state.file(guest, "lxc.log"))
+        .arg(state.file(guest, LOG))
         .args(["-l", "WARN", "--"])
         .args(init)
         .deadline(timeout)
@@ -85,6 +88,13 @@ pub fn init_of(state: &State, guest: &GuestName) -> Result<Option<u32>, ProcessE
     let output =
         command("lxc-info", state, guest).args(["-p", "-H"]).deadline(Duration::from_secs(10)).run()?;
     Ok(output.text().trim().parse().ok().filter(|pid| *pid > 0))
+}
+
+/// Whether LXC has started the guest to the end: its first process was executed.
+pub fn is_running(state: &State, guest: &GuestName) -> Result<bool, ProcessError> {
+    let output =
+        command("lxc-info", state, guest).args(["-s", "-H"]).deadline(Duration::from_secs(10)).run()?;
+    Ok(output.text().trim() == "RUNNING")
 }
 
 /// LXC's own process beside the guest (`lxc-start`'s `lxc_monitor`), which outlives the guest's last process: it gives the interfaces
@@ -142,7 +152,7 @@ pub fn remove_group(directory: &Path) {
 
 /// The last lines of what LXC and the guest's first process said.
 pub fn last_words(state: &State, guest: &GuestName) -> Vec<String> {
-    let log = text(&state.file(guest, "lxc.log"));
+    let log = text(&state.file(guest, LOG));
     // "lxc-start NAME TIME ERROR start - ../src/lxc/start.c:start:2197 - No such file or directory - Failed to exec"
     let errors = log
         .lines()

@@ -19,15 +19,14 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use penstock_host::{InterfaceReport, Netlink, Root, files, running::Running};
+use penstock_host::{Netlink, Root, files, running::Running};
 use penstock_model::{Bdf, Guest, GuestKind, GuestName, InterfaceName, Verdict, inventory::FoundGuest};
 use penstock_plan::action::{GuestDefinition, GuestFunction};
 
 use self::{config::Config, devices::Granted, interfaces::Interfaces};
 use crate::{
-    console,
     error::GuestError,
-    state::{Lent, Started, State},
+    state::{Lent, Started, State, this_boot},
     status::Status,
     words::last_lines,
 };
@@ -36,6 +35,7 @@ pub mod apparmor;
 pub mod config;
 mod confinement;
 pub mod devices;
+mod finish;
 pub mod ids;
 mod interfaces;
 mod limits;
@@ -123,6 +123,7 @@ impl Containers {
                 nics: nics.into_iter().map(|own| own.name).collect(),
                 running,
                 suspended: false,
+                unfinished: running && self.is_unfinished(&guest).unwrap_or_default(),
                 not_awaited: status.not_awaited,
                 functions: status.functions.iter().map(|owned| owned.function).collect(),
                 home_drivers: status.home_drivers(),
@@ -265,11 +266,14 @@ impl Containers {
             return Err(GuestError::Running { guest: guest.clone() });
         }
         self.give_back(guest, timeout.min(BACK))?;
+        // They are made before the note that something was lent.
+        self.remove_nodes(guest);
         self.state.forget(guest)
     }
 
     /// Starts a defined guest and waits until it runs with its functions' interfaces inside; already running is
-    /// success. After a failure the functions are back on the host.
+    /// success. After a failure the functions are back on the host. One whose start nobody has finished is given what it lacks, and runs on
+    /// after a failure.
     ///
     /// # Errors
     ///
@@ -280,8 +284,8 @@ impl Containers {
         let _lock = self.state.lock(guest, timeout)?;
         let definition =
             self.state.definition(guest)?.ok_or_else(|| GuestError::Undefined { guest: guest.clone() })?;
-        if self.running(guest)?.is_some() {
-            return Ok(());
+        if let Some(init) = self.running(guest)? {
+            return self.finish_running(&definition, init, deadline);
         }
         self.check(&definition)?;
         let devices = devices::resolve(&self.root, &definition)?;
@@ -289,8 +293,8 @@ impl Containers {
         let lent = self.resolve(&definition)?;
         let nics = self.nic_interfaces(&definition)?;
         self.prepare(&definition, &lent, &nics, &devices)?;
-        let mut started = Started {
-            boot: self.boot()?,
+        let started = Started {
+            boot: this_boot(&self.root)?,
             since: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
             functions: lent,
             init: None,
@@ -301,12 +305,7 @@ impl Containers {
         // Written before anything leaves the host, so that it can be found again whatever happens.
         self.state.keep_started(guest, &started)?;
         let launched = self.beside_workqueues(&definition, || self.launch(&definition, deadline));
-        let outcome = launched.and_then(|init| {
-            started.init = Some(init);
-            started.groups = lxc::groups(&self.root, init.id);
-            self.state.keep_started(guest, &started)?;
-            Ok(console::share(&self.state.of(guest))?)
-        });
+        let outcome = launched.and_then(|init| self.note_running(guest, started, init));
         outcome.map_err(|error| self.abandon(guest, error))
     }
 
@@ -401,7 +400,7 @@ impl Containers {
         let Some(started) = self.state.started(guest)? else {
             return Ok(None);
         };
-        if started.boot != self.boot()? {
+        if !started.is_of_this_boot(&self.root)? {
             return Ok(None);
         }
         if let Some(init) = started.init {
@@ -520,7 +519,7 @@ impl Containers {
             // Its own root reads it, and it says nothing that is secret.
             files::write_atomic_mode(self.state.file(guest, confinement::ROOT_SCRIPT), script, 0o644)?;
         }
-        for log in ["lxc.log", "console.log", "console.log.1", start_script::LOG] {
+        for log in [lxc::LOG, "console.log", "console.log.1", start_script::LOG] {
             files::remove_file(self.state.file(guest, log))?;
         }
         if let Some(script) = start_script {
@@ -542,7 +541,6 @@ impl Containers {
     fn launch(&self, definition: &GuestDefinition, deadline: Instant) -> Result<Running, GuestError> {
         let guest = &definition.guest;
         let init = config::init(definition);
-        let ended = || GuestError::Ended { init: init.join(" "), log: lxc::last_words(&self.state, guest) };
         let timeout = deadline.saturating_duration_since(Instant::now());
         lxc::start(&self.state, guest, &init, timeout).map_err(|source| {
             let log = files::read_at_most(self.state.file(guest, start_script::LOG), 64 << 10);
@@ -552,28 +550,8 @@ impl Containers {
         let found = lxc::init_of(&self.state, guest)
             .map_err(|source| self.failed(guest, source))?
             .and_then(|pid| Running::find(&self.root, pid))
-            .ok_or_else(ended)?;
-        // LXC has named and addressed them before it ran the first process, so there is nothing to wait for.
-        let inside = Netlink::in_namespace_of(found.id).and_then(|mut netlink| netlink.interfaces());
-        if !found.is_alive_below(&self.root) {
-            return Err(ended());
-        }
-        let inside: Vec<InterfaceReport> = inside?;
-        for owned in &definition.functions {
-            let there = self
-                .interfaces
-                .find(owned.function, &inside)
-                .is_some_and(|report| report.interface.name == owned.interface);
-            if !there {
-                return Err(GuestError::NotInside {
-                    function: owned.function,
-                    interface: owned.interface.clone(),
-                    log: lxc::last_words(&self.state, guest),
-                });
-            }
-        }
-        self.prove_nics(definition, &inside)?;
-        self.prove_vfs(definition, found, deadline)?;
+            .ok_or_else(|| self.ended(definition))?;
+        self.prove_inside(definition, found, deadline)?;
         Ok(found)
     }
 
@@ -597,7 +575,7 @@ impl Containers {
     /// Waits until the interfaces of a container that has ended are on the host.
     fn await_return(&self, guest: &GuestName) -> Result<(), GuestError> {
         match self.state.started(guest)? {
-            Some(started) if started.boot == self.boot()? => {
+            Some(started) if started.is_of_this_boot(&self.root)? => {
                 self.interfaces.await_return(&started.functions, time_to_return(started.functions.len()))
             }
             _ => Ok(()),
@@ -612,13 +590,20 @@ impl Containers {
         };
         let deadline = Instant::now() + timeout;
         let mut outcome = Ok(());
-        for lent in &started.functions {
+        // LXC opens its log before all else: without one it was never asked, no interface has left the host, and what they have is the
+        // host's own.
+        let have_left = started.init.is_some() || files::exists(self.state.file(guest, lxc::LOG));
+        for lent in started.functions.iter().filter(|_| have_left) {
             let left = deadline.saturating_duration_since(Instant::now());
             outcome = outcome.and(self.interfaces.take_back(lent, left));
         }
-        // Nodes that are left over do no harm: nobody but root reaches them.
-        let _ = devices::remove_nodes(guest);
+        self.remove_nodes(guest);
         outcome.and_then(|()| self.state.forget_started(guest))
+    }
+
+    /// Nodes that are left over do no harm: nobody but root reaches them.
+    fn remove_nodes(&self, guest: &GuestName) {
+        let _ = devices::remove_nodes(guest);
     }
 
     fn kill(&self, init: Running) {
@@ -632,11 +617,6 @@ impl Containers {
 
     fn failed(&self, guest: &GuestName, source: penstock_host::ProcessError) -> GuestError {
         GuestError::Lxc { log: lxc::last_words(&self.state, guest), source }
-    }
-
-    fn boot(&self) -> Result<String, GuestError> {
-        let id = files::read_to_string(self.root.path("/proc/sys/kernel/random/boot_id"))?;
-        Ok(id.trim().to_owned())
     }
 }
 

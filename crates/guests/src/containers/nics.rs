@@ -182,10 +182,8 @@ impl Containers {
         if let Some(own) = own {
             switch.has_left_no_device([own.nic.mac])?;
         }
-        let (guest, nic) = (switch.guest, switch.nic);
-        let taps = tap::taps().map_err(|source| failed(guest, nic, source))?;
-        match taps.get(&switch::port(guest, nic, None)) {
-            Some(tap) => tap::remove(&tap.name).map_err(|source| failed(guest, nic, source)),
+        match left_tap(switch, own)? {
+            Some(tap) => tap::remove(&tap).map_err(|source| failed(switch.guest, switch.nic, source)),
             None => Ok(()),
         }
     }
@@ -207,19 +205,18 @@ impl Containers {
         })
     }
 
-    /// Whether the switch of a NIC runs and a driver has its device, or whether there is nothing of it; why not, else.
+    /// Whether the switch of a NIC runs and a driver has its device, or nothing of it is there; why not, else.
     pub(crate) fn switch_runs(
         &self,
         guest: &GuestName,
         nic: &NicName,
         running: bool,
     ) -> Result<Result<(), String>, GuestError> {
-        let socket = switch::control_socket(&self.state, guest, nic);
         if !running {
-            return Ok(if control::is_served(&socket) { Err("it is running".to_owned()) } else { Ok(()) });
+            return self.switch_is_gone(guest, nic);
         }
         let own = self.own_nic(guest, nic)?;
-        let ports = match control::ports(&socket) {
+        let ports = match control::ports(&switch::control_socket(&self.state, guest, nic)) {
             Ok(ports) => ports,
             Err(error) => return Ok(Err(chain(&error))),
         };
@@ -231,6 +228,20 @@ impl Containers {
                 Err(port.unconnected.clone().unwrap_or_else(|| "no driver has its device".to_owned()))
             }
         })
+    }
+
+    /// Whether [`stop_switch`](Containers::stop_switch) has nothing to do; what is there, else.
+    fn switch_is_gone(&self, guest: &GuestName, nic: &NicName) -> Result<Result<(), String>, GuestError> {
+        let switch = self.switch_unit(guest, nic);
+        if let Err(why) = switch.is_gone() {
+            return Ok(Err(why));
+        }
+        let own = self.own_nic(guest, nic).ok();
+        if let Some(tap) = left_tap(&switch, own.as_ref())? {
+            return Ok(Err(format!("its tap {tap} is there")));
+        }
+        let left = own.map_or(Ok(()), |own| switch.has_left_no_device([own.nic.mac]));
+        Ok(left.map_err(|error| error.to_string()))
     }
 
     /// The interface of each NIC of a container on the host, in the definition's order.
@@ -266,6 +277,18 @@ impl Containers {
             }
         }
     }
+}
+
+/// The tap that there is of a NIC's switch, be it only begun to be made.
+fn left_tap(switch: &SwitchUnit<'_>, own: Option<&GuestNic>) -> Result<Option<InterfaceName>, GuestError> {
+    let failed = |source| failed(switch.guest, switch.nic, source);
+    let mut taps = tap::taps().map_err(failed)?;
+    if let Some(tap) = taps.remove(&switch::port(switch.guest, switch.nic, None)) {
+        return Ok(Some(tap.name));
+    }
+    let Some(own) = own else { return Ok(None) };
+    let begun = tap::begun().map_err(failed)?;
+    Ok(Some(TenantNic::tap(own.nic.mac)).filter(|tap| begun.contains(tap)))
 }
 
 /// What an interface has when nothing else is said.

@@ -13,14 +13,16 @@ use crate::{error::GuestError, words::last_lines};
 const SLICE: Duration = Duration::from_millis(500);
 
 impl Containers {
-    /// Waits until a container is ready: it runs, and the interface of each PF that it owns has its link.
+    /// Waits until a container is ready: it runs, and the interface of each PF that it owns has its link. One whose start nobody has
+    /// finished is given first what it lacks.
     ///
     /// # Errors
     ///
-    /// [`GuestError::NotReady`] with the PFs that have no link after `timeout`, [`GuestError::Undefined`] or
+    /// Those of [`start`](Containers::start) when it cannot be given that; [`GuestError::NotReady`] with the PFs that have no link after `timeout`, [`GuestError::Undefined`] or
     /// [`GuestError::NotThere`] when it was not started, [`GuestError::Died`] when it has ended.
     pub fn await_ready(&self, guest: &GuestName, timeout: Duration) -> Result<(), GuestError> {
         let started = Instant::now();
+        self.finish(guest, timeout)?;
         loop {
             let Some(init) = self.running(guest)? else {
                 self.state
@@ -65,6 +67,9 @@ impl Containers {
         let Some(init) = self.running(guest)? else {
             return Ok(Err("it does not run".to_owned()));
         };
+        if self.is_unfinished(guest)? {
+            return Ok(Err("its start was not finished".to_owned()));
+        }
         let reports = Netlink::in_namespace_of(init.id)?.interfaces()?;
         Ok(match self.without_link(guest, &reports).flatten() {
             Some(missing) => Err(missing),

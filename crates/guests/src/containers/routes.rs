@@ -1,15 +1,18 @@
-//! Routes inside containers, set by `ip`(8) before the first process.
+//! Routes inside containers, set by `ip`(8) before the first process, and again when their interface was down.
 //!
 //! LXC has a key for gateways alone (`lxc.net.N.ipv4.gateway`), and none for other routes inside. A container's root may change them as it
 //! likes; verification tells.
 
-use std::fmt::Write;
+use std::{fmt::Write, time::Duration};
 
-use penstock_host::{process, process::quoted};
-use penstock_model::InterfaceRoute;
+use penstock_host::{Command, InterfaceReport, Netlink, chain, process, process::quoted};
+use penstock_model::{GuestName, InterfaceRoute};
 use penstock_plan::action::GuestDefinition;
 
 use crate::{error::GuestError, route};
+
+/// How long `ip` may take.
+const MOMENT: Duration = Duration::from_secs(15);
 
 /// How the script says that it is at a route; behind it are the interface and the route.
 pub const WORD: &str = "route";
@@ -45,4 +48,37 @@ pub fn commands(script: &mut String, interface: &str, routes: &[InterfaceRoute])
         let _ =
             writeln!(script, "say {WORD} {interface} {one}\ninside ip {}", route::arguments(one, &interface));
     }
+}
+
+/// Sets those of these routes over an interface inside that are not there: the kernel takes them away with the link. `init` is the first
+/// process, whose namespace `inside` is.
+///
+/// # Errors
+///
+/// [`GuestError::NoRoute`] with the first that cannot be set; [`GuestError::Netlink`] when those that are there cannot be listed.
+pub fn put_back(
+    guest: &GuestName,
+    inside: &mut Netlink,
+    init: u32,
+    found: &InterfaceReport,
+    routes: &[InterfaceRoute],
+) -> Result<(), GuestError> {
+    if routes.is_empty() {
+        return Ok(());
+    }
+    let there = inside.routes_over(found.index)?;
+    let interface = found.interface.name.as_str();
+    for route in routes.iter().filter(|route| !there.iter().any(|found| route.is_met_by(found))) {
+        let command = format!("exec ip {}", route::arguments(route, &quoted(interface)));
+        let run = Command::new("nsenter")
+            .args(["-t", &init.to_string(), "-n", "--", "/bin/sh", "-c", &command])
+            .deadline(MOMENT);
+        run.succeed().map_err(|error| GuestError::NoRoute {
+            guest: guest.clone(),
+            interface: interface.to_owned(),
+            route: route.to_string(),
+            why: chain(&error),
+        })?;
+    }
+    Ok(())
 }

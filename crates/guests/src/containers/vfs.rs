@@ -13,7 +13,7 @@ use std::{
 };
 
 use penstock_host::{InterfaceReport, Netlink, Root, VfBackend, files, interrupt, irq, running::Running};
-use penstock_model::{Bdf, InterfaceAddress, LinkState};
+use penstock_model::{Bdf, GuestName, InterfaceAddress, LinkState};
 use penstock_plan::action::{GuestDefinition, GuestFunction};
 
 use super::Containers;
@@ -124,8 +124,8 @@ impl Pfs {
 
 impl Containers {
     /// Sees that every VF inside a container that has just started has the address that it is to have, and a link where its PF
-    /// has one. One without is brought down and up until it has, on a CPU where its PF can answer; its IPv6 addresses, which the
-    /// kernel drops on the way, are put back.
+    /// has one. One without is brought down and up until it has, on a CPU where its PF can answer; its IPv6 addresses and
+    /// its routes, which the kernel drops on the way, are put back.
     ///
     /// # Errors
     ///
@@ -180,7 +180,7 @@ impl Containers {
             if let Some(vf) = open.filter(|_| Instant::now() >= until) {
                 return Err(no_link(vf, began));
             }
-            self.bring_round(&mut expected, &pfs, definition, &mut inside)?;
+            self.bring_round(&mut expected, &pfs, definition, init, &mut inside)?;
             if interrupt::pending() || !init.is_alive_below(&self.root) {
                 // Who called sees that for itself.
                 return Ok(());
@@ -217,6 +217,7 @@ impl Containers {
         expected: &mut [Expected<'_>],
         pfs: &Pfs,
         definition: &GuestDefinition,
+        init: Running,
         inside: &mut Netlink,
     ) -> Result<(), GuestError> {
         let due: Vec<(&GuestFunction, Bdf)> =
@@ -227,27 +228,36 @@ impl Containers {
         let shut = self.shut_by_pf(definition, inside, &due);
         expected.iter_mut().for_each(|vf| vf.shut |= shut.contains(&vf.owned.function));
         for vf in expected.iter_mut().filter(|vf| vf.is_due(pfs)) {
-            irq::beside(&self.root, vf.pf, vf.cycles, || self.cycle(vf.owned.function, inside))?;
+            let guest = &definition.guest;
+            irq::beside(&self.root, vf.pf, vf.cycles, || self.cycle(guest, vf.owned, init, inside))?;
             vf.cycles += 1;
             vf.up_since = Instant::now();
         }
         Ok(())
     }
 
-    /// Takes an interface down and up again, which has its driver ask its PF for everything once more.
-    fn cycle(&self, function: Bdf, inside: &mut Netlink) -> Result<(), GuestError> {
-        let Some(found) = self.interfaces.find(function, &inside.interfaces()?) else { return Ok(()) };
+    /// Takes an interface down and up again, which has its driver ask its PF for everything once more. The kernel drops IPv6 addresses and
+    /// all routes on the way: those addresses that it had and the routes of the definition are put back.
+    fn cycle(
+        &self,
+        guest: &GuestName,
+        owned: &GuestFunction,
+        init: Running,
+        inside: &mut Netlink,
+    ) -> Result<(), GuestError> {
+        let Some(mut found) = self.interfaces.find(owned.function, &inside.interfaces()?) else {
+            return Ok(());
+        };
         inside.set_up(found.index, false)?;
-        inside.set_up(found.index, true)?;
-        let dropped = |address: &&InterfaceAddress| match address.ip() {
+        found.interface.up = false;
+        let dropped = |address: &InterfaceAddress| match address.ip() {
             // One that the kernel makes itself comes back by itself.
             std::net::IpAddr::V6(ip) => !ip.is_unicast_link_local(),
             std::net::IpAddr::V4(_) => false,
         };
-        for address in found.interface.addresses.iter().filter(dropped) {
-            inside.add_address(found.index, *address)?;
-        }
-        Ok(())
+        let (dropped, kept) = found.interface.addresses.iter().partition::<Vec<_>, _>(|one| dropped(one));
+        found.interface.addresses = kept;
+        self.put_back(guest, inside, init, &found, (&dropped, &owned.routes))
     }
 
     /// Whether the interface of a function is up inside and has no link.

@@ -24,7 +24,7 @@ use self::{place::report_of, virsh::Virsh};
 use crate::{
     console,
     error::GuestError,
-    state::{PREFIX, Started, State},
+    state::{PREFIX, Started, State, this_boot},
     status::{Condition, Status},
     words::last_lines,
 };
@@ -267,12 +267,13 @@ impl Vms {
     /// # Errors
     ///
     /// [`GuestError::Running`] while it is there, [`GuestError::Busy`] when another Penstock is at work on it for longer than
-    /// `timeout`.
+    /// `timeout`, [`GuestError::Libvirt`] when libvirt may be making it still and does not answer.
     pub fn undefine(&self, guest: &GuestName, timeout: Duration) -> Result<(), GuestError> {
         let _lock = self.state.lock(guest, timeout)?;
         if self.process(guest)?.is_some() {
             return Err(GuestError::Running { guest: guest.clone() });
         }
+        self.end_what_is_begun(guest, timeout)?;
         self.state.forget(guest)
     }
 
@@ -290,14 +291,11 @@ impl Vms {
         if self.process(guest)?.is_some() {
             return Ok(());
         }
-        if self.state.started(guest)?.is_some_and(|started| started.init.is_none()) {
-            // Whoever had it made did not live to see it, and libvirt may be at it still.
-            self.end_what_is_made(guest, timeout.min(MOMENT))?;
-        }
+        self.end_what_is_begun(guest, timeout)?;
         self.check(&definition)?;
         self.prepare(&definition)?;
         let mut started = Started {
-            boot: self.boot()?,
+            boot: this_boot(&self.root)?,
             since: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
             functions: Vec::new(),
             init: None,
@@ -365,11 +363,10 @@ impl Vms {
     /// QEMU does not end.
     pub fn stop(&self, guest: &GuestName, timeout: Duration) -> Result<(), GuestError> {
         let _lock = self.state.lock(guest, timeout)?;
-        let Some(started) = self.state.started(guest)? else {
+        if self.state.started(guest)?.is_none() {
             return Ok(());
-        };
-        let process = self.process(guest)?;
-        if let Some(process) = process {
+        }
+        if let Some(process) = self.process(guest)? {
             let asked = match self.definition(guest)? {
                 Some(definition) => self.ask_to_end(&definition, process, timeout),
                 None => Ok(()),
@@ -381,9 +378,8 @@ impl Vms {
             if process.is_alive_below(&self.root) && !process.kill(GONE) {
                 return Err(GuestError::Unstoppable { pid: process.id });
             }
-        } else if started.init.is_none() && started.boot == self.boot()? {
-            // Whoever had it made did not live to see it; libvirt may be at it still.
-            self.end_what_is_made(guest, timeout.min(MOMENT))?;
+        } else {
+            self.end_what_is_begun(guest, timeout)?;
         }
         self.state.forget_started(guest)
     }
@@ -497,7 +493,7 @@ impl Vms {
         let Some(started) = self.state.started(guest)? else {
             return Ok(None);
         };
-        if started.boot != self.boot()? {
+        if !started.is_of_this_boot(&self.root)? {
             return Ok(None);
         }
         match started.init {
@@ -548,6 +544,16 @@ impl Vms {
     fn abandon(&self, guest: &GuestName) {
         if self.end_what_is_made(guest, MOMENT).is_ok() {
             let _ = self.state.forget_started(guest);
+        }
+    }
+
+    /// Ends a VM without a process that whoever had it made did not live to see: libvirt may be at it still.
+    fn end_what_is_begun(&self, guest: &GuestName, timeout: Duration) -> Result<(), GuestError> {
+        match self.state.started(guest)? {
+            Some(started) if started.init.is_none() && started.is_of_this_boot(&self.root)? => {
+                self.end_what_is_made(guest, timeout.min(MOMENT))
+            }
+            Some(_) | None => Ok(()),
         }
     }
 
@@ -644,11 +650,6 @@ impl Vms {
 
     fn console(&self, guest: &GuestName) -> Vec<String> {
         last_lines(&self.console_log(guest), LINES)
-    }
-
-    fn boot(&self) -> Result<String, GuestError> {
-        let id = files::read_to_string(self.root.path("/proc/sys/kernel/random/boot_id"))?;
-        Ok(id.trim().to_owned())
     }
 }
 

@@ -4,6 +4,7 @@
 //! dies. Its unit is transient (`systemd-run`): it is gone with the machine's power, as the VM is.
 
 mod configuration;
+mod units;
 
 use std::{
     collections::BTreeMap,
@@ -223,17 +224,48 @@ impl SwitchUnit<'_> {
         }
     }
 
+    /// Whether it is served at its control socket.
+    fn is_served(&self) -> bool {
+        control::is_served(&self.control())
+    }
+
+    /// Whether nothing of it is there but what others have to say, its taps and devices; what is, else. That nobody serves it is not
+    /// enough: systemd may be about to start it, and whoever was to end it may not have lived to the end.
+    pub(crate) fn is_gone(&self) -> Result<(), String> {
+        if self.is_served() {
+            return Err("it is running".to_owned());
+        }
+        let directory = directory(self.state, self.guest, self.nic);
+        if files::exists(&directory) {
+            return Err(format!("its directory {} is there", directory.display()));
+        }
+        let units = [unit(self.guest, self.nic), filters_unit(self.guest, self.nic)];
+        match units::kept(self.root, &units)?.first() {
+            None => Ok(()),
+            Some(unit) => Err(format!("systemd keeps {unit} running")),
+        }
+    }
+
+    /// Whether systemd keeps the unit running that hands it what the VM asks of its devices; why not, else.
+    fn follows_filters(&self) -> Result<(), String> {
+        let unit = filters_unit(self.guest, self.nic);
+        match units::kept(self.root, std::slice::from_ref(&unit))?.is_empty() {
+            false => Ok(()),
+            true => Err(format!("nobody tells it what the VM asks of its devices: {unit} does not run")),
+        }
+    }
+
     /// Ends it; already gone is success.
     pub(crate) fn end(&self) -> Result<(), GuestError> {
         let (unit, filters) = (unit(self.guest, self.nic), filters_unit(self.guest, self.nic));
         // Nothing is lost by ending what keeps nothing, and most NICs have none.
         let _ = Command::new("systemctl").args(["stop", "--quiet", &filters]).deadline(MOMENT).run();
         let known = Command::new("systemctl").args(["is-active", "--quiet", &unit]).deadline(MOMENT).run();
-        let served = control::is_served(&self.control());
+        let served = self.is_served();
         // 0: it is active; 3: it is not, or is just about to be started again; 4: there is no such unit (systemctl(1)).
         if served || !known.is_ok_and(|output| output.status.code() == Some(4)) {
             let stopped = Command::new("systemctl").args(["stop", &unit]).deadline(MOMENT).run();
-            let served = control::is_served(&self.control());
+            let served = self.is_served();
             if served || stopped.is_err() {
                 let said = match stopped {
                     Ok(output) => output.errors().lines().map(str::to_owned).collect(),
@@ -334,8 +366,7 @@ impl Vms {
         let switch = self.switch_unit(guest, nic);
         switch.end()?;
         // Nobody knows of a device of a NIC that is in no definition.
-        let own =
-            self.definition(guest)?.and_then(|defined| defined.nics.into_iter().find(|own| own.name == *nic));
+        let own = self.nic_of_definition(guest, nic)?;
         if own.as_ref().is_none_or(|own| own.nic.path == DataPath::SwitchTap) {
             self.end_taps(guest, nic)?;
         }
@@ -468,7 +499,8 @@ impl Vms {
         if wanted == has { Ok(()) } else { Err("the switch has it otherwise".to_owned()) }
     }
 
-    /// Whether the switch of a NIC runs, with a port for each function, or does not.
+    /// Whether the switch of a NIC runs, with a port for each function and with whoever hands it what the VM asks, or nothing of it is
+    /// there; why not, else.
     pub(crate) fn switch_runs(
         &self,
         guest: &GuestName,
@@ -476,8 +508,7 @@ impl Vms {
         running: bool,
     ) -> Result<Result<(), String>, GuestError> {
         if !running {
-            let served = control::is_served(&control_socket(&self.state, guest, nic));
-            return Ok(if served { Err("it is running".to_owned()) } else { Ok(()) });
+            return self.switch_is_gone(guest, nic);
         }
         let own = self.own_nic(guest, nic)?;
         let ports = match self.switch_ports(guest, nic) {
@@ -485,8 +516,41 @@ impl Vms {
             Err(why) => return Ok(Err(why)),
         };
         let names = own.nic.functions().map(|(vf, ..)| port(guest, nic, vf));
-        let missing = names.into_iter().find(|name| !ports.contains_key(name));
-        Ok(missing.map_or(Ok(()), |name| Err(format!("it has no port {name}"))))
+        if let Some(missing) = names.into_iter().find(|name| !ports.contains_key(name)) {
+            return Ok(Err(format!("it has no port {missing}")));
+        }
+        Ok(if own.nic.allows() { self.switch_unit(guest, nic).follows_filters() } else { Ok(()) })
+    }
+
+    /// Whether [`stop_switch`](Vms::stop_switch) has nothing to do; what is there, else.
+    fn switch_is_gone(&self, guest: &GuestName, nic: &NicName) -> Result<Result<(), String>, GuestError> {
+        let switch = self.switch_unit(guest, nic);
+        if let Err(why) = switch.is_gone() {
+            return Ok(Err(why));
+        }
+        let own = self.nic_of_definition(guest, nic)?;
+        if own.as_ref().is_none_or(|own| own.nic.path == DataPath::SwitchTap)
+            && let Err(why) = self.no_taps(guest, nic)?
+        {
+            return Ok(Err(why));
+        }
+        let left = own.map_or(Ok(()), |own| self.has_left_no_device(&switch, &own));
+        Ok(left.map_err(|error| error.to_string()))
+    }
+
+    /// Whether the switch of a NIC, of a guest of either kind, answers now.
+    pub(crate) fn switch_is_served(&self, guest: &GuestName, nic: &NicName) -> bool {
+        self.switch_unit(guest, nic).is_served()
+    }
+
+    /// A NIC as the VM is defined with it, if it is.
+    pub(super) fn nic_of_definition(
+        &self,
+        guest: &GuestName,
+        nic: &NicName,
+    ) -> Result<Option<GuestNic>, GuestError> {
+        let own = self.definition(guest)?.into_iter().flat_map(|definition| definition.nics);
+        Ok(own.into_iter().find(|own| own.name == *nic))
     }
 
     /// Whether QEMU is connected to each port, or has opened each device or tap, of each NIC of the VM's own; why not, else.

@@ -8,7 +8,7 @@ use penstock_host::{
     chain,
     tap::{self, TapError, TapReport},
 };
-use penstock_model::{DataPath, GuestName, InterfaceName, NicName, Uplink};
+use penstock_model::{DataPath, GuestName, InterfaceName, NicName, TenantNic, Uplink};
 use penstock_plan::action::{GuestDefinition, GuestNic};
 
 use super::{Vms, switch::port};
@@ -117,14 +117,38 @@ impl Vms {
 
     /// Removes the taps of a NIC of a VM that is not there; already gone is success.
     pub(super) fn end_taps(&self, guest: &GuestName, nic: &NicName) -> Result<(), GuestError> {
-        let taps = tap::taps().map_err(|error| failed(guest, nic, error))?;
         let mut outcome = Ok(());
-        for (_, tap) in of_nic(&taps, guest, nic) {
-            if let Err(error) = tap::remove(&tap.name) {
+        for (tap, _) in self.left_taps(guest, nic)? {
+            if let Err(error) = tap::remove(&tap) {
                 outcome = outcome.and(Err(failed(guest, nic, error)));
             }
         }
         outcome
+    }
+
+    /// The taps that there are of a NIC, each with the name of its function: those that were made, whatever functions the NIC has by now,
+    /// and those of the functions that it is defined with that somebody only began to make.
+    fn left_taps(
+        &self,
+        guest: &GuestName,
+        nic: &NicName,
+    ) -> Result<Vec<(InterfaceName, String)>, GuestError> {
+        let taps = tap::taps().map_err(|error| failed(guest, nic, error))?;
+        let made = of_nic(&taps, guest, nic).map(|(function, tap)| (tap.name.clone(), function.clone()));
+        let mut left: Vec<_> = made.collect();
+        if let Some(own) = self.nic_of_definition(guest, nic)? {
+            let begun = tap::begun().map_err(|error| failed(guest, nic, error))?;
+            let of_mac =
+                wanted(guest, &own).into_iter().map(|(function, mac)| (TenantNic::tap(mac), function));
+            left.extend(of_mac.filter(|(tap, _)| begun.contains(tap)));
+        }
+        Ok(left)
+    }
+
+    /// Whether there is no tap of a NIC; which there is, else.
+    pub(super) fn no_taps(&self, guest: &GuestName, nic: &NicName) -> Result<Result<(), String>, GuestError> {
+        let left = self.left_taps(guest, nic)?.into_iter().next();
+        Ok(left.map_or(Ok(()), |(tap, function)| Err(format!("{tap}, the tap of {function}, is there"))))
     }
 
     /// Removes the taps that a definition had, before another takes its place.
@@ -140,14 +164,12 @@ impl Vms {
         nic: &NicName,
         there: bool,
     ) -> Result<Result<(), String>, GuestError> {
-        let taps = tap::taps().map_err(|error| failed(guest, nic, error))?;
-        if there {
-            let own = self.own_nic(guest, nic)?;
-            return Ok(missing(&taps, guest, &own).map_or(Ok(()), Err));
+        if !there {
+            return self.no_taps(guest, nic);
         }
-        let left = of_nic(&taps, guest, nic).next();
-        Ok(left
-            .map_or(Ok(()), |(function, tap)| Err(format!("{}, the tap of {function}, is there", tap.name))))
+        let taps = tap::taps().map_err(|error| failed(guest, nic, error))?;
+        let own = self.own_nic(guest, nic)?;
+        Ok(missing(&taps, guest, &own).map_or(Ok(()), Err))
     }
 
     /// Whether QEMU has each tap of a NIC open; why not, else.

@@ -3,6 +3,7 @@
 
 mod bench;
 mod confinement;
+mod killed;
 
 use std::{
     error::Error as _,
@@ -28,7 +29,7 @@ use penstock_testkit::{needs, trials::Trials};
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let lacking = trials.lacking("containers", || needs::containers(&["ip", "ping"]));
-    let tests: [(&str, fn()); 29] = [
+    let tests: [(&str, fn()); 33] = [
         ("a_function_goes_in_and_comes_back_in_netns", goes_in_and_comes_back),
         ("routes_are_there_before_the_first_process_in_netns", routes),
         ("a_vf_is_brought_round_until_it_has_its_link_in_netns", brought_round),
@@ -56,6 +57,10 @@ fn main() -> ExitCode {
         ("a_stopped_container_leaves_no_process_of_lxc_in_netns", no_process_of_lxc),
         ("penstock_dies_while_starting_in_netns", penstock_dies),
         ("a_start_that_goes_on_without_penstock_is_stopped_in_netns", start_goes_on),
+        ("one_that_ended_by_itself_is_stopped_all_the_same_in_netns", killed::stopped_though_it_does_not_run),
+        ("an_interface_that_never_left_the_host_stays_as_it_is_in_netns", killed::never_left),
+        ("a_start_that_was_not_finished_is_in_netns", killed::start_is_finished),
+        ("nodes_of_a_start_that_was_not_noted_go_in_netns", killed::nodes_of_a_start_that_was_not_noted),
         ("limits_in_netns", limits),
         ("nothing_is_left_in_netns", nothing_is_left),
     ];
@@ -149,7 +154,13 @@ fn routes() {
 
 fn brought_round() {
     let bench = Bench::of_pf();
-    let definition = bench.guest("round", 0);
+    let mut definition = bench.guest("round", 0);
+    let wanted = [
+        route("198.51.100.0/24", Some("10.7.7.254"), None),
+        route("203.0.113.0/24", Some("10.7.7.253"), Some(200)),
+        route("fd08::/64", Some("fd07::99"), None),
+    ];
+    definition.functions[0].routes = wanted.to_vec();
     let other = bench.link(1);
     let place = std::thread::scope(|scope| {
         // Later than a VF is given time before it is brought down and up.
@@ -160,6 +171,10 @@ fn brought_round() {
         bench.start(&definition)
     });
     let inside = place.interfaces().unwrap();
+    let there = bench.by.find(bdf(0), &inside).unwrap().routes.unwrap();
+    for route in &wanted {
+        assert!(there.iter().any(|found| route.is_met_by(found)), "{route} in {there:#?}");
+    }
     let found = bench.by.find(bdf(0), &inside).unwrap().interface;
     assert_eq!(found.carrier, Some(true));
     for address in &definition.functions[0].addresses {

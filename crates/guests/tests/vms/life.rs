@@ -65,6 +65,34 @@ fn a_life() {
     assert!(!host.file("").exists());
 }
 
+/// Whoever had it made was killed while libvirt was at it: it has no process yet, and is not gone for that.
+#[test]
+fn one_that_libvirt_is_making_still_is_not_stopped() {
+    let host = Host::new();
+    let mut guests = host.guests();
+    let stopped = Fact::GuestRunning { guest: a(), running: false };
+    let begun = |host: &Host| {
+        host.running(Vm::default());
+        let text = fs::read_to_string(host.file("started.json")).unwrap();
+        let mut started: serde_json::Value = serde_json::from_str(&text).unwrap();
+        started["init"] = serde_json::Value::Null;
+        host.vms().stop(&a(), TIMEOUT).unwrap();
+        fs::write(host.file("started.json"), started.to_string()).unwrap();
+        fs::remove_file(host.path("calls")).unwrap();
+    };
+    for action in [GuestAction::StopGuest { guest: a() }, GuestAction::UndefineGuest { guest: a() }] {
+        begun(&host);
+        assert_eq!(condition(&host.vms()), Condition::Stopped);
+        assert_eq!(
+            guests.holds(&stopped).unwrap(),
+            Err("it does not run, and its start was not taken back".to_owned())
+        );
+        guests.execute(&action, TIMEOUT).unwrap();
+        assert_eq!(host.calls(), ["destroy penstock-a"], "{action}");
+        assert_eq!(guests.holds(&stopped).unwrap(), Ok(()));
+    }
+}
+
 /// `make campaign` found it: a VM was not there any more when its start was taken back, and could not be suspended.
 #[test]
 fn how_a_guest_ran_is_gone_with_it() {

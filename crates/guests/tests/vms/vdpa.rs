@@ -5,8 +5,13 @@ use penstock_model::DataPath;
 use penstock_model::Emulation;
 use penstock_model::Mac;
 use penstock_model::TenantNic;
+use penstock_model::VfAttribute;
 use penstock_model::VfSettings;
 use penstock_model::Vm;
+use penstock_plan::Execute;
+use penstock_plan::Fact;
+use penstock_plan::GuestAction;
+use penstock_plan::Observe;
 use penstock_plan::action::GuestDefinition;
 use penstock_plan::action::GuestNic;
 use std::fs;
@@ -56,6 +61,35 @@ fn a_vm_is_made_with_the_vdpa_devices_that_are_there_and_not_without_them() {
     let at = order.map(|line| xml.find(line).unwrap());
     assert!(at[0] < at[1], "the VF before its PF: {xml}");
     assert_eq!(vms.found().unwrap()[&a()].vdpa, ["net0".parse().unwrap()].into());
+}
+
+/// An undo passed over the stop of a switch that nobody served, whatever was left of it.
+#[test]
+fn a_switch_is_gone_only_with_all_that_belongs_to_it() {
+    let host = Host::new();
+    let mut guests = host.guests();
+    host.vms().define(&with_devices(), TIMEOUT).unwrap();
+    let gone = Fact::SwitchRunning { guest: a(), nic: "net0".parse().unwrap(), running: false };
+    assert_eq!(guests.holds(&gone).unwrap(), Ok(()));
+    fs::create_dir_all(host.file("switch-net0")).unwrap();
+    let why = guests.holds(&gone).unwrap().unwrap_err();
+    assert!(why.starts_with("its directory ") && why.ends_with("/penstock-a/switch-net0 is there"), "{why}");
+    fs::remove_dir(host.file("switch-net0")).unwrap();
+    let device = host.path("root/sys/bus/vdpa/devices/penstock-020000000101");
+    fs::create_dir_all(&device).unwrap();
+    let why = guests.holds(&gone).unwrap().unwrap_err();
+    assert!(why.contains("has left its device penstock-020000000101"), "{why}");
+    fs::remove_dir(&device).unwrap();
+    assert_eq!(guests.holds(&gone).unwrap(), Ok(()));
+    // What was set at a switch that does not answer is gone with it, as it was.
+    fs::create_dir_all(host.file("switch-net0")).unwrap();
+    let set = GuestAction::SetPortAttribute {
+        guest: a(),
+        nic: "net0".parse().unwrap(),
+        vf: None,
+        attribute: VfAttribute::Trust(true),
+    };
+    assert!(guests.is_gone(&set));
 }
 
 #[test]

@@ -389,6 +389,7 @@ impl Machine {
                 self.ready.insert(guest.clone());
                 if let Some(found) = self.inventory.guests.get_mut(guest) {
                     found.not_awaited = false;
+                    found.unfinished = false;
                 }
             }
             Action::Function(FunctionAction::AwaitLink { .. }) => {}
