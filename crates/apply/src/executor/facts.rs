@@ -16,7 +16,12 @@ pub fn holds(executor: &mut HostExecutor, fact: &Fact) -> Result<Seen, ExecuteEr
     match fact {
         Fact::LeftAlone { manager, pf, functions } => {
             let told = managers::told(&executor.root, *manager, *pf);
-            Ok(same(told.as_ref() == Some(functions), || "its file says otherwise".to_owned()))
+            Ok(same(told.as_ref() == Some(functions), || {
+                match managers::is_unread(&executor.root, *manager, *pf) {
+                    true => "it has not read its file".to_owned(),
+                    false => "its file says otherwise".to_owned(),
+                }
+            }))
         }
         Fact::Autoprobe { pf, on } => {
             let at = format!("could not read driver autoprobe of {pf}");
