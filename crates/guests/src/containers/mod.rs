@@ -265,6 +265,7 @@ impl Containers {
             return Err(GuestError::Running { guest: guest.clone() });
         }
         self.give_back(guest, timeout.min(BACK))?;
+        ids::tidy(&self.root, &self.ids)?;
         self.state.forget(guest)
     }
 
