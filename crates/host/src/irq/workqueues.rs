@@ -80,8 +80,9 @@ pub fn move_away(root: &Root, moved: &[MovedInterrupt]) {
 pub fn put_back(root: &Root, moved: &[MovedInterrupt]) -> Result<(), KnobError> {
     let mut outcome = Ok(());
     for one in moved {
+        let away = BTreeSet::from([one.on]);
         let seen = deliveries(root, one.function).remove(&one.irq);
-        if !seen.is_some_and(|seen| seen.allowed.0 == BTreeSet::from([one.on])) {
+        if seen.is_none_or(|seen| seen.allowed.0 != away) {
             continue;
         }
         let put = match knob::write(root, Knob::IrqAffinity(one.irq), &Value::Cpus(one.allowed.clone())) {
