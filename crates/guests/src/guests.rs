@@ -269,6 +269,9 @@ impl Guests {
             Fact::GuestDefined { guest, defined: true } => {
                 (true, self.state.definition(guest)?.is_some(), "defined")
             }
+            Fact::GuestRunning { guest, .. } if self.containers.has_moved_interrupts(guest)? => {
+                return Ok(Err("interrupts of its PFs are not back where they were".to_owned()));
+            }
             Fact::GuestRunning { guest, running } => {
                 let is_vm = self.is_vm(guest)?;
                 let there =

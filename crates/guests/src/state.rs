@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `definition.json` | the guest's definition; the guest is defined while this exists |
 //! | `started.json` | written before it is started, completed when it runs, gone when its functions are back |
+//! | `interrupts.json` | of a container's PFs, those that are elsewhere while it starts or ends, and where they were |
 //! | `config` | what LXC is told; made at each start |
 //! | `console.log` | what the guest has written to its console since its last start, from the first byte |
 //! | `console.lock` | held by whoever writes to the console |
@@ -260,7 +261,12 @@ impl State {
     }
 }
 
-fn read<T: DeserializeOwned>(path: PathBuf) -> Result<Option<T>, GuestError> {
+/// What a file of a guest's state holds; `None` when it is not there.
+///
+/// # Errors
+///
+/// [`GuestError::State`] or [`GuestError::Garbled`] when it cannot be read or makes no sense.
+pub(crate) fn read<T: DeserializeOwned>(path: PathBuf) -> Result<Option<T>, GuestError> {
     match files::read(&path) {
         Ok(bytes) => {
             serde_json::from_slice(&bytes).map(Some).map_err(|source| GuestError::Garbled { path, source })

@@ -25,8 +25,8 @@ mod held;
 mod read;
 
 pub use atomic::{
-    create_durable, remove_durable, remove_parts, write_atomic, write_atomic_mode, write_atomic_with,
-    write_durable,
+    create_durable, has_parts, remove_durable, remove_parts, write_atomic, write_atomic_mode,
+    write_atomic_with, write_durable,
 };
 
 pub use held::OwnDirectory;

@@ -16,7 +16,7 @@ use penstock_model::{
     inventory::tuning::{Knob, Value},
 };
 
-pub use self::workqueues::apart_from_workqueues;
+pub use self::workqueues::{MovedInterrupt, beside_workqueues, move_away, put_back};
 use crate::{
     PciFunction, Root, files,
     knob::{self, KnobError},

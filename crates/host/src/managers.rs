@@ -7,6 +7,9 @@
 //!   that has changed.
 //! - NetworkManager leaves alone what udev marks with `NM_UNMANAGED` (NetworkManager(8)). udev looks at its rules when an
 //!   interface appears, also one that comes back from a guest.
+//!
+//! Beside a file that its manager has yet to read lies another, empty one ([`UNREAD`]): whoever is killed between the two has
+//! left something to be done, whatever the first one says.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -23,6 +26,9 @@ const READING: Duration = Duration::from_secs(20);
 
 /// The line by which a file of ours is read back.
 const MARK: &str = "# functions:";
+
+/// How the name of the file ends that lies beside one which was changed and not yet read. Neither manager reads it.
+const UNREAD: &str = ".unread";
 
 /// Why a manager was not told.
 #[derive(Debug, Error)]
@@ -65,6 +71,10 @@ fn path(manager: Manager, pf: Bdf) -> String {
     format!("{directory}/{start}{}{end}", pf.to_string().replace(':', "-"))
 }
 
+fn unread_path(manager: Manager, pf: Bdf) -> String {
+    path(manager, pf) + UNREAD
+}
+
 fn text(manager: Manager, functions: &BTreeSet<Bdf>) -> String {
     let list = |before: &str, between: &str| -> String {
         let all: Vec<String> = functions.iter().map(|function| format!("{before}{function}")).collect();
@@ -98,17 +108,34 @@ pub fn leave_alone(
     pf: Bdf,
     functions: &BTreeSet<Bdf>,
 ) -> Result<(), ManagerError> {
-    let path = root.path(path(manager, pf));
-    let written = if functions.is_empty() {
-        files::remove_file(&path)
-    } else {
-        let made = path.parent().map_or(Ok(()), files::create_dir_all);
-        made.and_then(|()| files::write_atomic(&path, text(manager, functions)))
+    let file = |source| ManagerError::File { manager, pf, source };
+    write(root, manager, pf, functions).map_err(file)?;
+    let read = match root.is_system() {
+        true => have_read(manager),
+        false => Ok(()),
     };
-    written.map_err(|source| ManagerError::File { manager, pf, source })?;
-    if !root.is_system() {
-        return Ok(());
+    // A manager that refuses is told of to whoever asked; only who is killed tells nobody.
+    files::remove_file(root.path(unread_path(manager, pf))).map_err(file)?;
+    read
+}
+
+/// Writes what a manager is to read, or takes it away; that it is to be read is known before.
+fn write(root: &Root, manager: Manager, pf: Bdf, functions: &BTreeSet<Bdf>) -> Result<(), FileError> {
+    let path = root.path(path(manager, pf));
+    if functions.is_empty() && !files::exists(&path) && !is_unread(root, manager, pf) {
+        // Where it was told nothing there may be no directory either.
+        return files::remove_parts(&path);
     }
+    path.parent().map_or(Ok(()), files::create_dir_all)?;
+    files::append(root.path(unread_path(manager, pf)))?;
+    files::remove_parts(&path)?;
+    match functions.is_empty() {
+        true => files::remove_file(&path),
+        false => files::write_atomic(&path, text(manager, functions)),
+    }
+}
+
+fn have_read(manager: Manager) -> Result<(), ManagerError> {
     let reading = match manager {
         Manager::Networkd => Command::new("networkctl").arg("reload"),
         Manager::NetworkManager => Command::new("udevadm").args(["control", "--reload"]),
@@ -119,8 +146,19 @@ pub fn leave_alone(
     }
 }
 
-/// What a manager was told of a PF; `None` when the file that is there is none of ours.
+/// What a manager was told of a PF, and has read as far as that is known; `None` when the file that is there is none of ours, or was
+/// changed by somebody who did not live to have it read.
 pub fn told(root: &Root, manager: Manager, pf: Bdf) -> Option<BTreeSet<Bdf>> {
+    if is_unread(root, manager, pf) { None } else { written(root, manager, pf) }
+}
+
+/// Whether what is written for a manager of a PF, or that nothing is, has yet to be read by it.
+pub fn is_unread(root: &Root, manager: Manager, pf: Bdf) -> bool {
+    root.exists(&unread_path(manager, pf))
+}
+
+/// What is written for a manager of a PF, read or not; `None` when the file that is there is none of ours.
+pub fn written(root: &Root, manager: Manager, pf: Bdf) -> Option<BTreeSet<Bdf>> {
     let path = path(manager, pf);
     let Ok((bytes, false)) = root.read(&path, 1 << 20) else {
         return (!root.exists(&path)).then(BTreeSet::new);
@@ -134,13 +172,13 @@ pub fn told(root: &Root, manager: Manager, pf: Bdf) -> Option<BTreeSet<Bdf>> {
 /// The PF that one of a manager's files is about, by the file's name.
 fn pf_of(manager: Manager, name: &str) -> Option<Bdf> {
     let (_, start, end) = place(manager);
-    let pf = name.strip_prefix(start)?.strip_suffix(end)?;
+    let pf = name.strip_suffix(UNREAD).unwrap_or(name).strip_prefix(start)?.strip_suffix(end)?;
     let mut parts = pf.splitn(3, '-');
     let (domain, bus, rest) = (parts.next()?, parts.next()?, parts.next()?);
     format!("{domain}:{bus}:{rest}").parse().ok()
 }
 
-/// The PFs of which a manager was told something.
+/// The PFs of which a manager was told something, or has yet to read that it is told nothing more.
 pub fn known(root: &Root, manager: Manager) -> BTreeSet<Bdf> {
     let (directory, ..) = place(manager);
     let entries = root.entries(directory).unwrap_or_default();
@@ -223,6 +261,29 @@ mod tests {
             let changed = files::read_to_string(&file).unwrap().replace("10.0", "10.4");
             files::write_atomic(&file, changed.replacen("10.4", "10.6", 1)).unwrap();
             assert_eq!(told(&root, manager, pf), None);
+        }
+    }
+
+    /// Killed between the file and what has it read: neither way may take it for told.
+    #[test]
+    fn what_nobody_has_had_read_is_not_told() {
+        let tree = tempfile::tempdir().unwrap();
+        let root = Root::at(tree.path());
+        let pf: Bdf = "0000:04:00.0".parse().unwrap();
+        for manager in Manager::ALL {
+            for list in [&["0000:04:10.0"][..], &[]] {
+                write(&root, manager, pf, &functions(list)).unwrap();
+                assert_eq!(told(&root, manager, pf), None, "{manager}");
+                assert_eq!(written(&root, manager, pf), Some(functions(list)));
+                assert_eq!(known(&root, manager), [pf].into());
+                // Half a file that somebody was killed at goes as well.
+                let part = format!("{}.4194305.0123456789abcdef.part", path(manager, pf));
+                std::fs::write(root.path(&part), "").unwrap();
+                leave_alone(&root, manager, pf, &functions(list)).unwrap();
+                assert_eq!(told(&root, manager, pf), Some(functions(list)));
+                assert!(!is_unread(&root, manager, pf) && !root.exists(&part));
+            }
+            assert!(known(&root, manager).is_empty());
         }
     }
 

@@ -78,6 +78,9 @@ pub struct Inventory {
     /// the PF of their NIC.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub managers: BTreeMap<Manager, BTreeMap<Bdf, BTreeSet<Bdf>>>,
+    /// The PFs of which one of those has not read what it was told last: who told it was killed before.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub unread: BTreeMap<Manager, BTreeSet<Bdf>>,
     /// Which PF each NIC of a model is; a NIC whose PF is not here is left out, and named in `unknown`. `scan` leaves it empty; the
     /// binary fills it in for a model (`scan --model`).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

@@ -11,8 +11,8 @@ use crate::{
     wanted::WantedNic,
 };
 
-/// Tells each manager that runs here which functions of a NIC belong to guests that run or are to run, unless it knows:
-/// before there are any of them.
+/// Tells each manager that runs here which functions of a NIC belong to guests that run or are to run, unless it knows and has
+/// read it: before there are any of them.
 pub fn tell(planner: &mut Planner<'_>, nic: &WantedNic<'_>, starts: impl Fn(&GuestName) -> bool) {
     let pf = nic.pf.bdf;
     let vfs = nic.vfs.iter().filter_map(|vf| Some((vf.found.bdf, vf.owner?)));
@@ -49,10 +49,14 @@ fn say(planner: &mut Planner<'_>, nic: &WantedNic<'_>, functions: &BTreeSet<Bdf>
     let pf = nic.pf.bdf;
     for manager in planner.inventory.managers.keys().copied() {
         let before = planner.told.get(&(manager, pf)).cloned().unwrap_or_default();
-        if before == *functions {
+        let unread = planner.unread.remove(&(manager, pf));
+        if before == *functions && !unread {
             continue;
         }
         let why = match functions.is_subset(&before) {
+            true if before == *functions => {
+                format!("who told {manager} last was stopped before it had read that")
+            }
             true => format!("functions of {} are no longer a guest's", nic.name),
             false => format!(
                 "{manager} would configure functions of {} on the host that belong to guests, when they appear or come back",

@@ -36,6 +36,8 @@ pub struct Planner<'a> {
     pub unbound: HashSet<Bdf>,
     /// What managers of interfaces leave alone at this point of the plan, of each PF.
     pub told: HashMap<(Manager, Bdf), BTreeSet<Bdf>>,
+    /// Of which PFs managers of interfaces have not read that.
+    pub unread: HashSet<(Manager, Bdf)>,
     /// What real time asks of the machine; `None`: nothing.
     pub realtime: Option<RealtimeRequirements<'a>>,
     /// Where the functions of guests are here.
@@ -75,6 +77,8 @@ impl<'a> Planner<'a> {
             told.iter().map(|(pf, functions)| ((*manager, *pf), functions.clone()))
         });
         let told = told.collect();
+        let unread = inventory.unread.iter().flat_map(|(manager, pfs)| pfs.iter().map(|pf| (*manager, *pf)));
+        let unread = unread.collect();
         let planner = Planner {
             model,
             inventory,
@@ -83,6 +87,7 @@ impl<'a> Planner<'a> {
             running,
             unbound: HashSet::new(),
             told,
+            unread,
             realtime: None,
             given: HashMap::new(),
             returned: None,

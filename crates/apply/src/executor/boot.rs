@@ -10,7 +10,7 @@ use penstock_plan::{
     persist::{UNIT_DIRECTORY, WANTED_BY},
 };
 
-use super::failed;
+use super::{facts, failed};
 
 /// `update-grub` looks for other systems on every disk, and `kernel-install` makes an initramfs for each kernel.
 const TIMEOUT: Duration = Duration::from_secs(600);
@@ -49,10 +49,11 @@ pub fn set_arguments(root: &Root, arguments: &BootArguments, deadline: Duration)
     if let Some(file) = &arguments.file {
         let path = root.path(&file.path);
         let directory = path.parent().unwrap_or(Path::new("/"));
-        let done = match &file.text {
+        // As a file's step does: neither what a reset takes nor half of a file is left behind.
+        let done = files::remove_parts(&path).and_then(|()| match &file.text {
             Some(text) => files::create_dir_all(directory).and_then(|()| files::write_durable(&path, text)),
-            None => files::remove_file(&path),
-        };
+            None => files::remove_durable(&path),
+        });
         done.map_err(|error| failed(&format!("{} was not changed", file.path), error))?;
     }
     let mut commands = arguments.commands();
@@ -98,6 +99,9 @@ pub fn are_set(root: &Root, arguments: &BootArguments) -> Result<Seen, ExecuteEr
                 Some(_) => format!("{} has another text", file.path),
                 None => format!("there is no {}", file.path),
             }));
+        }
+        if let Err(seen) = facts::no_parts(root, &file.path) {
+            return Ok(Err(format!("{}: {seen}", file.path)));
         }
     }
     let lines: Vec<String> = match &arguments.loader {

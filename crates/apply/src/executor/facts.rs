@@ -1,6 +1,6 @@
 //! Reads back what a step was to make true.
 
-use penstock_host::{files, managers};
+use penstock_host::{Root, files, managers};
 use penstock_model::{Bdf, InterfaceAddress, Mac, VfAttribute, VfIndex, inventory::VfState};
 use penstock_plan::{Direction, ExecuteError, Fact};
 
@@ -16,7 +16,12 @@ pub fn holds(executor: &mut HostExecutor, fact: &Fact) -> Result<Seen, ExecuteEr
     match fact {
         Fact::LeftAlone { manager, pf, functions } => {
             let told = managers::told(&executor.root, *manager, *pf);
-            Ok(same(told.as_ref() == Some(functions), || "its file says otherwise".to_owned()))
+            Ok(same(told.as_ref() == Some(functions), || {
+                match managers::is_unread(&executor.root, *manager, *pf) {
+                    true => "it has not read its file".to_owned(),
+                    false => "its file says otherwise".to_owned(),
+                }
+            }))
         }
         Fact::Autoprobe { pf, on } => {
             let at = format!("could not read driver autoprobe of {pf}");
@@ -64,11 +69,13 @@ pub fn holds(executor: &mut HostExecutor, fact: &Fact) -> Result<Seen, ExecuteEr
         }
         Fact::LinkUp { pf } => attribute(executor, *pf, "carrier", |seen| seen == "1"),
         Fact::FileIs { path, text } => Ok(match files::read_to_string(executor.root.path(path)) {
-            Ok(seen) => same(seen == *text, || "it has another text".to_owned()),
+            Ok(seen) => same(seen == *text, || "it has another text".to_owned())
+                .and_then(|()| no_parts(&executor.root, path)),
             Err(error) => Err(error.to_string()),
         }),
         Fact::NoFile { path } => {
-            Ok(same(!files::exists(executor.root.path(path)), || "it is there".to_owned()))
+            let gone = same(!files::exists(executor.root.path(path)), || "it is there".to_owned());
+            Ok(gone.and_then(|()| no_parts(&executor.root, path)))
         }
         Fact::UnitEnabled { unit, on } => Ok(super::boot::is_enabled(&executor.root, unit, *on)),
         Fact::BootArguments(arguments) => super::boot::are_set(&executor.root, arguments),
@@ -101,6 +108,17 @@ pub fn holds(executor: &mut HostExecutor, fact: &Fact) -> Result<Seen, ExecuteEr
 
 fn same(is: bool, seen: impl FnOnce() -> String) -> Seen {
     if is { Ok(()) } else { Err(seen()) }
+}
+
+/// Whether nobody has left half of a file beside it: a step that ended there has more to do than the file itself tells.
+pub fn no_parts(root: &Root, path: &str) -> Seen {
+    match files::has_parts(root.path(path)) {
+        Ok(false) => Ok(()),
+        Ok(true) => {
+            Err("somebody was killed while writing it, and what was written lies beside it".to_owned())
+        }
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 fn with_interface(

@@ -262,3 +262,72 @@ fn attributes_are_compared_with_what_the_driver_reports() {
     assert!(matches!(facts::judge(&[], vf, &mac), Err(ExecuteError::Unsupported(_))));
     assert!(matches!(facts::judge(&vfs, VfIndex::new(2).unwrap(), &mac), Ok(Err(_))));
 }
+
+/// Half a file of whoever was killed while writing it: its step, and the way back from it, have that to remove still.
+#[test]
+fn a_file_is_not_as_it_should_be_beside_half_of_one() {
+    let tree = Tree::new();
+    let path = "/etc/unit".to_owned();
+    let part = |writer: u32| tree.path(&format!("etc/unit.{writer}.0123456789abcdef.part"));
+    let write = FileAction::WriteFile { path: path.clone(), text: "new".to_owned() };
+    let remove = FileAction::RemoveFile { path };
+    fs::create_dir_all(tree.path("etc")).unwrap();
+    for action in [write, remove] {
+        tree.executor().execute(&action, Duration::from_secs(1)).unwrap();
+        // No process has that number; the first one lives, and goes on.
+        for (writer, so) in [(4_194_305, false), (1, true)] {
+            fs::write(part(writer), "ne").unwrap();
+            assert_eq!(tree.holds(action.after()), so, "{action}, {writer}");
+            tree.executor().execute(&action, Duration::from_secs(1)).unwrap();
+            assert!(tree.holds(action.after()), "{action}, {writer}");
+        }
+        assert!(!part(4_194_305).exists() && part(1).exists());
+    }
+}
+
+#[test]
+fn the_command_line_is_not_as_it_should_be_beside_half_a_file() {
+    use penstock_model::inventory::BootLoader;
+    use penstock_plan::action::{BootArguments, BootFile};
+    let tree = Tree::new();
+    fs::create_dir_all(tree.path("etc/kernel")).unwrap();
+    for text in [Some("quiet".to_owned()), None] {
+        let arguments = BootArguments {
+            // Without a kernel it has nothing to run.
+            loader: BootLoader::KernelInstall,
+            file: Some(BootFile { path: "/etc/kernel/words".to_owned(), text }),
+            words: vec![],
+            before: vec![],
+        };
+        let action = BootAction::SetBootArguments(arguments);
+        tree.executor().execute(&action, Duration::from_secs(1)).unwrap();
+        assert!(tree.holds(action.after()), "{action}");
+        let part = tree.path("etc/kernel/words.4194305.0123456789abcdef.part");
+        fs::write(&part, "qui").unwrap();
+        assert!(!tree.holds(action.after()), "{action}");
+        tree.executor().execute(&action, Duration::from_secs(1)).unwrap();
+        assert!(tree.holds(action.after()) && !part.exists(), "{action}");
+    }
+}
+
+/// What `networkctl reload` was to follow.
+#[test]
+fn a_manager_that_has_not_read_its_file_is_not_told() {
+    let tree = Tree::new();
+    let pf = bdf(PF);
+    for functions in [&["0000:04:10.0"][..], &[]] {
+        let functions = functions.iter().map(|text| bdf(text)).collect();
+        let action = FunctionAction::LeaveAlone {
+            manager: penstock_model::inventory::Manager::Networkd,
+            pf,
+            functions,
+        };
+        tree.executor().execute(&action, Duration::from_secs(1)).unwrap();
+        assert!(tree.holds(action.after()), "{action}");
+        fs::write(tree.path("run/systemd/network/00-00-penstock-0000-04-00.0.network.unread"), "").unwrap();
+        let seen = tree.executor().holds(&action.after()).unwrap();
+        assert_eq!(seen, Err("it has not read its file".to_owned()), "{action}");
+        tree.executor().execute(&action, Duration::from_secs(1)).unwrap();
+        assert!(tree.holds(action.after()), "{action}");
+    }
+}

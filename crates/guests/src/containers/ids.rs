@@ -6,7 +6,11 @@
 //! may belong to it. Where root has no range that is free, one is entered, so that neither `useradd` nor another container
 //! manager gives its ids to somebody else.
 
-use std::{fmt::Write, path::Path, time::Duration};
+use std::{
+    fmt::Write,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use penstock_host::{
     Root,
@@ -148,8 +152,8 @@ pub fn of_container(root: &Root, file: &Path, guest: &GuestName) -> Result<Ids, 
     if let Some(directory) = file.parent() {
         files::create_dir_all(directory)?;
     }
-    let busy = || none("another penstock has been giving some away for 10 s".to_owned());
-    let _lock = Lock::exclusive_within(file.with_extension("lock"), TIMEOUT)?.ok_or_else(busy)?;
+    let _lock = lock(file)?;
+    remove_parts(root, file)?;
     let mut assigned = Assigned::read(file)?;
     let mut texts = read(root)?;
     if let Some(ids) = assigned.of(guest) {
@@ -174,6 +178,37 @@ pub fn of_container(root: &Root, file: &Path, guest: &GuestName) -> Result<Ids, 
     assigned.0.push((guest.clone(), ids));
     files::write_durable(file, assigned.text())?;
     Ok(ids)
+}
+
+/// Removes the halves of files that whoever was killed while giving ids away has left beside them. Nobody gives any away meanwhile.
+///
+/// # Errors
+///
+/// A directory cannot be read, one of them cannot be removed, or another Penstock has been giving ids away for too long.
+pub fn tidy(root: &Root, file: &Path) -> Result<(), GuestError> {
+    for path in written(root, file) {
+        if files::has_parts(path)? {
+            files::create_dir_all(file.parent().unwrap_or(Path::new("/")))?;
+            let _lock = lock(file)?;
+            return remove_parts(root, file);
+        }
+    }
+    Ok(())
+}
+
+fn remove_parts(root: &Root, file: &Path) -> Result<(), GuestError> {
+    Ok(written(root, file).iter().try_for_each(files::remove_parts)?)
+}
+
+/// All files that are written here.
+fn written(root: &Root, file: &Path) -> [PathBuf; 3] {
+    let [users, groups] = PATHS.map(|path| root.path(path));
+    [users, groups, file.to_owned()]
+}
+
+fn lock(file: &Path) -> Result<Lock, GuestError> {
+    let busy = || none("another penstock has been giving some away for 10 s".to_owned());
+    Lock::exclusive_within(file.with_extension("lock"), TIMEOUT)?.ok_or_else(busy)
 }
 
 /// Has root the ids again that a container has had, unless somebody else has any of them in either file: then why not, and nothing is

@@ -38,6 +38,7 @@ pub mod devices;
 mod finish;
 pub mod ids;
 mod interfaces;
+mod interrupts;
 mod limits;
 mod lxc;
 pub mod nics;
@@ -262,12 +263,14 @@ impl Containers {
     /// `timeout`, [`GuestError::NotBack`] when a function of an earlier start does not come back.
     pub fn undefine(&self, guest: &GuestName, timeout: Duration) -> Result<(), GuestError> {
         let _lock = self.state.lock(guest, timeout)?;
+        self.put_interrupts_back(guest)?;
         if self.running(guest)?.is_some() {
             return Err(GuestError::Running { guest: guest.clone() });
         }
         self.give_back(guest, timeout.min(BACK))?;
         // They are made before the note that something was lent.
         self.remove_nodes(guest);
+        ids::tidy(&self.root, &self.ids)?;
         self.state.forget(guest)
     }
 
@@ -282,6 +285,7 @@ impl Containers {
     pub fn start(&self, guest: &GuestName, timeout: Duration) -> Result<(), GuestError> {
         let deadline = Instant::now() + timeout;
         let _lock = self.state.lock(guest, timeout)?;
+        self.put_interrupts_back(guest)?;
         let definition =
             self.state.definition(guest)?.ok_or_else(|| GuestError::Undefined { guest: guest.clone() })?;
         if let Some(init) = self.running(guest)? {
@@ -319,6 +323,7 @@ impl Containers {
     pub fn stop(&self, guest: &GuestName, timeout: Duration) -> Result<(), GuestError> {
         let deadline = Instant::now() + timeout;
         let _lock = self.state.lock(guest, timeout)?;
+        let interrupts = self.put_interrupts_back(guest);
         let definition = self.state.definition(guest)?;
         let end = || self.end(guest, definition.as_ref(), timeout);
         match &definition {
@@ -326,7 +331,7 @@ impl Containers {
             None => end()?,
         }
         let left = deadline.saturating_duration_since(Instant::now());
-        self.give_back(guest, left.max(BACK))
+        self.give_back(guest, left.max(BACK)).and(interrupts)
     }
 
     /// Ends its processes, and LXC's own.

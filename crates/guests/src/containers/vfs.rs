@@ -189,28 +189,6 @@ impl Containers {
         }
     }
 
-    /// Has a container started or ended where the drivers of the PFs of its VFs can answer all that is asked of them: with PREEMPT_RT
-    /// apart from the kernel's workqueues.
-    ///
-    /// # Errors
-    ///
-    /// Those of `work`; when an interrupt of a PF could not be put back to where it was, if it came that far.
-    pub(super) fn beside_workqueues<R>(
-        &self,
-        definition: &GuestDefinition,
-        work: impl FnOnce() -> Result<R, GuestError>,
-    ) -> Result<R, GuestError> {
-        if !is_preempt_rt(&self.root) {
-            return work();
-        }
-        let owned = definition.functions.iter().map(|owned| owned.function);
-        let pfs = owned.filter_map(|function| self.interfaces.physical_function(function)).collect();
-        let (outcome, put_back) = irq::apart_from_workqueues(&self.root, &pfs, definition.pin.as_ref(), work);
-        let done = outcome?;
-        put_back.map_err(|source| GuestError::Interrupts { guest: definition.guest.clone(), source })?;
-        Ok(done)
-    }
-
     /// Brings those down and up that have had their time; those that their PF was told to give none are expected no more.
     fn bring_round(
         &self,
@@ -338,7 +316,7 @@ fn no_link(vf: &Expected<'_>, began: Instant) -> GuestError {
     }
 }
 
-fn is_preempt_rt(root: &Root) -> bool {
+pub(super) fn is_preempt_rt(root: &Root) -> bool {
     files::read_to_string(root.path("/sys/kernel/realtime")).is_ok_and(|text| text.trim() == "1")
 }
 

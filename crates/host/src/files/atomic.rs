@@ -10,7 +10,7 @@ use std::{
     hash::{BuildHasher, Hasher, RandomState},
     io::{self, Write},
     os::{fd::AsFd, unix::fs::PermissionsExt},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use nix::{
@@ -121,25 +121,35 @@ pub fn remove_durable(path: impl AsRef<Path>) -> Result<()> {
 ///
 /// [`FileError`](super::FileError) when the directory cannot be read, or one of them cannot be removed.
 pub fn remove_parts(path: impl AsRef<Path>) -> Result<()> {
-    let path = path.as_ref();
+    parts_left(path.as_ref())?.iter().try_for_each(remove_file)
+}
+
+/// Whether there is anything that [`remove_parts`] would remove.
+///
+/// # Errors
+///
+/// [`FileError`](super::FileError) when the directory cannot be read.
+pub fn has_parts(path: impl AsRef<Path>) -> Result<bool> {
+    Ok(!parts_left(path.as_ref())?.is_empty())
+}
+
+/// What nobody goes on writing.
+fn parts_left(path: &Path) -> Result<Vec<PathBuf>> {
     let (Some(directory), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str()))
     else {
-        return Ok(());
+        return Ok(Vec::new());
     };
     let names = match list(directory) {
-        Err(error) if error.is_missing() => return Ok(()),
+        Err(error) if error.is_missing() => return Ok(Vec::new()),
         names => names?,
     };
-    for part in names {
+    let is_left = |part: &String| {
         let rest = part.strip_prefix(name).and_then(|rest| rest.strip_prefix('.')?.strip_suffix(".part"));
         // Older versions left out the random part.
         let writer = rest.and_then(|rest| rest.split('.').next()?.parse::<u32>().ok());
-        let Some(writer) = writer else { continue };
-        if writer == std::process::id() || Running::of(writer).is_none() {
-            remove_file(directory.join(part))?;
-        }
-    }
-    Ok(())
+        writer.is_some_and(|writer| writer == std::process::id() || Running::of(writer).is_none())
+    };
+    Ok(names.into_iter().filter(is_left).map(|part| directory.join(part)).collect())
 }
 
 /// Copies what is left of a file, and its permissions.
@@ -311,7 +321,9 @@ mod tests {
         {
             fs::write(directory.path().join(name), "").unwrap();
         }
+        assert!(has_parts(directory.path().join("file")).unwrap());
         remove_parts(directory.path().join("file")).unwrap();
+        assert!(!has_parts(directory.path().join("file")).unwrap(), "one who lives goes on with its own");
         killed.wait().unwrap();
         assert_eq!(list(directory.path()).unwrap(), [alive.as_str(), "other.4194305.part"]);
     }

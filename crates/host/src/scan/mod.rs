@@ -104,7 +104,11 @@ pub fn scan(root: &Root, links: Option<&mut dyn Links>) -> Inventory {
     inventory.uppers = uppers(&inventory, &reader);
     interfaces.note_others(&mut reader);
     for manager in Manager::ALL.into_iter().filter(|manager| managers::runs(root, *manager)) {
-        inventory.managers.insert(manager, told(root, manager, &mut reader));
+        let (told, unread) = told(root, manager, &mut reader);
+        inventory.managers.insert(manager, told);
+        if !unread.is_empty() {
+            inventory.unread.insert(manager, unread);
+        }
     }
     inventory.unknown = reader.into_notes();
     inventory
@@ -128,17 +132,25 @@ pub fn online_cpus(root: &Root) -> CpuSet {
     cpus::online(&mut Reader::new(root))
 }
 
-/// What a manager was told to leave alone, by PF. A file that somebody has changed counts as none.
-fn told(root: &Root, manager: Manager, reader: &mut Reader<'_>) -> BTreeMap<Bdf, BTreeSet<Bdf>> {
-    let mut all = BTreeMap::new();
+/// What a manager was told to leave alone, by PF, and the PFs of which it has yet to read that. A file that somebody has changed
+/// counts as none.
+fn told(
+    root: &Root,
+    manager: Manager,
+    reader: &mut Reader<'_>,
+) -> (BTreeMap<Bdf, BTreeSet<Bdf>>, BTreeSet<Bdf>) {
+    let (mut all, mut unread) = (BTreeMap::new(), BTreeSet::new());
     for pf in managers::known(root, manager) {
-        match managers::told(root, manager, pf) {
+        match managers::written(root, manager, pf) {
             Some(functions) if functions.is_empty() => {}
             Some(functions) => drop(all.insert(pf, functions)),
             None => reader.note(format!("what {manager} was told of {pf} has been changed by somebody")),
         }
+        if managers::is_unread(root, manager, pf) {
+            unread.insert(pf);
+        }
     }
-    all
+    (all, unread)
 }
 
 /// One PF of that machine anew; `None` when there is no such function any more.

@@ -171,3 +171,31 @@ fn a_damaged_list_is_said_with_its_line() {
         assert!(why.contains(wanted), "{why}");
     }
 }
+
+/// Whoever was killed at it was a start of this container, or one that is taken back.
+#[test]
+fn nothing_is_left_of_whoever_was_killed_while_giving_ids_away() {
+    let machine = Machine::new("", "");
+    let leave = || {
+        let places = written(&machine.root(), &machine.file());
+        places.map(|path| {
+            files::create_dir_all(path.parent().unwrap()).unwrap();
+            let part = |writer: &str| path.with_extension(format!("{writer}.0123456789abcdef.part"));
+            let (dead, alive) = (part("4194305"), part("1"));
+            [&dead, &alive].iter().for_each(|part| files::write_atomic(part, "half").unwrap());
+            (dead, alive)
+        })
+    };
+    for way in [
+        |machine: &Machine| drop(machine.given("box")),
+        |machine: &Machine| {
+            tidy(&machine.root(), &machine.file()).unwrap();
+        },
+    ] {
+        let parts = leave();
+        way(&machine);
+        for (dead, alive) in parts {
+            assert!(!files::exists(&dead) && files::exists(&alive), "{}", dead.display());
+        }
+    }
+}
