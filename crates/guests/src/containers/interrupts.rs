@@ -57,7 +57,10 @@ impl Containers {
 
     fn keep_interrupts(&self, guest: &GuestName, moved: &[MovedInterrupt]) -> Result<(), GuestError> {
         let path = self.state.file(guest, FILE);
-        let text = serde_json::to_string_pretty(&MovedInBoot { boot: self.boot()?, moved: moved.to_vec() });
+        let text = serde_json::to_string_pretty(&MovedInBoot {
+            boot: state::this_boot(&self.root)?,
+            moved: moved.to_vec(),
+        });
         let text = text.map_err(|source| GuestError::Garbled { path: path.clone(), source })?;
         Ok(files::write_durable(path, text)?)
     }
@@ -70,7 +73,7 @@ impl Containers {
     pub(crate) fn has_moved_interrupts(&self, guest: &GuestName) -> Result<bool, GuestError> {
         let kept: Option<MovedInBoot> = state::read(self.state.file(guest, FILE))?;
         Ok(match kept {
-            Some(kept) => kept.boot == self.boot()?,
+            Some(kept) => kept.boot == state::this_boot(&self.root)?,
             None => false,
         })
     }
@@ -86,7 +89,7 @@ impl Containers {
         let path = self.state.file(guest, FILE);
         files::remove_parts(&path)?;
         let Some(kept) = state::read::<MovedInBoot>(path.clone())? else { return Ok(()) };
-        let put_back = match kept.boot == self.boot()? {
+        let put_back = match kept.boot == state::this_boot(&self.root)? {
             true => irq::put_back(&self.root, &kept.moved),
             false => Ok(()),
         };
