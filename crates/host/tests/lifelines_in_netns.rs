@@ -21,11 +21,15 @@ fn main() -> ExitCode {
             outcome.err().map(|error| error.to_string())
         })
     });
-    let plain: [(&str, fn()); 6] = [
+    let plain: [(&str, fn()); 7] = [
         ("a_bridge_is_followed_to_its_ports_in_netns", a_bridge_is_followed_to_its_ports),
         ("default_routes_of_all_tables_are_found_in_netns", default_routes_of_all_tables_are_found),
         ("each_next_hop_counts_in_netns", each_next_hop_counts),
         ("the_way_to_the_client_is_followed_in_netns", the_way_to_the_client_is_followed),
+        (
+            "what_holds_the_address_of_a_connection_is_followed_in_netns",
+            what_holds_the_address_of_a_connection_is_followed,
+        ),
         ("the_way_to_a_named_peer_is_followed_in_netns", the_way_to_a_named_peer_is_followed),
         ("without_a_route_there_is_none_in_netns", without_a_route_there_is_none),
     ];
@@ -166,6 +170,33 @@ fn the_way_to_the_client_is_followed() {
     // An address that is not here any more does not hide the way.
     assert_eq!(over("203.0.113.7", "10.0.0.1"), ["ssh: d1 > d1"]);
     assert_eq!(over("127.0.0.1", "127.0.0.1"), Vec::<String>::new(), "loopback needs nobody");
+}
+
+/// Packets come in by the port whose address was called, and answers leave by the one with the default route.
+fn what_holds_the_address_of_a_connection_is_followed() {
+    let scene = Scene::new(&format!(
+        "{TWO}link set lo up\nroute add default via 192.0.2.1 dev d0\naddress add 10.0.0.1/32 dev lo\n"
+    ));
+    let over = |local: &str| {
+        let found = scene.look(Some(&format!("203.0.113.7 50000 {local} 22")));
+        let why = found.unknown.into_iter().filter(|unknown| unknown.sort.word() == "ssh");
+        let mut why: Vec<String> = why.map(|unknown| unknown.why).collect();
+        why.sort();
+        why
+    };
+    let followed = |name: &str| {
+        let peer = name.replace('d', "p");
+        format!(
+            "the interfaces below {name}: {name} goes to {peer}, and where it is routed from there is not known"
+        )
+    };
+    assert_eq!(over("192.0.2.2"), [followed("d0")]);
+    assert_eq!(over("198.51.100.2"), [followed("d0"), followed("d1")]);
+    let arrives = "where the SSH connection from 203.0.113.7 that penstock was started from arrives";
+    let lo = format!("lo holds 10.0.0.1, {arrives}, and over what that comes in is not known");
+    assert_eq!(over("10.0.0.1"), [lo, followed("d0")]);
+    let none = format!("no interface holds 10.9.9.9, {arrives}");
+    assert_eq!(over("10.9.9.9"), [none, followed("d0")]);
 }
 
 fn without_a_route_there_is_none() {

@@ -6,6 +6,7 @@
 mod links;
 mod routes;
 mod session;
+mod ssh;
 mod storage;
 
 use std::{
@@ -44,6 +45,13 @@ pub trait Routes {
     ///
     /// The lister's own, when the kernel cannot be asked. That it knows no way is `None`.
     fn towards(&mut self, peer: IpAddr, from: Option<IpAddr>) -> Result<Option<u32>, LinkError>;
+
+    /// Every IP address of this machine with the index of the interface that holds it.
+    ///
+    /// # Errors
+    ///
+    /// The lister's own, when addresses cannot be listed.
+    fn addresses(&mut self) -> Result<Vec<(u32, IpAddr)>, LinkError>;
 }
 
 impl Routes for Netlink {
@@ -53,6 +61,11 @@ impl Routes for Netlink {
 
     fn towards(&mut self, peer: IpAddr, from: Option<IpAddr>) -> Result<Option<u32>, LinkError> {
         Ok(self.route_to(peer, from)?)
+    }
+
+    fn addresses(&mut self) -> Result<Vec<(u32, IpAddr)>, LinkError> {
+        let all = Netlink::addresses(self)?;
+        Ok(all.into_iter().map(|(index, address)| (index, address.ip())).collect())
     }
 }
 
@@ -64,7 +77,7 @@ pub fn lifelines(root: &Root, routes: Option<&mut dyn Routes>, started: &Started
     let mut found = Lifelines::default();
     let mut ways = Ways::new(routes, &mut reader);
     default_routes(&mut ways, &mut reader, &mut found);
-    connections(&mut ways, started, &mut reader, &mut found);
+    ssh::connections(&mut ways, started, &mut reader, &mut found);
     peers(&mut ways, &started.peers, &mut reader, &mut found);
     file_systems(&mut ways, &mut reader, &mut found);
     found.holders = holders(&mut reader);
@@ -152,35 +165,6 @@ fn followed(
 
 fn noted(sort: LifelineSort, reader: &mut Reader<'_>, found: &mut Lifelines) {
     reader.take_notes().into_iter().for_each(|note| found.cannot(sort, note));
-}
-
-fn connections(ways: &mut Ways<'_>, started: &Started, reader: &mut Reader<'_>, found: &mut Lifelines) {
-    let sort = LifelineSort::Ssh;
-    let (connections, unknown) = session::connections(started, reader);
-    unknown.into_iter().for_each(|why| found.cannot(sort, why));
-    for connection in connections {
-        let kind = LifelineKind::Ssh { peer: connection.peer.to_string(), own: connection.own };
-        let way = match &connection.interface {
-            Some(interface) => Ok(Some(interface.clone())),
-            None => ways.towards(connection.peer, connection.local),
-        };
-        let paths = match way {
-            Ok(Some(name)) => followed(&name, sort, reader, found),
-            Ok(None) => {
-                found.cannot(
-                    sort,
-                    format!("there is no route to {}, where {kind} comes from", connection.peer),
-                );
-                Vec::new()
-            }
-            Err(why) => {
-                found.cannot(sort, format!("the route to {} is not known: {why}", connection.peer));
-                Vec::new()
-            }
-        };
-        add(found, kind, paths);
-    }
-    noted(sort, reader, found);
 }
 
 /// The ways to machines that somebody named. One on this machine itself needs no hardware.

@@ -26,13 +26,15 @@ struct Recorded {
 }
 
 /// An interface by its name, or by its index when that has no name here.
-type Found = Result<String, u32>;
+pub(super) type Found = Result<String, u32>;
 
 /// Asks for ways.
 pub(super) struct Ways<'a> {
     netlink: Option<&'a mut dyn Routes>,
     /// Names by index.
     names: BTreeMap<u32, String>,
+    /// The addresses of this machine with the indices of their interfaces, once they were asked for.
+    addresses: Option<Result<Vec<(u32, IpAddr)>, String>>,
     recorded: Option<Vec<Recorded>>,
 }
 
@@ -45,7 +47,7 @@ impl<'a> Ways<'a> {
             }
         }
         let recorded = if netlink.is_none() { recorded(reader) } else { None };
-        Ways { netlink, names, recorded }
+        Ways { netlink, names, addresses: None, recorded }
     }
 
     /// Each default route with the interfaces that it leads over.
@@ -105,6 +107,18 @@ impl<'a> Ways<'a> {
         let fitting = recorded.iter().filter(|route| covers(route.to, route.prefix, peer));
         let best = fitting.max_by_key(|route| (route.prefix, u32::MAX - route.metric));
         Ok(best.map(|route| route.interface.clone()))
+    }
+
+    /// The interfaces that hold an address; `Ok(None)` for a recorded tree, which does not say it.
+    pub fn holders(&mut self, address: IpAddr) -> Result<Option<Vec<Found>>, String> {
+        let Some(netlink) = &mut self.netlink else { return Ok(None) };
+        let all = self
+            .addresses
+            .get_or_insert_with(|| netlink.addresses().map_err(|error| chain(&*error)))
+            .as_ref()
+            .map_err(Clone::clone)?;
+        let holders = all.iter().filter(|(_, held)| *held == address);
+        Ok(Some(holders.map(|(index, _)| self.names.get(index).cloned().ok_or(*index)).collect()))
     }
 }
 

@@ -48,6 +48,13 @@ pub(super) struct Connection {
     pub own: bool,
 }
 
+impl Connection {
+    /// What tells it from others: one peer may have come to several addresses, which other interfaces hold.
+    fn ends(&self) -> (IpAddr, Option<IpAddr>) {
+        (self.peer, self.local)
+    }
+}
+
 /// The connections that must live, and in words what is not known of that.
 pub(super) fn connections(started: &Started, reader: &mut Reader<'_>) -> (Vec<Connection>, Option<String>) {
     let sockets = sockets(reader);
@@ -73,7 +80,7 @@ pub(super) fn connections(started: &Started, reader: &mut Reader<'_>) -> (Vec<Co
         let own = of_server(server.id, sockets.as_deref().unwrap_or_default(), reader);
         proven |= !own.is_empty();
         for connection in own {
-            if !found.iter().any(|other: &Connection| other.peer == connection.peer) {
+            if !found.iter().any(|other: &Connection| other.ends() == connection.ends()) {
                 found.push(connection);
             }
         }
@@ -101,7 +108,7 @@ pub(super) fn connections(started: &Started, reader: &mut Reader<'_>) -> (Vec<Co
         sockets.iter().filter(|socket| socket.established && (socket.port == SSH || socket.port == port))
     {
         let connection = Connection { own: false, ..socket.connection() };
-        if !found.iter().any(|other| other.peer == connection.peer) {
+        if !found.iter().any(|other| other.ends() == connection.ends()) {
             found.push(connection);
         }
     }
