@@ -21,8 +21,9 @@ fn main() -> ExitCode {
             outcome.err().map(|error| error.to_string())
         })
     });
-    let plain: [(&str, fn()); 7] = [
+    let plain: [(&str, fn()); 8] = [
         ("a_bridge_is_followed_to_its_ports_in_netns", a_bridge_is_followed_to_its_ports),
+        ("a_link_local_client_is_at_what_holds_our_address_in_netns", a_link_local_client),
         ("default_routes_of_all_tables_are_found_in_netns", default_routes_of_all_tables_are_found),
         ("each_next_hop_counts_in_netns", each_next_hop_counts),
         ("the_way_to_the_client_is_followed_in_netns", the_way_to_the_client_is_followed),
@@ -80,6 +81,15 @@ impl Scene {
     fn look_as(&self, started: Started) -> Lifelines {
         let mut netlink = Netlink::in_namespace_of(self.namespace.id).unwrap();
         lifelines(&Root::at(self.tree.path()), Some(&mut netlink), &started)
+    }
+
+    /// What is told to be unknown of the SSH connection.
+    fn lost_of_ssh(&self, ssh_connection: &str) -> Vec<String> {
+        let found = self.look(Some(ssh_connection));
+        let lost = found.unknown.into_iter().filter(|unknown| unknown.sort.word() == "ssh");
+        let mut lost: Vec<String> = lost.map(|unknown| unknown.why).collect();
+        lost.sort();
+        lost
     }
 
     fn shown(&self, ssh_connection: Option<&str>) -> Vec<String> {
@@ -172,24 +182,20 @@ fn the_way_to_the_client_is_followed() {
     assert_eq!(over("127.0.0.1", "127.0.0.1"), Vec::<String>::new(), "loopback needs nobody");
 }
 
+/// What is told of the ways below an end of a cable that leads nowhere else.
+fn followed(name: &str) -> String {
+    let peer = name.replace('d', "p");
+    format!(
+        "the interfaces below {name}: {name} goes to {peer}, and where it is routed from there is not known"
+    )
+}
+
 /// Packets come in by the port whose address was called, and answers leave by the one with the default route.
 fn what_holds_the_address_of_a_connection_is_followed() {
     let scene = Scene::new(&format!(
         "{TWO}link set lo up\nroute add default via 192.0.2.1 dev d0\naddress add 10.0.0.1/32 dev lo\n"
     ));
-    let over = |local: &str| {
-        let found = scene.look(Some(&format!("203.0.113.7 50000 {local} 22")));
-        let why = found.unknown.into_iter().filter(|unknown| unknown.sort.word() == "ssh");
-        let mut why: Vec<String> = why.map(|unknown| unknown.why).collect();
-        why.sort();
-        why
-    };
-    let followed = |name: &str| {
-        let peer = name.replace('d', "p");
-        format!(
-            "the interfaces below {name}: {name} goes to {peer}, and where it is routed from there is not known"
-        )
-    };
+    let over = |local: &str| scene.lost_of_ssh(&format!("203.0.113.7 50000 {local} 22"));
     assert_eq!(over("192.0.2.2"), [followed("d0")]);
     assert_eq!(over("198.51.100.2"), [followed("d0"), followed("d1")]);
     let arrives = "where the SSH connection from 203.0.113.7 that penstock was started from arrives";
@@ -197,6 +203,23 @@ fn what_holds_the_address_of_a_connection_is_followed() {
     assert_eq!(over("10.0.0.1"), [lo, followed("d0")]);
     let none = format!("no interface holds 10.9.9.9, {arrives}");
     assert_eq!(over("10.9.9.9"), [none, followed("d0")]);
+}
+
+/// `/proc/net/tcp6` does not say over which link such a peer is, and the kernel's route to it is that of any link.
+fn a_link_local_client() {
+    let scene = Scene::new(&format!(
+        "{TWO}address add fe80::a/64 dev d0 nodad\naddress add fe80::b/64 dev d1 nodad\n\
+         address add fe80::c/64 dev d0 nodad\naddress add fe80::c/64 dev d1 nodad\n"
+    ));
+    let over = |local: &str| scene.lost_of_ssh(&format!("fe80::7 50000 {local} 22"));
+    assert_eq!(over("fe80::a"), [followed("d0")]);
+    assert_eq!(over("fe80::b"), [followed("d1")]);
+    assert_eq!(over("2001:db8::2"), [followed("d1")]);
+    assert_eq!(over("fe80::c"), [followed("d0"), followed("d1")]);
+    let none = "no interface holds fe80::d, where the SSH connection from fe80::7 that penstock was started from arrives";
+    assert_eq!(over("fe80::d"), [none]);
+    // A scope says it, whoever else holds the address.
+    assert_eq!(scene.lost_of_ssh("fe80::7%d1 50000 fe80::c%d1 22"), [followed("d1")]);
 }
 
 fn without_a_route_there_is_none() {

@@ -109,6 +109,11 @@ impl<'a> Ways<'a> {
         Ok(best.map(|route| route.interface.clone()))
     }
 
+    /// Whether anybody can be asked who holds an address.
+    pub fn knows_holders(&self) -> bool {
+        self.netlink.is_some()
+    }
+
     /// The interfaces that hold an address; `Ok(None)` for a recorded tree, which does not say it.
     pub fn holders(&mut self, address: IpAddr) -> Result<Option<Vec<Found>>, String> {
         let Some(netlink) = &mut self.netlink else { return Ok(None) };

@@ -55,6 +55,12 @@ impl NeededInterfaces {
     ) {
         match &connection.interface {
             Some(interface) => self.add(interface.clone()),
+            // Each link has such addresses, and a route to one tells nothing: both ends are at the interface that holds ours.
+            None if is_link_local(connection.peer) => {
+                if connection.local.is_none() || !ways.knows_holders() {
+                    self.lost.push(format!("over which interface {kind} comes is not known"));
+                }
+            }
             None => self.way_back(connection, kind, ways),
         }
         self.way_in(connection, kind, ways, reader);
