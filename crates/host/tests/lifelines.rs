@@ -1,11 +1,15 @@
 //! What the lives of recorded machines hang on, also of hostile ones.
 #![allow(clippy::disallowed_methods)]
 
-use std::{fs, os::unix::fs::symlink, time::Instant};
+use std::{fs, net::IpAddr, os::unix::fs::symlink, time::Instant};
 
 use penstock_host::{
     Root,
-    scan::lifelines::{Started, lifelines},
+    netlink::Route,
+    scan::{
+        LinkError,
+        lifelines::{Routes, Started, lifelines},
+    },
 };
 use penstock_model::inventory::{LifelineSort, Lifelines};
 use penstock_testkit::sysfs;
@@ -357,6 +361,64 @@ fn the_connection_is_found_through_sudo_by_the_servers_socket() {
     let (lines, _) = ssh(&session(ancestors), None);
     assert_eq!(lines.len(), 2, "{lines:?}");
     assert!(lines.iter().all(|line| line.contains("may have been started")), "{lines:?}");
+}
+
+/// A kernel with these addresses and with routes to everywhere, others for who is bound to a VRF.
+struct KernelRoutes {
+    addresses: Vec<(u32, IpAddr)>,
+    vrf: u32,
+    way: Option<u32>,
+    in_vrf: Option<u32>,
+}
+
+impl Routes for KernelRoutes {
+    fn defaults(&mut self) -> Result<Vec<Route>, LinkError> {
+        Ok(Vec::new())
+    }
+
+    fn towards(
+        &mut self,
+        _peer: IpAddr,
+        _from: Option<IpAddr>,
+        over: Option<u32>,
+    ) -> Result<Option<u32>, LinkError> {
+        Ok(if over == Some(self.vrf) { self.in_vrf } else { self.way })
+    }
+
+    fn is_vrf(&mut self, index: u32) -> Result<bool, LinkError> {
+        Ok(index == self.vrf)
+    }
+
+    fn addresses(&mut self) -> Result<Vec<(u32, IpAddr)>, LinkError> {
+        Ok(self.addresses.clone())
+    }
+}
+
+#[test]
+fn the_routes_of_a_vrf_are_asked_for_what_comes_in_there() {
+    let tree = planted(&format!(
+        "{NETWORK}[/sys/devices/virtual/net]\nmgmt/ifindex = 20\nmgmt/lower_eth2 -> ../eth2\n\
+         [/sys/class/net]\nmgmt -> ../../devices/virtual/net/mgmt\n\
+         [/sys/devices/pci0000:00/0000:00:01.0]\n0000:02:00.0/virtio0/net/eth2/master -> ../../../../../../virtual/net/mgmt\n"
+    ));
+    let held: IpAddr = "198.51.100.2".parse().unwrap();
+    let over = |holder: u32, way: Option<u32>, in_vrf: Option<u32>| {
+        let mut kernel = KernelRoutes { addresses: vec![(holder, held)], vrf: 20, way, in_vrf };
+        let started =
+            Started { ssh_connection: Some(format!("203.0.113.7 49153 {held} 22")), ..Started::default() };
+        let found = lifelines(&Root::at(tree.path()), Some(&mut kernel), &started);
+        let names = shown(&found).into_iter().filter_map(|line| Some(line.rsplit_once(": ")?.1.to_owned()));
+        (names.collect::<Vec<_>>(), unknown(&found, LifelineSort::Ssh, "no route"))
+    };
+    let (eth1, eth2) = ("eth1, 0000:01:00.1".to_owned(), "eth2, 0000:02:00.0".to_owned());
+    // Specific routes in the VRF alone; a default route of all others beside them; none in the VRF.
+    assert_eq!(over(4, None, Some(4)), (vec![eth2.clone()], false));
+    assert_eq!(over(4, Some(3), Some(4)), (vec![eth2.clone()], false));
+    assert_eq!(over(4, Some(3), None), (vec![eth1.clone(), eth2.clone()], false));
+    assert_eq!(over(4, None, None), (vec![eth2.clone()], true));
+    // An address of the VRF itself, and one outside of it.
+    assert_eq!(over(20, Some(3), Some(4)), (vec![eth2, "mgmt, eth2, 0000:02:00.0".to_owned()], false));
+    assert_eq!(over(3, Some(3), Some(4)), (vec![eth1], false));
 }
 
 #[test]

@@ -39,7 +39,11 @@ fn main() -> ExitCode {
         let line = "ip link add d type bridge && ip link add link d name v type vlan id 7";
         trials.lacking("VLANs", || without(line))
     });
+    let vrf = no_mount
+        .clone()
+        .or_else(|| trials.lacking("VRFs", || without("ip link add name x type vrf table 77")));
     trials.add(&no_mount, plain);
+    trials.add(&vrf, [("the_routes_of_a_vrf_lead_back_in_netns", the_routes_of_a_vrf_lead_back as fn())]);
     trials
         .add(&bond, [("a_bond_is_followed_to_its_ports_in_netns", a_bond_is_followed_to_its_ports as fn())]);
     trials.add(&vlan, [("a_vlan_on_a_bridge_is_followed_in_netns", a_vlan_on_a_bridge_is_followed as fn())]);
@@ -220,6 +224,21 @@ fn a_link_local_client() {
     assert_eq!(over("fe80::d"), [none]);
     // A scope says it, whoever else holds the address.
     assert_eq!(scene.lost_of_ssh("fe80::7%d1 50000 fe80::c%d1 22"), [followed("d1")]);
+}
+
+/// Management over d1 in a VRF, everything else over d0.
+fn the_routes_of_a_vrf_lead_back() {
+    let scene = Scene::new(&format!(
+        "link add name mgmt type vrf table 77\nlink set mgmt up\n{TWO}link set d1 master mgmt\n\
+         route add default via 192.0.2.1 dev d0\nroute add 203.0.113.0/24 via 198.51.100.1 dev d1 table 77\n\
+         link add d2 type veth peer name p2\nlink set d2 master mgmt\nlink set d2 up\nlink set p2 up\n\
+         address add 198.18.0.2/24 dev d2\n"
+    ));
+    let over = |local: &str| scene.lost_of_ssh(&format!("203.0.113.7 50000 {local} 22"));
+    assert_eq!(over("198.51.100.2"), [followed("d1")]);
+    // In by one port of the VRF, back by the other.
+    assert_eq!(over("198.18.0.2"), [followed("d1"), followed("d2")]);
+    assert_eq!(over("192.0.2.2"), [followed("d0")]);
 }
 
 fn without_a_route_there_is_none() {

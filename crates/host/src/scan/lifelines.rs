@@ -39,12 +39,25 @@ pub trait Routes {
     /// The lister's own, when routes cannot be listed.
     fn defaults(&mut self) -> Result<Vec<Route>, LinkError>;
 
-    /// The index of the interface over which packets go to `peer`, sent from `from` where that is given.
+    /// The index of the interface over which packets go to `peer`, sent from `from` and by who is bound to interface `over`, a VRF, say,
+    /// where these are given.
     ///
     /// # Errors
     ///
     /// The lister's own, when the kernel cannot be asked. That it knows no way is `None`.
-    fn towards(&mut self, peer: IpAddr, from: Option<IpAddr>) -> Result<Option<u32>, LinkError>;
+    fn towards(
+        &mut self,
+        peer: IpAddr,
+        from: Option<IpAddr>,
+        over: Option<u32>,
+    ) -> Result<Option<u32>, LinkError>;
+
+    /// Whether the interface of this index is a VRF, which has routes of its own.
+    ///
+    /// # Errors
+    ///
+    /// The lister's own, when the interface cannot be asked for.
+    fn is_vrf(&mut self, index: u32) -> Result<bool, LinkError>;
 
     /// Every IP address of this machine with the index of the interface that holds it.
     ///
@@ -59,8 +72,18 @@ impl Routes for Netlink {
         Ok(self.default_routes()?)
     }
 
-    fn towards(&mut self, peer: IpAddr, from: Option<IpAddr>) -> Result<Option<u32>, LinkError> {
-        Ok(self.route_to(peer, from)?)
+    fn towards(
+        &mut self,
+        peer: IpAddr,
+        from: Option<IpAddr>,
+        over: Option<u32>,
+    ) -> Result<Option<u32>, LinkError> {
+        Ok(self.route_to(peer, from, over)?)
+    }
+
+    fn is_vrf(&mut self, index: u32) -> Result<bool, LinkError> {
+        let link = self.link_at(index)?;
+        Ok(link.is_some_and(|link| link.kind.as_deref() == Some("vrf")))
     }
 
     fn addresses(&mut self) -> Result<Vec<(u32, IpAddr)>, LinkError> {
@@ -171,7 +194,7 @@ fn noted(sort: LifelineSort, reader: &mut Reader<'_>, found: &mut Lifelines) {
 fn peers(ways: &mut Ways<'_>, peers: &[IpAddr], reader: &mut Reader<'_>, found: &mut Lifelines) {
     let sort = LifelineSort::Peer;
     for peer in peers.iter().map(IpAddr::to_canonical).filter(|peer| !peer.is_loopback()) {
-        let paths = match ways.towards(peer, None) {
+        let paths = match ways.towards(peer, None, None) {
             Ok(Some(name)) => followed(&name, sort, reader, found),
             Ok(None) => {
                 found.cannot(sort, format!("there is no route to {peer}"));
@@ -274,7 +297,7 @@ fn carried(
             BackingDevice::Lost(why) => {
                 found.cannot(sort, format!("what carries {kind} is not known: {why}"))
             }
-            BackingDevice::Server { names, address } => match ways.towards(address, None) {
+            BackingDevice::Server { names, address } => match ways.towards(address, None, None) {
                 Ok(Some(interface)) => {
                     for path in followed(&interface, sort, reader, found) {
                         let names = names.iter().cloned().chain(path.names).collect();

@@ -88,12 +88,17 @@ impl<'a> Ways<'a> {
             .collect()
     }
 
-    /// The interface over which packets go to `peer`.
-    pub fn towards(&mut self, peer: IpAddr, from: Option<IpAddr>) -> Result<Option<String>, String> {
+    /// The interface over which packets go to `peer`, by the routes of the VRF `over` where one is given.
+    pub fn towards(
+        &mut self,
+        peer: IpAddr,
+        from: Option<IpAddr>,
+        over: Option<u32>,
+    ) -> Result<Option<String>, String> {
         if let Some(netlink) = &mut self.netlink {
-            let mut answer = netlink.towards(peer, from).map_err(|error| chain(&*error))?;
+            let mut answer = netlink.towards(peer, from, over).map_err(|error| chain(&*error))?;
             if answer.is_none() && from.is_some() {
-                answer = netlink.towards(peer, None).map_err(|error| chain(&*error))?;
+                answer = netlink.towards(peer, None, over).map_err(|error| chain(&*error))?;
             }
             let Some(index) = answer else { return Ok(None) };
             let name = self.names.get(&index).cloned();
@@ -107,6 +112,22 @@ impl<'a> Ways<'a> {
         let fitting = recorded.iter().filter(|route| covers(route.to, route.prefix, peer));
         let best = fitting.max_by_key(|route| (route.prefix, u32::MAX - route.metric));
         Ok(best.map(|route| route.interface.clone()))
+    }
+
+    /// The VRF that an interface is or is in: its master, and no master of that (`net/l3mdev/l3mdev.c`,
+    /// `l3mdev_master_ifindex_rcu`).
+    pub fn vrf_of(&mut self, name: &str, reader: &mut Reader<'_>) -> Result<Option<u32>, String> {
+        let Some(netlink) = &mut self.netlink else { return Ok(None) };
+        let master = reader.link_name(&format!("{CLASS}/{name}/master"));
+        for candidate in [Some(name), master.as_deref()].into_iter().flatten() {
+            let index = self.names.iter().find(|(_, name)| *name == candidate).map(|(index, _)| *index);
+            if let Some(index) = index
+                && netlink.is_vrf(index).map_err(|error| chain(&*error))?
+            {
+                return Ok(Some(index));
+            }
+        }
+        Ok(None)
     }
 
     /// Whether anybody can be asked who holds an address.

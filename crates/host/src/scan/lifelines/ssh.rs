@@ -2,7 +2,7 @@
 //!
 //! The two differ where one default route serves several ports: packets to the address of another port come in by that one.
 
-use std::net::IpAddr;
+use std::{collections::BTreeSet, net::IpAddr};
 
 use penstock_model::inventory::{LifelineKind, LifelineSort, Lifelines};
 
@@ -61,7 +61,7 @@ impl NeededInterfaces {
                     self.lost.push(format!("over which interface {kind} comes is not known"));
                 }
             }
-            None => self.way_back(connection, kind, ways),
+            None => self.way_back(connection, kind, ways, reader),
         }
         self.way_in(connection, kind, ways, reader);
     }
@@ -72,9 +72,42 @@ impl NeededInterfaces {
         }
     }
 
-    fn way_back(&mut self, connection: &Connection, kind: &LifelineKind, ways: &mut Ways<'_>) {
+    /// Where every interface that holds our end is in a VRF, the routes of that one count, and no others while it has one.
+    fn way_back(
+        &mut self,
+        connection: &Connection,
+        kind: &LifelineKind,
+        ways: &mut Ways<'_>,
+        reader: &mut Reader<'_>,
+    ) {
         let peer = connection.peer;
-        match ways.towards(peer, connection.local) {
+        // What cannot be asked of these is told with the way in.
+        let holders = connection.local.and_then(|local| ways.holders(local).ok()?).unwrap_or_default();
+        let mut outside = holders.is_empty();
+        let mut vrfs = BTreeSet::new();
+        for holder in holders {
+            match holder.map(|name| ways.vrf_of(&name, reader)) {
+                Ok(Ok(Some(vrf))) => {
+                    vrfs.insert(vrf);
+                }
+                Ok(Ok(None)) | Err(_) => outside = true,
+                Ok(Err(why)) => {
+                    self.lost.push(format!("whether {kind} arrives in a VRF is not known: {why}"));
+                    outside = true;
+                }
+            }
+        }
+        for vrf in vrfs {
+            match ways.towards(peer, connection.local, Some(vrf)) {
+                Ok(Some(name)) => self.add(name),
+                Ok(None) => outside = true,
+                Err(why) => self.lost.push(format!("the route to {peer} is not known: {why}")),
+            }
+        }
+        if !outside {
+            return;
+        }
+        match ways.towards(peer, connection.local, None) {
             Ok(Some(name)) => self.add(name),
             Ok(None) => self.lost.push(format!("there is no route to {peer}, where {kind} comes from")),
             Err(why) => self.lost.push(format!("the route to {peer} is not known: {why}")),
