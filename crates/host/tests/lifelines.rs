@@ -434,6 +434,66 @@ fn a_console_and_a_service_hang_on_no_connection() {
     }
 }
 
+/// An SSH session from this machine itself, whose other end process 60 has, with these other sockets.
+fn looped(ancestors: &str, program: &str, open: &[u32], rows: &[&str]) -> String {
+    let address = |octets: [u8; 4]| format!("{:08X}", u32::from_ne_bytes(octets));
+    let addresses = [
+        ("HERE", address([198, 51, 100, 2])),
+        ("OWN", address([198, 51, 100, 3])),
+        ("OTHER", address([203, 0, 113, 9])),
+        ("LO", address([127, 0, 0, 1])),
+    ];
+    let rows: String = ["LO:0016 LO:C010 910", "LO:C010 LO:0016 911"]
+        .iter()
+        .chain(rows)
+        .map(|row| {
+            let (ends, inode) = row.rsplit_once(' ').unwrap();
+            format!("0: {ends} 01 0:0 0:0 0 0 0 {inode} 1\n")
+        })
+        .collect();
+    let rows = addresses.iter().fold(rows, |rows, (name, address)| rows.replace(name, address));
+    let open: String =
+        open.iter().map(|inode| format!("/proc/60/fd/{inode} -> socket:[{inode}]\n")).collect();
+    format!(
+        "{NETWORK}{}{ancestors}/proc/60/comm = {program}\n{open}/proc/net/tcp <<END\n  sl  local_address rem_address st\n\
+         0: 00000000:0016 00000000:0000 0A 0:0 0:0 0 0 0 900 1\n{rows}END\n",
+        routes("eth0")
+    )
+}
+
+#[test]
+fn who_comes_from_this_machine_itself_came_over_another_connection() {
+    let variable = Some("127.0.0.1 49168 127.0.0.1 22");
+    let told = |found: &Lifelines| {
+        let lost = found.unknown.iter().filter(|unknown| unknown.sort == LifelineSort::Ssh);
+        lost.map(|unknown| unknown.why.clone()).collect::<Vec<_>>()
+    };
+    let operator = ["HERE:0016 OWN:C001 901"];
+    let may_be = OWN.replace("that penstock was started", "that penstock may have been started");
+    // `ssh root@localhost` in a session, and `sudo` in that.
+    let (lines, found) = ssh(&looped("", "ssh", &[911], &operator), variable);
+    assert_eq!((lines, told(&found)), (vec![may_be.clone()], vec![]));
+    let sudo = "/proc/44/stat = 44 (penstock) S 43 0 0 34816 0\n/proc/43/stat = 43 (sudo) S 41 0 0 34816 0\n\
+         /proc/41/stat = 41 (sshd-session) S 1 0 0 0 0\n/proc/41/fd/4 -> socket:[910]\n";
+    let (lines, found) = ssh(&looped(sudo, "ssh", &[911], &operator), None);
+    assert_eq!((lines, told(&found)), (vec![may_be.clone()], vec![]));
+    // `ssh -R` to another machine.
+    let tunnel = ["HERE:C011 OTHER:0016 912"];
+    let (lines, found) = ssh(&looped("", "ssh", &[911, 912], &tunnel), variable);
+    let to_other = "the SSH connection from 203.0.113.9 that penstock may have been started from: ";
+    assert!(lines.len() == 1 && lines[0].starts_with(to_other), "{lines:?}");
+    assert_eq!(told(&found), Vec::<String>::new());
+    // What hands connections on may have others than SSH's.
+    let (lines, found) = ssh(&looped("", "sslh", &[911], &operator), variable);
+    assert_eq!(lines, [may_be]);
+    assert!(unknown(&found, LifelineSort::Ssh, "sslh (process 60) is at the other end"), "{found:#?}");
+    let (_, found) = ssh(&looped("", "ssh", &[], &operator), variable);
+    assert!(unknown(&found, LifelineSort::Ssh, "could not be seen"), "{found:#?}");
+    let (lines, found) = ssh(&looped("", "ssh", &[911], &[]), variable);
+    assert_eq!(lines, Vec::<String>::new());
+    assert!(unknown(&found, LifelineSort::Ssh, "no connection to port 22 was found"), "{found:#?}");
+}
+
 #[test]
 fn inside_a_multiplexer_every_connection_may_be_the_one() {
     let tmux = "/proc/44/stat = 44 (penstock) S 43 0 0 34816 0\n/proc/43/stat = 43 (tmux: server) S 1 0 0 0 0\n\

@@ -183,7 +183,13 @@ fn the_way_to_the_client_is_followed() {
     assert_eq!(over("2001:db8::7", "2001:db8::2"), ["ssh: d1 > d1"]);
     // An address that is not here any more does not hide the way.
     assert_eq!(over("203.0.113.7", "10.0.0.1"), ["ssh: d1 > d1"]);
-    assert_eq!(over("127.0.0.1", "127.0.0.1"), Vec::<String>::new(), "loopback needs nobody");
+    // Who comes from this machine itself came to it over a connection that this does not tell.
+    for own in ["127.0.0.1", "::1", "192.0.2.2", "2001:db8::2"] {
+        let found = scene.look(Some(&format!("{own} 50000 {own} 22")));
+        assert!(!kinds(&found).iter().any(|kind| kind.contains("SSH")), "{own}: {found:?}");
+        let told = |words: &str| found.unknown.iter().any(|unknown| unknown.why.contains(words));
+        assert!(told("it was started over SSH from this machine itself"), "{own}: {found:?}");
+    }
 }
 
 /// What is told of the ways below an end of a cable that leads nowhere else.

@@ -3,9 +3,13 @@
 //!
 //! What cannot be found out is told as such and never taken for "there is none".
 
+mod ancestry;
 mod links;
+mod loops;
+mod processes;
 mod routes;
 mod session;
+mod sockets;
 mod ssh;
 mod storage;
 
@@ -328,11 +332,11 @@ fn holders(reader: &mut Reader<'_>) -> BTreeMap<Bdf, Vec<String>> {
     if groups.is_empty() {
         return holders;
     }
-    for id in session::processes(reader) {
-        let open: BTreeSet<String> = session::open_files(id, reader).into_iter().collect();
+    for id in processes::processes(reader) {
+        let open: BTreeSet<String> = processes::open_files(id, reader).into_iter().collect();
         for function in open.iter().filter_map(|path| groups.get(path)).flatten() {
-            let name = session::name_of(id, reader).unwrap_or_default();
-            let vm = session::vm_of(id, reader).map(|vm| format!(", VM {vm}")).unwrap_or_default();
+            let name = processes::name_of(id, reader).unwrap_or_default();
+            let vm = processes::vm_of(id, reader).map(|vm| format!(", VM {vm}")).unwrap_or_default();
             holders.entry(*function).or_default().push(format!("{name} (process {id}{vm})"));
         }
     }

@@ -1,7 +1,7 @@
 //! The ways that packets take: from netlink, or from `/proc/net` for a tree that was recorded.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
@@ -135,16 +135,29 @@ impl<'a> Ways<'a> {
         self.netlink.is_some()
     }
 
+    /// The addresses of this machine; none for a recorded tree, which does not say them.
+    pub fn addresses(&mut self) -> Result<BTreeSet<IpAddr>, String> {
+        let all = self.held()?.unwrap_or_default();
+        Ok(all.iter().map(|(_, address)| *address).collect())
+    }
+
     /// The interfaces that hold an address; `Ok(None)` for a recorded tree, which does not say it.
     pub fn holders(&mut self, address: IpAddr) -> Result<Option<Vec<Found>>, String> {
+        let Some(all) = self.held()? else { return Ok(None) };
+        let holders: Vec<u32> =
+            all.iter().filter(|(_, held)| *held == address).map(|(index, _)| *index).collect();
+        let named = |index: u32| self.names.get(&index).cloned().ok_or(index);
+        Ok(Some(holders.into_iter().map(named).collect()))
+    }
+
+    fn held(&mut self) -> Result<Option<&[(u32, IpAddr)]>, String> {
         let Some(netlink) = &mut self.netlink else { return Ok(None) };
         let all = self
             .addresses
             .get_or_insert_with(|| netlink.addresses().map_err(|error| chain(&*error)))
             .as_ref()
             .map_err(Clone::clone)?;
-        let holders = all.iter().filter(|(_, held)| *held == address);
-        Ok(Some(holders.map(|(index, _)| self.names.get(index).cloned().ok_or(*index)).collect()))
+        Ok(Some(all))
     }
 }
 

@@ -21,7 +21,11 @@ pub(super) fn connections(
     found: &mut Lifelines,
 ) {
     let sort = LifelineSort::Ssh;
-    let (connections, unknown) = session::connections(started, reader);
+    let here = ways.addresses().unwrap_or_else(|why| {
+        found.cannot(sort, format!("which addresses this machine has is not known: {why}"));
+        BTreeSet::new()
+    });
+    let (connections, unknown) = session::connections(started, &here, reader);
     unknown.into_iter().for_each(|why| found.cannot(sort, why));
     for connection in connections {
         let kind = LifelineKind::Ssh { peer: connection.peer.to_string(), own: connection.own };
