@@ -495,6 +495,40 @@ fn who_comes_from_this_machine_itself_came_over_another_connection() {
 }
 
 #[test]
+fn a_login_on_a_pseudo_terminal_may_be_served_over_the_network() {
+    // `login` itself has given its terminal away.
+    let login = |terminal: u32, own: u32| {
+        format!(
+            "/proc/44/stat = 44 (penstock) S 43 0 0 34816 0\n/proc/43/stat = 43 (bash) S 42 0 0 {terminal} 0\n\
+             /proc/42/stat = 42 (login) S 41 0 0 {own} 0\n/proc/41/stat = 41 (ttyd) S 1 0 0 0 0\n\
+             /proc/1/stat = 1 (systemd) S 0 0 0 0 0\n/proc/44/sessionid = 7\n"
+        )
+    };
+    let gdm = "/proc/44/stat = 44 (penstock) S 43 0 0 34816 0\n/proc/43/stat = 43 (gdm-session-wor) S 1 0 0 0 0\n\
+         /proc/44/sessionid = 7\n";
+    let logind = |lines: &str| format!("/run/systemd/sessions/7 <<END\n{lines}\nEND\n");
+    let refused = |ancestors: &str| {
+        let (lines, found) = ssh(&session(ancestors), None);
+        let unknown = found.unknown.iter().any(|unknown| unknown.sort == LifelineSort::Ssh);
+        // Whoever it is may come over no SSH connection, so to keep those is not enough.
+        assert_eq!(lines.len(), if unknown { 2 } else { 0 }, "{lines:?}");
+        unknown
+    };
+    // tty1, ttyS0 and hvc0; the first and the last pseudo-terminal; none at all.
+    for (terminal, expected) in
+        [(1025, false), (1088, false), (58624, false), (34816, true), (36863, true), (0, true)]
+    {
+        assert_eq!(refused(&login(terminal, 0)), expected, "{terminal}");
+    }
+    assert!(refused(&login(34816, 34816)) && !refused(&login(34816, 1025)));
+    assert!(refused(&format!("{}{}", login(1025, 0), logind("REMOTE=1\nSEAT="))));
+    assert!(!refused(&format!("{}{}", login(1088, 0), logind("REMOTE=0"))));
+    assert!(!refused(gdm), "nothing says that it is not at a screen here");
+    assert!(!refused(&format!("{gdm}{}", logind("REMOTE=0\nSEAT=seat0"))));
+    assert!(refused(&format!("{gdm}{}", logind("REMOTE=0"))));
+}
+
+#[test]
 fn inside_a_multiplexer_every_connection_may_be_the_one() {
     let tmux = "/proc/44/stat = 44 (penstock) S 43 0 0 34816 0\n/proc/43/stat = 43 (tmux: server) S 1 0 0 0 0\n\
          /proc/1/stat = 1 (systemd) S 0 0 0 0 0\n";

@@ -4,9 +4,13 @@ use crate::scan::reader::Reader;
 
 /// Processes between Penstock and the first one of the machine; more are no ancestry.
 const DEEPEST: usize = 64;
-/// Programs at the start of a session on the machine's own console or screen.
-const CONSOLES: [&str; 8] =
-    ["login", "agetty", "getty", "gdm-session-wor", "sddm-helper", "lightdm", "xdm", "lxdm"];
+/// Programs at the start of a session on a terminal.
+const LOGINS: [&str; 3] = ["login", "agetty", "getty"];
+/// Programs at the start of a session on a screen.
+const SCREENS: [&str; 5] = ["gdm-session-wor", "sddm-helper", "lightdm", "xdm", "lxdm"];
+/// The major numbers of pseudo-terminals (`include/uapi/linux/major.h`, `UNIX98_PTY_SLAVE_MAJOR`): what is at their other end is a
+/// program.
+const PSEUDO_TERMINALS: std::ops::RangeInclusive<u32> = 136..=143;
 
 /// A process that another one descends from.
 pub(super) struct Ancestor {
@@ -48,7 +52,48 @@ pub(super) fn is_service(ancestors: &[Ancestor], reader: &mut Reader<'_>) -> boo
     nobody && last.id == 1 && own.terminal == 0
 }
 
-/// Whether a program that begins sessions at the machine's own console or screen is among the ancestors; `None` where none is.
-pub(super) fn console(ancestors: &[Ancestor]) -> Option<Result<(), String>> {
-    ancestors.iter().any(|ancestor| CONSOLES.contains(&ancestor.name.as_str())).then_some(Ok(()))
+/// Whether the session was begun at the machine's own console or screen; `None` where no program that does so is among the
+/// ancestors. An error is in words why what looks so may be served over the network, as `ttyd login` is.
+pub(super) fn console(ancestors: &[Ancestor], reader: &mut Reader<'_>) -> Option<Result<(), String>> {
+    let is = |names: &[&str]| ancestors.iter().position(|ancestor| names.contains(&ancestor.name.as_str()));
+    let (at, screen) = match (is(&LOGINS), is(&SCREENS)) {
+        (Some(at), _) => (at, false),
+        (None, Some(at)) => (at, true),
+        (None, None) => return None,
+    };
+    let name = &ancestors[at].name;
+    if !screen {
+        // It gives its terminal away to the shell that it starts (`login-utils/login.c`, `fork_session`).
+        let below = at.checked_sub(1).and_then(|below| ancestors.get(below));
+        let own = [Some(&ancestors[at]), below].into_iter().flatten().map(|ancestor| ancestor.terminal);
+        let terminal = own.into_iter().find(|terminal| *terminal != 0).unwrap_or(0);
+        // Bits 8 to 19 of a device number are the major one (`include/linux/kdev_t.h`, `new_encode_dev`).
+        if terminal == 0 {
+            return Some(Err(format!("{name} is on no terminal, so who it serves is not known")));
+        }
+        if PSEUDO_TERMINALS.contains(&(terminal >> 8 & 0xfff)) {
+            return Some(Err(format!(
+                "{name} is on a pseudo-terminal, which a program may serve over the network"
+            )));
+        }
+    }
+    Some(match session(ancestors, reader) {
+        Some(session) if session.lines().any(|line| line == "REMOTE=1") => {
+            Err(format!("systemd-logind says that the session of {name} comes from another machine"))
+        }
+        // A serial line has no seat.
+        Some(session)
+            if screen && !session.lines().any(|line| line.starts_with("SEAT=") && line != "SEAT=") =>
+        {
+            Err(format!("systemd-logind says that the session of {name} is at no screen of this machine"))
+        }
+        _ => Ok(()),
+    })
+}
+
+/// What systemd-logind knows of the session (`src/login/logind-session.c`, `session_save`), where it runs.
+fn session(ancestors: &[Ancestor], reader: &mut Reader<'_>) -> Option<String> {
+    let own = ancestors.first()?.id;
+    let number: u32 = reader.text(&format!("/proc/{own}/sessionid"))?.parse().ok()?;
+    reader.large_text(&format!("/run/systemd/sessions/{number}"))
 }

@@ -100,7 +100,7 @@ pub(super) fn connections(
         return (found, Vec::new());
     }
     let elsewhere = server.is_none() && detached.is_none() && started.ssh_connection.is_none();
-    let console = if elsewhere { console(&ancestors) } else { None };
+    let console = if elsewhere { console(&ancestors, reader) } else { None };
     let alone = match &console {
         Some(local) => local.is_ok(),
         None => elsewhere && is_service(&ancestors, reader),
