@@ -1,11 +1,15 @@
 //! What the lives of recorded machines hang on, also of hostile ones.
 #![allow(clippy::disallowed_methods)]
 
-use std::{fs, os::unix::fs::symlink, time::Instant};
+use std::{fs, net::IpAddr, os::unix::fs::symlink, time::Instant};
 
 use penstock_host::{
     Root,
-    scan::lifelines::{Started, lifelines},
+    netlink::Route,
+    scan::{
+        LinkError,
+        lifelines::{Routes, Started, lifelines},
+    },
 };
 use penstock_model::inventory::{LifelineSort, Lifelines};
 use penstock_testkit::sysfs;
@@ -359,6 +363,64 @@ fn the_connection_is_found_through_sudo_by_the_servers_socket() {
     assert!(lines.iter().all(|line| line.contains("may have been started")), "{lines:?}");
 }
 
+/// A kernel with these addresses and with routes to everywhere, others for who is bound to a VRF.
+struct KernelRoutes {
+    addresses: Vec<(u32, IpAddr)>,
+    vrf: u32,
+    way: Option<u32>,
+    in_vrf: Option<u32>,
+}
+
+impl Routes for KernelRoutes {
+    fn defaults(&mut self) -> Result<Vec<Route>, LinkError> {
+        Ok(Vec::new())
+    }
+
+    fn towards(
+        &mut self,
+        _peer: IpAddr,
+        _from: Option<IpAddr>,
+        over: Option<u32>,
+    ) -> Result<Option<u32>, LinkError> {
+        Ok(if over == Some(self.vrf) { self.in_vrf } else { self.way })
+    }
+
+    fn is_vrf(&mut self, index: u32) -> Result<bool, LinkError> {
+        Ok(index == self.vrf)
+    }
+
+    fn addresses(&mut self) -> Result<Vec<(u32, IpAddr)>, LinkError> {
+        Ok(self.addresses.clone())
+    }
+}
+
+#[test]
+fn the_routes_of_a_vrf_are_asked_for_what_comes_in_there() {
+    let tree = planted(&format!(
+        "{NETWORK}[/sys/devices/virtual/net]\nmgmt/ifindex = 20\nmgmt/lower_eth2 -> ../eth2\n\
+         [/sys/class/net]\nmgmt -> ../../devices/virtual/net/mgmt\n\
+         [/sys/devices/pci0000:00/0000:00:01.0]\n0000:02:00.0/virtio0/net/eth2/master -> ../../../../../../virtual/net/mgmt\n"
+    ));
+    let held: IpAddr = "198.51.100.2".parse().unwrap();
+    let over = |holder: u32, way: Option<u32>, in_vrf: Option<u32>| {
+        let mut kernel = KernelRoutes { addresses: vec![(holder, held)], vrf: 20, way, in_vrf };
+        let started =
+            Started { ssh_connection: Some(format!("203.0.113.7 49153 {held} 22")), ..Started::default() };
+        let found = lifelines(&Root::at(tree.path()), Some(&mut kernel), &started);
+        let names = shown(&found).into_iter().filter_map(|line| Some(line.rsplit_once(": ")?.1.to_owned()));
+        (names.collect::<Vec<_>>(), unknown(&found, LifelineSort::Ssh, "no route"))
+    };
+    let (eth1, eth2) = ("eth1, 0000:01:00.1".to_owned(), "eth2, 0000:02:00.0".to_owned());
+    // Specific routes in the VRF alone; a default route of all others beside them; none in the VRF.
+    assert_eq!(over(4, None, Some(4)), (vec![eth2.clone()], false));
+    assert_eq!(over(4, Some(3), Some(4)), (vec![eth2.clone()], false));
+    assert_eq!(over(4, Some(3), None), (vec![eth1.clone(), eth2.clone()], false));
+    assert_eq!(over(4, None, None), (vec![eth2.clone()], true));
+    // An address of the VRF itself, and one outside of it.
+    assert_eq!(over(20, Some(3), Some(4)), (vec![eth2, "mgmt, eth2, 0000:02:00.0".to_owned()], false));
+    assert_eq!(over(3, Some(3), Some(4)), (vec![eth1], false));
+}
+
 #[test]
 fn a_console_and_a_service_hang_on_no_connection() {
     let console = "/proc/44/stat = 44 (penstock) S 43 0 0 1025 0\n/proc/43/stat = 43 (bash) S 42 0 0 1025 0\n\
@@ -370,6 +432,100 @@ fn a_console_and_a_service_hang_on_no_connection() {
         assert!(lines.is_empty(), "{lines:?}");
         assert!(!found.unknown.iter().any(|unknown| unknown.sort == LifelineSort::Ssh), "{found:#?}");
     }
+}
+
+/// An SSH session from this machine itself, whose other end process 60 has, with these other sockets.
+fn looped(ancestors: &str, program: &str, open: &[u32], rows: &[&str]) -> String {
+    let address = |octets: [u8; 4]| format!("{:08X}", u32::from_ne_bytes(octets));
+    let addresses = [
+        ("HERE", address([198, 51, 100, 2])),
+        ("OWN", address([198, 51, 100, 3])),
+        ("OTHER", address([203, 0, 113, 9])),
+        ("LO", address([127, 0, 0, 1])),
+    ];
+    let rows: String = ["LO:0016 LO:C010 910", "LO:C010 LO:0016 911"]
+        .iter()
+        .chain(rows)
+        .map(|row| {
+            let (ends, inode) = row.rsplit_once(' ').unwrap();
+            format!("0: {ends} 01 0:0 0:0 0 0 0 {inode} 1\n")
+        })
+        .collect();
+    let rows = addresses.iter().fold(rows, |rows, (name, address)| rows.replace(name, address));
+    let open: String =
+        open.iter().map(|inode| format!("/proc/60/fd/{inode} -> socket:[{inode}]\n")).collect();
+    format!(
+        "{NETWORK}{}{ancestors}/proc/60/comm = {program}\n{open}/proc/net/tcp <<END\n  sl  local_address rem_address st\n\
+         0: 00000000:0016 00000000:0000 0A 0:0 0:0 0 0 0 900 1\n{rows}END\n",
+        routes("eth0")
+    )
+}
+
+#[test]
+fn who_comes_from_this_machine_itself_came_over_another_connection() {
+    let variable = Some("127.0.0.1 49168 127.0.0.1 22");
+    let told = |found: &Lifelines| {
+        let lost = found.unknown.iter().filter(|unknown| unknown.sort == LifelineSort::Ssh);
+        lost.map(|unknown| unknown.why.clone()).collect::<Vec<_>>()
+    };
+    let operator = ["HERE:0016 OWN:C001 901"];
+    let may_be = OWN.replace("that penstock was started", "that penstock may have been started");
+    // `ssh root@localhost` in a session, and `sudo` in that.
+    let (lines, found) = ssh(&looped("", "ssh", &[911], &operator), variable);
+    assert_eq!((lines, told(&found)), (vec![may_be.clone()], vec![]));
+    let sudo = "/proc/44/stat = 44 (penstock) S 43 0 0 34816 0\n/proc/43/stat = 43 (sudo) S 41 0 0 34816 0\n\
+         /proc/41/stat = 41 (sshd-session) S 1 0 0 0 0\n/proc/41/fd/4 -> socket:[910]\n";
+    let (lines, found) = ssh(&looped(sudo, "ssh", &[911], &operator), None);
+    assert_eq!((lines, told(&found)), (vec![may_be.clone()], vec![]));
+    // `ssh -R` to another machine.
+    let tunnel = ["HERE:C011 OTHER:0016 912"];
+    let (lines, found) = ssh(&looped("", "ssh", &[911, 912], &tunnel), variable);
+    let to_other = "the SSH connection from 203.0.113.9 that penstock may have been started from: ";
+    assert!(lines.len() == 1 && lines[0].starts_with(to_other), "{lines:?}");
+    assert_eq!(told(&found), Vec::<String>::new());
+    // What hands connections on may have others than SSH's.
+    let (lines, found) = ssh(&looped("", "sslh", &[911], &operator), variable);
+    assert_eq!(lines, [may_be]);
+    assert!(unknown(&found, LifelineSort::Ssh, "sslh (process 60) is at the other end"), "{found:#?}");
+    let (_, found) = ssh(&looped("", "ssh", &[], &operator), variable);
+    assert!(unknown(&found, LifelineSort::Ssh, "could not be seen"), "{found:#?}");
+    let (lines, found) = ssh(&looped("", "ssh", &[911], &[]), variable);
+    assert_eq!(lines, Vec::<String>::new());
+    assert!(unknown(&found, LifelineSort::Ssh, "no connection to port 22 was found"), "{found:#?}");
+}
+
+#[test]
+fn a_login_on_a_pseudo_terminal_may_be_served_over_the_network() {
+    // `login` itself has given its terminal away.
+    let login = |terminal: u32, own: u32| {
+        format!(
+            "/proc/44/stat = 44 (penstock) S 43 0 0 34816 0\n/proc/43/stat = 43 (bash) S 42 0 0 {terminal} 0\n\
+             /proc/42/stat = 42 (login) S 41 0 0 {own} 0\n/proc/41/stat = 41 (ttyd) S 1 0 0 0 0\n\
+             /proc/1/stat = 1 (systemd) S 0 0 0 0 0\n/proc/44/sessionid = 7\n"
+        )
+    };
+    let gdm = "/proc/44/stat = 44 (penstock) S 43 0 0 34816 0\n/proc/43/stat = 43 (gdm-session-wor) S 1 0 0 0 0\n\
+         /proc/44/sessionid = 7\n";
+    let logind = |lines: &str| format!("/run/systemd/sessions/7 <<END\n{lines}\nEND\n");
+    let refused = |ancestors: &str| {
+        let (lines, found) = ssh(&session(ancestors), None);
+        let unknown = found.unknown.iter().any(|unknown| unknown.sort == LifelineSort::Ssh);
+        // Whoever it is may come over no SSH connection, so to keep those is not enough.
+        assert_eq!(lines.len(), if unknown { 2 } else { 0 }, "{lines:?}");
+        unknown
+    };
+    // tty1, ttyS0 and hvc0; the first and the last pseudo-terminal; none at all.
+    for (terminal, expected) in
+        [(1025, false), (1088, false), (58624, false), (34816, true), (36863, true), (0, true)]
+    {
+        assert_eq!(refused(&login(terminal, 0)), expected, "{terminal}");
+    }
+    assert!(refused(&login(34816, 34816)) && !refused(&login(34816, 1025)));
+    assert!(refused(&format!("{}{}", login(1025, 0), logind("REMOTE=1\nSEAT="))));
+    assert!(!refused(&format!("{}{}", login(1088, 0), logind("REMOTE=0"))));
+    assert!(!refused(gdm), "nothing says that it is not at a screen here");
+    assert!(!refused(&format!("{gdm}{}", logind("REMOTE=0\nSEAT=seat0"))));
+    assert!(refused(&format!("{gdm}{}", logind("REMOTE=0"))));
 }
 
 #[test]

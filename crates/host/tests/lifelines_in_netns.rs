@@ -21,11 +21,16 @@ fn main() -> ExitCode {
             outcome.err().map(|error| error.to_string())
         })
     });
-    let plain: [(&str, fn()); 6] = [
+    let plain: [(&str, fn()); 8] = [
         ("a_bridge_is_followed_to_its_ports_in_netns", a_bridge_is_followed_to_its_ports),
+        ("a_link_local_client_is_at_what_holds_our_address_in_netns", a_link_local_client),
         ("default_routes_of_all_tables_are_found_in_netns", default_routes_of_all_tables_are_found),
         ("each_next_hop_counts_in_netns", each_next_hop_counts),
         ("the_way_to_the_client_is_followed_in_netns", the_way_to_the_client_is_followed),
+        (
+            "what_holds_the_address_of_a_connection_is_followed_in_netns",
+            what_holds_the_address_of_a_connection_is_followed,
+        ),
         ("the_way_to_a_named_peer_is_followed_in_netns", the_way_to_a_named_peer_is_followed),
         ("without_a_route_there_is_none_in_netns", without_a_route_there_is_none),
     ];
@@ -34,7 +39,11 @@ fn main() -> ExitCode {
         let line = "ip link add d type bridge && ip link add link d name v type vlan id 7";
         trials.lacking("VLANs", || without(line))
     });
+    let vrf = no_mount
+        .clone()
+        .or_else(|| trials.lacking("VRFs", || without("ip link add name x type vrf table 77")));
     trials.add(&no_mount, plain);
+    trials.add(&vrf, [("the_routes_of_a_vrf_lead_back_in_netns", the_routes_of_a_vrf_lead_back as fn())]);
     trials
         .add(&bond, [("a_bond_is_followed_to_its_ports_in_netns", a_bond_is_followed_to_its_ports as fn())]);
     trials.add(&vlan, [("a_vlan_on_a_bridge_is_followed_in_netns", a_vlan_on_a_bridge_is_followed as fn())]);
@@ -76,6 +85,15 @@ impl Scene {
     fn look_as(&self, started: Started) -> Lifelines {
         let mut netlink = Netlink::in_namespace_of(self.namespace.id).unwrap();
         lifelines(&Root::at(self.tree.path()), Some(&mut netlink), &started)
+    }
+
+    /// What is told to be unknown of the SSH connection.
+    fn lost_of_ssh(&self, ssh_connection: &str) -> Vec<String> {
+        let found = self.look(Some(ssh_connection));
+        let lost = found.unknown.into_iter().filter(|unknown| unknown.sort.word() == "ssh");
+        let mut lost: Vec<String> = lost.map(|unknown| unknown.why).collect();
+        lost.sort();
+        lost
     }
 
     fn shown(&self, ssh_connection: Option<&str>) -> Vec<String> {
@@ -165,7 +183,68 @@ fn the_way_to_the_client_is_followed() {
     assert_eq!(over("2001:db8::7", "2001:db8::2"), ["ssh: d1 > d1"]);
     // An address that is not here any more does not hide the way.
     assert_eq!(over("203.0.113.7", "10.0.0.1"), ["ssh: d1 > d1"]);
-    assert_eq!(over("127.0.0.1", "127.0.0.1"), Vec::<String>::new(), "loopback needs nobody");
+    // Who comes from this machine itself came to it over a connection that this does not tell.
+    for own in ["127.0.0.1", "::1", "192.0.2.2", "2001:db8::2"] {
+        let found = scene.look(Some(&format!("{own} 50000 {own} 22")));
+        assert!(!kinds(&found).iter().any(|kind| kind.contains("SSH")), "{own}: {found:?}");
+        let told = |words: &str| found.unknown.iter().any(|unknown| unknown.why.contains(words));
+        assert!(told("it was started over SSH from this machine itself"), "{own}: {found:?}");
+    }
+}
+
+/// What is told of the ways below an end of a cable that leads nowhere else.
+fn followed(name: &str) -> String {
+    let peer = name.replace('d', "p");
+    format!(
+        "the interfaces below {name}: {name} goes to {peer}, and where it is routed from there is not known"
+    )
+}
+
+/// Packets come in by the port whose address was called, and answers leave by the one with the default route.
+fn what_holds_the_address_of_a_connection_is_followed() {
+    let scene = Scene::new(&format!(
+        "{TWO}link set lo up\nroute add default via 192.0.2.1 dev d0\naddress add 10.0.0.1/32 dev lo\n"
+    ));
+    let over = |local: &str| scene.lost_of_ssh(&format!("203.0.113.7 50000 {local} 22"));
+    assert_eq!(over("192.0.2.2"), [followed("d0")]);
+    assert_eq!(over("198.51.100.2"), [followed("d0"), followed("d1")]);
+    let arrives = "where the SSH connection from 203.0.113.7 that penstock was started from arrives";
+    let lo = format!("lo holds 10.0.0.1, {arrives}, and over what that comes in is not known");
+    assert_eq!(over("10.0.0.1"), [lo, followed("d0")]);
+    let none = format!("no interface holds 10.9.9.9, {arrives}");
+    assert_eq!(over("10.9.9.9"), [none, followed("d0")]);
+}
+
+/// `/proc/net/tcp6` does not say over which link such a peer is, and the kernel's route to it is that of any link.
+fn a_link_local_client() {
+    let scene = Scene::new(&format!(
+        "{TWO}address add fe80::a/64 dev d0 nodad\naddress add fe80::b/64 dev d1 nodad\n\
+         address add fe80::c/64 dev d0 nodad\naddress add fe80::c/64 dev d1 nodad\n"
+    ));
+    let over = |local: &str| scene.lost_of_ssh(&format!("fe80::7 50000 {local} 22"));
+    assert_eq!(over("fe80::a"), [followed("d0")]);
+    assert_eq!(over("fe80::b"), [followed("d1")]);
+    assert_eq!(over("2001:db8::2"), [followed("d1")]);
+    assert_eq!(over("fe80::c"), [followed("d0"), followed("d1")]);
+    let none = "no interface holds fe80::d, where the SSH connection from fe80::7 that penstock was started from arrives";
+    assert_eq!(over("fe80::d"), [none]);
+    // A scope says it, whoever else holds the address.
+    assert_eq!(scene.lost_of_ssh("fe80::7%d1 50000 fe80::c%d1 22"), [followed("d1")]);
+}
+
+/// Management over d1 in a VRF, everything else over d0.
+fn the_routes_of_a_vrf_lead_back() {
+    let scene = Scene::new(&format!(
+        "link add name mgmt type vrf table 77\nlink set mgmt up\n{TWO}link set d1 master mgmt\n\
+         route add default via 192.0.2.1 dev d0\nroute add 203.0.113.0/24 via 198.51.100.1 dev d1 table 77\n\
+         link add d2 type veth peer name p2\nlink set d2 master mgmt\nlink set d2 up\nlink set p2 up\n\
+         address add 198.18.0.2/24 dev d2\n"
+    ));
+    let over = |local: &str| scene.lost_of_ssh(&format!("203.0.113.7 50000 {local} 22"));
+    assert_eq!(over("198.51.100.2"), [followed("d1")]);
+    // In by one port of the VRF, back by the other.
+    assert_eq!(over("198.18.0.2"), [followed("d1"), followed("d2")]);
+    assert_eq!(over("192.0.2.2"), [followed("d0")]);
 }
 
 fn without_a_route_there_is_none() {

@@ -53,7 +53,11 @@ impl Netlink {
     }
 
     /// Every address of the namespace with the index of its interface.
-    pub(super) fn addresses(&mut self) -> Result<Vec<(u32, InterfaceAddress)>, NetlinkError> {
+    ///
+    /// # Errors
+    ///
+    /// [`NetlinkError`] when the addresses cannot be listed.
+    pub fn addresses(&mut self) -> Result<Vec<(u32, InterfaceAddress)>, NetlinkError> {
         self.route.dump(
             "list the IP addresses",
             libc::RTM_GETADDR,

@@ -76,13 +76,18 @@ impl Netlink {
         Ok(found)
     }
 
-    /// The index of the interface over which packets go to `peer`, when they come from `from` where that is given; `None`
-    /// when there is no route.
+    /// The index of the interface over which packets go to `peer`, when they come from `from`, and from who is bound to interface
+    /// `over`, where these are given; `None` when there is no route. The routes of a VRF are those of who is bound to it.
     ///
     /// # Errors
     ///
     /// [`NetlinkError`] when the kernel cannot be asked. That it knows no way is `None`.
-    pub fn route_to(&mut self, peer: IpAddr, from: Option<IpAddr>) -> Result<Option<u32>, NetlinkError> {
+    pub fn route_to(
+        &mut self,
+        peer: IpAddr,
+        from: Option<IpAddr>,
+        over: Option<u32>,
+    ) -> Result<Option<u32>, NetlinkError> {
         let (family, length) = match peer {
             IpAddr::V4(_) => (AddressFamily::Inet, 32),
             IpAddr::V6(_) => (AddressFamily::Inet6, 128),
@@ -94,6 +99,7 @@ impl Netlink {
             body.header.source_prefix_length = length;
             body.attributes.push(RouteAttribute::Source(address(from)));
         }
+        body.attributes.extend(over.map(RouteAttribute::Oif));
         let mut interface = None;
         let attempt = format!("ask for the route to {peer}");
         let outcome = self.route.ask(&attempt, libc::RTM_GETROUTE, 0, &body, |message| {

@@ -3,9 +3,14 @@
 //!
 //! What cannot be found out is told as such and never taken for "there is none".
 
+mod ancestry;
 mod links;
+mod loops;
+mod processes;
 mod routes;
 mod session;
+mod sockets;
+mod ssh;
 mod storage;
 
 use std::{
@@ -38,12 +43,32 @@ pub trait Routes {
     /// The lister's own, when routes cannot be listed.
     fn defaults(&mut self) -> Result<Vec<Route>, LinkError>;
 
-    /// The index of the interface over which packets go to `peer`, sent from `from` where that is given.
+    /// The index of the interface over which packets go to `peer`, sent from `from` and by who is bound to interface `over`, a VRF, say,
+    /// where these are given.
     ///
     /// # Errors
     ///
     /// The lister's own, when the kernel cannot be asked. That it knows no way is `None`.
-    fn towards(&mut self, peer: IpAddr, from: Option<IpAddr>) -> Result<Option<u32>, LinkError>;
+    fn towards(
+        &mut self,
+        peer: IpAddr,
+        from: Option<IpAddr>,
+        over: Option<u32>,
+    ) -> Result<Option<u32>, LinkError>;
+
+    /// Whether the interface of this index is a VRF, which has routes of its own.
+    ///
+    /// # Errors
+    ///
+    /// The lister's own, when the interface cannot be asked for.
+    fn is_vrf(&mut self, index: u32) -> Result<bool, LinkError>;
+
+    /// Every IP address of this machine with the index of the interface that holds it.
+    ///
+    /// # Errors
+    ///
+    /// The lister's own, when addresses cannot be listed.
+    fn addresses(&mut self) -> Result<Vec<(u32, IpAddr)>, LinkError>;
 }
 
 impl Routes for Netlink {
@@ -51,8 +76,23 @@ impl Routes for Netlink {
         Ok(self.default_routes()?)
     }
 
-    fn towards(&mut self, peer: IpAddr, from: Option<IpAddr>) -> Result<Option<u32>, LinkError> {
-        Ok(self.route_to(peer, from)?)
+    fn towards(
+        &mut self,
+        peer: IpAddr,
+        from: Option<IpAddr>,
+        over: Option<u32>,
+    ) -> Result<Option<u32>, LinkError> {
+        Ok(self.route_to(peer, from, over)?)
+    }
+
+    fn is_vrf(&mut self, index: u32) -> Result<bool, LinkError> {
+        let link = self.link_at(index)?;
+        Ok(link.is_some_and(|link| link.kind.as_deref() == Some("vrf")))
+    }
+
+    fn addresses(&mut self) -> Result<Vec<(u32, IpAddr)>, LinkError> {
+        let all = Netlink::addresses(self)?;
+        Ok(all.into_iter().map(|(index, address)| (index, address.ip())).collect())
     }
 }
 
@@ -64,7 +104,7 @@ pub fn lifelines(root: &Root, routes: Option<&mut dyn Routes>, started: &Started
     let mut found = Lifelines::default();
     let mut ways = Ways::new(routes, &mut reader);
     default_routes(&mut ways, &mut reader, &mut found);
-    connections(&mut ways, started, &mut reader, &mut found);
+    ssh::connections(&mut ways, started, &mut reader, &mut found);
     peers(&mut ways, &started.peers, &mut reader, &mut found);
     file_systems(&mut ways, &mut reader, &mut found);
     found.holders = holders(&mut reader);
@@ -154,40 +194,11 @@ fn noted(sort: LifelineSort, reader: &mut Reader<'_>, found: &mut Lifelines) {
     reader.take_notes().into_iter().for_each(|note| found.cannot(sort, note));
 }
 
-fn connections(ways: &mut Ways<'_>, started: &Started, reader: &mut Reader<'_>, found: &mut Lifelines) {
-    let sort = LifelineSort::Ssh;
-    let (connections, unknown) = session::connections(started, reader);
-    unknown.into_iter().for_each(|why| found.cannot(sort, why));
-    for connection in connections {
-        let kind = LifelineKind::Ssh { peer: connection.peer.to_string(), own: connection.own };
-        let way = match &connection.interface {
-            Some(interface) => Ok(Some(interface.clone())),
-            None => ways.towards(connection.peer, connection.local),
-        };
-        let paths = match way {
-            Ok(Some(name)) => followed(&name, sort, reader, found),
-            Ok(None) => {
-                found.cannot(
-                    sort,
-                    format!("there is no route to {}, where {kind} comes from", connection.peer),
-                );
-                Vec::new()
-            }
-            Err(why) => {
-                found.cannot(sort, format!("the route to {} is not known: {why}", connection.peer));
-                Vec::new()
-            }
-        };
-        add(found, kind, paths);
-    }
-    noted(sort, reader, found);
-}
-
 /// The ways to machines that somebody named. One on this machine itself needs no hardware.
 fn peers(ways: &mut Ways<'_>, peers: &[IpAddr], reader: &mut Reader<'_>, found: &mut Lifelines) {
     let sort = LifelineSort::Peer;
     for peer in peers.iter().map(IpAddr::to_canonical).filter(|peer| !peer.is_loopback()) {
-        let paths = match ways.towards(peer, None) {
+        let paths = match ways.towards(peer, None, None) {
             Ok(Some(name)) => followed(&name, sort, reader, found),
             Ok(None) => {
                 found.cannot(sort, format!("there is no route to {peer}"));
@@ -290,7 +301,7 @@ fn carried(
             BackingDevice::Lost(why) => {
                 found.cannot(sort, format!("what carries {kind} is not known: {why}"))
             }
-            BackingDevice::Server { names, address } => match ways.towards(address, None) {
+            BackingDevice::Server { names, address } => match ways.towards(address, None, None) {
                 Ok(Some(interface)) => {
                     for path in followed(&interface, sort, reader, found) {
                         let names = names.iter().cloned().chain(path.names).collect();
@@ -321,11 +332,11 @@ fn holders(reader: &mut Reader<'_>) -> BTreeMap<Bdf, Vec<String>> {
     if groups.is_empty() {
         return holders;
     }
-    for id in session::processes(reader) {
-        let open: BTreeSet<String> = session::open_files(id, reader).into_iter().collect();
+    for id in processes::processes(reader) {
+        let open: BTreeSet<String> = processes::open_files(id, reader).into_iter().collect();
         for function in open.iter().filter_map(|path| groups.get(path)).flatten() {
-            let name = session::name_of(id, reader).unwrap_or_default();
-            let vm = session::vm_of(id, reader).map(|vm| format!(", VM {vm}")).unwrap_or_default();
+            let name = processes::name_of(id, reader).unwrap_or_default();
+            let vm = processes::vm_of(id, reader).map(|vm| format!(", VM {vm}")).unwrap_or_default();
             holders.entry(*function).or_default().push(format!("{name} (process {id}{vm})"));
         }
     }

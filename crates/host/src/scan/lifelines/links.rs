@@ -75,7 +75,7 @@ impl Walk {
     fn without_lowers(&mut self, name: &str, names: Vec<String>, reader: &mut Reader<'_>) {
         let directory = format!("{CLASS}/{name}");
         // Loopback needs nobody.
-        if reader.hexadecimal(&format!("{directory}/flags"), false).is_some_and(|flags| flags & 8 != 0) {
+        if is_loopback(name, reader) {
             self.paths.push(LifelinePath { names, function: None });
             return;
         }
@@ -124,6 +124,11 @@ impl Walk {
         let printable: String = first.chars().take(60).collect();
         self.lost.push(format!("the interfaces below {printable}: {why}"));
     }
+}
+
+/// Whether an interface is the loopback interface (`IFF_LOOPBACK`).
+pub(super) fn is_loopback(name: &str, reader: &mut Reader<'_>) -> bool {
+    reader.hexadecimal(&format!("{CLASS}/{name}/flags"), false).is_some_and(|flags| flags & 8 != 0)
 }
 
 fn names_then(above: &[String], name: String, then: impl FnOnce(&[String])) {

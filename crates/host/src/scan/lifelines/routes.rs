@@ -1,7 +1,7 @@
 //! The ways that packets take: from netlink, or from `/proc/net` for a tree that was recorded.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
@@ -26,13 +26,15 @@ struct Recorded {
 }
 
 /// An interface by its name, or by its index when that has no name here.
-type Found = Result<String, u32>;
+pub(super) type Found = Result<String, u32>;
 
 /// Asks for ways.
 pub(super) struct Ways<'a> {
     netlink: Option<&'a mut dyn Routes>,
     /// Names by index.
     names: BTreeMap<u32, String>,
+    /// The addresses of this machine with the indices of their interfaces, once they were asked for.
+    addresses: Option<Result<Vec<(u32, IpAddr)>, String>>,
     recorded: Option<Vec<Recorded>>,
 }
 
@@ -45,7 +47,7 @@ impl<'a> Ways<'a> {
             }
         }
         let recorded = if netlink.is_none() { recorded(reader) } else { None };
-        Ways { netlink, names, recorded }
+        Ways { netlink, names, addresses: None, recorded }
     }
 
     /// Each default route with the interfaces that it leads over.
@@ -86,12 +88,17 @@ impl<'a> Ways<'a> {
             .collect()
     }
 
-    /// The interface over which packets go to `peer`.
-    pub fn towards(&mut self, peer: IpAddr, from: Option<IpAddr>) -> Result<Option<String>, String> {
+    /// The interface over which packets go to `peer`, by the routes of the VRF `over` where one is given.
+    pub fn towards(
+        &mut self,
+        peer: IpAddr,
+        from: Option<IpAddr>,
+        over: Option<u32>,
+    ) -> Result<Option<String>, String> {
         if let Some(netlink) = &mut self.netlink {
-            let mut answer = netlink.towards(peer, from).map_err(|error| chain(&*error))?;
+            let mut answer = netlink.towards(peer, from, over).map_err(|error| chain(&*error))?;
             if answer.is_none() && from.is_some() {
-                answer = netlink.towards(peer, None).map_err(|error| chain(&*error))?;
+                answer = netlink.towards(peer, None, over).map_err(|error| chain(&*error))?;
             }
             let Some(index) = answer else { return Ok(None) };
             let name = self.names.get(&index).cloned();
@@ -105,6 +112,52 @@ impl<'a> Ways<'a> {
         let fitting = recorded.iter().filter(|route| covers(route.to, route.prefix, peer));
         let best = fitting.max_by_key(|route| (route.prefix, u32::MAX - route.metric));
         Ok(best.map(|route| route.interface.clone()))
+    }
+
+    /// The VRF that an interface is or is in: its master, and no master of that (`net/l3mdev/l3mdev.c`,
+    /// `l3mdev_master_ifindex_rcu`).
+    pub fn vrf_of(&mut self, name: &str, reader: &mut Reader<'_>) -> Result<Option<u32>, String> {
+        let Some(netlink) = &mut self.netlink else { return Ok(None) };
+        let master = reader.link_name(&format!("{CLASS}/{name}/master"));
+        for candidate in [Some(name), master.as_deref()].into_iter().flatten() {
+            let index = self.names.iter().find(|(_, name)| *name == candidate).map(|(index, _)| *index);
+            if let Some(index) = index
+                && netlink.is_vrf(index).map_err(|error| chain(&*error))?
+            {
+                return Ok(Some(index));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether anybody can be asked who holds an address.
+    pub fn knows_holders(&self) -> bool {
+        self.netlink.is_some()
+    }
+
+    /// The addresses of this machine; none for a recorded tree, which does not say them.
+    pub fn addresses(&mut self) -> Result<BTreeSet<IpAddr>, String> {
+        let all = self.held()?.unwrap_or_default();
+        Ok(all.iter().map(|(_, address)| *address).collect())
+    }
+
+    /// The interfaces that hold an address; `Ok(None)` for a recorded tree, which does not say it.
+    pub fn holders(&mut self, address: IpAddr) -> Result<Option<Vec<Found>>, String> {
+        let Some(all) = self.held()? else { return Ok(None) };
+        let holders: Vec<u32> =
+            all.iter().filter(|(_, held)| *held == address).map(|(index, _)| *index).collect();
+        let named = |index: u32| self.names.get(&index).cloned().ok_or(index);
+        Ok(Some(holders.into_iter().map(named).collect()))
+    }
+
+    fn held(&mut self) -> Result<Option<&[(u32, IpAddr)]>, String> {
+        let Some(netlink) = &mut self.netlink else { return Ok(None) };
+        let all = self
+            .addresses
+            .get_or_insert_with(|| netlink.addresses().map_err(|error| chain(&*error)))
+            .as_ref()
+            .map_err(Clone::clone)?;
+        Ok(Some(all))
     }
 }
 

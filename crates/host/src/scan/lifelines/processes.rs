@@ -1,0 +1,37 @@
+//! What `/proc` tells of processes.
+
+use nix::errno::Errno;
+
+use crate::scan::reader::Reader;
+
+/// More files than this no SSH server has open, and no VM's QEMU.
+const FILES: usize = 4096;
+
+/// What the open files of a process are called; none when who asks may not know.
+pub(super) fn open_files(process: u32, reader: &mut Reader<'_>) -> Vec<String> {
+    let directory = format!("/proc/{process}/fd");
+    let mut numbers = reader.quiet_list(&directory);
+    numbers.truncate(FILES);
+    numbers.iter().filter_map(|number| reader.target(&format!("{directory}/{number}"))).collect()
+}
+
+/// The numbers of all processes.
+pub(super) fn processes(reader: &mut Reader<'_>) -> Vec<u32> {
+    reader.list("/proc").iter().filter_map(|name| name.parse().ok()).collect()
+}
+
+/// The name of a process.
+pub(super) fn name_of(process: u32, reader: &mut Reader<'_>) -> Option<String> {
+    // It may end while it is looked at.
+    reader.text_unless(&format!("/proc/{process}/comm"), &[Errno::ESRCH])
+}
+
+/// The VM that a QEMU runs, as libvirt and others call it (`-name guest=NAME,...`).
+pub(super) fn vm_of(process: u32, reader: &mut Reader<'_>) -> Option<String> {
+    let line = reader.bytes(&format!("/proc/{process}/cmdline"), 4096)?;
+    let line = String::from_utf8_lossy(&line);
+    let mut words = line.split('\0');
+    words.find(|word| *word == "-name")?;
+    let name = words.next()?.split(',').find_map(|part| part.strip_prefix("guest="))?;
+    Some(name.chars().filter(|c| !c.is_control()).take(80).collect())
+}
