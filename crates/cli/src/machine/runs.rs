@@ -14,7 +14,7 @@ use penstock_apply::{
         Confirm, Decision, KnownRun, Outcome, Phase, Purpose, RunId, RunRecord, Runs, StoreError,
         UndoJournal, UndoPlan, Verdict, Who, decision, store::UnreadableRun,
     },
-    journal::CatchUpJournal,
+    journal::{CatchUpJournal, FileJournal},
 };
 use penstock_host::{
     accounts, boot, chain,
@@ -164,22 +164,14 @@ impl Machine {
         };
         let run = runs.create(record, plan, Some(model.source.text.as_str()));
         let run = run.map_err(not_recorded)?;
-        for id in runs.prune(&all)? {
-            said.push(format!(
-                "run {id} is the oldest of too many and was forgotten: it cannot be undone any more"
-            ));
-        }
-        match run.reserve() {
-            // The way back of this run is that of those that it goes on from: one reserve is enough for a machine.
-            Ok(()) => all.iter().for_each(|earlier| drop(earlier.release())),
-            // Giving back needs no way back, so a full disk does not hold it.
-            Err(_) if mode == Mode::TearDown => drop(run.release()),
-            Err(error) => {
+        let ready = make_ready(&runs, &all, &run, mode, &mut said);
+        let journal = Box::new(ready.map_err(|error| {
+            // It does not begin: nobody is to take it for a run that was cut off. One that stays has come to nothing.
+            if runs.forget(&run).is_err() {
                 let _ = run.release();
-                return Err(not_recorded(error));
             }
-        }
-        let journal = Box::new(run.journal().map_err(not_recorded)?);
+            not_recorded(error)
+        })?);
         said.extend(self.clear_overrides(&run.record.clears_overrides));
         Ok(Begun { _alone: alone, run: Some(run), journal, taken_back: Vec::new(), said })
     }
@@ -284,6 +276,29 @@ impl Machine {
         Err(Failure::new(Status::Busy, text)
             .hint("`penstock confirm` keeps what it did, `penstock undo` takes it back"))
     }
+}
+
+/// Takes the room that the way back of `run` needs, forgets runs that are too many, and opens the journal.
+fn make_ready(
+    runs: &Runs,
+    all: &[KnownRun],
+    run: &KnownRun,
+    mode: Mode,
+    said: &mut Vec<String>,
+) -> Result<FileJournal, StoreError> {
+    for id in runs.prune(all)? {
+        said.push(format!(
+            "run {id} is the oldest of too many and was forgotten: it cannot be undone any more"
+        ));
+    }
+    match run.reserve() {
+        // The way back of this run is that of those that it goes on from: one reserve is enough for a machine.
+        Ok(()) => all.iter().for_each(|earlier| drop(earlier.release())),
+        // Giving back needs no way back, so a full disk does not hold it.
+        Err(_) if mode == Mode::TearDown => drop(run.release()),
+        Err(error) => return Err(error),
+    }
+    run.journal()
 }
 
 /// Who holds the lock at `path`. It is written there right after the lock is taken, so that who comes second in the same moment
