@@ -326,6 +326,10 @@ fn not_recorded(error: StoreError) -> Failure {
 #[cfg(test)]
 #[allow(clippy::disallowed_methods)]
 mod tests {
+    use nix::{
+        mount::{MsFlags, mount, umount},
+        sched::{CloneFlags, unshare},
+    };
     use penstock_apply::journal::{Ending, Entry};
     use penstock_guests::Builtin;
     use penstock_host::Root;
@@ -434,6 +438,38 @@ mod tests {
         assert!(machine.carry_out(begun, &plan, Mode::Apply, &mut ()).unwrap().is_err());
         assert_eq!(machine.runs().state(&last).phase, Phase::Nothing);
         assert!(!files::exists(reserve(&last)));
+    }
+
+    /// Needs a mount namespace, which not everybody may make.
+    #[test]
+    fn a_run_that_finds_no_room_for_its_way_back_leaves_nothing_behind() {
+        let on_a_small_disk = || {
+            if unshare(CloneFlags::CLONE_NEWNS).is_err() {
+                return;
+            }
+            let (none, directory) = (None::<&str>, tempfile::tempdir().unwrap());
+            mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).unwrap();
+            let machine = machine(&directory);
+            files::create_dir_all(&machine.journal).unwrap();
+            // Room for the run's own files, and not for those of an undo.
+            mount(Some("tmpfs"), &machine.journal, Some("tmpfs"), MsFlags::empty(), Some("size=200k"))
+                .unwrap();
+            let step = step(vf_count(2), vf_count(0));
+            let kept = cut_off(&machine, &step, &[]);
+            let path = machine.root.path("/a.yaml");
+            files::write_atomic(&path, "nics: {NET0: {vfs: 2}}\n").unwrap();
+            let (model, plan) =
+                (crate::model_file::load(&path).unwrap(), Plan { steps: vec![step], ..Plan::default() });
+            let begin = |mode| machine.begin(machine.lock().unwrap(), &plan, mode, &model, None);
+            let refused = begin(Mode::Apply).err().unwrap();
+            assert!(refused.in_one_line().contains("No space left on device"), "{}", refused.in_one_line());
+            let ids = || machine.runs().list().unwrap().0.iter().map(KnownRun::id).collect::<Vec<_>>();
+            assert_eq!(ids(), [kept.id()]);
+            // What gives back needs no room.
+            assert_eq!(begin(Mode::TearDown).unwrap().run.unwrap().id(), RunId(2));
+            umount(&machine.journal).unwrap();
+        };
+        thread::spawn(on_a_small_disk).join().unwrap();
     }
 
     #[test]
