@@ -5,6 +5,7 @@
 //! - [`recovery`]: from runs and what is there to the plan that takes them back. Pure.
 //! - [`overrides`]: which drivers a run that was cut off may have forced on functions without taking that back. Pure.
 //! - [`decision`]: a run that waits for confirmation is confirmed or taken back, never both.
+//! - [`succession`]: which runs have gone on from what others left. Pure.
 //! - [`store`]: the runs on disk, each in a directory of its own. [`carried`](mod@carried): the journal of an undo.
 
 pub mod carried;
@@ -14,6 +15,7 @@ pub mod record;
 pub mod recovery;
 pub mod state;
 pub mod store;
+pub mod succession;
 
 pub use carried::UndoJournal;
 pub use decision::{Decision, Verdict};

@@ -3,19 +3,26 @@
 //! A signal reaches a whole process, so this is the one thing here that is process-wide. Other programs run in process
 //! groups of their own and do not see the terminal's Ctrl-C; a command that Penstock waits for is ended by
 //! [`process`](crate::process) as soon as an interrupt is pending. Whoever then cleans up calls [`acknowledge`] first, so
-//! that the commands of the clean-up run.
+//! that the commands of the clean-up run; whoever must come to an end [holds off](hold_off) those that come meanwhile.
 
 use std::{
     io,
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
+    thread,
+    time::Duration,
 };
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
+/// The time between two looks at whether an interrupt was heard.
+const LOOK: Duration = Duration::from_millis(10);
+
 static DEAF: AtomicBool = AtomicBool::new(false);
+/// How many [`HeldOff`] there are.
+static HELD_OFF: AtomicUsize = AtomicUsize::new(0);
 static PENDING: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
 fn flag() -> &'static Arc<AtomicBool> {
@@ -54,12 +61,40 @@ pub fn ignore() {
     DEAF.store(true, Ordering::Relaxed);
 }
 
-/// Whether an interrupt is pending.
-pub fn pending() -> bool {
-    !DEAF.load(Ordering::Relaxed) && flag().load(Ordering::Relaxed)
+/// Waits until somebody has taken note of the interrupt that is pending, or holds it off, and has none pending ever after: for a
+/// process that ends in order whoever hangs up. The signals must have been caught.
+pub fn ignore_once_heard() {
+    while pending() {
+        thread::sleep(LOOK);
+    }
+    ignore();
 }
 
-/// The flag itself, for code that is given one to look at.
+/// Holds interrupts off for as long as what it gives is there: for what must come to its end once it is begun, such as a way back. One
+/// that comes meanwhile is noted, and is pending when nobody holds it off any more. As a signal does, this concerns the whole process.
+pub fn hold_off() -> HeldOff {
+    HELD_OFF.fetch_add(1, Ordering::Relaxed);
+    HeldOff(())
+}
+
+/// No interrupt is pending while there is one of these: see [`hold_off`].
+#[derive(Debug)]
+#[must_use = "interrupts are held off only as long as this is there"]
+pub struct HeldOff(());
+
+impl Drop for HeldOff {
+    fn drop(&mut self) {
+        HELD_OFF.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Whether an interrupt is pending.
+pub fn pending() -> bool {
+    let heard = !DEAF.load(Ordering::Relaxed) && HELD_OFF.load(Ordering::Relaxed) == 0;
+    heard && flag().load(Ordering::Relaxed)
+}
+
+/// The flag itself, for code that is given one to look at; it is set also by an interrupt that is held off.
 pub fn watched() -> &'static AtomicBool {
     static NEVER: AtomicBool = AtomicBool::new(false);
     if DEAF.load(Ordering::Relaxed) { &NEVER } else { flag() }

@@ -355,17 +355,26 @@ impl Runs {
             if run.is_running() || run.is_open() || !(nothing_left || too_many) {
                 continue;
             }
-            // Renamed first: half a directory must not be found under a run's name.
-            let gone = self.directory.join(".gone");
-            files::remove_tree(&gone)?;
-            files::rename(&run.directory, &gone)?;
-            files::remove_tree(&gone)?;
+            self.forget(run)?;
             over -= 1;
             if !nothing_left {
                 said.push(run.id());
             }
         }
         Ok(said)
+    }
+
+    /// Forgets a run: nothing of it can be found any more. For one that is not begun after all, too.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::File`] when its directory cannot be renamed or removed.
+    pub fn forget(&self, run: &KnownRun) -> Result<(), StoreError> {
+        // Renamed first: half a directory must not be found under a run's name.
+        let gone = self.directory.join(".gone");
+        files::remove_tree(&gone)?;
+        files::rename(&run.directory, &gone)?;
+        Ok(files::remove_tree(&gone)?)
     }
 }
 

@@ -14,6 +14,7 @@ use crate::journal::Entry;
 
 mod machine;
 mod stored;
+mod successive;
 
 use machine::{Life, Machine, Tape, guest, pf, plan_for};
 

@@ -32,7 +32,7 @@ impl fmt::Display for NotUndone {
 impl Run<'_, '_> {
     /// Takes `begun` back, last first, past every error. Cancelling does not stop it: half a way back helps nobody.
     pub(super) fn roll_back(&mut self, begun: &[&Step], why: &str) -> (Vec<StepId>, Vec<NotUndone>) {
-        // The commands that the way back runs must not be ended by the Ctrl-C that brought it about.
+        // The Ctrl-C that brought it about is heard with that; one that comes later is held off.
         interrupt::acknowledge();
         self.observer.rolling_back(begun.len(), why);
         let outcome = self.take_back(begun);
@@ -40,8 +40,10 @@ impl Run<'_, '_> {
         outcome
     }
 
-    /// Takes steps back, last first, past every error.
+    /// Takes steps back, last first, past every error. Whatever interrupts meanwhile ends none of the commands that this runs; it
+    /// counts afterwards, when only a guest was taken back and the run would go on.
     pub(super) fn take_back(&mut self, begun: &[&Step]) -> (Vec<StepId>, Vec<NotUndone>) {
+        let _held_off = interrupt::hold_off();
         let (mut undone, mut not_undone) = (Vec::new(), Vec::new());
         for step in begun.iter().rev() {
             let Some(inverse) = &step.inverse else { continue };

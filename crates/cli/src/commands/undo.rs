@@ -8,6 +8,7 @@ use penstock_apply::{
         Decision, KnownRun, Phase, Purpose, RunId, Runs, Verdict, decision, recovery,
         recovery::{Kept, RunToUndo},
         store::{Deeds, StoreError, UnreadableRun},
+        succession::has_gone_on_from,
         way_back,
     },
     journal::CatchUpJournal,
@@ -232,7 +233,7 @@ fn choose(
 ) -> Result<Vec<(KnownRun, Deeds)>, Failure> {
     let mut standing: Vec<(KnownRun, Deeds)> = Vec::new();
     for run in all.iter().filter(|run| !matches!(run.record.purpose, Purpose::Undo(_))) {
-        if wanted.is_some_and(|wanted| run.id() < wanted) && !gone_on_from(all, wanted, run.id()) {
+        if wanted.is_some_and(|wanted| run.id() < wanted && !has_gone_on_from(all, wanted, run.id())) {
             continue;
         }
         match runs.deeds(run) {
@@ -287,16 +288,9 @@ fn choose(
     Ok(standing)
 }
 
-/// Whether the run `later` went on from the run `earlier`, directly or not.
-fn gone_on_from(all: &[KnownRun], later: Option<RunId>, earlier: RunId) -> bool {
-    let Some(run) = all.iter().find(|run| Some(run.id()) == later) else { return false };
-    let mut from = run.record.supersedes.iter().filter(|id| **id < run.id());
-    from.any(|id| *id == earlier || gone_on_from(all, Some(*id), earlier))
-}
-
 /// Whether taking the run `id` back takes any of `standing` back.
 fn leads_to_any(all: &[KnownRun], id: RunId, standing: &[(KnownRun, Deeds)]) -> bool {
-    standing.iter().any(|(run, _)| run.id() == id || gone_on_from(all, Some(id), run.id()))
+    standing.iter().any(|(run, _)| run.id() == id || has_gone_on_from(all, id, run.id()))
 }
 
 fn list(runs: &Runs, printer: &mut Printer) -> Result<Status, Failure> {

@@ -14,7 +14,7 @@ use penstock_apply::{
         Confirm, Decision, KnownRun, Outcome, Phase, Purpose, RunId, RunRecord, Runs, StoreError,
         UndoJournal, UndoPlan, Verdict, Who, decision, store::UnreadableRun,
     },
-    journal::CatchUpJournal,
+    journal::{CatchUpJournal, FileJournal},
 };
 use penstock_host::{
     accounts, boot, chain,
@@ -164,22 +164,14 @@ impl Machine {
         };
         let run = runs.create(record, plan, Some(model.source.text.as_str()));
         let run = run.map_err(not_recorded)?;
-        for id in runs.prune(&all)? {
-            said.push(format!(
-                "run {id} is the oldest of too many and was forgotten: it cannot be undone any more"
-            ));
-        }
-        match run.reserve() {
-            // The way back of this run is that of those that it goes on from: one reserve is enough for a machine.
-            Ok(()) => all.iter().for_each(|earlier| drop(earlier.release())),
-            // Giving back needs no way back, so a full disk does not hold it.
-            Err(_) if mode == Mode::TearDown => drop(run.release()),
-            Err(error) => {
+        let ready = make_ready(&runs, &all, &run, mode, &mut said);
+        let journal = Box::new(ready.map_err(|error| {
+            // It does not begin: nobody is to take it for a run that was cut off. One that stays has come to nothing.
+            if runs.forget(&run).is_err() {
                 let _ = run.release();
-                return Err(not_recorded(error));
             }
-        }
-        let journal = Box::new(run.journal().map_err(not_recorded)?);
+            not_recorded(error)
+        })?);
         said.extend(self.clear_overrides(&run.record.clears_overrides));
         Ok(Begun { _alone: alone, run: Some(run), journal, taken_back: Vec::new(), said })
     }
@@ -286,6 +278,29 @@ impl Machine {
     }
 }
 
+/// Takes the room that the way back of `run` needs, forgets runs that are too many, and opens the journal.
+fn make_ready(
+    runs: &Runs,
+    all: &[KnownRun],
+    run: &KnownRun,
+    mode: Mode,
+    said: &mut Vec<String>,
+) -> Result<FileJournal, StoreError> {
+    for id in runs.prune(all)? {
+        said.push(format!(
+            "run {id} is the oldest of too many and was forgotten: it cannot be undone any more"
+        ));
+    }
+    match run.reserve() {
+        // The way back of this run is that of those that it goes on from: one reserve is enough for a machine.
+        Ok(()) => all.iter().for_each(|earlier| drop(earlier.release())),
+        // Giving back needs no way back, so a full disk does not hold it.
+        Err(_) if mode == Mode::TearDown => drop(run.release()),
+        Err(error) => return Err(error),
+    }
+    run.journal()
+}
+
 /// Who holds the lock at `path`. It is written there right after the lock is taken, so that who comes second in the same moment
 /// waits a little for it.
 fn holder(path: &Path) -> Option<Who> {
@@ -311,6 +326,10 @@ fn not_recorded(error: StoreError) -> Failure {
 #[cfg(test)]
 #[allow(clippy::disallowed_methods)]
 mod tests {
+    use nix::{
+        mount::{MsFlags, mount, umount},
+        sched::{CloneFlags, unshare},
+    };
     use penstock_apply::journal::{Ending, Entry};
     use penstock_guests::Builtin;
     use penstock_host::Root;
@@ -419,6 +438,38 @@ mod tests {
         assert!(machine.carry_out(begun, &plan, Mode::Apply, &mut ()).unwrap().is_err());
         assert_eq!(machine.runs().state(&last).phase, Phase::Nothing);
         assert!(!files::exists(reserve(&last)));
+    }
+
+    /// Needs a mount namespace, which not everybody may make.
+    #[test]
+    fn a_run_that_finds_no_room_for_its_way_back_leaves_nothing_behind() {
+        let on_a_small_disk = || {
+            if unshare(CloneFlags::CLONE_NEWNS).is_err() {
+                return;
+            }
+            let (none, directory) = (None::<&str>, tempfile::tempdir().unwrap());
+            mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).unwrap();
+            let machine = machine(&directory);
+            files::create_dir_all(&machine.journal).unwrap();
+            // Room for the run's own files, and not for those of an undo.
+            mount(Some("tmpfs"), &machine.journal, Some("tmpfs"), MsFlags::empty(), Some("size=200k"))
+                .unwrap();
+            let step = step(vf_count(2), vf_count(0));
+            let kept = cut_off(&machine, &step, &[]);
+            let path = machine.root.path("/a.yaml");
+            files::write_atomic(&path, "nics: {NET0: {vfs: 2}}\n").unwrap();
+            let (model, plan) =
+                (crate::model_file::load(&path).unwrap(), Plan { steps: vec![step], ..Plan::default() });
+            let begin = |mode| machine.begin(machine.lock().unwrap(), &plan, mode, &model, None);
+            let refused = begin(Mode::Apply).err().unwrap();
+            assert!(refused.in_one_line().contains("No space left on device"), "{}", refused.in_one_line());
+            let ids = || machine.runs().list().unwrap().0.iter().map(KnownRun::id).collect::<Vec<_>>();
+            assert_eq!(ids(), [kept.id()]);
+            // What gives back needs no room.
+            assert_eq!(begin(Mode::TearDown).unwrap().run.unwrap().id(), RunId(2));
+            umount(&machine.journal).unwrap();
+        };
+        thread::spawn(on_a_small_disk).join().unwrap();
     }
 
     #[test]

@@ -101,15 +101,12 @@ fn listen(on_disconnect: OnDisconnect, begin: Sender<(Option<Box<Payload>>, Widt
     match on_disconnect {
         OnDisconnect::Finish => interrupt::ignore(),
         OnDisconnect::Undo => {
-            // Once: a second interrupt would end the commands of the way back.
+            // Once is enough, and the work may be on its way back already.
             if !interrupted {
                 interrupt::raise();
             }
-            while interrupt::pending() {
-                thread::sleep(Duration::from_millis(10));
-            }
-            // From here on it is on the way back, which the end of the session must not interrupt.
-            interrupt::ignore();
+            // From then on it is on the way back, which the end of the session must not interrupt.
+            interrupt::ignore_once_heard();
         }
     }
 }

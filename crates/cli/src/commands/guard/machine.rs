@@ -7,7 +7,7 @@ use penstock_apply::{
     history::{
         Decision, KnownRun, Outcome, Phase, Purpose, RunRecord, UndoJournal, Verdict, decision,
         recovery::{Kept, RunToUndo},
-        store, way_back,
+        store, succession, way_back,
     },
     journal::CatchUpJournal,
 };
@@ -232,10 +232,9 @@ impl Guarded for Watched<'_> {
     }
 
     fn is_built_upon(&mut self) -> Result<bool, String> {
-        let (all, _) = self.machine.runs().list().map_err(|error| chain(&error))?;
-        let later =
-            |run: &KnownRun| run.id() > self.run.id() && !matches!(run.record.purpose, Purpose::Undo(_));
-        Ok(all.iter().any(later))
+        let runs = self.machine.runs();
+        let (all, _) = runs.list().map_err(|error| chain(&error))?;
+        Ok(succession::is_built_upon(&all, self.run.id(), |run| runs.state(run).phase))
     }
 
     fn take_back(&mut self) -> Result<(), String> {
@@ -276,4 +275,63 @@ impl Guarded for Watched<'_> {
 fn in_words(failure: &Failure) -> String {
     let causes = failure.error.iter().flat_map(|error| sources(&**error).map(ToString::to_string));
     causes.collect::<Vec<_>>().join(": ")
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_apply::{
+        Journal,
+        history::{Confirm, RunId},
+        journal::{Ending, Entry},
+    };
+    use penstock_host::Root;
+    use penstock_plan::{FunctionAction, StepId};
+
+    use super::*;
+    use crate::{arguments::Common, settings::Settings};
+
+    #[test]
+    fn a_later_run_that_came_to_nothing_does_not_end_the_guard() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut settings = Settings::resolve(&Common { quiet: true, ..Common::default() });
+        settings.journal = directory.path().join("kept");
+        let machine = Machine::at(Root::at(directory.path()), &settings);
+        let create = |supersedes: &[RunId]| {
+            let confirm = Some(Confirm { within: 1, at_most: 1 });
+            let supersedes = supersedes.to_vec();
+            let record = RunRecord { confirm, supersedes, ..RunRecord::new(Purpose::Apply, who()) };
+            machine.runs().create(record, &Plan::default(), None).unwrap()
+        };
+        let set = |count| FunctionAction::SetVfCount { pf: "0000:04:00.0".parse().unwrap(), count }.into();
+        let tell = |run: &KnownRun, entries: &[Entry]| run.journal().unwrap().record(entries, true).unwrap();
+        let step = StepId(1);
+        let begun = [
+            Entry::Intent { step, action: set(2), inverse: Some(set(0)) },
+            Entry::Begun { steps: vec![step] },
+            Entry::Outcome { step, outcome: Ending::Failed, detail: None },
+        ];
+        let taken_back = [
+            Entry::Undo { step, action: set(0) },
+            Entry::Undone { step, error: None },
+            Entry::End { applied: false },
+        ];
+        let end = |run: &KnownRun, error: Option<&str>| {
+            run.end(&Outcome { ended: 1, boottime: 1, error: error.map(str::to_owned) }).unwrap();
+        };
+
+        let ours = create(&[]);
+        tell(&ours, &begun);
+        let mut printer = Printer::keeping(&settings);
+        let mut watched = Watched::new(&machine, ours.clone(), &mut printer).unwrap();
+        assert_eq!(watched.is_built_upon(), Ok(false), "there is no other");
+        let later = create(&[ours.id()]);
+        assert_eq!(watched.is_built_upon(), Ok(false), "it did not begin: its guard did not start");
+        tell(&later, &begun);
+        assert_eq!(watched.is_built_upon(), Ok(true), "it was cut off");
+        tell(&later, &taken_back);
+        end(&later, Some("its first step failed"));
+        assert_eq!(watched.is_built_upon(), Ok(false), "all of it was taken back");
+        end(&create(&[ours.id()]), None);
+        assert_eq!(watched.is_built_upon(), Ok(true), "it came to a good end");
+    }
 }

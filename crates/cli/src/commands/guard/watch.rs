@@ -55,7 +55,7 @@ pub trait Guarded {
     fn let_decide(&mut self);
     /// Writes a decision down, unless there is one; gives the one that counts.
     fn decide(&mut self, verdict: Verdict) -> Result<Verdict, String>;
-    /// Whether a later run has gone on from what is there.
+    /// Whether a later run has gone on from what is there, and has not come to nothing.
     fn is_built_upon(&mut self) -> Result<bool, String>;
     /// Takes the run back, or finds that nothing is left of it.
     fn take_back(&mut self) -> Result<(), String>;

@@ -58,6 +58,8 @@ struct World {
     /// What `confirm` told whoever called it.
     was_told_that_it_stays: bool,
     attempts: u32,
+    /// Whether a later run goes on from what the first attempt left.
+    is_gone_on_from: bool,
     said: Vec<String>,
 }
 
@@ -65,6 +67,24 @@ const ENDS: Duration = Duration::from_secs(5);
 const TERMS: Confirm = Confirm { within: 60_000, at_most: 180_000 };
 
 impl World {
+    fn new(course: Course, operation: &'static str, fault: Fault) -> World {
+        World {
+            course,
+            fault: (operation, fault),
+            calls: 0,
+            clock: Duration::ZERO,
+            changed: true,
+            killed: false,
+            locked: false,
+            holds_decision: false,
+            decided: None,
+            was_told_that_it_stays: false,
+            attempts: 0,
+            is_gone_on_from: false,
+            said: Vec::new(),
+        }
+    }
+
     fn fails(&mut self, operation: &str) -> Result<(), String> {
         // Somebody else's confirmation comes between any two operations.
         self.clock += Duration::from_millis(1);
@@ -147,7 +167,7 @@ impl Guarded for World {
         Ok(*self.decided.get_or_insert(verdict))
     }
     fn is_built_upon(&mut self) -> Result<bool, String> {
-        self.fails("is_built_upon").map(|()| false)
+        self.fails("is_built_upon").map(|()| self.is_gone_on_from && self.attempts > 0)
     }
     fn take_back(&mut self) -> Result<(), String> {
         self.attempts += 1;
@@ -178,20 +198,10 @@ impl Guarded for World {
 }
 
 fn watch(course: Course, operation: &'static str, fault: Fault) -> (Ended, World) {
-    let mut world = World {
-        course,
-        fault: (operation, fault),
-        calls: 0,
-        clock: Duration::ZERO,
-        changed: true,
-        killed: false,
-        locked: false,
-        holds_decision: false,
-        decided: None,
-        was_told_that_it_stays: false,
-        attempts: 0,
-        said: Vec::new(),
-    };
+    watched(World::new(course, operation, fault))
+}
+
+fn watched(mut world: World) -> (Ended, World) {
     let ended = guard(&mut world, TERMS);
     (ended, world)
 }
@@ -265,4 +275,17 @@ fn a_run_that_goes_on_is_not_taken_for_one_that_hangs() {
     assert_eq!((ended, world.killed), (Ended::TakenBack, true));
     assert!(world.clock >= Duration::from_secs(185), "{:?}", world.clock);
     assert!(!watch(Course::NobodyConfirms, "lives", Fault::Once(3)).1.killed);
+}
+
+#[test]
+fn a_later_run_that_goes_on_from_what_is_left_ends_the_guard_and_is_told() {
+    let world =
+        World { is_gone_on_from: true, ..World::new(Course::NobodyConfirms, "take_back", Fault::Always) };
+    let (ended, world) = watched(world);
+    assert_eq!((ended, world.changed, world.locked, world.attempts), (Ended::BuiltUpon, true, false, 1));
+    let told = world.said.last().unwrap();
+    assert!(
+        told.contains("a later run goes on from what is left; `penstock undo` takes both back"),
+        "{told}"
+    );
 }
