@@ -208,9 +208,9 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("token");
         assert!(is_a_token(&path).is_ok(), "it may come later");
-        std::fs::write(&path, "eyJh.bGci.T1J").unwrap();
+        files::write_atomic(&path, "eyJh.bGci.T1J").unwrap();
         assert!(is_a_token(&path).is_ok());
-        std::fs::write(&path, "eyJh.bGci.T1J\n").unwrap();
+        files::write_atomic(&path, "eyJh.bGci.T1J\n").unwrap();
         let error = is_a_token(&path).unwrap_err().to_string();
         assert!(error.contains("a line's end") && error.contains("/token"), "{error}");
     }
