@@ -611,9 +611,9 @@ fn record(object: DynamicObject) -> Record {
         ));
     }
     match (spec, status) {
-        (Ok(spec), Ok(status)) => Record { spec, status },
+        (Ok(spec), Ok(status)) => Record { spec, status, unreadable: false },
         // What it is told it does not understand: it does nothing, and says anew what it planned.
-        _ => Record::default(),
+        _ => Record { unreadable: true, ..Record::default() },
     }
 }
 

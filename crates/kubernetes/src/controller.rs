@@ -348,7 +348,7 @@ impl Controller {
     async fn write_status(&mut self, name: &str, status: &SriovMachineStatus) -> Written {
         let mut value = serde_json::to_value(status).unwrap_or_default();
         if let Some(fields) = value.as_object_mut() {
-            for gone in ["observedGeneration", "hash", "firstFailure"] {
+            for gone in ["observedGeneration", "hash", "firstFailure", "changes"] {
                 fields.entry(gone).or_insert(Value::Null);
             }
         }
@@ -446,14 +446,14 @@ fn machine(object: DynamicObject) -> Machine {
 }
 
 fn record(object: DynamicObject) -> Record {
-    let read = part(&object, "spec").and_then(|spec| Ok(Record { spec, status: part(&object, "status")? }));
+    let read = part(&object, "spec").and_then(|spec| Ok(Record { spec, status: part(&object, "status")?, unreadable: false }));
     read.unwrap_or_else(|error| {
         // It counts as one that has not planned: nobody is told anything then.
         log::say(format!(
             "the SriovNode {} cannot be read, and counts as one that has no plan: {error}",
             object.name_any()
         ));
-        Record::default()
+        Record { unreadable: true, ..Record::default() }
     })
 }
 

@@ -8,7 +8,8 @@
 //! 3. At no time are more than `maxUnavailable` matched nodes unavailable: not ready, cordoned by whomever, being changed, or failed.
 //! 4. With `drain.mode: node` a node is cordoned before anything else is done for its change, and uncordoned when that has ended: by whoever
 //!    cordoned it alone, and not where the change was left half-way.
-//! 5. When `stopAfterFailures` nodes have failed nobody is told to begin any more, and who is being drained is left as it is.
+//! 5. When `stopAfterFailures` nodes have failed nobody is told to begin any more, and who is being drained is left as it is. A node that goes
+//!    after it failed, or while it is changed, counts too: the machine remembers it.
 //!
 //! To decide twice about the same writes nothing the second time.
 
@@ -20,10 +21,11 @@ use std::{
 use crate::machine::{
     SriovMachineStatus, SriovNodeSpec, SriovNodeStatus, UtcTime,
     node::{Change, Outcome, Stage, Withdrawn},
-    policy::{DrainMode, SriovMachineSpec},
+    policy::{DrainMode, RememberedChange, SriovMachineSpec},
 };
 
 pub mod drain;
+mod memory;
 mod setback;
 mod standing;
 mod summary;
@@ -81,6 +83,8 @@ pub struct Record {
     pub spec: SriovNodeSpec,
     /// What it says.
     pub status: SriovNodeStatus,
+    /// Whether what is there cannot be read: nothing of the above is known then.
+    pub unreadable: bool,
 }
 
 /// How far a node is drained.
@@ -201,6 +205,7 @@ fn one(
         Err(why) => return summary::unreadable(machine, why, now),
     };
     let hash = spec.hash();
+    let remembered = memory::of(&machine.status, &hash);
     let matched: BTreeMap<&str, (&Node, Standing)> = nodes
         .iter()
         .filter(|(_, node)| spec.selects(&node.labels))
@@ -208,17 +213,24 @@ fn one(
             let other = machines.iter().find(|other| {
                 other.name != machine.name && other.spec.as_ref().is_ok_and(|spec| spec.selects(&node.labels))
             });
-            let standing = standing::of(node, &hash, other.map(|other| other.name.as_str()), now);
+            let other = other.map(|other| other.name.as_str());
+            let standing = standing::of(node, &hash, other, remembered.get(name), now);
             (name.as_str(), (node, standing))
         })
         .collect();
+    let remembered = memory::after(&remembered, &matched, nodes, &hash, now);
+    let gone: Vec<&RememberedChange> = remembered
+        .values()
+        .filter(|change| change.reason.is_some() && !matched.contains_key(change.node.as_str()))
+        .collect();
     let setbacks =
-        matched.iter().filter_map(|(name, (node, standing))| setback::of(name, node, standing, &hash));
+        matched.iter().filter_map(|(name, (node, standing))| setback::of(name, node, standing));
+    let setbacks = setbacks.chain(gone.iter().map(|change| setback::of_remembered(change)));
     decision.setbacks.insert(machine.name.clone(), setbacks.collect());
     let count = |which: &dyn Fn(&Node, &Standing) -> bool| {
         matched.values().filter(|(node, standing)| which(node, standing)).count()
     };
-    let failures = count(&|_, standing| matches!(standing, Standing::Failed { .. }));
+    let failures = count(&|_, standing| matches!(standing, Standing::Failed { .. })) + gone.len();
     let unavailable = count(&standing::is_unavailable);
     let partial = spec.rollout.partial;
     let refused =
@@ -303,7 +315,10 @@ fn one(
             decision.writes.extend(begin(name, node, spec, &hash, now));
         }
     }
-    summary::of(machine, spec, &hash, &matched, held, now)
+    let mut status = summary::of(machine, spec, &matched, &gone, held, now);
+    status.hash = hash;
+    status.changes = memory::listed(remembered, &matched);
+    status
 }
 
 /// Why no node is told to begin.
