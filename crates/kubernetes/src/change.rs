@@ -451,8 +451,16 @@ impl Agent {
                 plan.is_carried_out();
             }
             let status = report::status(plan, Some(result.clone()), &before.status, UtcTime::now());
-            match self.tell(&status).await {
-                Ok(()) => break,
+            let told = match self.tell(&status).await {
+                // The watch is not listened to here: somebody has removed the SriovNode meanwhile.
+                Err(ChangeError::Api { source: ApiError::Refused { code: 404, .. }, .. }) => {
+                    self.make_record_anew().await.map(|()| false)
+                }
+                told => told.map(|()| true),
+            };
+            match told {
+                Ok(true) => break,
+                Ok(false) => {}
                 Err(error) => {
                     trouble.meet(&error);
                     sleep(backoff.failed()).await;
@@ -516,6 +524,16 @@ impl Agent {
             Err(error) => return Err(api_error(what)(error)),
         }
         Ok(self.records.get(&self.settings.node).cloned().unwrap_or_default())
+    }
+
+    /// Makes this node's record where it is gone; the Node may be another one since, too.
+    async fn make_record_anew(&mut self) -> Result<(), ChangeError> {
+        let api = Api::<Node>::all(self.settings.connection.client.clone());
+        let own = answer(api.get(&self.settings.node)).await.map_err(api_error("read this Node"))?;
+        log::say(format!("the SriovNode {} is gone, and made anew", self.settings.node));
+        self.records.forget(&self.settings.node);
+        self.make_record(&node(own)).await?;
+        Ok(())
     }
 
     fn record_api(&self) -> Api<DynamicObject> {

@@ -446,7 +446,8 @@ fn machine(object: DynamicObject) -> Machine {
 }
 
 fn record(object: DynamicObject) -> Record {
-    let read = part(&object, "spec").and_then(|spec| Ok(Record { spec, status: part(&object, "status")?, unreadable: false }));
+    let read = part(&object, "spec")
+        .and_then(|spec| Ok(Record { spec, status: part(&object, "status")?, unreadable: false }));
     read.unwrap_or_else(|error| {
         // It counts as one that has not planned: nobody is told anything then.
         log::say(format!(

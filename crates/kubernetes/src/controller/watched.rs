@@ -133,6 +133,11 @@ impl<V: PartialEq> Kept<V> {
         changed
     }
 
+    /// Forgets an object that is known to be gone before the watch tells.
+    pub fn forget(&mut self, name: &str) {
+        self.objects.remove(name);
+    }
+
     /// Whether all objects have been listed once.
     pub fn is_whole(&self) -> bool {
         self.whole

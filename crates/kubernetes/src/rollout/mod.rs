@@ -167,7 +167,15 @@ fn cordons(nodes: &BTreeMap<String, Node>) -> BTreeMap<String, Cordon> {
         if let Some(change) = open {
             return (!node.cordoned).then_some(Cordon::On(change.number));
         }
-        let number = node.cordoned_for.filter(|number| record.spec.has_ended(&record.status, *number))?;
+        let number = node.cordoned_for?;
+        // A SriovNode that was made anew tells nothing of the change. An agent that plans is at none.
+        let forgotten = !record.unreadable
+            && record.spec.change.is_none()
+            && record.spec.next_number(&record.status) <= number
+            && record.status.plan.is_some();
+        if !forgotten && !record.spec.has_ended(&record.status, number) {
+            return None;
+        }
         let result = record.status.result.as_ref().filter(|result| result.number == number);
         let half_way = result.is_some_and(|result| result.outcome == Outcome::HalfWay);
         (!half_way).then_some(Cordon::Off)
@@ -223,8 +231,7 @@ fn one(
         .values()
         .filter(|change| change.reason.is_some() && !matched.contains_key(change.node.as_str()))
         .collect();
-    let setbacks =
-        matched.iter().filter_map(|(name, (node, standing))| setback::of(name, node, standing));
+    let setbacks = matched.iter().filter_map(|(name, (node, standing))| setback::of(name, node, standing));
     let setbacks = setbacks.chain(gone.iter().map(|change| setback::of_remembered(change)));
     decision.setbacks.insert(machine.name.clone(), setbacks.collect());
     let count = |which: &dyn Fn(&Node, &Standing) -> bool| {

@@ -4,8 +4,10 @@ use serde_json::json;
 
 use super::*;
 
-/// How a node that is bad is lost from sight.
-const WAYS: [(&str, fn(&mut Fleet)); 4] = [
+/// How a node is lost from sight, and what does that.
+type Way = (&'static str, fn(&mut Fleet));
+
+const WAYS: [Way; 4] = [
     ("the Node goes", |fleet| {
         fleet.nodes.remove("node-0");
     }),
@@ -90,4 +92,24 @@ fn a_node_without_its_label_still_tells_how_its_change_ends() {
         fleet.step();
         assert_eq!(fleet.machine.status.failed, failed, "{outcome}");
     }
+}
+
+#[test]
+fn a_node_whose_sriov_node_was_made_anew_takes_pods_again_when_its_agent_has_planned() {
+    let mut fleet = Fleet::new(2, spec(json!({"drain": {"mode": "node"}})));
+    fleet.plan_all();
+    fleet.step();
+    fleet.step();
+    let cordoned = |fleet: &Fleet| fleet.nodes["node-0"].cordoned;
+    assert!(cordoned(&fleet));
+    fleet.nodes.get_mut("node-0").unwrap().record = None;
+    fleet.step();
+    assert!(cordoned(&fleet), "nobody says how it stands");
+    fleet.nodes.get_mut("node-0").unwrap().record = Some(Record::default());
+    fleet.step();
+    assert!(cordoned(&fleet), "its agent may be about to say how the change ended");
+    fleet.plan("node-0", PlanOutcome::Planned, 3, false);
+    fleet.step();
+    assert!(!cordoned(&fleet));
+    assert!(fleet.decide().cordons.is_empty());
 }

@@ -1,0 +1,29 @@
+//! Objects that somebody removes in the middle of a change.
+
+use std::fs;
+
+use serde_json::json;
+
+use super::fleet::Fleet;
+
+/// The agent makes its `SriovNode` anew and says there how the change ended, and the others follow.
+pub fn removed_record() {
+    let fleet = Fleet::started("lost", 2);
+    fs::write(fleet.at("lost-0", "applying"), "4").unwrap();
+    fleet.machine(json!({"drain": {"mode": "node"}, "rollout": {"confirmWithin": "2m"}}));
+    let applying = |record: &serde_json::Value| record["status"]["result"]["outcome"] == "Applying";
+    fleet.until_record("lost-0", "it is changed", applying);
+    let path = "/apis/penstock.dev/v1alpha1/sriovnodes/lost-0";
+    fleet.plane.api().must("DELETE", path, None);
+    let told = fleet
+        .until_record("lost-0", "it is told", |record| record["status"]["result"]["outcome"] == "Verified");
+    assert_eq!(told["metadata"]["ownerReferences"][0]["name"], "lost-0");
+    fleet.until("all have it", |status| status["ready"] == 2 && status["failed"] == 0);
+    let taken =
+        |node: &str| fleet.plane.get(&format!("/api/v1/nodes/{node}"))["spec"]["unschedulable"] == true;
+    let deadline = std::time::Instant::now() + super::PATIENT;
+    while taken("lost-0") || taken("lost-1") {
+        assert!(std::time::Instant::now() < deadline, "a node stays cordoned");
+        std::thread::sleep(super::PAUSE);
+    }
+}
