@@ -419,6 +419,12 @@ impl Agent {
         // That this gets through is the first proof that something can be proven afterwards.
         let status = report::status(Some(plan), Some(refuse(Outcome::Applying, "")), &record.status, now);
         self.tell(&status).await?;
+        let still = self.records.get(&self.settings.node);
+        let still = still.and_then(|record| record.spec.open(&record.status));
+        if still.is_none_or(|still| still.number != change.number || still.stage != Stage::Go) {
+            let words = "called off before this node began; nothing was changed";
+            return self.lapse(not_begun(change, Outcome::Lapsed, words.to_owned(), now)).await;
+        }
         let progress = Progress {
             number: change.number,
             hash,
@@ -431,6 +437,15 @@ impl Agent {
         };
         self.store.keep_progress(&progress)?;
         self.go_on(progress).await?;
+        Ok(Some(Duration::ZERO))
+    }
+
+    /// Tells that a change came to its end before it began.
+    async fn lapse(&mut self, result: ChangeResult) -> Result<Option<Duration>, ChangeError> {
+        let before =
+            self.records.get(&self.settings.node).map(|record| record.status.clone()).unwrap_or_default();
+        let status = report::status(before.plan.clone(), Some(result), &before, UtcTime::now());
+        self.tell(&status).await?;
         Ok(Some(Duration::ZERO))
     }
 

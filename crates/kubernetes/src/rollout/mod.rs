@@ -8,7 +8,8 @@
 //! 3. At no time are more than `maxUnavailable` matched nodes unavailable: not ready, cordoned by whomever, being changed, or failed.
 //! 4. With `drain.mode: node` a node is cordoned before anything else is done for its change, and uncordoned when that has ended: by whoever
 //!    cordoned it alone, and not where the change was left half-way.
-//! 5. When `stopAfterFailures` nodes have failed nobody is told to begin any more, and who is being drained is left as it is. A node that goes
+//! 5. When `stopAfterFailures` nodes have failed nobody is told to begin any more, and who is being drained is left as it is; who was told and has not begun is
+//!    told no more, as with `pause`, and where it says nothing for too long. A node that goes
 //!    after it failed, or while it is changed, counts too: the machine remembers it.
 //!
 //! To decide twice about the same writes nothing the second time.
@@ -24,12 +25,14 @@ use crate::machine::{
     policy::{DrainMode, RememberedChange, SriovMachineSpec},
 };
 
+mod called_off;
 pub mod drain;
 mod memory;
 mod setback;
 mod standing;
 mod summary;
 
+use called_off::{call_off, call_off_unbegun};
 pub use setback::Setback;
 pub use standing::Standing;
 
@@ -183,23 +186,6 @@ fn cordons(nodes: &BTreeMap<String, Node>) -> BTreeMap<String, Cordon> {
     nodes.iter().filter_map(|(name, node)| Some((name.clone(), of(node)?))).collect()
 }
 
-/// A change that a node is being drained for, called off.
-fn call_off(name: &str, node: &Node) -> Option<SpecWrite> {
-    let record = node.record.as_ref()?;
-    let change = record.spec.open(&record.status).filter(|change| change.stage == Stage::Drain)?;
-    // The number stays taken: a later change has a higher one.
-    let withdrawn = Withdrawn {
-        number: change.number,
-        hash: String::new(),
-        reason: "called off before it began, for no fault of this node".to_owned(),
-        at: change.since,
-    };
-    Some(SpecWrite {
-        node: name.to_owned(),
-        spec: SriovNodeSpec { change: None, withdrawn: Some(withdrawn) },
-    })
-}
-
 /// Decides about one machine.
 fn one(
     machine: &Machine,
@@ -301,8 +287,13 @@ fn one(
             }
         }
     }
-    for (_, standing) in matched.values() {
-        if let Standing::Granted { until, .. } = standing {
+    for (name, (node, standing)) in &matched {
+        let no_more = matches!(held, Some(Held::Paused | Held::Failures(_)));
+        if let Some(write) = call_off_unbegun(name, node, no_more, &hash, now) {
+            decision.writes.push(write);
+        } else if let Standing::Granted { until, .. } = standing
+            && *until > now
+        {
             decision.next = earliest(decision.next, *until);
         }
     }

@@ -86,7 +86,7 @@ fn by_record(node: &Node, hash: &str, other: Option<&str>, now: UtcTime) -> Stan
         match change.stage {
             Stage::Drain => return Standing::Draining { change: change.clone() },
             Stage::Go => {
-                let until = change.since.after(change.confirm_within.0 * 2 + SILENCE);
+                let until = silent_from(change);
                 // Another model's grant that nobody reports on is not this one's failure: but the node is not available.
                 if now < until || change.hash != hash {
                     return Standing::Granted { change: change.clone(), until };
@@ -139,6 +139,11 @@ fn by_record(node: &Node, hash: &str, other: Option<&str>, now: UtcTime) -> Stan
             Standing::Refused { message: plan.message.clone(), at: plan.at }
         }
     }
+}
+
+/// When a node that was told to begin has been silent for too long.
+pub(super) fn silent_from(change: &Change) -> UtcTime {
+    change.since.after(change.confirm_within.0 * 2 + SILENCE)
 }
 
 /// Whether a node counts as one that cannot be used.

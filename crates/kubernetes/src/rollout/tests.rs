@@ -276,6 +276,7 @@ fn pause_lets_what_was_begun_end_and_begins_nothing() {
     let mut fleet = Fleet::new(3, spec(json!({"rollout": {"canary": 0}})));
     fleet.plan_all();
     fleet.step();
+    fleet.report("node-0", Outcome::Applying);
     fleet.machine.spec.as_mut().unwrap().rollout.pause = true;
     assert!(fleet.step().writes.is_empty());
     assert_eq!(fleet.told(Stage::Go), ["node-0"]);
@@ -412,6 +413,7 @@ fn a_node_that_says_nothing_counts_as_failed_in_the_end_and_is_taken_back_in_whe
     let mut fleet = Fleet::new(2, spec(json!({})));
     fleet.plan_all();
     fleet.step();
+    fleet.report("node-0", Outcome::Applying);
     let next = fleet.decide().next.unwrap();
     assert_eq!(next.since(fleet.now), Duration::from_secs(2 * 120 + 900));
     fleet.now = next;
@@ -425,6 +427,46 @@ fn a_node_that_says_nothing_counts_as_failed_in_the_end_and_is_taken_back_in_whe
     fleet.step();
     assert_eq!(fleet.told(Stage::Go), ["node-1"]);
     assert_eq!(fleet.said("Degraded").0, "AsExpected");
+}
+
+#[test]
+fn who_has_not_begun_is_told_no_more_when_nobody_is_to_begin() {
+    // Paused.
+    let mut fleet =
+        Fleet::new(2, spec(json!({"rollout": {"canary": 0, "maxUnavailable": 2, "pause": false}})));
+    fleet.plan_all();
+    fleet.step();
+    assert_eq!(fleet.told(Stage::Go), ["node-0", "node-1"]);
+    fleet.report("node-1", Outcome::Applying);
+    fleet.machine.spec.as_mut().unwrap().rollout.pause = true;
+    fleet.step();
+    assert_eq!(fleet.told(Stage::Go), ["node-1"]);
+    fleet.step();
+    assert_eq!(fleet.machine.status.failed, 0);
+    fleet.machine.spec.as_mut().unwrap().rollout.pause = false;
+    fleet.step();
+    assert_eq!(fleet.told(Stage::Go), ["node-0", "node-1"]);
+    let number = |fleet: &Fleet| fleet.nodes["node-0"].record.clone().unwrap().spec.change.unwrap().number;
+    assert_eq!(number(&fleet), 2);
+    // Stopped.
+    fleet.report("node-1", Outcome::RolledBack);
+    fleet.step();
+    assert!(fleet.told(Stage::Go).is_empty());
+    fleet.step();
+    assert_eq!((fleet.machine.status.failed, fleet.said("Progressing").0), (1, "Stopped"));
+    // Silent: that is the node's own failure.
+    let mut fleet = Fleet::new(2, spec(json!({})));
+    fleet.plan_all();
+    fleet.step();
+    fleet.now = fleet.decide().next.unwrap();
+    fleet.step();
+    assert!(fleet.told(Stage::Go).is_empty());
+    fleet.step();
+    let (reason, message) = fleet.said("Degraded");
+    assert!(
+        reason == "NodeFailed" && message.contains("had not begun when that was called off"),
+        "{message}"
+    );
 }
 
 #[test]

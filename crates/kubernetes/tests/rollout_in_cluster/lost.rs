@@ -27,3 +27,23 @@ pub fn removed_record() {
         std::thread::sleep(super::PAUSE);
     }
 }
+
+pub fn paused_before_it_began() {
+    let fleet = Fleet::started("unbegun", 1);
+    fleet.machine(json!({"rollout": {"pause": true}}));
+    fleet.until("it has planned", |status| status["planned"] == 1);
+    // Another run is at work, so that the agent does not begin.
+    fs::write(fleet.at("unbegun-0", "plan.exit"), "9").unwrap();
+    fleet.machine(json!({"rollout": {"pause": false}}));
+    let told = |record: &serde_json::Value| record["spec"]["change"]["stage"] == "Go";
+    fleet.until_record("unbegun-0", "it is told to go", told);
+    fleet.machine(json!({"rollout": {"pause": true}}));
+    let called_off = |record: &serde_json::Value| record["spec"]["change"].is_null();
+    fleet.until_record("unbegun-0", "it is told no more", called_off);
+    fs::remove_file(fleet.at("unbegun-0", "plan.exit")).unwrap();
+    // An agent asks again after 15 s.
+    std::thread::sleep(std::time::Duration::from_secs(17));
+    assert!(fleet.calls().is_empty(), "{:?}", fleet.calls());
+    fleet.machine(json!({"rollout": {"pause": false}}));
+    fleet.until("it has the model", |status| status["ready"] == 1 && status["failed"] == 0);
+}
