@@ -79,8 +79,8 @@ pub struct Settings {
     pub state: PathBuf,
     /// Gets the path of the model that was applied and confirmed, unless the user has named one.
     pub model: Option<watch::Sender<Option<PathBuf>>>,
-    /// Gets the addresses of VFs that a granted change is about to destroy: no new claim may be given one.
-    pub vanishing: watch::Sender<Arc<BTreeSet<String>>>,
+    /// Gets the addresses of VFs that a granted change is about to destroy: no new claim may be given one. `None` until that is known.
+    pub vanishing: watch::Sender<Option<Arc<BTreeSet<String>>>>,
     /// Is true from before a granted change until it has ended, one way or another: what is seen of the machine meanwhile is taken back, or
     /// follows a model that is not confirmed yet.
     pub changing: watch::Sender<bool>,
@@ -502,8 +502,9 @@ impl Agent {
     }
 
     fn withhold(&self, addresses: &BTreeSet<String>) {
-        if **self.settings.vanishing.borrow() != *addresses {
-            self.settings.vanishing.send_replace(Arc::new(addresses.clone()));
+        let same = self.settings.vanishing.borrow().as_deref() == Some(addresses);
+        if !same {
+            self.settings.vanishing.send_replace(Some(Arc::new(addresses.clone())));
         }
     }
 
