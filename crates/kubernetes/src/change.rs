@@ -42,6 +42,7 @@ use crate::{
 };
 
 mod carry;
+mod elsewhere;
 mod probes;
 mod progress;
 mod report;
@@ -55,9 +56,6 @@ const MANAGER: &str = "penstock-agent";
 
 /// What changes together is looked at together.
 const SETTLE: Duration = Duration::from_millis(200);
-
-/// So long a Node may seem to be another machine: after a start kubelet needs some time to say anew which run of the kernel it is.
-const ELSEWHERE: Duration = Duration::from_secs(180);
 
 /// A run of somebody else is waited for so long before it is asked again.
 const BUSY: Duration = Duration::from_secs(15);
@@ -146,7 +144,7 @@ pub async fn serve(settings: Settings) -> Result<(), ChangeError> {
         nodes: Kept::default(),
         planned: None,
         elsewhere: None,
-        accused: false,
+        accused: None,
     };
     let mut trouble = LastingTrouble::new("take part in the roll-out");
     let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
@@ -213,8 +211,8 @@ struct Agent {
     planned: Option<String>,
     /// Since when the Node seems to be another machine.
     elsewhere: Option<Instant>,
-    /// Whether that was said.
-    accused: bool,
+    /// Of which run of the Node's kernel that was said.
+    accused: Option<String>,
 }
 
 impl Agent {
@@ -233,8 +231,8 @@ impl Agent {
         if !own.boot.is_empty() && !self.boot.is_empty() && own.boot != self.boot {
             return self.is_elsewhere(&own).await;
         }
-        self.elsewhere = None;
         let known = self.records.get(&self.settings.node).cloned();
+        self.is_here(&own, known.as_ref()).await?;
         let (name, spec) = match self.chosen(&own) {
             Chosen::One(name, spec) => (name, spec),
             Chosen::None(reason, why) => {
@@ -573,33 +571,6 @@ impl Agent {
         let (api, patch) = (self.record_api(), Patch::Apply(patch));
         let sent = api.patch_status(&self.settings.node, &parameters, &patch);
         answer(sent).await.map_err(api_error(what))
-    }
-
-    /// The Node is another machine, or was started anew and kubelet has not said so yet. Nothing is done.
-    async fn is_elsewhere(&mut self, own: &Own) -> Result<Option<Duration>, ChangeError> {
-        let since = *self.elsewhere.get_or_insert_with(Instant::now);
-        let left = ELSEWHERE.saturating_sub(since.elapsed());
-        if !left.is_zero() {
-            return Ok(Some(left));
-        }
-        if !self.accused {
-            let message = format!(
-                "an agent that takes itself for this node runs on another machine, or kubelet does not run here: the Node's kernel was started \
-                 as {}, the agent's as {}; that agent does nothing",
-                own.boot, self.boot
-            );
-            log::say(&message);
-            let condition = crate::machine::StatusCondition::new(
-                "SingleAgent",
-                false,
-                "AnotherMachine",
-                &message,
-                UtcTime::now(),
-            );
-            self.apply_status(json!({"conditions": [condition]}), "penstock-agent-elsewhere").await?;
-            self.accused = true;
-        }
-        Ok(Some(ELSEWHERE))
     }
 }
 

@@ -45,7 +45,7 @@ fn main() -> ExitCode {
         plane.must(&["apply", "--filename", "-"], &manifests());
         let _ = PLANE.set(Mutex::new(plane));
     }
-    let tests: [(&'static str, fn()); 18] = [
+    let tests: [(&'static str, fn()); 19] = [
         ("a_model_reaches_all_nodes_in_waves_after_its_canary", waves),
         ("a_change_that_cuts_a_node_off_is_taken_back_and_stops_the_wave", cut_off),
         ("one_node_that_refuses_keeps_all_from_being_touched", refused),
@@ -69,6 +69,7 @@ fn main() -> ExitCode {
             "a_node_that_has_not_begun_is_told_no_more_when_the_roll_out_is_paused",
             lost::paused_before_it_began,
         ),
+        ("what_an_agent_said_before_kubelet_told_of_this_start_is_taken_back", lost::acquitted),
         ("a_second_agent_on_a_machine_says_so_and_ends", second_agent),
     ];
     trials.add(&missing, tests);

@@ -1,4 +1,4 @@
-//! Objects that somebody removes in the middle of a change.
+//! What goes, or ceases to hold, while a roll-out goes on.
 
 use std::fs;
 
@@ -46,4 +46,24 @@ pub fn paused_before_it_began() {
     assert!(fleet.calls().is_empty(), "{:?}", fleet.calls());
     fleet.machine(json!({"rollout": {"pause": false}}));
     fleet.until("it has the model", |status| status["ready"] == 1 && status["failed"] == 0);
+}
+
+pub fn acquitted() {
+    let fleet = Fleet::started("acquitted", 1);
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let info = json!({"status": {"nodeInfo": {"bootID": boot.trim()}}});
+    let node = "/api/v1/nodes/acquitted-0/status";
+    fleet.plane.api().must("PATCH", node, Some(("application/merge-patch+json", &info)));
+    fleet.machine(json!({"rollout": {"pause": true}}));
+    fleet.until("it has planned", |status| status["planned"] == 1);
+    let message = format!("the Node's kernel was started as the-one-before, the agent's as {}", boot.trim());
+    let said = json!({"apiVersion": "penstock.dev/v1alpha1", "kind": "SriovNode", "metadata": {"name": "acquitted-0"},
+        "status": {"conditions": [{"type": "SingleAgent", "status": "False", "reason": "AnotherMachine", "message": message,
+            "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
+    let path = "/apis/penstock.dev/v1alpha1/sriovnodes/acquitted-0/status?fieldManager=penstock-agent-elsewhere&force=true";
+    let told = fleet.plane.api().must("PATCH", path, Some(("application/apply-patch+yaml", &said)));
+    assert!(told.contains("SingleAgent"), "{told}");
+    let acquitted = |record: &serde_json::Value| !record["status"].to_string().contains("SingleAgent");
+    let record = fleet.until_record("acquitted-0", "it is taken back", acquitted);
+    assert!(record["status"].to_string().contains("Planned"), "{record:#}");
 }
