@@ -27,6 +27,7 @@ use tokio::{
 };
 
 use crate::{
+    claim,
     client::{ApiError, ClientSettings, Connection, answer},
     controller::{Kept, Watched},
     log::{self, LastingTrouble},
@@ -92,6 +93,9 @@ pub enum ChangeError {
     /// Its files cannot be used.
     #[error(transparent)]
     Store(#[from] RolloutStateError),
+    /// What is written down of claims cannot be read.
+    #[error("cannot read which VFs claims have")]
+    Claims(#[from] claim::StateError),
     /// `penstock` cannot be run.
     #[error(transparent)]
     Penstock(#[from] PenstockError),
@@ -316,7 +320,8 @@ impl Agent {
         let peers = self.peers().await;
         let answer = self.verbs.plan(&model, &spec.allow, &peers).await?;
         let now = UtcTime::now();
-        let Some(mut plan) = report::plan(&answer, name, spec, &hash, now) else {
+        let held = claim::held_functions(&self.settings.state)?;
+        let Some(mut plan) = report::plan(&answer, &held, name, spec, &hash, now) else {
             log::say(format!("another run is at work on this machine: {}", answer.why()));
             return Ok(Some(BUSY));
         };
@@ -404,7 +409,8 @@ impl Agent {
         }
         let model = self.store.keep_model(&hash, &spec.model)?;
         let answer = self.verbs.plan(&model, &spec.allow, &self.peers().await).await?;
-        let Some(plan) = report::plan(&answer, name, spec, &hash, now) else { return Ok(Some(BUSY)) };
+        let held = claim::held_functions(&self.settings.state)?;
+        let Some(plan) = report::plan(&answer, &held, name, spec, &hash, now) else { return Ok(Some(BUSY)) };
         if plan.digest != change.plan || plan.outcome != PlanOutcome::Planned {
             let words = "the plan became another after this node was told to begin; nothing was changed";
             let status =

@@ -312,6 +312,16 @@ pub fn held(state: &Path) -> Result<BTreeSet<String>, StateError> {
     Ok(claims.into_iter().flat_map(|claim| claim.devices).map(|device| device.device).collect())
 }
 
+/// The functions of prepared claims: pods of them can be evicted, who else uses a VF cannot.
+///
+/// # Errors
+///
+/// When what is written down of a claim cannot be read.
+pub fn held_functions(state: &Path) -> Result<BTreeSet<Bdf>, StateError> {
+    let Some(store) = ClaimStore::existing(state)? else { return Ok(BTreeSet::new()) };
+    Ok(store.all()?.into_iter().flat_map(|claim| claim.devices).map(|device| device.function).collect())
+}
+
 /// The hook's records.
 #[derive(Debug)]
 pub struct AttachStore {
