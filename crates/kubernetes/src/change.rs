@@ -156,6 +156,12 @@ pub async fn serve(settings: Settings) -> Result<(), ChangeError> {
     loop {
         let now = Instant::now();
         let soon = Some(now + SETTLE);
+        if agent.records.has_gone_back() {
+            log::say("the cluster has gone back to what it was earlier: all is listed anew");
+            machines.relist();
+            records.relist();
+            nodes.relist();
+        }
         tokio::select! {
             event = machines.next() => if agent.machines.see(event, machine) { due = due.or(soon) },
             event = records.next() => if agent.records.see(event, record) { due = due.or(soon) },
@@ -305,7 +311,8 @@ impl Agent {
             return Ok(());
         }
         let result = lapsed.or_else(|| record.status.result.clone());
-        self.tell(&report::unplanned(result, &record.status, reason, why, now)).await
+        self.tell(&report::unplanned(result, &record.status, reason, why, now)).await?;
+        Ok(())
     }
 
     /// Plans, and tells what came of it where that is news.
@@ -422,9 +429,8 @@ impl Agent {
             runs::list(&self.settings.penstock).await?.iter().map(|run| run.run).max().unwrap_or(0);
         // That this gets through is the first proof that something can be proven afterwards.
         let status = report::status(Some(plan), Some(refuse(Outcome::Applying, "")), &record.status, now);
-        self.tell(&status).await?;
-        let still = self.records.get(&self.settings.node);
-        let still = still.and_then(|record| record.spec.open(&record.status));
+        let told = self.tell(&status).await?;
+        let still = told.spec.open(&told.status);
         if still.is_none_or(|still| still.number != change.number || still.stage != Stage::Go) {
             let words = "called off before this node began; nothing was changed";
             return self.lapse(not_begun(change, Outcome::Lapsed, words.to_owned(), now)).await;
@@ -475,7 +481,7 @@ impl Agent {
                 Err(ChangeError::Api { source: ApiError::Refused { code: 404, .. }, .. }) => {
                     self.make_record_anew().await.map(|()| false)
                 }
-                told => told.map(|()| true),
+                told => told.map(|_| true),
             };
             match told {
                 Ok(true) => break,
@@ -560,12 +566,12 @@ impl Agent {
         Api::all_with(self.settings.connection.client.clone(), &ApiResource::erase::<SriovNode>(&()))
     }
 
-    /// Writes the status: all of it that is the agent's.
-    async fn tell(&mut self, status: &SriovNodeStatus) -> Result<(), ChangeError> {
+    /// Writes the status: all of it that is the agent's. The record as it is then.
+    async fn tell(&mut self, status: &SriovNodeStatus) -> Result<Record, ChangeError> {
         let value = serde_json::to_value(status).unwrap_or_default();
         let object = self.apply_status(value, MANAGER).await?;
-        self.records.put(object, record);
-        Ok(())
+        self.records.put(object.clone(), record);
+        Ok(record(object))
     }
 
     async fn apply_status(&self, status: Value, manager: &str) -> Result<DynamicObject, ChangeError> {

@@ -184,6 +184,12 @@ impl Controller {
             let now = Instant::now();
             let look = self.looks.values().min().copied();
             let soon = now + SETTLE;
+            if self.machines.has_gone_back() | self.records.has_gone_back() | self.nodes.has_gone_back() {
+                log::say("the cluster has gone back to what it was earlier: all is listed anew");
+                machines.relist();
+                records.relist();
+                nodes.relist();
+            }
             tokio::select! {
                 event = machines.next() => if self.machines.see(event, machine) { self.due_by(soon) },
                 event = records.next() => if self.records.see(event, record) { self.due_by(soon) },
@@ -317,7 +323,12 @@ impl Controller {
                 self.due_by(Instant::now() + SETTLE);
                 Written::Done
             }
-            Err(error) => self.not_written(&error),
+            Err(error) => {
+                if matches!(error, ApiError::Refused { code: 404 | 409, .. }) {
+                    self.records.refused(&write.node, Instant::now());
+                }
+                self.not_written(&error)
+            }
         }
     }
 

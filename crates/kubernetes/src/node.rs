@@ -13,10 +13,7 @@ use std::{
 };
 
 use k8s_openapi::api::{core::v1::Node, resource::v1::ResourceSlice};
-use kube::{
-    Api, Client,
-    runtime::watcher::{self, watcher},
-};
+use kube::{Api, Client, runtime::watcher};
 use penstock_host::files;
 use thiserror::Error;
 use tokio::{
@@ -24,11 +21,11 @@ use tokio::{
     sync::{mpsc, watch},
     time::{self, sleep_until},
 };
-use tokio_stream::StreamExt;
 
 use crate::{
     arguments, change,
     client::{ApiError, ClientSettings, ConnectError, answer, connect},
+    controller::Watched,
     devices::Devices,
     events::NodeEvents,
     health::{Drift, DriftEvent, HealthReport},
@@ -288,31 +285,21 @@ impl Publisher {
     ) {
         let fields = format!("spec.nodeName={},spec.driver={}", self.node, self.driver);
         let config = watcher::Config::default().fields(&fields).timeout(WATCH);
-        let mut watch = Box::pin(watcher(self.slices.clone(), config));
-        let mut deaf = LastingTrouble::new("watch the slices");
-        let (mut retry, mut listen) = (backoff(), time::Instant::now());
+        let mut watch = Watched::with(self.slices.clone(), "watch the slices", config, backoff());
         let mut due: Option<time::Instant> = None;
         let mut unknown_until: Option<time::Instant> = None;
         loop {
             let now = time::Instant::now();
             let soon = Some(now + SETTLE);
+            if self.published.has_gone_back() {
+                log::say("the cluster has gone back to what it was earlier: its slices are listed anew");
+                watch.relist();
+            }
             tokio::select! {
-                event = async { sleep_until(listen).await; watch.next().await } => match event {
-                    Some(Ok(event)) => {
-                        deaf.end();
-                        retry.succeeded();
-                        self.published.see(event);
-                        due = due.or(soon);
-                    }
-                    Some(Err(error)) => {
-                        let error = ApiError::from(error);
-                        if !error.is_expired() {
-                            deaf.meet(&error);
-                            listen = now + retry.failed();
-                        }
-                    }
-                    None => listen = now + retry.failed(),
-                },
+                event = watch.next() => {
+                    self.published.see(event);
+                    due = due.or(soon);
+                }
                 Ok(()) = devices.changed() => due = due.or(soon),
                 Ok(()) = drift.changed() => due = due.or(soon),
                 // What was waited for so long is not waited for any longer.
