@@ -181,6 +181,11 @@ impl Controller {
         let mut nodes = Watched::new(Api::<v1::Node>::all(self.client.clone()), "watch Nodes");
         loop {
             self.shown.leads(leadership.is_held());
+            if !leadership.is_held() {
+                // Another controller decides meanwhile, and numbers may be given anew.
+                self.drained.clear();
+                self.looks.clear();
+            }
             let now = Instant::now();
             let look = self.looks.values().min().copied();
             let soon = now + SETTLE;

@@ -134,6 +134,10 @@ impl Fleet {
         if let Some(status) = decision.statuses.get("m") {
             self.machine.status = status.clone();
         }
+        // Whoever looks at pods forgets what was seen of a node that is not drained: changes of a SriovNode that is made anew count from 1 again.
+        for (name, node) in &mut self.nodes {
+            node.drained = node.drained.take().filter(|_| decision.draining.contains(name));
+        }
         decision
     }
 
