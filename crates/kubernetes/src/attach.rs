@@ -4,6 +4,7 @@
 //! It is short-lived and asks nobody but `penstock cni`: neither the agent nor the API server has to be there. The agent tells what came of it.
 
 use std::{
+    collections::BTreeMap,
     fmt,
     io::{self, Read},
     os::unix::net::UnixDatagram,
@@ -22,8 +23,12 @@ use crate::{
         ClaimUid, StateError,
         network_plugin::{CallError, NetworkPlugin},
         parameters::VfMode,
-        state::{AttachRecord, AttachStore, ClaimStore, PreparedClaim, PreparedDevice, SOCKET},
+        state::{
+            AttachRecord, AttachStore, ClaimStore, PodReference, PodRefusal, PreparedClaim, PreparedDevice,
+            SOCKET,
+        },
     },
+    identity::is_subdomain,
 };
 
 /// The runtime says this much of a container at most.
@@ -111,6 +116,12 @@ struct OciState {
     bundle: Option<PathBuf>,
 }
 
+/// The same, as far as it says whose container it is. Annotations of another kind keep nobody from a VF.
+#[derive(Deserialize)]
+struct AnnotatedState {
+    annotations: BTreeMap<String, String>,
+}
+
 /// What of a container's specification names its network namespace.
 #[derive(Deserialize)]
 struct Specification {
@@ -177,7 +188,11 @@ impl Hook {
         let outcome = self.attach_locked(&claim, device, &state, &records);
         if let Err(error) = &outcome {
             // The container does not start, whether this can be written or not.
-            if let Err(unwritten) = self.note_failure(&claim, device, &records, chain(error)) {
+            let noted = match error {
+                HookError::OtherPod { .. } => note_refusal(&claim, device, &state, &records, chain(error)),
+                _ => self.note_failure(&claim, device, &records, chain(error)),
+            };
+            if let Err(unwritten) = noted {
                 complain(format_args!("that is not told on the claim: {}", chain(&unwritten)));
             }
         }
@@ -236,6 +251,8 @@ impl Hook {
     ) -> Result<(), HookError> {
         let (uid, name) = (&claim.uid, device.device.as_str());
         records.write(uid, name, &record(container, None, None))?;
+        // Whoever was refused it has it now, or its pod is another one.
+        records.write_refusal(uid, name, None)?;
         (self.on_step)(AttachStep::Begun);
         let given = match device.mode {
             VfMode::Netdev => match plugin.add(uid, device, &container.path) {
@@ -290,6 +307,39 @@ impl Hook {
         let before = records.read(&claim.uid, device)?.unwrap_or_else(none);
         records.write(&claim.uid, device, &AttachRecord { failure: Some(why), at: now(), ..before })
     }
+}
+
+/// Writes down that a pod was refused what another one has. Nothing is wrong with that one, and its record stays as it is.
+fn note_refusal(
+    claim: &PreparedClaim,
+    device: &str,
+    state: &[u8],
+    records: &AttachStore,
+    why: String,
+) -> Result<(), StateError> {
+    let state: Option<AnnotatedState> = serde_json::from_slice(state).ok();
+    let pod = state.and_then(|state| pod_of(&state.annotations, &claim.namespace));
+    let refusal = PodRefusal { format: PodRefusal::FORMAT, pod, why, at: now() };
+    records.write_refusal(&claim.uid, device, Some(&refusal))
+}
+
+/// The pod of a container in this namespace, as containerd and CRI-O annotate containers.
+fn pod_of(annotations: &BTreeMap<String, String>, namespace: &str) -> Option<PodReference> {
+    let of = |name: &str, uid: &str, of_namespace: &str| {
+        (annotations.get(of_namespace)? == namespace)
+            .then_some(PodReference {
+                name: annotations.get(name)?.clone(),
+                uid: annotations.get(uid)?.clone(),
+            })
+            .filter(|pod| is_subdomain(&pod.name, 253) && is_subdomain(&pod.uid, 64))
+    };
+    let containerd = [
+        "io.kubernetes.cri.sandbox-name",
+        "io.kubernetes.cri.sandbox-uid",
+        "io.kubernetes.cri.sandbox-namespace",
+    ];
+    let crio = ["io.kubernetes.pod.name", "io.kubernetes.pod.uid", "io.kubernetes.pod.namespace"];
+    [containerd, crio].iter().find_map(|[name, uid, namespace]| of(name, uid, namespace))
 }
 
 fn record(
@@ -438,6 +488,35 @@ mod tests {
                 prop_assert!(path.is_absolute());
             }
         }
+    }
+
+    #[test]
+    fn a_container_names_its_pod_as_its_runtime_does() {
+        let annotations = |words: &[(&str, &str)]| {
+            words.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+        };
+        let containerd = |namespace: &'static str| {
+            annotations(&[
+                ("io.kubernetes.cri.sandbox-name", "b"),
+                ("io.kubernetes.cri.sandbox-uid", "0c5f-1"),
+                ("io.kubernetes.cri.sandbox-namespace", namespace),
+            ])
+        };
+        let crio = annotations(&[
+            ("io.kubernetes.pod.name", "b"),
+            ("io.kubernetes.pod.uid", "0c5f-1"),
+            ("io.kubernetes.pod.namespace", "default"),
+        ]);
+        let pod = PodReference { name: "b".to_owned(), uid: "0c5f-1".to_owned() };
+        assert_eq!(pod_of(&containerd("default"), "default"), Some(pod.clone()));
+        assert_eq!(pod_of(&crio, "default"), Some(pod));
+        assert_eq!(pod_of(&containerd("another"), "default"), None, "an Event goes to the claim's namespace");
+        let odd = annotations(&[
+            ("io.kubernetes.pod.name", "../b"),
+            ("io.kubernetes.pod.uid", "u"),
+            ("io.kubernetes.pod.namespace", "default"),
+        ]);
+        assert_eq!(pod_of(&odd, "default"), None);
     }
 
     #[test]

@@ -27,6 +27,7 @@ use tokio::{
 };
 
 use crate::{
+    claim,
     client::{ApiError, ClientSettings, Connection, answer},
     controller::{Kept, Watched},
     log::{self, LastingTrouble},
@@ -42,6 +43,7 @@ use crate::{
 };
 
 mod carry;
+mod elsewhere;
 mod probes;
 mod progress;
 mod report;
@@ -55,9 +57,6 @@ const MANAGER: &str = "penstock-agent";
 
 /// What changes together is looked at together.
 const SETTLE: Duration = Duration::from_millis(200);
-
-/// So long a Node may seem to be another machine: after a start kubelet needs some time to say anew which run of the kernel it is.
-const ELSEWHERE: Duration = Duration::from_secs(180);
 
 /// A run of somebody else is waited for so long before it is asked again.
 const BUSY: Duration = Duration::from_secs(15);
@@ -79,8 +78,8 @@ pub struct Settings {
     pub state: PathBuf,
     /// Gets the path of the model that was applied and confirmed, unless the user has named one.
     pub model: Option<watch::Sender<Option<PathBuf>>>,
-    /// Gets the addresses of VFs that a granted change is about to destroy: no new claim may be given one.
-    pub vanishing: watch::Sender<Arc<BTreeSet<String>>>,
+    /// Gets the addresses of VFs that a granted change is about to destroy: no new claim may be given one. `None` until that is known.
+    pub vanishing: watch::Sender<Option<Arc<BTreeSet<String>>>>,
     /// Is true from before a granted change until it has ended, one way or another: what is seen of the machine meanwhile is taken back, or
     /// follows a model that is not confirmed yet.
     pub changing: watch::Sender<bool>,
@@ -94,6 +93,9 @@ pub enum ChangeError {
     /// Its files cannot be used.
     #[error(transparent)]
     Store(#[from] RolloutStateError),
+    /// What is written down of claims cannot be read.
+    #[error("cannot read which VFs claims have")]
+    Claims(#[from] claim::StateError),
     /// `penstock` cannot be run.
     #[error(transparent)]
     Penstock(#[from] PenstockError),
@@ -146,7 +148,7 @@ pub async fn serve(settings: Settings) -> Result<(), ChangeError> {
         nodes: Kept::default(),
         planned: None,
         elsewhere: None,
-        accused: false,
+        accused: None,
     };
     let mut trouble = LastingTrouble::new("take part in the roll-out");
     let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
@@ -154,6 +156,12 @@ pub async fn serve(settings: Settings) -> Result<(), ChangeError> {
     loop {
         let now = Instant::now();
         let soon = Some(now + SETTLE);
+        if agent.records.has_gone_back() {
+            log::say("the cluster has gone back to what it was earlier: all is listed anew");
+            machines.relist();
+            records.relist();
+            nodes.relist();
+        }
         tokio::select! {
             event = machines.next() => if agent.machines.see(event, machine) { due = due.or(soon) },
             event = records.next() => if agent.records.see(event, record) { due = due.or(soon) },
@@ -213,8 +221,8 @@ struct Agent {
     planned: Option<String>,
     /// Since when the Node seems to be another machine.
     elsewhere: Option<Instant>,
-    /// Whether that was said.
-    accused: bool,
+    /// Of which run of the Node's kernel that was said.
+    accused: Option<String>,
 }
 
 impl Agent {
@@ -233,8 +241,8 @@ impl Agent {
         if !own.boot.is_empty() && !self.boot.is_empty() && own.boot != self.boot {
             return self.is_elsewhere(&own).await;
         }
-        self.elsewhere = None;
         let known = self.records.get(&self.settings.node).cloned();
+        self.is_here(&own, known.as_ref()).await?;
         let (name, spec) = match self.chosen(&own) {
             Chosen::One(name, spec) => (name, spec),
             Chosen::None(reason, why) => {
@@ -303,7 +311,8 @@ impl Agent {
             return Ok(());
         }
         let result = lapsed.or_else(|| record.status.result.clone());
-        self.tell(&report::unplanned(result, &record.status, reason, why, now)).await
+        self.tell(&report::unplanned(result, &record.status, reason, why, now)).await?;
+        Ok(())
     }
 
     /// Plans, and tells what came of it where that is news.
@@ -318,7 +327,8 @@ impl Agent {
         let peers = self.peers().await;
         let answer = self.verbs.plan(&model, &spec.allow, &peers).await?;
         let now = UtcTime::now();
-        let Some(mut plan) = report::plan(&answer, name, spec, &hash, now) else {
+        let held = claim::held_functions(&self.settings.state)?;
+        let Some(mut plan) = report::plan(&answer, &held, name, spec, &hash, now) else {
             log::say(format!("another run is at work on this machine: {}", answer.why()));
             return Ok(Some(BUSY));
         };
@@ -406,7 +416,8 @@ impl Agent {
         }
         let model = self.store.keep_model(&hash, &spec.model)?;
         let answer = self.verbs.plan(&model, &spec.allow, &self.peers().await).await?;
-        let Some(plan) = report::plan(&answer, name, spec, &hash, now) else { return Ok(Some(BUSY)) };
+        let held = claim::held_functions(&self.settings.state)?;
+        let Some(plan) = report::plan(&answer, &held, name, spec, &hash, now) else { return Ok(Some(BUSY)) };
         if plan.digest != change.plan || plan.outcome != PlanOutcome::Planned {
             let words = "the plan became another after this node was told to begin; nothing was changed";
             let status =
@@ -418,7 +429,12 @@ impl Agent {
             runs::list(&self.settings.penstock).await?.iter().map(|run| run.run).max().unwrap_or(0);
         // That this gets through is the first proof that something can be proven afterwards.
         let status = report::status(Some(plan), Some(refuse(Outcome::Applying, "")), &record.status, now);
-        self.tell(&status).await?;
+        let told = self.tell(&status).await?;
+        let still = told.spec.open(&told.status);
+        if still.is_none_or(|still| still.number != change.number || still.stage != Stage::Go) {
+            let words = "called off before this node began; nothing was changed";
+            return self.lapse(not_begun(change, Outcome::Lapsed, words.to_owned(), now)).await;
+        }
         let progress = Progress {
             number: change.number,
             hash,
@@ -431,6 +447,15 @@ impl Agent {
         };
         self.store.keep_progress(&progress)?;
         self.go_on(progress).await?;
+        Ok(Some(Duration::ZERO))
+    }
+
+    /// Tells that a change came to its end before it began.
+    async fn lapse(&mut self, result: ChangeResult) -> Result<Option<Duration>, ChangeError> {
+        let before =
+            self.records.get(&self.settings.node).map(|record| record.status.clone()).unwrap_or_default();
+        let status = report::status(before.plan.clone(), Some(result), &before, UtcTime::now());
+        self.tell(&status).await?;
         Ok(Some(Duration::ZERO))
     }
 
@@ -451,8 +476,16 @@ impl Agent {
                 plan.is_carried_out();
             }
             let status = report::status(plan, Some(result.clone()), &before.status, UtcTime::now());
-            match self.tell(&status).await {
-                Ok(()) => break,
+            let told = match self.tell(&status).await {
+                // The watch is not listened to here: somebody has removed the SriovNode meanwhile.
+                Err(ChangeError::Api { source: ApiError::Refused { code: 404, .. }, .. }) => {
+                    self.make_record_anew().await.map(|()| false)
+                }
+                told => told.map(|_| true),
+            };
+            match told {
+                Ok(true) => break,
+                Ok(false) => {}
                 Err(error) => {
                     trouble.meet(&error);
                     sleep(backoff.failed()).await;
@@ -479,8 +512,9 @@ impl Agent {
     }
 
     fn withhold(&self, addresses: &BTreeSet<String>) {
-        if **self.settings.vanishing.borrow() != *addresses {
-            self.settings.vanishing.send_replace(Arc::new(addresses.clone()));
+        let same = self.settings.vanishing.borrow().as_deref() == Some(addresses);
+        if !same {
+            self.settings.vanishing.send_replace(Some(Arc::new(addresses.clone())));
         }
     }
 
@@ -518,16 +552,26 @@ impl Agent {
         Ok(self.records.get(&self.settings.node).cloned().unwrap_or_default())
     }
 
+    /// Makes this node's record where it is gone; the Node may be another one since, too.
+    async fn make_record_anew(&mut self) -> Result<(), ChangeError> {
+        let api = Api::<Node>::all(self.settings.connection.client.clone());
+        let own = answer(api.get(&self.settings.node)).await.map_err(api_error("read this Node"))?;
+        log::say(format!("the SriovNode {} is gone, and made anew", self.settings.node));
+        self.records.forget(&self.settings.node);
+        self.make_record(&node(own)).await?;
+        Ok(())
+    }
+
     fn record_api(&self) -> Api<DynamicObject> {
         Api::all_with(self.settings.connection.client.clone(), &ApiResource::erase::<SriovNode>(&()))
     }
 
-    /// Writes the status: all of it that is the agent's.
-    async fn tell(&mut self, status: &SriovNodeStatus) -> Result<(), ChangeError> {
+    /// Writes the status: all of it that is the agent's. The record as it is then.
+    async fn tell(&mut self, status: &SriovNodeStatus) -> Result<Record, ChangeError> {
         let value = serde_json::to_value(status).unwrap_or_default();
         let object = self.apply_status(value, MANAGER).await?;
-        self.records.put(object, record);
-        Ok(())
+        self.records.put(object.clone(), record);
+        Ok(record(object))
     }
 
     async fn apply_status(&self, status: Value, manager: &str) -> Result<DynamicObject, ChangeError> {
@@ -539,33 +583,6 @@ impl Agent {
         let (api, patch) = (self.record_api(), Patch::Apply(patch));
         let sent = api.patch_status(&self.settings.node, &parameters, &patch);
         answer(sent).await.map_err(api_error(what))
-    }
-
-    /// The Node is another machine, or was started anew and kubelet has not said so yet. Nothing is done.
-    async fn is_elsewhere(&mut self, own: &Own) -> Result<Option<Duration>, ChangeError> {
-        let since = *self.elsewhere.get_or_insert_with(Instant::now);
-        let left = ELSEWHERE.saturating_sub(since.elapsed());
-        if !left.is_zero() {
-            return Ok(Some(left));
-        }
-        if !self.accused {
-            let message = format!(
-                "an agent that takes itself for this node runs on another machine, or kubelet does not run here: the Node's kernel was started \
-                 as {}, the agent's as {}; that agent does nothing",
-                own.boot, self.boot
-            );
-            log::say(&message);
-            let condition = crate::machine::StatusCondition::new(
-                "SingleAgent",
-                false,
-                "AnotherMachine",
-                &message,
-                UtcTime::now(),
-            );
-            self.apply_status(json!({"conditions": [condition]}), "penstock-agent-elsewhere").await?;
-            self.accused = true;
-        }
-        Ok(Some(ELSEWHERE))
     }
 }
 
@@ -611,9 +628,9 @@ fn record(object: DynamicObject) -> Record {
         ));
     }
     match (spec, status) {
-        (Ok(spec), Ok(status)) => Record { spec, status },
+        (Ok(spec), Ok(status)) => Record { spec, status, unreadable: false },
         // What it is told it does not understand: it does nothing, and says anew what it planned.
-        _ => Record::default(),
+        _ => Record { unreadable: true, ..Record::default() },
     }
 }
 

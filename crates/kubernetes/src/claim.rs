@@ -18,4 +18,4 @@ pub mod status;
 pub mod unprepare;
 
 pub use prepare::{ClaimSettings, Claims};
-pub use state::{ClaimUid, StateError, held};
+pub use state::{ClaimUid, StateError, held, held_functions};

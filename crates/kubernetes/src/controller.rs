@@ -181,9 +181,20 @@ impl Controller {
         let mut nodes = Watched::new(Api::<v1::Node>::all(self.client.clone()), "watch Nodes");
         loop {
             self.shown.leads(leadership.is_held());
+            if !leadership.is_held() {
+                // Another controller decides meanwhile, and numbers may be given anew.
+                self.drained.clear();
+                self.looks.clear();
+            }
             let now = Instant::now();
             let look = self.looks.values().min().copied();
             let soon = now + SETTLE;
+            if self.machines.has_gone_back() | self.records.has_gone_back() | self.nodes.has_gone_back() {
+                log::say("the cluster has gone back to what it was earlier: all is listed anew");
+                machines.relist();
+                records.relist();
+                nodes.relist();
+            }
             tokio::select! {
                 event = machines.next() => if self.machines.see(event, machine) { self.due_by(soon) },
                 event = records.next() => if self.records.see(event, record) { self.due_by(soon) },
@@ -317,7 +328,12 @@ impl Controller {
                 self.due_by(Instant::now() + SETTLE);
                 Written::Done
             }
-            Err(error) => self.not_written(&error),
+            Err(error) => {
+                if matches!(error, ApiError::Refused { code: 404 | 409, .. }) {
+                    self.records.refused(&write.node, Instant::now());
+                }
+                self.not_written(&error)
+            }
         }
     }
 
@@ -348,7 +364,7 @@ impl Controller {
     async fn write_status(&mut self, name: &str, status: &SriovMachineStatus) -> Written {
         let mut value = serde_json::to_value(status).unwrap_or_default();
         if let Some(fields) = value.as_object_mut() {
-            for gone in ["observedGeneration", "hash", "firstFailure"] {
+            for gone in ["observedGeneration", "hash", "firstFailure", "changes"] {
                 fields.entry(gone).or_insert(Value::Null);
             }
         }
@@ -446,14 +462,15 @@ fn machine(object: DynamicObject) -> Machine {
 }
 
 fn record(object: DynamicObject) -> Record {
-    let read = part(&object, "spec").and_then(|spec| Ok(Record { spec, status: part(&object, "status")? }));
+    let read = part(&object, "spec")
+        .and_then(|spec| Ok(Record { spec, status: part(&object, "status")?, unreadable: false }));
     read.unwrap_or_else(|error| {
         // It counts as one that has not planned: nobody is told anything then.
         log::say(format!(
             "the SriovNode {} cannot be read, and counts as one that has no plan: {error}",
             object.name_any()
         ));
-        Record::default()
+        Record { unreadable: true, ..Record::default() }
     })
 }
 

@@ -45,7 +45,7 @@ pub fn is_label(text: &str) -> bool {
 }
 
 /// Whether `text` is a DNS subdomain (`IsDNS1123Subdomain` in apimachinery).
-fn is_subdomain(text: &str, longest: usize) -> bool {
+pub fn is_subdomain(text: &str, longest: usize) -> bool {
     // Its parts may be longer than those of the DNS: apimachinery bounds the whole alone.
     let part = |part: &str| {
         let edge = |byte: Option<&u8>| byte.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());

@@ -13,10 +13,7 @@ use std::{
 };
 
 use k8s_openapi::api::{core::v1::Node, resource::v1::ResourceSlice};
-use kube::{
-    Api, Client,
-    runtime::watcher::{self, watcher},
-};
+use kube::{Api, Client, runtime::watcher};
 use penstock_host::files;
 use thiserror::Error;
 use tokio::{
@@ -24,11 +21,11 @@ use tokio::{
     sync::{mpsc, watch},
     time::{self, sleep_until},
 };
-use tokio_stream::StreamExt;
 
 use crate::{
     arguments, change,
     client::{ApiError, ClientSettings, ConnectError, answer, connect},
+    controller::Watched,
     devices::Devices,
     events::NodeEvents,
     health::{Drift, DriftEvent, HealthReport},
@@ -58,6 +55,9 @@ const BURST: u32 = 10;
 
 /// ...and then one each so long.
 const EVERY: Duration = Duration::from_secs(2);
+
+/// So long after the API server has answered it is waited for what vanishes in a roll-out: where its kinds are not there, nothing does.
+const ROLLOUTS: Duration = Duration::from_secs(30);
 
 /// How much news of drift may wait to be told.
 const NEWS: usize = 1024;
@@ -145,7 +145,7 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
     // Whoever changes the machine says here by which model it goes from then on, which functions are about to go (by PCI address), and when
     // it is at work.
     let (path, path_seen) = watch::channel(first);
-    let (vanishing, vanishing_seen) = watch::channel(Arc::new(BTreeSet::new()));
+    let (vanishing, vanishing_seen) = watch::channel(None);
     let (looks, looked) = watch::channel(0);
     let (changing, changing_seen) = watch::channel(change::is_under_way(&state));
 
@@ -281,46 +281,44 @@ impl Publisher {
         mut self,
         mut devices: watch::Receiver<Option<Arc<Devices>>>,
         mut drift: watch::Receiver<Drift>,
-        mut vanishing: watch::Receiver<Arc<BTreeSet<String>>>,
+        mut vanishing: watch::Receiver<Option<Arc<BTreeSet<String>>>>,
     ) {
         let fields = format!("spec.nodeName={},spec.driver={}", self.node, self.driver);
         let config = watcher::Config::default().fields(&fields).timeout(WATCH);
-        let mut watch = Box::pin(watcher(self.slices.clone(), config));
-        let mut deaf = LastingTrouble::new("watch the slices");
-        let (mut retry, mut listen) = (backoff(), time::Instant::now());
+        let mut watch = Watched::with(self.slices.clone(), "watch the slices", config, backoff());
         let mut due: Option<time::Instant> = None;
+        let mut unknown_until: Option<time::Instant> = None;
         loop {
             let now = time::Instant::now();
             let soon = Some(now + SETTLE);
+            if self.published.has_gone_back() {
+                log::say("the cluster has gone back to what it was earlier: its slices are listed anew");
+                watch.relist();
+            }
             tokio::select! {
-                event = async { sleep_until(listen).await; watch.next().await } => match event {
-                    Some(Ok(event)) => {
-                        deaf.end();
-                        retry.succeeded();
-                        self.published.see(event);
-                        due = due.or(soon);
-                    }
-                    Some(Err(error)) => {
-                        let error = ApiError::from(error);
-                        if !error.is_expired() {
-                            deaf.meet(&error);
-                            listen = now + retry.failed();
-                        }
-                    }
-                    None => listen = now + retry.failed(),
-                },
+                event = watch.next() => {
+                    self.published.see(event);
+                    due = due.or(soon);
+                }
                 Ok(()) = devices.changed() => due = due.or(soon),
                 Ok(()) = drift.changed() => due = due.or(soon),
-                Ok(()) = vanishing.changed() => due = due.or(soon),
+                // What was waited for so long is not waited for any longer.
+                Ok(()) = vanishing.changed() => due = soon,
                 () = sleep_until(due.unwrap_or(now)), if due.is_some() => {
                     let known = devices.borrow_and_update().clone();
                     let taints = {
                         let drift = drift.borrow_and_update();
                         known.as_ref().filter(|_| drift.is_settled()).map(|devices| drift.taints(devices))
                     };
-                    due = match (known, taints) {
-                        (Some(devices), Some(mut taints)) if self.published.is_known() => {
-                            add_vanishing(&devices, &vanishing.borrow_and_update(), &mut taints);
+                    if self.published.is_known() {
+                        unknown_until.get_or_insert(now + ROLLOUTS);
+                    }
+                    let waited = unknown_until.is_some_and(|until| now >= until);
+                    let going = going(vanishing.borrow_and_update().clone(), waited);
+                    due = match (known, taints, going) {
+                        (Some(_), Some(_), None) => unknown_until,
+                        (Some(devices), Some(mut taints), Some(going)) if self.published.is_known() => {
+                            add_vanishing(&devices, &going, &mut taints);
                             let wait = self.publish(&devices, &taints).await;
                             self.tell_progress(wait.is_none());
                             wait.map(|wait| time::Instant::now() + wait)
@@ -388,6 +386,11 @@ impl Publisher {
     }
 }
 
+/// What is about to go, if that is known, or was waited for in vain. A VF that vanishes and is published without its taint would be given to pods.
+fn going(known: Option<Arc<BTreeSet<String>>>, waited: bool) -> Option<Arc<BTreeSet<String>>> {
+    known.or_else(|| waited.then(Arc::default))
+}
+
 /// Adds the taint of what is about to go.
 fn add_vanishing(devices: &Devices, vanishing: &BTreeSet<String>, taints: &mut Taints) {
     let going = devices.functions.values().filter(|function| vanishing.contains(&function.bdf.to_string()));
@@ -435,4 +438,17 @@ async fn tell(mut events: NodeEvents, mut news: mpsc::Receiver<DriftEvent>) {
         events.tell(&all).await;
     }
     std::future::pending().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_published_before_it_is_known_what_vanishes() {
+        assert_eq!(going(None, false), None);
+        assert_eq!(going(None, true), Some(Arc::default()), "there is nobody to say so");
+        let known = Some(Arc::new(BTreeSet::from(["0000:01:10.0".to_owned()])));
+        assert_eq!((going(known.clone(), false), going(known.clone(), true)), (known.clone(), known));
+    }
 }

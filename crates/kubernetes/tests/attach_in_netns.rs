@@ -169,8 +169,9 @@ impl Machine {
         }
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let state =
-            json!({"ociVersion": "1.0.2", "id": "c", "status": "creating", "pid": pod, "bundle": bundle});
+        let state = json!({"ociVersion": "1.0.2", "id": "c", "status": "creating", "pid": pod, "bundle": bundle,
+            "annotations": {"io.kubernetes.cri.sandbox-name": "second", "io.kubernetes.cri.sandbox-uid": "p-2",
+                "io.kubernetes.cri.sandbox-namespace": "default"}});
         child.stdin.take().unwrap().write_all(state.to_string().as_bytes()).unwrap();
         let output = child.wait_with_output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -318,6 +319,14 @@ fn another_pod_of_the_claim() {
     for _ in 0..2 {
         machine.refused(second.id, "another pod of the claim has the VF");
         assert!(has(&first) && !has(&second));
+        // It is no failure of the first.
+        let record = machine.record().unwrap();
+        assert!(record.failure.is_none() && record.attached.is_some(), "{record:?}");
+        let records = AttachStore::open(&machine.path("run")).unwrap();
+        let refusal = records.refusal(&UID.parse().unwrap(), DEVICE).unwrap().unwrap();
+        assert!(refusal.why.contains("another pod of the claim has the VF"), "{refusal:?}");
+        let pod = PodReference { name: "second".to_owned(), uid: "p-2".to_owned() };
+        assert_eq!(refusal.pod, Some(pod));
     }
     // Also where the record was lost.
     fs::remove_dir_all(machine.path("run")).unwrap();

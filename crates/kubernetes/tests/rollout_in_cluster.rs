@@ -4,6 +4,8 @@
 
 #[path = "rollout_in_cluster/fleet.rs"]
 mod fleet;
+#[path = "rollout_in_cluster/lost.rs"]
+mod lost;
 #[path = "rollout_in_cluster/simulated.rs"]
 mod simulated;
 
@@ -43,7 +45,7 @@ fn main() -> ExitCode {
         plane.must(&["apply", "--filename", "-"], &manifests());
         let _ = PLANE.set(Mutex::new(plane));
     }
-    let tests: [(&'static str, fn()); 16] = [
+    let tests: [(&'static str, fn()); 19] = [
         ("a_model_reaches_all_nodes_in_waves_after_its_canary", waves),
         ("a_change_that_cuts_a_node_off_is_taken_back_and_stops_the_wave", cut_off),
         ("one_node_that_refuses_keeps_all_from_being_touched", refused),
@@ -62,6 +64,12 @@ fn main() -> ExitCode {
         ("vfs_that_a_change_took_away_are_offered_to_nobody_until_they_are_seen_to_be_gone", taken_vfs),
         ("a_granted_change_of_a_node_that_no_machine_selects_any_more_lapses", granted_and_left),
         ("a_damaged_note_of_a_change_keeps_vfs_back_until_it_is_removed", damaged_note),
+        ("a_sriov_node_that_is_removed_during_a_change_is_made_anew_with_its_result", lost::removed_record),
+        (
+            "a_node_that_has_not_begun_is_told_no_more_when_the_roll_out_is_paused",
+            lost::paused_before_it_began,
+        ),
+        ("what_an_agent_said_before_kubelet_told_of_this_start_is_taken_back", lost::acquitted),
         ("a_second_agent_on_a_machine_says_so_and_ends", second_agent),
     ];
     trials.add(&missing, tests);

@@ -33,6 +33,9 @@ pub struct Danger {
     pub lost: String,
     /// What to do instead.
     pub way_round: String,
+    /// The VFs that somebody else uses, of `vfs-in-use`; of no other danger.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub functions: BTreeSet<Bdf>,
 }
 
 /// All dangers of a plan, in the order of the steps that bring them; each once, with all of its steps.
@@ -65,6 +68,7 @@ struct Growing {
     /// What is lost, each with what happens to it.
     lost: Vec<(String, Vec<String>)>,
     way_round: String,
+    functions: BTreeSet<Bdf>,
 }
 
 impl Growing {
@@ -74,7 +78,13 @@ impl Growing {
             false => format!("{what}: {}", harms.join(", ")),
         });
         let lost: Vec<String> = lost.collect();
-        Danger { name: self.name, steps: self.steps, lost: lost.join("; "), way_round: self.way_round }
+        Danger {
+            name: self.name,
+            steps: self.steps,
+            lost: lost.join("; "),
+            way_round: self.way_round,
+            functions: self.functions,
+        }
     }
 }
 
@@ -88,7 +98,13 @@ impl Found<'_> {
     /// Adds a danger, or a step to the one of this name: `what` is lost by what is done to it.
     fn add(&mut self, name: String, step: &Step, what: String, harm: Option<String>, way_round: String) {
         let position = self.dangers.iter().position(|danger| danger.name == name).unwrap_or_else(|| {
-            self.dangers.push(Growing { name, steps: Vec::new(), lost: Vec::new(), way_round });
+            self.dangers.push(Growing {
+                name,
+                steps: Vec::new(),
+                lost: Vec::new(),
+                way_round,
+                functions: BTreeSet::new(),
+            });
             self.dangers.len() - 1
         });
         let danger = &mut self.dangers[position];
@@ -209,7 +225,11 @@ impl Found<'_> {
         let what = format!("{name} is in use by {who}");
         let way_round = "stop who uses it, or have it give the VF back".to_owned();
         let danger = format!("vfs-in-use:{}", self.words.nic(function));
-        self.add(danger, step, what, Some(self.words.harm(harm)), way_round);
+        self.add(danger.clone(), step, what, Some(self.words.harm(harm)), way_round);
+        let grown = self.dangers.iter_mut().find(|grown| grown.name == danger);
+        if let Some(grown) = grown {
+            grown.functions.insert(function);
+        }
     }
 
     /// VFIO takes a group as a whole.

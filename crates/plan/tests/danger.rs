@@ -101,8 +101,12 @@ fn told(plan: &Plan, dangers: &[Danger], effects: &Effects) -> String {
     };
     let mut text = String::new();
     for danger in dangers {
-        let Danger { name, lost, way_round, .. } = danger;
+        let Danger { name, lost, way_round, functions, .. } = danger;
         let _ = writeln!(text, "{name}\n{}  lost: {lost}\n  way round: {way_round}", steps(&danger.steps));
+        let functions: Vec<String> = functions.iter().map(ToString::to_string).collect();
+        if !functions.is_empty() {
+            let _ = writeln!(text, "  used: {}", functions.join(", "));
+        }
     }
     if dangers.is_empty() {
         text.push_str("no danger\n");

@@ -1,5 +1,8 @@
 //! What a node says of its plan and its change.
 
+use std::collections::BTreeSet;
+
+use penstock_model::Bdf;
 use serde_json::Value;
 
 use super::verbs::Answer;
@@ -13,15 +16,16 @@ use crate::machine::{
     policy::{DrainMode, SriovMachineSpec},
 };
 
-/// The dangers that a drain takes care of: VFs that pods use.
+/// The danger that a drain takes care of, where pods of claims use the VFs, and nobody else does.
 const RESOLVED_BY_DRAIN: &str = "vfs-in-use:";
 
 /// Another run is at work: there is no plan for now.
 const BUSY: i32 = 9;
 
-/// Reads what `plan` answered. `None`: another run is at work, and it has to be asked again.
+/// Reads what `plan` answered. `None`: another run is at work, and it has to be asked again. `held` are the functions of prepared claims.
 pub fn plan(
     answer: &Answer,
+    held: &BTreeSet<Bdf>,
     machine: &str,
     spec: &SriovMachineSpec,
     hash: &str,
@@ -32,13 +36,14 @@ pub fn plan(
     let text =
         |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let drains = spec.drain.mode != DrainMode::None;
+    let resolved = |danger: &Value| drains && is_of_claims(danger, held);
     let mut dangers: Vec<DangerSummary> = list(document.get("dangers"))
         .iter()
+        .filter(|danger| !resolved(danger))
         .map(|danger| DangerSummary {
             name: text(danger, "name"),
             lost: shortened(&text(danger, "lost"), LONGEST_MESSAGE),
         })
-        .filter(|danger| !(drains && danger.name.starts_with(RESOLVED_BY_DRAIN)))
         .collect();
     let vanishing: Vec<VanishingVf> = list(document.get("effects").and_then(|effects| effects.get("vfs")))
         .iter()
@@ -100,6 +105,20 @@ pub fn plan(
         message: shortened(&message, LONGEST_MESSAGE),
         at: now,
     })
+}
+
+/// Whether a danger is that VFs are in use, all of them by prepared claims: their pods leave before anything is done. A `penstock` that does not say
+/// which VFs these are leaves the danger what it is.
+fn is_of_claims(danger: &Value, held: &BTreeSet<Bdf>) -> bool {
+    let name = danger.get("name").and_then(Value::as_str).unwrap_or_default();
+    let functions = danger.get("functions").and_then(Value::as_array).filter(|all| !all.is_empty());
+    name.starts_with(RESOLVED_BY_DRAIN)
+        && functions.is_some_and(|all| {
+            let of_claim = |function: &Value| {
+                function.as_str()?.parse().ok().map(|function: Bdf| held.contains(&function))
+            };
+            all.iter().all(|function| of_claim(function) == Some(true))
+        })
 }
 
 /// Whether two plans say the same, whenever they were made.
@@ -186,4 +205,41 @@ fn tell_result(
     }
     let rolled_back = result.outcome == Outcome::RolledBack;
     tell("RolledBack", rolled_back.into(), &outcome, if rolled_back { &result.message } else { "" });
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn planned(drain: &str, held: &[&str], functions: Option<&[&str]>) -> PlanSummary {
+        let spec = json!({"model": "m", "nodeSelector": {"a": "b"}, "drain": {"mode": drain}});
+        let mut danger = json!({"name": "vfs-in-use:NET0", "steps": [1], "lost": "NET0#3 is in use by qemu", "way_round": "stop it"});
+        if let Some(functions) = functions {
+            danger["functions"] = json!(functions);
+        }
+        let answer = Answer::new(3, json!({"kind": "plan", "steps": [{}], "dangers": [danger]}));
+        let held = held.iter().map(|function| function.parse().unwrap()).collect();
+        plan(&answer, &held, "m", &serde_json::from_value(spec).unwrap(), "h", UtcTime(1)).unwrap()
+    }
+
+    #[test]
+    fn a_drain_sees_to_vfs_of_claims_and_of_nobody_else() {
+        let (pod, other) = ("0000:01:10.0", "0000:01:10.6");
+        for drain in ["claims", "node"] {
+            assert_eq!(planned(drain, &[pod], Some(&[pod])).outcome, PlanOutcome::Planned);
+            for (held, functions) in [
+                (vec![], Some(&[pod][..])),
+                (vec![pod], Some(&[pod, other][..])),
+                (vec![pod], Some(&[][..])),
+                (vec![pod], None),
+            ] {
+                let plan = planned(drain, &held, functions);
+                assert_eq!(plan.outcome, PlanOutcome::Refused, "{drain} {held:?} {functions:?}");
+                assert!(plan.message.contains("is in use by qemu"), "{}", plan.message);
+            }
+        }
+        assert_eq!(planned("none", &[pod], Some(&[pod])).outcome, PlanOutcome::Refused);
+    }
 }

@@ -34,6 +34,12 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// An answer that nobody gave.
+    #[cfg(test)]
+    pub fn new(exit: i32, document: Value) -> Answer {
+        Answer { exit, document, said: String::new() }
+    }
+
     /// What went wrong, in one line.
     pub fn why(&self) -> String {
         let line = |said: &str| said.split_whitespace().collect::<Vec<_>>().join(" ");

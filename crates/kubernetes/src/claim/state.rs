@@ -181,6 +181,24 @@ impl AttachRecord {
     pub const FORMAT: u32 = FORMAT;
 }
 
+/// That a pod was refused a device which another pod has. It is no failure of that one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodRefusal {
+    /// The version of this form.
+    pub format: u32,
+    /// The pod, where the container runtime names it.
+    pub pod: Option<PodReference>,
+    /// Why.
+    pub why: String,
+    /// When that was, in RFC 3339.
+    pub at: String,
+}
+
+impl PodRefusal {
+    /// A record of this form.
+    pub const FORMAT: u32 = FORMAT;
+}
+
 /// The claims that are prepared.
 #[derive(Debug)]
 pub struct ClaimStore {
@@ -294,6 +312,16 @@ pub fn held(state: &Path) -> Result<BTreeSet<String>, StateError> {
     Ok(claims.into_iter().flat_map(|claim| claim.devices).map(|device| device.device).collect())
 }
 
+/// The functions of prepared claims: pods of them can be evicted, who else uses a VF cannot.
+///
+/// # Errors
+///
+/// When what is written down of a claim cannot be read.
+pub fn held_functions(state: &Path) -> Result<BTreeSet<Bdf>, StateError> {
+    let Some(store) = ClaimStore::existing(state)? else { return Ok(BTreeSet::new()) };
+    Ok(store.all()?.into_iter().flat_map(|claim| claim.devices).map(|device| device.function).collect())
+}
+
 /// The hook's records.
 #[derive(Debug)]
 pub struct AttachStore {
@@ -345,6 +373,36 @@ impl AttachStore {
     pub fn write(&self, uid: &ClaimUid, device: &str, record: &AttachRecord) -> Result<(), StateError> {
         let text = serde_json::to_vec(record).unwrap_or_default();
         Ok(self.directory.write_atomic_mode(&format!("{uid}.{device}.json"), text, 0o600)?)
+    }
+
+    /// The pod that was refused a device last, while another one has it.
+    ///
+    /// # Errors
+    ///
+    /// When there is a record that cannot be read.
+    pub fn refusal(&self, uid: &ClaimUid, device: &str) -> Result<Option<PodRefusal>, StateError> {
+        read_json(&self.directory, &self.path, &format!("{uid}.{device}.refused.json"))
+    }
+
+    /// Writes down that a pod was refused a device, or with `None` that nobody is any more.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be written, or removed.
+    pub fn write_refusal(
+        &self,
+        uid: &ClaimUid,
+        device: &str,
+        refusal: Option<&PodRefusal>,
+    ) -> Result<(), StateError> {
+        let name = format!("{uid}.{device}.refused.json");
+        match refusal {
+            Some(refusal) => {
+                let text = serde_json::to_vec(refusal).unwrap_or_default();
+                Ok(self.directory.write_atomic_mode(&name, text, 0o600)?)
+            }
+            None => Ok(self.directory.remove_file(&name)?),
+        }
     }
 
     /// Forgets a claim, its lock too, which the caller has.

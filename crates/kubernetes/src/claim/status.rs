@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::{
     metadata,
     parameters::VfMode,
-    state::{AttachRecord, PreparedClaim, PreparedDevice},
+    state::{AttachRecord, PodReference, PodRefusal, PreparedClaim, PreparedDevice},
 };
 
 /// The type of the condition.
@@ -47,6 +47,8 @@ pub struct DeviceOutcome {
     pub record: Option<AttachRecord>,
     /// What was seen.
     pub seen: DeviceInPod,
+    /// The pod that was refused it last, since another one has it.
+    pub refused: Option<PodRefusal>,
 }
 
 /// What is sent to the claim's `status` by server-side apply. `None` when there is nothing to tell yet. `now` is a time in RFC 3339 for what
@@ -162,39 +164,52 @@ fn clipped(text: &str) -> String {
     }
 }
 
-/// The Events of the pods of a claim whose hook has failed. Kubelet tries again and again: what fails in the same way in the same ten minutes of the
+/// The Events of the pods of a claim whose hook has failed, and of one that was refused what another has. Kubelet tries again and again: what fails in the same way in the same ten minutes of the
 /// clock has one name, by which an Event that was told before is known. Numbers, of processes say, make no other way of it.
 pub fn events(claim: &PreparedClaim, outcomes: &[DeviceOutcome], node: &str) -> Vec<Value> {
     let mut events = Vec::new();
     for (device, outcome) in claim.devices.iter().zip(outcomes) {
-        let (DeviceInPod::Failed { why }, Some(record)) = (&outcome.seen, &outcome.record) else { continue };
-        let told = format!("{} of claim {} could not be given to the pod: {why}", device.device, claim.name);
-        // Year, month, day, hour and tens of minutes.
-        let at: String = record.at.chars().filter(char::is_ascii_digit).take(11).collect();
-        let way: String = told.chars().filter(|one| !one.is_ascii_digit()).collect();
-        let (what, message) = (&sha256(way)[..12], clipped(&told));
-        for pod in &claim.pods {
-            events.push(json!({
-                "apiVersion": "v1",
-                "kind": "Event",
-                "metadata": {
-                    "name": format!("{}.{}.{at}.{what}", pod.uid, device.device),
-                    "namespace": claim.namespace,
-                },
-                "involvedObject": {
-                    "apiVersion": "v1", "kind": "Pod", "name": pod.name, "namespace": claim.namespace, "uid": pod.uid,
-                },
-                "type": "Warning",
-                "reason": "AttachFailed",
-                "message": message,
-                "source": {"component": claim.driver, "host": node},
-                "firstTimestamp": record.at,
-                "lastTimestamp": record.at,
-                "count": 1,
-            }));
+        if let (DeviceInPod::Failed { why }, Some(record)) = (&outcome.seen, &outcome.record) {
+            events.extend(claim.pods.iter().map(|pod| event(claim, device, pod, why, &record.at, node)));
+        }
+        if let Some(PodRefusal { pod: Some(pod), why, at, .. }) = &outcome.refused {
+            events.push(event(claim, device, pod, why, at, node));
         }
     }
     events
+}
+
+fn event(
+    claim: &PreparedClaim,
+    device: &PreparedDevice,
+    pod: &PodReference,
+    why: &str,
+    when: &str,
+    node: &str,
+) -> Value {
+    let told = format!("{} of claim {} could not be given to the pod: {why}", device.device, claim.name);
+    // Year, month, day, hour and tens of minutes.
+    let at: String = when.chars().filter(char::is_ascii_digit).take(11).collect();
+    let way: String = told.chars().filter(|one| !one.is_ascii_digit()).collect();
+    let (what, message) = (&sha256(way)[..12], clipped(&told));
+    json!({
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {
+            "name": format!("{}.{}.{at}.{what}", pod.uid, device.device),
+            "namespace": claim.namespace,
+        },
+        "involvedObject": {
+            "apiVersion": "v1", "kind": "Pod", "name": pod.name, "namespace": claim.namespace, "uid": pod.uid,
+        },
+        "type": "Warning",
+        "reason": "AttachFailed",
+        "message": message,
+        "source": {"component": claim.driver, "host": node},
+        "firstTimestamp": when,
+        "lastTimestamp": when,
+        "count": 1,
+    })
 }
 
 #[cfg(test)]
@@ -211,7 +226,7 @@ mod tests {
             failure: None,
             at: "2026-01-01T00:00:01Z".to_owned(),
         };
-        DeviceOutcome { record: Some(record), seen }
+        DeviceOutcome { record: Some(record), seen, refused: None }
     }
 
     #[test]
@@ -242,6 +257,29 @@ mod tests {
             })
         );
         assert_eq!(status(&claim, &[outcome(DeviceInPod::Waits)], "now"), None);
+    }
+
+    #[test]
+    fn a_second_pod_that_is_refused_is_told_so_and_the_first_is_left_in_peace() {
+        let claim = claim("u-1", "net0-3");
+        let holds = || DeviceInPod::Holds { addresses: Vec::new(), mac: None };
+        let refusal = |pod: Option<PodReference>| PodRefusal {
+            format: PodRefusal::FORMAT,
+            pod,
+            why: "another pod of the claim has the VF".to_owned(),
+            at: "2026-01-01T00:00:01Z".to_owned(),
+        };
+        let second = PodReference { name: "second".to_owned(), uid: "p-2".to_owned() };
+        let refused = [DeviceOutcome { refused: Some(refusal(Some(second))), ..outcome(holds()) }];
+        let told = status(&claim, &refused, "now").unwrap();
+        assert_eq!(told, status(&claim, &[outcome(holds())], "now").unwrap());
+        assert_eq!(told["status"]["devices"][0]["conditions"][0]["status"], "True");
+        let events = super::events(&claim, &refused, "node-1");
+        assert_eq!(events.len(), 1);
+        assert_eq!(events[0]["involvedObject"]["uid"], "p-2");
+        assert!(events[0]["message"].as_str().unwrap().contains("another pod of the claim has the VF"));
+        let unnamed = [DeviceOutcome { refused: Some(refusal(None)), ..outcome(holds()) }];
+        assert_eq!(super::events(&claim, &unnamed, "node-1"), Vec::<Value>::new());
     }
 
     #[test]

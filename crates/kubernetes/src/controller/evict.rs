@@ -16,7 +16,7 @@ use crate::{
     machine::node::VanishingVf,
     rollout::{
         Drained,
-        drain::{self, Leaving},
+        drain::{self, Holding, Leaving},
     },
 };
 
@@ -33,13 +33,14 @@ pub async fn look(
 ) -> Result<Drained, Error> {
     let fields = ListParams::default().fields(&format!("spec.nodeName={node}"));
     let slices = Api::<ResourceSlice>::all(client.clone()).list(&fields).await?.items;
-    let devices = drain::devices(&slices, vanishing);
+    let devices = drain::devices(node, &slices, vanishing);
     // While a device may be given to a new pod there is no end.
-    if !devices.open.is_empty() || (devices.vanishing.is_empty() && !all) {
+    let nothing = devices.vanishing.is_empty() && devices.absent.is_none();
+    if devices.incomplete.is_some() || !devices.open.is_empty() || (nothing && !all) {
         return Ok(drain::drained(&devices, &[]));
     }
     let mut leaving = Vec::new();
-    let mut claims: BTreeMap<(String, String), bool> = BTreeMap::new();
+    let mut claims: BTreeMap<(String, String), Holding> = BTreeMap::new();
     let pods = Api::<Pod>::all(client.clone());
     let mut next: Option<String> = None;
     loop {
@@ -51,8 +52,17 @@ pub async fn look(
         for pod in pods.items.iter().filter(|pod| drain::is_alive(pod)) {
             if all && drain::leaves_with_node(pod) {
                 leaving.push(leave(client, pod, "its node is drained").await);
-            } else if holds(client, pod, &devices, &mut claims).await? {
-                leaving.push(leave(client, pod, "it has a VF that vanishes").await);
+                continue;
+            }
+            match holds(client, pod, &devices, &mut claims).await? {
+                Holding::Nothing => {}
+                Holding::Vanishing => leaving.push(leave(client, pod, "it has a VF that vanishes").await),
+                Holding::Unknown(driver) => leaving.push(Leaving {
+                    pod: name_of(pod),
+                    refused: Some(format!(
+                        "it has a device of the driver {driver}, which has published nothing on this node: whether that vanishes is not known"
+                    )),
+                }),
             }
         }
         next = pods.metadata.continue_.filter(|token| !token.is_empty());
@@ -62,37 +72,44 @@ pub async fn look(
     }
 }
 
-/// Whether a pod has one of the devices.
+/// What of the devices a pod has.
 async fn holds(
     client: &Client,
     pod: &Pod,
     devices: &drain::Devices,
-    known: &mut BTreeMap<(String, String), bool>,
-) -> Result<bool, Error> {
+    known: &mut BTreeMap<(String, String), Holding>,
+) -> Result<Holding, Error> {
+    let mut of_pod = Holding::Nothing;
     let namespace = pod.namespace().unwrap_or_default();
     for name in drain::claims_of(pod) {
         let key = (namespace.clone(), name.to_owned());
         let held = match known.get(&key) {
-            Some(held) => *held,
+            Some(held) => held.clone(),
             None => {
                 let claim =
                     Api::<ResourceClaim>::namespaced(client.clone(), &namespace).get_opt(name).await?;
-                let held = claim.is_some_and(|claim| drain::holds_any(&claim, &devices.vanishing));
-                known.insert(key, held);
+                let held = claim.map_or(Holding::Nothing, |claim| devices.held_by(&claim));
+                known.insert(key, held.clone());
                 held
             }
         };
-        if held {
-            return Ok(true);
+        match held {
+            Holding::Nothing => {}
+            Holding::Vanishing => return Ok(held),
+            Holding::Unknown(_) => of_pod = held,
         }
     }
-    Ok(false)
+    Ok(of_pod)
+}
+
+fn name_of(pod: &Pod) -> String {
+    format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any())
 }
 
 /// Asks a pod to leave, unless it is at that already.
 async fn leave(client: &Client, pod: &Pod, why: &str) -> Leaving {
     let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
-    let mut leaving = Leaving { pod: format!("{namespace}/{name}"), refused: None };
+    let mut leaving = Leaving { pod: name_of(pod), refused: None };
     if pod.metadata.deletion_timestamp.is_some() {
         return leaving;
     }

@@ -23,41 +23,78 @@ const WATCH: u32 = 290;
 /// So many objects are asked for at a time, so that a large cluster need not fit into memory at once.
 const PAGE: u32 = 100;
 
+/// All objects are listed anew so often: a cluster whose etcd was restored from an older snapshot tells nothing of what it has forgotten.
+const RELIST: Duration = Duration::from_secs(600);
+
+/// A watch that works tells of a change long before.
+const LATE: Duration = Duration::from_secs(10);
+
+/// After so many failures in a row they are listed anew: a watch cannot go on where the cluster has not come to yet again.
+const FAILURES: u32 = 3;
+
 /// A watch of all objects of a kind.
 pub struct Watched<K> {
+    api: Api<K>,
+    config: watcher::Config,
     stream: Pin<Box<dyn Stream<Item = watcher::Result<Event<K>>> + Send>>,
     trouble: LastingTrouble,
     backoff: Backoff,
     /// Not before then.
     from: Instant,
+    /// When all are listed anew.
+    relist: Instant,
+    /// How often it failed in a row.
+    failures: u32,
 }
 
 impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Watched<K> {
     /// A watch; `what` is said of it when it fails.
     pub fn new(api: Api<K>, what: &'static str) -> Watched<K> {
-        Watched::with(api, what, watcher::Config::default())
+        Watched::with(api, what, watcher::Config::default().timeout(WATCH), backoff())
     }
 
     /// The same of the object of this name alone.
     pub fn named(api: Api<K>, what: &'static str, name: &str) -> Watched<K> {
-        Watched::with(api, what, watcher::Config::default().fields(&format!("metadata.name={name}")))
+        let config = watcher::Config::default().fields(&format!("metadata.name={name}")).timeout(WATCH);
+        Watched::with(api, what, config, backoff())
     }
 
-    fn with(api: Api<K>, what: &'static str, config: watcher::Config) -> Watched<K> {
+    /// The same of those that `config` selects, which is asked again after a failure as `backoff` says.
+    pub fn with(api: Api<K>, what: &'static str, config: watcher::Config, backoff: Backoff) -> Watched<K> {
+        let config = config.page_size(PAGE);
         Watched {
-            stream: Box::pin(watcher(api, config.timeout(WATCH).page_size(PAGE))),
+            stream: Box::pin(watcher(api.clone(), config.clone())),
+            api,
+            config,
+            relist: Instant::now() + RELIST,
+            failures: 0,
             trouble: LastingTrouble::new(what),
-            backoff: Backoff::new(Duration::from_millis(500), Duration::from_secs(60)),
+            backoff,
             from: Instant::now(),
         }
+    }
+
+    /// Lists all objects anew.
+    pub fn relist(&mut self) {
+        self.stream = Box::pin(watcher(self.api.clone(), self.config.clone()));
+        self.relist = Instant::now() + RELIST;
+        self.failures = 0;
     }
 
     /// What happens next. May be dropped before it does.
     pub async fn next(&mut self) -> Event<K> {
         loop {
             sleep_until(self.from).await;
-            match self.stream.next().await {
+            let next = tokio::select! {
+                next = self.stream.next() => next,
+                () = sleep_until(self.relist) => {
+                    self.relist();
+                    continue;
+                }
+            };
+            match next {
                 Some(Ok(event)) => {
+                    self.failures = 0;
                     self.trouble.end();
                     self.backoff.succeeded();
                     return event;
@@ -73,8 +110,16 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Watched<K>
                 None => {}
             }
             self.from = Instant::now() + self.backoff.failed();
+            self.failures += 1;
+            if self.failures >= FAILURES {
+                self.relist();
+            }
         }
     }
+}
+
+fn backoff() -> Backoff {
+    Backoff::new(Duration::from_millis(500), Duration::from_secs(60))
 }
 
 /// What is kept of the objects of a kind, by name.
@@ -83,12 +128,25 @@ pub struct Kept<V> {
     objects: BTreeMap<String, (String, V)>,
     /// While all are listed: those that were.
     listed: Option<BTreeSet<String>>,
+    /// Those that were written since the list was begun, and may be newer than what is on it.
+    written: BTreeSet<String>,
+    /// The versions with which writes were refused last, and since when.
+    conflicts: BTreeMap<String, (String, Instant)>,
+    /// Whether the cluster was seen to have gone back to what it was earlier.
+    gone_back: bool,
     whole: bool,
 }
 
 impl<V> Default for Kept<V> {
     fn default() -> Kept<V> {
-        Kept { objects: BTreeMap::new(), listed: None, whole: false }
+        Kept {
+            objects: BTreeMap::new(),
+            listed: None,
+            written: BTreeSet::new(),
+            conflicts: BTreeMap::new(),
+            gone_back: false,
+            whole: false,
+        }
     }
 }
 
@@ -98,39 +156,86 @@ impl<V: PartialEq> Kept<V> {
         match event {
             Event::Init => {
                 self.listed = Some(BTreeSet::new());
+                self.written.clear();
                 false
             }
             Event::InitApply(object) => {
+                let name = object.name_any();
+                // What is listed is what there is, also where its version is a lower one: etcd may have been restored.
+                let stale = self.written.contains(&name) && self.has_newer(&object);
                 if let Some(listed) = &mut self.listed {
-                    listed.insert(object.name_any());
+                    listed.insert(name);
                 }
-                self.put(object, keep) && self.whole
+                !stale && self.keep(object, keep) && self.whole
             }
             Event::InitDone => {
                 let listed = self.listed.take().unwrap_or_default();
                 let before = self.objects.len();
-                self.objects.retain(|name, _| listed.contains(name));
+                let written = std::mem::take(&mut self.written);
+                self.objects.retain(|name, _| listed.contains(name) || written.contains(name));
                 let first = !std::mem::replace(&mut self.whole, true);
                 first || before != self.objects.len()
             }
-            Event::Apply(object) => self.put(object, keep),
-            Event::Delete(object) => self.objects.remove(&object.name_any()).is_some(),
+            // What a write was answered with may be newer than what the watch has got to.
+            Event::Apply(object) => !self.has_newer(&object) && self.keep(object, keep),
+            Event::Delete(object) => {
+                self.written.remove(&object.name_any());
+                self.objects.remove(&object.name_any()).is_some()
+            }
         }
     }
 
-    /// Keeps an object, unless a newer one is kept. Whether anything that is kept has changed.
+    /// Keeps what a write was answered with. Whether anything that is kept has changed. The watch is not listened to during a write, so an answer
+    /// that is older than what is kept says that the cluster has gone back.
     pub fn put<K: Resource>(&mut self, object: K, keep: impl Fn(K) -> V) -> bool {
-        let name = object.name_any();
-        let version = object.resource_version().unwrap_or_default();
-        let known = self.objects.get(&name);
-        // What a write was answered with may be newer than what the watch has got to. Versions can be compared (KEP-5504).
-        if known.is_some_and(|(known, _)| is_older(&version, known)) {
+        if self.has_newer(&object) {
+            self.gone_back = true;
             return false;
         }
+        if self.listed.is_some() {
+            self.written.insert(object.name_any());
+        }
+        self.keep(object, keep)
+    }
+
+    /// A write was refused, since the object is not there in the version that is kept. The watch tells of another one; where it does not, and
+    /// a write is refused for the same version some time later, the cluster has gone back.
+    pub fn refused(&mut self, name: &str, now: Instant) {
+        let Some(version) = self.version(name).map(str::to_owned) else { return };
+        match self.conflicts.get(name).filter(|(known, _)| *known == version) {
+            Some((_, since)) => self.gone_back |= now.duration_since(*since) >= LATE,
+            None => drop(self.conflicts.insert(name.to_owned(), (version, now))),
+        }
+    }
+
+    /// Whether the cluster was seen to have gone back since this was asked last: all has to be listed anew.
+    pub fn has_gone_back(&mut self) -> bool {
+        let back = std::mem::take(&mut self.gone_back);
+        if back {
+            self.conflicts.clear();
+        }
+        back
+    }
+
+    /// Whether what is kept of an object is newer. Versions can be compared (KEP-5504).
+    fn has_newer<K: Resource>(&self, object: &K) -> bool {
+        let version = object.resource_version().unwrap_or_default();
+        self.objects.get(&object.name_any()).is_some_and(|(known, _)| is_older(&version, known))
+    }
+
+    fn keep<K: Resource>(&mut self, object: K, keep: impl Fn(K) -> V) -> bool {
+        let name = object.name_any();
+        let version = object.resource_version().unwrap_or_default();
         let value = keep(object);
-        let changed = known.is_none_or(|(_, known)| *known != value);
+        let changed = self.objects.get(&name).is_none_or(|(_, known)| *known != value);
         self.objects.insert(name, (version, value));
         changed
+    }
+
+    /// Forgets an object that is known to be gone before the watch tells.
+    pub fn forget(&mut self, name: &str) {
+        self.written.remove(name);
+        self.objects.remove(name);
     }
 
     /// Whether all objects have been listed once.
@@ -188,6 +293,54 @@ mod tests {
         // The same again, with a newer version: nothing to decide, but the version counts for the next write.
         assert!(!kept.see(Event::Apply(object("a", 10, "written")), keep));
         assert_eq!(kept.version("a"), Some("10"));
+    }
+
+    /// etcd was restored from a snapshot: all versions are lower ones.
+    #[test]
+    fn what_is_listed_counts_whatever_its_version() {
+        let mut kept: Kept<String> = Kept::default();
+        kept.see(Event::Apply(object("a", 900, "of later")), keep);
+        // A write is answered with what there is.
+        assert!(!kept.put(object("a", 41, "of earlier"), keep));
+        assert!(kept.has_gone_back() && !kept.has_gone_back());
+        kept.see::<ConfigMap>(Event::Init, keep);
+        kept.see(Event::InitApply(object("a", 41, "of earlier")), keep);
+        kept.see::<ConfigMap>(Event::InitDone, keep);
+        assert_eq!((kept.get("a").unwrap().as_str(), kept.version("a")), ("of earlier", Some("41")));
+        assert!(kept.see(Event::Apply(object("a", 42, "and on")), keep));
+    }
+
+    #[test]
+    fn a_write_during_a_list_is_newer_than_what_is_on_it() {
+        let mut kept: Kept<String> = Kept::default();
+        kept.see(Event::Apply(object("a", 5, "before")), keep);
+        kept.see::<ConfigMap>(Event::Init, keep);
+        assert!(kept.put(object("a", 9, "written"), keep) && kept.put(object("b", 10, "made"), keep));
+        kept.see(Event::InitApply(object("a", 5, "before")), keep);
+        kept.see::<ConfigMap>(Event::InitDone, keep);
+        assert_eq!((kept.get("a").unwrap().as_str(), kept.get("b").unwrap().as_str()), ("written", "made"));
+        assert!(!kept.has_gone_back());
+        // It was removed before the next list.
+        kept.see::<ConfigMap>(Event::Init, keep);
+        kept.see::<ConfigMap>(Event::InitDone, keep);
+        assert_eq!(kept.get("b"), None);
+    }
+
+    #[test]
+    fn a_write_that_is_refused_twice_for_one_version_has_all_listed_anew() {
+        let mut kept: Kept<String> = Kept::default();
+        kept.see(Event::Apply(object("a", 5, "x")), keep);
+        let first = Instant::now();
+        kept.refused("a", first);
+        kept.refused("a", first + LATE / 2);
+        assert!(!kept.has_gone_back(), "somebody else wrote, and the watch is about to tell");
+        kept.see(Event::Apply(object("a", 6, "x")), keep);
+        kept.refused("a", first + LATE);
+        assert!(!kept.has_gone_back());
+        kept.refused("a", first + 2 * LATE);
+        assert!(kept.has_gone_back());
+        kept.refused("unknown", first);
+        assert!(!kept.has_gone_back());
     }
 
     #[test]

@@ -220,9 +220,36 @@ pub struct SriovMachineStatus {
     /// The first node, by name, that failed or refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_failure: Option<FirstFailure>,
+    /// Changes of this model that are under way, and those that failed. They count when their nodes or the labels of these go, until the hash is
+    /// another one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 512))]
+    pub changes: Vec<RememberedChange>,
     /// `Ready`: all nodes have it. `Progressing`: nodes are being changed, or why not. `Degraded`: something went wrong.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<StatusCondition>,
+}
+
+/// The most changes that a status remembers.
+pub const LONGEST_MEMORY: usize = 512;
+
+/// A change of a node as its machine remembers it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RememberedChange {
+    /// The node.
+    pub node: String,
+    /// The number of the change.
+    #[schemars(range(max = 1_000_000_000_000_i64))]
+    pub number: u64,
+    /// Since when it is under way, or when it failed.
+    pub at: UtcTime,
+    /// How it failed, in one word; none while it is under way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The same in a sentence.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
 }
 
 /// A node that failed or refused, and what it says.

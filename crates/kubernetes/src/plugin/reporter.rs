@@ -157,7 +157,8 @@ fn look(claims: &Claims, uid: &ClaimUid) -> Result<Option<(PreparedClaim, Vec<De
     for device in &claim.devices {
         let record = records.read(uid, &device.device)?;
         let seen = record.as_ref().map_or(DeviceInPod::Waits, |record| seen(claims, uid, device, record));
-        outcomes.push(DeviceOutcome { record, seen });
+        let refused = records.refusal(uid, &device.device)?;
+        outcomes.push(DeviceOutcome { record, seen, refused });
     }
     Ok(Some((claim, outcomes)))
 }

@@ -9,10 +9,16 @@ use k8s_openapi::api::{
 };
 
 use super::Drained;
-use crate::{identity::VANISHING, machine::node::VanishingVf};
+use crate::{
+    identity::{DRIVER, VANISHING},
+    machine::node::VanishingVf,
+};
 
 /// The attribute of a device that has its PCI address.
 const ADDRESS: &str = "resource.kubernetes.io/pciBusID";
+
+/// An attribute that only devices of this driver have, whatever it is called in a cluster.
+const OF_OURS: &str = "pfPciAddress";
 
 /// A device as a claim names it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,10 +38,35 @@ pub struct Devices {
     pub vanishing: BTreeSet<Device>,
     /// Those that a new claim could still be given.
     pub open: BTreeSet<Device>,
+    /// A pool whose slices are not all there, in words: what vanishes is not known then.
+    pub incomplete: Option<String>,
+    /// Where something vanishes and this driver has published nothing: the pool, and who has published something. Kubelet removes slices at its
+    /// start, under pods that go on.
+    pub absent: Option<AbsentPool>,
+}
+
+/// A pool of which nothing is published.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AbsentPool {
+    /// Its name, which is the node's.
+    pub pool: String,
+    /// The drivers that have published something on the node.
+    pub others: BTreeSet<String>,
+}
+
+/// What of that which vanishes a claim has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Holding {
+    /// Nothing.
+    Nothing,
+    /// One of the devices.
+    Vanishing,
+    /// A device of this driver, of which nobody knows whether it vanishes.
+    Unknown(String),
 }
 
 /// Finds the devices in a node's slices. `pods` may use them until they are tainted and nobody has them.
-pub fn devices(slices: &[ResourceSlice], vanishing: &[VanishingVf]) -> Devices {
+pub fn devices(node: &str, slices: &[ResourceSlice], vanishing: &[VanishingVf]) -> Devices {
     let addresses: BTreeSet<&str> = vanishing.iter().map(|vf| vf.address.as_str()).collect();
     // Of each pool only what its newest generation says.
     let mut newest: BTreeMap<(&str, &str), i64> = BTreeMap::new();
@@ -43,7 +74,7 @@ pub fn devices(slices: &[ResourceSlice], vanishing: &[VanishingVf]) -> Devices {
         let generation = newest.entry((&slice.spec.driver, &slice.spec.pool.name)).or_default();
         *generation = slice.spec.pool.generation.max(*generation);
     }
-    let mut found = Devices::default();
+    let mut found = if addresses.is_empty() { Devices::default() } else { published(node, slices, &newest) };
     for slice in slices {
         let spec = &slice.spec;
         if newest.get(&(spec.driver.as_str(), spec.pool.name.as_str())) != Some(&spec.pool.generation) {
@@ -107,19 +138,62 @@ pub fn leaves_with_node(pod: &Pod) -> bool {
     !is_static && !of_daemon_set
 }
 
-/// Whether a claim was given one of these devices.
-pub fn holds_any(claim: &ResourceClaim, devices: &BTreeSet<Device>) -> bool {
-    let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
-    let results = allocation
-        .and_then(|allocation| allocation.devices.as_ref())
-        .and_then(|devices| devices.results.as_ref());
-    results.into_iter().flatten().any(|result| {
-        devices.contains(&Device {
-            driver: result.driver.clone(),
-            pool: result.pool.clone(),
-            name: result.device.clone(),
+impl Devices {
+    /// What of that which vanishes a claim was given.
+    pub fn held_by(&self, claim: &ResourceClaim) -> Holding {
+        let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
+        let results = allocation
+            .and_then(|allocation| allocation.devices.as_ref())
+            .and_then(|devices| devices.results.as_ref());
+        let mut holding = Holding::Nothing;
+        for result in results.into_iter().flatten() {
+            let device = Device {
+                driver: result.driver.clone(),
+                pool: result.pool.clone(),
+                name: result.device.clone(),
+            };
+            // Without slices the name of a device says nothing: any of the pool may be one that vanishes.
+            let absent = self.absent.as_ref().filter(|absent| absent.pool == device.pool);
+            if self.vanishing.contains(&device) || absent.is_some() && device.driver == DRIVER {
+                return Holding::Vanishing;
+            }
+            if absent.is_some_and(|absent| !absent.others.contains(&device.driver)) {
+                holding = Holding::Unknown(device.driver);
+            }
+        }
+        holding
+    }
+}
+
+/// How far what this driver has published on a node is all there.
+fn published(node: &str, slices: &[ResourceSlice], newest: &BTreeMap<(&str, &str), i64>) -> Devices {
+    let is_ours = |slice: &&ResourceSlice| {
+        let mut devices = slice.spec.devices.iter().flatten();
+        slice.spec.driver == DRIVER
+            || devices.any(|device| device.attributes.as_ref().is_some_and(|all| all.contains_key(OF_OURS)))
+    };
+    let pools: BTreeSet<(&str, &str)> = slices
+        .iter()
+        .filter(is_ours)
+        .map(|slice| (slice.spec.driver.as_str(), slice.spec.pool.name.as_str()))
+        .collect();
+    let incomplete = pools.iter().find_map(|pool| {
+        let of_pool = slices.iter().filter(|slice| {
+            (slice.spec.driver.as_str(), slice.spec.pool.name.as_str()) == *pool
+                && newest.get(pool) == Some(&slice.spec.pool.generation)
+        });
+        let counts: Vec<i64> = of_pool.map(|slice| slice.spec.pool.resource_slice_count).collect();
+        let whole = counts.iter().all(|count| usize::try_from(*count) == Ok(counts.len()));
+        (!whole).then(|| {
+            let of = counts.iter().max().copied().unwrap_or_default();
+            format!("of the ResourceSlices of the pool {} only {} of {of} are there", pool.1, counts.len())
         })
-    })
+    });
+    let absent = pools.is_empty().then(|| AbsentPool {
+        pool: node.to_owned(),
+        others: slices.iter().map(|slice| slice.spec.driver.clone()).collect(),
+    });
+    Devices { incomplete, absent, ..Devices::default() }
 }
 
 /// A pod that has to go.
@@ -133,6 +207,9 @@ pub struct Leaving {
 
 /// How far a node is drained.
 pub fn drained(devices: &Devices, leaving: &[Leaving]) -> Drained {
+    if let Some(why) = &devices.incomplete {
+        return Drained::Waiting(why.clone());
+    }
     if !devices.open.is_empty() {
         let names: Vec<&str> = devices.open.iter().take(5).map(|device| device.name.as_str()).collect();
         return Drained::Waiting(format!(
@@ -160,6 +237,10 @@ mod tests {
 
     use super::*;
 
+    fn devices(slices: &[ResourceSlice], vanishing: &[VanishingVf]) -> Devices {
+        super::devices("n", slices, vanishing)
+    }
+
     fn slice(generation: i64, tainted: bool) -> ResourceSlice {
         let taints = if tainted { json!([{"key": VANISHING, "effect": "NoSchedule"}]) } else { json!([]) };
         let device = |name: &str, address: &str, taints| json!({"name": name, "attributes": {ADDRESS: {"string": address}}, "taints": taints});
@@ -183,7 +264,7 @@ mod tests {
         let found = devices(&[slice(1, false), slice(2, true)], &vanishing());
         assert_eq!((found.vanishing.len(), found.open.len()), (1, 0));
         assert_eq!(drained(&found, &[]), Drained::Clear);
-        assert_eq!(devices(&[], &vanishing()), Devices::default());
+        assert_eq!(devices(&[], &[]), Devices::default());
     }
 
     #[test]
@@ -205,8 +286,57 @@ mod tests {
             .unwrap()
         };
         let found = devices(&[slice(1, true)], &vanishing());
-        assert!(holds_any(&claim("net0-0"), &found.vanishing));
-        assert!(!holds_any(&claim("net1-0"), &found.vanishing));
+        assert_eq!(found.held_by(&claim("net0-0")), Holding::Vanishing);
+        assert_eq!(found.held_by(&claim("net1-0")), Holding::Nothing);
+        // Kubelet has removed the slices: any device of the pool may vanish.
+        assert_eq!(devices(&[], &vanishing()).held_by(&claim("net1-0")), Holding::Vanishing);
+        assert_eq!(devices(&[], &[]).held_by(&claim("net1-0")), Holding::Nothing);
+        let elsewhere = super::devices("other", &[], &vanishing());
+        assert_eq!(elsewhere.held_by(&claim("net1-0")), Holding::Nothing, "a pool of another node");
+    }
+
+    #[test]
+    fn a_driver_of_another_name_is_known_by_its_devices_and_missed_when_it_has_published_nothing() {
+        let claim: ResourceClaim =
+            serde_json::from_value(json!({"metadata": {}, "spec": {}, "status": {"allocation": {"devices": {
+            "results": [{"request": "r", "driver": "gpu.example.org", "pool": "n", "device": "gpu-0"}]}}}}))
+            .unwrap();
+        let foreign = |count: i64| -> ResourceSlice {
+            serde_json::from_value(json!({"metadata": {}, "spec": {"driver": "gpu.example.org", "nodeName": "n",
+                "pool": {"name": "n", "generation": 1, "resourceSliceCount": count}, "devices": [{"name": "gpu-0"}]}}))
+            .unwrap()
+        };
+        // Another driver's trouble holds nobody up, and its pods stay where they are.
+        let found = devices(&[foreign(2), slice(1, true)], &vanishing());
+        assert_eq!((found.incomplete.clone(), found.held_by(&claim)), (None, Holding::Nothing));
+        assert_eq!(devices(&[foreign(2)], &vanishing()).held_by(&claim), Holding::Nothing);
+        assert_eq!(
+            devices(&[], &vanishing()).held_by(&claim),
+            Holding::Unknown("gpu.example.org".to_owned())
+        );
+        let mut ours = foreign(2);
+        ours.spec.devices.as_mut().unwrap()[0].attributes =
+            Some([(OF_OURS.to_owned(), k8s_openapi::api::resource::v1::DeviceAttribute::default())].into());
+        assert!(devices(&[ours], &vanishing()).incomplete.is_some());
+    }
+
+    proptest::proptest! {
+        /// Slices are written one by one, and removed in any order.
+        #[test]
+        fn a_pool_that_is_not_all_there_is_not_drained(count in 1..5_usize, there in proptest::collection::vec(0..2_i64, 0..5)) {
+            let slices: Vec<ResourceSlice> = there.iter().take(count).map(|generation| {
+                let mut slice = slice(*generation, true);
+                slice.spec.pool.resource_slice_count = count as i64;
+                slice
+            }).collect();
+            let newest = slices.iter().map(|slice| slice.spec.pool.generation).max();
+            let of_newest = slices.iter().filter(|slice| Some(slice.spec.pool.generation) == newest).count();
+            let found = devices(&slices, &vanishing());
+            match drained(&found, &[]) {
+                Drained::Clear => proptest::prop_assert!(of_newest == count || slices.is_empty() && found.absent.is_some()),
+                Drained::Waiting(why) => proptest::prop_assert!(of_newest < count && why.contains("are there"), "{why}"),
+            }
+        }
     }
 
     #[test]

@@ -8,7 +8,9 @@
 //! 3. At no time are more than `maxUnavailable` matched nodes unavailable: not ready, cordoned by whomever, being changed, or failed.
 //! 4. With `drain.mode: node` a node is cordoned before anything else is done for its change, and uncordoned when that has ended: by whoever
 //!    cordoned it alone, and not where the change was left half-way.
-//! 5. When `stopAfterFailures` nodes have failed nobody is told to begin any more, and who is being drained is left as it is.
+//! 5. When `stopAfterFailures` nodes have failed nobody is told to begin any more, and who is being drained is left as it is; who was told and has not begun is
+//!    told no more, as with `pause`, and where it says nothing for too long. A node that goes
+//!    after it failed, or while it is changed, counts too: the machine remembers it.
 //!
 //! To decide twice about the same writes nothing the second time.
 
@@ -20,14 +22,17 @@ use std::{
 use crate::machine::{
     SriovMachineStatus, SriovNodeSpec, SriovNodeStatus, UtcTime,
     node::{Change, Outcome, Stage, Withdrawn},
-    policy::{DrainMode, SriovMachineSpec},
+    policy::{DrainMode, RememberedChange, SriovMachineSpec},
 };
 
+mod called_off;
 pub mod drain;
+mod memory;
 mod setback;
 mod standing;
 mod summary;
 
+use called_off::{call_off, call_off_unbegun};
 pub use setback::Setback;
 pub use standing::Standing;
 
@@ -81,6 +86,8 @@ pub struct Record {
     pub spec: SriovNodeSpec,
     /// What it says.
     pub status: SriovNodeStatus,
+    /// Whether what is there cannot be read: nothing of the above is known then.
+    pub unreadable: bool,
 }
 
 /// How far a node is drained.
@@ -163,29 +170,20 @@ fn cordons(nodes: &BTreeMap<String, Node>) -> BTreeMap<String, Cordon> {
         if let Some(change) = open {
             return (!node.cordoned).then_some(Cordon::On(change.number));
         }
-        let number = node.cordoned_for.filter(|number| record.spec.has_ended(&record.status, *number))?;
+        let number = node.cordoned_for?;
+        // A SriovNode that was made anew tells nothing of the change. An agent that plans is at none.
+        let forgotten = !record.unreadable
+            && record.spec.change.is_none()
+            && record.spec.next_number(&record.status) <= number
+            && record.status.plan.is_some();
+        if !forgotten && !record.spec.has_ended(&record.status, number) {
+            return None;
+        }
         let result = record.status.result.as_ref().filter(|result| result.number == number);
         let half_way = result.is_some_and(|result| result.outcome == Outcome::HalfWay);
         (!half_way).then_some(Cordon::Off)
     };
     nodes.iter().filter_map(|(name, node)| Some((name.clone(), of(node)?))).collect()
-}
-
-/// A change that a node is being drained for, called off.
-fn call_off(name: &str, node: &Node) -> Option<SpecWrite> {
-    let record = node.record.as_ref()?;
-    let change = record.spec.open(&record.status).filter(|change| change.stage == Stage::Drain)?;
-    // The number stays taken: a later change has a higher one.
-    let withdrawn = Withdrawn {
-        number: change.number,
-        hash: String::new(),
-        reason: "called off before it began, for no fault of this node".to_owned(),
-        at: change.since,
-    };
-    Some(SpecWrite {
-        node: name.to_owned(),
-        spec: SriovNodeSpec { change: None, withdrawn: Some(withdrawn) },
-    })
 }
 
 /// Decides about one machine.
@@ -201,6 +199,7 @@ fn one(
         Err(why) => return summary::unreadable(machine, why, now),
     };
     let hash = spec.hash();
+    let remembered = memory::of(&machine.status, &hash);
     let matched: BTreeMap<&str, (&Node, Standing)> = nodes
         .iter()
         .filter(|(_, node)| spec.selects(&node.labels))
@@ -208,17 +207,23 @@ fn one(
             let other = machines.iter().find(|other| {
                 other.name != machine.name && other.spec.as_ref().is_ok_and(|spec| spec.selects(&node.labels))
             });
-            let standing = standing::of(node, &hash, other.map(|other| other.name.as_str()), now);
+            let other = other.map(|other| other.name.as_str());
+            let standing = standing::of(node, &hash, other, remembered.get(name), now);
             (name.as_str(), (node, standing))
         })
         .collect();
-    let setbacks =
-        matched.iter().filter_map(|(name, (node, standing))| setback::of(name, node, standing, &hash));
+    let remembered = memory::after(&remembered, &matched, nodes, &hash, now);
+    let gone: Vec<&RememberedChange> = remembered
+        .values()
+        .filter(|change| change.reason.is_some() && !matched.contains_key(change.node.as_str()))
+        .collect();
+    let setbacks = matched.iter().filter_map(|(name, (node, standing))| setback::of(name, node, standing));
+    let setbacks = setbacks.chain(gone.iter().map(|change| setback::of_remembered(change)));
     decision.setbacks.insert(machine.name.clone(), setbacks.collect());
     let count = |which: &dyn Fn(&Node, &Standing) -> bool| {
         matched.values().filter(|(node, standing)| which(node, standing)).count()
     };
-    let failures = count(&|_, standing| matches!(standing, Standing::Failed { .. }));
+    let failures = count(&|_, standing| matches!(standing, Standing::Failed { .. })) + gone.len();
     let unavailable = count(&standing::is_unavailable);
     let partial = spec.rollout.partial;
     let refused =
@@ -282,8 +287,13 @@ fn one(
             }
         }
     }
-    for (_, standing) in matched.values() {
-        if let Standing::Granted { until, .. } = standing {
+    for (name, (node, standing)) in &matched {
+        let no_more = matches!(held, Some(Held::Paused | Held::Failures(_)));
+        if let Some(write) = call_off_unbegun(name, node, no_more, &hash, now) {
+            decision.writes.push(write);
+        } else if let Standing::Granted { until, .. } = standing
+            && *until > now
+        {
             decision.next = earliest(decision.next, *until);
         }
     }
@@ -303,7 +313,10 @@ fn one(
             decision.writes.extend(begin(name, node, spec, &hash, now));
         }
     }
-    summary::of(machine, spec, &hash, &matched, held, now)
+    let mut status = summary::of(machine, spec, &matched, &gone, held, now);
+    status.hash = hash;
+    status.changes = memory::listed(remembered, &matched);
+    status
 }
 
 /// Why no node is told to begin.

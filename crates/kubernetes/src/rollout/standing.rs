@@ -1,9 +1,10 @@
 //! How one node stands to one machine.
 
-use super::{Node, SILENCE};
+use super::{Node, SILENCE, memory};
 use crate::machine::{
     UtcTime,
     node::{Change, Outcome, PlanOutcome, Stage},
+    policy::RememberedChange,
 };
 
 /// How a node stands to a machine that selects it.
@@ -48,13 +49,32 @@ pub enum Standing {
         message: String,
         /// When.
         at: UtcTime,
+        /// How, in one word.
+        reason: String,
         /// Whether it was left as it was and works: a drain that came to no end.
         untouched: bool,
     },
 }
 
-/// How a node stands to the machine with this hash. `other` selects it too.
-pub(super) fn of(node: &Node, hash: &str, other: Option<&str>, now: UtcTime) -> Standing {
+/// How a node stands to the machine with this hash, which remembers a change of it. `other` selects it too.
+pub(super) fn of(
+    node: &Node,
+    hash: &str,
+    other: Option<&str>,
+    remembered: Option<&RememberedChange>,
+    now: UtcTime,
+) -> Standing {
+    let told = by_record(node, hash, other, now);
+    match remembered.filter(|change| memory::is_lost(node, change)) {
+        Some(change) if !matches!(told, Standing::Done { .. }) => {
+            let RememberedChange { message, at, reason, .. } = memory::lost(change, now);
+            Standing::Failed { message, at, reason: reason.unwrap_or_default(), untouched: false }
+        }
+        _ => told,
+    }
+}
+
+fn by_record(node: &Node, hash: &str, other: Option<&str>, now: UtcTime) -> Standing {
     let Some(record) = &node.record else {
         return match other {
             Some(other) => Standing::Ambiguous { other: other.to_owned() },
@@ -66,7 +86,7 @@ pub(super) fn of(node: &Node, hash: &str, other: Option<&str>, now: UtcTime) -> 
         match change.stage {
             Stage::Drain => return Standing::Draining { change: change.clone() },
             Stage::Go => {
-                let until = change.since.after(change.confirm_within.0 * 2 + SILENCE);
+                let until = silent_from(change);
                 // Another model's grant that nobody reports on is not this one's failure: but the node is not available.
                 if now < until || change.hash != hash {
                     return Standing::Granted { change: change.clone(), until };
@@ -75,7 +95,12 @@ pub(super) fn of(node: &Node, hash: &str, other: Option<&str>, now: UtcTime) -> 
                     "told to begin at {}, and has not said since how that ended: the node or its agent is away; see `penstock status` there",
                     change.since
                 );
-                return Standing::Failed { message, at: until, untouched: false };
+                return Standing::Failed {
+                    message,
+                    at: until,
+                    reason: "NoAnswer".to_owned(),
+                    untouched: false,
+                };
             }
         }
     }
@@ -89,14 +114,24 @@ pub(super) fn of(node: &Node, hash: &str, other: Option<&str>, now: UtcTime) -> 
         match result.outcome {
             Outcome::Verified => return Standing::Done { changed: result.run.is_some() },
             Outcome::RolledBack | Outcome::Failed | Outcome::HalfWay => {
-                return Standing::Failed { message: result.message.clone(), at: result.at, untouched: false };
+                return Standing::Failed {
+                    message: result.message.clone(),
+                    at: result.at,
+                    reason: result.outcome.to_string(),
+                    untouched: false,
+                };
             }
             // `Applying` without an open change: its change was taken out of the spec by hand. It is planned anew.
             Outcome::Applying | Outcome::Lapsed => {}
         }
     }
     if let Some(withdrawn) = record.spec.withdrawn.as_ref().filter(|withdrawn| withdrawn.hash == hash) {
-        return Standing::Failed { message: withdrawn.reason.clone(), at: withdrawn.at, untouched: true };
+        return Standing::Failed {
+            message: withdrawn.reason.clone(),
+            at: withdrawn.at,
+            reason: "Withdrawn".to_owned(),
+            untouched: true,
+        };
     }
     match plan.outcome {
         PlanOutcome::Planned => Standing::Waiting,
@@ -104,6 +139,11 @@ pub(super) fn of(node: &Node, hash: &str, other: Option<&str>, now: UtcTime) -> 
             Standing::Refused { message: plan.message.clone(), at: plan.at }
         }
     }
+}
+
+/// When a node that was told to begin has been silent for too long.
+pub(super) fn silent_from(change: &Change) -> UtcTime {
+    change.since.after(change.confirm_within.0 * 2 + SILENCE)
 }
 
 /// Whether a node counts as one that cannot be used.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{Drained, Held, Machine, Node, Standing, standing};
 use crate::machine::{
     ConditionStatus, SriovMachineStatus, StatusCondition, UtcTime,
-    policy::{FirstFailure, SriovMachineSpec},
+    policy::{FirstFailure, RememberedChange, SriovMachineSpec},
 };
 
 /// How many nodes a sentence names.
@@ -31,17 +31,20 @@ pub(super) fn unreadable(machine: &Machine, why: &str, now: UtcTime) -> SriovMac
             condition("Progressing", false),
             condition("Degraded", true),
         ],
+        // What has failed counts again as soon as the spec can be read, and is the same one.
+        hash: machine.status.hash.clone(),
+        changes: machine.status.changes.clone(),
         // What was counted before is of a spec that is not this one.
         ..SriovMachineStatus::default()
     }
 }
 
-/// The status of a machine whose nodes stand so.
+/// The status of a machine whose nodes stand so; `gone` are those that failed and are not its nodes any more. Hash and memory are not filled in.
 pub(super) fn of(
     machine: &Machine,
     spec: &SriovMachineSpec,
-    hash: &str,
     matched: &BTreeMap<&str, (&Node, Standing)>,
+    gone: &[&RememberedChange],
     held: Option<Held>,
     now: UtcTime,
 ) -> SriovMachineStatus {
@@ -55,21 +58,20 @@ pub(super) fn of(
     };
     let planned =
         |_: &Node, standing: &Standing| !matches!(standing, Standing::Unplanned | Standing::Ambiguous { .. });
-    let first = first_failure(matched);
+    let first = first_failure(matched, gone);
     let mut status = SriovMachineStatus {
         observed_generation: machine.generation,
-        hash: hash.to_owned(),
         matched: matched.len() as u32,
         planned: count(&planned),
         updated: count(&done),
         ready: count(&|node, standing| node.ready && done(node, standing)),
         unavailable: count(&standing::is_unavailable),
-        failed: count(&failed),
+        failed: count(&failed) + gone.len() as u32,
         refused: count(&refused),
         first_failure: first,
-        conditions: Vec::new(),
+        ..SriovMachineStatus::default()
     };
-    let (goes_on, reason, message) = progress(&status, spec, matched, held);
+    let (goes_on, reason, message) = progress(&status, spec, matched, gone, held);
     // A selector that is misspelt selects none, which is not to pass for a roll-out that has been made.
     let (ready, ready_reason, ready_words) = match status.matched {
         0 => (ConditionStatus::Unknown, NO_NODES.0, NO_NODES.1.to_owned()),
@@ -127,15 +129,23 @@ fn ways_out(status: &SriovMachineStatus, matched: &BTreeMap<&str, (&Node, Standi
     ways.join("; or ")
 }
 
-/// The first node by name that failed, or else refused.
-fn first_failure(matched: &BTreeMap<&str, (&Node, Standing)>) -> Option<FirstFailure> {
+/// The first node by name that failed, or else one that failed and is gone, or else one that refused.
+fn first_failure(
+    matched: &BTreeMap<&str, (&Node, Standing)>,
+    gone: &[&RememberedChange],
+) -> Option<FirstFailure> {
     let failed = matched.iter().find_map(|(node, (_, standing))| match standing {
         Standing::Failed { message, at, .. } => {
             Some(FirstFailure { node: (*node).to_owned(), message: message.clone(), at: Some(*at) })
         }
         _ => None,
     });
-    failed.or_else(|| {
+    let gone = gone.first().map(|change| FirstFailure {
+        node: change.node.clone(),
+        message: change.message.clone(),
+        at: Some(change.at),
+    });
+    failed.or(gone).or_else(|| {
         matched.iter().find_map(|(node, (_, standing))| match standing {
             Standing::Refused { message, at } => {
                 Some(FirstFailure { node: (*node).to_owned(), message: message.clone(), at: Some(*at) })
@@ -151,24 +161,27 @@ fn first_failure(matched: &BTreeMap<&str, (&Node, Standing)>) -> Option<FirstFai
     })
 }
 
+/// Some names in a sentence.
+fn named(names: &[String]) -> String {
+    match names.len() {
+        some if some <= NAMED => names.join(", "),
+        some => format!("{} and {} more", names[..NAMED].join(", "), some - NAMED),
+    }
+}
+
 /// Whether nodes are being changed, and what is waited for.
 fn progress(
     status: &SriovMachineStatus,
     spec: &SriovMachineSpec,
     matched: &BTreeMap<&str, (&Node, Standing)>,
+    gone: &[&RememberedChange],
     held: Option<Held>,
 ) -> (bool, &'static str, String) {
-    let names = |which: &dyn Fn(&Node, &Standing) -> bool| -> String {
-        let names: Vec<&str> = matched
-            .iter()
-            .filter(|(_, (node, standing))| which(node, standing))
-            .map(|(name, _)| *name)
-            .collect();
-        match names.len() {
-            some if some <= NAMED => names.join(", "),
-            some => format!("{} and {} more", names[..NAMED].join(", "), some - NAMED),
-        }
+    let those = |which: &dyn Fn(&Node, &Standing) -> bool| -> Vec<String> {
+        let those = matched.iter().filter(|(_, (node, standing))| which(node, standing));
+        those.map(|(name, _)| (*name).to_owned()).collect()
     };
+    let names = |which: &dyn Fn(&Node, &Standing) -> bool| named(&those(which));
     let under_way = |_: &Node, standing: &Standing| {
         matches!(standing, Standing::Draining { .. } | Standing::Granted { .. })
     };
@@ -195,7 +208,12 @@ fn progress(
                 "stopped after {failures} failed (spec.rollout.stopAfterFailures: {}): {}{at_work}; mend the cause, then raise spec.attempt or \
                  change the model",
                 spec.rollout.stop_after_failures,
-                names(&|_, standing| matches!(standing, Standing::Failed { .. })),
+                named(
+                    &those(&|_, standing| matches!(standing, Standing::Failed { .. }))
+                        .into_iter()
+                        .chain(gone.iter().map(|change| format!("{} (gone)", change.node)))
+                        .collect::<Vec<_>>()
+                ),
             ),
         ),
         Some(Held::Unplanned(some)) => {

@@ -1,10 +1,5 @@
 //! Decisions about fleets that are simulated.
 
-use proptest::{
-    prelude::{Strategy, any, prop, proptest},
-    prop_assert, prop_assert_eq, prop_oneof,
-    test_runner::TestCaseError,
-};
 use serde_json::json;
 
 use super::*;
@@ -12,6 +7,9 @@ use crate::machine::{
     ConditionStatus, condition,
     node::{ChangeResult, Outcome, PlanOutcome, PlanSummary, VanishingVf},
 };
+
+mod memory;
+mod properties;
 
 fn spec(more: serde_json::Value) -> SriovMachineSpec {
     let mut value = json!({"model": "nics: {NET0: {}}", "nodeSelector": {"role": "rt"}});
@@ -136,6 +134,10 @@ impl Fleet {
         if let Some(status) = decision.statuses.get("m") {
             self.machine.status = status.clone();
         }
+        // Whoever looks at pods forgets what was seen of a node that is not drained: changes of a SriovNode that is made anew count from 1 again.
+        for (name, node) in &mut self.nodes {
+            node.drained = node.drained.take().filter(|_| decision.draining.contains(name));
+        }
         decision
     }
 
@@ -158,11 +160,19 @@ impl Fleet {
     }
 
     fn unavailable(&self) -> usize {
+        let matched = self.matched().map(|(name, node)| (node, self.standing(name, node)));
+        matched.filter(|(node, standing)| standing::is_unavailable(node, standing)).count()
+    }
+
+    /// The nodes that the machine selects.
+    fn matched(&self) -> impl Iterator<Item = (&String, &Node)> {
+        self.nodes.iter().filter(|(_, node)| self.spec().selects(&node.labels))
+    }
+
+    fn standing(&self, name: &str, node: &Node) -> Standing {
         let hash = self.spec().hash();
-        self.nodes
-            .values()
-            .filter(|node| standing::is_unavailable(node, &standing::of(node, &hash, None, self.now)))
-            .count()
+        let remembered = super::memory::of(&self.machine.status, &hash);
+        standing::of(node, &hash, None, remembered.get(name), self.now)
     }
 }
 
@@ -270,6 +280,7 @@ fn pause_lets_what_was_begun_end_and_begins_nothing() {
     let mut fleet = Fleet::new(3, spec(json!({"rollout": {"canary": 0}})));
     fleet.plan_all();
     fleet.step();
+    fleet.report("node-0", Outcome::Applying);
     fleet.machine.spec.as_mut().unwrap().rollout.pause = true;
     assert!(fleet.step().writes.is_empty());
     assert_eq!(fleet.told(Stage::Go), ["node-0"]);
@@ -406,6 +417,7 @@ fn a_node_that_says_nothing_counts_as_failed_in_the_end_and_is_taken_back_in_whe
     let mut fleet = Fleet::new(2, spec(json!({})));
     fleet.plan_all();
     fleet.step();
+    fleet.report("node-0", Outcome::Applying);
     let next = fleet.decide().next.unwrap();
     assert_eq!(next.since(fleet.now), Duration::from_secs(2 * 120 + 900));
     fleet.now = next;
@@ -419,6 +431,46 @@ fn a_node_that_says_nothing_counts_as_failed_in_the_end_and_is_taken_back_in_whe
     fleet.step();
     assert_eq!(fleet.told(Stage::Go), ["node-1"]);
     assert_eq!(fleet.said("Degraded").0, "AsExpected");
+}
+
+#[test]
+fn who_has_not_begun_is_told_no_more_when_nobody_is_to_begin() {
+    // Paused.
+    let mut fleet =
+        Fleet::new(2, spec(json!({"rollout": {"canary": 0, "maxUnavailable": 2, "pause": false}})));
+    fleet.plan_all();
+    fleet.step();
+    assert_eq!(fleet.told(Stage::Go), ["node-0", "node-1"]);
+    fleet.report("node-1", Outcome::Applying);
+    fleet.machine.spec.as_mut().unwrap().rollout.pause = true;
+    fleet.step();
+    assert_eq!(fleet.told(Stage::Go), ["node-1"]);
+    fleet.step();
+    assert_eq!(fleet.machine.status.failed, 0);
+    fleet.machine.spec.as_mut().unwrap().rollout.pause = false;
+    fleet.step();
+    assert_eq!(fleet.told(Stage::Go), ["node-0", "node-1"]);
+    let number = |fleet: &Fleet| fleet.nodes["node-0"].record.clone().unwrap().spec.change.unwrap().number;
+    assert_eq!(number(&fleet), 2);
+    // Stopped.
+    fleet.report("node-1", Outcome::RolledBack);
+    fleet.step();
+    assert!(fleet.told(Stage::Go).is_empty());
+    fleet.step();
+    assert_eq!((fleet.machine.status.failed, fleet.said("Progressing").0), (1, "Stopped"));
+    // Silent: that is the node's own failure.
+    let mut fleet = Fleet::new(2, spec(json!({})));
+    fleet.plan_all();
+    fleet.step();
+    fleet.now = fleet.decide().next.unwrap();
+    fleet.step();
+    assert!(fleet.told(Stage::Go).is_empty());
+    fleet.step();
+    let (reason, message) = fleet.said("Degraded");
+    assert!(
+        reason == "NodeFailed" && message.contains("had not begun when that was called off"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -468,205 +520,4 @@ fn nothing_to_change_needs_no_grant_and_proves_nothing() {
     fleet.step();
     assert_eq!(fleet.told(Stage::Go), ["node-1"]);
     assert_eq!(fleet.machine.status.updated, 1);
-}
-
-/// What happens in a fleet.
-#[derive(Clone, Debug)]
-enum Happening {
-    Plans { node: usize, refused: bool, empty: bool, vanishing: bool },
-    Ready { node: usize, ready: bool },
-    Cordoned { node: usize, cordoned: bool },
-    Drained { node: usize, clear: bool },
-    Reports { node: usize, outcome: Outcome },
-    Time { seconds: u64 },
-    Pause { pause: bool },
-    Model,
-    Starts { node: usize },
-}
-
-fn happening() -> impl Strategy<Value = Happening> {
-    let node = 0..5_usize;
-    let outcome = prop_oneof![
-        4 => prop::strategy::Just(Outcome::Verified),
-        1 => prop::strategy::Just(Outcome::Applying),
-        1 => prop::strategy::Just(Outcome::RolledBack),
-        1 => prop::strategy::Just(Outcome::Failed),
-        1 => prop::strategy::Just(Outcome::Lapsed),
-    ];
-    prop_oneof![
-        6 => (node.clone(), prop::bool::weighted(0.05), prop::bool::weighted(0.1), any::<bool>())
-            .prop_map(|(node, refused, empty, vanishing)| Happening::Plans { node, refused, empty, vanishing }),
-        1 => (node.clone(), any::<bool>()).prop_map(|(node, ready)| Happening::Ready { node, ready }),
-        1 => (node.clone(), any::<bool>()).prop_map(|(node, cordoned)| Happening::Cordoned { node, cordoned }),
-        4 => (node.clone(), prop::bool::weighted(0.8)).prop_map(|(node, clear)| Happening::Drained { node, clear }),
-        6 => (node.clone(), outcome).prop_map(|(node, outcome)| Happening::Reports { node, outcome }),
-        1 => (0..2000_u64).prop_map(|seconds| Happening::Time { seconds }),
-        1 => prop::bool::weighted(0.2).prop_map(|pause| Happening::Pause { pause }),
-        1 => prop::strategy::Just(Happening::Model),
-        1 => node.prop_map(|node| Happening::Starts { node }),
-    ]
-}
-
-fn happens(fleet: &mut Fleet, what: &Happening) {
-    let name = |node: usize| format!("node-{node}");
-    let has_open =
-        |fleet: &Fleet, node: usize, stage: Stage| fleet.told(stage).contains(&name(node).as_str());
-    match *what {
-        Happening::Plans { node, refused, empty, vanishing } => {
-            // An agent does not plan while it makes a change.
-            if !has_open(fleet, node, Stage::Go) {
-                let outcome = if refused { PlanOutcome::Refused } else { PlanOutcome::Planned };
-                fleet.plan(&name(node), outcome, if empty { 0 } else { 3 }, vanishing);
-            }
-        }
-        Happening::Ready { node, ready } => fleet.nodes.get_mut(&name(node)).unwrap().ready = ready,
-        Happening::Cordoned { node, cordoned } => {
-            fleet.nodes.get_mut(&name(node)).unwrap().cordoned = cordoned
-        }
-        Happening::Drained { node, clear } => {
-            let drained = if clear { Drained::Clear } else { Drained::Waiting("a pod".to_owned()) };
-            if has_open(fleet, node, Stage::Drain) {
-                fleet.drained(&name(node), drained);
-            }
-        }
-        Happening::Reports { node, outcome } => {
-            if has_open(fleet, node, Stage::Go) {
-                fleet.report(&name(node), outcome);
-            }
-        }
-        Happening::Time { seconds } => fleet.now = fleet.now.after(Duration::from_secs(seconds)),
-        Happening::Pause { pause } => fleet.machine.spec.as_mut().unwrap().rollout.pause = pause,
-        Happening::Model => fleet.machine.spec.as_mut().unwrap().model.push('#'),
-        Happening::Starts { node } => {
-            let record = fleet.nodes.get_mut(&name(node)).unwrap().record.as_mut();
-            if let Some(result) = record
-                .and_then(|record| record.status.result.as_mut())
-                .filter(|result| result.outcome == Outcome::Verified)
-            {
-                result.outcome = Outcome::Lapsed;
-            }
-        }
-    }
-}
-
-/// Whether a write has a node begin something that it was not at before.
-fn begins(before: &Node, write: &SpecWrite) -> bool {
-    let number = |spec: &SriovNodeSpec| spec.change.as_ref().map_or(0, |change| change.number);
-    let before = before.record.as_ref().map_or(0, |record| number(&record.spec));
-    number(&write.spec) > before
-}
-
-fn holds(fleet: &mut Fleet) -> Result<(), TestCaseError> {
-    let hash = fleet.spec().hash();
-    let before = fleet.nodes.clone();
-    let unavailable = fleet.unavailable();
-    let decision = fleet.step();
-    let begun: Vec<&SpecWrite> =
-        decision.writes.iter().filter(|write| begins(&before[&write.node], write)).collect();
-    let most = fleet.spec().rollout.max_unavailable.of(fleet.nodes.len());
-    prop_assert!(
-        fleet.unavailable() <= most.max(unavailable),
-        "{} unavailable of {most}",
-        fleet.unavailable()
-    );
-    if !begun.is_empty() {
-        prop_assert!(!fleet.spec().rollout.pause);
-        let standings: Vec<Standing> =
-            before.values().map(|node| standing::of(node, &hash, None, fleet.now)).collect();
-        let all_planned = standings
-            .iter()
-            .all(|standing| !matches!(standing, Standing::Unplanned | Standing::Refused { .. }));
-        prop_assert!(all_planned);
-        let failed = standings.iter().filter(|standing| matches!(standing, Standing::Failed { .. })).count();
-        prop_assert!(failed < fleet.spec().rollout.stop_after_failures as usize);
-        let proven =
-            standings.iter().filter(|standing| matches!(standing, Standing::Done { changed: true })).count();
-        let canary = fleet.spec().rollout.canary as usize;
-        if proven < canary {
-            let at_it = |node: &&Node| {
-                matches!(
-                    standing::of(node, &hash, None, fleet.now),
-                    Standing::Granted { .. } | Standing::Draining { .. }
-                )
-            };
-            let under_way = fleet.nodes.values().filter(at_it).count();
-            prop_assert!(
-                proven + under_way <= canary,
-                "{proven} hold and {under_way} are at it, with {canary} canaries"
-            );
-        }
-    }
-    // Whoever a controller has cordoned has a change for which it is so, or had one that was left half-way.
-    let fleet_mode = fleet.spec().drain.mode;
-    for (name, cordon) in &decision.cordons {
-        let node = &before[name];
-        match cordon {
-            Cordon::On(number) => {
-                let record = node.record.as_ref().unwrap();
-                let open = record.spec.open(&record.status).unwrap();
-                prop_assert!(open.cordon && open.number == *number && !node.cordoned);
-            }
-            Cordon::Off => prop_assert!(node.cordoned_for.is_some(), "somebody else has cordoned {name}"),
-        }
-    }
-    // Whoever is told to apply had planned just that, and its VFs are free.
-    for write in &decision.writes {
-        if let Some(change) = write.spec.change.as_ref().filter(|change| change.stage == Stage::Go) {
-            let node = &before[&write.node];
-            let plan = node.record.as_ref().and_then(|record| record.status.plan.as_ref()).unwrap();
-            prop_assert_eq!((&plan.hash, &plan.digest), (&change.hash, &change.plan));
-            let drained = node.drained == Some((change.number, Drained::Clear));
-            prop_assert!(drained || (plan.vanishing.is_empty() && fleet_mode != DrainMode::Node));
-        }
-    }
-    // What was called off makes room for others; nothing else leads to more.
-    if decision.writes.iter().any(|write| write.spec.change.is_none()) {
-        return holds(fleet);
-    }
-    // What was written to nodes is decided anew when the watch has brought it.
-    if !decision.cordons.is_empty() || !fleet.decide().cordons.is_empty() {
-        return holds(fleet);
-    }
-    let again = fleet.step();
-    prop_assert!(again.writes.is_empty(), "decided twice: {:?}", again.writes);
-    prop_assert!(fleet.step().statuses.is_empty());
-    Ok(())
-}
-
-proptest! {
-    #[test]
-    fn whatever_happens_the_rules_hold(
-        happenings in prop::collection::vec(happening(), 1..120),
-        most in 1..4_u32,
-        canary in 0..3_u32,
-        stop in 1..3_u32,
-        whole: bool,
-    ) {
-        let mode = if whole { "node" } else { "claims" };
-        let rollout = json!({
-            "rollout": {"maxUnavailable": most, "canary": canary, "stopAfterFailures": stop}, "drain": {"mode": mode},
-        });
-        let mut fleet = Fleet::new(5, spec(rollout));
-        for what in &happenings {
-            happens(&mut fleet, what);
-            holds(&mut fleet)?;
-        }
-    }
-
-    #[test]
-    fn a_fleet_of_good_nodes_comes_to_its_end(nodes in 1..20_usize, most in 1..25_u32, canary in 0..30_u32, vanishing: bool, whole: bool) {
-        let mode = if whole { "node" } else { "claims" };
-        let more = json!({"rollout": {"maxUnavailable": most, "canary": canary}, "drain": {"mode": mode}});
-        let mut fleet = Fleet::new(nodes, spec(more));
-        let names: Vec<String> = fleet.nodes.keys().cloned().collect();
-        names.iter().for_each(|name| fleet.plan(name, PlanOutcome::Planned, 3, vanishing));
-        for _ in 0..4 * nodes + 4 {
-            holds(&mut fleet)?;
-            let draining: Vec<String> = fleet.told(Stage::Drain).into_iter().map(str::to_owned).collect();
-            draining.iter().for_each(|name| fleet.drained(name, Drained::Clear));
-            let granted: Vec<String> = fleet.told(Stage::Go).into_iter().map(str::to_owned).collect();
-            granted.iter().for_each(|name| fleet.report(name, Outcome::Verified));
-        }
-        prop_assert_eq!(fleet.machine.status.ready as usize, nodes);
-    }
 }

@@ -1,7 +1,7 @@
 //! Slices on their way to the API server: only when they differ from what is there, with a new generation in all of them, and what is
 //! left over removed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::{api::resource::v1::ResourceSlice, apimachinery::pkg::apis::meta::v1::Time};
 use kube::{
@@ -48,19 +48,31 @@ pub struct Published {
     known: bool,
     /// The highest generation that was seen or written.
     generation: i64,
+    /// Those that were written since the list was begun, and may be newer than what is on it.
+    written: BTreeSet<String>,
+    /// Whether the cluster was seen to have gone back to what it was earlier.
+    gone_back: bool,
 }
 
 impl Published {
     /// Takes in what the watch tells.
     pub fn see(&mut self, event: Event<ResourceSlice>) {
         match event {
-            Event::Init => self.listed = Some(BTreeMap::new()),
+            Event::Init => {
+                self.listed = Some(BTreeMap::new());
+                self.written.clear();
+            }
             Event::InitApply(slice) => {
                 self.generation = self.generation.max(slice.spec.pool.generation);
                 self.listed.get_or_insert_default().insert(slice.name_any(), slice);
             }
             Event::InitDone => {
-                self.slices = self.listed.take().unwrap_or_default();
+                // What is listed is what there is, also where versions are lower ones: etcd may have been restored.
+                let before = std::mem::replace(&mut self.slices, self.listed.take().unwrap_or_default());
+                let written = std::mem::take(&mut self.written);
+                for (_, slice) in before.into_iter().filter(|(name, _)| written.contains(name)) {
+                    self.put(slice);
+                }
                 self.known = true;
             }
             Event::Apply(slice) => self.put(slice),
@@ -81,6 +93,20 @@ impl Published {
     /// The highest generation that was seen or written.
     pub fn generation(&self) -> i64 {
         self.generation
+    }
+
+    /// Whether the cluster was seen to have gone back since this was asked last: all has to be listed anew.
+    pub fn has_gone_back(&mut self) -> bool {
+        std::mem::take(&mut self.gone_back)
+    }
+
+    /// What a write was answered with. The watch is not listened to during a write: what is older than what is kept is of a cluster that has
+    /// gone back.
+    fn answered(&mut self, slice: ResourceSlice) {
+        let name = slice.name_any();
+        self.gone_back |= self.slices.get(&name).is_some_and(|known| version(known) > version(&slice));
+        self.written.insert(name);
+        self.put(slice);
     }
 
     /// An answer to a write may be newer than what the watch has come to.
@@ -126,7 +152,7 @@ impl Published {
             let name = slice.name_any();
             let write = PatchParams::apply(MANAGER).force();
             let written = answer(api.patch(&name, &write, &Patch::Apply(&*slice))).await;
-            self.put(written.map_err(|source| PublishError { what: "write", slice: name, source })?);
+            self.answered(written.map_err(|source| PublishError { what: "write", slice: name, source })?);
             done.written += 1;
         }
         let over: Vec<String> = self
@@ -148,6 +174,7 @@ impl Published {
                 Err(source) => return Err(PublishError { what: "remove", slice: name, source }),
             }
             self.slices.remove(&name);
+            self.written.remove(&name);
             done.removed += 1;
         }
         Ok(done)
@@ -189,4 +216,46 @@ fn plain(slice: &ResourceSlice) -> ResourceSlice {
         }
     }
     plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slice(name: &str, version: u64, generation: i64) -> ResourceSlice {
+        serde_json::from_value(
+            serde_json::json!({"metadata": {"name": name, "resourceVersion": version.to_string()}, "spec": {
+            "driver": "d", "pool": {"name": "n", "generation": generation, "resourceSliceCount": 1}}}),
+        )
+        .unwrap()
+    }
+
+    fn kept(published: &Published) -> Vec<(u64, i64)> {
+        published.slices.values().map(|slice| (version(slice), slice.spec.pool.generation)).collect()
+    }
+
+    /// etcd was restored from a snapshot: all versions are lower ones.
+    #[test]
+    fn an_answer_of_an_earlier_cluster_has_all_listed_anew_and_generations_go_on() {
+        let mut published = Published::default();
+        published.see(Event::Apply(slice("a", 900, 7)));
+        published.answered(slice("a", 41, 8));
+        assert!(published.has_gone_back() && !published.has_gone_back());
+        published.see(Event::Init);
+        published.see(Event::InitApply(slice("a", 41, 8)));
+        published.see(Event::InitDone);
+        assert_eq!((kept(&published), published.generation()), (vec![(41, 8)], 8));
+        published.answered(slice("a", 42, 9));
+        assert!(!published.has_gone_back());
+    }
+
+    #[test]
+    fn a_write_during_a_list_is_newer_than_what_is_on_it() {
+        let mut published = Published::default();
+        published.see(Event::Init);
+        published.see(Event::InitApply(slice("a", 5, 1)));
+        published.answered(slice("a", 9, 2));
+        published.see(Event::InitDone);
+        assert_eq!(kept(&published), [(9, 2)]);
+    }
 }

@@ -307,7 +307,7 @@ impl Fleet {
     /// Has a node's plan take its first VF away.
     pub fn takes_a_vf(&self, node: &str) {
         let plan = json!({"kind": "plan", "steps": [{}], "needs_reboot": false,
-            "dangers": [{"name": "vfs-in-use:NET0", "steps": [1], "lost": "a pod has it", "way_round": "stop it"}],
+            "dangers": [{"name": "vfs-in-use:NET0", "steps": [1], "lost": "a pod has it", "way_round": "stop it", "functions": [self.vf()]}],
             "effects": {"guests": [], "vfs": [{"name": "NET0#0", "function": self.vf(), "step": 1}]}});
         fs::write(self.at(node, "plan.json"), plan.to_string()).unwrap();
     }
