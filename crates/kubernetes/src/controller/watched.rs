@@ -94,9 +94,12 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Watched<K>
             };
             match next {
                 Some(Ok(event)) => {
-                    self.failures = 0;
-                    self.trouble.end();
-                    self.backoff.succeeded();
+                    // A list is announced before anybody was asked for it.
+                    if !matches!(event, Event::Init) {
+                        self.failures = 0;
+                        self.trouble.end();
+                        self.backoff.succeeded();
+                    }
                     return event;
                 }
                 Some(Err(error)) => {
