@@ -578,6 +578,8 @@ impl Vms {
                 return Err(GuestError::Unstoppable { pid: process.id });
             }
             match outcome {
+                // A daemon that is not there has nothing in hand.
+                Err(source) if source.is_unreached() => return Ok(()),
                 Err(source @ VirshError::Silent { .. }) if Instant::now() >= deadline => {
                     return Err(self.libvirt(format!("see whether VM {guest} is being made"), source));
                 }
