@@ -288,13 +288,13 @@ impl Vms {
         let deadline = Instant::now() + timeout;
         let _lock = self.state.lock(guest, timeout)?;
         let definition = self.defined(guest)?;
-        if self.process(guest)?.is_some() {
-            return Ok(());
+        if let Some(process) = self.process(guest)? {
+            return self.note_process(guest, process);
         }
         self.end_what_is_begun(guest, timeout)?;
         self.check(&definition)?;
         self.prepare(&definition)?;
-        let mut started = Started {
+        let started = Started {
             boot: this_boot(&self.root)?,
             since: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
             functions: Vec::new(),
@@ -309,11 +309,7 @@ impl Vms {
         let made = self.virsh.create(&self.state.file(guest, "domain.xml"), left);
         let outcome = match made {
             Ok(()) => match qemu::process(&self.root, guest) {
-                Some(process) => {
-                    started.init = Some(process);
-                    let kept = self.state.keep_started(guest, &started);
-                    kept.and_then(|()| Ok(console::share(&self.state.of(guest))?))
-                }
+                Some(process) => self.note_process(guest, process),
                 None => Err(GuestError::NotMade { said: self.qemu_log(guest) }),
             },
             Err(VirshError::Refused { said }) => {
@@ -322,6 +318,17 @@ impl Vms {
             Err(source) => Err(self.libvirt(format!("have VM {guest} made"), source)),
         };
         outcome.inspect_err(|_| self.abandon(guest))
+    }
+
+    /// Notes a VM's QEMU, and has its console be for those who may see it, unless that is done: whoever had it made may have died before.
+    fn note_process(&self, guest: &GuestName, process: Running) -> Result<(), GuestError> {
+        match self.state.started(guest)? {
+            Some(started) if started.init.is_none() => {
+                self.state.keep_started(guest, &Started { init: Some(process), ..started })?;
+                Ok(console::share(&self.state.of(guest))?)
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// Lets a VM run that is there; already running is success.
@@ -394,6 +401,7 @@ impl Vms {
         let started = Instant::now();
         let definition = self.defined(guest)?;
         let mut process = self.alive(guest)?;
+        self.note_process(guest, process)?;
         let builtin = vm(&definition).boot == Boot::Builtin;
         let mut place = self.agent(definition.clone(), process);
         let mut asked: Option<Instant> = None;
@@ -570,6 +578,8 @@ impl Vms {
                 return Err(GuestError::Unstoppable { pid: process.id });
             }
             match outcome {
+                // A daemon that is not there has nothing in hand.
+                Err(source) if source.is_unreached() => return Ok(()),
                 Err(source @ VirshError::Silent { .. }) if Instant::now() >= deadline => {
                     return Err(self.libvirt(format!("see whether VM {guest} is being made"), source));
                 }

@@ -64,6 +64,11 @@ pub enum VirshError {
 }
 
 impl VirshError {
+    /// Whether libvirt's daemon was not even reached: it is not there.
+    pub fn is_unreached(&self) -> bool {
+        matches!(self, VirshError::Silent { .. }) && self.says(&UNREACHED)
+    }
+
     /// Whether what was said holds one of these words.
     pub fn says(&self, any: &[&str]) -> bool {
         match self {
@@ -231,18 +236,24 @@ impl Virsh {
             .env("LC_ALL", "C")
             .current_dir("/");
         let started = Instant::now();
+        let mut unreached: Option<VirshError> = None;
         loop {
             let left = timeout.saturating_sub(started.elapsed()).max(Duration::from_millis(100));
             let error = match command.clone().deadline(left).run() {
                 Ok(output) if output.status.success() => return Ok(output.stdout),
                 Ok(output) => read_refusal(&output.errors()),
                 Err(ProcessError::NotInstalled { .. }) => return Err(VirshError::Missing),
-                Err(error) => return Err(VirshError::Silent { said: vec![penstock_host::chain(&error)] }),
+                // A last try that was too short tells less than the one before.
+                Err(error) => {
+                    return Err(unreached
+                        .unwrap_or_else(|| VirshError::Silent { said: vec![penstock_host::chain(&error)] }));
+                }
             };
             // Asked again only when it was not asked at all.
-            if !error.says(&UNREACHED) || started.elapsed() >= RETURN.min(timeout) || interrupt::pending() {
+            if !error.is_unreached() || started.elapsed() >= RETURN.min(timeout) || interrupt::pending() {
                 return Err(error);
             }
+            unreached = Some(error);
             thread::sleep(Duration::from_millis(200));
         }
     }

@@ -112,6 +112,24 @@ fn a_builtin_guest_that_says_nothing_is_made_anew_once_and_that_is_told() {
 }
 
 #[test]
+fn a_vm_whose_maker_died_is_noted_by_whoever_waits_for_it() {
+    let host = Host::new();
+    let vms = host.running(Vm::default());
+    host.on("qemu-agent-command", r#"echo '{"return":{}}'; exit 0"#);
+    fs::write(host.file("console.log"), "penstock-guest: begin\r\npenstock-guest: ready\r\n").unwrap();
+    let started = || -> serde_json::Value {
+        serde_json::from_str(&fs::read_to_string(host.file("started.json")).unwrap()).unwrap()
+    };
+    let whole = started();
+    let mut cut_short = whole.clone();
+    cut_short["init"] = serde_json::Value::Null;
+    fs::write(host.file("started.json"), cut_short.to_string()).unwrap();
+    vms.await_ready(&a(), TIMEOUT).unwrap();
+    assert_eq!(started(), whole);
+    assert!(whole["init"]["id"].is_number(), "{whole}");
+}
+
+#[test]
 fn inside_by_the_console() {
     let host = Host::new();
     let vms = host.running(looked_into(Inside::Console));

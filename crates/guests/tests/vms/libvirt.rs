@@ -2,7 +2,7 @@
 
 use penstock_guests::Condition;
 use penstock_model::Vm;
-use penstock_plan::ExecuteError;
+use penstock_plan::{Execute, ExecuteError, GuestAction, Observe};
 use std::fs;
 
 use crate::host::{Host, SILENCE, TIMEOUT, a, chain, condition, definition, says};
@@ -28,6 +28,26 @@ fn nothing_is_guessed_without_libvirt() {
     let error = vms.status().unwrap_err();
     says(&error, &["libvirt does not answer", "failed to connect to the hypervisor"]);
     assert!(error.hint().unwrap().contains("systemctl status libvirtd"));
+}
+
+/// A start that fails for that is taken back, by undo too.
+#[test]
+fn what_libvirt_was_not_there_to_make_is_taken_back_without_it() {
+    let host = Host::new();
+    let vms = host.vms();
+    vms.define(&definition("a", Vm::default()), TIMEOUT).unwrap();
+    for verb in ["create", "list", "destroy"] {
+        host.on(verb, SILENCE);
+    }
+    let error = vms.create(&a(), TIMEOUT).unwrap_err();
+    says(&error, &["libvirt does not answer", "failed to connect to the hypervisor"]);
+    let mut guests = host.guests();
+    for action in [GuestAction::StopGuest { guest: a() }, GuestAction::UndefineGuest { guest: a() }] {
+        let fact = action.after();
+        guests.execute(&action, TIMEOUT).unwrap();
+        assert_eq!(guests.holds(&fact).unwrap(), Ok(()), "{fact}");
+    }
+    assert!(!host.path("state/penstock-a").exists());
 }
 
 /// Its daemon is started again within a moment, and what was asked meanwhile is asked again.

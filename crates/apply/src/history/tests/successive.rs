@@ -4,9 +4,10 @@ use penstock_host::running::Running;
 
 use super::*;
 use crate::history::{
-    record::{Outcome, Purpose, RunRecord, Who},
+    decision::{Decision, Verdict},
+    record::{Confirm, Outcome, Purpose, RunRecord, Who},
     store::KnownRun,
-    succession::{has_gone_on_from, is_built_upon},
+    succession::{Successors, has_gone_on_from, successors},
 };
 
 /// How a run came out.
@@ -65,10 +66,10 @@ fn a_run_is_built_upon_by_one_that_went_on_from_it_and_came_to_something() {
     for (what, others, phases, wanted) in cases {
         let all: Vec<KnownRun> = [ours()].into_iter().chain(others).collect();
         for phase in phases {
-            let found = is_built_upon(&all, RunId(12), |run| {
+            let found = successors(&all, RunId(12), |run| {
                 if run.id() == RunId(12) { Phase::PartlyTakenBack } else { phase }
             });
-            assert_eq!(found, wanted, "{what}: {phase:?}");
+            assert_eq!(found, if wanted { Successors::Stand } else { Successors::None }, "{what}: {phase:?}");
         }
     }
 }
@@ -80,4 +81,25 @@ fn many_runs_that_each_went_on_from_all_before_are_looked_through_once() {
     assert!(has_gone_on_from(&all, RunId(200), RunId(2)));
     assert!(!has_gone_on_from(&all, RunId(200), RunId(1)));
     assert!(!has_gone_on_from(&all, RunId(2), RunId(200)) && !has_gone_on_from(&all, RunId(2), RunId(2)));
+}
+
+#[test]
+fn a_run_that_may_still_be_taken_back_by_its_guard_is_not_yet_built_upon() {
+    let verdicts = [None, Some(Verdict::Confirmed), Some(Verdict::Expired), Some(Verdict::TakenBack)];
+    let wanted = [
+        // Something of it stands, or nothing does.
+        (Successors::Undecided, Successors::Stand),
+        (Successors::Stand, Successors::Stand),
+        (Successors::Undecided, Successors::None),
+        (Successors::Undecided, Successors::None),
+    ];
+    for (verdict, (left, nothing)) in verdicts.into_iter().zip(wanted) {
+        let mut later = run(13, Purpose::Apply, &[12], Came::Well);
+        later.record.confirm = Some(Confirm { within: 1, at_most: 1 });
+        let who = later.record.who.clone();
+        later.decision = verdict.map(|verdict| Decision { verdict, who, at: 1 });
+        let all = [run(12, Purpose::Apply, &[], Came::Well), later];
+        assert_eq!(successors(&all, RunId(12), |_| Phase::Applied), left);
+        assert_eq!(successors(&all, RunId(12), |_| Phase::Nothing), nothing);
+    }
 }

@@ -7,7 +7,9 @@ use penstock_apply::{
     history::{
         Decision, KnownRun, Outcome, Phase, Purpose, RunRecord, UndoJournal, Verdict, decision,
         recovery::{Kept, RunToUndo},
-        store, succession, way_back,
+        store,
+        succession::{self, Successors},
+        way_back,
     },
     journal::CatchUpJournal,
 };
@@ -231,10 +233,10 @@ impl Guarded for Watched<'_> {
         Ok(given.verdict)
     }
 
-    fn is_built_upon(&mut self) -> Result<bool, String> {
+    fn successors(&mut self) -> Result<Successors, String> {
         let runs = self.machine.runs();
         let (all, _) = runs.list().map_err(|error| chain(&error))?;
-        Ok(succession::is_built_upon(&all, self.run.id(), |run| runs.state(run).phase))
+        Ok(succession::successors(&all, self.run.id(), |run| runs.state(run).phase))
     }
 
     fn take_back(&mut self) -> Result<(), String> {
@@ -296,8 +298,8 @@ mod tests {
         let mut settings = Settings::resolve(&Common { quiet: true, ..Common::default() });
         settings.journal = directory.path().join("kept");
         let machine = Machine::at(Root::at(directory.path()), &settings);
-        let create = |supersedes: &[RunId]| {
-            let confirm = Some(Confirm { within: 1, at_most: 1 });
+        let watched_terms = Some(Confirm { within: 1, at_most: 1 });
+        let create = |supersedes: &[RunId], confirm: Option<Confirm>| {
             let supersedes = supersedes.to_vec();
             let record = RunRecord { confirm, supersedes, ..RunRecord::new(Purpose::Apply, who()) };
             machine.runs().create(record, &Plan::default(), None).unwrap()
@@ -319,19 +321,22 @@ mod tests {
             run.end(&Outcome { ended: 1, boottime: 1, error: error.map(str::to_owned) }).unwrap();
         };
 
-        let ours = create(&[]);
+        let ours = create(&[], watched_terms);
         tell(&ours, &begun);
         let mut printer = Printer::keeping(&settings);
         let mut watched = Watched::new(&machine, ours.clone(), &mut printer).unwrap();
-        assert_eq!(watched.is_built_upon(), Ok(false), "there is no other");
-        let later = create(&[ours.id()]);
-        assert_eq!(watched.is_built_upon(), Ok(false), "it did not begin: its guard did not start");
+        assert_eq!(watched.successors(), Ok(Successors::None), "there is no other");
+        let later = create(&[ours.id()], None);
+        assert_eq!(watched.successors(), Ok(Successors::None), "it did not begin: its guard did not start");
         tell(&later, &begun);
-        assert_eq!(watched.is_built_upon(), Ok(true), "it was cut off");
+        assert_eq!(watched.successors(), Ok(Successors::Stand), "it was cut off");
         tell(&later, &taken_back);
         end(&later, Some("its first step failed"));
-        assert_eq!(watched.is_built_upon(), Ok(false), "all of it was taken back");
-        end(&create(&[ours.id()]), None);
-        assert_eq!(watched.is_built_upon(), Ok(true), "it came to a good end");
+        assert_eq!(watched.successors(), Ok(Successors::None), "all of it was taken back");
+        let waits = create(&[ours.id()], watched_terms);
+        tell(&waits, &begun);
+        assert_eq!(watched.successors(), Ok(Successors::Undecided), "nobody has confirmed it yet");
+        end(&create(&[ours.id()], None), None);
+        assert_eq!(watched.successors(), Ok(Successors::Stand), "it came to a good end");
     }
 }

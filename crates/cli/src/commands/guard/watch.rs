@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use penstock_apply::history::{Confirm, Verdict};
+use penstock_apply::history::{Confirm, Verdict, succession::Successors};
 
 /// How often the guard looks.
 pub const PAUSE: Duration = Duration::from_millis(100);
@@ -55,8 +55,8 @@ pub trait Guarded {
     fn let_decide(&mut self);
     /// Writes a decision down, unless there is one; gives the one that counts.
     fn decide(&mut self, verdict: Verdict) -> Result<Verdict, String>;
-    /// Whether a later run has gone on from what is there, and has not come to nothing.
-    fn is_built_upon(&mut self) -> Result<bool, String>;
+    /// Whether later runs have gone on from what is there, and have not come to nothing.
+    fn successors(&mut self) -> Result<Successors, String>;
     /// Takes the run back, or finds that nothing is left of it.
     fn take_back(&mut self) -> Result<(), String>;
     /// Writes down what could not be written before.
@@ -254,15 +254,25 @@ impl Guard {
     fn take_back(&mut self, world: &mut dyn Guarded) -> Ended {
         let mut pause = Duration::from_secs(1);
         loop {
-            if world.is_built_upon() == Ok(true) {
-                self.tell_once(
-                    world,
-                    "a later run goes on from what is left; `penstock undo` takes both back".to_owned(),
-                );
-                return Ended::BuiltUpon;
+            match world.successors() {
+                Ok(Successors::Stand) => {
+                    let text = "a later run goes on from what is left; `penstock undo` takes both back";
+                    self.tell_once(world, text.to_owned());
+                    return Ended::BuiltUpon;
+                }
+                Ok(Successors::Undecided) => {
+                    let text = "a later run goes on from what is left, and waits to be confirmed: if it is not, both are taken back";
+                    self.tell_once(world, text.to_owned());
+                }
+                // What cannot be read is no reason to leave the machine as it is.
+                Ok(Successors::None) | Err(_) => {
+                    let Err(why) = world.take_back() else { return Ended::TakenBack };
+                    self.tell_once(
+                        world,
+                        format!("the run is not taken back yet, and is tried again: {why}"),
+                    );
+                }
             }
-            let Err(why) = world.take_back() else { return Ended::TakenBack };
-            self.tell_once(world, format!("the run is not taken back yet, and is tried again: {why}"));
             // Whoever wants to help gets at it meanwhile.
             world.unlock();
             world.sleep(pause);

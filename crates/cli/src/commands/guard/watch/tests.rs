@@ -11,7 +11,7 @@ const OPERATIONS: [&str; 12] = [
     "lock held",
     "hold_decision",
     "decide",
-    "is_built_upon",
+    "successors",
     "take_back",
     "catch_up",
     "confirm's record",
@@ -58,8 +58,8 @@ struct World {
     /// What `confirm` told whoever called it.
     was_told_that_it_stays: bool,
     attempts: u32,
-    /// Whether a later run goes on from what the first attempt left.
-    is_gone_on_from: bool,
+    /// What later runs there are after the first attempt, one look after the other; the last stays.
+    successors: Vec<Successors>,
     said: Vec<String>,
 }
 
@@ -80,7 +80,7 @@ impl World {
             decided: None,
             was_told_that_it_stays: false,
             attempts: 0,
-            is_gone_on_from: false,
+            successors: vec![Successors::None],
             said: Vec::new(),
         }
     }
@@ -166,8 +166,12 @@ impl Guarded for World {
         self.fails("decide")?;
         Ok(*self.decided.get_or_insert(verdict))
     }
-    fn is_built_upon(&mut self) -> Result<bool, String> {
-        self.fails("is_built_upon").map(|()| self.is_gone_on_from && self.attempts > 0)
+    fn successors(&mut self) -> Result<Successors, String> {
+        self.fails("successors")?;
+        if self.attempts == 0 {
+            return Ok(Successors::None);
+        }
+        Ok(if self.successors.len() > 1 { self.successors.remove(0) } else { self.successors[0] })
     }
     fn take_back(&mut self) -> Result<(), String> {
         self.attempts += 1;
@@ -279,8 +283,8 @@ fn a_run_that_goes_on_is_not_taken_for_one_that_hangs() {
 
 #[test]
 fn a_later_run_that_goes_on_from_what_is_left_ends_the_guard_and_is_told() {
-    let world =
-        World { is_gone_on_from: true, ..World::new(Course::NobodyConfirms, "take_back", Fault::Always) };
+    let successors = vec![Successors::Stand];
+    let world = World { successors, ..World::new(Course::NobodyConfirms, "take_back", Fault::Always) };
     let (ended, world) = watched(world);
     assert_eq!((ended, world.changed, world.locked, world.attempts), (Ended::BuiltUpon, true, false, 1));
     let told = world.said.last().unwrap();
@@ -288,4 +292,20 @@ fn a_later_run_that_goes_on_from_what_is_left_ends_the_guard_and_is_told() {
         told.contains("a later run goes on from what is left; `penstock undo` takes both back"),
         "{told}"
     );
+}
+
+#[test]
+fn a_later_run_that_waits_to_be_confirmed_is_waited_for() {
+    for (then, ended) in [(Successors::None, Ended::TakenBack), (Successors::Stand, Ended::BuiltUpon)] {
+        let successors = vec![Successors::Undecided, Successors::Undecided, Successors::Undecided, then];
+        let world = World { successors, ..World::new(Course::NobodyConfirms, "take_back", Fault::Once(1)) };
+        let (came, world) = watched(world);
+        assert_eq!(came, ended);
+        assert_eq!(
+            world.attempts,
+            if ended == Ended::TakenBack { 2 } else { 1 },
+            "nothing is taken from below it"
+        );
+        assert!(world.said.iter().any(|said| said.contains("waits to be confirmed")), "{:?}", world.said);
+    }
 }
