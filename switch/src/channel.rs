@@ -76,9 +76,9 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A socket that holds another, sent and never taken, which lingers for so many seconds when it is closed; and the peer of that one,
-    /// who never reads.
-    pub fn slow_to_close(seconds: i32) -> (UnixStream, TcpStream) {
+    /// A socket that holds another, sent and never taken, which lingers for so many seconds when it is closed; its own other end; and the
+    /// peer of the one that lingers, who never reads.
+    pub fn slow_to_close(seconds: i32) -> (UnixStream, UnixStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut lingering = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (peer, _) = listener.accept().unwrap();
@@ -90,21 +90,26 @@ pub(crate) mod tests {
         let rights = [lingering.as_raw_fd()];
         let rights = [ControlMessage::ScmRights(&rights)];
         sendmsg::<()>(theirs.as_raw_fd(), &[IoSlice::new(&[0])], &rights, MsgFlags::empty(), None).unwrap();
-        (given, peer)
+        (given, theirs, peer)
     }
 
     #[test]
     fn who_closes_a_socket_that_does_not_close_makes_nobody_else_wait() {
-        let (given, _peer) = slow_to_close(2);
+        let (given, _theirs, _peer) = slow_to_close(3);
         let channel = Channel::default();
         channel.set(Some(given));
         let other = channel.clone();
         let closing = thread::spawn(move || other.set(None));
-        thread::sleep(Duration::from_millis(200));
+        loop {
+            let asked = Instant::now();
+            let sent = channel.send(Channel::CONFIG_CHANGE, &[]);
+            assert!(asked.elapsed() < Duration::from_secs(2), "{:?}", asked.elapsed());
+            if sent == Sent::Never {
+                break;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
         assert!(!closing.is_finished(), "it does not linger, and nothing was tried");
-        let began = Instant::now();
-        assert_eq!(channel.send(Channel::CONFIG_CHANGE, &[]), Sent::Never);
-        assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
         closing.join().unwrap();
     }
 }

@@ -104,7 +104,7 @@ fn a_builtin_guest_that_says_nothing_is_made_anew_once_and_that_is_told() {
     host.on("qemu-agent-command", r#"echo '{"return":{}}'; exit 0"#);
     assert!(!vms.status().unwrap()[&a()].made_again);
     let before = host.pid();
-    vms.await_ready(&a(), Duration::from_secs(2)).unwrap();
+    vms.await_ready(&a(), Duration::from_secs(8)).unwrap();
     assert_ne!(host.pid(), before);
     assert!(vms.status().unwrap()[&a()].made_again);
     vms.stop(&a(), TIMEOUT).unwrap();

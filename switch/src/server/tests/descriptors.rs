@@ -414,7 +414,7 @@ fn a_front_end_that_is_left_behind_reaches_no_port_that_comes_after_it() {
         let raw = Raw::connect(&config.ports["NET0#2"].socket);
         raw.begin(VERSION_1 | MERGEABLE | PROTOCOL, PROTOCOL_FEATURES);
         raw.back();
-        let (slow, _peer) = slow_to_close(6);
+        let (slow, _theirs, _peer) = slow_to_close(6);
         raw.send(SET_BACKEND_REQ_FD, &[], &[slow.as_raw_fd()]);
         drop(slow);
         let (other, _ours) = std::os::unix::net::UnixStream::pair().unwrap();
