@@ -414,6 +414,7 @@ mod tests {
             last_words: Vec::new(),
             made_again: false,
             not_awaited: false,
+            unfinished: false,
         }
     }
 

@@ -125,6 +125,7 @@ fn status(kind: GuestKind, condition: Condition) -> GuestStatus {
         last_words: Vec::new(),
         made_again: false,
         not_awaited: false,
+        unfinished: false,
     }
 }
 

@@ -124,7 +124,7 @@ impl Containers {
                 nics: nics.into_iter().map(|own| own.name).collect(),
                 running,
                 suspended: false,
-                unfinished: running && self.is_unfinished(&guest).unwrap_or_default(),
+                unfinished: status.unfinished,
                 not_awaited: status.not_awaited,
                 functions: status.functions.iter().map(|owned| owned.function).collect(),
                 home_drivers: status.home_drivers(),
