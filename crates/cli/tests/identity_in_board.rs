@@ -237,7 +237,7 @@ fn nics_that_go_away_are_told() -> Outcome {
     let while_applying = |what: &str| {
         board.shell(&format!(
             "(while [ ! -e /sys/bus/pci/devices/{second}/virtfn1 ]; do sleep 0.02; done; {what}) & \
-             timeout 120 penstock apply /root/two.yaml; status=$?; wait; exit $status"
+             timeout 600 penstock apply /root/two.yaml; status=$?; wait; exit $status"
         ))
     };
     let reloaded = while_applying("modprobe -r igb; modprobe igb");

@@ -174,8 +174,12 @@ fn incus_runs_what_was_exported() -> Outcome {
     let stopped =
         |verdict: &Value| verdict["attribute"] == "running" && verdict["seen"] == "it is not defined here";
     assert!(wrong.iter().any(stopped), "{wrong:?}: {said}");
-    let watched =
-        bench.board.shell(&format!("timeout -s INT 5 penstock verify --watch {}", bench.board.model()));
+    let watched = bench.board.shell(&format!(
+        "penstock verify --watch {} >/root/watched 2>&1 & watch=$!; \
+         for try in $(seq 240); do grep -q 'db, which Incus runs' /root/watched && break; sleep 0.5; done; \
+         kill -INT $watch; wait $watch; cat /root/watched",
+        bench.board.model()
+    ));
     assert!(watched.stdout.contains("db, which Incus runs"), "{}{}", watched.stdout, watched.stderr);
     Ok(())
 }

@@ -182,7 +182,7 @@ fn frames_cross_kernels() {
     let took = started.elapsed();
     eprintln!("two VMs and the host: {took:?}");
     all_as_it_should_be(&outcomes);
-    assert!(took < Duration::from_secs(5), "one window is enough: {took:?}");
+    assert!(took < Duration::from_secs(20), "one window is enough: {took:?}");
 }
 
 fn a_slow_place() {

@@ -99,7 +99,7 @@ fn what_is_measured_is_complete_and_goes_on() -> Outcome {
     let interrupted = board.shell(&format!(
         "penstock measure {model} --quick --protocol tcp-stream --time-limit none --samples 6 --seed 7 --output /root/run \
          >/root/measure.log 2>&1 & run=$!; \
-         for try in $(seq 300); do [ $(wc -l </root/run/samples.jsonl 2>/dev/null || echo 0) -ge 4 ] && break; sleep 0.1; done; \
+         while kill -0 $run && ! [ $(wc -l </root/run/samples.jsonl 2>/dev/null || echo 0) -ge 4 ]; do sleep 0.1; done; \
          kill -INT $run; wait $run; status=$?; cat /root/measure.log; exit $status"
     ));
     interrupted.ended_with(130)?;
@@ -169,15 +169,16 @@ fn samples_outlive_the_board() -> Outcome {
         "run",
         "--json",
     ];
-    let child = binary::command(directory.path())
+    let mut child = binary::command(directory.path())
         .args(words)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()?;
     let samples = directory.path().join("run/samples.jsonl");
     let lines = |path: &Path| fs::read_to_string(path).unwrap_or_default().lines().count();
-    let deadline = Instant::now() + Duration::from_secs(120);
-    while lines(&samples) < 3 && Instant::now() < deadline {
+    // First its board boots.
+    let deadline = Instant::now() + Duration::from_secs(900);
+    while lines(&samples) < 3 && child.try_wait()?.is_none() && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(100));
     }
     let interrupt = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status()?;

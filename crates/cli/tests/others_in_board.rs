@@ -72,7 +72,7 @@ impl Bench {
         let line = format!(
             "ip -br addr show dev $(ls /sys/class/net/eth0/device/virtfn{vf}/net) | grep -c 198.51.100.7; true"
         );
-        let until = Instant::now() + Duration::from_secs(20);
+        let until = Instant::now() + Duration::from_secs(120);
         loop {
             let seen = self.say(&line)?;
             if (seen.trim() == "1") == wanted {
@@ -123,11 +123,13 @@ fn vfs_stay_his() -> Outcome {
     bench
         .say("kill -9 $(penstock status --json | tr ',{' '\\n\\n' | sed -n 's/.*\"pid\": *//p' | head -1)")?;
     bench.say("for try in $(seq 300); do ls /sys/class/net/eth0/device/virtfn0/net/* >/dev/null 2>&1 && exit; sleep 0.2; done; exit 1")?;
-    bench.say("ip link set $(ls /sys/class/net/eth0/device/virtfn0/net) up; udevadm settle; sleep 1")?;
-    bench.configured(0, false)?;
-    let listed =
-        bench.say("networkctl list --no-pager --no-legend $(ls /sys/class/net/eth0/device/virtfn0/net)")?;
+    bench.say("ip link set $(ls /sys/class/net/eth0/device/virtfn0/net) up; udevadm settle")?;
+    let listed = bench.say(
+        "for try in $(seq 60); do listed=$(networkctl list --no-pager --no-legend $(ls /sys/class/net/eth0/device/virtfn0/net)); \
+         case $listed in *unmanaged*) break;; esac; sleep 1; done; echo $listed",
+    )?;
     assert!(listed.contains("unmanaged"), "{listed}");
+    bench.configured(0, false)?;
     bench.configured(2, true)?;
 
     // Given back: as it was, and networkd has it again.

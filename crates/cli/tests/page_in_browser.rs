@@ -26,7 +26,7 @@ const RAIL: u32 = 0xedeff1;
 const WIDE: u32 = 1280;
 const NARROW: u32 = 500;
 /// No look takes longer, on a machine with other things to do.
-const TIMEOUT: &str = "90";
+const TIMEOUT: &str = "300";
 
 type Check = fn();
 

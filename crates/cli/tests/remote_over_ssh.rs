@@ -137,7 +137,7 @@ impl Server {
             .map_err(|error| error.to_string())?;
         let began = Instant::now();
         while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-            if began.elapsed() > Duration::from_secs(10)
+            if began.elapsed() > Duration::from_secs(60)
                 || server.try_wait().is_ok_and(|ended| ended.is_some())
             {
                 let _ = server.kill();

@@ -73,7 +73,7 @@ fn main() -> ExitCode {
 
 /// In milliseconds, within which time a run that nobody confirms is to be confirmed: long enough for what a test does before that on a
 /// busy machine.
-const SOON: u64 = 5000;
+const SOON: u64 = 15_000;
 
 /// A machine whose only PCI function has the interface `pf0`, and where Penstock keeps what it knows of it.
 struct Host {

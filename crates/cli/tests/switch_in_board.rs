@@ -241,21 +241,32 @@ fn what_a_model_asks_holds() -> Outcome {
     let limited = rate(&board)?;
     assert!(limited < 21.0, "{limited} Mbit/s of 20 arrived");
     set(&board, "NET0#1", r#"{"max_tx_rate":0}"#)?;
-    let free = rate(&board)?;
-    assert!(free > limited * 1.5, "{limited} Mbit/s arrive with a limit of 20, {free} without");
+    let mut free = limited;
+    let faster = until(|| {
+        free = rate(&board).unwrap_or(free);
+        free > limited * 1.5
+    });
+    assert!(faster, "{limited} Mbit/s arrive with a limit of 20, {free} without");
 
     // What was changed behind its back is found, put right, and in the end taken back.
-    let verified = penstock(&["verify", "--json", "--load", board.model()]);
-    verified.ended_with(1)?;
-    let verdicts: Value = json::read(&verified.stdout)?;
-    frames_show(&verdicts, false);
-    let failed: Vec<&str> = (verdicts["verdicts"].as_array().into_iter().flatten())
-        .filter(|verdict| verdict["outcome"] == "fail")
-        .filter_map(|verdict| verdict["attribute"].as_str())
-        .collect();
-    for attribute in ["link_state", "vlan", "spoofchk", "max_tx_rate"] {
-        assert!(failed.contains(&attribute), "{attribute} is not among {failed:?}");
+    // On a busy machine less than the limit may be sent, and then it cannot be told: it is asked again.
+    let (mut verdicts, mut missing) = (Value::Null, Vec::new());
+    for _ in 0..5 {
+        let verified = penstock(&["verify", "--json", "--load", board.model()]);
+        verified.ended_with(1)?;
+        verdicts = json::read(&verified.stdout)?;
+        let failed: Vec<&str> = (verdicts["verdicts"].as_array().into_iter().flatten())
+            .filter(|verdict| verdict["outcome"] == "fail")
+            .filter_map(|verdict| verdict["attribute"].as_str())
+            .collect();
+        missing = vec!["link_state", "vlan", "spoofchk", "max_tx_rate"];
+        missing.retain(|attribute| !failed.contains(attribute));
+        if missing != ["max_tx_rate"] {
+            break;
+        }
     }
+    assert_eq!(missing, Vec::<&str>::new(), "verified without a failure");
+    frames_show(&verdicts, false);
     let changed = configuration()?;
     penstock(&["apply", board.model()]).ended_with(0)?;
     assert!(!pings(&board, "checked", 3) && !pings(&board, "checked", 4));

@@ -293,10 +293,16 @@ fn a_vm_owns_a_nic(board: &KeptBoard) -> Outcome {
 
     // A switch that dies is there again, with what was set, and QEMU with it.
     let unit = "penstock-switch-node-1:net0.service";
-    let again = board.shell(&format!(
-        "kill -9 $(systemctl show -P MainPID {unit}) && sleep 6 && systemctl is-active {unit}"
-    ));
-    again.ended_with(0)?;
+    let dies_and_is_there_again = |model: &str| {
+        let script = format!(
+            "before=$(systemctl show -P MainPID {unit}); kill -9 $before; \
+             for turn in $(seq 240); do now=$(systemctl show -P MainPID {unit}); \
+             [ $now != 0 ] && [ $now != $before ] && systemctl -q is-active {unit} && break; sleep 0.5; done; \
+             for turn in $(seq 20); do penstock verify --quiet {model} >/dev/null 2>&1 && exit 0; sleep 2; done; penstock verify {model}"
+        );
+        board.shell(&script).ended_with(0)
+    };
+    dies_and_is_there_again(model)?;
     let verify = board.inside(["penstock", "verify", model, "--json"]);
     verify.ended_with(0)?;
     let lines = said(&verify.stdout)?;
@@ -330,10 +336,7 @@ fn a_vm_owns_a_nic(board: &KeptBoard) -> Outcome {
     let applied = board.inside(["penstock", "apply", &changed]);
     applied.ended_with(0)?;
     board.inside(["penstock", "verify", &changed]).ended_with(0)?;
-    let again = board.shell(&format!(
-        "kill -9 $(systemctl show -P MainPID {unit}) && sleep 6 && systemctl is-active {unit}"
-    ));
-    again.ended_with(0)?;
+    dies_and_is_there_again(&changed)?;
     board.inside(["penstock", "verify", &changed]).ended_with(0)?;
     board.inside(["penstock", "undo"]).ended_with(0)?;
     board.inside(["penstock", "verify", model]).ended_with(0)?;

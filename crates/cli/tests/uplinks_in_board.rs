@@ -293,8 +293,8 @@ fn functions_are_vdpa_devices(board: &KeptBoard) -> Outcome {
     board
         .shell(
             "unit=penstock-switch-node-1:net0.service; before=$(systemctl show -P MainPID $unit); kill -9 $before; \
-             for turn in $(seq 60); do now=$(systemctl show -P MainPID $unit); \
-             [ $now != 0 ] && [ $now != $before ] && exit 0; sleep 0.5; done; exit 1",
+             for turn in $(seq 240); do now=$(systemctl show -P MainPID $unit); \
+             [ $now != 0 ] && [ $now != $before ] && systemctl -q is-active $unit && exit 0; sleep 0.5; done; exit 1",
         )
         .ended_with(0)?;
     crosses()?;

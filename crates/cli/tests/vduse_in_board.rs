@@ -44,7 +44,7 @@ import hashlib, random, socket, sys
 digest = hashlib.sha256()
 if len(sys.argv) > 1:
     data, chunks = random.Random(1).randbytes(1 << 20), 24
-    end = socket.create_connection((sys.argv[1], 5001), timeout=60)
+    end = socket.create_connection((sys.argv[1], 5001), timeout=240)
     for chunk in range(chunks):
         data = data[1:] + bytes([chunk])
         digest.update(data)
@@ -53,16 +53,17 @@ if len(sys.argv) > 1:
     end.recv(1)
 else:
     listener = socket.create_server(("", 5001))
-    listener.settimeout(60)
+    open("/root/listens", "w").close()
+    listener.settimeout(240)
     end, _ = listener.accept()
-    end.settimeout(60)
+    end.settimeout(240)
     while part := end.recv(1 << 16):
         digest.update(part)
 print(digest.hexdigest())
 "#;
 
 /// Within this time all comes true on a board that shares its processors with others.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(240);
 
 fn until(what: &str, mut holds: impl FnMut() -> bool) -> Outcome {
     let deadline = Instant::now() + TIMEOUT;
@@ -120,8 +121,9 @@ fn transfer(
     meanwhile: impl FnOnce() -> Outcome,
 ) -> Outcome {
     let begin = format!(
-        "rm -f /root/sent /root/received; \
-         (ip netns exec {to} python3 /root/transfer.py >/root/received 2>&1 </dev/null &); sleep 1; \
+        "rm -f /root/sent /root/received /root/listens; \
+         (ip netns exec {to} python3 /root/transfer.py >/root/received 2>&1 </dev/null &); \
+         for try in $(seq 300); do [ -e /root/listens ] && break; sleep 0.2; done; \
          (ip netns exec {from} python3 /root/transfer.py 10.20.50.{host} >/root/sent 2>&1 </dev/null &)"
     );
     shell(board, &begin)?;

@@ -40,6 +40,8 @@ vf=$(basename $(readlink -f $pf/virtfn2))
 pid() { penstock status --json | python3 -c 'import json,sys; print(json.load(sys.stdin)["guests"][sys.argv[1]]["pid"])' $1; }
 box=$(pid box); other=$(pid other)
 log=/tmp/watch.log; : >$log
+# igbvf looks for its link every two seconds: one that is found later is rightly told.
+for try in $(seq 60); do penstock verify --quiet MODEL >/dev/null 2>&1 && break; sleep 1; done
 penstock verify MODEL --watch --json >>$log 2>/tmp/watch.err & watch=$!
 while ! grep -q '"event":"state"' $log; do sleep 0.1; done
 head -1 $log | grep -c '"event":"blind_spots"' | sed 's/^/first /'

@@ -607,6 +607,7 @@ fn neighbours_are_told() {
          neighbour add 10.1.0.5 lladdr 02:00:00:00:00:77 dev switch nud reachable\n\
          neighbour add fd00::5 lladdr 02:00:00:00:00:77 dev switch nud reachable\n",
     );
+    machine.host.ports_forward("switch");
     assert!(machine.add("a", &container, &with_addresses()).holds);
     for address in ["10.1.0.5", "fd00::5"] {
         let entry = || machine.host.run(&format!("ip neighbour show to {address} dev switch"));

@@ -115,6 +115,14 @@ fn container(name: &str, command: &str) -> String {
     )
 }
 
+/// Shell that asks until two answers have come to two questions, which it prints: igbvf looks for its link every two seconds.
+fn pings(address: &str) -> String {
+    format!(
+        "for try in 1 2 3 4 5 6; do said=$(/usr/bin/ping -q -c 2 -W 5 {address}); \
+         case $said in *[[:space:]]0%[[:space:]]packet*) echo $said; exit;; esac; done; echo $said; exit 1"
+    )
+}
+
 fn containers_get_vfs() -> Outcome {
     let bench = Bench::up("containerd")?;
     unpack(&bench, &tree(CONTAINERD), &OF_CONTAINERD)?;
@@ -145,9 +153,7 @@ fn containers_get_vfs() -> Outcome {
             .ok_or_else(|| format!("no address: {stays}"))?
             .to_owned();
         configure(&bench, &plugin("02:00:00:00:aa:02"))?;
-        let look = format!(
-            "/usr/bin/cat /sys/class/net/eth0/address; for try in 1 2 3 4 5 6; do /usr/bin/ping -q -c 2 -W 5 {address} && exit; done; exit 1"
-        );
+        let look = format!("/usr/bin/cat /sys/class/net/eth0/address; {}", pings(&address));
         let inside = bench.say(&container("asks", &look))?;
         assert!(inside.contains("02:00:00:00:aa:02"), "{inside}");
         assert!(inside.contains(" 0% packet loss"), "{inside}");
@@ -211,7 +217,8 @@ fn podman_runs_containers(bench: &Bench, before: &str) -> Outcome {
             bench.board.write("/root/networks/20-data.conflist", &list.to_string()).ended_with(0)?;
             // The one that was let in is reached through the NIC.
             let look = format!(
-                "/usr/bin/sh -c '/usr/bin/cat /sys/class/net/eth0/address; for try in 1 2 3 4 5 6; do /usr/bin/ping -q -c 2 -W 5 {subnet}.2 && exit; done; exit 1'"
+                "/usr/bin/sh -c '/usr/bin/cat /sys/class/net/eth0/address; {}'",
+                pings(&format!("{subnet}.2"))
             );
             let inside = bench.say(&run("--rm --network data", &look))?;
             assert!(inside.contains("02:00:00:00:bb:02"), "{inside}");

@@ -552,9 +552,9 @@ mod tests {
     fn a_deadline_holds_for_what_a_program_leaves_running() {
         let began = Instant::now();
         let output = shell("setsid sh -c 'while echo more; do :; done' & exit 0");
-        let output = output.deadline(Duration::from_millis(300)).run().unwrap();
+        let output = output.deadline(Duration::from_secs(3)).run().unwrap();
         assert!(output.status.success() && output.truncated);
-        assert!(began.elapsed() < Duration::from_secs(10));
+        assert!(began.elapsed() < Duration::from_secs(25));
     }
 
     #[test]

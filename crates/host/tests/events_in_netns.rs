@@ -17,6 +17,9 @@ use penstock_testkit::{namespace::Namespace, needs, trials::Trials};
 /// What a change may take to be heard. `ip` itself takes some of it.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
+/// How long a busy machine may take to tell.
+const PATIENT: Duration = Duration::from_secs(20);
+
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let missing = trials.lacking("network namespaces", needs::network_namespace);
@@ -44,6 +47,7 @@ fn a_change() {
     let namespace = Namespace::new();
     namespace.run("ip link add v0 type veth peer name v1");
     let mut poller = listen(&namespace, None);
+    let mut soonest = Duration::MAX;
     for line in [
         "ip link set v0 mtu 1400",
         "ip link set v0 address 02:00:00:00:00:09",
@@ -51,15 +55,16 @@ fn a_change() {
         "ip address add 192.0.2.1/24 dev v0",
         "ip link del v0",
     ] {
-        let began = Instant::now();
         namespace.run(line);
-        let events = poller.wait(AT_ONCE).expect("it listens");
-        let (took, heard) =
-            (began.elapsed(), events.iter().any(|(_, event)| matches!(event, Event::Interface(_))));
-        assert!(heard && took < AT_ONCE, "{line}: {events:?} after {took:?}");
+        let began = Instant::now();
+        let events = poller.wait(PATIENT).expect("it listens");
+        soonest = soonest.min(began.elapsed());
+        let heard = events.iter().any(|(_, event)| matches!(event, Event::Interface(_)));
+        assert!(heard, "{line}: {events:?}");
         // What one command does can take more than one event.
         while !poller.wait(Duration::from_millis(50)).expect("it listens").is_empty() {}
     }
+    assert!(soonest < AT_ONCE, "{soonest:?}");
 }
 
 fn nothing() {
@@ -77,11 +82,11 @@ fn a_flood() {
     let mut poller = listen(&namespace, Some(4096));
     let lines: String = (0..400).map(|n| format!("link set v0 mtu {}\n", 1400 + n % 2)).collect();
     namespace.batch("ip", &lines);
-    let events = poller.gather(AT_ONCE, Duration::from_millis(50), AT_ONCE).expect("it listens");
+    let events = poller.gather(PATIENT, Duration::from_millis(50), AT_ONCE).expect("it listens");
     assert!(events.iter().any(|(_, event)| *event == Event::Lost), "{events:?}");
     // Once all was read, nothing is lost any more.
     namespace.run("ip link set v0 mtu 1300");
-    let events = poller.gather(AT_ONCE, Duration::from_millis(50), AT_ONCE).expect("it listens");
+    let events = poller.gather(PATIENT, Duration::from_millis(50), AT_ONCE).expect("it listens");
     let events: Vec<&Event> = events.iter().map(|(_, event)| event).collect();
     assert!(matches!(events[..], [Event::Interface(_)]), "{events:?}");
 }
@@ -97,6 +102,6 @@ fn an_end() {
         .add("it", EventSource::End(ProcessEnd::of(process).expect("the kernel can tell").expect("it runs")));
     assert!(poller.wait(Duration::from_millis(100)).expect("it listens").is_empty());
     sleeping.end(Duration::ZERO);
-    assert_eq!(poller.wait(AT_ONCE).expect("it listens"), [("it", Event::Ended)].into());
+    assert_eq!(poller.wait(PATIENT).expect("it listens"), [("it", Event::Ended)].into());
     assert!(poller.wait(Duration::from_millis(50)).expect("it listens").is_empty(), "it is told once");
 }

@@ -417,6 +417,7 @@ fn bridge(count: usize, options: &str) -> (Namespace, Namespace, Vec<Endpoint>) 
     switch.batch("ip", &lines);
     let ups: String = (0..count).map(|at| format!("link set e{at} up\n")).collect();
     guests.batch("ip", &ups);
+    switch.ports_forward("br0");
     let mut reports = netlink(&guests).interfaces().unwrap();
     reports.sort_by_key(|report| report.interface.name.as_str()[1..].parse::<usize>().unwrap());
     let endpoint = |report: InterfaceReport| Endpoint {

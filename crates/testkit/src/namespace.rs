@@ -3,6 +3,7 @@
 use std::{
     sync::mpsc::{Sender, channel},
     thread,
+    time::{Duration, Instant},
 };
 
 use nix::{
@@ -50,6 +51,26 @@ impl Namespace {
             .succeed()
             .expect(line)
             .text()
+    }
+
+    /// Waits until every port of a bridge inside forwards frames: the kernel works off a link that came up later, and what is sent
+    /// before is lost.
+    ///
+    /// # Panics
+    ///
+    /// When one does not within a minute; what they are is told.
+    pub fn ports_forward(&self, bridge: &str) {
+        let master = format!(" master {bridge} ");
+        let began = Instant::now();
+        loop {
+            let all = self.run("bridge -o link show");
+            let ports: Vec<&str> = all.lines().filter(|line| line.contains(&master)).collect();
+            if !ports.is_empty() && ports.iter().all(|port| port.contains(" state forwarding ")) {
+                return;
+            }
+            assert!(began.elapsed() < Duration::from_secs(60), "{bridge} does not forward:\n{all}");
+            thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// Runs `ip -batch` (or `bridge -batch`) inside on these lines.

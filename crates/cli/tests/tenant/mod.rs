@@ -58,7 +58,7 @@ pub fn within(board: &KeptBoard, line: &str) -> Result<String, Failed> {
     let script = format!(
         "ask() {{ virsh -q -c qemu:///system qemu-agent-command penstock-node-1 --timeout 60 -- \"$1\"; }}\n\
          pid=$(ask {request} | tr -dc 0-9)\n\
-         for pause in 0.2 0.4 0.8 $(yes 1 | head -n 60); do\n\
+         for pause in 0.2 0.4 0.8 $(yes 1 | head -n 600); do\n\
          out=$(ask '{{\"execute\":\"guest-exec-status\",\"arguments\":{{\"pid\":'$pid'}}}}')\n\
          case $out in *'\"exited\":true'*) echo \"$out\"; exit 0;; esac; sleep $pause; done; exit 1"
     );

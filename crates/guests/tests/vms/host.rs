@@ -33,6 +33,8 @@ pids=$HERE/root/run/libvirt/qemu
 case $verb in
 create)
     sh -c 'while :; do sleep 0.1; done' qemu -name guest=penstock-a,debug-threads=on >/dev/null 2>&1 &
+    # Until it is what was asked for, it is this script still.
+    until grep -q guest=penstock-a /proc/$!/cmdline; do :; done
     echo $! >"$pids/penstock-a.pid"
     touch "$HERE/paused"
     ;;
