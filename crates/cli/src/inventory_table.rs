@@ -321,6 +321,9 @@ fn lifelines(inventory: &Inventory, out: &mut Paragraphs) {
     if lifelines.found.is_empty() && lifelines.unknown.is_empty() {
         out.wrapped("  ", "none were found");
     }
+    for why in &lifelines.unseen {
+        out.wrapped("  ", &plain(&format!("who has functions open through VFIO: not known: {why}")));
+    }
 }
 
 /// What a function is, in words where the database has them and always in numbers.

@@ -4,7 +4,7 @@
 
 use std::{
     fs,
-    os::unix::fs::{MetadataExt, PermissionsExt, symlink},
+    os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, symlink},
     path::Path,
     process::{Command as Program, ExitCode},
     time::Duration,
@@ -24,6 +24,9 @@ use penstock_testkit::{
     needs::{self, Lack},
     trials::Trials,
 };
+
+/// Of open(2).
+const O_EXCL: i32 = 0o200;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -366,5 +369,13 @@ fn host_uses_it() {
     };
     assert!(error.to_string().contains("the host's swap space"), "{error}");
     assert!(error.hint().unwrap().contains("lsblk"));
+    // As who has mounted it where the host does not see it, or a pool.
+    let holder = fs::OpenOptions::new().read(true).custom_flags(O_EXCL).open(&bench.loop_device).unwrap();
+    let refused = bench.start("taker", vec![device(&bench.stable(), "/dev/data", false)]).err();
+    let Some(error @ GuestError::DeviceInUse { .. }) = refused else {
+        panic!("{refused:?}");
+    };
+    assert!(error.to_string().contains("held by the kernel"), "{error}");
+    drop(holder);
     assert!(bench.start("taker", vec![device(&bench.stable(), "/dev/data", false)]).is_ok());
 }

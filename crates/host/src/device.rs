@@ -15,6 +15,8 @@ use std::{
     },
     path::Path,
     process::{Command, Stdio},
+    thread,
+    time::Duration,
 };
 
 use nix::{
@@ -93,19 +95,34 @@ pub fn make_node(path: impl AsRef<Path>, device: Device, user: u32, group: u32) 
     })
 }
 
+/// What is said of a block device that [`is_held`] where nothing more is known.
+pub const HELD: &str = "held by the kernel: a volume group, an array or a pool has it, or somebody who does not see the host's mounts has mounted it";
+
+/// How often a block device is tried that is held, and how long it is waited in between: who asks as well holds it for a moment.
+const TRIES: u32 = 3;
+const AGAIN: Duration = Duration::from_millis(20);
+
 /// Whether the kernel uses a block device itself, in whatever namespace: a file system on it is mounted, it is swap space, or
-/// another device is made of it (`open(2)`, `O_EXCL` of a block device). It is opened for reading, and closed again.
+/// another device is made of it (`open(2)`, `O_EXCL` of a block device). The same of its partitions, and of the disk that it is a partition
+/// of (`block/bdev.c`, `bd_may_claim`). It is opened for reading, and closed again.
 ///
 /// # Errors
 ///
 /// It is gone, or cannot be opened.
 pub fn is_held(path: impl AsRef<Path>) -> Result<bool> {
     let path = path.as_ref();
-    match std::fs::OpenOptions::new().read(true).custom_flags(OFlag::O_EXCL.bits()).open(path) {
-        Ok(_) => Ok(false),
-        Err(error) if error.raw_os_error() == Some(Errno::EBUSY as i32) => Ok(true),
-        Err(source) => Err(FileError { attempt: "open", path: path.to_owned(), source }),
+    let open = || std::fs::OpenOptions::new().read(true).custom_flags(OFlag::O_EXCL.bits()).open(path);
+    for attempt in 1.. {
+        match open() {
+            Ok(_) => return Ok(false),
+            Err(error) if error.raw_os_error() == Some(Errno::EBUSY as i32) => match attempt < TRIES {
+                true => thread::sleep(AGAIN),
+                false => return Ok(true),
+            },
+            Err(source) => return Err(FileError { attempt: "open", path: path.to_owned(), source }),
+        }
     }
+    Ok(true)
 }
 
 /// What lies at a path inside a container, held by a descriptor that can do nothing but be asked about: whatever the

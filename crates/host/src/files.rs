@@ -58,6 +58,12 @@ impl FileError {
         self.source.kind() == io::ErrorKind::NotFound
     }
 
+    /// Whether it is a drive with no disk in it.
+    pub fn is_without_medium(&self) -> bool {
+        let errno = self.source.raw_os_error().map(Errno::from_raw);
+        matches!(errno, Some(Errno::ENOMEDIUM | Errno::ENXIO))
+    }
+
     /// Whether what is there could not be looked at: it is not permitted, or the file system failed.
     pub fn is_unreadable(&self) -> bool {
         let errno = self.source.raw_os_error().map(Errno::from_raw);

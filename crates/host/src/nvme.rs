@@ -227,15 +227,14 @@ impl PrimaryController {
     }
 
     /// Attaches a namespace to the controller with the identifier `controller`, the PF's or a VF's, or detaches it (Namespace Attachment, 5.19).
-    /// Already so is success. One that the host uses through this controller is not detached.
+    /// Already so is success. One that the host uses through this controller is not detached, and one that it uses through another is not
+    /// attached.
     ///
     /// # Errors
     ///
     /// [`NvmeError::InUse`], [`NvmeError::Refused`] when the drive does not, [`NvmeError::NotSent`].
     pub fn attach(&self, namespace: u32, controller: u16, attached: bool) -> Result<(), NvmeError> {
-        if !attached {
-            self.refuse_used(namespace, controller)?;
-        }
+        self.refuse_used(namespace, controller, attached)?;
         let (select, attempt, already) = match attached {
             true => (
                 0,
@@ -261,18 +260,22 @@ impl PrimaryController {
         }
     }
 
-    fn refuse_used(&self, namespace: u32, controller: u16) -> Result<(), NvmeError> {
-        let is_that =
-            |found: &NamespaceDevice| (found.namespace, found.controller) == (namespace, controller);
-        for found in self.namespace_devices().into_iter().filter(is_that) {
-            let device = self.root.path(format!("/dev/{}", found.name));
-            // One that is just going has no node any more.
-            if files::exists(&device) && device::is_held(&device)? {
-                let why = found.used(&self.root, &device::used::by_host(&self.root));
-                let why = why.unwrap_or_else(|| {
-                    "held by the kernel, for a volume, a pool or a file system".to_owned()
+    fn refuse_used(&self, namespace: u32, controller: u16, attached: bool) -> Result<(), NvmeError> {
+        let mut used = None;
+        let of_it = |found: &NamespaceDevice| {
+            // What takes it away is a detaching here; who writes to it as well is elsewhere.
+            found.namespace == namespace && (found.controller == controller) != attached
+        };
+        for found in self.namespace_devices().into_iter().filter(of_it) {
+            let used = used.get_or_insert_with(|| device::used::by_host(&self.root));
+            if let Some(why) = found.held(&self.root, used)? {
+                return Err(NvmeError::InUse {
+                    drive: self.bdf,
+                    namespace,
+                    done: if attached { "attached" } else { "detached" },
+                    device: found.name,
+                    why,
                 });
-                return Err(NvmeError::InUse { drive: self.bdf, namespace, device: found.name, why });
             }
         }
         Ok(())
@@ -420,13 +423,15 @@ pub enum NvmeError {
     },
     /// A namespace that the host uses.
     #[error(
-        "NVMe drive {drive}: namespace {namespace} is not detached: it is {device} on this host, and {why}"
+        "NVMe drive {drive}: namespace {namespace} is not {done}: it is {device} on this host, and {why}"
     )]
     InUse {
         /// The PF's address.
         drive: Bdf,
         /// The namespace.
         namespace: u32,
+        /// What was to be done to it.
+        done: &'static str,
         /// Its block device.
         device: String,
         /// What it is used for.

@@ -16,7 +16,7 @@ use crate::{
     scan::overrides,
 };
 
-mod vfio;
+pub(crate) mod vfio;
 
 /// Drivers that take a function away from the host. `driver_override` is kept for them, so that nothing else takes the
 /// function when it is probed again; for every other driver it is cleared again, since a forgotten one blocks all others.
@@ -97,7 +97,7 @@ impl PciFunction {
     ///
     /// # Errors
     ///
-    /// [`PciError::Missing`] when the function is not there, [`PciError::Held`] when a process has it open through VFIO,
+    /// [`PciError::Missing`] when the function is not there, [`PciError::Held`] when a process has it open through VFIO, or a VF of it,
     /// [`PciError::NotBound`] when the kernel did not bind the driver, [`PciError::Refused`] when a file of sysfs takes no
     /// write, [`PciError::File`] when one cannot be read.
     pub fn set_driver(&self, driver: Option<&str>) -> Result<(), PciError> {
@@ -114,6 +114,8 @@ impl PciFunction {
             if !by.is_empty() {
                 return Err(PciError::Held { function: self.bdf, by: by.join(", ") });
             }
+            // They go with a PF's driver.
+            self.vfs_are_free()?;
             self.unbind(&bound)?;
         }
         match driver {
@@ -277,7 +279,8 @@ impl PciFunction {
     ///
     /// [`PciError::Missing`] when the function is not there, [`PciError::Unsupported`] when it has no SR-IOV,
     /// [`PciError::Refused`] when other VFs exist and `through_zero` is off, or with the kernel's reason when the driver makes
-    /// none, [`PciError::VfCount`] when it makes another number.
+    /// none, [`PciError::Held`] when a process has one of those through VFIO that would go, [`PciError::VfCount`] when it makes another
+    /// number.
     pub fn set_vf_count(&self, count: u16, through_zero: bool) -> Result<(), PciError> {
         const FILE: &str = "sriov_numvfs";
         let present = match self.optional_number(FILE)? {
@@ -294,19 +297,20 @@ impl PciFunction {
             return Ok(());
         }
         let attempt = format!("change the VFs of {} from {present} to {count}", self.bdf);
-        if present != 0 && count != 0 {
-            if !through_zero {
-                return Err(PciError::Refused {
-                    attempt,
-                    path: self.directory().join(FILE),
-                    value: count.to_string(),
-                    hint: Some(
-                        "Linux changes a number of VFs only through 0, which removes those that exist"
-                            .to_owned(),
-                    ),
-                    source: Errno::EBUSY.into(),
-                });
-            }
+        let through = present != 0 && count != 0;
+        if through && !through_zero {
+            return Err(PciError::Refused {
+                attempt,
+                path: self.directory().join(FILE),
+                value: count.to_string(),
+                hint: Some(
+                    "Linux changes a number of VFs only through 0, which removes those that exist".to_owned(),
+                ),
+                source: Errno::EBUSY.into(),
+            });
+        }
+        self.vfs_are_free()?;
+        if through {
             self.write(&attempt, FILE, "0")?;
         }
         self.write(&attempt, FILE, &count.to_string())

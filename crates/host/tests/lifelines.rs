@@ -566,6 +566,38 @@ fn who_holds_a_function_through_vfio_is_known_by_name() {
 }
 
 #[test]
+fn who_holds_a_function_is_seen_by_whatever_node_and_however_late() {
+    let group = |vf: &str, group: u32| {
+        format!(
+            "/sys/bus/pci/drivers/vfio-pci/{vf} -> ../../../../devices/{vf}\n\
+             /sys/bus/pci/devices/{vf}/iommu_group -> ../../../../kernel/iommu_groups/{group}\n"
+        )
+    };
+    let vfs = ["0000:01:10.0", "0000:01:10.2", "0000:01:10.4", "0000:01:10.6"];
+    let groups: String = vfs.iter().zip(31..).map(|(vf, number)| group(vf, number)).collect();
+    let tree = planted(&format!(
+        "{groups}/sys/bus/pci/devices/0000:01:10.0/vfio-dev/vfio3/\n/proc/77/comm = spdk_tgt\n/proc/77/fd/\n/proc/78/comm = idle\n/proc/78/fd = no directory\n"
+    ));
+    let fd = tree.path().join("proc/77/fd");
+    for (number, target) in [
+        (7, "/dev/vfio/devices/vfio3"),
+        (8, "/dev/vfio/noiommu-32"),
+        (9, "/dev/vfio/33 (deleted)"),
+        (90_000, "/dev/vfio/34"),
+    ] {
+        symlink(target, fd.join(number.to_string())).unwrap();
+    }
+    (10_000..15_000).for_each(|number| symlink("/dev/null", fd.join(number.to_string())).unwrap());
+    let found = of(&tree, &Started::default());
+    let holders: Vec<_> = found.holders.iter().map(|(bdf, names)| format!("{bdf} {names:?}")).collect();
+    assert_eq!(holders, vfs.map(|vf| format!(r#"{vf} ["spdk_tgt (process 77)"]"#)));
+    assert_eq!(
+        found.unseen,
+        ["the open files of a process could not be read: Not a directory (os error 20)"]
+    );
+}
+
+#[test]
 fn loops_and_giants_end() {
     let started = Instant::now();
     let text = format!(

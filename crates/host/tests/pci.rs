@@ -180,6 +180,31 @@ fn a_number_of_vfs_is_written_once() {
 }
 
 #[test]
+fn vfs_stay_while_somebody_has_one_through_vfio() {
+    let tree = Tree::new();
+    let pf = tree.function(PF);
+    pf.set_vf_count(7, false).unwrap();
+    tree.link(VF, "driver", "../../drivers/vfio-pci");
+    tree.file("dev/vfio/17", "");
+    tree.file("proc/77/comm", "qemu\n");
+    let open = tree.path("proc/77/fd/9");
+    symlink("/dev/vfio/17", &open).unwrap();
+    for (count, through_zero) in [(0, false), (5, true)] {
+        let error = pf.set_vf_count(count, through_zero).unwrap_err();
+        assert!(
+            matches!(&error, PciError::Held { function, by } if *function == bdf(VF) && by == "qemu (process 77)"),
+            "{error}"
+        );
+        assert_eq!(pf.vf_count().unwrap(), 7, "nothing was written");
+    }
+    tree.link(PF, "driver", "../../drivers/igb");
+    let error = pf.set_driver(None).unwrap_err();
+    assert!(matches!(error, PciError::Held { .. }), "the VFs go with the PF's driver: {error}");
+    fs::remove_file(open).unwrap();
+    pf.set_vf_count(0, false).unwrap();
+}
+
+#[test]
 fn a_function_without_sriov_has_no_vfs_to_create() {
     let tree = Tree::new();
     let vf = tree.function(VF);

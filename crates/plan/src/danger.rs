@@ -208,7 +208,12 @@ impl Found<'_> {
     fn users(&mut self, played: &Played<'_>, step: &Step, harm: &Harm) {
         let function = harm.function;
         // A moment without a link, or another name, is told among the effects.
-        if !matches!(harm.how, How::Destroyed | How::Unbound | How::Reset | How::Into(_) | How::DownForGood) {
+        let takes_away = match harm.how {
+            How::Destroyed | How::Unbound | How::Reset | How::Into(_) | How::DownForGood => true,
+            How::OffLine | How::Queues | How::Detached(_) => true,
+            How::Down | How::Dropped | How::Renamed | How::Mtu | How::Attribute | How::Loses(_) => false,
+        };
+        if !takes_away {
             return;
         }
         let name = self.words.function(function);

@@ -21,6 +21,10 @@ pub enum Effect {
     Attributes(Bdf),
     /// The controller of a drive's VF is as wanted so far.
     Controller(Bdf),
+    /// What VFs of a drive had and others may have is free.
+    GivenUp(Bdf),
+    /// The VFs of a drive have what they are to have.
+    Given(Bdf),
     /// A function has its driver, or lost it.
     Driver(Bdf),
     /// A guest is defined, or no longer.
@@ -59,6 +63,7 @@ pub struct StepSpec {
     reason: String,
     needs: Vec<Effect>,
     makes: Effect,
+    also: Option<Effect>,
     inverse: Option<Action>,
     best_effort: bool,
 }
@@ -72,7 +77,12 @@ impl StepSpec {
         makes: Effect,
         reason: String,
     ) -> StepSpec {
-        StepSpec { action, reason, needs, makes, inverse, best_effort: false }
+        StepSpec { action, reason, needs, makes, also: None, inverse, best_effort: false }
+    }
+
+    /// The same step, which establishes this besides.
+    pub fn also(self, also: Option<Effect>) -> StepSpec {
+        StepSpec { also, ..self }
     }
 
     /// The same step, which may turn out unsupported if `best_effort`.
@@ -100,17 +110,24 @@ impl Draft {
         let id = StepId(u32::try_from(self.steps.len() + 1).unwrap_or(u32::MAX));
         let needs: BTreeSet<StepId> =
             sketch.needs.iter().filter_map(|need| self.makers(need)).flatten().copied().collect();
-        // Attributes of one VF, and masks of interrupts, do not depend on each other, so all of them count; of the rest the last
-        // step tells.
-        let parallel = matches!(
-            sketch.makes,
-            Effect::Attributes(_) | Effect::Quiet | Effect::Throttling | Effect::Cpu(_)
-        );
-        let steps = self.made.entry(sketch.makes).or_default();
-        if !parallel {
-            steps.clear();
+        for made in std::iter::once(sketch.makes).chain(sketch.also) {
+            // Attributes of one VF, and masks of interrupts, do not depend on each other, nor do VFs of a drive, so all of them count; of the
+            // rest the last step tells.
+            let parallel = matches!(
+                made,
+                Effect::Attributes(_)
+                    | Effect::Quiet
+                    | Effect::Throttling
+                    | Effect::Cpu(_)
+                    | Effect::GivenUp(_)
+                    | Effect::Given(_)
+            );
+            let steps = self.made.entry(made).or_default();
+            if !parallel {
+                steps.clear();
+            }
+            steps.push(id);
         }
-        steps.push(id);
         self.steps.push(Step {
             id,
             postcondition: Fact::after(&sketch.action),

@@ -123,6 +123,9 @@ fn taken<'a>(plan: &'a Plan, played: &mut Played<'a>) -> HashMap<Bdf, Taken> {
                     continue;
                 }
                 How::Reset
+                | How::OffLine
+                | How::Queues
+                | How::Detached(_)
                 | How::DownForGood
                 | How::Dropped
                 | How::Renamed

@@ -6,8 +6,8 @@ use penstock_model::Bdf;
 
 use crate::{
     Root,
-    device::{Device, used},
-    files,
+    device::{self, Device, used},
+    files::{self, FileError},
 };
 
 /// A block device of the host that is a namespace, over one controller.
@@ -29,6 +29,25 @@ impl NamespaceDevice {
         let (major, minor) = number.trim().split_once(':')?;
         let device = Device { block: true, major: major.parse().ok()?, minor: minor.parse().ok()? };
         used::purpose(root, device, used)
+    }
+
+    /// As [`NamespaceDevice::used`]; where nothing of that is known, the kernel is asked whether anybody has it ([`device::is_held`]).
+    ///
+    /// # Errors
+    ///
+    /// The device cannot be opened.
+    pub fn held(
+        &self,
+        root: &Root,
+        used: &BTreeMap<(u64, u64), String>,
+    ) -> Result<Option<String>, FileError> {
+        if let Some(why) = self.used(root, used) {
+            return Ok(Some(why));
+        }
+        let node = root.path(format!("/dev/{}", self.name));
+        // One that is just going has no node any more.
+        let held = files::exists(&node) && device::is_held(&node)?;
+        Ok(held.then(|| device::HELD.to_owned()))
     }
 }
 
@@ -124,5 +143,6 @@ mod tests {
             |namespace, controller, name: &str| NamespaceDevice { namespace, controller, name: name.into() };
         assert_eq!(found, [device(1, 0, "nvme0n1"), device(7, 1, "nvme0n2")]);
         assert_eq!(found[0].used(&root, &BTreeMap::new()), None, "it has no number");
+        assert_eq!(found[0].held(&root, &BTreeMap::new()).unwrap(), None, "it has no node");
     }
 }

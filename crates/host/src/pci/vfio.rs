@@ -9,7 +9,7 @@ use std::{
 
 use nix::errno::Errno;
 
-use super::{PASS_THROUGH, PciFunction};
+use super::{PASS_THROUGH, PciError, PciFunction};
 use crate::{
     files::{self, OpenedAs},
     process,
@@ -38,10 +38,19 @@ impl PciFunction {
     /// ID)`, as far as this user may see. It disturbs nobody, and misses who has only an open device or a mapping.
     pub fn opened_by(&self) -> Vec<String> {
         let Some(group) = self.vfio_group() else { return Vec::new() };
-        let mut paths = nodes(&group).to_vec();
         let devices = files::list(self.directory().join("vfio-dev")).unwrap_or_default();
-        paths.extend(devices.iter().map(|device| Path::new("/dev/vfio/devices").join(device)));
-        holders(&self.root, &paths)
+        holders(&self.root, &nodes_of(Some(&group), &devices))
+    }
+
+    /// That nobody has one of its VFs through VFIO: while somebody does, removing the VFs waits in the kernel as unbinding does.
+    pub(super) fn vfs_are_free(&self) -> Result<(), PciError> {
+        for (_, vf) in self.virtual_functions()? {
+            let by = PciFunction::new(&self.root, vf).held_by();
+            if !by.is_empty() {
+                return Err(PciError::Held { function: vf, by: by.join(", ") });
+            }
+        }
+        Ok(())
     }
 
     /// The number of its IOMMU group, while it is bound to `vfio-pci`.
@@ -84,6 +93,13 @@ impl PciFunction {
             }
         }
     }
+}
+
+/// The files by which a function of this IOMMU group may be opened, whose VFIO devices (`vfio-dev`) are called so: with iommufd the device has
+/// one of its own (`drivers/vfio/device_cdev.c`).
+pub(crate) fn nodes_of(group: Option<&str>, devices: &[String]) -> Vec<PathBuf> {
+    let devices = devices.iter().map(|device| Path::new("/dev/vfio/devices").join(device));
+    group.into_iter().flat_map(nodes).chain(devices).collect()
 }
 
 /// The files that a group may have: the second is that of one without an IOMMU (`enable_unsafe_noiommu_mode`).

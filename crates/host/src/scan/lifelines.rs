@@ -23,14 +23,13 @@ use penstock_model::{
     inventory::{Lifeline, LifelineKind, LifelinePath, LifelineSort, Lifelines, UnknownLifeline},
     text::one_line,
 };
+use rustix::io::Errno;
 
 pub use self::session::Started;
 use self::{routes::Ways, storage::BackingDevice};
 use super::{LinkError, attachments::attachments, reader::Reader};
-use crate::{Netlink, Root, chain, netlink::Route};
+use crate::{Netlink, Root, chain, netlink::Route, pci::vfio::nodes_of};
 
-/// Where the devices of VFIO groups are opened.
-const VFIO: &str = "/dev/vfio";
 /// So many other mounts are looked into; a machine with more has them from few devices.
 const MOUNTS: usize = 256;
 
@@ -107,7 +106,7 @@ pub fn lifelines(root: &Root, routes: Option<&mut dyn Routes>, started: &Started
     ssh::connections(&mut ways, started, &mut reader, &mut found);
     peers(&mut ways, &started.peers, &mut reader, &mut found);
     file_systems(&mut ways, &mut reader, &mut found);
-    found.holders = holders(&mut reader);
+    (found.holders, found.unseen) = holders(&mut reader);
     for (function, who) in attachments(&mut reader) {
         found.holders.entry(function).or_default().push(who);
     }
@@ -319,26 +318,57 @@ fn carried(
     }
 }
 
-/// Who has opened a VFIO group, by each of its functions that is bound to VFIO. Only root sees all processes' files.
-fn holders(reader: &mut Reader<'_>) -> BTreeMap<Bdf, Vec<String>> {
-    let mut groups: BTreeMap<String, Vec<Bdf>> = BTreeMap::new();
+/// Who has functions that are bound to VFIO open, by each function, and what came in the way of seeing it. Only root sees all processes'
+/// files.
+fn holders(reader: &mut Reader<'_>) -> (BTreeMap<Bdf, Vec<String>>, Vec<String>) {
+    let mut nodes: BTreeMap<String, Vec<Bdf>> = BTreeMap::new();
     let bound = reader.list("/sys/bus/pci/drivers/vfio-pci");
     for bdf in bound.iter().filter_map(|name| name.parse::<Bdf>().ok()) {
-        if let Some(group) = reader.link_name(&format!("/sys/bus/pci/devices/{bdf}/iommu_group")) {
-            groups.entry(format!("{VFIO}/{group}")).or_default().push(bdf);
+        let directory = format!("/sys/bus/pci/devices/{bdf}");
+        let group = reader.link_name(&format!("{directory}/iommu_group"));
+        let devices = reader.quiet_list(&format!("{directory}/vfio-dev"));
+        for node in nodes_of(group.as_deref(), &devices) {
+            nodes.entry(node.to_string_lossy().into_owned()).or_default().push(bdf);
         }
     }
-    let mut holders: BTreeMap<Bdf, Vec<String>> = BTreeMap::new();
-    if groups.is_empty() {
-        return holders;
+    let (mut holders, mut unseen) = (BTreeMap::<Bdf, Vec<String>>::new(), Vec::new());
+    if nodes.is_empty() {
+        return (holders, unseen);
     }
+    let (mut hidden, mut why) = (0, None);
     for id in processes::processes(reader) {
-        let open: BTreeSet<String> = processes::open_files(id, reader).into_iter().collect();
-        for function in open.iter().filter_map(|path| groups.get(path)).flatten() {
-            let name = processes::name_of(id, reader).unwrap_or_default();
-            let vm = processes::vm_of(id, reader).map(|vm| format!(", VM {vm}")).unwrap_or_default();
-            holders.entry(*function).or_default().push(format!("{name} (process {id}{vm})"));
+        let open = match processes::open_files(id, reader) {
+            Ok(open) => open,
+            // It has ended.
+            Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::NOENT | Errno::SRCH)) => {
+                continue;
+            }
+            Err(error) => {
+                hidden += 1;
+                why.get_or_insert(error);
+                continue;
+            }
+        };
+        // The node is gone, and what was opened by it is open.
+        let open = open.iter().map(|path| path.strip_suffix(" (deleted)").unwrap_or(path));
+        let functions: BTreeSet<Bdf> = open.filter_map(|path| nodes.get(path)).flatten().copied().collect();
+        if functions.is_empty() {
+            continue;
+        }
+        let name = processes::name_of(id, reader).unwrap_or_default();
+        let vm = processes::vm_of(id, reader).map(|vm| format!(", VM {vm}")).unwrap_or_default();
+        for function in functions {
+            holders.entry(function).or_default().push(format!("{name} (process {id}{vm})"));
         }
     }
-    holders
+    if let Some(why) = why {
+        unseen.push(format!(
+            "the open files of {} could not be read: {why}",
+            match hidden {
+                1 => "a process".to_owned(),
+                _ => format!("{hidden} processes"),
+            }
+        ));
+    }
+    (holders, unseen)
 }

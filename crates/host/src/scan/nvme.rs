@@ -18,7 +18,7 @@ pub(super) fn ask(root: &Root, inventory: &mut Inventory) {
     let Inventory { nvme, unknown, .. } = inventory;
     let mut known = None;
     for drive in nvme.iter_mut().filter(|drive| drive.sriov.is_some()) {
-        match virtualization(root, drive, &mut known) {
+        match virtualization(root, drive, &mut known, unknown) {
             Ok(found) => drive.virtualization = Some(found),
             Err(error) => {
                 let hint = error.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
@@ -37,6 +37,7 @@ fn virtualization(
     root: &Root,
     drive: &NvmeController,
     known: &mut Option<BTreeMap<(u64, u64), String>>,
+    unknown: &mut Vec<String>,
 ) -> Result<NvmeVirtualization, NvmeError> {
     let controller = PrimaryController::open(root, drive.bdf)?;
     let mut found = controller.virtualization()?;
@@ -45,7 +46,17 @@ fn virtualization(
         if let Some(namespace) = found.namespaces.get_mut(&device.namespace)
             && namespace.used.is_none()
         {
-            namespace.used = device.used(root, known);
+            match device.held(root, known) {
+                Ok(used) => namespace.used = used,
+                Err(error) => {
+                    unknown.push(format!(
+                        "whether {} of the NVMe drive {} is used: {}",
+                        device.name,
+                        drive.bdf,
+                        chain(&error)
+                    ));
+                }
+            }
         }
     }
     Ok(found)

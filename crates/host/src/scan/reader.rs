@@ -313,6 +313,11 @@ impl<'a> Reader<'a> {
         entries.into_iter().map(|entry| entry.name).collect()
     }
 
+    /// All names in a directory, however many, or why there are none to read.
+    pub fn whole_list(&self, path: &str) -> io::Result<Vec<String>> {
+        Ok(self.root.entries(path)?.into_iter().map(|entry| entry.name).collect())
+    }
+
     /// The numbers N of the entries `PREFIXN` of a directory; another entry with this prefix is noted if it starts
     /// with a digit there, since then a number was meant.
     pub fn numbered(&mut self, path: &str, prefix: &str) -> BTreeSet<u32> {

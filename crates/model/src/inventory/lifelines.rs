@@ -18,6 +18,9 @@ pub struct Lifelines {
     /// containers that a network plugin has given VFs to, by its records.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub holders: BTreeMap<Bdf, Vec<String>>,
+    /// What came in the way of seeing who holds functions open through VFIO: there may be more holders than are known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unseen: Vec<String>,
 }
 
 /// One thing that the machine, or whoever works on it, cannot do without.

@@ -5,7 +5,11 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use penstock_model::{Bdf, GuestName, Model, NicName, inventory::tuning::Knob};
 
-use super::{machine::Machine, rules::VFIO};
+use super::{
+    drive::{self, Passed},
+    machine::Machine,
+    rules::VFIO,
+};
 use crate::{Action, BootAction, FileAction, FunctionAction, GuestAction, RealTimeAction, Step};
 
 /// Something that can be relied on.
@@ -18,6 +22,8 @@ enum Aspect {
     Attributes(Bdf),
     /// The controller of a drive's VF.
     Controller(Bdf),
+    /// What VFs of a drive had is free.
+    Left(Bdf, Passed),
     InterfaceMac(Bdf),
     Defined(GuestName),
     /// The embedded switch of a VM's NIC runs, or its taps are there; or no longer.
@@ -116,7 +122,8 @@ fn brings_about(machine: &Machine, step: &Step) -> Vec<(Aspect, bool)> {
         Action::Function(FunctionAction::SetLink { function, .. }) => one(Aspect::Link(*function)),
         Action::Drive(action) => {
             let vf = machine.vf(action.drive(), action.vf());
-            vf.map(|(vf, _)| (Aspect::Controller(vf.bdf), false)).into_iter().collect()
+            let left = drive::leaves(machine, action).map(|what| (Aspect::Left(action.drive(), what), true));
+            vf.map(|(vf, _)| (Aspect::Controller(vf.bdf), false)).into_iter().chain(left).collect()
         }
         Action::Guest(GuestAction::DefineGuest(definition)) => one(Aspect::Defined(definition.guest.clone())),
         Action::Guest(GuestAction::UndefineGuest { guest }) => one(Aspect::Defined(guest.clone())),
@@ -214,8 +221,10 @@ fn relies_on(machine: &Machine, model: &Model, action: &Action) -> Vec<Aspect> {
         }
         Action::Function(FunctionAction::ResetFunction { function }) => vec![Aspect::Driver(*function)],
         Action::Drive(action) => {
-            let vf = machine.vf(action.drive(), action.vf()).map(|(vf, _)| Aspect::Controller(vf.bdf));
-            [Aspect::Count(action.drive())].into_iter().chain(vf).collect()
+            let vf = machine.vf(action.drive(), action.vf()).map(|(vf, _)| vf.bdf);
+            let own = vf.into_iter().flat_map(|vf| [Aspect::Controller(vf), Aspect::Driver(vf)]);
+            let of_others = drive::takes(machine, action).map(|what| Aspect::Left(action.drive(), what));
+            [Aspect::Count(action.drive())].into_iter().chain(own).chain(of_others).collect()
         }
         Action::Function(FunctionAction::SetMac { function, .. }) => vec![Aspect::Driver(*function)],
         Action::Function(FunctionAction::Rename { function, .. }) => vec![Aspect::Link(*function)],

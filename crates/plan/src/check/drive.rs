@@ -2,7 +2,7 @@
 
 use penstock_model::{
     Bdf, DriveVfName, Model, VfIndex,
-    inventory::{NvmeVirtualization, SecondaryController},
+    inventory::{FlexibleResources, NvmeVirtualization, SecondaryController},
 };
 
 use super::{machine::Machine, rules::VFIO};
@@ -56,15 +56,22 @@ pub fn broken(machine: &Machine, action: &DriveAction) -> Vec<String> {
         return vec![format!("VF {vf} of {drive} is not known to have a controller")];
     };
     let mut broken = Vec::new();
-    let Some((seat, _)) = machine.vf(drive, vf) else {
+    let Some((seat, present)) = machine.vf(drive, vf) else {
         return vec![format!("{drive} has no VF {vf}")];
     };
+    if let Some(driver) = present.driver.as_deref().filter(|driver| *driver != VFIO) {
+        broken.push(format!("{} is bound to {driver}, under which its controller changes", seat.bdf));
+    }
     if let Some(guest) = machine.user(seat.bdf) {
         broken.push(format!("guest {guest} runs with {}", seat.bdf));
     }
     match *action {
         DriveAction::SetVfResources { .. } if found.online => {
             broken.push(format!("the controller of {} is on line, and takes no queues", seat.bdf));
+        }
+        DriveAction::SetVfOnline { online: true, .. } if machine.is_freed(drive, vf) => {
+            broken
+                .push(format!("the controller of {} lost all that it had, and is to come on line", seat.bdf));
         }
         DriveAction::SetVfOnline { online: true, .. } if found.queues < 2 || found.interrupts == 0 => {
             broken.push(format!("the controller of {} has not what it needs to come on line", seat.bdf));
@@ -81,9 +88,67 @@ pub fn broken(machine: &Machine, action: &DriveAction) -> Vec<String> {
                 Some(_) => {}
             }
         }
-        DriveAction::SetVfResources { .. } | DriveAction::SetVfOnline { .. } => {}
+        DriveAction::SetVfResources { queues, interrupts, .. } => {
+            broken.extend(beyond(machine, drive, vf, (queues, interrupts)));
+        }
+        DriveAction::SetVfOnline { .. } => {}
     }
     broken
+}
+
+/// What the drive has not, when this VF gets so much and the others hold what they hold at this point.
+fn beyond(machine: &Machine, drive: Bdf, vf: VfIndex, (queues, interrupts): (u16, u16)) -> Vec<String> {
+    let Some(told) = machine.drive(drive).and_then(|found| found.virtualization.as_ref()) else {
+        return Vec::new();
+    };
+    let holding =
+        || told.secondary.iter().filter(|other| other.vf != vf && !machine.is_freed(drive, other.vf));
+    let all = [
+        ("pairs of queues", told.queues, queues, holding().map(|other| u32::from(other.queues)).sum::<u32>()),
+        ("interrupts", told.interrupts, interrupts, holding().map(|other| u32::from(other.interrupts)).sum()),
+    ];
+    let beyond = all.into_iter().filter(|(_, of, wanted, held)| {
+        u32::from(*wanted) + held + u32::from(of.held_by_pf) > of.total && *wanted > 0
+    });
+    let text = |(what, of, wanted, held): (&str, FlexibleResources, u16, u32)| {
+        format!("VF {vf} of {drive} gets {wanted} {what}, and {held} of {} are held by others", of.total)
+    };
+    beyond.map(text).collect()
+}
+
+/// What VFs of a drive have one after the other.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Passed {
+    Queues,
+    Namespace(u32),
+}
+
+/// What a command takes that another VF may have had before.
+pub fn takes(machine: &Machine, action: &DriveAction) -> Option<Passed> {
+    let (drive, vf) = (action.drive(), action.vf());
+    match *action {
+        DriveAction::SetVfResources { queues, interrupts, .. } => {
+            let had = secondary(machine, drive, vf).filter(|_| !machine.is_freed(drive, vf));
+            let more = had.is_none_or(|had| queues > had.queues || interrupts > had.interrupts);
+            more.then_some(Passed::Queues)
+        }
+        DriveAction::AttachNamespace { namespace, attached: true, .. } => Some(Passed::Namespace(namespace)),
+        DriveAction::AttachNamespace { .. } | DriveAction::SetVfOnline { .. } => None,
+    }
+}
+
+/// What a command leaves to other VFs that its own had.
+pub fn leaves(machine: &Machine, action: &DriveAction) -> Option<Passed> {
+    let had = secondary(machine, action.drive(), action.vf());
+    match *action {
+        DriveAction::SetVfOnline { online: false, .. } => Some(Passed::Queues),
+        DriveAction::SetVfResources { queues, interrupts, .. } => {
+            let less = had.is_some_and(|had| queues < had.queues || interrupts < had.interrupts);
+            (less && !machine.is_freed(action.drive(), action.vf())).then_some(Passed::Queues)
+        }
+        DriveAction::AttachNamespace { namespace, attached: false, .. } => Some(Passed::Namespace(namespace)),
+        DriveAction::AttachNamespace { .. } | DriveAction::SetVfOnline { .. } => None,
+    }
 }
 
 /// What takes a command back.
@@ -160,6 +225,16 @@ pub fn judge(
             for namespace in known.filter(|known| !owned.namespaces.contains(known)) {
                 if !owned.namespaces.is_empty() && is_attached(machine, bdf, vf, *namespace) == Some(true) {
                     wrong.push(format!("{of_model} has namespace {namespace} besides"));
+                }
+            }
+            for (namespace, has) in found.virtualization.iter().flat_map(|told| &told.namespaces) {
+                let secondary = || found.virtualization.iter().flat_map(|told| &told.secondary);
+                let others = secondary().filter(|other| other.vf != vf);
+                let sharing = others.filter(|other| has.controllers.contains(&other.controller));
+                if has.controllers.contains(&controller.controller) {
+                    wrong.extend(sharing.map(|other| {
+                        format!("{of_model} has namespace {namespace}, and VF {} has it as well", other.vf)
+                    }));
                 }
             }
             for namespace in &owned.namespaces {

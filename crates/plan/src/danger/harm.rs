@@ -10,8 +10,8 @@ use penstock_model::{
 
 use super::drivers;
 use crate::{
-    Action, BootAction, Direction, FileAction, FunctionAction, GuestAction, Plan, RealTimeAction, Step,
-    drivers::VFIO,
+    Action, BootAction, Direction, DriveAction, FileAction, FunctionAction, GuestAction, Plan,
+    RealTimeAction, Step, drivers::VFIO,
 };
 
 /// What a step does to a function that is there before it.
@@ -32,6 +32,12 @@ pub enum How {
     Unbound,
     /// It is reset.
     Reset,
+    /// The controller of a drive's VF goes off line, with all that it has not finished.
+    OffLine,
+    /// The controller of a drive's VF gets other queues.
+    Queues,
+    /// The controller of a drive's VF loses a namespace.
+    Detached(u32),
     /// Its interface, or all of it, goes into a guest.
     Into(GuestName),
     /// Its interface is taken down, and routes over it go: they come back only where the plan brings them back.
@@ -167,9 +173,19 @@ impl<'a> Played<'a> {
             Action::Function(FunctionAction::SetMtu { function, .. }) => harm(*function, How::Mtu),
             Action::Function(FunctionAction::SetMac { function, .. }) => harm(*function, How::Attribute),
             Action::Function(FunctionAction::RemoveAddress { function, address }) => harm(*function, How::Loses(*address)),
-            // Nothing of these touches what a function carries: a VF of a drive gets its own before anybody has it.
+            Action::Drive(action) => {
+                let how = match *action {
+                    DriveAction::SetVfOnline { online: false, .. } => How::OffLine,
+                    DriveAction::SetVfResources { .. } => How::Queues,
+                    DriveAction::AttachNamespace { namespace, attached: false, .. } => How::Detached(namespace),
+                    DriveAction::SetVfOnline { online: true, .. }
+                    | DriveAction::AttachNamespace { attached: true, .. } => return,
+                };
+                let vf = self.sriov.get(&action.drive()).and_then(|sriov| sriov.vf(action.vf()));
+                vf.filter(|vf| vf.present.is_some()).into_iter().for_each(|vf| harm(vf.bdf, how.clone()));
+            }
+            // Nothing of these touches what a function carries.
             Action::Function(FunctionAction::LeaveAlone { .. })
-            | Action::Drive(_)
             | Action::Function(FunctionAction::SetAutoprobe { .. })
             | Action::Function(FunctionAction::SetLink { direction: Direction::Up, .. })
             | Action::Function(FunctionAction::AddAddress { .. })

@@ -104,6 +104,9 @@ impl<'a> Words<'a> {
             }
             How::Unbound => format!("{name} would lose its driver"),
             How::Reset => format!("{name} would be reset"),
+            How::OffLine => format!("the controller of {name} would go off line"),
+            How::Queues => format!("the controller of {name} would get other queues"),
+            How::Detached(namespace) => format!("{name} would lose namespace {namespace}"),
             How::Into(guest) => format!("{name} would go into guest {guest}"),
             How::Down => {
                 format!("{name} would be taken down, and routes over it do not come back by themselves")

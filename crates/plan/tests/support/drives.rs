@@ -19,7 +19,7 @@ pub fn add(dice: &mut Dice, guests: &[GuestName], model: &mut Model, inventory: 
     let mut vms: Vec<&GuestName> =
         guests.iter().filter(|name| model.guests[*name].kind == GuestKind::Vm).collect();
     for number in 0..dice.below(3) {
-        let found = controller(dice, number);
+        let mut found = controller(dice, number);
         let vfs = dice.below(u64::from(VFS) + 1) as u16;
         let name: penstock_model::DriveName = format!("SSD{number}").parse().unwrap();
         let matching = DriveMatch {
@@ -40,11 +40,49 @@ pub fn add(dice: &mut Dice, guests: &[GuestName], model: &mut Model, inventory: 
                 queues: dice.once_in(2).then(|| 1 + dice.below(u64::from(MOST) - 1) as u16),
             });
         }
+        let owned =
+            model.guests.values().flat_map(|guest| &guest.drives).filter(|owned| owned.name.drive == name);
+        fit(dice, owned.collect(), &mut found);
         let exact = matching.is_exact();
         let matching = if exact { matching } else { DriveMatch { bdf: Some(found.bdf), ..matching } };
         model.drives.insert(name, Drive { matching, vfs, queues: None });
         inventory.nvme.push(found);
     }
+}
+
+/// Takes the namespaces that `owned` VFs are to have from VFs that nobody owns, where a plan leaves them; and leaves the drive now and then
+/// no more than the VFs have or are to have.
+fn fit(dice: &mut Dice, owned: Vec<&GuestDrive>, found: &mut NvmeController) {
+    let Some(told) = &mut found.virtualization else { return };
+    let owner = |vf: VfIndex| owned.iter().find(|owned| owned.name.vf == vf);
+    let free: Vec<u16> = told
+        .secondary
+        .iter()
+        .filter(|secondary| owner(secondary.vf).is_none())
+        .map(|secondary| secondary.controller)
+        .collect();
+    for namespace in owned.iter().flat_map(|owned| &owned.namespaces) {
+        if let Some(namespace) = told.namespaces.get_mut(namespace) {
+            namespace.controllers.retain(|controller| !free.contains(controller));
+        }
+    }
+    if dice.once_in(2) {
+        return;
+    }
+    let (mut before, mut after) = ([0, 0], [0, 0]);
+    for secondary in &told.secondary {
+        let had = [secondary.queues, secondary.interrupts];
+        let wanted = match owner(secondary.vf).map(|owned| owned.queues) {
+            None => had,
+            Some(Some(queues)) => [queues + 1, had[1].max(1)],
+            Some(None) => [had[0].max(2), had[1].max(1)],
+        };
+        for (sum, of) in [(&mut before, had), (&mut after, wanted)] {
+            sum.iter_mut().zip(of).for_each(|(sum, of)| *sum += u32::from(of));
+        }
+    }
+    told.queues.total = before[0].max(after[0]);
+    told.interrupts.total = before[1].max(after[1]);
 }
 
 fn controller(dice: &mut Dice, number: u64) -> NvmeController {

@@ -1,18 +1,16 @@
 //! What `/proc` tells of processes.
 
+use std::io;
+
 use nix::errno::Errno;
 
 use crate::scan::reader::Reader;
 
-/// More files than this no SSH server has open, and no VM's QEMU.
-const FILES: usize = 4096;
-
-/// What the open files of a process are called; none when who asks may not know.
-pub(super) fn open_files(process: u32, reader: &mut Reader<'_>) -> Vec<String> {
+/// What the open files of a process are called. Who asks may not know, and it may end meanwhile.
+pub(super) fn open_files(process: u32, reader: &Reader<'_>) -> io::Result<Vec<String>> {
     let directory = format!("/proc/{process}/fd");
-    let mut numbers = reader.quiet_list(&directory);
-    numbers.truncate(FILES);
-    numbers.iter().filter_map(|number| reader.target(&format!("{directory}/{number}"))).collect()
+    let numbers = reader.whole_list(&directory)?;
+    Ok(numbers.iter().filter_map(|number| reader.target(&format!("{directory}/{number}"))).collect())
 }
 
 /// The numbers of all processes.

@@ -72,6 +72,7 @@ fn end(text: &str) -> Option<(IpAddr, u16)> {
 /// The inodes of the sockets that a process has open; none when who asks may not know.
 pub(super) fn inodes(process: u32, reader: &mut Reader<'_>) -> BTreeSet<u64> {
     open_files(process, reader)
+        .unwrap_or_default()
         .iter()
         .filter_map(|file| file.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok())
         .collect()
