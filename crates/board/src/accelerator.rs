@@ -15,7 +15,7 @@ use penstock_model::{BoardKernel, digest::sha256};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    cache::Cache,
+    cache::{Cache, unforeseen},
     emulator::Emulator,
     error::BoardError,
     image::Image,
@@ -155,8 +155,7 @@ fn remember(cache: &Cache, key: String, choice: &Choice) -> Result<(), BoardErro
 }
 
 fn probe(cache: &Cache, emulator: &Emulator, image: &Image) -> Result<Choice, BoardError> {
-    let log = cache.directory().join(format!("kvm-probe-{}.log", std::process::id()));
-    files::remove_file(&log)?;
+    let log = cache.directory().join(format!("kvm-probe-{}.log", unforeseen()));
     let text = |path: std::path::PathBuf| path.to_string_lossy().into_owned();
     let mut process = emulator
         .command()

@@ -5,7 +5,6 @@ mod bridges;
 use std::{
     collections::BTreeSet,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU32, Ordering},
     thread,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
@@ -13,7 +12,7 @@ use std::{
 use penstock_host::{
     Command, Place, files, interrupt,
     process::{Background, quoted},
-    running::Running,
+    running::{Running, RunsOn},
 };
 
 use penstock_model::GuestName;
@@ -195,11 +194,14 @@ impl Board {
     ///
     /// # Errors
     ///
-    /// [`BoardError::NoSuchBoard`] with those that there are, [`BoardError::Died`] for one whose QEMU has ended by itself, which is cleared away then,
+    /// [`BoardError::NoSuchBoard`] with those that there are, [`BoardError::Elsewhere`] for one of another machine or a container, [`BoardError::Died`] for one whose QEMU has ended by itself, which is cleared away then,
     /// [`BoardError::Name`] for a name that no board can have.
     pub fn attach(cache: &Cache, name: &str) -> Result<Board, BoardError> {
         let directory = kept::directory(cache, name)?;
-        let KeptBoards { running: boards, ended } = kept::list(cache)?;
+        let KeptBoards { running: boards, ended, elsewhere } = kept::list(cache)?;
+        if let Some(board) = elsewhere.iter().find(|board| board.name == name) {
+            return Err(BoardError::elsewhere(board, directory));
+        }
         if let Some(ended) = ended.into_iter().find(|board| board.name == name) {
             return Err(kept::clear(cache, ended)?);
         }
@@ -236,6 +238,15 @@ impl Board {
     /// [`BoardError::File`] when the directory of kept boards cannot be read.
     pub fn list(cache: &Cache) -> Result<Vec<KeptBoard>, BoardError> {
         Ok(kept::list(cache)?.running)
+    }
+
+    /// The boards of other machines and containers, where the directory of kept boards is theirs, too.
+    ///
+    /// # Errors
+    ///
+    /// As [`list`](Board::list).
+    pub fn elsewhere(cache: &Cache) -> Result<Vec<KeptBoard>, BoardError> {
+        Ok(kept::list(cache)?.elsewhere)
     }
 
     /// Clears boards away that stayed and whose QEMU has ended by itself: that of this name, or all. Gives why each ended ([`BoardError::Died`]).
@@ -498,36 +509,21 @@ impl Up<'_> {
 
     /// A fresh directory for the board, with what is known of it.
     fn directory(&self) -> Result<Making, BoardError> {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name = self.options.name.clone().unwrap_or_else(|| {
-            format!("run-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
-        });
-        let directory = kept::directory(self.cache, &name)?;
-        files::make_own_directory(self.cache.running())?;
-        let runs = kept::list(self.cache)?.running.iter().any(|board| board.name == name);
-        if runs || KeptBoard::read(&directory).is_some() {
-            return Err(BoardError::Taken { name });
-        }
-        files::remove_tree(&directory)?;
-        files::create_dir_all(&directory)?;
-        files::set_mode(&directory, 0o700)?;
-        let making = Making {
-            kept: KeptBoard {
-                name,
-                port: 0,
-                qemu: None,
-                switches: Vec::new(),
-                owner: Running::this(),
-                emulator: self.emulator.version().to_owned(),
-                choice: self.choice.clone(),
-                kernel: self.design.kernel.kernel,
-                can_be_reset: self.options.lasting.disk,
-                bridges: BTreeSet::new(),
-            },
-            directory,
-            done: false,
+        let board = |name| KeptBoard {
+            name,
+            port: 0,
+            qemu: None,
+            switches: Vec::new(),
+            owner: Running::this(),
+            runs_on: Some(RunsOn::here()),
+            emulator: self.emulator.version().to_owned(),
+            choice: self.choice.clone(),
+            kernel: self.design.kernel.kernel,
+            can_be_reset: self.options.lasting.disk,
+            bridges: BTreeSet::new(),
         };
-        making.kept.write(&making.directory)?;
+        let (directory, kept) = kept::claim(self.cache, self.options.name.as_deref(), board)?;
+        let making = Making { kept, directory, done: false };
         if let Some(program) = &self.options.program {
             program::furnish(&making.directory, program)?;
         }

@@ -5,7 +5,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use penstock_host::files;
+use penstock_host::{
+    files::{self, Lock},
+    running::RunsOn,
+};
 use penstock_model::digest::sha256;
 
 /// A Unix socket's path is at most 107 bytes, and a board's directory holds some; one that is longer than this
@@ -34,6 +37,12 @@ impl Cache {
             running
         };
         Cache { directory, running }
+    }
+
+    /// The same with its running boards in this directory.
+    #[cfg(test)]
+    pub(crate) fn running_in(self, running: PathBuf) -> Cache {
+        Cache { running, ..self }
     }
 
     /// The cache directory.
@@ -87,7 +96,10 @@ fn short(cache: &Path, wanted: &Path) -> PathBuf {
             return Path::new(base).join("penstock").join(digest);
         }
     }
-    remembered(&cache.join("run.short"))
+    // Of this machine alone, for the cache may be that of others, too: on them it leads nowhere.
+    let here = RunsOn::here();
+    let here = here.machine.unwrap_or(here.start);
+    remembered(&cache.join(format!("run.short-{here}")))
         // The cache cannot be written to: nothing will run from it. A directory of this name is used only if it is our own.
         .unwrap_or_else(|_| PathBuf::from(format!("/tmp/penstock-{digest}")))
 }
@@ -98,8 +110,7 @@ fn remembered(at: &Path) -> files::Result<PathBuf> {
     if let Some(directory) = led() {
         return Ok(directory);
     }
-    let directory =
-        PathBuf::from(format!("/tmp/penstock-{:016x}", RandomState::new().build_hasher().finish()));
+    let directory = PathBuf::from(format!("/tmp/penstock-{}", unforeseen()));
     at.parent().map_or(Ok(()), files::create_dir_all)?;
     files::make_own_directory(&directory)?;
     files::remove_file(at)?;
@@ -111,6 +122,42 @@ fn remembered(at: &Path) -> files::Result<PathBuf> {
             led().ok_or(error)
         }
     }
+}
+
+/// A directory of which nobody else makes or removes what lies in it meanwhile: another process, also one of a container or of another
+/// machine that has the same file system. A file in it is locked, which is there as long as that.
+#[derive(Debug)]
+pub(crate) struct DirectoryLock {
+    file: PathBuf,
+    _lock: Lock,
+}
+
+impl DirectoryLock {
+    /// The name of the file.
+    pub(crate) const NAME: &str = ".lock";
+
+    /// Takes the lock, waiting for whoever has it.
+    pub(crate) fn of(directory: &Path) -> files::Result<DirectoryLock> {
+        let file = directory.join(DirectoryLock::NAME);
+        loop {
+            let lock = Lock::exclusive(&file)?;
+            // Who had it before has removed the file that was waited for.
+            if lock.is_at(&file) {
+                return Ok(DirectoryLock { file, _lock: lock });
+            }
+        }
+    }
+}
+
+impl Drop for DirectoryLock {
+    fn drop(&mut self) {
+        let _ = files::remove_file(&self.file);
+    }
+}
+
+/// Sixteen digits that nobody else has thought of, nor foresees.
+pub(crate) fn unforeseen() -> String {
+    format!("{:016x}", RandomState::new().build_hasher().finish())
 }
 
 #[cfg(test)]

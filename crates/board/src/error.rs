@@ -8,6 +8,7 @@ use thiserror::Error;
 
 use crate::{
     image::{PackedError, ProofError},
+    kept::KeptBoard,
     rootless::Lack,
 };
 
@@ -179,6 +180,16 @@ pub enum BoardError {
         /// The name that the running board has.
         name: String,
     },
+    /// A board of another machine, or of a container.
+    #[error("the board {name:?} runs on another machine or in a container: {host}")]
+    Elsewhere {
+        /// Its name.
+        name: String,
+        /// The name of that machine or container.
+        host: String,
+        /// Where it is written down.
+        directory: PathBuf,
+    },
     /// A name that can be no directory.
     #[error("{name:?} cannot name a board: letters, digits, '-', '_' and '.' can")]
     Name {
@@ -231,6 +242,12 @@ fn lines(lacks: &[Lack]) -> String {
 }
 
 impl BoardError {
+    /// That this board, which is written down in `directory`, is none of this machine.
+    pub(crate) fn elsewhere(board: &KeptBoard, directory: PathBuf) -> BoardError {
+        let host = board.elsewhere().unwrap_or_default().to_owned();
+        BoardError::Elsewhere { name: board.name.clone(), host, directory }
+    }
+
     /// What to do about it, when that is known.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
@@ -244,6 +261,12 @@ impl BoardError {
             BoardError::Taken { name } => {
                 return Some(format!(
                     "drop it first with `penstock board down {name}`, or enter it with `penstock board ssh {name}`"
+                ));
+            }
+            BoardError::Elsewhere { directory, .. } => {
+                return Some(format!(
+                    "enter and drop it there, or use another name; where that one is gone for good, remove {}",
+                    directory.display()
                 ));
             }
             BoardError::NoSpace { .. } => {

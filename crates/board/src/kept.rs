@@ -4,17 +4,23 @@ use std::{
     collections::BTreeSet,
     fmt,
     path::{Path, PathBuf},
+    sync::atomic::{AtomicU32, Ordering},
     time::Duration,
 };
 
 use penstock_host::{
     files,
-    running::{self, Running},
+    running::{self, Running, RunsOn},
 };
 use penstock_model::{BoardKernel, InterfaceName, digest::sha256};
 use serde::{Deserialize, Serialize};
 
-use crate::{accelerator::Choice, cache::Cache, error::BoardError, machine, switch};
+use crate::{
+    accelerator::Choice,
+    cache::{Cache, DirectoryLock},
+    error::BoardError,
+    machine, switch,
+};
 
 const FILE: &str = "board.json";
 /// The longest name that becomes a directory as it is; the paths of sockets must stay short.
@@ -34,6 +40,9 @@ pub struct KeptBoard {
     pub switches: Vec<Running>,
     /// The Penstock that it is to end with; `None` when it stays.
     pub owner: Option<Running>,
+    /// Where these processes run; `None` for a board from before it was written down.
+    #[serde(default)]
+    pub runs_on: Option<RunsOn>,
     /// The version of QEMU that runs it.
     pub emulator: String,
     /// What executes it, and why.
@@ -59,7 +68,9 @@ impl fmt::Display for KeptBoard {
             self.choice.accelerator.name(),
             self.kernel.name()
         )?;
-        self.owner.map_or(Ok(()), |owner| write!(f, ", ends with process {}", owner.id))
+        self.owner.map_or(Ok(()), |owner| write!(f, ", ends with process {}", owner.id))?;
+        self.elsewhere()
+            .map_or(Ok(()), |host| write!(f, "; it runs on another machine or in a container: {host}"))
     }
 }
 
@@ -69,6 +80,16 @@ fn standard() -> BoardKernel {
 }
 
 impl KeptBoard {
+    /// The name of the machine or the container that it runs on, where that is not this one: whether it runs cannot be told from here.
+    pub fn elsewhere(&self) -> Option<&str> {
+        self.runs_on.as_ref().filter(|it| !it.is_known(&RunsOn::here())).map(|it| it.host.as_str())
+    }
+
+    /// Whether that is written down of the very same board, and not of a later one of its name.
+    fn is_same(&self, written: &KeptBoard) -> bool {
+        self.qemu == written.qemu && (self.qemu.is_some() || self.owner == written.owner)
+    }
+
     /// Whether its QEMU runs.
     pub fn is_up(&self) -> bool {
         self.qemu.is_some_and(|qemu| qemu.is_alive())
@@ -98,6 +119,11 @@ impl KeptBoard {
             switch.kill_in(directory, Duration::from_secs(10));
         }
         switch::await_end(directory);
+        let _lock = directory.parent().map(DirectoryLock::of).transpose()?;
+        // Another Penstock may have ended it too, and one may have been brought up in its place.
+        if KeptBoard::read(directory).is_some_and(|written| !self.is_same(&written)) {
+            return Ok(());
+        }
         Ok(files::remove_tree(directory)?)
     }
 }
@@ -116,6 +142,41 @@ pub(crate) fn directory(cache: &Cache, name: &str) -> Result<PathBuf, BoardError
     Ok(cache.running().join(short))
 }
 
+/// A fresh directory for a board of this name, or for one whose name nobody has, with what `board` says is known of it.
+pub(crate) fn claim(
+    cache: &Cache,
+    wanted: Option<&str>,
+    board: impl FnOnce(String) -> KeptBoard,
+) -> Result<(PathBuf, KeptBoard), BoardError> {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    files::make_own_directory(cache.running())?;
+    // The names of those whose Penstock is gone can be had again.
+    list(cache)?;
+    // Of two that bring one up, the second finds what the first has written.
+    let _lock = DirectoryLock::of(cache.running())?;
+    let (name, directory) = loop {
+        let next = || format!("run-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let name = wanted.map_or_else(next, str::to_owned);
+        let directory = directory(cache, &name)?;
+        match KeptBoard::read(&directory) {
+            None => break (name, directory),
+            // A process of a container can have the same number.
+            Some(_) if wanted.is_none() => {}
+            Some(board) if board.elsewhere().is_some() => {
+                return Err(BoardError::elsewhere(&board, directory));
+            }
+            Some(_) => return Err(BoardError::Taken { name }),
+        }
+    };
+    // What is there without a `board.json` is of one that was killed before it had any.
+    files::remove_tree(&directory)?;
+    files::create_dir_all(&directory)?;
+    files::set_mode(&directory, 0o700)?;
+    let board = board(name);
+    board.write(&directory)?;
+    Ok((directory, board))
+}
+
 /// What is written down of boards, by name.
 #[derive(Debug, Default)]
 pub(crate) struct KeptBoards {
@@ -123,15 +184,21 @@ pub(crate) struct KeptBoards {
     pub running: Vec<KeptBoard>,
     /// Those that stayed and whose QEMU has ended by itself.
     pub ended: Vec<KeptBoard>,
+    /// Those of another machine or a container, of which nothing more is known.
+    pub elsewhere: Vec<KeptBoard>,
 }
 
-/// All boards. Those whose Penstock is gone, and which were to end with it, are cleared away.
+/// All boards. Those whose Penstock is gone, and which were to end with it, are cleared away, but for those of another machine or container.
 pub(crate) fn list(cache: &Cache) -> Result<KeptBoards, BoardError> {
     // Somebody else's could name any process, to be ended by us: `/tmp` is everybody's. Held, so that it is not exchanged.
     let Some(held) = files::own_directory(cache.running())? else { return Ok(KeptBoards::default()) };
     let mut boards = KeptBoards::default();
     for name in files::list(held.path())? {
         let directory = held.path().join(&name);
+        if let Some(board) = KeptBoard::read(&directory).filter(|board| board.elsewhere().is_some()) {
+            boards.elsewhere.push(board);
+            continue;
+        }
         let kept = running::with_owner(|| KeptBoard::read(&directory), |board| board.owner);
         let Some((board, orphaned)) = kept else { continue };
         match (board.is_up(), board.owner) {
@@ -167,6 +234,104 @@ mod tests {
     use penstock_host::Command;
 
     use super::*;
+
+    fn kept(name: &str) -> KeptBoard {
+        KeptBoard {
+            name: name.to_owned(),
+            port: 1,
+            qemu: None,
+            switches: Vec::new(),
+            owner: Running::this(),
+            runs_on: Some(RunsOn::here()),
+            emulator: "9".to_owned(),
+            choice: Choice::counting(),
+            kernel: BoardKernel::Standard,
+            can_be_reset: false,
+            bridges: BTreeSet::new(),
+        }
+    }
+
+    /// A cache whose boards run below it.
+    fn cache(there: &tempfile::TempDir) -> Cache {
+        let cache = Cache::at(there.path()).running_in(there.path().join("run"));
+        files::make_own_directory(cache.running()).unwrap();
+        cache
+    }
+
+    fn names(boards: &[KeptBoard]) -> Vec<&str> {
+        boards.iter().map(|board| board.name.as_str()).collect()
+    }
+
+    #[test]
+    fn a_board_of_another_machine_is_let_alone_and_that_is_said() {
+        let there = tempfile::tempdir().unwrap();
+        let cache = cache(&there);
+        let elsewhere = RunsOn { host: "b".into(), start: "of b".into(), machine: None };
+        // None has a process of which this machine knows.
+        let gone = Some(Running { id: 1, started: 0 });
+        for (name, owner, qemu) in [("stays", None, gone), ("made", gone, None), ("begun", gone, gone)] {
+            let directory = directory(&cache, name).unwrap();
+            files::make_own_directory(&directory).unwrap();
+            let runs_on = Some(elsewhere.clone());
+            KeptBoard { owner, qemu, runs_on, ..kept(name) }.write(&directory).unwrap();
+        }
+        for _ in 0..2 {
+            let listed = list(&cache).unwrap();
+            assert_eq!(names(&listed.elsewhere), ["begun", "made", "stays"]);
+            assert!(listed.running.is_empty() && listed.ended.is_empty());
+            assert!(clear_ended(&cache, None).unwrap().is_empty());
+            for board in &listed.elsewhere {
+                let said = board.to_string();
+                assert!(said.ends_with("; it runs on another machine or in a container: b"), "{said}");
+                for error in [
+                    crate::Board::drop_kept(&cache, &board.name).unwrap_err(),
+                    claim(&cache, Some(&board.name), |name| kept(&name)).unwrap_err(),
+                ] {
+                    assert!(matches!(&error, BoardError::Elsewhere { host, .. } if host == "b"), "{error}");
+                    assert!(error.hint().is_some());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn of_those_who_bring_up_one_name_one_does() {
+        let there = tempfile::tempdir().unwrap();
+        let cache = cache(&there);
+        for round in 0..20 {
+            let name = format!("board{round}");
+            let all: Vec<_> = std::thread::scope(|scope| {
+                let one = || {
+                    let claimed = claim(&cache, Some(&name), |name| kept(&name));
+                    claimed.map(|(directory, _)| files::write_atomic(directory.join("its"), "").unwrap())
+                };
+                let all: Vec<_> = (0..8).map(|_| scope.spawn(one)).collect();
+                all.into_iter().map(|one| one.join().unwrap()).collect()
+            });
+            assert_eq!(all.iter().filter(|one| one.is_ok()).count(), 1, "{all:?}");
+            let taken = |one: &Result<(), BoardError>| matches!(one, Ok(()) | Err(BoardError::Taken { .. }));
+            assert!(all.iter().all(taken), "{all:?}");
+            assert!(files::exists(directory(&cache, &name).unwrap().join("its")));
+        }
+        // No two without a name are one.
+        let (one, other) = (claim(&cache, None, |name| kept(&name)), claim(&cache, None, |name| kept(&name)));
+        assert_ne!(one.unwrap().0, other.unwrap().0);
+        assert!(!files::list(cache.running()).unwrap().contains(&DirectoryLock::NAME.to_owned()));
+    }
+
+    #[test]
+    fn a_later_board_of_a_name_is_not_removed_for_an_earlier_one() {
+        let there = tempfile::tempdir().unwrap();
+        let cache = cache(&there);
+        let (directory, later) = claim(&cache, Some("a"), |name| kept(&name)).unwrap();
+        let gone = Some(Running { id: 1, started: 0 });
+        for earlier in [KeptBoard { owner: gone, ..kept("a") }, KeptBoard { qemu: gone, ..kept("a") }] {
+            earlier.end(&directory).unwrap();
+            assert!(files::exists(&directory));
+        }
+        later.end(&directory).unwrap();
+        assert!(!files::exists(&directory));
+    }
 
     #[test]
     fn a_board_that_another_user_wrote_down_ends_no_process() {

@@ -5,11 +5,11 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use penstock_host::{files, running::Running};
+use penstock_host::files::{self, Lock};
 use serde_json::{Value, json};
 
 use crate::{
-    cache::Cache,
+    cache::{Cache, DirectoryLock, unforeseen},
     control::Control,
     error::BoardError,
     machine::{Machine, SERIAL_LOG},
@@ -25,12 +25,16 @@ const STATE: &str = "state";
 /// What it was booted from.
 const ORIGIN: &str = "origin.json";
 const USED: &str = "used";
+/// Behind the name of what is not saved yet.
+const PART: &str = ".part-";
 /// What is kept beside the machine's state. The guest's memory holds the host key, so the keys belong to the state.
 pub const BESIDE: [&str; 5] = [KEYS[0], KEYS[1], KEYS[2], KEYS[3], SERIAL_LOG];
 
 /// Where a board of one kind is saved.
 #[derive(Clone, Debug)]
 pub struct Saved {
+    /// All saved boards: in a cache that several machines have, or in a volume of several containers.
+    all: PathBuf,
     directory: PathBuf,
     origin: Origin,
 }
@@ -38,7 +42,7 @@ pub struct Saved {
 impl Saved {
     /// The place for boards of this origin: a state can only be resumed by a board that would boot from the very same.
     pub fn place(cache: &Cache, origin: Origin) -> Saved {
-        Saved { directory: cache.saved().join(origin.key()), origin }
+        Saved { all: cache.saved(), directory: cache.saved().join(origin.key()), origin }
     }
 
     /// Whether there is one, and it was booted from what this place is for.
@@ -74,39 +78,39 @@ impl Saved {
     /// Saves a board that has just become ready; it stands still meanwhile and runs on afterwards. Nothing half-saved
     /// is ever in the place.
     pub fn save(&self, machine: &Machine, run: &Path, deadline: Instant) -> Result<(), BoardError> {
-        let mut part = self.directory.clone().into_os_string();
-        part.push(format!(".part-{}", std::process::id()));
-        let part = Part(PathBuf::from(part));
-        files::create_dir_all(&part.0)?;
-        files::set_mode(&part.0, 0o700)?;
+        let mut part = Part::make(&self.all, &self.origin.key())?;
+        let there = part.directory.clone();
         for name in BESIDE {
-            files::copy(run.join(name), part.0.join(name))?;
-            files::set_mode(part.0.join(name), 0o600)?;
+            files::copy(run.join(name), there.join(name))?;
+            files::set_mode(there.join(name), 0o600)?;
         }
-        files::write_atomic_mode(part.0.join(ORIGIN), self.origin.text(), 0o600)?;
+        files::write_atomic_mode(there.join(ORIGIN), self.origin.text(), 0o600)?;
         let mut control = Control::connect(&machine.control_socket(), deadline)?;
         control.watch_migration()?;
         // By default it holds back for the sake of a network that is not there.
         let fast = json!({"max-bandwidth": 1u64 << 40});
         control.ask("save the board", "migrate-set-parameters", fast)?;
         control.ask("stop the board", "stop", Value::Null)?;
-        let to = json!({"uri": format!("file:{}", part.0.join(STATE).display())});
+        let to = json!({"uri": format!("file:{}", there.join(STATE).display())});
         let saved = control
             .ask("save the board", "migrate", to)
             .and_then(|_| control.await_migration("save the board"));
         control.let_run()?;
         saved?;
-        files::set_mode(part.0.join(STATE), 0o600)?;
+        files::set_mode(there.join(STATE), 0o600)?;
+        let _all = DirectoryLock::of(&self.all)?;
         // Another Penstock may have saved the same meanwhile.
         if !self.is_there() {
             files::remove_tree(&self.directory)?;
-            files::rename(&part.0, &self.directory)?;
+            part.lock = None;
+            files::rename(&there, &self.directory)?;
         }
         self.note_use()
     }
 
     /// Removes it: it did not resume.
     pub fn discard(&self) -> Result<(), BoardError> {
+        let _all = DirectoryLock::of(&self.all)?;
         Ok(files::remove_tree(&self.directory)?)
     }
 
@@ -116,28 +120,64 @@ impl Saved {
     }
 }
 
-/// A directory that is removed unless it was renamed.
-struct Part(PathBuf);
+/// A directory that is removed unless it was renamed. While it is locked, nobody else removes it.
+#[derive(Debug)]
+struct Part {
+    directory: PathBuf,
+    lock: Option<DirectoryLock>,
+}
+
+impl Part {
+    /// One in which a board is saved that will be called `key`, among all saved boards.
+    fn make(all: &Path, key: &str) -> Result<Part, BoardError> {
+        files::create_dir_all(all)?;
+        let _all = DirectoryLock::of(all)?;
+        let mut part = Part { directory: all.join(format!("{key}{PART}{}", unforeseen())), lock: None };
+        files::create_dir_all(&part.directory)?;
+        files::set_mode(&part.directory, 0o700)?;
+        part.lock = Some(DirectoryLock::of(&part.directory)?);
+        Ok(part)
+    }
+}
 
 impl Drop for Part {
     fn drop(&mut self) {
-        let _ = files::remove_tree(&self.0);
+        let _ = files::remove_tree(&self.directory);
     }
 }
 
 /// Removes saved boards past the newest 16, or past 2 GiB, and what a killed Penstock left half-saved.
 pub fn evict(cache: &Cache) -> Result<(), BoardError> {
-    let names = match files::list(cache.saved()) {
-        Err(error) if error.is_missing() => return Ok(()),
+    let all = cache.saved();
+    if doomed(&all)?.is_empty() {
+        return Ok(());
+    }
+    let _all = DirectoryLock::of(&all)?;
+    for directory in doomed(&all)? {
+        let is_part = directory.file_name().is_some_and(|name| name.to_string_lossy().contains(PART));
+        // Whoever saves a board there, on whatever machine and in whatever container, holds it.
+        let held = match is_part {
+            true => Lock::try_exclusive(directory.join(DirectoryLock::NAME))?.is_none(),
+            false => false,
+        };
+        if !held {
+            files::remove_tree(&directory)?;
+        }
+    }
+    Ok(())
+}
+
+/// Those that are too many, and those that are not saved yet.
+fn doomed(all: &Path) -> Result<Vec<PathBuf>, BoardError> {
+    let names = match files::list(all) {
+        Err(error) if error.is_missing() => return Ok(Vec::new()),
         names => names?,
     };
-    let mut saved = Vec::new();
-    for name in names {
-        let directory = cache.saved().join(&name);
-        if let Some((_, maker)) = name.split_once(".part-") {
-            if maker.parse().ok().and_then(Running::of).is_none() {
-                files::remove_tree(&directory)?;
-            }
+    let (mut saved, mut doomed) = (Vec::new(), Vec::new());
+    for name in names.iter().filter(|name| *name != DirectoryLock::NAME) {
+        let directory = all.join(name);
+        if name.contains(PART) {
+            doomed.push(directory);
             continue;
         }
         let used = files::read_to_string(directory.join(USED)).unwrap_or_default();
@@ -146,13 +186,13 @@ pub fn evict(cache: &Cache) -> Result<(), BoardError> {
     }
     saved.sort();
     let mut total = 0;
-    for (position, (_, bytes, directory)) in saved.iter().rev().enumerate() {
+    for (position, (_, bytes, directory)) in saved.into_iter().rev().enumerate() {
         total += bytes;
         if position >= KEPT || total > KEPT_BYTES {
-            files::remove_tree(directory)?;
+            doomed.push(directory);
         }
     }
-    Ok(())
+    Ok(doomed)
 }
 
 #[cfg(test)]
@@ -171,12 +211,33 @@ mod tests {
             files::write_atomic(one.join(USED), used.to_string()).unwrap();
             files::write_atomic(one.join(STATE), "state").unwrap();
         }
-        // No process has the number 0.
+        // Of one that was killed.
         files::create_dir_all(cache.saved().join("board9.part-0")).unwrap();
         evict(&cache).unwrap();
         let mut left: Vec<String> = (0..KEPT + 2).map(|position| format!("board{position:02}")).collect();
         left.retain(|name| name != "board01" && name != "board03");
         assert_eq!(files::list(cache.saved()).unwrap(), left);
         evict(&Cache::at(directory.path().join("none"))).unwrap();
+    }
+    /// Processes of two containers may have one number, and neither sees the other's.
+    #[test]
+    fn what_another_saves_at_the_moment_is_let_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let all = Cache::at(directory.path()).saved();
+        let there = || files::list(&all).unwrap();
+        let (one, other) = (Part::make(&all, "board").unwrap(), Part::make(&all, "board").unwrap());
+        assert_ne!(one.directory, other.directory);
+        files::write_atomic(one.directory.join(STATE), "state").unwrap();
+        evict(&Cache::at(directory.path())).unwrap();
+        assert_eq!(there().len(), 2);
+        assert!(files::exists(one.directory.join(STATE)));
+        // Killed, it holds no lock, and leaves all else.
+        let killed = one.directory.clone();
+        drop(one);
+        assert_eq!(there().len(), 1);
+        files::create_dir_all(&killed).unwrap();
+        files::write_atomic(killed.join(DirectoryLock::NAME), "").unwrap();
+        evict(&Cache::at(directory.path())).unwrap();
+        assert_eq!(there(), [other.directory.file_name().unwrap().to_str().unwrap()]);
     }
 }

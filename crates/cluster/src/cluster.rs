@@ -12,7 +12,7 @@ use penstock_host::{
     Command, ProcessError,
     files::{self, Lock},
     interrupt,
-    running::Running,
+    running::{Running, RunsOn},
 };
 use penstock_model::ByteSize;
 
@@ -134,12 +134,16 @@ impl Cluster {
         if !(1..=MOST_NODES).contains(&nodes) {
             return Err(ClusterError::Nodes { wanted: nodes, limit: MOST_NODES });
         }
-        if kept::list(cache)?.iter().any(|cluster| cluster.name == name) {
-            return Err(ClusterError::Taken { name: name.to_owned() });
+        if let Some(cluster) = kept::list(cache)?.iter().find(|cluster| cluster.name == name) {
+            return Err(ClusterError::taken(cluster, cache));
         }
         let taken = |board: &str| (1..=nodes).any(|number| node_name(name, number) == board);
-        match Board::list(cache)?.into_iter().find(|board| taken(&board.name)) {
-            Some(board) => Err(BoardError::Taken { name: board.name }.into()),
+        if let Some(board) = Board::list(cache)?.into_iter().find(|board| taken(&board.name)) {
+            return Err(BoardError::Taken { name: board.name }.into());
+        }
+        match Board::elsewhere(cache)?.into_iter().find(|board| taken(&board.name)) {
+            // It says which machine that is.
+            Some(board) => Ok(Board::attach(cache, &board.name).map(drop)?),
             None => Ok(()),
         }
     }
@@ -154,9 +158,12 @@ impl Cluster {
         let name = &options.name;
         let directory = kept::directory(cache, name)?;
         files::make_own_directory(cache.clusters())?;
-        // Of two that begin one, the second finds what the first has written.
-        let _lock: Lock = lock(&cache.directory().join("clusters.lock"), listener)?;
         Cluster::check(cache, name, options.nodes)?;
+        // Of two that begin one, the second finds what the first has written.
+        let _lock: Lock = lock(&kept::lock_file(cache), listener)?;
+        if let Some(cluster) = KeptCluster::read(&directory) {
+            return Err(ClusterError::taken(&cluster, cache));
+        }
         let nodes: Vec<KeptNode> = (1..=options.nodes)
             .map(|number| KeptNode { name: node_name(name, number), qemu: None })
             .collect();
@@ -171,6 +178,7 @@ impl Cluster {
             nodes,
             programs: Vec::new(),
             owner: Running::this(),
+            runs_on: Some(RunsOn::here()),
             program: program.file().to_owned(),
         };
         kept.write(&directory)?;
@@ -347,11 +355,15 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// [`ClusterError::NoSuchCluster`] with those that there are, and as [`list`](Cluster::list).
+    /// [`ClusterError::NoSuchCluster`] with those that there are, [`ClusterError::Elsewhere`] for one of another machine or a container, and as
+    /// [`list`](Cluster::list).
     pub fn find(cache: &Cache, name: &str) -> Result<KeptCluster, ClusterError> {
         kept::directory(cache, name)?;
         let clusters = kept::list(cache)?;
         let found = clusters.iter().find(|cluster| cluster.name == name).cloned();
+        if let Some(cluster) = found.as_ref().filter(|cluster| cluster.elsewhere().is_some()) {
+            return Err(ClusterError::taken(cluster, cache));
+        }
         found.ok_or_else(|| ClusterError::NoSuchCluster {
             name: name.to_owned(),
             kept: clusters.into_iter().map(|cluster| cluster.name).collect(),

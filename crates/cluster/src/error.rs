@@ -2,9 +2,11 @@
 
 use std::{io, path::PathBuf, time::Duration};
 
-use penstock_board::BoardError;
+use penstock_board::{BoardError, Cache};
 use penstock_host::{PlaceError, ProcessError, files::FileError};
 use thiserror::Error;
+
+use crate::kept::KeptCluster;
 
 /// Why there is no cluster.
 #[derive(Debug, Error)]
@@ -61,6 +63,16 @@ pub enum ClusterError {
     Taken {
         /// Its name.
         name: String,
+    },
+    /// A cluster of another machine, or of a container.
+    #[error("the cluster {name:?} runs on another machine or in a container: {host}")]
+    Elsewhere {
+        /// Its name.
+        name: String,
+        /// The name of that machine or container.
+        host: String,
+        /// Where it is written down.
+        directory: PathBuf,
     },
     /// No such cluster.
     #[error("there is no cluster {name:?}")]
@@ -151,6 +163,18 @@ pub enum ClusterError {
 }
 
 impl ClusterError {
+    /// That there is this cluster, here or elsewhere.
+    pub(crate) fn taken(cluster: &KeptCluster, cache: &Cache) -> ClusterError {
+        let name = cluster.name.clone();
+        match cluster.elsewhere() {
+            None => ClusterError::Taken { name },
+            Some(host) => {
+                let directory = cache.clusters().join(&name);
+                ClusterError::Elsewhere { name, host: host.to_owned(), directory }
+            }
+        }
+    }
+
     /// What to do about it, when that is known.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
@@ -161,6 +185,12 @@ impl ClusterError {
             ClusterError::Taken { name } => {
                 return Some(format!(
                     "remove it first with `penstock board cluster down {name}`, or give this one another --name"
+                ));
+            }
+            ClusterError::Elsewhere { directory, .. } => {
+                return Some(format!(
+                    "use and remove it there, or give another one another --name; where that one is gone for good, remove {}",
+                    directory.display()
                 ));
             }
             ClusterError::NoGo { .. } => {

@@ -8,8 +8,8 @@ use std::{
 
 use penstock_board::{Board, BoardError, Cache, KeptBoard};
 use penstock_host::{
-    files,
-    running::{self, Running},
+    files::{self, Lock},
+    running::{self, Running, RunsOn},
 };
 use serde::{Deserialize, Serialize};
 
@@ -40,6 +40,9 @@ pub struct KeptCluster {
     pub programs: Vec<KeptProgram>,
     /// The Penstock that it is to end with; `None` when it stays.
     pub owner: Option<Running>,
+    /// Where these processes run; `None` for a cluster from before it was written down.
+    #[serde(default)]
+    pub runs_on: Option<RunsOn>,
     /// The file that all its programs are.
     pub program: PathBuf,
 }
@@ -76,6 +79,9 @@ impl fmt::Display for KeptCluster {
         if let Some(owner) = self.owner {
             write!(f, ", ends with process {}", owner.id)?;
         }
+        if let Some(host) = self.elsewhere() {
+            return write!(f, "; it runs on another machine or in a container: {host}");
+        }
         match self.ended()[..] {
             [] => Ok(()),
             ref ended => write!(f, "; ended by themselves: {}", ended.join(", ")),
@@ -84,6 +90,19 @@ impl fmt::Display for KeptCluster {
 }
 
 impl KeptCluster {
+    /// The name of the machine or the container that it runs on, where that is not this one: whether it runs cannot be told from here.
+    pub fn elsewhere(&self) -> Option<&str> {
+        self.runs_on.as_ref().filter(|it| !it.is_known(&RunsOn::here())).map(|it| it.host.as_str())
+    }
+
+    /// Whether that is written down of the very same cluster, and not of a later one of its name.
+    fn is_same(&self, written: &KeptCluster) -> bool {
+        match (self.owner, written.owner) {
+            (None, None) => self.programs == written.programs,
+            (own, written) => own == written,
+        }
+    }
+
     /// What of it has ended by itself: programs of the control plane, boards.
     pub fn ended(&self) -> Vec<&str> {
         let programs = self.programs.iter().filter(|program| !program.process.is_alive());
@@ -110,6 +129,11 @@ impl KeptCluster {
     /// is nobody else's: those too are found that were started a moment before a Penstock was killed that had yet to write them down. It goes
     /// on past what does not end, and says the first of it.
     pub(crate) fn end(&self, cache: &Cache, directory: &Path) -> Result<(), ClusterError> {
+        let _lock = Lock::exclusive(lock_file(cache))?;
+        // Another Penstock may have ended it too, and one may have been brought up in its place.
+        if KeptCluster::read(directory).is_some_and(|written| !self.is_same(&written)) {
+            return Ok(());
+        }
         let mut first = None;
         for node in &self.nodes {
             if let Err(error) = end_board(cache, node, self.owner) {
@@ -163,13 +187,23 @@ pub(crate) fn directory(cache: &Cache, name: &str) -> Result<PathBuf, ClusterErr
     Ok(cache.clusters().join(name))
 }
 
-/// The clusters that there are, by name. Those whose Penstock is gone, and those of which nothing runs, are cleared away.
+/// What is locked by whoever makes or removes a cluster's directory.
+pub(crate) fn lock_file(cache: &Cache) -> PathBuf {
+    cache.directory().join("clusters.lock")
+}
+
+/// The clusters that there are, by name. Those whose Penstock is gone, and those of which nothing runs, are cleared away, but for those of
+/// another machine or container.
 pub(crate) fn list(cache: &Cache) -> Result<Vec<KeptCluster>, ClusterError> {
     // Somebody else's could name any process, to be ended by us. Held, so that it is not exchanged.
     let Some(held) = files::own_directory(cache.clusters())? else { return Ok(Vec::new()) };
     let mut clusters = Vec::new();
     for name in files::list(held.path())? {
         let directory = held.path().join(&name);
+        if let Some(cluster) = KeptCluster::read(&directory).filter(|cluster| cluster.elsewhere().is_some()) {
+            clusters.push(cluster);
+            continue;
+        }
         let kept = running::with_owner(|| KeptCluster::read(&directory), |cluster| cluster.owner);
         let Some((cluster, orphaned)) = kept else { continue };
         if orphaned || (cluster.owner.is_none() && !cluster.is_anything_up()) {
@@ -184,6 +218,7 @@ pub(crate) fn list(cache: &Cache) -> Result<Vec<KeptCluster>, ClusterError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Cluster;
     use penstock_host::{Command, process};
 
     fn kept(name: &str, program: &Path) -> KeptCluster {
@@ -195,8 +230,57 @@ mod tests {
             nodes: Vec::new(),
             programs: Vec::new(),
             owner: None,
+            runs_on: Some(RunsOn::here()),
             program: program.to_owned(),
         }
+    }
+
+    /// Of another machine or container that has the same cache, no process is seen here.
+    #[test]
+    fn a_cluster_of_another_machine_is_let_alone_and_that_is_said() {
+        let there = tempfile::tempdir().unwrap();
+        let cache = Cache::at(there.path());
+        files::make_own_directory(cache.clusters()).unwrap();
+        let elsewhere = RunsOn { host: "b".into(), start: "of b".into(), machine: Some("b".into()) };
+        // Neither of them has a process of which this machine knows.
+        for (name, owner) in [("stays", None), ("made", Some(Running { id: 1, started: 0 }))] {
+            let directory = directory(&cache, name).unwrap();
+            files::make_own_directory(&directory).unwrap();
+            let runs_on = Some(elsewhere.clone());
+            KeptCluster { owner, runs_on, ..kept(name, Path::new("/nosuch")) }.write(&directory).unwrap();
+        }
+        let listed = list(&cache).unwrap();
+        assert_eq!(listed.len(), 2);
+        for cluster in &listed {
+            let said = cluster.to_string();
+            assert!(said.ends_with("; it runs on another machine or in a container: b"), "{said}");
+            assert!(files::exists(directory(&cache, &cluster.name).unwrap().join(FILE)));
+            for error in [
+                Cluster::down(&cache, &cluster.name).unwrap_err(),
+                Cluster::check(&cache, &cluster.name, 1).unwrap_err(),
+            ] {
+                assert!(matches!(&error, ClusterError::Elsewhere { host, .. } if host == "b"), "{error}");
+                assert!(error.hint().is_some());
+            }
+        }
+        assert_eq!(list(&cache).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn a_later_cluster_of_a_name_is_not_ended_for_an_earlier_one() {
+        let there = tempfile::tempdir().unwrap();
+        let cache = Cache::at(there.path());
+        let directory = directory(&cache, "a").unwrap();
+        files::make_own_directory(cache.clusters()).unwrap();
+        files::make_own_directory(&directory).unwrap();
+        let earlier =
+            KeptCluster { owner: Some(Running { id: 1, started: 0 }), ..kept("a", Path::new("/x")) };
+        KeptCluster { owner: Running::this(), ..kept("a", Path::new("/x")) }.write(&directory).unwrap();
+        earlier.end(&cache, &directory).unwrap();
+        assert!(files::exists(&directory));
+        let later = KeptCluster::read(&directory).unwrap();
+        later.end(&cache, &directory).unwrap();
+        assert!(!files::exists(&directory));
     }
 
     #[test]

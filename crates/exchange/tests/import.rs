@@ -122,6 +122,52 @@ fn a_profile_of_incus_is_a_container_without_a_name() {
     assert!(warned.contains("called `guest`") && warned.contains("a container is assumed"), "{warned}");
 }
 
+/// What Incus does where a key is absent, and Penstock would not.
+#[test]
+fn what_an_instance_of_incus_does_not_say_is_as_incus_has_it() {
+    let instance = |kind: &str, config: &str, nic: &str| {
+        format!(
+            "name: a\ntype: {kind}\n{config}devices:\n  eth0: {{type: nic, nictype: sriov, parent: enp1s0f0{nic}}}\n"
+        )
+    };
+    let (vm, container) = ("virtual-machine", "container");
+    let gigabyte = Some("    memory: \"1GiB\"\n");
+    let share = "config: {limits.memory: 50%}\n";
+    for (text, memory, told) in [
+        (instance(vm, "", ""), gigabyte, None),
+        (instance(vm, "config: {}\n", ""), gigabyte, None),
+        (instance(vm, "config: {limits.memory.hugepages: 'true'}\n", ""), gigabyte, None),
+        (instance(vm, share, ""), gigabyte, Some("a share of the host's memory; the VM has 1GiB here")),
+        (
+            instance(vm, "config: {limits.memory: much}\n", ""),
+            gigabyte,
+            Some("no size in bytes; the VM has 1GiB here"),
+        ),
+        (instance(vm, "config: {limits.memory: 2GiB}\n", ""), Some("    memory: \"2GiB\"\n"), None),
+        (instance(container, "", ""), None, None),
+        (
+            instance(container, share, ""),
+            None,
+            Some("a share of the host's memory; the container has no limit here"),
+        ),
+    ] {
+        let all = read(&text, ImportFormat::Incus).unwrap();
+        assert_eq!(all.model.contains("memory"), memory.is_some(), "{text}{}", all.model);
+        assert!(all.model.contains(memory.unwrap_or_default()), "{text}{}", all.model);
+        let warned = all.warnings[0].to_string();
+        assert_eq!(warned.contains("limits.memory"), told.is_some(), "{text}{warned}");
+        assert!(warned.contains(told.unwrap_or_default()), "{text}{warned}");
+    }
+    for (nic, spoofchk) in [
+        ("", "off"),
+        (", security.mac_filtering: 'false'", "off"),
+        (", security.mac_filtering: 'true'", "on"),
+    ] {
+        let all = read(&instance(vm, "", nic), ImportFormat::Incus).unwrap();
+        assert!(all.model.contains(&format!("spoofchk: {spoofchk}")), "{nic}: {}", all.model);
+    }
+}
+
 #[test]
 fn what_is_wrong_with_a_file_of_incus_is_said() {
     for (text, wanted) in [
@@ -200,6 +246,131 @@ fn a_loader_of_libvirt_needs_no_attributes() {
     let all = import(&[file], ImportFormat::Libvirt, Some(&machine())).unwrap();
     assert!(all.model.contains("    boot: {kernel: \"/boot/vmlinuz\"}\n"), "{}", all.model);
     assert!(!all.model.contains("firmware"), "{}", all.model);
+}
+
+/// What a VM of libvirt with this in the place of its disks, and this of itself beside them, comes to: the line of what it boots, and what is told.
+fn vm(disks: &str, beside: &str) -> (Option<String>, String) {
+    let vf = OF_A_VF.replace('%', "0");
+    let text = format!(
+        "<domain type='kvm'><name>a</name><memory>524288</memory><devices>{vf}{disks}</devices>{beside}</domain>"
+    );
+    let all = import(&[Source::new("a.xml", text)], ImportFormat::Libvirt, Some(&machine())).unwrap();
+    let boot = all.model.lines().find_map(|line| line.strip_prefix("    boot: ")).map(str::to_owned);
+    (boot, all.warnings[0].to_string())
+}
+
+#[test]
+fn a_vm_of_libvirt_boots_the_disk_that_comes_first_and_is_written_to() {
+    let disk = |path: &str, more: &str| format!("<disk type='file'><source file='{path}'/>{more}</disk>");
+    let order = |order: u8| format!("<boot order='{order}'/>");
+    let first = "{disk: \"/1\", format: raw}";
+    let other = "a VM of a model has a kernel, or the one disk that it boots from";
+    for (disks, boot, told) in [
+        (disk("/1", ""), Some(first), &[][..]),
+        (disk("/1", "<driver type='raw' cache='none'/><target dev='vda' bus='virtio'/>"), Some(first), &[]),
+        (disk("/1", "") + &disk("/2", ""), Some(first), &[other]),
+        (disk("/2", &order(2)) + &disk("/1", &order(1)), Some(first), &[other]),
+        (disk("/2", "") + &disk("/1", &order(7)), Some(first), &[other]),
+        (disk("/2", &(order(1) + "<readonly/>")) + &disk("/1", &order(2)), Some(first), &["`readonly`"]),
+        // What the second is for is not known.
+        (disk("/1", "<readonly/>") + &disk("/2", ""), None, &["`readonly`", "what the VM boots", other]),
+        (disk("/1", "<transient/>"), None, &["`transient`", "what the VM boots"]),
+        (disk("/1", "<encryption format='luks'/>"), None, &["it is encrypted"]),
+        (
+            "<disk type='file'><source file='/1'><encryption format='luks'/></source></disk>".to_owned(),
+            None,
+            &["it is encrypted"],
+        ),
+        (disk("/1", "<driver type='vmdk'/>"), None, &["its format is `vmdk`"]),
+        (
+            "<disk type='network'><source protocol='rbd'/></disk>".to_owned(),
+            None,
+            &["a file or a block device"],
+        ),
+        ("<disk type='file'/>".to_owned(), None, &["a file or a block device"]),
+        ("<disk type='block'><source dev='/1'/></disk>".to_owned(), Some(first), &[]),
+        (
+            disk(
+                "/1",
+                "<driver type='raw' cache='writeback' discard='unmap'/><shareable/><iotune><a>1</a></iotune>",
+            ),
+            Some(first),
+            &["`cache` is left out", "`discard`", "`shareable`", "`iotune`"],
+        ),
+        (disk("/1", "<target dev='sda' bus='sata' tray='open'/>"), Some(first), &["`bus`", "`tray`"]),
+        (
+            "<disk type='file'><source file='/1' index='1' startupPolicy='optional'/><backingStore/></disk>"
+                .to_owned(),
+            Some(first),
+            &["`startupPolicy`"],
+        ),
+        (
+            disk("/1", "<backingStore type='file'><source file='/0'/></backingStore>"),
+            Some(first),
+            &["`backingStore`"],
+        ),
+    ] {
+        let (booted, warned) = vm(&disks, "");
+        assert_eq!(booted.as_deref(), boot, "{disks}");
+        told.iter().for_each(|words| assert!(warned.contains(words), "{disks}, {words}: {warned}"));
+        assert_eq!(warned.is_empty(), told.is_empty(), "{disks}: {warned}");
+    }
+}
+
+#[test]
+fn what_libvirt_says_of_a_machine_and_a_model_cannot_is_told() {
+    let disk = "<disk type='file'><source file='/1'/></disk>";
+    let os = |more: &str| format!("<os>{more}</os>");
+    for (beside, told) in [
+        (os("<type arch='x86_64' machine='pc-q35-10.0'>hvm</type><boot dev='hd'/>"), &[][..]),
+        (os("<type arch='aarch64' machine='virt'>hvm</type>"), &["`arch` `aarch64`", "`machine` `virt`"]),
+        (os("<type arch='x86_64' machine='pc-i440fx-9.2'>linux</type>"), &["`pc-i440fx-9.2`", "`linux`"]),
+        (os("<boot dev='network'/><boot dev='hd'/>"), &["`boot` is left out"]),
+        (
+            os("<bootmenu enable='yes'/><smbios mode='host'/><bios rebootTimeout='0'/>"),
+            &["`bootmenu`", "`smbios`", "`bios`"],
+        ),
+        (os("<bootmenu enable='no'/><smbios mode='emulate'/>"), &[]),
+        (
+            os("<loader readonly='yes' secure='yes' type='pflash'>/f</loader>"),
+            &["the path of `loader`", "`secure`"],
+        ),
+        (os("<loader type='pflash' stateless='yes'/>"), &["`stateless`"]),
+        (os("<nvram template='/t'>/n</nvram>"), &["`nvram` is left out"]),
+        (
+            os(
+                "<firmware><feature enabled='yes' name='secure-boot'/><feature enabled='no' name='enrolled-keys'/></firmware>",
+            ),
+            &["`secure-boot` of the firmware"],
+        ),
+        ("<os firmware='efi'><loader readonly='yes' type='pflash'>/f</loader></os>".to_owned(), &[]),
+        ("<currentMemory unit='MiB'>512</currentMemory>".to_owned(), &[]),
+        ("<currentMemory unit='MiB'>256</currentMemory>".to_owned(), &["`currentMemory` is left out"]),
+        ("<vcpu placement='auto'>1</vcpu>".to_owned(), &["`placement`"]),
+        ("<resource><partition>/machine</partition></resource>".to_owned(), &[]),
+        ("<resource><partition>/slow</partition></resource>".to_owned(), &["`resource`"]),
+        ("<seclabel type='none'/>".to_owned(), &["`seclabel`"]),
+        (
+            "<memoryBacking><hugepages><page size='2' unit='M' nodeset='0'/></hugepages></memoryBacking>"
+                .to_owned(),
+            &["`nodeset`"],
+        ),
+    ] {
+        let (_, warned) = vm(disk, &beside);
+        told.iter().for_each(|words| assert!(warned.contains(words), "{beside}, {words}: {warned}"));
+        assert_eq!(warned.is_empty(), told.is_empty(), "{beside}: {warned}");
+    }
+    for (device, told) in [
+        ("<emulator>/usr/bin/qemu-system-x86_64</emulator>", None),
+        ("<emulator>/opt/qemu</emulator>", Some("`emulator`")),
+        (
+            "<channel type='spicevmc'><target type='virtio' name='com.redhat.spice.0'/></channel>",
+            Some("`channel`"),
+        ),
+    ] {
+        let (_, warned) = vm(&format!("{disk}{device}"), "");
+        assert!(told.map_or(warned.is_empty(), |words| warned.contains(words)), "{device}: {warned}");
+    }
 }
 
 #[test]

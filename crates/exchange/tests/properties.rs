@@ -346,11 +346,13 @@ proptest! {
         }
         let of_guests = |model: &Model| {
             let nics = nics_on_machine(model, &machine).unwrap();
+            // Where the model says nothing of the spoof check, Incus turns it off, which `export` tells.
             let mut all: Vec<_> = nics
                 .iter()
                 .flat_map(|nic| nic.vfs.iter().filter(|vf| vf.owner.is_some()).map(move |vf| (nic.pf.bdf, &vf.settings)))
                 .map(|(pf, settings)| {
-                    (pf, settings.mac, settings.vlan.filter(|vlan| vlan.get() != 0), settings.spoofchk)
+                    let spoofchk = settings.spoofchk.or(Some(false));
+                    (pf, settings.mac, settings.vlan.filter(|vlan| vlan.get() != 0), spoofchk)
                 })
                 .collect();
             all.sort();

@@ -167,7 +167,7 @@ pub enum GuestError {
     /// A device of the model is the host's own.
     #[error("guest {guest} is not given the device {path}: {why}")]
     DeviceInUse {
-        /// The container that was to get the device.
+        /// The container that was to get the device, or the VM that was to boot it.
         guest: GuestName,
         /// The device's path on the host.
         path: String,

@@ -260,8 +260,17 @@ fn a_disk_with_uefi_and_a_hostile_path() {
         vm: Some(Vm { firmware: Firmware::Uefi, inside: Inside::None, ..Vm::default() }),
         ..definition("rt-2", &[])
     };
-    let boot = Booted::Disk { path: "/srv/a&b 'c' \"d\"/<é>.qcow2".into(), format: DiskFormat::Qcow2 };
-    golden("disk.xml", &render(&definition, &boot, None));
+    let disk = |is_block_device| {
+        let path = "/srv/a&b 'c' \"d\"/<é>.qcow2".into();
+        Booted::Disk { path, is_block_device, format: DiskFormat::Qcow2 }
+    };
+    let file = render(&definition, &disk(false), None);
+    golden("disk.xml", &file);
+    // QEMU refuses a block device as a file.
+    let wanted =
+        file.replace("<disk type='file'", "<disk type='block'").replace("<source file=", "<source dev=");
+    assert_ne!(wanted, file);
+    assert_eq!(render(&definition, &disk(true), None), wanted);
 }
 
 #[test]

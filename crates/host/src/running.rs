@@ -1,5 +1,7 @@
 //! A process of another time, known again without mistaking another that got its number.
 
+mod runs_on;
+
 use std::{
     fs, io,
     os::{fd::AsFd, unix::fs::MetadataExt},
@@ -16,6 +18,8 @@ use rustix::{
 use serde::{Deserialize, Serialize};
 
 use crate::{Root, files, terminal::ready};
+
+pub use runs_on::RunsOn;
 
 /// How long it is waited for a process to end before it is looked at anew.
 const AGAIN: Duration = Duration::from_millis(100);

@@ -306,7 +306,7 @@ pub(crate) struct BootDocument {
     pub kernel: Option<String>,
     /// Path of its initramfs. Default: none.
     pub initramfs: Option<String>,
-    /// Path of a disk image. The VM writes to it.
+    /// Path of a disk image, or of a block device that the host does not use. The VM writes to it.
     pub disk: Option<String>,
     /// The disk image's format: `raw` or `qcow2`. Default: raw.
     pub format: Option<DiskFormat>,

@@ -77,7 +77,8 @@ pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Sta
             for died in Board::clear_ended(boards.cache(), None).map_err(boards::failed)? {
                 printer.warn(died.to_string());
             }
-            let kept = Board::list(boards.cache()).map_err(boards::failed)?;
+            let mut kept = Board::list(boards.cache()).map_err(boards::failed)?;
+            kept.extend(Board::elsewhere(boards.cache()).map_err(boards::failed)?);
             let kept = ListOfBoards { boards: kept };
             printer.data(&kept, || match kept.boards.is_empty() {
                 true => "No boards are kept.".to_owned(),

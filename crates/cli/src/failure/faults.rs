@@ -305,6 +305,7 @@ impl Fault for BoardError {
             | BoardError::Emulator { .. } => Status::Missing,
             BoardError::NoSuchBoard { .. }
             | BoardError::Taken { .. }
+            | BoardError::Elsewhere { .. }
             | BoardError::Name { .. }
             | BoardError::NoDisk { .. } => Status::BadInput,
             BoardError::Download { .. }
@@ -357,6 +358,7 @@ impl Fault for ClusterError {
             ClusterError::Name { .. }
             | ClusterError::Nodes { .. }
             | ClusterError::Taken { .. }
+            | ClusterError::Elsewhere { .. }
             | ClusterError::NoSuchCluster { .. } => Status::BadInput,
             ClusterError::Build { .. }
             | ClusterError::Ended { .. }

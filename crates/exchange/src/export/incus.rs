@@ -112,19 +112,9 @@ impl Profile {
                 format!("`vlan: 0` of {name}: Incus has a word for VLANs alone, and none for no VLAN"),
             );
         }
-        for (key, said) in [
-            ("addresses", !function.addresses.is_empty()),
-            ("routes", !function.routes.is_empty()),
-            ("egress_rate", function.egress_rate.is_some()),
-            ("ingress_rate", function.ingress_rate.is_some()),
-        ] {
-            if said {
-                left_out.nic(
-                    nic.name,
-                    format!("`{key}` of {name} inside its guest: a `nic` of this type has no word for it"),
-                );
-            }
-        }
+        // The name of an interface inside a VM is the VM's own to say.
+        left_out
+            .function_keys(nic, function, "a `nic` of this type", |key| matches!(key, "interface" | "mtu"));
     }
 
     fn file(self, guest: &GuestName) -> ExportedFile {

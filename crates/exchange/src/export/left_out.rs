@@ -1,6 +1,6 @@
 //! What a format has no word for.
 
-use penstock_model::{Model, NicName, VfIndex, VfKey};
+use penstock_model::{Function, Measure, Model, NicName, VfIndex, VfKey};
 use penstock_plan::{NicOnMachine, VfOnMachine, vf_ranges};
 
 use super::ExportFormat;
@@ -11,7 +11,7 @@ pub struct Omissions {
     of_nics: Vec<(NicName, String)>,
     /// Of each NIC and key the VFs that have it.
     of_vfs: Vec<(NicName, VfKey, Vec<VfIndex>)>,
-    of_model: Vec<&'static str>,
+    of_model: Vec<String>,
 }
 
 impl Omissions {
@@ -61,20 +61,80 @@ impl Omissions {
         }
     }
 
+    /// That VFs are to have no VLAN, for a program whose words are for VLANs alone.
+    pub fn no_vlan(&mut self, nic: &NicOnMachine<'_>, vfs: &[&VfOnMachine<'_>]) {
+        let none = vfs.iter().filter(|vf| vf.settings.vlan.is_some_and(|vlan| vlan.get() == 0));
+        let none: Vec<VfIndex> = none.map(|vf| vf.index).collect();
+        if !none.is_empty() {
+            let (vfs, program) = (ranges(&none).join(", "), self.format.program());
+            self.nic(
+                nic.name,
+                format!("`vlan: 0` of VF {vfs}: {program} has a word for VLANs alone, and none for no VLAN"),
+            );
+        }
+    }
+
+    /// What a guest's function has inside the guest, and `carries` does not say of a key; whose words have none for it.
+    pub fn function_keys(
+        &mut self,
+        nic: &NicOnMachine<'_>,
+        function: &Function,
+        whose: &str,
+        carries: impl Fn(&str) -> bool,
+    ) {
+        let Function { name, interface, .. } = function;
+        // What it is called where the model does not say.
+        let is_named = !interface.as_str().strip_prefix("eth").is_some_and(|n| n.parse::<u32>().is_ok());
+        for (key, said) in [
+            ("interface", is_named),
+            ("addresses", !function.addresses.is_empty()),
+            ("routes", !function.routes.is_empty()),
+            ("mtu", function.mtu.is_some()),
+            ("egress_rate", function.egress_rate.is_some()),
+            ("ingress_rate", function.ingress_rate.is_some()),
+        ] {
+            if said && !carries(key) {
+                self.nic(nic.name, format!("`{key}` of {name} inside its guest: {whose} has no word for it"));
+            }
+        }
+        if function.best_effort != nic.nic.best_effort {
+            self.nic(nic.name, format!("`best_effort` of {name}: {whose} has no word for it"));
+        }
+    }
+
     /// What of the model is no NIC's.
     pub fn rest_of(&mut self, model: &Model) {
         if !model.guests.is_empty() {
-            self.of_model.push(match self.format {
-                ExportFormat::Libvirt => "`guests`, but for the VFs of VMs",
-                ExportFormat::Incus => "`guests`, but for their functions",
-                _ => "`guests`, and who owns which function",
-            });
+            let but = match self.format {
+                ExportFormat::Libvirt => "but for the VFs of VMs",
+                ExportFormat::Incus => "but for their functions",
+                _ => "and who owns which function",
+            };
+            self.of_model.push(format!("`guests`, {but}"));
         }
-        if model.nics.values().any(|nic| nic.loopback.is_some()) && !self.format.gives_free_vfs() {
-            self.of_model.push("`loopback`");
-        }
-        if model.realtime.is_some() {
-            self.of_model.push("`realtime`");
+        // `board` is a rehearsal's alone, and nothing that a machine is to have.
+        let Model {
+            machine: _,
+            nics,
+            drives,
+            guests: _,
+            realtime,
+            measure,
+            expect,
+            expect_latency,
+            board: _,
+        } = model;
+        let has_loopback = nics.values().any(|nic| nic.loopback.is_some());
+        for (key, said) in [
+            ("loopback", has_loopback && !self.format.gives_free_vfs()),
+            ("drives", !drives.is_empty()),
+            ("realtime", realtime.is_some()),
+            ("measure", *measure != Measure::default()),
+            ("expect", !expect.is_empty() || !expect_latency.is_empty()),
+        ] {
+            if said {
+                self.of_model.push(format!("`{key}`"));
+            }
         }
     }
 

@@ -34,6 +34,12 @@ pub fn files(model: &Model, nics: &[NicOnMachine<'_>], left_out: &mut Omissions)
         }
         files.extend(of_vms.iter().map(|vf| interface(nic, vf)));
         left_out.vf_keys_of(nic, &of_vms, |key| matches!(key, VfKey::Mac | VfKey::Vlan));
+        let functions = model.guests.values().flat_map(|guest| &guest.functions);
+        for function in functions.filter(|function| function.name.nic == *nic.name) {
+            if of_vms.iter().any(|vf| function.name.vf == Some(vf.index)) {
+                left_out.function_keys(nic, function, "libvirt", |_| false);
+            }
+        }
         if !of_others.is_empty() {
             let vfs = ranges(&of_others).join(", ");
             left_out.nic(nic.name, format!("VF {vfs}: they are no VM's, and libvirt gives VFs to VMs"));

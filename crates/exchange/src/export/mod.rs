@@ -95,8 +95,14 @@ pub fn export(model: &Model, inventory: &Inventory, format: ExportFormat) -> Res
     for nic in managed {
         left_out.nic(nic.name, "it is externally managed: whoever makes its VFs says what is set there");
     }
-    for nic in own.iter().filter(|nic| nic.nic.free_driver.is_some() && !format.gives_free_vfs()) {
-        left_out.nic_key(nic.name, "free");
+    for nic in own.iter().filter(|_| !format.gives_free_vfs()) {
+        for (key, said) in
+            [("free", nic.nic.free_driver.is_some()), ("best_effort", !nic.nic.best_effort.is_empty())]
+        {
+            if said {
+                left_out.nic_key(nic.name, key);
+            }
+        }
     }
     let files = match format {
         ExportFormat::Cni => cni::files(&own, inventory, &mut left_out),

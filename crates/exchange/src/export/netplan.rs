@@ -78,13 +78,9 @@ impl File {
             let _ = writeln!(self.ethernets, "        - '{address}'");
         }
         // Of each reason the VFs that it is about.
-        let (mut nameless, mut without_interface, mut untagged) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut nameless, mut without_interface) = (Vec::new(), Vec::new());
         for vf in &nic.vfs {
-            let vlan = vf.settings.vlan.map(|vlan| vlan.get());
-            if vlan == Some(0) {
-                untagged.push(vf.index);
-            }
-            let tag = vlan.filter(|vlan| *vlan != 0);
+            let tag = vf.settings.vlan.map(|vlan| vlan.get()).filter(|vlan| *vlan != 0);
             let mac = vf.settings.mac.filter(|_| keeps_its_interface(model, nic, vf));
             if mac.is_none() && vf.settings.mac.is_some() {
                 without_interface.push(vf.index);
@@ -112,7 +108,7 @@ impl File {
             &without_interface,
             "netplan sets it at the VF's interface, and with `vfio-pci` or without a driver it has none",
         );
-        told("`vlan: 0`", &untagged, "netplan has a word for VLANs alone, and none for no VLAN");
+        left_out.no_vlan(nic, &nic.vfs.iter().collect::<Vec<_>>());
     }
 
     fn vf(

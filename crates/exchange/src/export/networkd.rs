@@ -12,6 +12,7 @@ pub fn files(nics: &[NicOnMachine<'_>], left_out: &mut Omissions) -> Vec<Exporte
     let mut files = Vec::new();
     for nic in nics {
         left_out.vf_keys(nic, |key| word(key).is_some());
+        left_out.no_vlan(nic, &nic.vfs.iter().collect::<Vec<_>>());
         let name = format!("10-penstock-{}", nic.name);
         files.push(ExportedFile { name: format!("{name}.link"), text: link(nic) });
         if !nic.nic.addresses.is_empty() {
@@ -76,7 +77,9 @@ fn link(nic: &NicOnMachine<'_>) -> String {
 fn section(vf: &VfOnMachine<'_>) -> String {
     let mut text = format!("\n[SR-IOV]\nVirtualFunction={}\n", vf.index);
     for (key, asked) in vf.settings.values() {
-        if let Some(word) = word(key) {
+        // systemd takes VLANs from 1 on (`config_parse_sr_iov_uint32`).
+        let is_no_vlan = key == VfKey::Vlan && vf.settings.vlan.is_some_and(|vlan| vlan.get() == 0);
+        if let Some(word) = word(key).filter(|_| !is_no_vlan) {
             let _ = writeln!(text, "{word}={}", value(asked));
         }
     }

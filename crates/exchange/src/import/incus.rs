@@ -44,6 +44,9 @@ const NOTES: [&str; 3] = ["volatile.", "image.", "user."];
 
 const MIB: u64 = 1 << 20;
 
+/// The memory of a VM whose `limits.memory` says nothing (Incus' documentation, "Instance options"); in a model it is less.
+const MEMORY: ByteSize = ByteSize(1 << 30);
+
 /// How the VF of a NIC is chosen.
 #[derive(Default)]
 struct VfChoice {
@@ -203,6 +206,8 @@ impl<'a> Reader<'a, '_> {
         if let Some(made) = made.filter(|_| settings.mac.is_none()) {
             settings = settings.or(&made.setting(VfKey::Mac).unwrap_or_default());
         }
+        // Without the key Incus turns it off, whatever the driver begins with (`networkSRIOVSetupVF`); so `export` says it.
+        settings.spoofchk = settings.spoofchk.or(Some(false));
         let settings = settings.or(&common);
         let mut keys = Vec::new();
         let inside = fields.value::<InterfaceName>("name");
@@ -282,15 +287,28 @@ fn keys(is_vm: bool, config: Option<ForeignFields<'_>>) -> Vec<(&'static str, St
         // Incus' agent is not QEMU's, which a model means: it would be waited for in vain.
         keys.extend([("kind", "vm".to_owned()), ("inside", "none".to_owned())]);
     }
-    let Some(mut config) = config else { return keys };
+    let Some(mut config) = config else {
+        keys.extend(is_vm.then(|| ("memory", quoted(&MEMORY.to_string()))));
+        return keys;
+    };
     let on = |config: &mut ForeignFields<'_>, key| config.take(key).and_then(|on| on.switch()) == Some(true);
     let huge = is_vm && on(&mut config, "limits.memory.hugepages");
-    if let Some(memory) = config.take("limits.memory") {
-        match memory.text().and_then(|text| size(text, if huge { 2 * MIB } else { MIB })) {
-            Some(bytes) => keys.push(("memory", quoted(&bytes.to_string()))),
-            None => memory.left_out("`limits.memory` is left out: it is no size in bytes"),
-        }
+    let limit = config.take("limits.memory");
+    let memory = limit.as_ref().and_then(|limit| size(limit.text()?, if huge { 2 * MIB } else { MIB }));
+    if let Some(limit) = limit.filter(|_| memory.is_none()) {
+        let is_share = limit.text().is_some_and(|text| text.ends_with('%'));
+        let what = if is_share { "a share of the host's memory" } else { "no size in bytes" };
+        let instead = match is_vm {
+            true => format!("the VM has {MEMORY} here"),
+            false => "the container has no limit here".to_owned(),
+        };
+        limit.left_out_with_hint(
+            format!("`limits.memory` is left out: it is {what}; {instead}"),
+            "write `memory` as a size",
+        );
     }
+    let memory = memory.or(is_vm.then_some(MEMORY));
+    keys.extend(memory.map(|memory| ("memory", quoted(&memory.to_string()))));
     if let Some(cpus) = config.take("limits.cpu") {
         match cpus.text().map(|text| (text, text.parse::<u32>(), text.parse::<CpuSet>())) {
             Some((_, Ok(count), _)) => keys.push(("cpus", count.to_string())),

@@ -3,6 +3,7 @@
 //!
 //! libvirt makes no VFs and knows each by its PCI address, so that a machine is needed to tell whose VF one is.
 
+mod disk;
 mod vm;
 
 use std::collections::{BTreeMap, btree_map::Entry};

@@ -106,6 +106,12 @@ fn function(at: &ForeignNode<'_>, nic: &mut ForeignNic<'_>) {
     for key in VfKey::ALL {
         let Some(node) = word(*key).and_then(|word| fields.take_last(word)) else { continue };
         let said = match (key, node.text()) {
+            (VfKey::Vlan, Some(text)) if text.parse::<u32>() == Ok(0) => {
+                node.left_out(
+                    "`VLANId` is left out: systemd takes VLANs from 1 on, and passes over this one",
+                );
+                None
+            }
             (VfKey::LinkState, Some("auto")) => node.setting(*key),
             (VfKey::LinkState, _) => {
                 node.switch().and_then(|up| node.setting_as(*key, if up { "enable" } else { "disable" }))

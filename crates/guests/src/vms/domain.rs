@@ -50,6 +50,8 @@ pub enum Booted {
     Disk {
         /// The path of the image on the host.
         path: PathBuf,
+        /// Whether a block device is there, which QEMU opens with another driver than a file.
+        is_block_device: bool,
         /// The format in which QEMU reads the image.
         format: DiskFormat,
     },
@@ -202,14 +204,15 @@ pub fn render(domain: &Domain<'_>) -> String {
     for at in 0..definition.nics.len() {
         root_port(at, definition.nics.len(), &mut line);
     }
-    if let Booted::Disk { path, format } = domain.boot {
+    if let Booted::Disk { path, is_block_device, format } = domain.boot {
         let format = match format {
             DiskFormat::Raw => "raw",
             DiskFormat::Qcow2 => "qcow2",
         };
-        line(2, "<disk type='file' device='disk'>".to_owned());
+        let (kind, source) = if *is_block_device { ("block", "dev") } else { ("file", "file") };
+        line(2, format!("<disk type='{kind}' device='disk'>"));
         line(3, format!("<driver name='qemu' type='{format}' cache='none'/>"));
-        line(3, format!("<source file='{}'/>", escape(&path.to_string_lossy())));
+        line(3, format!("<source {source}='{}'/>", escape(&path.to_string_lossy())));
         line(3, "<target dev='vda' bus='virtio'/>".to_owned());
         line(3, own_address(3));
         line(2, "</disk>".to_owned());

@@ -1,9 +1,13 @@
 //! What is made for a VM before libvirt is asked: what it boots, and its domain.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use penstock_host::{emulated::LEFT_OUT, files};
-use penstock_model::{Boot, DataPath, Inside, Vm};
+use penstock_host::{
+    device::{self, used},
+    emulated::LEFT_OUT,
+    files,
+};
+use penstock_model::{Boot, DataPath, GuestName, Inside, Vm};
 use penstock_plan::action::GuestDefinition;
 
 use super::{
@@ -93,8 +97,24 @@ impl Vms {
                 initramfs: initramfs.as_ref().map(|path| there("initramfs", path)).transpose()?,
                 command_line: command_line("console=ttyS0", &vm),
             },
-            Boot::Disk { path, format } => Booted::Disk { path: there("disk image", path)?, format: *format },
+            Boot::Disk { path, format } => {
+                let path = there("disk image", path)?;
+                let is_block_device = self.is_block_device(guest, &path)?;
+                Booted::Disk { path, is_block_device, format: *format }
+            }
         })
+    }
+
+    /// Whether a block device is there, of which the host itself uses nothing: the VM writes to it.
+    fn is_block_device(&self, guest: &GuestName, path: &Path) -> Result<bool, GuestError> {
+        let Some(device) = device::at(path)?.filter(|device| device.block) else { return Ok(false) };
+        match used::conflict(&self.root, device, &used::by_host(&self.root)) {
+            None => Ok(true),
+            Some(why) => {
+                let path = path.display().to_string();
+                Err(GuestError::DeviceInUse { guest: guest.clone(), path, why })
+            }
+        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! What a VM needs of its host is looked at before libvirt is asked.
 
 use penstock_guests::GuestError;
+use penstock_host::device;
+use penstock_host::device::Device;
 use penstock_model::Boot;
 use penstock_model::ByteSize;
 use penstock_model::Vm;
@@ -66,6 +68,35 @@ fn what_a_vm_needs_is_looked_at_first() {
         &host.vms().create(&a(), TIMEOUT).unwrap_err(),
         &["guest a needs 1073741824 MiB of memory, and the host has"],
     );
+}
+
+/// A VM may boot a volume, but none that the host has mounted: two who write to one file system destroy it.
+#[test]
+fn a_vm_boots_a_block_device_that_the_host_does_not_use() {
+    let host = Host::new();
+    let boots = |path: String| Vm { boot: Boot::Disk { path, format: Default::default() }, ..Vm::default() };
+    let node = |name: &str, major: u64, minor: u64| {
+        let path = host.path(name);
+        device::make_node(&path, Device { block: true, major, minor }, 0, 0).ok()?;
+        Some(path.to_str().unwrap().to_owned())
+    };
+    // Only root can make one, and not everywhere.
+    let Some(free) = node("free", 250, 77) else { return };
+    host.defined(boots(free.clone())).create(&a(), TIMEOUT).unwrap();
+    let domain = fs::read_to_string(host.file("domain.xml")).unwrap();
+    assert!(domain.contains("<disk type='block' device='disk'>"), "{domain}");
+    assert!(domain.contains(&format!("<source dev='{free}'/>")), "{domain}");
+    let host = Host::new();
+    let mounted = |name: &str, text: &str| {
+        fs::remove_file(host.path("root/proc")).unwrap();
+        fs::create_dir_all(host.path("root/proc/self")).unwrap();
+        fs::write(host.path("root/proc/self").join(name), text).unwrap();
+    };
+    mounted("mountinfo", "30 22 250:78 / /srv rw - ext4 /dev/vg/vm1 rw\n");
+    let path = host.path("used").to_str().unwrap().to_owned();
+    device::make_node(&path, Device { block: true, major: 250, minor: 78 }, 0, 0).unwrap();
+    let error = host.defined(boots(path.clone())).create(&a(), TIMEOUT).unwrap_err();
+    says(&error, &[&path, "mounted on the host at /srv"]);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use penstock_model::{
     yaml::{FlowMapping, quoted, shown},
 };
 
-use super::{attribute, child};
+use super::{attribute, child, disk};
 use crate::import::{
     foreign::{ForeignFields, ForeignNode},
     xml::TEXT,
@@ -14,8 +14,12 @@ use crate::import::{
 /// By this channel a VM's guest agent is reached.
 const AGENT: &str = "org.qemu.guest_agent.0";
 
-/// What a domain is told apart by, and what is its own while it runs.
-const NAMES: [&str; 7] = ["type", "id", "uuid", "metadata", "currentMemory", "resource", "seclabel"];
+/// What a domain is told apart by.
+const NAMES: [&str; 3] = ["id", "uuid", "metadata"];
+
+/// Where libvirt finds QEMU for a VM of a model.
+const EMULATORS: [&str; 4] =
+    ["/usr/bin/qemu-system-x86_64", "/usr/bin/kvm", "/usr/bin/qemu-kvm", "/usr/libexec/qemu-kvm"];
 
 /// Keys of a VM of a model with their values. What stays in `domain` and `devices` is told, in one message each.
 pub fn keys(
@@ -24,9 +28,19 @@ pub fn keys(
     devices: Option<ForeignFields<'_>>,
 ) -> Vec<(&'static str, String)> {
     let mut keys = vec![("kind", "vm".to_owned())];
-    if let Some(memory) = domain.take("memory").and_then(|memory| size(&memory)) {
-        keys.push(("memory", quoted(&memory.to_string())));
+    let memory = domain.take("memory").and_then(|memory| size(&memory));
+    keys.extend(memory.map(|memory| ("memory", quoted(&memory.to_string()))));
+    if let Some(current) = domain.take("currentMemory")
+        && size(&current) != memory
+    {
+        current.left_out("`currentMemory` is left out: a VM of a model has all of its memory from the start");
     }
+    if let Some(kind) = domain.take("type").filter(|kind| kind.text() != Some("kvm")) {
+        kind.left_out("`type` is left out: KVM runs a VM of a model");
+    }
+    // What libvirt writes of a VM that runs, or by itself.
+    usual(&mut domain, "resource", |resource| attribute(resource, "partition") == Some("/machine"));
+    usual(&mut domain, "seclabel", |label| attribute(label, "type").is_none_or(|kind| kind == "dynamic"));
     let cpus = domain.take("vcpu").and_then(|vcpu| virtual_cpus(&vcpu));
     keys.extend(cpus.map(|cpus| ("cpus", cpus.to_string())));
     if let Some(tuning) = domain.take("cputune") {
@@ -36,7 +50,7 @@ pub fn keys(
         backed(backing.fields(), &mut keys);
     }
     let kernel = domain.take("os").is_some_and(|os| booted(&os, &mut keys));
-    let agent = devices.is_some_and(|devices| disk(at, devices, kernel, &mut keys));
+    let agent = devices.is_some_and(|devices| devices_of(at, devices, kernel, &mut keys));
     if !agent {
         // It would be waited for in vain.
         keys.push(("inside", "none".to_owned()));
@@ -44,6 +58,21 @@ pub fn keys(
     NAMES.iter().for_each(|name| domain.pass_over(name));
     left_out(at, domain, "of the VM only its VFs, memory, CPUs and what it boots are in the model");
     keys
+}
+
+/// Passes over what has this name and says what is so anyway.
+fn usual(of: &mut ForeignFields<'_>, name: &str, is_usual: impl Fn(&ForeignNode<'_>) -> bool) {
+    for node in of.take_all(name).into_iter().filter(|node| !node.is_null() && !is_usual(node)) {
+        node.left_out(format!("`{name}` is left out: a model has no word for it"));
+    }
+}
+
+/// Tells the attributes of an element beside its text and these.
+fn beside(of: &ForeignNode<'_>, known: &[&str]) {
+    if of.text().is_none() {
+        let mut fields = of.fields();
+        known.iter().chain(&[TEXT]).for_each(|key| fields.pass_over(key));
+    }
 }
 
 /// One message for all that is left.
@@ -73,12 +102,17 @@ fn virtual_cpus(at: &ForeignNode<'_>) -> Option<u32> {
     if attribute(at, "current").is_some_and(|current| current.trim().parse() != Ok(number.unwrap_or(1))) {
         at.left_out("`current` of `vcpu` is left out: a VM of a model starts with all of its CPUs");
     }
+    if attribute(at, "placement").is_some_and(|placement| placement != "static") {
+        at.left_out("`placement` of `vcpu` is left out: `pin` says where the CPUs of a VM of a model run");
+    }
+    beside(at, &["cpuset", "current", "placement"]);
     number
 }
 
 /// A size of memory in whole MiB.
 fn size(at: &ForeignNode<'_>) -> Option<ByteSize> {
     const MIB: u64 = 1 << 20;
+    beside(at, &["unit"]);
     match text(at).and_then(|number| bytes(number, attribute(at, "unit"))) {
         Some(bytes) => Some(ByteSize(bytes.div_ceil(MIB).saturating_mul(MIB))),
         None => {
@@ -153,19 +187,44 @@ fn backed(mut backing: ForeignFields<'_>, keys: &mut Vec<(&'static str, String)>
 }
 
 fn page(at: &ForeignNode<'_>) -> Option<ByteSize> {
+    beside(at, &["size", "unit"]);
     bytes(attribute(at, "size")?, attribute(at, "unit")).map(ByteSize)
 }
 
 /// A kernel, and the firmware. Whether there is a kernel.
 fn booted(at: &ForeignNode<'_>, keys: &mut Vec<(&'static str, String)>) -> bool {
     let mut os = at.fields();
-    // What it is: a machine of its own, not what it boots.
-    ["type", "boot", "bootmenu", "smbios", "bios", "nvram"].iter().for_each(|key| os.pass_over(key));
-    let firmware = os.take("firmware").is_some_and(|firmware| firmware.text() == Some("efi"));
-    let loader = os.take("loader").is_some_and(|loader| attribute(&loader, "type") == Some("pflash"));
-    if firmware || loader {
+    if let Some(kind) = os.take("type") {
+        machine(&kind);
+    }
+    // As libvirt does without them.
+    usual(&mut os, "boot", |boot| attribute(boot, "dev") == Some("hd"));
+    usual(&mut os, "bootmenu", |menu| attribute(menu, "enable") == Some("no"));
+    usual(&mut os, "smbios", |smbios| attribute(smbios, "mode") == Some("emulate"));
+    let (chosen, wanted): (Vec<_>, Vec<_>) =
+        os.take_all("firmware").into_iter().partition(|firmware| firmware.text().is_some());
+    let is_chosen = !chosen.is_empty();
+    for feature in wanted.iter().flat_map(|firmware| firmware.fields().take_all("feature")) {
+        if attribute(&feature, "enabled") == Some("yes") {
+            let name = shown(attribute(&feature, "name").unwrap_or_default());
+            feature.left_out(format!("{name} of the firmware is left out: a model has no word for it"));
+        }
+    }
+    let loader = os.take("loader");
+    if let Some(loader) = &loader {
+        if !is_chosen && text(loader).is_some() {
+            loader.left_out("the path of `loader` is left out: libvirt chooses the file of a VM's firmware");
+        }
+        if attribute(loader, "secure") == Some("yes") {
+            loader.left_out("`secure` of `loader` is left out: a model has no word for Secure Boot");
+        }
+        beside(loader, &["readonly", "secure", "type", "format"]);
+    }
+    let is_flash = loader.is_some_and(|loader| attribute(&loader, "type") == Some("pflash"));
+    if is_flash || chosen.iter().any(|firmware| firmware.text() == Some("efi")) {
         keys.push(("firmware", "uefi".to_owned()));
     }
+    os.left_out("nvram", "the VM's firmware begins without the variables that it has kept there");
     let Some(kernel) = os.value::<String>("kernel") else { return false };
     let mut boot = FlowMapping::default();
     boot.put("kernel", quoted(&kernel));
@@ -177,51 +236,48 @@ fn booted(at: &ForeignNode<'_>, keys: &mut Vec<(&'static str, String)>) -> bool 
     true
 }
 
-/// The disk that it boots from, the first; whether it has a channel to a guest agent.
-fn disk(
+/// What is not the machine that a VM of a model is. A version of it is what libvirt makes of a name without one.
+fn machine(at: &ForeignNode<'_>) {
+    if let Some(other) = text(at).filter(|kind| *kind != "hvm") {
+        at.left_out(format!("{} is left out: a VM of a model is `hvm`", shown(other)));
+    }
+    if let Some(other) = attribute(at, "arch").filter(|arch| *arch != "x86_64") {
+        at.left_out(format!("`arch` {} is left out: a VM of a model is `x86_64`", shown(other)));
+    }
+    let is_q35 = |machine: &str| machine == "q35" || machine.starts_with("pc-q35-");
+    if let Some(other) = attribute(at, "machine").filter(|machine| !is_q35(machine)) {
+        at.left_out(format!("`machine` {} is left out: a VM of a model is a `q35`", shown(other)));
+    }
+    beside(at, &["arch", "machine"]);
+}
+
+/// The disk that it boots from; whether it has a channel to a guest agent.
+fn devices_of(
     at: &ForeignNode<'_>,
     mut devices: ForeignFields<'_>,
     kernel: bool,
     keys: &mut Vec<(&'static str, String)>,
 ) -> bool {
-    let mut found = kernel;
-    for disk in devices.take_all("disk") {
-        match (!found).then(|| of_disk(&disk)).flatten() {
-            Some(boot) => {
-                keys.push(("boot", boot.line()));
-                found = true;
-            }
-            None => disk.left_out(
-                "`disk` is left out: a VM of a model has a kernel, or the one disk that it boots from",
-            ),
-        }
+    let disk = disk::boot(&devices.take_all("disk"), kernel);
+    if disk.is_none() && !kernel {
+        at.left_out("what the VM boots is left out: it is no kernel and no disk that a model could have; the model's default is a small Linux");
     }
-    if !found {
-        at.left_out("what the VM boots is left out: it is no kernel and no disk that is a file or a block device; the model's default is a small Linux");
-    }
-    let agent = devices.take_all("channel").iter().any(|channel| {
+    keys.extend(disk.map(|disk| ("boot", disk.line())));
+    let is_agent = |channel: &ForeignNode<'_>| {
         let target = child(channel, "target");
         target.is_some_and(|target| attribute(&target, "name") == Some(AGENT))
-    });
-    devices.pass_over("emulator");
+    };
+    let (agent, others): (Vec<_>, Vec<_>) = devices.take_all("channel").into_iter().partition(is_agent);
+    for other in others {
+        other.left_out(
+            "`channel` is left out: of a VM's channels only that of the guest agent is in the model",
+        );
+    }
+    usual(&mut devices, "emulator", |emulator| text(emulator).is_some_and(|path| EMULATORS.contains(&path)));
     left_out(
         at,
         devices,
         "of the VM's devices only its VFs and the disk that it boots from are in the model",
     );
-    agent
-}
-
-fn of_disk(at: &ForeignNode<'_>) -> Option<FlowMapping> {
-    let source = child(at, "source").filter(|_| attribute(at, "device").is_none_or(|kind| kind == "disk"))?;
-    let path = attribute(&source, "file").or_else(|| attribute(&source, "dev"))?;
-    let driver = child(at, "driver");
-    let format = driver.as_ref().and_then(|driver| attribute(driver, "type")).unwrap_or("raw");
-    if !matches!(format, "raw" | "qcow2") {
-        return None;
-    }
-    let mut boot = FlowMapping::default();
-    boot.put("disk", quoted(path));
-    boot.put("format", format);
-    Some(boot)
+    !agent.is_empty()
 }
