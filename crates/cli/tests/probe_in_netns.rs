@@ -132,6 +132,7 @@ impl Pair {
             command: command.to_string(),
             status: output.status.code(),
             stdout: output.text(),
+            cut: None,
             stderr: output.errors(),
             cpu: None,
         }

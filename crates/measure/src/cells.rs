@@ -310,6 +310,7 @@ impl Workload for Cells<'_> {
 
     const FIRST_ROUND: u32 = 1;
     const SAMPLES: &'static str = "samples";
+    const READ_AGAIN: bool = true;
 
     fn planned(&self) -> &[Planned] {
         &self.matrix.cells

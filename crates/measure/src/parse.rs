@@ -49,6 +49,7 @@ impl Reading {
 /// In words: what is wrong with the output, with what the tool wrote to standard error; also for a tool that does not measure
 /// this.
 pub fn read(measurement: &Measurement, raw: &RawOutput) -> Result<Reading, String> {
+    raw.is_whole(measurement.tool)?;
     let output = raw.stdout.as_bytes();
     let outcome = match (&measurement.subject, measurement.tool) {
         (Subject::Network(network), Tool::Netperf) => netperf::key_values(output, network.protocol),

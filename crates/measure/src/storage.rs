@@ -35,7 +35,7 @@ pub use cells::{matrix, targets};
 
 use crate::{
     matrix::Planned,
-    output::{self, OutputError},
+    output::OutputError,
     parse::{Reading, fio},
     record::RawOutput,
     sampler::{Failure, Preparation, Sampler},
@@ -350,14 +350,13 @@ fn version(place: &dyn Place) -> Result<String, String> {
 /// Runs fio in a place.
 fn run(place: &dyn Place, command: &Command) -> Result<RawOutput, String> {
     let output = place.run(command).map_err(|error| chain(&error))?;
-    // More is not read; and a guest could print without end.
-    let text =
-        |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(output::LIMIT + 1)]).into_owned();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Ok(RawOutput::of(place.describe(), command, &output, text))
 }
 
 /// Whether fio did what it was asked for; why not, else.
 fn told(raw: &RawOutput, mix: Mix) -> Result<Reading, String> {
+    raw.is_whole(Tool::Fio)?;
     fio::json(raw.stdout.as_bytes(), mix).map_err(|error| match (&error, raw.stderr.trim()) {
         (OutputError::Empty { .. }, said) if !said.is_empty() => {
             said.lines().next().unwrap_or_default().chars().take(300).collect()

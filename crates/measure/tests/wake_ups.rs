@@ -66,6 +66,7 @@ impl Sampler<Setting, ToolVersion> for Fake<'_> {
             command: "cyclictest".into(),
             status: Some(0),
             stdout: (self.answer)(at, setting)?,
+            cut: None,
             stderr: String::new(),
             cpu: None,
         })

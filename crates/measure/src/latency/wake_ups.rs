@@ -153,6 +153,7 @@ impl Workload for WakeUps<'_> {
 
     const FIRST_ROUND: u32 = 0;
     const SAMPLES: &'static str = "blocks";
+    const READ_AGAIN: bool = false;
 
     fn planned(&self) -> &[Setting] {
         self.settings
