@@ -103,7 +103,7 @@ impl<'a> LatencyTaker<'a> {
             tuned: None,
             load: None,
             partitions: Vec::new(),
-            mark: format!("latency-{}", process::id()),
+            mark: format!("latency-{};", process::id()),
             tracing: None,
             unfinished: BTreeSet::new(),
         }
