@@ -310,6 +310,7 @@ fn sample<W: Workload>(
     let (warm_up, round) = (round.is_none(), round.unwrap_or(0));
     let (cell, sample, left) = (run.arms[arm].id.clone(), run.arms[arm].taken + 1, workload.rest(run));
     run.tell(Event::Sampling { cell: cell.clone(), sample, round, at: run.before + begin, left });
+    sampler.enter_round(round);
     let taken = sampler.take(&workload.planned()[arm], workload.dwell());
     let seconds = run.now() - begin;
     let (outcome, machine) = match taken {
