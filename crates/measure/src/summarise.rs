@@ -40,8 +40,10 @@ pub fn status(
             SampleResult::Missing(reason) => why = Some(reason.clone()),
         }
     }
-    let mut summaries: Vec<Summary> =
-        values.iter().filter_map(|(metric, values)| summary(*metric, values, confidence, seed)).collect();
+    let round = rounds(&samples);
+    let summaries =
+        values.iter().filter_map(|(metric, values)| summary(*metric, values, round, confidence, seed));
+    let mut summaries: Vec<Summary> = summaries.collect();
     if summaries.is_empty() {
         let only_warm_up = || format!("no sample beside the warm-up was taken: {stop}");
         return Status::missing(why.unwrap_or_else(only_warm_up));
@@ -85,10 +87,21 @@ fn pool(
     left.into_values().collect()
 }
 
-/// One metric's values; `None` without any, or when one is not a number.
+/// How many rounds there were of these samples, those that failed too.
+fn rounds(samples: &[Sample]) -> u32 {
+    samples.iter().filter(|sample| !sample.warm_up).map(|sample| sample.round).max().unwrap_or(0)
+}
+
+fn rounds_of(cells: [&Cell; 2]) -> u32 {
+    let samples = cells.into_iter().filter_map(Cell::measured).map(|measured| rounds(&measured.samples));
+    samples.max().unwrap_or(0)
+}
+
+/// One metric's values after so many rounds; `None` without any, or when one is not a number.
 pub fn summary(
     metric: Metric,
     values: &[f64],
+    round: u32,
     confidence: impl Into<Confidence>,
     seed: u64,
 ) -> Option<Summary> {
@@ -96,7 +109,7 @@ pub fn summary(
         metric,
         n: values.len() as u32,
         median: median(values)?,
-        interval: confidence.into().interval(values, seed),
+        interval: confidence.into().interval(values, round, seed),
         min: values.iter().copied().fold(f64::INFINITY, f64::min),
         max: values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
     })
@@ -135,10 +148,11 @@ fn paired(
         let counted = samples.iter().filter(|sample| !sample.warm_up);
         counted.filter_map(|sample| Some((sample.round, sample.value(metric)?))).collect()
     };
+    let round = rounds_of([base, other]);
     let (base, other) = (by_round(base), by_round(other));
     let pairs: Vec<(f64, f64)> =
         base.iter().filter_map(|(round, value)| Some((*value, *other.get(round)?))).collect();
-    (pairs.len(), confidence.ratio_paired(&pairs, seed))
+    (pairs.len(), confidence.ratio_paired(&pairs, round, seed))
 }
 
 fn why_no_ratio(cells: [&Cell; 2], metric: Metric, pairs: usize, confidence: Confidence) -> String {
@@ -152,7 +166,7 @@ fn why_no_ratio(cells: [&Cell; 2], metric: Metric, pairs: usize, confidence: Con
             }
         }
     }
-    let need = samples_for_interval(confidence.made_for(pairs));
+    let need = samples_for_interval(confidence.made_for(rounds_of(cells)));
     if pairs < need {
         return format!("{pairs} pairs of samples, and an interval takes {need}");
     }
@@ -216,7 +230,7 @@ fn why_no_value(cell: &Cell, metric: Metric, confidence: Confidence) -> String {
         Status::Measured(measured) => measured,
     };
     if let Some(summary) = cell.summary(metric) {
-        let need = samples_for_interval(confidence.made_for(summary.n as usize));
+        let need = samples_for_interval(confidence.made_for(rounds(&measured.samples)));
         return match (summary.n as usize, measured.short_of(metric)) {
             (_, Some((short, n))) => format!(
                 "{short} of {n} samples could not tell {metric}: it is told from the latencies of all together, without an interval"

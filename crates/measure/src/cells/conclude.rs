@@ -171,7 +171,7 @@ fn told_by(planned: &Planned, read: &[Read<'_>], looks: &InterimAnalyses, seed: 
     let told = counting().filter_map(|read| read.counts()?.values.get(&metric).copied());
     let values: Vec<f64> = told.collect();
     let round = counting().map(|read| read.record.round).max().unwrap_or(0);
-    let interval = looks.confidence().interval(&values, seed);
+    let interval = looks.confidence().interval(&values, round, seed);
     match looks.decide(round, interval.as_ref()) {
         Look::Stop(reason) => reason,
         Look::More if read.iter().rev().take(2).filter(|read| read.reading.is_err()).count() == 2 => {
