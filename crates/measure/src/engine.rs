@@ -107,6 +107,9 @@ pub trait Workload {
     /// Takes into account what a record of an earlier run tells.
     fn recall(&mut self, arm: usize, record: &Record, reading: Self::Reading);
 
+    /// Takes into account that a record of an earlier run tells nothing, because of this.
+    fn recall_failed(&mut self, _arm: usize, _record: &Record, _why: String) {}
+
     /// Takes into account what a new record tells, tells it, and ends the arm where it is to end.
     fn sampled(
         &mut self,
@@ -254,7 +257,10 @@ fn recall<W: Workload>(workload: &mut W, run: &mut Run<'_, W::Sample>) {
                     arm.count(record, true);
                     workload.recall(at, record, reading);
                 }
-                Err(_) => arm.taken += 1,
+                Err(why) => {
+                    arm.taken += 1;
+                    workload.recall_failed(at, record, why);
+                }
             }
         }
     }
