@@ -123,7 +123,8 @@ impl Pair {
 
     fn ask(&self, load: Load, dwell: Duration) -> RawOutput {
         let to = SocketAddr::new(SERVER.parse().unwrap(), PORT);
-        let build = |program: &str| client_command(program, CLIENT.parse().unwrap(), to, load, SIZE, dwell);
+        let build =
+            |program: &str| client_command(program, CLIENT.parse().unwrap(), to, load, SIZE, dwell, 1);
         let host = Here::default();
         let (place, command) = in_place(&self.client, &host, PROGRAM, build).unwrap();
         let output = place.run(&command).unwrap();
@@ -132,6 +133,7 @@ impl Pair {
             command: command.to_string(),
             status: output.status.code(),
             stdout: output.text(),
+            cut: None,
             stderr: output.errors(),
             cpu: None,
         }

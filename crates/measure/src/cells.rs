@@ -259,7 +259,7 @@ impl<'a> Cells<'a> {
     fn is_tight(&self, arms: &[usize], round: u32) -> bool {
         let ratio_tight = |(base, other): &(usize, usize)| {
             let pairs = self.pairs(*base, *other, round);
-            let ratio = self.confidence().ratio_paired(&pairs, self.options.seed);
+            let ratio = self.confidence().ratio_paired(&pairs, round, self.options.seed);
             ratio.is_some_and(|ratio| self.looks.is_tight(&ratio))
         };
         let between = |(base, other): &&(usize, usize)| arms.contains(base) && arms.contains(other);
@@ -268,7 +268,7 @@ impl<'a> Cells<'a> {
     }
 
     fn is_arm_tight(&self, cell: usize, round: u32) -> bool {
-        let interval = self.confidence().interval(&self.values(cell, round), self.options.seed);
+        let interval = self.confidence().interval(&self.values(cell, round), round, self.options.seed);
         self.looks.decide(round, interval.as_ref()) == Look::Stop(StopReason::TightEnough)
     }
 
@@ -310,6 +310,7 @@ impl Workload for Cells<'_> {
 
     const FIRST_ROUND: u32 = 1;
     const SAMPLES: &'static str = "samples";
+    const READ_AGAIN: bool = true;
 
     fn planned(&self) -> &[Planned] {
         &self.matrix.cells
@@ -409,7 +410,7 @@ impl Workload for Cells<'_> {
             value,
             why: why.clone(),
             median: median(&values),
-            interval: self.confidence().interval(&values, self.options.seed),
+            interval: self.confidence().interval(&values, record.round, self.options.seed),
             samples: values.len() as u32,
         }));
         let (why, failed) = (why.unwrap_or_default(), run.arms[cell].failed);

@@ -22,6 +22,10 @@ pub(crate) const FAILURES: u32 = 2;
 /// Seconds by which the last sample may pass the time that is allowed.
 pub(crate) const GRACE: f64 = 0.5;
 
+/// Bytes of output that a run keeps in memory and on disk. A guest that prints what it likes must not fill either: beyond it no
+/// arm keeps more than its share. A run of an hour has some tens of megabytes.
+const KEPT: u64 = 1 << 30;
+
 /// Why the engine ends a run that its workload would go on with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Halt {
@@ -52,6 +56,8 @@ pub trait Workload {
     const FIRST_ROUND: u32;
     /// What samples are called: "samples", "blocks".
     const SAMPLES: &'static str;
+    /// Whether outputs are read again in the end; else none stays in memory once it was read.
+    const READ_AGAIN: bool;
 
     /// All arms, in the order of the plan.
     fn planned(&self) -> &[Self::Planned];
@@ -101,6 +107,9 @@ pub trait Workload {
     /// Takes into account what a record of an earlier run tells.
     fn recall(&mut self, arm: usize, record: &Record, reading: Self::Reading);
 
+    /// Takes into account that a record of an earlier run tells nothing, because of this.
+    fn recall_failed(&mut self, _arm: usize, _record: &Record, _why: String) {}
+
     /// Takes into account what a new record tells, tells it, and ends the arm where it is to end.
     fn sampled(
         &mut self,
@@ -143,6 +152,10 @@ pub struct Run<'a, T> {
     /// What the reader should know beside.
     pub notes: Vec<String>,
     position: u32,
+    /// Bytes of output that are kept.
+    kept: u64,
+    /// Bytes that may be, before no arm has more than its share.
+    most: u64,
     /// Seconds that the run took which this one goes on from.
     before: f64,
     journal: Option<&'a mut dyn Journal>,
@@ -173,6 +186,22 @@ impl<T> Run<'_, T> {
         self.before + self.now()
     }
 
+    /// Counts the bytes of an output of this arm, when they can be kept.
+    fn account(&mut self, arm: usize, bytes: u64) -> Result<(), String> {
+        let arms = self.arms.len() as u64;
+        let arm = &mut self.arms[arm];
+        if self.kept + bytes > self.most && arm.kept + bytes > self.most / arms {
+            return Err(format!(
+                "its tool printed {bytes} bytes, {} with the samples before, and the samples of a run may have {} together",
+                arm.kept + bytes,
+                self.most
+            ));
+        }
+        arm.kept += bytes;
+        self.kept += bytes;
+        Ok(())
+    }
+
     /// Keeps a record in the journal.
     fn keep(&mut self, record: &Record, samples: &str) {
         let Some(Err(why)) = self.journal.as_mut().map(|journal| journal.append(record)) else { return };
@@ -192,6 +221,8 @@ pub fn run<W: Workload>(mut workload: W, parts: Parts<'_, W>) -> W::Measured {
         arms: workload.planned().iter().map(|planned| ArmProgress::new(W::id(planned))).collect(),
         records: earlier.to_vec(),
         notes: Vec::new(),
+        kept: 0,
+        most: KEPT,
         position: earlier.iter().map(|record| record.position.saturating_add(1)).max().unwrap_or(0),
         before: earlier.iter().map(|record| record.at + record.seconds).fold(0.0, f64::max),
         journal: Some(journal),
@@ -216,12 +247,20 @@ fn recall<W: Workload>(workload: &mut W, run: &mut Run<'_, W::Sample>) {
     for record in &run.records {
         let arms = run.arms.iter_mut().enumerate();
         for (at, arm) in arms.filter(|(_, arm)| arm.id == record.cell) {
+            if let RecordOutcome::Ran(raw) = &record.outcome {
+                let bytes = raw.weight();
+                arm.kept += bytes;
+                run.kept += bytes;
+            }
             match workload.read(at, record) {
                 Ok(reading) => {
                     arm.count(record, true);
                     workload.recall(at, record, reading);
                 }
-                Err(_) => arm.taken += 1,
+                Err(why) => {
+                    arm.taken += 1;
+                    workload.recall_failed(at, record, why);
+                }
             }
         }
     }
@@ -277,21 +316,28 @@ fn sample<W: Workload>(
     let (warm_up, round) = (round.is_none(), round.unwrap_or(0));
     let (cell, sample, left) = (run.arms[arm].id.clone(), run.arms[arm].taken + 1, workload.rest(run));
     run.tell(Event::Sampling { cell: cell.clone(), sample, round, at: run.before + begin, left });
+    sampler.enter_round(round);
     let taken = sampler.take(&workload.planned()[arm], workload.dwell());
     let seconds = run.now() - begin;
     let (outcome, machine) = match taken {
-        Ok(raw) => (RecordOutcome::Ran(raw), None),
+        Ok(raw) => match run.account(arm, raw.weight()) {
+            Ok(()) => (RecordOutcome::Ran(raw), None),
+            Err(why) => (RecordOutcome::Failed(why), None),
+        },
         Err(_) if (run.interrupted)() => return Err(Halt::Interrupted),
         Err(Failure::Sample(why)) => (RecordOutcome::Failed(why), None),
         Err(Failure::Machine(why)) => (RecordOutcome::Failed(why.clone()), Some(why)),
     };
     let (at, seconds) = (microseconds(run.before + begin), microseconds(seconds));
-    let record = Record { cell, position: run.position, round, warm_up, at, seconds, outcome };
+    let mut record = Record { cell, position: run.position, round, warm_up, at, seconds, outcome };
     run.position = run.position.saturating_add(1);
     run.keep(&record, W::SAMPLES);
     let reading = workload.read(arm, &record);
     run.arms[arm].count(&record, reading.is_ok());
     workload.sampled(run, arm, &record, reading);
+    if let (false, RecordOutcome::Ran(raw)) = (W::READ_AGAIN, &mut record.outcome) {
+        (raw.stdout, raw.stderr) = (String::new(), String::new());
+    }
     run.records.push(record);
     let Some(why) = machine else { return Ok(()) };
     run.note(format!("nothing more was measured: {why}"));
@@ -311,4 +357,33 @@ pub(crate) fn unknown(
     Some(format!(
         "{count} {samples} of {distinct} {arms} that this run has not, like {first:?}, are passed over"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_arm_that_prints_without_end_is_stopped_and_the_others_are_not() {
+        let arms = ["loud", "quiet"].map(|id| ArmProgress::new(id.to_owned())).to_vec();
+        let mut run: Run<'_, ()> = Run {
+            arms,
+            records: Vec::new(),
+            notes: Vec::new(),
+            position: 0,
+            kept: 0,
+            most: 1000,
+            before: 0.0,
+            journal: None,
+            observe: &mut |_| {},
+            clock: &|| 0.0,
+            interrupted: &|| false,
+        };
+        assert_eq!(run.account(0, 900), Ok(()), "there is room");
+        let why = run.account(0, 200).unwrap_err();
+        assert!(why.contains("200 bytes, 1100 with"), "{why}");
+        assert_eq!(run.account(1, 400), Ok(()), "it has not had its share");
+        assert!(run.account(1, 400).is_err());
+        assert_eq!((run.kept, run.arms[0].kept, run.arms[1].kept), (1300, 900, 400));
+    }
 }

@@ -5,7 +5,7 @@
 
 mod pairs;
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use penstock_model::{
     Model,
@@ -190,6 +190,16 @@ impl Matrix {
             }
         }
         comparisons
+    }
+
+    /// For each arm that is compared the cell and its second arm that are its control, as far as there is one.
+    pub fn controls(&self) -> BTreeMap<usize, [usize; 2]> {
+        let control = |null: Option<usize>| Some([self.repeated(null?)?, null?]);
+        let compared = self.comparisons().into_iter().filter_map(|(base, other, null)| {
+            let control = control(null)?;
+            Some([(base, control), (other, control)])
+        });
+        compared.flatten().collect()
     }
 
     /// What a second arm is the same as: the first of its block.

@@ -34,6 +34,7 @@ use penstock_model::{
     measurement::{Network, PathKind, Tool},
     verdict::Vantage,
 };
+use penstock_statistics::Random;
 
 pub use self::bridge::is_of_a_run;
 use self::{
@@ -64,6 +65,8 @@ pub struct Options {
     pub timeout: Duration,
     /// How long a server has until it listens.
     pub start: Duration,
+    /// What is drawn in a sample is drawn from this, its cell and its round.
+    pub seed: u64,
 }
 
 impl Default for Options {
@@ -73,6 +76,7 @@ impl Default for Options {
             lease: Duration::from_secs(30 * 60),
             timeout: Duration::from_secs(20),
             start: Duration::from_secs(10),
+            seed: 0,
         }
     }
 }
@@ -87,6 +91,10 @@ pub struct NetworkTaker {
     /// Pairs whose last sample had no end, by the client's address: the next one waits for nothing before the path is seen to
     /// answer.
     silent: BTreeSet<Ipv4Addr>,
+    /// The round of the samples that are taken.
+    round: u32,
+    /// How many samples were taken a second time.
+    again: u32,
     /// What of CPU time could not be seen, in words, for the reader.
     unseen: BTreeSet<String>,
 }
@@ -131,6 +139,8 @@ impl NetworkTaker {
             sites: BTreeMap::new(),
             routes: BTreeMap::new(),
             silent: BTreeSet::new(),
+            round: 0,
+            again: 0,
             unseen: BTreeSet::new(),
         }
     }
@@ -241,11 +251,12 @@ impl NetworkTaker {
     /// The command of a sample, and who runs it.
     fn sample(
         &self,
-        tool: Tool,
+        cell: &Planned,
         network: &Network,
         route: &Route,
         dwell: Duration,
     ) -> Result<(Vantage, Command), String> {
+        let tool = cell.measurement.tool;
         let at = self.listening(route, tool)?;
         let from = route.client.address;
         if tool != Tool::Probe {
@@ -256,7 +267,9 @@ impl NetworkTaker {
             let (least, most) = (packet::LEAST, packet::MOST);
             return Err(format!("the probe sends {least} to {most} bytes, not {size}"));
         }
-        let build = |program: &str| probe::client_command(program, from.into(), at.into(), load, size, dwell);
+        let seed = Random::for_purpose(self.options.seed, &format!("{} {}", cell.id, self.round)).draw();
+        let build =
+            |program: &str| probe::client_command(program, from.into(), at.into(), load, size, dwell, seed);
         let (runner, command) = self.own(&route.client.place, build)?;
         Ok((runner.site, command))
     }
@@ -370,13 +383,14 @@ impl NetworkTaker {
             self.answers(tool, route).inspect_err(|_| self.distrust(route))?;
             self.silent.remove(&route.client.address);
         }
-        let mut sample = self.sample(tool, network, route, dwell)?;
+        let mut sample = self.sample(cell, network, route, dwell)?;
         let (mut output, mut cpu) = self.run(route, &sample, network, allowed)?;
         if failed(tool, &output) && !interrupt::pending() {
             // Its server may be gone, or hang: one that is started anew tells whether that was all.
             self.distrust(route);
             self.renew(route, allowed)?;
-            sample = self.sample(tool, network, route, dwell)?;
+            self.again += 1;
+            sample = self.sample(cell, network, route, dwell)?;
             (output, cpu) = self.run(route, &sample, network, allowed)?;
             if failed(tool, &output) {
                 self.distrust(route);
@@ -437,11 +451,15 @@ impl Sampler for NetworkTaker {
             let tool = cell.measurement.tool;
             let why = failed.get(&pair).cloned().or_else(|| self.lacks(tool, &pair)).or_else(|| {
                 let route = &self.routes[&pair];
-                self.sample(tool, network, route, self.options.dwell).err()
+                self.sample(cell, network, route, self.options.dwell).err()
             });
             preparation.missing.extend(why.map(|why| (cell.id.clone(), why)));
         }
         preparation
+    }
+
+    fn enter_round(&mut self, round: u32) {
+        self.round = round;
     }
 
     fn take(&mut self, cell: &Planned, dwell: Duration) -> Result<RawOutput, Failure> {
@@ -457,6 +475,11 @@ impl Sampler for NetworkTaker {
         let mut sites = std::mem::take(&mut self.sites);
         let mut complaints: Vec<String> = sites.values().filter_map(Site::booted).collect();
         complaints.extend(std::mem::take(&mut self.unseen));
+        complaints.extend(match std::mem::take(&mut self.again) {
+            0 => None,
+            1 => Some("1 sample was taken again: its tool failed the first time".to_owned()),
+            n => Some(format!("{n} samples were taken again: their tools failed the first time")),
+        });
         // An interrupt ends commands; those that give things back are to run all the same.
         interrupt::set_aside(|| {
             thread::scope(|scope| {

@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 /// More output than this is not read. A histogram of a hundred thousand bins has two megabytes.
-pub const LIMIT: usize = 16 << 20;
+pub const LIMIT: usize = 4 << 20;
 
 /// Output that tells nothing that could be used. Each variant names the tool.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

@@ -26,6 +26,8 @@ pub struct Reading {
     pub withheld: Vec<Withheld>,
     /// Every latency, where the tool tells them.
     pub histogram: Option<Histogram>,
+    /// How many more requests were sent and not answered in time: their latencies are longer than all of these.
+    pub lost: u64,
     /// The tool's version, where its output has it.
     pub version: Option<String>,
 }
@@ -33,13 +35,19 @@ pub struct Reading {
 impl Reading {
     /// Takes a percentile in, or withholds it when there are too few latencies for it.
     fn percentile(&mut self, metric: Metric, microseconds: f64, latencies: u64) {
-        let need = metric.quantile().map_or(0, samples_for);
+        let need = metric.quantile().map_or(0, |q| needed(q, latencies, self.lost));
         if latencies >= need {
             self.values.insert(metric, microseconds);
         } else {
             self.withheld.push(Withheld { metric, have: latencies, need });
         }
     }
+}
+
+/// How many answers a quantile takes, where `lost` more were not answered in time: enough for it, and so many that it is not
+/// one of the lost.
+pub(crate) fn needed(q: f64, answered: u64, lost: u64) -> u64 {
+    samples_for(q).max(if lost == 0 { 0 } else { Histogram::rank(q, answered.saturating_add(lost)) })
 }
 
 /// What a tool's raw output tells of a measurement, in words for a person when it tells nothing.
@@ -49,6 +57,7 @@ impl Reading {
 /// In words: what is wrong with the output, with what the tool wrote to standard error; also for a tool that does not measure
 /// this.
 pub fn read(measurement: &Measurement, raw: &RawOutput) -> Result<Reading, String> {
+    raw.is_whole(measurement.tool)?;
     let output = raw.stdout.as_bytes();
     let outcome = match (&measurement.subject, measurement.tool) {
         (Subject::Network(network), Tool::Netperf) => netperf::key_values(output, network.protocol),

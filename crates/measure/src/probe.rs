@@ -45,7 +45,8 @@ pub fn server_command(program: &str, bind: IpAddr, port: u16, seconds: u32) -> C
 
 /// The client, sending from an address to the reflector's for `dwell` with messages of `size` bytes (at least
 /// [`packet::LEAST`], at most [`packet::MOST`]: others are a bad usage). It waits for the server for [`GREETING`] first, and
-/// for the last answers at most [`TIMEOUT`].
+/// for the last answers at most [`TIMEOUT`]. The times of an open loop are drawn from `seed`: with one seed for all samples they
+/// would all leave at the same times.
 pub fn client_command(
     program: &str,
     bind: IpAddr,
@@ -53,6 +54,7 @@ pub fn client_command(
     load: Load,
     size: u32,
     dwell: Duration,
+    seed: u64,
 ) -> Command {
     let command = Command::new(program)
         .args(["inside", "probe"])
@@ -63,7 +65,7 @@ pub fn client_command(
         .deadline(dwell + GREETING + TIMEOUT * 2 + Duration::from_secs(15));
     match load {
         Load::Closed => command,
-        Load::Open { rate } => command.args(["--rate", &rate.to_string()]),
+        Load::Open { rate } => command.args(["--rate", &rate.to_string(), "--seed", &seed.to_string()]),
     }
 }
 

@@ -39,6 +39,14 @@ fn compare(cell: &Cell, other: &Cell, seed: u64, across: &mut CellsComparison) {
         (Status::Measured(_), Status::Measured(_)) if cell.null && other.null => {}
         (Status::Measured(a), Status::Measured(b)) => {
             for metric in metrics(cell) {
+                let short = [("A", a), ("B", b)].into_iter().find_map(|(run, measured)| {
+                    let (short, n) = measured.short_of(metric).filter(|(short, n)| short < n)?;
+                    Some(format!("{short} of {n} samples of {run} could not tell {metric}"))
+                });
+                if let Some(why) = short {
+                    across.untold.push(untold(why));
+                    continue;
+                }
                 let of_both = (a.values(metric).collect(), b.values(metric).collect());
                 tell(&cell.id, metric, of_both, "samples of", seed, across);
             }

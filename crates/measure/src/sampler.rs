@@ -14,6 +14,9 @@ pub trait Sampler<P = Planned, T = ToolVersion> {
     /// fails makes some missing and nothing else. Called once, before the first sample.
     fn prepare(&mut self, planned: &[P]) -> Preparation<T>;
 
+    /// The samples to come are of this round.
+    fn enter_round(&mut self, _round: u32) {}
+
     /// Takes one sample of what was made ready, as long as `dwell`.
     ///
     /// # Errors

@@ -38,6 +38,11 @@ impl Sampler for Samplers<'_> {
         preparation
     }
 
+    fn enter_round(&mut self, round: u32) {
+        self.network.enter_round(round);
+        self.storage.enter_round(round);
+    }
+
     fn take(&mut self, cell: &Planned, dwell: Duration) -> Result<RawOutput, Failure> {
         match cell.measurement.subject {
             Subject::Network(_) => self.network.take(cell, dwell),

@@ -1,7 +1,8 @@
 //! Storage: fio in a guest and on the host, on the same file or device.
 //!
 //! **Files.** In a container's directory the host makes the file, through the container's root, and holds it: fio on the host
-//! is given the held file and never a path that the container could have changed meanwhile. In a VM fio itself makes it.
+//! is given the held file and never a path that the container could have changed meanwhile. In a VM fio itself makes it,
+//! in a new directory that only root can enter.
 //! It is written once before the first sample, and removed after the last.
 //!
 //! **Devices** are read, and written only where the model says so. Even then none is written that holds a file system
@@ -17,7 +18,7 @@ mod place;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
-    time::Duration,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use penstock_host::{
@@ -35,7 +36,8 @@ pub use cells::{matrix, targets};
 
 use crate::{
     matrix::Planned,
-    output::{self, OutputError},
+    network::lease::{MARK, sweep},
+    output::OutputError,
     parse::{Reading, fio},
     record::RawOutput,
     sampler::{Failure, Preparation, Sampler},
@@ -49,6 +51,9 @@ const MOST_OF_FREE: f64 = 0.9;
 /// How long a small question may take.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
+/// The name of the file in the directory that is made for it.
+const FILE: &str = "data";
+
 /// Blocks that every file and device takes.
 const USUAL_BLOCK: u32 = 4096;
 
@@ -61,9 +66,11 @@ pub struct StorageTaker {
     ways: BTreeMap<String, IoMethod>,
     /// The cells that were refused, by id, each with the reason.
     refused: BTreeMap<String, String>,
-    /// Files that were made here, and files in VMs.
+    /// Files that were made here, and directories in VMs.
     made: Vec<Scratch>,
     made_inside: Vec<(Vantage, String)>,
+    /// What tells this run's processes from all others.
+    mark: String,
 }
 
 /// An end of a target: where fio runs, and on what.
@@ -71,6 +78,13 @@ struct Arm {
     vantage: Vantage,
     place: Arc<dyn Place>,
     file: String,
+}
+
+/// Where fio is run, and how its processes are found again.
+#[derive(Clone, Copy)]
+struct Runner<'a> {
+    place: &'a dyn Place,
+    mark: &'a str,
 }
 
 /// What is found of a target while it is made ready.
@@ -111,6 +125,7 @@ impl StorageTaker {
             refused: BTreeMap::new(),
             made: Vec::new(),
             made_inside: Vec::new(),
+            mark: format!("storage-{};", own_name()),
         }
     }
 
@@ -137,8 +152,8 @@ impl StorageTaker {
             found.miss(|_, _| true, &why);
             Vec::new()
         });
-        let Some((arms, way)) = choose_way(arms, found, preparation, label) else { return };
-        smaller_blocks(&arms, way, found);
+        let Some((arms, way)) = choose_way(arms, found, preparation, label, &self.mark) else { return };
+        smaller_blocks(&arms, way, found, &self.mark);
         if !way.goes_deep() {
             let why =
                 format!("only {} works at both ends, which does one operation after the other", way.engine);
@@ -224,6 +239,8 @@ impl StorageTaker {
         let mut file_inside = target.path.trim_end_matches('/').to_owned();
         file_inside.push('/');
         file_inside.push_str(&name);
+        // A VM is given a new directory: somebody there could have laid a link where the name is known.
+        let own_inside = format!("{file_inside}-{}", own_name());
         let size = target.size.0;
         let mut arms = Vec::new();
         // The guest's own directory, as the host reaches it.
@@ -242,9 +259,8 @@ impl StorageTaker {
             let made = match theirs {
                 Some(_) => Ok(()),
                 None => {
-                    // It is removed in the end, also when it cannot be filled.
-                    self.made_inside.push((inside.clone(), file_inside.clone()));
-                    lay_out_inside(place.as_ref(), &target.path, &file_inside, size)
+                    file_inside = format!("{own_inside}/{FILE}");
+                    self.lay_out_inside(&inside, place.as_ref(), &target.path, &own_inside, size)
                 }
             };
             match made {
@@ -282,6 +298,30 @@ impl StorageTaker {
         Ok(self.made[at].path())
     }
 
+    /// Has fio in a VM make a file, in a directory of its own.
+    fn lay_out_inside(
+        &mut self,
+        vantage: &Vantage,
+        place: &dyn Place,
+        parent: &str,
+        directory: &str,
+        size: u64,
+    ) -> Result<(), String> {
+        // fio would make a directory that is missing, and nobody would remove it.
+        let there = place.run(&Command::new("test").args(["-d", parent]).deadline(TIMEOUT));
+        if !there.map_err(|error| chain(&error))?.status.success() {
+            return Err(format!("there is no directory {parent} {}", place.describe()));
+        }
+        // It is removed in the end, also when nobody told that it was made, or it cannot be filled.
+        let made = place.run(&Command::new("mkdir").args(["-m", "700", "--", directory]).deadline(TIMEOUT));
+        if made.as_ref().map_or_else(was_ended, |output| output.status.success()) {
+            self.made_inside.push((vantage.clone(), directory.to_owned()));
+        }
+        made.map_err(|error| chain(&error))?.succeeded().map_err(|error| chain(&error))?;
+        let runner = Runner { place, mark: &self.mark };
+        told(&runner.run(&command::lay_out(&format!("{directory}/{FILE}"), size))?, Mix::Write).map(drop)
+    }
+
     /// Makes a file and fills it; gives its position in `made`.
     fn make(&mut self, directory: Directory, name: &str, size: u64) -> Result<usize, String> {
         let free = directory.free_space().map_err(|error| chain(&error))?;
@@ -304,27 +344,32 @@ impl StorageTaker {
     }
 }
 
-/// Looks once more right before it is written to: somebody may have mounted it meanwhile.
-fn may_be_written(target: &StorageTarget) -> Result<(), String> {
+/// What no other run calls anything.
+fn own_name() -> String {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    format!("{}-{}", std::process::id(), since.as_nanos())
+}
+
+/// Looks once more right before it is written to: somebody may have mounted it meanwhile, on the host or in the VM that has it.
+fn may_be_written(target: &StorageTarget, testbed: &Testbed) -> Result<(), String> {
     if !target.write {
         return Err(format!("{} may not be written to", cells::label(target)));
     }
-    let Some(host) = target.host.as_deref().filter(|_| cells::is_device(target)) else { return Ok(()) };
+    if !cells::is_device(target) {
+        return Ok(());
+    }
+    if let Ok(guest) = testbed.place(&Vantage::Guest(target.guest.clone()))
+        && guest.namespace().is_err()
+        && let Some(why) = place::in_use_inside(guest.as_ref(), &target.path)
+    {
+        return Err(format!("it is not written to: {why}"));
+    }
+    let Some(host) = target.host.as_deref() else { return Ok(()) };
     let (node, device) = place::device_here(host)?;
     match place::in_use_here(&node, device) {
         Some(why) => Err(format!("{node} is not written to: {why}")),
         None => Ok(()),
     }
-}
-
-/// Has fio in a VM make a file.
-fn lay_out_inside(place: &dyn Place, directory: &str, file: &str, size: u64) -> Result<(), String> {
-    // fio would make a directory that is missing, and nobody would remove it.
-    let there = place.run(&Command::new("test").args(["-d", directory]).deadline(TIMEOUT));
-    if !there.map_err(|error| chain(&error))?.status.success() {
-        return Err(format!("there is no directory {directory} {}", place.describe()));
-    }
-    told(&run(place, &command::lay_out(file, size))?, Mix::Write).map(drop)
 }
 
 /// Which fio is in a place.
@@ -347,17 +392,36 @@ fn version(place: &dyn Place) -> Result<String, String> {
     }
 }
 
-/// Runs fio in a place.
-fn run(place: &dyn Place, command: &Command) -> Result<RawOutput, String> {
-    let output = place.run(command).map_err(|error| chain(&error))?;
-    // More is not read; and a guest could print without end.
-    let text =
-        |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(output::LIMIT + 1)]).into_owned();
-    Ok(RawOutput::of(place.describe(), command, &output, text))
+impl Runner<'_> {
+    /// Runs fio. Its jobs are processes of their own, in a guest too, and outlive the command that was ended: they are ended here.
+    fn run(&self, command: &Command) -> Result<RawOutput, String> {
+        let Runner { place, mark } = *self;
+        let output = match place.run(&command.clone().env(MARK, mark)) {
+            Ok(output) => output,
+            Err(error) if was_ended(&error) => {
+                let end = Command::new("sh").args(["-c", &sweep(mark)]).deadline(TIMEOUT);
+                let ended = interrupt::set_aside(|| place.run(&end));
+                let left = ended.err().map(|_| format!("; fio may still run {}", place.describe()));
+                return Err(chain(&error) + &left.unwrap_or_default());
+            }
+            Err(error) => return Err(chain(&error)),
+        };
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Ok(RawOutput::of(place.describe(), command, &output, text))
+    }
+}
+
+/// Whether a command was ended before its own end.
+fn was_ended(error: &PlaceError) -> bool {
+    let early = |source: &ProcessError| {
+        matches!(source, ProcessError::Interrupted { .. } | ProcessError::TimedOut { .. })
+    };
+    matches!(error, PlaceError::Process { source, .. } if early(source)) || interrupt::pending()
 }
 
 /// Whether fio did what it was asked for; why not, else.
 fn told(raw: &RawOutput, mix: Mix) -> Result<Reading, String> {
+    raw.is_whole(Tool::Fio)?;
     fio::json(raw.stdout.as_bytes(), mix).map_err(|error| match (&error, raw.stderr.trim()) {
         (OutputError::Empty { .. }, said) if !said.is_empty() => {
             said.lines().next().unwrap_or_default().chars().take(300).collect()
@@ -372,10 +436,12 @@ fn choose_way(
     found: &mut TargetCells<'_>,
     preparation: &mut Preparation,
     label: &str,
+    mark: &str,
 ) -> Option<(Vec<Arm>, IoMethod)> {
     let mut refused: Vec<(IoMethod, Vec<Option<String>>)> = Vec::new();
     for way in IoMethod::ALL {
-        let refusals: Vec<Option<String>> = arms.iter().map(|arm| refusal(arm, way, USUAL_BLOCK)).collect();
+        let refusals: Vec<Option<String>> =
+            arms.iter().map(|arm| refusal(arm, way, USUAL_BLOCK, mark)).collect();
         let works = refusals.iter().all(Option::is_none);
         refused.push((way, refusals));
         if works {
@@ -417,16 +483,17 @@ fn choose_way(
 }
 
 /// Why a block cannot be read this way at an end, if so.
-fn refusal(arm: &Arm, way: IoMethod, block: u32) -> Option<String> {
-    let read = run(arm.place.as_ref(), &command::trial(way, &arm.file, block));
+fn refusal(arm: &Arm, way: IoMethod, block: u32, mark: &str) -> Option<String> {
+    let runner = Runner { place: arm.place.as_ref(), mark };
+    let read = runner.run(&command::trial(way, &arm.file, block));
     read.and_then(|raw| told(&raw, Mix::Read)).err()
 }
 
 /// Cells with blocks that are smaller than an end takes are missing.
-fn smaller_blocks(arms: &[Arm], way: IoMethod, found: &mut TargetCells<'_>) {
+fn smaller_blocks(arms: &[Arm], way: IoMethod, found: &mut TargetCells<'_>, mark: &str) {
     let sizes: BTreeSet<u32> = found.cells.iter().map(|(_, storage)| storage.block).collect();
     for block in sizes.into_iter().filter(|block| *block < USUAL_BLOCK) {
-        let refused = arms.iter().find_map(|arm| Some((arm, refusal(arm, way, block)?)));
+        let refused = arms.iter().find_map(|arm| Some((arm, refusal(arm, way, block, mark)?)));
         let Some((arm, why)) = refused else { return };
         let why = format!("no blocks of {block} bytes can be used {}: {why}", arm.place.describe());
         found.miss(|_, storage| storage.block == block, &why);
@@ -471,24 +538,28 @@ impl Sampler for StorageTaker {
         let not_ready = || format!("{} was not made ready {}", storage.target, storage.place);
         let target = self.targets.get(&storage.target).ok_or_else(not_ready)?;
         if storage.mix != Mix::Read {
-            may_be_written(target)?;
+            may_be_written(target, &self.testbed)?;
         }
         let file = self.files.get(&(storage.target.clone(), storage.place.clone())).ok_or_else(not_ready)?;
         let way = self.ways.get(&storage.target).ok_or_else(not_ready)?;
         let place = self.testbed.place(&storage.place)?;
-        Ok(run(place.as_ref(), &command::sample(*way, file, storage, target.size.0, dwell))?)
+        let runner = Runner { place: place.as_ref(), mark: &self.mark };
+        Ok(runner.run(&command::sample(*way, file, storage, target.size.0, dwell))?)
     }
 
     fn finish(&mut self) -> Vec<String> {
         let mut complaints = Vec::new();
-        for (vantage, file) in std::mem::take(&mut self.made_inside) {
-            let remove = Command::new("rm").args(["-f", "--", &file]).deadline(TIMEOUT);
+        for (vantage, directory) in std::mem::take(&mut self.made_inside) {
+            let script = "cd -- \"$1\" 2>/dev/null || exit 0; rm -f -- \"$2\" && rmdir -- \"$1\"";
+            let words = ["-c", script, "penstock-measure", &directory, FILE];
+            let remove = Command::new("sh").args(words).deadline(TIMEOUT);
             // A VM that is gone took the file with it, or keeps it where nobody can reach it now.
             let outcome = self.testbed.place(&vantage).and_then(|place| {
                 let output = interrupt::set_aside(|| place.run(&remove)).map_err(|error| chain(&error))?;
                 output.succeeded().map(drop).map_err(|error| chain(&error))
             });
-            complaints.extend(outcome.err().map(|why| format!("{file} was not removed {vantage}: {why}")));
+            complaints
+                .extend(outcome.err().map(|why| format!("{directory} was not removed {vantage}: {why}")));
         }
         let removed = std::mem::take(&mut self.made).into_iter().map(Scratch::remove);
         complaints.extend(removed.filter_map(Result::err).map(|error| chain(&error)));

@@ -10,8 +10,8 @@ use penstock_measure::{
 use penstock_model::{
     Model, Source,
     measurement::{
-        Cell, Conclusion, EndKind, Measurements, Metric, PathKind, Protocol, Rules, Sample, SampleResult,
-        Status, StopReason, Subject,
+        Cell, Conclusion, EndKind, Histogram, Measurements, Metric, PathKind, Protocol, Rules, Sample,
+        SampleResult, Status, StopReason, Subject, Withheld,
     },
     verdict::Vantage,
 };
@@ -512,7 +512,7 @@ fn measured(emulated: bool) -> Measurements {
             PathKind::VfVfAcross => Vec::new(),
             _ => (0..9).map(|round| sample(round, value(round), metric)).collect(),
         };
-        let status = summarise::status(samples, None, Vec::new(), StopReason::SamplesUp, 0.95, 1);
+        let status = summarise::status(samples, None, 0, Vec::new(), StopReason::SamplesUp, 0.95, 1);
         Cell { id: planned.id.clone(), measurement: planned.measurement.clone(), null: planned.null, status }
     });
     Measurements { emulated, cells: cells.collect(), ..Measurements::default() }
@@ -531,8 +531,10 @@ fn warm_up_is_kept_and_not_counted_and_nothing_is_missing_and_not_zero() {
 
 #[test]
 fn lines_are_ruled_on_by_the_cells() {
-    let rule =
-        |line: &str, emulated: bool| summarise::rule(&line.parse().unwrap(), &measured(emulated), 0.95);
+    let controls = BTreeMap::new();
+    let rule = |line: &str, emulated: bool| {
+        summarise::rule(&line.parse().unwrap(), &measured(emulated), &controls, 0.95)
+    };
     let inside = rule("tcp vf-vf inside >= 1.4 x pf-pf", false);
     assert_eq!((inside.told, inside.claims.len()), (Conclusion::Holds, 2), "two pairs of ends");
     assert_eq!(rule("tcp vf-vf inside >= 1.6 x pf-pf", true).told, Conclusion::DoesNotHold);
@@ -546,6 +548,72 @@ fn lines_are_ruled_on_by_the_cells() {
     assert_eq!(missing.told, Conclusion::CannotBeTold);
     assert!(missing.claims[0].why.as_ref().unwrap().contains("is missing: no sample"), "{missing:?}");
     assert!(rule("random read >= 0.9 x host", false).claims.is_empty());
+}
+
+/// A ratio is worth nothing where the same measured twice differs.
+#[test]
+fn a_line_is_not_ruled_on_whose_control_differs_from_itself() {
+    let run = measured(true);
+    let position = |null: bool| {
+        let is = |cell: &&Cell| cell.id.contains("tcp stream pf-pf") && cell.null == null;
+        run.cells.iter().position(|cell| is(&cell)).unwrap()
+    };
+    let inside = run.cells.iter().position(|cell| cell.id.contains("tcp stream vf-vf inside")).unwrap();
+    let line = "tcp vf-vf inside >= 1.4 x pf-pf".parse().unwrap();
+    let rule = |control: [usize; 2]| {
+        let all = (0..run.cells.len()).map(|at| (at, control)).collect();
+        summarise::rule(&line, &run, &all, 0.95)
+    };
+    assert_eq!(rule([position(false), position(true)]).told, Conclusion::Holds);
+    let doubted = rule([position(false), inside]);
+    assert_eq!(doubted.told, Conclusion::CannotBeTold);
+    assert!(doubted.claims[0].why.as_ref().unwrap().contains("differs from itself"), "{doubted:?}");
+}
+
+/// In a closed loop the samples with stalls are those with too few round trips for a percentile.
+#[test]
+fn a_percentile_that_a_sample_withholds_is_not_told_of_the_others() {
+    let run = measured(false);
+    let cell = run.cells.iter().find(|cell| cell.id.contains(" rr pf-pf") && !cell.null).unwrap();
+    let of = |short: u32, histogram: Option<Histogram>, lost: u64| {
+        let samples = (0..8).map(|round| {
+            let mut values = BTreeMap::from([(Metric::Max, 90.0)]);
+            if round >= short {
+                values.insert(Metric::P99, 50.0);
+            }
+            let (at, seconds, position) = (f64::from(round), 1.0, round);
+            Sample { at, seconds, position, round, warm_up: false, taken: SampleResult::Values(values) }
+        });
+        let withheld = (0..short).map(|_| Withheld { metric: Metric::P99, have: 400, need: 1000 });
+        let (samples, withheld) = (samples.collect(), withheld.collect());
+        let status = summarise::status(samples, histogram, lost, withheld, StopReason::SamplesUp, 0.95, 1);
+        Cell { status, ..cell.clone() }
+    };
+    let (all, most) = (of(0, None, 0), of(2, None, 0));
+    assert_eq!(all.summary(Metric::P99).unwrap().n, 8);
+    assert_eq!(most.summary(Metric::P99), None);
+    assert!(most.summary(Metric::Max).is_some());
+    let compared = summarise::compare(&all, &most, None, Metric::P99, 0.95, 1);
+    assert!(compared.ratio.is_none() && compared.pairs == 0, "{compared:?}");
+    assert!(compared.why.unwrap().starts_with("2 of 8 samples of "));
+    let told = |cell: &Cell| {
+        let run = Measurements { cells: vec![cell.clone()], ..Measurements::default() };
+        let line = "rr pf-pf p99 <= 60us".parse().unwrap();
+        summarise::rule(&line, &run, &BTreeMap::new(), 0.95).claims[0].clone()
+    };
+    assert_eq!(told(&all).told, Conclusion::Holds);
+    assert_eq!(told(&most).told, Conclusion::CannotBeTold);
+    let why = told(&most).why.unwrap();
+    assert!(why.starts_with("2 of 8 samples could not tell it: p99 takes 1000"), "{why}");
+    // All latencies together tell it, unless it is one of those that were lost.
+    let mut histogram = Histogram::new();
+    histogram.record(50_000, 990).unwrap();
+    histogram.record(2_000_000, 100).unwrap();
+    let pooled = of(2, Some(histogram.clone()), 0);
+    let summary = pooled.summary(Metric::P99).unwrap();
+    assert!(summary.interval.is_none() && summary.median > 1000.0, "{summary:?}");
+    assert!(told(&pooled).why.unwrap().contains("of all together, without an interval"));
+    assert_eq!(of(2, Some(histogram), 200).summary(Metric::P99), None);
 }
 
 #[test]

@@ -4,12 +4,15 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
-    os::unix::fs::symlink,
+    fs::{self, OpenOptions},
+    os::unix::{
+        fs::{OpenOptionsExt, PermissionsExt, symlink},
+        process::ExitStatusExt,
+    },
     path::{Path, PathBuf},
-    process::ExitCode,
+    process::{self, Child, ExitCode},
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     thread,
@@ -36,24 +39,28 @@ use penstock_testkit::{
 
 const DWELL: Duration = Duration::from_secs(1);
 const NAME: &str = ".penstock-measure-a";
+/// open(2), on all processors that these tests run on.
+const O_EXCL: i32 = 0o200;
 
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     trials.one_at_a_time();
     let missing = trials.lacking("storage", no_fio);
-    let tests: [(&str, fn()); 7] = [
+    let tests: [(&str, fn()); 8] = [
         ("a_container_and_the_host_have_one_file", one_file),
         ("the_host_never_writes_where_a_link_leads", links),
         ("a_guest_without_fio_is_missing_and_the_host_is_not", without_fio),
         ("fio_of_an_unknown_version_is_missing", unknown_version),
         ("a_guest_that_stops_is_missing", gone),
         ("a_vm_has_a_file_of_its_own", vm),
+        ("fio_in_a_guest_does_not_outlive_an_interrupt", interrupted),
         ("what_may_not_be_written_is_not", not_written),
     ];
     trials.add(&missing, tests);
     let mounts = trials.lacking("full disks and devices", no_mounts);
-    let tests: [(&str, fn()); 2] = [
+    let tests: [(&str, fn()); 3] = [
         ("a_full_disk_is_missing_in_netns", full_disk),
+        ("a_device_that_a_vm_uses_is_not_written_in_netns", device_of_vm),
         ("a_device_is_written_only_when_nobody_uses_it_in_netns", device),
     ];
     trials.add(&mounts, tests);
@@ -77,11 +84,21 @@ struct Guest {
     fio: bool,
     gone: AtomicBool,
     bend: fn(Output) -> Output,
+    /// Whether Ctrl-C ends fio's command, and what that leaves.
+    interrupted: AtomicBool,
+    left: Mutex<Option<Child>>,
 }
 
 impl Guest {
     fn container() -> Guest {
-        Guest { vm: false, fio: true, gone: AtomicBool::new(false), bend: |output| output }
+        Guest {
+            vm: false,
+            fio: true,
+            gone: AtomicBool::new(false),
+            bend: |output| output,
+            interrupted: AtomicBool::new(false),
+            left: Mutex::new(None),
+        }
     }
 
     fn answers(&self) -> Result<(), PlaceError> {
@@ -102,6 +119,13 @@ impl Place for Guest {
         let failed = |source| PlaceError::Process { place: self.describe(), source };
         if !self.fio && command.program() == "fio" {
             return Err(failed(ProcessError::NotInstalled { program: "fio".to_owned() }));
+        }
+        if command.program() == "fio" && self.interrupted.load(Ordering::Relaxed) {
+            let environment = command.environment().iter().cloned();
+            let child = process::Command::new("sleep").arg("600").envs(environment).spawn().unwrap();
+            *self.left.lock().unwrap() = Some(child);
+            let command = command.to_string();
+            return Err(failed(ProcessError::Interrupted { command, left: None }));
         }
         command.run().map(self.bend).map_err(failed)
     }
@@ -301,12 +325,20 @@ fn vm() {
     let (there, here) = (directory(), directory());
     let (there, here) = (there.path().to_str().unwrap(), here.path().to_str().unwrap());
     let guest = || Guest { vm: true, ..Guest::container() };
+    // Whoever is there knows the name, and what is written must not go where it leads.
+    let victim = Path::new(there).join("victim");
+    fs::write(&victim, "kept").unwrap();
+    symlink(&victim, Path::new(there).join(NAME)).unwrap();
     let mut run = quick(guest(), &of("vm", &format!("path: {there}, host: {here}, size: 1MiB")));
     assert_eq!(run.missing, BTreeMap::new());
-    run.measured(&inside(), Mix::Write);
+    let command = run.measured(&inside(), Mix::Write);
+    let own = command.split(' ').find_map(|word| word.strip_prefix("--filename=")).unwrap();
+    let own = Path::new(own).parent().unwrap();
+    assert_eq!(fs::metadata(own).unwrap().permissions().mode() & 0o777, 0o700, "{}", own.display());
     run.measured(&Vantage::Host, Mix::Write);
     assert_eq!(run.sampler.finish(), Vec::<String>::new());
-    assert_eq!(fs::read_dir(there).unwrap().count() + fs::read_dir(here).unwrap().count(), 0);
+    assert_eq!(fs::read(&victim).unwrap(), b"kept");
+    assert_eq!((fs::read_dir(there).unwrap().count(), fs::read_dir(here).unwrap().count()), (2, 0));
     // Without a path on the host there is no end on the host.
     let mut run = quick(guest(), &of("vm", &format!("path: {there}, size: 1MiB")));
     assert!(run.matrix.cells.iter().all(|cell| storage_of(cell).place == inside()));
@@ -315,6 +347,27 @@ fn vm() {
     let run = quick(guest(), &of("vm", "path: /no/such/directory, size: 1MiB"));
     run.all_missing(&inside(), "there is no directory /no/such/directory inside a");
     assert!(!Path::new("/no/such").exists(), "it is not made");
+}
+
+fn interrupted() {
+    let directory = directory();
+    let path = directory.path().to_str().unwrap();
+    let guest = Guest { vm: true, ..Guest::container() };
+    let mut run = quick(guest, &of("vm", &format!("path: {path}, size: 1MiB")));
+    run.guest.interrupted.store(true, Ordering::Relaxed);
+    assert!(run.sampler.take(&run.cell(&inside(), Mix::Write), DWELL).is_err());
+    let mut left = run.guest.left.lock().unwrap().take().unwrap();
+    let until = Instant::now() + Duration::from_secs(10);
+    let ended = loop {
+        match left.try_wait().unwrap() {
+            None if Instant::now() < until => thread::sleep(Duration::from_millis(20)),
+            ended => break ended,
+        }
+    };
+    let _ = left.kill();
+    assert_eq!(ended.and_then(|status| status.signal()), Some(9), "it was found by its mark");
+    assert_eq!(run.sampler.finish(), Vec::<String>::new());
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
 /// The cells of a target that may be written to, asked of one that may not.
@@ -400,6 +453,34 @@ fn unmounted(mounted: Mounted, device: &Loop) {
     while penstock_host::device::is_held(&device.0).unwrap() && Instant::now() < until {
         thread::sleep(Duration::from_millis(50));
     }
+}
+
+fn device_of_vm() {
+    let directory = directory();
+    let file = directory.path().join("disk");
+    fs::write(&file, vec![0; 16 << 20]).unwrap();
+    let device = Loop::over(&file);
+    let model = of("vm", &format!("path: {}, size: 4MiB, write: on", device.0));
+    let guest = || Guest { vm: true, ..Guest::container() };
+    // As a RAID has its members, ZFS its disks.
+    let held = || OpenOptions::new().read(true).custom_flags(O_EXCL).open(&device.0).unwrap();
+    let member = held();
+    let mut run = quick(guest(), &model);
+    let cell = run.cell(&inside(), Mix::Write);
+    assert!(run.missing[&cell.id].contains("somebody inside a has"), "{:?}", run.missing);
+    run.measured(&inside(), Mix::Read);
+    run.sampler.finish();
+    drop(member);
+    // It was free when it was made ready.
+    let mut run = quick(guest(), &model);
+    assert_eq!(run.missing, BTreeMap::new());
+    let member = held();
+    let error = run.sampler.take(&cell, DWELL).unwrap_err();
+    assert!(error.to_string().contains("is not written to"), "{error}");
+    drop(member);
+    assert!(fs::read(&file).unwrap().iter().all(|byte| *byte == 0));
+    run.measured(&inside(), Mix::Write);
+    run.sampler.finish();
 }
 
 fn device() {

@@ -66,6 +66,7 @@ impl Sampler<Setting, ToolVersion> for Fake<'_> {
             command: "cyclictest".into(),
             status: Some(0),
             stdout: (self.answer)(at, setting)?,
+            cut: None,
             stderr: String::new(),
             cpu: None,
         })
@@ -104,6 +105,7 @@ fn options(against: bool) -> RunOptions {
         rounds: Some(4),
         against,
         emulated: false,
+        stand_ins: Vec::new(),
         started: String::new(),
     }
 }
@@ -248,6 +250,69 @@ fn on_a_board_a_bound_cannot_be_told_however_it_looks() {
         perform(false, &options, &["latency max < 100us except 0.1"], &[], EVER, &|_, _| Ok(json(&[7; 60])));
     assert_eq!(ran.latency.rulings[0].told, Conclusion::CannotBeTold);
     assert!(ran.latency.emulated && !ran.latency.holds());
+}
+
+/// With every claim in numbers that would prove it: a run that ended for that would say so, and no claim would.
+#[test]
+fn on_a_board_nothing_is_proven_before_the_time_is_up() {
+    let proving = |emulated: bool| {
+        let options = RunOptions { emulated, ..options(false) };
+        let claims = ["latency max < 100us except 0.1"];
+        perform(false, &options, &claims, &[], EVER, &|_, _| Ok(json(&[7; 60]))).latency.stopped
+    };
+    assert_eq!((proving(false), proving(true)), (Some(Stopped::Proven), Some(Stopped::TimeUp)));
+}
+
+/// A series that fails in the second round of the pair has an odd number of blocks for ever.
+#[test]
+fn a_series_that_was_given_up_keeps_no_claim_from_being_proven() {
+    let failing = |at: usize, setting: &Setting| match setting.ordinary && at > 0 {
+        true => Err(Failure::Sample("it broke".into())),
+        false => Ok(json(&[7; 60])),
+    };
+    let rounds = RunOptions { rounds: Some(9), ..options(true) };
+    let ran = perform(true, &rounds, &["latency max < 100us except 0.1"], &[], EVER, &failing);
+    assert_eq!(ran.latency.stopped, Some(Stopped::Proven));
+}
+
+#[test]
+fn blocks_that_failed_before_a_run_was_taken_up_again_are_still_told() {
+    let failing = |at: usize, _: &Setting| match at {
+        1 => Err(Failure::Sample("it broke".into())),
+        _ => Ok(json(&[5, 6, 7])),
+    };
+    let first = perform(false, &options(false), &[], &[], 4, &failing);
+    let rest = perform(false, &options(false), &[], &first.records, EVER, &|_, _| Ok(json(&[5, 6, 7])));
+    let failed = rest.latency.series.iter().flat_map(|series| &series.blocks);
+    let failed: Vec<_> = failed.filter_map(|block| block.failed.as_deref()).collect();
+    assert_eq!(failed, ["it broke"]);
+    assert!(rest.latency.series.iter().all(|series| series.counted().count() == 4), "it was taken again");
+}
+
+/// Of CPUs that nobody measured nothing may seem to be proven.
+#[test]
+fn what_one_cpu_stands_for_is_told() {
+    let layout = Layout {
+        isolated: "2-7".parse().unwrap(),
+        guests: vec![GuestSeat {
+            name: "rt".parse().unwrap(),
+            kind: EndKind::Container,
+            pin: "6-7".parse().unwrap(),
+        }],
+        ..layout()
+    };
+    let stand_ins = layout.stand_ins();
+    let told: Vec<String> = stand_ins.iter().map(|one| format!("{}: {one}", one.place)).collect();
+    assert_eq!(told[0], "host: CPU 2 alone was measured, not CPUs 3-5");
+    assert!(told[1].ends_with("CPU 6 alone was measured, not CPU 7") && told.len() == 2, "{told:?}");
+    let options = RunOptions { stand_ins, ..options(false) };
+    let ran = perform(false, &options, &["latency host max < 100us except 0.1"], &[], EVER, &|_, _| {
+        Ok(json(&[7; 60]))
+    });
+    assert!(ran.latency.notes.contains(&told[0]), "{:?}", ran.latency.notes);
+    let ruling = &ran.latency.rulings[0];
+    assert_eq!(ruling.told, Conclusion::Holds);
+    assert!(ruling.claims.iter().all(|claim| claim.why.as_ref().unwrap().contains("not CPUs 3-5")));
 }
 
 #[test]

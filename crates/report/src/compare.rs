@@ -8,7 +8,7 @@ mod words;
 
 use penstock_model::measurement::{
     Measurements,
-    latency::Latency,
+    latency::{Latency, Series},
     run_comparison::{CellsComparison, Fact, RunComparison, RunName, Turn, pair},
 };
 
@@ -112,6 +112,10 @@ fn facts(a: &Evidence, b: &Evidence) -> Vec<Fact> {
     add("exit status", false, &|e| e.run.exit.map(|exit| exit.to_string()));
     let wakes = |e: &Evidence, tell: &dyn Fn(&Latency) -> String| e.latency.as_ref().map(tell);
     add("a spike", false, &|e| wakes(e, &|latency| format!("{} us or longer", latency.spike)));
+    add("blocks of latencies", false, &|e| {
+        let block = e.latency.as_ref()?.series.iter().flat_map(Series::counted).next()?;
+        Some(format!("{} s", block.seconds))
+    });
     add("seed of the latencies", false, &|e| wakes(e, &|latency| latency.seed.to_string()));
     facts.extend(tools(a, b));
     facts

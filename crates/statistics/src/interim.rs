@@ -85,8 +85,8 @@ impl InterimAnalyses {
 pub struct Confidence {
     stated: f64,
     of_one: f64,
-    /// From how many samples on there was a look that could have ended it.
-    from: usize,
+    /// After how many rounds there was the first look that could have ended it.
+    from: u32,
 }
 
 impl From<f64> for Confidence {
@@ -100,7 +100,7 @@ impl InterimAnalyses {
     /// How sure the intervals are of arms that were stopped by these looks. All looks together have the stated confidence;
     /// an arm that ended before the first, because the time was up, was looked at once.
     pub fn confidence(&self) -> Confidence {
-        let from = self.at.first().map_or(0, |first| *first as usize);
+        let from = self.at.first().copied().unwrap_or(0);
         Confidence { stated: self.confidence, of_one: self.confidence_of_one(), from }
     }
 }
@@ -111,19 +111,20 @@ impl Confidence {
         self.stated
     }
 
-    /// What an interval of so many samples is made for.
-    pub fn made_for(self, n: usize) -> f64 {
-        if n >= self.from { self.of_one } else { self.stated }
+    /// What an interval is made for after so many rounds. Whether there was a look hangs on them: of samples that failed there are
+    /// fewer values.
+    pub fn made_for(self, round: u32) -> f64 {
+        if round >= self.from { self.of_one } else { self.stated }
     }
 
-    /// The median with its interval ([`super::interval`]).
-    pub fn interval(self, samples: &[f64], seed: u64) -> Option<Estimate> {
-        self.state(super::interval(samples, self.made_for(samples.len()), seed)?)
+    /// The median with its interval ([`super::interval`]), after so many rounds.
+    pub fn interval(self, samples: &[f64], round: u32, seed: u64) -> Option<Estimate> {
+        self.state(super::interval(samples, self.made_for(round), seed)?)
     }
 
-    /// The ratio of pairs with its interval ([`super::ratio_paired`]).
-    pub fn ratio_paired(self, pairs: &[(f64, f64)], seed: u64) -> Option<Estimate> {
-        self.state(super::ratio_paired(pairs, self.made_for(pairs.len()), seed)?)
+    /// The ratio of pairs with its interval ([`super::ratio_paired`]), after so many rounds.
+    pub fn ratio_paired(self, pairs: &[(f64, f64)], round: u32, seed: u64) -> Option<Estimate> {
+        self.state(super::ratio_paired(pairs, self.made_for(round), seed)?)
     }
 
     fn state(self, made: Estimate) -> Option<Estimate> {

@@ -123,6 +123,26 @@ fn looking_repeatedly_does_not_make_it_wrong_more_often() {
     assert!(held >= 0.94, "{held}");
 }
 
+/// An arm whose samples fail now and then was looked at as often as any other.
+#[test]
+fn whether_there_was_a_look_hangs_on_the_rounds() {
+    let looks = InterimAnalyses::new(&Rules { minimum: 6, maximum: 30, ..Rules::default() });
+    let (confidence, first) = (looks.confidence(), looks.at()[0]);
+    assert_eq!(confidence.made_for(first - 1), confidence.stated());
+    assert_eq!(confidence.made_for(first), looks.confidence_of_one());
+    let values: Vec<f64> = (1..first).map(f64::from).collect();
+    let ends = |round: u32| {
+        let seen = confidence.interval(&values, round, 1).unwrap();
+        (seen.low(), seen.high(), seen.confidence())
+    };
+    let ((low, high, stated), (lower, higher, same)) = (ends(first - 1), ends(first));
+    assert!(
+        lower <= low && higher >= high && (lower, higher) != (low, high),
+        "{low} {high} {lower} {higher}"
+    );
+    assert_eq!((stated, same), (0.95, 0.95));
+}
+
 #[test]
 fn looks_are_few_and_late_enough() {
     let rules = |minimum, maximum| Rules { minimum, maximum, ..Rules::default() };

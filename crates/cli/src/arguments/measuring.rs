@@ -125,7 +125,8 @@ pub struct Waking {
     /// Stop when this bound is proven or broken: 100us, or what follows `latency` in a line of `expect`
     #[arg(long, value_name = "BOUND", requires = "latency", value_parser = claim)]
     pub prove: Vec<LatencyExpectation>,
-    /// Measure these CPUs instead of the model's real-time CPUs
+    /// Measure these CPUs instead of the model's real-time CPUs; the first that no guest has, and the first of each guest, stands for
+    /// the others
     #[arg(long, value_name = "CPUS", requires = "latency")]
     pub cpus: Option<CpuSet>,
     /// Use only these tools

@@ -71,7 +71,9 @@ pub fn rulings<L: fmt::Display>(
 ) {
     for ruling in rulings {
         let _ = writeln!(text, "{}: {}", ruling.told, ruling.expectation);
-        let open: Vec<_> = ruling.claims.iter().filter(|claim| claim.told != Conclusion::Holds).collect();
+        // What holds has something to say where it does not hold of all that one may think of.
+        let says = |claim: &&Claim| claim.told != Conclusion::Holds || claim.why.is_some();
+        let open: Vec<_> = ruling.claims.iter().filter(says).collect();
         for claim in open.iter().take(REASONS) {
             let why = claim.why.as_ref().map_or_else(String::new, |why| format!(": {why}"));
             let _ = writeln!(text, "  {}{why}", about(ruling, claim));

@@ -58,7 +58,8 @@ pub fn perform(
     observe: &mut dyn FnMut(&Event),
 ) -> (Measurements, bool) {
     let dwell = Duration::from_millis(u64::from(asked.choice.rules.dwell_ms));
-    let mut network = NetworkTaker::new(testbed, network::Options { dwell, ..network::Options::default() });
+    let network = network::Options { dwell, seed: asked.choice.seed, ..network::Options::default() };
+    let mut network = NetworkTaker::new(testbed, network);
     let mut storage = StorageTaker::new(testbed, &storage::targets(model));
     let mut sampler = Samplers::new(&mut network, &mut storage);
     let options = options(asked);

@@ -72,6 +72,7 @@ impl Choice {
                 rounds: None,
                 against: waking.against.is_some(),
                 emulated: false,
+                stand_ins: Vec::new(),
                 started: humantime::format_rfc3339_seconds(now).to_string(),
             },
             tools: if waking.tools.is_empty() {

@@ -1,6 +1,6 @@
 //! What a run came to, for a terminal and for the exit status.
 
-use std::fmt::Write;
+use std::{collections::BTreeSet, fmt::Write};
 
 use penstock_model::measurement::latency::{Comparison, Latency, Statistic};
 
@@ -19,7 +19,7 @@ pub fn text(latency: &Latency) -> String {
     let _ = writeln!(
         text,
         "{:<wide$}  {:>9} {:>9} {:>9} {:>9} {:>9}  spikes/min{mark}",
-        "microseconds", "wake-ups", "p50", "p99", "p99.99", "max"
+        "microseconds", "counted", "p50", "p99", "p99.99", "max"
     );
     for series in &latency.series {
         let Some(summary) = &series.summary else {
@@ -44,6 +44,11 @@ pub fn text(latency: &Latency) -> String {
             cell(summary.max),
             summary.spike_blocks_per_minute().map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1}"))
         );
+    }
+    let no_wake_ups: BTreeSet<_> =
+        latency.series.iter().map(|series| series.setting.tool).filter(|tool| !tool.wakes()).collect();
+    for tool in no_wake_ups {
+        let _ = writeln!(text, "{tool} counts loops, the others wake-ups");
     }
     compared(&mut text, latency);
     rulings(&mut text, &latency.rulings, |_, claim| match (claim.late, claim.max) {

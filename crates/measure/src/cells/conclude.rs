@@ -87,9 +87,10 @@ pub fn conclude(
         rulings: Vec::new(),
         notes: notes(matrix, outcome, records),
     };
+    let controls = matrix.controls();
     let rule = |line: &Expectation| match matrix.leaves_out(line) {
         true => ExpectationResult::not_asked(line.clone()),
-        false => summarise::rule(line, &measurements, confidence),
+        false => summarise::rule(line, &measurements, &controls, confidence),
     };
     let rulings = expect.iter().map(rule).collect();
     measurements.rulings = rulings;
@@ -128,7 +129,9 @@ fn status(
 ) -> Status {
     let mut histogram = Histogram::new();
     let mut withheld: Vec<Withheld> = Vec::new();
+    let mut lost = 0u64;
     for reading in read.iter().filter_map(Read::counts) {
+        lost = lost.saturating_add(reading.lost);
         withheld.extend(&reading.withheld);
         if let Some(one) = &reading.histogram {
             // Counts that add up to more than 2^64 are of no real run: what was merged before stays.
@@ -149,7 +152,8 @@ fn status(
             Err(why) => SampleResult::Missing(why),
         },
     });
-    let status = summarise::status(samples.collect(), Some(histogram), withheld, stop, confidence, seed);
+    let status =
+        summarise::status(samples.collect(), Some(histogram), lost, withheld, stop, confidence, seed);
     match (status, missing) {
         (Status::Missing { .. }, Some(why)) => Status::Missing { why: why.clone(), cut_short },
         (Status::Missing { .. }, None) if !sampled => {
@@ -167,7 +171,7 @@ fn told_by(planned: &Planned, read: &[Read<'_>], looks: &InterimAnalyses, seed: 
     let told = counting().filter_map(|read| read.counts()?.values.get(&metric).copied());
     let values: Vec<f64> = told.collect();
     let round = counting().map(|read| read.record.round).max().unwrap_or(0);
-    let interval = looks.confidence().interval(&values, seed);
+    let interval = looks.confidence().interval(&values, round, seed);
     match looks.decide(round, interval.as_ref()) {
         Look::Stop(reason) => reason,
         Look::More if read.iter().rev().take(2).filter(|read| read.reading.is_err()).count() == 2 => {

@@ -129,7 +129,7 @@ impl Sampler for Scripted<'_, '_> {
         }
         let stdout = printed(cell, value?);
         let (place, command) = ("host".to_owned(), "netperf".to_owned());
-        Ok(RawOutput { place, command, status: Some(0), stdout, stderr: String::new(), cpu: None })
+        Ok(RawOutput { place, command, status: Some(0), stdout, cut: None, stderr: String::new(), cpu: None })
     }
 
     fn finish(&mut self) -> Vec<String> {

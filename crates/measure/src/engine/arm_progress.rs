@@ -17,6 +17,8 @@ pub struct ArmProgress {
     pub taken: u32,
     /// How many failed one after the other, in this run.
     pub failed: u32,
+    /// Bytes of its output that are kept.
+    pub(super) kept: u64,
     /// The rounds that need no sample any more.
     done: BTreeSet<u32>,
 }

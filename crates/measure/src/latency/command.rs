@@ -124,6 +124,7 @@ pub fn seconds(length: Duration) -> u64 {
 /// In words: what is wrong with the output, with the tool's status and the last line that it wrote to standard error; also for
 /// hwlatdetect, which prints no histogram.
 pub fn read(tool: Tool, raw: &RawOutput) -> Result<LatencyOutput, String> {
+    raw.is_whole(tool)?;
     let output = raw.stdout.as_bytes();
     let told = match tool {
         Tool::Cyclictest => cyclictest::json(output, CYCLICTEST_BINS),

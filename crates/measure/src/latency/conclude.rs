@@ -5,13 +5,13 @@ use penstock_model::{
         Claim, Conclusion, ExpectationResult,
         latency::{
             Arm, Comparison, Latency, LatencyExpectation, Limit, Series, Setting, Statistic, Stopped,
-            ToolVersion,
+            Summary, ToolVersion,
         },
     },
     verdict::Vantage,
 };
 
-use super::wake_ups::RunOptions;
+use super::{settings::StandIn, wake_ups::RunOptions};
 use penstock_statistics::wake_ups;
 
 /// In what series are compared.
@@ -56,11 +56,20 @@ pub fn conclude(
     let mut notes = ending.notes;
     for one in series.iter_mut().filter(|one| one.missing.is_none()) {
         match wake_ups::summarise(&one.blocks, options.confidence, options.seed) {
-            Ok(summary) => one.summary = summary,
+            Ok(summary) => {
+                one.summary = summary.map(|summary| Summary {
+                    // The rule of three is of wake-ups.
+                    bound: summary.bound.filter(|_| one.setting.tool.wakes()),
+                    ..summary
+                })
+            }
             Err(why) => notes.push(format!("{}: {why}", one.id)),
         }
     }
-    let mut rulings = rulings(claims, &series, options);
+    notes.extend(options.stand_ins.iter().map(|one| format!("{}: {one}", one.place)));
+    let rulings = rulings(claims, &series, options);
+    let mut rulings: Vec<_> =
+        rulings.into_iter().map(|ruling| limited(ruling, &series, &options.stand_ins)).collect();
     if options.emulated {
         rulings = rulings.into_iter().map(unproven).collect();
     }
@@ -88,6 +97,23 @@ pub fn rulings(
     options: &RunOptions,
 ) -> Vec<ExpectationResult<LatencyExpectation>> {
     claims.iter().map(|claim| wake_ups::judge(claim, series, options.confidence, options.seed)).collect()
+}
+
+/// A claim speaks of a place; where one CPU of it stands for others, each says of which nothing is told.
+fn limited(
+    ruling: ExpectationResult<LatencyExpectation>,
+    series: &[Series],
+    stand_ins: &[StandIn],
+) -> ExpectationResult<LatencyExpectation> {
+    let name = |claim: Claim| {
+        let setting = series.iter().find(|series| series.id == claim.cell).map(|series| &series.setting);
+        let of =
+            |one: &&StandIn| setting.is_some_and(|setting| one.place == setting.place && !setting.ordinary);
+        let Some(one) = stand_ins.iter().find(of) else { return claim };
+        let why = claim.why.as_deref().map_or_else(|| one.to_string(), |why| format!("{why}; {one}"));
+        Claim { why: Some(why), ..claim }
+    };
+    ExpectationResult::new(ruling.expectation, ruling.claims.into_iter().map(name).collect())
 }
 
 /// On an emulated board no latency by itself means anything: what is said of one cannot be told, however it looks.

@@ -22,6 +22,7 @@ use super::{
     load::Running,
     parse::hwlatdetect,
     settings::Layout,
+    tracing::Tracing,
 };
 use crate::{
     network::lease::{MARK, sweep},
@@ -34,8 +35,6 @@ use crate::{
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// After the machine was tuned or untuned, before a block begins: what was moved settles.
 const SETTLE: Duration = Duration::from_millis(500);
-/// More output of a tool is cut off, and then is no output.
-const MOST: usize = crate::output::LIMIT + 1;
 
 /// Takes real-time steps off the machine and puts them on again.
 pub trait Toggle {
@@ -80,6 +79,8 @@ pub struct LatencyTaker<'a> {
     load: Option<Running>,
     partitions: Vec<Partition>,
     mark: String,
+    /// The kernel's tracer as it was found, before a tool sets it.
+    tracing: Option<Tracing>,
     /// Guests in which a tool may still run, because the command that ran it was ended.
     unfinished: BTreeSet<Vantage>,
 }
@@ -102,9 +103,15 @@ impl<'a> LatencyTaker<'a> {
             tuned: None,
             load: None,
             partitions: Vec::new(),
-            mark: format!("latency-{}", process::id()),
+            mark: format!("latency-{};", process::id()),
+            tracing: None,
             unfinished: BTreeSet::new(),
         }
+    }
+
+    /// Has the kernel's tracer as it was found; says what could not be done.
+    fn leave_tracer(&self) -> Vec<String> {
+        self.tracing.as_ref().map(Tracing::restore).unwrap_or_default()
     }
 
     /// Which of these programs are in a place, with the versions that they tell.
@@ -295,9 +302,15 @@ impl Sampler<Setting, ToolVersion> for LatencyTaker<'_> {
                 preparation.missing.insert(setting.id(), why);
             }
         }
+        let traces = |setting: &Setting| matches!(setting.tool, Tool::Timerlat | Tool::Hwlat);
+        if self.firmware.is_some() || settings.iter().any(traces) {
+            self.tracing = Some(Tracing::find(&self.root));
+        }
         let firmware = self.firmware.filter(|_| !interrupt::pending());
         if let (Some(length), Ok(place)) = (firmware, self.testbed.place(&Vantage::Host)) {
             preparation.notes.push(self.firmware(place.as_ref(), length));
+            // What is not as it was is told in the end.
+            self.leave_tracer();
         }
         preparation
     }
@@ -320,13 +333,16 @@ impl Sampler<Setting, ToolVersion> for LatencyTaker<'_> {
             {
                 self.unfinished.insert(setting.place.clone());
             }
+            self.leave_tracer();
             Failure::Sample(chain(&error))
         })?;
+        if !output.status.success() {
+            self.leave_tracer();
+        }
         // It is there until the end, or part of the block was on an idle machine.
         self.load.as_mut().map_or(Ok(()), Running::check).map_err(Failure::Sample)?;
         let least = Duration::from_secs(command::seconds(length));
-        let text =
-            |bytes: &[u8]| command::nameless(&String::from_utf8_lossy(&bytes[..bytes.len().min(MOST)]));
+        let text = |bytes: &[u8]| command::nameless(&String::from_utf8_lossy(bytes));
         let raw = RawOutput::of(place.describe(), &command, &output, text);
         let took = began.elapsed();
         if setting.tool != Tool::Hwlat && raw.status == Some(0) && took < least.mul_f64(0.9) {
@@ -354,6 +370,7 @@ impl Sampler<Setting, ToolVersion> for LatencyTaker<'_> {
                     ));
                 }
             }
+            complaints.extend(self.leave_tracer());
             self.leave_partitions();
             complaints.extend(self.toggle.restore().err());
         });

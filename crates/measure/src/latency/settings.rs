@@ -33,6 +33,25 @@ pub struct GuestSeat {
     pub pin: CpuSet,
 }
 
+/// A CPU that is measured in the place of others.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct StandIn {
+    /// Where it is measured.
+    pub place: Vantage,
+    /// The CPU, by the host's number.
+    pub measured: u32,
+    /// The others, of which nothing is told.
+    pub others: CpuSet,
+}
+
+impl std::fmt::Display for StandIn {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { measured, others, .. } = self;
+        let plural = if others.0.len() == 1 { "" } else { "s" };
+        write!(f, "CPU {measured} alone was measured, not CPU{plural} {others}")
+    }
+}
+
 /// What of it is wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
@@ -68,6 +87,25 @@ impl Layout {
         let taken = |cpu: &&u32| self.guests.iter().any(|guest| guest.pin.0.contains(cpu));
         let free = self.isolated.0.iter().find(|cpu| !taken(cpu));
         free.or_else(|| self.isolated.0.first()).copied()
+    }
+
+    /// Which CPUs are measured in the place of others: on the host one stands for all that no guest has, and in a guest the first
+    /// of its own.
+    pub fn stand_ins(&self) -> Vec<StandIn> {
+        let guests = CpuSet(self.guests.iter().flat_map(|guest| guest.pin.0.iter().copied()).collect());
+        let host = self.measured().map(|measured| {
+            let free = self.isolated.0.difference(&guests.0);
+            (Vantage::Host, measured, free.copied().collect::<std::collections::BTreeSet<u32>>())
+        });
+        let guests = self.guests.iter().filter_map(|guest| {
+            let pin = guest.pin.0.clone();
+            Some((Vantage::Guest(guest.name.clone()), pin.first().copied()?, pin))
+        });
+        let all = host.into_iter().chain(guests).map(|(place, measured, mut others)| {
+            others.remove(&measured);
+            StandIn { place, measured, others: CpuSet(others) }
+        });
+        all.filter(|one| !one.others.0.is_empty()).collect()
     }
 
     /// An ordinary CPU to measure beside it: the last of housekeeping, since the first often has the clock's work.

@@ -11,7 +11,7 @@ use penstock_model::measurement::latency::{
 use penstock_statistics::wake_ups;
 use serde::{Deserialize, Serialize};
 
-use super::{command, conclude, schedule};
+use super::{command, conclude, schedule, settings::StandIn};
 use crate::{
     engine::{self, FAILURES, GRACE, Halt, Run, Workload},
     event::{BlockSample, Event},
@@ -41,6 +41,9 @@ pub struct RunOptions {
     pub against: bool,
     /// Whether the machine is an emulated board, of which only ratios mean anything.
     pub emulated: bool,
+    /// CPUs that are measured in the place of others.
+    #[serde(default)]
+    pub stand_ins: Vec<StandIn>,
     /// When the run started, in RFC 3339 text.
     pub started: String,
 }
@@ -123,8 +126,8 @@ impl<'a> WakeUps<'a> {
         }
     }
 
-    /// Whether the claims are decided.
-    fn decided(&self) -> Option<Stopped> {
+    /// Whether the claims are decided after this round. On an emulated board none is proven.
+    fn decided(&self, round: u32) -> Option<Stopped> {
         if self.claims.is_empty() {
             return None;
         }
@@ -137,9 +140,10 @@ impl<'a> WakeUps<'a> {
             }
         }
         let rulings = conclude::rulings(self.claims, &series, self.options);
-        // In pairs of rounds the arms are balanced.
-        let balanced = !self.options.against || self.series.iter().all(|series| series.blocks.len() % 2 == 0);
-        wake_ups::decided(&rulings).filter(|stopped| balanced || *stopped == Stopped::Broken)
+        // In pairs of rounds the arms are balanced; a series that was given up may have ended within one.
+        let balanced = !self.options.against || round % 2 == 1;
+        let proven = balanced && !self.options.emulated;
+        wake_ups::decided(&rulings).filter(|stopped| proven || *stopped == Stopped::Broken)
     }
 }
 
@@ -153,6 +157,7 @@ impl Workload for WakeUps<'_> {
 
     const FIRST_ROUND: u32 = 0;
     const SAMPLES: &'static str = "blocks";
+    const READ_AGAIN: bool = false;
 
     fn planned(&self) -> &[Setting] {
         self.settings
@@ -212,9 +217,9 @@ impl Workload for WakeUps<'_> {
         order
     }
 
-    fn after_round(&mut self, run: &mut Going<'_>, _: u32) -> Result<(), Stopped> {
+    fn after_round(&mut self, run: &mut Going<'_>, round: u32) -> Result<(), Stopped> {
         self.longest = self.longest.max(run.now() - self.began);
-        self.decided().map_or(Ok(()), Err)
+        self.decided(round).map_or(Ok(()), Err)
     }
 
     fn read(&self, series: usize, record: &Record) -> Result<Block, String> {
@@ -233,6 +238,11 @@ impl Workload for WakeUps<'_> {
     }
 
     fn recall(&mut self, series: usize, _: &Record, block: Block) {
+        self.series[series].blocks.push(block);
+    }
+
+    fn recall_failed(&mut self, series: usize, record: &Record, why: String) {
+        let block = Block { failed: Some(why), ..self.block(record) };
         self.series[series].blocks.push(block);
     }
 

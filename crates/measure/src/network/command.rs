@@ -118,7 +118,7 @@ pub fn exchange(tool: Tool, from: Ipv4Addr, to: SocketAddrV4, own: Option<&str>)
         }
         Tool::Probe => {
             let (load, dwell) = (Load::Open { rate: 500 }, Duration::from_millis(400));
-            let command = probe::client_command(own?, from.into(), to.into(), load, 128, dwell);
+            let command = probe::client_command(own?, from.into(), to.into(), load, 128, dwell, 0);
             Some(Exchange { command, there: 100, back: 100 })
         }
         Tool::Fio => None,

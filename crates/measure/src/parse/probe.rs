@@ -114,7 +114,8 @@ fn check(outcome: &Outcome, load: Load, size: u32) -> Result<(), OutputError> {
 }
 
 fn reading(outcome: Outcome) -> Reading {
-    let mut reading = Reading { version: Some(message(&outcome.program)), ..Reading::default() };
+    let (version, lost) = (Some(message(&outcome.program)), outcome.lost);
+    let mut reading = Reading { version, lost, ..Reading::default() };
     let received = outcome.received;
     if let Some(latency) = outcome.latency {
         let microseconds = |nanoseconds: u64| nanoseconds as f64 / 1e3;
@@ -122,11 +123,10 @@ fn reading(outcome: Outcome) -> Reading {
         reading.values.insert(Metric::Mean, microseconds(latency.mean_ns));
         reading.values.insert(Metric::Max, microseconds(latency.max_ns));
         for metric in [Metric::P50, Metric::P90, Metric::P99, Metric::P999] {
-            // A bucket's end can lie past the longest.
-            let quantile = metric.quantile().and_then(|q| outcome.histogram.quantile(q));
-            if let Some(nanoseconds) = quantile {
-                reading.percentile(metric, microseconds(nanoseconds.min(latency.max_ns)), received);
-            }
+            // Where it is one of the lost it is withheld. And a bucket's end can lie past the longest.
+            let quantile = metric.quantile().and_then(|q| outcome.histogram.quantile_below(q, lost));
+            let nanoseconds = quantile.unwrap_or(u64::MAX).min(latency.max_ns);
+            reading.percentile(metric, microseconds(nanoseconds), received);
         }
     }
     if outcome.load == Load::Closed {
@@ -186,6 +186,27 @@ mod tests {
         let rate = value["received"].as_f64().unwrap() / value["seconds"].as_f64().unwrap();
         assert_eq!(reading.values[&Metric::Transactions], rate);
         assert!(reading.values.contains_key(&Metric::P99));
+    }
+
+    /// A path that loses some has no better percentiles for it.
+    #[test]
+    fn what_was_lost_is_longer_than_all_that_was_answered() {
+        let value: Value = serde_json::from_str(RECORDED).unwrap();
+        let received = value["received"].as_u64().unwrap();
+        let losing = |lost: u64| {
+            let sent = received + lost;
+            let rate = sent as f64 / value["seconds"].as_f64().unwrap();
+            let changes = [("/sent", json!(sent)), ("/lost", json!(lost)), ("/achieved_rate", json!(rate))];
+            changed(&changes).unwrap()
+        };
+        let (none, few, many) = (losing(0), losing(received / 20), losing(received / 5));
+        assert!(few.values[&Metric::P90] > none.values[&Metric::P90], "{few:?}");
+        assert!(few.values[&Metric::P50] >= none.values[&Metric::P50]);
+        assert!(!many.values.contains_key(&Metric::P90), "it is one of the lost");
+        let withheld = many.withheld.iter().find(|withheld| withheld.metric == Metric::P90).unwrap();
+        assert!(withheld.have == received && withheld.need > received, "{withheld:?}");
+        assert!(many.values.contains_key(&Metric::P50));
+        assert!((many.values[&Metric::Loss] - 1.0 / 6.0).abs() < 0.01);
     }
 
     #[test]

@@ -49,7 +49,15 @@ fn compare(series: &Series, other: &Series, seed: u64, across: &mut CellsCompari
             let values = |series: &Series, metric: Metric| -> Vec<f64> {
                 series.counted().filter_map(|block| value(block, metric)).collect()
             };
+            // The longer a block, the longer its longest.
+            let [a, b] = [series, other].map(|series| series.counted().next().map(|block| block.seconds));
             for metric in METRICS {
+                if let (Metric::Max, Some(a), Some(b)) = (metric, a, b)
+                    && a != b
+                {
+                    across.untold.push(untold(format!("{metric}: blocks of {a} s in A, {b} s in B")));
+                    continue;
+                }
                 let of_both = (values(series, metric), values(other, metric));
                 // A block is what a sample is of a cell.
                 tell(&series.id, metric, of_both, "blocks that tell", seed, across);
@@ -136,6 +144,15 @@ mod tests {
             both.changes.iter().all(|change| change.adjusted >= change.p * 2.0 || change.adjusted == 1.0)
         );
         assert!(together([]).is_none());
+    }
+
+    #[test]
+    fn the_longest_of_longer_blocks_is_not_compared() {
+        let (a, mut b) = (run(10, 12), run(10, 12));
+        b.series[0].blocks.iter_mut().for_each(|block| block.seconds = 10.0);
+        let across = latency(Some(&a), Some(&b)).unwrap();
+        assert_eq!(across.changes.iter().map(|change| change.metric).collect::<Vec<_>>(), [Metric::P999]);
+        assert_eq!(across.untold[0].why, "max: blocks of 1 s in A, 10 s in B");
     }
 
     #[test]

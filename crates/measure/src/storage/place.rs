@@ -1,6 +1,6 @@
 //! Where a target lies at each end, and what may not be written to.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use penstock_host::{
     Command, Place, Root, chain,
@@ -10,6 +10,37 @@ use penstock_host::{
 
 /// More of a VM's tables is not read.
 const TABLE: usize = 1 << 20;
+
+/// How long a small question may take.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Asks a VM who has the device `$1` or a partition of it, and whether it can be had alone: other devices on it (LVM, RAID,
+/// dm-crypt) are its holders (Documentation/ABI/testing/sysfs-block); file systems of several devices and ZFS only keep others
+/// from opening it with `O_EXCL` (open(2)). Says the first that it finds, at last "free".
+const WHO: &str = r#"
+d=$(readlink -f -- "$1") && [ -b "$d" ] || { echo "unknown no block device"; exit 0; }
+n=$(printf %s "${d#/dev/}" | tr / '!')
+s=/sys/class/block/$n
+[ -d "$s" ] || { echo "unknown no $s"; exit 0; }
+for p in "$s" "$s/$n"*; do
+    [ "$p" = "$s" ] || [ -e "$p/partition" ] || continue
+    for h in "$p"/holders/*; do [ -e "$h" ] && { echo "holder ${h##*/}"; exit 0; }; done
+done
+if command -v perl >/dev/null; then
+    perl -MFcntl -e 'sysopen(my $f, $ARGV[0], O_RDONLY | O_EXCL) ? print "free
+" : printf "held %d
+", $!' "$d"
+elif command -v python3 >/dev/null; then
+    python3 -c 'import os, sys
+try:
+    os.open(sys.argv[1], os.O_RDONLY | os.O_EXCL)
+    print("free")
+except OSError as error:
+    print("held", error.errno)' "$d"
+else
+    echo "unknown neither perl nor python3 is there to open it alone"
+fi
+"#;
 
 /// The root directory of a container as the host reaches it; `None` for a VM, which is under another kernel.
 ///
@@ -74,10 +105,37 @@ pub fn in_use_inside(place: &dyn Place, path: &str) -> Option<String> {
         (Ok(mounts), Ok(swaps)) => (mounts, swaps),
         (Err(why), _) | (_, Err(why)) => return Some(why),
     };
-    let resolve = Command::new("readlink").args(["-f", path]);
+    let resolve = Command::new("readlink").args(["-f", path]).deadline(TIMEOUT);
     let resolved = place.run(&resolve).ok().filter(|output| output.status.success());
     let resolved = resolved.map_or_else(|| path.to_owned(), |output| output.text().trim().to_owned());
-    named_in(&mounts, &swaps, &[path, &resolved]).map(|why| format!("{path} is {why} {}", place.describe()))
+    let named = named_in(&mounts, &swaps, &[path, &resolved]);
+    named.map(|why| format!("{path} is {why} {}", place.describe())).or_else(|| held_inside(place, path))
+}
+
+/// Why a device inside a VM cannot be had alone, if so, or cannot be asked for.
+fn held_inside(place: &dyn Place, path: &str) -> Option<String> {
+    let ask = Command::new("sh").args(["-c", WHO, "penstock-measure", path]).deadline(TIMEOUT);
+    let unknown = |why: &str| format!("whether {path} is in use {} cannot be told: {why}", place.describe());
+    let output = match place.run(&ask) {
+        Ok(output) => output,
+        Err(error) => return Some(unknown(&chain(&error))),
+    };
+    let said = output.text();
+    let first: String =
+        said.lines().next().unwrap_or_default().chars().filter(|c| !c.is_control()).take(200).collect();
+    match first.split_once(' ') {
+        None if first == "free" && output.status.success() => None,
+        Some(("holder", holder)) => Some(format!("{path} is a part of {holder} {}", place.describe())),
+        Some(("held", "16")) => Some(format!("somebody {} has {path} in use", place.describe())),
+        Some(("held", number)) => Some(unknown(&format!("it cannot be opened: error {number}"))),
+        Some(("unknown", why)) => Some(unknown(why)),
+        _ => Some(unknown(&message(output.errors()))),
+    }
+}
+
+fn message(errors: String) -> String {
+    let line = errors.lines().next().unwrap_or_default();
+    line.chars().filter(|c| !c.is_control()).take(200).collect()
 }
 
 /// What a device, or a partition of it, is used for by these tables.

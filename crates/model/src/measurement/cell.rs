@@ -531,6 +531,16 @@ pub struct Measured {
 }
 
 impl Measured {
+    /// In how many of the samples that count a percentile is withheld, and how many these are; `None` where each tells it. What is
+    /// left of a percentile without them is too good: those with a stall have the fewest latencies.
+    pub fn short_of(&self, metric: Metric) -> Option<(usize, usize)> {
+        metric.quantile()?;
+        let ran = |sample: &&Sample| !sample.warm_up && matches!(sample.taken, SampleResult::Values(_));
+        let counting = self.samples.iter().filter(ran);
+        let short = counting.clone().filter(|sample| sample.value(metric).is_none()).count();
+        (short > 0).then(|| (short, counting.count()))
+    }
+
     /// The values of one metric of the samples that count, in the order taken.
     pub fn values(&self, metric: Metric) -> impl Iterator<Item = f64> + '_ {
         self.samples.iter().filter(|sample| !sample.warm_up).filter_map(move |sample| sample.value(metric))

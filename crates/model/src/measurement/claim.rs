@@ -68,7 +68,7 @@ pub struct Claim {
     pub max: Option<f64>,
     /// What it came out as.
     pub told: Conclusion,
-    /// Why it cannot be told.
+    /// Why it cannot be told, or what it does not speak of.
     pub why: Option<String>,
 }
 

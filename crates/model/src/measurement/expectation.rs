@@ -384,19 +384,24 @@ fn resolve(left: &Selector, bound: &Bound) -> Result<Metric, String> {
         let stream = match metric {
             Metric::Throughput
             | Metric::Sent
-            | Metric::Loss
             | Metric::Jitter
             | Metric::GuestCpuPerGbit
             | Metric::HostCpuPerGbit
             | Metric::GuestInstructionsPerFrame
             | Metric::HostInstructionsPerFrame => Some(true),
             Metric::Transactions => Some(false),
+            // Of round trips an open loop tells it too: it sends whatever was not answered.
+            Metric::Loss => Some(left.open != Some(true)),
             metric if metric.is_latency() => Some(false),
             _ => None,
         };
         return match (stream, left.stream) {
             (Some(wanted), Some(given)) if wanted != given => {
-                let of = if wanted { "a stream" } else { "request and response (rr)" };
+                let of = match (wanted, metric) {
+                    (true, Metric::Loss) => "a stream, and by round trips in an open loop (rr open),",
+                    (true, _) => "a stream",
+                    (false, _) => "request and response (rr)",
+                };
                 Err(format!("{metric} is told by {of} only"))
             }
             _ => Ok(metric),

@@ -104,6 +104,11 @@ impl Histogram {
         Ok(())
     }
 
+    /// Which of `n` latencies, counted from the shortest as 1, is the quantile `q`.
+    pub fn rank(q: f64, n: u64) -> u64 {
+        ((q * n as f64).ceil() as u64).max(1)
+    }
+
     /// How many latencies were counted.
     pub fn total(&self) -> u64 {
         self.counts.values().sum()
@@ -137,10 +142,15 @@ impl Histogram {
     /// good). `None` when nothing was counted or `q` is not between 0 and 1. It does not ask whether there are enough
     /// samples for it.
     pub fn quantile(&self, q: f64) -> Option<u64> {
+        self.quantile_below(q, 0)
+    }
+
+    /// The same, as if `longer` more had been counted that are longer than all of these; `None` also when it falls among them.
+    pub fn quantile_below(&self, q: f64, longer: u64) -> Option<u64> {
         if self.is_empty() || !(0.0..=1.0).contains(&q) {
             return None;
         }
-        let rank = ((q * self.total() as f64).ceil() as u64).max(1);
+        let rank = Histogram::rank(q, self.total().saturating_add(longer));
         let mut seen = 0;
         for (_, high, count) in self.buckets() {
             seen += count;

@@ -71,7 +71,7 @@ impl Selector {
     }
 
     fn matches_network(&self, network: &Network) -> bool {
-        let stream = self.stream.or_else(|| self.metric.and_then(of_streams));
+        let stream = self.stream.or_else(|| self.metric.and_then(|metric| of_streams(metric, self.open)));
         let guests = [&network.client, &network.server].map(|end| cell::guest_of(&end.place));
         self.path.is_none_or(|path| path == network.path)
             && (network.path.is_of_vm_nic() || !self.metric.is_some_and(Metric::is_cost))
@@ -91,12 +91,12 @@ impl Selector {
     }
 }
 
-/// Whether a metric is told by streams (true), by request and response (false), or by both.
-fn of_streams(metric: Metric) -> Option<bool> {
+/// Whether a metric is told by streams (true), by request and response (false), or by both. What is lost an open loop tells too.
+fn of_streams(metric: Metric, open: Option<bool>) -> Option<bool> {
     match metric {
+        Metric::Loss => Some(open != Some(true)),
         Metric::Throughput
         | Metric::Sent
-        | Metric::Loss
         | Metric::Jitter
         | Metric::GuestCpuPerGbit
         | Metric::HostCpuPerGbit

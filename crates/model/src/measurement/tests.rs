@@ -269,6 +269,11 @@ fn lines_that_cannot_be_read_say_why_and_where() {
             "tcp stream port-port host_cpu_per_gbit <= 1s/Gbit",
         ),
         ("p99 stream <= 50us", "p99 is told by request and response (rr) only", "p99 stream <= 50us"),
+        (
+            "udp rr loss <= 1%",
+            "loss is told by a stream, and by round trips in an open loop (rr open), only",
+            "udp rr loss <= 1%",
+        ),
         ("vf-vf inside >= pf-pf", "a comparison with \"pf-pf\" needs a factor: 1 x pf-pf", "pf-pf"),
         ("vf-vf inside >= 0 x pf-pf", "\"0\" is no factor above 0, like 0.8", "0"),
         ("vf-vf inside >= 0.8 x", "nothing stands after the x", "0.8 x"),
@@ -284,6 +289,25 @@ fn lines_that_cannot_be_read_say_why_and_where() {
     }
     let error = "pf-pf >= 3parsecs".parse::<Expectation>().unwrap_err();
     assert!(error.why().contains("neither a number with a unit (bit/s, kbit/s"), "{error}");
+}
+
+/// An open loop sends whatever was not answered, and tells what was lost.
+#[test]
+fn what_an_open_loop_loses_can_be_asked_for() {
+    for line in ["udp rr open loss <= 1%", "open loss <= 1%"] {
+        let line = expectation(line);
+        assert_eq!(line.metric(), Metric::Loss);
+        let measurement = |open: Load, protocol| {
+            let mut measurement = network(PathKind::GuestHost, protocol, 128);
+            if let Subject::Network(Network { load, .. }) = &mut measurement.subject {
+                *load = open;
+            }
+            measurement
+        };
+        assert!(line.left().matches(&measurement(Load::Open { rate: 500 }, Protocol::UdpRr)), "{line}");
+        assert!(!line.left().matches(&measurement(Load::Closed, Protocol::UdpRr)), "{line}");
+        assert!(!line.left().matches(&measurement(Load::Closed, Protocol::UdpStream)), "{line}");
+    }
 }
 
 #[test]

@@ -33,6 +33,8 @@ pub(crate) struct WakeUps {
     pub max: f64,
     /// The longest in words.
     pub longest: String,
+    /// What was counted: "wake-ups", or "loops" of a thread that never sleeps.
+    pub counted: &'static str,
 }
 
 /// One block of one thing, for the chart over time.
@@ -92,7 +94,8 @@ pub(crate) fn histogram(id: String, label: String, end: u32, all: &[WakeUps]) ->
         plot.band(END + 4.0, RIGHT);
         plot.x_word(LONGER + 5.0, "longer");
     }
-    plot.y_axis("wake-ups counted".to_owned(), &y, counted);
+    let what = all.first().map_or("wake-ups", |one| one.counted);
+    plot.y_axis(format!("{what} counted"), &y, counted);
     let mut flags = Vec::new();
     for (one, (columns, longer)) in all.iter().zip(&columns) {
         let mut line = steps(columns, &x, &y, each);
@@ -152,8 +155,9 @@ fn steps(columns: &[u64], x: &Scale, y: &Scale, each: u32) -> String {
 
 /// What is drawn, in words.
 fn described(all: &[WakeUps]) -> String {
-    let one =
-        |one: &WakeUps| format!("{}: {} wake-ups, the longest {}", one.name, one.bins.total(), one.longest);
+    let one = |one: &WakeUps| {
+        format!("{}: {} {}, the longest {}", one.name, one.bins.total(), one.counted, one.longest)
+    };
     all.iter().map(one).collect::<Vec<_>>().join("; ")
 }
 
@@ -275,7 +279,14 @@ mod tests {
         let counts: BTreeMap<u32, u64> = counts.iter().copied().collect();
         let total = counts.values().sum::<u64>() + over;
         let bins = Bins::new(counts, limit, total).unwrap();
-        WakeUps { style: Style::new(0, 0), name: "x".into(), bins, max, longest: format!("{max} µs") }
+        WakeUps {
+            style: Style::new(0, 0),
+            name: "x".into(),
+            bins,
+            max,
+            longest: format!("{max} µs"),
+            counted: "wake-ups",
+        }
     }
 
     #[test]

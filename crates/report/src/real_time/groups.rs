@@ -180,6 +180,7 @@ fn load_charts(
                     bins,
                     max,
                     longest: source.time(max),
+                    counted: if series.setting.tool.wakes() { "wake-ups" } else { "loops" },
                 });
             }
             Err(error) => broken.push(format!("{}: {error}", short(&series.setting))),
@@ -196,7 +197,8 @@ fn load_charts(
         ]
     };
     let key = |line: &WakeUps| {
-        let detail = format!("{} wake-ups, longest {}", shown::count(line.bins.total()), line.longest);
+        let (total, counted, longest) = (shown::count(line.bins.total()), line.counted, &line.longest);
+        let detail = format!("{total} {counted}, longest {longest}");
         Key::new(line.style, line.name.clone(), detail)
     };
     LoadCharts {

@@ -110,7 +110,8 @@ fn why_missing(series: &Series) -> String {
 /// How much was measured, and why it ended.
 pub(crate) fn lead(latency: &Latency) -> String {
     let blocks: usize = latency.series.iter().map(|series| series.counted().count()).sum();
-    let cycles: u64 = latency.series.iter().flat_map(Series::counted).map(|block| block.counts.total()).sum();
+    let wakes = latency.series.iter().filter(|series| series.setting.tool.wakes());
+    let cycles: u64 = wakes.flat_map(Series::counted).map(|block| block.counts.total()).sum();
     let Counts { measured, missing, not_reached } = latency.counts();
     let mut text = format!(
         "{} wake-ups in {} of {}",

@@ -74,7 +74,10 @@ fn row(source: &Source<'_>, series: &Series, summary: &Summary) -> SeriesRow {
     SeriesRow {
         place: format!("{} CPU {}, {}", place(setting), setting.cpu, arm(setting)),
         detail: format!("{}, {load}, {}", setting.tool, setting.power),
-        n: shown::count(summary.n),
+        n: match setting.tool.wakes() {
+            true => shown::count(summary.n),
+            false => format!("{} loops", shown::count(summary.n)),
+        },
         cells: COLUMNS.map(cell).into_iter().collect(),
         max: summary.max.map(|max| source.time(max)).unwrap_or_else(|| "–".to_owned()),
         bound: bound.map(|bound| format!("all but 1 in {}", one_in(bound.wake_ups))).unwrap_or_default(),

@@ -56,6 +56,14 @@ fn below(line: &LatencyExpectation, series: &Series, late: u32, except: f64, con
         let summary = series.summary.as_ref().and_then(|summary| summary.quantile(statistic));
         claim.seen = summary.and_then(|quantile| quantile.value);
     }
+    let wakes = series.setting.tool.wakes();
+    if !wakes && statistic != Statistic::Max {
+        let tool = series.setting.tool;
+        claim.why = Some(format!(
+            "{tool} counts no wake-ups, and {statistic} is a share of them; its max can be claimed"
+        ));
+        return claim;
+    }
     // A histogram may end before the bound; a block whose maximum is below it has no late one all the same.
     let blocks: Option<Vec<(u64, u64)>> = series
         .counted()
@@ -66,12 +74,16 @@ fn below(line: &LatencyExpectation, series: &Series, late: u32, except: f64, con
         })
         .collect();
     claim.late = blocks.as_ref().map(|blocks| blocks.iter().map(|(_, late)| late).sum());
+    // A tool that never sleeps counts turns of its loop, millions a second, of which none is by itself a chance to be late: what may
+    // be taken as independent of each other are seconds.
+    let seconds = || series.counted().map(|block| block.seconds).sum::<f64>() as u64;
+    let tries = if wakes { claim.n } else { seconds() };
     if statistic == Statistic::Max {
         let broken = claim.max.is_some_and(|max| max >= f64::from(late)) || claim.late.unwrap_or(0) > 0;
         claim.told = match () {
             () if broken => Conclusion::DoesNotHold,
             // The maximum is known of every block or no late one was binned, so that there was none.
-            () if claim.late == Some(0) && rule_of_three(claim.n, confidence) <= except => Conclusion::Holds,
+            () if claim.late == Some(0) && rule_of_three(tries, confidence) <= except => Conclusion::Holds,
             () => Conclusion::CannotBeTold,
         };
     } else if let Some(blocks) = &blocks {
@@ -79,21 +91,32 @@ fn below(line: &LatencyExpectation, series: &Series, late: u32, except: f64, con
         claim.told = test(claim.n, late, except, confidence, design_effect(blocks));
     }
     if claim.told == Conclusion::CannotBeTold {
-        claim.why = Some(more(&claim, except, confidence));
+        let tries = if wakes { Tries::WakeUps(tries) } else { Tries::Seconds(tries) };
+        claim.why = Some(more(&claim, tries, except, confidence));
     }
     claim
 }
 
+/// What may be late or not.
+enum Tries {
+    WakeUps(u64),
+    Seconds(u64),
+}
+
 /// Why a bound cannot be told yet, and what it would take.
-fn more(claim: &Claim, except: f64, confidence: f64) -> String {
-    let n = claim.n;
-    match claim.late {
-        None => "the histogram ends before the bound".to_owned(),
-        Some(0) => {
+fn more(claim: &Claim, tries: Tries, except: f64, confidence: f64) -> String {
+    match (claim.late, tries) {
+        (None, _) => "the histogram ends before the bound".to_owned(),
+        (Some(0), Tries::WakeUps(n)) => {
             let left = needed(except, confidence).saturating_sub(n);
             format!("none of {n} wake-ups was late; {left} more without one would prove it")
         }
-        Some(late) => {
+        (Some(0), Tries::Seconds(n)) => {
+            let left = needed(except, confidence).saturating_sub(n);
+            format!("in {n} s nothing was late; {left} s more without that would prove it")
+        }
+        (Some(late), _) => {
+            let n = claim.n;
             format!("{late} of {n} wake-ups were late, which is too near to {except} of them to tell")
         }
     }

@@ -185,6 +185,28 @@ fn a_known_ratio_comes_out() {
     assert_eq!(decided(&[proven, judged("latency untuned / tuned p99 >= 3x")]), None);
 }
 
+/// Millions of turns of a loop prove no more than the seconds that they took.
+#[test]
+fn loops_are_no_wake_ups() {
+    let blocks = |n: u32| (0..n).map(|round| block(round, &[(1, 50_000_000)], 400, 0, 3.0)).collect();
+    let all = |n: u32| {
+        let mut series = series(Arm::Tuned, blocks(n));
+        series.setting.tool = Tool::Oslat;
+        [series]
+    };
+    let judged = |text: &str, n: u32| judge(&text.parse().unwrap(), &all(n), 0.95, 5);
+    let few = judged("latency rt-2 max < 10us oslat", 12);
+    assert_eq!(few.told, Conclusion::CannotBeTold);
+    let why = few.claims[0].why.as_ref().unwrap();
+    assert!(why.starts_with("in 120 s nothing was late; ") && why.contains(" s more"), "{why}");
+    assert_eq!(judged("latency rt-2 max < 10us oslat except 1e-2", 12).told, Conclusion::CannotBeTold);
+    assert_eq!(judged("latency rt-2 max < 10us oslat except 1e-2", 30).told, Conclusion::Holds);
+    assert_eq!(judged("latency rt-2 max < 3us oslat", 30).told, Conclusion::DoesNotHold);
+    let share = judged("latency rt-2 p99 < 10us oslat", 30);
+    assert_eq!(share.told, Conclusion::CannotBeTold);
+    assert!(share.claims[0].why.as_ref().unwrap().contains("oslat counts no wake-ups"), "{share:?}");
+}
+
 #[test]
 fn too_few_blocks_make_no_ratio() {
     let found =

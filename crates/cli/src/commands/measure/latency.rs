@@ -65,6 +65,7 @@ pub fn run(
         asked.of_such_a_machine(&online, emulated.is_some(), directory)?;
     }
     choice.options.emulated = emulated.is_some();
+    choice.options.stand_ins = layout.stand_ins();
     let asked = earlier.unwrap_or_else(|| RequestedRun::new(file, choice, online));
     let testbed = testbed::testbed(&file.model, &nics, places, machine.root());
     warn(&verdicts, printer);
@@ -74,9 +75,13 @@ pub fn run(
     for step in steps.iter().flat_map(Steps::in_words) {
         printer.say(format!("Untuned means: {step}"));
     }
-    let audited = || {
-        let seen = machine.inventory_with_tuning(&file.model).ok()?;
-        Some(penstock_audit::audit(&seen, Some(&file.model)))
+    let mut unaudited = Vec::new();
+    let mut audited = |when: &str| match machine.inventory_with_tuning(&file.model) {
+        Ok(seen) => Some(penstock_audit::audit(&seen, Some(&file.model))),
+        Err(failure) => {
+            unaudited.push(format!("the machine was not audited {when}: {}", failure.in_one_line()));
+            None
+        }
     };
     let mut as_it_is = AsItIs;
     let toggle: &mut dyn Toggle = match &mut steps {
@@ -114,12 +119,12 @@ pub fn run(
     asked.keep(directory.path())?;
     let (records, mut blocks) = samples::open_file(&directory.path().join(RAW))?;
     printer.doing("Auditing this machine");
-    let before = audited();
+    let before = audited("before");
     let mut watch = Watch::new(&asked.choice.options);
     printer.done();
     let (latency, interrupted) = measure(&records, &mut blocks, &mut |event| watch.event(event, printer));
     printer.done();
-    let after = audited();
+    let after = audited("after");
 
     let before_all =
         Before { inventory: &inventory, nics: &nics, verdicts, emulated: emulated.is_some(), looked };
@@ -127,6 +132,7 @@ pub fn run(
     let status = ended(interrupted, outcome::status(&latency), &evidence.verdicts);
     let measured = outcome::text(&latency);
     evidence.latency = Some(latency);
+    evidence.notes.extend(unaudited);
     evidence.audits = Some(Audits { before, after });
     conclude(file, &directory, evidence, &measured, began, status, printer)
 }
