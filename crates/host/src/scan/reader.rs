@@ -106,9 +106,18 @@ impl<'a> Reader<'a> {
 
     /// As [`Reader::reading`], for a file of many lines.
     pub fn lines(&mut self, path: &str) -> Reading<String> {
-        match self.read(path, LARGE) {
-            Ok(Some((_, true))) => Reading::Unreadable(format!("{path} is longer than {LARGE} bytes")),
-            Ok(Some((bytes, false))) => Reading::Is(String::from_utf8_lossy(&bytes).into_owned()),
+        self.lines_up_to(path, LARGE)
+    }
+
+    /// As [`Reader::lines`], for a file of at most `limit` bytes.
+    pub fn lines_up_to(&mut self, path: &str, limit: usize) -> Reading<String> {
+        match self.read(path, limit) {
+            Ok(Some((_, true))) => Reading::Unreadable(format!("{path} is longer than {limit} bytes")),
+            // Not copied: a table of interrupts may be tens of megabytes.
+            Ok(Some((bytes, false))) => Reading::Is(
+                String::from_utf8(bytes)
+                    .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()),
+            ),
             Ok(None) => Reading::Absent,
             Err(error) => failed(path, &error),
         }

@@ -57,6 +57,8 @@ pub struct Tuning {
     pub knobs: BTreeMap<Knob, Reading<Value>>,
     /// Device interrupts by number.
     pub irqs: BTreeMap<u32, Irq>,
+    /// Whether `/proc/interrupts` could be read, which alone says who has an interrupt. Absent: it is not there, or nobody looked.
+    pub irq_table: Reading<()>,
     /// Idle states of each CPU that has any, the shallowest first.
     pub idle: BTreeMap<u32, Vec<IdleState>>,
     /// What enters idle states (`cpuidle/current_driver`).
@@ -322,12 +324,15 @@ pub struct PciLink {
 pub struct Watched {
     /// How long, in milliseconds.
     pub milliseconds: u64,
-    /// How often each CPU had an interrupt, by its label in `/proc/interrupts` (`35`, `LOC`, `RES`, `TLB`...) and CPU.
-    pub interrupts: BTreeMap<String, BTreeMap<u32, u64>>,
-    /// How often each CPU had a soft interrupt, by its name in `/proc/softirqs` and CPU.
-    pub soft_interrupts: BTreeMap<String, BTreeMap<u32, u64>>,
+    /// How often each CPU had an interrupt, by its label in `/proc/interrupts` (`35`, `LOC`, `RES`, `TLB`...) and CPU. Known only
+    /// where it was read at the beginning and at the end.
+    pub interrupts: Reading<BTreeMap<String, BTreeMap<u32, u64>>>,
+    /// How often each CPU had a soft interrupt, by its name in `/proc/softirqs` and CPU; the same.
+    pub soft_interrupts: Reading<BTreeMap<String, BTreeMap<u32, u64>>>,
     /// How often an idle state was entered, by CPU and name of the state.
     pub idle: BTreeMap<u32, BTreeMap<String, u64>>,
+    /// CPUs whose idle states could not be counted at the beginning and at the end.
+    pub idle_unread: CpuSet,
     /// System management interrupts that the CPUs counted (MSR 0x34); for root alone.
     pub smi: Reading<u64>,
 }
