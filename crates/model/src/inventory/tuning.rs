@@ -109,7 +109,7 @@ pub struct Tuning {
     pub programs: BTreeSet<String>,
     /// What irqbalance was told; `None`: it does not run.
     pub irqbalance: Option<Irqbalance>,
-    /// Whether who looked sees no processes but his own (`hidepid`, proc(5)): nothing is known of programs and VMs then.
+    /// Whether processes of others are hidden from who looked (`hidepid`, proc(5)): nothing is known of programs and VMs then.
     pub processes_hidden: bool,
     /// Processes of QEMU, by id.
     pub vms: BTreeMap<u32, VmProcess>,
@@ -280,8 +280,14 @@ pub struct ResctrlGroup {
 pub struct VmProcess {
     /// The VM's name, from `-name guest=` of its command line; for a VM of ours with its prefix.
     pub name: String,
-    /// KiB of its memory that stay in RAM (`VmLck`).
-    pub locked_kib: u64,
+    /// KiB of its memory that stay in RAM (`VmLck`); `None`: the kernel does not tell.
+    pub locked_kib: Option<u64>,
+    /// KiB of memory that the VM has (`-m` of its command line); `None`: it does not say.
+    pub memory_kib: Option<u64>,
+    /// KiB of its memory that are in RAM or were swapped, beside pages of hugetlb (`VmRSS`, `VmSwap`); `None`: the kernel does not tell.
+    pub resident_kib: Option<u64>,
+    /// KiB of its pages of hugetlb, by NUMA node (`/proc/PID/numa_maps`, for root alone). Absent: it has none, or nobody looked.
+    pub huge_page_nodes: Reading<BTreeMap<u32, u64>>,
     /// The functions that its command line gives it by VFIO (`"driver":"vfio-pci","host":"0000:04:10.0"`, or
     /// `vfio-pci,host=...`).
     pub functions: BTreeSet<Bdf>,
