@@ -13,7 +13,7 @@ use penstock_testkit::sysfs;
 
 fuzz_target!(|bytes: &[u8]| {
     let text = String::from_utf8_lossy(bytes);
-    for line in Table::parse(&text).lines {
+    for line in Table::parse(&text).into_iter().flat_map(|table| table.lines) {
         assert!(line.counts.values().all(|count| *count > 0));
         assert!(!line.users.iter().any(|user| user.contains(char::is_control)));
     }

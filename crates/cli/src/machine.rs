@@ -286,11 +286,16 @@ impl Machine {
             let threads = match status.and_then(|status| Some((status.kind, status.pid?))) {
                 None => Err("it does not run".to_owned()),
                 Some((GuestKind::Vm, pid)) => match tuning.vms.get(&pid) {
+                    // One that could not be read may be on any CPU.
+                    Some(_) if !tuning.unread.processes.is_empty() => Err(format!(
+                        "what VMs do is not wholly known: {}",
+                        tuning.unread.processes.join(", ")
+                    )),
                     Some(vm) => Ok(vm.threads.values().cloned().collect()),
                     None => Err(format!("the threads of its QEMU (process {pid}) could not be read")),
                 },
                 Some((GuestKind::Container, pid)) => scan::tuning::container_threads(&self.root, pid)
-                    .ok_or_else(|| "its threads could not be read".to_owned()),
+                    .map_err(|why| format!("its threads could not be read: {why}")),
             };
             let functions =
                 status.map(|status| status.functions.iter().map(|owned| owned.function).collect());

@@ -13,11 +13,14 @@ use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
 use penstock_host::{
     Root,
     record::{ERRORS, Recorder},
-    scan::{scan, tuning::tuning},
+    scan::{
+        scan,
+        tuning::{container_threads, tuning},
+    },
 };
 use penstock_model::{
     ByteSize, CpuSet,
-    inventory::tuning::{CgroupVersion, Knob, Reading, Tuning, Value},
+    inventory::tuning::{CgroupVersion, Knob, Reading, Tuning, Value, VmThread},
 };
 use penstock_testkit::sysfs;
 
@@ -123,7 +126,7 @@ fn a_vm_with_its_threads_and_programs() {
     assert_eq!(found.programs, ["irqbalance", "power-profiles-daemon"].map(str::to_owned).into());
     assert!(!found.processes_hidden);
     let vm = &found.vms[&50];
-    assert_eq!((vm.name.as_str(), vm.locked_kib, vm.huge_pages), ("penstock-rt-2", 262_144, true));
+    assert_eq!((vm.name.as_str(), vm.locked_kib, vm.huge_pages), ("penstock-rt-2", Some(262_144), true));
     assert_eq!(vm.functions, BTreeSet::from(["0000:04:10.0".parse().unwrap()]));
     let vcpu = &vm.threads[&52];
     assert_eq!(
@@ -398,4 +401,37 @@ fn cpusets_of_version_1_isolate_what_no_group_balances() {
     group("machine", "0-1\n", "1\n");
     group("rt/one", "3\n", "1\n");
     assert_eq!(unbalanced(), Reading::Is(cpus("2")));
+}
+
+#[test]
+fn a_container_whose_threads_are_not_all_known_has_none_that_are() {
+    let tree = tree();
+    let process = |id: u32, name: &str, cpus: &str| {
+        let directory = tree.path().join(format!("proc/{id}"));
+        let task = directory.join(format!("task/{id}"));
+        fs::create_dir_all(&task).unwrap();
+        fs::write(directory.join("cgroup"), "0::/lxc.payload.web/init.scope\n").unwrap();
+        fs::write(task.join("comm"), format!("{name}\n")).unwrap();
+        fs::write(task.join("status"), format!("Cpus_allowed_list:\t{cpus}\n")).unwrap();
+        let fields = vec!["0"; 36].join(" ");
+        fs::write(task.join("stat"), format!("{id} ({name}) S {fields} 80 1 0\n")).unwrap();
+    };
+    process(700, "init", "2");
+    process(701, "sh", "2-3");
+    let threads = || container_threads(&Root::recorded(tree.path()), 700);
+    let names = |threads: Vec<VmThread>| threads.into_iter().map(|thread| thread.name).collect::<Vec<_>>();
+    assert_eq!(threads().map(names), Ok(vec!["init".to_owned(), "sh".to_owned()]));
+    for (error, why) in [
+        ("13 /proc/701/cgroup", "/proc/701/cgroup may not be read by who looked"),
+        ("13 /proc/701/task", "/proc/701/task may not be read by who looked"),
+        ("13 /proc/701/task/701/comm", "/proc/701/task/701/comm may not be read by who looked"),
+        ("13 /proc/701/task/701/stat", "/proc/701/task/701/stat may not be read by who looked"),
+    ] {
+        fs::write(tree.path().join(ERRORS), format!("{error}\n")).unwrap();
+        assert_eq!(threads(), Err(why.to_owned()), "{error}");
+    }
+    // One that has ended meanwhile has no threads (ESRCH).
+    fs::write(tree.path().join(ERRORS), "3 /proc/701/cgroup\n").unwrap();
+    assert_eq!(threads().map(names), Ok(vec!["init".to_owned()]));
+    assert!(container_threads(&Root::recorded(tree.path()), 799).is_err());
 }

@@ -106,7 +106,7 @@ impl Redactor {
                 if let Value::String(name) = value
                     && name.len() <= LONGEST_NAME
                 {
-                    let pair = format!("{key}={name}");
+                    let pair = format!("\"{key}\"={name}");
                     if is_new(&mut self.learnt_pairs, &pair) {
                         self.shown.clear();
                         self.names.learn(&pair);
@@ -126,7 +126,9 @@ impl Redactor {
         self.names.learn(text);
         for (_, address) in find::addresses(text) {
             match address {
-                Address::Mac(mac, _) | Address::Dotted(mac) => drop(self.addresses.mac(mac)),
+                Address::Mac(mac, _) | Address::Dotted(mac) | Address::Name(mac) => {
+                    _ = self.addresses.mac(mac);
+                }
                 Address::Eui64(all, _) => drop(self.addresses.mac(of_eui64(all))),
                 Address::Uuid(uuid) => drop(self.addresses.uuid(&uuid)),
                 Address::V4 { address, version: false } => drop(self.addresses.v4(address)),
@@ -225,6 +227,10 @@ impl Redactor {
             Address::V6(address) => {
                 let given = self.addresses.v6(address);
                 (given != address).then(|| given.to_string())
+            }
+            Address::Name(mac) => {
+                let given = self.addresses.mac(mac);
+                (given != mac).then(|| mac_text(given, ""))
             }
             Address::Digits(mac) => Some(mac_text(self.addresses.known_mac(mac)?, "")),
             Address::Bytes(bytes) => {

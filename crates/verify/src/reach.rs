@@ -10,7 +10,7 @@ use penstock_host::{
     frames::{Endpoint, NeighbourProbe, ProbeResult, ProbeTimeouts, Reach},
 };
 use penstock_model::{
-    FunctionName, GuestKind, GuestName, Model, NicName, Outcome,
+    FunctionName, Guest, GuestKind, GuestName, Model, NicName, Outcome,
     guest::Inside,
     inventory::SwitchMode,
     verdict::{ARRIVES, ISOLATED, Subject, Vantage},
@@ -122,15 +122,19 @@ pub fn judge(
     }
     if paths.judged > paths.tried.len() {
         let nothing = BTreeSet::new();
-        let mut page = sheet.page(Subject::Machine, Vantage::Host, &nothing);
+        let page = sheet.page(Subject::Machine, Vantage::Host, &nothing);
         let seen = trials.iter().filter(|trial| trial.reach.is_ok()).count();
         let unseen = trials.iter().filter(|trial| trial.reach.is_err() && trial.hidden == Hidden::Nothing);
+        let unseen = unseen.count();
+        // Only where the model hides all of them is nobody to blame for not looking.
+        let hidden = seen == 0 && unseen == 0 && !trials.is_empty();
+        let mut page = page.hiding(if hidden { Hidden::All } else { Hidden::Nothing });
         let wanted = format!(
             "a sample of {} of the {} paths: neighbours, PFs, and others drawn",
             paths.tried.len(),
             paths.judged
         );
-        let outcome = if unseen.count() == 0 { Outcome::Pass } else { Outcome::Unknown };
+        let outcome = if unseen == 0 && seen > 0 { Outcome::Pass } else { Outcome::Unknown };
         page.put("reach", wanted, format!("{seen} of {} paths were tried", paths.judged), outcome);
     }
     trials
@@ -306,37 +310,45 @@ impl<'s> Remotes<'s> {
     }
 }
 
-/// Where a function's frames go in and come out. An interface that is down proves nothing by its silence.
+/// Where a function's frames go in and come out; why that is not known, else, or that it is not there.
 pub fn probe_end<'s>(
     observation: &'s Observation<'_>,
     function: &FunctionName,
     remotes: &mut Remotes<'s>,
 ) -> Result<ProbeEnd, String> {
-    let home = observation.home(function).map_err(|dark| format!("{function}: {}", dark.why()))?;
+    seen_end(observation, function, remotes).map_err(|blind| match blind {
+        Unobserved::Absent(why) | Unobserved::Unknown(why) | Unobserved::Unsupported(why) => why,
+    })
+}
+
+/// As [`probe_end`]. [`Unobserved::Absent`]: it was looked at, and is not there or down. An interface that is down proves nothing by its
+/// silence.
+pub fn seen_end<'s>(
+    observation: &'s Observation<'_>,
+    function: &FunctionName,
+    remotes: &mut Remotes<'s>,
+) -> Result<ProbeEnd, Unobserved> {
+    let unknown = |why: &str| Unobserved::Unknown(format!("{function}: {why}"));
+    let home = observation.home(function).map_err(|dark| unknown(&dark.why()))?;
     let owner = observation.owners.of(function).map(|(guest, _)| guest);
     let (namespace, remote) = match (&home.namespace, &home.program, owner) {
         (Ok(namespace), ..) => (*namespace, None),
         (Err(why), Some(program), Some(guest)) => {
-            let place = observation.place(guest).ok_or_else(|| format!("{function}: {why}"))?;
+            let place = observation.place(guest).ok_or_else(|| unknown(why))?;
             (None, Some(remotes.add(guest, place, program, home.took)))
         }
         (Err(why), None, Some(guest)) if observation.model.guests[guest].kind == GuestKind::Vm => {
-            let why = match observation.model.guests[guest].vm.inside {
-                Inside::Agent => "there is an agent inside, and no penstock to send frames",
-                Inside::Console => "it is looked into by its console alone, which sends no frames",
-                Inside::None => why,
-            };
-            return Err(format!("{function}: {why}"));
+            return Err(unknown(without_program(&observation.model.guests[guest], why)));
         }
-        (Err(why), ..) => return Err(format!("{function}: {why}")),
+        (Err(why), ..) => return Err(unknown(why)),
     };
     let report = observation.interface(function).map_err(|blind| match blind {
-        Unobserved::Absent(why) | Unobserved::Unknown(why) | Unobserved::Unsupported(why) => {
-            format!("{function}: {why}")
-        }
+        Unobserved::Absent(why) => Unobserved::Absent(format!("{function}: {why}")),
+        Unobserved::Unknown(why) | Unobserved::Unsupported(why) => unknown(&why),
     })?;
     if !report.interface.up {
-        return Err(format!("{function}: its interface {} is down", report.interface.name));
+        let why = format!("{function}: its interface {} is down", report.interface.name);
+        return Err(Unobserved::Absent(why));
     }
     let endpoint = Endpoint {
         label: function.to_string(),
@@ -345,6 +357,15 @@ pub fn probe_end<'s>(
         mac: report.interface.mac,
     };
     Ok(ProbeEnd { endpoint, remote })
+}
+
+/// Why no frames are sent from inside a VM that has no Penstock in it; `why` where nobody is to look inside.
+pub fn without_program<'w>(guest: &Guest, why: &'w str) -> &'w str {
+    match guest.vm.inside {
+        Inside::Agent => "there is an agent inside, and no penstock to send frames",
+        Inside::Console => "it is looked into by its console alone, which sends no frames",
+        Inside::None => why,
+    }
 }
 
 /// How the ends of a path are hidden.

@@ -136,6 +136,14 @@ fn is_the_kernels(irq: &Irq) -> bool {
     irq.is_kernel_managed() || irq.users.iter().any(|user| user == "timer")
 }
 
+/// Whether it is known who has which interrupt.
+fn irq_table(tuning: &Tuning) -> Result<(), Unobserved> {
+    known(&tuning.irq_table, "/proc/interrupts").copied().map_err(|blind| match blind {
+        Unobserved::Unsupported(why) => Unobserved::Unknown(why),
+        blind => blind,
+    })
+}
+
 /// Whether an interrupt's own mask keeps it away from these CPUs.
 fn may_not_come_to(tuning: &Tuning, number: u32, cpus: &BTreeSet<u32>) -> bool {
     matches!(held(tuning, Knob::IrqAffinity(number)), Ok(Value::Cpus(mask)) if mask.0.is_disjoint(cpus))
@@ -180,6 +188,10 @@ fn housekeeping(
                 unread = unread.or(why.err());
             }
         }
+    }
+    // Without the table nobody is known to have asked for any of them.
+    if let Err(blind) = irq_table(tuning) {
+        unread = Some(blind);
     }
     match unread {
         _ if !there.is_empty() => page.put("interrupts", none, there.join(", "), Outcome::Fail),
@@ -368,6 +380,9 @@ fn interrupts(
     page: &mut VerdictWriter<'_>,
 ) {
     let of = |irq: &&Irq| irq.function.is_some_and(|function| sight.functions.contains(&function));
+    if let (false, Err(blind)) = (guest.functions.is_empty(), irq_table(tuning)) {
+        return page.blind("interrupts", wanted, blind);
+    }
     let mut seen = BTreeSet::new();
     for irq in tuning.irqs.values().filter(of).filter(|irq| !irq.users.is_empty()) {
         match known(&irq.effective, "effective_affinity_list") {

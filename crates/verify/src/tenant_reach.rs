@@ -1,5 +1,6 @@
 //! Reachability of the functions of NICs that guests own: whether frames pass between those that are up inside, and to functions
-//! of the host and of guests. What a VM has off, down or handed to a container of its own is its own business, and is not judged.
+//! of the host and of guests. What a VM has off, down or handed to a container of its own is its own business, and is not judged; of what
+//! could not be looked at nothing is known, and that is said.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,7 +20,7 @@ use super::{
     probes::{ProbeEnd, ProbePath},
     reach::{self, Remotes},
     sample,
-    writer::VerdictSheet,
+    writer::{Hidden, Unobserved, VerdictSheet},
 };
 
 /// Sends frames between the functions of VMs' NICs, and between these and others, and judges what became of them.
@@ -31,15 +32,38 @@ pub fn judge(
     sheet: &mut VerdictSheet,
 ) {
     let mut remotes = Remotes::default();
-    let mut ends = of_tenants(observation, &mut remotes);
-    if ends.is_empty() {
+    let (mut ends, dark) = of_tenants(observation, &mut remotes);
+    let own = ends.len();
+    if own + dark.len() == 0 {
         return;
     }
-    let own = ends.len();
-    ends.extend(others(observation, own).into_iter().filter_map(|function| {
-        let probe_end = reach::probe_end(observation, &function, &mut remotes).ok()?;
-        Some((EndpointName::Function(function), probe_end))
-    }));
+    let (mut all, mut dark_others) = (Vec::new(), Vec::new());
+    for function in others(observation, own) {
+        let end = reach::seen_end(observation, &function, &mut remotes);
+        let function = EndpointName::Function(function);
+        all.push(function.clone());
+        match end {
+            Ok(probe_end) => ends.push((function, probe_end)),
+            // Whether it should be there and up is judged where it is.
+            Err(Unobserved::Absent(_)) => {}
+            Err(Unobserved::Unknown(why) | Unobserved::Unsupported(why)) => {
+                dark_others.push((function, why));
+            }
+        }
+    }
+    all.extend(ends[..own].iter().map(|(name, _)| name.clone()));
+    all.extend(dark.iter().map(|(name, _)| EndpointName::Tenant(name.clone())));
+    unseen(observation, network, &dark, &all, sheet);
+    for (tenant, _) in &ends[..own] {
+        for (other, why) in &dark_others {
+            for (from, to) in [(tenant, other), (other, tenant)] {
+                let expectation = network.between(from, to);
+                if expectation != Expectation::NotJudged {
+                    judge_path(observation, from, to, expectation, Err(why.clone()), sheet);
+                }
+            }
+        }
+    }
     let pairs = (0..ends.len()).flat_map(|from| (0..ends.len()).map(move |to| (from, to)));
     let tried: Vec<(usize, usize, Expectation)> = pairs
         .filter(|(from, to)| from != to && (*from < own || *to < own))
@@ -91,15 +115,51 @@ fn judge_path(
     };
     let nothing = BTreeSet::new();
     let subject = Subject::Path { from: from.clone(), to: to.clone() };
-    sheet.page(subject, vantage, &nothing).put("reach", wanted, seen, outcome);
+    // Of functions that could not be looked at, the model may have it that nobody can.
+    let unseen = |end: &EndpointName| match end {
+        EndpointName::Function(function) if outcome == Outcome::Unknown => {
+            observation.owners.of(function).map(|(guest, _)| Hidden::inside(&observation.model.guests[guest]))
+        }
+        _ => None,
+    };
+    let hidden = [from, to].into_iter().filter_map(unseen).find(|hidden| hidden.hides("reach"));
+    let page = sheet.page(subject, vantage, &nothing);
+    page.hiding(hidden.unwrap_or_default()).put("reach", wanted, seen, outcome);
 }
 
+/// Says of functions that could not be looked at that nothing is known of their frames, once for each: to name every path would be a line
+/// for each two of them.
+fn unseen(
+    observation: &Observation<'_>,
+    network: &Network,
+    dark: &[(TenantFunctionName, String)],
+    all: &[EndpointName],
+    sheet: &mut VerdictSheet,
+) {
+    let nothing = BTreeSet::new();
+    for (function, why) in dark {
+        let own = EndpointName::Tenant(function.clone());
+        let judged = |other: &EndpointName| {
+            let ways = [network.between(&own, other), network.between(other, &own)];
+            ways.iter().any(|expectation| *expectation != Expectation::NotJudged)
+        };
+        if !all.iter().any(judged) {
+            continue;
+        }
+        let vantage = Vantage::Guest(function.guest.clone());
+        let page = sheet.page(Subject::Tenant(function.clone()), vantage, &nothing);
+        let hidden = Hidden::inside(&observation.model.guests[&function.guest]);
+        let wanted = "frames pass as the model says, if it is up";
+        page.hiding(hidden).put("reach", wanted, why, Outcome::Unknown);
+    }
+}
+
+/// What of VMs' NICs frames are sent between, and what could not be looked at, with the reason.
+type TenantEnds = (Vec<(EndpointName, ProbeEnd)>, Vec<(TenantFunctionName, String)>);
+
 /// The functions of VMs' NICs that are up where this program can send frames.
-fn of_tenants<'s>(
-    observation: &'s Observation<'_>,
-    remotes: &mut Remotes<'s>,
-) -> Vec<(EndpointName, ProbeEnd)> {
-    let mut ends = Vec::new();
+fn of_tenants<'s>(observation: &'s Observation<'_>, remotes: &mut Remotes<'s>) -> TenantEnds {
+    let (mut ends, mut dark) = (Vec::new(), Vec::new());
     for (guest, found) in &observation.model.guests {
         for (name, nic) in &found.nics {
             for (vf, mac, _) in nic.functions() {
@@ -109,34 +169,40 @@ fn of_tenants<'s>(
                     true => in_container(observation, guest, mac, &function),
                     false => probe_end(observation, guest, mac, &function, remotes),
                 };
-                if let Some(probe_end) = probe_end {
-                    ends.push((EndpointName::Tenant(function), probe_end));
+                match probe_end {
+                    Ok(Some(probe_end)) => ends.push((EndpointName::Tenant(function), probe_end)),
+                    Ok(None) => {}
+                    Err(why) => dark.push((function, why)),
                 }
             }
         }
     }
-    ends
+    (ends, dark)
 }
 
-/// Where frames go in and come out of the function with this address; `None` when it is not up where it could be seen.
+/// Where frames go in and come out of the function with this address; `None` when it was seen to be down or not there, and in words
+/// why it could not be looked at.
 fn probe_end<'s>(
     observation: &'s Observation<'_>,
     guest: &GuestName,
     mac: Mac,
     function: &TenantFunctionName,
     remotes: &mut Remotes<'s>,
-) -> Option<ProbeEnd> {
-    let home = observation.inside(guest).ok()?;
-    let program = home.program.as_deref()?;
-    let place = observation.place(guest)?;
+) -> Result<Option<ProbeEnd>, String> {
+    let home = observation.inside(guest).map_err(|dark| dark.why())?;
+    let interfaces = home.interfaces.as_ref().map_err(Clone::clone)?;
     // The device inside is of the VM's own addresses; a bridge or VLAN on an interface has its address too.
     let is = |report: &&InterfaceReport| {
         report.interface.mac == mac && report.device.is_none() && report.kind.is_none() && report.interface.up
     };
-    let report = home.interfaces.as_ref().ok()?.iter().find(is)?;
+    let Some(report) = interfaces.iter().find(is) else { return Ok(None) };
+    let (Some(program), Some(place)) = (home.program.as_deref(), observation.place(guest)) else {
+        let why = home.namespace.as_ref().err().map_or("nobody can send frames there", String::as_str);
+        return Err(reach::without_program(&observation.model.guests[guest], why).to_owned());
+    };
     let remote = Some(remotes.add(guest, place, program, home.took));
     let endpoint = Endpoint { label: function.to_string(), namespace: None, interface: report.index, mac };
-    Some(ProbeEnd { endpoint, remote })
+    Ok(Some(ProbeEnd { endpoint, remote }))
 }
 
 /// The same of the NIC of a container, which lives under this kernel.
@@ -145,18 +211,19 @@ fn in_container(
     guest: &GuestName,
     mac: Mac,
     function: &TenantFunctionName,
-) -> Option<ProbeEnd> {
-    let home = observation.inside(guest).ok()?;
-    let namespace = *home.namespace.as_ref().ok()?;
+) -> Result<Option<ProbeEnd>, String> {
+    let home = observation.inside(guest).map_err(|dark| dark.why())?;
+    let interfaces = home.interfaces.as_ref().map_err(Clone::clone)?;
     // One of its own may have the same address, as a VLAN on the interface has.
     let is = |report: &&InterfaceReport| {
         report.interface.name.as_str() == function.function.nic.as_str()
             && report.interface.mac == mac
             && report.interface.up
     };
-    let report = home.interfaces.as_ref().ok()?.iter().find(is)?;
+    let Some(report) = interfaces.iter().find(is) else { return Ok(None) };
+    let namespace = *home.namespace.as_ref().map_err(Clone::clone)?;
     let endpoint = Endpoint { label: function.to_string(), namespace, interface: report.index, mac };
-    Some(ProbeEnd { endpoint, remote: None })
+    Ok(Some(ProbeEnd { endpoint, remote: None }))
 }
 
 /// The functions that frames of VMs' NICs may come from or go to: PFs, and what guests own as long as that are few.

@@ -511,12 +511,21 @@ fn a_pf_that_a_container_owns_is_asked_inside_it() {
 #[test]
 fn a_large_machine_is_sampled_and_says_so() {
     let vfs = 80;
-    let mut model = format!("nics: {{NET0: {{vfs: {vfs}, loopback: on}}}}\nguests:\n  a:\n    functions:\n");
-    for n in 0..vfs {
-        model += &format!("      - NET0#{n}\n");
-    }
-    let world = world_of(&model);
-    let sampled = world.verify().into_iter().find(|verdict| verdict.subject == Subject::Machine).unwrap();
+    let of = |guest: &str| {
+        let functions: String = (0..vfs).map(|n| format!("      - NET0#{n}\n")).collect();
+        let nics = format!("nics: {{NET0: {{vfs: {vfs}, loopback: on}}}}\n");
+        world_of(&format!("{nics}guests:\n  a:\n{guest}    functions:\n{functions}"))
+    };
+    let sample = |world: World| {
+        world.verify().into_iter().find(|verdict| verdict.subject == Subject::Machine).unwrap()
+    };
+    // Nobody can look into the VM that has them all: no path was tried, and nobody is to blame.
+    let mut dark = of("    kind: vm\n    inside: none\n");
+    dark.said.insert("a".to_owned(), world::GuestAnswer::Closed("nobody looks"));
+    let hidden = sample(dark);
+    assert_eq!((hidden.outcome, &hidden.seen[..]), (Outcome::Unknown, "0 of 6480 paths were tried"));
+    assert!(hidden.out_of_sight && hidden.holds());
+    let sampled = sample(of(""));
     assert_eq!(sampled.attribute, "reach");
     assert!(sampled.wanted.contains("of the 6480 paths"), "{}", sampled.wanted);
     // Most of these VFs do not exist in this world, so the sample was not tried whole.

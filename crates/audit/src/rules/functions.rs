@@ -143,6 +143,9 @@ fn remapping(machine: &Machine<'_>) -> RuleResult {
     if machine.inventory.iommu_groups.is_empty() {
         return left_out("the IOMMU is off");
     }
+    if read(&machine.tuning.irq_table, "/proc/interrupts")?.is_none() {
+        return unknown("/proc/interrupts is not there");
+    }
     // `DMAR-MSI` is the IOMMU's own.
     let chips: BTreeSet<&str> = machine
         .tuning

@@ -228,12 +228,14 @@ fn in_fact(machine: &Machine<'_>) -> RuleResult {
         return left_out("nobody watched: audit --over 60s does");
     };
     if watched.idle.is_empty() {
+        // Also where none could be counted.
         return unknown("no idle state was counted");
     }
     let (mut entered, mut cpus) = (Vec::new(), penstock_model::CpuSet::default());
     let mut unseen = penstock_model::CpuSet::default();
     for cpu in &kept.0 {
-        let Some(states) = machine.tuning.idle.get(cpu) else {
+        let Some(states) = machine.tuning.idle.get(cpu).filter(|_| !watched.idle_unread.0.contains(cpu))
+        else {
             unseen.0.insert(*cpu);
             continue;
         };

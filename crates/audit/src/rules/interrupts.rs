@@ -158,11 +158,14 @@ fn is_a_guests(irq: &Irq) -> bool {
 }
 
 fn irqs<'a>(machine: &Machine<'a>) -> Result<&'a BTreeMap<u32, Irq>, NoFinding> {
-    if machine.tuning.irqs.is_empty() {
-        unknown("no interrupt could be read of /proc/irq")
-    } else {
-        Ok(&machine.tuning.irqs)
+    // Without the table nobody is known to have asked for any of them.
+    if read(&machine.tuning.irq_table, "/proc/interrupts")?.is_none() {
+        return unknown("/proc/interrupts is not there");
     }
+    if machine.tuning.irqs.is_empty() {
+        return unknown("no interrupt could be read of /proc/irq");
+    }
+    Ok(&machine.tuning.irqs)
 }
 
 fn housekeeping(cpus: &CpuSet) -> Advice {
@@ -419,7 +422,7 @@ const A_MINUTE: u64 = 10;
 
 fn watched_for(
     machine: &Machine<'_>,
-    counts: &BTreeMap<String, BTreeMap<u32, u64>>,
+    (counts, path): (&Reading<BTreeMap<String, BTreeMap<u32, u64>>>, &str),
     counted: impl Fn(&str) -> bool,
     change: Advice,
 ) -> RuleResult {
@@ -428,6 +431,9 @@ fn watched_for(
         return left_out("nobody watched: audit --over 60s does");
     };
     let wanted = format!("at most {A_MINUTE} a minute on each of {kept}");
+    let Some(counts) = read(counts, path)? else {
+        return unknown(format!("{path} is not there"));
+    };
     let mut texts = Vec::new();
     for (label, by_cpu) in counts {
         if !counted(label) {
@@ -455,18 +461,15 @@ fn in_fact(machine: &Machine<'_>) -> RuleResult {
     let Some(watched) = &machine.tuning.watched else {
         return left_out("nobody watched: audit --over 60s does");
     };
+    let irqs = irqs(machine)?;
     let counted = |label: &str| {
         // A guest's own timer is LOC; what VFIO brings is its own as well.
-        let own = label
-            .parse()
-            .ok()
-            .and_then(|number: u32| machine.tuning.irqs.get(&number))
-            .is_some_and(is_a_guests);
+        let own = label.parse().ok().and_then(|number: u32| irqs.get(&number)).is_some_and(is_a_guests);
         !own && !["LOC", "PIN", "NPI", "PIW", "ERR", "MIS"].contains(&label)
     };
     watched_for(
         machine,
-        &watched.interrupts,
+        (&watched.interrupts, "/proc/interrupts"),
         counted,
         by_hand(
             "find who asked for it in /proc/interrupts, and move it to a housekeeping CPU; then watch again",
@@ -480,7 +483,7 @@ fn soft_in_fact(machine: &Machine<'_>) -> RuleResult {
     };
     watched_for(
         machine,
-        &watched.soft_interrupts,
+        (&watched.soft_interrupts, "/proc/softirqs"),
         |_| true,
         by_hand("TIMER and SCHED: nohz_full; RCU: rcu_nocbs; NET_RX: the NIC's interrupts; then watch again"),
     )

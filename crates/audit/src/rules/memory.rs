@@ -9,7 +9,7 @@ use penstock_model::{
 use crate::{
     advice::{boot, by_hand, disable, model, write, writes},
     machine::{Machine, read},
-    rule::{Finding, Need, Rule, RuleResult, left_out, unknown},
+    rule::{Finding, Need, NoFinding, Rule, RuleResult, left_out, unknown},
 };
 
 pub(super) const RULES: &[Rule] = &[
@@ -63,18 +63,18 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "huge-pages-on-another-node",
         layer: Layer::Memory,
-        what: "huge pages of the NUMA node that a VM's virtual CPUs are on",
+        what: "which NUMA nodes a VM's huge pages are of (/proc/PID/numa_maps), and which its virtual CPUs are on",
         why: "memory of another node takes half as long again to reach, and the way there is shared",
         price: None,
         source: "Documentation/admin-guide/mm/hugetlbpage.rst; Documentation/admin-guide/mm/numa_memory_policy.rst",
-        needs_root: false,
+        needs_root: true,
         need: Need::Vms,
         judge: another_node,
     },
     Rule {
         id: "vm-memory-locked",
         layer: Layer::Memory,
-        what: "whether the memory of VMs in real time stays in RAM (VmLck)",
+        what: "whether the memory of VMs in real time stays in RAM (VmLck, and how much they have)",
         why: "a page that was swapped or written back takes milliseconds to come back",
         price: None,
         source: "https://libvirt.org/formatdomain.html#memory-backing",
@@ -180,56 +180,75 @@ fn another_node(machine: &Machine<'_>) -> RuleResult {
     if machine.inventory.cpus.nodes.len() < 2 {
         return left_out("the machine has one NUMA node");
     }
-    if machine.tuning.node_huge_pages.is_empty() {
-        return unknown("the pools of the nodes could not be read");
-    }
-    let mut found = Vec::new();
-    for vm in vms {
+    let subjects: Vec<String> = vms.iter().map(|vm| vm.subject()).collect();
+    let found = vms.into_iter().map(|vm| {
         let nodes = machine.nodes(&vm.cpus());
-        let in_use = |node: &u32| -> u64 {
-            let pools = machine.tuning.node_huge_pages.get(node);
-            pools.into_iter().flatten().map(|pool| pool.total.saturating_sub(pool.free)).sum()
-        };
-        let here: u64 = nodes.iter().map(in_use).sum();
-        let there: Vec<u32> = machine
-            .tuning
-            .node_huge_pages
-            .keys()
-            .copied()
-            .filter(|node| !nodes.contains(node) && in_use(node) > 0)
-            .collect();
         let mine = nodes.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
         let wanted = format!("pages of node {mine}, where its virtual CPUs are");
-        found.push(if here > 0 {
-            Finding::pass(format!("{here} pages of node {mine} in use"), wanted).about(vm.subject())
-        } else if let Some(other) = there.first() {
-            let pools = machine.tuning.node_huge_pages.get(other);
-            let pool = pools.into_iter().flatten().find(|pool| pool.total > pool.free);
-            let (size, pages) = pool.map_or((2048, 0), |pool| (pool.size.0 / 1024, pool.total));
-            let node = nodes.iter().next().copied().unwrap_or_default();
-            let how = write(
-                format!("/sys/devices/system/node/node{node}/hugepages/hugepages-{size}kB/nr_hugepages"),
-                pages,
-            )
-            .and(by_hand(format!("start {} again", vm.subject())));
-            Finding::conflict(format!("none of node {mine} in use, but of node {other}"), wanted, how)
-                .about(vm.subject())
-        } else {
-            Finding::unknown("no page of any node is in use", wanted).about(vm.subject())
-        });
-    }
-    Ok(found)
+        // Whose the pages of a node's pool are its counters do not tell.
+        let pages = match read(&vm.process.huge_page_nodes, "numa_maps of its QEMU") {
+            Ok(Some(pages)) => pages,
+            Ok(None) => return Finding::unknown("the kernel does not tell where its pages are", wanted),
+            Err(NoFinding::Unknown(why) | NoFinding::LeftOut(why)) => return Finding::unknown(why, wanted),
+        };
+        let size = |kib: &u64| ByteSize(kib.saturating_mul(1024));
+        let used = pages.iter().filter(|(_, kib)| **kib > 0);
+        let (here, there): (Vec<_>, Vec<_>) = used.partition(|(node, _)| nodes.contains(node));
+        let here = size(&here.into_iter().fold(0, |all: u64, (_, kib)| all.saturating_add(*kib)));
+        let Some((other, _)) = there.first() else {
+            return match here.0 {
+                0 => Finding::unknown("it uses no huge page yet", wanted),
+                _ => Finding::pass(format!("{here} of node {mine}, none of another"), wanted),
+            };
+        };
+        let elsewhere: Vec<String> =
+            there.iter().map(|(node, kib)| format!("{} of node {node}", size(kib))).collect();
+        let pools = machine.tuning.node_huge_pages.get(other);
+        let pool = pools.into_iter().flatten().find(|pool| pool.total > pool.free);
+        let again = by_hand(format!("start {} again", vm.subject()));
+        let how = match (nodes.first(), pool) {
+            (Some(node), Some(pool)) => {
+                let size = pool.size.0 / 1024;
+                let file =
+                    format!("/sys/devices/system/node/node{node}/hugepages/hugepages-{size}kB/nr_hugepages");
+                write(file, pool.total).and(again)
+            }
+            _ => again,
+        };
+        Finding::conflict(format!("{}, {here} of node {mine}", elsewhere.join(", ")), wanted, how)
+    });
+    Ok(found.zip(subjects).map(|(finding, subject)| finding.about(subject)).collect())
 }
 
 fn locked(machine: &Machine<'_>) -> RuleResult {
+    let wanted = "all of it locked";
+    let size = |kib: u64| ByteSize(kib.saturating_mul(1024));
     let found = machine.realtime_vms()?.into_iter().map(|vm| {
-        let size = ByteSize(vm.process.locked_kib * 1024);
-        if vm.process.locked_kib > 0 {
-            return Finding::pass(format!("{size} locked"), "all of it locked").about(vm.subject());
-        }
+        let process = vm.process;
+        let Some(locked) = process.locked_kib else {
+            return Finding::unknown("VmLck of its QEMU could not be read", wanted).about(vm.subject());
+        };
         let how = model("locked_memory: on (libvirt: <memoryBacking><locked/></memoryBacking>)")
             .and(by_hand(format!("start {} again", vm.subject())));
-        Finding::fail("none locked", "all of it locked", how).about(vm.subject())
+        // The kernel does not count pages of hugetlb, which stay in RAM by themselves, among those that a program has locked: all
+        // is locked, too, when all the rest is. Those that VFIO has pinned it does count.
+        let rest = process.resident_kib.filter(|_| process.huge_pages);
+        let all = [process.memory_kib, rest];
+        let finding = if locked == 0 {
+            Finding::fail("none locked", wanted, how)
+        } else if all.into_iter().flatten().any(|all| locked >= all) {
+            Finding::pass(format!("{} locked", size(locked)), wanted)
+        } else if process.huge_pages && rest.is_none() {
+            let why = format!("{} locked beside its huge pages, and VmRSS could not be read", size(locked));
+            Finding::unknown(why, wanted)
+        } else if let Some(memory) = process.memory_kib {
+            Finding::fail(format!("{} of {} locked", size(locked), size(memory)), wanted, how)
+        } else {
+            let why =
+                format!("{} locked, and its command line does not say how much it has (-m)", size(locked));
+            Finding::unknown(why, wanted)
+        };
+        finding.about(vm.subject())
     });
     Ok(found.collect())
 }

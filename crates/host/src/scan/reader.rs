@@ -106,9 +106,18 @@ impl<'a> Reader<'a> {
 
     /// As [`Reader::reading`], for a file of many lines.
     pub fn lines(&mut self, path: &str) -> Reading<String> {
-        match self.read(path, LARGE) {
-            Ok(Some((_, true))) => Reading::Unreadable(format!("{path} is longer than {LARGE} bytes")),
-            Ok(Some((bytes, false))) => Reading::Is(String::from_utf8_lossy(&bytes).into_owned()),
+        self.lines_up_to(path, LARGE)
+    }
+
+    /// As [`Reader::lines`], for a file of at most `limit` bytes.
+    pub fn lines_up_to(&mut self, path: &str, limit: usize) -> Reading<String> {
+        match self.read(path, limit) {
+            Ok(Some((_, true))) => Reading::Unreadable(format!("{path} is longer than {limit} bytes")),
+            // Not copied: a table of interrupts may be tens of megabytes.
+            Ok(Some((bytes, false))) => Reading::Is(
+                String::from_utf8(bytes)
+                    .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()),
+            ),
             Ok(None) => Reading::Absent,
             Err(error) => failed(path, &error),
         }
@@ -156,14 +165,16 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// As [`Reader::reading`] of a text, of which a recorder is told only where it is `wanted`.
-    pub fn glance(&mut self, path: &str, wanted: impl FnOnce(&str) -> bool) -> Option<String> {
+    /// As [`Reader::reading`] of a text, of which a recorder is told only where it is `wanted`, or may not be read.
+    pub fn glance(&mut self, path: &str, wanted: impl FnOnce(&str) -> bool) -> Reading<String> {
         let whole = Reader::new(&self.root.unnoted()).reading(path, |text| Ok(text.to_owned()));
-        let text = whole.known()?;
-        if wanted(text) {
-            self.root.note(path, Ok(format!("{text}\n").as_bytes()));
+        match &whole {
+            Reading::Is(text) if wanted(text) => self.root.note(path, Ok(format!("{text}\n").as_bytes())),
+            // Once more, for the recorder.
+            Reading::Denied => return self.reading(path, |text| Ok(text.to_owned())),
+            _ => {}
         }
-        Some(text.clone())
+        whole
     }
 
     /// The first `limit` bytes of a file.
@@ -364,6 +375,8 @@ fn failed<T>(path: &str, error: &io::Error) -> Reading<T> {
         io::ErrorKind::PermissionDenied => Reading::Denied,
         // A file where a directory would be.
         io::ErrorKind::NotADirectory => Reading::Absent,
+        // A process that has ended since its file was opened (proc(5)).
+        _ if path.starts_with("/proc/") && error.raw_os_error() == Some(nix::libc::ESRCH) => Reading::Absent,
         _ => Reading::Unreadable(format!("{path} could not be read: {error}")),
     }
 }

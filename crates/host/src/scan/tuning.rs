@@ -60,6 +60,7 @@ pub fn tuning(root: &Root, inventory: &Inventory) -> (Tuning, Vec<String>) {
     // A thread ends with a panic only by a mistake of ours, which the tests of hostile trees look for.
     if let Ok((found, notes)) = of_irqs {
         tuning.irqs = found.irqs;
+        tuning.irq_table = found.table;
         tuning.knobs.extend(found.knobs);
         notes.iter().for_each(|note| reader.note(note));
     }

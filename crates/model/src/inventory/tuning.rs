@@ -57,6 +57,8 @@ pub struct Tuning {
     pub knobs: BTreeMap<Knob, Reading<Value>>,
     /// Device interrupts by number.
     pub irqs: BTreeMap<u32, Irq>,
+    /// Whether `/proc/interrupts` could be read, which alone says who has an interrupt. Absent: it is not there, or nobody looked.
+    pub irq_table: Reading<()>,
     /// Idle states of each CPU that has any, the shallowest first.
     pub idle: BTreeMap<u32, Vec<IdleState>>,
     /// What enters idle states (`cpuidle/current_driver`).
@@ -107,7 +109,7 @@ pub struct Tuning {
     pub programs: BTreeSet<String>,
     /// What irqbalance was told; `None`: it does not run.
     pub irqbalance: Option<Irqbalance>,
-    /// Whether who looked sees no processes but his own (`hidepid`, proc(5)): nothing is known of programs and VMs then.
+    /// Whether processes of others are hidden from who looked (`hidepid`, proc(5)): nothing is known of programs and VMs then.
     pub processes_hidden: bool,
     /// Processes of QEMU, by id.
     pub vms: BTreeMap<u32, VmProcess>,
@@ -278,8 +280,14 @@ pub struct ResctrlGroup {
 pub struct VmProcess {
     /// The VM's name, from `-name guest=` of its command line; for a VM of ours with its prefix.
     pub name: String,
-    /// KiB of its memory that stay in RAM (`VmLck`).
-    pub locked_kib: u64,
+    /// KiB of its memory that stay in RAM (`VmLck`); `None`: the kernel does not tell.
+    pub locked_kib: Option<u64>,
+    /// KiB of memory that the VM has (`-m` of its command line); `None`: it does not say.
+    pub memory_kib: Option<u64>,
+    /// KiB of its memory that are in RAM or were swapped, beside pages of hugetlb (`VmRSS`, `VmSwap`); `None`: the kernel does not tell.
+    pub resident_kib: Option<u64>,
+    /// KiB of its pages of hugetlb, by NUMA node (`/proc/PID/numa_maps`, for root alone). Absent: it has none, or nobody looked.
+    pub huge_page_nodes: Reading<BTreeMap<u32, u64>>,
     /// The functions that its command line gives it by VFIO (`"driver":"vfio-pci","host":"0000:04:10.0"`, or
     /// `vfio-pci,host=...`).
     pub functions: BTreeSet<Bdf>,
@@ -322,12 +330,15 @@ pub struct PciLink {
 pub struct Watched {
     /// How long, in milliseconds.
     pub milliseconds: u64,
-    /// How often each CPU had an interrupt, by its label in `/proc/interrupts` (`35`, `LOC`, `RES`, `TLB`...) and CPU.
-    pub interrupts: BTreeMap<String, BTreeMap<u32, u64>>,
-    /// How often each CPU had a soft interrupt, by its name in `/proc/softirqs` and CPU.
-    pub soft_interrupts: BTreeMap<String, BTreeMap<u32, u64>>,
+    /// How often each CPU had an interrupt, by its label in `/proc/interrupts` (`35`, `LOC`, `RES`, `TLB`...) and CPU. Known only
+    /// where it was read at the beginning and at the end.
+    pub interrupts: Reading<BTreeMap<String, BTreeMap<u32, u64>>>,
+    /// How often each CPU had a soft interrupt, by its name in `/proc/softirqs` and CPU; the same.
+    pub soft_interrupts: Reading<BTreeMap<String, BTreeMap<u32, u64>>>,
     /// How often an idle state was entered, by CPU and name of the state.
     pub idle: BTreeMap<u32, BTreeMap<String, u64>>,
+    /// CPUs whose idle states could not be counted at the beginning and at the end.
+    pub idle_unread: CpuSet,
     /// System management interrupts that the CPUs counted (MSR 0x34); for root alone.
     pub smi: Reading<u64>,
 }

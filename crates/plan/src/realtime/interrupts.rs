@@ -32,6 +32,12 @@ pub fn steps(planner: &mut Planner<'_>, wishes: &RealtimeRequirements<'_>) {
         };
         turn(planner, wishes, knob, now, format!("{what}: on the CPUs of housekeeping"), false);
     }
+    if let Reading::Denied | Reading::Unreadable(_) = &wishes.tuning.irq_table {
+        planner.note(format!(
+            "/proc/interrupts could not be read: interrupts that somebody has may come to {}",
+            named(isolated)
+        ));
+    }
     let mut stuck = Vec::new();
     for (number, irq) in &wishes.tuning.irqs {
         // The affinity of one that nobody has is set anew when it is asked for.

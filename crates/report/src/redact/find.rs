@@ -30,8 +30,10 @@ pub(super) enum Address {
     },
     /// `fe80::1`, or one with an IPv4 address at its end: `::ffff:10.0.0.1`.
     V6(Ipv6Addr),
-    /// Twelve digits in a row, which may be a MAC address: `enx0cc47a9a61ea`.
+    /// Twelve digits in a row, which may be a MAC address: `0cc47a9a61ea`.
     Digits([u8; 6]),
+    /// The same behind what makes them one: `enx0cc47a9a61ea`, as systemd calls an interface by its MAC address (systemd.net-naming-scheme(7)).
+    Name([u8; 6]),
     /// Bytes of a C initializer, which may be any address: `0x0c, 0xc4, ...`.
     Bytes(Vec<u8>),
 }
@@ -291,5 +293,15 @@ fn digits(text: &str, at: usize) -> Here {
     for (number, slot) in octets.iter_mut().enumerate() {
         *slot = octet(text, at + 2 * number)?;
     }
-    Some((at..at + 12, Address::Digits(octets)))
+    let address = if is_named(bytes, at) { Address::Name(octets) } else { Address::Digits(octets) };
+    Some((at..at + 12, address))
+}
+
+/// Whether the digits at `at` are the end of an interface's name, which has no letter before or behind it.
+fn is_named(bytes: &[u8], at: usize) -> bool {
+    let Some(start) = at.checked_sub(3) else { return false };
+    let kind =
+        ["enx", "wlx", "wwx"].iter().any(|kind| bytes[start..at].eq_ignore_ascii_case(kind.as_bytes()));
+    let letter = |byte: u8| byte.is_ascii_alphanumeric();
+    kind && !before(bytes, start).is_some_and(letter) && !bytes.get(at + 12).copied().is_some_and(letter)
 }

@@ -89,31 +89,24 @@ fn uname<'a>(text: &'a str, found: &mut Found<'a>) {
     }
 }
 
-/// Keys with a name behind `:` or `=`, in JSON, in JSON inside JSON, and in what tools print.
+/// Keys with a name behind `:` or `=`, in JSON, in JSON inside JSON, and in what tools print; here in lower case, and in any in text.
 const KEYS: &[(&str, Kind)] = &[
     ("hostname", Kind::Host),
     ("nodename", Kind::Host),
     ("\"host\"", Kind::Host),
     ("\\\"host\\\"", Kind::Host),
-    ("_HOSTNAME", Kind::Host),
     ("domainname", Kind::Domain),
-    ("\"domain\"", Kind::Domain),
-    ("Domain", Kind::Domain),
-    ("LOGNAME", Kind::User),
-    ("SUDO_USER", Kind::User),
+    ("domain", Kind::Domain),
+    ("logname", Kind::User),
+    ("sudo_user", Kind::User),
     // DMI, udev, smartctl, nvme-cli, lspci.
     ("serial", Kind::Serial),
     ("serial_number", Kind::Serial),
-    ("Serial", Kind::Serial),
-    ("Serial Number", Kind::Serial),
-    ("Serial number", Kind::Serial),
     ("serial number", Kind::Serial),
-    ("SerialNumber", Kind::Serial),
-    ("SERIAL", Kind::Serial),
-    ("SERIAL_SHORT", Kind::Serial),
+    ("serialnumber", Kind::Serial),
+    ("serial_short", Kind::Serial),
     ("asset_tag", Kind::Serial),
-    ("Asset Tag", Kind::Serial),
-    ("WWN", Kind::Serial),
+    ("asset tag", Kind::Serial),
     ("wwid", Kind::Serial),
     ("wwn", Kind::Serial),
     ("\"sn\"", Kind::Serial),
@@ -121,8 +114,9 @@ const KEYS: &[(&str, Kind)] = &[
 ];
 
 fn keyed<'a>(text: &'a str, found: &mut Found<'a>) {
+    let lower = text.to_ascii_lowercase();
     for (key, kind) in KEYS {
-        for (at, _) in text.match_indices(key) {
+        for (at, _) in lower.match_indices(key) {
             let from = at + key.len();
             let gap = text[from..].find(|c: char| !matches!(c, '"' | '\\' | ' ' | '\t' | ':' | '=' | '\''));
             let Some(gap) = gap.filter(|gap| text[from..from + gap].contains([':', '='])) else { continue };

@@ -100,10 +100,12 @@ const WORDS: &[&str] = &[
 /// What pseudonyms of names begin with: `host-1`.
 pub(super) const KINDS: [&str; 6] = ["host", "user", "guest", "machine", "domain", "serial"];
 
-/// The names that are known, and what stands for each.
+/// The names that are known, and what stands for each. They are kept in lower case: a host's name is the same in any (RFC 4343).
 #[derive(Clone, Debug, Default)]
 pub(super) struct Names {
     given: BTreeMap<String, String>,
+    /// Bytes of the longest of them.
+    longest: usize,
     kept: BTreeSet<String>,
     counts: BTreeMap<&'static str, u32>,
 }
@@ -111,12 +113,13 @@ pub(super) struct Names {
 impl Names {
     /// Leaves this name alone, whatever says that it is a host's.
     pub fn keep(&mut self, name: &str) {
-        self.kept.insert(name.to_owned());
+        self.kept.insert(folded(name).into_owned());
     }
 
     /// Gives a pseudonym to a name of this kind: `host`, `user`, `guest`, `machine`. `false` when it cannot have one: it is a
     /// word that says something else too.
     pub fn give(&mut self, kind: &'static str, name: &str) -> bool {
+        let name = &*folded(name);
         if self.given.contains_key(name) || is_pseudonym(name) {
             return true;
         }
@@ -126,12 +129,13 @@ impl Names {
         let number = self.counts.entry(kind).or_default();
         *number += 1;
         let pseudonym = format!("{kind}-{number}");
+        self.longest = self.longest.max(name.len());
         self.given.insert(name.to_owned(), pseudonym);
         true
     }
 
     fn give_host(&mut self, name: &str) {
-        let name = name.trim_matches('.');
+        let name = &*folded(name.trim_matches('.'));
         if self.kept.contains(name) || name.contains(':') {
             return;
         }
@@ -143,6 +147,7 @@ impl Names {
             self.give_domain(domain);
         }
         if let Some(pseudonym) = self.given.get(short).cloned() {
+            self.longest = self.longest.max(name.len());
             self.given.entry(name.to_owned()).or_insert(pseudonym);
         }
     }
@@ -163,7 +168,7 @@ impl Names {
     /// A domain, and the host before it when there is one.
     fn give_domain(&mut self, name: &str) {
         let name = name.trim_matches('.');
-        if name.contains('.') && !self.kept.contains(name) {
+        if name.contains('.') && !self.kept.contains(&*folded(name)) {
             self.give("domain", name);
         }
     }
@@ -205,18 +210,15 @@ impl Names {
     /// One run of letters, digits, `-`, `_` and `.`: a name, or a name with more around it, as in `xeon-d.local` or
     /// `xeon-d-20261121`.
     fn word(&self, shown: &mut String, word: &str) {
-        if self.kept.contains(word) || is_pseudonym(word) {
+        // As long as the word itself.
+        let folded = &*folded(word);
+        if self.kept.contains(folded) || is_pseudonym(word) {
             shown.push_str(word);
             return;
         }
         let mut at = 0;
         while at < word.len() {
-            let rest = &word[at..];
-            let begins = !word[..at].ends_with(char::is_alphanumeric);
-            let ends = |name: &str| !rest[name.len()..].starts_with(char::is_alphanumeric);
-            let name =
-                self.given.iter().filter(|(name, _)| begins && rest.starts_with(name.as_str()) && ends(name));
-            match name.max_by_key(|(name, _)| name.len()) {
+            match self.begins(&folded[..at], &folded[at..]) {
                 Some((name, pseudonym)) => {
                     shown.push_str(pseudonym);
                     at += name.len();
@@ -225,18 +227,38 @@ impl Names {
                         if pseudonym.starts_with("host-") { mentions::domain_behind(&word[at..]) } else { 0 };
                 }
                 None => {
-                    let c = rest.chars().next().map_or(1, char::len_utf8);
-                    shown.push_str(&rest[..c]);
+                    let c = word[at..].chars().next().map_or(1, char::len_utf8);
+                    shown.push_str(&word[at..at + c]);
                     at += c;
                 }
             }
         }
     }
+
+    /// The longest name that `rest` begins with and that stands by itself there, behind `before`.
+    fn begins(&self, before: &str, rest: &str) -> Option<(&String, &String)> {
+        if before.ends_with(char::is_alphanumeric) {
+            return None;
+        }
+        let ends = rest.char_indices().skip(1).filter(|(_, c)| !c.is_alphanumeric()).map(|(at, _)| at);
+        let ends = ends.take_while(|end| *end <= self.longest);
+        let whole = (rest.len() <= self.longest).then_some(rest.len());
+        ends.chain(whole).filter_map(|end| self.given.get_key_value(&rest[..end])).last()
+    }
+}
+
+/// A name as it is known. Letters that are not ASCII stay, so that it is as long as before.
+fn folded(name: &str) -> Cow<'_, str> {
+    if name.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        name.to_ascii_lowercase().into()
+    } else {
+        name.into()
+    }
 }
 
 /// Whether text that has this word can mean nothing else by it.
 fn may_stand_for(kind: &str, name: &str) -> bool {
-    let word = WORDS.contains(&name.to_ascii_lowercase().as_str());
+    let word = WORDS.contains(&&*folded(name));
     let number = name.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     let says = name.contains(char::is_alphanumeric);
     let least = if matches!(kind, "host" | "user") { 2 } else { 1 };

@@ -58,6 +58,9 @@ fn what_tells_of_a_machine_goes() {
         ),
         ("penstock measure /home/jane/m.yaml; jane", "penstock measure /home/user-1/m.yaml; user-1"),
         ("root@xeon-d:~# ls", "root@host-1:~# ls"),
+        ("enx0cc47a9a61ea wlx0cc47a9a61eb", "enx02005e000001 wlx02005e000002"),
+        ("\\nenx0cc47a9a61ea-TxRx-0 of wwx0cc47a9a61ea", "\\nenx02005e000001-TxRx-0 of wwx02005e000001"),
+        ("HOSTNAME=xeon-d and XEON-D, Xeon-D.corp", "HOSTNAME=host-1 and host-1, host-1"),
     ] {
         assert_eq!(redacted(text), shown, "{text}");
         assert_eq!(redacted(shown), shown, "redacted again");
@@ -77,6 +80,7 @@ fn what_tells_nothing_stays() {
         "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03",
         "Linux version 6.1.0 Last login: Fri, Started serial-getty@ttyS0.service - Serial Getty, hostname of it",
         "0x0c, 0xc4, 0x7a, 0x9a, 0x61, 0xea and 0cc47a9a61ea, which may be anything",
+        "tenx0cc47a9a61ea enx0cc47a9a61eaz",
     ] {
         assert_eq!(redacted(text), text);
     }
@@ -113,6 +117,15 @@ const PLANTED: &[(&str, &[&str])] = &[
     ),
     ("machine-id 4d2b6c1f0a9e4f7c8b3a5d6e7f809112", &["4d2b6c1f"]),
     ("root=UUID=550e8400-e29b-41d4-a716-446655440000 ro", &["550e8400", "446655440000"]),
+    ("Linux XEON-D 6.1.0\nxeon-d.local answers, and so does Xeon-D", &["xeon-d", "Xeon-D", "XEON-D"]),
+    ("Hostname: xeon-d\nxeon-d answers", &["xeon-d"]),
+    ("HOSTNAME=xeon-d\nping xeon-d", &["xeon-d"]),
+    ("_Hostname: xeon-d, NodeName=db7", &["xeon-d", "db7"]),
+    ("logname: jane, by Jane", &["jane", "Jane"]),
+    ("serial Number: s675nx0t123456, S675NX0T123456", &["s675nx0t123456", "S675NX0T123456"]),
+    ("{\"SN\": \"S675NX0T123456\"}", &["S675NX0T123456"]),
+    ("{\"connecting_to\": {\"host\": \"peer7\"}, \"Domain\": \"corp.lan\"}", &["peer7", "corp.lan"]),
+    ("2: enx0cc47a9a61ea: <BROADCAST> and wlx3cecef010203, wwx3cecef010204", &["0cc47a", "3cecef"]),
     ("{\"ID_SERIAL_SHORT\": \"S675NX0T123456\", \"disk\": \"S675NX0T123456\"}", &["S675NX0T123456"]),
 ];
 
@@ -146,9 +159,9 @@ fn what_is_the_same_stays_the_same() {
 #[test]
 fn what_is_learnt_later_counts_for_texts_that_were_shown_before() {
     let mut redactor = Redactor::default();
-    assert_eq!(redactor.text("enx0cc47a9a61ea"), "enx0cc47a9a61ea");
+    assert_eq!(redactor.text("of 0cc47a9a61ea"), "of 0cc47a9a61ea");
     assert_eq!(redactor.text("0c:c4:7a:9a:61:ea"), "02:00:5e:00:00:01");
-    assert_eq!(redactor.text("enx0cc47a9a61ea"), "enx02005e000001");
+    assert_eq!(redactor.text("of 0cc47a9a61ea"), "of 02005e000001");
     assert_eq!(redactor.text("at xeon-d"), "at xeon-d");
     redactor.learn(r#"{"hostname": "xeon-d", "note": "xeon-d"}"#);
     assert_eq!(redactor.text("at xeon-d"), "at host-1");

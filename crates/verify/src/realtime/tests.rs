@@ -39,6 +39,7 @@ fn machine() -> Inventory {
     tuning.cgroups.partitions.insert("/lxc.payload.penstock-rt".to_owned(), partition("2-3"));
     tuning.cgroups.partitions.insert("/penstock-isolated".to_owned(), partition("4"));
     tuning.cgroups.isolated = Reading::Is(cpus("2-4"));
+    tuning.irq_table = Reading::Is(());
     tuning.irqs.insert(30, irq("eth0", "0", None));
     tuning.irqs.insert(31, irq("virtio0-req.3", "3", None));
     tuning.irqs.insert(37, irq("eth1", "1", Some(function())));
@@ -209,6 +210,17 @@ fn what_was_not_seen_is_unknown_and_not_left_out() {
         let interrupts =
             verdicts.iter().find(|v| v.attribute == "interrupts" && v.subject != Subject::Machine);
         assert!(interrupts.is_some_and(|v| v.outcome == Outcome::Unknown && v.seen == why), "{interrupts:?}");
+    }
+    // Without the table of interrupts none has a user.
+    for table in [Reading::Denied, Reading::Absent, Reading::Unreadable("too long".to_owned())] {
+        let mut dark = machine();
+        let tuning = dark.tuning.as_mut().unwrap();
+        tuning.irq_table = table;
+        tuning.irqs.values_mut().for_each(|irq| irq.users.clear());
+        assert_eq!(
+            not_passed(&judge(&dark, sight())),
+            ["machine interrupts: unknown", "rt interrupts: unknown"]
+        );
     }
     // CPUs that could not be read of are not CPUs that are not isolated.
     let mut dark = machine();

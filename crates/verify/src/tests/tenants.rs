@@ -82,9 +82,70 @@ fn what_a_vm_has_down_or_given_away_is_its_own_business() {
     down.interface("node", "eth1").interface.up = false;
     down.inside.get_mut("node").unwrap().retain(|report| report.interface.name.as_str() != "eth2");
     assert_eq!(paths(&down), Vec::<String>::new());
-    let mut without = node();
-    without.said.insert("node".to_owned(), GuestAnswer::Agent { program: false });
-    assert_eq!(paths(&without), Vec::<String>::new());
+    let unseen = down.verify().into_iter().filter(|verdict| verdict.subject.to_string().contains("node/"));
+    assert_eq!(unseen.count(), 0);
+}
+
+/// What is said of the frames of each function of the VM's NIC, and whether it holds.
+fn frames(world: &World) -> Vec<String> {
+    let of_node =
+        |verdict: &&Verdict| verdict.attribute == "reach" && matches!(&verdict.subject, Subject::Tenant(_));
+    let line = |verdict: &Verdict| {
+        let holds = if verdict.holds() { "holds" } else { "does not hold" };
+        format!("{} {}: {}; {holds}", verdict.outcome, verdict.subject, verdict.seen)
+    };
+    world.verify().iter().filter(of_node).map(line).collect()
+}
+
+#[test]
+fn functions_of_a_vm_that_could_not_be_looked_at_are_unknown_and_not_left_out() {
+    let dark = |text: &str, answer: GuestAnswer| {
+        let mut dark = node();
+        dark.model = super::world::parse(&format!("{}{text}", MODEL.trim_end()));
+        dark.said.insert("node".to_owned(), answer);
+        assert_eq!(paths(&dark), Vec::<String>::new());
+        frames(&dark)
+    };
+    let all = |why: &str| ["", "#0", "#1", "#2"].map(|vf| format!("unknown node/net0{vf}: {why}"));
+    let agent = |answer| dark(TENANT, answer);
+    // The third VF is not there.
+    assert_eq!(
+        agent(GuestAnswer::Agent { program: false }),
+        all("there is an agent inside, and no penstock to send frames; does not hold")[..3]
+    );
+    assert_eq!(agent(GuestAnswer::Closed("its agent is away")), all("its agent is away; does not hold"));
+    assert_eq!(
+        agent(GuestAnswer::NotRunning("it crashed")),
+        all("the guest does not run: it crashed; does not hold")
+    );
+    let hidden = TENANT.replace("kind: vm\n", "kind: vm\n    inside: none\n");
+    assert_eq!(dark(&hidden, GuestAnswer::Closed("nobody looks")), all("nobody looks; holds"));
+    // Nor are they where all but they can be seen.
+    let mut blind = node();
+    blind.blind.insert(Source::GuestInterfaces);
+    assert_eq!(frames(&blind).len(), 4, "{:#?}", frames(&blind));
+}
+
+#[test]
+fn paths_to_functions_of_the_host_that_could_not_be_looked_at_are_unknown() {
+    let cabled = TENANT.replace("uplink: br0", "uplink: NET1");
+    let model = format!(
+        "{}{cabled}\nboard:\n  cables: [[NET0, NET1]]\n",
+        MODEL.trim_end().replace("guests:\n", "  NET1: {match: {mac: \"0c:c4:7a:9a:61:eb\"}}\nguests:\n")
+    );
+    let mut world = node();
+    world.model = super::world::parse(&model);
+    let touching = |world: &World| -> Vec<String> {
+        paths(world).into_iter().filter(|line| line.contains("NET0")).collect()
+    };
+    let whole = touching(&world);
+    assert!(whole.iter().all(|line| !line.starts_with("unknown ")) && !whole.is_empty(), "{whole:#?}");
+    world.blind.insert(Source::HostInterfaces);
+    let blind = touching(&world);
+    assert_eq!(blind.len(), whole.len(), "{blind:#?}");
+    let of_pf = |line: &&String| line.contains("NET0 ") || line.contains("NET0:");
+    assert!(blind.iter().filter(of_pf).all(|line| line.starts_with("unknown ")), "{blind:#?}");
+    assert!(blind.iter().filter(of_pf).count() > 0);
 }
 
 #[test]

@@ -17,30 +17,32 @@ const MOST_IRQS: usize = 20_000;
 /// CPUs in all sets of all interrupts together: 1000 CPUs in both sets of 4000 interrupts. A tree that somebody made up could
 /// ask for all memory otherwise.
 const MOST_MEMBERS: usize = 8 << 20;
+/// A table of 8000 interrupts on 512 CPUs has 45 MB: each count is 11 characters.
+const LONGEST_TABLE: usize = 64 << 20;
+/// Counts that are not 0 in one table, as many as 8000 interrupts that came to 1000 CPUs each.
+const MOST_COUNTS: usize = 8 << 20;
 
 /// The interrupts of a machine.
 #[derive(Debug, Default)]
 pub(super) struct Irqs {
     pub irqs: BTreeMap<u32, Irq>,
     pub knobs: BTreeMap<Knob, Reading<Value>>,
+    /// Whether the table could be read.
+    pub table: Reading<()>,
 }
 
 pub(super) fn irqs(reader: &mut Reader<'_>) -> Irqs {
     let mut found = Irqs::default();
-    let table = match reader.lines("/proc/interrupts") {
-        Reading::Is(text) => Table::parse(&text),
-        Reading::Absent => Table::default(),
-        Reading::Denied => {
-            reader.note("/proc/interrupts may not be read");
-            Table::default()
-        }
-        Reading::Unreadable(why) => {
-            reader.note(why);
-            Table::default()
-        }
-    };
+    let table = Table::read("/proc/interrupts", reader);
+    match &table {
+        Reading::Is(_) | Reading::Absent => {}
+        Reading::Denied => reader.note("/proc/interrupts may not be read"),
+        Reading::Unreadable(why) => reader.note(why),
+    }
+    let mut lines = Vec::new();
+    found.table = table.map(|table| lines = table.lines);
     let mut of_table: BTreeMap<u32, Line> =
-        table.lines.into_iter().filter_map(|line| Some((line.label.parse().ok()?, line))).collect();
+        lines.into_iter().filter_map(|line| Some((line.label.parse().ok()?, line))).collect();
     let mut members = 0;
     for number in reader.numbered(IRQS, "").into_iter().take(MOST_IRQS) {
         let line = of_table.remove(&number).unwrap_or_default();
@@ -100,8 +102,22 @@ pub struct Line {
 }
 
 impl Table {
-    /// Reads it. Lines that do not count for each CPU (`ERR`, `MIS`) or make no sense are left out.
-    pub fn parse(text: &str) -> Table {
+    /// Reads the file `path`, whole or not at all.
+    pub(super) fn read(path: &str, reader: &mut Reader<'_>) -> Reading<Table> {
+        match reader.lines_up_to(path, LONGEST_TABLE).map(|text| Table::parse(&text)) {
+            Reading::Is(Ok(table)) => Reading::Is(table),
+            Reading::Is(Err(why)) => Reading::Unreadable(format!("{path}: {why}")),
+            other => other.map(|_| Table::default()),
+        }
+    }
+
+    /// Reads it. Lines that do not count for each CPU (`ERR`, `MIS`) are left out.
+    ///
+    /// # Errors
+    ///
+    /// In words, why this is no table of a kernel's: without a line of CPUs, or with an interrupt that has no count for each, or more
+    /// than is read. Who has which interrupt is not known then.
+    pub fn parse(text: &str) -> Result<Table, String> {
         let mut lines = text.lines();
         // `           CPU0       CPU1`: CPUs that are off line have no column.
         let header = lines.next().unwrap_or_default();
@@ -111,10 +127,27 @@ impl Table {
             .take(super::MOST_CPUS)
             .collect();
         if cpus.is_empty() {
-            return Table::default();
+            return Err("its first line names no CPU".to_owned());
         }
-        Table { lines: lines.filter_map(|line| parse_line(line, &cpus)).take(MOST_IRQS).collect() }
+        let (mut found, mut counts) = (Vec::new(), 0);
+        for line in lines {
+            if let Some(line) = parse_line(line, &cpus) {
+                counts += line.counts.len();
+                found.push(line);
+            } else if let Some(number) = device(line) {
+                return Err(format!("the line of interrupt {number} makes no sense"));
+            }
+            if found.len() > MOST_IRQS || counts > MOST_COUNTS {
+                return Err("it has more interrupts than are read".to_owned());
+            }
+        }
+        Ok(Table { lines: found })
     }
+}
+
+/// The device interrupt that a line is of.
+fn device(line: &str) -> Option<u32> {
+    line.split_once(':')?.0.trim().parse().ok()
 }
 
 fn parse_line(line: &str, cpus: &[u32]) -> Option<Line> {
@@ -163,7 +196,8 @@ mod tests {
            NMI:          0          0          7   Non-maskable interrupts\n \
            ERR:          0\n\
            \u{7}: 1 2 3 x\n",
-        );
+        )
+        .unwrap();
         let of = |label: &str| table.lines.iter().find(|line| line.label == label).unwrap().clone();
         assert_eq!(table.lines.len(), 6);
         assert_eq!(of("0").users, ["timer"]);
@@ -178,9 +212,17 @@ mod tests {
     #[test]
     fn no_header_no_interrupts() {
         for odd in ["", "\n1: 2 3\n", "CPUx\n 1: 4 IO-APIC 1-edge a\n"] {
-            assert_eq!(Table::parse(odd), Table::default(), "{odd:?}");
+            assert!(Table::parse(odd).is_err(), "{odd:?}");
         }
+    }
+
+    #[test]
+    fn a_table_with_a_device_interrupt_that_cannot_be_read_is_none() {
         // A number that fits nowhere is no count.
-        assert_eq!(Table::parse("CPU0\n1: 99999999999999999999999 x\n").lines, []);
+        for odd in ["1: 99999999999999999999999 1 x", "1: 7", "1:"] {
+            let read = Table::parse(&format!("CPU0 CPU1\n{odd}\n"));
+            assert_eq!(read, Err("the line of interrupt 1 makes no sense".to_owned()), "{odd:?}");
+        }
+        assert_eq!(Table::parse("CPU0 CPU1\nERR: 1\nMIS: x\n"), Ok(Table::default()));
     }
 }

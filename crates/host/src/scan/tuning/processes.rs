@@ -56,7 +56,15 @@ pub(super) fn processes(reader: &mut Reader<'_>) -> Processes {
     for id in ids.into_iter().take(MOST_PROCESSES) {
         // One that has ended meanwhile is none.
         let wanted = |name: &str| program(name).is_some() || is_vm(name) || owner(name).is_some();
-        let Some(name) = reader.glance(&format!("/proc/{id}/comm"), wanted) else { continue };
+        let name = match reader.glance(&format!("/proc/{id}/comm"), wanted) {
+            Reading::Is(name) => name,
+            // With `hidepid=1` others' processes are listed, and nothing more.
+            Reading::Denied => {
+                found.hidden = true;
+                continue;
+            }
+            Reading::Absent | Reading::Unreadable(_) => continue,
+        };
         if let Some(program) = program(&name) {
             found.programs.insert(program.to_owned());
             if program == "irqbalance" {
@@ -100,15 +108,21 @@ fn vm(id: u32, threads: &mut usize, reader: &mut Reader<'_>, unread: &mut Vec<St
     unread.extend(why_unread(&path, &line));
     let said = CommandLine::parse(line.known().map_or("", String::as_str));
     let status = status(&format!("/proc/{id}"), reader, unread)?;
-    let locked = field(&status, "VmLck").and_then(|text| text.strip_suffix("kB")?.trim().parse().ok());
+    let resident = [kib(&status, "VmRSS"), kib(&status, "VmSwap")];
     let mut vm = VmProcess {
         name: said.name,
-        locked_kib: locked.unwrap_or_default(),
+        locked_kib: kib(&status, "VmLck"),
+        memory_kib: said.memory_kib,
+        resident_kib: resident.into_iter().try_fold(0u64, |all, part| Some(all.saturating_add(part?))),
+        // The kernel walks all pages for it: quickly only where they are huge.
+        huge_page_nodes: if said.huge_pages { huge_page_nodes(id, reader) } else { Reading::Absent },
         functions: said.functions,
         huge_pages: said.huge_pages,
         threads: BTreeMap::new(),
     };
-    for task in reader.quiet_list(&format!("/proc/{id}/task")) {
+    let tasks = reader.listing(&format!("/proc/{id}/task"));
+    unread.extend(why_unread(&format!("/proc/{id}/task"), &tasks));
+    for task in tasks.known().into_iter().flatten() {
         let Ok(number) = task.parse() else { continue };
         *threads += 1;
         if *threads > MOST_THREADS {
@@ -129,38 +143,48 @@ fn vm(id: u32, threads: &mut usize, reader: &mut Reader<'_>, unread: &mut Vec<St
 }
 
 /// The threads of every process of the container whose first process is `id`: of those in the control group that LXC made
-/// for it, or below. `None` when it has ended, or is in no such group.
-pub fn container_threads(root: &Root, id: u32) -> Option<Vec<VmThread>> {
+/// for it, or below.
+///
+/// # Errors
+///
+/// In words, why not all of them are known: it has ended, is in no such group, or something of them could not be read.
+pub fn container_threads(root: &Root, id: u32) -> Result<Vec<VmThread>, String> {
     let mut reader = Reader::new(root);
-    let group_of = |process: &str, reader: &mut Reader<'_>| -> Option<String> {
-        let whole = reader.part_of(&format!("/proc/{process}/cgroup"), |text| {
+    // Of one that has ended meanwhile there is none.
+    let group_of = |process: &str, reader: &mut Reader<'_>| -> Result<Option<String>, String> {
+        let path = format!("/proc/{process}/cgroup");
+        let whole = reader.part_of(&path, |text| {
             text.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or_default().to_owned()
         });
-        whole.known().cloned()
+        why_unread(&path, &whole).map_or(Ok(whole.known().cloned()), Err)
     };
-    let own = group_of(&id.to_string(), &mut reader)?;
-    let at = own.find("/lxc.payload.")? + 1;
+    let own = group_of(&id.to_string(), &mut reader)?.ok_or_else(|| format!("process {id} has ended"))?;
+    let at = own.find("/lxc.payload.").ok_or_else(|| format!("process {id} is in no group of LXC's"))? + 1;
     let group = &own[..own[at..].find('/').map_or(own.len(), |length| at + length)];
-    let mut threads = Vec::new();
+    let (mut threads, mut unread) = (Vec::new(), Vec::new());
     for process in reader.quiet_list("/proc").iter().filter(|name| name.parse::<u32>().is_ok()) {
-        let inside = group_of(process, &mut reader).is_some_and(|seen| {
+        let inside = group_of(process, &mut reader)?.is_some_and(|seen| {
             seen.strip_prefix(group).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         });
         if !inside {
             continue;
         }
-        for task in reader.quiet_list(&format!("/proc/{process}/task")) {
+        let tasks = reader.listing(&format!("/proc/{process}/task"));
+        unread.extend(why_unread(&format!("/proc/{process}/task"), &tasks));
+        for task in tasks.known().into_iter().flatten() {
             let directory = format!("/proc/{process}/task/{task}");
-            let name = reader.reading(&format!("{directory}/comm"), |text| Ok(text.to_owned()));
+            let path = format!("{directory}/comm");
+            let name = reader.reading(&path, |text| Ok(text.to_owned()));
+            unread.extend(why_unread(&path, &name));
             if let Reading::Is(name) = name {
-                threads.extend(thread(&directory, name, &mut reader, &mut Vec::new()));
+                threads.extend(thread(&directory, name, &mut reader, &mut unread));
             }
             if threads.len() > MOST_THREADS {
-                return Some(threads);
+                return Err(format!("it has more than {MOST_THREADS} threads"));
             }
         }
     }
-    Some(threads)
+    unread.into_iter().next().map_or(Ok(threads), Err)
 }
 
 fn thread(
@@ -169,20 +193,64 @@ fn thread(
     reader: &mut Reader<'_>,
     unread: &mut Vec<String>,
 ) -> Option<VmThread> {
-    let allowed: CpuSet = field(&status(directory, reader, unread)?, "Cpus_allowed_list")?.parse().ok()?;
+    let status = status(directory, reader, unread)?;
+    let allowed = field(&status, "Cpus_allowed_list").and_then(|list| list.parse::<CpuSet>().ok());
     let path = format!("{directory}/stat");
     let stat = reader.reading(&path, |text| Ok(text.to_owned()));
     unread.extend(why_unread(&path, &stat));
-    let (priority, policy) = scheduling(stat.known()?)?;
-    Some(VmThread { name, cpus: allowed, policy, priority })
+    let scheduling = scheduling(stat.known()?);
+    let (Some(cpus), Some((priority, policy))) = (allowed, scheduling) else {
+        unread.push(format!("{directory} does not say where or how a thread runs"));
+        return None;
+    };
+    Some(VmThread { name, cpus, policy, priority })
+}
+
+/// Where the pages of hugetlb of a process are (`show_numa_map` in `fs/proc/task_mmu.c`).
+fn huge_page_nodes(id: u32, reader: &mut Reader<'_>) -> Reading<BTreeMap<u32, u64>> {
+    let path = format!("/proc/{id}/numa_maps");
+    let kept = |text: &str| -> String {
+        let of_pages = |word: &&str| *word == "huge" || word.starts_with('N') || word.starts_with(PAGE_SIZE);
+        let lines = text.lines().filter(|line| line.split_whitespace().any(|word| word == "huge"));
+        lines
+            .flat_map(|line| line.split_whitespace().filter(of_pages).chain(["\n"]))
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    match reader.part_of(&path, kept).map(|text| pages_by_node(&text)) {
+        Reading::Is(Some(nodes)) => Reading::Is(nodes),
+        Reading::Is(None) => Reading::Unreadable(format!("{path} makes no sense")),
+        other => other.map(|_| BTreeMap::new()),
+    }
+}
+
+const PAGE_SIZE: &str = "kernelpagesize_kB=";
+
+/// KiB by node, of lines as `huge N0=4 N1=2 kernelpagesize_kB=1048576`; the pages of one that is not used yet are nowhere.
+fn pages_by_node(text: &str) -> Option<BTreeMap<u32, u64>> {
+    let mut nodes = BTreeMap::new();
+    for line in text.lines() {
+        let words = || line.split_whitespace();
+        let mut pages = words().filter_map(|word| word.strip_prefix('N')?.split_once('=')).peekable();
+        if pages.peek().is_none() {
+            continue;
+        }
+        let size: u64 = words().find_map(|word| word.strip_prefix(PAGE_SIZE))?.parse().ok()?;
+        for (node, count) in pages {
+            let kib = count.parse::<u64>().ok()?.saturating_mul(size);
+            let all: &mut u64 = nodes.entry(node.parse().ok()?).or_default();
+            *all = all.saturating_add(kib);
+        }
+    }
+    Some(nodes)
 }
 
 /// `status` has many lines; most of them are nobody's business.
 fn status(directory: &str, reader: &mut Reader<'_>, unread: &mut Vec<String>) -> Option<String> {
     let wanted = |text: &str| -> String {
-        let lines = text
-            .lines()
-            .filter(|line| ["VmLck:", "Cpus_allowed_list:"].iter().any(|name| line.starts_with(name)));
+        let lines = text.lines().filter(|line| {
+            ["VmLck:", "VmRSS:", "VmSwap:", "Cpus_allowed_list:"].iter().any(|name| line.starts_with(name))
+        });
         lines.flat_map(|line| [line, "\n"]).collect()
     };
     let path = format!("{directory}/status");
@@ -194,6 +262,11 @@ fn status(directory: &str, reader: &mut Reader<'_>, unread: &mut Vec<String>) ->
 /// The value of a line `Name: value`.
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+}
+
+/// The number of a line `Name: 1234 kB`.
+fn kib(text: &str, name: &str) -> Option<u64> {
+    field(text, name)?.strip_suffix("kB")?.trim().parse().ok()
 }
 
 /// Priority and policy: fields 40 and 41 of `stat`. The name in parentheses may hold anything.
@@ -209,6 +282,7 @@ struct CommandLine {
     name: String,
     functions: BTreeSet<Bdf>,
     huge_pages: bool,
+    memory_kib: Option<u64>,
 }
 
 impl CommandLine {
@@ -219,6 +293,7 @@ impl CommandLine {
             let [option, value] = pair else { continue };
             match option.trim_start_matches('-') {
                 "name" => found.name = name(value),
+                "m" => found.memory_kib = memory(value),
                 "device" if value.contains("vfio-pci") => found.functions.extend(function(value)),
                 "object" if value.contains("memory-backend") => found.huge_pages |= huge(value),
                 "mem-path" => found.huge_pages |= value.contains("huge"),
@@ -236,6 +311,24 @@ fn name(value: &str) -> String {
         value.split(',').find_map(|part| part.strip_prefix("guest=")).or_else(|| value.split(',').next());
     let part = part.unwrap_or_default().replace('\u{1}', ",");
     part.chars().filter(|c| !c.is_control()).take(200).collect()
+}
+
+/// KiB in `size=4194304k,slots=16`, `4G`, or `4096`, which are MiB (qemu(1), `-m`).
+fn memory(value: &str) -> Option<u64> {
+    let size = value.trim().split(',').find_map(|part| match part.split_once('=') {
+        Some((key, size)) => (key == "size").then_some(size),
+        None => Some(part),
+    })?;
+    let (digits, unit) = size.split_at(size.find(|c: char| !c.is_ascii_digit()).unwrap_or(size.len()));
+    let number: u64 = digits.parse().ok()?;
+    match unit.to_ascii_lowercase().as_str() {
+        "b" => Some(number / 1024),
+        "k" => Some(number),
+        "" | "m" => number.checked_mul(1 << 10),
+        "g" => number.checked_mul(1 << 20),
+        "t" => number.checked_mul(1 << 30),
+        _ => None,
+    }
 }
 
 /// The host's function in `vfio-pci,host=0000:04:10.0,id=x`, or in the same as JSON.
@@ -264,6 +357,9 @@ fn kept(line: &str) -> String {
     for function in &said.functions {
         words.extend(["-device".to_owned(), format!("vfio-pci,host={function}")]);
     }
+    if let Some(memory) = said.memory_kib {
+        words.extend(["-m".to_owned(), format!("size={memory}k")]);
+    }
     if said.huge_pages {
         words.extend(["-object".to_owned(), "memory-backend-memfd,hugetlb=on".to_owned()]);
     }
@@ -286,6 +382,8 @@ mod tests {
             r#"{"driver":"vfio-pci","host":"0000:04:10.2","id":"hostdev0","bus":"pci.5","addr":"0x0"}"#,
             "-device",
             "vfio-pci,host=04:10.4,id=b",
+            "-m",
+            "size=4194304k,slots=16,maxmem=8388608k",
             "-uuid",
             "secret",
         ]
@@ -294,14 +392,43 @@ mod tests {
         assert_eq!(said.name, "penstock-rt,2");
         assert_eq!(said.functions, ["0000:04:10.2", "0000:04:10.4"].map(|bdf| bdf.parse().unwrap()).into());
         assert!(said.huge_pages);
+        assert_eq!(said.memory_kib, Some(4 << 20));
         // What is recorded says the same, and nothing else.
         let recorded = kept(&libvirt);
         assert_eq!(CommandLine::parse(&recorded), said);
         assert!(!recorded.contains("secret") && !recorded.contains("mem-path"));
         let plain =
             CommandLine::parse("kvm\0-name\0web\0-object\0memory-backend-file,mem-path=/dev/shm/x\0-m\x001G");
-        assert_eq!((plain.name.as_str(), plain.huge_pages), ("web", false));
+        assert_eq!((plain.name.as_str(), plain.huge_pages, plain.memory_kib), ("web", false, Some(1 << 20)));
         assert_eq!(CommandLine::parse(""), CommandLine::default());
+    }
+
+    #[test]
+    fn memory_is_told_in_the_units_of_qemu() {
+        for (text, kib) in [
+            ("512", Some(512 << 10)),
+            ("4G", Some(4 << 20)),
+            ("2048M,maxmem=4G", Some(2 << 20)),
+            ("slots=2,size=1048576k", Some(1 << 20)),
+            ("1t", Some(1 << 30)),
+            ("4194304b", Some(4096)),
+            ("size=1048576k\n", Some(1 << 20)),
+            ("slots=2", None),
+            ("much", None),
+            ("99999999999999999999T", None),
+        ] {
+            assert_eq!(memory(text), kib, "{text}");
+        }
+    }
+
+    #[test]
+    fn pages_of_hugetlb_are_counted_by_their_node() {
+        let text = "huge N0=2 N1=1 kernelpagesize_kB=1048576\nhuge kernelpagesize_kB=2048\nhuge N0=3 kernelpagesize_kB=2048\n";
+        assert_eq!(pages_by_node(text), Some([(0, (2 << 20) + 6144), (1, 1 << 20)].into()));
+        assert_eq!(pages_by_node(""), Some(BTreeMap::new()));
+        for odd in ["huge N0=2", "huge Nx=2 kernelpagesize_kB=4", "huge N0=two kernelpagesize_kB=4"] {
+            assert_eq!(pages_by_node(odd), None, "{odd}");
+        }
     }
 
     #[test]
