@@ -267,7 +267,8 @@ impl Containers {
         if self.running(guest)?.is_some() {
             return Err(GuestError::Running { guest: guest.clone() });
         }
-        self.give_back(guest, timeout.min(BACK))?;
+        // One that ended by itself, with the interface of a PF: nobody else brings that up, as a plan does after a stop.
+        self.give_back(guest, true, timeout.min(BACK))?;
         // They are made before the note that something was lent.
         self.remove_nodes(guest);
         ids::tidy(&self.root, &self.ids)?;
@@ -293,7 +294,7 @@ impl Containers {
         }
         self.check(&definition)?;
         let devices = devices::resolve(&self.root, &definition)?;
-        self.give_back(guest, timeout.min(BACK))?;
+        self.give_back(guest, false, timeout.min(BACK))?;
         let lent = self.resolve(&definition)?;
         let nics = self.nic_interfaces(&definition)?;
         self.prepare(&definition, &lent, &nics, &devices)?;
@@ -331,7 +332,7 @@ impl Containers {
             None => end()?,
         }
         let left = deadline.saturating_duration_since(Instant::now());
-        self.give_back(guest, left.max(BACK)).and(interrupts)
+        self.give_back(guest, false, left.max(BACK)).and(interrupts)
     }
 
     /// Ends its processes, and LXC's own.
@@ -445,7 +446,7 @@ impl Containers {
         let lend = |owned: &GuestFunction| match self.interfaces.find(owned.function, &reports) {
             Some(found) => {
                 vfs::check_mac(&self.root, owned, &found)?;
-                Ok(Lent { function: owned.function, name: found.interface.name, mtu: found.interface.mtu })
+                self.interfaces.lend(owned.function, found)
             }
             None => Err(GuestError::NoInterface {
                 guest: definition.guest.clone(),
@@ -566,7 +567,7 @@ impl Containers {
         let definition = self.state.definition(guest).ok().flatten();
         let functions = definition.map_or(0, |found| found.functions.len() + found.nics.len());
         self.end_monitor(guest, functions);
-        let back = self.give_back(guest, BACK);
+        let back = self.give_back(guest, false, BACK);
         if let GuestError::Lxc { log, .. }
         | GuestError::Ended { log, .. }
         | GuestError::NotInside { log, .. } = &mut error
@@ -588,8 +589,8 @@ impl Containers {
     }
 
     /// Waits until all that a guest was lent is back, goes on past those that are not, and forgets the loan when none is
-    /// missing.
-    fn give_back(&self, guest: &GuestName, timeout: Duration) -> Result<(), GuestError> {
+    /// missing. Those that were up are `up_again`, or down.
+    fn give_back(&self, guest: &GuestName, up_again: bool, timeout: Duration) -> Result<(), GuestError> {
         let Some(started) = self.state.started(guest)? else {
             return Ok(());
         };
@@ -598,9 +599,12 @@ impl Containers {
         // LXC opens its log before all else: without one it was never asked, no interface has left the host, and what they have is the
         // host's own.
         let have_left = started.init.is_some() || files::exists(self.state.file(guest, lxc::LOG));
+        let owned = self.state.definition(guest).ok().flatten().map(|definition| definition.functions);
+        let owned = owned.unwrap_or_default();
         for lent in started.functions.iter().filter(|_| have_left) {
             let left = deadline.saturating_duration_since(Instant::now());
-            outcome = outcome.and(self.interfaces.take_back(lent, left));
+            let owned = owned.iter().find(|owned| owned.function == lent.function);
+            outcome = outcome.and(self.interfaces.take_back(lent, owned, up_again, left));
         }
         self.remove_nodes(guest);
         outcome.and_then(|()| self.state.forget_started(guest))
