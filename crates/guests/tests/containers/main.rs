@@ -30,7 +30,7 @@ use penstock_testkit::{needs, trials::Trials};
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let lacking = trials.lacking("containers", || needs::containers(&["ip", "ping"]));
-    let tests: [(&str, fn()); 37] = [
+    let tests: [(&str, fn()); 38] = [
         ("a_function_goes_in_and_comes_back_in_netns", goes_in_and_comes_back),
         ("routes_are_there_before_the_first_process_in_netns", routes),
         ("a_vf_is_brought_round_until_it_has_its_link_in_netns", brought_round),
@@ -66,6 +66,7 @@ fn main() -> ExitCode {
         ("an_interface_that_never_left_the_host_stays_as_it_is_in_netns", killed::never_left),
         ("a_start_that_was_not_finished_is_in_netns", killed::start_is_finished),
         ("nodes_of_a_start_that_was_not_noted_go_in_netns", killed::nodes_of_a_start_that_was_not_noted),
+        ("a_process_of_lxc_that_is_stuck_goes_in_netns", killed::process_of_lxc_is_stuck),
         ("limits_in_netns", limits),
         ("nothing_is_left_in_netns", nothing_is_left),
     ];
