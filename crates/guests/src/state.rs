@@ -26,9 +26,10 @@ use std::{
 use penstock_host::{
     Root,
     files::{self, Lock},
+    netlink::LinkSettings,
     running::Running,
 };
-use penstock_model::{Bdf, GuestName, InterfaceName};
+use penstock_model::{Bdf, GuestName, InterfaceName, Mac};
 use penstock_plan::action::GuestDefinition;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -38,7 +39,7 @@ use crate::error::GuestError;
 pub const PREFIX: &str = "penstock-";
 
 /// A guest that was started, and whose functions have not been given back.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Started {
     /// The boot in which it was (`/proc/sys/kernel/random/boot_id`).
     pub boot: String,
@@ -81,7 +82,7 @@ pub fn this_boot(root: &Root) -> Result<String, GuestError> {
 }
 
 /// A function that was given to a container, as it was on the host.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lent {
     /// The PCI address of the function.
     pub function: Bdf,
@@ -89,6 +90,15 @@ pub struct Lent {
     pub name: InterfaceName,
     /// The MTU of its interface.
     pub mtu: u32,
+    /// The MAC address of its interface; none in a record of an older version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac: Option<Mac>,
+    /// Whether its interface was up.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub up: bool,
+    /// Its flags, link mode and alternative names; none in a record of an older version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settings: Option<LinkSettings>,
 }
 
 /// The directory of all guests' state.

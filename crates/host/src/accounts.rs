@@ -3,6 +3,9 @@
 //! The files are read rather than the C library asked: a static binary cannot load the library's modules for networked
 //! accounts, and the accounts that matter here are local ones.
 
+mod lock;
+
+pub use self::lock::{AccountsLock, AccountsLockError};
 use crate::{files, root::Root};
 
 /// The number of a group.

@@ -14,6 +14,7 @@ use std::{
 
 use penstock_host::{
     Root,
+    accounts::AccountsLock,
     files::{self, Lock},
 };
 use penstock_model::{GuestName, digest::sha256};
@@ -142,10 +143,8 @@ fn none(why: String) -> GuestError {
 ///
 /// A file cannot be read or written, none are left, or somebody else has some of those that the container has had.
 pub fn of_container(root: &Root, file: &Path, guest: &GuestName) -> Result<Ids, GuestError> {
-    let known = |assigned: &Assigned, texts: &[String; 2]| {
-        let ids = assigned.of(guest)?;
-        texts.iter().zip(ids.firsts()).all(|(text, first)| is_roots(text, first)).then_some(ids)
-    };
+    let known =
+        |assigned: &Assigned, texts: &[String; 2]| assigned.of(guest).filter(|ids| has_all(texts, *ids));
     if let Some(ids) = known(&Assigned::read(file)?, &read(root)?) {
         return Ok(ids);
     }
@@ -155,26 +154,40 @@ pub fn of_container(root: &Root, file: &Path, guest: &GuestName) -> Result<Ids, 
     let _lock = lock(file)?;
     remove_parts(root, file)?;
     let mut assigned = Assigned::read(file)?;
+    let pick = |which: usize, assigned: &Assigned, texts: &[String; 2]| {
+        slot(guest, &texts[which], |first| assigned.is_free(which, first))
+    };
     let mut texts = read(root)?;
+    let lacks = match assigned.of(guest) {
+        Some(ids) => !has_all(&texts, ids),
+        None => (0..2).any(|which| pick(which, &assigned, &texts).is_none()),
+    };
+    // `useradd` and its like enter ranges, too: what they have written meanwhile is read before anything is written.
+    let _theirs = match lacks {
+        false => None,
+        true => {
+            let lock = AccountsLock::of(root, &PATHS, TIMEOUT).map_err(|error| none(error.to_string()))?;
+            texts = read(root)?;
+            Some(lock)
+        }
+    };
     if let Some(ids) = assigned.of(guest) {
         enter_again(root, guest, ids, &texts).map_err(|why| none(format!("{why} ({})", file.display())))?;
         return Ok(ids);
     }
-    let pick = |which: usize, texts: &[String; 2]| {
-        slot(guest, &texts[which], |first| assigned.is_free(which, first))
-    };
-    if (0..2).any(|which| pick(which, &texts).is_none()) {
+    if (0..2).any(|which| pick(which, &assigned, &texts).is_none()) {
         let full = || none(format!("no {COUNT} ids in a row are free"));
         let (first, count) = free(&texts).ok_or_else(full)?;
         for (which, path) in PATHS.iter().enumerate() {
-            if pick(which, &texts).is_none() {
+            if pick(which, &assigned, &texts).is_none() {
                 texts[which] = entered(&texts[which], first, count);
                 write(root, path, &texts[which]).map_err(none)?;
             }
         }
     }
     let entered = || none("the range that was just entered is not there".to_owned());
-    let ids = Ids { user: pick(0, &texts).ok_or_else(entered)?, group: pick(1, &texts).ok_or_else(entered)? };
+    let [user, group] = [0, 1].map(|which| pick(which, &assigned, &texts).ok_or_else(entered));
+    let ids = Ids { user: user?, group: group? };
     assigned.0.push((guest.clone(), ids));
     files::write_durable(file, assigned.text())?;
     Ok(ids)
@@ -201,9 +214,10 @@ fn remove_parts(root: &Root, file: &Path) -> Result<(), GuestError> {
 }
 
 /// All files that are written here.
-fn written(root: &Root, file: &Path) -> [PathBuf; 3] {
+fn written(root: &Root, file: &Path) -> [PathBuf; 5] {
     let [users, groups] = PATHS.map(|path| root.path(path));
-    [users, groups, file.to_owned()]
+    let [of_users, of_groups] = PATHS.map(|path| root.path(AccountsLock::beside(path)));
+    [users, groups, of_users, of_groups, file.to_owned()]
 }
 
 fn lock(file: &Path) -> Result<Lock, GuestError> {
@@ -235,6 +249,11 @@ fn enter_again(root: &Root, guest: &GuestName, ids: Ids, texts: &[String; 2]) ->
 fn write(root: &Root, path: &str, text: &str) -> Result<(), String> {
     files::write_atomic_mode(root.path(path), text, 0o644)
         .map_err(|error| format!("{path} cannot be written: {}", error.source))
+}
+
+/// Whether root has all of these ids.
+fn has_all(texts: &[String; 2], ids: Ids) -> bool {
+    texts.iter().zip(ids.firsts()).all(|(text, first)| is_roots(text, first))
 }
 
 /// Whether root has the [`COUNT`] ids from `first` on, in one range.

@@ -9,10 +9,13 @@ use std::{
 };
 
 use penstock_host::{
-    InterfaceReport, PciFunction, Root, files, netlink::Netlink, pci::interface_of,
+    InterfaceReport, PciFunction, Root, chain, files,
+    netlink::{LinkSettings, Netlink, NetlinkError},
+    pci::{gives_interface, interface_of},
     scan::elsewhere::elsewhere,
 };
-use penstock_model::{Bdf, Mtu};
+use penstock_model::{Bdf, Mac, Mtu, inventory::Interface};
+use penstock_plan::action::GuestFunction;
 
 use crate::{error::GuestError, state::Lent};
 
@@ -70,7 +73,7 @@ impl Recognise for ByDevice {
 
     fn has_interface(&self, function: Bdf) -> bool {
         let driver = PciFunction::new(&self.0, function).driver().ok().flatten();
-        driver.is_some_and(|driver| !matches!(driver.as_str(), "vfio-pci" | "pci-stub"))
+        driver.is_some_and(|driver| gives_interface(&driver))
     }
 
     fn has_tenant(&self, function: Bdf) -> bool {
@@ -161,12 +164,27 @@ impl Interfaces {
         }
     }
 
-    /// Waits until a function that a container had is on the host again, then makes it as it was: its name where that
-    /// is free, its MTU, down. Addresses do not survive the way back (`net/core/dev.c`,
-    /// `__dev_change_net_namespace`); whatever was added to it since is removed.
+    /// A function with this interface on the host, as it is to come back.
+    pub fn lend(&self, function: Bdf, found: InterfaceReport) -> Result<Lent, GuestError> {
+        let settings = Some(Netlink::open()?.link_settings(found.index)?);
+        let Interface { name, mtu, mac, up, .. } = found.interface;
+        Ok(Lent { function, name, mtu, mac: Some(mac), up, settings })
+    }
+
+    /// Waits until a function that a container had is on the host again, then makes it as it was: its flags, link mode and alternative
+    /// names, its name where that is free, its MTU and MAC address, down unless it is to be `up_again` and was up. Addresses do not survive
+    /// the way back (`net/core/dev.c`, `__dev_change_net_namespace`); whatever was added to it since is removed. `owned` is what the container
+    /// is defined with by now: an address that it is to have there stays, since it may have been set after the container had ended.
     ///
-    /// A function that is not on this machine any more, or was let go by its network driver, has nothing to give back.
-    pub fn take_back(&self, lent: &Lent, timeout: Duration) -> Result<(), GuestError> {
+    /// A function that is not on this machine any more, or was let go by its network driver, has nothing to give back. Nothing that a
+    /// container may choose fails this: a name or an address that is refused is told of, and left.
+    pub fn take_back(
+        &self,
+        lent: &Lent,
+        owned: Option<&GuestFunction>,
+        up_again: bool,
+        timeout: Duration,
+    ) -> Result<(), GuestError> {
         let mut netlink = Netlink::open()?;
         let found = match self.back(&mut netlink, lent.function, timeout)? {
             Back::Here(found) => *found,
@@ -179,20 +197,121 @@ impl Interfaces {
                 });
             }
         };
-        netlink.set_up(found.index, false)?;
+        let index = found.index;
+        let mut outcome = netlink.set_up(index, false);
         for address in &found.interface.addresses {
-            netlink.remove_address(found.index, *address)?;
+            outcome = outcome.and(netlink.remove_address(index, *address));
         }
+        if let Some(mac) = lost_mac(lent, owned, found.interface.mac) {
+            tell(lent, netlink.set_mac(index, mac));
+        }
+        outcome = outcome.and(restore_settings(&mut netlink, index, lent));
         if let Some(mtu) = Mtu::new(lent.mtu).filter(|mtu| mtu.get() != found.interface.mtu) {
-            netlink.set_mtu(found.index, mtu)?;
+            outcome = outcome.and(netlink.set_mtu(index, mtu));
         }
         if found.interface.name != lent.name {
             // Where something else has taken the name meanwhile, the one that the kernel gave it will do.
-            let taken = netlink.interfaces()?.iter().any(|other| other.interface.name == lent.name);
-            if !taken {
-                netlink.rename(found.index, &lent.name)?;
-            }
+            tell(lent, netlink.rename(index, &lent.name));
         }
-        Ok(())
+        if up_again && lent.up {
+            tell(lent, netlink.set_up(index, true));
+        }
+        Ok(outcome?)
+    }
+}
+
+/// The MAC address that an interface is to have again instead of `seen`.
+fn lost_mac(lent: &Lent, owned: Option<&GuestFunction>, seen: Mac) -> Option<Mac> {
+    let defined = owned.and_then(|owned| owned.mac.map(|mac| (mac, owned.mac_is_kept)));
+    match defined {
+        Some((mac, _)) if mac == seen => None,
+        // Its PF keeps that one for it, and the next start asks for it.
+        Some((mac, true)) => Some(mac),
+        Some((_, false)) | None => lent.mac.filter(|mac| *mac != seen),
+    }
+}
+
+/// Gives an interface the flags, the link mode and the alternative names that it had. Where they are not known it has no flags that anybody
+/// could have turned on, and loses that name alone which is to be its own.
+fn restore_settings(netlink: &mut Netlink, index: u32, lent: &Lent) -> Result<(), NetlinkError> {
+    let now = netlink.link_settings(index)?;
+    let wanted = lent.settings.clone().unwrap_or_else(|| {
+        let mut wanted = now.plain();
+        wanted.other_names.retain(|name| name != lent.name.as_str());
+        wanted
+    });
+    for name in added(&now, &wanted) {
+        tell(lent, netlink.remove_names(index, &[name]));
+    }
+    for name in added(&wanted, &now) {
+        tell(lent, netlink.add_names(index, &[name]));
+    }
+    netlink.set_link_settings(index, &wanted)
+}
+
+/// The alternative names that one has and the other has not.
+fn added(one: &LinkSettings, other: &LinkSettings) -> Vec<String> {
+    one.other_names.iter().filter(|name| !other.other_names.contains(name)).cloned().collect()
+}
+
+/// Tells what of an interface could not be made as it was.
+fn tell(lent: &Lent, outcome: Result<(), NetlinkError>) {
+    if let Err(error) = outcome {
+        eprintln!(
+            "penstock: the interface {} of {} is back, and not all as it was: {}",
+            lent.name,
+            lent.function,
+            chain(&error)
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_model::InterfaceName;
+
+    use super::*;
+
+    #[test]
+    fn a_function_whose_driver_hands_it_on_is_not_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        let by = ByDevice(root.clone());
+        let function: Bdf = "0000:04:10.0".parse().unwrap();
+        let device = root.path(format!("/sys/bus/pci/devices/{function}"));
+        files::create_dir_all(&device).unwrap();
+        assert!(!by.has_interface(function), "without a driver");
+        for (driver, gives) in
+            [("vfio-pci", false), ("uio_pci_generic", false), ("igb_uio", false), ("igbvf", true)]
+        {
+            let link = device.join("driver");
+            files::remove_file(&link).unwrap();
+            files::link(root.path(format!("/sys/bus/pci/drivers/{driver}")), &link).unwrap();
+            assert_eq!(by.has_interface(function), gives, "{driver}");
+        }
+    }
+
+    #[test]
+    fn an_address_that_is_wanted_by_now_stays() {
+        let function: Bdf = "0000:04:10.0".parse().unwrap();
+        let name: InterfaceName = "net0".parse().unwrap();
+        let [before, wanted, chosen] = [1, 2, 3].map(|last| Mac::new([2, 0, 0, 0, 0, last]));
+        let lent =
+            Lent { function, name: name.clone(), mtu: 1500, mac: Some(before), up: false, settings: None };
+        let owned = |mac_is_kept| GuestFunction {
+            mac: Some(wanted),
+            mac_is_kept,
+            ..GuestFunction::bare(function, name.clone())
+        };
+        assert_eq!(lost_mac(&lent, None, chosen), Some(before));
+        assert_eq!(lost_mac(&lent, None, before), None);
+        for (kept, again) in [(true, wanted), (false, before)] {
+            assert_eq!(lost_mac(&lent, Some(&owned(kept)), chosen), Some(again));
+            assert_eq!(lost_mac(&lent, Some(&owned(kept)), wanted), None);
+        }
+        // As older versions have written it.
+        let old = Lent { mac: None, ..lent };
+        assert_eq!(lost_mac(&old, None, chosen), None);
+        assert_eq!(lost_mac(&old, Some(&owned(true)), chosen), Some(wanted));
     }
 }

@@ -267,7 +267,8 @@ impl Containers {
         if self.running(guest)?.is_some() {
             return Err(GuestError::Running { guest: guest.clone() });
         }
-        self.give_back(guest, timeout.min(BACK))?;
+        // One that ended by itself, with the interface of a PF: nobody else brings that up, as a plan does after a stop.
+        self.give_back(guest, true, timeout.min(BACK))?;
         // They are made before the note that something was lent.
         self.remove_nodes(guest);
         ids::tidy(&self.root, &self.ids)?;
@@ -293,7 +294,7 @@ impl Containers {
         }
         self.check(&definition)?;
         let devices = devices::resolve(&self.root, &definition)?;
-        self.give_back(guest, timeout.min(BACK))?;
+        self.give_back(guest, false, timeout.min(BACK))?;
         let lent = self.resolve(&definition)?;
         let nics = self.nic_interfaces(&definition)?;
         self.prepare(&definition, &lent, &nics, &devices)?;
@@ -331,7 +332,7 @@ impl Containers {
             None => end()?,
         }
         let left = deadline.saturating_duration_since(Instant::now());
-        self.give_back(guest, left.max(BACK)).and(interrupts)
+        self.give_back(guest, false, left.max(BACK)).and(interrupts)
     }
 
     /// Ends its processes, and LXC's own.
@@ -351,11 +352,7 @@ impl Containers {
             let asked = lxc::stop(&self.state, guest, grace);
             if init.is_alive_below(&self.root) {
                 // LXC's own process for this container has died, or is stuck: the container must not outlive it.
-                self.kill(init);
-                let until = Instant::now() + BACK;
-                while init.is_alive_below(&self.root) && Instant::now() < until {
-                    thread::sleep(Duration::from_millis(5));
-                }
+                init.kill(BACK);
             }
             if init.is_alive_below(&self.root) {
                 return Err(match asked {
@@ -364,8 +361,7 @@ impl Containers {
                 });
             }
         }
-        let functions = definition.map_or(0, |found| found.functions.len() + found.nics.len());
-        self.end_monitor(guest, functions);
+        self.end_monitor(guest, definition);
         // A process of LXC's that was killed, by whomever, has left them.
         groups.iter().for_each(|group| lxc::remove_group(group));
         Ok(())
@@ -373,8 +369,9 @@ impl Containers {
 
     /// Waits for LXC's own process of a container that has ended. One that is stuck is killed: it holds the container's interfaces,
     /// and the name for the next start.
-    fn end_monitor(&self, guest: &GuestName, functions: usize) {
+    fn end_monitor(&self, guest: &GuestName, definition: Option<&GuestDefinition>) {
         let Some(monitor) = lxc::monitor(&self.root, &self.state, guest) else { return };
+        let functions = definition.map_or(0, |found| found.functions.len() + found.nics.len());
         // It takes the interfaces down one after the other.
         let until = Instant::now() + time_to_return(functions);
         while monitor.is_alive_below(&self.root) {
@@ -445,7 +442,7 @@ impl Containers {
         let lend = |owned: &GuestFunction| match self.interfaces.find(owned.function, &reports) {
             Some(found) => {
                 vfs::check_mac(&self.root, owned, &found)?;
-                Ok(Lent { function: owned.function, name: found.interface.name, mtu: found.interface.mtu })
+                self.interfaces.lend(owned.function, found)
             }
             None => Err(GuestError::NoInterface {
                 guest: definition.guest.clone(),
@@ -563,10 +560,7 @@ impl Containers {
     /// Ends what is left of a start that failed; the error, with what could not be put right.
     fn abandon(&self, guest: &GuestName, mut error: GuestError) -> GuestError {
         let stopped = lxc::stop(&self.state, guest, Duration::ZERO);
-        let definition = self.state.definition(guest).ok().flatten();
-        let functions = definition.map_or(0, |found| found.functions.len() + found.nics.len());
-        self.end_monitor(guest, functions);
-        let back = self.give_back(guest, BACK);
+        let back = self.give_back(guest, false, BACK);
         if let GuestError::Lxc { log, .. }
         | GuestError::Ended { log, .. }
         | GuestError::NotInside { log, .. } = &mut error
@@ -588,11 +582,16 @@ impl Containers {
     }
 
     /// Waits until all that a guest was lent is back, goes on past those that are not, and forgets the loan when none is
-    /// missing.
-    fn give_back(&self, guest: &GuestName, timeout: Duration) -> Result<(), GuestError> {
+    /// missing. Those that were up are `up_again`, or down.
+    fn give_back(&self, guest: &GuestName, up_again: bool, timeout: Duration) -> Result<(), GuestError> {
         let Some(started) = self.state.started(guest)? else {
             return Ok(());
         };
+        let definition = self.state.definition(guest).ok().flatten();
+        // It may have ended by itself.
+        self.end_monitor(guest, definition.as_ref());
+        started.groups.iter().for_each(|group| lxc::remove_group(group));
+        let owned = definition.map(|definition| definition.functions).unwrap_or_default();
         let deadline = Instant::now() + timeout;
         let mut outcome = Ok(());
         // LXC opens its log before all else: without one it was never asked, no interface has left the host, and what they have is the
@@ -600,7 +599,8 @@ impl Containers {
         let have_left = started.init.is_some() || files::exists(self.state.file(guest, lxc::LOG));
         for lent in started.functions.iter().filter(|_| have_left) {
             let left = deadline.saturating_duration_since(Instant::now());
-            outcome = outcome.and(self.interfaces.take_back(lent, left));
+            let owned = owned.iter().find(|owned| owned.function == lent.function);
+            outcome = outcome.and(self.interfaces.take_back(lent, owned, up_again, left));
         }
         self.remove_nodes(guest);
         outcome.and_then(|()| self.state.forget_started(guest))
@@ -609,15 +609,6 @@ impl Containers {
     /// Nodes that are left over do no harm: nobody but root reaches them.
     fn remove_nodes(&self, guest: &GuestName) {
         let _ = devices::remove_nodes(guest);
-    }
-
-    fn kill(&self, init: Running) {
-        // The number could be another process's by now, though only within these two calls.
-        if init.is_alive_below(&self.root) {
-            let _ = penstock_host::Command::new("/bin/sh")
-                .args(["-c", "kill -9 \"$0\"", &init.id.to_string()])
-                .run();
-        }
     }
 
     fn failed(&self, guest: &GuestName, source: penstock_host::ProcessError) -> GuestError {

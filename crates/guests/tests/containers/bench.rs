@@ -21,7 +21,7 @@ use penstock_plan::action::{GuestDefinition, GuestFunction};
 /// How long a container may take to start or to stop.
 pub const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Tells interfaces by their MAC address, as a VF is told by its PCI device.
+/// Tells interfaces by their MAC address but for its first byte, which guests may change, as a VF is told by its PCI device.
 pub struct ByMac {
     pub functions: BTreeMap<Bdf, Mac>,
     /// The PF of end 0, where that is to be a VF.
@@ -33,7 +33,8 @@ pub struct ByMac {
 impl Recognise for ByMac {
     fn find(&self, function: Bdf, among: &[InterfaceReport]) -> Option<InterfaceReport> {
         let mac = self.functions.get(&function)?;
-        among.iter().find(|report| report.interface.mac == *mac).cloned()
+        let is = |report: &&InterfaceReport| report.interface.mac.octets()[1..] == mac.octets()[1..];
+        among.iter().find(is).cloned()
     }
 
     fn physical_function(&self, function: Bdf) -> Option<Bdf> {

@@ -1,6 +1,6 @@
 //! What a Penstock that was killed leaves of a container, and how the next one goes on.
 
-use std::{fs, path::PathBuf};
+use std::{fs, path::PathBuf, sync::atomic::Ordering};
 
 use nix::{
     sys::signal::{Signal, kill},
@@ -11,7 +11,11 @@ use penstock_host::{Place, running::Running};
 use penstock_model::InterfaceRoute;
 use penstock_plan::{Execute, Fact, GuestAction, Observe, action::GuestDefinition};
 
-use crate::bench::{Bench, TIMEOUT, bdf, ip, shell};
+use crate::{
+    assert_gone,
+    bench::{Bench, TIMEOUT, bdf, ip, shell},
+    groups_of, monitor_of,
+};
 
 fn file(bench: &Bench, definition: &GuestDefinition, name: &str) -> PathBuf {
     bench.state.path().join(format!("guests/penstock-{}", definition.guest)).join(name)
@@ -119,6 +123,25 @@ pub fn start_is_finished() {
     }
     bench.stop(&definition);
     bench.is_back(0);
+}
+
+/// LXC's own process of a container that ended by itself: nobody but who removes or starts that comes by, and a stuck one kept its interfaces.
+pub fn process_of_lxc_is_stuck() {
+    let bench = Bench::new();
+    let definition = bench.guest("stuck-", 0);
+    let init = bench.start(&definition).namespace().unwrap().unwrap();
+    let monitor = monitor_of(init);
+    let groups = groups_of(monitor);
+    kill(monitor, Signal::SIGSTOP).unwrap();
+    kill(Pid::from_raw(i32::try_from(init).unwrap()), Signal::SIGKILL).unwrap();
+    while Running::of(init).is_some() {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    // An end of a veth pair ends with the namespace, where a VF comes back.
+    bench.by.exist.store(false, Ordering::Relaxed);
+    bench.containers.undefine(&definition.guest, TIMEOUT).unwrap();
+    assert!(Running::of(monitor.as_raw().unsigned_abs()).is_none(), "it is still there");
+    assert_gone(&groups);
 }
 
 /// Nodes of devices are made before anything is noted.

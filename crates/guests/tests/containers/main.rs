@@ -4,6 +4,7 @@
 mod bench;
 mod confinement;
 mod killed;
+mod taken_back;
 
 use std::{
     error::Error as _,
@@ -29,7 +30,7 @@ use penstock_testkit::{needs, trials::Trials};
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let lacking = trials.lacking("containers", || needs::containers(&["ip", "ping"]));
-    let tests: [(&str, fn()); 33] = [
+    let tests: [(&str, fn()); 38] = [
         ("a_function_goes_in_and_comes_back_in_netns", goes_in_and_comes_back),
         ("routes_are_there_before_the_first_process_in_netns", routes),
         ("a_vf_is_brought_round_until_it_has_its_link_in_netns", brought_round),
@@ -52,6 +53,10 @@ fn main() -> ExitCode {
         ("no_container_has_ids_of_another_in_netns", confinement::ids),
         ("the_host_makes_files_in_its_root_in_netns", confinement::makes_files),
         ("what_a_guest_did_to_its_interface_in_netns", meddled_with),
+        ("what_a_guest_left_on_its_interface_goes_in_netns", taken_back::as_it_was),
+        ("what_a_guest_of_an_older_version_left_goes_in_netns", taken_back::of_an_older_version),
+        ("one_that_ended_by_itself_leaves_its_interface_up_in_netns", taken_back::ended_by_itself),
+        ("a_name_that_is_anothers_alternative_one_in_netns", taken_back::with_a_name_that_is_taken),
         ("a_name_that_was_taken_meanwhile_in_netns", name_taken),
         ("lxc_dies_in_netns", lxc_dies),
         ("a_stopped_container_leaves_no_process_of_lxc_in_netns", no_process_of_lxc),
@@ -61,6 +66,7 @@ fn main() -> ExitCode {
         ("an_interface_that_never_left_the_host_stays_as_it_is_in_netns", killed::never_left),
         ("a_start_that_was_not_finished_is_in_netns", killed::start_is_finished),
         ("nodes_of_a_start_that_was_not_noted_go_in_netns", killed::nodes_of_a_start_that_was_not_noted),
+        ("a_process_of_lxc_that_is_stuck_goes_in_netns", killed::process_of_lxc_is_stuck),
         ("limits_in_netns", limits),
         ("nothing_is_left_in_netns", nothing_is_left),
     ];

@@ -199,3 +199,27 @@ fn nothing_is_left_of_whoever_was_killed_while_giving_ids_away() {
         }
     }
 }
+
+/// `useradd` has read the file, and writes it while a container is given its ids: neither's line is lost.
+#[test]
+fn what_another_program_enters_meanwhile_stays() {
+    let machine = Machine::new("", "");
+    let [path, lock] = ["/etc/subuid", "/etc/subuid.lock"].map(|path| machine.root().path(path));
+    // Process 1 lives.
+    files::write_atomic(&lock, "1\0").unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let read = files::read_to_string(&path).unwrap();
+            std::thread::sleep(Duration::from_millis(300));
+            files::write_atomic(&path, format!("{read}me:1048576:65536\n")).unwrap();
+            files::remove_file(&lock).unwrap();
+        });
+        machine.given("box").unwrap();
+    });
+    let [users, groups] = machine.texts();
+    assert_eq!(users, "me:1048576:65536\nroot:1114112:67108864\n");
+    assert_eq!(groups, "root:1114112:67108864\n");
+    let mut names = files::list(machine.root().path("/etc")).unwrap();
+    names.sort_unstable();
+    assert_eq!(names, [".pwd.lock", "subgid", "subuid"]);
+}
