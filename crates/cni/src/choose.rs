@@ -1,6 +1,6 @@
 //! Which VF an ADD takes.
 
-use penstock_host::{InterfaceReport, files::Lock};
+use penstock_host::{InterfaceReport, files::Lock, netlink::lowers_of_others};
 use penstock_model::Bdf;
 
 use crate::{
@@ -119,7 +119,7 @@ impl Work<'_> {
         let name = &report.interface.name;
         let class = self.root().path(format!("/sys/class/net/{name}"));
         let in_bridge = report.master.is_some() || penstock_host::files::exists(class.join("master"));
-        // VLANs, macvlans and the like; the kernel lists those that netlink tells nothing of, too.
+        // VLANs, macvlans and the like; sysfs lists those, too, of which netlink tells nothing.
         let stands =
             |link: &InterfaceReport| link.lower.as_ref().is_some_and(|lower| lower.index == report.index);
         let entries = penstock_host::files::list(class).unwrap_or_default();
@@ -132,5 +132,7 @@ impl Work<'_> {
             && !has_uppers
             && !listened_to(&report)
             && report.interface.addresses.iter().all(|address| own(address.ip()))
+            // At last, since it looks at all processes: a macvlan that is a container's.
+            && lowers_of_others(&self.home).is_ok_and(|lowers| !lowers.contains(&report.index))
     }
 }

@@ -4,7 +4,7 @@ use std::{path::Path, time::Instant};
 
 use penstock_host::{
     InterfaceReport, NetlinkError,
-    netlink::{LinkSettings, wait_for_interface},
+    netlink::{LinkSettings, lowers_of_others, wait_for_interface},
 };
 use penstock_model::{InterfaceName, Mac, Mtu, VfAttribute};
 
@@ -18,15 +18,15 @@ use crate::{
 };
 
 /// Where the VF of a record is, before anything is done.
-struct Way {
+struct WayBack {
     vf: Vf,
     /// The driver that it has now.
     driver: Option<String>,
     /// The interface, where it is moved and was looked for.
-    place: Option<Place>,
+    place: Option<InterfacePlace>,
 }
 
-enum Place {
+enum InterfacePlace {
     Inside(Box<Container>, Box<InterfaceReport>),
     Here(Box<InterfaceReport>),
 }
@@ -102,7 +102,7 @@ impl Work<'_> {
     }
 
     /// Looks for a record's VF, and whether it can be taken back; `None` when there is no such VF any more. Nothing is changed.
-    fn way_back(&mut self, record: &Record) -> Result<Option<Way>, CniError> {
+    fn way_back(&mut self, record: &Record) -> Result<Option<WayBack>, CniError> {
         let root = self.root().clone();
         let vf = match Vf::at(&root, record.function) {
             Ok(vf) => vf,
@@ -117,21 +117,21 @@ impl Work<'_> {
         } else if driver == record.before.driver {
             place = Some(self.place_of(&vf, record)?);
         }
-        Ok(Some(Way { vf, driver, place }))
+        Ok(Some(WayBack { vf, driver, place }))
     }
 
     /// Where the interface of a VF is that was moved.
-    fn place_of(&mut self, vf: &Vf, record: &Record) -> Result<Place, CniError> {
+    fn place_of(&mut self, vf: &Vf, record: &Record) -> Result<InterfacePlace, CniError> {
         let root = self.root().clone();
         let container = Container::of(record, self.call.netns.as_deref())?;
         let lives = container.is_some();
         if let Some(mut container) = container
             && let Some(report) = container.interface_of(&root, record)?
         {
-            return Ok(Place::Inside(Box::new(container), Box::new(report)));
+            return Ok(InterfacePlace::Inside(Box::new(container), Box::new(report)));
         }
         if let Some(report) = vf::interface_here(&root, &mut self.netlink, &vf.function)? {
-            return Ok(Place::Here(Box::new(report)));
+            return Ok(InterfacePlace::Here(Box::new(report)));
         }
         let elsewhere = || {
             let text = format!("the interface of {} is in neither namespace", vf.bdf());
@@ -142,12 +142,14 @@ impl Work<'_> {
         }
         // The kernel takes a while to give back what was in a namespace that has ended.
         let given_back = wait_for_interface(&mut self.netlink, &root, vf.bdf(), Instant::now() + INTERFACE);
-        given_back.map(|report| Place::Here(Box::new(report))).map_err(|_| elsewhere())
+        given_back.map(|report| InterfacePlace::Here(Box::new(report))).map_err(|_| elsewhere())
     }
 
     /// Puts a VF into the state that it was found in.
-    fn take_back(&mut self, record: &Record, way: Option<Way>) -> Result<(), CniError> {
-        let Some(Way { vf, driver, mut place }) = way else { return self.journal.remove(record.function) };
+    fn take_back(&mut self, record: &Record, way: Option<WayBack>) -> Result<(), CniError> {
+        let Some(WayBack { vf, driver, mut place }) = way else {
+            return self.journal.remove(record.function);
+        };
         let ours = record.driver.map(BoundDriver::name);
         if ours.is_some() && (driver.is_none() || driver.as_deref() == ours || driver == record.before.driver)
         {
@@ -186,11 +188,11 @@ impl Work<'_> {
         vf: &Vf,
         record: &Record,
         before: &BeforeInterface,
-        place: Place,
+        place: InterfacePlace,
     ) -> Result<InterfaceReport, CniError> {
         let (mut container, inside) = match place {
-            Place::Here(report) => return self.uncover(vf, record, before, *report),
-            Place::Inside(container, inside) => (container, inside),
+            InterfacePlace::Here(report) => return self.uncover(vf, record, before, *report),
+            InterfacePlace::Inside(container, inside) => (container, inside),
         };
         let stands =
             |link: &InterfaceReport| link.lower.as_ref().is_some_and(|lower| lower.index == inside.index);
@@ -222,20 +224,34 @@ impl Work<'_> {
         before: &BeforeInterface,
         report: InterfaceReport,
     ) -> Result<InterfaceReport, CniError> {
-        let mut covered = record.covered;
-        // Some drivers cannot be asked for one address more: what stands upon their interface has it take all frames. So may its own flag, which
-        // whoever was in the container could set.
-        if !covered && record.index.is_some() && listened_to(&report) {
-            let now = self.netlink.link_settings(report.index)?;
-            self.netlink.set_link_settings(report.index, &LinkSettings { promiscuous: false, ..now })?;
-            covered = self.netlink.link_at(report.index)?.is_some_and(|report| listened_to(&report));
-        }
+        let covered = record.covered || record.index.is_some() && self.is_covered(&report)?;
         let Some(driver) = record.before.driver.as_deref().filter(|_| covered) else { return Ok(report) };
+        self.bind_anew(vf, driver)?;
+        self.interface_again(vf, before)
+    }
+
+    /// Whether something stands upon an interface that came back: from here on nobody but the host can put more there.
+    fn is_covered(&mut self, report: &InterfaceReport) -> Result<bool, CniError> {
+        match lowers_of_others(&self.home) {
+            Ok(lowers) if lowers.contains(&report.index) => return Ok(true),
+            Ok(_) => {}
+            Err(error) => self.log.say(LogLevel::Warning, penstock_host::chain(&error)),
+        }
+        if !listened_to(report) {
+            return Ok(false);
+        }
+        // In a namespace that only a file holds it is not seen. Some drivers cannot be asked for one address more: what stands upon their interface
+        // has it take all frames. So may its own flag, which whoever was in the container could set.
+        let now = self.netlink.link_settings(report.index)?;
+        self.netlink.set_link_settings(report.index, &LinkSettings { promiscuous: false, ..now })?;
+        Ok(self.netlink.link_at(report.index)?.is_some_and(|report| listened_to(&report)))
+    }
+
+    fn bind_anew(&self, vf: &Vf, driver: &str) -> Result<(), CniError> {
         let what = format!("what was put upon the interface of {} ends: {driver} is bound anew", vf.bdf());
         self.log.say(LogLevel::Info, what);
         (self.plugin.set_driver)(&vf.function, None)?;
-        (self.plugin.set_driver)(&vf.function, Some(driver))?;
-        self.interface_again(vf, before)
+        Ok((self.plugin.set_driver)(&vf.function, Some(driver))?)
     }
 
     /// Moves an interface to the host's namespace, under `name` if that is free there. Where something there has one of its names it loses
@@ -431,10 +447,14 @@ impl Work<'_> {
         }
         let Ok(spare) = format!("dev{}", report.index).parse() else { return Ok(()) };
         self.move_home(&mut container, &report, &spare, &[])?;
-        match self.netlink.link_named(&spare)? {
-            Some(here) => self.restore_settings(here.index, None),
-            None => Ok(()),
+        let Some(here) = self.netlink.link_named(&spare)? else { return Ok(()) };
+        self.restore_settings(here.index, None)?;
+        if self.is_covered(&here)? {
+            let vf = Vf::at(self.root(), function)?;
+            let driver = vf.function.driver()?;
+            driver.map_or(Ok(()), |driver| self.bind_anew(&vf, &driver))?;
         }
+        Ok(())
     }
 }
 

@@ -2,6 +2,8 @@
 //! `/sys` calls VFs, and this program does what the kernel does when a driver is bound. It is the plugin, too.
 #![allow(clippy::disallowed_methods)]
 
+#[path = "plugin/inhabitant.rs"]
+mod inhabitant;
 #[path = "plugin/process.rs"]
 mod process;
 
@@ -14,6 +16,7 @@ use std::{
     thread,
 };
 
+use inhabitant::Inhabitant;
 use penstock_cni::journal::Step;
 use penstock_host::{Netlink, PciError, PciFunction, Root, VfBackend, scan::attachments::attachment};
 use penstock_model::{VfAttribute, VfIndex, VlanId};
@@ -555,17 +558,21 @@ fn put_upon_it() {
     pod.run("ip link set net1 promisc on");
     taken_back();
     assert!(!asked.exists(), "it was set by hand, and nothing is upon it");
-    for elsewhere in [false, true] {
+    // Of a namespace that no process lives in only what is up is seen, by the frames that it wants.
+    for (elsewhere, inhabited, up) in [(false, false, false), (true, true, false), (true, false, true)] {
         given();
+        let _inhabitant = inhabited.then(|| Inhabitant::of(&other));
         pod.run("ip link add above link net1 type macvlan");
         if elsewhere {
             pod.run(&format!("ip link set above netns {}", other.id));
+        }
+        if up {
             other.run("ip link set above up");
         }
         taken_back();
-        assert_eq!(fs::read_to_string(&asked).unwrap(), "none\nigbvf\n", "{elsewhere}");
+        assert_eq!(fs::read_to_string(&asked).unwrap(), "none\nigbvf\n", "{elsewhere} {inhabited}");
         fs::remove_file(&asked).unwrap();
         let left = if elsewhere { &other } else { &pod };
-        assert!(!left.run("ip -o link show").contains("above"), "{elsewhere}");
+        assert!(!left.run("ip -o link show").contains("above"), "{elsewhere} {inhabited}");
     }
 }

@@ -2,6 +2,8 @@
 //! plugin, too, when a test starts it as a runtime does.
 #![allow(clippy::disallowed_methods)]
 
+#[path = "plugin/inhabitant.rs"]
+mod inhabitant;
 #[path = "plugin/machine.rs"]
 mod machine;
 #[path = "plugin/process.rs"]
@@ -13,11 +15,12 @@ use std::{
     fs,
     os::unix::{ffi::OsStrExt, fs::symlink},
     path::PathBuf,
-    process::{Child, Command, ExitCode, Stdio},
+    process::{Command, ExitCode},
     thread,
     time::Duration,
 };
 
+use inhabitant::Inhabitant;
 use machine::{Machine, VFS, configuration, interfaces, with_addresses};
 use penstock_cni::journal::Step;
 use penstock_host::{PciFunction, files::Lock};
@@ -98,30 +101,6 @@ fn a_name_of_any_bytes() {
     assert!(machine.del("a", Some(&container), &configuration).holds);
     assert_eq!((machine.vfs(), machine.records()), (before, Vec::new()));
     assert!(!machine.host.run("ip link show vf0").contains("altname"));
-}
-
-/// A process in a namespace.
-struct Inhabitant(Child);
-
-impl Inhabitant {
-    fn of(namespace: &Namespace) -> Inhabitant {
-        let net = format!("--net={}", netns(namespace));
-        let child =
-            Command::new("nsenter").args([&net, "sleep", "600"]).stdout(Stdio::piped()).spawn().unwrap();
-        let there = |path: String| fs::read_link(path).ok();
-        let own = there(netns(namespace));
-        while there(format!("/proc/{}/ns/net", child.id())) != own {
-            thread::sleep(Duration::from_millis(5));
-        }
-        Inhabitant(child)
-    }
-}
-
-impl Drop for Inhabitant {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 fn a_namespace_that_cannot_be_looked_at() {
@@ -369,6 +348,15 @@ fn something_upon_it() {
     assert_eq!(added.document["interfaces"][0]["pciID"], VFS[1], "{added:?}");
     assert_eq!(machine.add("b", &Namespace::new(), &first).code(), 101);
     machine.host.run("ip link delete above");
+    assert_eq!(machine.call("STATUS", "", None, &first, None).code(), 0);
+    // It is a container's.
+    let other = Namespace::new();
+    let _inhabitant = Inhabitant::of(&other);
+    machine.host.run("ip link add above link vf0 type macvlan");
+    machine.host.run(&format!("ip link set above netns {}", other.id));
+    assert_eq!(machine.call("STATUS", "", None, &first, None).code(), 50);
+    assert_eq!(machine.add("b", &Namespace::new(), &first).code(), 101);
+    other.run("ip link delete above");
     assert_eq!(machine.call("STATUS", "", None, &first, None).code(), 0);
     // As sysfs has it.
     let class = machine.path("sys/class/net/vf0");
