@@ -31,7 +31,7 @@ impl Work<'_> {
     fn choose_of(&mut self, named: &Pf) -> Result<(Vf, Lock), CniError> {
         let links = self.netlink.links_with_addresses()?;
         let vfs = self.vfs_of(named, &links)?;
-        let (mut stale, mut at_work) = (Vec::new(), Vec::new());
+        let (mut stale, mut at_work, mut later) = (Vec::new(), Vec::new(), None);
         for vf in &vfs {
             match self.journal.of(vf.bdf()) {
                 // Nobody knows whose it is.
@@ -48,7 +48,7 @@ impl Work<'_> {
         // What killed calls and dead containers have left.
         for vf in stale {
             match self.journal.try_lock(vf.bdf())? {
-                Some(lock) if self.is_left(vf) => return Ok((vf.clone(), lock)),
+                Some(lock) if self.is_left(vf, &mut later) => return Ok((vf.clone(), lock)),
                 Some(_) => {}
                 None => at_work.push(vf),
             }
@@ -57,9 +57,12 @@ impl Work<'_> {
         for vf in at_work {
             let lock = self.journal.lock(vf.bdf())?;
             let links = self.netlink.links_with_addresses()?;
-            if self.is_left(vf) || self.is_free(vf, &links)? && self.is_free_now(vf)? {
+            if self.is_left(vf, &mut later) || self.is_free(vf, &links)? && self.is_free_now(vf)? {
                 return Ok((vf.clone(), lock));
             }
+        }
+        if let Some(error) = later {
+            return Err(error);
         }
         let text = format!("no VF of {named} is free: it has {} that may be taken", vfs.len());
         Err(CniError::new(CniError::TAKEN, text).hint(match self.configuration.driver {
@@ -103,14 +106,19 @@ impl Work<'_> {
                 || vf::interface_here(&self.plugin.root, &mut self.netlink, &vf.function)?.is_some()))
     }
 
-    /// Whether a VF whose lock the caller has got has a record of which it could be taken back.
-    fn is_left(&mut self, vf: &Vf) -> bool {
+    /// Whether a VF whose lock the caller has got had a record, and could be taken back. `later`: why one could not be that may be soon.
+    fn is_left(&mut self, vf: &Vf, later: &mut Option<CniError>) -> bool {
         let reclaimed = match self.journal.of(vf.bdf()) {
             Ok(Some(record)) => self.reclaim(record),
             Ok(None) => return false,
             Err(error) => Err(error),
         };
-        reclaimed.map_err(|error| self.log.say(LogLevel::Debug, error.to_string())).is_ok()
+        let Err(error) = reclaimed else { return true };
+        self.log.say(LogLevel::Debug, error.to_string());
+        if error.code == CniError::TRY_AGAIN {
+            later.get_or_insert(error);
+        }
+        false
     }
 
     /// Whether the host itself does nothing with a VF.

@@ -133,6 +133,8 @@ fn a_namespace_that_cannot_be_looked_at() {
         refused.document["msg"].as_str().unwrap().contains("container a still lives is not known"),
         "{refused:?}"
     );
+    let refused = machine.add("b", &other, &of_pf(json!({"vfs": [0]})));
+    assert_eq!(refused.code(), 11, "{refused:?}");
     kept();
     // Its file is gone, and somebody lives there.
     fs::remove_file(&file).unwrap();
