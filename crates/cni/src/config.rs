@@ -327,7 +327,8 @@ impl Configuration {
         }
         let allowed = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
         if !raw.name.starts_with(|c: char| c.is_ascii_alphanumeric()) || !raw.name.chars().all(allowed) {
-            return Err(wrong(format!("the name of the configuration is {:?}", raw.name))
+            let name = &raw.name;
+            return Err(wrong(format!("the name of the configuration is {name:?}"))
                 .hint("it begins with a letter or a digit; letters, digits, '_', '.' and '-' follow"));
         }
         let runtime = raw.runtime_config.unwrap_or_default();
