@@ -49,7 +49,7 @@ impl Work<'_> {
         if !self.is_idle(vf, &links) {
             let name = &report.interface.name;
             return Err(taken(format!("the host uses the interface {name} of {bdf}"))
-                .hint("it has an address, is in a bridge or a bond, or somebody takes frames of all addresses from it"));
+                .hint("it has an address, is in a bridge or a bond, a VLAN or another interface stands upon it, or somebody takes frames of all addresses from it"));
         }
         Ok(())
     }
@@ -82,8 +82,10 @@ impl Work<'_> {
             sandbox: record.netns.clone(),
             function: Some(vf.bdf()),
         };
+        let attached = Attached { interfaces: vec![interface], ..Attached::default() };
+        record.given = Some(attached.clone());
         self.step(record, Step::Attached)?;
-        Ok(Attached { interfaces: vec![interface], ..Attached::default() })
+        Ok(attached)
     }
 
     /// CHECK of a VF that is bound: its driver, and what is set at its PF.
@@ -93,7 +95,7 @@ impl Work<'_> {
     /// With each thing that differs.
     pub(crate) fn check_bound(&mut self, name: &InterfaceName) -> Result<(), CniError> {
         let differs = |wrong: &[String]| Err(CniError::new(CniError::DIFFERS, wrong.join("; ")));
-        let Some(record) = self.journal.of_attachment(&self.call.container, name.as_str())? else {
+        let Some(record) = self.recorded(name)? else {
             return differs(&["no VF is bound for it".to_owned()]);
         };
         let function = record.function;

@@ -237,9 +237,9 @@ struct Raw {
     runtime_config: Option<Runtime>,
     #[serde(default, rename = "prevResult")]
     previous: Option<Attached>,
-    #[serde(default, rename = "cni.dev/valid-attachments")]
+    #[serde(default, rename = "cni.dev/valid-attachments", deserialize_with = "said")]
     valid: Option<Vec<Attachment>>,
-    #[serde(default, rename = "cni.dev/attachments")]
+    #[serde(default, rename = "cni.dev/attachments", deserialize_with = "said")]
     attachments: Option<Vec<Attachment>>,
 }
 
@@ -255,6 +255,11 @@ struct Runtime {
     mac: Option<String>,
     #[serde(default, rename = "deviceID")]
     device: Option<String>,
+}
+
+/// A list that is there: what Go writes as `null` is an empty one, and not none.
+fn said<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<Vec<T>>, D::Error> {
+    Ok(Some(Option::<Vec<T>>::deserialize(from)?.unwrap_or_default()))
 }
 
 fn on_off<'de, D: Deserializer<'de>>(from: D) -> Result<Option<bool>, D::Error> {
@@ -319,6 +324,12 @@ impl Configuration {
             .map_err(|error| wrong(format!("the configuration is wrong: {error}")))?;
         if raw.name.is_empty() {
             return Err(wrong("the configuration has no name".to_owned()));
+        }
+        let allowed = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
+        if !raw.name.starts_with(|c: char| c.is_ascii_alphanumeric()) || !raw.name.chars().all(allowed) {
+            let name = &raw.name;
+            return Err(wrong(format!("the name of the configuration is {name:?}"))
+                .hint("it begins with a letter or a digit; letters, digits, '_', '.' and '-' follow"));
         }
         let runtime = raw.runtime_config.unwrap_or_default();
         let given = |text: Option<String>| text.filter(|text| !text.is_empty());
@@ -390,7 +401,11 @@ impl Configuration {
             level: raw.log_level.unwrap_or_default(),
             log: raw.log_file.filter(|path| path.is_absolute()),
             previous: raw.previous,
-            valid: raw.valid.or(raw.attachments),
+            // Both say the same; what either names is wanted.
+            valid: match (raw.valid, raw.attachments) {
+                (Some(valid), Some(more)) => Some(valid.into_iter().chain(more).collect()),
+                (valid, more) => valid.or(more),
+            },
             whole,
         })
     }
@@ -489,6 +504,9 @@ mod tests {
             (json!({"cniVersion": "0.2.0"}), 1, "\"0.2.0\""),
             (json!({"cniVersion": ""}), 1, "\"0.1.0\""),
             (json!({"name": ""}), 7, "no name"),
+            (json!({"name": "a\n2026 info: b"}), 7, "name of the configuration"),
+            (json!({"name": "-a"}), 7, "name of the configuration"),
+            (json!({"name": "a/b"}), 7, "name of the configuration"),
             (json!({"deviceID": "eth0"}), 7, "deviceID"),
             (json!({"deviceID": "", "pf": "a b"}), 7, "pf is wrong"),
             (json!({"vfs": [1]}), 7, "there is no pf"),
@@ -540,7 +558,11 @@ mod tests {
         for key in ["cni.dev/valid-attachments", "cni.dev/attachments"] {
             let valid = read(json!({key: list})).unwrap().valid.unwrap();
             assert_eq!((valid[0].container.as_str(), valid[0].interface.as_str()), ("a", "net1"), "{key}");
+            // Go writes an empty list so.
+            assert_eq!(read(json!({key: null})).unwrap().valid, Some(Vec::new()), "{key}");
         }
+        let both = json!({"cni.dev/valid-attachments": null, "cni.dev/attachments": list});
+        assert_eq!(read(both).unwrap().valid.unwrap().len(), 1);
         assert_eq!(read(json!({})).unwrap().valid, None);
     }
 

@@ -242,6 +242,31 @@ impl Attached {
     }
 }
 
+/// A result after that of the plugins before (`prevResult`, CNI specification, section 2): what they gave stays as it is, and what is given
+/// now follows, with its addresses at interfaces that stand as many places later.
+pub fn after(previous: Option<&Value>, mut given: Value) -> Value {
+    let Some(previous) = previous.filter(|previous| previous.is_object()) else { return given };
+    let before = |key: &str| previous[key].as_array().cloned().unwrap_or_default();
+    let places = before("interfaces").len() as u64;
+    for address in given["ips"].as_array_mut().into_iter().flatten() {
+        if let Some(place) = address["interface"].as_u64() {
+            address["interface"] = (place + places).into();
+        }
+    }
+    let mut whole = previous.clone();
+    for key in ["interfaces", "ips", "routes"] {
+        let mut all = before(key);
+        all.extend(given[key].as_array_mut().map(std::mem::take).unwrap_or_default());
+        whole[key] = all.into();
+    }
+    let says = |dns: &Value| dns.as_object().is_some_and(|dns| !dns.is_empty());
+    if says(&given["dns"]) || !says(&previous["dns"]) {
+        whole["dns"] = given["dns"].take();
+    }
+    whole["cniVersion"] = given["cniVersion"].take();
+    whole
+}
+
 /// `RT_SCOPE_LINK`: a route of this scope has no gateway.
 const LINK_SCOPE: u8 = 253;
 
@@ -279,6 +304,29 @@ mod tests {
         );
         assert_eq!(older["ips"][0]["version"], "4");
         assert_eq!(attached().document(Version::V1_0_0)["ips"][0].get("version"), None);
+    }
+
+    #[test]
+    fn a_result_follows_that_of_the_plugins_before() {
+        let given = || attached().document(Version::V1_1_0);
+        assert_eq!(after(None, given()), given());
+        assert_eq!(after(Some(&Value::Null), given()), given());
+        let previous = json!({
+            "cniVersion": "1.1.0", "interfaces": [{"name": "br0"}, {"name": "eth0", "sandbox": "/n", "socketPath": "/s"}],
+            "ips": [{"interface": 1, "address": "10.7.0.5/24"}, {"address": "10.8.0.5/24"}],
+            "routes": [{"dst": "10.8.0.0/16"}], "dns": {"nameservers": ["10.7.0.1"]},
+        });
+        let whole = after(Some(&previous), given());
+        for key in ["interfaces", "ips", "routes"] {
+            let (before, now) = (previous[key].as_array().unwrap(), whole[key].as_array().unwrap());
+            assert_eq!(&now[..before.len()], before, "{key}");
+            assert_eq!(now.len(), before.len() + given()[key].as_array().unwrap().len(), "{key}");
+        }
+        assert_eq!(whole["interfaces"][2]["name"], "net1");
+        assert_eq!(whole["ips"][2]["interface"], 2);
+        assert_eq!(whole["dns"], previous["dns"], "nothing was given instead");
+        let told = Attached { dns: json!({"domain": "x"}), ..attached() }.document(Version::V1_1_0);
+        assert_eq!(after(Some(&previous), told)["dns"], json!({"domain": "x"}));
     }
 
     #[test]

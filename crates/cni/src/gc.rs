@@ -14,7 +14,7 @@ impl Work<'_> {
         let stale: Vec<_> = records
             .into_iter()
             .filter(|record| record.network == *network)
-            .filter(|record| !valid.iter().any(|of| record.is_of(&of.container, &of.interface)))
+            .filter(|record| !valid.iter().any(|of| record.is_of(network, &of.container, &of.interface)))
             .collect();
         for record in stale {
             let (container, interface) = (record.container.clone(), record.interface.clone());
@@ -33,7 +33,7 @@ impl Work<'_> {
             let lock = self.journal.lock(function);
             let again = lock.and_then(|lock| Ok((lock, self.journal.of(function)?)));
             match again {
-                Ok((_lock, Some(record))) if record.is_of(&container, interface.as_str()) => {
+                Ok((_lock, Some(record))) if record.is_of(network, &container, interface.as_str()) => {
                     self.log.say(LogLevel::Info, format!("{function} comes back from container {container}"));
                     wrong.extend(self.release(record).err());
                 }

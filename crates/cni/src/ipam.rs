@@ -58,7 +58,7 @@ pub fn delegate(call: &Call, configuration: &Configuration, verb: &str) -> Resul
 ///
 /// # Errors
 ///
-/// As of [`delegate`], and when its answer is none.
+/// As of [`delegate`], when its answer is none, and when it has no address.
 pub fn add(call: &Call, configuration: &Configuration) -> Result<Attached, CniError> {
     if configuration.ipam.is_none() {
         return Ok(Attached::default());
@@ -66,5 +66,10 @@ pub fn add(call: &Call, configuration: &Configuration) -> Result<Attached, CniEr
     let answer = delegate(call, configuration, "ADD")?.unwrap_or_default();
     let unread =
         |error| CniError::new(CniError::IPAM, format!("the answer of the IPAM plugin is none: {error}"));
-    serde_json::from_value(answer).map_err(unread)
+    let attached: Attached = serde_json::from_value(answer).map_err(unread)?;
+    if attached.ips.is_empty() {
+        let plugin = configuration.ipam.as_deref().unwrap_or_default();
+        return Err(CniError::new(CniError::IPAM, format!("the IPAM plugin {plugin} gave no address")));
+    }
+    Ok(attached)
 }

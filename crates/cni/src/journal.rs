@@ -8,7 +8,10 @@ use penstock_model::{Bdf, InterfaceName, Mac, VfAttribute, VfIndex, inventory::V
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{config::BoundDriver, document::CniError};
+use crate::{
+    config::BoundDriver,
+    document::{Attached, CniError},
+};
 
 /// Where the records are.
 pub const DIRECTORY: &str = "/run/penstock/cni";
@@ -113,6 +116,15 @@ pub struct Record {
     pub step: Step,
     /// The configuration, for an end that nobody asks for with one.
     pub configuration: Value,
+    /// The interface's index in the container, from when it is there; records of earlier versions do not have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<u32>,
+    /// The container has put something upon the interface, which goes only with the interface: its driver is to be bound anew.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub covered: bool,
+    /// What the container has been given, without what other plugins gave it; records of earlier versions do not have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub given: Option<Attached>,
 }
 
 impl Record {
@@ -121,9 +133,9 @@ impl Record {
     /// The form of one of a VF whose interface is moved: what reads no later form can take it back too.
     pub const FORMAT_OF_MOVED: u32 = 1;
 
-    /// Whether it is of this attachment.
-    pub fn is_of(&self, container: &str, interface: &str) -> bool {
-        self.container == container && self.interface.as_str() == interface
+    /// Whether it is of this attachment: network, container and interface together name one (CNI specification, section 2).
+    pub fn is_of(&self, network: &str, container: &str, interface: &str) -> bool {
+        self.network == network && self.container == container && self.interface.as_str() == interface
     }
 }
 
@@ -211,23 +223,6 @@ impl Journal {
             }
         }
         Ok((records, wrong))
-    }
-
-    /// The record of an attachment.
-    ///
-    /// # Errors
-    ///
-    /// When records cannot be listed, or one that cannot be read may be it.
-    pub fn of_attachment(&self, container: &str, interface: &str) -> Result<Option<Record>, CniError> {
-        let (records, wrong) = self.all()?;
-        match (
-            records.into_iter().find(|record| record.is_of(container, interface)),
-            wrong.into_iter().next(),
-        ) {
-            (Some(record), _) => Ok(Some(record)),
-            (None, Some(error)) => Err(error),
-            (None, None) => Ok(None),
-        }
     }
 
     /// Writes a record whole or not at all.

@@ -10,6 +10,8 @@
 
 mod bind;
 pub mod call;
+mod check;
+mod choose;
 pub mod compare;
 pub mod config;
 pub mod document;

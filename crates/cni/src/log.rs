@@ -3,6 +3,7 @@
 use std::{io::Write, path::PathBuf, time::SystemTime};
 
 use penstock_host::files;
+use penstock_model::text::one_line;
 
 use crate::config::{Configuration, LogLevel};
 
@@ -32,7 +33,9 @@ impl Log {
             LogLevel::Debug => "debug",
         };
         let time = humantime::format_rfc3339_millis(SystemTime::now());
-        let line = format!("{time} {name}: penstock-cni: {}: {}\n", self.about, text.as_ref());
+        // Names that a container gives, and words of other programs, stand in it.
+        let said = one_line(&format!("penstock-cni: {}: {}", self.about, text.as_ref()));
+        let line = format!("{time} {name}: {said}\n");
         let written = self
             .file
             .as_ref()

@@ -7,7 +7,8 @@ use std::{
 };
 
 use penstock_host::{
-    InterfaceReport, Netlink, NetlinkError, NetworkNamespace, Root, files,
+    InterfaceReport, Netlink, NetlinkError, NetworkNamespace, Root,
+    files::{self, FileError},
     frames::{self, Endpoint},
 };
 use penstock_model::InterfaceName;
@@ -25,6 +26,17 @@ const LINK: Duration = Duration::from_millis(200);
 pub struct Container {
     pub namespace: NetworkNamespace,
     pub netlink: Netlink,
+    /// It was found by a process in it alone. The numbers of namespaces are used again: it may be another's that has the same.
+    only_inhabited: bool,
+}
+
+/// The namespace whose file is `path`, if it is the one with this identity; `None` where there is no file, or that of another.
+fn with_identity(path: &Path, identity: (u64, u64)) -> Result<Option<NetworkNamespace>, FileError> {
+    match NetworkNamespace::open(path) {
+        Err(error) if error.is_missing() => Ok(None),
+        Err(error) => Err(error),
+        Ok(namespace) => Ok((namespace.identity()? == identity).then_some(namespace)),
+    }
 }
 
 impl Container {
@@ -32,17 +44,44 @@ impl Container {
     pub fn open(netns: &Path) -> Result<Container, CniError> {
         let namespace = NetworkNamespace::open(netns)?;
         let netlink = namespace.netlink()?;
-        Ok(Container { namespace, netlink })
+        Ok(Container { namespace, netlink, only_inhabited: false })
     }
 
-    /// The namespace of a record, if it still lives under the name that it had.
-    pub fn of(record: &Record) -> Option<Container> {
-        let container = Container::open(Path::new(record.netns.as_deref()?)).ok()?;
-        (container.namespace.identity().ok()? == record.namespace?).then_some(container)
+    /// The namespace of a record, if it still lives: under the file that it had, under `other`, by which the runtime may know it now, or
+    /// because a process is in it.
+    ///
+    /// # Errors
+    ///
+    /// [`CniError::TRY_AGAIN`] when that could not be found out: then nobody may say that it is gone.
+    pub fn of(record: &Record, other: Option<&Path>) -> Result<Option<Container>, CniError> {
+        let (Some(netns), Some(identity)) = (record.netns.as_deref(), record.namespace) else {
+            return Ok(None);
+        };
+        let unknown = |error: CniError| {
+            let text =
+                format!("whether container {} still lives is not known: {}", record.container, error.text);
+            CniError { code: CniError::TRY_AGAIN, text, ..error }
+        };
+        let found = || {
+            for path in [Some(Path::new(netns)), other].into_iter().flatten() {
+                if let Some(namespace) = with_identity(path, identity)? {
+                    return Ok(Some((namespace, false)));
+                }
+            }
+            let Some(process) = NetworkNamespace::inhabitant(identity)? else { return Ok(None) };
+            let found = with_identity(Path::new(&format!("/proc/{process}/ns/net")), identity)?;
+            Ok(found.map(|namespace| (namespace, true)))
+        };
+        let found = found().map_err(|error: FileError| unknown(error.into()))?;
+        let opened = |(namespace, only_inhabited): (NetworkNamespace, bool)| {
+            let netlink = namespace.netlink()?;
+            Ok(Container { namespace, netlink, only_inhabited })
+        };
+        found.map(opened).transpose().map_err(|error: NetlinkError| unknown(error.into()))
     }
 
     /// The interface of a record's VF in here, whatever it is called now. Where the kernel does not tell the device of an
-    /// interface, it is the one of the name and of the kind that was moved here.
+    /// interface, it is the one of the kind and of the index that it got here; or else of the name that was moved here.
     pub fn interface_of(
         &mut self,
         root: &Root,
@@ -55,9 +94,11 @@ impl Container {
         let Some(before) = &record.before.interface else { return Ok(None) };
         let moved = |report: &&InterfaceReport| {
             let name = &report.interface.name;
-            report.device.is_none()
-                && report.kind == before.kind
-                && (*name == record.interface || *name == before.name)
+            let is_it = match record.index {
+                Some(index) => report.index == index,
+                None => !self.only_inhabited && (*name == record.interface || *name == before.name),
+            };
+            is_it && report.device.is_none() && report.kind == before.kind
         };
         Ok(links.iter().find(moved).cloned())
     }

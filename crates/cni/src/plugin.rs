@@ -2,20 +2,19 @@
 
 use std::path::PathBuf;
 
-use penstock_host::{InterfaceReport, Netlink, NetworkNamespace, PciError, PciFunction, Root, files::Lock};
-use penstock_model::{Bdf, InterfaceName, VfAttribute};
+use penstock_host::{InterfaceReport, Netlink, NetworkNamespace, PciError, PciFunction, Root};
+use penstock_model::{InterfaceName, VfAttribute};
 use serde_json::Value;
 
 use crate::{
     call::{Call, Verb},
-    compare,
-    config::{Configuration, LogLevel, Pf, Version},
-    document::{Attached, CniError, Interface},
+    config::{Configuration, LogLevel, Version},
+    document::{self, Attached, CniError, Interface},
     ipam,
     journal::{Before, BeforeInterface, Journal, Record, Step},
     log::Log,
     place::Container,
-    vf::{self, Attributes, Vf, found_among, listened_to},
+    vf::{self, Attributes, Vf, listened_to},
 };
 
 /// What binds a driver to a function, or unbinds it.
@@ -119,7 +118,10 @@ impl Plugin {
             work => work?,
         };
         match call.verb {
-            Verb::Add => work.add().map(|attached| Some(attached.document(configuration.version))),
+            Verb::Add => work.add().map(|attached| {
+                let given = attached.document(configuration.version);
+                Some(document::after(configuration.whole.get("prevResult"), given))
+            }),
             Verb::Del => work.del().map(|()| None),
             Verb::Check => work.check().map(|()| None),
             Verb::Gc => work.gc().map(|()| None),
@@ -142,7 +144,19 @@ impl Work<'_> {
         Ok(())
     }
 
-    fn netns(&self) -> Result<PathBuf, CniError> {
+    /// The record of the attachment that the call is about. One that cannot be read is logged: it may be of it, and must not keep all others
+    /// from what is theirs.
+    pub(crate) fn recorded(&self, name: &InterfaceName) -> Result<Option<Record>, CniError> {
+        let (records, wrong) = self.journal.all()?;
+        wrong.iter().for_each(|error| self.log.say(LogLevel::Warning, error.to_string()));
+        Ok(records.into_iter().find(|record| self.is_of_call(record, name)))
+    }
+
+    fn is_of_call(&self, record: &Record, name: &InterfaceName) -> bool {
+        record.is_of(&self.configuration.name, &self.call.container, name.as_str())
+    }
+
+    pub(crate) fn netns(&self) -> Result<PathBuf, CniError> {
         let netns = self.call.netns.clone();
         netns.ok_or_else(no_namespace)
     }
@@ -163,11 +177,9 @@ impl Work<'_> {
     fn add(&mut self) -> Result<Attached, CniError> {
         let name = self.call.interface()?.clone();
         let mut container = self.container()?;
-        if let Some(old) = self.journal.of_attachment(&self.call.container, name.as_str())? {
+        if let Some(old) = self.recorded(&name)? {
             let _lock = self.journal.lock(old.function)?;
-            if let Some(old) =
-                self.journal.of(old.function)?.filter(|old| old.is_of(&self.call.container, name.as_str()))
-            {
+            if let Some(old) = self.journal.of(old.function)?.filter(|old| self.is_of_call(old, &name)) {
                 self.reclaim(old)?;
             }
         }
@@ -205,87 +217,6 @@ impl Work<'_> {
                 Err(error)
             }
         }
-    }
-
-    /// The VF that the configuration names, or a free one of the PF that it names, with its lock.
-    fn choose(&mut self) -> Result<(Vf, Lock), CniError> {
-        match (self.configuration.device, &self.configuration.pf) {
-            (Some(function), _) => {
-                let vf = Vf::at(self.root(), function)?;
-                let lock = self.journal.lock(function)?;
-                if let Some(record) = self.journal.of(function)? {
-                    self.reclaim(record)?;
-                }
-                Ok((vf, lock))
-            }
-            (None, Some(pf)) => self.choose_of(&pf.clone()),
-            (None, None) => Err(CniError::new(CniError::CONFIGURATION, "the configuration names no VF")
-                .hint("deviceID is a VF's PCI address, which a device plugin may give; pf is a PF of which any free VF is taken")),
-        }
-    }
-
-    fn choose_of(&mut self, named: &Pf) -> Result<(Vf, Lock), CniError> {
-        let links = self.netlink.links_with_addresses()?;
-        let pf = vf::pf(self.root(), named, &links)?;
-        let allowed = |index| self.configuration.vfs.as_ref().is_none_or(|vfs| vfs.contains(&index));
-        let vfs: Vec<Vf> = pf
-            .virtual_functions()?
-            .into_iter()
-            .filter(|(index, _)| allowed(*index))
-            .map(|(index, function)| Vf {
-                function: penstock_host::PciFunction::new(self.root(), function),
-                pf: pf.clone(),
-                index,
-            })
-            .collect();
-        let mut stale = Vec::new();
-        for vf in &vfs {
-            match self.journal.of(vf.bdf())? {
-                Some(record) => stale.push((vf, record)),
-                None if !self.is_idle(vf, &links) => {}
-                None => {
-                    // Another call may have it meanwhile, or have given it back under another name.
-                    if let Some(lock) = self.journal.try_lock(vf.bdf())?
-                        && self.journal.of(vf.bdf())?.is_none()
-                    {
-                        let now = vf::interface_here(&self.plugin.root, &mut self.netlink, &vf.function)?;
-                        if now.is_some() {
-                            return Ok((vf.clone(), lock));
-                        }
-                    }
-                }
-            }
-        }
-        // What killed calls and dead containers have left.
-        for (vf, _) in stale {
-            let Some(lock) = self.journal.try_lock(vf.bdf())? else { continue };
-            let reclaimed = match self.journal.of(vf.bdf())? {
-                Some(record) => self.reclaim(record),
-                None => continue,
-            };
-            match reclaimed {
-                Ok(()) => return Ok((vf.clone(), lock)),
-                Err(error) => self.log.say(LogLevel::Debug, error.to_string()),
-            }
-        }
-        let text = format!("no VF of {named} is free: it has {} that may be taken", vfs.len());
-        Err(CniError::new(CniError::TAKEN, text)
-            .hint("a free VF has an interface in the host's namespace, without addresses, in no bridge and not promiscuous"))
-    }
-
-    /// Whether the host itself does nothing with a VF.
-    pub(crate) fn is_idle(&self, vf: &Vf, links: &[InterfaceReport]) -> bool {
-        let Some(report) = found_among(self.root(), &vf.function, links) else { return false };
-        let name = &report.interface.name;
-        let in_bridge =
-            penstock_host::files::exists(self.root().path(format!("/sys/class/net/{name}/master")));
-        let own = |ip: std::net::IpAddr| match ip {
-            std::net::IpAddr::V4(ip) => ip.is_link_local(),
-            std::net::IpAddr::V6(ip) => ip.is_unicast_link_local(),
-        };
-        !in_bridge
-            && !listened_to(&report)
-            && report.interface.addresses.iter().all(|address| own(address.ip()))
     }
 
     /// Writes down whose the VF is, and how it was found.
@@ -373,6 +304,9 @@ impl Work<'_> {
             },
             step: Step::Reserved,
             configuration: self.configuration.whole.clone(),
+            index: None,
+            covered: false,
+            given: None,
         };
         // Where nothing is to be set before the move it is written down once: a file that is replaced leaves the kernel something to
         // free, and the move waits for all that was left so (`rcu_barrier` in `net/core/dev.c`, `__dev_change_net_namespace`).
@@ -440,6 +374,7 @@ impl Work<'_> {
             interface.mac = Some(inside.interface.mac);
             interface.mtu = Some(inside.interface.mtu);
             moved = Some(inside.index);
+            record.index = moved;
         } else if let Some((mac, index)) = by_pf.zip(found.pf) {
             Attributes::through(root, &mut self.netlink, &vf.pf, index)?
                 .set(vf.index, &[VfAttribute::Mac(mac)])?;
@@ -457,6 +392,7 @@ impl Work<'_> {
             self.step(record, Step::Configuring)?;
             container.configure(index, name, 0, &attached)?;
         }
+        record.given = Some(attached.clone());
         self.step(record, Step::Attached)?;
         if let Some(index) = moved
             && let Err(why) = container.announce(index, name, 0, &attached)
@@ -470,13 +406,12 @@ impl Work<'_> {
     fn del(&mut self) -> Result<(), CniError> {
         let name = self.call.interface()?.clone();
         let addresses = ipam::delegate(self.call, self.configuration, "DEL");
-        match self.journal.of_attachment(&self.call.container, name.as_str())? {
+        match self.recorded(&name)? {
             Some(found) => {
                 let _lock = self.journal.lock(found.function)?;
                 // Whoever had the lock may have taken it back, and given the VF to another.
                 let record = self.journal.of(found.function)?;
-                if let Some(record) =
-                    record.filter(|record| record.is_of(&self.call.container, name.as_str()))
+                if let Some(record) = record.filter(|record| self.is_of_call(record, &name))
                     && let Err(error) = self.release(record)
                 {
                     self.log.say(LogLevel::Warning, format!("{error}; the next call tries again"));
@@ -490,91 +425,8 @@ impl Work<'_> {
         }
         addresses.map(drop)
     }
-
-    fn check(&mut self) -> Result<(), CniError> {
-        let name = self.call.interface()?.clone();
-        if self.configuration.driver.is_some() {
-            return self.check_bound(&name);
-        }
-        let differs = |wrong: Vec<String>| CniError::new(CniError::DIFFERS, wrong.join("; "));
-        let previous =
-            self.configuration.previous.clone().ok_or_else(|| {
-                CniError::new(CniError::CONFIGURATION, "CHECK needs prevResult, what ADD gave")
-            })?;
-        let Some((place, wanted)) = previous.of_container(&name) else {
-            let text = format!("prevResult has no interface {name} of a container");
-            return Err(CniError::new(CniError::CONFIGURATION, text));
-        };
-        let record = self.journal.of_attachment(&self.call.container, name.as_str())?;
-        let mut wrong = Vec::new();
-        if let Some(record) = record.as_ref().filter(|record| record.step != Step::Attached) {
-            wrong.push(format!(
-                "{} was not given to the container as a whole, or is being taken back",
-                record.function
-            ));
-        }
-        let mut container = Container::open(&self.netns()?)?;
-        let plugin = self.plugin;
-        let mut wanted = wanted.clone();
-        let known = record.as_ref().map(|record| record.function).or(self.configuration.device);
-        wanted.function = wanted.function.or(known);
-        let has_interface = record.as_ref().is_none_or(|record| record.before.interface.is_some());
-        let report = container.netlink.link_named(&name)?;
-        match report.filter(|report| report.interface.name == name) {
-            None if !has_interface => {}
-            None => wrong.push(format!("the container has no interface {name}")),
-            Some(mut report) => {
-                report.interface.addresses = container.netlink.addresses_of(report.index)?;
-                let routes = container.netlink.routes_over(report.index)?;
-                let function = wanted.function.filter(|function| is_of(&plugin.root, *function, &report));
-                // Another's, if the kernel tells of one.
-                let function = function.or(report.device.as_ref().and_then(|device| device.parse().ok()));
-                if function.is_none() && report.device.is_some() {
-                    wrong.push(format!("{name} is not the interface of the VF"));
-                }
-                let seen = compare::Seen { report, function, routes };
-                let addresses: Vec<_> = previous.addresses_of(place).collect();
-                wrong.extend(compare::interface(&wanted, &addresses, &previous.kernel_routes(), &seen));
-            }
-        }
-        if let Some(function) = wanted.function {
-            wrong.extend(self.check_attributes(function, record.as_ref())?);
-        }
-        if !wrong.is_empty() {
-            return Err(differs(wrong));
-        }
-        ipam::delegate(self.call, self.configuration, "CHECK").map(drop)
-    }
-
-    /// What is set at the PF, against what the record has, or the configuration where there is none.
-    pub(crate) fn check_attributes(
-        &mut self,
-        function: Bdf,
-        record: Option<&Record>,
-    ) -> Result<Vec<String>, CniError> {
-        let settings = &self.configuration.settings;
-        if record.is_some_and(|record| record.wanted.is_empty())
-            || settings.attributes().is_empty() && record.is_none()
-        {
-            return Ok(Vec::new());
-        }
-        let plugin = self.plugin;
-        let vf = Vf::at(&plugin.root, function)?;
-        let state = Attributes::of(&plugin.root, &mut self.netlink, &vf.pf)?.state(vf.index)?;
-        let wanted = match record {
-            Some(record) => record.wanted.clone(),
-            None if state.is_none() => vf::but_mac(&settings.attributes()),
-            None => vf::wanted(settings, state.as_ref()),
-        };
-        Ok(compare::attributes(&wanted, state.as_ref()))
-    }
 }
 
 fn no_namespace() -> CniError {
     CniError::new(CniError::ENVIRONMENT, "CNI_NETNS is not set, and without `driver` this verb needs it")
-}
-
-/// Whether an interface is that of a function.
-fn is_of(root: &Root, function: Bdf, report: &InterfaceReport) -> bool {
-    penstock_host::interface_of(function, std::slice::from_ref(report), root).is_some()
 }

@@ -23,20 +23,14 @@ impl Work<'_> {
             }
             (None, Some(named)) => {
                 let links = self.netlink.links_with_addresses()?;
+                let vfs = self.vfs_of(named, &links).map_err(not_available)?;
                 let pf = vf::pf(self.root(), named, &links).map_err(not_available)?;
-                let allowed = |index| self.configuration.vfs.as_ref().is_none_or(|vfs| vfs.contains(&index));
-                let free =
-                    pf.virtual_functions().map_err(|error| not_available(error.into()))?.into_iter().any(
-                        |(index, function)| {
-                            let vf = Vf {
-                                function: penstock_host::PciFunction::new(self.root(), function),
-                                pf: pf.clone(),
-                                index,
-                            };
-                            let taken = records.iter().any(|record| record.function == function);
-                            allowed(index) && !taken && self.is_idle(&vf, &links)
-                        },
-                    );
+                // As an ADD has it: what a dead container has left is free. What cannot be read or asked is not.
+                let free = vfs.iter().any(|vf| match self.journal.of(vf.bdf()) {
+                    Ok(Some(record)) => self.is_kept(&record).is_ok_and(|kept| !kept),
+                    Ok(None) => self.is_free(vf, &links).unwrap_or(false),
+                    Err(_) => false,
+                });
                 if !free {
                     let text = format!("no VF of {named} is free");
                     return Err(CniError::new(CniError::NOT_AVAILABLE, text));

@@ -6,7 +6,9 @@ use penstock_host::{
     InterfaceReport, Netlink, PciFunction, Root, VfBackend, interface_of,
     netlink::{wait_for_interface, wait_for_udev},
 };
-use penstock_model::{Bdf, Mac, VfAttribute, VfAttributeKind, VfIndex, VfSettings, inventory::VfState};
+use penstock_model::{
+    Bdf, LinkState, Mac, VfAttribute, VfAttributeKind, VfIndex, VfSettings, inventory::VfState,
+};
 
 use crate::{config::Pf, document::CniError};
 
@@ -253,7 +255,12 @@ pub fn mac_to_restore(
 /// spoof checks decide what else it may have.
 pub fn to_restore(before: &VfState, wanted: &[VfAttribute], mac: Option<Mac>) -> Vec<VfAttribute> {
     let set = |of: &VfAttribute| wanted.iter().any(|wanted| wanted.kind() == of.kind());
-    let others = but_mac(&before.attributes()).into_iter().filter(set);
+    let known = before.attributes();
+    // What the driver does not tell was as the kernel has it by itself, as far as anybody knows: what was set must not stay.
+    let defaults =
+        [VfAttribute::Trust(false), VfAttribute::Spoofchk(true), VfAttribute::LinkState(LinkState::Auto)];
+    let defaults = defaults.into_iter().filter(|of| !known.iter().any(|known| known.kind() == of.kind()));
+    let others: Vec<VfAttribute> = but_mac(&known).into_iter().chain(defaults).filter(set).collect();
     mac.map(VfAttribute::Mac).into_iter().chain(others).collect()
 }
 
@@ -325,6 +332,16 @@ mod tests {
         // As the VF's interface tells, where the PF does not hear of it.
         assert_eq!(mac_to_restore(&before, &wanted, Some(&before), true), Some(old));
         assert_eq!(mac_to_restore(&before, &wanted, None, true), Some(old));
+        // A driver that does not tell what was.
+        let silent = VfState { trust: None, spoofchk: None, link_state: None, ..before.clone() };
+        let all = [
+            VfAttribute::Trust(true),
+            VfAttribute::Spoofchk(false),
+            VfAttribute::LinkState(LinkState::Enable),
+        ];
+        let plain = [off, VfAttribute::Spoofchk(true), VfAttribute::LinkState(LinkState::Auto)];
+        assert_eq!(to_restore(&silent, &all, None), plain);
+        assert_eq!(to_restore(&silent, &wanted, None), [off]);
         // What is as before is not set: a PF that has given an address refuses others.
         assert_eq!(mac_to_restore(&before, &wanted, Some(&before), false), None);
         assert_eq!(to_restore(&before, &wanted, None), [off]);

@@ -2,6 +2,8 @@
 //! `/sys` calls VFs, and this program does what the kernel does when a driver is bound. It is the plugin, too.
 #![allow(clippy::disallowed_methods)]
 
+#[path = "plugin/inhabitant.rs"]
+mod inhabitant;
 #[path = "plugin/process.rs"]
 mod process;
 
@@ -14,8 +16,10 @@ use std::{
     thread,
 };
 
+use inhabitant::Inhabitant;
 use penstock_cni::journal::Step;
-use penstock_host::{PciError, PciFunction, Root, scan::attachments::attachment};
+use penstock_host::{Netlink, PciError, PciFunction, Root, VfBackend, scan::attachments::attachment};
+use penstock_model::{VfAttribute, VfIndex, VlanId};
 use penstock_testkit::{namespace::Namespace, needs, trials::Trials};
 use process::{Ended, ROOT, after, be_the_plugin, die_of, name_of, with};
 use serde_json::{Value, json};
@@ -32,7 +36,7 @@ fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let missing = trials.lacking("network namespaces", needs::network_namespace);
     let missing = missing.or_else(|| trials.lacking("root", needs::root));
-    let tests: [(&str, fn()); 7] = [
+    let tests: [(&str, fn()); 9] = [
         ("a_vf_is_bound_for_a_program_and_comes_back_in_netns", a_vf_is_bound),
         ("a_plugin_killed_at_any_step_of_binding_loses_nothing_in_netns", killed_at_any_step),
         ("what_may_not_be_bound_is_refused_in_netns", what_may_not_be_bound),
@@ -40,8 +44,17 @@ fn main() -> ExitCode {
         ("a_vf_is_taken_back_in_an_order_that_a_pf_takes_in_netns", taken_back_in_order),
         ("a_driver_that_refuses_takes_all_back_in_netns", a_driver_that_refuses),
         ("a_driver_override_of_others_comes_back_in_netns", an_override_of_others),
+        ("a_vf_that_is_bound_as_wanted_already_is_free_in_netns", bound_as_wanted_already),
+        ("what_was_set_goes_also_where_somebody_binds_another_driver_in_netns", another_driver),
     ];
     trials.add(&missing, tests);
+    let macvlans =
+        || needs::refused(penstock_host::Command::new("unshare").args(["--net", "sh", "-c", MACVLAN]));
+    let missing = missing.or_else(|| trials.lacking("macvlans", macvlans));
+    trials.add(
+        &missing,
+        [("what_a_container_puts_upon_an_interface_ends_with_it_in_netns", put_upon_it as fn())],
+    );
     trials.run()
 }
 
@@ -91,6 +104,9 @@ fn as_told(function: &PciFunction) -> Vec<String> {
 fn ip(words: &str) {
     assert!(Command::new("ip").args(words.split_whitespace()).status().unwrap().success(), "{words}");
 }
+
+/// Makes one.
+const MACVLAN: &str = "ip link add v1 type veth peer name v2 && ip link add m1 link v1 type macvlan";
 
 /// A machine with a PF and a VF, which has its driver, its interface and an IOMMU group of its own.
 struct Machine {
@@ -456,4 +472,107 @@ fn an_override_of_others() {
     assert!(machine.state().contains("vfio-pci vfio-pci"));
     assert!(machine.collect(None).holds);
     assert_eq!(machine.state(), before);
+}
+
+/// As `free` of a model leaves it, and who exports the model then names its PF.
+fn bound_as_wanted_already() {
+    let machine = Machine::new();
+    machine.host.run("ip link delete vf0");
+    fs::remove_dir_all(machine.vf().join("net")).unwrap();
+    fs::remove_file(machine.vf().join("driver")).unwrap();
+    symlink("../../drivers/vfio-pci", machine.vf().join("driver")).unwrap();
+    let before = machine.state();
+    let bind = configuration(json!({"deviceID": "", "pf": "0000:01:00.0", "vfs": [0]}));
+    machine.holds("STATUS", "", &bind);
+    let given = machine.holds("ADD", "claim-1", &bind);
+    assert_eq!(given["interfaces"], json!([{"name": "net1", "pciID": VF}]));
+    machine.call("ADD", "claim-2", &bind, None).refused(101, "no VF of 0000:01:00.0 is free");
+    machine.call("STATUS", "", &bind, None).refused(50, "no VF of 0000:01:00.0 is free");
+    machine.holds("DEL", "claim-1", &bind);
+    assert_eq!(machine.state(), before);
+    // A program of the host has it; and without `driver` a container would get no interface.
+    fs::write(machine.vf().join("holder"), "qemu (process 7)").unwrap();
+    machine.call("ADD", "claim-1", &bind, None).refused(101, "no VF of 0000:01:00.0 is free");
+    machine.call("STATUS", "", &bind, None).refused(50, "no VF of 0000:01:00.0 is free");
+    fs::remove_file(machine.vf().join("holder")).unwrap();
+    let mut moved = bind.clone();
+    moved.as_object_mut().unwrap().remove("driver");
+    machine.call("STATUS", "", &moved, None).refused(50, "no VF of 0000:01:00.0 is free");
+    assert_eq!(machine.state(), before);
+}
+
+fn another_driver() {
+    for is_set_anew in [false, true] {
+        let machine = Machine::new();
+        machine.host.run("ip link set pf0 address 02:00:00:00:00:10");
+        serve_line(&machine, "02:00:00:00:00:10");
+        let asked = machine.vf().join("asked");
+        let pod = Namespace::new();
+        let mut moved = configuration(json!({"trust": "on", "vlan": 7}));
+        moved.as_object_mut().unwrap().remove("driver");
+        let given = machine.call_in("ADD", "pod-1", Some(&pod), &moved, None);
+        assert!(given.holds, "{given:?}");
+        // Somebody binds it for a program of theirs.
+        pod.run("ip link delete net1");
+        fs::remove_dir_all(machine.vf().join("net")).unwrap();
+        fs::remove_file(machine.vf().join("driver")).unwrap();
+        symlink("../../drivers/vfio-pci", machine.vf().join("driver")).unwrap();
+        if is_set_anew {
+            let mut netlink = Netlink::in_namespace_of(machine.host.id).unwrap();
+            let pf = netlink.link_named(&"pf0".parse().unwrap()).unwrap().unwrap();
+            let root = Root::at(machine.directory.path());
+            let mut backend = VfBackend::of(&root, &mut netlink, pf.index).unwrap();
+            let vlan = VfAttribute::Vlan {
+                id: VlanId::new(9).unwrap(),
+                qos: Default::default(),
+                protocol: Default::default(),
+            };
+            backend.set(&[(VfIndex::new(0).unwrap(), vlan)]).unwrap();
+        }
+        fs::remove_file(&asked).unwrap();
+        assert!(machine.call_in("DEL", "pod-1", Some(&pod), &moved, None).holds);
+        assert!(machine.is_bound() && machine.state().contains("records 0"), "{}", machine.state());
+        let said = fs::read_to_string(&asked).unwrap();
+        assert!(said.contains("trust false\n") && !said.contains("vfio"), "{said}");
+        assert_eq!(said.contains("vlan 0\n"), !is_set_anew, "what was set since is theirs: {said}");
+    }
+}
+
+/// In its own namespace, and in another, where only the interface below shows it.
+fn put_upon_it() {
+    let machine = Machine::new();
+    let before = machine.state();
+    let asked = machine.vf().join("asked");
+    let mut moved = configuration(json!({}));
+    moved.as_object_mut().unwrap().remove("driver");
+    let (pod, other) = (Namespace::new(), Namespace::new());
+    let given = || {
+        let given = machine.call_in("ADD", "pod-1", Some(&pod), &moved, None);
+        assert!(given.holds, "{given:?}");
+    };
+    let taken_back = || {
+        assert!(machine.call_in("DEL", "pod-1", Some(&pod), &moved, None).holds);
+        assert_eq!(machine.state(), before);
+    };
+    given();
+    pod.run("ip link set net1 promisc on");
+    taken_back();
+    assert!(!asked.exists(), "it was set by hand, and nothing is upon it");
+    // Of a namespace that no process lives in only what is up is seen, by the frames that it wants.
+    for (elsewhere, inhabited, up) in [(false, false, false), (true, true, false), (true, false, true)] {
+        given();
+        let _inhabitant = inhabited.then(|| Inhabitant::of(&other));
+        pod.run("ip link add above link net1 type macvlan");
+        if elsewhere {
+            pod.run(&format!("ip link set above netns {}", other.id));
+        }
+        if up {
+            other.run("ip link set above up");
+        }
+        taken_back();
+        assert_eq!(fs::read_to_string(&asked).unwrap(), "none\nigbvf\n", "{elsewhere} {inhabited}");
+        fs::remove_file(&asked).unwrap();
+        let left = if elsewhere { &other } else { &pod };
+        assert!(!left.run("ip -o link show").contains("above"), "{elsewhere} {inhabited}");
+    }
 }

@@ -1,7 +1,9 @@
 //! What of a link its reports do not tell, and who had it may have left: flags, the link mode, alternative names.
 
+use netlink_packet_core::DefaultNla;
 use netlink_packet_route::link::{LinkAttribute, LinkExtentMask, LinkFlags, LinkMessage, LinkMode, Prop};
 use nix::libc;
+use penstock_model::text::is_hidden;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -19,6 +21,9 @@ const IFLA_ALT_IFNAME: u16 = 53;
 /// In `NLM_F_*` flags of a request that makes something: beside what is there (`include/uapi/linux/netlink.h`).
 const NLM_F_APPEND: u16 = 0x800;
 
+/// How many names one request has: an attribute of names holds 64 KiB, and a name has 127 bytes at most.
+const AT_ONCE: usize = 128;
+
 /// How an interface is set beside what its [report](crate::InterfaceReport) tells.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkSettings {
@@ -32,7 +37,8 @@ pub struct LinkSettings {
     pub arp: bool,
     /// What its state ends in when it has a link (`IFLA_LINKMODE`): 0 is up, 1 dormant, 2 testing.
     pub mode: u8,
-    /// Its alternative names (`IFLA_ALT_IFNAME`), as the kernel lists them.
+    /// Its alternative names (`IFLA_ALT_IFNAME`), in the kernel's order. Bytes that are no printable UTF-8 are written `\\xff`, and a
+    /// backslash `\\x5c`: the kernel allows both.
     pub other_names: Vec<String>,
 }
 
@@ -89,11 +95,12 @@ impl Netlink {
     ///
     /// [`NetlinkError`] when it has one of them not, is gone, or may not be changed (`CAP_NET_ADMIN`).
     pub fn remove_names(&mut self, index: u32, names: &[String]) -> Result<(), NetlinkError> {
-        if names.is_empty() {
-            return Ok(());
-        }
-        let attempt = format!("take the alternative names {} from interface {index}", names.join(", "));
-        self.route.ask(&attempt, RTM_DELLINKPROP, 0, &of_names(index, names), |_| {})
+        let attempt = |names: &[String]| {
+            format!("take the alternative names {} from interface {index}", names.join(", "))
+        };
+        names.chunks(AT_ONCE).try_for_each(|names| {
+            self.route.ask(&attempt(names), RTM_DELLINKPROP, 0, &of_names(index, names), |_| {})
+        })
     }
 
     /// Gives an interface alternative names beside those that it has.
@@ -102,20 +109,64 @@ impl Netlink {
     ///
     /// [`NetlinkError`] when an interface has one of them, this one is gone, or may not be changed (`CAP_NET_ADMIN`).
     pub fn add_names(&mut self, index: u32, names: &[String]) -> Result<(), NetlinkError> {
-        if names.is_empty() {
-            return Ok(());
-        }
-        let attempt = format!("give interface {index} the alternative names {}", names.join(", "));
+        let attempt =
+            |names: &[String]| format!("give interface {index} the alternative names {}", names.join(", "));
         let how = wire::NLM_F_CREATE | wire::NLM_F_EXCL | NLM_F_APPEND;
-        self.route.ask(&attempt, RTM_NEWLINKPROP, how, &of_names(index, names), |_| {})
+        names.chunks(AT_ONCE).try_for_each(|names| {
+            self.route.ask(&attempt(names), RTM_NEWLINKPROP, how, &of_names(index, names), |_| {})
+        })
     }
 }
 
 fn of_names(index: u32, names: &[String]) -> LinkMessage {
     let mut body = change(index);
-    let names = names.iter().map(|name| Prop::AltIfName(name.clone())).collect();
+    let name = |name: &String| {
+        let mut bytes = name_bytes(name);
+        bytes.push(0);
+        Prop::Other(DefaultNla::new(IFLA_ALT_IFNAME, bytes))
+    };
+    let names = names.iter().map(name).collect();
     body.attributes.push(LinkAttribute::PropList(names));
     body
+}
+
+/// A name as [`LinkSettings::other_names`] has it.
+fn name_text(value: &[u8]) -> String {
+    let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
+    let mut shown = String::new();
+    for chunk in value[..end].utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if c == '\\' || is_hidden(c) {
+                let mut bytes = [0; 4];
+                c.encode_utf8(&mut bytes).bytes().for_each(|byte| shown.push_str(&format!("\\x{byte:02x}")));
+            } else {
+                shown.push(c);
+            }
+        }
+        chunk.invalid().iter().for_each(|byte| shown.push_str(&format!("\\x{byte:02x}")));
+    }
+    shown
+}
+
+/// The bytes of a name of [`LinkSettings::other_names`].
+fn name_bytes(shown: &str) -> Vec<u8> {
+    let (mut bytes, mut rest) = (Vec::new(), shown);
+    while let Some(c) = rest.chars().next() {
+        let escaped = rest.strip_prefix("\\x").and_then(|after| after.get(..2));
+        let escaped = escaped.filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()));
+        match escaped.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &rest[4..];
+            }
+            None => {
+                let (one, others) = rest.split_at(c.len_utf8());
+                bytes.extend(one.bytes());
+                rest = others;
+            }
+        }
+    }
+    bytes
 }
 
 fn link_settings(message: &Message<'_>) -> Option<LinkSettings> {
@@ -130,7 +181,7 @@ fn link_settings(message: &Message<'_>) -> Option<LinkSettings> {
             IFLA_LINKMODE => mode = *value.first()?,
             IFLA_PROP_LIST => {
                 let names = wire::attributes(value).filter(|(kind, _)| *kind == IFLA_ALT_IFNAME);
-                other_names.extend(names.map(|(_, name)| wire::text(name)));
+                other_names.extend(names.map(|(_, name)| name_text(name)));
             }
             _ => {}
         }
@@ -143,4 +194,30 @@ fn link_settings(message: &Message<'_>) -> Option<LinkSettings> {
         mode,
         other_names,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_of_any_bytes_is_shown_and_meant() {
+        for (bytes, shown) in [
+            (&b"port-7"[..], "port-7"),
+            ("\u{e9}t\u{e9}".as_bytes(), "\u{e9}t\u{e9}"),
+            (b"\xff", "\\xff"),
+            (b"a\xc3", "a\\xc3"),
+            (b"\x1b[2J", "\\x1b[2J"),
+            (b"\\xff", "\\x5cxff"),
+            (b"\\", "\\x5c"),
+            ("\u{202e}".as_bytes(), "\\xe2\\x80\\xae"),
+        ] {
+            assert_eq!(name_text(bytes), shown);
+            assert_eq!(name_bytes(shown), bytes, "{shown}");
+        }
+        // As records of earlier versions have them.
+        assert_eq!(name_bytes("a\\b\\x"), b"a\\b\\x");
+        assert_eq!(name_bytes("\\x+f"), b"\\x+f");
+        assert_eq!(name_bytes("\\x\u{e9}"), "\\x\u{e9}".as_bytes());
+    }
 }

@@ -39,8 +39,8 @@ impl Netlink {
     /// Lists the Ethernet interfaces of the namespace with their addresses: one dump of links, one of addresses,
     /// one of speeds.
     ///
-    /// The loopback interface is left out, and so are interfaces without an Ethernet address (tunnels) and those
-    /// whose name [`InterfaceName`] refuses.
+    /// The loopback interface is left out, and so are interfaces without an Ethernet address (tunnels). One whose name
+    /// [`InterfaceName`] refuses is listed as `index7`, by its index: whoever gives it such a name hides nothing.
     ///
     /// # Errors
     ///
@@ -239,7 +239,7 @@ pub fn link_report(message: &Message<'_>) -> Option<InterfaceReport> {
     let (mut promiscuous, mut master) = (None, None);
     for (attribute, value) in wire::attributes(attributes) {
         match attribute {
-            libc::IFLA_IFNAME => name = wire::text(value).parse::<InterfaceName>().ok(),
+            libc::IFLA_IFNAME => name = name_of(index, &wire::text(value)),
             libc::IFLA_ADDRESS => mac = mac_of(value),
             libc::IFLA_MTU => mtu = wire::u32_at(value, 0),
             libc::IFLA_MASTER => master = wire::u32_at(value, 0).filter(|index| *index != 0),
@@ -277,6 +277,12 @@ pub fn link_report(message: &Message<'_>) -> Option<InterfaceReport> {
         master,
         lower: upper::lower(index, attributes),
     })
+}
+
+/// The name of an interface. The kernel allows what [`InterfaceName`] does not (`net/core/dev.c`, `dev_valid_name`): `index7`, which the
+/// kernel itself gives to none, stands for such a name of interface 7.
+fn name_of(index: u32, name: &str) -> Option<InterfaceName> {
+    name.parse().or_else(|_| format!("index{index}").parse()).ok()
 }
 
 fn mac_of(value: &[u8]) -> Option<Mac> {

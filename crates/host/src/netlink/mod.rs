@@ -5,6 +5,7 @@
 
 mod address;
 mod counters;
+mod elsewhere;
 mod error;
 mod ethtool;
 mod events;
@@ -32,6 +33,7 @@ use penstock_model::{
 };
 
 pub use self::{
+    elsewhere::lowers_of_others,
     error::NetlinkError,
     events::{LinkEvents, Touched},
     glance::VfGlance,

@@ -156,6 +156,20 @@ fn vfs_are_read_as_the_driver_reports_them() {
     );
 }
 
+#[test]
+fn an_interface_is_listed_whatever_it_is_called() {
+    let mac = attribute(1, &[2, 0, 0, 0, 0, 1]);
+    let called = |name: &[u8]| {
+        let attributes = [attribute(3, name), mac.clone(), attribute(4, &words(&[1500]))].concat();
+        let report = read(&link(0, &attributes)).unwrap().interfaces.remove(0);
+        report.interface.name.to_string()
+    };
+    assert_eq!(called(b"vf0\0"), "vf0");
+    for name in [&b"-x\0"[..], "\u{e9}\0".as_bytes(), b"\xff\0", b"\x1b[2J\0", b"a%b\0"] {
+        assert_eq!(called(name), "index7");
+    }
+}
+
 /// `IFLA_VF_STATS` as `rtnl_fill_vfinfo` lays it out: eight numbers of 64 bits, with a hole in their kinds.
 fn vf_stats(from: u64) -> Vec<u8> {
     let kinds = [0_u16, 1, 2, 3, 4, 5, 7, 8];

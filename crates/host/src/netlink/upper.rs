@@ -20,7 +20,8 @@ const IFLA_VLAN_EGRESS_QOS: u16 = 3;
 const IFLA_VLAN_INGRESS_QOS: u16 = 4;
 const IFLA_VLAN_PROTOCOL: u16 = 5;
 const IFLA_VLAN_QOS_MAPPING: u16 = 1;
-const IFLA_LINK_NETNSID: u16 = 37;
+/// The namespace that what it stands on is in, where that is another.
+pub const IFLA_LINK_NETNSID: u16 = 37;
 
 /// The kernel refuses all others (`net/8021q/vlan_dev.c`, `vlan_dev_change_flags`).
 const SETTABLE: VlanFlags = VlanFlags::ReorderHdr
@@ -85,19 +86,25 @@ fn vlan_request(lower: u32, name: &InterfaceName, mac: Option<Mac>, tag: &VlanTa
 
 /// What interface `index` stands on, by the attributes of its link message; `None` where that is nothing, or elsewhere.
 pub fn lower(index: u32, attributes: &[u8]) -> Option<Lower> {
-    let lower = wire::u32_at(wire::attribute(attributes, libc::IFLA_LINK)?, 0)?;
-    let info = wire::attribute(attributes, libc::IFLA_LINKINFO)?;
-    let kind = wire::text(wire::attribute(info, IFLA_INFO_KIND)?);
-    // Ends of one cable name each other.
-    let stands = lower != 0 && lower != index && !matches!(&*kind, "veth" | "netkit");
-    if !stands || wire::attribute(attributes, IFLA_LINK_NETNSID).is_some() {
+    let lower = stands_on(attributes).filter(|lower| *lower != index)?;
+    if wire::attribute(attributes, IFLA_LINK_NETNSID).is_some() {
         return None;
     }
-    let vlan = match &*kind {
+    let info = wire::attribute(attributes, libc::IFLA_LINKINFO)?;
+    let vlan = match &*wire::text(wire::attribute(info, IFLA_INFO_KIND)?) {
         "vlan" => wire::attribute(info, IFLA_INFO_DATA).and_then(vlan_tag),
         _ => None,
     };
     Some(Lower { index: lower, vlan })
+}
+
+/// The index of what an interface of software stands on, in whichever namespace that is.
+pub fn stands_on(attributes: &[u8]) -> Option<u32> {
+    let lower = wire::u32_at(wire::attribute(attributes, libc::IFLA_LINK)?, 0)?;
+    let info = wire::attribute(attributes, libc::IFLA_LINKINFO)?;
+    let kind = wire::text(wire::attribute(info, IFLA_INFO_KIND)?);
+    // Ends of one cable name each other.
+    (lower != 0 && !matches!(&*kind, "veth" | "netkit")).then_some(lower)
 }
 
 fn vlan_tag(data: &[u8]) -> Option<VlanTag> {

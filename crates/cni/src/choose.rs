@@ -1,0 +1,146 @@
+//! Which VF an ADD takes.
+
+use penstock_host::{InterfaceReport, files::Lock, netlink::lowers_of_others};
+use penstock_model::Bdf;
+
+use crate::{
+    config::{LogLevel, Pf},
+    document::CniError,
+    plugin::Work,
+    vf::{self, Vf, found_among, listened_to},
+};
+
+impl Work<'_> {
+    /// The VF that the configuration names, or a free one of the PF that it names, with its lock.
+    pub(crate) fn choose(&mut self) -> Result<(Vf, Lock), CniError> {
+        match (self.configuration.device, &self.configuration.pf) {
+            (Some(function), _) => {
+                let vf = Vf::at(self.root(), function)?;
+                let lock = self.journal.lock(function)?;
+                if let Some(record) = self.journal.of(function)? {
+                    self.reclaim(record)?;
+                }
+                Ok((vf, lock))
+            }
+            (None, Some(pf)) => self.choose_of(&pf.clone()),
+            (None, None) => Err(CniError::new(CniError::CONFIGURATION, "the configuration names no VF")
+                .hint("deviceID is a VF's PCI address, which a device plugin may give; pf is a PF of which any free VF is taken")),
+        }
+    }
+
+    fn choose_of(&mut self, named: &Pf) -> Result<(Vf, Lock), CniError> {
+        let links = self.netlink.links_with_addresses()?;
+        let vfs = self.vfs_of(named, &links)?;
+        let (mut stale, mut at_work, mut later) = (Vec::new(), Vec::new(), None);
+        for vf in &vfs {
+            match self.journal.of(vf.bdf()) {
+                // Nobody knows whose it is.
+                Err(error) => self.log.say(LogLevel::Warning, error.to_string()),
+                Ok(Some(_)) => stale.push(vf),
+                Ok(None) if !self.is_free(vf, &links)? => {}
+                Ok(None) => match self.journal.try_lock(vf.bdf())? {
+                    Some(lock) if self.is_free_now(vf)? => return Ok((vf.clone(), lock)),
+                    Some(_) => {}
+                    None => at_work.push(vf),
+                },
+            }
+        }
+        // What killed calls and dead containers have left.
+        for vf in stale {
+            match self.journal.try_lock(vf.bdf())? {
+                Some(lock) if self.is_left(vf, &mut later) => return Ok((vf.clone(), lock)),
+                Some(_) => {}
+                None => at_work.push(vf),
+            }
+        }
+        // Another call is at each of these: it may give one back, or fail.
+        for vf in at_work {
+            let lock = self.journal.lock(vf.bdf())?;
+            let links = self.netlink.links_with_addresses()?;
+            if self.is_left(vf, &mut later) || self.is_free(vf, &links)? && self.is_free_now(vf)? {
+                return Ok((vf.clone(), lock));
+            }
+        }
+        if let Some(error) = later {
+            return Err(error);
+        }
+        let text = format!("no VF of {named} is free: it has {} that may be taken", vfs.len());
+        Err(CniError::new(CniError::TAKEN, text).hint(match self.configuration.driver {
+            None => "a free VF has an interface in the host's namespace, without addresses, with nothing upon it, in no bridge and not promiscuous".to_owned(),
+            Some(driver) => format!("a free VF has the driver {} and is open in no program, or has an interface that the host does not use", driver.name()),
+        }))
+    }
+
+    /// The VFs of a PF that the configuration allows.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such PF.
+    pub(crate) fn vfs_of(&self, named: &Pf, links: &[InterfaceReport]) -> Result<Vec<Vf>, CniError> {
+        let pf = vf::pf(self.root(), named, links)?;
+        let allowed = |index| self.configuration.vfs.as_ref().is_none_or(|vfs| vfs.contains(&index));
+        let vf = |(index, function): (_, Bdf)| Vf {
+            function: penstock_host::PciFunction::new(self.root(), function),
+            pf: pf.clone(),
+            index,
+        };
+        Ok(pf.virtual_functions()?.into_iter().filter(|(index, _)| allowed(*index)).map(vf).collect())
+    }
+
+    /// Whether a VF without a record can be taken: the host does nothing with it, or it is bound already as is wanted and nobody has it
+    /// open, as a model's `free` leaves it.
+    pub(crate) fn is_free(&self, vf: &Vf, links: &[InterfaceReport]) -> Result<bool, CniError> {
+        Ok(self.is_bound_as_wanted(vf)? || self.is_idle(vf, links))
+    }
+
+    fn is_bound_as_wanted(&self, vf: &Vf) -> Result<bool, CniError> {
+        let Some(wanted) = self.configuration.driver else { return Ok(false) };
+        Ok(vf.function.driver()?.as_deref() == Some(wanted.name())
+            && (self.plugin.held_by)(&vf.function).is_empty())
+    }
+
+    /// The same of a VF whose lock the caller has got: another call may have it meanwhile, or have given it back under another name.
+    fn is_free_now(&mut self, vf: &Vf) -> Result<bool, CniError> {
+        Ok(self.journal.of(vf.bdf())?.is_none()
+            && (self.is_bound_as_wanted(vf)?
+                || vf::interface_here(&self.plugin.root, &mut self.netlink, &vf.function)?.is_some()))
+    }
+
+    /// Whether a VF whose lock the caller has got had a record, and could be taken back. `later`: why one could not be that may be soon.
+    fn is_left(&mut self, vf: &Vf, later: &mut Option<CniError>) -> bool {
+        let reclaimed = match self.journal.of(vf.bdf()) {
+            Ok(Some(record)) => self.reclaim(record),
+            Ok(None) => return false,
+            Err(error) => Err(error),
+        };
+        let Err(error) = reclaimed else { return true };
+        self.log.say(LogLevel::Debug, error.to_string());
+        if error.code == CniError::TRY_AGAIN {
+            later.get_or_insert(error);
+        }
+        false
+    }
+
+    /// Whether the host itself does nothing with a VF.
+    pub(crate) fn is_idle(&self, vf: &Vf, links: &[InterfaceReport]) -> bool {
+        let Some(report) = found_among(self.root(), &vf.function, links) else { return false };
+        let name = &report.interface.name;
+        let class = self.root().path(format!("/sys/class/net/{name}"));
+        let in_bridge = report.master.is_some() || penstock_host::files::exists(class.join("master"));
+        // VLANs, macvlans and the like; sysfs lists those, too, of which netlink tells nothing.
+        let stands =
+            |link: &InterfaceReport| link.lower.as_ref().is_some_and(|lower| lower.index == report.index);
+        let entries = penstock_host::files::list(class).unwrap_or_default();
+        let has_uppers = links.iter().any(stands) || entries.iter().any(|entry| entry.starts_with("upper_"));
+        let own = |ip: std::net::IpAddr| match ip {
+            std::net::IpAddr::V4(ip) => ip.is_link_local(),
+            std::net::IpAddr::V6(ip) => ip.is_unicast_link_local(),
+        };
+        !in_bridge
+            && !has_uppers
+            && !listened_to(&report)
+            && report.interface.addresses.iter().all(|address| own(address.ip()))
+            // At last, since it looks at all processes: a macvlan that is a container's.
+            && lowers_of_others(&self.home).is_ok_and(|lowers| !lowers.contains(&report.index))
+    }
+}
