@@ -27,6 +27,7 @@ use vhost::{
     },
 };
 
+pub(crate) use self::descriptors::leave;
 pub use self::session::{Ended, serve};
 use self::{described::Described, message::Message};
 use crate::{

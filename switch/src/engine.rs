@@ -6,6 +6,7 @@
 
 mod announce;
 mod deliver;
+mod end;
 mod follow;
 mod forward;
 mod frame;

@@ -5,6 +5,7 @@ mod mirrors;
 mod neighbours;
 mod shares;
 mod tags;
+mod wires;
 mod workers;
 
 use super::*;
