@@ -601,6 +601,7 @@ impl Engine {
             pair,
             settings: port.settings().clone(),
             header: port.negotiated.header,
+            believed: port.wire.is_some(),
             up: port.is_up(),
             watched: port.watched.sent,
         })

@@ -55,7 +55,7 @@ impl Like {
         let is_like = copy::at(from, 0).is_some_and(|own| Virtio::is_plain(&own))
             && copy::at::<HALF>(from, VIRTIO_HEADER).as_ref() == self.ethernet.first_chunk()
             && copy::at::<HALF>(from, VIRTIO_HEADER + SECOND).as_ref() == self.ethernet.last_chunk();
-        is_like && copy::with_front(from, to, &Virtio::PLAIN.written(0, 1), &self.ethernet)
+        is_like && copy::with_front(from, to, &Virtio::PLAIN.written(0, 1, false), &self.ethernet)
     }
 }
 
@@ -66,6 +66,8 @@ pub(super) struct Shape {
     pub header: u8,
     /// Whether buffers may be joined for one frame.
     pub mergeable: bool,
+    /// Whether it may be told that a checksum is right.
+    pub valid: bool,
 }
 
 impl Receiving {
@@ -224,7 +226,7 @@ impl Receiving {
             outcome => outcome?,
         };
         let grown = ethernet_len as i32 - frame.ethernet.size() as i32;
-        let header = frame.virtio.written(grown, count as u16);
+        let header = frame.virtio.written(grown, count as u16, shape.valid);
         // One buffer, whole: the usual case.
         let mut payload = frame.payload;
         if count == 1

@@ -137,7 +137,7 @@ impl Wire {
         let mut room = [0; TAGGED_HEADER];
         let (ethernet, ethernet_len) = frame.ethernet.written(tag, &mut room);
         let grown = ethernet_len as i32 - frame.ethernet.size() as i32;
-        let header = frame.virtio.written(grown, 1);
+        let header = frame.virtio.written(grown, 1, shape.valid);
         self.room.clear();
         match self.stream {
             // Its length is known when it is there.

@@ -99,3 +99,34 @@ fn empty_frames_of_a_stream_are_taken_a_turn_at_a_time() {
     assert_eq!(dropped(&engine, 1, Dropped::BadHeader), 10_000);
     assert!(far.as_fd().as_raw_fd() > 0);
 }
+
+#[test]
+fn that_a_checksum_is_right_is_believed_of_wires_and_told_to_who_may_know() {
+    const VALID: [u8; 12] = [2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    for (checksum, told) in [(false, 0), (true, 2)] {
+        let (mut engine, mut guest, far) = joined(SockType::SeqPacket, Wire::new);
+        engine.set_port(2, Some(Box::new(Port::new(Arc::new(settings(2))))));
+        let knows = Negotiated { checksum, ..KNOWS };
+        let mut other = Guest::plug(&mut engine, 2, false, 64, 2048, knows);
+        // A guest's word is not taken.
+        guest.send_in(VALID, &frame(2, 0, None, 60), &[12]);
+        guest.send_in(VALID, &frame(7, 0, None, 60), &[12]);
+        engine.round(0);
+        assert_eq!(other.got(), [([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0], frame(2, 0, None, 60))]);
+        let mut room = [0; 200];
+        let len = recv(far.as_raw_fd(), &mut room, MsgFlags::empty()).unwrap();
+        assert_eq!((room[0], len), (0, 12 + 74));
+        // A wire's is, and told where the driver has asked for it.
+        write(&far, &[&VALID[..], &frame(2, 7, None, 60)].concat()).unwrap();
+        engine.round(0);
+        let got = other.got();
+        assert_eq!((got.len(), got[0].0[0]), (1, told));
+        // So is what was summed here.
+        let mut asked = [0; 12];
+        (asked[0], asked[6], asked[8]) = (1, 14, 6);
+        guest.send_in(asked, &frame(2, 0, None, 60), &[12]);
+        engine.round(0);
+        let header = other.got()[0].0;
+        assert_eq!(header[0], if checksum { 1 } else { 0 });
+    }
+}
