@@ -1,5 +1,6 @@
 //! Whole frames between guests that share nothing with the switch but their memory.
 
+mod buffers;
 mod follow;
 mod mirrors;
 mod neighbours;
