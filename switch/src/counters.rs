@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Dropped {
-    /// A chain of buffers that cannot be.
+    /// A chain of buffers that cannot be; among what was for a port, empty buffers of its own that were given back.
     BadChain,
     /// A header that cannot be, or a frame shorter than one.
     BadHeader,
@@ -122,6 +122,14 @@ impl Counters {
                 self.received_bytes += u64::from(bytes);
             }
             Err(why) => self.drop_received(why),
+        }
+    }
+
+    /// Counts empty buffers of the guest's that cannot be, and were given back.
+    #[cold]
+    pub fn bad_buffers(&mut self, count: u64) {
+        if let Some(all) = self.dropped_received.get_mut(Dropped::BadChain as usize) {
+            *all += count;
         }
     }
 

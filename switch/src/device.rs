@@ -27,6 +27,7 @@ use vhost::{
     },
 };
 
+pub(crate) use self::descriptors::leave;
 pub use self::session::{Ended, serve};
 use self::{described::Described, message::Message};
 use crate::{
@@ -402,13 +403,19 @@ impl VhostUserBackendReqHandlerMut for Device {
     fn set_vring_kick(&mut self, index: u8, fd: Option<File>) -> Result<()> {
         let index = u32::from(index);
         let handle = self.handle.clone();
+        let Some(fd) = fd else {
+            // Whoever sleeps would never look at it again.
+            self.refusal = Some(format!(
+                "VHOST_USER_SET_VRING_KICK (12) says that the driver of ring {index} never kicks: the switch polls no ring"
+            ));
+            return Err(Error::InvalidParam);
+        };
         // The worker asks it whether there is something, and must not wait for the answer.
-        if fd.as_ref().is_some_and(|fd| !handle.signals().is_event(fd.as_fd())) {
+        if !handle.signals().is_event(fd.as_fd()) {
             return Err(Error::IncorrectFds);
         }
-        let kick = fd.map(|fd| Kick::of_ring(&handle, index, fd.into())).transpose();
-        let kick = kick.map_err(|errno| Error::SocketError(errno.into()))?;
-        self.ring(index)?.kick = Some(kick);
+        let kick = Kick::of_ring(&handle, index, fd.into());
+        self.ring(index)?.kick = Some(kick.map_err(|errno| Error::SocketError(errno.into()))?);
         self.start(index)
     }
 

@@ -451,8 +451,13 @@ impl Driver for PackedDriver {
     }
 
     fn want_wake(&mut self, memory: &GuestMemory, on: bool, event_index: bool) {
-        let position = self.used | u16::from(self.used_wrap) << 15;
-        memory.word(self.driver_at()).store(position, Ordering::Relaxed);
+        // What is not to be waited for is behind: whoever took it for what is awaited would wake nobody.
+        let (at, wrap) = match (on, self.used.checked_sub(1)) {
+            (true, _) => (self.used, self.used_wrap),
+            (false, Some(before)) => (before, self.used_wrap),
+            (false, None) => (self.entries - 1, !self.used_wrap),
+        };
+        memory.word(self.driver_at()).store(at | u16::from(wrap) << 15, Ordering::Relaxed);
         let flags = match (on, event_index) {
             (false, _) => 1,
             (true, false) => 0,

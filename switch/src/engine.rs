@@ -6,6 +6,7 @@
 
 mod announce;
 mod deliver;
+mod end;
 mod follow;
 mod forward;
 mod frame;
@@ -162,6 +163,15 @@ pub struct Round {
     pub frames: usize,
     /// Nanoseconds until a port whose rate is used up may send again; `None`: none waits for that.
     pub wait: Option<u64>,
+}
+
+/// What is known before a worker sleeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// Whether there is something to be done.
+    pub news: bool,
+    /// Nanoseconds that it may sleep at most; `None`: until somebody wakes it.
+    pub most: Option<u64>,
 }
 
 impl Engine {
@@ -437,20 +447,30 @@ impl Engine {
         round
     }
 
-    /// Asks all guests to say when they send something, or not to. With `true`: says whether one has sent something meanwhile,
-    /// or another worker has handed something over, so that nobody may sleep yet. Who waits for its rate at `now` is not asked: what it has is known to be there.
-    pub fn ask_for_kicks(&mut self, on: bool, now: u64) -> bool {
-        let mut any = false;
-        for port in self.ports.iter_mut().flatten().filter(|port| !on || port.rate.wait(now).is_none()) {
+    /// Asks all guests to say when they send something, or not to. With `true`: says whether nobody may sleep yet, since one has sent
+    /// something meanwhile or another worker has handed something over, and how long at most. What a port has that waits for its rate at
+    /// `now` is known to be there, and looked at when that is over; no kick will tell of it.
+    pub fn ask_for_kicks(&mut self, on: bool, now: u64) -> Asked {
+        let (mut any, mut most) = (false, None::<u64>);
+        for port in self.ports.iter_mut().flatten() {
+            let wait = if on { port.rate.wait(now) } else { None };
             for sending in port.pairs.iter_mut().filter_map(|pair| pair.from_guest.as_mut()) {
-                any |= sending.ring.ask_for_kicks(on);
+                // Also where it waits: another worker may have used the rate up while nothing was here.
+                let news = sending.ring.ask_for_kicks(on);
+                match wait {
+                    Some(wait) if news => {
+                        sending.ring.ask_for_kicks(false);
+                        most = Some(most.map_or(wait, |least| least.min(wait)));
+                    }
+                    _ => any |= news,
+                }
             }
         }
         if any {
             // Whoever it was is among them.
             self.rings_changed();
         }
-        any || on && self.has_parcels()
+        Asked { news: any || on && self.has_parcels(), most }
     }
 
     /// Whether a ring of frames from a guest has something, as far as one look tells. There may be hundreds that have nothing, and none of
@@ -581,6 +601,7 @@ impl Engine {
             pair,
             settings: port.settings().clone(),
             header: port.negotiated.header,
+            believed: port.wire.is_some(),
             up: port.is_up(),
             watched: port.watched.sent,
         })

@@ -50,6 +50,7 @@ pub mod memory;
 pub mod net;
 pub mod offload;
 pub mod outside;
+mod passed;
 pub mod program;
 pub mod ring;
 pub mod rx_filter;

@@ -132,7 +132,10 @@ impl Virtio {
         let (start, offset) = (u16::from_le_bytes([c0, c1]), u16::from_le_bytes([o0, o1]));
         let checksum = (flags & NEEDS_CHECKSUM != 0).then_some(Checksum { start, offset });
         if let Some(Checksum { start, offset }) = checksum
-            && (u32::from(start) + u32::from(offset) + 2 > len || usize::from(start) < ETHERNET_HEADER)
+            && (u32::from(start) + u32::from(offset) + 2 > len
+                || usize::from(start) < ETHERNET_HEADER
+                // It still counts from there when a tag comes before it.
+                || start > u16::MAX - TAG as u16)
         {
             return None;
         }
@@ -167,14 +170,15 @@ impl Virtio {
         len.checked_div(u32::from(self.segment)).is_none_or(|segments| segments <= MOST_SEGMENTS_TO_ALL)
     }
 
-    /// The header for who receives the frame, whose Ethernet header has become `grown` bytes longer, in `buffers` buffers.
+    /// The header for who receives the frame, whose Ethernet header has become `grown` bytes longer, in `buffers` buffers. Who may not be
+    /// `told` that a checksum is right is not (5.1.6.4.1).
     #[inline(always)]
-    pub fn written(&self, grown: i32, buffers: u16) -> [u8; VIRTIO_HEADER] {
+    pub fn written(&self, grown: i32, buffers: u16, told: bool) -> [u8; VIRTIO_HEADER] {
         // Put together in registers: what is stored in parts and loaded whole has to wait for the stores.
         let (mut first, mut last) = (0_u64, u32::from(buffers) << 16);
         if let Some(checksum) = self.checksum {
-            // It was inside the frame before, and is now.
-            let moved = |at: u16| u64::from((i32::from(at) + grown) as u16);
+            // A checksum was inside the frame before, and is now. The length of headers is a hint: where nothing is to be cut it is mostly 0.
+            let moved = |at: u16| (i32::from(at) + grown).clamp(0, i32::from(u16::MAX)) as u64;
             let kind = match self.segments {
                 Segments::None => 0,
                 Segments::Tcp4 => 1,
@@ -187,7 +191,7 @@ impl Virtio {
                 | u64::from(self.segment) << 32
                 | moved(checksum.start) << 48;
             last |= u32::from(checksum.offset);
-        } else if self.valid {
+        } else if self.valid && told {
             first = u64::from(DATA_VALID);
         }
         let mut bytes = [0; VIRTIO_HEADER];
@@ -330,7 +334,7 @@ mod tests {
     #[test]
     fn a_header_that_asks_for_nothing_is_plain() {
         assert_eq!(Virtio::read(&[0; 10], 60), Some(Virtio::PLAIN));
-        assert_eq!(Virtio::PLAIN.written(4, 1), [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
+        assert_eq!(Virtio::PLAIN.written(4, 1, true), [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
     }
 
     #[test]
@@ -368,8 +372,32 @@ mod tests {
     fn a_tag_moves_what_follows() {
         let asked = [1, 0x81, 54, 0, 0xa8, 5, 34, 0, 16, 0];
         let header = Virtio::read(&asked, 3000).unwrap();
-        assert_eq!(header.written(4, 2), [1, 0x81, 58, 0, 0xa8, 5, 38, 0, 16, 0, 2, 0]);
-        assert_eq!(header.written(0, 1)[..10], asked);
+        assert_eq!(header.written(4, 2, true), [1, 0x81, 58, 0, 0xa8, 5, 38, 0, 16, 0, 2, 0]);
+        assert_eq!(header.written(0, 1, true)[..10], asked);
+    }
+
+    #[test]
+    fn a_length_of_headers_never_wraps() {
+        let asked = [1, 0, 0, 0, 0, 0, 38, 0, 16, 0];
+        let header = Virtio::read(&asked, 3000).unwrap();
+        assert_eq!(header.written(-4, 1, true), [1, 0, 0, 0, 0, 0, 34, 0, 16, 0, 1, 0]);
+        // Of segments it is a hint, and may be none.
+        let asked = [1, 1, 3, 0, 0xa8, 5, 38, 0, 16, 0];
+        let header = Virtio::read(&asked, 3000).unwrap();
+        assert_eq!(header.written(-4, 1, true), [1, 1, 0, 0, 0xa8, 5, 34, 0, 16, 0, 1, 0]);
+        let asked = [1, 1, 0xfe, 0xff, 0xa8, 5, 38, 0, 16, 0];
+        let header = Virtio::read(&asked, 3000).unwrap();
+        assert_eq!(header.written(4, 1, true)[2..4], [0xff, 0xff]);
+    }
+
+    #[test]
+    fn a_checksum_counts_from_behind_the_ethernet_header_also_with_a_tag_more() {
+        let from = |start: u16| {
+            let [low, high] = start.to_le_bytes();
+            Virtio::read(&[1, 0, 0, 0, 0, 0, low, high, 0, 0], LONGEST)
+        };
+        assert_eq!(from(u16::MAX - 4).unwrap().written(4, 1, true)[6..8], [0xff, 0xff]);
+        assert_eq!(from(u16::MAX - 3), None);
     }
 
     #[test]

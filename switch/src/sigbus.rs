@@ -6,6 +6,8 @@
 //! sees that between two rounds and takes the rings of that guest away. The handler only walks a list that never gets shorter,
 //! and makes one system call; it takes no lock and no memory.
 
+mod place;
+
 use std::{
     ptr,
     sync::{
@@ -16,15 +18,12 @@ use std::{
 
 use nix::libc;
 
-/// What stands in a place that somebody is about to fill. No mapping begins there.
-const TAKEN: usize = 1;
+use self::place::Place;
 
 /// A place for one mapping. Places are never given back, but used again.
 #[derive(Debug)]
 struct Slot {
-    /// Address of the mapping's first byte; 0 when the place is free, [`TAKEN`] while it is filled.
-    start: AtomicUsize,
-    len: AtomicUsize,
+    place: Place,
     lost: AtomicBool,
     next: Option<&'static Slot>,
 }
@@ -41,7 +40,7 @@ fn first() -> Option<&'static Slot> {
 }
 
 fn all() -> impl Iterator<Item = &'static Slot> {
-    std::iter::successors(first(), |place| place.next)
+    std::iter::successors(first(), |slot| slot.next)
 }
 
 /// A mapping whose loss is survived, for as long as this lives.
@@ -52,14 +51,10 @@ impl Watched {
     /// Watches `len` bytes from `start` on, which must be a mapping of its own.
     pub fn new(start: usize, len: usize) -> Watched {
         install();
-        let free = |place: &&Slot| {
-            place.start.compare_exchange(0, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok()
-        };
-        let place = all().find(free).unwrap_or_else(grow);
-        place.len.store(len, Ordering::Relaxed);
-        place.lost.store(false, Ordering::Relaxed);
-        place.start.store(start, Ordering::Release);
-        Watched(place)
+        let slot = all().find(|slot| slot.place.take()).unwrap_or_else(grow);
+        slot.lost.store(false, Ordering::Relaxed);
+        slot.place.fill(start, len);
+        Watched(slot)
     }
 
     /// Whether it was lost: there is empty memory now where it was.
@@ -70,25 +65,21 @@ impl Watched {
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        self.0.start.store(0, Ordering::Release);
+        self.0.place.free();
     }
 }
 
 /// A new place, which is taken.
 fn grow() -> &'static Slot {
-    let place: &'static mut Slot = Box::leak(Box::new(Slot {
-        start: AtomicUsize::new(TAKEN),
-        len: AtomicUsize::new(0),
-        lost: AtomicBool::new(false),
-        next: None,
-    }));
+    let slot: &'static mut Slot =
+        Box::leak(Box::new(Slot { place: Place::taken(), lost: AtomicBool::new(false), next: None }));
     loop {
         let head = PLACES.load(Ordering::Acquire);
         // SAFETY: as in `first`.
-        place.next = unsafe { head.as_ref() };
-        let new = ptr::from_mut(place);
+        slot.next = unsafe { head.as_ref() };
+        let new = ptr::from_mut(slot);
         if PLACES.compare_exchange(head, new, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-            return place;
+            return slot;
         }
     }
 }
@@ -124,7 +115,7 @@ pub(crate) fn install() {
 extern "C" fn on_bus_error(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // SAFETY: the kernel gives a valid `info`; a bus error has an address.
     let at = unsafe { (*info).si_addr() } as usize;
-    if all().any(|place| place.replace(at)) {
+    if all().any(|slot| slot.replace(at)) {
         LOST.fetch_add(1, Ordering::Relaxed);
         return;
     }
@@ -136,9 +127,9 @@ extern "C" fn on_bus_error(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut l
 impl Slot {
     /// Puts empty memory where the mapping is, if `at` is in it. Called by a signal's handler.
     fn replace(&self, at: usize) -> bool {
-        let start = self.start.load(Ordering::Acquire);
-        let len = self.len.load(Ordering::Relaxed);
-        if start <= TAKEN || at < start || at - start >= len {
+        // One that is being changed is not that of the thread that was interrupted.
+        let Some((start, len)) = self.place.read() else { return false };
+        if at < start || at - start >= len {
             return false;
         }
         let protection = libc::PROT_READ | libc::PROT_WRITE;

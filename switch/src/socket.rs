@@ -93,8 +93,21 @@ fn number(name: &str, key: &str, file: &str) -> Result<u32, String> {
 /// # Errors
 /// What the kernel refuses, with what was tried.
 pub fn listen_on(path: &Path, kind: SockType, backlog: i32, access: Access) -> io::Result<OwnedFd> {
+    listen_with(new(kind)?, path, kind, backlog, access)
+}
+
+/// The same with a socket of this kind that was made before.
+///
+/// # Errors
+/// As [`listen_on`].
+pub fn listen_with(
+    end: OwnedFd,
+    path: &Path,
+    kind: SockType,
+    backlog: i32,
+    access: Access,
+) -> io::Result<OwnedFd> {
     let address = UnixAddr::new(path)?;
-    let end = new(kind)?;
     fchmod(&end, PRIVATE)?;
     match bind(end.as_raw_fd(), &address) {
         Err(Errno::EADDRINUSE) if is_dead(path, kind) => {

@@ -22,7 +22,7 @@ use nix::{
 
 use crate::{
     busy_poll::BusyPoll,
-    engine::{Engine, GivenRing, Negotiated, Wire, worker_of},
+    engine::{Asked, Engine, GivenRing, Negotiated, Wire, worker_of},
     eventfd::{Notify, Signals},
     sigbus,
     table::PortId,
@@ -32,6 +32,8 @@ use crate::{
 const NAME: &str = "switch";
 /// Workers that a switch may have: as many as a guest may have pairs of rings.
 pub const MOST_WORKERS: usize = 16;
+/// Nanoseconds for which nobody goes to sleep.
+const SOON: u64 = 50_000;
 /// Events that are taken of the kernel at a time; which they are does not matter.
 const EVENTS: usize = 16;
 
@@ -328,10 +330,10 @@ fn run(mut engine: Engine, shared: &Shared, began: Instant) -> Engine {
         }
         if let Some(wait) = round.wait {
             // What waits for its rate is there in any case; no kick will tell of it.
-            if wait > 50_000 {
+            if wait > SOON {
                 // Others go on meanwhile: theirs must wake it.
-                if may_sleep(&mut engine, shared, nanoseconds()) {
-                    sleep(shared, Some(Duration::from_nanos(wait)));
+                if let Some(most) = may_sleep(&mut engine, shared, nanoseconds()) {
+                    sleep(shared, Some(most.unwrap_or(wait).min(wait)));
                 }
                 wake(&mut engine, shared);
             }
@@ -341,9 +343,9 @@ fn run(mut engine: Engine, shared: &Shared, began: Instant) -> Engine {
             std::hint::spin_loop();
             continue;
         }
-        if may_sleep(&mut engine, shared, nanoseconds()) {
+        if let Some(most) = may_sleep(&mut engine, shared, nanoseconds()) {
             let began = Instant::now();
-            sleep(shared, None);
+            sleep(shared, most);
             // Who has something done by it says nothing of when frames come.
             if shared.waiting.load(Ordering::Acquire) == 0 {
                 busy_poll.slept(began.elapsed());
@@ -354,12 +356,15 @@ fn run(mut engine: Engine, shared: &Shared, began: Instant) -> Engine {
     }
 }
 
-/// Asks guests and other workers to wake it; says whether there is nothing to be done.
-fn may_sleep(engine: &mut Engine, shared: &Shared, now: u64) -> bool {
+/// Asks guests and other workers to wake it; says how many nanoseconds it may sleep at most, or that somebody will wake it. `None`: there is
+/// something to be done.
+fn may_sleep(engine: &mut Engine, shared: &Shared, now: u64) -> Option<Option<u64>> {
     shared.bell.asleep.store(true, Ordering::SeqCst);
     // Either this sees what another worker has handed over, or that one sees that this sleeps.
     fence(Ordering::SeqCst);
-    !engine.ask_for_kicks(true, now) && shared.waiting.load(Ordering::Acquire) == 0
+    let Asked { news, most } = engine.ask_for_kicks(true, now);
+    let soon = most.is_some_and(|most| most <= SOON);
+    (!news && !soon && shared.waiting.load(Ordering::Acquire) == 0).then_some(most)
 }
 
 /// Looks for itself again.
@@ -380,9 +385,9 @@ fn work_off(engine: &mut Engine, shared: &Shared) {
     }
 }
 
-/// Waits for a kick, a task, or the end.
-fn sleep(shared: &Shared, most: Option<Duration>) {
-    let timeout = match most {
+/// Waits for a kick, a task, or the end, or so many nanoseconds.
+fn sleep(shared: &Shared, most: Option<u64>) {
+    let timeout = match most.map(Duration::from_nanos) {
         // At least a millisecond, the kernel's step here.
         Some(most) => u16::try_from(most.as_millis().max(1)).map_or(EpollTimeout::MAX, EpollTimeout::from),
         None => EpollTimeout::NONE,

@@ -23,8 +23,8 @@ pub struct Described {
     pub call: Option<Arc<dyn Notify>>,
     /// Where it is said that it is broken.
     pub err: Option<Arc<dyn Notify>>,
-    /// What wakes the worker; `Some(None)`: the driver says that it never kicks.
-    pub kick: Option<Option<Kick>>,
+    /// What wakes the worker.
+    pub kick: Option<Kick>,
     /// Whether it is to be served.
     pub enabled: bool,
     /// Whether it is with the worker.

@@ -6,8 +6,8 @@
 //!
 //! - an eventfd, by [`Signals::is_event`];
 //! - shared memory (memfd, tmpfs) or huge pages: `F_GET_SEALS` succeeds for those two and nothing else (`mm/memfd.c`), and does not ask a
-//!   file system. A fault in them never waits for another program: a `userfaultfd` catches those of the process that has
-//!   registered it, not ours;
+//!   file system. A fault in them waits for no `userfaultfd`, which catches those of the process that has registered it, not ours, but
+//!   it does wait while somebody punches a hole just there (`shmem_falloc_wait`), against which there is nothing;
 //! - a unix stream socket, by two options that no lock stands in front of.
 //!
 //! What is refused is closed only where the kernel does that alone; else it stays open until the switch ends ([`leave`]).

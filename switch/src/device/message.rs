@@ -3,20 +3,19 @@
 
 use std::{
     io::{Error, ErrorKind, IoSlice, Read, Result, Write},
-    mem,
     os::{
-        fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd},
+        fd::{AsFd, AsRawFd, OwnedFd, RawFd},
         unix::net::UnixStream,
     },
-    ptr,
     time::{Duration, Instant},
 };
 
 use nix::{
-    libc,
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::socket::{ControlMessage, MsgFlags, recv, sendmsg},
 };
+
+use crate::passed::{Received, receive};
 
 /// Bytes of a header: request, flags, size.
 const HEADER: usize = 12;
@@ -28,8 +27,6 @@ const REPLY: u32 = 1 | 1 << 2;
 const LONGEST: usize = 4096;
 /// Descriptors that one message may bring; the crate has the same limit.
 pub const MOST_FILES: usize = 32;
-/// Descriptors that the kernel passes at a time (`SCM_MAX_FD`).
-const MOST_PASSED: usize = 253;
 /// How long the rest of a message is awaited.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -101,54 +98,10 @@ pub fn await_one(stream: &UnixStream) -> Result<()> {
     }
 }
 
-/// What was received.
-struct Received {
-    bytes: usize,
-    files: Vec<OwnedFd>,
-    cut: bool,
-}
-
-/// Receives bytes and descriptors. Of the latter none is lost, also where not all could be had: whoever drops what the kernel has made
-/// leaves this process with one less each time.
-fn receive(stream: &UnixStream, bytes: &mut [u8]) -> Result<Received> {
-    const ROOM: usize = MOST_PASSED * size_of::<RawFd>() + 32;
-    // Aligned as what the kernel writes into it is.
-    let mut room = [0_u64; ROOM.div_ceil(8)];
-    let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
-    // SAFETY: it is plain data, and all zeros are one.
-    let mut message: libc::msghdr = unsafe { mem::zeroed() };
-    message.msg_iov = &raw mut part;
-    message.msg_iovlen = 1;
-    message.msg_control = room.as_mut_ptr().cast();
-    message.msg_controllen = size_of_val(&room) as _;
-    // SAFETY: the bytes and the room are ours and as long as they say.
-    let len = unsafe { libc::recvmsg(stream.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
-    let len = usize::try_from(len).map_err(|_| Error::last_os_error())?;
-    let mut files = Vec::new();
-    // SAFETY: the kernel has written the headers that the message counts, in room of ours.
-    let mut next = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
-    // SAFETY: it is null, or such a header.
-    while let Some(header) = unsafe { next.as_ref() } {
-        if header.cmsg_level == libc::SOL_SOCKET && header.cmsg_type == libc::SCM_RIGHTS {
-            // SAFETY: behind the header are as many descriptors as it says, which the kernel has made for us alone.
-            unsafe {
-                let first = libc::CMSG_DATA(header);
-                let bytes = header.cmsg_len - first.offset_from_unsigned(ptr::from_ref(header).cast());
-                let numbers = first.cast::<RawFd>();
-                let all = (0..bytes / size_of::<RawFd>()).map(|at| numbers.add(at).read_unaligned());
-                files.extend(all.map(|number| OwnedFd::from_raw_fd(number)));
-            }
-        }
-        // SAFETY: `header` is one of the message's.
-        next = unsafe { libc::CMSG_NXTHDR(&raw const message, next) };
-    }
-    Ok(Received { bytes: len, files, cut: message.msg_flags & libc::MSG_CTRUNC != 0 })
-}
-
 /// Takes the next message, which [`await_one`] has seen.
 pub fn take(mut stream: &UnixStream) -> Result<Message> {
     let mut bytes = [0; HEADER];
-    let Received { bytes: read, files, cut } = receive(stream, &mut bytes)?;
+    let Received { bytes: read, files, cut } = receive(stream.as_fd(), &mut bytes)?;
     stream.read_exact(bytes.get_mut(read..).unwrap_or_default())?;
     let header = Header::read(bytes);
     if header.size as usize > LONGEST || header.flags & 3 != 1 {
@@ -173,7 +126,7 @@ pub fn pass(message: &Message, to: &UnixStream) -> Result<()> {
 pub fn pass_answer(from: &UnixStream, to: &UnixStream) -> Result<()> {
     let mut bytes = [0; HEADER + LONGEST];
     loop {
-        match receive(from, &mut bytes) {
+        match receive(from.as_fd(), &mut bytes) {
             Ok(Received { bytes: 0, .. }) => return Ok(()),
             Ok(Received { bytes: len, files, .. }) => {
                 send(to, &[IoSlice::new(bytes.get(..len).unwrap_or_default())], &files)?;

@@ -5,7 +5,7 @@ use crate::{
     copy::Reader,
     counters::Dropped,
     memory::Span,
-    net::{LONGEST, Segments, TAGGED_HEADER, Virtio},
+    net::{Segments, TAGGED_HEADER, Virtio},
     offload,
     table::PortId,
 };
@@ -159,9 +159,10 @@ impl Engine {
         let was_clean = !receiving.dirty;
         let outcome = if too_long { Err(Dropped::TooLong) } else { receiving.write(shape, frame, tag) };
         let broken = if outcome.is_err() { receiving.broken } else { None };
+        let touched = was_clean && receiving.dirty;
         let is_new = port.broken.is_none();
         port.count(frame, outcome);
-        if outcome.is_ok() && was_clean {
+        if touched {
             self.touched.push((id, pair));
         }
         if let Some(why) = broken.filter(|_| is_new) {
@@ -175,16 +176,14 @@ impl Engine {
     fn deliver_worked(&mut self, source: &Source, id: PortId, frame: &Frame<'_>) {
         let mut whole = std::mem::take(&mut self.frame);
         let mut room = std::mem::take(&mut self.segment);
-        whole.clear();
-        whole.resize(LONGEST as usize, 0);
         let mut header = [0; TAGGED_HEADER];
         let (front, front_len) = frame.ethernet.written(frame.ethernet.tag, &mut header);
-        for (to, from) in whole.iter_mut().zip(front.iter().take(front_len)) {
-            *to = *from;
-        }
+        whole.clear();
+        whole.extend(front.iter().take(front_len));
+        // No longer than it is: a small frame does not pay for a large one.
+        whole.resize(front_len + frame.rest as usize, 0);
         let mut payload = frame.payload;
-        let end = front_len + frame.rest as usize;
-        let read = whole.get_mut(front_len..end).map_or(0, |rest| payload.read(rest));
+        let read = whole.get_mut(front_len..).map_or(0, |rest| payload.read(rest));
         whole.truncate(front_len + read);
         let mut deliver = |bytes: &[u8]| {
             let Some(worked) = again(frame, bytes) else { return };
@@ -211,8 +210,10 @@ impl Engine {
     /// Shows all guests what was written for them, and other workers what was handed over to them.
     pub(super) fn publish_touched(&mut self) {
         while let Some((id, pair)) = self.touched.pop() {
-            if let Some(receiving) = self.port_mut(id).and_then(|port| port.receiving(pair)) {
-                receiving.publish();
+            let Some(port) = self.port_mut(id) else { continue };
+            let faulty = port.receiving(pair).map_or(0, super::Receiving::publish);
+            if faulty > 0 {
+                port.counters.bad_buffers(faulty);
             }
         }
         self.announce_parcels();

@@ -70,7 +70,9 @@ impl Engine {
         if payload.peek(&mut own, VIRTIO_HEADER.min(len as usize)) < usize::from(source.header) {
             return Err(Dropped::BadHeader);
         }
-        let virtio = own.first_chunk().and_then(|own| Virtio::read(own, wire)).ok_or(Dropped::BadHeader)?;
+        let mut virtio =
+            own.first_chunk().and_then(|own| Virtio::read(own, wire)).ok_or(Dropped::BadHeader)?;
+        virtio.valid &= source.believed;
         payload.skip(header);
         let wanted = start.len().min(wire as usize);
         if payload.peek(&mut start, wanted) < wanted {

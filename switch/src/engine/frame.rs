@@ -76,6 +76,8 @@ pub(super) struct Source {
     pub settings: Arc<Settings>,
     /// Bytes of its virtio header.
     pub header: u8,
+    /// Whether it is believed that a checksum is right: a wire is, a guest is not.
+    pub believed: bool,
     pub up: bool,
     /// Whether others get copies of what it sends.
     pub watched: bool,

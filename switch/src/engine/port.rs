@@ -58,7 +58,7 @@ impl Negotiated {
 
     #[inline]
     pub(super) fn shape(&self) -> Shape {
-        Shape { header: self.header, mergeable: self.mergeable }
+        Shape { header: self.header, mergeable: self.mergeable, valid: self.checksum }
     }
 }
 

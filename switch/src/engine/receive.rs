@@ -27,7 +27,9 @@ pub struct Receiving {
     stock: Batch,
     /// How many of the stock were used.
     spent: usize,
-    /// Whether something was written in this turn.
+    /// Chains that could not be and were given back, and are not counted yet.
+    faulty: u64,
+    /// Whether something was completed in this turn.
     pub(super) dirty: bool,
     /// Why nothing is written any more.
     pub(super) broken: Option<RingError>,
@@ -55,7 +57,7 @@ impl Like {
         let is_like = copy::at(from, 0).is_some_and(|own| Virtio::is_plain(&own))
             && copy::at::<HALF>(from, VIRTIO_HEADER).as_ref() == self.ethernet.first_chunk()
             && copy::at::<HALF>(from, VIRTIO_HEADER + SECOND).as_ref() == self.ethernet.last_chunk();
-        is_like && copy::with_front(from, to, &Virtio::PLAIN.written(0, 1), &self.ethernet)
+        is_like && copy::with_front(from, to, &Virtio::PLAIN.written(0, 1, false), &self.ethernet)
     }
 }
 
@@ -66,12 +68,15 @@ pub(super) struct Shape {
     pub header: u8,
     /// Whether buffers may be joined for one frame.
     pub mergeable: bool,
+    /// Whether it may be told that a checksum is right.
+    pub valid: bool,
 }
 
 impl Receiving {
     /// The ring, and what its driver waits on.
     pub fn new(ring: Ring, call: Option<Arc<dyn Notify>>) -> Receiving {
-        Receiving { ring, call, err: None, stock: Batch::default(), spent: 0, dirty: false, broken: None }
+        let stock = Batch::default();
+        Receiving { ring, call, err: None, stock, spent: 0, faulty: 0, dirty: false, broken: None }
     }
 
     /// The ring as it stands when nothing more is written: what was taken and not used is given back.
@@ -89,11 +94,27 @@ impl Receiving {
         self.spent = 0;
     }
 
-    /// Takes what the guest has made available since.
+    /// How many chains of the stock were not used.
+    #[inline]
+    fn left(&self) -> usize {
+        self.stock.chains().len() - self.spent
+    }
+
+    /// Takes what the guest has made available since. What was taken before and is left is not looked at again, unless its place is needed:
+    /// at most as many chains as were used since.
     fn fill(&mut self) {
-        // What is left is taken anew, behind it what has come since.
-        self.give_back();
-        if let Err(error) = self.ring.take(Direction::ToGuest, STOCK, &mut self.stock) {
+        let wanted = STOCK.saturating_sub(self.left());
+        if self.stock.room() < wanted {
+            if self.spent == 0 {
+                return;
+            }
+            self.give_back();
+        } else if self.left() == 0 {
+            self.stock.clear();
+            self.spent = 0;
+        }
+        let wanted = STOCK.saturating_sub(self.left());
+        if let Err(error) = self.ring.take(Direction::ToGuest, wanted, &mut self.stock) {
             self.broken = Some(error);
             if let Some(err) = &self.err {
                 err.signal();
@@ -108,7 +129,7 @@ impl Receiving {
 
     /// Looks what the guest has made available before there is a frame for it: translations take a while to come.
     pub fn prepare(&mut self) {
-        if self.ring.is_translated() && self.stock.chains().len() - self.spent < STOCK / 2 {
+        if self.ring.is_translated() && self.left() < STOCK / 2 {
             self.fill();
         }
     }
@@ -132,6 +153,10 @@ impl Receiving {
         if left.first().is_some_and(|chain| chain.len >= total) {
             return Ok(1);
         }
+        // The first of several has the headers.
+        if left.first().is_some_and(|chain| chain.fault.is_some()) {
+            return Err(Dropped::TooSmall);
+        }
         let mut room = 0_u32;
         for (count, chain) in (1..).zip(left) {
             room = room.saturating_add(chain.len);
@@ -140,6 +165,35 @@ impl Receiving {
             }
             if !mergeable {
                 return Err(Dropped::TooSmall);
+            }
+        }
+        Err(Dropped::NoBuffers)
+    }
+
+    /// The same where there are not enough at first: what has come since is taken, and chains that cannot be are given back, at most a stock
+    /// of them.
+    #[inline(never)]
+    fn chains_at_last(&mut self, total: u32, mergeable: bool) -> Result<usize, Dropped> {
+        let mut passed_over = 0;
+        while self.broken.is_none() && passed_over < STOCK {
+            let next = self.stock.chains().get(self.spent).copied();
+            if let Some(chain) = next.filter(|chain| chain.fault.is_some()) {
+                self.ring.complete(&chain, 0);
+                self.spent += 1;
+                self.faulty += 1;
+                self.dirty = true;
+                passed_over += 1;
+                continue;
+            }
+            let outcome = self.chains_for(total, mergeable);
+            // There may be nothing more.
+            let may_fill = next.is_none() || self.ring.has_news();
+            let before = self.left();
+            if outcome == Err(Dropped::NoBuffers) && may_fill {
+                self.fill();
+            }
+            if self.left() <= before {
+                return outcome;
             }
         }
         Err(Dropped::NoBuffers)
@@ -217,14 +271,11 @@ impl Receiving {
         let wire = frame.rest + ethernet_len as u32;
         let total = wire + u32::from(shape.header);
         let count = match self.chains_for(total, shape.mergeable) {
-            Err(Dropped::NoBuffers) if self.broken.is_none() => {
-                self.fill();
-                self.chains_for(total, shape.mergeable)?
-            }
-            outcome => outcome?,
+            Ok(count) => count,
+            Err(_) => self.chains_at_last(total, shape.mergeable)?,
         };
         let grown = ethernet_len as i32 - frame.ethernet.size() as i32;
-        let header = frame.virtio.written(grown, count as u16);
+        let header = frame.virtio.written(grown, count as u16, shape.valid);
         // One buffer, whole: the usual case.
         let mut payload = frame.payload;
         if count == 1
@@ -265,8 +316,8 @@ impl Receiving {
         Ok(wire)
     }
 
-    /// Shows the guest what was written, and wakes it when it wants to be.
-    pub(super) fn publish(&mut self) {
+    /// Shows the guest what was written, and wakes it when it wants to be. Says how many chains were given back because they cannot be.
+    pub(super) fn publish(&mut self) -> u64 {
         self.dirty = false;
         if self.ring.publish()
             && let Some(call) = &self.call
@@ -274,6 +325,7 @@ impl Receiving {
             call.signal();
         }
         self.prepare();
+        std::mem::take(&mut self.faulty)
     }
 
     /// Replaces what the driver waits on.

@@ -1,17 +1,11 @@
 //! Frames in a stream of bytes, as QEMU's `-netdev stream` has them: each after its length, four bytes in network order
 //! (QEMU, `net/stream_data.c`).
 
-use std::{
-    ops::Range,
-    os::fd::{AsFd, AsRawFd, OwnedFd},
-};
+use std::{ops::Range, os::fd::OwnedFd};
 
-use nix::{
-    errno::Errno,
-    sys::socket::{Shutdown, shutdown},
-    unistd,
-};
+use nix::{errno::Errno, unistd};
 
+use super::end::WireEnd;
 use crate::net::{LONGEST, VIRTIO_HEADER};
 
 /// Bytes of a length.
@@ -33,24 +27,22 @@ impl Stream {
         Stream { read: vec![0; ROOM].into_boxed_slice(), untaken: 0..0, unsent: Vec::new() }
     }
 
-    /// The next frame, with an empty virtio header in front of it; says where in `into` both are. `None`: there is none now.
-    pub fn next(&mut self, fd: &OwnedFd, into: &mut [u8]) -> Option<Range<usize>> {
+    /// The next frame, which may have no byte, with an empty virtio header in front of it; says where in `into` both are. `None`: there is
+    /// none now.
+    pub fn next(&mut self, end: &mut WireEnd, into: &mut [u8]) -> Option<Range<usize>> {
         loop {
             let untaken = self.read.get(self.untaken.clone())?;
             if let Some((prefix, rest)) = untaken.split_first_chunk::<PREFIX>() {
                 let len = u32::from_be_bytes(*prefix);
                 if len > LONGEST {
-                    // Where the next frame begins, nobody can know any more. Whoever watches the descriptor sees it end.
-                    let _ = shutdown(fd.as_raw_fd(), Shutdown::Both);
+                    // Where the next frame begins, nobody can know any more.
+                    end.shut();
                     self.untaken = 0..0;
                     return None;
                 }
                 let len = len as usize;
                 if let Some(frame) = rest.get(..len) {
                     self.untaken.start += PREFIX + len;
-                    if len == 0 {
-                        continue;
-                    }
                     let all = 0..VIRTIO_HEADER + len;
                     let (header, place) = into.get_mut(all.clone())?.split_at_mut_checked(VIRTIO_HEADER)?;
                     header.fill(0);
@@ -61,7 +53,7 @@ impl Stream {
             self.read.copy_within(self.untaken.clone(), 0);
             self.untaken = 0..self.untaken.len();
             let room = self.read.get_mut(self.untaken.end..)?;
-            self.untaken.end += unistd::read(fd.as_fd(), room).ok().filter(|len| *len > 0)?;
+            self.untaken.end += end.read(room)?;
         }
     }
 
@@ -90,15 +82,15 @@ mod tests {
 
     use super::*;
 
-    fn pair() -> (OwnedFd, UnixStream) {
+    fn pair() -> (WireEnd, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
-        (ours.into(), theirs)
+        (WireEnd::new(ours.into()), theirs)
     }
 
     #[test]
     fn frames_come_whole_however_they_are_cut() {
-        let (ours, mut theirs) = pair();
+        let (mut ours, mut theirs) = pair();
         let frames: Vec<Vec<u8>> = [60, 0, 1514, 1, 65_535].map(|len| vec![len as u8; len]).into();
         let bytes: Vec<u8> = frames
             .iter()
@@ -110,23 +102,22 @@ mod tests {
             let mut into = vec![0xee; VIRTIO_HEADER + LONGEST as usize];
             for part in bytes.chunks(piece) {
                 theirs.write_all(part).unwrap();
-                while let Some(place) = stream.next(&ours, &mut into) {
+                while let Some(place) = stream.next(&mut ours, &mut into) {
                     let (header, frame) = into[place].split_at(VIRTIO_HEADER);
                     assert_eq!(header, [0; VIRTIO_HEADER]);
                     found.push(frame.to_vec());
                 }
             }
-            let wanted: Vec<_> = frames.iter().filter(|frame| !frame.is_empty()).cloned().collect();
-            assert_eq!(found, wanted, "in pieces of {piece}");
+            assert_eq!(found, frames, "in pieces of {piece}");
         }
     }
 
     #[test]
     fn a_length_that_cannot_be_ends_it() {
-        let (ours, mut theirs) = pair();
+        let (mut ours, mut theirs) = pair();
         theirs.write_all(&(LONGEST + 1).to_be_bytes()).unwrap();
         let mut into = vec![0; VIRTIO_HEADER + LONGEST as usize];
-        assert_eq!(Stream::new().next(&ours, &mut into), None);
+        assert_eq!(Stream::new().next(&mut ours, &mut into), None);
         assert_eq!(theirs.read(&mut into).unwrap(), 0, "the other side is not told");
     }
 
@@ -142,7 +133,7 @@ mod tests {
             // Longer than the kernel takes at once.
             let mut frame = 65_000_u32.to_be_bytes().to_vec();
             frame.resize(PREFIX + 65_000, number as u8);
-            match stream.send(&ours, &frame) {
+            match stream.send(ours.fd(), &frame) {
                 Ok(()) => wanted.extend(frame),
                 Err(errno) => {
                     assert_eq!(errno, Errno::EAGAIN);

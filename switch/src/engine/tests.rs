@@ -1,10 +1,12 @@
 //! Whole frames between guests that share nothing with the switch but their memory.
 
+mod buffers;
 mod follow;
 mod mirrors;
 mod neighbours;
 mod shares;
 mod tags;
+mod wires;
 mod workers;
 
 use super::*;
@@ -241,20 +243,23 @@ fn whole_segments_cross_to_who_knows_them() {
 
 #[test]
 fn who_does_not_know_segments_gets_frames() {
-    let mut engine = Engine::default();
-    let mut guests = Vec::new();
-    for id in 0..2 {
-        engine.set_port(id, Some(Box::new(Port::new(Arc::new(settings(id as u8))))));
-        guests.push(Guest::plug(&mut engine, id, false, 64, 2048, Negotiated::default()));
+    for (checksum, told) in [(false, [0, 0]), (true, [2, 0])] {
+        let mut engine = Engine::default();
+        let mut guests = Vec::new();
+        for id in 0..2 {
+            engine.set_port(id, Some(Box::new(Port::new(Arc::new(settings(id as u8))))));
+            let knows = Negotiated { checksum, ..Negotiated::default() };
+            guests.push(Guest::plug(&mut engine, id, false, 64, 2048, knows));
+        }
+        let (frame, header) = segment(10_000);
+        guests[0].send_in(header, &frame, &[12]);
+        engine.round(0);
+        let got = guests[1].got();
+        assert_eq!(got.len(), 7);
+        let joined: Vec<u8> = got.iter().flat_map(|(_, frame)| frame[54..].to_vec()).collect();
+        assert_eq!(joined, frame[54..]);
+        assert!(got.iter().all(|(header, frame)| header[..2] == told && frame.len() <= 1514));
     }
-    let (frame, header) = segment(10_000);
-    guests[0].send_in(header, &frame, &[12]);
-    engine.round(0);
-    let got = guests[1].got();
-    assert_eq!(got.len(), 7);
-    let joined: Vec<u8> = got.iter().flat_map(|(_, frame)| frame[54..].to_vec()).collect();
-    assert_eq!(joined, frame[54..]);
-    assert!(got.iter().all(|(header, frame)| header[..2] == [2, 0] && frame.len() <= 1514));
 }
 
 #[test]

@@ -11,6 +11,7 @@ use nix::{errno::Errno, libc, unistd};
 
 use super::{
     Frame,
+    end::WireEnd,
     receive::Shape,
     stream::{PREFIX, Stream},
 };
@@ -18,6 +19,7 @@ use crate::{
     counters::Dropped,
     net::{ETHERNET_HEADER, LONGEST, TAG, TAGGED, TAGGED_HEADER, Tag, VIRTIO_HEADER},
     outside::packet::PACKET_AUXDATA,
+    passed::Brought,
 };
 
 /// Bytes that are needed to read any frame with its header.
@@ -32,7 +34,7 @@ const VLAN_KIND_VALID: u32 = 1 << 6;
 /// The descriptor of a port that is no guest.
 #[derive(Debug)]
 pub struct Wire {
-    fd: OwnedFd,
+    end: WireEnd,
     /// Room for what is written: the header and the frame in one piece.
     room: Vec<u8>,
     /// Whether tags of frames are told beside them.
@@ -47,7 +49,7 @@ impl Wire {
     /// A descriptor that does not block, and takes and gives one frame at a time.
     pub fn new(fd: OwnedFd) -> Wire {
         Wire {
-            fd,
+            end: WireEnd::new(fd),
             room: Vec::with_capacity(LONGEST as usize + VIRTIO_HEADER),
             tags_apart: false,
             stream: None,
@@ -66,21 +68,25 @@ impl Wire {
         Wire { stream: Some(Stream::new()), ..Wire::new(fd) }
     }
 
+    /// The same wire where descriptors can be passed to its socket: they are left in `brought`, and that is the end of it.
+    pub(crate) fn taking(self, brought: Brought) -> Wire {
+        Wire { end: self.end.taking(brought), ..self }
+    }
+
     /// What wakes who waits for frames.
     pub fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.end.fd().as_fd()
     }
 
     /// Reads a frame with its header; says where in `into` they are. `None`: there is none now.
     pub(super) fn read(&mut self, into: &mut [u8]) -> Option<Range<usize>> {
         if let Some(stream) = &mut self.stream {
-            return stream.next(&self.fd, into);
+            return stream.next(&mut self.end, into);
         }
         if self.tags_apart {
             return self.read_with_tag(into);
         }
-        // Whatever else is wrong shows as silence; the descriptor's owner is told by its events.
-        unistd::read(&self.fd, into).ok().filter(|len| *len > 0).map(|len| 0..len)
+        self.end.read(into).map(|len| 0..len)
     }
 
     fn read_with_tag(&self, into: &mut [u8]) -> Option<Range<usize>> {
@@ -100,7 +106,7 @@ impl Wire {
         message.msg_control = beside.as_mut_ptr().cast();
         message.msg_controllen = size_of_val(&beside) as _;
         // SAFETY: both parts and the room for what is beside are ours and as long as they say.
-        let len = unsafe { libc::recvmsg(self.fd.as_raw_fd(), &raw mut message, 0) };
+        let len = unsafe { libc::recvmsg(self.end.fd().as_raw_fd(), &raw mut message, 0) };
         let len = usize::try_from(len).ok().filter(|len| *len > 0)?;
         match tag_beside(&message) {
             Some((control, kind)) if len > BEFORE_TAG => {
@@ -131,7 +137,7 @@ impl Wire {
         let mut room = [0; TAGGED_HEADER];
         let (ethernet, ethernet_len) = frame.ethernet.written(tag, &mut room);
         let grown = ethernet_len as i32 - frame.ethernet.size() as i32;
-        let header = frame.virtio.written(grown, 1);
+        let header = frame.virtio.written(grown, 1, shape.valid);
         self.room.clear();
         match self.stream {
             // Its length is known when it is there.
@@ -149,9 +155,9 @@ impl Wire {
                 if let Some((prefix, frame)) = self.room.split_first_chunk_mut::<PREFIX>() {
                     *prefix = (frame.len() as u32).to_be_bytes();
                 }
-                stream.send(&self.fd, &self.room)
+                stream.send(self.end.fd(), &self.room)
             }
-            None => unistd::write(&self.fd, &self.room).map(|_| ()),
+            None => unistd::write(self.end.fd(), &self.room).map(|_| ()),
         };
         match sent {
             Ok(()) => Ok(frame.rest + ethernet_len as u32),

@@ -179,7 +179,7 @@ impl Region {
 }
 
 /// Whether it is shared memory (memfd, tmpfs) or huge pages: those alone have seals (`mm/memfd.c`), which the kernel says without asking
-/// whoever serves the file. A fault in them waits for nobody.
+/// whoever serves the file. A fault in them waits for nobody but who punches a hole just there.
 pub fn is_memory(fd: BorrowedFd<'_>) -> bool {
     fcntl(fd, FcntlArg::F_GET_SEALS).is_ok()
 }

@@ -11,14 +11,14 @@ use std::{
 use nix::{
     errno::Errno,
     sys::socket::{
-        AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, accept4, connect, recv, send, setsockopt,
-        sockopt,
+        AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, accept4, connect, send, setsockopt, sockopt,
     },
 };
 
 use super::Opened;
 use crate::{
     engine::{Negotiated, Wire},
+    passed::{self, Brought, Received},
     socket::{self, Access},
 };
 
@@ -30,6 +30,8 @@ const QUEUE: usize = 8 << 20;
 fn new(kind: SockType) -> Result<OwnedFd, Errno> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let end = nix::sys::socket::socket(AddressFamily::Unix, kind, flags, None)?;
+    // Before anybody is heard.
+    passed::refuse(&end);
     enlarge(&end);
     Ok(end)
 }
@@ -60,9 +62,7 @@ pub fn await_qemu_on(path: &Path, access: Access) -> io::Result<OwnedFd> {
 }
 
 fn listen_on(path: &Path, kind: SockType, access: Access) -> io::Result<OwnedFd> {
-    let end = socket::listen_on(path, kind, 1, access)?;
-    enlarge(&end);
-    Ok(end)
+    socket::listen_with(new(kind)?, path, kind, 1, access)
 }
 
 /// Takes who has come; `None`: nobody has.
@@ -95,15 +95,19 @@ pub fn greet(end: &OwnedFd) -> Result<(), Errno> {
     send(end.as_raw_fd(), HELLO, MsgFlags::MSG_NOSIGNAL).map(|_| ())
 }
 
-/// What the other side has said of itself, once there is something to be read.
+/// What the other side has said of itself, once there is something to be read. Descriptors that it has passed are left in `brought`.
 ///
 /// # Errors
 /// What it is instead, for people.
-pub fn greeted(end: &OwnedFd) -> Result<(), String> {
+pub fn greeted(end: &OwnedFd, brought: &Brought) -> Result<(), String> {
     let mut room = [0; 64];
-    let len = recv(end.as_fd().as_raw_fd(), &mut room, MsgFlags::empty())
-        .map_err(|errno| format!("the other side went before it said who it is: {errno}"))?;
-    let said = room.get(..len).unwrap_or_default();
+    let Received { bytes, files, cut } = passed::receive(end.as_fd(), &mut room)
+        .map_err(|error| format!("the other side went before it said who it is: {error}"))?;
+    if cut || !files.is_empty() {
+        brought.add(files);
+        return Err("the other side sends descriptors, which no switch does".to_owned());
+    }
+    let said = room.get(..bytes).unwrap_or_default();
     match said {
         HELLO => Ok(()),
         [] => {
@@ -117,14 +121,22 @@ pub fn greeted(end: &OwnedFd) -> Result<(), String> {
     }
 }
 
-/// The wire of this cable. All that there is may cross.
-pub fn wire(end: OwnedFd) -> Opened {
+/// The wire of this cable. All that there is may cross; descriptors are left in `brought`.
+pub fn wire(end: OwnedFd, brought: &Brought) -> Opened {
     let negotiated =
         Negotiated { checksum: true, tcp4: true, tcp6: true, udp: true, ecn: true, ..Negotiated::default() };
-    Opened { wire: Wire::new(end), negotiated }
+    let refused = passed::are_refused(&end);
+    Opened { wire: taking(Wire::new(end), refused, brought), negotiated }
 }
 
 /// The wire of a cable to a QEMU, whose frames are finished ones in either direction.
-pub fn qemu_wire(end: OwnedFd) -> Opened {
-    Opened { wire: Wire::with_lengths(end), negotiated: Negotiated::default() }
+pub fn qemu_wire(end: OwnedFd, brought: &Brought) -> Opened {
+    let refused = passed::are_refused(&end);
+    let wire = taking(Wire::with_lengths(end), refused, brought);
+    Opened { wire, negotiated: Negotiated::default() }
+}
+
+/// A wire that looks for descriptors, where the kernel does not refuse them.
+fn taking(wire: Wire, refused: bool, brought: &Brought) -> Wire {
+    if refused { wire } else { wire.taking(brought.clone()) }
 }

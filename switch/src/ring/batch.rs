@@ -8,7 +8,8 @@ use crate::{
 
 /// Chains of a batch.
 pub const MOST_CHAINS: usize = 128;
-/// Spans of one chain. Linux sends frames of at most 19 (`MAX_SKB_FRAGS` + 2).
+/// Spans of one chain, and descriptors, also those of empty buffers, which cost as much to look at. Linux sends frames of at most 19
+/// (`MAX_SKB_FRAGS` + 2), or 47 where it is built for as many as it can.
 pub const MOST_SPANS: usize = 128;
 /// Spans of a batch. Chains that do not find room wait for the next.
 const ROOM: usize = MOST_CHAINS * 8 + MOST_SPANS;
@@ -20,7 +21,7 @@ pub enum Fault {
     Outside,
     /// More descriptors than the ring has, as in a loop.
     Loop,
-    /// More than [`MOST_SPANS`] spans, or more than 4 GiB.
+    /// More than [`MOST_SPANS`] spans or descriptors, or more than 4 GiB.
     TooLong,
     /// A buffer to be read in a ring of buffers to be written, or the other way round.
     Direction,
@@ -111,7 +112,7 @@ impl Batch {
 
     /// How many chains more are sure to find room.
     #[inline]
-    pub(super) fn room(&self) -> usize {
+    pub fn room(&self) -> usize {
         if self.spans.len() + MOST_SPANS > ROOM { 0 } else { MOST_CHAINS - self.chains.len() }
     }
 
@@ -157,7 +158,7 @@ impl Batch {
     #[inline]
     pub(super) fn begin<'a>(&'a mut self, memory: &'a Memory, direction: Direction) -> Builder<'a> {
         let first = self.spans.len();
-        Builder { batch: self, memory, direction, first, len: 0 }
+        Builder { batch: self, memory, direction, first, len: 0, descriptors: 0 }
     }
 }
 
@@ -177,12 +178,17 @@ pub(super) struct Builder<'a> {
     direction: Direction,
     first: usize,
     len: u32,
+    descriptors: usize,
 }
 
 impl Builder<'_> {
-    /// Adds a buffer, which may go over the border of two regions that are neighbours.
+    /// Adds a descriptor's buffer, which may go over the border of two regions that are neighbours.
     #[inline]
     pub fn add(&mut self, mut at: u64, mut len: u32) -> Result<(), Fault> {
+        if self.descriptors == MOST_SPANS {
+            return Err(Fault::TooLong);
+        }
+        self.descriptors += 1;
         self.len = self.len.checked_add(len).ok_or(Fault::TooLong)?;
         while len > 0 {
             if self.batch.spans.len() - self.first >= MOST_SPANS {

@@ -6,7 +6,7 @@ use super::{
     Batch, Chain, DESCRIPTOR, Direction, Fault, INDIRECT, Layout, MOST_ENTRIES, NEXT, RingError, SHAPE,
     WRITE,
     atomics::{Word, fence},
-    batch::{Builder, MOST_CHAINS},
+    batch::{Builder, MOST_CHAINS, MOST_SPANS},
     part,
     ring_memory::RingMemory,
 };
@@ -209,8 +209,11 @@ impl Packed {
     ) -> Result<usize, RingError> {
         let (mut taken, mut ahead) = (0, 0);
         let mut resume = None;
+        // Entries of chains that were walked. No more can be available at once than there are: whoever has the same ones walked again
+        // and again gets no further in one call.
+        let mut walked = 0;
         self.ring_memory.waits = false;
-        while taken + ahead < most && batch.room() > 0 {
+        while taken + ahead < most && batch.room() > 0 && walked < u32::from(self.entries) {
             if !self.ring_memory.waits {
                 taken += self.take_whole(most - taken - ahead, direction, batch);
                 if taken + ahead == most || batch.room() == 0 {
@@ -221,6 +224,7 @@ impl Packed {
             let Some(flags) = self.available(self.next, Ordering::Acquire) else { break };
             let mut chain = batch.begin(&self.ring_memory.memory, direction);
             let (id, entries, outcome) = self.walk(flags, direction, &mut chain);
+            walked += u32::from(entries);
             if self.ring_memory.waits || outcome.is_err() && self.ring_memory.memory.take_missed() {
                 // It and those behind it wait, but what they miss is asked for now.
                 self.ring_memory.waits = true;
@@ -386,6 +390,10 @@ impl Packed {
         if count == 0 || !found.len.is_multiple_of(DESCRIPTOR as u32) || count > u32::from(MOST_ENTRIES) {
             return Err(Fault::Indirect);
         }
+        // All of them belong to the chain.
+        if count as usize > MOST_SPANS {
+            return Err(Fault::TooLong);
+        }
         for index in 0..u64::from(count) {
             let at = found.address.checked_add(index * DESCRIPTOR as u64).ok_or(Fault::Outside)?;
             let mut bytes = [0_u8; DESCRIPTOR];
@@ -520,7 +528,8 @@ impl Packed {
     #[inline]
     fn wakes(&self, old: Position) -> bool {
         let (position, flags) = Packed::event(&self.driver);
-        match flags.load(Ordering::Relaxed) & 3 {
+        // Pairs with the driver's release of them: the position that they say to look at is there.
+        match flags.load(Ordering::Acquire) & 3 {
             DISABLE => false,
             AT_DESCRIPTOR if self.event_index => {
                 let event = Position::of(position.load(Ordering::Relaxed));

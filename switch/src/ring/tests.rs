@@ -210,6 +210,36 @@ fn chains_that_cannot_be_are_handed_out_as_faults() {
 }
 
 #[test]
+fn descriptors_of_empty_buffers_count() {
+    for packed in [false, true] {
+        for form in [Form::Chained, Form::Table(0x1000)] {
+            for (count, fault) in [(128, None), (129, Some(Fault::TooLong)), (200, Some(Fault::TooLong))] {
+                let (memory, mut driver, mut ring) = pair(packed, 256, false);
+                let mut batch = Batch::default();
+                let id = driver.offer(&memory, &vec![(0, 0, false); count], form).unwrap();
+                assert_eq!(ring.take(Direction::FromGuest, 8, &mut batch), Ok(1));
+                let taken = batch.chains()[0];
+                assert_eq!((taken.fault, taken.len), (fault, 0), "{count} {form:?} packed: {packed}");
+                ring.complete(&taken, 0);
+                ring.publish();
+                assert_eq!(driver.used(&memory), Some((id, 0)));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_table_that_is_too_long_is_not_read() {
+    let (memory, mut driver, mut ring) = pair(true, 16, false);
+    let mut batch = Batch::default();
+    driver.offer(&memory, &[(0, 0, false)], Form::Table(0x1000)).unwrap();
+    // Nothing of it is there.
+    memory.write(RINGS, &[&(ALL as u64).to_le_bytes()[..], &(16 * 129_u32).to_le_bytes()].concat());
+    ring.take(Direction::FromGuest, 8, &mut batch).unwrap();
+    assert_eq!(batch.chains()[0].fault, Some(Fault::TooLong));
+}
+
+#[test]
 fn loops_end() {
     let (memory, mut driver, mut ring) = pair(false, 8, false);
     let mut batch = Batch::default();

@@ -21,12 +21,14 @@ use nix::{
 use super::{
     Event,
     link::Links,
-    port::{STACK, join},
+    port::{MOST_LEFT, STACK, join},
 };
 use crate::{
     config::{Cable, PortBackend},
+    device,
     net::Mac,
     outside::{AttachError, Opened, cable, interface, interface::LinkSocket, packet, tap},
+    passed::Brought,
     settings::Settings,
     socket::Access,
     table::PortId,
@@ -326,7 +328,18 @@ impl Keeper {
             return;
         };
         let is_qemu = matches!(cable, Cable::Qemu(_));
+        // What the other side has passed, against all custom, and how much of it cannot be closed.
+        let (brought, mut left) = (Brought::default(), 0);
         while !self.ends() {
+            left += device::leave(brought.take());
+            if left > MOST_LEFT {
+                self.set_why(Some(format!(
+                    "the other side sent descriptors, of which {left} could not be closed safely, and stay open: nobody is \
+                     served here any more until the switch is started anew"
+                )));
+                self.wait(&[], PollTimeout::NONE);
+                continue;
+            }
             if !self.enabled() {
                 self.set_why(Some("its link is disabled".to_owned()));
                 // Who comes meanwhile is sent away, and sees that there is no link.
@@ -349,16 +362,23 @@ impl Keeper {
                 None => reach(path),
             };
             // A QEMU says nothing of itself.
-            let found = end.and_then(|end| if is_qemu { Ok(end) } else { self.greet(&end).map(|()| end) });
+            let found =
+                end.and_then(|end| if is_qemu { Ok(end) } else { self.greet(&end, &brought).map(|()| end) });
             let attached = found.and_then(|end| {
                 let watched = end.as_fd().try_clone_to_owned().map_err(|error| error.to_string())?;
-                let opened = if is_qemu { cable::qemu_wire(end) } else { cable::wire(end) };
+                let opened =
+                    if is_qemu { cable::qemu_wire(end, &brought) } else { cable::wire(end, &brought) };
                 Ok((watched, self.attach(opened, true)?))
             });
             match attached {
                 Ok((end, _kick)) => {
                     let why = self.until_it_goes(&end, listener);
-                    self.detach(why);
+                    let files = brought.take();
+                    self.detach(match files.is_empty() {
+                        true => why,
+                        false => "the other side sends descriptors, which belong to no frame".to_owned(),
+                    });
+                    left += device::leave(files);
                 }
                 Err(why) => {
                     self.set_why(Some(why));
@@ -371,7 +391,7 @@ impl Keeper {
     }
 
     /// Says who we are, and hears who the other side is.
-    fn greet(&self, end: &OwnedFd) -> Result<(), String> {
+    fn greet(&self, end: &OwnedFd, brought: &Brought) -> Result<(), String> {
         cable::greet(end).map_err(|errno| format!("the other side went at once: {errno}"))?;
         let until = Instant::now() + GREETING;
         loop {
@@ -382,7 +402,7 @@ impl Keeper {
             }
             // Short, since nobody else wakes this.
             if poll(&mut awaited, timeout(left.min(AGAIN))).is_ok_and(|count| count > 0) {
-                return cable::greeted(end);
+                return cable::greeted(end, brought);
             }
         }
     }

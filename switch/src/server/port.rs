@@ -31,8 +31,8 @@ use crate::{
 /// A thread's stack: messages are short, and nothing recurses.
 pub(super) const STACK: usize = 128 << 10;
 
-/// Descriptors of a port's front ends that may stay open for good.
-const MOST_LEFT: usize = 64;
+/// Descriptors of who comes to a port that may stay open for good.
+pub(super) const MOST_LEFT: usize = 64;
 
 /// Front ends that may wait until the one before has gone.
 const BACKLOG: i32 = 128;

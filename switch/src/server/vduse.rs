@@ -2,6 +2,8 @@
 //!
 //! What waits for the driver (putting the device on the bus and taking it off) is done by threads of its own, while this one answers.
 
+mod driver_memory;
+
 use std::{
     io,
     os::fd::AsFd,
@@ -18,6 +20,7 @@ use nix::{
     sys::eventfd::{EfdFlags, EventFd},
 };
 
+use self::driver_memory::DriverMemory;
 use super::{Event, link::Links, port::STACK};
 use crate::{
     causes::chain,
@@ -25,7 +28,7 @@ use crate::{
     engine::{Engine, GivenRing},
     eventfd::Notify,
     features::{ACCESS_PLATFORM, EVENT_INDEX, MAC, OFFERED_TO_KERNEL, VERSION_1, negotiated},
-    memory::{Memory, read},
+    memory::read,
     ring::{Ring, Split},
     table::PortId,
     vduse::{CONFIGURATION, Device, KernelRequest, RINGS, RequestKind, VduseControl, VduseError, bus},
@@ -162,6 +165,8 @@ struct Queue {
     ready: bool,
     /// What wakes the worker, while that has the ring.
     runs: Option<Kick>,
+    /// What it lies in meanwhile.
+    memory: Option<DriverMemory>,
     /// Where it stood when it was taken back.
     base: u16,
 }
@@ -234,7 +239,14 @@ impl Keeper {
         for _ in 0..RINGS {
             let kick = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
                 .map_err(|errno| session.failed("an eventfd for kicks", errno))?;
-            session.queues.push(Queue { kick, awaits: false, ready: false, runs: None, base: 0 });
+            session.queues.push(Queue {
+                kick,
+                awaits: false,
+                ready: false,
+                runs: None,
+                memory: None,
+                base: 0,
+            });
         }
         session.device.set_configuration(configuration)?;
         if session.device.has_driver() {
@@ -500,6 +512,8 @@ impl Session<'_> {
             return;
         }
         let stopped = self.keeper.links.handle().take_ring(id, index);
+        // The worker has let go of it: it is unmapped here.
+        queue.memory = None;
         if let Some(base) = stopped.flatten() {
             // Of a split ring: its index.
             queue.base = base as u16;
@@ -527,7 +541,8 @@ impl Session<'_> {
         let limit =
             keeper.links.handle().ask(move |engine| engine.port(id).map(|port| port.settings().memory));
         let Some(limit) = limit.flatten() else { return Ok(()) };
-        let memory = match Memory::of_kernel(&parts, limit) {
+        let others = self.queues.iter().filter_map(|queue| queue.memory.as_ref());
+        let driver_memory = match DriverMemory::map(&parts, others, limit) {
             Ok(memory) => memory,
             Err(error) => {
                 keeper.shared.set_why(Some(chain(&error)));
@@ -535,9 +550,10 @@ impl Session<'_> {
             }
         };
         drop(parts);
+        let memory = &driver_memory.memory;
         let number = |at: u64| {
             let mut bytes = [0; 2];
-            read(&memory, at, &mut bytes).map(|()| u16::from_le_bytes(bytes))
+            read(memory, at, &mut bytes).map(|()| u16::from_le_bytes(bytes))
         };
         // Either ring has its index behind its flags (2.7.6, 2.7.8). All that was taken was completed: it goes on from there.
         let indices =
@@ -548,18 +564,19 @@ impl Session<'_> {
         if available == used && used == 0 && memory.guest(0, 1).is_none() {
             return Ok(());
         }
-        let ring = match Split::new(&memory, &found.layout, u32::from(used)) {
+        let ring = match Split::new(memory, &found.layout, u32::from(used)) {
             Ok(ring) => Ring::Split(ring),
             Err(error) => {
                 keeper.shared.set_why(Some(format!("ring {index}: {error}")));
                 return Ok(());
             }
         };
+        let Some(queue) = self.queues.get_mut(index as usize) else { return Ok(()) };
         let clone = queue.kick.as_fd().try_clone_to_owned();
         let clone = clone.map_err(|error| VduseError::io("an eventfd could not be copied", &error))?;
         let kick = Kick::of_ring(keeper.links.handle(), index, clone)
             .map_err(|errno| VduseError::new("kicks could not be listened to", errno))?;
-        queue.runs = Some(kick);
+        (queue.runs, queue.memory) = (Some(kick), Some(driver_memory));
         let call: Arc<dyn Notify> = Arc::new(self.device.interrupt(index));
         let negotiated = negotiated(self.features);
         let given = GivenRing { ring, call: Some(Arc::clone(&call)), err: None };

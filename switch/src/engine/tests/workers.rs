@@ -129,7 +129,7 @@ fn a_frame_for_another_workers_ring_wakes_that_worker_once_a_turn() {
     switch.engines[1].round(0);
     assert!(to[0].frames().is_empty());
     assert_eq!(switch.bells.iter().map(|bell| bell.0.load(Ordering::Relaxed)).collect::<Vec<_>>(), [1, 0]);
-    assert!(switch.engines[0].ask_for_kicks(true, 0), "it may not sleep");
+    assert!(switch.engines[0].ask_for_kicks(true, 0).news, "it may not sleep");
     switch.engines[0].round(0);
     assert_eq!(to[0].frames().len(), 3);
     // Its own it writes itself.
@@ -137,6 +137,36 @@ fn a_frame_for_another_workers_ring_wakes_that_worker_once_a_turn() {
     switch.engines[0].round(0);
     assert_eq!(to[0].frames().len(), 1);
     assert_eq!(switch.counters(1).received, 4);
+}
+
+#[test]
+fn who_sleeps_is_kicked_also_where_another_worker_has_used_the_rate_up() {
+    let limited = Settings { max_tx_rate: 1, ..settings(0) };
+    for packed in [false, true] {
+        let mut switch = Switch::new(2, &[limited.clone(), settings(1)]);
+        let mut from = switch.plug(0, 2, packed);
+        let _to = switch.plug(1, 2, packed);
+        let now = 1_000_000_000;
+        for engine in &mut switch.engines {
+            engine.ask_for_kicks(false, now);
+        }
+        from[0].send(&frame(1, 0, None, 1400));
+        assert_eq!(switch.engines[0].round(now).frames, 1);
+        // The rate is used up. Nothing is here that would be looked at when that is over.
+        let idle = Asked { news: false, most: None };
+        assert_eq!(switch.engines[1].ask_for_kicks(true, now), idle);
+        from[1].send(&frame(1, 0, None, 60));
+        let kicks = |guest: &mut Guest| guest.sending.kicks(&guest.memory, false);
+        assert!(kicks(&mut from[1]), "it sleeps, and nobody wakes it");
+        // Now something is: it sleeps no longer than that has to wait, and needs no kick for what comes behind.
+        let asked = switch.engines[1].ask_for_kicks(true, now);
+        assert!(!asked.news && asked.most.is_some_and(|most| most > 0 && most < 12_000_000), "{asked:?}");
+        from[1].send(&frame(1, 0, None, 60));
+        assert!(!kicks(&mut from[1]));
+        let later = now + asked.most.unwrap();
+        assert!(switch.engines[1].ask_for_kicks(true, later).news);
+        assert!(switch.engines[1].round(later).frames > 0);
+    }
 }
 
 #[test]

@@ -1,14 +1,20 @@
 //! Cables between two switches that run, and between one and what would be a QEMU.
 
 use std::{
-    io::{Read, Write},
-    os::unix::net::UnixStream,
+    io::{IoSlice, Read, Write},
+    os::{fd::OwnedFd, unix::net::UnixStream},
+    path::PathBuf,
 };
 
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
+use nix::{
+    errno::Errno,
+    sys::socket::{
+        AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, connect, sendmsg, socket,
+    },
+};
 
 use super::*;
-use crate::config::Cable;
+use crate::{channel::tests::slow_to_close, config::Cable};
 
 /// A switch with one guest's port and a cable.
 fn side(directory: &Path, number: u8, cable: Cable) -> (Server, Config) {
@@ -117,6 +123,88 @@ fn who_is_no_switch_gets_no_cable() {
     let mut third = [0; 64];
     assert!(matches!(nix::unistd::read(stranger(), &mut third), Ok(0) | Err(_)));
     assert!(port(&left, "cable").connected);
+}
+
+/// Passes what does not close to the other side, with these bytes.
+fn pass_slow(end: &OwnedFd, bytes: &[u8]) -> (nix::Result<usize>, UnixStream, std::net::TcpStream) {
+    let (slow, theirs, peer) = slow_to_close(30);
+    let rights = [slow.as_raw_fd()];
+    let rights = [ControlMessage::ScmRights(&rights)];
+    let sent = sendmsg::<()>(
+        end.as_raw_fd(),
+        &[IoSlice::new(bytes)],
+        &rights,
+        MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT,
+        None,
+    );
+    if sent.is_err() {
+        // Nobody has it but this thread, which would stand as well.
+        std::mem::forget(slow);
+    }
+    (sent, theirs, peer)
+}
+
+#[test]
+fn who_passes_descriptors_through_a_cable_stops_nobody() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("cable");
+    type Make = fn(PathBuf) -> Cable;
+    let kinds: [(&str, Make); 3] =
+        [("listen", Cable::Listen), ("connect", Cable::Connect), ("qemu", Cable::Qemu)];
+    for (kind, cable) in kinds {
+        let listener = (kind == "connect")
+            .then(|| crate::outside::cable::await_on(&path, crate::socket::Access::default()).unwrap());
+        let (left, config) = side(directory.path(), 0, cable(path.clone()));
+        let come = || -> OwnedFd {
+            if kind == "qemu" {
+                return UnixStream::connect(&path).unwrap().into();
+            }
+            let Some(listener) = &listener else { return crate::outside::cable::reach(&path).unwrap() };
+            let until = Instant::now() + TIMEOUT;
+            loop {
+                match crate::outside::cable::accept(listener) {
+                    Some(end) => return end,
+                    None => assert!(Instant::now() < until, "nobody comes"),
+                }
+                thread::sleep(Duration::from_millis(5));
+            }
+        };
+        let mut guest = Guest::connect(&config.ports["NET0#0"].socket, true);
+        // With the first words, and with a frame.
+        for early in [true, false] {
+            let end = come();
+            let mut held = Vec::new();
+            if early {
+                held.push(pass_slow(&end, b"penstock cable 1\n"));
+            }
+            let bytes = [&60_u32.to_be_bytes()[..], &frame(0, 1, 60)].concat();
+            if kind != "qemu" && (!early || held[0].0.is_err()) {
+                crate::outside::cable::greet(&end).unwrap();
+            }
+            let lives = !early || held[0].0.is_err();
+            if lives {
+                until("the cable", || port(&left, "NET0#0").up);
+                held.push(pass_slow(&end, &bytes));
+            }
+            for (sent, ..) in &held {
+                assert!(matches!(sent, Ok(_) | Err(Errno::EPERM)), "{kind}: {sent:?}");
+            }
+            let asked = Instant::now();
+            guest.send(&frame(9, 0, 60));
+            let told = port(&left, "cable");
+            assert!(asked.elapsed() < Duration::from_secs(10), "{kind}: {:?}", asked.elapsed());
+            // Where the kernel does not refuse them, the cable ends.
+            if held.iter().any(|(sent, ..)| sent.is_ok()) {
+                until("the end", || {
+                    port(&left, "cable").unconnected.is_some_and(|why| why.contains("descriptors"))
+                });
+            } else {
+                assert!(told.connected, "{kind}: {:?}", told.unconnected);
+            }
+            drop(end);
+            until("the loss", || !port(&left, "NET0#0").up);
+        }
+    }
 }
 
 #[test]

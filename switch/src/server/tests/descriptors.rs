@@ -217,6 +217,19 @@ fn a_descriptor_of_another_kind_ends_its_connection_and_is_named() {
     });
 }
 
+#[test]
+fn a_driver_that_says_that_it_never_kicks_is_refused() {
+    in_time(|| {
+        let mut rig = Rig::new();
+        let raw = rig.third();
+        raw.send(SET_VRING_KICK, &longs(&[1 << 8 | 1]), &[]);
+        assert!(!raw.lives());
+        let why = refusal(&rig);
+        assert!(why.contains("the driver of ring 1 never kicks"), "{why}");
+        rig.goes_on();
+    });
+}
+
 /// How many descriptors of this process lead to the memfd of this name.
 fn copies(name: &str) -> usize {
     let all = std::fs::read_dir("/proc/self/fd").unwrap();
