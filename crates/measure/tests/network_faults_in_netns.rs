@@ -124,9 +124,15 @@ fn exchanges_without_an_end(times: usize) -> (Preparation, Duration) {
 }
 
 fn a_slow_path() {
-    let (preparation, _) = exchanges_without_an_end(1);
+    // On a busy machine the first answer may take longer than is waited for, which is another fault.
+    let exchanges = |count| {
+        let mut attempts = (0..5).map(|_| exchanges_without_an_end(count));
+        let is_other = |why: &String| why.contains(" gets no answer ");
+        attempts.find(|(preparation, _)| !preparation.missing.values().any(is_other)).expect("an answer")
+    };
+    let (preparation, _) = exchanges(1);
     assert_eq!(preparation.missing, BTreeMap::new());
-    let (preparation, elapsed) = exchanges_without_an_end(9);
+    let (preparation, elapsed) = exchanges(9);
     let why = preparation.missing.values().next().expect("nothing was proved");
     assert_eq!(
         why,

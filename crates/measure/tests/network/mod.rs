@@ -15,7 +15,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use penstock_host::{
@@ -326,8 +326,29 @@ impl World {
             in_use: false,
         };
         self.testbed.function_interfaces.insert("NET1".parse().unwrap(), Ok(function_interface));
-        // Until IPv6 has settled, so that it is no difference afterwards.
-        thread::sleep(Duration::from_millis(2500));
+        self.settle();
+    }
+
+    /// Waits until IPv6 and links have settled, so that they are no difference afterwards.
+    fn settle(&self) {
+        let tentative = || {
+            let places =
+                self.places.keys().filter(|vantage| self.places[vantage].namespace.lock().unwrap().is_some());
+            places
+                .map(|vantage| self.namespace(vantage).run("ip -6 -o address show tentative"))
+                .collect::<String>()
+        };
+        let began = Instant::now();
+        let mut last = None;
+        loop {
+            let now = Some((tentative(), self.state()));
+            if now.as_ref().is_some_and(|(tentative, _)| tentative.is_empty()) && now == last {
+                return;
+            }
+            assert!(began.elapsed() < Duration::from_secs(60), "it does not settle: {now:?}");
+            last = now;
+            thread::sleep(Duration::from_millis(1000));
+        }
     }
 
     pub fn namespace(&self, vantage: &Vantage) -> Arc<Namespace> {
