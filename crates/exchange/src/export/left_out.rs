@@ -84,7 +84,8 @@ impl Omissions {
     ) {
         let Function { name, interface, .. } = function;
         // What it is called where the model does not say.
-        let is_named = !interface.as_str().strip_prefix("eth").is_some_and(|n| n.parse::<u32>().is_ok());
+        let number = interface.as_str().strip_prefix("eth");
+        let is_named = number.is_none_or(|number| number.parse::<u32>().is_err());
         for (key, said) in [
             ("interface", is_named),
             ("addresses", !function.addresses.is_empty()),
