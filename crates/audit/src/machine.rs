@@ -138,11 +138,15 @@ impl<'a> Machine<'a> {
 
     /// The CPUs that are to be kept free; a rule about them is left out when there are none.
     pub(crate) fn kept(&self) -> Result<&CpuSet, NoFinding> {
-        if self.kept.0.is_empty() {
-            left_out("no CPU is to be kept free of anything")
-        } else {
-            Ok(&self.kept)
+        if !self.kept.0.is_empty() {
+            return Ok(&self.kept);
         }
+        // Without a model it is what is isolated that is to be kept free.
+        if self.requirements.is_none() {
+            read(&self.tuning.cgroups.isolated, "cpuset.cpus.isolated")?;
+            read(&self.tuning.cgroups.unbalanced, "cpuset.sched_load_balance")?;
+        }
+        left_out("no CPU is to be kept free of anything")
     }
 
     pub(crate) fn release(&self) -> Result<Release, NoFinding> {

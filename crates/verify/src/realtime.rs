@@ -125,10 +125,15 @@ fn isolated(wanted: &Realtime, inventory: &Inventory, tuning: &Tuning, page: &mu
         Reading::Denied | Reading::Unreadable(_) => {
             known(&tuning.cgroups.isolated, "cpuset.cpus.isolated").err()
         }
-        Reading::Is(_) | Reading::Absent => None,
+        Reading::Is(_) | Reading::Absent => half_read(&tuning.unread.partitions),
     };
     let missing = !wanted.isolated.0.is_subset(&seen.0);
     covers("isolated", &wanted.isolated, unread.filter(|_| missing).map_or(Ok(&seen), Err), page);
+}
+
+/// Why a list is not whole.
+fn half_read(unread: &[String]) -> Option<Unobserved> {
+    (!unread.is_empty()).then(|| Unobserved::Unknown(unread.join(", ")))
 }
 
 /// Interrupts that the kernel alone places: those of queues that belong to a CPU, and the timer's.
@@ -310,6 +315,10 @@ fn partition(
             covered.extend(partition.effective.0.iter().copied());
         }
     }
+    // A group that could not be read may have the CPUs that are missing, or share those that are there.
+    if let (true, Some(blind)) = (all_ours, half_read(&tuning.unread.partitions)) {
+        return page.blind("partition", wanted, blind);
+    }
     let told = if told.is_empty() { "no partition".to_owned() } else { told.join("; ") };
     page.put("partition", wanted, told, outcome(all_ours && covered == pin.0));
 }
@@ -408,7 +417,11 @@ fn interrupts(
 /// The ways of the last-level cache that no other group has, and the share of memory bandwidth.
 fn shares(guest: &Guest, pin: &CpuSet, tuning: &Tuning, page: &mut VerdictWriter<'_>) {
     let Some(realtime) = &guest.realtime else { return };
-    let resctrl = || known(&tuning.resctrl, "/sys/fs/resctrl");
+    // A group that could not be read may share what this one has.
+    let resctrl = || match half_read(&tuning.unread.resctrl) {
+        Some(blind) => Err(blind),
+        None => known(&tuning.resctrl, "/sys/fs/resctrl"),
+    };
     let group = |resctrl: &Resctrl| {
         let of = resctrl
             .groups

@@ -187,11 +187,15 @@ fn vulnerabilities(machine: &Machine<'_>) -> RuleResult {
         return unknown("/sys/devices/system/cpu/vulnerabilities could not be read");
     }
     let wanted = "none vulnerable";
-    let (mut open, mut unread) = (Vec::new(), None);
+    let (mut open, mut unclear, mut unread) = (Vec::new(), Vec::new(), None);
     for (name, state) in all {
         match read(state, &format!("vulnerabilities/{name}")) {
             Ok(Some(state)) if state.starts_with("Vulnerable") || state.contains("VMX: vulnerable") => {
                 open.push((name, state));
+            }
+            // `Unknown: Dependent on hypervisor status`, `Unknown: No mitigations` (`arch/x86/kernel/cpu/bugs.c`).
+            Ok(Some(state)) if state.starts_with("Unknown") => {
+                unclear.push(Finding::unknown(state.as_str(), wanted).about(name.as_str()));
             }
             Ok(_) => {}
             Err(why) => unread = Some(why),
@@ -200,6 +204,7 @@ fn vulnerabilities(machine: &Machine<'_>) -> RuleResult {
     if open.is_empty() {
         return match unread {
             Some(why) => Err(why),
+            None if !unclear.is_empty() => Ok(unclear),
             None => Finding::pass(format!("{} known, none open", all.len()), wanted).into(),
         };
     }
@@ -219,7 +224,7 @@ fn vulnerabilities(machine: &Machine<'_>) -> RuleResult {
         };
         Finding::fail(state.as_str(), wanted, how).about(name.as_str())
     });
-    Ok(found.collect())
+    Ok(found.chain(unclear).collect())
 }
 
 fn access_control(machine: &Machine<'_>) -> RuleResult {

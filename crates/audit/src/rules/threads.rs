@@ -330,7 +330,9 @@ fn others_on_isolated(machine: &Machine<'_>) -> RuleResult {
         let all =
             vm.process.threads.values().fold(CpuSet::default(), |all, thread| either(&all, &thread.cpus));
         let shared = both(&all, kept);
-        found.push(if shared.0.is_empty() {
+        found.push(if all.0.is_empty() {
+            Finding::unknown("none of its threads could be seen", wanted.clone()).about(vm.subject())
+        } else if shared.0.is_empty() {
             Finding::pass(named(&all), wanted.clone()).about(vm.subject())
         } else {
             let how = to_housekeeping(machine, |cpus| model(format!("pin: {cpus}, emulator: {cpus}")));

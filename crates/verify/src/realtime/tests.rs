@@ -211,6 +211,17 @@ fn what_was_not_seen_is_unknown_and_not_left_out() {
             verdicts.iter().find(|v| v.attribute == "interrupts" && v.subject != Subject::Machine);
         assert!(interrupts.is_some_and(|v| v.outcome == Outcome::Unknown && v.seen == why), "{interrupts:?}");
     }
+    // What is listed and could not be read may be anything.
+    let mut dark = machine();
+    dark.tuning.as_mut().unwrap().unread.resctrl.push("other/schemata may not be read".to_owned());
+    assert_eq!(not_passed(&judge(&dark, sight())), ["rt cache: unknown", "rt memory_bandwidth: unknown"]);
+    let mut dark = machine();
+    let tuning = dark.tuning.as_mut().unwrap();
+    tuning.unread.partitions.push("other/cpuset.cpus may not be read".to_owned());
+    assert_eq!(not_passed(&judge(&dark, sight())), ["rt partition: unknown"]);
+    let tuning = dark.tuning.as_mut().unwrap();
+    (tuning.cgroups.isolated, tuning.cgroups.partitions) = (Reading::Absent, BTreeMap::new());
+    assert_eq!(not_passed(&judge(&dark, sight())), ["machine isolated: unknown", "rt partition: unknown"]);
     // Without the table of interrupts none has a user.
     for table in [Reading::Denied, Reading::Absent, Reading::Unreadable("too long".to_owned())] {
         let mut dark = machine();
