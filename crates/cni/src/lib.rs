@@ -4,7 +4,8 @@
 //! - [`call`] and [`config`]: what a runtime asks for; [`document`]: what it is answered. Pure.
 //! - [`journal`]: which VF is whose, written down before anything is changed, in `/run`.
 //! - [`vf`]: one VF: where it is, what it is set to, how it is set.
-//! - [`plugin`]: the verbs. `bind`: a VF for a program instead of an interface. [`ipam`] hands each on to the plugin that gives addresses; [`compare`] is what CHECK holds.
+//! - [`plugin`]: the verbs. `choose`: which VF an ADD takes. `release`: how one comes back. `bind`: a VF for a program instead of an interface.
+//!   [`ipam`] hands each on to the plugin that gives addresses; [`compare`] is what CHECK holds.
 //!
 //! A configuration of the SR-IOV plugin of the Kubernetes network plumbing group works as it is.
 

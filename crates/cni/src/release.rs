@@ -196,7 +196,8 @@ impl Work<'_> {
         };
         let stands =
             |link: &InterfaceReport| link.lower.as_ref().is_some_and(|lower| lower.index == inside.index);
-        let mut record = record.clone();
+        // A record of an earlier version does not say that it was there.
+        let mut record = Record { index: Some(inside.index), ..record.clone() };
         if !record.covered && container.netlink.links()?.iter().any(stands) {
             record.covered = true;
             // For who comes after this call was killed; from the host's namespace it is not seen.
@@ -435,7 +436,10 @@ impl Work<'_> {
         if let Ok(Some(_)) = self.journal.of(function) {
             return Ok(());
         }
-        let Ok(mut container) = Container::open(Path::new(&netns)) else { return Ok(()) };
+        if !penstock_host::files::exists(&netns) {
+            return Ok(());
+        }
+        let mut container = Container::open(Path::new(&netns))?;
         if container.namespace.identity()? == self.home.identity()? {
             return Ok(());
         }
