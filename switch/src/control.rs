@@ -184,7 +184,8 @@ impl Rights {
 /// # Errors
 /// When the socket cannot be had.
 pub fn serve(path: &Path, server: Arc<Server>, rights: Rights, access: Access) -> io::Result<()> {
-    let listener = UnixListener::from(socket::listen_on(path, SockType::Stream, MOST as i32, access)?);
+    let listener =
+        UnixListener::from(socket::listen_for_bytes_on(path, SockType::Stream, MOST as i32, access)?);
     // There is a thread that does nothing but wait for who comes.
     listener.set_nonblocking(false)?;
     let open = Arc::new(AtomicUsize::new(0));

@@ -24,6 +24,8 @@ use nix::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::passed;
+
 /// Who may come to a socket, as a configuration says it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -96,11 +98,17 @@ pub fn listen_on(path: &Path, kind: SockType, backlog: i32, access: Access) -> i
     listen_with(new(kind)?, path, kind, backlog, access)
 }
 
-/// The same with a socket of this kind that was made before.
+/// The same where those who come have no descriptors to pass, and the kernel refuses who tries, if it knows how.
 ///
 /// # Errors
 /// As [`listen_on`].
-pub fn listen_with(
+pub fn listen_for_bytes_on(path: &Path, kind: SockType, backlog: i32, access: Access) -> io::Result<OwnedFd> {
+    let end = new(kind)?;
+    passed::refuse(&end);
+    listen_with(end, path, kind, backlog, access)
+}
+
+fn listen_with(
     end: OwnedFd,
     path: &Path,
     kind: SockType,
@@ -170,10 +178,15 @@ fn is_dead(path: &Path, kind: SockType) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::{
-        fs::{MetadataExt, PermissionsExt, symlink},
-        net::UnixListener,
+    use std::{
+        io::IoSlice,
+        os::unix::{
+            fs::{MetadataExt, PermissionsExt, symlink},
+            net::UnixListener,
+        },
     };
+
+    use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 
     use super::*;
 
@@ -203,6 +216,37 @@ mod tests {
         assert_eq!((found.uid(), found.gid(), mode(&path)), (1, 12345, 0o620));
         set_access(&path, Access::default()).unwrap();
         assert_eq!(mode(&path), 0o600);
+    }
+
+    #[test]
+    fn who_comes_to_a_socket_for_bytes_passes_no_descriptors() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        for kind in [SockType::Stream, SockType::SeqPacket] {
+            let listener = listen_for_bytes_on(&path, kind, 1, Access::default()).unwrap();
+            let known = passed::are_refused(&listener);
+            // Also before it is let in.
+            let end = new(kind).unwrap();
+            connect(end.as_raw_fd(), &UnixAddr::new(&path).unwrap()).unwrap();
+            let rights = [end.as_raw_fd()];
+            for flags in [MsgFlags::empty(), MsgFlags::MSG_OOB] {
+                if kind == SockType::SeqPacket && flags == MsgFlags::MSG_OOB {
+                    continue;
+                }
+                let rights = [ControlMessage::ScmRights(&rights)];
+                let sent = sendmsg::<()>(end.as_raw_fd(), &[IoSlice::new(&[0])], &rights, flags, None);
+                assert_eq!(sent, if known { Err(Errno::EPERM) } else { Ok(1) }, "{kind:?}");
+            }
+            assert_eq!(
+                sendmsg::<()>(end.as_raw_fd(), &[IoSlice::new(&[0])], &[], MsgFlags::empty(), None),
+                Ok(1)
+            );
+            // Others may.
+            fs::remove_file(&path).unwrap();
+            let listener = listen_on(&path, kind, 1, Access::default()).unwrap();
+            assert!(!passed::are_refused(&listener));
+            fs::remove_file(&path).unwrap();
+        }
     }
 
     #[test]

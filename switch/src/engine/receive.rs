@@ -170,11 +170,11 @@ impl Receiving {
         Err(Dropped::NoBuffers)
     }
 
-    /// The same where there are not enough at first: what has come since is taken, and chains that cannot be are given back, at most a stock
-    /// of them.
+    /// The same where there are not enough at first: what has come since is taken, twice at most, and chains that cannot be are given back, at
+    /// most a stock of them.
     #[inline(never)]
     fn chains_at_last(&mut self, total: u32, mergeable: bool) -> Result<usize, Dropped> {
-        let mut passed_over = 0;
+        let (mut passed_over, mut fills) = (0, 0);
         while self.broken.is_none() && passed_over < STOCK {
             let next = self.stock.chains().get(self.spent).copied();
             if let Some(chain) = next.filter(|chain| chain.fault.is_some()) {
@@ -187,9 +187,10 @@ impl Receiving {
             }
             let outcome = self.chains_for(total, mergeable);
             // There may be nothing more.
-            let may_fill = next.is_none() || self.ring.has_news();
+            let may_fill = fills < 2 && (next.is_none() || self.ring.has_news());
             let before = self.left();
             if outcome == Err(Dropped::NoBuffers) && may_fill {
+                fills += 1;
                 self.fill();
             }
             if self.left() <= before {

@@ -27,9 +27,9 @@ const HELLO: &[u8] = b"penstock cable 1\n";
 /// Bytes that may be under way: some tens of whole segments, if the kernel lets us.
 const QUEUE: usize = 8 << 20;
 
-fn new(kind: SockType) -> Result<OwnedFd, Errno> {
+fn new() -> Result<OwnedFd, Errno> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    let end = nix::sys::socket::socket(AddressFamily::Unix, kind, flags, None)?;
+    let end = nix::sys::socket::socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
     // Before anybody is heard.
     passed::refuse(&end);
     enlarge(&end);
@@ -62,7 +62,9 @@ pub fn await_qemu_on(path: &Path, access: Access) -> io::Result<OwnedFd> {
 }
 
 fn listen_on(path: &Path, kind: SockType, access: Access) -> io::Result<OwnedFd> {
-    socket::listen_with(new(kind)?, path, kind, 1, access)
+    let end = socket::listen_for_bytes_on(path, kind, 1, access)?;
+    enlarge(&end);
+    Ok(end)
 }
 
 /// Takes who has come; `None`: nobody has.
@@ -81,7 +83,7 @@ pub fn accept(listener: &OwnedFd) -> Option<OwnedFd> {
 ///
 /// The kernel's, when nobody listens there, or it may not be reached.
 pub fn reach(path: &Path) -> Result<OwnedFd, Errno> {
-    let end = new(SockType::SeqPacket)?;
+    let end = new()?;
     connect(end.as_raw_fd(), &UnixAddr::new(path)?)?;
     Ok(end)
 }
