@@ -51,7 +51,7 @@ fn cell(id: &str, bits: f64) -> Cell {
         id: id.into(),
         measurement: Measurement { tool: Tool::Netperf, subject: Subject::Network(network) },
         null: false,
-        status: summarise::status(samples.collect(), None, Vec::new(), StopReason::TightEnough, 0.95, 1),
+        status: summarise::status(samples.collect(), None, 0, Vec::new(), StopReason::TightEnough, 0.95, 1),
     }
 }
 

@@ -389,11 +389,12 @@ impl NetworkTaker {
             // Its server may be gone, or hang: one that is started anew tells whether that was all.
             self.distrust(route);
             self.renew(route, allowed)?;
-            self.again += 1;
             sample = self.sample(cell, network, route, dwell)?;
             (output, cpu) = self.run(route, &sample, network, allowed)?;
             if failed(tool, &output) {
                 self.distrust(route);
+            } else {
+                self.again += 1;
             }
         }
         if output.truncated {

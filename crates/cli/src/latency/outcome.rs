@@ -16,10 +16,12 @@ pub fn text(latency: &Latency) -> String {
     let mut text = String::new();
     let mark = if latency.emulated { "  (emulated: only ratios mean anything)" } else { "" };
     let wide = latency.series.iter().map(|series| series.id.len()).max().unwrap_or(0);
+    let tools: BTreeSet<_> = latency.series.iter().map(|series| series.setting.tool).collect();
+    let counted = if tools.iter().all(|tool| tool.wakes()) { "wake-ups" } else { "counted" };
     let _ = writeln!(
         text,
-        "{:<wide$}  {:>9} {:>9} {:>9} {:>9} {:>9}  spikes/min{mark}",
-        "microseconds", "counted", "p50", "p99", "p99.99", "max"
+        "{:<wide$}  {counted:>9} {:>9} {:>9} {:>9} {:>9}  spikes/min{mark}",
+        "microseconds", "p50", "p99", "p99.99", "max"
     );
     for series in &latency.series {
         let Some(summary) = &series.summary else {
@@ -45,10 +47,8 @@ pub fn text(latency: &Latency) -> String {
             summary.spike_blocks_per_minute().map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1}"))
         );
     }
-    let no_wake_ups: BTreeSet<_> =
-        latency.series.iter().map(|series| series.setting.tool).filter(|tool| !tool.wakes()).collect();
-    for tool in no_wake_ups {
-        let _ = writeln!(text, "{tool} counts loops, the others wake-ups");
+    for tool in tools.iter().filter(|tool| !tool.wakes()) {
+        let _ = writeln!(text, "{tool} counts loops, and no wake-ups");
     }
     compared(&mut text, latency);
     rulings(&mut text, &latency.rulings, |_, claim| match (claim.late, claim.max) {

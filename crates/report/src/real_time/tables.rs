@@ -18,6 +18,8 @@ const MOST_ROWS: usize = 200;
 /// All series with their percentiles.
 #[derive(Serialize)]
 pub(super) struct SeriesTable {
+    /// What is counted: wake-ups, or the loops of a thread that never sleeps.
+    pub(super) counted: &'static str,
     pub(super) columns: Vec<&'static str>,
     pub(super) rows: Vec<SeriesRow>,
     pub(super) left_out: usize,
@@ -58,7 +60,14 @@ pub(super) fn series(source: &Source<'_>) -> SeriesTable {
     let all = source.latency.series.iter().filter_map(|series| Some((series, series.summary.as_ref()?)));
     let rows: Vec<SeriesRow> = all.map(|(series, summary)| row(source, series, summary)).collect();
     let left_out = rows.len().saturating_sub(MOST_ROWS);
+    let series = || source.latency.series.iter().filter(|series| series.summary.is_some());
+    let wakes = |series: &Series| series.setting.tool.wakes();
     SeriesTable {
+        counted: match (series().any(wakes), series().all(wakes)) {
+            (_, true) => "Wake-ups",
+            (true, false) => "Wake-ups or loops",
+            (false, false) => "Loops",
+        },
         columns: COLUMNS.map(column).to_vec(),
         rows: rows.into_iter().take(MOST_ROWS).collect(),
         left_out,

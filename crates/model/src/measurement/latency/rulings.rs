@@ -40,7 +40,7 @@ struct Finding<'a> {
     max: Option<f64>,
     /// What it came out as.
     told: Conclusion,
-    /// Why it cannot be told, and how much more it would take.
+    /// Why it cannot be told, and how much more it would take; or of what it does not speak.
     #[schemars(default)]
     why: Option<&'a str>,
 }
