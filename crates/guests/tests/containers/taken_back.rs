@@ -60,6 +60,21 @@ pub fn as_it_was() {
     bench.containers.undefine(&definition.guest, TIMEOUT).unwrap();
 }
 
+/// Its name inside is one that nobody else has on the host either, and none that a model may have.
+pub fn with_a_name_of_its_own() {
+    let bench = Bench::new();
+    let definition = bench.guest("odd-", 0);
+    let place = bench.start(&definition);
+    let name = bench.link(0);
+    let odd =
+        format!("ip link set eth0 down && ip link set eth0 name \"$(printf '\\303\\251\\377%s' {name})\"");
+    let (status, said) = shell(&place, &format!("ip link property add dev eth0 altname {name} && {odd}"));
+    assert_eq!(status, 0, "{said}");
+    bench.stop(&definition);
+    bench.is_back(0);
+    assert_eq!(settings(&bench, 0).other_names, Vec::<String>::new());
+}
+
 /// A container that an older version has started: what is not known of its interface is as if nobody had turned anything on.
 pub fn of_an_older_version() {
     let bench = Bench::new();
