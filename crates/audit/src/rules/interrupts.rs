@@ -420,9 +420,12 @@ fn irqbalance(machine: &Machine<'_>) -> RuleResult {
 /// At most so many a minute and CPU are none.
 const A_MINUTE: u64 = 10;
 
+/// How often each CPU had each interrupt, by its label.
+type CountsByCpu = BTreeMap<String, BTreeMap<u32, u64>>;
+
 fn watched_for(
     machine: &Machine<'_>,
-    (counts, path): (&Reading<BTreeMap<String, BTreeMap<u32, u64>>>, &str),
+    (counts, path): (&Reading<CountsByCpu>, &str),
     counted: impl Fn(&str) -> bool,
     change: Advice,
 ) -> RuleResult {
