@@ -167,7 +167,7 @@ pub struct Round {
 
 /// What is known before a worker sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct SleepBound {
     /// Whether there is something to be done.
     pub news: bool,
     /// Nanoseconds that it may sleep at most; `None`: until somebody wakes it.
@@ -450,7 +450,7 @@ impl Engine {
     /// Asks all guests to say when they send something, or not to. With `true`: says whether nobody may sleep yet, since one has sent
     /// something meanwhile or another worker has handed something over, and how long at most. What a port has that waits for its rate at
     /// `now` is known to be there, and looked at when that is over; no kick will tell of it.
-    pub fn ask_for_kicks(&mut self, on: bool, now: u64) -> Asked {
+    pub fn ask_for_kicks(&mut self, on: bool, now: u64) -> SleepBound {
         let (mut any, mut most) = (false, None::<u64>);
         for port in self.ports.iter_mut().flatten() {
             let wait = if on { port.rate.wait(now) } else { None };
@@ -470,7 +470,7 @@ impl Engine {
             // Whoever it was is among them.
             self.rings_changed();
         }
-        Asked { news: any || on && self.has_parcels(), most }
+        SleepBound { news: any || on && self.has_parcels(), most }
     }
 
     /// Whether a ring of frames from a guest has something, as far as one look tells. There may be hundreds that have nothing, and none of

@@ -108,9 +108,9 @@ pub fn are_refused(socket: &OwnedFd) -> bool {
 
 /// Descriptors that came with frames, for who may wait for them to be closed. A copy is the same.
 #[derive(Clone, Debug, Default)]
-pub struct Brought(Arc<Mutex<Vec<OwnedFd>>>);
+pub struct PassedFiles(Arc<Mutex<Vec<OwnedFd>>>);
 
-impl Brought {
+impl PassedFiles {
     /// Puts some in.
     #[cold]
     pub fn add(&self, files: Vec<OwnedFd>) {

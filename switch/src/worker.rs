@@ -22,7 +22,7 @@ use nix::{
 
 use crate::{
     busy_poll::BusyPoll,
-    engine::{Asked, Engine, GivenRing, Negotiated, Wire, worker_of},
+    engine::{Engine, GivenRing, Negotiated, SleepBound, Wire, worker_of},
     eventfd::{Notify, Signals},
     sigbus,
     table::PortId,
@@ -362,7 +362,7 @@ fn may_sleep(engine: &mut Engine, shared: &Shared, now: u64) -> Option<Option<u6
     shared.bell.asleep.store(true, Ordering::SeqCst);
     // Either this sees what another worker has handed over, or that one sees that this sleeps.
     fence(Ordering::SeqCst);
-    let Asked { news, most } = engine.ask_for_kicks(true, now);
+    let SleepBound { news, most } = engine.ask_for_kicks(true, now);
     let soon = most.is_some_and(|most| most <= SOON);
     (!news && !soon && shared.waiting.load(Ordering::Acquire) == 0).then_some(most)
 }

@@ -101,6 +101,7 @@ const VARIABLE: &[(&str, &str, Runs)] = &[
     ("switch/benches/switch/report.rs", "program", Given("output")),
     ("switch/benches/switch/vms.rs", "tree . join (\"lib/ld-linux-x86-64.so.2\")", Own),
     ("switch/src/ring/orders.rs", "own", Own),
+    ("switch/src/sigbus/place.rs", "own", Own),
     ("crates/testkit/src/bin/side-by-side/main.rs", "executable", Own),
     ("crates/testkit/src/bin/side-by-side/reaper.rs", "reaper", Own),
     ("crates/testkit/src/bin/side-by-side/reaper.rs", "program", Own),

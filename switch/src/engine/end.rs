@@ -7,14 +7,14 @@ use nix::{
     unistd,
 };
 
-use crate::passed::{self, Brought, Received};
+use crate::passed::{self, PassedFiles, Received};
 
 /// A descriptor that does not block.
 #[derive(Debug)]
 pub(super) struct WireEnd {
     fd: OwnedFd,
     /// Where descriptors go that are passed to it: the worker, which reads here, must not close them. `None`: none can be passed.
-    brought: Option<Brought>,
+    brought: Option<PassedFiles>,
     /// Whether nothing is read any more.
     shut: bool,
 }
@@ -26,7 +26,7 @@ impl WireEnd {
     }
 
     /// The same of one to which they can be passed: they are left in `brought`, and that is its end.
-    pub fn taking(self, brought: Brought) -> WireEnd {
+    pub fn taking(self, brought: PassedFiles) -> WireEnd {
         WireEnd { brought: Some(brought), ..self }
     }
 

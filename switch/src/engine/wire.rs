@@ -19,7 +19,7 @@ use crate::{
     counters::Dropped,
     net::{ETHERNET_HEADER, LONGEST, TAG, TAGGED, TAGGED_HEADER, Tag, VIRTIO_HEADER},
     outside::packet::PACKET_AUXDATA,
-    passed::Brought,
+    passed::PassedFiles,
 };
 
 /// Bytes that are needed to read any frame with its header.
@@ -69,7 +69,7 @@ impl Wire {
     }
 
     /// The same wire where descriptors can be passed to its socket: they are left in `brought`, and that is the end of it.
-    pub(crate) fn taking(self, brought: Brought) -> Wire {
+    pub(crate) fn taking(self, brought: PassedFiles) -> Wire {
         Wire { end: self.end.taking(brought), ..self }
     }
 

@@ -18,7 +18,7 @@ use nix::{
 use super::Opened;
 use crate::{
     engine::{Negotiated, Wire},
-    passed::{self, Brought, Received},
+    passed::{self, PassedFiles, Received},
     socket::{self, Access},
 };
 
@@ -101,7 +101,7 @@ pub fn greet(end: &OwnedFd) -> Result<(), Errno> {
 ///
 /// # Errors
 /// What it is instead, for people.
-pub fn greeted(end: &OwnedFd, brought: &Brought) -> Result<(), String> {
+pub fn greeted(end: &OwnedFd, brought: &PassedFiles) -> Result<(), String> {
     let mut room = [0; 64];
     let Received { bytes, files, cut } = passed::receive(end.as_fd(), &mut room)
         .map_err(|error| format!("the other side went before it said who it is: {error}"))?;
@@ -124,7 +124,7 @@ pub fn greeted(end: &OwnedFd, brought: &Brought) -> Result<(), String> {
 }
 
 /// The wire of this cable. All that there is may cross; descriptors are left in `brought`.
-pub fn wire(end: OwnedFd, brought: &Brought) -> Opened {
+pub fn wire(end: OwnedFd, brought: &PassedFiles) -> Opened {
     let negotiated =
         Negotiated { checksum: true, tcp4: true, tcp6: true, udp: true, ecn: true, ..Negotiated::default() };
     let refused = passed::are_refused(&end);
@@ -132,13 +132,13 @@ pub fn wire(end: OwnedFd, brought: &Brought) -> Opened {
 }
 
 /// The wire of a cable to a QEMU, whose frames are finished ones in either direction.
-pub fn qemu_wire(end: OwnedFd, brought: &Brought) -> Opened {
+pub fn qemu_wire(end: OwnedFd, brought: &PassedFiles) -> Opened {
     let refused = passed::are_refused(&end);
     let wire = taking(Wire::with_lengths(end), refused, brought);
     Opened { wire, negotiated: Negotiated::default() }
 }
 
 /// A wire that looks for descriptors, where the kernel does not refuse them.
-fn taking(wire: Wire, refused: bool, brought: &Brought) -> Wire {
+fn taking(wire: Wire, refused: bool, brought: &PassedFiles) -> Wire {
     if refused { wire } else { wire.taking(brought.clone()) }
 }

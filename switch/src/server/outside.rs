@@ -28,7 +28,7 @@ use crate::{
     device,
     net::Mac,
     outside::{AttachError, Opened, cable, interface, interface::LinkSocket, packet, tap},
-    passed::Brought,
+    passed::PassedFiles,
     settings::Settings,
     socket::Access,
     table::PortId,
@@ -329,7 +329,7 @@ impl Keeper {
         };
         let is_qemu = matches!(cable, Cable::Qemu(_));
         // What the other side has passed, against all custom, and how much of it cannot be closed.
-        let (brought, mut left) = (Brought::default(), 0);
+        let (brought, mut left) = (PassedFiles::default(), 0);
         while !self.ends() {
             left += device::leave(brought.take());
             if left > MOST_LEFT {
@@ -391,7 +391,7 @@ impl Keeper {
     }
 
     /// Says who we are, and hears who the other side is.
-    fn greet(&self, end: &OwnedFd, brought: &Brought) -> Result<(), String> {
+    fn greet(&self, end: &OwnedFd, brought: &PassedFiles) -> Result<(), String> {
         cable::greet(end).map_err(|errno| format!("the other side went at once: {errno}"))?;
         let until = Instant::now() + GREETING;
         loop {

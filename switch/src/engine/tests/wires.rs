@@ -15,7 +15,7 @@ use nix::{
 };
 
 use super::*;
-use crate::{channel::tests::slow_to_close, device::leave, passed::Brought};
+use crate::{channel::tests::slow_to_close, device::leave, passed::PassedFiles};
 
 const KNOWS: Negotiated =
     Negotiated { mergeable: true, checksum: true, tcp4: true, tcp6: true, udp: true, ecn: true, header: 12 };
@@ -37,7 +37,7 @@ fn who_passes_descriptors_with_its_frames_makes_the_worker_close_none() {
             if urgent && kind == SockType::SeqPacket {
                 continue;
             }
-            let brought = Brought::default();
+            let brought = PassedFiles::default();
             let (mut engine, mut guest, far) = joined(kind, |end| {
                 crate::passed::keep_urgent(&end);
                 let wire = if kind == SockType::Stream { Wire::with_lengths(end) } else { Wire::new(end) };

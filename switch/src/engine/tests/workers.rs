@@ -153,7 +153,7 @@ fn who_sleeps_is_kicked_also_where_another_worker_has_used_the_rate_up() {
         from[0].send(&frame(1, 0, None, 1400));
         assert_eq!(switch.engines[0].round(now).frames, 1);
         // The rate is used up. Nothing is here that would be looked at when that is over.
-        let idle = Asked { news: false, most: None };
+        let idle = SleepBound { news: false, most: None };
         assert_eq!(switch.engines[1].ask_for_kicks(true, now), idle);
         from[1].send(&frame(1, 0, None, 60));
         let kicks = |guest: &mut Guest| guest.sending.kicks(&guest.memory, false);
