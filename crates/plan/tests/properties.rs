@@ -3,10 +3,7 @@
 mod external;
 mod support;
 
-use std::{
-    collections::BTreeSet,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeSet, time::Duration};
 
 use external::handed_over;
 use penstock_model::{
@@ -474,6 +471,13 @@ proptest! {
 }
 
 /// Parse, check and plan have 50 ms together, and parsing has most of it. Without optimisation it takes longer.
+/// What this thread has had of the processors, which others beside it do not lengthen (the kernel's `fs/proc/base.c`, `schedstat`).
+fn processor_time() -> Duration {
+    let told = std::fs::read_to_string("/proc/thread-self/schedstat").expect("the kernel tells it");
+    let nanoseconds = told.split(' ').next().and_then(|word| word.parse().ok());
+    Duration::from_nanos(nanoseconds.expect("nanoseconds"))
+}
+
 #[test]
 fn the_largest_machine_is_planned_in_time() {
     let size = Size { nics: 2, vfs: 255, guests: 64 };
@@ -482,10 +486,10 @@ fn the_largest_machine_is_planned_in_time() {
         .map(|seed| {
             let (mut model, inventory) = machine(seed, &size);
             model.nics.values_mut().for_each(|nic| nic.vfs = 255);
-            let before = Instant::now();
+            let before = processor_time();
             let made = plan(&model, &inventory).unwrap();
             let findings = check(&model, &inventory, &made);
-            let took = before.elapsed();
+            let took = processor_time() - before;
             assert_eq!(findings, []);
             assert!(made.steps.len() > 500);
             took
