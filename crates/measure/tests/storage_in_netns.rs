@@ -449,8 +449,9 @@ impl Drop for Loop {
 /// Unmounts it. Programs that were started meanwhile in a mount namespace of their own have it mounted until they end.
 fn unmounted(mounted: Mounted, device: &Loop) {
     drop(mounted);
-    let until = Instant::now() + Duration::from_secs(20);
-    while penstock_host::device::is_held(&device.0).unwrap() && Instant::now() < until {
+    let until = Instant::now() + Duration::from_secs(120);
+    while penstock_host::device::is_held(&device.0).unwrap() {
+        assert!(Instant::now() < until, "somebody has {} still", device.0);
         thread::sleep(Duration::from_millis(50));
     }
 }
