@@ -472,6 +472,7 @@ proptest! {
 
 /// Parse, check and plan have 50 ms together, and parsing has most of it. Without optimisation it takes longer.
 /// What this thread has had of the processors, which others beside it do not lengthen (the kernel's `fs/proc/base.c`, `schedstat`).
+#[expect(clippy::disallowed_methods, reason = "the kernel is asked, and no machine")]
 fn processor_time() -> Duration {
     let told = std::fs::read_to_string("/proc/thread-self/schedstat").expect("the kernel tells it");
     let nanoseconds = told.split(' ').next().and_then(|word| word.parse().ok());
