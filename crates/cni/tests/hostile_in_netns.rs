@@ -35,7 +35,7 @@ fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let missing = trials.lacking("network namespaces", needs::network_namespace);
     let missing = missing.or_else(|| trials.lacking("root", needs::root));
-    let tests: [(&str, fn()); 10] = [
+    let tests: [(&str, fn()); 9] = [
         ("a_container_cannot_hide_a_vf_behind_a_name_in_netns", a_name_that_is_none),
         ("a_name_of_any_bytes_keeps_no_vf_in_netns", a_name_of_any_bytes),
         ("a_namespace_that_cannot_be_looked_at_is_not_gone_in_netns", a_namespace_that_cannot_be_looked_at),
@@ -43,11 +43,12 @@ fn main() -> ExitCode {
         ("a_record_that_cannot_be_read_blocks_its_vf_alone_in_netns", a_record_that_cannot_be_read),
         ("status_counts_what_an_add_would_take_in_netns", status_counts),
         ("a_result_follows_that_of_other_plugins_in_netns", a_result_follows),
-        ("a_full_disk_keeps_no_vf_in_netns", a_full_disk),
         ("an_ipam_plugin_that_gives_nothing_is_an_error_in_netns", an_ipam_plugin_that_gives_nothing),
         ("the_last_vf_is_waited_for_in_netns", the_last_vf),
     ];
     trials.add(&missing, tests);
+    let no_mounts = missing.clone().or_else(|| trials.lacking("mounts", mounts));
+    trials.add(&no_mounts, [("a_full_disk_keeps_no_vf_in_netns", a_full_disk as fn())]);
     let macvlans =
         || needs::refused(penstock_host::Command::new("unshare").args(["--net", "sh", "-c", MACVLAN]));
     let missing = missing.or_else(|| trials.lacking("macvlans", macvlans));
@@ -57,6 +58,13 @@ fn main() -> ExitCode {
 
 /// Makes one.
 const MACVLAN: &str = "ip link add v1 type veth peer name v2 && ip link add m1 link v1 type macvlan";
+
+/// Why no file system can be mounted here, if so.
+fn mounts() -> Option<needs::Lack> {
+    let mount = ["--mount", "mount", "-t", "tmpfs", "tmpfs", "/tmp"];
+    needs::programs(&["mount", "umount"])
+        .or_else(|| needs::refused(penstock_host::Command::new("unshare").args(mount)))
+}
 
 fn of_pf(more: Value) -> Value {
     process::with(configuration(json!({"deviceID": "", "pf": "pf0"})), more)
