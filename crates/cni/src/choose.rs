@@ -1,12 +1,12 @@
 //! Which VF an ADD takes.
 
-use penstock_host::{InterfaceReport, files::Lock, netlink::lowers_of_others};
+use penstock_host::{InterfaceReport, files::Lock};
 use penstock_model::Bdf;
 
 use crate::{
     config::{LogLevel, Pf},
     document::CniError,
-    plugin::Work,
+    plugin::{HeldBy, Work},
     vf::{self, Vf, found_among, listened_to},
 };
 
@@ -56,7 +56,9 @@ impl Work<'_> {
         // Another call is at each of these: it may give one back, or fail.
         for vf in at_work {
             let lock = self.journal.lock(vf.bdf())?;
+            // It may have taken long.
             let links = self.netlink.links_with_addresses()?;
+            self.lowers.take();
             if self.is_left(vf, &mut later) || self.is_free(vf, &links)? && self.is_free_now(vf)? {
                 return Ok((vf.clone(), lock));
             }
@@ -67,7 +69,7 @@ impl Work<'_> {
         let text = format!("no VF of {named} is free: it has {} that may be taken", vfs.len());
         Err(CniError::new(CniError::TAKEN, text).hint(match self.configuration.driver {
             None => "a free VF has an interface in the host's namespace, without addresses, with nothing upon it, in no bridge and not promiscuous".to_owned(),
-            Some(driver) => format!("a free VF has the driver {} and is open in no program, or has an interface that the host does not use", driver.name()),
+            Some(driver) => format!("a free VF has an interface that the host does not use, or is among `vfs`, has the driver {} and is open in no program", driver.name()),
         }))
     }
 
@@ -87,22 +89,26 @@ impl Work<'_> {
         Ok(pf.virtual_functions()?.into_iter().filter(|(index, _)| allowed(*index)).map(vf).collect())
     }
 
-    /// Whether a VF without a record can be taken: the host does nothing with it, or it is bound already as is wanted and nobody has it
-    /// open, as a model's `free` leaves it.
+    /// Whether a VF without a record can be taken, as far as is seen without disturbing anybody: the host does nothing with it, or it is bound
+    /// already as is wanted and nobody is seen to have it open, as a model's `free` leaves it.
     pub(crate) fn is_free(&self, vf: &Vf, links: &[InterfaceReport]) -> Result<bool, CniError> {
-        Ok(self.is_bound_as_wanted(vf)? || self.is_idle(vf, links))
+        Ok(self.is_bound_as_wanted(vf, self.plugin.opened_by)? || self.is_idle(vf, links))
     }
 
-    fn is_bound_as_wanted(&self, vf: &Vf) -> Result<bool, CniError> {
-        let Some(wanted) = self.configuration.driver else { return Ok(false) };
-        Ok(vf.function.driver()?.as_deref() == Some(wanted.name())
-            && (self.plugin.held_by)(&vf.function).is_empty())
+    /// Whether a VF is bound already, and `holders` tells of nobody. Only `vfs` says that such a VF is nobody's: a VM that is stopped has its
+    /// own bound so, too.
+    fn is_bound_as_wanted(&self, vf: &Vf, holders: HeldBy) -> Result<bool, CniError> {
+        let Some(wanted) = self.configuration.driver.filter(|_| self.configuration.vfs.is_some()) else {
+            return Ok(false);
+        };
+        Ok(vf.function.driver()?.as_deref() == Some(wanted.name()) && holders(&vf.function).is_empty())
     }
 
-    /// The same of a VF whose lock the caller has got: another call may have it meanwhile, or have given it back under another name.
+    /// The same of a VF whose lock the caller has got, by the kernel's word: another call may have it meanwhile, or have given it back under
+    /// another name.
     fn is_free_now(&mut self, vf: &Vf) -> Result<bool, CniError> {
         Ok(self.journal.of(vf.bdf())?.is_none()
-            && (self.is_bound_as_wanted(vf)?
+            && (self.is_bound_as_wanted(vf, self.plugin.held_by)?
                 || vf::interface_here(&self.plugin.root, &mut self.netlink, &vf.function)?.is_some()))
     }
 
@@ -140,7 +146,13 @@ impl Work<'_> {
             && !has_uppers
             && !listened_to(&report)
             && report.interface.addresses.iter().all(|address| own(address.ip()))
-            // At last, since it looks at all processes: a macvlan that is a container's.
-            && lowers_of_others(&self.home).is_ok_and(|lowers| !lowers.contains(&report.index))
+            // At last, since it looks at all processes.
+            && !self.is_lower_of_others(report.index)
+    }
+
+    /// Whether something in another namespace stands on an interface, as a macvlan that is a container's; also where nobody knows.
+    fn is_lower_of_others(&self, index: u32) -> bool {
+        let lowers = self.lowers.get_or_init(|| (self.plugin.lowers_of_others)(&self.home).ok());
+        lowers.as_ref().is_none_or(|lowers| lowers.contains(&index))
     }
 }

@@ -1,8 +1,11 @@
 //! The verbs.
 
-use std::path::PathBuf;
+use std::{cell::OnceCell, collections::BTreeSet, path::PathBuf};
 
-use penstock_host::{InterfaceReport, Netlink, NetworkNamespace, PciError, PciFunction, Root};
+use penstock_host::{
+    InterfaceReport, Netlink, NetworkNamespace, PciError, PciFunction, Root, files::FileError,
+    netlink::lowers_of_others,
+};
 use penstock_model::{InterfaceName, VfAttribute};
 use serde_json::Value;
 
@@ -21,6 +24,8 @@ use crate::{
 pub type SetDriver = fn(&PciFunction, Option<&str>) -> Result<(), PciError>;
 /// Who has a function through VFIO, in words.
 pub type HeldBy = fn(&PciFunction) -> Vec<String>;
+/// The interfaces of a namespace that something in another stands on, by their index.
+pub type LowersOfOthers = fn(&NetworkNamespace) -> Result<BTreeSet<u32>, FileError>;
 
 /// The plugin on one machine.
 #[derive(Clone, Debug)]
@@ -33,6 +38,10 @@ pub struct Plugin {
     pub set_driver: SetDriver,
     /// [`PciFunction::held_by`]; a test's machine has no kernel that knows.
     pub held_by: HeldBy,
+    /// [`PciFunction::opened_by`]: it opens nothing itself.
+    pub opened_by: HeldBy,
+    /// [`lowers_of_others`]: it looks at all processes.
+    pub lowers_of_others: LowersOfOthers,
 }
 
 /// What a call works with.
@@ -46,6 +55,9 @@ pub(crate) struct Work<'a> {
     pub netlink: Netlink,
     /// The host's namespace.
     pub home: NetworkNamespace,
+    /// The host's interfaces that something in another namespace stands on, from when they were first asked for; `None` within where that
+    /// cannot be found out.
+    pub lowers: OnceCell<Option<BTreeSet<u32>>>,
     pub log: Log,
 }
 
@@ -65,6 +77,8 @@ impl Plugin {
             on_step: |_| {},
             set_driver: PciFunction::set_driver,
             held_by: PciFunction::held_by,
+            opened_by: PciFunction::opened_by,
+            lowers_of_others,
         }
     }
 
@@ -108,6 +122,7 @@ impl Plugin {
                 journal: Journal::open(&self.root)?,
                 netlink: Netlink::open()?,
                 home: NetworkNamespace::current()?,
+                lowers: OnceCell::new(),
                 log,
             })
         };

@@ -4,7 +4,7 @@ use std::{path::Path, time::Instant};
 
 use penstock_host::{
     InterfaceReport, NetlinkError,
-    netlink::{LinkSettings, lowers_of_others, wait_for_interface},
+    netlink::{LinkSettings, wait_for_interface},
 };
 use penstock_model::{InterfaceName, Mac, Mtu, VfAttribute};
 
@@ -233,9 +233,10 @@ impl Work<'_> {
 
     /// Whether something stands upon an interface that came back: from here on nobody but the host can put more there.
     fn is_covered(&mut self, report: &InterfaceReport) -> Result<bool, CniError> {
-        match lowers_of_others(&self.home) {
+        match (self.plugin.lowers_of_others)(&self.home) {
             Ok(lowers) if lowers.contains(&report.index) => return Ok(true),
-            Ok(_) => {}
+            // It is newer than what was seen before.
+            Ok(lowers) => self.lowers = Some(lowers).into(),
             Err(error) => self.log.say(LogLevel::Warning, penstock_host::chain(&error)),
         }
         if !listened_to(report) {

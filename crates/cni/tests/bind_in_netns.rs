@@ -17,7 +17,7 @@ use std::{
 };
 
 use inhabitant::Inhabitant;
-use penstock_cni::journal::Step;
+use penstock_cni::{Plugin, journal::Step};
 use penstock_host::{Netlink, PciError, PciFunction, Root, VfBackend, scan::attachments::attachment};
 use penstock_model::{VfAttribute, VfIndex, VlanId};
 use penstock_testkit::{namespace::Namespace, needs, trials::Trials};
@@ -28,10 +28,15 @@ use tempfile::TempDir;
 /// It dies when the function has no driver, on the way from one to another.
 const UNBOUND: &str = "unbound";
 const VF: &str = "0000:01:10.0";
+/// Who has only a mapping of a function.
+const UNSEEN: &str = "a process that /proc does not name";
 
 fn main() -> ExitCode {
     if let Some(root) = env::var_os(ROOT) {
-        return be_the_plugin(PathBuf::from(root), as_the_kernel, as_told);
+        return be_the_plugin(
+            PathBuf::from(root),
+            Plugin { set_driver: as_the_kernel, held_by: as_told, opened_by: as_seen, ..Plugin::system() },
+        );
     }
     let mut trials = Trials::from_arguments();
     let missing = trials.lacking("network namespaces", needs::network_namespace);
@@ -94,9 +99,20 @@ fn as_the_kernel(function: &PciFunction, driver: Option<&str>) -> Result<(), Pci
     Ok(())
 }
 
-/// What the kernel says of who has the function: the test's word, only while it is bound to vfio-pci.
+/// What the kernel says of who has the function, when its group is opened, which is written down: the test's word.
 fn as_told(function: &PciFunction) -> Vec<String> {
     let bound = function.driver().unwrap().is_some_and(|driver| driver == "vfio-pci");
+    fs::write(function.directory().join("opened"), "").unwrap();
+    holder(function)
+}
+
+/// What `/proc` shows of that.
+fn as_seen(function: &PciFunction) -> Vec<String> {
+    holder(function).into_iter().filter(|holder| holder != UNSEEN).collect()
+}
+
+/// Who has the function, only while it is bound to vfio-pci.
+fn holder(function: &PciFunction) -> Vec<String> {
     let told = fs::read_to_string(function.directory().join("holder")).ok();
     told.filter(|_| bound).into_iter().collect()
 }
@@ -350,7 +366,7 @@ fn a_vf_that_a_program_has() {
     let asked = machine.vf().join("asked");
     fs::remove_file(&asked).unwrap();
     // Nobody is named, as of a program that has only a mapping: the kernel's word is enough.
-    fs::write(machine.vf().join("holder"), "a process that /proc does not name").unwrap();
+    fs::write(machine.vf().join("holder"), UNSEEN).unwrap();
     machine.holds("DEL", "claim-1", &bind);
     machine.collect(None);
     assert_eq!(machine.state(), bound, "nothing is touched, and the record stays");
@@ -517,17 +533,29 @@ fn another_driver() {
         fs::remove_dir_all(machine.vf().join("net")).unwrap();
         fs::remove_file(machine.vf().join("driver")).unwrap();
         symlink("../../drivers/vfio-pci", machine.vf().join("driver")).unwrap();
+    let opened = machine.vf().join("opened");
         if is_set_anew {
+    // It may be a stopped VM's where nobody has named it.
+    let mut any = bind.clone();
+    any.as_object_mut().unwrap().remove("vfs");
+    machine.call("STATUS", "", &any, None).refused(50, "no VF of 0000:01:00.0 is free");
+    machine.call("ADD", "claim-1", &any, None).refused(101, "no VF of 0000:01:00.0 is free");
+    assert!(!opened.exists(), "who opens a group for a look keeps its program from it");
             let mut netlink = Netlink::in_namespace_of(machine.host.id).unwrap();
             let pf = netlink.link_named(&"pf0".parse().unwrap()).unwrap().unwrap();
             let root = Root::at(machine.directory.path());
             let mut backend = VfBackend::of(&root, &mut netlink, pf.index).unwrap();
             let vlan = VfAttribute::Vlan {
                 id: VlanId::new(9).unwrap(),
+    fs::remove_file(&opened).unwrap();
                 qos: Default::default(),
                 protocol: Default::default(),
             };
             backend.set(&[(VfIndex::new(0).unwrap(), vlan)]).unwrap();
+    assert!(!opened.exists(), "somebody is seen to have it");
+    fs::write(machine.vf().join("holder"), UNSEEN).unwrap();
+    machine.call("ADD", "claim-1", &bind, None).refused(101, "no VF of 0000:01:00.0 is free");
+    assert!(opened.exists(), "before it is taken the kernel is asked");
         }
         fs::remove_file(&asked).unwrap();
         assert!(machine.call_in("DEL", "pod-1", Some(&pod), &moved, None).holds);

@@ -10,9 +10,11 @@ mod machine;
 mod process;
 
 use std::{
+    collections::BTreeSet,
     env,
     ffi::OsStr,
     fs,
+    io::Write,
     os::unix::{ffi::OsStrExt, fs::symlink},
     path::PathBuf,
     process::{Command, ExitCode},
@@ -22,15 +24,19 @@ use std::{
 
 use inhabitant::Inhabitant;
 use machine::{Machine, VFS, configuration, interfaces, with_addresses};
-use penstock_cni::journal::Step;
-use penstock_host::{PciFunction, files::Lock};
+use penstock_cni::{Plugin, journal::Step};
+use penstock_host::{
+    NetworkNamespace,
+    files::{FileError, Lock},
+    netlink::lowers_of_others,
+};
 use penstock_testkit::{namespace::Namespace, needs, trials::Trials};
 use process::{Ended, ROOT, be_the_plugin, netns};
 use serde_json::{Value, json};
 
 fn main() -> ExitCode {
     if let Some(root) = env::var_os(ROOT) {
-        return be_the_plugin(PathBuf::from(root), PciFunction::set_driver, PciFunction::held_by);
+        return be_the_plugin(PathBuf::from(root), Plugin { lowers_of_others: counted, ..Plugin::system() });
     }
     let mut trials = Trials::from_arguments();
     let missing = trials.lacking("network namespaces", needs::network_namespace);
@@ -52,7 +58,11 @@ fn main() -> ExitCode {
     let macvlans =
         || needs::refused(penstock_host::Command::new("unshare").args(["--net", "sh", "-c", MACVLAN]));
     let missing = missing.or_else(|| trials.lacking("macvlans", macvlans));
-    trials.add(&missing, [("a_vf_with_something_upon_it_is_not_free_in_netns", something_upon_it as fn())]);
+    let tests: [(&str, fn()); 2] = [
+        ("a_vf_with_something_upon_it_is_not_free_in_netns", something_upon_it),
+        ("processes_are_looked_at_once_for_all_vfs_in_netns", looked_at_once),
+    ];
+    trials.add(&missing, tests);
     trials.run()
 }
 
@@ -64,6 +74,14 @@ fn mounts() -> Option<needs::Lack> {
     let mount = ["--mount", "mount", "-t", "tmpfs", "tmpfs", "/tmp"];
     needs::programs(&["mount", "umount"])
         .or_else(|| needs::refused(penstock_host::Command::new("unshare").args(mount)))
+}
+
+/// Writes down that all processes are looked at.
+fn counted(home: &NetworkNamespace) -> Result<BTreeSet<u32>, FileError> {
+    let looks = PathBuf::from(env::var_os(ROOT).unwrap()).join("looks");
+    let mut looks = fs::OpenOptions::new().create(true).append(true).open(looks).unwrap();
+    writeln!(looks, "one").unwrap();
+    lowers_of_others(home)
 }
 
 fn of_pf(more: Value) -> Value {
@@ -373,4 +391,25 @@ fn something_upon_it() {
     fs::create_dir_all(&class).unwrap();
     symlink("../above", class.join("upper_above")).unwrap();
     assert_eq!(machine.call("STATUS", "", None, &first, None).code(), 50);
+}
+
+/// Where something of a container stands upon each.
+fn looked_at_once() {
+    let machine = Machine::new();
+    let other = Namespace::new();
+    let _inhabitant = Inhabitant::of(&other);
+    for index in 0..VFS.len() {
+        machine.host.run(&format!("ip link add above{index} link vf{index} type macvlan"));
+        machine.host.run(&format!("ip link set above{index} netns {}", other.id));
+    }
+    let looks = || {
+        let looks = machine.path("looks");
+        let count = fs::read_to_string(&looks).unwrap().lines().count();
+        fs::remove_file(looks).unwrap();
+        count
+    };
+    assert_eq!(machine.call("STATUS", "", None, &of_pf(json!({})), None).code(), 50);
+    assert_eq!(looks(), 1);
+    assert_eq!(machine.add("a", &Namespace::new(), &of_pf(json!({}))).code(), 101);
+    assert_eq!(looks(), 1);
 }

@@ -10,15 +10,15 @@ mod process;
 use std::{env, fs, os::unix::fs::PermissionsExt, path::PathBuf, process::ExitCode, thread};
 
 use machine::{Machine, VFS, configuration, interfaces, with_addresses};
-use penstock_cni::journal::Step;
-use penstock_host::{PciFunction, Root, scan::attachments::attachment};
+use penstock_cni::{Plugin, journal::Step};
+use penstock_host::{Root, scan::attachments::attachment};
 use penstock_testkit::{namespace::Namespace, needs, trials::Trials};
 use process::{Ended, ROOT, be_the_plugin, netns};
 use serde_json::{Value, json};
 
 fn main() -> ExitCode {
     if let Some(root) = env::var_os(ROOT) {
-        return be_the_plugin(PathBuf::from(root), PciFunction::set_driver, PciFunction::held_by);
+        return be_the_plugin(PathBuf::from(root), Plugin::system());
     }
     let mut trials = Trials::from_arguments();
     let missing = trials.lacking("network namespaces", needs::network_namespace);

@@ -11,11 +11,7 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::getpid,
 };
-use penstock_cni::{
-    Plugin,
-    journal::Step,
-    plugin::{HeldBy, SetDriver},
-};
+use penstock_cni::{Plugin, journal::Step};
 use penstock_host::Root;
 use penstock_testkit::namespace::Namespace;
 use serde_json::Value;
@@ -46,11 +42,11 @@ pub fn die_of(what: &str) {
     }
 }
 
-/// Answers one call.
-pub fn be_the_plugin(root: PathBuf, set_driver: SetDriver, held_by: HeldBy) -> ExitCode {
+/// Answers one call as this plugin, on the machine below `root`.
+pub fn be_the_plugin(root: PathBuf, plugin: Plugin) -> ExitCode {
     let mut input = Vec::new();
     std::io::stdin().read_to_end(&mut input).unwrap();
-    let plugin = Plugin { root: Root::at(root), on_step: |step| die_of(&name_of(step)), set_driver, held_by };
+    let plugin = Plugin { root: Root::at(root), on_step: |step| die_of(&name_of(step)), ..plugin };
     let (document, code) = match plugin.run(|name| env::var(name).ok(), &input) {
         Ok(document) => (document, 0),
         Err(error) => (Some(error), 1),
