@@ -159,7 +159,10 @@ impl Work<'_> {
             (self.plugin.set_driver)(&vf.function, Some(before))?;
         } else if driver != record.before.driver {
             self.log.say(LogLevel::Warning, format!("{} has another driver now and is left alone", vf.bdf()));
-            self.restore_untouched(&vf, record)?;
+            // A record that stays would keep the VF from everybody.
+            if let Err(error) = self.restore_untouched(&vf, record) {
+                self.log.say(LogLevel::Warning, format!("what was set for {} stays: {error}", vf.bdf()));
+            }
             return self.journal.remove(record.function);
         }
         match record.before.interface.clone() {
@@ -400,19 +403,16 @@ impl Work<'_> {
         let mut attributes = Attributes::of(&plugin.root, &mut self.netlink, &vf.pf)?;
         let now = if mac_too { attributes.state(vf.index)? } else { None };
         let mac = vf::mac_to_restore(state, &record.wanted, now.as_ref(), false).filter(|_| mac_too);
-        let mut refused = None;
-        for attribute in vf::to_restore(state, &record.wanted, mac) {
-            refused = attributes.set(vf.index, &[attribute]).err().or(refused);
-        }
-        refused.map_or(Ok(()), Err)
+        attributes.put_back(vf.index, state, vf::to_restore(state, &record.wanted, mac))
     }
 
     /// Gives back at the PF of what was set there all that is still as it was set: somebody else has the VF by another driver, and what was
-    /// set since is theirs. It goes on past what is refused.
+    /// set since is theirs, and so is all while a program has it. It goes on past what is refused.
     fn restore_untouched(&mut self, vf: &Vf, record: &Record) -> Result<(), CniError> {
         let Some(before) = record.before.state.as_ref().filter(|_| !record.wanted.is_empty()) else {
             return Ok(());
         };
+        self.is_let_go(vf)?;
         let plugin = self.plugin;
         let mut attributes = Attributes::of(&plugin.root, &mut self.netlink, &vf.pf)?;
         let now = attributes.state(vf.index)?.map(|now| now.attributes()).unwrap_or_default();
@@ -420,11 +420,8 @@ impl Work<'_> {
             now.iter().find(|now| now.kind() == of.kind()).is_none_or(|now| record.wanted.contains(now))
         };
         let mac = vf::mac_among(&record.wanted).map(|_| before.mac);
-        let mut refused = None;
-        for attribute in vf::to_restore(before, &record.wanted, mac).into_iter().filter(untouched) {
-            refused = attributes.set(vf.index, &[attribute]).err().or(refused);
-        }
-        refused.map_or(Ok(()), Err)
+        let due = vf::to_restore(before, &record.wanted, mac).into_iter().filter(untouched);
+        attributes.put_back(vf.index, before, due)
     }
 
     /// Takes back a VF of which nothing is written down, as after `/run` was emptied: only from the very namespace that the runtime

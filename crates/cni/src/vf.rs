@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use penstock_host::{
-    InterfaceReport, Netlink, PciFunction, Root, VfBackend, interface_of,
+    InterfaceReport, Netlink, NetlinkError, PciFunction, Root, VfBackend, interface_of,
     netlink::{wait_for_interface, wait_for_udev},
 };
 use penstock_model::{
@@ -203,13 +203,43 @@ impl<'a> Attributes<'a> {
     /// When one is.
     pub fn set(&mut self, vf: VfIndex, wanted: &[VfAttribute]) -> Result<(), CniError> {
         for attribute in wanted {
-            self.backend.set(&[(vf, *attribute)]).map_err(|error| {
-                let pf = self.pf;
-                let failed = CniError::from(error);
-                CniError { text: format!("PF {pf}: {}", failed.text), ..failed }
-            })?;
+            self.backend.set(&[(vf, *attribute)]).map_err(|error| self.refused(error))?;
         }
         Ok(())
+    }
+
+    /// Sets attributes that a VF is as `before` again, and goes on past what is refused. An attribute that the driver has no call for was not
+    /// set before either: nothing is to be put back where `before` tells nothing of it, or the VF has that very value.
+    ///
+    /// # Errors
+    ///
+    /// When one is refused.
+    pub fn put_back(
+        &mut self,
+        vf: VfIndex,
+        before: &VfState,
+        attributes: impl IntoIterator<Item = VfAttribute>,
+    ) -> Result<(), CniError> {
+        let mut refused = None;
+        for attribute in attributes {
+            let Err(error) = self.backend.set(&[(vf, attribute)]) else { continue };
+            let is_untold = before.attribute(attribute.kind()).is_none();
+            if !(error.is_unsupported() && (is_untold || self.is_set(vf, attribute))) {
+                refused = Some(self.refused(error));
+            }
+        }
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// Whether it is known that a VF has this value.
+    fn is_set(&mut self, vf: VfIndex, attribute: VfAttribute) -> bool {
+        let state = self.state(vf).ok().flatten();
+        state.is_some_and(|state| state.attribute(attribute.kind()) == Some(attribute))
+    }
+
+    fn refused(&self, error: NetlinkError) -> CniError {
+        let failed = CniError::from(error);
+        CniError { text: format!("PF {}: {}", self.pf, failed.text), ..failed }
     }
 }
 

@@ -41,13 +41,14 @@ fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let missing = trials.lacking("network namespaces", needs::network_namespace);
     let missing = missing.or_else(|| trials.lacking("root", needs::root));
-    let tests: [(&str, fn()); 9] = [
+    let tests: [(&str, fn()); 10] = [
         ("a_vf_is_bound_for_a_program_and_comes_back_in_netns", a_vf_is_bound),
         ("a_plugin_killed_at_any_step_of_binding_loses_nothing_in_netns", killed_at_any_step),
         ("what_may_not_be_bound_is_refused_in_netns", what_may_not_be_bound),
         ("a_vf_that_a_program_has_is_let_alone_in_netns", a_vf_that_a_program_has),
         ("a_vf_is_taken_back_in_an_order_that_a_pf_takes_in_netns", taken_back_in_order),
         ("a_driver_that_refuses_takes_all_back_in_netns", a_driver_that_refuses),
+        ("an_attribute_that_a_driver_lacks_keeps_no_vf_in_netns", an_attribute_that_a_driver_lacks),
         ("a_driver_override_of_others_comes_back_in_netns", an_override_of_others),
         ("a_vf_that_is_bound_as_wanted_already_is_free_in_netns", bound_as_wanted_already),
         ("what_was_set_goes_also_where_somebody_binds_another_driver_in_netns", another_driver),
@@ -101,7 +102,6 @@ fn as_the_kernel(function: &PciFunction, driver: Option<&str>) -> Result<(), Pci
 
 /// What the kernel says of who has the function, when its group is opened, which is written down: the test's word.
 fn as_told(function: &PciFunction) -> Vec<String> {
-    let bound = function.driver().unwrap().is_some_and(|driver| driver == "vfio-pci");
     fs::write(function.directory().join("opened"), "").unwrap();
     holder(function)
 }
@@ -113,6 +113,7 @@ fn as_seen(function: &PciFunction) -> Vec<String> {
 
 /// Who has the function, only while it is bound to vfio-pci.
 fn holder(function: &PciFunction) -> Vec<String> {
+    let bound = function.driver().unwrap().is_some_and(|driver| driver == "vfio-pci");
     let told = fs::read_to_string(function.directory().join("holder")).ok();
     told.filter(|_| bound).into_iter().collect()
 }
@@ -400,8 +401,8 @@ fn a_vf_that_a_program_has() {
 }
 
 /// Serves a line to the embedded switch of a PF. Whoever sets trust takes another address, as the VF's program may then. What is set is
-/// written to the file `asked`, between the drivers.
-fn serve_line(machine: &Machine, pf: &str) {
+/// written to the file `asked`, between the drivers. The attributes `lacks` are refused as by one that has no word for them.
+fn serve_line(machine: &Machine, pf: &str, lacks: &'static [&'static str]) {
     let mut raw = nix::sys::termios::tcgetattr(&nix::pty::openpty(None, None).unwrap().slave).unwrap();
     nix::sys::termios::cfmakeraw(&mut raw);
     let line = nix::pty::openpty(None, Some(&raw)).unwrap();
@@ -420,10 +421,18 @@ fn serve_line(machine: &Machine, pf: &str) {
             "mac": "02:00:00:00:00:21", "vlan": 0, "qos": 0, "vlan_proto": "802.1Q", "spoofchk": true, "trust": false,
             "link_state": "auto", "max_tx_rate": 0,
         });
+        if lacks.contains(&"trust") {
+            settings.as_object_mut().unwrap().remove("trust");
+        }
         for line in requests.lines().map_while(Result::ok) {
             let Ok(request) = serde_json::from_str::<Value>(&line) else { continue };
             let mut set = request["attributes"].as_object().cloned().unwrap_or_default();
             set.remove("promiscuous");
+            if let Some(key) = lacks.iter().find(|key| set.contains_key(**key)) {
+                let why = json!({"text": "no", "causes": [format!("unknown field `{key}`")]});
+                writeln!(answers, "{}", json!({"id": request["id"], "error": why})).unwrap();
+                continue;
+            }
             for (key, value) in &set {
                 let mut asked = fs::OpenOptions::new().create(true).append(true).open(&asked).unwrap();
                 writeln!(asked, "{key} {value}").unwrap();
@@ -441,7 +450,7 @@ fn serve_line(machine: &Machine, pf: &str) {
 fn taken_back_in_order() {
     let machine = Machine::new();
     machine.host.run("ip link set pf0 address 02:00:00:00:00:10");
-    serve_line(&machine, "02:00:00:00:00:10");
+    serve_line(&machine, "02:00:00:00:00:10", &[]);
     let asked = || {
         let asked = machine.vf().join("asked");
         let said = fs::read_to_string(&asked).unwrap();
@@ -480,6 +489,31 @@ fn a_driver_that_refuses() {
     assert_eq!(machine.state(), before);
 }
 
+/// `trust` is not told either; `vlan` is told as it is without one.
+fn an_attribute_that_a_driver_lacks() {
+    for (lacks, value) in [(&["trust"], json!("on")), (&["vlan"], json!(7))] {
+        for binds in [true, false] {
+            let machine = Machine::new();
+            machine.host.run("ip link set pf0 address 02:00:00:00:00:10");
+            serve_line(&machine, "02:00:00:00:00:10", lacks);
+            let before = machine.state();
+            let pod = Namespace::new();
+            let mut plain = configuration(json!({"spoofchk": "off"}));
+            if !binds {
+                plain.as_object_mut().unwrap().remove("driver");
+            }
+            let wanted = with(plain.clone(), json!({ lacks[0]: value }));
+            let refused = machine.call_in("ADD", "pod-1", Some(&pod), &wanted, None);
+            refused.refused(102, "the driver does not support it");
+            assert_eq!(machine.state(), before, "{lacks:?} {binds}");
+            // It is the next one's.
+            assert!(machine.call_in("ADD", "pod-2", Some(&pod), &plain, None).holds, "{lacks:?} {binds}");
+            assert!(machine.call_in("DEL", "pod-2", Some(&pod), &plain, None).holds);
+            assert_eq!(machine.state(), before, "{lacks:?} {binds}");
+        }
+    }
+}
+
 fn an_override_of_others() {
     let machine = Machine::new();
     fs::write(machine.vf().join("driver_override"), "igbvf").unwrap();
@@ -499,17 +533,29 @@ fn bound_as_wanted_already() {
     symlink("../../drivers/vfio-pci", machine.vf().join("driver")).unwrap();
     let before = machine.state();
     let bind = configuration(json!({"deviceID": "", "pf": "0000:01:00.0", "vfs": [0]}));
+    let opened = machine.vf().join("opened");
     machine.holds("STATUS", "", &bind);
+    // It may be a stopped VM's where nobody has named it.
+    let mut any = bind.clone();
+    any.as_object_mut().unwrap().remove("vfs");
+    machine.call("STATUS", "", &any, None).refused(50, "no VF of 0000:01:00.0 is free");
+    machine.call("ADD", "claim-1", &any, None).refused(101, "no VF of 0000:01:00.0 is free");
+    assert!(!opened.exists(), "who opens a group for a look keeps its program from it");
     let given = machine.holds("ADD", "claim-1", &bind);
     assert_eq!(given["interfaces"], json!([{"name": "net1", "pciID": VF}]));
     machine.call("ADD", "claim-2", &bind, None).refused(101, "no VF of 0000:01:00.0 is free");
     machine.call("STATUS", "", &bind, None).refused(50, "no VF of 0000:01:00.0 is free");
     machine.holds("DEL", "claim-1", &bind);
     assert_eq!(machine.state(), before);
+    fs::remove_file(&opened).unwrap();
     // A program of the host has it; and without `driver` a container would get no interface.
     fs::write(machine.vf().join("holder"), "qemu (process 7)").unwrap();
     machine.call("ADD", "claim-1", &bind, None).refused(101, "no VF of 0000:01:00.0 is free");
     machine.call("STATUS", "", &bind, None).refused(50, "no VF of 0000:01:00.0 is free");
+    assert!(!opened.exists(), "somebody is seen to have it");
+    fs::write(machine.vf().join("holder"), UNSEEN).unwrap();
+    machine.call("ADD", "claim-1", &bind, None).refused(101, "no VF of 0000:01:00.0 is free");
+    assert!(opened.exists(), "before it is taken the kernel is asked");
     fs::remove_file(machine.vf().join("holder")).unwrap();
     let mut moved = bind.clone();
     moved.as_object_mut().unwrap().remove("driver");
@@ -518,10 +564,10 @@ fn bound_as_wanted_already() {
 }
 
 fn another_driver() {
-    for is_set_anew in [false, true] {
+    for besides in ["nothing", "it is set anew", "a program has it", "the PF has no interface"] {
         let machine = Machine::new();
         machine.host.run("ip link set pf0 address 02:00:00:00:00:10");
-        serve_line(&machine, "02:00:00:00:00:10");
+        serve_line(&machine, "02:00:00:00:00:10", &[]);
         let asked = machine.vf().join("asked");
         let pod = Namespace::new();
         let mut moved = configuration(json!({"trust": "on", "vlan": 7}));
@@ -533,36 +579,36 @@ fn another_driver() {
         fs::remove_dir_all(machine.vf().join("net")).unwrap();
         fs::remove_file(machine.vf().join("driver")).unwrap();
         symlink("../../drivers/vfio-pci", machine.vf().join("driver")).unwrap();
-    let opened = machine.vf().join("opened");
-        if is_set_anew {
-    // It may be a stopped VM's where nobody has named it.
-    let mut any = bind.clone();
-    any.as_object_mut().unwrap().remove("vfs");
-    machine.call("STATUS", "", &any, None).refused(50, "no VF of 0000:01:00.0 is free");
-    machine.call("ADD", "claim-1", &any, None).refused(101, "no VF of 0000:01:00.0 is free");
-    assert!(!opened.exists(), "who opens a group for a look keeps its program from it");
+        if besides == "it is set anew" {
             let mut netlink = Netlink::in_namespace_of(machine.host.id).unwrap();
             let pf = netlink.link_named(&"pf0".parse().unwrap()).unwrap().unwrap();
             let root = Root::at(machine.directory.path());
             let mut backend = VfBackend::of(&root, &mut netlink, pf.index).unwrap();
             let vlan = VfAttribute::Vlan {
                 id: VlanId::new(9).unwrap(),
-    fs::remove_file(&opened).unwrap();
                 qos: Default::default(),
                 protocol: Default::default(),
             };
             backend.set(&[(VfIndex::new(0).unwrap(), vlan)]).unwrap();
-    assert!(!opened.exists(), "somebody is seen to have it");
-    fs::write(machine.vf().join("holder"), UNSEEN).unwrap();
-    machine.call("ADD", "claim-1", &bind, None).refused(101, "no VF of 0000:01:00.0 is free");
-    assert!(opened.exists(), "before it is taken the kernel is asked");
         }
         fs::remove_file(&asked).unwrap();
+        match besides {
+            "a program has it" => fs::write(machine.vf().join("holder"), UNSEEN).unwrap(),
+            "the PF has no interface" => drop(machine.host.run("ip link delete pf0")),
+            _ => {}
+        }
         assert!(machine.call_in("DEL", "pod-1", Some(&pod), &moved, None).holds);
-        assert!(machine.is_bound() && machine.state().contains("records 0"), "{}", machine.state());
-        let said = fs::read_to_string(&asked).unwrap();
-        assert!(said.contains("trust false\n") && !said.contains("vfio"), "{said}");
-        assert_eq!(said.contains("vlan 0\n"), !is_set_anew, "what was set since is theirs: {said}");
+        let state = machine.state();
+        assert!(machine.is_bound() && state.contains("records 0"), "{besides}: {state}");
+        let said = fs::read_to_string(&asked).unwrap_or_default();
+        match besides {
+            "nothing" | "it is set anew" => {
+                assert!(said.contains("trust false\n") && !said.contains("vfio"), "{said}");
+                let is_put_back = besides == "nothing";
+                assert_eq!(said.contains("vlan 0\n"), is_put_back, "what was set since is theirs: {said}");
+            }
+            _ => assert_eq!(said, "", "{besides}"),
+        }
     }
 }
 
