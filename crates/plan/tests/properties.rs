@@ -316,6 +316,23 @@ proptest! {
     }
 
     #[test]
+    fn drives_are_led_back_after_any_step(seed: u64) {
+        let (model, inventory) = machine(seed, &SMALL);
+        let made = plan(&model, &inventory).unwrap();
+        let drives: BTreeSet<StepId> = made.steps.iter().filter(|step| matches!(step.action, Action::Drive(_))).map(|step| step.id).collect();
+        for (position, step) in made.steps.iter().enumerate().filter(|(_, step)| drives.contains(&step.id)) {
+            let begun = damaged(&made, |plan| plan.steps.truncate(position + 1));
+            let both = there_and_back(&begun);
+            let of_drives = |at: &StepId| matches!(both.steps[at.0 as usize - 1].action, Action::Drive(_));
+            let mut findings = check_steps(&model, &inventory, &both);
+            findings.retain(|finding| finding.step.as_ref().is_some_and(of_drives));
+            prop_assert_eq!(findings, vec![], "after step {} of\n{}\n{}", step.id, made, both);
+            let restored = simulate(&inventory, &both);
+            prop_assert_eq!(lasting(&restored, &begun).nvme, lasting(&inventory, &begun).nvme, "{}", both);
+        }
+    }
+
+    #[test]
     fn stopped_guests_start_again(seed: u64) {
         let (model, inventory) = machine(seed, &SMALL);
         let made = plan(&model, &inventory).unwrap();
