@@ -10,7 +10,6 @@ use crate::{Fact, names::Names};
 
 /// What the controller of a VF has of a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub struct ControllerResources {
     /// Pairs of queues, counted with the one for administration.
     pub queues: u16,
