@@ -17,7 +17,7 @@ mod read;
 mod realtime;
 
 pub use boot::{BootAction, BootArguments, BootFile};
-pub use drive::DriveAction;
+pub use drive::{ControllerResources, DriveAction};
 pub(crate) use drive::{io_queues, resources};
 pub use file::FileAction;
 pub use function::{Direction, FunctionAction};

@@ -14,7 +14,7 @@ use penstock_model::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Action, Direction, InterfaceSetup,
+    Action, ControllerResources, Direction, InterfaceSetup,
     action::{BootArguments, Schemata, Shares, named, resctrl_group, resources},
     names::Names,
 };
@@ -58,8 +58,14 @@ pub enum Fact {
     Switch { pf: Bdf, mode: SwitchMode },
     /// The controller of the drive's VF has so many pairs of queues, with the one for administration, and so many interrupt vectors.
     VfResources { drive: Bdf, vf: VfIndex, queues: u16, interrupts: u16 },
-    /// The controller of the drive's VF is on line, or is not.
-    VfOnline { drive: Bdf, vf: VfIndex, online: bool },
+    /// The controller of the drive's VF is on line, or is not; and has so much, where that is said.
+    VfOnline {
+        drive: Bdf,
+        vf: VfIndex,
+        online: bool,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        with: Option<ControllerResources>,
+    },
     /// The namespace is attached to the controller of the drive's VF, or is not.
     NamespaceAttached { drive: Bdf, vf: VfIndex, namespace: u32, attached: bool },
     /// The function was reset; nothing lasting shows it.
@@ -208,9 +214,10 @@ impl Fact {
             Fact::VfResources { drive, vf, queues, interrupts } => {
                 write!(f, "{} has {}", names.vf(*drive, *vf), resources(*queues, *interrupts))
             }
-            Fact::VfOnline { drive, vf, online } => {
+            Fact::VfOnline { drive, vf, online, with } => {
                 let line = if *online { "on" } else { "off" };
-                write!(f, "the controller of {} is {line} line", names.vf(*drive, *vf))
+                write!(f, "the controller of {} is {line} line", names.vf(*drive, *vf))?;
+                with.map_or(Ok(()), |with| write!(f, " with {with}"))
             }
             Fact::NamespaceAttached { drive, vf, namespace, attached } => {
                 write!(f, "namespace {namespace} is {}attached to {}", not(attached), names.vf(*drive, *vf))

@@ -50,8 +50,8 @@ mod wanted;
 mod way_back;
 
 pub use action::{
-    Action, ActionGroup, ActionTimeLimit, BootAction, Direction, DriveAction, FileAction, FunctionAction,
-    GuestAction, InterfaceSetup, RealTimeAction, VlanSetup,
+    Action, ActionGroup, ActionTimeLimit, BootAction, ControllerResources, Direction, DriveAction,
+    FileAction, FunctionAction, GuestAction, InterfaceSetup, RealTimeAction, VlanSetup,
 };
 pub use boot::boot_needs;
 pub use check::{Finding, check};

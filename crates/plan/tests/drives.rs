@@ -9,7 +9,7 @@ use penstock_model::{
     inventory::{FoundGuest, Lifelines, NvmeVirtualization},
 };
 use penstock_plan::{
-    Action, DriveAction, FunctionAction, Plan, PlanError, Step,
+    Action, ControllerResources, DriveAction, FunctionAction, Plan, PlanError, Step,
     check::{check, check_steps, simulate},
     dangers, plan, start, undo,
 };
@@ -74,6 +74,7 @@ fn planned(model: &Model, inventory: &Inventory) -> Plan {
     assert_eq!(check_steps(model, &after, &back), [], "{back}");
     assert_eq!(plan(model, &after).unwrap().steps, [], "{made}");
     assert_eq!(simulate(&after, &back).nvme, inventory.nvme, "{back}");
+    leads_back_from_everywhere(model, inventory, &made);
     made
 }
 
@@ -175,25 +176,52 @@ fn with_queues(of: [u16; 2]) -> Model {
     model(&[("db-0", &drive(0)), ("db-1", &drive(1))])
 }
 
-/// What the VFs hold together at no point of these steps is more than there is. A controller that goes off line holds nothing.
-fn fits(inventory: &Inventory, steps: &[Step]) {
-    let mut inventory = inventory.clone();
-    let told = told(&mut inventory);
+/// What a drive says after these steps. It refuses what is more than there is, and a controller that goes off line loses what it had.
+fn play(inventory: &Inventory, steps: &[Step]) -> NvmeVirtualization {
+    let mut told = inventory.nvme[0].virtualization.clone().unwrap();
     for step in steps {
         let Action::Drive(action) = &step.action else { continue };
         let own = told.secondary.iter_mut().find(|secondary| secondary.vf == action.vf()).unwrap();
         match *action {
-            DriveAction::SetVfOnline { online: false, .. } => (own.queues, own.interrupts) = (0, 0),
-            DriveAction::SetVfOnline { .. } => assert!(own.queues >= 2 && own.interrupts >= 1, "{}", step.id),
+            DriveAction::SetVfOnline { online, with, .. } => {
+                if !online {
+                    (own.queues, own.interrupts) = (0, 0);
+                }
+                if let Some(with) = with {
+                    assert!(!own.online || !online, "{}", step.id);
+                    (own.queues, own.interrupts) = (with.queues, with.interrupts);
+                }
+                own.online = online;
+                assert!(!online || own.queues >= 2 && own.interrupts >= 1, "{}", step.id);
+            }
             DriveAction::SetVfResources { queues, interrupts, .. } => {
+                assert!(!own.online, "{}", step.id);
                 (own.queues, own.interrupts) = (queues, interrupts);
             }
-            DriveAction::AttachNamespace { .. } => {}
+            DriveAction::AttachNamespace { namespace, attached, .. } => {
+                let own = own.controller;
+                let controllers = &mut told.namespaces.get_mut(&namespace).unwrap().controllers;
+                assert!(if attached { controllers.insert(own) } else { controllers.remove(&own) });
+            }
         }
         let held = told.secondary.iter().fold((0, 0), |(queues, interrupts), secondary| {
             (queues + u32::from(secondary.queues), interrupts + u32::from(secondary.interrupts))
         });
         assert!(held.0 <= told.queues.total && held.1 <= told.interrupts.total, "step {}: {held:?}", step.id);
+    }
+    told
+}
+
+/// The way back leads back after any of the steps, as the drive and the checker have it.
+fn leads_back_from_everywhere(model: &Model, inventory: &Inventory, made: &Plan) {
+    for steps in 0..=made.steps.len() {
+        let begun = Plan { steps: made.steps[..steps].to_vec(), ..made.clone() };
+        let back = undo(&begun);
+        let between = simulate(inventory, &begun);
+        assert_eq!(between.nvme[0].virtualization.as_ref(), Some(&play(inventory, &begun.steps)), "{begun}");
+        assert_eq!(check_steps(model, &between, &back), [], "after {steps} steps of\n{made}\n{back}");
+        assert_eq!(simulate(&between, &back).nvme, inventory.nvme, "after {steps} steps of\n{made}\n{back}");
+        assert_eq!(Some(play(&between, &back.steps)), inventory.nvme[0].virtualization, "{back}");
     }
 }
 
@@ -202,20 +230,45 @@ fn queues_are_given_when_those_who_had_them_have_given_them_up() {
     for of in [[3, 1], [1, 3]] {
         let model = with_queues(of);
         let online = machine([(of[1] + 1, &[2]), (of[0] + 1, &[3])]);
-        planned(&model, &online);
         // Off line they hold them as well.
         let mut offline = online.clone();
         told(&mut offline).secondary.iter_mut().for_each(|secondary| secondary.online = false);
         for inventory in [online, offline] {
-            let made = plan(&model, &inventory).unwrap();
-            assert_eq!(check(&model, &inventory, &made), [], "{made}");
-            fits(&inventory, &made.steps);
-            let after = simulate(&inventory, &made);
-            let back = undo(&made);
-            assert_eq!(check_steps(&model, &after, &back), [], "{back}");
-            fits(&after, &back.steps);
+            planned(&model, &inventory);
         }
     }
+}
+
+#[test]
+fn controllers_that_only_come_on_line_have_their_queues_when_they_are_off_line_again() {
+    let mut inventory = machine([(3, &[2]), (3, &[3])]);
+    told(&mut inventory).secondary.iter_mut().for_each(|secondary| secondary.online = false);
+    let made = planned(&model(&OWN), &inventory);
+    let given = |step: &Step| matches!(step.action, Action::Drive(DriveAction::SetVfResources { .. }));
+    assert!(!made.steps.iter().any(given), "{made}");
+}
+
+#[test]
+fn a_controller_that_goes_off_line_is_known_by_what_it_had() {
+    let inventory = machine([(4, &[2]), (2, &[3])]);
+    let made = planned(&with_queues([1, 3]), &inventory);
+    let back = made.steps.iter().find_map(|step| match (&step.action, &step.inverse) {
+        (Action::Drive(DriveAction::SetVfOnline { online: false, .. }), Some(Action::Drive(inverse))) => {
+            Some(inverse.clone())
+        }
+        _ => None,
+    });
+    let told = inventory.nvme[0].virtualization.as_ref().unwrap();
+    let with = Some(ControllerResources { queues: 4, interrupts: 4 });
+    assert_eq!(
+        back,
+        Some(DriveAction::SetVfOnline {
+            drive: inventory.nvme[0].bdf,
+            vf: told.secondary[0].vf,
+            online: true,
+            with
+        })
+    );
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod support;
 use std::{collections::BTreeSet, time::Duration};
 
 use external::handed_over;
+use nix::time::{ClockId, clock_gettime};
 use penstock_model::{
     Bdf, ByteSize, GuestKind, GuestName, Inventory, Model, Mtu,
     inventory::{Master, Pf, PresentVf},
@@ -315,6 +316,23 @@ proptest! {
     }
 
     #[test]
+    fn drives_are_led_back_after_any_step(seed: u64) {
+        let (model, inventory) = machine(seed, &SMALL);
+        let made = plan(&model, &inventory).unwrap();
+        let drives: BTreeSet<StepId> = made.steps.iter().filter(|step| matches!(step.action, Action::Drive(_))).map(|step| step.id).collect();
+        for (position, step) in made.steps.iter().enumerate().filter(|(_, step)| drives.contains(&step.id)) {
+            let begun = damaged(&made, |plan| plan.steps.truncate(position + 1));
+            let both = there_and_back(&begun);
+            let of_drives = |at: &StepId| matches!(both.steps[at.0 as usize - 1].action, Action::Drive(_));
+            let mut findings = check_steps(&model, &inventory, &both);
+            findings.retain(|finding| finding.step.as_ref().is_some_and(of_drives));
+            prop_assert_eq!(findings, vec![], "after step {} of\n{}\n{}", step.id, made, both);
+            let restored = simulate(&inventory, &both);
+            prop_assert_eq!(lasting(&restored, &begun).nvme, lasting(&inventory, &begun).nvme, "{}", both);
+        }
+    }
+
+    #[test]
     fn stopped_guests_start_again(seed: u64) {
         let (model, inventory) = machine(seed, &SMALL);
         let made = plan(&model, &inventory).unwrap();
@@ -470,15 +488,12 @@ proptest! {
     }
 }
 
-/// Parse, check and plan have 50 ms together, and parsing has most of it. Without optimisation it takes longer.
-/// What this thread has had of the processors, which others beside it do not lengthen (the kernel's `fs/proc/base.c`, `schedstat`).
-#[expect(clippy::disallowed_methods, reason = "the kernel is asked, and no machine")]
+/// What this thread has had of the processors, which others beside it do not lengthen.
 fn processor_time() -> Duration {
-    let told = std::fs::read_to_string("/proc/thread-self/schedstat").expect("the kernel tells it");
-    let nanoseconds = told.split(' ').next().and_then(|word| word.parse().ok());
-    Duration::from_nanos(nanoseconds.expect("nanoseconds"))
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("the kernel tells it").into()
 }
 
+/// Parse, check and plan have 50 ms together, and parsing has most of it. Without optimisation it takes longer.
 #[test]
 fn the_largest_machine_is_planned_in_time() {
     let size = Size { nics: 2, vfs: 255, guests: 64 };

@@ -5,7 +5,7 @@ use penstock_host::{
     nvme::{NvmeError, PrimaryController},
 };
 use penstock_model::{Bdf, VfIndex, inventory::SecondaryController};
-use penstock_plan::{DriveAction, ExecuteError, Fact};
+use penstock_plan::{ControllerResources, DriveAction, ExecuteError, Fact};
 
 use super::told;
 
@@ -21,12 +21,33 @@ pub fn execute(root: &Root, action: &DriveAction) -> Result<(), ExecuteError> {
             .set_queues(own, *queues)
             .and_then(|_| controller.set_interrupts(own, *interrupts))
             .map(drop),
-        DriveAction::SetVfOnline { online, .. } => controller.set_online(own, *online),
+        DriveAction::SetVfOnline { vf, online: true, with, .. } => {
+            give(&controller, *vf, own, *with).and_then(|()| controller.set_online(own, true))
+        }
+        DriveAction::SetVfOnline { vf, online: false, with, .. } => {
+            controller.set_online(own, false).and_then(|()| give(&controller, *vf, own, *with))
+        }
         DriveAction::AttachNamespace { namespace, attached, .. } => {
             controller.attach(*namespace, own, *attached)
         }
     };
     done.map_err(|error| refused(&attempt, error))
+}
+
+/// Gives a controller what it is to have, unless it has that.
+fn give(
+    controller: &PrimaryController,
+    vf: VfIndex,
+    own: u16,
+    with: Option<ControllerResources>,
+) -> Result<(), NvmeError> {
+    let Some(ControllerResources { queues, interrupts }) = with else { return Ok(()) };
+    let has = controller.of_vf(vf)?;
+    if has.is_some_and(|has| (has.queues, has.interrupts) == (queues, interrupts)) {
+        return Ok(());
+    }
+    controller.set_queues(own, queues)?;
+    controller.set_interrupts(own, interrupts).map(drop)
 }
 
 /// Whether the drive has left the machine.
@@ -50,18 +71,12 @@ fn look(root: &Root, drive: Bdf, vf: VfIndex, fact: &Fact) -> Result<Seen, Execu
     let (controller, found) = ask(root, drive, vf, &attempt)?;
     Ok(match fact {
         Fact::VfResources { queues, interrupts, .. } => {
-            match (found.queues, found.interrupts) == (*queues, *interrupts) {
-                true => Ok(()),
-                false => Err(format!(
-                    "it has {} pairs of queues, with the one for administration, and {} interrupts",
-                    found.queues, found.interrupts
-                )),
-            }
+            has(&found, ControllerResources { queues: *queues, interrupts: *interrupts })
         }
-        Fact::VfOnline { online, .. } => match found.online == *online {
-            true => Ok(()),
-            false => Err(format!("it is {} line", if found.online { "on" } else { "off" })),
-        },
+        Fact::VfOnline { online, .. } if found.online != *online => {
+            Err(format!("it is {} line", if found.online { "on" } else { "off" }))
+        }
+        Fact::VfOnline { with: Some(with), .. } => has(&found, *with),
         Fact::NamespaceAttached { namespace, attached, .. } => {
             let told = controller.virtualization().map_err(|error| refused(&attempt, error))?;
             let known = told.namespaces.get(namespace);
@@ -72,6 +87,16 @@ fn look(root: &Root, drive: Bdf, vf: VfIndex, fact: &Fact) -> Result<Seen, Execu
         }
         _ => Ok(()),
     })
+}
+
+fn has(found: &SecondaryController, wanted: ControllerResources) -> Seen {
+    if (found.queues, found.interrupts) == (wanted.queues, wanted.interrupts) {
+        return Ok(());
+    }
+    Err(format!(
+        "it has {} pairs of queues, with the one for administration, and {} interrupts",
+        found.queues, found.interrupts
+    ))
 }
 
 /// Opens a drive, and asks it for the controller of a VF.

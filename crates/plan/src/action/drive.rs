@@ -8,7 +8,27 @@ use serde::{Deserialize, Serialize};
 use super::{GoesWith, NoInverse};
 use crate::{Fact, names::Names};
 
-/// One command to an NVMe drive, through its PF; the host's executor gives it.
+/// What the controller of a VF has of a drive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct ControllerResources {
+    /// Pairs of queues, counted with the one for administration.
+    pub queues: u16,
+    /// Interrupt vectors.
+    pub interrupts: u16,
+}
+
+impl ControllerResources {
+    /// What one has that went off line.
+    pub const NONE: ControllerResources = ControllerResources { queues: 0, interrupts: 0 };
+}
+
+impl fmt::Display for ControllerResources {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&resources(self.queues, self.interrupts))
+    }
+}
+
+/// What is done to an NVMe drive, through its PF; the host's executor gives the commands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs)]
@@ -17,7 +37,15 @@ pub enum DriveAction {
     /// (Virtualization Management, secondary controller assign). It must be off line.
     SetVfResources { drive: Bdf, vf: VfIndex, queues: u16, interrupts: u16 },
     /// Bring the controller of a VF on line, or take it off line (Virtualization Management, secondary controller online).
-    SetVfOnline { drive: Bdf, vf: VfIndex, online: bool },
+    /// One that goes off line loses what it has: `with` is what it is given again then, or has before it comes on line, so that
+    /// either is taken back by one step. Without it, what it is left with.
+    SetVfOnline {
+        drive: Bdf,
+        vf: VfIndex,
+        online: bool,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        with: Option<ControllerResources>,
+    },
     /// Attach a namespace to the controller of a VF, or detach it (Namespace Attachment). The data stay.
     AttachNamespace { drive: Bdf, vf: VfIndex, namespace: u32, attached: bool },
 }
@@ -46,7 +74,7 @@ impl DriveAction {
             Self::SetVfResources { drive, vf, queues, interrupts } => {
                 Fact::VfResources { drive, vf, queues, interrupts }
             }
-            Self::SetVfOnline { drive, vf, online } => Fact::VfOnline { drive, vf, online },
+            Self::SetVfOnline { drive, vf, online, with } => Fact::VfOnline { drive, vf, online, with },
             Self::AttachNamespace { drive, vf, namespace, attached } => {
                 Fact::NamespaceAttached { drive, vf, namespace, attached }
             }
@@ -64,8 +92,15 @@ impl DriveAction {
             Self::SetVfResources { queues, interrupts, .. } => {
                 write!(f, "{vf}: {}", resources(*queues, *interrupts))
             }
-            Self::SetVfOnline { online: true, .. } => write!(f, "{vf}: bring its controller on line"),
-            Self::SetVfOnline { online: false, .. } => write!(f, "{vf}: take its controller off line"),
+            Self::SetVfOnline { online: true, with, .. } => {
+                write!(f, "{vf}: bring its controller on line")?;
+                with.map_or(Ok(()), |with| write!(f, " with {with}"))
+            }
+            Self::SetVfOnline { online: false, with, .. } => {
+                write!(f, "{vf}: take its controller off line")?;
+                let left = with.filter(|with| *with != ControllerResources::NONE);
+                left.map_or(Ok(()), |left| write!(f, ", where it has {left}"))
+            }
             Self::AttachNamespace { namespace, attached: true, .. } => {
                 write!(f, "{vf}: attach namespace {namespace}")
             }

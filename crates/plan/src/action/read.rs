@@ -133,6 +133,7 @@ mod tests {
         let texts = [
             r#"{"set_vf_count":{"pf":"0000:04:00.0","count":4}}"#,
             r#"{"set_vf_online":{"drive":"0000:04:00.0","vf":1,"online":true}}"#,
+            r#"{"set_vf_online":{"drive":"0000:04:00.0","vf":1,"online":true,"with":{"queues":3,"interrupts":2}}}"#,
             r#"{"stop_guest":{"guest":"a"}}"#,
             r#"{"remove_partition":{"group":"penstock","cpus":"2-3"}}"#,
             r#"{"enable_unit":{"unit":"penstock.service","on":true}}"#,

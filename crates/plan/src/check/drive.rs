@@ -6,7 +6,7 @@ use penstock_model::{
 };
 
 use super::{machine::Machine, rules::VFIO};
-use crate::{Action, DriveAction, Plan};
+use crate::{Action, ControllerResources, DriveAction, Plan};
 
 /// Does what it can of an action.
 pub fn act(virtualization: &mut NvmeVirtualization, action: &DriveAction) {
@@ -19,7 +19,11 @@ pub fn act(virtualization: &mut NvmeVirtualization, action: &DriveAction) {
             secondary.queues = queues;
             secondary.interrupts = interrupts;
         }
-        DriveAction::SetVfOnline { online, .. } => secondary.online = online,
+        DriveAction::SetVfOnline { .. } => {
+            let (online, held) = line_and_holding(secondary, action);
+            secondary.online = online;
+            (secondary.queues, secondary.interrupts) = (held.queues, held.interrupts);
+        }
         DriveAction::AttachNamespace { namespace, attached, .. } => {
             let controller = secondary.controller;
             if let Some(found) = virtualization.namespaces.get_mut(&namespace) {
@@ -29,6 +33,20 @@ pub fn act(virtualization: &mut NvmeVirtualization, action: &DriveAction) {
                 };
             }
         }
+    }
+}
+
+/// Whether a controller is on line after an action, and what it holds then. One that goes off line loses all that it is not given again.
+fn line_and_holding(before: &SecondaryController, action: &DriveAction) -> (bool, ControllerResources) {
+    let had = ControllerResources { queues: before.queues, interrupts: before.interrupts };
+    match *action {
+        DriveAction::SetVfResources { queues, interrupts, .. } => {
+            (before.online, ControllerResources { queues, interrupts })
+        }
+        DriveAction::SetVfOnline { online, with: Some(with), .. } => (online, with),
+        DriveAction::SetVfOnline { online: false, with: None, .. } => (false, ControllerResources::NONE),
+        DriveAction::SetVfOnline { online: true, with: None, .. } => (true, had),
+        DriveAction::AttachNamespace { .. } => (before.online, had),
     }
 }
 
@@ -56,6 +74,7 @@ pub fn broken(machine: &Machine, action: &DriveAction) -> Vec<String> {
         return vec![format!("VF {vf} of {drive} is not known to have a controller")];
     };
     let mut broken = Vec::new();
+    let (_, held) = line_and_holding(found, action);
     let Some((seat, present)) = machine.vf(drive, vf) else {
         return vec![format!("{drive} has no VF {vf}")];
     };
@@ -69,11 +88,7 @@ pub fn broken(machine: &Machine, action: &DriveAction) -> Vec<String> {
         DriveAction::SetVfResources { .. } if found.online => {
             broken.push(format!("the controller of {} is on line, and takes no queues", seat.bdf));
         }
-        DriveAction::SetVfOnline { online: true, .. } if machine.is_freed(drive, vf) => {
-            broken
-                .push(format!("the controller of {} lost all that it had, and is to come on line", seat.bdf));
-        }
-        DriveAction::SetVfOnline { online: true, .. } if found.queues < 2 || found.interrupts == 0 => {
+        DriveAction::SetVfOnline { online: true, .. } if held.queues < 2 || held.interrupts == 0 => {
             broken.push(format!("the controller of {} has not what it needs to come on line", seat.bdf));
         }
         DriveAction::SetVfOnline { online, .. } if found.online == online => {
@@ -88,21 +103,20 @@ pub fn broken(machine: &Machine, action: &DriveAction) -> Vec<String> {
                 Some(_) => {}
             }
         }
-        DriveAction::SetVfResources { queues, interrupts, .. } => {
-            broken.extend(beyond(machine, drive, vf, (queues, interrupts)));
+        DriveAction::SetVfResources { .. } | DriveAction::SetVfOnline { .. } => {
+            broken.extend(beyond(machine, drive, vf, held));
         }
-        DriveAction::SetVfOnline { .. } => {}
     }
     broken
 }
 
 /// What the drive has not, when this VF gets so much and the others hold what they hold at this point.
-fn beyond(machine: &Machine, drive: Bdf, vf: VfIndex, (queues, interrupts): (u16, u16)) -> Vec<String> {
+fn beyond(machine: &Machine, drive: Bdf, vf: VfIndex, wanted: ControllerResources) -> Vec<String> {
+    let ControllerResources { queues, interrupts } = wanted;
     let Some(told) = machine.drive(drive).and_then(|found| found.virtualization.as_ref()) else {
         return Vec::new();
     };
-    let holding =
-        || told.secondary.iter().filter(|other| other.vf != vf && !machine.is_freed(drive, other.vf));
+    let holding = || told.secondary.iter().filter(|other| other.vf != vf);
     let all = [
         ("pairs of queues", told.queues, queues, holding().map(|other| u32::from(other.queues)).sum::<u32>()),
         ("interrupts", told.interrupts, interrupts, holding().map(|other| u32::from(other.interrupts)).sum()),
@@ -127,27 +141,28 @@ pub enum Passed {
 pub fn takes(machine: &Machine, action: &DriveAction) -> Option<Passed> {
     let (drive, vf) = (action.drive(), action.vf());
     match *action {
-        DriveAction::SetVfResources { queues, interrupts, .. } => {
-            let had = secondary(machine, drive, vf).filter(|_| !machine.is_freed(drive, vf));
-            let more = had.is_none_or(|had| queues > had.queues || interrupts > had.interrupts);
+        DriveAction::SetVfResources { .. } | DriveAction::SetVfOnline { .. } => {
+            let had = secondary(machine, drive, vf)?;
+            let (_, holds) = line_and_holding(had, action);
+            let more = holds.queues > had.queues || holds.interrupts > had.interrupts;
             more.then_some(Passed::Queues)
         }
         DriveAction::AttachNamespace { namespace, attached: true, .. } => Some(Passed::Namespace(namespace)),
-        DriveAction::AttachNamespace { .. } | DriveAction::SetVfOnline { .. } => None,
+        DriveAction::AttachNamespace { .. } => None,
     }
 }
 
 /// What a command leaves to other VFs that its own had.
 pub fn leaves(machine: &Machine, action: &DriveAction) -> Option<Passed> {
-    let had = secondary(machine, action.drive(), action.vf());
     match *action {
-        DriveAction::SetVfOnline { online: false, .. } => Some(Passed::Queues),
-        DriveAction::SetVfResources { queues, interrupts, .. } => {
-            let less = had.is_some_and(|had| queues < had.queues || interrupts < had.interrupts);
-            (less && !machine.is_freed(action.drive(), action.vf())).then_some(Passed::Queues)
+        DriveAction::SetVfResources { .. } | DriveAction::SetVfOnline { .. } => {
+            let had = secondary(machine, action.drive(), action.vf())?;
+            let (_, holds) = line_and_holding(had, action);
+            let less = holds.queues < had.queues || holds.interrupts < had.interrupts;
+            less.then_some(Passed::Queues)
         }
         DriveAction::AttachNamespace { namespace, attached: false, .. } => Some(Passed::Namespace(namespace)),
-        DriveAction::AttachNamespace { .. } | DriveAction::SetVfOnline { .. } => None,
+        DriveAction::AttachNamespace { .. } => None,
     }
 }
 
@@ -159,7 +174,10 @@ pub fn restoring(machine: &Machine, action: &DriveAction) -> Option<Action> {
         DriveAction::SetVfResources { .. } => {
             DriveAction::SetVfResources { drive, vf, queues: before.queues, interrupts: before.interrupts }
         }
-        DriveAction::SetVfOnline { .. } => DriveAction::SetVfOnline { drive, vf, online: before.online },
+        DriveAction::SetVfOnline { .. } => {
+            let had = ControllerResources { queues: before.queues, interrupts: before.interrupts };
+            DriveAction::SetVfOnline { drive, vf, online: before.online, with: Some(had) }
+        }
         DriveAction::AttachNamespace { namespace, .. } => {
             let attached = is_attached(machine, drive, vf, namespace)?;
             DriveAction::AttachNamespace { drive, vf, namespace, attached }

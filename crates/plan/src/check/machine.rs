@@ -16,7 +16,7 @@ use super::{
     realtime,
 };
 use crate::{
-    Action, BootAction, DriveAction, FileAction, FunctionAction, GuestAction, RealTimeAction, Step,
+    Action, BootAction, FileAction, FunctionAction, GuestAction, RealTimeAction, Step,
     action::GuestDefinition,
 };
 
@@ -53,8 +53,6 @@ pub struct Machine {
     ready: HashSet<GuestName>,
     /// PFs whose link was waited for, and for which guest.
     linked: HashSet<(Bdf, Option<GuestName>)>,
-    /// VFs of drives, by their PFs, whose controllers went off line in this plan: they hold nothing until they are given something again.
-    freed: HashSet<(Bdf, VfIndex)>,
     /// Functions of which the way back restores how the host used their interface.
     restored: HashSet<Bdf>,
 }
@@ -100,15 +98,9 @@ impl Machine {
             touched: HashSet::new(),
             ready: HashSet::new(),
             linked: HashSet::new(),
-            freed: HashSet::new(),
             restored: HashSet::new(),
             inventory: inventory.clone(),
         }
-    }
-
-    /// Whether the controller of a drive's VF lost what it had when it went off line.
-    pub fn is_freed(&self, drive: Bdf, vf: VfIndex) -> bool {
-        self.freed.contains(&(drive, vf))
     }
 
     pub fn seat(&self, function: Bdf) -> Option<Seat> {
@@ -340,12 +332,6 @@ impl Machine {
             }
             Action::Function(FunctionAction::ResetFunction { .. }) => {}
             Action::Drive(action) => {
-                let at = (action.drive(), action.vf());
-                match action {
-                    DriveAction::SetVfOnline { online: false, .. } => drop(self.freed.insert(at)),
-                    DriveAction::SetVfResources { .. } => drop(self.freed.remove(&at)),
-                    DriveAction::SetVfOnline { .. } | DriveAction::AttachNamespace { .. } => {}
-                }
                 let virtualization = self.virtualization_slot(action.drive());
                 if let Some(virtualization) = virtualization {
                     drive::act(virtualization, action);
@@ -471,7 +457,6 @@ impl Machine {
                 born.push(vf.bdf);
             }
         }
-        self.freed.retain(|(drive, _)| *drive != pf);
         if let Some(virtualization) = self.virtualization_slot(pf) {
             drive::remade(virtualization);
         }

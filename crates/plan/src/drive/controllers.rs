@@ -2,7 +2,8 @@
 //!
 //! What one gets another may have, so that all give up what is not to stay with them before any is given something: queues and interrupts
 //! of a controller that goes off line are free, and a namespace is detached before it is attached elsewhere. Each comes on line when all
-//! have what they are to have, and so the way back has the same order.
+//! have what they are to have, and so the way back has the same order. Each step knows what its controller has before it, and so the way back
+//! may begin after any of them.
 
 use penstock_model::{GuestName, inventory::SecondaryController};
 
@@ -132,7 +133,8 @@ impl ControllerChange<'_, '_> {
         }
         if self.online && changed {
             let why = format!("{who} gets other queues, which it can only off line");
-            self.push(planner, (drive, Phase::GiveUp), self.line(drive, false), self.line(drive, true), why);
+            let line = |online, with| self.line(drive, online, with);
+            self.push(planner, (drive, Phase::GiveUp), line(false, Share::NONE), line(true, *had), why);
         }
         let least = had.least(*share);
         if !self.online && least != *had {
@@ -155,7 +157,11 @@ impl ControllerChange<'_, '_> {
     /// It is given what it lacks.
     fn give(&self, planner: &mut Planner<'_>, drive: &WantedDrive<'_>) {
         let Self { vf, who, had, share, .. } = self;
-        let has = if self.online { *had } else { had.least(*share) };
+        let has = match self.online {
+            true if had != share => Share::NONE,
+            true => *had,
+            false => had.least(*share),
+        };
         if has != *share {
             let why = format!("{who} belongs to {}", vf.guest);
             self.push(
@@ -179,15 +185,20 @@ impl ControllerChange<'_, '_> {
             self.push(
                 planner,
                 (drive, Phase::BringOnLine),
-                self.line(drive, true),
-                self.line(drive, false),
+                self.line(drive, true, self.share),
+                self.line(drive, false, self.share),
                 why,
             );
         }
     }
 
-    fn line(&self, drive: &WantedDrive<'_>, online: bool) -> DriveAction {
-        DriveAction::SetVfOnline { drive: drive.found.bdf, vf: self.vf.index, online }
+    fn line(&self, drive: &WantedDrive<'_>, online: bool, with: Share) -> DriveAction {
+        DriveAction::SetVfOnline {
+            drive: drive.found.bdf,
+            vf: self.vf.index,
+            online,
+            with: Some(with.into()),
+        }
     }
 
     fn resources(&self, drive: &WantedDrive<'_>, share: Share) -> DriveAction {

@@ -8,6 +8,7 @@ use penstock_model::{
 
 use super::{Seat, WantedDrive, WantedDriveVf};
 use crate::{
+    ControllerResources,
     action::io_queues,
     definition::vcpus,
     planner::{Planner, vf_name},
@@ -20,7 +21,16 @@ pub struct Share {
     pub interrupts: u16,
 }
 
+impl From<Share> for ControllerResources {
+    fn from(Share { queues, interrupts }: Share) -> ControllerResources {
+        ControllerResources { queues, interrupts }
+    }
+}
+
 impl Share {
+    /// What a controller has that went off line, or is new.
+    pub const NONE: Share = Share { queues: 0, interrupts: 0 };
+
     /// What both have of each.
     pub fn least(self, other: Share) -> Share {
         Share { queues: self.queues.min(other.queues), interrupts: self.interrupts.min(other.interrupts) }
@@ -36,7 +46,7 @@ impl WantedDrive<'_> {
     /// What the controller of a VF has once the VFs are those that are wanted: one that goes off line loses all.
     pub fn had(&self, controller: &SecondaryController) -> Share {
         match self.remakes() {
-            true => Share { queues: 0, interrupts: 0 },
+            true => Share::NONE,
             false => Share { queues: controller.queues, interrupts: controller.interrupts },
         }
     }

@@ -245,7 +245,16 @@ impl Gathering<'_> {
                         };
                         self.vf(drive, vf, "has", before, Some(resources(*queues, *interrupts)));
                     }
-                    DriveAction::SetVfOnline { online, .. } => {
+                    DriveAction::SetVfOnline { online, with, .. } => {
+                        let had = match was {
+                            Some(DriveAction::SetVfOnline { with, .. }) => *with,
+                            _ => None,
+                        };
+                        if let (Some(had), Some(with)) = (had, with)
+                            && had != *with
+                        {
+                            self.vf(drive, vf, "has", Some(had.to_string()), Some(with.to_string()));
+                        }
                         let line = |online: bool| if online { "on line" } else { "off line" }.to_owned();
                         self.vf(drive, vf, "controller", Some(line(!online)), Some(line(*online)));
                     }
