@@ -157,7 +157,11 @@ pub fn evict(cache: &Cache) -> Result<(), BoardError> {
         let is_part = directory.file_name().is_some_and(|name| name.to_string_lossy().contains(PART));
         // Whoever saves a board there, on whatever machine and in whatever container, holds it.
         let held = match is_part {
-            true => Lock::try_exclusive(directory.join(DirectoryLock::NAME))?.is_none(),
+            // Whoever made it removes it without asking.
+            true => match Lock::try_exclusive(directory.join(DirectoryLock::NAME)) {
+                Err(error) if error.is_missing() => true,
+                lock => lock?.is_none(),
+            },
             false => false,
         };
         if !held {

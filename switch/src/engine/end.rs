@@ -27,6 +27,7 @@ impl WireEnd {
 
     /// The same of one to which they can be passed: they are left in `brought`, and that is its end.
     pub fn taking(self, brought: PassedFiles) -> WireEnd {
+        passed::keep_urgent(&self.fd);
         WireEnd { brought: Some(brought), ..self }
     }
 

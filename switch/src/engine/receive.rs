@@ -186,10 +186,9 @@ impl Receiving {
                 continue;
             }
             let outcome = self.chains_for(total, mergeable);
-            // There may be nothing more.
-            let may_fill = fills < 2 && (next.is_none() || self.ring.has_news());
             let before = self.left();
-            if outcome == Err(Dropped::NoBuffers) && may_fill {
+            // There may be nothing more.
+            if outcome == Err(Dropped::NoBuffers) && fills < 2 && (next.is_none() || self.ring.has_news()) {
                 fills += 1;
                 self.fill();
             }

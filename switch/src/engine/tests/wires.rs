@@ -39,7 +39,6 @@ fn who_passes_descriptors_with_its_frames_makes_the_worker_close_none() {
             }
             let brought = PassedFiles::default();
             let (mut engine, mut guest, far) = joined(kind, |end| {
-                crate::passed::keep_urgent(&end);
                 let wire = if kind == SockType::Stream { Wire::with_lengths(end) } else { Wire::new(end) };
                 wire.taking(brought.clone())
             });
