@@ -185,6 +185,19 @@ fn a_known_ratio_comes_out() {
     assert_eq!(decided(&[proven, judged("latency untuned / tuned p99 >= 3x")]), None);
 }
 
+/// A ratio is worth nothing where the same measured twice differs.
+#[test]
+fn a_ratio_is_not_judged_whose_control_differs_from_itself() {
+    let all = [drawn(Arm::Tuned, 10, 12, 1), drawn(Arm::Null, 50, 12, 2), drawn(Arm::Untuned, 50, 12, 3)];
+    for line in ["latency untuned / tuned p99 >= 3x", "latency untuned / tuned p99 >= 20x"] {
+        let doubted = judge(&line.parse().unwrap(), &all, 0.95, 5);
+        assert_eq!(doubted.told, Conclusion::CannotBeTold, "{line}");
+        let claim = &doubted.claims[0];
+        assert!(claim.why.as_ref().unwrap().contains("differs from itself"), "{claim:?}");
+        assert!(claim.seen.is_some(), "{claim:?}");
+    }
+}
+
 /// Millions of turns of a loop prove no more than the seconds that they took.
 #[test]
 fn loops_are_no_wake_ups() {
