@@ -6,7 +6,7 @@ use std::{
     collections::BTreeMap,
     fs::{self, OpenOptions},
     os::unix::{
-        fs::{OpenOptionsExt, PermissionsExt, symlink},
+        fs::{OpenOptionsExt, PermissionsExt, chown, symlink},
         process::ExitStatusExt,
     },
     path::{Path, PathBuf},
@@ -46,13 +46,14 @@ fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     trials.one_at_a_time();
     let missing = trials.lacking("storage", no_fio);
-    let tests: [(&str, fn()); 8] = [
+    let tests: [(&str, fn()); 9] = [
         ("a_container_and_the_host_have_one_file", one_file),
         ("the_host_never_writes_where_a_link_leads", links),
         ("a_guest_without_fio_is_missing_and_the_host_is_not", without_fio),
         ("fio_of_an_unknown_version_is_missing", unknown_version),
         ("a_guest_that_stops_is_missing", gone),
         ("a_vm_has_a_file_of_its_own", vm),
+        ("what_a_killed_run_left_in_a_vm_is_removed", killed),
         ("fio_in_a_guest_does_not_outlive_an_interrupt", interrupted),
         ("what_may_not_be_written_is_not", not_written),
     ];
@@ -358,6 +359,55 @@ fn vm() {
     let run = quick(guest(), &of("vm", "path: /no/such/directory, size: 1MiB"));
     run.all_missing(&inside(), "there is no directory /no/such/directory inside a");
     assert!(!Path::new("/no/such").exists(), "it is not made");
+}
+
+fn killed() {
+    let directory = directory();
+    let path = |name: &str| directory.path().join(name);
+    let left = |name: &str| {
+        fs::create_dir(path(name)).unwrap();
+        fs::write(path(name).join("data"), "much").unwrap();
+    };
+    let old = [".penstock-measure-a-1-200-0", ".penstock-measure-a-1-200-1", ".penstock-measure-a-17-3-10"];
+    old.into_iter().for_each(left);
+    fs::remove_file(path(old[1]).join("data")).unwrap();
+    // A guest's that is called a-1, no run's, another's, one's that goes on.
+    let mut others = vec![
+        ".penstock-measure-a-1-1-200-0",
+        ".penstock-measure-a-1-200",
+        ".penstock-measure-a-1-2x-0",
+        ".penstock-measure-b-1-200-0",
+        ".penstock-measure-a-7-800-0",
+        "victim",
+    ];
+    others.iter().copied().for_each(left);
+    let mut going_on =
+        process::Command::new("sleep").arg("600").env("PENSTOCK_MEASURE", "storage-7-800;").spawn();
+    let link = ".penstock-measure-a-5-600-0";
+    symlink(path("victim"), path(link)).unwrap();
+    others.push(link);
+    if needs::root().is_none() {
+        others.push(".penstock-measure-a-9-100-0");
+        left(".penstock-measure-a-9-100-0");
+        chown(path(".penstock-measure-a-9-100-0"), Some(65534), None).unwrap();
+    }
+    let guest = Guest { vm: true, ..Guest::container() };
+    let storage = format!("path: {}, size: 1MiB", directory.path().display());
+    let mut run = quick(guest, &of("vm", &storage));
+    if let Ok(going_on) = &mut going_on {
+        going_on.kill().unwrap();
+        going_on.wait().unwrap();
+    }
+    assert_eq!(run.missing, BTreeMap::new());
+    for name in old {
+        assert!(!path(name).exists(), "{name} is left");
+    }
+    for name in &others {
+        assert_eq!(fs::read(path(name).join("data")).unwrap(), b"much", "{name}");
+    }
+    run.measured(&inside(), Mix::Read);
+    assert_eq!(run.sampler.finish(), Vec::<String>::new());
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), others.len(), "its own is removed");
 }
 
 fn interrupted() {
