@@ -3,7 +3,7 @@
 //! **Files.** In a container's directory the host makes the file, through the container's root, and holds it: fio on the host
 //! is given the held file and never a path that the container could have changed meanwhile. In a VM fio itself makes it,
 //! in a new directory that only root can enter.
-//! It is written once before the first sample, and removed after the last.
+//! It is written once before the first sample, and removed after the last; the next run removes that of one that was killed.
 //!
 //! **Devices** are read, and written only where the model says so. Even then none is written that holds a file system
 //! that somebody has mounted, swap space, or another device; and none whose path inside is another device than on the host.
@@ -13,6 +13,7 @@
 
 pub mod cells;
 pub mod command;
+mod left_over;
 mod place;
 
 use std::{
@@ -69,7 +70,8 @@ pub struct StorageTaker {
     /// Files that were made here, and directories in VMs.
     made: Vec<Scratch>,
     made_inside: Vec<(Vantage, String)>,
-    /// What tells this run's processes from all others.
+    /// What no other run calls anything, and what tells this run's processes from all others.
+    run: String,
     mark: String,
 }
 
@@ -117,6 +119,7 @@ impl StorageTaker {
     /// Of these targets, which are those of [`targets`].
     pub fn new(testbed: &Testbed, targets: &[StorageTarget]) -> StorageTaker {
         let targets = targets.iter().map(|target| (cells::label(target), target.clone())).collect();
+        let run = own_name();
         StorageTaker {
             testbed: testbed.clone(),
             targets,
@@ -125,7 +128,8 @@ impl StorageTaker {
             refused: BTreeMap::new(),
             made: Vec::new(),
             made_inside: Vec::new(),
-            mark: format!("storage-{};", own_name()),
+            mark: left_over::mark(&run),
+            run,
         }
     }
 
@@ -240,7 +244,7 @@ impl StorageTaker {
         file_inside.push('/');
         file_inside.push_str(&name);
         // A VM is given a new directory: somebody there could have laid a link where the name is known.
-        let own_inside = format!("{file_inside}-{}", own_name());
+        let own_inside = left_over::directory(&file_inside, &self.run, self.made_inside.len());
         let size = target.size.0;
         let mut arms = Vec::new();
         // The guest's own directory, as the host reaches it.
@@ -260,7 +264,8 @@ impl StorageTaker {
                 Some(_) => Ok(()),
                 None => {
                     file_inside = format!("{own_inside}/{FILE}");
-                    self.lay_out_inside(&inside, place.as_ref(), &target.path, &own_inside, size)
+                    let directories = (target.path.as_str(), own_inside.as_str());
+                    self.lay_out_inside(&inside, place.as_ref(), directories, &name, size)
                 }
             };
             match made {
@@ -298,13 +303,13 @@ impl StorageTaker {
         Ok(self.made[at].path())
     }
 
-    /// Has fio in a VM make a file, in a directory of its own.
+    /// Has fio in a VM make a file, in a directory of its own, whose name begins with `name`.
     fn lay_out_inside(
         &mut self,
         vantage: &Vantage,
         place: &dyn Place,
-        parent: &str,
-        directory: &str,
+        (parent, directory): (&str, &str),
+        name: &str,
         size: u64,
     ) -> Result<(), String> {
         // fio would make a directory that is missing, and nobody would remove it.
@@ -312,6 +317,7 @@ impl StorageTaker {
         if !there.map_err(|error| chain(&error))?.status.success() {
             return Err(format!("there is no directory {parent} {}", place.describe()));
         }
+        left_over::remove(place, parent, name, &self.run);
         // It is removed in the end, also when nobody told that it was made, or it cannot be filled.
         let made = place.run(&Command::new("mkdir").args(["-m", "700", "--", directory]).deadline(TIMEOUT));
         if made.as_ref().map_or_else(was_ended, |output| output.status.success()) {

@@ -213,7 +213,7 @@ pub fn rule(
                     let seen = compared.ratio.ok_or(compared.why.unwrap_or_default());
                     let mut claim = claim(expectation, cell, Some(against), seen);
                     if doubt && claim.seen.is_some() {
-                        claim.told = claim.told.max(Conclusion::CannotBeTold);
+                        claim.told = Conclusion::CannotBeTold;
                         claim.why = Some(DOUBT.to_owned());
                     }
                     claims.push(claim);

@@ -559,15 +559,22 @@ fn a_line_is_not_ruled_on_whose_control_differs_from_itself() {
         run.cells.iter().position(|cell| is(&cell)).unwrap()
     };
     let inside = run.cells.iter().position(|cell| cell.id.contains("tcp stream vf-vf inside")).unwrap();
-    let line = "tcp vf-vf inside >= 1.4 x pf-pf".parse().unwrap();
-    let rule = |control: [usize; 2]| {
+    let rule = |line: &str, control: [usize; 2]| {
         let all = (0..run.cells.len()).map(|at| (at, control)).collect();
-        summarise::rule(&line, &run, &all, 0.95)
+        summarise::rule(&line.parse().unwrap(), &run, &all, 0.95)
     };
-    assert_eq!(rule([position(false), position(true)]).told, Conclusion::Holds);
-    let doubted = rule([position(false), inside]);
-    assert_eq!(doubted.told, Conclusion::CannotBeTold);
-    assert!(doubted.claims[0].why.as_ref().unwrap().contains("differs from itself"), "{doubted:?}");
+    for (line, without_doubt) in [
+        ("tcp vf-vf inside >= 1.4 x pf-pf", Conclusion::Holds),
+        ("tcp vf-vf inside >= 1.6 x pf-pf", Conclusion::DoesNotHold),
+    ] {
+        assert_eq!(rule(line, [position(false), position(true)]).told, without_doubt, "{line}");
+        let doubted = rule(line, [position(false), inside]);
+        assert_eq!(doubted.told, Conclusion::CannotBeTold, "{line}");
+        assert!(doubted.claims[0].why.as_ref().unwrap().contains("differs from itself"), "{doubted:?}");
+    }
+    // What was not compared has a reason of its own.
+    let missing = rule("tcp vf-vf across >= 0.5 x pf-pf", [position(false), inside]);
+    assert!(missing.claims[0].why.as_ref().unwrap().contains("is missing: no sample"), "{missing:?}");
 }
 
 /// In a closed loop the samples with stalls are those with too few round trips for a percentile.

@@ -6,14 +6,14 @@ use std::{
     collections::BTreeMap,
     fs::{self, OpenOptions},
     os::unix::{
-        fs::{OpenOptionsExt, PermissionsExt, symlink},
+        fs::{OpenOptionsExt, PermissionsExt, chown, symlink},
         process::ExitStatusExt,
     },
     path::{Path, PathBuf},
     process::{self, Child, ExitCode},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread,
     time::{Duration, Instant},
@@ -46,24 +46,27 @@ fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     trials.one_at_a_time();
     let missing = trials.lacking("storage", no_fio);
-    let tests: [(&str, fn()); 8] = [
+    let tests: [(&str, fn()); 9] = [
         ("a_container_and_the_host_have_one_file", one_file),
         ("the_host_never_writes_where_a_link_leads", links),
         ("a_guest_without_fio_is_missing_and_the_host_is_not", without_fio),
         ("fio_of_an_unknown_version_is_missing", unknown_version),
         ("a_guest_that_stops_is_missing", gone),
         ("a_vm_has_a_file_of_its_own", vm),
+        ("what_a_killed_run_left_in_a_vm_is_removed", killed),
         ("fio_in_a_guest_does_not_outlive_an_interrupt", interrupted),
         ("what_may_not_be_written_is_not", not_written),
     ];
     trials.add(&missing, tests);
     let mounts = trials.lacking("full disks and devices", no_mounts);
-    let tests: [(&str, fn()); 3] = [
+    let tests: [(&str, fn()); 2] = [
         ("a_full_disk_is_missing_in_netns", full_disk),
-        ("a_device_that_a_vm_uses_is_not_written_in_netns", device_of_vm),
         ("a_device_is_written_only_when_nobody_uses_it_in_netns", device),
     ];
     trials.add(&mounts, tests);
+    let opens = trials.lacking("devices of VMs", nobody_opens);
+    let test: (&str, fn()) = ("a_device_that_a_vm_uses_is_not_written_in_netns", device_of_vm);
+    trials.add(&opens, [test]);
     trials.run()
 }
 
@@ -78,11 +81,18 @@ fn no_mounts() -> Option<Lack> {
         .or_else(needs::loop_device)
 }
 
+/// A device of a VM is opened by perl or by python3.
+fn nobody_opens() -> Option<Lack> {
+    no_mounts().or_else(|| needs::programs(&["perl"]).and_then(|_| needs::programs(&["python3"])))
+}
+
 /// A guest whose commands run on this host.
 struct Guest {
     vm: bool,
     fio: bool,
     gone: AtomicBool,
+    /// How often it was asked for anything.
+    asked: AtomicUsize,
     bend: fn(Output) -> Output,
     /// Whether Ctrl-C ends fio's command, and what that leaves.
     interrupted: AtomicBool,
@@ -95,6 +105,7 @@ impl Guest {
             vm: false,
             fio: true,
             gone: AtomicBool::new(false),
+            asked: AtomicUsize::new(0),
             bend: |output| output,
             interrupted: AtomicBool::new(false),
             left: Mutex::new(None),
@@ -102,6 +113,7 @@ impl Guest {
     }
 
     fn answers(&self) -> Result<(), PlaceError> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
         match self.gone.load(Ordering::Relaxed) {
             true => Err(PlaceError::Gone { place: self.describe(), why: "it does not run".to_owned() }),
             false => Ok(()),
@@ -349,6 +361,55 @@ fn vm() {
     assert!(!Path::new("/no/such").exists(), "it is not made");
 }
 
+fn killed() {
+    let directory = directory();
+    let path = |name: &str| directory.path().join(name);
+    let left = |name: &str| {
+        fs::create_dir(path(name)).unwrap();
+        fs::write(path(name).join("data"), "much").unwrap();
+    };
+    let old = [".penstock-measure-a-1-200-0", ".penstock-measure-a-1-200-1", ".penstock-measure-a-17-3-10"];
+    old.into_iter().for_each(left);
+    fs::remove_file(path(old[1]).join("data")).unwrap();
+    // A guest's that is called a-1, no run's, another's, one's that goes on.
+    let mut others = vec![
+        ".penstock-measure-a-1-1-200-0",
+        ".penstock-measure-a-1-200",
+        ".penstock-measure-a-1-2x-0",
+        ".penstock-measure-b-1-200-0",
+        ".penstock-measure-a-7-800-0",
+        "victim",
+    ];
+    others.iter().copied().for_each(left);
+    let mut going_on =
+        process::Command::new("sleep").arg("600").env("PENSTOCK_MEASURE", "storage-7-800;").spawn();
+    let link = ".penstock-measure-a-5-600-0";
+    symlink(path("victim"), path(link)).unwrap();
+    others.push(link);
+    if needs::root().is_none() {
+        others.push(".penstock-measure-a-9-100-0");
+        left(".penstock-measure-a-9-100-0");
+        chown(path(".penstock-measure-a-9-100-0"), Some(65534), None).unwrap();
+    }
+    let guest = Guest { vm: true, ..Guest::container() };
+    let storage = format!("path: {}, size: 1MiB", directory.path().display());
+    let mut run = quick(guest, &of("vm", &storage));
+    if let Ok(going_on) = &mut going_on {
+        going_on.kill().unwrap();
+        going_on.wait().unwrap();
+    }
+    assert_eq!(run.missing, BTreeMap::new());
+    for name in old {
+        assert!(!path(name).exists(), "{name} is left");
+    }
+    for name in &others {
+        assert_eq!(fs::read(path(name).join("data")).unwrap(), b"much", "{name}");
+    }
+    run.measured(&inside(), Mix::Read);
+    assert_eq!(run.sampler.finish(), Vec::<String>::new());
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), others.len(), "its own is removed");
+}
+
 fn interrupted() {
     let directory = directory();
     let path = directory.path().to_str().unwrap();
@@ -480,7 +541,10 @@ fn device_of_vm() {
     assert!(error.to_string().contains("is not written to"), "{error}");
     drop(member);
     assert!(fs::read(&file).unwrap().iter().all(|byte| *byte == 0));
+    let before = run.guest.asked.load(Ordering::Relaxed);
     run.measured(&inside(), Mix::Write);
+    let asked = run.guest.asked.load(Ordering::Relaxed) - before;
+    assert_eq!(asked, 3, "whether it is a VM, who has the device, and fio");
     run.sampler.finish();
 }
 

@@ -8,38 +8,47 @@ use penstock_host::{
     files,
 };
 
-/// More of a VM's tables is not read.
-const TABLE: usize = 1 << 20;
-
 /// How long a small question may take.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Asks a VM who has the device `$1` or a partition of it, and whether it can be had alone: other devices on it (LVM, RAID,
 /// dm-crypt) are its holders (Documentation/ABI/testing/sysfs-block); file systems of several devices and ZFS only keep others
-/// from opening it with `O_EXCL` (open(2)). Says the first that it finds, at last "free".
-const WHO: &str = r#"
-d=$(readlink -f -- "$1") && [ -b "$d" ] || { echo "unknown no block device"; exit 0; }
-n=$(printf %s "${d#/dev/}" | tr / '!')
-s=/sys/class/block/$n
-[ -d "$s" ] || { echo "unknown no $s"; exit 0; }
-for p in "$s" "$s/$n"*; do
-    [ "$p" = "$s" ] || [ -e "$p/partition" ] || continue
-    for h in "$p"/holders/*; do [ -e "$h" ] && { echo "holder ${h##*/}"; exit 0; }; done
-done
-if command -v perl >/dev/null; then
-    perl -MFcntl -e 'sysopen(my $f, $ARGV[0], O_RDONLY | O_EXCL) ? print "free
+/// from opening it with `O_EXCL` (open(2)). Says the first that it finds, else "free"; then what the path leads to, and the tables of
+/// what is mounted and swapped to. All in one command, since it is asked before every sample.
+const ASK: &str = r#"
+who() {
+    [ -b "$d" ] || { echo "unknown no block device"; return; }
+    n=$(printf %s "${d#/dev/}" | tr / '!')
+    s=/sys/class/block/$n
+    [ -d "$s" ] || { echo "unknown no $s"; return; }
+    for p in "$s" "$s/$n"*; do
+        [ "$p" = "$s" ] || [ -e "$p/partition" ] || continue
+        for h in "$p"/holders/*; do [ -e "$h" ] && { echo "holder ${h##*/}"; return; }; done
+    done
+    # The second is the one that the system of EL8 is written for, which may have no other.
+    python=$(command -v python3) || python=/usr/libexec/platform-python
+    if command -v perl >/dev/null; then
+        perl -MFcntl -e 'sysopen(my $f, $ARGV[0], O_RDONLY | O_EXCL) ? print "free
 " : printf "held %d
 ", $!' "$d"
-elif command -v python3 >/dev/null; then
-    python3 -c 'import os, sys
+    elif [ -x "$python" ]; then
+        "$python" -c 'import os, sys
 try:
     os.open(sys.argv[1], os.O_RDONLY | os.O_EXCL)
     print("free")
 except OSError as error:
     print("held", error.errno)' "$d"
-else
-    echo "unknown neither perl nor python3 is there to open it alone"
-fi
+    else
+        echo "unknown neither perl nor python3 is there to open it alone"
+    fi
+}
+d=$(readlink -f -- "$1") || d=
+who
+echo "leads to $d"
+cat /proc/self/mountinfo || exit
+echo swaps
+cat /proc/swaps || exit
+echo end
 "#;
 
 /// The root directory of a container as the host reaches it; `None` for a VM, which is under another kernel.
@@ -95,45 +104,52 @@ pub fn another_device_inside(root: &PathBuf, path: &str, here: Device) -> Option
 
 /// Why a device inside a VM must not be written to, if so: the VM uses it, or cannot be asked.
 pub fn in_use_inside(place: &dyn Place, path: &str) -> Option<String> {
-    let table = |file: &str| {
-        let bytes = place.read(file, TABLE).map_err(|error| {
-            format!("whether {path} is in use {} cannot be told: {error}", place.describe())
-        })?;
-        Ok::<String, String>(String::from_utf8_lossy(&bytes).into_owned())
-    };
-    let (mounts, swaps) = match (table("/proc/self/mountinfo"), table("/proc/swaps")) {
-        (Ok(mounts), Ok(swaps)) => (mounts, swaps),
-        (Err(why), _) | (_, Err(why)) => return Some(why),
-    };
-    let resolve = Command::new("readlink").args(["-f", path]).deadline(TIMEOUT);
-    let resolved = place.run(&resolve).ok().filter(|output| output.status.success());
-    let resolved = resolved.map_or_else(|| path.to_owned(), |output| output.text().trim().to_owned());
-    let named = named_in(&mounts, &swaps, &[path, &resolved]);
-    named.map(|why| format!("{path} is {why} {}", place.describe())).or_else(|| held_inside(place, path))
-}
-
-/// Why a device inside a VM cannot be had alone, if so, or cannot be asked for.
-fn held_inside(place: &dyn Place, path: &str) -> Option<String> {
-    let ask = Command::new("sh").args(["-c", WHO, "penstock-measure", path]).deadline(TIMEOUT);
-    let unknown = |why: &str| format!("whether {path} is in use {} cannot be told: {why}", place.describe());
+    let ask = Command::new("sh").args(["-c", ASK, "penstock-measure", path]).deadline(TIMEOUT);
+    let there = place.describe();
+    let unknown = |why: &str| Some(format!("whether {path} is in use {there} cannot be told: {why}"));
     let output = match place.run(&ask) {
         Ok(output) => output,
-        Err(error) => return Some(unknown(&chain(&error))),
+        Err(error) => return unknown(&chain(&error)),
     };
     let said = output.text();
-    let first: String =
-        said.lines().next().unwrap_or_default().chars().filter(|c| !c.is_control()).take(200).collect();
-    match first.split_once(' ') {
-        None if first == "free" && output.status.success() => None,
-        Some(("holder", holder)) => Some(format!("{path} is a part of {holder} {}", place.describe())),
-        Some(("held", "16")) => Some(format!("somebody {} has {path} in use", place.describe())),
-        Some(("held", number)) => Some(unknown(&format!("it cannot be opened: error {number}"))),
-        Some(("unknown", why)) => Some(unknown(why)),
-        _ => Some(unknown(&message(output.errors()))),
+    let Some(answer) = Answer::read(&said).filter(|_| output.status.success() && !output.truncated) else {
+        return unknown(&message(&output.errors()));
+    };
+    if let Some(why) = named_in(answer.mounts, answer.swaps, &[path, answer.leads_to]) {
+        return Some(format!("{path} is {why} {there}"));
+    }
+    let who = message(answer.who);
+    match who.split_once(' ') {
+        None if who == "free" => None,
+        Some(("holder", holder)) => Some(format!("{path} is a part of {holder} {there}")),
+        Some(("held", "16")) => Some(format!("somebody {there} has {path} in use")),
+        Some(("held", number)) => unknown(&format!("it cannot be opened: error {number}")),
+        Some(("unknown", why)) => unknown(why),
+        _ => unknown(&message(&output.errors())),
     }
 }
 
-fn message(errors: String) -> String {
+/// What [`ASK`] said.
+struct Answer<'a> {
+    who: &'a str,
+    leads_to: &'a str,
+    mounts: &'a str,
+    swaps: &'a str,
+}
+
+impl Answer<'_> {
+    /// `None` when it is not whole.
+    fn read(said: &str) -> Option<Answer<'_>> {
+        let said = said.strip_suffix("end\n")?;
+        let (who, rest) = said.split_once("leads to ")?;
+        let (leads_to, tables) = rest.split_once('\n')?;
+        // A line of the mounts begins with a number, and a name there has no end of a line.
+        let (mounts, swaps) = tables.split_once("\nswaps\n")?;
+        Some(Answer { who, leads_to, mounts, swaps })
+    }
+}
+
+fn message(errors: &str) -> String {
     let line = errors.lines().next().unwrap_or_default();
     line.chars().filter(|c| !c.is_control()).take(200).collect()
 }
@@ -159,6 +175,10 @@ fn named_in(mounts: &str, swaps: &str, names: &[&str]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use penstock_host::{InterfaceReport, Output, PlaceError};
+
     use super::*;
 
     #[test]
@@ -172,6 +192,58 @@ mod tests {
         assert_eq!(used(&["/dev/vdc", ""]), None);
         let first = "22 1 8:2 / / rw - ext4 /dev/root rw\n";
         assert!(named_in(first, swaps, &["/dev/vdc"]).is_some(), "nobody can tell which that is");
+    }
+
+    /// A VM that is this host, and counts what it is asked.
+    #[derive(Default)]
+    struct Vm(AtomicUsize);
+
+    impl Place for Vm {
+        fn describe(&self) -> String {
+            "inside a".to_owned()
+        }
+
+        fn run(&self, command: &Command) -> Result<Output, PlaceError> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            command.run().map_err(|source| PlaceError::Process { place: self.describe(), source })
+        }
+
+        fn read(&self, path: &str, limit: usize) -> Result<Vec<u8>, PlaceError> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Ok(files::read_at_most(path, limit).unwrap().0)
+        }
+
+        fn interfaces(&self) -> Result<Vec<InterfaceReport>, PlaceError> {
+            unreachable!()
+        }
+
+        fn namespace(&self) -> Result<Option<u32>, PlaceError> {
+            unreachable!()
+        }
+    }
+
+    #[test]
+    fn a_vm_is_asked_once() {
+        let vm = Vm::default();
+        for path in ["/dev/null", "/dev/no such", "-n"] {
+            let why = in_use_inside(&vm, path).unwrap();
+            // Where a table of this host has /dev/root, it is that.
+            assert!(why.contains("no block device") || why.contains("/dev/root"), "{why}");
+        }
+        assert_eq!(vm.0.into_inner(), 3);
+    }
+
+    #[test]
+    fn an_answer_that_is_cut_off_is_none() {
+        let whole = "held 16\nleads to /dev/vdb\n22 1 8:2 / / rw - ext4 /dev/vda2 rw\nswaps\nFilename\n/dev/vdc 1\nend\n";
+        let answer = Answer::read(whole).unwrap();
+        assert_eq!((answer.who, answer.leads_to), ("held 16\n", "/dev/vdb"));
+        assert!(named_in(answer.mounts, answer.swaps, &["/dev/vda"]).is_some());
+        assert!(named_in(answer.mounts, answer.swaps, &["/dev/vdc"]).is_some());
+        assert!(named_in(answer.mounts, answer.swaps, &["/dev/vdb"]).is_none());
+        for end in 0..whole.len() {
+            assert!(Answer::read(&whole[..end]).is_none(), "{}", &whole[..end]);
+        }
     }
 
     #[test]

@@ -39,7 +39,11 @@ impl Words<LatencyExpectation> for Source<'_> {
     fn wanted(&self, line: &LatencyExpectation) -> String {
         match line.limit() {
             Limit::Below { late, except } if line.statistic() == Statistic::Max => {
-                format!("none of {late} µs or longer, and fewer than 1 in {} proven", tables::one_in(*except))
+                let one = if line.left().wakes() { "1" } else { "1 s" };
+                format!(
+                    "none of {late} µs or longer, and fewer than {one} in {} proven",
+                    tables::one_in(*except)
+                )
             }
             Limit::Below { late, except } => {
                 format!("fewer than 1 in {} of {late} µs or longer", tables::one_in(*except))

@@ -130,15 +130,15 @@ fn ratios(line: &LatencyExpectation, series: &[Series], confidence: f64, seed: u
             let null = series.iter().find(|null| is_null_of(null, right));
             let compared = compare(right, left, null, line.statistic(), confidence, seed);
             let not_reached = |series: &Series| !series.is_measured() && series.cut_short.is_some();
+            let doubt = (compared.ratio.is_some() && compared.null_holds() == Some(false)).then(|| {
+                "the same measured twice differs from itself, so that no ratio can be trusted".to_owned()
+            });
             let told = match compared.ratio {
+                Some(_) if doubt.is_some() => Conclusion::CannotBeTold,
                 Some(seen) => relation.judge(&seen, *factor),
                 None if not_reached(left) || not_reached(right) => Conclusion::NotMeasured,
                 None => Conclusion::CannotBeTold,
             };
-            let doubt = (compared.null_holds() == Some(false)).then(|| {
-                "the same measured twice differs from itself, so that no ratio can be trusted".to_owned()
-            });
-            let told = if doubt.is_some() { told.max(Conclusion::CannotBeTold) } else { told };
             claims.push(Claim {
                 against: Some(right.id.clone()),
                 seen: compared.ratio,

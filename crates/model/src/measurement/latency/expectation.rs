@@ -13,7 +13,8 @@
 //!
 //! That a latency stays *below* a bound is a claim about wake-ups that nobody measured, so it always has a share of them that it may
 //! be wrong for: of a percentile that is what is beyond it (one in 10000 for p99.99), of the maximum it is `except`, one in 100000
-//! where the line does not say. A maximum is broken by a single wake-up that is too late.
+//! where the line does not say. A tool that counts no wake-ups has seconds in their place, which take longer: there it is one in 100.
+//! A maximum is broken by a single wake-up that is too late.
 
 use std::{fmt, ops::Range, str::FromStr};
 
@@ -29,6 +30,8 @@ use crate::{
 
 /// For how many wake-ups a maximum may be wrong when the line does not say.
 const EXCEPT: f64 = 1e-5;
+/// For how many seconds, of a tool that counts no wake-ups: five minutes prove it, and 1e-5 would take three and a half days.
+const EXCEPT_OF_SECONDS: f64 = 1e-2;
 /// Fewer exceptions would take months to prove: 3 / 1e-9 wake-ups at 100 us are three and a half days.
 const LEAST_EXCEPT: f64 = 1e-9;
 
@@ -51,7 +54,7 @@ pub enum Limit {
     Below {
         /// The first microsecond that is too late: 100 for `< 100us`, 101 for `<= 100us`, since the tools count whole ones.
         late: u32,
-        /// At most this share of wake-ups may be that late.
+        /// At most this share may be that late: of wake-ups, or of seconds where the tool counts none.
         except: f64,
     },
     /// The left side's statistic is so many times the right side's, or more, or less.
@@ -89,6 +92,11 @@ impl Side {
             && self.arm.unwrap_or(Arm::Tuned) == setting.arm
             && self.power.is_none_or(|power| power == setting.power)
             && self.tool.map_or(setting.tool.wakes(), |tool| tool == setting.tool)
+    }
+
+    /// Whether its tools count wake-ups. Of one that does not, seconds stand for them.
+    pub fn wakes(&self) -> bool {
+        self.tool.is_none_or(Tool::wakes)
     }
 
     fn inherit(&mut self, from: &Side) {
@@ -245,7 +253,9 @@ fn read(text: &str) -> Result<LatencyExpectation, Wrong> {
                     return Err((range, format!("{statistic} says itself for which share it may be wrong")));
                 }
                 (_, Some(beyond), None) => beyond,
-                (Statistic::Max, None, except) => except.map_or(EXCEPT, |(share, _)| share),
+                (Statistic::Max, None, Some((share, _))) => share,
+                (Statistic::Max, None, None) if !left.wakes() => EXCEPT_OF_SECONDS,
+                (Statistic::Max, None, None) => EXCEPT,
                 (other, ..) => {
                     let why = format!("the {other} cannot be held below a bound; max or a percentile can");
                     return Err((from..at, why));

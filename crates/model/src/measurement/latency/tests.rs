@@ -73,6 +73,16 @@ fn lines_say_what_they_mean() {
         *claim("latency in host max < 1ms except 1e-6").limit(),
         Limit::Below { late: 1000, except: 1e-6 }
     );
+    // Seconds, and no wake-ups, wherever the tool stands.
+    for (line, share) in [
+        ("latency oslat rt-2 max < 10us", 1e-2),
+        ("latency rt-2 max < 10us oslat", 1e-2),
+        ("latency host max < 10us hwlat", 1e-2),
+        ("latency rt-2 max < 10us oslat except 1e-3", 1e-3),
+        ("latency rt-2 max < 10us timerlat", 1e-5),
+    ] {
+        assert_eq!(*claim(line).limit(), Limit::Below { late: 10, except: share }, "{line}");
+    }
 
     let ratio = claim("latency untuned / tuned p99.99 >= 10x");
     assert!(ratio.pairs(&untuned[1], &tuned[1]) && ratio.pairs(&untuned[0], &tuned[0]));
