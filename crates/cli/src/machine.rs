@@ -14,7 +14,10 @@ use penstock_host::{
     scan::lifelines::{Started, lifelines, lifelines_here},
     tap, threads,
 };
-use penstock_model::{Guest, GuestKind, GuestName, Inventory, Model, NicName, Verdict};
+use penstock_model::{
+    Guest, GuestKind, GuestName, Inventory, Model, NicName, Verdict,
+    inventory::tuning::{Tuning, VmThread},
+};
 use penstock_render::FoundFile;
 use penstock_verify::{GuestObservation, GuestPlace, TenantSwitches, TenantTaps, placement, realtime};
 
@@ -285,15 +288,7 @@ impl Machine {
             };
             let threads = match status.and_then(|status| Some((status.kind, status.pid?))) {
                 None => Err("it does not run".to_owned()),
-                Some((GuestKind::Vm, pid)) => match tuning.vms.get(&pid) {
-                    // One that could not be read may be on any CPU.
-                    Some(_) if !tuning.unread.processes.is_empty() => Err(format!(
-                        "what VMs do is not wholly known: {}",
-                        tuning.unread.processes.join(", ")
-                    )),
-                    Some(vm) => Ok(vm.threads.values().cloned().collect()),
-                    None => Err(format!("the threads of its QEMU (process {pid}) could not be read")),
-                },
+                Some((GuestKind::Vm, pid)) => vm_threads(&tuning, pid),
                 Some((GuestKind::Container, pid)) => scan::tuning::container_threads(&self.root, pid)
                     .map_err(|why| format!("its threads could not be read: {why}")),
             };
@@ -309,6 +304,21 @@ impl Machine {
     /// Where a run keeps how far it is.
     pub fn progress_file(&self) -> PathBuf {
         self.state.join("progress.json")
+    }
+}
+
+/// The threads of the VM whose QEMU is this process, where all of them are known: one that could not be read may be on any CPU.
+/// What other processes keep to themselves says nothing of this one.
+fn vm_threads(tuning: &Tuning, pid: u32) -> Result<Vec<VmThread>, String> {
+    let own = scan::tuning::of_vm(pid);
+    let unread: Vec<&str> =
+        tuning.unread.processes.iter().map(String::as_str).filter(|why| why.starts_with(&own)).collect();
+    match tuning.vms.get(&pid) {
+        Some(_) if !unread.is_empty() => {
+            Err(format!("what it does is not wholly known: {}", unread.join(", ")))
+        }
+        Some(vm) => Ok(vm.threads.values().cloned().collect()),
+        None => Err(format!("the threads of its QEMU (process {pid}) could not be read")),
     }
 }
 
@@ -338,4 +348,25 @@ fn builtin(settings: &Settings) -> Builtin {
 /// Guests that cannot be looked at: what is missing, and what to do.
 fn of_guests(error: penstock_guests::GuestError) -> Failure {
     Failure::from(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_model::inventory::tuning::VmProcess;
+
+    use super::*;
+
+    #[test]
+    fn what_of_other_processes_could_not_be_read_is_no_doubt_of_a_vm() {
+        let thread = VmThread { name: "CPU 0/KVM".into(), ..VmThread::default() };
+        let vm = VmProcess { threads: [(8, thread.clone())].into(), ..VmProcess::default() };
+        let mut tuning = Tuning { vms: [(7, vm)].into(), ..Tuning::default() };
+        tuning.unread.processes =
+            ["/proc/77/task/78/stat may not be read", "/proc/9/task: \"/proc/7/\""].map(str::to_owned).into();
+        assert_eq!(vm_threads(&tuning, 7), Ok(vec![thread]));
+        tuning.unread.processes.push("/proc/7/task/9/stat may not be read".to_owned());
+        let why = "what it does is not wholly known: /proc/7/task/9/stat may not be read";
+        assert_eq!(vm_threads(&tuning, 7), Err(why.to_owned()));
+        assert!(vm_threads(&tuning, 77).is_err());
+    }
 }

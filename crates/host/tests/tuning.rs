@@ -15,7 +15,7 @@ use penstock_host::{
     record::{ERRORS, Recorder},
     scan::{
         scan,
-        tuning::{container_threads, tuning},
+        tuning::{container_threads, of_vm, tuning},
     },
 };
 use penstock_model::{
@@ -370,6 +370,38 @@ fn what_was_listed_and_could_not_be_read_is_told() {
     assert_eq!((found.unread.processes.len(), found.unread.partitions.len()), (1, 1), "{:?}", found.unread);
     assert!(found.unread.resctrl.iter().any(|why| why.contains("rt-2/schemata")), "{:?}", found.unread);
     assert_eq!(found.command_line, Reading::Denied);
+}
+
+#[test]
+fn a_threads_name_may_hold_anything() {
+    let tree = tree();
+    let status = fs::read(tree.path().join("proc/50/task/52/status")).unwrap();
+    let mut stat = fs::read(tree.path().join("proc/50/task/52/stat")).unwrap();
+    let name = stat.iter().position(|byte| *byte == b'(').unwrap() + 1;
+    stat.splice(name..name + 2, *b"\xff\n");
+    add(tree.path(), "/proc/90/comm", b"qemu-x\n");
+    add(tree.path(), "/proc/90/cmdline", b"qemu-x\0");
+    add(tree.path(), "/proc/90/status", &status);
+    add(tree.path(), "/proc/90/task/91/comm", b"\xff\x1b[m\n");
+    add(tree.path(), "/proc/90/task/91/status", &status);
+    add(tree.path(), "/proc/90/task/91/stat", &stat);
+    let found = look(&Root::at(tree.path())).0;
+    assert_eq!(found.unread.processes, Vec::<String>::new());
+    let thread = &found.vms[&90].threads[&91];
+    assert_eq!(thread.name, "\u{fffd}\u{fffd}[m");
+    assert_eq!(thread.cpus, found.vms[&50].threads[&52].cpus);
+}
+
+#[test]
+fn what_is_not_known_of_a_vm_begins_with_its_process() {
+    for (path, whole) in [("/proc/50/task/52/stat", false), ("/proc/60/stat", true)] {
+        let tree = tree();
+        fs::write(tree.path().join(ERRORS), format!("13 {path}\n")).unwrap();
+        let unread = look(&Root::recorded(tree.path())).0.unread.processes;
+        let [why] = unread.as_slice() else { panic!("{unread:?}") };
+        assert!(why.starts_with(&of_vm(50)) && why.contains(path), "{why}");
+        assert_eq!(why.contains("is not wholly known"), whole, "{why}");
+    }
 }
 
 #[test]

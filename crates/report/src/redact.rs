@@ -11,6 +11,7 @@ mod find;
 mod mentions;
 mod names;
 mod pseudonyms;
+mod words;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -84,8 +85,8 @@ impl Redactor {
     }
 
     /// Names that were to be replaced and could not be, because they are words that say something else too.
-    pub fn left(&self) -> &[String] {
-        &self.left
+    pub fn left(&self) -> Vec<String> {
+        self.left.iter().chain(self.names.left()).cloned().collect()
     }
 
     /// Takes up what a file's text tells: which names are hosts', which addresses there are.

@@ -138,7 +138,7 @@ fn of_machine(cpus: &[u32], inventory: &Inventory, reader: &mut Reader<'_>, root
     tuning
 }
 
-pub use processes::container_threads;
+pub use processes::{container_threads, of_vm};
 
 /// Why there is no value, where there should be one; of what is gone meanwhile nothing.
 fn why_unread<T>(path: &str, reading: &Reading<T>) -> Option<String> {

@@ -4,7 +4,10 @@
 
 use std::ops::Range;
 
-use super::find::{self, Address};
+use super::{
+    LONGEST_NAME,
+    find::{self, Address},
+};
 
 /// What a name is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,10 +63,14 @@ pub(super) fn domain_behind(rest: &str) -> usize {
     end
 }
 
-/// The name that begins at `from`.
+/// The kernel takes no longer command line (`COMMAND_LINE_SIZE`: 2048 on x86 and arm64).
+const LONGEST_LINE: usize = 2048;
+
+/// The name that begins at `from`. Of one that is longer than any name is only so much that it is known to be.
 fn name_at(text: &str, from: usize) -> Range<usize> {
-    let length = text[from..].find(|c: char| !is_part(c)).unwrap_or(text.len() - from);
-    from..from + length
+    let mut chars = text[from..].char_indices();
+    let end = chars.find(|(at, c)| *at > LONGEST_NAME || !is_part(*c));
+    from..end.map_or(text.len(), |(at, _)| from + at)
 }
 
 /// The names behind each `lead`, and whether a letter stands right before it.
@@ -129,7 +136,9 @@ fn keyed<'a>(text: &'a str, found: &mut Found<'a>) {
     }
     // ip=CLIENT:SERVER:GATEWAY:NETMASK:HOST:DEVICE:... (Documentation/admin-guide/nfs/nfsroot.rst).
     for (at, _) in text.match_indices("ip=") {
-        let value = text[at + 3..].split(char::is_whitespace).next().unwrap_or_default();
+        let mut chars = text[at + 3..].char_indices();
+        let end = chars.find(|(at, c)| *at > LONGEST_LINE || c.is_whitespace());
+        let value = end.map_or(&text[at + 3..], |(end, _)| &text[at + 3..at + 3 + end]);
         let behind = value.rsplit_once(']').map_or(value, |(_, rest)| rest);
         let skip = if behind.len() < value.len() { 2 } else { 4 };
         if let Some(host) = behind.split(':').nth(skip).filter(|host| host.chars().all(is_part)) {

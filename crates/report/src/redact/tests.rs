@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -235,6 +237,125 @@ fn names_of_guests_go_when_that_is_asked_for() {
     assert_eq!(shown.machine.name, "machine-1");
     assert!(!shown.json().contains("osd-0") && !shown.json().contains("xeon-d"), "{}", shown.json());
     assert_eq!(redactor.guest(&original.machine.guests[0].name), "guest-1");
+}
+
+/// Every word of the evidence's form that its schema tells: its keys, and what may stand where only certain words may.
+fn words_of_form(value: &Value, words: &mut BTreeSet<String>) {
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    if let Value::Object(entries) = value {
+        words.extend(
+            entries
+                .get("properties")
+                .and_then(Value::as_object)
+                .into_iter()
+                .flat_map(|all| all.keys().cloned()),
+        );
+        words.extend(entries.get("const").and_then(text));
+        words.extend(entries.get("enum").and_then(Value::as_array).into_iter().flatten().filter_map(text));
+        entries.values().for_each(|value| words_of_form(value, words));
+    } else if let Value::Array(items) = value {
+        items.iter().for_each(|value| words_of_form(value, words));
+    }
+}
+
+#[test]
+fn no_name_stands_for_a_word_of_the_evidences_form() {
+    let mut words = BTreeSet::new();
+    words_of_form(schemars::schema_for!(Evidence).as_value(), &mut words);
+    assert!(words.contains("serial_log") && words.contains("p99") && words.contains("tuned"));
+    let known = |word: &String| {
+        words::FORM.contains(&word.as_str()) || words::WORDS.contains(&word.to_ascii_lowercase().as_str())
+    };
+    let missing: Vec<&String> = words.iter().filter(|word| !known(word)).collect();
+    assert!(missing.is_empty(), "words.rs has not {missing:?}");
+    assert!(words::FORM.is_sorted());
+    assert!(!words::FORM.concat().contains(|c: char| c.is_ascii_uppercase()));
+    let original = evidence();
+    for word in words.iter().map(String::as_str).chain(words::FORM.iter().copied()) {
+        for written in [word.to_owned(), word.to_uppercase()] {
+            let mut told = original.clone();
+            told.serial_log =
+                Some(format!("Linux {written} 6.1.0\nroot@{written}:~# ls /home/{written}/x\n"));
+            assert!(Redactor::new(&told, false).evidence(&told).is_ok(), "a host or a user called {written}");
+        }
+    }
+}
+
+#[test]
+fn names_that_only_their_case_tells_from_what_stays() {
+    let mut original = evidence();
+    original.machine.guests[0].name = "web".parse().unwrap();
+    original.machine.nics = vec![serde_json::from_str(r#"{"name":"LAN"}"#).unwrap()];
+    let log = |told: &str| {
+        let mut original = original.clone();
+        original.serial_log = Some(told.to_owned());
+        let mut redactor = Redactor::new(&original, false);
+        let shown = redactor.evidence(&original).unwrap();
+        assert_eq!(shown.machine.guests[0].name.as_str(), "web");
+        assert_eq!(shown.machine.nics[0].name.as_str(), "LAN");
+        assert_eq!(redactor.left(), if told.contains("max") { vec!["max"] } else { vec![] });
+        shown.serial_log.unwrap()
+    };
+    assert_eq!(
+        log("Linux WEB 6.1\nWEB, web.data, web-1, Web"),
+        "Linux host-1 6.1\nhost-1, web.data, web-1, host-1"
+    );
+    assert_eq!(log("Linux lan 6.1\nlan LAN"), "Linux host-1 6.1\nhost-1 LAN");
+    assert_eq!(log("Linux NODE 6.1\nNODE, MAX@NODE CPU"), "Linux host-1 6.1\nhost-1, user-2@host-1 CPU");
+    assert_eq!(log("/home/max/x"), "/home/max/x");
+}
+
+#[test]
+fn guests_that_only_case_tells_apart_stay_apart() {
+    let mut original = evidence();
+    let mut other = original.machine.guests[0].clone();
+    original.machine.guests[0].name = "web".parse().unwrap();
+    other.name = "WEB".parse().unwrap();
+    original.machine.guests.push(other);
+    original.serial_log = Some("web WEB".into());
+    let shown = Redactor::new(&original, true).evidence(&original).unwrap();
+    assert_eq!(shown.serial_log.as_deref(), Some("guest-1 guest-2"));
+}
+
+/// Texts that take long when each start of a name looks at all that follows.
+#[test]
+fn a_name_without_an_end_is_none_and_takes_no_time() {
+    const MIB: usize = 1 << 20;
+    let long = "a_".repeat(LONGEST_NAME / 2 - 1) + "a-b";
+    let mut redactor = Redactor::default();
+    let endless = format!("hostname={}\n", "a-".repeat(MIB / 2));
+    redactor.learn(&endless);
+    redactor.learn(&format!("hostname=bb.{}\n", "c.".repeat(MIB / 2)));
+    redactor.learn(&format!("hostname={long}\nhostname=db7\n"));
+    assert_eq!(redactor.names.longest(), long.len());
+    assert_eq!(redactor.text(&long), "host-2");
+    let word = "a_".repeat(MIB / 2);
+    assert_eq!(redactor.text(&format!("db7 {word}")), format!("host-3 {word}"));
+    for piece in ["eui.", "uuid.", "wwn-0x", "a@", "ip=", "hostname=", "/by-id/", "sudo: "] {
+        redactor.learn(&piece.repeat(MIB / 16 / piece.len()));
+    }
+    assert!(redactor.names.longest() <= LONGEST_NAME);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_longest_name_that_is_there_is_found(
+        names in prop::collection::vec("[ab\u{e9}][ab\u{e9}._-]{1,6}", 1..12), text in "[abAB\u{e9}._-]{1,24}",
+    ) {
+        let mut all = Names::default();
+        names.iter().for_each(|name| _ = all.give("host", name));
+        let folded = text.to_ascii_lowercase();
+        for (at, _) in text.char_indices() {
+            let alone = |name: &str| {
+                let ends = folded[at..].strip_prefix(name).is_some_and(|rest| !rest.starts_with(char::is_alphanumeric));
+                ends && !text[..at].ends_with(char::is_alphanumeric)
+            };
+            let longest = names.iter().filter(|name| alone(name)).max_by_key(|name| name.len());
+            prop_assert_eq!(all.begins(&text, &folded, at).map(|(name, _)| name), longest);
+        }
+    }
 }
 
 /// An address of a real machine, as text writes it.

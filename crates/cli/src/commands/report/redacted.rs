@@ -86,10 +86,11 @@ pub fn write(run: &KeptRun, arguments: &Report, printer: &mut Printer) -> Result
     for path in &left_out {
         printer.warn(format!("{} is no text and may hold anything: it is left out", path.display()));
     }
-    for name in redactor.left() {
+    let names_left = redactor.left();
+    for name in &names_left {
         printer.warn(format!("{name} is left as it is: it is a word that says something else too"));
     }
-    let redacted = Redacted { directory, files: written, left_out, names_left: redactor.left().to_vec() };
+    let redacted = Redacted { directory, files: written, left_out, names_left };
     printer.data(&redacted, || {
         format!(
             "{}: {} files; read them before you hand them on",

@@ -32,6 +32,8 @@ const PROGRAMS: [&str; 14] = [
 const NAME: usize = 15;
 /// More processes than are looked at (`PID_MAX_LIMIT` is 4 million).
 const MOST_PROCESSES: usize = 100_000;
+/// What the kernel tells of a thread in one line is shorter.
+const LINE: usize = 4096;
 /// More threads of VMs than a machine runs.
 const MOST_THREADS: usize = 50_000;
 
@@ -79,11 +81,11 @@ pub(super) fn processes(reader: &mut Reader<'_>) -> Processes {
         }
     }
     for (owner, id, name) in helpers {
-        if let Some(vm) = found.vms.get_mut(&owner)
-            && let Some(thread) = thread(&format!("/proc/{id}"), name, reader, &mut found.unread)
-        {
-            vm.threads.insert(id, thread);
-        }
+        let Some(vm) = found.vms.get_mut(&owner) else { continue };
+        let mut unread = Vec::new();
+        vm.threads
+            .extend(thread(&format!("/proc/{id}"), name, reader, &mut unread).map(|thread| (id, thread)));
+        found.unread.extend(unread.iter().map(|why| format!("{} is not wholly known: {why}", of_vm(owner))));
     }
     found
 }
@@ -91,6 +93,11 @@ pub(super) fn processes(reader: &mut Reader<'_>) -> Processes {
 /// The program that the kernel calls so.
 fn program(name: &str) -> Option<&'static str> {
     PROGRAMS.into_iter().find(|program| name == &program[..program.len().min(NAME)])
+}
+
+/// What [`Processes::unread`] says begins so where it is of the VM whose process this is.
+pub fn of_vm(id: u32) -> String {
+    format!("/proc/{id}/")
 }
 
 fn is_vm(name: &str) -> bool {
@@ -131,7 +138,7 @@ fn vm(id: u32, threads: &mut usize, reader: &mut Reader<'_>, unread: &mut Vec<St
         }
         let directory = format!("/proc/{id}/task/{number}");
         let path = format!("{directory}/comm");
-        let name = reader.reading(&path, |text| Ok(text.to_owned()));
+        let name = reader.lines_up_to(&path, LINE).map(shown);
         unread.extend(why_unread(&path, &name));
         if let Reading::Is(name) = name
             && let Some(thread) = thread(&directory, name, reader, unread)
@@ -174,7 +181,7 @@ pub fn container_threads(root: &Root, id: u32) -> Result<Vec<VmThread>, String> 
         for task in tasks.known().into_iter().flatten() {
             let directory = format!("/proc/{process}/task/{task}");
             let path = format!("{directory}/comm");
-            let name = reader.reading(&path, |text| Ok(text.to_owned()));
+            let name = reader.lines_up_to(&path, LINE).map(shown);
             unread.extend(why_unread(&path, &name));
             if let Reading::Is(name) = name {
                 threads.extend(thread(&directory, name, &mut reader, &mut unread));
@@ -196,7 +203,8 @@ fn thread(
     let status = status(directory, reader, unread)?;
     let allowed = field(&status, "Cpus_allowed_list").and_then(|list| list.parse::<CpuSet>().ok());
     let path = format!("{directory}/stat");
-    let stat = reader.reading(&path, |text| Ok(text.to_owned()));
+    // The name in it may hold anything, and says nothing of where a thread runs.
+    let stat = reader.lines_up_to(&path, LINE);
     unread.extend(why_unread(&path, &stat));
     let scheduling = scheduling(stat.known()?);
     let (Some(cpus), Some((priority, policy))) = (allowed, scheduling) else {
@@ -204,6 +212,11 @@ fn thread(
         return None;
     };
     Some(VmThread { name, cpus, policy, priority })
+}
+
+/// A thread's name, which its program chooses, as it can be shown.
+fn shown(name: String) -> String {
+    name.trim_matches(|c: char| c.is_whitespace() || c == '\0').replace(|c: char| c.is_control(), "\u{fffd}")
 }
 
 /// Where the pages of hugetlb of a process are (`show_numa_map` in `fs/proc/task_mmu.c`).
