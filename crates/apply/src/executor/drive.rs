@@ -17,10 +17,9 @@ pub fn execute(root: &Root, action: &DriveAction) -> Result<(), ExecuteError> {
     let (controller, found) = ask(root, action.drive(), action.vf(), &attempt)?;
     let own = found.controller;
     let done = match action {
-        DriveAction::SetVfResources { queues, interrupts, .. } => controller
-            .set_queues(own, *queues)
-            .and_then(|_| controller.set_interrupts(own, *interrupts))
-            .map(drop),
+        DriveAction::SetVfResources { queues, interrupts, .. } => {
+            set(&controller, own, ControllerResources { queues: *queues, interrupts: *interrupts })
+        }
         DriveAction::SetVfOnline { vf, online: true, with, .. } => {
             give(&controller, *vf, own, *with).and_then(|()| controller.set_online(own, true))
         }
@@ -41,13 +40,17 @@ fn give(
     own: u16,
     with: Option<ControllerResources>,
 ) -> Result<(), NvmeError> {
-    let Some(ControllerResources { queues, interrupts }) = with else { return Ok(()) };
+    let Some(with) = with else { return Ok(()) };
     let has = controller.of_vf(vf)?;
-    if has.is_some_and(|has| (has.queues, has.interrupts) == (queues, interrupts)) {
+    if has.is_some_and(|has| ControllerResources::of(&has) == with) {
         return Ok(());
     }
-    controller.set_queues(own, queues)?;
-    controller.set_interrupts(own, interrupts).map(drop)
+    set(controller, own, with)
+}
+
+fn set(controller: &PrimaryController, own: u16, to: ControllerResources) -> Result<(), NvmeError> {
+    controller.set_queues(own, to.queues)?;
+    controller.set_interrupts(own, to.interrupts).map(drop)
 }
 
 /// Whether the drive has left the machine.
@@ -90,7 +93,7 @@ fn look(root: &Root, drive: Bdf, vf: VfIndex, fact: &Fact) -> Result<Seen, Execu
 }
 
 fn has(found: &SecondaryController, wanted: ControllerResources) -> Seen {
-    if (found.queues, found.interrupts) == (wanted.queues, wanted.interrupts) {
+    if ControllerResources::of(found) == wanted {
         return Ok(());
     }
     Err(format!(

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use penstock_model::{Bdf, VfIndex, text::counted};
+use penstock_model::{Bdf, VfIndex, inventory::SecondaryController, text::counted};
 use serde::{Deserialize, Serialize};
 
 use super::{GoesWith, NoInverse};
@@ -18,8 +18,29 @@ pub struct ControllerResources {
 }
 
 impl ControllerResources {
-    /// What one has that went off line.
+    /// What one has that went off line, or is new.
     pub const NONE: ControllerResources = ControllerResources { queues: 0, interrupts: 0 };
+
+    /// What a controller has now.
+    pub fn of(controller: &SecondaryController) -> ControllerResources {
+        ControllerResources { queues: controller.queues, interrupts: controller.interrupts }
+    }
+
+    /// What both have of each.
+    pub(crate) fn least(self, other: ControllerResources) -> ControllerResources {
+        ControllerResources {
+            queues: self.queues.min(other.queues),
+            interrupts: self.interrupts.min(other.interrupts),
+        }
+    }
+
+    /// The larger one of each.
+    pub(crate) fn most(self, other: ControllerResources) -> ControllerResources {
+        ControllerResources {
+            queues: self.queues.max(other.queues),
+            interrupts: self.interrupts.max(other.interrupts),
+        }
+    }
 }
 
 impl fmt::Display for ControllerResources {

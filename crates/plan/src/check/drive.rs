@@ -15,11 +15,7 @@ pub fn act(virtualization: &mut NvmeVirtualization, action: &DriveAction) {
         return;
     };
     match *action {
-        DriveAction::SetVfResources { queues, interrupts, .. } => {
-            secondary.queues = queues;
-            secondary.interrupts = interrupts;
-        }
-        DriveAction::SetVfOnline { .. } => {
+        DriveAction::SetVfResources { .. } | DriveAction::SetVfOnline { .. } => {
             let (online, held) = line_and_holding(secondary, action);
             secondary.online = online;
             (secondary.queues, secondary.interrupts) = (held.queues, held.interrupts);
@@ -38,7 +34,7 @@ pub fn act(virtualization: &mut NvmeVirtualization, action: &DriveAction) {
 
 /// Whether a controller is on line after an action, and what it holds then. One that goes off line loses all that it is not given again.
 fn line_and_holding(before: &SecondaryController, action: &DriveAction) -> (bool, ControllerResources) {
-    let had = ControllerResources { queues: before.queues, interrupts: before.interrupts };
+    let had = ControllerResources::of(before);
     match *action {
         DriveAction::SetVfResources { queues, interrupts, .. } => {
             (before.online, ControllerResources { queues, interrupts })
@@ -175,7 +171,7 @@ pub fn restoring(machine: &Machine, action: &DriveAction) -> Option<Action> {
             DriveAction::SetVfResources { drive, vf, queues: before.queues, interrupts: before.interrupts }
         }
         DriveAction::SetVfOnline { .. } => {
-            let had = ControllerResources { queues: before.queues, interrupts: before.interrupts };
+            let had = ControllerResources::of(before);
             DriveAction::SetVfOnline { drive, vf, online: before.online, with: Some(had) }
         }
         DriveAction::AttachNamespace { namespace, .. } => {

@@ -10,12 +10,11 @@ use penstock_model::{GuestName, inventory::SecondaryController};
 use super::{
     DRIVER, Seat, WantedDrive, WantedDriveVf,
     namespaces::{NamespaceChanges, Namespaces},
-    shares::{Share, shares},
+    shares::shares,
     unbind,
 };
 use crate::{
-    DriveAction,
-    action::resources,
+    ControllerResources, DriveAction,
     draft::{Effect, StepSpec},
     planner::{Planner, vf_name},
 };
@@ -33,8 +32,8 @@ struct ControllerChange<'n, 'a> {
     vf: &'n WantedDriveVf<'a>,
     who: String,
     online: bool,
-    had: Share,
-    share: Share,
+    had: ControllerResources,
+    share: ControllerResources,
     namespaces: NamespaceChanges,
 }
 
@@ -97,7 +96,7 @@ fn change<'n, 'a>(
     vf: &'n WantedDriveVf<'a>,
     who: String,
     before: &SecondaryController,
-    share: Share,
+    share: ControllerResources,
     namespaces: NamespaceChanges,
 ) -> Option<ControllerChange<'n, 'a>> {
     let had = drive.had(before);
@@ -106,10 +105,7 @@ fn change<'n, 'a>(
     if let Some(user) = planner.user(vf.found.bdf) {
         let queues = vf.wanted.queues.is_some_and(|wanted| had.queues != wanted.saturating_add(1));
         if !online || queues || !namespaces.is_empty() {
-            planner.note(format!(
-                "{who} is left as it is while guest {user} runs with it; it has {}",
-                resources(had.queues, had.interrupts)
-            ));
+            planner.note(format!("{who} is left as it is while guest {user} runs with it; it has {}", had));
         }
         return None;
     }
@@ -134,7 +130,13 @@ impl ControllerChange<'_, '_> {
         if self.online && changed {
             let why = format!("{who} gets other queues, which it can only off line");
             let line = |online, with| self.line(drive, online, with);
-            self.push(planner, (drive, Phase::GiveUp), line(false, Share::NONE), line(true, *had), why);
+            self.push(
+                planner,
+                (drive, Phase::GiveUp),
+                line(false, ControllerResources::NONE),
+                line(true, *had),
+                why,
+            );
         }
         let least = had.least(*share);
         if !self.online && least != *had {
@@ -158,7 +160,7 @@ impl ControllerChange<'_, '_> {
     fn give(&self, planner: &mut Planner<'_>, drive: &WantedDrive<'_>) {
         let Self { vf, who, had, share, .. } = self;
         let has = match self.online {
-            true if had != share => Share::NONE,
+            true if had != share => ControllerResources::NONE,
             true => *had,
             false => had.least(*share),
         };
@@ -192,17 +194,12 @@ impl ControllerChange<'_, '_> {
         }
     }
 
-    fn line(&self, drive: &WantedDrive<'_>, online: bool, with: Share) -> DriveAction {
-        DriveAction::SetVfOnline {
-            drive: drive.found.bdf,
-            vf: self.vf.index,
-            online,
-            with: Some(with.into()),
-        }
+    fn line(&self, drive: &WantedDrive<'_>, online: bool, with: ControllerResources) -> DriveAction {
+        DriveAction::SetVfOnline { drive: drive.found.bdf, vf: self.vf.index, online, with: Some(with) }
     }
 
-    fn resources(&self, drive: &WantedDrive<'_>, share: Share) -> DriveAction {
-        let Share { queues, interrupts } = share;
+    fn resources(&self, drive: &WantedDrive<'_>, share: ControllerResources) -> DriveAction {
+        let ControllerResources { queues, interrupts } = share;
         DriveAction::SetVfResources { drive: drive.found.bdf, vf: self.vf.index, queues, interrupts }
     }
 

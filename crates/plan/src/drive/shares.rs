@@ -14,40 +14,12 @@ use crate::{
     planner::{Planner, vf_name},
 };
 
-/// What the controller of a VF has, or is to have.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Share {
-    pub queues: u16,
-    pub interrupts: u16,
-}
-
-impl From<Share> for ControllerResources {
-    fn from(Share { queues, interrupts }: Share) -> ControllerResources {
-        ControllerResources { queues, interrupts }
-    }
-}
-
-impl Share {
-    /// What a controller has that went off line, or is new.
-    pub const NONE: Share = Share { queues: 0, interrupts: 0 };
-
-    /// What both have of each.
-    pub fn least(self, other: Share) -> Share {
-        Share { queues: self.queues.min(other.queues), interrupts: self.interrupts.min(other.interrupts) }
-    }
-
-    /// The larger one of each.
-    fn most(self, other: Share) -> Share {
-        Share { queues: self.queues.max(other.queues), interrupts: self.interrupts.max(other.interrupts) }
-    }
-}
-
 impl WantedDrive<'_> {
     /// What the controller of a VF has once the VFs are those that are wanted: one that goes off line loses all.
-    pub fn had(&self, controller: &SecondaryController) -> Share {
+    pub fn had(&self, controller: &SecondaryController) -> ControllerResources {
         match self.remakes() {
-            true => Share::NONE,
-            false => Share { queues: controller.queues, interrupts: controller.interrupts },
+            true => ControllerResources::NONE,
+            false => ControllerResources::of(controller),
         }
     }
 }
@@ -76,7 +48,7 @@ pub fn shares(
     drive: &WantedDrive<'_>,
     virtualization: &NvmeVirtualization,
     seat: impl Fn(&Planner<'_>, &WantedDriveVf<'_>) -> Seat,
-) -> Option<Vec<Share>> {
+) -> Option<Vec<ControllerResources>> {
     let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
     let is_owned = |index: VfIndex| drive.vfs.iter().any(|vf| vf.index == index);
     let others = virtualization.secondary.iter().filter(|other| !is_owned(other.vf));
@@ -91,7 +63,7 @@ pub fn shares(
         let suffices = queues && had.interrupts >= 1;
         (suffices || seat(planner, vf) == Seat::Taken).then_some(had)
     };
-    let kept: Vec<Option<Share>> = drive.vfs.iter().map(|vf| kept(planner, vf)).collect();
+    let kept: Vec<Option<ControllerResources>> = drive.vfs.iter().map(|vf| kept(planner, vf)).collect();
     let (mut taken, mut taken_interrupts, mut open) = (0, 0, 0);
     for (vf, kept) in drive.vfs.iter().zip(&kept) {
         match (kept, vf.wanted.queues) {
@@ -147,13 +119,13 @@ fn share(
     drive: &WantedDrive<'_>,
     vf: &WantedDriveVf<'_>,
     (most, queues, interrupts): (u16, &Pot, &Pot),
-) -> Option<Share> {
+) -> Option<ControllerResources> {
     let cpus = planner.model.guests.get(vf.guest).map_or(1, vcpus);
     let cpus = u16::try_from(cpus).unwrap_or(u16::MAX);
     let equally = || queues.equal.saturating_sub(1).clamp(1, cpus.max(1));
     let pairs = vf.wanted.queues.unwrap_or_else(equally);
     let queues = pairs.saturating_add(1);
-    let share = Share { queues, interrupts: interrupts.equal.min(queues) };
+    let share = ControllerResources { queues, interrupts: interrupts.equal.min(queues) };
     let who = vf_name(drive.name, vf.index);
     if share.queues > most {
         planner.lack(
