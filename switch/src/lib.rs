@@ -47,6 +47,8 @@ pub mod hostile;
 pub mod inflight;
 pub mod iotlb;
 pub mod memory;
+#[cfg(test)]
+mod modelled;
 pub mod net;
 pub mod offload;
 pub mod outside;

@@ -172,6 +172,20 @@ impl KeptBoard {
         }
     }
 
+    /// Kills the main process of a service inside, and waits until systemd has started it anew.
+    ///
+    /// # Errors
+    ///
+    /// It does not run, or does not come again.
+    pub fn kill_service(&self, unit: &str) -> Outcome {
+        let script = format!(
+            "before=$(systemctl show -P MainPID {unit}); kill -9 $before; \
+             for turn in $(seq 240); do now=$(systemctl show -P MainPID {unit}); \
+             [ $now != 0 ] && [ $now != $before ] && systemctl -q is-active {unit} && exit 0; sleep 0.5; done; exit 1"
+        );
+        self.shell(&script).ended_with(0)
+    }
+
     /// Puts the `usr` of a program that was unpacked into `tree` into the board; what is there stays.
     ///
     /// # Errors

@@ -4,14 +4,12 @@
 //! What both must never do at once is to go to sleep: the one that was told to wait has seen what there was, or the other has
 //! seen that it is to be woken. And what shows is whole.
 
-use std::{
-    process::Command,
-    sync::{Arc, Mutex},
-};
+use std::sync::{Arc, Mutex};
 
 use super::*;
 use crate::{
     driver::{Driver, Form, GuestMemory, PackedDriver, SplitDriver},
+    modelled::is_alone,
     ring::atomics::Modelled,
 };
 
@@ -23,19 +21,8 @@ type What = fn(&GuestMemory, Box<dyn Driver>, Ring, bool) -> Result<(), String>;
 
 /// Runs this with a ring of two entries of each kind, at each place where it may stand.
 /// What `what` says of each order is looked at when the model has ended: a panic in it would wait for its threads for ever.
-///
-/// It runs in a process of its own: the model's stacks come with a handler of SIGBUS that would be the whole program's.
 fn each(test: &str, what: What) {
-    const INSIDE: &str = "PENSTOCK_ORDERS";
-    if std::env::var_os(INSIDE).is_none() {
-        let own = std::env::current_exe().unwrap();
-        let (_, module) = module_path!().split_once("::").unwrap();
-        let name = format!("{module}::{test}");
-        let output =
-            Command::new(own).args(["--exact", &name, "--nocapture"]).env(INSIDE, "1").output().unwrap();
-        let told = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(output.status.success(), "{told}{}", String::from_utf8_lossy(&output.stderr));
-        assert!(told.contains("1 passed"), "{told}");
+    if !is_alone(module_path!(), test) {
         return;
     }
     for (packed, event_index) in [(false, false), (false, true), (true, false), (true, true)] {

@@ -95,12 +95,10 @@ impl<N: SharedNumber> Place<N> {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        process::Command,
-        sync::{Arc, Mutex},
-    };
+    use std::sync::{Arc, Mutex};
 
     use super::*;
+    use crate::modelled::is_alone;
 
     type Modelled = loom::sync::atomic::AtomicUsize;
 
@@ -137,19 +135,9 @@ mod tests {
         assert!(place.read().is_none() && place.take() && place.read().is_none());
     }
 
-    /// In a process of its own: the model's stacks come with a handler of SIGBUS that would be the whole program's.
     #[test]
     fn nobody_reads_a_mapping_that_never_was() {
-        const INSIDE: &str = "PENSTOCK_PLACES";
-        if std::env::var_os(INSIDE).is_none() {
-            let own = std::env::current_exe().unwrap();
-            let (_, module) = module_path!().split_once("::").unwrap();
-            let name = format!("{module}::nobody_reads_a_mapping_that_never_was");
-            let output =
-                Command::new(own).args(["--exact", &name, "--nocapture"]).env(INSIDE, "1").output().unwrap();
-            let told = String::from_utf8_lossy(&output.stdout).into_owned();
-            assert!(output.status.success(), "{told}{}", String::from_utf8_lossy(&output.stderr));
-            assert!(told.contains("1 passed"), "{told}");
+        if !is_alone(module_path!(), "nobody_reads_a_mapping_that_never_was") {
             return;
         }
         let mut model = loom::model::Builder::new();
