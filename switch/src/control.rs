@@ -284,23 +284,27 @@ impl Pace {
         Pace { left: BURST, since: Instant::now() }
     }
 
-    /// Waits until there is one more.
+    /// Waits until there are as many as a wish is.
     fn take(&mut self, wish: &Wish) {
-        let elapsed = self.since.elapsed();
-        let more = (elapsed.as_nanos() / EACH.as_nanos()).min(u128::from(BURST)) as u32;
-        if more > 0 {
-            self.left = self.left.saturating_add(more).min(BURST);
-            self.since = Instant::now();
-        }
         // Several ports in one request are several requests.
         let cost = match wish {
             Wish::Change { ports } => (ports.len() as u32).clamp(1, BURST),
             _ => 1,
         };
-        if cost > self.left {
-            thread::sleep(EACH.saturating_mul(cost));
+        self.refill();
+        while self.left < cost {
+            thread::sleep(EACH.saturating_mul(cost - self.left));
+            self.refill();
         }
-        self.left = self.left.saturating_sub(cost);
+        self.left -= cost;
+    }
+
+    fn refill(&mut self) {
+        let more = (self.since.elapsed().as_nanos() / EACH.as_nanos()).min(u128::from(BURST)) as u32;
+        if more > 0 {
+            self.left = self.left.saturating_add(more).min(BURST);
+            self.since = Instant::now();
+        }
     }
 }
 
