@@ -82,7 +82,7 @@ fn standard() -> BoardKernel {
 impl KeptBoard {
     /// The name of the machine or the container that it runs on, where that is not this one: whether it runs cannot be told from here.
     pub fn elsewhere(&self) -> Option<&str> {
-        self.runs_on.as_ref().filter(|it| !it.is_known(&RunsOn::here())).map(|it| it.host.as_str())
+        RunsOn::elsewhere(self.runs_on.as_ref())
     }
 
     /// Whether that is written down of the very same board, and not of a later one of its name.

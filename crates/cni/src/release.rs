@@ -280,7 +280,7 @@ impl Work<'_> {
                 let mut names: Vec<InterfaceName> = format!("dev{index}").parse().into_iter().collect();
                 // An alternative name that somebody here has keeps it from coming, too (`__dev_change_net_namespace`), and so does this
                 // name as an alternative one of its own: whoever was in the container could have chosen them.
-                let others = added(&container.netlink.link_settings(index)?.other_names, kept);
+                let others = container.netlink.link_settings(index)?.names_beyond(kept);
                 if !others.is_empty() {
                     container.netlink.remove_names(index, &others)?;
                     names.insert(0, name.clone());
@@ -378,10 +378,10 @@ impl Work<'_> {
         if now == wanted {
             return Ok(());
         }
-        let removed = self.netlink.remove_names(index, &added(&now.other_names, &wanted.other_names));
+        let removed = self.netlink.remove_names(index, &now.names_beyond(&wanted.other_names));
         self.netlink.set_link_settings(index, &wanted)?;
         removed?;
-        if let Err(error) = self.netlink.add_names(index, &added(&wanted.other_names, &now.other_names)) {
+        if let Err(error) = self.netlink.add_names(index, &wanted.names_beyond(&now.other_names)) {
             // Somebody has the name now.
             self.log.say(LogLevel::Warning, error.to_string());
         }
@@ -458,9 +458,4 @@ impl Work<'_> {
         }
         Ok(())
     }
-}
-
-/// Those of `names` that are not among `others`.
-fn added(names: &[String], others: &[String]) -> Vec<String> {
-    names.iter().filter(|name| !others.contains(name)).cloned().collect()
 }

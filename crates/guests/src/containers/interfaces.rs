@@ -10,7 +10,7 @@ use std::{
 
 use penstock_host::{
     InterfaceReport, PciFunction, Root, chain, files,
-    netlink::{LinkSettings, Netlink, NetlinkError},
+    netlink::{Netlink, NetlinkError},
     pci::{gives_interface, interface_of},
     scan::elsewhere::elsewhere,
 };
@@ -240,18 +240,13 @@ fn restore_settings(netlink: &mut Netlink, index: u32, lent: &Lent) -> Result<()
         wanted.other_names.retain(|name| name != lent.name.as_str());
         wanted
     });
-    for name in added(&now, &wanted) {
+    for name in now.names_beyond(&wanted.other_names) {
         tell(lent, netlink.remove_names(index, &[name]));
     }
-    for name in added(&wanted, &now) {
+    for name in wanted.names_beyond(&now.other_names) {
         tell(lent, netlink.add_names(index, &[name]));
     }
     netlink.set_link_settings(index, &wanted)
-}
-
-/// The alternative names that one has and the other has not.
-fn added(one: &LinkSettings, other: &LinkSettings) -> Vec<String> {
-    one.other_names.iter().filter(|name| !other.other_names.contains(name)).cloned().collect()
 }
 
 /// Tells what of an interface could not be made as it was.

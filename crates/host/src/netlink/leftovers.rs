@@ -49,6 +49,11 @@ impl LinkSettings {
         LinkSettings { promiscuous: false, all_multicast: false, arp: true, mode: 0, ..self.clone() }
     }
 
+    /// Its alternative names that are not among `others`.
+    pub fn names_beyond(&self, others: &[String]) -> Vec<String> {
+        self.other_names.iter().filter(|name| !others.contains(name)).cloned().collect()
+    }
+
     fn flags(&self) -> LinkFlags {
         let mut flags = LinkFlags::empty();
         flags.set(LinkFlags::Promisc, self.promiscuous);

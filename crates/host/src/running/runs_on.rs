@@ -45,6 +45,12 @@ impl RunsOn {
         RunsOn { start, machine: is_machine.then(|| digest(&id)), host }
     }
 
+    /// The name of the machine or the container where that runs of which `written` tells, if it is not this one: whether it runs cannot be told
+    /// from here. What was written before this was is this one's.
+    pub fn elsewhere(written: Option<&RunsOn>) -> Option<&str> {
+        written.filter(|it| !it.is_known(&RunsOn::here())).map(|it| it.host.as_str())
+    }
+
     /// Whether `here` can tell of this whether its processes run: it is the same, or an earlier start of the same machine, whose processes have
     /// ended.
     pub fn is_known(&self, here: &RunsOn) -> bool {
