@@ -90,7 +90,7 @@ fn no_number_of_a_kernel_turns_a_verdict_round() {
         }
         machine.changed(&[changes], |tree| {
             let mut inventory = tuned::inventory(tree);
-            let before = judged(tree);
+            let before = audit(&inventory, None);
             let is = verdicts(&before);
             for release in RELEASES {
                 inventory.kernel.release = release.to_owned();

@@ -173,7 +173,7 @@ const DOWN: &str = "(until ip link show eth0 | grep -q 'vf 2.*02:aa:00:00:00:02'
 /// down, on the host or inside the container that has it.
 fn a_pf_that_is_late() -> Outcome {
     let name = own_name("late");
-    let vfs = "vfs: 3, match: {mac: \"02:70:73:00:00:01\"}";
+    let vfs = "vfs: 3";
     let guests = "  a: {functions: [{vf: NET0#0, mac: \"02:aa:00:00:00:00\"}, {vf: NET0#1, mac: \"02:aa:00:00:00:01\"}]}\n  \
                   b: {functions: [{vf: NET0#2, mac: \"02:aa:00:00:00:02\"}]}\n";
     let owned = format!(

@@ -26,7 +26,7 @@ fn main() -> ExitCode {
 
 const MODEL: &str = r#"machine: MACHINE
 nics:
-  NET0: {match: {mac: "0c:c4:7a:9a:61:ea"}, vfs: 1}
+  NET0: {vfs: 1}
 "#;
 
 const PORTS: &str = r#"{"version": 1, "ports": {

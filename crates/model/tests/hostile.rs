@@ -4,6 +4,7 @@
 
 use std::{
     fmt::Write,
+    sync::LazyLock,
     time::{Duration, Instant},
 };
 
@@ -31,7 +32,8 @@ fn answer(bytes: &[u8]) -> Result<(), String> {
     }
 }
 
-fn examples() -> Vec<String> {
+/// The models of the golden folders, in their order.
+static EXAMPLES: LazyLock<Vec<String>> = LazyLock::new(|| {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     let mut texts: Vec<String> = std::fs::read_dir(folder)
         .unwrap()
@@ -39,7 +41,7 @@ fn examples() -> Vec<String> {
         .collect();
     texts.sort();
     texts
-}
+});
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
@@ -59,7 +61,7 @@ proptest! {
         which: prop::sample::Index,
         changes in proptest::collection::vec((any::<prop::sample::Index>(), 0u8..4, "[\\[\\]{}:,#&*'\" \n0-9a-zN\u{e9}\\-]{1,3}"), 1..6),
     ) {
-        let examples = examples();
+        let examples = &*EXAMPLES;
         let mut text: Vec<char> = examples[which.index(examples.len())].chars().collect();
         for (place, kind, new) in &changes {
             if text.is_empty() {
@@ -80,7 +82,7 @@ proptest! {
     /// Messages made elsewhere may name places that the file does not have.
     #[test]
     fn any_path_is_shown(which: prop::sample::Index, path in proptest::collection::vec("(nics|guests|NET0|a|functions|[0-3]|vf|x)", 0..6)) {
-        let examples = examples();
+        let examples = &*EXAMPLES;
         let source = Source::new("m.yaml", examples[which.index(examples.len())].as_str());
         let text = Diagnostics(vec![Diagnostic::error(Path::of(&path), "no")]).render(&source, false);
         prop_assert!(text.starts_with("error: no\n --> m.yaml") || text.contains("--> m.yaml"));

@@ -11,6 +11,9 @@ use serde_json::{Value, json};
 /// Names the file in which whoever runs several programs tells each of them where the others are.
 pub const LIST: &str = "PENSTOCK_TEST_PROGRAMS";
 
+/// The only package whose documentation has examples in Rust: `cargo test --doc` takes seconds for each of the others to find none.
+pub const WITH_EXAMPLES: &str = "penstock-model";
+
 /// A test program that cargo has built.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {

@@ -7,6 +7,7 @@ mod sources;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
+    sync::LazyLock,
 };
 
 use sources::{crates, rust_files};
@@ -45,7 +46,7 @@ fn public_types(items: &[Item], names: &mut BTreeSet<String>) {
 }
 
 /// The crates that have a public type of each name.
-fn crates_by_name() -> BTreeMap<String, BTreeSet<String>> {
+static CRATES_BY_NAME: LazyLock<BTreeMap<String, BTreeSet<String>>> = LazyLock::new(|| {
     let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for folder in crates() {
         if !folder.join("src").is_dir() {
@@ -61,12 +62,12 @@ fn crates_by_name() -> BTreeMap<String, BTreeSet<String>> {
         }
     }
     all
-}
+});
 
 #[test]
 fn no_two_crates_have_one_name_for_different_things() {
     let allowed: BTreeSet<&str> = SHARED.lines().collect();
-    let all = crates_by_name();
+    let all = &*CRATES_BY_NAME;
     assert!(all.len() > 500, "the sources were not read");
     let shared: BTreeMap<&str, &BTreeSet<String>> = all
         .iter()
@@ -81,7 +82,7 @@ fn no_two_crates_have_one_name_for_different_things() {
 
 #[test]
 fn no_type_has_a_name_that_is_a_riddle() {
-    let all = crates_by_name();
+    let all = &*CRATES_BY_NAME;
     let riddles: Vec<_> = RIDDLES.iter().filter_map(|name| all.get_key_value(*name)).collect();
     assert!(riddles.is_empty(), "say what it is: {riddles:?}");
 }

@@ -49,7 +49,7 @@ use crate::{
     count::Count,
     disk::{Disk, NEEDED},
     failure::Failure,
-    order::{SLOW, is_slow, place},
+    order::{SLOW, boots, is_slow, place, waits},
     room::Room,
     spent::{ProgramUsage, Spent},
 };
@@ -147,7 +147,7 @@ fn run(words: &[String], all: bool, quick: bool) -> Result<ExitCode, String> {
     found.sort_by_key(|program| place(&program.name));
     let mut waiting: Vec<Task> = found.iter().map(|program| task(program, &list)).collect();
     if all {
-        let quick = found.iter().take_while(|program| !is_slow(&program.name)).count();
+        let quick = found.iter().take_while(|program| !boots(&program.name)).count();
         waiting.insert(quick, doc_tests());
     }
     waiting.reverse();
@@ -180,9 +180,9 @@ fn run(words: &[String], all: bool, quick: bool) -> Result<ExitCode, String> {
             }
         }
         while let Some(next) = waiting.last()
-            && room.for_one_more(running.len())
-            && (!is_slow(&next.name)
-                || running.iter().filter(|one| is_slow(&one.name)).count() < room.boards())
+            && (waits(&next.name)
+                || room.for_one_more(running.iter().filter(|one| !waits(&one.name)).count()))
+            && (!boots(&next.name) || running.iter().filter(|one| boots(&one.name)).count() < room.boards())
         {
             running.extend(waiting.pop().map(|task| start(task, Some(myself))).transpose()?);
         }
@@ -269,9 +269,9 @@ fn task(program: &Program, list: &Path) -> Task {
 /// The examples in the documentation, which only cargo can run.
 fn doc_tests() -> Task {
     let mut command = Command::new(env!("CARGO"));
-    command.args(["test", "--workspace", "--locked", "--doc", "--quiet"]);
+    command.args(["test", "--package", programs::WITH_EXAMPLES, "--locked", "--doc", "--quiet"]);
     command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
-    Task { title: "   Doc-tests of all crates".to_owned(), name: "--doc".to_owned(), command }
+    Task { title: format!("   Doc-tests of {}", programs::WITH_EXAMPLES), name: "--doc".to_owned(), command }
 }
 
 /// Starts a program, by a reaper where one is given.

@@ -1,58 +1,84 @@
 //! In which order programs are run.
 
 /// The programs that take longest, the longest first: whoever begins last is waited for by nobody. Others begin after them.
-const LONGEST: [&str; 34] = [
-    // Without a kernel of their own.
-    "claims",
-    "runs_in_netns",
-    "network_in_netns",
-    "penstock_switch",
-    "storage_in_netns",
-    "probe_in_netns",
-    "yaml_language_server",
-    "containers",
-    "inside_in_netns",
+const LONGEST: [&str; 47] = [
     // Against an API server on this machine: they wait most of their time.
     "rollout_in_cluster",
     "agent_in_cluster",
+    // Without a kernel of their own.
+    "runs_in_netns",
+    "network_faults_in_netns",
+    "penstock_switch",
+    "network_in_netns",
+    "storage_in_netns",
+    "hostile_templates",
+    "properties",
+    "penstock_report",
+    "yaml_language_server",
+    "containers",
+    "probe_in_netns",
+    "hostile",
+    "inside_in_netns",
+    "remote_over_ssh",
+    "penstock_apply",
+    "penstock_kubernetes",
+    "kept_runs",
+    "exit_status",
+    "elsewhere",
     // On boards.
-    "rehearse_in_board",
-    "guests_in_board",
     "fresh_in_tree",
     "claims_in_board",
     "tenant_in_board",
     "uplinks_in_board",
+    "guests_in_board",
+    "rehearse_in_board",
     "boot_in_board",
     "crash_in_board",
-    "measure_in_board",
-    "persist_in_board",
     "watch_in_board",
-    "container_nics_in_board",
-    "runtimes_in_board",
     "confinement_in_board",
+    "incus_in_board",
     "json_in_board",
+    "container_nics_in_board",
+    "measure_in_board",
+    "latency_in_board",
+    "export_in_board",
+    "persist_in_board",
+    "realtime_in_board",
     "plugin_in_board",
     "switch_in_board",
-    "latency_in_board",
-    "campaign_in_board",
-    "realtime_in_board",
-    "others_in_board",
-    "identity_in_board",
     "ansible_in_board",
+    "campaign_in_board",
+    "cluster_in_board",
+    "drives_in_board",
+    "identity_in_board",
+    "runtimes_in_board",
 ];
 
 /// How the names of programs end that take minutes, by what they are run in.
-pub const SLOW: [&str; 5] = ["_in_board", "_in_cluster", "_in_qemu", "_in_tree", "_in_browser"];
+pub const SLOW: [&str; 5] = ["_in_board", WAITING, "_in_qemu", "_in_tree", "_in_browser"];
+
+/// How the names of those end that talk to a cluster on this machine.
+const WAITING: &str = "_in_cluster";
 
 /// Whether a program of this name takes minutes.
 pub fn is_slow(name: &str) -> bool {
     SLOW.iter().any(|end| name.ends_with(end))
 }
 
+/// Whether a program of this name takes minutes and waits most of them: it boots nothing, and takes nobody's place.
+pub fn waits(name: &str) -> bool {
+    name.ends_with(WAITING)
+}
+
+/// Whether a program of this name may have a board.
+pub fn boots(name: &str) -> bool {
+    is_slow(name) && !waits(name)
+}
+
 /// What programs are sorted by: those that boot nothing come first, since most mistakes show there.
 pub fn place(name: &str) -> (bool, usize) {
     let listed = LONGEST.iter().position(|longest| *longest == name);
-    (is_slow(name), listed.unwrap_or(LONGEST.len()))
+    (boots(name), listed.unwrap_or(LONGEST.len()))
 }
 
 #[cfg(test)]
@@ -76,13 +102,34 @@ mod tests {
     }
 
     #[test]
+    fn a_cluster_on_this_machine_takes_no_boards_place() {
+        assert!(waits("rollout_in_cluster") && !boots("rollout_in_cluster"));
+        for slow in ["rehearse_in_board", "cluster_in_board", "fresh_in_tree"] {
+            assert!(boots(slow) && !waits(slow), "{slow}");
+        }
+    }
+
+    #[test]
     fn what_boots_no_kernel_comes_first_and_of_either_kind_the_longest() {
-        let mut names =
-            ["apt_in_board", "tenant_in_board", "golden", "guests_in_board", "network_in_netns", "claims"];
+        let mut names = [
+            "apt_in_board",
+            "guests_in_board",
+            "golden",
+            "tenant_in_board",
+            "network_in_netns",
+            "agent_in_cluster",
+        ];
         names.sort_by_key(|name| place(name));
         assert_eq!(
             names,
-            ["claims", "network_in_netns", "golden", "guests_in_board", "tenant_in_board", "apt_in_board"]
+            [
+                "agent_in_cluster",
+                "network_in_netns",
+                "golden",
+                "tenant_in_board",
+                "guests_in_board",
+                "apt_in_board"
+            ]
         );
     }
 }
