@@ -2,6 +2,8 @@
 //! and leaves a guard as the real one does; nodes without a kubelet, whose Leases a thread renews.
 #![allow(clippy::disallowed_methods)]
 
+#[path = "rollout_in_cluster/fenced.rs"]
+mod fenced;
 #[path = "rollout_in_cluster/fleet.rs"]
 mod fleet;
 #[path = "rollout_in_cluster/lost.rs"]
@@ -45,7 +47,7 @@ fn main() -> ExitCode {
         plane.must(&["apply", "--filename", "-"], &manifests());
         let _ = PLANE.set(Mutex::new(plane));
     }
-    let tests: [(&'static str, fn()); 19] = [
+    let tests: [(&'static str, fn()); 20] = [
         ("a_model_reaches_all_nodes_in_waves_after_its_canary", waves),
         ("a_change_that_cuts_a_node_off_is_taken_back_and_stops_the_wave", cut_off),
         ("one_node_that_refuses_keeps_all_from_being_touched", refused),
@@ -70,6 +72,10 @@ fn main() -> ExitCode {
             lost::paused_before_it_began,
         ),
         ("what_an_agent_said_before_kubelet_told_of_this_start_is_taken_back", lost::acquitted),
+        (
+            "an_agent_may_write_the_record_of_its_own_node_alone_and_not_what_it_is_told",
+            fenced::own_record_alone,
+        ),
         ("a_second_agent_on_a_machine_says_so_and_ends", second_agent),
     ];
     trials.add(&missing, tests);
