@@ -84,20 +84,32 @@ impl LocalControlPlane {
         fs::write(plane.path("kubeconfig"), plane.kubeconfig("admin-token")).expect("it can be written");
         plane.etcd = Some(plane.begin("etcd", plane.etcd_flags()));
         plane.start_api_server();
-        plane.start_proxy();
+        plane.proxy = Some(plane.begin_proxy("kubeconfig", &plane.api()));
         plane
     }
 
-    /// Starts `kubectl proxy`, through which the administrator's requests are made from then on.
-    fn start_proxy(&mut self) {
-        let socket = self.api().0;
+    /// Starts `kubectl proxy`, through which the requests of whoever has a kubeconfig are made for as long as it lives.
+    fn begin_proxy(&self, kubeconfig: &str, api: &ApiSocket) -> Background {
         let flags = [
-            "--kubeconfig=kubeconfig".to_owned(),
+            format!("--kubeconfig={kubeconfig}"),
             "proxy".to_owned(),
-            format!("--unix-socket={}", socket.display()),
+            format!("--unix-socket={}", api.0.display()),
         ];
-        self.proxy = Some(self.begin("kubectl", flags.to_vec()));
-        self.wait_for("kubectl", || self.api().find("/version").is_some());
+        let proxy = self.begin("kubectl", flags.to_vec());
+        self.wait_for("kubectl", || api.request("GET", "/version", None).is_ok());
+        proxy
+    }
+
+    /// Where the API server takes requests of whoever has `token`, for as long as the process lives. `name` is that of its files.
+    ///
+    /// # Panics
+    ///
+    /// When it does not become ready in time.
+    pub fn api_as(&self, name: &str, token: &str) -> (Background, ApiSocket) {
+        let kubeconfig = format!("{name}.kubeconfig");
+        fs::write(self.path(&kubeconfig), self.kubeconfig(token)).expect("it can be written");
+        let api = ApiSocket(self.path(&format!("{name}.socket")));
+        (self.begin_proxy(&kubeconfig, &api), api)
     }
 
     /// Waits until a program of its is ready; one that never is ends the test with what it said last.

@@ -22,7 +22,7 @@ use tempfile::TempDir;
 use super::{PATIENT, PAUSE, PLANE, program};
 
 /// The content types of patches.
-const MERGE: &str = "application/merge-patch+json";
+pub const MERGE: &str = "application/merge-patch+json";
 const APPLY: &str = "application/apply-patch+yaml";
 
 /// Nodes with their agents, and a controller.
