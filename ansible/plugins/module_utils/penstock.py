@@ -1,7 +1,5 @@
 """Runs C(penstock --json) on the managed machine and reads the document that it prints."""
 
-from __future__ import annotations
-
 import json
 import os
 import tempfile
@@ -10,6 +8,7 @@ from contextlib import contextmanager
 # Exit statuses of Penstock that the modules tell apart (docs/exit-status.md).
 HOLDS = 0
 DOES_NOT_HOLD = 1
+DOES_NOT_FIT = 6
 HALF_WAY = 7
 
 COMMON = dict(executable=dict(type="str", default="penstock"))
@@ -86,9 +85,9 @@ class Penstock:
         return answer
 
     def text(self, verb, *words):
-        """What a verb prints for people; C(None) where it fails."""
-        status, printed, _conversation = self.module.run_command([self.path, verb] + [str(word) for word in words])
-        return printed if status == HOLDS else None
+        """What a verb prints for people, whatever its exit status."""
+        _status, printed, _conversation = self.module.run_command([self.path, verb] + [str(word) for word in words])
+        return printed
 
     def fail(self, answer, **more):
         """Fails the task with what Penstock says."""
@@ -122,6 +121,13 @@ def model_file(penstock):
 def allowed(module):
     """The options that accept dangers."""
     return ["--allow=%s" % name for name in module.params["allow"]]
+
+
+def not_with(module, option, *others):
+    """Fails the task where an option is set beside one that excludes it, as on the command line. C(false) and empty text set nothing."""
+    given = [name for name in (option,) + others if module.params[name] not in (None, "") and module.params[name] is not False]
+    if option in given and len(given) > 1:
+        module.fail_json(msg="parameters are mutually exclusive: %s" % "|".join(given))
 
 
 def waiting(penstock):

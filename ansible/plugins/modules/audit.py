@@ -1,8 +1,6 @@
 #!/usr/bin/python
 """Audits the settings that decide how late threads wake."""
 
-from __future__ import annotations
-
 DOCUMENTATION = r"""
 module: audit
 short_description: Audit real-time latency settings

@@ -1,8 +1,6 @@
 #!/usr/bin/python
 """Keeps a change that waits to be confirmed."""
 
-from __future__ import annotations
-
 DOCUMENTATION = r"""
 module: confirm
 short_description: Keep what a guarded apply has changed

@@ -1,8 +1,6 @@
 #!/usr/bin/python
 """Makes a machine as a model describes it."""
 
-from __future__ import annotations
-
 DOCUMENTATION = r"""
 module: model
 short_description: Make a machine as a Penstock model describes it
@@ -19,9 +17,12 @@ options:
     description:
       - Undo everything unless M(penstock.machine.confirm) runs within this time after the apply, for example V(60s) or V(5m).
       - Run the confirmation over a new connection. The role P(penstock.machine.apply#role) does.
+      - Not together with O(persist), since what is taken back must not last.
     type: str
   persist:
-    description: Also apply at each boot, before guests start, and set what the kernel needs on its command line.
+    description:
+      - Also apply at each boot, before guests start, and set what the kernel needs on its command line.
+      - Where the model can come true only after a reboot, just that is done, and RV(reboot_required) is true.
     type: bool
     default: false
 extends_documentation_fragment:
@@ -84,7 +85,9 @@ waits_for_confirmation:
   returned: when O(confirm_within) is given and something was changed
   type: int
 status:
-  description: The name of Penstock's exit status, for example V(refused) or V(rolled-back).
+  description:
+    - The name of Penstock's exit status, for example V(refused) or V(rolled-back).
+    - With O(persist) V(does-not-fit) (of a plan) and V(does-not-hold) (of an apply) are no failure while only a reboot is missing.
   returned: always
   type: str
 document:
@@ -97,6 +100,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.penstock.machine.plugins.module_utils.penstock import (
     ALLOW,
     COMMON,
+    DOES_NOT_FIT,
     DOES_NOT_HOLD,
     HALF_WAY,
     HOLDS,
@@ -104,6 +108,7 @@ from ansible_collections.penstock.machine.plugins.module_utils.penstock import (
     Penstock,
     allowed,
     model_file,
+    not_with,
     waiting,
 )
 
@@ -117,6 +122,7 @@ def main():
         required_one_of=[("src", "content")],
         supports_check_mode=True,
     )
+    not_with(module, "persist", "confirm_within")
     penstock = Penstock(module)
     persist = ["--persist"] if module.params["persist"] else []
     with model_file(penstock) as model:
@@ -128,17 +134,20 @@ def main():
             dangers=document.get("dangers") or [],
             reboot_required=bool(document.get("needs_reboot")),
         )
-        if plan.status != HOLDS:
-            penstock.fail(plan, changed=False)
-        changed = bool(result["steps"] or document.get("persist"))
+        # A plan that is there and does not fit is one for after the next boot. None of its steps is carried out before.
+        waits = plan.status == DOES_NOT_FIT and result["reboot_required"]
+        if plan.status != HOLDS and not (waits and persist):
+            penstock.fail(plan, changed=False, **result)
+        changed = bool(document.get("persist") or (result["steps"] and not waits))
         if module._diff:
-            result["diff"] = dict(prepared=penstock.text("plan", *words) or "")
+            result["diff"] = dict(prepared=penstock.text("plan", *words))
         if module.check_mode or not changed:
             module.exit_json(changed=changed, status=document["status"], document=document, **result)
         within = module.params["confirm_within"]
         confirm = ["--confirm-within=%s" % within] if within else []
         done = penstock.run("apply", *(words + confirm))
-    if done.status != HOLDS:
+    set_up = waits and done.status == DOES_NOT_HOLD and not done.document.get("errors")
+    if done.status != HOLDS and not set_up:
         # A guest that fails leaves the rest changed; a machine that is half-way is changed, too.
         penstock.fail(done, changed=done.status in (DOES_NOT_HOLD, HALF_WAY), **result)
     result.update(changed=True, status=done.document["status"], document=done.document)

@@ -1,8 +1,6 @@
 #!/usr/bin/python
 """Facts about SR-IOV NICs and their VFs."""
 
-from __future__ import annotations
-
 DOCUMENTATION = r"""
 module: scan
 short_description: Gather facts about SR-IOV NICs, VFs, guests and IOMMU groups

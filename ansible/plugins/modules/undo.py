@@ -1,8 +1,6 @@
 #!/usr/bin/python
 """Takes back what a run has changed."""
 
-from __future__ import annotations
-
 DOCUMENTATION = r"""
 module: undo
 short_description: Take back what an earlier run has changed
@@ -15,11 +13,11 @@ options:
     description: The run's number. Without it, the last run that left changes.
     type: int
   with_later:
-    description: Also take back later runs that depend on it, newest first.
+    description: Also take back later runs that depend on O(run), newest first.
     type: bool
     default: false
   persist:
-    description: Take back only what was set up for the next boots.
+    description: Take back only what was set up for the next boots; not together with O(run).
     type: bool
     default: false
 extends_documentation_fragment:
@@ -52,6 +50,7 @@ from ansible_collections.penstock.machine.plugins.module_utils.penstock import (
     HOLDS,
     Penstock,
     allowed,
+    not_with,
 )
 
 
@@ -78,8 +77,10 @@ def main():
             with_later=dict(type="bool", default=False),
             persist=dict(type="bool", default=False),
         ),
+        required_if=[("with_later", True, ["run"])],
         supports_check_mode=True,
     )
+    not_with(module, "persist", "run")
     penstock = Penstock(module)
     params = module.params
     listed = penstock.run("undo", "--list")

@@ -1,8 +1,6 @@
 #!/usr/bin/python
 """Compares a machine and its guests with a model."""
 
-from __future__ import annotations
-
 DOCUMENTATION = r"""
 module: verify
 short_description: Compare a machine and the insides of its guests with a model
