@@ -11,9 +11,10 @@ use crate::{
     licenses::Linked,
 };
 
-/// The bill of `program`, of its crates and of what else is linked into it. `commit` may be empty; `made`: when the commit was.
+/// The bill of `program` for `target`, of its crates and of what else is linked into it. `commit` may be empty; `made`: when the commit was.
 pub fn bill(
     program: Program,
+    target: &str,
     crates: &[Dependency],
     linked: &[Linked],
     commit: &str,
@@ -46,8 +47,9 @@ pub fn bill(
         "externalReferences": [{"type": "vcs", "url": env!("CARGO_PKG_REPOSITORY")}],
         "properties": [{"name": "penstock:commit", "value": commit}],
     });
-    // The same commit has the same number.
-    let hash = sha256(format!("{} {version} {commit}", program.name()));
+    // The same commit has the same number, for the same target and what is linked into it besides.
+    let besides: Vec<String> = linked.iter().map(Linked::url).collect();
+    let hash = sha256(format!("{} {version} {commit} {target} {}", program.name(), besides.join(" ")));
     let number =
         format!("{}-{}-8{}-8{}-{}", &hash[..8], &hash[8..12], &hash[13..16], &hash[17..20], &hash[20..32]);
     json!({
@@ -86,4 +88,28 @@ fn component(dependency: &Dependency) -> Value {
 /// The package URL (purl) of a crate. No name or version of cargo's has a character that would have to be escaped but `+`.
 fn url((name, version): &Id) -> String {
     format!("pkg:cargo/{name}@{}", version.replace('+', "%2B"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bills_of_other_contents_have_other_numbers() {
+        let number = |target: &str, version: &str| {
+            let glibc = Linked {
+                name: "glibc",
+                version: version.to_owned(),
+                license: "LGPL-2.1-or-later",
+                note: String::new(),
+                from: "deb/debian",
+            };
+            let bill = bill(Program::Switch, target, &[], &[glibc], "c0ffee", SystemTime::UNIX_EPOCH);
+            bill["serialNumber"].as_str().unwrap().to_owned()
+        };
+        let one = number("x86_64-unknown-linux-gnu", "2.36-8");
+        assert_eq!(one, number("x86_64-unknown-linux-gnu", "2.36-8"));
+        assert_ne!(one, number("aarch64-unknown-linux-gnu", "2.36-8"));
+        assert_ne!(one, number("x86_64-unknown-linux-gnu", "2.36-9"));
+    }
 }

@@ -16,9 +16,9 @@ pub struct Linked {
     /// Its licence, as an SPDX expression.
     pub license: &'static str,
     /// What is to be said of it.
-    pub note: &'static str,
+    pub note: String,
     /// Whose package it is, for its package URL: `deb/debian`, `generic`.
-    from: &'static str,
+    pub from: &'static str,
 }
 
 impl Linked {
@@ -28,43 +28,81 @@ impl Linked {
     }
 }
 
-/// What this machine links into every program beside crates: the C library, the compiler's own, Rust's.
+/// What this machine links into every program for `target` beside crates: the C library, the compiler's own, Rust's.
 ///
 /// # Errors
 ///
-/// One of them does not tell its version.
-pub fn linked() -> Result<Vec<Linked>, Box<dyn Error>> {
-    let installed = |package: &str| {
-        let words = ["--show", "--showformat=${source:Version}", package];
-        Command::new("dpkg-query").args(words).succeed().map(|output| output.text().trim().to_owned())
+/// There are no packages for the target, or one of them does not tell its version.
+pub fn linked(target: &str) -> Result<Vec<Linked>, Box<dyn Error>> {
+    let (libc, compiler) = match target {
+        "x86_64-unknown-linux-gnu" => ("libc6-dev", Command::new("cc")),
+        "aarch64-unknown-linux-gnu" => ("libc6-dev-arm64-cross", Command::new("aarch64-linux-gnu-gcc")),
+        _ => {
+            return Err(format!("it is not known which C library is linked into programs for {target}").into());
+        }
     };
+    let words = ["--show", &format!("--showformat={LIBC_FORMAT}"), libc];
+    let told = Command::new("dpkg-query").args(words).succeed()?.text();
+    let glibc = glibc(&told).ok_or_else(|| {
+        format!("the package {libc} does not tell the glibc that it was built from: {}", told.trim())
+    })?;
     let rust = Command::new("rustc").arg("--version").succeed()?.text();
     let rust = rust.split_whitespace().nth(1).ok_or("rustc does not tell its version")?.to_owned();
-    let gcc = Command::new("cc").arg("-dumpfullversion").succeed()?.text().trim().to_owned();
+    let gcc = compiler.arg("-dumpfullversion").succeed()?.text().trim().to_owned();
     Ok(vec![
         Linked {
             name: "glibc",
-            version: installed("libc6-dev")?,
+            version: glibc.version,
             license: "LGPL-2.1-or-later",
-            note: "Linked statically. Its sources are Debian's source package of this version; with the sources of Penstock, which are \
-                   free, the program can be linked again with another version of it.",
+            note: format!(
+                "Linked statically, from Debian's package {libc} {}. Its sources are Debian's source package of glibc of this version{}; with \
+                 the sources of Penstock, which are free, the program can be linked again with another version of it.",
+                glibc.package,
+                glibc.builder.map(|builder| format!(", as built by that of {builder}")).unwrap_or_default(),
+            ),
             from: "deb/debian",
         },
         Linked {
             name: "libgcc",
             version: gcc,
             license: "GPL-3.0-or-later WITH GCC-exception-3.1",
-            note: "The exception allows to link it with programs under any licence.",
+            note: "The exception allows to link it with programs under any licence.".to_owned(),
             from: "generic",
         },
         Linked {
             name: "rust-std",
             version: rust,
             license: "MIT OR Apache-2.0",
-            note: "Copyright The Rust Project contributors. https://github.com/rust-lang/rust",
+            note: "Copyright The Rust Project contributors. https://github.com/rust-lang/rust".to_owned(),
             from: "generic",
         },
     ])
+}
+
+/// What `dpkg-query` is asked of a package with the C library, a line for each.
+const LIBC_FORMAT: &str = "${Version}\n${source:Package} ${source:Version}\n${Built-Using}\n";
+
+/// The glibc of a package of Debian's.
+#[derive(Debug, PartialEq, Eq)]
+struct Glibc {
+    /// The version of its source package.
+    version: String,
+    /// The version of the package that has the library.
+    package: String,
+    /// The source package that has built it, where that is another one, and its version.
+    builder: Option<String>,
+}
+
+/// Reads [`LIBC_FORMAT`]. A cross compiler's library is built by a source package of its own, which names the sources that it was built from.
+fn glibc(told: &str) -> Option<Glibc> {
+    let mut lines = told.lines();
+    let (package, source) = (lines.next()?.to_owned(), lines.next()?);
+    if let Some(version) = source.strip_prefix("glibc ") {
+        return Some(Glibc { version: version.to_owned(), package, builder: None });
+    }
+    let mut using = lines.next()?.split(',');
+    let version = using.find_map(|one| one.trim().strip_prefix("glibc (= ")?.strip_suffix(')'))?;
+    Some(Glibc { version: version.to_owned(), package, builder: Some(source.to_owned()) })
 }
 
 /// Where Debian has the texts of common licences.
@@ -184,6 +222,23 @@ mod tests {
     fn numbered(of: Texts, texts: &[&str]) -> (Vec<usize>, Vec<String>) {
         let mut numbered = Numbered { of, all: Vec::new(), known: BTreeMap::new() };
         (texts.iter().map(|text| numbered.number((*text).to_owned())).collect(), numbered.all)
+    }
+
+    #[test]
+    fn the_c_library_of_a_cross_compiler_is_the_one_that_it_was_built_from() {
+        let own = glibc("2.36-9+deb12u14\nglibc 2.36-9+deb12u14\n\n").unwrap();
+        assert_eq!((own.version.as_str(), own.builder), ("2.36-9+deb12u14", None));
+        let told = "2.36-8cross1\ncross-toolchain-base 66\nbinutils (= 2.40-2), linux (= 6.1.4-1), glibc (= 2.36-8)\n";
+        let cross = glibc(told).unwrap();
+        assert_eq!((cross.version.as_str(), cross.package.as_str()), ("2.36-8", "2.36-8cross1"));
+        assert_eq!(cross.builder.as_deref(), Some("cross-toolchain-base 66"));
+        assert_eq!(glibc("2.36-8cross1\ncross-toolchain-base 66\nlinux (= 6.1.4-1)\n"), None);
+    }
+
+    #[test]
+    fn nothing_is_said_of_a_target_without_packages() {
+        let why = linked("riscv64gc-unknown-linux-gnu").unwrap_err().to_string();
+        assert!(why.contains("riscv64gc-unknown-linux-gnu"), "{why}");
     }
 
     #[test]

@@ -48,7 +48,7 @@ fn write(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let made = SystemTime::UNIX_EPOCH + Duration::from_secs(arguments.date);
     let day = humantime::format_rfc3339_seconds(made).to_string();
     let day = day.split('T').next().unwrap_or_default();
-    let linked = licenses::linked()?;
+    let linked = licenses::linked(&arguments.target)?;
     for program in Program::ALL {
         let directory = arguments.directory.join(program.name());
         let (manual, shells) = (directory.join("man1"), directory.join("completions"));
@@ -73,7 +73,7 @@ fn write(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
             )?;
             files::write_atomic(directory.join("penstock-kubernetes.service"), manifests::unit())?;
         }
-        let bill = bill(program, &crates, &linked, &arguments.commit, made);
+        let bill = bill(program, &arguments.target, &crates, &linked, &arguments.commit, made);
         let bill = format!("{}\n", serde_json::to_string_pretty(&bill)?);
         files::write_atomic(directory.join(format!("{}.cdx.json", program.name())), bill)?;
     }

@@ -75,6 +75,12 @@ fn run() -> Outcome {
         let elf = fs::read(root.join("usr/bin").join(program)).map_err(|error| error.to_string())?;
         // The machine of an ELF header: EM_AARCH64.
         assert_eq!(elf.get(18..20), Some(&[183, 0][..]), "{program}");
+        let copyright = root.join("usr/share/doc").join(program).join("copyright");
+        let copyright = fs::read_to_string(copyright).map_err(|error| error.to_string())?;
+        assert!(
+            copyright.contains("libc6-dev-arm64-cross"),
+            "{program} is linked from the other machine's library"
+        );
         let version = succeeded(emulated(root, program, &["--version"])?, program)?;
         assert!(version.starts_with(&format!("{program} 0.1.0 (")), "{version}");
     }
