@@ -121,7 +121,8 @@ fn installed(release: &str) -> Outcome {
     )?;
 
     // What is started at each boot is not taken away.
-    tree.write("/etc/systemd/system/penstock-nics.service", "[Unit]\n", 0o644)?;
+    let unit = "[Service]\nExecStart=/usr/bin/penstock at-boot nics /etc/penstock/model.yaml\n";
+    tree.write("/etc/systemd/system/penstock-nics.service", unit, 0o644)?;
     let refused = tree.run("root", "apt-get remove -qq -y penstock");
     assert_ne!(refused.status, 0, "{}", refused.stdout);
     let said = format!("{}{}", refused.stdout, refused.stderr);
@@ -137,7 +138,10 @@ fn installed(release: &str) -> Outcome {
     let said = format!("{}{}", refused.stdout, refused.stderr);
     assert!(refused.status != 0 && said.contains("kubectl drain"), "{}: {said}", refused.status);
     tree.root_runs("rm /var/lib/penstock/kubernetes/claims/u-1.json")?;
+    tree.write("/etc/penstock/kubernetes.token", "secret", 0o600)?;
+    tree.write("/etc/default/penstock-kubernetes", "", 0o644)?;
     tree.root_runs("apt-get purge -qq -y penstock-kubernetes >/dev/null")?;
+    assert!(!tree.path("/etc/penstock/kubernetes.token").exists());
     assert!(!tree.path("/var/lib/penstock/kubernetes").exists());
     tree.root_runs("apt-get remove -qq -y penstock penstock-switch >/dev/null")?;
     assert!(tree.path("/var/lib/penstock/runs/1/journal").exists(), "only a purge takes what was noted");

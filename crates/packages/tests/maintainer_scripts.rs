@@ -1,0 +1,225 @@
+//! What packages run when they are installed, upgraded and removed: the scripts of the .debs and the scriptlets of the .rpms, in a directory
+//! instead of the root, with a `systemctl` that notes what it is asked.
+#![allow(clippy::disallowed_methods)]
+
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt, symlink},
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use penstock_testkit::binary::Run;
+use tempfile::TempDir;
+
+const CLAIM: &str = "var/lib/penstock/kubernetes/claims/u-1.json";
+const PROGRESS: &str = "var/lib/penstock/kubernetes/rollout/progress.json";
+const UNIT: &str = "etc/systemd/system/penstock-nics.service";
+
+/// Notes what it is asked; the agent runs where `active` lies beside it. While it is stopped a pod gets a VF where `late` does.
+const SYSTEMCTL: &str = r#"#!/bin/sh
+at=$(dirname "$0")
+echo "${0##*/} $*" >>"$at/asked"
+case " $* " in
+*" is-active "*) if [ -e "$at/active" ]; then echo active; else echo inactive; exit 3; fi ;;
+*" stop "*) if [ -e "$at/late" ]; then mv "$at/late" "$(dirname "$at")/var/lib/penstock/kubernetes/claims/late.json"; fi ;;
+esac
+"#;
+
+/// A machine whose root is a directory.
+struct Machine(TempDir);
+
+impl Machine {
+    fn new() -> Machine {
+        let machine = Machine(tempfile::tempdir().unwrap());
+        for directory in ["bin", "run/systemd/system", "var/lib/penstock/kubernetes/claims"] {
+            fs::create_dir_all(machine.at(directory)).unwrap();
+        }
+        for program in ["systemctl", "deb-systemd-invoke"] {
+            machine.write(&format!("bin/{program}"), SYSTEMCTL);
+            fs::set_permissions(machine.at(&format!("bin/{program}")), fs::Permissions::from_mode(0o755))
+                .unwrap();
+        }
+        machine
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        self.0.path().join(path)
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        fs::create_dir_all(self.at(path).parent().unwrap()).unwrap();
+        fs::write(self.at(path), text).unwrap();
+    }
+
+    /// Runs a script with this argument and, of a .deb, the version before; what it asked systemd.
+    fn run(&self, script: &str, arguments: &[&str]) -> (Run, Vec<String>) {
+        let root = self.0.path().display().to_string();
+        let mut text = script.to_owned();
+        for directory in ["etc", "run", "var"] {
+            text = text.replace(&format!(" /{directory}/"), &format!(" @ROOT@/{directory}/"));
+            // Whatever is left would be this machine's.
+            let left = text.replace(&format!("@ROOT@/{directory}/"), "").contains(&format!("/{directory}/"));
+            assert!(!left, "{text}");
+        }
+        self.write("script", &text.replace("@ROOT@", &root));
+        let path = format!("{root}/bin:{}", std::env::var("PATH").unwrap_or_default());
+        let output =
+            Command::new("sh").arg(self.at("script")).args(arguments).env("PATH", path).output().unwrap();
+        let asked = fs::read_to_string(self.at("bin/asked")).unwrap_or_default();
+        let _ = fs::remove_file(self.at("bin/asked"));
+        let asked = asked
+            .lines()
+            .map(|line| line.replace("--system ", "").replace("deb-systemd-invoke", "systemctl"));
+        (Run::from(output), asked.collect())
+    }
+}
+
+fn packaging(path: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging").join(path);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn of_deb(script: &str) -> String {
+    packaging(&format!("deb/{script}"))
+}
+
+/// A scriptlet of the spec; none of them has a macro in it.
+fn of_rpm(header: &str) -> String {
+    let spec = packaging("rpm/penstock.spec");
+    let mut lines = spec.lines().skip_while(|line| *line != header);
+    assert_eq!(lines.next(), Some(header));
+    let lines: Vec<&str> = lines.take_while(|line| !line.starts_with('%')).collect();
+    let text = lines.join("\n");
+    assert!(!text.contains('%'), "{text}");
+    text
+}
+
+/// Who removes the agent's package: the script and how it is called.
+fn removals() -> [(String, &'static str); 2] {
+    [(of_deb("penstock-kubernetes.prerm"), "remove"), (of_rpm("%preun -n penstock-kubernetes"), "0")]
+}
+
+/// Who upgrades it.
+fn upgrades() -> [(String, [&'static str; 2]); 2] {
+    [
+        (of_deb("penstock-kubernetes.postinst"), ["configure", "0.0.9-1"]),
+        (of_rpm("%postun -n penstock-kubernetes"), ["1", ""]),
+    ]
+}
+
+#[test]
+fn an_agent_whose_vfs_pods_have_is_not_removed_and_runs_on() {
+    for (script, argument) in removals() {
+        let machine = Machine::new();
+        machine.write(CLAIM, "{}");
+        machine.write("bin/active", "");
+        let (run, asked) = machine.run(&script, &[argument]);
+        assert!(run.status == 1 && run.stderr.contains("kubectl drain"), "{}", run.stderr);
+        let service = "penstock-kubernetes.service";
+        assert_eq!(asked, ["is-active", "stop", "start"].map(|verb| format!("systemctl {verb} {service}")));
+        // One that did not run is not started.
+        fs::remove_file(machine.at("bin/active")).unwrap();
+        let (run, asked) = machine.run(&script, &[argument]);
+        assert_eq!((run.status, asked.len()), (1, 2), "{asked:?}");
+    }
+}
+
+#[test]
+fn a_pod_that_gets_a_vf_just_when_the_agent_is_removed_keeps_it() {
+    for (script, argument) in removals() {
+        let machine = Machine::new();
+        machine.write("bin/active", "");
+        machine.write("bin/late", "");
+        let (run, asked) = machine.run(&script, &[argument]);
+        assert_eq!(run.status, 1, "{asked:?}");
+        assert!(asked.iter().any(|asked| asked.contains(" start ")), "{asked:?}");
+    }
+}
+
+#[test]
+fn an_agent_without_pods_is_stopped_and_removed() {
+    for (script, argument) in removals() {
+        let machine = Machine::new();
+        machine.write("bin/active", "");
+        let (run, asked) = machine.run(&script, &[argument]);
+        assert_eq!(run.status, 0, "{}", run.stderr);
+        assert!(asked.iter().any(|asked| asked.contains(" stop ")), "{asked:?}");
+        assert!(!asked.iter().any(|asked| asked.contains(" start ")), "{asked:?}");
+    }
+    let machine = Machine::new();
+    machine.write(CLAIM, "{}");
+    let (run, asked) = machine.run(&of_deb("penstock-kubernetes.prerm"), &["upgrade"]);
+    assert_eq!((run.status, asked.len()), (0, 0), "{}", run.stderr);
+}
+
+#[test]
+fn an_upgrade_restarts_the_agent_but_not_in_a_roll_out() {
+    for (script, arguments) in upgrades() {
+        let machine = Machine::new();
+        let (run, asked) = machine.run(&script, &arguments);
+        assert_eq!(run.status, 0, "{}", run.stderr);
+        assert_eq!(asked, ["systemctl daemon-reload", "systemctl try-restart penstock-kubernetes.service"]);
+        machine.write(PROGRESS, "{}");
+        let (run, asked) = machine.run(&script, &arguments);
+        assert_eq!(run.status, 0, "{}", run.stderr);
+        assert_eq!(asked, ["systemctl daemon-reload"]);
+        assert!(run.stderr.contains("systemctl try-restart penstock-kubernetes"), "{}", run.stderr);
+    }
+}
+
+#[test]
+fn a_purge_leaves_nothing_of_the_agent() {
+    let machine = Machine::new();
+    let own = [
+        "etc/penstock/kubernetes.token",
+        "etc/penstock/kubernetes.kubeconfig",
+        "etc/default/penstock-kubernetes",
+    ];
+    for file in own {
+        machine.write(file, "");
+    }
+    machine.write("etc/default/others", "");
+    let wants = machine.at("etc/systemd/system/multi-user.target.wants");
+    fs::create_dir_all(&wants).unwrap();
+    symlink("/usr/lib/systemd/system/penstock-kubernetes.service", wants.join("penstock-kubernetes.service"))
+        .unwrap();
+
+    let script = of_deb("penstock-kubernetes.postrm");
+    let (run, asked) = machine.run(&script, &["remove"]);
+    assert_eq!((run.status, asked), (0, vec!["systemctl daemon-reload".to_owned()]), "{}", run.stderr);
+    assert!(own.iter().all(|file| machine.at(file).exists()), "only a purge takes them");
+    let (run, asked) = machine.run(&script, &["purge"]);
+    assert_eq!((run.status, asked), (0, vec!["systemctl daemon-reload".to_owned()]), "{}", run.stderr);
+    assert!(!machine.at("etc/penstock").exists() && !machine.at("var/lib/penstock").exists());
+    assert!(
+        !machine.at("etc/default/penstock-kubernetes").exists() && machine.at("etc/default/others").exists()
+    );
+    assert_eq!(fs::read_dir(&wants).unwrap().count(), 0);
+    // What penstock itself has there stays.
+    machine.write("etc/penstock/model.yaml", "");
+    machine.write("var/lib/penstock/runs/1/journal", "");
+    machine.run(&script, &["purge"]);
+    assert!(
+        machine.at("etc/penstock/model.yaml").exists()
+            && machine.at("var/lib/penstock/runs/1/journal").exists()
+    );
+}
+
+#[test]
+fn penstock_is_not_removed_while_it_is_started_at_each_boot() {
+    for (script, argument) in [(of_deb("penstock.prerm"), "remove"), (of_rpm("%preun"), "0")] {
+        let machine = Machine::new();
+        assert_eq!(machine.run(&script, &[argument]).0.status, 0);
+        machine.write(UNIT, "[Service]\nExecStart=/usr/bin/penstock at-boot nics /etc/penstock/model.yaml\n");
+        let (run, _) = machine.run(&script, &[argument]);
+        assert!(run.status == 1 && run.stderr.contains("penstock undo --persist"), "{}", run.stderr);
+        assert_eq!(machine.run(&script, &["1"]).0.status, 0, "an upgrade is none");
+        // One that was unpacked elsewhere does that, and stays.
+        machine.write(
+            UNIT,
+            "[Service]\nExecStart=/usr/local/bin/penstock at-boot nics /etc/penstock/model.yaml\n",
+        );
+        assert_eq!(machine.run(&script, &[argument]).0.status, 0);
+    }
+}
