@@ -119,7 +119,9 @@ test-aarch64:
 	allow:: config:: copy:: dirty:: iotlb:: net:: offload:: ring:: rx_filter:: settings:: --skip ring::orders
 
 # The packages and the board image as one container image, in target/packages (docs/install.md). Debian's part comes from a mirror.
-container: board-image-file packages
+# Of the packages after the image: they are summed up with all that is there.
+container: board-image-file
+	@$(MAKE) --no-print-directory packages
 	@scripts/make-container
 
 # All that is published of a version, in target/packages: the packages, the board image as a file, and the container image (docs/install.md).

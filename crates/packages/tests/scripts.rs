@@ -1,0 +1,187 @@
+//! The scripts that build and package, in trees of their own, as far as they go without the programs that they package.
+#![allow(clippy::disallowed_methods)]
+
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt, symlink},
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use penstock_testkit::binary::Run;
+use tempfile::TempDir;
+
+const NATIVE: &str = "x86_64-unknown-linux-gnu";
+
+/// A tree with the scripts of this one, in which programs can be others than this machine's.
+struct Tree(TempDir);
+
+impl Tree {
+    fn new() -> Tree {
+        let tree = Tree(tempfile::tempdir().unwrap());
+        let scripts = fs::canonicalize(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts")).unwrap();
+        fs::create_dir(tree.at("programs")).unwrap();
+        symlink(scripts, tree.at("scripts")).unwrap();
+        tree.write("Cargo.toml", "[workspace.package]\nversion = \"1.2.3\"\n");
+        tree
+    }
+
+    /// With a commit of all that is in it but for `target`.
+    fn committed() -> Tree {
+        let tree = Tree::new();
+        tree.write(".gitignore", "/programs/\n/target/\n/said\n");
+        tree.git(&["init", "--quiet"]);
+        tree.git(&["add", "--all"]);
+        tree.git(&["commit", "--quiet", "--message", "first"]);
+        tree
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        self.0.path().join(path)
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        fs::create_dir_all(self.at(path).parent().unwrap()).unwrap();
+        fs::write(self.at(path), text).unwrap();
+    }
+
+    /// A script that stands for a program.
+    fn program(&self, path: &str, text: &str) {
+        self.write(path, &format!("#!/bin/sh\n{text}\n"));
+        fs::set_permissions(self.at(path), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    fn command(&self, program: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new("env");
+        let path = format!("{}:{}", self.at("programs").display(), std::env::var("PATH").unwrap_or_default());
+        command.arg(program).args(arguments).current_dir(self.0.path()).env("PATH", path);
+        command.env("TMPDIR", self.0.path()).env("CARGO_HOME", self.at("cargo"));
+        for role in ["AUTHOR", "COMMITTER"] {
+            command.env(format!("GIT_{role}_NAME"), "a").env(format!("GIT_{role}_EMAIL"), "a@example.org");
+        }
+        command
+    }
+
+    fn run(&self, program: &str, arguments: &[&str]) -> Run {
+        self.command(program, arguments).output().unwrap().into()
+    }
+
+    fn git(&self, words: &[&str]) {
+        let run = self.run("git", words);
+        assert_eq!(run.status, 0, "{words:?}: {}", run.stderr);
+    }
+
+    fn version(&self) -> String {
+        let run = self.run("scripts/version", &[]);
+        assert_eq!(run.status, 0, "{}", run.stderr);
+        run.stdout.trim().to_owned()
+    }
+}
+
+#[test]
+fn a_tag_of_either_kind_makes_a_release_and_a_change_makes_none() {
+    let tree = Tree::committed();
+    let before = tree.version();
+    assert!(before.starts_with("1.2.3~") && before.contains(".g"), "{before}");
+    tree.git(&["tag", "v1.2.2"]);
+    assert_eq!(tree.version(), before);
+    tree.git(&["tag", "v1.2.3"]);
+    assert_eq!(tree.version(), "1.2.3");
+    tree.git(&["tag", "--force", "--annotate", "--message", "release", "v1.2.3"]);
+    assert_eq!(tree.version(), "1.2.3");
+    tree.write("changed", "");
+    assert_eq!(tree.version(), format!("{before}+dirty"));
+}
+
+#[test]
+fn flags_of_the_caller_change_no_release() {
+    let tree = Tree::new();
+    tree.program("programs/cargo", "[ \"$1\" = build ] || exit 0\nenv >said\necho \"$*\" >>said");
+    let mut command = tree.command("scripts/build-release", &[NATIVE, "penstock-cli"]);
+    for name in ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS"] {
+        command.env(name, "-Cdebuginfo=2");
+    }
+    let run = Run::from(command.env("CARGO_TARGET_DIR", tree.at("elsewhere")).output().unwrap());
+    assert_eq!(run.status, 0, "{}", run.stderr);
+    let said = fs::read_to_string(tree.at("said")).unwrap();
+    assert!(!said.contains("-Cdebuginfo=2") && said.contains(" --target-dir target "), "{said}");
+    assert!(said.contains("--remap-path-prefix"), "{said}");
+}
+
+#[test]
+fn packages_of_another_version_go_and_no_program_that_needs_libraries_is_packaged() {
+    let tree = Tree::committed();
+    let version = tree.version();
+    let release = format!("target/{NATIVE}/release");
+    tree.program(
+        &format!("{release}/penstock-packages"),
+        "mkdir -p \"$1/penstock/man1\" && echo >\"$1/penstock/man1/penstock.1\"",
+    );
+    fs::copy("/usr/bin/env", tree.at(&release).join("penstock")).unwrap();
+    let kept = [
+        format!("penstock_{version}-1_arm64.deb"),
+        format!("penstock-{version}-aarch64-unknown-linux-gnu.tar.gz"),
+        "penstock-board-image-x86_64.tar.gz".to_owned(),
+        "notes".to_owned(),
+    ];
+    let gone = [
+        "penstock_1.2.3-1_arm64.deb".to_owned(),
+        "penstock-1.2.2-1.aarch64.rpm".to_owned(),
+        format!("penstock_{version}-1_amd64.deb"),
+        format!("penstock-{version}-x86_64.oci.tar"),
+        "SHA256SUMS".to_owned(),
+    ];
+    for name in kept.iter().chain(&gone) {
+        tree.write(&format!("target/packages/{name}"), name);
+    }
+    let run = tree.run("scripts/make-packages", &[NATIVE]);
+    assert_eq!(run.status, 1, "{}", run.stderr);
+    assert!(run.stderr.contains("release/penstock is not linked statically"), "{}", run.stderr);
+    let there = |name: &&String| tree.at("target/packages").join(name).exists();
+    assert_eq!(kept.iter().filter(there).collect::<Vec<_>>(), kept.iter().collect::<Vec<_>>());
+    assert_eq!(gone.iter().find(there), None);
+}
+
+#[test]
+fn the_sums_are_those_of_files() {
+    let tree = Tree::new();
+    // The script goes from its own place.
+    fs::remove_file(tree.at("scripts")).unwrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/sum-packages");
+    tree.write("scripts/sum-packages", &fs::read_to_string(script).unwrap());
+    for file in
+        ["target/packages/b", "target/packages/a", "target/packages/SHA256SUMS", "target/packages/c/d"]
+    {
+        tree.write(file, "");
+    }
+    let run = tree.run("sh", &["scripts/sum-packages"]);
+    assert_eq!(run.status, 0, "{}", run.stderr);
+    let empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+    assert_eq!(run.stdout, format!("{empty}  a\n{empty}  b\n"));
+    assert_eq!(fs::read_to_string(tree.at("target/packages/SHA256SUMS")).unwrap(), run.stdout);
+}
+
+#[test]
+fn packages_are_downloaded_where_nobody_else_can_write() {
+    let tree = Tree::new();
+    tree.program("programs/apt-cache", "exit 0");
+    tree.program("programs/apt-get", "ls -ld . >../said\necho \"$*\" >>../said\ntouch tool.deb");
+    tree.program("programs/dpkg-deb", "mkdir -p \"$3/usr/bin\" && touch \"$3/usr/bin/tool\"");
+    let run = tree.run("scripts/unpack-packages", &["target/tool", "usr/bin/tool", "tool"]);
+    assert_eq!(run.status, 0, "{}", run.stderr);
+    let said = fs::read_to_string(tree.at("said")).unwrap();
+    assert!(said.starts_with("drwx------") && said.contains("APT::Sandbox::User=root"), "{said}");
+    assert!(tree.at("target/tool/usr/bin/tool").exists());
+}
+
+#[test]
+fn a_crate_that_is_not_the_one_that_is_named_runs_nothing() {
+    let tree = Tree::new();
+    let fetched = "cache=\"$CARGO_HOME\"/registry/cache/index; mkdir -p \"$cache\"; for version in 0.5.4 0.5.5; do \
+                   echo other >\"$cache/mdbook-$version.crate\"; done\necho \"$1\" >>said";
+    tree.program("programs/cargo", fetched);
+    let run = tree.run("scripts/fetch-mdbook", &["target/mdbook"]);
+    assert_eq!(run.status, 1, "{}", run.stderr);
+    assert!(run.stderr.contains("is not what this script names"), "{}", run.stderr);
+    assert_eq!(fs::read_to_string(tree.at("said")).unwrap(), "fetch\n");
+}
