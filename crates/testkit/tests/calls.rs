@@ -93,6 +93,7 @@ const VARIABLE: &[(&str, &str, Runs)] = &[
     ("crates/measure/src/latency/command.rs", "& words [0]", OneOf(&["rtla", "hwlatdetect"])),
     ("crates/measure/src/probe.rs", "program", Own),
     ("crates/measure/tests/network/mod.rs", "program", OneOf(USUAL)),
+    ("crates/packages/tests/ansible.rs", "program", Own),
     ("crates/packages/tests/container.rs", "& self . program", OneOf(&["podman"])),
     ("crates/packages/tests/generated.rs", "program", OneOf(&["bash", "fish", "groff", "mandoc", "zsh"])),
     ("crates/render/tests/templates.rs", "& program", Own),
