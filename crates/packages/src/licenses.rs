@@ -38,7 +38,9 @@ pub fn linked(target: &str) -> Result<Vec<Linked>, Box<dyn Error>> {
         "x86_64-unknown-linux-gnu" => ("libc6-dev", Command::new("cc")),
         "aarch64-unknown-linux-gnu" => ("libc6-dev-arm64-cross", Command::new("aarch64-linux-gnu-gcc")),
         _ => {
-            return Err(format!("it is not known which C library is linked into programs for {target}").into());
+            return Err(
+                format!("it is not known which C library is linked into programs for {target}").into()
+            );
         }
     };
     let words = ["--show", &format!("--showformat={LIBC_FORMAT}"), libc];
