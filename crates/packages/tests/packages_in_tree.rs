@@ -230,7 +230,8 @@ fn judged() -> Outcome {
     judge("lintian --fail-on=error,warning,info --display-info --tag-display-limit=0 /packages/*.deb");
     judge("rpmlint --strict --config /packages/rpmlint.toml /packages/*.rpm");
 
-    // As on a machine of Fedora's kin, with what the packages themselves bring and nothing else.
+    // As on a machine of Fedora's kin, with what the packages themselves bring and nothing else: no shell for their scriptlets, which
+    // `maintainer_scripts.rs` runs.
     let root = "rm -rf /tmp/root && mkdir /tmp/root && rpm --root /tmp/root --initdb && \
                 rpm --root /tmp/root --nodeps --noscripts -i /packages/penstock.rpm /packages/penstock-switch.rpm /packages/penstock-kubernetes.rpm";
     tree.root_runs(root)?;
