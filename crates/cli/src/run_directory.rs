@@ -6,7 +6,7 @@ use std::{
     time::SystemTime,
 };
 
-use penstock_host::files::{self, FileError};
+use penstock_host::files::{self, FileError, Lock};
 use penstock_report::Evidence;
 
 use crate::failure::{Failure, Status};
@@ -14,32 +14,69 @@ use crate::failure::{Failure, Status};
 /// The directory of one run: `evidence.json`, `report.html`, `report.md`, `model.yaml`, `serial.log`, what was brought out of
 /// the machine: `consoles/GUEST.log`, `generated/`; and of a run that measures what it was asked for and every sample with
 /// the tool's own output, as soon as it was taken: `run.json`, `samples.jsonl`.
+///
+/// While the run goes on it is locked: of two that would write to it, one does.
 pub struct RunDirectory {
     path: PathBuf,
+    _lock: Lock,
 }
 
+/// What is locked, in the directory; it is gone when the run is over.
+const LOCK: &str = ".penstock-run.lock";
+
 impl RunDirectory {
-    /// Creates `wanted`, or `runs/MACHINE-TIME` here. One that has something in it is refused: evidence is not
-    /// written over.
+    /// Creates `wanted`, or `runs/MACHINE-TIME` here, with a number behind it where another run has begun in the same second. One that has
+    /// something in it is refused: evidence is not written over.
     pub fn create(wanted: Option<&Path>, machine: &str, now: SystemTime) -> Result<RunDirectory, Failure> {
-        let path = match wanted {
-            Some(path) => path.to_owned(),
-            None => {
-                let time = humantime::format_rfc3339_seconds(now).to_string().replace([':', '-'], "");
-                Path::new("runs").join(format!("{machine}-{time}"))
-            }
+        let Some(wanted) = wanted else {
+            let time = humantime::format_rfc3339_seconds(now).to_string().replace([':', '-'], "");
+            return RunDirectory::fresh(&Path::new("runs").join(format!("{machine}-{time}")));
         };
-        files::create_dir_all(&path)?;
-        if !files::list(&path)?.is_empty() {
-            let text = format!("the run directory {} is not empty", path.display());
-            return Err(Failure::new(Status::BadInput, text).hint("name another with --output"));
+        if let Some(directory) = RunDirectory::claim(wanted)? {
+            return Ok(directory);
         }
-        Ok(RunDirectory { path })
+        if is_empty(wanted)? {
+            return Err(in_use(wanted));
+        }
+        let text = format!("the run directory {} is not empty", wanted.display());
+        Err(Failure::new(Status::BadInput, text).hint("name another with --output"))
     }
 
     /// The directory of an earlier run that goes on.
-    pub fn of_earlier(path: &Path) -> RunDirectory {
-        RunDirectory { path: path.to_owned() }
+    pub fn of_earlier(path: &Path) -> Result<RunDirectory, Failure> {
+        RunDirectory::lock(path)?.ok_or_else(|| in_use(path))
+    }
+
+    /// `first`, or that with the first number from 2 on behind it which no run has.
+    fn fresh(first: &Path) -> Result<RunDirectory, Failure> {
+        let mut path = first.to_owned();
+        let mut number = 1_u32;
+        loop {
+            if let Some(directory) = RunDirectory::claim(&path)? {
+                return Ok(directory);
+            }
+            number += 1;
+            path = PathBuf::from(format!("{}-{number}", first.display()));
+        }
+    }
+
+    /// Makes a directory this run's; `None` when it is another's, or has something in it.
+    fn claim(path: &Path) -> Result<Option<RunDirectory>, Failure> {
+        files::create_dir_all(path)?;
+        // In one that somebody has put something into, nothing is locked.
+        if !is_empty(path)? {
+            return Ok(None);
+        }
+        let locked = RunDirectory::lock(path)?;
+        // Another may have come to its end meanwhile.
+        Ok(locked.filter(|_| is_empty(path).is_ok_and(|empty| empty)))
+    }
+
+    fn lock(path: &Path) -> Result<Option<RunDirectory>, Failure> {
+        let file = path.join(LOCK);
+        // Who had it before has removed the file that was locked here.
+        let lock = Lock::try_exclusive(&file)?.filter(|lock| lock.is_at(&file));
+        Ok(lock.map(|lock| RunDirectory { path: path.to_owned(), _lock: lock }))
     }
 
     /// Where it is.
@@ -87,5 +124,65 @@ impl RunDirectory {
             None => Ok(()),
             Some((_, error)) => Err(Failure::from(error).hint(hint)),
         }
+    }
+}
+
+impl Drop for RunDirectory {
+    fn drop(&mut self) {
+        let _ = files::remove_file(self.path.join(LOCK));
+    }
+}
+
+/// Whether there is nothing in a directory but, perhaps, the lock of a run.
+fn is_empty(path: &Path) -> Result<bool, Failure> {
+    Ok(files::list(path)?.iter().all(|name| name == LOCK))
+}
+
+fn in_use(path: &Path) -> Failure {
+    let text = format!("another penstock writes to the run directory {}", path.display());
+    Failure::new(Status::Busy, text).hint("wait until it has ended, or name another directory")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_two_runs_each_has_a_directory_of_its_own() {
+        let there = tempfile::tempdir().unwrap();
+        let first = there.path().join("runs/m-20260101T000000Z");
+        let all: Vec<RunDirectory> = std::thread::scope(|scope| {
+            let one = || RunDirectory::fresh(&first).unwrap();
+            let all: Vec<_> = (0..8).map(|_| scope.spawn(one)).collect();
+            all.into_iter().map(|one| one.join().unwrap()).collect()
+        });
+        let mut paths: Vec<&Path> = all.iter().map(RunDirectory::path).collect();
+        paths.sort();
+        paths.dedup();
+        assert_eq!(paths.len(), 8, "{paths:?}");
+        assert!(paths.contains(&first.as_path()));
+        drop(all);
+        assert!(files::list(&first).unwrap().is_empty(), "nothing is left of one that wrote nothing");
+        assert_eq!(RunDirectory::fresh(&first).unwrap().path(), first);
+    }
+
+    #[test]
+    fn a_directory_that_is_named_is_written_to_by_one() {
+        let there = tempfile::tempdir().unwrap();
+        let wanted = there.path().join("out");
+        let refused = |status: Status| {
+            let failure =
+                RunDirectory::create(Some(&wanted), "m", SystemTime::UNIX_EPOCH).map(drop).unwrap_err();
+            assert_eq!(failure.status, status, "{}", failure.in_one_line());
+        };
+        let one = RunDirectory::create(Some(&wanted), "m", SystemTime::UNIX_EPOCH).unwrap();
+        refused(Status::Busy);
+        assert_eq!(RunDirectory::of_earlier(&wanted).map(drop).unwrap_err().status, Status::Busy);
+        files::write_atomic(wanted.join("run.json"), "{}").unwrap();
+        refused(Status::BadInput);
+        drop(one);
+        refused(Status::BadInput);
+        assert_eq!(files::list(&wanted).unwrap(), ["run.json"]);
+        assert_eq!(RunDirectory::of_earlier(&wanted).unwrap().path(), wanted);
     }
 }

@@ -117,7 +117,7 @@ fn emulated(
 /// Where everything of the run is kept.
 fn directory(arguments: &Measure, file: &ModelFile, now: SystemTime) -> Result<RunDirectory, Failure> {
     match &arguments.resume {
-        Some(earlier) => Ok(RunDirectory::of_earlier(earlier)),
+        Some(earlier) => RunDirectory::of_earlier(earlier),
         None => RunDirectory::create(arguments.output.as_deref(), &file.model.machine, now),
     }
 }
