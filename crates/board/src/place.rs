@@ -1,8 +1,13 @@
 //! A board as a place: commands, files and interfaces inside it, over SSH.
 
+use std::time::Duration;
+
 use penstock_host::{Command, InterfaceReport, Output, Place, PlaceError, ProcessError};
 
 use crate::{board::Board, complaints::complaints, interfaces};
+
+/// How long it may take to read something inside; a busy machine emulates slowly.
+const READING: Duration = Duration::from_secs(60);
 
 /// The status with which `ssh` ends when it failed itself.
 const SSH_FAILED: i32 = 255;
@@ -17,8 +22,7 @@ impl Place for Board {
     }
 
     fn read(&self, path: &str, limit: usize) -> Result<Vec<u8>, PlaceError> {
-        let command = Command::new("head").args(["-c", &limit.to_string(), "--", path]);
-        let output = self.run(&command)?;
+        let output = self.run(&reading(path, limit))?;
         if output.status.success() {
             return Ok(output.stdout);
         }
@@ -31,7 +35,8 @@ impl Place for Board {
 
     fn interfaces(&self) -> Result<Vec<InterfaceReport>, PlaceError> {
         let source = "ip -json -details address";
-        let output = self.run(&Command::new("ip").args(["-json", "-details", "address"]))?;
+        let list = Command::new("ip").args(["-json", "-details", "address"]);
+        let output = self.run(&list.deadline(READING))?;
         interfaces::read(&output.stdout).map_err(|why| PlaceError::File {
             place: self.describe(),
             path: source.to_owned(),
@@ -45,6 +50,11 @@ impl Place for Board {
             why: "it is under another kernel".to_owned(),
         })
     }
+}
+
+/// Reads a file inside, at most so many bytes of it. A FIFO, or a kernel that hangs, would otherwise be waited for without end.
+fn reading(path: &str, limit: usize) -> Command {
+    Command::new("head").args(["-c", &limit.to_string(), "--", path]).deadline(READING)
 }
 
 impl Board {
@@ -89,5 +99,17 @@ impl Board {
                 why: format!("{source}; its kernel says: {}", lines.join(" ")),
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_read_of_a_board_is_not_waited_for_without_end() {
+        let command = reading("/proc/kmsg", 10);
+        assert_eq!(command.time_allowed(), Some(READING));
+        assert_eq!(command.to_string(), "head -c 10 -- /proc/kmsg");
     }
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use penstock_board::{Board, Design, Lasting};
-use penstock_host::{Command, Output, Place};
+use penstock_host::{Command, Output, Place, PlaceError};
 use penstock_model::{Inventory, Mac, Model, NicName};
 use penstock_plan::longest_waits;
 use penstock_render::MOST_BYTES;
@@ -174,12 +174,15 @@ impl<'a> Rehearsal<'a> {
         Ok(())
     }
 
-    /// Brings out what each guest has said on its console. A guest that never started has said nothing.
+    /// Brings out what each guest has said on its console. A guest that never started has said nothing; a board that does not answer is not
+    /// asked again.
     fn bring_consoles(&mut self, board: &Board) {
         for guest in self.file.model.guests.keys() {
             let path = format!("/run/penstock/guests/penstock-{guest}/console.log");
-            if let Ok(log) = board.read(&path, CONSOLE_LIMIT) {
-                self.files.insert(format!("consoles/{guest}.log"), log);
+            match board.read(&path, CONSOLE_LIMIT) {
+                Ok(log) => drop(self.files.insert(format!("consoles/{guest}.log"), log)),
+                Err(PlaceError::File { .. }) => {}
+                Err(_) => return,
             }
         }
     }
@@ -188,7 +191,11 @@ impl<'a> Rehearsal<'a> {
     fn bring_generated(&mut self, board: &Board) {
         for path in &self.file.generated {
             let place = Path::new("/root").join(path).to_string_lossy().into_owned();
-            let Ok(bytes) = board.read(&place, MOST_BYTES) else { continue };
+            let bytes = match board.read(&place, MOST_BYTES) {
+                Ok(bytes) => bytes,
+                Err(PlaceError::File { .. }) => continue,
+                Err(_) => return,
+            };
             let plain = path.trim_start_matches("./");
             let short = format!("generated/{}", plain.strip_prefix("generated/").unwrap_or(plain));
             let name = if self.files.contains_key(&short) { format!("generated/{plain}") } else { short };

@@ -56,7 +56,7 @@ const QUIET: Duration = Duration::from_secs(2);
 /// ...the console is left this soon where nothing was sent...
 const QUIET_UNASKED: Duration = Duration::from_millis(300);
 
-/// ...and so long altogether.
+/// ...and so long altogether. So long, too, it may read nothing of what is sent to it.
 const AT_MOST: Duration = Duration::from_secs(30);
 
 /// How long piped input waits for a guest that is just starting.
@@ -302,6 +302,7 @@ impl Session<'_> {
         let mut buffer = [0; 4096];
         let mut sent = false;
         let mut ended: Option<Instant> = None;
+        let mut taken = Instant::now();
         loop {
             if let Some(left) = self.look_around(shown)? {
                 return Ok(left);
@@ -313,16 +314,7 @@ impl Session<'_> {
             }
             if !self.pending.is_empty() {
                 sent = true;
-                self.send();
-                let open = self.line.as_ref().is_some_and(Line::is_open);
-                if !open {
-                    let text = format!(
-                        "guest {} went away with {} bytes not sent to it",
-                        self.console.guest(),
-                        self.pending.len()
-                    );
-                    return Err(Failure::new(Status::Failed, text));
-                }
+                self.send_on(&mut taken, AT_MOST)?;
                 continue;
             }
             if let Some(ended) = ended {
@@ -339,6 +331,7 @@ impl Session<'_> {
                 Input::Bytes(count) => {
                     self.must_write()?;
                     self.pending.extend(&buffer[..count]);
+                    taken = Instant::now();
                 }
             }
         }
@@ -443,6 +436,25 @@ impl Session<'_> {
         }
     }
 
+    /// Hands the guest what it takes now of a script's input, which is given up when the guest is gone, or has `taken` nothing for so long.
+    fn send_on(&mut self, taken: &mut Instant, at_most: Duration) -> Result<(), Failure> {
+        let before = self.pending.len();
+        self.send();
+        let left = self.pending.len();
+        let why = if !self.line.as_ref().is_some_and(Line::is_open) {
+            "went away".to_owned()
+        } else if left < before {
+            *taken = Instant::now();
+            return Ok(());
+        } else if taken.elapsed() < at_most {
+            return Ok(());
+        } else {
+            format!("has read nothing from its console for {} s", at_most.as_secs())
+        };
+        let text = format!("guest {} {why}, with {left} bytes not sent to it", self.console.guest());
+        Err(Failure::new(Status::Failed, text))
+    }
+
     /// The right to write and the way in, for a script, which must not go on without.
     fn must_write(&mut self) -> Result<(), Failure> {
         if self.line.is_some() {
@@ -479,9 +491,57 @@ fn unwritable(error: ConsoleError) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::ffi::OsStringExt;
+    use std::{
+        io::Read,
+        os::unix::{ffi::OsStringExt, net::UnixListener},
+    };
+
+    use penstock_plan::action::GuestDefinition;
 
     use super::*;
+
+    #[test]
+    fn a_script_is_given_up_when_the_guest_reads_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let guest = directory.path().join("penstock-a");
+        files::create_dir_all(&guest).unwrap();
+        let name: GuestName = "a".parse().unwrap();
+        let definition =
+            GuestDefinition { vm: Some(Default::default()), ..GuestDefinition::bare(name.clone()) };
+        files::write_atomic(guest.join("definition.json"), serde_json::to_vec(&definition).unwrap()).unwrap();
+        let listener = UnixListener::bind(guest.join("console.sock")).unwrap();
+        let console = Console::of(&State::new(directory.path().to_owned()), &name).unwrap().unwrap();
+        let mut session = Session {
+            console: &console,
+            notes: Notes { quiet: true, raw: false },
+            right: Right::NotYet { told: None },
+            line: None,
+            pending: vec![b'x'; 8 << 20],
+            told_absent: false,
+            told_dropped: false,
+        };
+        session.must_write().unwrap();
+        let (mut vm, _) = listener.accept().unwrap();
+        let begun = Instant::now();
+        let mut taken = begun;
+        // As much as a socket holds is taken; what takes longer is not given up before its time.
+        let error = loop {
+            if let Err(error) = session.send_on(&mut taken, Duration::from_millis(300)) {
+                break error.in_one_line();
+            }
+        };
+        let left = session.pending.len();
+        assert!(left < 8 << 20 && taken > begun, "some of it was taken");
+        assert!(
+            error.contains("read nothing") && error.contains(&format!("{left} bytes not sent")),
+            "{error}"
+        );
+        // With a guest that reads again it goes on.
+        vm.read_exact(&mut vec![0; (8 << 20) - left]).unwrap();
+        let mut taken = Instant::now();
+        session.send_on(&mut taken, AT_MOST).unwrap();
+        assert!(session.pending.len() < left);
+    }
 
     #[test]
     fn over_ssh_only_the_name_of_a_guest_gets_through() {
