@@ -1,6 +1,8 @@
 //! A board that runs.
 
 mod bridges;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::BTreeSet,
@@ -175,7 +177,8 @@ impl Board {
                 Err(error @ (BoardError::NotReady { .. } | BoardError::EmulatorEnded { .. }))
                     if choice.accelerator == Accelerator::Kvm =>
                 {
-                    choice = accelerator::forget_kvm(cache, &emulator, &error.to_string())?;
+                    choice =
+                        accelerator::after_failure(cache, &emulator, image, &error.to_string(), listener)?;
                 }
                 outcome => return outcome,
             }
@@ -195,15 +198,18 @@ impl Board {
     /// # Errors
     ///
     /// [`BoardError::NoSuchBoard`] with those that there are, [`BoardError::Elsewhere`] for one of another machine or a container, [`BoardError::Died`] for one whose QEMU has ended by itself, which is cleared away then,
-    /// [`BoardError::Name`] for a name that no board can have.
+    /// [`BoardError::Stuck`] or [`BoardError::File`] for one that is to be gone and cannot be ended, [`BoardError::Name`] for a name that no board can have.
     pub fn attach(cache: &Cache, name: &str) -> Result<Board, BoardError> {
         let directory = kept::directory(cache, name)?;
-        let KeptBoards { running: boards, ended, elsewhere } = kept::list(cache)?;
+        let KeptBoards { running: boards, ended, elsewhere, stuck } = kept::list(cache)?;
         if let Some(board) = elsewhere.iter().find(|board| board.name == name) {
             return Err(BoardError::elsewhere(board, directory));
         }
         if let Some(ended) = ended.into_iter().find(|board| board.name == name) {
             return Err(kept::clear(cache, ended)?);
+        }
+        if let Some((_, error)) = stuck.into_iter().find(|(stuck, _)| stuck == name) {
+            return Err(error);
         }
         let found = boards.iter().find(|board| board.name == name);
         let Some(kept) = found.cloned() else {
@@ -249,22 +255,26 @@ impl Board {
         Ok(kept::list(cache)?.elsewhere)
     }
 
-    /// Clears boards away that stayed and whose QEMU has ended by itself: that of this name, or all. Gives why each ended ([`BoardError::Died`]).
+    /// Clears boards away that stayed and whose QEMU has ended by itself: that of this name, or all. Gives why each ended ([`BoardError::Died`]),
+    /// and what keeps those that are to be gone ([`BoardError::Stuck`], [`BoardError::File`]).
     ///
     /// # Errors
     ///
-    /// [`BoardError::File`] when the directory of kept boards cannot be read or one of them not be removed.
+    /// [`BoardError::File`] when the directory of kept boards cannot be read.
     pub fn clear_ended(cache: &Cache, name: Option<&str>) -> Result<Vec<BoardError>, BoardError> {
         kept::clear_ended(cache, name)
     }
 
     /// Lets it run on when this process ends. Only for a board that was given a name.
-    pub fn detach(mut self) {
+    ///
+    /// # Errors
+    ///
+    /// [`BoardError::File`] when it cannot be written down that it stays; it ends then.
+    pub fn detach(mut self) -> Result<(), BoardError> {
         self.kept.owner = None;
-        // If this cannot be written, the board ends with this process after all.
-        if self.kept.write(&self.directory).is_ok() {
-            std::mem::take(&mut self.processes).into_iter().for_each(Background::leave);
-        }
+        self.kept.write(&self.directory)?;
+        std::mem::take(&mut self.processes).into_iter().for_each(Background::leave);
+        Ok(())
     }
 
     /// Ends it and removes its files.
@@ -288,7 +298,7 @@ impl Board {
         if !self.kept.can_be_reset {
             return Err(BoardError::NoDisk { name: self.kept.name.clone() });
         }
-        let said = self.serial_log().len();
+        let said = machine::said_so_far(&self.directory);
         let deadline = Instant::now() + TIMEOUT;
         if orderly {
             // It may be gone before it has answered.
@@ -299,7 +309,7 @@ impl Board {
         }
         // Nobody at the other end of the kept connection will ever answer again.
         self.shell.hang_up();
-        while !self.serial_log().get(said..).is_some_and(|since| since.contains(READY)) {
+        while !machine::said_since(&self.directory, said).contains(READY) {
             if interrupt::pending() {
                 return Err(BoardError::Interrupted { doing: "waiting for the board" });
             }
@@ -344,8 +354,8 @@ impl Board {
         &self.timings
     }
 
-    /// Everything that its console has said, from the first byte; that of the saved board before it, for one that
-    /// was resumed.
+    /// Everything that its console has said, from the first byte, but of much the last 4 MiB; that of the saved board before it, for one
+    /// that was resumed.
     pub fn serial_log(&self) -> String {
         machine::serial_log(&self.directory)
     }
@@ -444,12 +454,10 @@ impl Up<'_> {
         if !self.options.cold && self.options.lasting.can_be_saved() && saved.is_there() {
             listener(Progress::Phase("Resuming the saved board".to_owned()));
             let mut spent = timings.clone();
-            match self.resume(&saved, &mut spent) {
+            match self.resume(&saved, &mut spent)? {
                 Ok(board) => return Ok(board),
                 // The saved board is as good as it was.
-                Err(error @ (BoardError::Interrupted { .. } | BoardError::Taken { .. })) => {
-                    return Err(error);
-                }
+                Err(error @ BoardError::Interrupted { .. }) => return Err(error),
                 Err(error) => {
                     listener(Progress::Note(format!(
                         "The saved board did not resume ({error}); booting instead"
@@ -493,18 +501,23 @@ impl Up<'_> {
         self.enter(making, machine, timings, false)
     }
 
+    /// The inner error is that of the saved board; of the outer one a board that is booted would fail, too.
     fn resume(
         &self,
         saved: &Saved,
         timings: &mut Vec<(&'static str, Duration)>,
-    ) -> Result<Board, BoardError> {
+    ) -> Result<Result<Board, BoardError>, BoardError> {
         let mut making = self.directory()?;
         saved.furnish(&making.directory)?;
         // QEMU wants the file even though nothing is booted from it.
         self.options.lasting.furnish(&making.directory, self.image, self.design.vms)?;
         let machine = timed(timings, "start QEMU", || self.start(&mut making, true))?;
-        timed(timings, "resume", || saved.resume(&machine, Instant::now() + resume_timeout(self.design)))?;
-        self.enter(making, machine, timings, true)
+        let deadline = Instant::now() + resume_timeout(self.design);
+        let resumed = timed(timings, "resume", || saved.resume(&machine, deadline))?;
+        match resumed {
+            Ok(()) => Ok(self.enter(making, machine, timings, true)),
+            Err(error) => Ok(Err(error)),
+        }
     }
 
     /// A fresh directory for the board, with what is known of it.
@@ -518,6 +531,7 @@ impl Up<'_> {
             runs_on: Some(RunsOn::here()),
             emulator: self.emulator.version().to_owned(),
             choice: self.choice.clone(),
+            program: Some(self.emulator.program().to_owned()),
             kernel: self.design.kernel.kernel,
             can_be_reset: self.options.lasting.disk,
             bridges: BTreeSet::new(),

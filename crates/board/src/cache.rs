@@ -39,9 +39,8 @@ impl Cache {
         Cache { directory, running }
     }
 
-    /// The same with its running boards in this directory.
-    #[cfg(test)]
-    pub(crate) fn running_in(self, running: PathBuf) -> Cache {
+    /// The same with its running boards in this directory, where another user's session, or none, had brought them up.
+    pub fn running_in(self, running: PathBuf) -> Cache {
         Cache { running, ..self }
     }
 

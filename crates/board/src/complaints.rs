@@ -25,8 +25,10 @@ pub fn complaints(console: &str) -> Vec<&str> {
         if !found.contains(&text) {
             found.push(text);
         }
+        if found.len() == MOST {
+            break;
+        }
     }
-    found.truncate(MOST);
     found
 }
 

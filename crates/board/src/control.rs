@@ -12,11 +12,18 @@ use serde_json::{Value, json};
 
 use crate::error::BoardError;
 
+/// How often QEMU is asked for what no event tells of.
+const PAUSE: Duration = Duration::from_millis(5);
+
 /// A connection to a QEMU's control socket.
 #[derive(Debug)]
 pub struct Control {
     reader: BufReader<UnixStream>,
     deadline: Instant,
+    /// What has come of a message.
+    begun: Vec<u8>,
+    /// How many commands were sent. Each has its number, and so has its answer, which may come when nobody waits for it any more.
+    sent: u64,
 }
 
 impl Control {
@@ -24,10 +31,15 @@ impl Control {
     pub fn connect(socket: &Path, deadline: Instant) -> Result<Control, BoardError> {
         let failed = |source| BoardError::Socket { attempt: "connect to QEMU's control socket", source };
         let stream = UnixStream::connect(socket).map_err(failed)?;
-        let mut control = Control { reader: BufReader::new(stream), deadline };
+        let mut control = Control { reader: BufReader::new(stream), deadline, begun: Vec::new(), sent: 0 };
         control.next("greet", |message| message.get("QMP").is_some())?;
         control.ask("negotiate", "qmp_capabilities", Value::Null)?;
         Ok(control)
+    }
+
+    /// Everything that is done from now on must be done within `time`.
+    pub fn allow(&mut self, time: Duration) {
+        self.deadline = Instant::now() + time;
     }
 
     /// Has it report how a migration goes.
@@ -44,15 +56,16 @@ impl Control {
         command: &str,
         arguments: Value,
     ) -> Result<Value, BoardError> {
-        let mut message = json!({"execute": command});
+        self.sent += 1;
+        let id = self.sent;
+        let mut message = json!({"execute": command, "id": id});
         if !arguments.is_null() {
             message["arguments"] = arguments;
         }
         let line = format!("{message}\n");
         let written = self.reader.get_mut().write_all(line.as_bytes());
         written.map_err(|source| BoardError::Socket { attempt: "write to QEMU's control socket", source })?;
-        let answer =
-            self.next(attempt, |message| message.get("return").is_some() || message.get("error").is_some())?;
+        let answer = self.next(attempt, |message| message["id"] == id)?;
         match answer.get("error") {
             None => Ok(answer["return"].clone()),
             Some(error) => Err(BoardError::Control {
@@ -71,7 +84,7 @@ impl Control {
                     if Instant::now() >= self.deadline {
                         return Err(BoardError::Control { attempt: "let the board run", why });
                     }
-                    thread::sleep(Duration::from_millis(5));
+                    thread::sleep(PAUSE);
                 }
                 outcome => return outcome.map(drop),
             }
@@ -95,6 +108,21 @@ impl Control {
         })
     }
 
+    /// Ends an outward migration however far it is, and waits until QEMU is done with it.
+    pub fn cancel_migration(&mut self) -> Result<(), BoardError> {
+        let attempt = "give up saving the board";
+        self.ask(attempt, "migrate_cancel", Value::Null)?;
+        loop {
+            let info = self.ask(attempt, "query-migrate", Value::Null)?;
+            match info["status"].as_str() {
+                // Of none that was begun nothing is told.
+                None | Some("none" | "completed" | "failed" | "cancelled") => return Ok(()),
+                // Whether an event of it is still to come cannot be told.
+                Some(_) => thread::sleep(PAUSE),
+            }
+        }
+    }
+
     /// The next message that `wanted` picks; others are passed over.
     fn next(&mut self, attempt: &'static str, wanted: impl Fn(&Value) -> bool) -> Result<Value, BoardError> {
         loop {
@@ -105,18 +133,18 @@ impl Control {
             let failed = |source| BoardError::Socket { attempt: "read from QEMU's control socket", source };
             let timeout = Some(left.max(Duration::from_millis(1)));
             self.reader.get_ref().set_read_timeout(timeout).map_err(failed)?;
-            let mut line = String::new();
-            match self.reader.read_line(&mut line) {
-                Ok(0) => {
+            match self.reader.read_until(b'\n', &mut self.begun) {
+                Ok(_) if !self.begun.ends_with(b"\n") => {
                     return Err(BoardError::Control { attempt, why: "QEMU has ended".to_owned() });
                 }
                 Ok(_) => {}
+                // What has come of a message by then stays.
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => continue,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) => return Err(failed(error)),
             }
             // QEMU writes one object a line; a line that is none is no answer to anything.
-            let message: Value = serde_json::from_str(&line).unwrap_or_default();
+            let message: Value = serde_json::from_slice(&std::mem::take(&mut self.begun)).unwrap_or_default();
             if wanted(&message) {
                 return Ok(message);
             }

@@ -5,7 +5,10 @@ use std::{path::Path, time::Duration};
 
 use penstock_host::{Command, cpio::Archive, files, process};
 
-use crate::{error::BoardError, image::Image};
+use crate::{
+    error::BoardError,
+    image::{self, Image},
+};
 
 /// How a board differs from the usual, which writes to memory and has a small init of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,6 +22,8 @@ pub struct Lasting {
 /// The disk's file in the board's directory. It takes only as much room as the board has written.
 const DISK: &str = "disk";
 const DISK_SIZE: &str = "4G";
+/// Bytes that are to be free for it at least, which often are memory's ($XDG_RUNTIME_DIR): a board writes some 100 MB when it starts.
+const DISK_ROOM: u64 = 512 << 20;
 /// The first file system, with what makes such a board in a second archive: the kernel unpacks one over the other.
 pub const INITRAMFS: &str = "initramfs.cpio";
 
@@ -73,13 +78,14 @@ impl Lasting {
     /// # Errors
     ///
     /// [`BoardError::File`] when the image's initramfs cannot be read or a file not be written, [`BoardError`] when the disk
-    /// cannot be made.
+    /// cannot be made, [`BoardError::NoSpace`] when there is no room for what is written to it at the start.
     pub fn furnish(self, directory: &Path, image: &Image, vms: bool) -> Result<(), BoardError> {
         let Some(second) = self.start_files(vms) else { return Ok(()) };
         let mut whole = files::read(image.initramfs())?;
         whole.extend(second);
         files::write_atomic(directory.join(INITRAMFS), whole)?;
         if self.disk {
+            image::check_room(directory, DISK_ROOM, "keep what the board writes")?;
             make_disk(directory)?;
         }
         Ok(())
@@ -106,9 +112,10 @@ impl Lasting {
         if self.disk {
             arguments.extend(["-blockdev", "driver=file,node-name=kept,filename=disk"]);
             // Where no other device of a board is, and known by its serial number.
+            // By default QEMU stops the board when it has no room to write, and tells nobody.
             arguments.extend([
                 "-device",
-                "virtio-blk-pci,id=kept,drive=kept,bus=pcie.0,addr=1.0,serial=penstock-kept",
+                "virtio-blk-pci,id=kept,drive=kept,bus=pcie.0,addr=1.0,serial=penstock-kept,werror=report,rerror=report",
             ]);
         }
         arguments.into_iter().map(str::to_owned).collect()
@@ -163,6 +170,10 @@ mod tests {
         let arguments = lasting.arguments().join(" ");
         assert!(arguments.starts_with("-action reboot=reset"), "{arguments}");
         assert!(arguments.contains("serial=penstock-kept"), "{arguments}");
+        assert!(
+            arguments.contains("werror=report,rerror=report"),
+            "a full disk is told to the board: {arguments}"
+        );
         assert!(INIT.contains("disk penstock-kept"), "the start script looks for that serial number");
         let line = lasting.kernel_command_line();
         assert_eq!(

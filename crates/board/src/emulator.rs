@@ -1,7 +1,7 @@
 //! Which QEMU runs a board: the one that the image brings, whose faults are known and repaired; the host's own, when it is new enough, on a
 //! host that cannot run that one.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use penstock_host::{Command, process};
 
@@ -59,6 +59,11 @@ impl Emulator {
         &self.build
     }
 
+    /// The file that its process runs: the image's is run by the loader that comes with it.
+    pub(crate) fn program(&self) -> &Path {
+        &self.program
+    }
+
     /// The command that runs it.
     pub fn command(&self) -> Command {
         // QEMU builds and frees thousands of memory views while it makes a board of many VFs; giving each back to the
@@ -98,6 +103,12 @@ impl Emulator {
     pub(crate) fn called(program: &str, build: &str) -> Emulator {
         let (version, build) = ("11.1.3".to_owned(), build.to_owned());
         Emulator { version, build, program: program.into(), leading: vec!["--library-path".to_owned()] }
+    }
+
+    /// One that is this line of shell in its place.
+    pub(crate) fn acted_by(line: &str) -> Emulator {
+        let leading = ["-c", line, "qemu"].map(str::to_owned).to_vec();
+        Emulator { leading, ..Emulator::called("/bin/sh", "a line of shell") }
     }
 }
 

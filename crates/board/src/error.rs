@@ -270,7 +270,8 @@ impl BoardError {
                 ));
             }
             BoardError::NoSpace { .. } => {
-                "free some space, or put the cache elsewhere with XDG_CACHE_HOME (the temporary directory with TMPDIR)"
+                "free some space, or put the cache elsewhere with XDG_CACHE_HOME (the temporary directory with TMPDIR, running \
+                 boards with XDG_RUNTIME_DIR)"
             }
             BoardError::Download { .. } => {
                 "check the network and try again: nothing half-made is kept; another mirror of Debian can be named in \

@@ -14,13 +14,7 @@ use std::{
     time::Duration,
 };
 
-use penstock_host::{
-    Command, Output, ProcessError,
-    cpio::Archive,
-    debian,
-    files::{self, Lock},
-    interrupt, process,
-};
+use penstock_host::{Command, Output, ProcessError, cpio::Archive, debian, files, interrupt, process};
 use penstock_model::{
     BoardKernel,
     digest::{hexadecimal, sha256},
@@ -35,7 +29,7 @@ pub use self::{
 
 use crate::{
     cache::Cache,
-    emulator,
+    cached, emulator,
     error::BoardError,
     progress::{Listener, Progress},
     recipe, rootless,
@@ -150,21 +144,16 @@ impl Image {
         }
         let digest = recipe::digest();
         let directory = cache.images().join(&digest);
-        if let Some(image) = Image::open(&digest, &directory)? {
+        let look = || Image::open(&digest, &directory);
+        // One that is there is used even if nothing can be written there.
+        if let Some(image) = look()? {
             return Ok(image);
         }
         files::create_dir_all(cache.images())?;
-        let _lock = lock(&cache.images().join(format!("{digest}.lock")), listener)?;
-        if let Some(image) = Image::open(&digest, &directory)? {
-            return Ok(image);
-        }
-        let work = Work::new(cache.images().join(format!("{digest}.part")))?;
-        make(&work.0, listener)?;
-        files::rename(&work.0, &directory)?;
-        listener(Progress::Fraction(1.0));
-        Image::open(&digest, &directory)?.ok_or_else(|| BoardError::Damaged {
-            directory,
-            what: "it is not there although it was just made".to_owned(),
+        cached::once(&directory, listener, look, |work, listener| {
+            make(work, listener)?;
+            listener(Progress::Fraction(1.0));
+            Ok(())
         })
     }
 
@@ -318,44 +307,8 @@ fn names(sums: &str) -> impl Iterator<Item = &str> {
     sums.lines().filter_map(|line| Some(line.split_once("  ")?.1))
 }
 
-/// A directory that is removed unless it was renamed to its final name.
-struct Work(PathBuf);
-
-impl Work {
-    fn new(directory: PathBuf) -> Result<Work, BoardError> {
-        // Whoever left it was killed: its lock is ours now.
-        files::remove_tree(&directory)?;
-        files::create_dir_all(&directory)?;
-        Ok(Work(directory))
-    }
-}
-
-impl Drop for Work {
-    fn drop(&mut self) {
-        let _ = files::remove_tree(&self.0);
-    }
-}
-
-fn lock(path: &Path, listener: Listener<'_>) -> Result<Lock, BoardError> {
-    let mut told = false;
-    loop {
-        if let Some(lock) = Lock::try_exclusive(path)? {
-            return Ok(lock);
-        }
-        if !told {
-            listener(Progress::Phase("Waiting for another penstock that makes the board image".to_owned()));
-            told = true;
-        }
-        let doing = "waiting for the board image";
-        if interrupt::pending() {
-            return Err(BoardError::Interrupted { doing });
-        }
-        // flock(2) has no event that can be waited for together with an interrupt.
-        thread::sleep(Duration::from_millis(200));
-    }
-}
-
-fn check_room(directory: &Path, needed: u64, purpose: &'static str) -> Result<(), BoardError> {
+/// Whether so many bytes are free in the file system of `directory`, which are needed to do what `purpose` says.
+pub(crate) fn check_room(directory: &Path, needed: u64, purpose: &'static str) -> Result<(), BoardError> {
     let free = files::free_space(directory)?;
     if free >= needed {
         return Ok(());
@@ -593,16 +546,6 @@ mod tests {
             let message = read_failure(said).to_string();
             assert!(message.contains(expected), "{message}");
         }
-    }
-
-    #[test]
-    fn what_is_half_made_is_gone_when_dropped() {
-        let directory = tempfile::tempdir().unwrap();
-        let part = directory.path().join("x.part");
-        let work = Work::new(part.clone()).unwrap();
-        assert!(part.exists());
-        drop(work);
-        assert!(!part.exists());
     }
 
     #[test]

@@ -23,6 +23,8 @@ use crate::{
 };
 
 const FILE: &str = "board.json";
+/// How long a process may take to be gone.
+const ENDING: Duration = Duration::from_secs(10);
 /// The longest name that becomes a directory as it is; the paths of sockets must stay short.
 const LONGEST_NAME: usize = 20;
 
@@ -47,6 +49,9 @@ pub struct KeptBoard {
     pub emulator: String,
     /// What executes it, and why.
     pub choice: Choice,
+    /// The file that its QEMU's process runs; `None` for a board from before it was written down.
+    #[serde(default)]
+    pub program: Option<PathBuf>,
     /// The kernel that it boots.
     #[serde(default = "standard")]
     pub kernel: BoardKernel,
@@ -107,22 +112,29 @@ impl KeptBoard {
     }
 
     /// Ends its QEMU and its switches, the very processes and no others, and removes its directory. They work in that directory,
-    /// which is nobody else's: what is written down here may be from before the machine was last started.
+    /// which is nobody else's: what is written down here may be from before the machine was last started. A QEMU is found, too, that was
+    /// started a moment before a Penstock was killed that had yet to write it down.
     pub(crate) fn end(&self, directory: &Path) -> Result<(), BoardError> {
         if let Some(qemu) = self.qemu
-            && !qemu.kill_in(directory, Duration::from_secs(10))
+            && !qemu.kill_in(directory, ENDING)
         {
             return Err(BoardError::Stuck { name: self.name.clone(), id: qemu.id });
         }
         for switch in &self.switches {
             // It would also end by itself, without guests. Who starts it anew is killed first, and it with that.
-            switch.kill_in(directory, Duration::from_secs(10));
+            switch.kill_in(directory, ENDING);
         }
         switch::await_end(directory);
         let _lock = directory.parent().map(DirectoryLock::of).transpose()?;
         // Another Penstock may have ended it too, and one may have been brought up in its place.
         if KeptBoard::read(directory).is_some_and(|written| !self.is_same(&written)) {
             return Ok(());
+        }
+        let found = self.program.iter().flat_map(|program| running::of_program_in(program, directory));
+        for qemu in found {
+            if !qemu.kill_in(directory, ENDING) {
+                return Err(BoardError::Stuck { name: self.name.clone(), id: qemu.id });
+            }
         }
         Ok(files::remove_tree(directory)?)
     }
@@ -186,9 +198,12 @@ pub(crate) struct KeptBoards {
     pub ended: Vec<KeptBoard>,
     /// Those of another machine or a container, of which nothing more is known.
     pub elsewhere: Vec<KeptBoard>,
+    /// The names of those that are to be gone, and what keeps them.
+    pub stuck: Vec<(String, BoardError)>,
 }
 
 /// All boards. Those whose Penstock is gone, and which were to end with it, are cleared away, but for those of another machine or container.
+/// One that cannot be keeps nobody from the others.
 pub(crate) fn list(cache: &Cache) -> Result<KeptBoards, BoardError> {
     // Somebody else's could name any process, to be ended by us: `/tmp` is everybody's. Held, so that it is not exchanged.
     let Some(held) = files::own_directory(cache.running())? else { return Ok(KeptBoards::default()) };
@@ -202,7 +217,10 @@ pub(crate) fn list(cache: &Cache) -> Result<KeptBoards, BoardError> {
         let kept = running::with_owner(|| KeptBoard::read(&directory), |board| board.owner);
         let Some((board, orphaned)) = kept else { continue };
         match (board.is_up(), board.owner) {
-            _ if orphaned => board.end(&cache.running().join(name))?,
+            _ if orphaned => {
+                let ended = board.end(&cache.running().join(name));
+                boards.stuck.extend(ended.err().map(|error| (board.name, error)));
+            }
             (true, _) => boards.running.push(board),
             // It is being made, or whoever made it sees for itself that it ended.
             (false, Some(_)) => {}
@@ -212,10 +230,15 @@ pub(crate) fn list(cache: &Cache) -> Result<KeptBoards, BoardError> {
     Ok(boards)
 }
 
-/// Clears boards away whose QEMU has ended by itself, that of this name or all; gives why each ended ([`BoardError::Died`]).
+/// Clears boards away whose QEMU has ended by itself, that of this name or all; gives why each ended ([`BoardError::Died`]), and what keeps
+/// those that are to be gone.
 pub(crate) fn clear_ended(cache: &Cache, name: Option<&str>) -> Result<Vec<BoardError>, BoardError> {
-    let ended = list(cache)?.ended.into_iter().filter(|board| name.is_none_or(|name| board.name == name));
-    ended.map(|board| clear(cache, board)).collect()
+    let KeptBoards { ended, stuck, .. } = list(cache)?;
+    let wanted = |board: &str| name.is_none_or(|name| board == name);
+    let ended = ended.into_iter().filter(|board| wanted(&board.name));
+    let ended = ended.map(|board| clear(cache, board).unwrap_or_else(|error| error));
+    let stuck = stuck.into_iter().filter(|(name, _)| wanted(name)).map(|(_, error)| error);
+    Ok(ended.chain(stuck).collect())
 }
 
 /// Clears one away; gives why it ended.
@@ -245,6 +268,7 @@ mod tests {
             runs_on: Some(RunsOn::here()),
             emulator: "9".to_owned(),
             choice: Choice::counting(),
+            program: None,
             kernel: BoardKernel::Standard,
             can_be_reset: false,
             bridges: BTreeSet::new(),
@@ -317,6 +341,53 @@ mod tests {
         let (one, other) = (claim(&cache, None, |name| kept(&name)), claim(&cache, None, |name| kept(&name)));
         assert_ne!(one.unwrap().0, other.unwrap().0);
         assert!(!files::list(cache.running()).unwrap().contains(&DirectoryLock::NAME.to_owned()));
+    }
+
+    /// Processes of this machine that have ended.
+    const GONE: Option<Running> = Some(Running { id: 1, started: 0 });
+
+    #[test]
+    fn a_qemu_that_a_killed_penstock_had_not_written_down_is_ended() {
+        let there = tempfile::tempdir().unwrap();
+        let cache = cache(&there);
+        let program = penstock_host::process::find("sleep").unwrap();
+        let (directory, board) = claim(&cache, Some("a"), |name| kept(&name)).unwrap();
+        let start = |at: &Path| {
+            let command = Command::new(&program).arg("600").current_dir(at);
+            command.start_to_stay(tempfile::tempfile().unwrap()).unwrap()
+        };
+        let (its, other) = (start(&directory), start(there.path()));
+        KeptBoard { owner: GONE, program: Some(program), ..board }.write(&directory).unwrap();
+        assert!(list(&cache).unwrap().running.is_empty());
+        assert!(!files::exists(&directory));
+        assert!(Running::of(its.id()).is_none(), "it is gone");
+        assert!(Running::of(other.id()).is_some(), "it is let alone");
+        its.end(Duration::ZERO);
+        other.end(Duration::ZERO);
+    }
+
+    #[test]
+    fn a_board_that_cannot_be_ended_keeps_nobody_from_the_others() {
+        let there = tempfile::tempdir().unwrap();
+        let cache = cache(&there);
+        for (name, owner, qemu) in
+            [("ended", None, GONE), ("runs", None, Running::this()), ("left", GONE, None)]
+        {
+            let (directory, board) = claim(&cache, Some(name), |name| kept(&name)).unwrap();
+            KeptBoard { owner, qemu, ..board }.write(&directory).unwrap();
+        }
+        // Without the lock none is removed.
+        files::create_dir_all(cache.running().join(DirectoryLock::NAME)).unwrap();
+        let listed = list(&cache).unwrap();
+        assert_eq!((names(&listed.running), names(&listed.ended)), (vec!["runs"], vec!["ended"]));
+        assert_eq!(listed.stuck.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["left"]);
+        assert_eq!(clear_ended(&cache, None).unwrap().len(), 2);
+        assert_eq!(clear_ended(&cache, Some("left")).unwrap().len(), 1);
+        assert!(
+            matches!(crate::Board::attach(&cache, "left"), Err(BoardError::File(_))),
+            "what keeps it is said"
+        );
+        assert_eq!(crate::Board::attach(&cache, "runs").unwrap().name(), "runs");
     }
 
     #[test]

@@ -7,6 +7,7 @@
 mod accelerator;
 mod board;
 mod cache;
+pub mod cached;
 mod complaints;
 mod control;
 pub mod design;

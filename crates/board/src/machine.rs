@@ -9,12 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use penstock_host::{
-    Command,
-    files::{self, FileError},
-    interrupt,
-    process::Background,
-};
+use penstock_host::{Command, files, interrupt, process::Background};
 
 use penstock_model::Board;
 
@@ -35,6 +30,8 @@ pub const READY: &str = "penstock: board ready";
 pub const SETTLED: &str = "penstock: board settled";
 /// Everything that the console said, from the first byte.
 pub const SERIAL_LOG: &str = "serial.log";
+/// The most bytes that are read of a log: a board says what it likes.
+const MOST_SAID: usize = 4 << 20;
 const SERIAL_SOCKET: &str = "serial";
 const CONTROL_SOCKET: &str = "control";
 const EMULATOR_LOG: &str = "qemu.log";
@@ -298,8 +295,7 @@ impl Machine {
 /// What the QEMU of the board in `directory` said before it ended; when that is nothing, what the board's console did. A triple fault of one of its
 /// CPUs comes first: the kernel had no part in that reset.
 pub fn last_words(directory: &Path) -> String {
-    let text =
-        |name| String::from_utf8_lossy(&files::read(directory.join(name)).unwrap_or_default()).into_owned();
+    let text = |name| tail(&directory.join(name), MOST_SAID);
     let fault = match text(RESET_LOG).contains(TRIPLE_FAULT) {
         true => "one of its CPUs had a triple fault; ",
         false => "",
@@ -324,12 +320,47 @@ pub fn control_socket(directory: &Path) -> PathBuf {
     directory.join(CONTROL_SOCKET)
 }
 
-/// The console's text of the board in `directory`, without carriage returns; empty when it has said nothing.
+/// The console's text of the board in `directory`, without carriage returns: of much the last 4 MiB. Empty when it has said nothing.
 pub fn serial_log(directory: &Path) -> String {
-    let bytes: Result<Vec<u8>, FileError> = files::read(directory.join(SERIAL_LOG));
-    String::from_utf8_lossy(&bytes.unwrap_or_default()).replace('\r', "")
+    tail(&directory.join(SERIAL_LOG), MOST_SAID).replace('\r', "")
+}
+
+/// How many bytes the console of the board in `directory` has said.
+pub fn said_so_far(directory: &Path) -> u64 {
+    files::length(directory.join(SERIAL_LOG)).unwrap_or(0)
+}
+
+/// What it has said after its first `from` bytes: of much the last 4 MiB.
+pub fn said_since(directory: &Path, from: u64) -> String {
+    let more = said_so_far(directory).saturating_sub(from);
+    tail(&directory.join(SERIAL_LOG), usize::try_from(more).unwrap_or(MOST_SAID).min(MOST_SAID))
+}
+
+/// At most the last `limit` bytes of a log, as text; empty when there is none.
+pub fn tail(log: &Path, limit: usize) -> String {
+    String::from_utf8_lossy(&files::read_tail(log, limit).unwrap_or_default()).into_owned()
 }
 
 fn contains(text: &[u8], sign: &[u8]) -> bool {
     text.windows(sign.len()).any(|window| window == sign)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_board_that_says_without_end_the_last_is_read() {
+        let there = tempfile::tempdir().unwrap();
+        assert_eq!((serial_log(there.path()), said_so_far(there.path())), (String::new(), 0));
+        let said = |text: &str| files::write_atomic(there.path().join(SERIAL_LOG), text).unwrap();
+        let long = "x".repeat(MOST_SAID) + "\r\nthe end\r\n";
+        said(&long);
+        let log = serial_log(there.path());
+        assert!(log.len() < MOST_SAID && log.ends_with("x\nthe end\n"));
+        let before = said_so_far(there.path());
+        said(&(long + READY));
+        assert_eq!(said_since(there.path(), before), READY);
+        assert_eq!(said_since(there.path(), 0).len(), MOST_SAID);
+    }
 }

@@ -17,6 +17,9 @@ use crate::{
     shell::{KEYS, Shell},
 };
 
+/// How long QEMU may take to give up a save and to let the board run on, also when the time for saving is up.
+const RUNNING_ON: Duration = Duration::from_secs(30);
+
 /// How many are kept, newest first, and how much they may take together: some 120 MB each.
 const KEPT: usize = 16;
 const KEPT_BYTES: u64 = 2 << 30;
@@ -45,9 +48,10 @@ impl Saved {
         Saved { all: cache.saved(), directory: cache.saved().join(origin.key()), origin }
     }
 
-    /// Whether there is one, and it was booted from what this place is for.
+    /// Whether there is one that is whole, and it was booted from what this place is for.
     pub fn is_there(&self) -> bool {
-        files::exists(self.directory.join(STATE))
+        let all = BESIDE.iter().chain([&STATE]);
+        all.map(|name| self.directory.join(name)).all(files::exists)
             && files::read_to_string(self.directory.join(ORIGIN)).is_ok_and(|text| text == self.origin.text())
     }
 
@@ -59,8 +63,8 @@ impl Saved {
         Shell::pin_host_key(run)
     }
 
-    /// Resumes in a QEMU that waits for it.
-    pub fn resume(&self, machine: &Machine, deadline: Instant) -> Result<(), BoardError> {
+    /// Resumes in a QEMU that waits for it. The inner error is that of the saved board.
+    pub fn resume(&self, machine: &Machine, deadline: Instant) -> Result<Result<(), BoardError>, BoardError> {
         let mut control = Control::connect(&machine.control_socket(), deadline)?;
         control.watch_migration()?;
         // By default each NIC is to announce itself, for the sake of a network in which it has moved. Linux's virtio_net waits for ever for
@@ -69,10 +73,15 @@ impl Saved {
         let quiet = json!({"announce-rounds": 0});
         control.ask("resume the saved board", "migrate-set-parameters", quiet)?;
         let from = json!({"uri": format!("file:{}", self.directory.join(STATE).display())});
-        control.ask("resume the saved board", "migrate-incoming", from)?;
-        control.await_migration("resume the saved board")?;
-        control.let_run()?;
-        self.note_use()
+        let resumed = control
+            .ask("resume the saved board", "migrate-incoming", from)
+            .and_then(|_| control.await_migration("resume the saved board"))
+            .and_then(|()| control.let_run());
+        if resumed.is_ok() {
+            // It only seems older than it is where that cannot be noted.
+            let _ = self.note_use();
+        }
+        Ok(resumed)
     }
 
     /// Saves a board that has just become ready; it stands still meanwhile and runs on afterwards. Nothing half-saved
@@ -90,13 +99,7 @@ impl Saved {
         // By default it holds back for the sake of a network that is not there.
         let fast = json!({"max-bandwidth": 1u64 << 40});
         control.ask("save the board", "migrate-set-parameters", fast)?;
-        control.ask("stop the board", "stop", Value::Null)?;
-        let to = json!({"uri": format!("file:{}", there.join(STATE).display())});
-        let saved = control
-            .ask("save the board", "migrate", to)
-            .and_then(|_| control.await_migration("save the board"));
-        control.let_run()?;
-        saved?;
+        write_state(&mut control, &there.join(STATE))?;
         files::set_mode(there.join(STATE), 0o600)?;
         let _all = DirectoryLock::of(&self.all)?;
         // Another Penstock may have saved the same meanwhile.
@@ -118,6 +121,20 @@ impl Saved {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         Ok(files::write_atomic(self.directory.join(USED), now.as_secs().to_string())?)
     }
+}
+
+/// Has QEMU write the board's state to a file. The board stands still meanwhile, and runs on whatever comes of it.
+fn write_state(control: &mut Control, state: &Path) -> Result<(), BoardError> {
+    let to = json!({"uri": format!("file:{}", state.display())});
+    let saved = control
+        .ask("stop the board", "stop", Value::Null)
+        .and_then(|_| control.ask("save the board", "migrate", to))
+        .and_then(|_| control.await_migration("save the board"));
+    control.allow(RUNNING_ON);
+    // When it was only too slow, QEMU goes on with it, and stops the board once more at its end.
+    let given_up = if saved.is_err() { control.cancel_migration() } else { Ok(()) };
+    control.let_run()?;
+    given_up.and(saved)
 }
 
 /// A directory that is removed unless it was renamed. While it is locked, nobody else removes it.
@@ -201,7 +218,63 @@ fn doomed(all: &Path) -> Result<Vec<PathBuf>, BoardError> {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        io::{BufRead, BufReader, Write},
+        os::unix::net::UnixListener,
+    };
+
     use super::*;
+
+    /// A QEMU that never ends a migration by itself: what it was asked, in order.
+    fn slow_qemu(socket: &Path) -> std::thread::JoinHandle<Vec<String>> {
+        let listener = UnixListener::bind(socket).unwrap();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(b"{\"QMP\": {}}\n").unwrap();
+            let mut asked: Vec<String> = Vec::new();
+            let mut unanswered = None;
+            for line in BufReader::new(stream.try_clone().unwrap()).lines() {
+                let message: Value = serde_json::from_str(&line.unwrap()).unwrap();
+                let name = message["execute"].as_str().unwrap().to_owned();
+                let times = asked.iter().filter(|asked| **asked == name).count();
+                asked.push(name.clone());
+                let told = match (name.as_str(), times) {
+                    ("query-migrate", 0) => json!({"status": "cancelling"}),
+                    ("query-migrate", _) => json!({"status": "cancelled"}),
+                    _ => json!({}),
+                };
+                // The answer comes when it is too late.
+                if name == "migrate" {
+                    unanswered = Some(message["id"].clone());
+                    continue;
+                }
+                for id in unanswered.take().into_iter().chain([message["id"].clone()]) {
+                    // In two pieces, as a busy machine may write it.
+                    let answer = format!("{}\n", json!({"id": id, "return": told.clone()}));
+                    let (one, other) = answer.split_at(answer.len() / 2);
+                    stream.write_all(one.as_bytes()).unwrap();
+                    stream.write_all(other.as_bytes()).unwrap();
+                }
+            }
+            asked
+        })
+    }
+
+    #[test]
+    fn a_save_that_takes_too_long_is_given_up_and_the_board_runs_on() {
+        let there = tempfile::tempdir().unwrap();
+        let socket = there.path().join("control");
+        let qemu = slow_qemu(&socket);
+        let mut control = Control::connect(&socket, Instant::now() + RUNNING_ON).unwrap();
+        control.ask("stop the board", "query-status", Value::Null).unwrap();
+        control.allow(Duration::from_millis(100));
+        let error = write_state(&mut control, &there.path().join("state")).unwrap_err();
+        assert!(matches!(&error, BoardError::Control { attempt: "save the board", .. }), "{error}");
+        drop(control);
+        let asked = qemu.join().unwrap();
+        let after: Vec<&str> = asked.iter().map(String::as_str).skip_while(|name| *name != "stop").collect();
+        assert_eq!(after, ["stop", "migrate", "migrate_cancel", "query-migrate", "query-migrate", "cont"]);
+    }
 
     #[test]
     fn the_newest_are_kept() {

@@ -10,16 +10,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use penstock_host::{
-    Command,
-    files::{self, FileError},
-    interrupt,
-    process::Background,
-};
+use penstock_host::{Command, files, interrupt, process::Background};
 use penstock_model::{Mac, NicName, VfIndex};
 use serde_json::{Value, json};
 
-use crate::{design::BoardNic, error::BoardError};
+use crate::{design::BoardNic, error::BoardError, machine};
 
 /// The directory of the sockets, in that of the board: a socket's path is short.
 pub const DIRECTORY: &str = "switch";
@@ -244,7 +239,6 @@ pub fn await_end(directory: &Path) {
 
 /// What the switches of the board in `directory` said.
 fn said(directory: &Path) -> String {
-    let bytes: Result<Vec<u8>, FileError> = files::read(directory.join(LOG));
-    let text = String::from_utf8_lossy(&bytes.unwrap_or_default()).trim().to_owned();
+    let text = machine::tail(&directory.join(LOG), 1 << 16).trim().to_owned();
     if text.is_empty() { "it said nothing".to_owned() } else { text }
 }

@@ -11,6 +11,15 @@ const TIMEOUT: Duration = Duration::from_secs(900);
 /// How long mmdebstrap may take to unmount and remove its tree when it is asked to end; it took 1 s.
 pub const FAREWELL: Duration = Duration::from_secs(20);
 
+/// Whether [`unpack`] can be done here by this user; takes a moment.
+///
+/// # Errors
+///
+/// [`BoardError::Lacking`] with all that is not there, [`BoardError::Process`] when that could not be found out.
+pub fn check() -> Result<(), BoardError> {
+    rootless::check()
+}
+
 /// Fetches packages of the board's release with all that they depend on, unpacks them without installing them, and runs the shell script
 /// `hook` on the tree: `$1` is the tree's directory there. What the script puts into `/out` of the tree is then in `out` of the directory
 /// `work`, which must be there. The mirror is the one that the board image comes from.

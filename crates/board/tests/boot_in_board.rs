@@ -319,7 +319,7 @@ fn one_that_stays(directory: &Path) -> Outcome {
     let cache = cache(directory)?;
     let options = UpOptions { name: Some("kept".to_owned()), ..UpOptions::default() };
     let (board, _) = up(design(SMALL), &cache, &options)?;
-    board.detach();
+    board.detach()?;
     let listed = Board::list(&cache)?;
     assert_eq!(listed.iter().map(|board| board.name.as_str()).collect::<Vec<_>>(), ["kept"]);
     let again = Board::up(design(SMALL), &image()?, &cache, &options, &mut |_| {});
@@ -359,7 +359,7 @@ fn one_that_ended_is_told_of(cache: &Cache, options: &UpOptions) -> Outcome {
         };
         assert!(died.contains("farewell"), "{died}");
         assert_eq!(died.contains("had a triple fault"), triple, "{died}");
-        board.detach();
+        board.detach()?;
         assert_eq!(Board::list(cache)?.len(), 0);
         Ok(())
     };

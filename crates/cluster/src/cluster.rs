@@ -6,12 +6,10 @@ use std::{
 };
 
 use penstock_board::{
-    Board, BoardError, Cache, Design, Forward, Image, KeptBoard, Listener, Progress, UpOptions,
+    Board, BoardError, Cache, Design, Forward, Image, KeptBoard, Listener, Progress, UpOptions, cached,
 };
 use penstock_host::{
-    Command, ProcessError,
-    files::{self, Lock},
-    interrupt,
+    Command, ProcessError, files, interrupt,
     running::{Running, RunsOn},
 };
 use penstock_model::ByteSize;
@@ -20,10 +18,10 @@ use crate::{
     config,
     control_plane::{self, ControlPlane, Secrets},
     error::ClusterError,
-    kept::{self, KeptCluster, KeptNode},
+    kept::{self, KeptCluster, KeptNode, KeptProgram},
     node::{self, NodeFiles},
     node_disk::NodeDisk,
-    program::{ClusterProgram, VERSION, lock},
+    program::{ClusterProgram, VERSION},
 };
 
 /// The most nodes: each is a machine that is emulated here.
@@ -97,7 +95,7 @@ impl Cluster {
     /// # Errors
     ///
     /// [`ClusterError`] when its name is taken or names no nodes, a program ends, a board does not come up, or nodes are not Ready in time;
-    /// everything that was started is ended then, and its files are removed.
+    /// everything that was started is ended then, and its files are removed ([`ClusterError::Left`]: but for what does not end).
     pub fn up(
         design: &Design,
         image: &Image,
@@ -107,19 +105,35 @@ impl Cluster {
         furnish: &mut dyn FnMut(&mut Board) -> Result<(), ClusterError>,
         listener: Listener<'_>,
     ) -> Result<Cluster, ClusterError> {
-        let outcome = Cluster::begin(cache, parts.0, options, listener).and_then(|mut cluster| {
-            cluster.make(design, image, parts, options, furnish, listener)?;
-            Ok(cluster)
-        });
-        outcome.map_err(|error| match error {
-            // Whatever was being done: it failed because it was interrupted.
-            ClusterError::Process(ProcessError::Interrupted { .. })
-            | ClusterError::Board(BoardError::Interrupted { .. })
-            | ClusterError::Node {
-                source: penstock_host::PlaceError::Process { source: ProcessError::Interrupted { .. }, .. },
-                ..
-            } => ClusterError::Interrupted { doing: "bringing the cluster up" },
-            error => error,
+        let mut cluster = Cluster::begin(cache, parts.0, options, listener).map_err(interrupted)?;
+        match cluster.make(design, image, parts, options, furnish, listener) {
+            Ok(()) => Ok(cluster),
+            Err(error) => Err(cluster.given_up(interrupted(error))),
+        }
+    }
+
+    /// Ends what there is of it, since it did not come up; the error with what could not be ended.
+    fn given_up(mut self, error: ClusterError) -> ClusterError {
+        match self.end() {
+            Ok(()) => error,
+            Err(left) => ClusterError::Left {
+                name: self.kept.name.clone(),
+                error: Box::new(error),
+                left: penstock_host::chain(&left),
+            },
+        }
+    }
+
+    /// Ends it, once.
+    fn end(&mut self) -> Result<(), ClusterError> {
+        if std::mem::replace(&mut self.done, true) {
+            return Ok(());
+        }
+        // An interrupt ends what is going on, and not the clean-up.
+        interrupt::set_aside(|| {
+            self.boards.clear();
+            self.plane = None;
+            self.kept.end(&self.cache, &self.directory)
         })
     }
 
@@ -134,7 +148,7 @@ impl Cluster {
         if !(1..=MOST_NODES).contains(&nodes) {
             return Err(ClusterError::Nodes { wanted: nodes, limit: MOST_NODES });
         }
-        if let Some(cluster) = kept::list(cache)?.iter().find(|cluster| cluster.name == name) {
+        if let Some(cluster) = kept::list(cache)?.0.iter().find(|cluster| cluster.name == name) {
             return Err(ClusterError::taken(cluster, cache));
         }
         let taken = |board: &str| (1..=nodes).any(|number| node_name(name, number) == board);
@@ -160,7 +174,7 @@ impl Cluster {
         files::make_own_directory(cache.clusters())?;
         Cluster::check(cache, name, options.nodes)?;
         // Of two that begin one, the second finds what the first has written.
-        let _lock: Lock = lock(&kept::lock_file(cache), listener)?;
+        let _lock = cached::lock(&kept::lock_file(cache), listener)?;
         if let Some(cluster) = KeptCluster::read(&directory) {
             return Err(ClusterError::taken(&cluster, cache));
         }
@@ -180,6 +194,7 @@ impl Cluster {
             owner: Running::this(),
             runs_on: Some(RunsOn::here()),
             program: program.file().to_owned(),
+            boards: Some(cache.running().to_owned()),
         };
         kept.write(&directory)?;
         Ok(Cluster {
@@ -207,14 +222,15 @@ impl Cluster {
         let names: Vec<String> = self.kept.nodes.iter().map(|node| node.name.clone()).collect();
         let secrets = Secrets::make(program, &self.directory, &names)?;
         let (kept, directory) = (&mut self.kept, &self.directory);
-        let mut note = |started: &_| {
-            kept.programs.push(Clone::clone(started));
+        let mut note = |started: &KeptProgram| {
+            kept.note(started);
             kept.write(directory)
         };
         let plane = ControlPlane::start(program, directory, &options.name, &secrets, &mut note)?;
-        self.kept.server = config::server_here(plane.port());
         let port = plane.port();
         self.plane = Some(plane);
+        self.kept.server = config::server_here(port);
+        self.kept.write(&self.directory)?;
         self.timings.push(("API server listens", began.elapsed()));
 
         // The API server becomes ready while the first board comes up.
@@ -256,8 +272,8 @@ impl Cluster {
 
     fn complete(&mut self, program: &ClusterProgram, simulate: bool) -> Result<(), ClusterError> {
         let (kept, directory) = (&mut self.kept, &self.directory);
-        let mut note = |started: &_| {
-            kept.programs.push(Clone::clone(started));
+        let mut note = |started: &KeptProgram| {
+            kept.note(started);
             kept.write(directory)
         };
         match &mut self.plane {
@@ -324,9 +340,9 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// [`ClusterError::File`] when it cannot be written down that it stays; it ends then.
+    /// [`ClusterError::File`] or [`ClusterError::Board`] when it cannot be written down that it or a board of it stays; it ends then.
     pub fn detach(mut self) -> Result<KeptCluster, ClusterError> {
-        std::mem::take(&mut self.boards).into_iter().for_each(Board::detach);
+        std::mem::take(&mut self.boards).into_iter().try_for_each(Board::detach)?;
         let stays = KeptCluster { owner: None, ..self.kept.clone() };
         stays.write(&self.directory)?;
         if let Some(plane) = self.plane.take() {
@@ -341,13 +357,12 @@ impl Cluster {
         &self.timings
     }
 
-    /// The clusters that there are.
+    /// The clusters that there are, and why some of them, whose Penstock was killed or of which nothing runs, could not be cleared away.
     ///
     /// # Errors
     ///
-    /// [`ClusterError::File`] when the directory of clusters cannot be read, or is not this user's own; [`ClusterError`] when one whose
-    /// Penstock was killed cannot be ended.
-    pub fn list(cache: &Cache) -> Result<Vec<KeptCluster>, ClusterError> {
+    /// [`ClusterError::File`] when the directory of clusters cannot be read, or is not this user's own.
+    pub fn list(cache: &Cache) -> Result<(Vec<KeptCluster>, Vec<ClusterError>), ClusterError> {
         kept::list(cache)
     }
 
@@ -359,7 +374,7 @@ impl Cluster {
     /// [`list`](Cluster::list).
     pub fn find(cache: &Cache, name: &str) -> Result<KeptCluster, ClusterError> {
         kept::directory(cache, name)?;
-        let clusters = kept::list(cache)?;
+        let (clusters, _) = kept::list(cache)?;
         let found = clusters.iter().find(|cluster| cluster.name == name).cloned();
         if let Some(cluster) = found.as_ref().filter(|cluster| cluster.elsewhere().is_some()) {
             return Err(ClusterError::taken(cluster, cache));
@@ -385,9 +400,13 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// As [`find`](Cluster::find), and [`ClusterError::File`] when the administrator's file cannot be read.
+    /// As [`find`](Cluster::find), [`ClusterError::ComingUp`] before it has an API server, and [`ClusterError::File`] when the administrator's
+    /// file cannot be read.
     pub fn kubeconfig(cache: &Cache, name: &str, on_node: bool) -> Result<String, ClusterError> {
         let cluster = Cluster::find(cache, name)?;
+        if cluster.server.is_empty() {
+            return Err(ClusterError::ComingUp { name: cluster.name });
+        }
         let text = files::read_to_string(&cluster.kubeconfig)?;
         Ok(if on_node { text.replace(&cluster.server, &config::server_on_node()) } else { text })
     }
@@ -404,17 +423,22 @@ impl Cluster {
     }
 }
 
+/// An error as that of an interrupt, whatever was being done: it failed because of that.
+fn interrupted(error: ClusterError) -> ClusterError {
+    match error {
+        ClusterError::Process(ProcessError::Interrupted { .. })
+        | ClusterError::Board(BoardError::Interrupted { .. })
+        | ClusterError::Node {
+            source: penstock_host::PlaceError::Process { source: ProcessError::Interrupted { .. }, .. },
+            ..
+        } => ClusterError::Interrupted { doing: "bringing the cluster up" },
+        error => error,
+    }
+}
+
 impl Drop for Cluster {
     fn drop(&mut self) {
-        if self.done {
-            return;
-        }
-        // An interrupt ends what is going on, and not the clean-up.
-        interrupt::set_aside(|| {
-            self.boards.clear();
-            self.plane = None;
-            let _ = self.kept.end(&self.cache, &self.directory);
-        });
+        let _ = self.end();
     }
 }
 

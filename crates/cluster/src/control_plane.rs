@@ -2,8 +2,8 @@
 //! whoever can show what the files of the cluster's own directory hold, and that this user alone can read.
 
 use std::{
-    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
-    path::Path,
+    net::{Ipv4Addr, TcpListener},
+    path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
 };
@@ -190,12 +190,11 @@ impl ControlPlane {
         }
     }
 
-    /// Until somebody listens at the API server's port, and the API server is still there: had it not got the port, it would end.
+    /// Until the API server listens at its port; where another does, it ends, and says so.
     fn await_listening(&mut self, directory: &Path) -> Result<(), ClusterError> {
         let deadline = Instant::now() + STARTING;
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
-        while TcpStream::connect_timeout(&address, PAUSE).is_err() {
-            self.wait(directory, deadline, "nobody listens at its port")?;
+        while !self.processes.last().is_some_and(|(_, process)| listens(process.id(), self.port)) {
+            self.wait(directory, deadline, "it does not listen at its port")?;
         }
         self.check(directory)
     }
@@ -226,6 +225,23 @@ impl ControlPlane {
         thread::sleep(PAUSE);
         Ok(())
     }
+}
+
+/// Whether the process `id` itself listens at this port of 127.0.0.1 (proc_pid_net(5), `tcp`: the address is the number that its bytes are in
+/// memory, state 0A is TCP_LISTEN). That somebody does is not enough: it may be another who was quicker.
+fn listens(id: u32, port: u16) -> bool {
+    let of = |name: &str| PathBuf::from(format!("/proc/{id}/{name}"));
+    let address = format!("{:08X}:{port:04X}", u32::from_ne_bytes(Ipv4Addr::LOCALHOST.octets()));
+    let table = files::read_to_string(of("net/tcp")).unwrap_or_default();
+    let socket = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [_, local, _, "0A", _, _, _, _, _, inode, ..] = words[..] else { return None };
+        (local == address).then(|| PathBuf::from(format!("socket:[{inode}]")))
+    };
+    let sockets: Vec<PathBuf> = table.lines().filter_map(socket).collect();
+    let open = files::list(of("fd")).unwrap_or_default();
+    let leads = |name: &String| files::read_link(of("fd").join(name)).is_ok_and(|to| sockets.contains(&to));
+    !sockets.is_empty() && open.iter().any(leads)
 }
 
 fn interrupted() -> ClusterError {
@@ -360,6 +376,18 @@ mod tests {
     fn ports_are_free_and_differ() {
         let ports: [u16; 3] = free_ports().unwrap();
         assert!(ports[0] != ports[1] && ports[1] != ports[2] && ports[0] != ports[2] && !ports.contains(&0));
+    }
+
+    #[test]
+    fn a_port_is_a_processs_own_or_not() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let sleep = Command::new("sleep").arg("600").start_logged(tempfile::tempfile().unwrap()).unwrap();
+        assert!(listens(std::process::id(), port));
+        assert!(!listens(sleep.id(), port), "another listens there");
+        let client = std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+        drop(listener);
+        assert!(!listens(std::process::id(), port), "{client:?} is no listener");
     }
 
     #[test]

@@ -41,6 +41,12 @@ pub enum ClusterError {
         /// Bytes that are needed there.
         needed: u64,
     },
+    /// A file system got full while Go built.
+    #[error("there was not enough room to build Kubernetes: {why}")]
+    Full {
+        /// What Go said.
+        why: String,
+    },
     /// A name that names no nodes.
     #[error(
         "{name:?} cannot name a cluster, since its nodes are called {name}-1 and so on: small letters, digits and '-' can, from a letter \
@@ -81,6 +87,12 @@ pub enum ClusterError {
         name: String,
         /// Those that there are.
         kept: Vec<String>,
+    },
+    /// A cluster that is still being brought up.
+    #[error("the cluster {name:?} is being brought up and has no API server yet")]
+    ComingUp {
+        /// Its name.
+        name: String,
     },
     /// A program of the control plane ended.
     #[error("{program} ended before the cluster was up: {why}")]
@@ -124,6 +136,16 @@ pub enum ClusterError {
         program: String,
         /// Its process id.
         id: u32,
+    },
+    /// A cluster that did not come up, of which something is left.
+    #[error("{error}; what of the cluster was up by then could not be ended: {left}")]
+    Left {
+        /// Name of the cluster.
+        name: String,
+        /// Why it did not come up.
+        error: Box<ClusterError>,
+        /// Why it could not be ended, with the causes.
+        left: String,
     },
     /// An interrupt came.
     #[error("interrupted while {doing}")]
@@ -198,6 +220,19 @@ impl ClusterError {
             }
             ClusterError::Modules { .. } | ClusterError::Build { .. } => {
                 "check the network and try again: the modules come from the proxy that GOPROXY names, and nothing half-made is kept"
+            }
+            ClusterError::Full { .. } => {
+                "free some space there: Go keeps modules and what it has compiled where `go env GOMODCACHE GOCACHE` says, all else is in the \
+                 cache, which XDG_CACHE_HOME puts elsewhere"
+            }
+            ClusterError::Stuck { id, .. } => {
+                return Some(format!(
+                    "end it with `kill -KILL {id}` and try again: what is left is written down"
+                ));
+            }
+            ClusterError::ComingUp { .. } => "wait until `penstock board cluster up` says that it is up",
+            ClusterError::Left { name, .. } => {
+                return Some(format!("end it with `penstock board cluster down {name}`"));
             }
             ClusterError::NoSpace { .. } => "free some space, or put the cache elsewhere with XDG_CACHE_HOME",
             ClusterError::Name { .. } => "give it another name with --name",

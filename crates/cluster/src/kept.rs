@@ -45,6 +45,10 @@ pub struct KeptCluster {
     pub runs_on: Option<RunsOn>,
     /// The file that all its programs are.
     pub program: PathBuf,
+    /// The directory of boards that its nodes are in: another session of this user has another. `None` for a cluster from before it was
+    /// written down.
+    #[serde(default)]
+    pub boards: Option<PathBuf>,
 }
 
 /// A node of a cluster.
@@ -110,6 +114,12 @@ impl KeptCluster {
         programs.map(|program| program.name.as_str()).chain(nodes.map(|node| node.name.as_str())).collect()
     }
 
+    /// Notes a program that runs, in the place of an earlier one of its name.
+    pub(crate) fn note(&mut self, started: &KeptProgram) {
+        self.programs.retain(|program| program.name != started.name);
+        self.programs.push(started.clone());
+    }
+
     fn is_anything_up(&self) -> bool {
         self.programs.iter().any(|program| program.process.is_alive())
             || self.nodes.iter().any(|node| node.qemu.is_some_and(|qemu| qemu.is_alive()))
@@ -127,7 +137,7 @@ impl KeptCluster {
 
     /// Ends its programs and its boards, the very ones and no others, and removes its directory. The programs work in that directory, which
     /// is nobody else's: those too are found that were started a moment before a Penstock was killed that had yet to write them down. It goes
-    /// on past what does not end, and says the first of it.
+    /// on past what does not end, and says the first of it; what is written down stays then.
     pub(crate) fn end(&self, cache: &Cache, directory: &Path) -> Result<(), ClusterError> {
         let _lock = Lock::exclusive(lock_file(cache))?;
         // Another Penstock may have ended it too, and one may have been brought up in its place.
@@ -135,9 +145,10 @@ impl KeptCluster {
             return Ok(());
         }
         let mut first = None;
+        let boards = self.boards.clone().map(|boards| cache.clone().running_in(boards));
         for node in &self.nodes {
-            if let Err(error) = end_board(cache, node, self.owner) {
-                first.get_or_insert(ClusterError::from(error));
+            if let Err(error) = self.end_board(boards.as_ref().unwrap_or(cache), node) {
+                first.get_or_insert(error);
             }
         }
         // Who depends on others ends first.
@@ -155,24 +166,36 @@ impl KeptCluster {
             None => Ok(files::remove_tree(directory)?),
         }
     }
-}
 
-/// Ends the board of a node if it is still the one that was brought up for it. One without a QEMU that is written down is of a Penstock that
-/// was killed: such a board has the same owner.
-fn end_board(cache: &Cache, node: &KeptNode, owner: Option<Running>) -> Result<(), BoardError> {
-    let is_its = |board: &KeptBoard| match node.qemu {
-        Some(_) => board.qemu == node.qemu,
-        None => owner.is_some() && board.owner == owner,
-    };
-    let boards = Board::list(cache)?;
-    match boards.iter().find(|board| board.name == node.name).filter(|board| is_its(board)) {
-        Some(board) => match Board::drop_kept(cache, &board.name) {
-            // Its QEMU ended meanwhile.
-            Err(BoardError::NoSuchBoard { .. } | BoardError::Died { .. }) => Ok(()),
-            dropped => dropped,
-        },
+    /// Ends the board of a node if it is still the one that was brought up for it. One without a QEMU that is written down is of a Penstock
+    /// that was killed: such a board has the same owner.
+    fn end_board(&self, cache: &Cache, node: &KeptNode) -> Result<(), ClusterError> {
+        let is_its = |board: &KeptBoard| match node.qemu {
+            Some(_) => board.qemu == node.qemu,
+            None => self.owner.is_some() && board.owner == self.owner,
+        };
+        let boards = Board::list(cache)?;
+        if let Some(board) = boards.iter().find(|board| board.name == node.name && is_its(board)) {
+            match Board::drop_kept(cache, &board.name) {
+                // Its QEMU ended meanwhile.
+                Err(BoardError::NoSuchBoard { .. } | BoardError::Died { .. }) => {}
+                dropped => dropped?,
+            }
+        }
         // Or before: `list` of clusters says which boards have.
-        None => Board::clear_ended(cache, Some(&node.name)).map(drop),
+        for error in Board::clear_ended(cache, Some(&node.name))? {
+            if !matches!(error, BoardError::Died { .. }) {
+                return Err(error.into());
+            }
+        }
+        // No board of which anything is known.
+        match node.qemu.filter(Running::is_alive) {
+            Some(qemu) => {
+                let program = format!("the QEMU of the node {}", node.name);
+                Err(ClusterError::Stuck { name: self.name.clone(), program, id: qemu.id })
+            }
+            None => Ok(()),
+        }
     }
 }
 
@@ -193,11 +216,11 @@ pub(crate) fn lock_file(cache: &Cache) -> PathBuf {
 }
 
 /// The clusters that there are, by name. Those whose Penstock is gone, and those of which nothing runs, are cleared away, but for those of
-/// another machine or container.
-pub(crate) fn list(cache: &Cache) -> Result<Vec<KeptCluster>, ClusterError> {
+/// another machine or container. One that cannot be is there still, and the error says why.
+pub(crate) fn list(cache: &Cache) -> Result<(Vec<KeptCluster>, Vec<ClusterError>), ClusterError> {
+    let (mut clusters, mut stuck) = (Vec::new(), Vec::new());
     // Somebody else's could name any process, to be ended by us. Held, so that it is not exchanged.
-    let Some(held) = files::own_directory(cache.clusters())? else { return Ok(Vec::new()) };
-    let mut clusters = Vec::new();
+    let Some(held) = files::own_directory(cache.clusters())? else { return Ok((clusters, stuck)) };
     for name in files::list(held.path())? {
         let directory = held.path().join(&name);
         if let Some(cluster) = KeptCluster::read(&directory).filter(|cluster| cluster.elsewhere().is_some()) {
@@ -207,12 +230,14 @@ pub(crate) fn list(cache: &Cache) -> Result<Vec<KeptCluster>, ClusterError> {
         let kept = running::with_owner(|| KeptCluster::read(&directory), |cluster| cluster.owner);
         let Some((cluster, orphaned)) = kept else { continue };
         if orphaned || (cluster.owner.is_none() && !cluster.is_anything_up()) {
-            cluster.end(cache, &cache.clusters().join(&name))?;
-        } else {
-            clusters.push(cluster);
+            match cluster.end(cache, &cache.clusters().join(&name)) {
+                Ok(()) => continue,
+                Err(error) => stuck.push(error),
+            }
         }
+        clusters.push(cluster);
     }
-    Ok(clusters)
+    Ok((clusters, stuck))
 }
 
 #[cfg(test)]
@@ -232,6 +257,7 @@ mod tests {
             owner: None,
             runs_on: Some(RunsOn::here()),
             program: program.to_owned(),
+            boards: None,
         }
     }
 
@@ -249,7 +275,7 @@ mod tests {
             let runs_on = Some(elsewhere.clone());
             KeptCluster { owner, runs_on, ..kept(name, Path::new("/nosuch")) }.write(&directory).unwrap();
         }
-        let listed = list(&cache).unwrap();
+        let (listed, _) = list(&cache).unwrap();
         assert_eq!(listed.len(), 2);
         for cluster in &listed {
             let said = cluster.to_string();
@@ -263,7 +289,7 @@ mod tests {
                 assert!(error.hint().is_some());
             }
         }
-        assert_eq!(list(&cache).unwrap().len(), 2);
+        assert_eq!(list(&cache).unwrap().0.len(), 2);
     }
 
     #[test]
@@ -316,12 +342,112 @@ mod tests {
         // No process of this start of the machine began then.
         cluster.owner = Some(Running { id: other.id(), started: 0 });
         cluster.write(&directory).unwrap();
-        assert!(list(&cache).unwrap().is_empty());
+        assert!(list(&cache).unwrap().0.is_empty());
         assert!(!files::exists(&directory));
         assert!(Running::of(its.id()).is_none(), "it is gone");
         assert!(Running::of(other.id()).is_some(), "it is let alone");
         its.end(Duration::ZERO);
         other.end(Duration::ZERO);
+    }
+
+    /// A process in the place of the QEMU of the board `name`, in a directory of boards; with `written` what is known of it.
+    fn board(boards: &Path, name: &str, written: bool) -> process::Background {
+        let directory = boards.join(name);
+        files::make_own_directory(&directory).unwrap();
+        let command = Command::new("sleep").arg("600").current_dir(&directory);
+        let qemu = command.start_to_stay(tempfile::tempfile().unwrap()).unwrap();
+        let Running { id, started } = Running::of(qemu.id()).unwrap();
+        let known = format!(
+            r#"{{"name": "{name}", "port": 1, "qemu": {{"pid": {id}, "started": {started}}}, "owner": null, "emulator": "9",
+                "choice": {{"accelerator": "tcg", "why": "a test"}}}}"#
+        );
+        if written {
+            files::write_atomic(directory.join("board.json"), known).unwrap();
+        }
+        qemu
+    }
+
+    #[test]
+    fn the_nodes_of_a_cluster_are_ended_from_another_session_or_it_is_said_that_they_run() {
+        let there = tempfile::tempdir().unwrap();
+        let cache = Cache::at(there.path()).running_in(there.path().join("own"));
+        files::make_own_directory(cache.clusters()).unwrap();
+        let other = there.path().join("session");
+        files::make_own_directory(&other).unwrap();
+        let bring_up = |name: &str, written: bool, boards: Option<PathBuf>| {
+            let qemu = board(&other, &format!("{name}-1"), written);
+            let directory = directory(&cache, name).unwrap();
+            files::make_own_directory(&directory).unwrap();
+            let node = KeptNode { name: format!("{name}-1"), qemu: Running::of(qemu.id()) };
+            let cluster = KeptCluster { nodes: vec![node], boards, ..kept(name, Path::new("/nosuch")) };
+            cluster.write(&directory).unwrap();
+            (qemu, directory)
+        };
+        let (qemu, directory) = bring_up("a", true, Some(other.clone()));
+        Cluster::down(&cache, "a").unwrap();
+        assert!(Running::of(qemu.id()).is_none(), "it is gone");
+        assert!(!files::exists(other.join("a-1")) && !files::exists(directory));
+        // As was written down before, and one of which nothing is known where it was.
+        for (name, written, boards) in [("b", true, None), ("c", false, Some(other.clone()))] {
+            let (qemu, directory) = bring_up(name, written, boards);
+            let error = Cluster::down(&cache, name).unwrap_err();
+            let told = format!("the QEMU of the node {name}-1 of the cluster");
+            assert!(error.to_string().starts_with(&told) && error.hint().is_some(), "{error}");
+            assert!(Running::of(qemu.id()).is_some() && files::exists(directory.join(FILE)));
+            qemu.end(Duration::ZERO);
+            Cluster::find(&cache, name).unwrap_err();
+            assert!(!files::exists(&directory), "with its QEMU ended it is cleared away");
+        }
+    }
+
+    #[test]
+    fn a_cluster_that_cannot_be_ended_keeps_nobody_from_the_others() {
+        let there = tempfile::tempdir().unwrap();
+        let cache = Cache::at(there.path());
+        files::make_own_directory(cache.clusters()).unwrap();
+        for (name, owner) in [("left", None), ("runs", Running::this())] {
+            let directory = directory(&cache, name).unwrap();
+            files::make_own_directory(&directory).unwrap();
+            KeptCluster { owner, ..kept(name, Path::new("/nosuch")) }.write(&directory).unwrap();
+        }
+        // Without the lock none is removed.
+        files::create_dir_all(lock_file(&cache)).unwrap();
+        let (listed, stuck) = list(&cache).unwrap();
+        let names: Vec<&str> = listed.iter().map(|cluster| cluster.name.as_str()).collect();
+        assert_eq!((names, stuck.len()), (vec!["left", "runs"], 1));
+        assert!(matches!(Cluster::down(&cache, "left"), Err(ClusterError::File(_))));
+        assert!(matches!(Cluster::kubeconfig(&cache, "runs", true), Err(ClusterError::File(_))));
+    }
+
+    #[test]
+    fn a_program_that_is_started_again_is_noted_once() {
+        let mut cluster = kept("a", Path::new("/x"));
+        let program =
+            |name: &str, id| KeptProgram { name: name.to_owned(), process: Running { id, started: 0 } };
+        for (name, id) in [("etcd", 1), ("kube-apiserver", 2), ("etcd", 3), ("kube-apiserver", 4)] {
+            cluster.note(&program(name, id));
+        }
+        assert_eq!(cluster.programs, [program("etcd", 3), program("kube-apiserver", 4)]);
+    }
+
+    #[test]
+    fn a_cluster_without_an_api_server_has_no_kubeconfig() {
+        let there = tempfile::tempdir().unwrap();
+        let cache = Cache::at(there.path());
+        let directory = directory(&cache, "a").unwrap();
+        files::make_own_directory(cache.clusters()).unwrap();
+        files::make_own_directory(&directory).unwrap();
+        let kubeconfig = directory.join("kubeconfig");
+        files::write_atomic(&kubeconfig, "server: https://127.0.0.1:1\n").unwrap();
+        let up = KeptCluster { owner: Running::this(), kubeconfig, ..kept("a", Path::new("/x")) };
+        KeptCluster { server: String::new(), ..up.clone() }.write(&directory).unwrap();
+        for on_node in [true, false] {
+            let error = Cluster::kubeconfig(&cache, "a", on_node).unwrap_err();
+            assert!(matches!(&error, ClusterError::ComingUp { name } if name == "a"), "{error}");
+        }
+        up.write(&directory).unwrap();
+        assert!(Cluster::kubeconfig(&cache, "a", false).unwrap().contains("127.0.0.1:1"));
+        assert!(!Cluster::kubeconfig(&cache, "a", true).unwrap().contains("127.0.0.1:1"));
     }
 
     #[test]
@@ -334,7 +460,7 @@ mod tests {
             files::make_own_directory(&directory).unwrap();
             KeptCluster { owner, ..kept(name, Path::new("/nosuch")) }.write(&directory).unwrap();
         }
-        let names: Vec<String> = list(&cache).unwrap().into_iter().map(|cluster| cluster.name).collect();
+        let names: Vec<String> = list(&cache).unwrap().0.into_iter().map(|cluster| cluster.name).collect();
         assert_eq!(names, ["made"]);
         assert!(!files::exists(cache.clusters().join("gone")));
     }

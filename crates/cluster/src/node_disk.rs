@@ -6,18 +6,15 @@ use std::{
     time::Duration,
 };
 
-use penstock_board::{Cache, Listener, Progress, tree};
-use penstock_host::{
-    Command,
-    files::{self, Lock},
-};
+use penstock_board::{Cache, Listener, Progress, cached, tree};
+use penstock_host::{Command, files};
 use penstock_model::digest::sha256;
 
 use crate::{
     config,
     error::ClusterError,
     image,
-    program::{ClusterProgram, lock},
+    program::{self, ClusterProgram},
 };
 
 /// Counts changes of how the disk is made that are not in the texts below.
@@ -70,28 +67,25 @@ impl NodeDisk {
         program: &ClusterProgram,
         listener: Listener<'_>,
     ) -> Result<NodeDisk, ClusterError> {
-        let digest = digest(program);
-        let directory = cache.kubernetes().join(format!("node-{}", &digest[..32]));
-        let disk = NodeDisk { file: directory.join(FILE) };
-        if files::exists(&disk.file) {
-            return Ok(disk);
-        }
         files::make_own_directory(cache.kubernetes())?;
-        let _lock: Lock = lock(&directory.with_extension("lock"), listener)?;
-        if files::exists(&disk.file) {
-            return Ok(disk);
+        let directory = directory(cache);
+        let look = || Ok(found(&directory));
+        cached::once(&directory, listener, look, |part, listener| {
+            make(part, program, listener)?;
+            Ok(files::remove_tree(part.join("out"))?)
+        })
+    }
+
+    /// Whether it is there, or can be made here. Takes a moment, so that it is said before other parts are made that take minutes.
+    ///
+    /// # Errors
+    ///
+    /// [`ClusterError::Board`] when this user can unpack no packages.
+    pub fn check(cache: &Cache) -> Result<(), ClusterError> {
+        match found(&directory(cache)) {
+            Some(_) => Ok(()),
+            None => Ok(tree::check()?),
         }
-        let part = directory.with_extension("part");
-        files::remove_tree(&part)?;
-        files::make_own_directory(&part)?;
-        let made = make(&part, program, listener);
-        if let Err(error) = made {
-            files::remove_tree(&part)?;
-            return Err(error);
-        }
-        files::remove_tree(part.join("out"))?;
-        files::rename(&part, &directory)?;
-        Ok(disk)
     }
 
     /// The file that is the disk.
@@ -100,9 +94,21 @@ impl NodeDisk {
     }
 }
 
-fn digest(program: &ClusterProgram) -> String {
+/// Where the disk of this version's recipe is in the cache, or will be.
+fn directory(cache: &Cache) -> PathBuf {
+    cache.kubernetes().join(format!("node-{}", &digest()[..32]))
+}
+
+/// The disk in its directory, if it is there. One without a byte was left by a power cut.
+fn found(directory: &Path) -> Option<NodeDisk> {
+    let file = directory.join(FILE);
+    files::length(&file).is_ok_and(|length| length > 0).then_some(NodeDisk { file })
+}
+
+fn digest() -> String {
     let mut recipe = VERSION.to_le_bytes().to_vec();
-    let words = PACKAGES.iter().copied().chain([TAKE, image::NAME, program.digest(), config::ON_NODE]);
+    let program = program::digest();
+    let words = PACKAGES.iter().copied().chain([TAKE, image::NAME, &program, config::ON_NODE]);
     for text in words.chain(SCRIPTS.iter().flat_map(|(name, _, text)| [*name, *text])) {
         recipe.extend((text.len() as u64).to_le_bytes());
         recipe.extend(text.as_bytes());

@@ -1,18 +1,13 @@
 //! etcd, the control plane, kubelet, kubectl and kwok as one program. It is built from the Go modules that `go/go.mod` names, on first use,
-//! and kept in the cache under the digest of its sources and of the Go that builds it.
+//! and kept in the cache under the digest of its sources and of how it is built. What any Go that is new enough makes of them is as good.
 
 use std::{
     path::{Path, PathBuf},
-    thread,
     time::Duration,
 };
 
-use penstock_board::{Cache, Listener, Progress};
-use penstock_host::{
-    Command,
-    files::{self, Lock},
-    interrupt, process,
-};
+use penstock_board::{Cache, Listener, Progress, cached};
+use penstock_host::{Command, files, process};
 use penstock_model::digest::sha256;
 
 use crate::error::ClusterError;
@@ -27,6 +22,13 @@ const SOURCES: [(&str, &str); 4] = [
     ("main.go", include_str!("../go/main.go")),
     ("credentials.go", include_str!("../go/credentials.go")),
 ];
+
+/// How Go is asked to build it. What only debuggers read takes a tenth of the compiler's time.
+const BUILD: [&str; 5] =
+    ["build", "-trimpath", "-mod=readonly", "-buildvcs=false", "-gcflags=all=-dwarf=false"];
+
+/// Where Go has what it needs while it builds, some GiB, beside the sources: an interrupt leaves it there.
+const SCRATCH: &str = "scratch";
 
 /// The oldest Go that builds it, as `go/go.mod` says.
 const NEEDED: (u32, u32) = (1, 26);
@@ -43,7 +45,6 @@ const FILE: &str = "penstock-cluster";
 /// The program in the cache.
 #[derive(Clone, Debug)]
 pub struct ClusterProgram {
-    digest: String,
     file: PathBuf,
 }
 
@@ -53,40 +54,30 @@ impl ClusterProgram {
     ///
     /// # Errors
     ///
-    /// [`ClusterError::NoGo`] when no Go that is new enough is installed, [`ClusterError::Modules`] and [`ClusterError::Build`] with what
-    /// Go said, [`ClusterError::NoSpace`]. Nothing is left under its name.
+    /// [`ClusterError::NoGo`] when it is to be built and no Go that is new enough is installed, [`ClusterError::Modules`] and
+    /// [`ClusterError::Build`] with what Go said, [`ClusterError::NoSpace`], [`ClusterError::Full`]. Nothing is left under its name.
     pub fn ensure(cache: &Cache, listener: Listener<'_>) -> Result<ClusterProgram, ClusterError> {
-        let go = go_version()?;
-        let digest = digest(&go);
-        let directory = cache.kubernetes().join(format!("program-{}", &digest[..32]));
-        let program = ClusterProgram { file: directory.join(FILE), digest };
-        if files::exists(&program.file) {
-            return Ok(program);
-        }
         files::make_own_directory(cache.kubernetes())?;
-        let _lock = lock(&directory.with_extension("lock"), listener)?;
-        if files::exists(&program.file) {
-            return Ok(program);
+        let directory = directory(cache);
+        let look = || Ok(found(&directory));
+        cached::once(&directory, listener, look, |part, listener| build(part, &go_version()?, listener))
+    }
+
+    /// Whether it is there, or a Go that can build it. Takes a moment, so that it is said before other parts are made that take minutes.
+    ///
+    /// # Errors
+    ///
+    /// [`ClusterError::NoGo`].
+    pub fn check(cache: &Cache) -> Result<(), ClusterError> {
+        match found(&directory(cache)) {
+            Some(_) => Ok(()),
+            None => go_version().map(drop),
         }
-        let part = directory.with_extension("part");
-        files::remove_tree(&part)?;
-        files::make_own_directory(&part)?;
-        if let Err(error) = build(&part, &go, listener) {
-            files::remove_tree(&part)?;
-            return Err(error);
-        }
-        files::rename(&part, &directory)?;
-        Ok(program)
     }
 
     #[cfg(test)]
     pub(crate) fn called(file: &str) -> ClusterProgram {
-        ClusterProgram { digest: "0".repeat(64), file: file.into() }
-    }
-
-    /// The digest of its sources, of the Go that builds it, and of how.
-    pub fn digest(&self) -> &str {
-        &self.digest
+        ClusterProgram { file: file.into() }
     }
 
     /// Where it is.
@@ -130,10 +121,23 @@ fn number(version: &str) -> Option<(u32, u32)> {
     Some((major, minor))
 }
 
-fn digest(go: &str) -> String {
+/// Where the program of this version's sources is in the cache, or will be.
+fn directory(cache: &Cache) -> PathBuf {
+    cache.kubernetes().join(format!("program-{}", &digest()[..32]))
+}
+
+/// The program in its directory, if it is there. One without a byte was left by a power cut.
+fn found(directory: &Path) -> Option<ClusterProgram> {
+    let file = directory.join(FILE);
+    files::length(&file).is_ok_and(|length| length > 0).then_some(ClusterProgram { file })
+}
+
+/// The digest of its sources, and of how it is built.
+pub fn digest() -> String {
     let mut all = Vec::new();
     let flags = flags();
-    let words = [go, &flags].into_iter().chain(SOURCES.iter().flat_map(|(name, text)| [*name, *text]));
+    let how = BUILD.into_iter().chain([flags.as_str()]);
+    let words = how.chain(SOURCES.iter().flat_map(|(name, text)| [*name, *text]));
     for text in words {
         all.extend((text.len() as u64).to_le_bytes());
         all.extend(text.as_bytes());
@@ -157,7 +161,9 @@ fn build(part: &Path, go: &str, listener: Listener<'_>) -> Result<(), ClusterErr
     }
     listener(Progress::Phase(format!("Building Kubernetes {VERSION} with {go}, once: it takes minutes")));
     let source = part.join("source");
-    files::make_own_directory(&source)?;
+    for directory in [&source, &part.join(SCRATCH)] {
+        files::make_own_directory(directory)?;
+    }
     for (name, text) in SOURCES {
         files::write_atomic(source.join(name), text)?;
     }
@@ -166,23 +172,10 @@ fn build(part: &Path, go: &str, listener: Listener<'_>) -> Result<(), ClusterErr
         ClusterError::Build { why } => ClusterError::Modules { why },
         error => error,
     })?;
-    let file = format!("../{FILE}");
-    let ldflags = flags();
-    // What only debuggers read takes a tenth of the compiler's time.
-    let quick = "-gcflags=all=-dwarf=false";
-    let words = [
-        "build",
-        "-trimpath",
-        "-mod=readonly",
-        "-buildvcs=false",
-        quick,
-        "-ldflags",
-        &ldflags,
-        "-o",
-        &file,
-        ".",
-    ];
+    let (file, ldflags) = (format!("../{FILE}"), flags());
+    let words: Vec<&str> = BUILD.into_iter().chain(["-ldflags", &ldflags, "-o", &file, "."]).collect();
     go_says(&source, &words)?;
+    files::remove_tree(part.join(SCRATCH))?;
     files::remove_tree(&source)?;
     Ok(())
 }
@@ -196,6 +189,7 @@ fn go_says(source: &Path, words: &[&str]) -> Result<(), ClusterError> {
         .env("GOTOOLCHAIN", "local")
         .env("GOFLAGS", "")
         .env("GOWORK", "off")
+        .env("GOTMPDIR", source.with_file_name(SCRATCH))
         // Each package is compiled by a process of its own, of which most end before they have anything to collect: a fifth of the
         // processor time is saved. The largest collect once they have grown to this.
         .env("GOGC", "off")
@@ -205,30 +199,17 @@ fn go_says(source: &Path, words: &[&str]) -> Result<(), ClusterError> {
     if output.status.success() {
         return Ok(());
     }
-    let said = output.errors();
-    let lines: Vec<&str> =
-        said.trim_end().lines().filter(|line| !line.starts_with("go: downloading")).collect();
-    let why = lines[lines.len().saturating_sub(12)..].join("\n");
-    Err(ClusterError::Build { why })
+    Err(failure(&output.errors()))
 }
 
-/// The lock `path`, waited for until it is ours or an interrupt comes.
-pub fn lock(path: &Path, listener: Listener<'_>) -> Result<Lock, ClusterError> {
-    let mut told = false;
-    loop {
-        if let Some(lock) = Lock::try_exclusive(path)? {
-            return Ok(lock);
-        }
-        if !told {
-            listener(Progress::Phase("Waiting for another penstock that makes the same".to_owned()));
-            told = true;
-        }
-        if interrupt::pending() {
-            return Err(ClusterError::Interrupted { doing: "waiting for another penstock" });
-        }
-        // flock(2) has no event that can be waited for together with an interrupt.
-        thread::sleep(Duration::from_millis(200));
+/// What it means that Go has said this and failed.
+fn failure(said: &str) -> ClusterError {
+    if let Some(line) = said.lines().find(|line| line.contains("no space left on device")) {
+        return ClusterError::Full { why: line.trim().to_owned() };
     }
+    let lines: Vec<&str> =
+        said.trim_end().lines().filter(|line| !line.starts_with("go: downloading")).collect();
+    ClusterError::Build { why: lines[lines.len().saturating_sub(12)..].join("\n") }
 }
 
 #[cfg(test)]
@@ -243,9 +224,31 @@ mod tests {
         assert!(number("devel").is_none());
     }
 
+    /// A program that is there is taken whatever Go is installed, if any is.
     #[test]
-    fn another_go_makes_another_program() {
-        assert_ne!(digest("go1.26.7"), digest("go1.26.8"));
+    fn what_is_built_needs_no_go() {
+        let there = tempfile::tempdir().unwrap();
+        let cache = Cache::at(there.path());
+        files::make_own_directory(cache.kubernetes()).unwrap();
+        let file = directory(&cache).join(FILE);
+        files::create_dir_all(directory(&cache)).unwrap();
+        // What a power cut has left.
+        files::write_atomic(&file, "").unwrap();
+        assert!(found(&directory(&cache)).is_none());
+        files::write_atomic(&file, "the program").unwrap();
+        ClusterProgram::check(&cache).unwrap();
+        let mut said = Vec::new();
+        let program = ClusterProgram::ensure(&cache, &mut |progress| said.push(progress)).unwrap();
+        assert_eq!((program.file(), said.len()), (file.as_path(), 0));
+    }
+
+    #[test]
+    fn a_full_disk_is_known_by_what_go_says() {
+        let said = "go: downloading k8s.io/api v0.36.3\n\
+                    compile: writing output: write $WORK/b001/_pkg_.a: no space left on device\nexit status 1\n";
+        let error = failure(said);
+        assert!(matches!(&error, ClusterError::Full { why } if why.starts_with("compile: ")), "{error}");
+        assert!(matches!(failure("main.go:1:1: syntax error\n"), ClusterError::Build { .. }));
     }
 
     #[test]

@@ -63,15 +63,18 @@ fn try_a_pod(bed: &TestCluster, node: &str, name: &str) -> Outcome {
 }
 
 /// Nothing is left of a cluster: neither its processes, nor its boards, nor its directory.
-fn is_gone(bed: &TestCluster, cluster: &KeptCluster) {
+fn is_gone(bed: &TestCluster, cluster: &KeptCluster) -> Outcome {
     let boards = cluster.nodes.iter().filter_map(|node| node.qemu);
     for process in cluster.programs.iter().map(|program| program.process).chain(boards) {
         assert!(!process.is_alive(), "{process:?} of {cluster}");
     }
     let directory = cluster.kubeconfig.parent().unwrap();
     assert!(!directory.exists(), "{}", directory.display());
-    assert!(!bed.cluster(&["list"]).stdout.contains(bed.name()));
-    assert!(!run(bed.at(), ["board", "list"]).stdout.contains(bed.name()));
+    for listed in [bed.cluster(&["list"]), run(bed.at(), ["board", "list"])] {
+        listed.ended_with(0)?;
+        assert!(!listed.stdout.contains(bed.name()), "{}", listed.stdout);
+    }
+    Ok(())
 }
 
 fn a_cluster_is_used() -> Outcome {
@@ -129,7 +132,7 @@ fn a_cluster_is_used() -> Outcome {
     try_a_pod(&bed, first, "again")?;
 
     bed.cluster(&["down", bed.name()]).ended_with(0)?;
-    is_gone(&bed, &cluster);
+    is_gone(&bed, &cluster)?;
     bed.cluster(&["down", bed.name()]).ended_with(2)?;
 
     // What the first one has made is there.
@@ -139,7 +142,7 @@ fn a_cluster_is_used() -> Outcome {
         assert!(!again.stderr.contains(once), "{}", again.stderr);
     }
     bed.cluster(&["down", bed.name()]).ended_with(0)?;
-    is_gone(&bed, &cluster);
+    is_gone(&bed, &cluster)?;
     Ok(())
 }
 
@@ -221,7 +224,7 @@ fn an_interrupted_cluster_leaves_nothing() -> Outcome {
     assert!(cluster.owner.is_some() && cluster.programs.len() >= 2, "{cluster}");
     binary::interrupt(&child);
     assert_eq!(child.wait()?.code(), Some(130));
-    is_gone(&bed, &cluster);
+    is_gone(&bed, &cluster)?;
     Ok(())
 }
 
@@ -232,6 +235,6 @@ fn a_killed_up_is_cleared_away() -> Outcome {
     child.wait()?;
     // The next who looks ends what is left.
     bed.cluster(&["list"]).ended_with(0)?;
-    is_gone(&bed, &cluster);
+    is_gone(&bed, &cluster)?;
     Ok(())
 }

@@ -38,7 +38,7 @@ pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Sta
                 let synced = board.run(&Command::new("sync"));
                 synced?.succeeded()?;
             }
-            board.detach();
+            board.detach().map_err(boards::failed)?;
             printer.done();
             let name = &file.model.machine;
             printer.say(format!("The board {name} is up. Enter it with `penstock board ssh {name}`; the model is {path} there."));

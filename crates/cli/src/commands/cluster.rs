@@ -30,6 +30,7 @@ pub fn run(
             up(&model, wanted, boards, settings, printer)?;
         }
         Verb::Prepare => {
+            check_parts(boards)?;
             let image = boards.image(printer)?;
             let (program, disk) = parts(boards, printer)?;
             boards.prepare(&image, printer)?;
@@ -45,7 +46,11 @@ pub fn run(
             printer.document(&OneCluster { cluster: name })?;
         }
         Verb::List => {
-            let clusters = Clusters { clusters: cluster::Cluster::list(boards.cache())? };
+            let (clusters, stuck) = cluster::Cluster::list(boards.cache())?;
+            for error in stuck {
+                printer.warn(Failure::from(error).in_one_line());
+            }
+            let clusters = Clusters { clusters };
             printer.data(&clusters, || match clusters.clusters.is_empty() {
                 true => "There are no clusters.".to_owned(),
                 false => clusters.clusters.iter().map(|cluster| format!("{cluster}\n")).collect(),
@@ -86,6 +91,7 @@ fn up(
     let name = name.unwrap_or_else(|| file.model.machine.clone());
     // Before anything is made that takes minutes.
     cluster::Cluster::check(boards.cache(), &name, nodes)?;
+    check_parts(boards)?;
     let mut design = boards.design(&file, None)?;
     for changed in cluster::fit(&mut design) {
         printer.say(changed);
@@ -141,6 +147,12 @@ fn up(
     printer.say(format!("Remove it with `penstock board cluster down {name}`."));
     printer.document(&ClusterUp { cluster: kept, model: path, seconds })?;
     Ok(())
+}
+
+/// Whether what all clusters share is there or can be made, before anything is made that takes minutes.
+fn check_parts(boards: &Boards) -> Result<(), Failure> {
+    ClusterProgram::check(boards.cache())?;
+    Ok(NodeDisk::check(boards.cache())?)
 }
 
 /// What all clusters share, made now where it is not there.

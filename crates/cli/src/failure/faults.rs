@@ -352,9 +352,10 @@ impl Fault for BoardError {
 impl Fault for ClusterError {
     fn status(&self) -> Status {
         match self {
-            ClusterError::NoGo { .. } | ClusterError::Modules { .. } | ClusterError::NoSpace { .. } => {
-                Status::Missing
-            }
+            ClusterError::NoGo { .. }
+            | ClusterError::Modules { .. }
+            | ClusterError::NoSpace { .. }
+            | ClusterError::Full { .. } => Status::Missing,
             ClusterError::Name { .. }
             | ClusterError::Nodes { .. }
             | ClusterError::Taken { .. }
@@ -366,6 +367,8 @@ impl Fault for ClusterError {
             | ClusterError::NodesNotReady { .. }
             | ClusterError::Stuck { .. }
             | ClusterError::Furnish { .. } => Status::Failed,
+            ClusterError::ComingUp { .. } => Status::Busy,
+            ClusterError::Left { error, .. } => error.status(),
             ClusterError::Port { source, .. } => kernels(source),
             ClusterError::Interrupted { .. } => Status::Interrupted,
             ClusterError::Secret(error) => error.status(),
