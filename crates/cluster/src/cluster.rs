@@ -448,6 +448,37 @@ mod tests {
     use penstock_model::Source;
 
     #[test]
+    fn of_a_cluster_that_did_not_come_up_it_is_said_what_is_left() {
+        let there = tempfile::tempdir().unwrap();
+        let cache = Cache::at(there.path()).running_in(there.path().join("boards"));
+        let options = ClusterOptions {
+            name: "a".to_owned(),
+            nodes: 1,
+            simulate: false,
+            board: UpOptions::default(),
+            carrier: Command::new("/nosuch"),
+        };
+        let begin =
+            || Cluster::begin(&cache, &ClusterProgram::called("/nosuch"), &options, &mut |_| {}).unwrap();
+        let why = || ClusterError::Interrupted { doing: "bringing the cluster up" };
+        let error = begin().given_up(why());
+        assert!(matches!(error, ClusterError::Interrupted { .. }), "nothing is left: {error}");
+        let (cluster, lock) = (begin(), kept::lock_file(&cache));
+        assert_eq!(cluster.kept.boards.as_deref(), Some(cache.running()));
+        // Without the lock nothing is removed.
+        files::remove_file(&lock).unwrap();
+        files::create_dir_all(&lock).unwrap();
+        let error = cluster.given_up(why());
+        let said = error.to_string();
+        assert!(
+            said.starts_with("interrupted while bringing the cluster up; ") && said.contains("clusters.lock"),
+            "{said}"
+        );
+        assert!(error.hint().is_some_and(|hint| hint.contains("cluster down a")));
+        assert!(files::exists(cache.clusters().join("a")));
+    }
+
+    #[test]
     fn a_board_that_is_too_small_for_a_node_is_made_larger_and_that_is_said() {
         let design = |text: &str| {
             let parsed =
