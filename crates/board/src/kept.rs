@@ -353,7 +353,7 @@ mod tests {
         let program = penstock_host::process::find("sleep").unwrap();
         let (directory, board) = claim(&cache, Some("a"), |name| kept(&name)).unwrap();
         let start = |at: &Path| {
-            let command = Command::new(&program).arg("600").current_dir(at);
+            let command = Command::new("sleep").arg("600").current_dir(at);
             command.start_to_stay(tempfile::tempfile().unwrap()).unwrap()
         };
         let (its, other) = (start(&directory), start(there.path()));

@@ -456,7 +456,7 @@ mod tests {
             nodes: 1,
             simulate: false,
             board: UpOptions::default(),
-            carrier: Command::new("/nosuch"),
+            carrier: Command::new("/bin/sh"),
         };
         let begin =
             || Cluster::begin(&cache, &ClusterProgram::called("/nosuch"), &options, &mut |_| {}).unwrap();
