@@ -44,14 +44,7 @@ impl Work<'_> {
             .hint(format!("name another VF, or bind it to {} yourself", driver.name())));
         }
         // An interface goes with its driver, and its addresses and whatever is upon it go with the interface.
-        let Some(report) = report else { return Ok(()) };
-        let links = self.netlink.links_with_addresses()?;
-        if !self.is_idle(vf, &links) {
-            let name = &report.interface.name;
-            return Err(taken(format!("the host uses the interface {name} of {bdf}"))
-                .hint("it has an address, is in a bridge or a bond, a VLAN or another interface stands upon it, or somebody takes frames of all addresses from it"));
-        }
-        Ok(())
+        report.map_or(Ok(()), |report| self.must_be_idle(vf, report))
     }
 
     /// Sets a VF's attributes and binds the driver. The PF's word on the MAC address comes first: whoever opens the VF is told that one.

@@ -127,9 +127,25 @@ impl Work<'_> {
         false
     }
 
+    /// Refuses a VF whose interface `report` is, if the host uses it.
+    ///
+    /// # Errors
+    ///
+    /// That it does.
+    pub(crate) fn must_be_idle(&mut self, vf: &Vf, report: &InterfaceReport) -> Result<(), CniError> {
+        let links = self.netlink.links_with_addresses()?;
+        if self.is_idle(vf, &links) { Ok(()) } else { Err(used(vf, report)) }
+    }
+
     /// Whether the host itself does nothing with a VF.
-    pub(crate) fn is_idle(&self, vf: &Vf, links: &[InterfaceReport]) -> bool {
+    fn is_idle(&self, vf: &Vf, links: &[InterfaceReport]) -> bool {
         let Some(report) = found_among(self.root(), &vf.function, links) else { return false };
+        // At last, since it looks at all processes.
+        !self.is_used_here(&report, links) && !self.is_lower_of_others(report.index)
+    }
+
+    /// Whether the host uses an interface, as far as is seen in its own namespace.
+    pub(crate) fn is_used_here(&self, report: &InterfaceReport, links: &[InterfaceReport]) -> bool {
         let name = &report.interface.name;
         let class = self.root().path(format!("/sys/class/net/{name}"));
         let in_bridge = report.master.is_some() || penstock_host::files::exists(class.join("master"));
@@ -142,12 +158,10 @@ impl Work<'_> {
             std::net::IpAddr::V4(ip) => ip.is_link_local(),
             std::net::IpAddr::V6(ip) => ip.is_unicast_link_local(),
         };
-        !in_bridge
-            && !has_uppers
-            && !listened_to(&report)
-            && report.interface.addresses.iter().all(|address| own(address.ip()))
-            // At last, since it looks at all processes.
-            && !self.is_lower_of_others(report.index)
+        in_bridge
+            || has_uppers
+            || listened_to(report)
+            || report.interface.addresses.iter().any(|address| !own(address.ip()))
     }
 
     /// Whether something in another namespace stands on an interface, as a macvlan that is a container's; also where nobody knows.
@@ -155,4 +169,11 @@ impl Work<'_> {
         let lowers = self.lowers.get_or_init(|| (self.plugin.lowers_of_others)(&self.home).ok());
         lowers.as_ref().is_none_or(|lowers| lowers.contains(&index))
     }
+}
+
+/// That the host uses the interface of a VF.
+pub(crate) fn used(vf: &Vf, report: &InterfaceReport) -> CniError {
+    let text = format!("the host uses the interface {} of {}", report.interface.name, vf.bdf());
+    CniError::new(CniError::TAKEN, text)
+        .hint("it has an address, is in a bridge or a bond, a VLAN or another interface stands upon it, or somebody takes frames of all addresses from it")
 }

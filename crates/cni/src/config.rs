@@ -1,5 +1,5 @@
 //! The network configuration that a runtime gives on standard input. Its keys are those of the SR-IOV plugin of the Kubernetes network
-//! plumbing group, and `pf`, `vfs`, `driver`, `mtu`, `addresses` and `routes` besides.
+//! plumbing group, and `pf`, `vfs`, `free`, `driver`, `mtu`, `addresses` and `routes` besides.
 
 use std::{fmt, path::PathBuf, str::FromStr};
 
@@ -167,6 +167,8 @@ pub struct Configuration {
     pub pf: Option<Pf>,
     /// Of which only these may be taken.
     pub vfs: Option<Vec<VfIndex>>,
+    /// Whether the VF that is meant is refused while the host uses its interface, as one that is chosen is.
+    pub free: bool,
     /// The driver that it is bound to; none where the container gets its interface.
     pub driver: Option<BoundDriver>,
     /// What is set.
@@ -201,6 +203,8 @@ struct Raw {
     pf: Option<String>,
     #[serde(default)]
     vfs: Option<Vec<VfIndex>>,
+    #[serde(default)]
+    free: bool,
     #[serde(default)]
     driver: Option<BoundDriver>,
     #[serde(default)]
@@ -392,6 +396,7 @@ impl Configuration {
             device,
             pf: pf.transpose()?.filter(|_| device.is_none()),
             vfs: raw.vfs,
+            free: raw.free,
             driver: raw.driver,
             settings,
             mtu: raw.mtu,

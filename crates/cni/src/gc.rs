@@ -1,16 +1,23 @@
 //! GC: everything comes back but what the runtime names.
 
-use crate::{Configuration, Verb, call::Call, config::LogLevel, document::CniError, ipam, plugin::Work};
+use crate::{
+    Configuration, Verb, call::Call, config::LogLevel, document::CniError, ipam, journal::UnreadableRecord,
+    plugin::Work,
+};
 
 impl Work<'_> {
-    /// Takes back the VFs of this network whose attachments are not named. What fails keeps nothing else back.
+    /// Takes back the VFs of this network whose attachments are not named. What fails keeps nothing else back. A record that cannot be read is
+    /// logged, and is a failure of the network that it names alone: it keeps its own VF from everybody, and nothing from other networks.
     pub(crate) fn gc(&mut self) -> Result<(), CniError> {
         let Some(valid) = &self.configuration.valid else {
             let text = "GC needs cni.dev/valid-attachments, the attachments that are still wanted";
             return Err(CniError::new(CniError::CONFIGURATION, text));
         };
-        let (records, mut wrong) = self.journal.all()?;
+        let (records, unreadable) = self.journal.all()?;
         let network = &self.configuration.name;
+        unreadable.iter().for_each(|of| self.log.say(LogLevel::Warning, of.error.to_string()));
+        let own = |of: UnreadableRecord| (of.network.as_ref() == Some(network)).then_some(of.error);
+        let mut wrong: Vec<_> = unreadable.into_iter().filter_map(own).collect();
         let stale: Vec<_> = records
             .into_iter()
             .filter(|record| record.network == *network)

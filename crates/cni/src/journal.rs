@@ -139,6 +139,15 @@ impl Record {
     }
 }
 
+/// A record that cannot be read.
+#[derive(Debug)]
+pub struct UnreadableRecord {
+    /// Why, and what to do.
+    pub error: CniError,
+    /// The network that it is of, as far as that can be read.
+    pub network: Option<String>,
+}
+
 /// The records of a machine.
 #[derive(Debug)]
 pub struct Journal {
@@ -207,8 +216,8 @@ impl Journal {
     /// # Errors
     ///
     /// When the directory cannot be listed.
-    pub fn all(&self) -> Result<(Vec<Record>, Vec<CniError>), CniError> {
-        let (mut records, mut wrong) = (Vec::new(), Vec::new());
+    pub fn all(&self) -> Result<(Vec<Record>, Vec<UnreadableRecord>), CniError> {
+        let (mut records, mut unreadable) = (Vec::new(), Vec::new());
         for name in files::list(self.directory.path())? {
             // What a call that was killed has left of writing a record.
             if let Some((record, _)) = name.strip_suffix(".part").and_then(|name| name.split_once(".json")) {
@@ -219,10 +228,18 @@ impl Journal {
             };
             match self.of(function) {
                 Ok(record) => records.extend(record),
-                Err(error) => wrong.push(error),
+                Err(error) => unreadable.push(UnreadableRecord { error, network: self.network_of(function) }),
             }
         }
-        Ok((records, wrong))
+        Ok((records, unreadable))
+    }
+
+    /// The network that a record names, whatever else is wrong with it: one of a later version, or one that ends too early.
+    fn network_of(&self, function: Bdf) -> Option<String> {
+        let text = files::read_to_string(self.directory.path().join(format!("{function}.json"))).ok()?;
+        let (_, after) = text.split_once("\"network\":")?;
+        // A network's name has nothing in it that JSON escapes.
+        Some(after.trim_start().strip_prefix('"')?.split_once('"')?.0.to_owned())
     }
 
     /// Writes a record whole or not at all.

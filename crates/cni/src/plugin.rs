@@ -162,8 +162,8 @@ impl Work<'_> {
     /// The record of the attachment that the call is about. One that cannot be read is logged: it may be of it, and must not keep all others
     /// from what is theirs.
     pub(crate) fn recorded(&self, name: &InterfaceName) -> Result<Option<Record>, CniError> {
-        let (records, wrong) = self.journal.all()?;
-        wrong.iter().for_each(|error| self.log.say(LogLevel::Warning, error.to_string()));
+        let (records, unreadable) = self.journal.all()?;
+        unreadable.iter().for_each(|of| self.log.say(LogLevel::Warning, of.error.to_string()));
         Ok(records.into_iter().find(|record| self.is_of_call(record, name)))
     }
 
@@ -260,6 +260,8 @@ impl Work<'_> {
         self.is_let_go(vf).map_err(|error| CniError { code: CniError::TAKEN, ..error })?;
         if let Some(binds) = binds {
             self.may_bind(vf, binds, report.as_ref())?;
+        } else if let Some(report) = report.as_ref().filter(|_| self.configuration.free) {
+            self.must_be_idle(vf, report)?;
         }
         let plugin = self.plugin;
         let settings = &self.configuration.settings;

@@ -2,6 +2,7 @@
 
 use crate::{
     bind,
+    choose::used,
     document::CniError,
     ipam,
     plugin::Work,
@@ -18,6 +19,16 @@ impl Work<'_> {
                 let vf = Vf::at(self.root(), function).map_err(not_available)?;
                 if self.configuration.driver.is_some() {
                     bind::can_bind(&vf).map_err(not_available)?;
+                }
+                // Nobody knows whose it is.
+                self.journal.of(function).map_err(not_available)?;
+                if self.configuration.free {
+                    let links = self.netlink.links_with_addresses()?;
+                    // ADD looks at all processes besides.
+                    let report = vf::found_among(self.root(), &vf.function, &links);
+                    if let Some(report) = report.filter(|report| self.is_used_here(report, &links)) {
+                        return Err(not_available(used(&vf, &report)));
+                    }
                 }
                 Some(vf.pf)
             }

@@ -392,7 +392,23 @@ fn gc_takes_back() {
     assert!(collected.holds, "{collected:?}");
     assert!(interfaces(&kept).contains("net1") && !interfaces(&lost).contains("net1"));
     assert!(machine.ipam_log().contains("DEL lost\nGC "), "{}", machine.ipam_log());
-    assert!(gc(json!({"cni.dev/attachments": []})).holds);
+    // Records that cannot be read: of nobody knows whom, of another network, and of this one.
+    let record = |text: &str| fs::write(machine.path("run/penstock/cni/0000:01:10.2.json"), text).unwrap();
+    let all = || gc(json!({"cni.dev/attachments": []}));
+    for (text, code) in [
+        ("", 0),
+        (r#"{"format":9,"network":"other","container":"c"}"#, 0),
+        (r#"{"format":2,"network":"other","cont"#, 0),
+        (r#"{"format": 9, "network": "data", "container": "c"}"#, 5),
+        (r#"{"format":2,"network":"data","cont"#, 5),
+    ] {
+        record(text);
+        let collected = all();
+        assert_eq!(collected.code(), code, "{text}: {collected:?}");
+    }
+    assert_eq!(machine.vfs(), before, "what can be read is taken back all the same");
+    fs::remove_file(machine.path("run/penstock/cni/0000:01:10.2.json")).unwrap();
+    assert!(all().holds);
     assert_eq!(machine.vfs(), before);
 }
 
@@ -421,6 +437,28 @@ fn a_vf_that_the_host_uses() {
     let added = machine.add("a", &container, &configuration);
     assert_eq!(added.document["interfaces"][0]["pciID"], VFS[1], "{added:?}");
     assert_eq!(machine.add("b", &Namespace::new(), &configuration).code(), 101);
+    // One that is named is taken all the same, unless it is to be free.
+    let named = |more| crate::configuration(more);
+    let free = named(json!({"free": true}));
+    let status = || machine.call("STATUS", "", None, &free, None);
+    machine.host.batch("ip", "link add switch up type bridge\n");
+    for use_it in [
+        "address flush dev vf0\nlink set vf0 master switch",
+        "link set vf0 nomaster\naddress add 192.0.2.1/24 dev vf0",
+    ] {
+        machine.host.batch("ip", &format!("{use_it}\n"));
+        for (ended, code) in [(machine.add("b", &Namespace::new(), &free), 101), (status(), 50)] {
+            assert_eq!(ended.code(), code, "{use_it}: {ended:?}");
+            let said = ended.document["msg"].as_str().unwrap();
+            assert!(said.contains("the host uses the interface vf0 of 0000:01:10.0"), "{said}");
+        }
+    }
+    let container = Namespace::new();
+    assert!(machine.add("b", &container, &named(json!({}))).holds);
+    assert!(machine.del("b", Some(&container), &named(json!({}))).holds);
+    machine.host.batch("ip", "address flush dev vf0\n");
+    assert_eq!(status().code(), 0);
+    assert!(machine.add("b", &container, &free).holds);
 }
 
 /// As the uplink of a switch, also when the configuration names it.
