@@ -10,7 +10,7 @@ use std::{
     os::unix::net::UnixDatagram,
     path::{Path, PathBuf},
     process::ExitCode,
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use penstock_host::{NetlinkError, NetworkNamespace, Root, boot, chain, files, interface_of};
@@ -37,7 +37,9 @@ const STATE_LIMIT: u64 = 1 << 20;
 const SPECIFICATION_LIMIT: usize = 16 << 20;
 /// The error of `penstock cni` for a VF that somebody has (docs/cni.md).
 const TAKEN: u64 = 101;
-/// How long another call may be at the claim.
+/// How long a hook may take altogether: the runtime kills it at its timeout, and then nobody is told why.
+const WITHIN: Duration = Duration::from_secs(HOOK_TIMEOUT as u64 * 3 / 4);
+/// How long of that another call may be at the claim.
 const LOCK: Duration = Duration::from_secs(20);
 
 /// Why a container does not get its VF.
@@ -86,6 +88,25 @@ pub enum HookError {
     Plugin(#[from] CallError),
 }
 
+impl HookError {
+    /// Whether the container alone is at fault, before anything of the VF was looked at: a pod that has the VF is not concerned.
+    fn is_of_the_container(&self) -> bool {
+        match self {
+            HookError::OtherPod { .. }
+            | HookError::HostNetwork
+            | HookError::NotOci(_)
+            | HookError::Namespace(_) => true,
+            HookError::State(_)
+            | HookError::Input(_)
+            | HookError::NotPrepared(_)
+            | HookError::Restarted(_)
+            | HookError::NoDevice { .. }
+            | HookError::Netlink(_)
+            | HookError::Plugin(_) => false,
+        }
+    }
+}
+
 /// The hook, and what a test replaces of it.
 #[derive(Clone, Debug)]
 pub struct Hook {
@@ -93,6 +114,8 @@ pub struct Hook {
     pub state: PathBuf,
     /// The directory below which the machine is read; `/` for this machine.
     pub root: Root,
+    /// How long it may take altogether.
+    pub within: Duration,
     /// Called when a step is done.
     pub on_step: fn(AttachStep),
 }
@@ -153,7 +176,7 @@ struct ContainerNamespace {
 
 /// Runs the hook for a device of a claim: reads the container's state from standard input, and prints why it failed.
 pub fn run(claim: &str, device: &str, driver: &str, state: &Path) -> ExitCode {
-    let hook = Hook { state: state.to_owned(), root: Root::system(), on_step: |_| {} };
+    let hook = Hook::new(state, Root::system());
     match hook.attach(claim, device, io::stdin().lock()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -170,12 +193,18 @@ fn complain(text: fmt::Arguments<'_>) {
 }
 
 impl Hook {
+    /// The hook of the agent whose directory is `state`, on the machine below `root`.
+    pub fn new(state: &Path, root: Root) -> Hook {
+        Hook { state: state.to_owned(), root, within: WITHIN, on_step: |_| {} }
+    }
+
     /// Gives the container of the state in `input` the device, or finds that its pod has it. A failure is written down for the agent.
     ///
     /// # Errors
     ///
     /// Whenever the pod does not have the device as it was asked for.
     pub fn attach(&self, claim: &str, device: &str, input: impl Read) -> Result<(), HookError> {
+        let until = Instant::now() + self.within;
         // The runtime takes a hook that does not read for one that has ended badly, and says only that.
         let mut state = Vec::new();
         input.take(STATE_LIMIT).read_to_end(&mut state).map_err(HookError::Input)?;
@@ -184,12 +213,16 @@ impl Hook {
         let claim = store.map_or(Ok(None), |store| store.read(&uid))?;
         let Some(claim) = claim else { return Err(HookError::NotPrepared(uid)) };
         let records = AttachStore::open(&claim.run)?;
-        let _lock = records.lock(&uid, LOCK)?;
-        let outcome = self.attach_locked(&claim, device, &state, &records);
+        let lock = records.lock(&uid, LOCK.min(until.saturating_duration_since(Instant::now())))?;
+        let outcome = self.attach_locked(&claim, device, &state, &records, until);
         if let Err(error) = &outcome {
             // The container does not start, whether this can be written or not.
             let noted = match error {
-                HookError::OtherPod { .. } => note_refusal(&claim, device, &state, &records, chain(error)),
+                // It was taken back meanwhile: what is written now nobody would remove.
+                HookError::NotPrepared(_) => records.unlock(&uid, lock),
+                error if error.is_of_the_container() && is_given(&records, &uid, device) => {
+                    note_refusal(&claim, device, &state, &records, chain(error))
+                }
                 _ => self.note_failure(&claim, device, &records, chain(error)),
             };
             if let Err(unwritten) = noted {
@@ -206,6 +239,7 @@ impl Hook {
         name: &str,
         state: &[u8],
         records: &AttachStore,
+        until: Instant,
     ) -> Result<(), HookError> {
         let uid = &claim.uid;
         // It may have been taken back while the lock was waited for.
@@ -220,8 +254,7 @@ impl Hook {
             return Err(HookError::NoDevice { uid: uid.clone(), device: name.to_owned() });
         };
         let container = container_namespace(&serde_json::from_slice(state).map_err(HookError::NotOci)?)?;
-        let deadline = Duration::from_secs(u64::from(HOOK_TIMEOUT) * 3 / 4);
-        let plugin = NetworkPlugin::new(&claim.penstock, deadline);
+        let plugin = NetworkPlugin::until(&claim.penstock, until);
         let before = records.read(uid, name)?;
         let same = |record: &AttachRecord| record.namespace == container.identity;
         // The number of a namespace that has ended is given to another one: it counts while the file leads there by which it was known.
@@ -360,6 +393,11 @@ fn record(
 /// The time, in RFC 3339.
 pub(crate) fn now() -> String {
     humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
+}
+
+/// Whether a pod that lives on has a device, as far as its record can be read.
+fn is_given(records: &AttachStore, uid: &ClaimUid, device: &str) -> bool {
+    records.read(uid, device).is_ok_and(|record| record.as_ref().is_some_and(is_with))
 }
 
 /// Whether a network namespace that was given the VF lives on.

@@ -158,7 +158,7 @@ pub fn path(directory: &Path, driver: &str, uid: &ClaimUid) -> PathBuf {
     directory.join(format!("{driver}-{uid}.json"))
 }
 
-/// Writes a claim's file whole or not at all.
+/// Writes a claim's file whole or not at all; one that is so already is left alone.
 ///
 /// # Errors
 ///
@@ -170,8 +170,12 @@ pub fn write(
     state: &Path,
 ) -> Result<(), files::FileError> {
     files::create_dir_all(directory)?;
-    let text = serde_json::to_vec_pretty(&file(claim, program, state)).unwrap_or_default();
-    files::write_atomic_mode(path(directory, &claim.driver, &claim.uid), text, 0o600)
+    let text = serde_json::to_string_pretty(&file(claim, program, state)).unwrap_or_default();
+    let path = path(directory, &claim.driver, &claim.uid);
+    if files::read_to_string(&path).is_ok_and(|there| there == text) {
+        return Ok(());
+    }
+    files::write_atomic_mode(path, text, 0o600)
 }
 
 /// Removes a claim's file, and what a writer that was killed has left of it.

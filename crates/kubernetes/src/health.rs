@@ -196,8 +196,15 @@ impl Drift {
         taints
     }
 
-    /// How the devices are. One that is as it was keeps the time of `previous`; one that is gone stays, unhealthy, for a day.
-    pub fn report(&self, devices: &Devices, previous: &HealthReport, now: SystemTime) -> HealthReport {
+    /// How the devices are, where `blind` is why nobody sees the machine. One that is as it was keeps the time of `previous`; one that is gone
+    /// stays, unhealthy, for a day.
+    pub fn report(
+        &self,
+        devices: &Devices,
+        blind: Option<&str>,
+        previous: &HealthReport,
+        now: SystemTime,
+    ) -> HealthReport {
         let mut report = HealthReport::new();
         let mut put = |name: &DeviceName, condition, message: String| {
             let message = cut(message);
@@ -213,13 +220,14 @@ impl Drift {
                 (true, why) => why.as_deref(),
                 (false, _) => Some("nobody has looked yet"),
             };
+            let unseen = blind
+                .map(|why| format!("whether it is still there is not known: {why}"))
+                .or_else(|| unseen.map(|why| format!("whether it is as the model says is not known: {why}")));
             let (condition, message) = match (found.first(), unseen) {
                 (Some(worst), _) if worst.outcome != Outcome::Unknown => {
                     (DeviceCondition::Unhealthy, sentence(&found))
                 }
-                (_, Some(why)) => {
-                    (DeviceCondition::Unknown, format!("whether it is as the model says is not known: {why}"))
-                }
+                (_, Some(why)) => (DeviceCondition::Unknown, why),
                 (Some(_), None) => (DeviceCondition::Unknown, sentence(&found)),
                 (None, None) => (DeviceCondition::Healthy, String::new()),
             };

@@ -57,12 +57,23 @@ pub enum ModelError {
     },
 }
 
+/// A model as it was when it was good, whatever becomes of its file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelInForce {
+    /// What it says.
+    pub model: Model,
+    /// The file's text.
+    pub text: String,
+    /// The directory that its relative paths start from.
+    pub directory: PathBuf,
+}
+
 /// Reads a model.
 ///
 /// # Errors
 ///
 /// It cannot be read, or is wrong.
-pub fn model(path: &Path) -> Result<Model, ModelError> {
+pub fn model(path: &Path) -> Result<ModelInForce, ModelError> {
     let named = path.to_owned();
     let (bytes, more) = files::read_named_by_user(path, MODEL_LIMIT)
         .map_err(|source| ModelError::Unreadable { path: named.clone(), source })?;
@@ -76,7 +87,8 @@ pub fn model(path: &Path) -> Result<Model, ModelError> {
         let why: Vec<String> = wrong.iter().map(|one| format!("{}: {}", one.path, one.message)).collect();
         ModelError::Wrong { path: named, why: why.join("; ") }
     })?;
-    Ok(parsed.model)
+    let directory = path.parent().unwrap_or(Path::new("/")).to_owned();
+    Ok(ModelInForce { model: parsed.model, text: source.text, directory })
 }
 
 /// When a file was last changed, to see that it was changed again.

@@ -55,7 +55,8 @@ impl LastingTrouble {
     /// It could be done.
     pub fn end(&mut self) {
         if self.why.take().is_some() {
-            say(format!("could {} after {} failed attempts", self.what, self.times));
+            let attempts = if self.times == 1 { "attempt" } else { "attempts" };
+            say(format!("could {} after {} failed {attempts}", self.what, self.times));
         }
         self.times = 0;
     }

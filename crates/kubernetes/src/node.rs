@@ -130,6 +130,7 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
 
     let (devices, devices_seen) = watch::channel(None);
     let (current, current_seen) = watch::channel(false);
+    let (blind, blind_seen) = watch::channel(None);
     let (published, published_seen) = watch::channel(Arc::new(Devices::default()));
     // Without a model that the user names it is the one that a roll-out has brought.
     let from_rollout = change::applied_model(&state).map_err(NodeError::Rollout)?;
@@ -190,6 +191,7 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
         devices,
         published,
         current,
+        blind,
         changed: model,
         looks,
     };
@@ -200,7 +202,6 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
             driver: arguments.driver.to_string(),
             node: arguments.name.to_string(),
             state: arguments.state.clone(),
-            run: arguments.run_directory.clone(),
             model: path_seen.clone(),
             devices: devices_seen.clone(),
             current: current_seen,
@@ -230,7 +231,7 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
         ended = changes => ended.map_err(NodeError::Rollout),
         () = watching::watch(penstock, watched, drift, news) => Ok(()),
         () = publisher.run(devices_seen.clone(), drift_seen.clone(), vanishing_seen) => Ok(()),
-        () = assess(devices_seen, drift_seen, health) => Ok(()),
+        () = assess(devices_seen, drift_seen, blind_seen, health) => Ok(()),
         () = tell(events, news_told) => Ok(()),
     }
 }
@@ -408,13 +409,16 @@ fn backoff() -> Backoff {
 async fn assess(
     mut devices: watch::Receiver<Option<Arc<Devices>>>,
     mut drift: watch::Receiver<Drift>,
+    mut blind: watch::Receiver<Option<String>>,
     health: watch::Sender<Arc<HealthReport>>,
 ) {
     loop {
         let known = devices.borrow_and_update().clone();
         if let Some(devices) = known {
             let previous = health.borrow().clone();
-            let report = drift.borrow_and_update().report(&devices, &previous, SystemTime::now());
+            let blind = blind.borrow_and_update().clone();
+            let drift = drift.borrow_and_update();
+            let report = drift.report(&devices, blind.as_deref(), &previous, SystemTime::now());
             if report != *previous {
                 health.send_replace(Arc::new(report));
             }
@@ -422,6 +426,7 @@ async fn assess(
         tokio::select! {
             Ok(()) = devices.changed() => {}
             Ok(()) = drift.changed() => {}
+            Ok(()) = blind.changed() => {}
             else => return std::future::pending().await,
         }
     }

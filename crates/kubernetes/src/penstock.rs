@@ -14,7 +14,7 @@ use penstock_model::{Inventory, inventory::INVENTORY_VERSION};
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::metrics::exposition::is_whole;
+use crate::{inventory::ModelInForce, metrics::exposition::is_whole};
 
 /// A scan of a machine with some hundred VFs takes well under a second.
 const SCAN: Duration = Duration::from_secs(60);
@@ -108,18 +108,24 @@ impl Penstock {
         Command::new(&self.path).args(arguments)
     }
 
-    /// The machine. `model` names its NICs; the way to `peers` counts among what it depends on.
+    /// The machine. `model` names its NICs, and is told by its text, since its file may be wrong by now; the way to `peers` counts among what
+    /// the machine depends on.
     ///
     /// # Errors
     ///
     /// The binary cannot be run, fails, or prints no inventory of a version that is known.
-    pub async fn scan(&self, model: Option<&Path>, peers: &[IpAddr]) -> Result<Inventory, PenstockError> {
-        let mut arguments = vec!["scan".into(), "--json".into()];
+    pub async fn scan(
+        &self,
+        model: Option<&ModelInForce>,
+        peers: &[IpAddr],
+    ) -> Result<Inventory, PenstockError> {
+        let named = model.iter().flat_map(|_| ["--model".to_owned(), "-".to_owned()]);
+        let peers = peers.iter().flat_map(|peer| ["--peer".to_owned(), peer.to_string()]);
+        let arguments = ["scan".to_owned(), "--json".to_owned()].into_iter().chain(named).chain(peers);
+        let mut command = self.command(arguments).deadline(SCAN);
         if let Some(model) = model {
-            arguments.extend(["--model".into(), model.as_os_str().to_owned()]);
+            command = command.input(model.text.clone()).current_dir(&model.directory);
         }
-        arguments.extend(peers.iter().flat_map(|peer| ["--peer".into(), peer.to_string().into()]));
-        let command = self.command(arguments).deadline(SCAN);
         let text = command.to_string();
         let value = run(command).await?;
         let found = value

@@ -6,16 +6,17 @@
 use std::{path::PathBuf, sync::Arc};
 
 use penstock_host::{
-    Root,
+    Root, chain,
     files::{self, FileError, Lock},
 };
 use thiserror::Error;
-use tokio::sync::watch;
+use tokio::{sync::watch, task};
 
 use crate::{
     claim::{ClaimSettings, Claims, StateError},
     devices::Devices,
     health::HealthReport,
+    log::say,
     metrics::ClaimTimings,
 };
 
@@ -131,7 +132,12 @@ pub async fn serve_on<C: ClaimApi>(
     let api = Arc::new(settings.client);
     let reporter = reporter::Reporter::open(claims.clone(), api.clone(), &settings.node)?;
 
-    let orphans = Orphans::new(claims.clone(), api.clone(), settings.orphans, settings.timings.clone());
+    let orphans =
+        Orphans::new(claims.clone(), api.clone(), &settings.node, settings.orphans, settings.timings.clone());
+    let of_before = claims.clone();
+    if let Ok(Err(error)) = task::spawn_blocking(move || of_before.renew_programs()).await {
+        say(format!("claims may name programs that are gone: {}", chain(&error)));
+    }
 
     let plugins = settings.kubelet.join("plugins").join(&settings.driver);
     files::create_dir_all(settings.kubelet.join("plugins_registry"))?;
@@ -142,7 +148,8 @@ pub async fn serve_on<C: ClaimApi>(
     let name = registration::socket_name(&settings.driver);
     let registry = sockets::Socket::bind(settings.kubelet.join("plugins_registry").join(name))?;
 
-    let resources = resources::Resources::new(claims, api, settings.devices, settings.timings);
+    let resources =
+        resources::Resources::new(claims, api, &settings.node, settings.devices, settings.timings);
     let health = health_stream::HealthStream::new(&settings.pool, settings.health, settings.shutdown.clone());
     let registration = registration::Registration::new(&settings.driver, endpoint.path());
     let served = endpoint.serve(

@@ -7,7 +7,9 @@ use std::{
     io::{Write, stdin},
     os::unix::fs::{MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
-    process::{Command, ExitCode, Stdio},
+    process::{Child, Command, ExitCode, Stdio},
+    thread,
+    time::{Duration, Instant},
 };
 
 use nix::{
@@ -31,6 +33,8 @@ use tempfile::TempDir;
 const MACHINE: &str = "PENSTOCK_ATTACH_TEST_MACHINE";
 /// The step at which it is to die.
 const DIES: &str = "PENSTOCK_ATTACH_TEST_DIES";
+/// How long it may take, in milliseconds.
+const WITHIN: &str = "PENSTOCK_ATTACH_TEST_WITHIN";
 /// The claim of all tests.
 const UID: &str = "3c2c3dbf-8d5a-4dd5-9e3a-0a5f6d3c6f11";
 /// The one device of it.
@@ -68,7 +72,7 @@ fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let missing = trials.lacking("network namespaces", needs::network_namespace);
     let missing = missing.or_else(|| trials.lacking("root", needs::root));
-    let tests: [(&str, fn()); 8] = [
+    let tests: [(&str, fn()); 10] = [
         ("a_pod_gets_its_vf_and_keeps_it_over_restarts_in_netns", a_pod_gets_its_vf),
         ("without_its_vf_a_container_does_not_start_in_netns", without_its_vf),
         ("a_hook_killed_at_any_step_is_run_again_in_netns", a_hook_killed_at_any_step),
@@ -80,6 +84,8 @@ fn main() -> ExitCode {
         ("a_vf_for_a_program_is_of_one_pod_in_netns", a_vf_for_a_program),
         ("the_hosts_network_is_refused_in_netns", the_hosts_network),
         ("a_claim_that_is_not_prepared_here_is_refused_in_netns", a_claim_that_is_not_prepared),
+        ("a_hook_that_waited_through_an_unprepare_leaves_nothing_in_netns", waited_through_an_unprepare),
+        ("a_hook_ends_within_its_time_in_netns", within_its_time),
     ];
     trials.add(&missing, tests);
     trials.run()
@@ -91,7 +97,9 @@ fn be_the_hook(machine: PathBuf) -> ExitCode {
             kill(getpid(), Signal::SIGKILL).unwrap();
         }
     };
-    let hook = Hook { state: machine.join("state"), root: Root::at(machine.join("root")), on_step: dies };
+    let within = env::var(WITHIN).ok().and_then(|within| within.parse().ok()).map(Duration::from_millis);
+    let hook = Hook::new(&machine.join("state"), Root::at(machine.join("root")));
+    let hook = Hook { within: within.unwrap_or(hook.within), on_step: dies, ..hook };
     match hook.attach(UID, DEVICE, stdin()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -110,7 +118,16 @@ struct Machine {
 #[derive(Debug)]
 struct Ended {
     holds: bool,
+    killed: bool,
     errors: String,
+}
+
+impl Ended {
+    fn of(child: Child) -> Ended {
+        let output = child.wait_with_output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        Ended { holds: output.status.success(), killed: output.status.code().is_none(), errors }
+    }
 }
 
 impl Machine {
@@ -161,22 +178,25 @@ impl Machine {
 
     /// Runs the hook for a container in `pod`; `bundle` is where its specification is.
     fn hook(&self, pod: u32, bundle: Option<&Path>, dies: Option<&str>) -> Ended {
+        let child = self.begin(pod, bundle, &dies.map(|step| (DIES, step)).into_iter().collect::<Vec<_>>());
+        let ended = Ended::of(child);
+        assert_eq!(dies.is_some(), ended.killed, "{ended:?}");
+        ended
+    }
+
+    /// A hook that has been told of its container.
+    fn begin(&self, pod: u32, bundle: Option<&Path>, variables: &[(&str, &str)]) -> Child {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net=/proc/{}/ns/net", self.host.id)).arg(env::current_exe().unwrap());
         command.env(MACHINE, self.directory.path());
-        if let Some(step) = dies {
-            command.env(DIES, step);
-        }
+        command.envs(variables.iter().copied());
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let state = json!({"ociVersion": "1.0.2", "id": "c", "status": "creating", "pid": pod, "bundle": bundle,
             "annotations": {"io.kubernetes.cri.sandbox-name": "second", "io.kubernetes.cri.sandbox-uid": "p-2",
                 "io.kubernetes.cri.sandbox-namespace": "default"}});
         child.stdin.take().unwrap().write_all(state.to_string().as_bytes()).unwrap();
-        let output = child.wait_with_output().unwrap();
-        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(dies.is_some(), output.status.code().is_none(), "{errors}");
-        Ended { holds: output.status.success(), errors }
+        child
     }
 
     fn starts(&self, pod: &Namespace) {
@@ -363,6 +383,60 @@ fn the_hosts_network() {
     let machine = Machine::new();
     machine.refused(machine.host.id, "a pod with hostNetwork cannot have a VF");
     assert_eq!(machine.log(), "");
+    // Beside a pod that has the VF: nothing is wrong with that one.
+    let machine = Machine::new();
+    let first = Namespace::new();
+    machine.starts(&first);
+    let record = machine.record();
+    machine.refused(machine.host.id, "a pod with hostNetwork cannot have a VF");
+    assert!(record.is_some() && machine.record() == record, "{:?}", machine.record());
+    let records = AttachStore::open(&machine.path("run")).unwrap();
+    let refusal = records.refusal(&UID.parse().unwrap(), DEVICE).unwrap().unwrap();
+    assert!(refusal.why.contains("hostNetwork") && refusal.pod.is_some(), "{refusal:?}");
+    assert!(has(&first));
+}
+
+/// The claim's end has the lock when the hook comes.
+fn waited_through_an_unprepare() {
+    let machine = Machine::new();
+    let pod = Namespace::new();
+    let uid: ClaimUid = UID.parse().unwrap();
+    let records = AttachStore::open(&machine.path("run")).unwrap();
+    let lock = records.lock(&uid, Duration::ZERO).unwrap();
+    let hook = machine.begin(pod.id, None, &[]);
+    let began = Instant::now();
+    let opened = format!("{UID}.lock");
+    let waits = || {
+        let files = fs::read_dir(format!("/proc/{}/fd", hook.id())).into_iter().flatten().flatten();
+        files.filter_map(|file| fs::read_link(file.path()).ok()).any(|file| file.ends_with(&opened))
+    };
+    while !waits() {
+        assert!(began.elapsed() < Duration::from_secs(60), "the hook does not come to the lock");
+        thread::yield_now();
+    }
+    ClaimStore::open(&machine.path("state")).unwrap().remove(&uid).unwrap();
+    records.remove(&uid).unwrap();
+    drop(lock);
+    let ended = Ended::of(hook);
+    assert!(!ended.holds && ended.errors.contains("is not prepared on this node"), "{ended:?}");
+    let left: Vec<_> =
+        fs::read_dir(machine.path("run")).unwrap().flatten().map(|file| file.file_name()).collect();
+    assert!(left.iter().all(|name| name == "agent.sock"), "{left:?}");
+    assert_eq!((machine.log(), has(&pod)), (String::new(), false));
+}
+
+/// Whatever is slow: all of it together has one time, and it is told what was.
+fn within_its_time() {
+    let machine = Machine::new();
+    let pod = Namespace::new();
+    fs::write(machine.path("bin/penstock"), "#!/bin/sh\nexec sleep infinity\n").unwrap();
+    let ended = Ended::of(machine.begin(pod.id, None, &[(WITHIN, "300")]));
+    assert!(!ended.holds && ended.errors.contains("penstock cni"), "{ended:?}");
+    assert!(machine.record().unwrap().failure.is_some(), "{ended:?}");
+    let records = AttachStore::open(&machine.path("run")).unwrap();
+    let _lock = records.lock(&UID.parse().unwrap(), Duration::ZERO).unwrap();
+    let ended = Ended::of(machine.begin(pod.id, None, &[(WITHIN, "0")]));
+    assert!(!ended.holds && ended.errors.contains("another call has been at work"), "{ended:?}");
 }
 
 fn a_claim_that_is_not_prepared() {

@@ -2,10 +2,18 @@
 //! program is the agent, too, when a test wants it killed in a step.
 #![allow(clippy::disallowed_methods)]
 
+#[path = "claims/beside.rs"]
+mod beside;
+#[path = "claims/given_up.rs"]
+mod given_up;
 #[path = "claims/machine.rs"]
 mod machine;
 #[path = "claims/orphans.rs"]
 mod orphans;
+#[path = "claims/told.rs"]
+mod told;
+#[path = "claims/updated.rs"]
+mod updated;
 
 use std::{
     env, fs,
@@ -25,7 +33,7 @@ use nix::{
 use penstock_host::{Root, chain};
 use penstock_kubernetes::{
     claim::{
-        Claims,
+        CallerWaits, Claims,
         allocation::allocated,
         held,
         prepare::ClaimStep,
@@ -70,7 +78,7 @@ fn main() -> ExitCode {
     }
     let mut trials = Trials::from_arguments();
     let missing = trials.lacking("the plugin", || needs::programs(&["sh", "sed", "grep", "readlink", "ln"]));
-    let tests: [(&str, Check); 10] = [
+    let tests: [(&str, Check); 20] = [
         ("kubelet_registers_the_driver_and_hears_of_health", kubelet_registers),
         ("a_claim_is_prepared_and_unprepared_over_the_sockets", a_claim_is_prepared),
         ("what_a_claim_cannot_have_is_refused_with_the_reason", what_a_claim_cannot_have),
@@ -81,6 +89,16 @@ fn main() -> ExitCode {
         ("what_hooks_have_written_is_told_on_the_claim", what_hooks_have_written),
         ("a_claim_that_kubelet_has_forgotten_is_taken_back", orphans::forgotten),
         ("one_agent_serves_a_node", one_agent),
+        ("a_request_is_named_as_containers_name_it", told::a_request_of_alternatives),
+        ("a_device_that_no_container_asks_for_is_told", told::a_device_that_no_container_asks_for),
+        ("a_refusal_is_told_once_and_not_late", told::a_refusal_is_told_once),
+        ("a_claim_that_cannot_be_read_keeps_no_other_from_being_told", told::beside_one_that_cannot_be_read),
+        ("two_claims_of_a_pod_for_programs_have_no_interface_to_share", beside::for_programs),
+        ("a_mac_address_of_a_neighbour_is_refused", beside::a_mac_address_of_a_neighbour),
+        ("an_address_of_an_earlier_run_of_the_kernel_is_nobodys", beside::of_an_earlier_run),
+        ("a_prepare_that_was_given_up_does_nothing_more", given_up::does_nothing_more),
+        ("a_record_that_cannot_be_read_keeps_its_own_claim_alone", given_up::a_record_that_cannot_be_read),
+        ("claims_go_on_after_an_update_of_the_agent", updated::after_an_update),
     ];
     trials.add(&missing, tests);
     trials.run()
@@ -103,7 +121,10 @@ fn be_the_agent(machine: PathBuf) -> ExitCode {
                 asked["mode"] = json!("vfio");
             }
             let claim = allocated(&claim("u-1", "net0-0", asked), &uid, DRIVER, "node-1").unwrap();
-            claims.prepare(&claim, &devices()).map(drop).map_err(|error| chain(&error))
+            claims
+                .prepare(&claim, &devices(), &CallerWaits::default())
+                .map(drop)
+                .map_err(|error| chain(&error))
         }
         _ => claims.unprepare(&"u-1".parse().unwrap()).map_err(|error| chain(&error)),
     };
@@ -115,6 +136,8 @@ fn be_the_agent(machine: PathBuf) -> ExitCode {
 struct Objects {
     claims: Arc<Mutex<Vec<ResourceClaim>>>,
     host_network: Arc<Mutex<bool>>,
+    /// What else pods' specifications have.
+    of_pods: Arc<Mutex<Value>>,
     told: Arc<Mutex<Vec<Value>>>,
     /// Whether it is away.
     away: Arc<Mutex<bool>>,
@@ -135,7 +158,10 @@ impl ClaimApi for Objects {
 
     async fn pod(&self, _: &str, name: &str) -> Result<Option<Pod>, ClaimApiError> {
         let host_network = *self.host_network.lock().unwrap();
-        let pod = json!({"metadata": {"name": name, "uid": "p-1"}, "spec": {"containers": [], "hostNetwork": host_network}});
+        let mut pod = json!({"metadata": {"name": name, "uid": "p-1"}, "spec": {"containers": [], "hostNetwork": host_network}});
+        for (key, value) in self.of_pods.lock().unwrap().as_object().into_iter().flatten() {
+            pod["spec"][key] = value.clone();
+        }
         Ok(serde_json::from_value(pod).ok())
     }
 
@@ -156,6 +182,7 @@ struct Agent {
     shutdown: watch::Sender<bool>,
     served: tokio::task::JoinHandle<Result<(), ServeError>>,
     sockets: [PathBuf; 2],
+    timings: ClaimTimings,
     _devices: watch::Sender<Arc<Devices>>,
 }
 
@@ -169,6 +196,7 @@ impl Agent {
         let (of_health, health) = watch::channel(Arc::default());
         let (of_shutdown, shutdown) = watch::channel(false);
         let kubelet = machine.path("kubelet");
+        let timings = ClaimTimings::default();
         let settings = Settings {
             client: objects,
             driver: DRIVER.to_owned(),
@@ -182,7 +210,7 @@ impl Agent {
             devices,
             health,
             shutdown,
-            timings: ClaimTimings::default(),
+            timings: timings.clone(),
             orphans,
         };
         let served = tokio::spawn(serve_on(Root::at(machine.path("root")), machine.path("run"), settings));
@@ -192,6 +220,7 @@ impl Agent {
             shutdown: of_shutdown,
             served,
             sockets: [registry, kubelet.join("plugins").join(DRIVER).join("dra.sock")],
+            timings,
             _devices: of_devices,
         }
     }
@@ -235,6 +264,15 @@ impl Agent {
         self.shutdown.send(true).unwrap();
         tokio::time::timeout(SOON, self.served).await.unwrap().unwrap().unwrap();
         assert!(self.sockets.iter().all(|socket| !socket.exists()));
+    }
+}
+
+/// Waits for what is about to be.
+async fn until(what: &str, holds: impl Fn() -> bool) {
+    let began = tokio::time::Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < SOON, "{what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
@@ -305,6 +343,7 @@ fn a_claim_is_prepared() -> Outcome {
         assert_eq!(cdi["devices"][0]["containerEdits"]["hooks"][0]["args"][3], "u-1");
         let status: Value = serde_json::from_slice(&fs::read(machine.path("bin/input")).unwrap()).unwrap();
         assert_eq!((&status["deviceID"], &status["vlan"]), (&json!("0000:01:10.0"), &json!(100)));
+        assert_eq!(status["free"], true, "the host may have begun to use it");
         assert_eq!(held(&machine.path("state")).unwrap().into_iter().collect::<Vec<_>>(), ["net0-0"]);
         // Kubelet was restarted, and then the runtime's directory emptied.
         fs::remove_dir_all(machine.path("cdi")).unwrap();
@@ -534,7 +573,7 @@ fn after_a_restart() -> Outcome {
     devices.functions.get_mut("net0-0").unwrap().bdf = "0000:02:10.0".parse()?;
     let uid = "u-1".parse()?;
     let claim = allocated(&claim("u-1", "net0-0", json!({"vlan": 100})), &uid, DRIVER, "node-1")?;
-    let prepared = machine.claims().prepare(&claim, &devices)?;
+    let prepared = machine.claims().prepare(&claim, &devices, &CallerWaits::default())?;
     assert_eq!(prepared.devices[0].function, "0000:02:10.0".parse()?);
     assert_eq!((prepared.boot.as_str(), machine.log().as_str()), ("run-2", "STATUS u-1\nSTATUS u-1\n"));
     Ok(())

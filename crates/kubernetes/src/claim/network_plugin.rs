@@ -2,7 +2,7 @@
 
 use std::{
     path::{Path, PathBuf},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use penstock_host::{Command, ProcessError};
@@ -42,13 +42,21 @@ pub enum CallError {
 #[derive(Clone, Debug)]
 pub struct NetworkPlugin {
     program: PathBuf,
-    deadline: Duration,
+    /// How long a call may take.
+    each: Duration,
+    /// When all calls have to be over.
+    until: Option<Instant>,
 }
 
 impl NetworkPlugin {
     /// The plugin of this program, each call of which may take so long.
-    pub fn new(program: &Path, deadline: Duration) -> NetworkPlugin {
-        NetworkPlugin { program: program.to_owned(), deadline }
+    pub fn new(program: &Path, each: Duration) -> NetworkPlugin {
+        NetworkPlugin { program: program.to_owned(), each, until: None }
+    }
+
+    /// The plugin of this program, all calls of which together end by then.
+    pub fn until(program: &Path, until: Instant) -> NetworkPlugin {
+        NetworkPlugin { program: program.to_owned(), each: Duration::MAX, until: Some(until) }
     }
 
     /// Whether an ADD of this configuration can come to something.
@@ -57,7 +65,7 @@ impl NetworkPlugin {
     ///
     /// When it cannot, with the reason.
     pub fn status(&self, configuration: &Value) -> Result<(), CallError> {
-        self.call("STATUS", None, configuration).map(drop)
+        self.call("STATUS", None, &free(configuration)).map(drop)
     }
 
     /// Gives the VF to a claim in a network namespace; what was given.
@@ -67,7 +75,7 @@ impl NetworkPlugin {
     /// When it could not be given. All is then as it was.
     pub fn add(&self, uid: &ClaimUid, device: &PreparedDevice, netns: &Path) -> Result<Value, CallError> {
         let target = Some((uid, &device.interface, netns));
-        self.call("ADD", target, &device.configuration)
+        self.call("ADD", target, &free(&device.configuration))
     }
 
     /// Sets the VF's attributes and binds it to the driver that its configuration names, before there is a pod.
@@ -77,7 +85,7 @@ impl NetworkPlugin {
     /// When it could not be bound. All is then as it was.
     pub fn bind(&self, uid: &ClaimUid, device: &PreparedDevice) -> Result<(), CallError> {
         let target = Some((uid, &device.interface, Path::new("")));
-        self.call("ADD", target, &device.configuration).map(drop)
+        self.call("ADD", target, &free(&device.configuration)).map(drop)
     }
 
     /// Whether the VF is in the network namespace as an earlier ADD has given it; of one that is bound for a program, whether it is.
@@ -134,13 +142,14 @@ impl NetworkPlugin {
         target: Option<(&ClaimUid, &InterfaceName, &Path)>,
         configuration: &Value,
     ) -> Result<Value, CallError> {
+        let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
         let mut command = Command::new(&self.program)
             .arg("cni")
             .env("CNI_COMMAND", verb)
             .env("CNI_ARGS", "")
             .env("CNI_PATH", "")
             .input(configuration.to_string())
-            .deadline(self.deadline);
+            .deadline(left.map_or(self.each, |left| left.min(self.each)));
         let (container, interface, netns) = match target {
             Some((uid, interface, netns)) => (uid.as_str(), interface.as_str(), netns),
             None => ("", "", Path::new("")),
@@ -170,4 +179,12 @@ impl NetworkPlugin {
             }),
         }
     }
+}
+
+/// A configuration for a VF that the host does not use: it may have begun to since the VF was published. It is said with the call, so that what
+/// is written down of prepared claims stays as it is.
+fn free(configuration: &Value) -> Value {
+    let mut configuration = configuration.clone();
+    configuration["free"] = json!(true);
+    configuration
 }

@@ -2,7 +2,14 @@
 //! hook. Nothing of a VF is changed yet, but that one for a program is bound to vfio-pci: the container runtime looks for its `/dev/vfio/GROUP`
 //! before it runs any hook.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use penstock_host::{
     Netlink, PciError, PciFunction, Root, boot, files::FileError, interface_of, pci::passes_through,
@@ -13,16 +20,16 @@ use thiserror::Error;
 
 use super::{
     allocation::{AllocatedClaim, AllocatedDevice},
-    metadata,
+    mac, metadata,
     network_plugin::{CallError, NetworkPlugin},
     parameters::VfMode,
-    state::{ClaimStore, PreparedClaim, PreparedDevice, StateError},
+    state::{AttachStore, ClaimStore, PreparedClaim, PreparedDevice, StateError},
     unprepare::UnprepareError,
 };
 use crate::{cdi, devices::Devices};
 
-/// How long another call may be at preparing claims. Kubelet waits for 45 s.
-const LOCK: Duration = Duration::from_secs(30);
+/// How long another call may be at preparing claims, and then another one, or a hook, at the claim. Kubelet waits for 45 s.
+pub(super) const LOCK: Duration = Duration::from_secs(20);
 /// The driver that hands a VF to a program.
 const VFIO: &str = "vfio-pci";
 /// How long one call of `penstock cni` may take.
@@ -49,6 +56,23 @@ pub enum ClaimStep {
     MetadataRemoved,
     /// Unprepare: the claim is forgotten.
     Forgotten,
+}
+
+/// Whether kubelet still waits for a Prepare. One that it has given up may be followed by an Unprepare, and must do nothing after that.
+#[derive(Clone, Debug, Default)]
+pub struct CallerWaits {
+    given_up: Arc<AtomicBool>,
+}
+
+impl CallerWaits {
+    /// Nobody waits any more.
+    pub fn give_up(&self) {
+        self.given_up.store(true, Ordering::SeqCst);
+    }
+
+    fn check(&self) -> Result<(), PrepareError> {
+        if self.given_up.load(Ordering::SeqCst) { Err(PrepareError::GivenUp) } else { Ok(()) }
+    }
 }
 
 /// Where things are, and who is asked.
@@ -157,6 +181,21 @@ pub enum PrepareError {
         /// The other device.
         other: String,
     },
+    /// Somebody on this node has the MAC address.
+    #[error(
+        "device {device} cannot have the MAC address {mac}, which {by} has: frames for it would go astray; name another one, or none"
+    )]
+    MacTaken {
+        /// The device.
+        device: String,
+        /// The address.
+        mac: Mac,
+        /// Who has it, in words.
+        by: String,
+    },
+    /// Kubelet does not wait for it any more.
+    #[error("kubelet gave the call up, and makes another one")]
+    GivenUp,
     /// A pod shares the host's network.
     #[error(
         "pod {pod} has hostNetwork: a VF would have to be moved from the host's network namespace into itself"
@@ -228,41 +267,69 @@ impl Claims {
         ClaimStore::open(&self.settings.state)
     }
 
+    /// The hook's records, in the directory of which the claim says that they are there, whatever the agent was told since.
+    pub(crate) fn records(&self, claim: Option<&PreparedClaim>) -> Result<AttachStore, StateError> {
+        AttachStore::open(claim.map_or(self.settings.run.as_path(), |claim| claim.run.as_path()))
+    }
+
     pub(crate) fn network_plugin(&self) -> NetworkPlugin {
         NetworkPlugin::new(&self.settings.penstock, CALL)
     }
 
-    /// Makes a claim's devices ready. Once more is fine: the same comes of it, and what a pod has is left alone.
+    /// Makes a claim's devices ready. Once more is fine: the same comes of it, and what a pod has is left alone. Each step is taken while the
+    /// caller waits, and under the claim's lock, which Unprepare takes too.
     ///
     /// # Errors
     ///
-    /// When the claim cannot have them. Nothing is left of it then, unless it was prepared before.
-    pub fn prepare(&self, claim: &AllocatedClaim, devices: &Devices) -> Result<PreparedClaim, PrepareError> {
+    /// When the claim cannot have them, or the caller does not wait any more. Nothing is left of it then, unless it was prepared before.
+    pub fn prepare(
+        &self,
+        claim: &AllocatedClaim,
+        devices: &Devices,
+        caller: &CallerWaits,
+    ) -> Result<PreparedClaim, PrepareError> {
         let store = self.store()?;
         let _lock = store.lock(LOCK)?;
+        caller.check()?;
         store.sweep()?;
         let boot = boot::id(&self.settings.root).ok_or(PrepareError::NoBoot)?;
-        let before = store.read(&claim.uid)?;
-        if let Some(before) = &before
-            && before.boot == boot
-        {
+        let before = store.read(&claim.uid)?.filter(|before| before.boot == boot);
+        let records = self.records(before.as_ref())?;
+        let lock = records.lock(&claim.uid, LOCK)?;
+        let prepared = self.prepare_locked(&store, &records, (claim, before, boot), devices, caller);
+        // A file that stays is no harm: the claim's end removes it.
+        let _ = records.unlock(&claim.uid, lock);
+        prepared
+    }
+
+    fn prepare_locked(
+        &self,
+        store: &ClaimStore,
+        records: &AttachStore,
+        (claim, before, boot): (&AllocatedClaim, Option<PreparedClaim>, String),
+        devices: &Devices,
+        caller: &CallerWaits,
+    ) -> Result<PreparedClaim, PrepareError> {
+        caller.check()?;
+        if let Some(before) = &before {
             if self.is_same(before, claim) {
                 let mut prepared = before.clone();
                 prepared.pods.clone_from(&claim.pods);
                 prepared.penstock.clone_from(&self.settings.penstock);
-                return self.complete(&store, before, prepared);
+                return self.complete(store, before, prepared, caller);
             }
-            self.unprepare_locked(&store, &claim.uid)
+            self.unprepare_locked(store, &claim.uid)
                 .map_err(|error| PrepareError::Earlier(Box::new(error)))?;
+            records.clear(&claim.uid)?;
         }
-        let prepared = self.decide(&store, claim, devices, boot)?;
-        match self.complete(&store, &prepared, prepared.clone()) {
+        let prepared = self.decide(store, claim, devices, (boot, records.path()))?;
+        match self.complete(store, &prepared, prepared.clone(), caller) {
             Ok(prepared) => Ok(prepared),
             Err(error) => {
                 // Kubelet may never ask for the end of what it was refused. What cannot be taken back stays written down.
                 let bound = prepared.devices.iter().any(|device| device.mode == VfMode::Vfio);
                 if !bound || self.network_plugin().take_back(&claim.uid).is_ok() {
-                    let _ = self.forget(&store, &claim.uid);
+                    let _ = self.forget(store, &claim.uid);
                 }
                 Err(error)
             }
@@ -281,7 +348,6 @@ impl Claims {
         };
         before.devices.len() == claim.devices.len()
             && before.driver == self.settings.driver
-            && before.run == self.settings.run
             && before.devices.iter().zip(&claim.devices).enumerate().all(same)
     }
 
@@ -291,20 +357,25 @@ impl Claims {
         store: &ClaimStore,
         before: &PreparedClaim,
         mut prepared: PreparedClaim,
+        caller: &CallerWaits,
     ) -> Result<PreparedClaim, PrepareError> {
         let settings = &self.settings;
+        caller.check()?;
         if *before != prepared || store.read(&prepared.uid)?.as_ref() != Some(&prepared) {
             store.write(&prepared)?;
         }
         (self.on_step)(ClaimStep::Written);
         if prepared.devices.iter().any(is_unbound) {
+            caller.check()?;
             self.bind(&mut prepared)?;
             (self.on_step)(ClaimStep::Bound);
             store.write(&prepared)?;
             (self.on_step)(ClaimStep::GroupWritten);
         }
+        caller.check()?;
         metadata::write(&settings.state, &prepared)?;
         (self.on_step)(ClaimStep::MetadataWritten);
+        caller.check()?;
         cdi::write(&settings.cdi, &prepared, &settings.program, &settings.state)?;
         (self.on_step)(ClaimStep::CdiWritten);
         Ok(prepared)
@@ -343,7 +414,7 @@ impl Claims {
         store: &ClaimStore,
         claim: &AllocatedClaim,
         devices: &Devices,
-        boot: String,
+        (boot, run): (String, &Path),
     ) -> Result<PreparedClaim, PrepareError> {
         let others: Vec<PreparedClaim> =
             store.all()?.into_iter().filter(|other| other.uid != claim.uid).collect();
@@ -357,27 +428,37 @@ impl Claims {
             pods: claim.pods.clone(),
             boot,
             penstock: self.settings.penstock.clone(),
-            run: self.settings.run.clone(),
+            run: run.to_owned(),
             devices: Vec::new(),
         };
         for (at, allocated) in claim.devices.iter().enumerate() {
             let device = self.device(claim, allocated, at, devices)?;
             for other in &others {
-                let same =
-                    |of: &&PreparedDevice| of.device == device.device || of.function == device.function;
+                // In another run of the kernel an address may have been another VF's.
+                let of_now = other.boot == prepared.boot;
+                let same = |of: &&PreparedDevice| {
+                    of.device == device.device || of_now && of.function == device.function
+                };
                 if other.devices.iter().any(|of| same(&of)) {
                     let claim = format!("{}/{} ({})", other.namespace, other.name, other.uid);
                     return Err(PrepareError::OtherClaim { device: device.device, claim });
                 }
             }
+            // One that a program drives has no interface; within the claim its name is that of an attachment still.
             let of_same_pods = others
                 .iter()
                 .filter(|other| other.pods.iter().any(|pod| claim.pods.iter().any(|own| own.uid == pod.uid)))
-                .flat_map(|other| &other.devices);
+                .flat_map(|other| &other.devices)
+                .filter(|of| (of.mode, device.mode) == (VfMode::Netdev, VfMode::Netdev));
             let twice = of_same_pods.chain(&prepared.devices).find(|of| of.interface == device.interface);
             if let Some(other) = twice {
                 let (other, interface) = (other.device.clone(), device.interface.clone());
                 return Err(PrepareError::InterfaceTwice { device: device.device, interface, other });
+            }
+            if let Some(mac) = allocated.parameters.settings.mac
+                && let Some(by) = mac::holder(mac, &self.settings.root, device.function, devices, &others)
+            {
+                return Err(PrepareError::MacTaken { device: device.device, mac, by });
             }
             self.network_plugin()
                 .status(&device.configuration)

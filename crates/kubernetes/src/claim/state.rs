@@ -6,10 +6,13 @@ use std::{
     fmt,
     path::{Path, PathBuf},
     str::FromStr,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use penstock_host::files::{self, FileError, Lock, OwnDirectory};
+use penstock_host::{
+    Root, boot,
+    files::{self, FileError, Lock, OwnDirectory},
+};
 use penstock_model::{Bdf, InterfaceName, Mac};
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -249,6 +252,16 @@ impl ClaimStore {
         Ok(read.filter(|claim: &PreparedClaim| claim.uid == *uid))
     }
 
+    /// The UIDs of all claims that are prepared, also of those that cannot be read.
+    ///
+    /// # Errors
+    ///
+    /// When the directory cannot be listed.
+    pub fn uids(&self) -> Result<Vec<ClaimUid>, StateError> {
+        let names = files::list(self.directory.path())?;
+        Ok(names.iter().filter_map(|name| name.strip_suffix(".json")?.parse().ok()).collect())
+    }
+
     /// All claims that are prepared.
     ///
     /// # Errors
@@ -256,10 +269,8 @@ impl ClaimStore {
     /// When one cannot be read: what it holds is then not known.
     pub fn all(&self) -> Result<Vec<PreparedClaim>, StateError> {
         let mut claims = Vec::new();
-        for name in files::list(self.directory.path())? {
-            if let Some(uid) = name.strip_suffix(".json").and_then(|uid| uid.parse().ok()) {
-                claims.extend(self.read(&uid)?);
-            }
+        for uid in self.uids()? {
+            claims.extend(self.read(&uid)?);
         }
         Ok(claims)
     }
@@ -312,14 +323,17 @@ pub fn held(state: &Path) -> Result<BTreeSet<String>, StateError> {
     Ok(claims.into_iter().flat_map(|claim| claim.devices).map(|device| device.device).collect())
 }
 
-/// The functions of prepared claims: pods of them can be evicted, who else uses a VF cannot.
+/// The functions of claims that were prepared in this run of the kernel: pods of them can be evicted, who else uses a VF cannot.
 ///
 /// # Errors
 ///
 /// When what is written down of a claim cannot be read.
 pub fn held_functions(state: &Path) -> Result<BTreeSet<Bdf>, StateError> {
     let Some(store) = ClaimStore::existing(state)? else { return Ok(BTreeSet::new()) };
-    Ok(store.all()?.into_iter().flat_map(|claim| claim.devices).map(|device| device.function).collect())
+    let boot = boot::id(&Root::system());
+    // In another run an address may be another VF's.
+    let now = store.all()?.into_iter().filter(|claim| boot.as_ref().is_none_or(|boot| claim.boot == *boot));
+    Ok(now.flat_map(|claim| claim.devices).map(|device| device.function).collect())
 }
 
 /// The hook's records.
@@ -339,6 +353,11 @@ impl AttachStore {
         Ok(AttachStore { path: run.to_owned(), directory: files::hold_own_directory(run)? })
     }
 
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Waits until no other call is at the claim.
     ///
     /// # Errors
@@ -347,13 +366,24 @@ impl AttachStore {
     pub fn lock(&self, uid: &ClaimUid, timeout: Duration) -> Result<Lock, StateError> {
         let path = self.directory.path().join(format!("{uid}.lock"));
         let locked = || StateError::Locked { what: format!("claim {uid}"), after: timeout };
+        let until = Instant::now() + timeout;
         loop {
-            let lock = Lock::exclusive_within(&path, timeout)?.ok_or_else(locked)?;
+            let left = until.saturating_duration_since(Instant::now());
+            let lock = Lock::exclusive_within(&path, left)?.ok_or_else(locked)?;
             // Whoever had it may have removed it, with all else of the claim.
             if lock.is_at(&path) {
                 return Ok(lock);
             }
         }
+    }
+
+    /// Gives back the lock of a claim, and leaves no file of it.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be removed.
+    pub fn unlock(&self, uid: &ClaimUid, _lock: Lock) -> Result<(), StateError> {
+        Ok(self.directory.remove_file(&format!("{uid}.lock"))?)
     }
 
     /// The record of a device.
@@ -405,17 +435,27 @@ impl AttachStore {
         }
     }
 
+    /// Forgets all of a claim but its lock, which the caller goes on to hold.
+    ///
+    /// # Errors
+    ///
+    /// When a file cannot be removed.
+    pub fn clear(&self, uid: &ClaimUid) -> Result<(), StateError> {
+        let of_claim = |name: &String| name.starts_with(&format!("{uid}.")) && !name.ends_with(".lock");
+        for name in files::list(self.directory.path())?.into_iter().filter(of_claim) {
+            self.directory.remove_file(&name)?;
+        }
+        Ok(())
+    }
+
     /// Forgets a claim, its lock too, which the caller has.
     ///
     /// # Errors
     ///
     /// When a file cannot be removed.
     pub fn remove(&self, uid: &ClaimUid) -> Result<(), StateError> {
-        let of_claim = |name: &String| name.starts_with(&format!("{uid}."));
-        for name in files::list(self.directory.path())?.into_iter().filter(of_claim) {
-            self.directory.remove_file(&name)?;
-        }
-        Ok(())
+        self.clear(uid)?;
+        Ok(self.directory.remove_file(&format!("{uid}.lock"))?)
     }
 }
 

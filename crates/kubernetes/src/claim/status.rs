@@ -1,6 +1,9 @@
 //! What is told of a claim: the condition `Ready` and the network data of each device in `status.devices`, and Events of its pods. Pure.
 
-use std::fmt::Write;
+use std::{
+    fmt::Write,
+    time::{Duration, SystemTime},
+};
 
 use penstock_model::digest::sha256;
 use serde_json::{Map, Value, json};
@@ -13,6 +16,8 @@ use super::{
 
 /// The type of the condition.
 const READY: &str = "Ready";
+/// So long after a pod was refused a device it is told so; a later one that is made for it is refused anew.
+const REFUSED: Duration = Duration::from_secs(600);
 /// An Event's message and a condition's may have no more characters (the API server refuses longer Events).
 const LONGEST: usize = 1000;
 
@@ -166,32 +171,76 @@ fn clipped(text: &str) -> String {
 
 /// The Events of the pods of a claim whose hook has failed, and of one that was refused what another has. Kubelet tries again and again: what fails in the same way in the same ten minutes of the
 /// clock has one name, by which an Event that was told before is known. Numbers, of processes say, make no other way of it.
-pub fn events(claim: &PreparedClaim, outcomes: &[DeviceOutcome], node: &str) -> Vec<Value> {
+pub fn events(claim: &PreparedClaim, outcomes: &[DeviceOutcome], node: &str, now: SystemTime) -> Vec<Value> {
+    let is_recent = |refusal: &&PodRefusal| {
+        humantime::parse_rfc3339(&refusal.at)
+            .is_ok_and(|at| now.duration_since(at).is_ok_and(|since| since < REFUSED))
+    };
     let mut events = Vec::new();
     for (device, outcome) in claim.devices.iter().zip(outcomes) {
         if let (DeviceInPod::Failed { why }, Some(record)) = (&outcome.seen, &outcome.record) {
-            events.extend(claim.pods.iter().map(|pod| event(claim, device, pod, why, &record.at, node)));
+            let failed = |pod| event(claim, device, pod, not_given(claim, device, why), &record.at, node);
+            events.extend(claim.pods.iter().map(failed));
         }
-        if let Some(PodRefusal { pod: Some(pod), why, at, .. }) = &outcome.refused {
-            events.push(event(claim, device, pod, why, at, node));
+        if let Some(PodRefusal { pod: Some(pod), why, at, .. }) = outcome.refused.as_ref().filter(is_recent) {
+            events.push(event(claim, device, pod, not_given(claim, device, why), at, node));
         }
     }
     events
+}
+
+/// The Events of a pod of which no container asks for these devices of its claim. `now` is in RFC 3339.
+pub fn unused(
+    claim: &PreparedClaim,
+    devices: &[&PreparedDevice],
+    pod: &PodReference,
+    now: &str,
+    node: &str,
+) -> Vec<Value> {
+    let told = |device: &PreparedDevice| {
+        format!(
+            "{} of claim {} is made ready for the pod, and no container has it: none names the claim's request in `resources.claims`",
+            device.device, claim.name
+        )
+    };
+    devices.iter().map(|device| event(claim, device, pod, ("ClaimUnused", told(device)), now, node)).collect()
+}
+
+/// The Events of the pods of a claim that no pod should have any more, while one lives on with its VFs. `now` is in RFC 3339.
+pub fn left_alone(claim: &PreparedClaim, why: &str, now: &str, node: &str) -> Vec<Value> {
+    let told = |device: &PreparedDevice| {
+        format!(
+            "{} of claim {} stays with the pod until that ends, although {why}: nobody else can have it until then",
+            device.device, claim.name
+        )
+    };
+    let of = |device: &PreparedDevice| {
+        let told = ("ClaimGone", told(device));
+        claim.pods.iter().map(|pod| event(claim, device, pod, told.clone(), now, node)).collect::<Vec<_>>()
+    };
+    claim.devices.iter().flat_map(of).collect()
+}
+
+fn not_given(claim: &PreparedClaim, device: &PreparedDevice, why: &str) -> (&'static str, String) {
+    (
+        "AttachFailed",
+        format!("{} of claim {} could not be given to the pod: {why}", device.device, claim.name),
+    )
 }
 
 fn event(
     claim: &PreparedClaim,
     device: &PreparedDevice,
     pod: &PodReference,
-    why: &str,
+    (reason, told): (&str, String),
     when: &str,
     node: &str,
 ) -> Value {
-    let told = format!("{} of claim {} could not be given to the pod: {why}", device.device, claim.name);
     // Year, month, day, hour and tens of minutes.
     let at: String = when.chars().filter(char::is_ascii_digit).take(11).collect();
+    let message = clipped(&told);
     let way: String = told.chars().filter(|one| !one.is_ascii_digit()).collect();
-    let (what, message) = (&sha256(way)[..12], clipped(&told));
+    let what = &sha256(way)[..12];
     json!({
         "apiVersion": "v1",
         "kind": "Event",
@@ -203,7 +252,7 @@ fn event(
             "apiVersion": "v1", "kind": "Pod", "name": pod.name, "namespace": claim.namespace, "uid": pod.uid,
         },
         "type": "Warning",
-        "reason": "AttachFailed",
+        "reason": reason,
         "message": message,
         "source": {"component": claim.driver, "host": node},
         "firstTimestamp": when,
@@ -216,6 +265,11 @@ fn event(
 mod tests {
     use super::*;
     use crate::claim::state::tests::claim;
+
+    /// A moment after hooks have run.
+    fn soon() -> SystemTime {
+        humantime::parse_rfc3339("2026-01-01T00:00:02Z").unwrap()
+    }
 
     fn outcome(seen: DeviceInPod) -> DeviceOutcome {
         let record = AttachRecord {
@@ -274,12 +328,13 @@ mod tests {
         let told = status(&claim, &refused, "now").unwrap();
         assert_eq!(told, status(&claim, &[outcome(holds())], "now").unwrap());
         assert_eq!(told["status"]["devices"][0]["conditions"][0]["status"], "True");
-        let events = super::events(&claim, &refused, "node-1");
+        let events = super::events(&claim, &refused, "node-1", soon());
         assert_eq!(events.len(), 1);
         assert_eq!(events[0]["involvedObject"]["uid"], "p-2");
         assert!(events[0]["message"].as_str().unwrap().contains("another pod of the claim has the VF"));
+        assert_eq!(super::events(&claim, &refused, "node-1", soon() + REFUSED), Vec::<Value>::new());
         let unnamed = [DeviceOutcome { refused: Some(refusal(None)), ..outcome(holds()) }];
-        assert_eq!(super::events(&claim, &unnamed, "node-1"), Vec::<Value>::new());
+        assert_eq!(super::events(&claim, &unnamed, "node-1", soon()), Vec::<Value>::new());
     }
 
     #[test]
@@ -290,13 +345,13 @@ mod tests {
         let condition = &told["status"]["devices"][0]["conditions"][0];
         assert_eq!((&condition["status"], &condition["reason"]), (&json!("False"), &json!("AttachFailed")));
         assert!(condition["message"].as_str().unwrap().len() < 1024);
-        let events = super::events(&claim, &failed, "node-1");
+        let events = super::events(&claim, &failed, "node-1", soon());
         let name = |events: &[Value]| events[0]["metadata"]["name"].as_str().unwrap().to_owned();
         assert!(name(&events).starts_with("p-1.net0-3.20260101000."), "{}", name(&events));
         let later = |at: &str, why: &str| {
             let mut outcome = outcome(DeviceInPod::Failed { why: why.repeat(100) });
             outcome.record.as_mut().unwrap().at = at.to_owned();
-            name(&super::events(&claim, &[outcome], "node-1"))
+            name(&super::events(&claim, &[outcome], "node-1", soon()))
         };
         assert_eq!(
             later("2026-01-01T00:09:59Z", "there is no PCI function"),

@@ -1,16 +1,22 @@
 //! A claim's devices are taken back: all containers of its pod have ended. Kubelet does not give the claim itself, and may ask any number of
 //! times: what is written down decides.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
-use penstock_host::files::FileError;
+use penstock_host::{
+    boot,
+    files::{self, FileError},
+    scan::attachments::PENSTOCK,
+};
+use penstock_model::Bdf;
+use serde_json::Value;
 use thiserror::Error;
 
 use super::{
     metadata,
     network_plugin::CallError,
     prepare::{ClaimStep, Claims},
-    state::{AttachStore, ClaimStore, ClaimUid, StateError},
+    state::{ClaimStore, ClaimUid, StateError},
 };
 use crate::cdi;
 
@@ -29,6 +35,16 @@ pub enum UnprepareError {
     /// A VF is not home.
     #[error("the VFs of the claim could not be taken back")]
     TakeBack(#[from] CallError),
+    /// Nobody knows who has a VF of the claim.
+    #[error(
+        "who has {function} cannot be read in {}: remove the file when nobody has the VF", path.display()
+    )]
+    Unreadable {
+        /// The VF.
+        function: Bdf,
+        /// The record of `penstock cni`.
+        path: PathBuf,
+    },
 }
 
 impl Claims {
@@ -39,17 +55,40 @@ impl Claims {
     /// When something could not be taken back. It stays written down, and is tried again by the next call.
     pub fn unprepare(&self, uid: &ClaimUid) -> Result<(), UnprepareError> {
         let store = self.store()?;
-        self.unprepare_locked(&store, uid)
+        // One whose file is damaged ends too.
+        let records = self.records(store.read(uid).ok().flatten().as_ref())?;
+        let _lock = records.lock(uid, LOCK)?;
+        self.unprepare_locked(&store, uid)?;
+        Ok(records.remove(uid)?)
     }
 
+    /// The same, by who has the claim's lock, but for the hook's records.
     pub(crate) fn unprepare_locked(&self, store: &ClaimStore, uid: &ClaimUid) -> Result<(), UnprepareError> {
-        let records = AttachStore::open(&self.settings.run)?;
-        let _lock = records.lock(uid, LOCK)?;
         // Also without a file: a call that was killed may have removed it, and `/run` may hold what a lost file named.
         self.network_plugin().take_back(uid)?;
+        self.is_home(store, uid)?;
         (self.on_step)(ClaimStep::TakenBack);
-        self.forget(store, uid)?;
-        Ok(records.remove(uid)?)
+        self.forget(store, uid)
+    }
+
+    /// That no record of a claim's VFs is left of which nobody can read whose it is: GC passes by those.
+    fn is_home(&self, store: &ClaimStore, uid: &ClaimUid) -> Result<(), UnprepareError> {
+        let root = &self.settings.root;
+        let boot = boot::id(root);
+        let claim = store.read(uid).ok().flatten();
+        let now = claim.filter(|claim| boot.as_ref().is_none_or(|boot| claim.boot == *boot));
+        for device in now.into_iter().flat_map(|claim| claim.devices) {
+            let path = root.path(format!("{PENSTOCK}/{}.json", device.function));
+            let text = match files::read_to_string(&path) {
+                Err(error) if error.is_missing() => continue,
+                text => text?,
+            };
+            let record: Option<Value> = serde_json::from_str(&text).ok();
+            if record.is_none_or(|record| !record["network"].is_string()) {
+                return Err(UnprepareError::Unreadable { function: device.function, path });
+            }
+        }
+        Ok(())
     }
 
     /// Removes all files of a claim, what says that there is one last.

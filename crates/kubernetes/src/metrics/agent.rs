@@ -137,8 +137,6 @@ pub struct AgentSources {
     pub node: String,
     /// The agent's directory.
     pub state: PathBuf,
-    /// The directory of the hook's records.
-    pub run: PathBuf,
     /// The model's file, where there is one.
     pub model: watch::Receiver<Option<PathBuf>>,
     /// The devices; `None` before the machine was seen.
@@ -171,7 +169,7 @@ impl AgentSources {
         let machine = self.of_machine.tried(self.penstock.metrics(model.as_deref(), MACHINE));
         all.put(&AGENT_SCRAPE_ERRORS, &[("what", "machine")], i64::from(machine.is_none()));
         let devices = self.devices.borrow().clone();
-        let claims = self.of_claims.tried(claims(&self.state, &self.run));
+        let claims = self.of_claims.tried(claims(&self.state));
         all.put(&AGENT_SCRAPE_ERRORS, &[("what", "claims")], i64::from(claims.is_none()));
         if let Some(devices) = &devices {
             all.put(&PUBLISHED_DEVICES, &[], devices.functions.len() as i64);
@@ -216,11 +214,11 @@ impl ClaimState {
 }
 
 /// The claims that are prepared.
-fn claims(state: &Path, run: &Path) -> Result<Vec<(PreparedClaim, ClaimState)>, StateError> {
+fn claims(state: &Path) -> Result<Vec<(PreparedClaim, ClaimState)>, StateError> {
     let Some(store) = ClaimStore::existing(state)? else { return Ok(Vec::new()) };
-    let records = AttachStore::open(run)?;
     let mut claims = Vec::new();
     for claim in store.all()? {
+        let records = AttachStore::open(&claim.run)?;
         let mut worst = ClaimState::Attached;
         for device in &claim.devices {
             let state = match records.read(&claim.uid, &device.device)? {

@@ -3,8 +3,7 @@
 
 use std::{collections::BTreeSet, net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
 
-use penstock_host::files;
-use penstock_model::Model;
+use penstock_host::{chain, files};
 use thiserror::Error;
 use tokio::{
     sync::watch,
@@ -15,7 +14,7 @@ use crate::{
     claim,
     client::Connection,
     devices::{Devices, Input, KnownNics},
-    inventory::{self, DeviceWatch, Memory},
+    inventory::{self, DeviceWatch, Memory, ModelInForce},
     log::{self, LastingTrouble},
     penstock::{Penstock, PenstockError},
     runs,
@@ -23,6 +22,9 @@ use crate::{
 
 /// Two scans are so far apart at least: a machine where devices come and go all the time is not scanned all the time.
 const SCANS: Duration = Duration::from_secs(1);
+
+/// After so many looks in a row that say nothing it is not known any more how the machine is.
+const FAILED: u32 = 3;
 
 /// Why a look at the machine says nothing.
 #[derive(Debug, Error)]
@@ -54,6 +56,8 @@ pub(super) struct Scanner {
     pub published: watch::Sender<Arc<Devices>>,
     /// Whether they are all that is there.
     pub current: watch::Sender<bool>,
+    /// Why it is not known any more how the machine is.
+    pub blind: watch::Sender<Option<String>>,
     /// Counts the changes of the model.
     pub changed: watch::Sender<u64>,
     /// Counts the looks whose outcome is told.
@@ -63,11 +67,28 @@ pub(super) struct Scanner {
 /// What a scanner has seen so far.
 struct LastScan {
     path: Option<PathBuf>,
-    model: Option<Model>,
+    model: Option<ModelInForce>,
     stamp: Option<files::Stamp>,
     held: BTreeSet<String>,
     addresses: Vec<IpAddr>,
     known: KnownNics,
+    /// How many looks in a row have said nothing.
+    failed: u32,
+}
+
+impl LastScan {
+    /// Nothing but how NICs were known before.
+    fn none(known: KnownNics) -> LastScan {
+        LastScan {
+            path: None,
+            model: None,
+            stamp: None,
+            held: BTreeSet::new(),
+            addresses: Vec::new(),
+            known,
+            failed: 0,
+        }
+    }
 }
 
 /// The runs on this machine.
@@ -84,14 +105,7 @@ impl Scanner {
     pub(super) async fn run(mut self) {
         let events = DeviceWatch::open();
         let (mut memory, known) = Memory::open(&self.state);
-        let mut seen = LastScan {
-            path: None,
-            model: None,
-            stamp: None,
-            held: BTreeSet::new(),
-            addresses: Vec::new(),
-            known,
-        };
+        let mut seen = LastScan::none(known);
         let mut troubles = [
             LastingTrouble::new("read the model"),
             LastingTrouble::new("read which devices claims have"),
@@ -119,15 +133,19 @@ impl Scanner {
                     Ok(_) if self.changing.has_changed().unwrap_or(false) => continue,
                     Ok((devices, whole)) => {
                         of_look.end();
+                        self.looked(&mut seen, None);
                         self.show(devices, &mut seen, &mut memory);
                         self.current.send_replace(whole);
                         self.looks.send_modify(|looks| *looks += 1);
                     }
                     Err(error) => {
                         of_look.meet(&error);
+                        self.looked(&mut seen, Some(chain(&error)));
                         self.current.send_replace(false);
                     }
                 }
+            } else {
+                self.looked(&mut seen, Some("the model cannot be read".to_owned()));
             }
             tokio::select! {
                 () = events.wait(self.rescan) => {}
@@ -163,6 +181,17 @@ impl Scanner {
         }
     }
 
+    /// Whether a look said nothing, and why: then it may be that all is as it was, for a while.
+    fn looked(&self, seen: &mut LastScan, failure: Option<String>) {
+        seen.failed = if failure.is_some() { seen.failed.saturating_add(1) } else { 0 };
+        let blind = failure.filter(|_| seen.failed >= FAILED);
+        self.blind.send_if_modified(|told| {
+            let differs = *told != blind;
+            *told = blind;
+            differs
+        });
+    }
+
     /// Scans the machine. What it gives is all that there is, or, while a run is not settled, what of the last look is still there.
     async fn look(&self, seen: &mut LastScan) -> Result<(Devices, bool), LookError> {
         let before = self.runs().await?;
@@ -195,11 +224,11 @@ impl Scanner {
         {
             seen.addresses = addresses;
         }
-        let inventory = self.penstock.scan(seen.path.as_deref(), &seen.addresses).await?;
+        let inventory = self.penstock.scan(seen.model.as_ref(), &seen.addresses).await?;
         let previous = self.devices.borrow().clone();
         Ok(Devices::of(Input {
             inventory: &inventory,
-            model: seen.model.as_ref(),
+            model: seen.model.as_ref().map(|model| &model.model),
             held: &seen.held,
             known: &seen.known,
             previous: previous.as_deref(),
@@ -226,5 +255,82 @@ impl Scanner {
         let devices = Arc::new(devices);
         self.published.send_replace(devices.clone());
         self.devices.send_replace(Some(devices));
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods)]
+mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+
+    use super::*;
+    use crate::slices::tests::{machine, pf};
+
+    /// `penstock` whose scan fails where the model that it is given is not `good`.
+    const PENSTOCK: &str = r#"#!/bin/sh
+d=$(dirname "$0")
+case $1 in
+undo) echo '{"runs": []}' ;;
+scan) [ ! -e "$d/away" ] && [ "$4" = - ] && grep -q good && cat "$d/scan.json" ;;
+esac
+"#;
+
+    fn scanner(directory: &Path, model: &Path) -> Scanner {
+        let penstock = directory.join("penstock");
+        fs::write(&penstock, PENSTOCK).unwrap();
+        fs::set_permissions(&penstock, fs::Permissions::from_mode(0o755)).unwrap();
+        let inventory = serde_json::to_vec(&machine(vec![pf(0, 1, 2)])).unwrap();
+        fs::write(directory.join("scan.json"), inventory).unwrap();
+        let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+        Scanner {
+            penstock: Penstock::new(&penstock).unwrap(),
+            connection: Connection {
+                client: kube::Client::try_from(config).unwrap(),
+                host: "127.0.0.1".to_owned(),
+                port: 1,
+            },
+            path: watch::channel(Some(model.to_owned())).1,
+            changing: watch::channel(false).1,
+            state: directory.to_owned(),
+            rescan: Duration::from_secs(10),
+            devices: watch::channel(None).0,
+            published: watch::channel(Arc::default()).0,
+            current: watch::channel(false).0,
+            blind: watch::channel(None).0,
+            changed: watch::channel(0).0,
+            looks: watch::channel(0).0,
+        }
+    }
+
+    #[test]
+    fn a_model_that_becomes_wrong_leaves_the_last_good_one_to_look_by() {
+        let directory = tempfile::tempdir().unwrap();
+        let model = directory.path().join("m.yaml");
+        fs::write(&model, "machine: good\nnics: {NET0: {}}\n").unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let scanner = scanner(directory.path(), &model);
+            let mut seen = LastScan::none(KnownNics::new());
+            let mut trouble = LastingTrouble::new("read the model");
+            scanner.read_model(&mut seen, &mut trouble);
+            let first = scanner.look(&mut seen).await.unwrap();
+            assert_eq!(first.0.functions.len(), 2);
+            fs::write(&model, "machine: other\nnics: [").unwrap();
+            scanner.read_model(&mut seen, &mut trouble);
+            assert_eq!(scanner.look(&mut seen).await.unwrap(), first);
+
+            // A machine that cannot be looked at is not known after a while, and known again at once.
+            fs::write(directory.path().join("away"), "").unwrap();
+            let blind = || scanner.blind.borrow().clone();
+            for failures in 1..=FAILED + 1 {
+                let why = chain(&scanner.look(&mut seen).await.unwrap_err());
+                scanner.looked(&mut seen, Some(why.clone()));
+                assert_eq!(blind(), (failures >= FAILED).then_some(why), "{failures}");
+            }
+            fs::remove_file(directory.path().join("away")).unwrap();
+            scanner.look(&mut seen).await.unwrap();
+            scanner.looked(&mut seen, None);
+            assert_eq!(blind(), None);
+        });
     }
 }

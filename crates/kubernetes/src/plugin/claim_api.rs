@@ -1,4 +1,4 @@
-//! What the plugin asks of the API server.
+//! What the plugin asks of the API server. Nothing of it is waited for longer than [`crate::client::REQUEST`].
 
 use std::future::Future;
 
@@ -13,17 +13,18 @@ use kube::{
 use serde_json::Value;
 use thiserror::Error;
 
+use crate::client::{ApiError, answer};
+
 /// Why the API server did not do what it was asked.
 #[derive(Debug, Error)]
 pub enum ClaimApiError {
-    /// It refused, or could not be reached.
+    /// It refused, could not be reached, or was silent.
     #[error("could not {attempt}")]
     Api {
         /// What was attempted.
         attempt: String,
         /// Why.
-        #[source]
-        source: Box<kube::Error>,
+        source: ApiError,
     },
     /// What was to be sent is none of its objects: a mistake of this program.
     #[error("could not {attempt}")]
@@ -40,7 +41,7 @@ impl ClaimApiError {
     pub fn is_final(&self) -> bool {
         match self {
             ClaimApiError::Api { source, .. } => {
-                matches!(&**source, kube::Error::Api(status) if matches!(status.code, 400 | 404 | 409 | 422))
+                matches!(source, ApiError::Refused { code: 400 | 404 | 409 | 422, .. })
             }
             ClaimApiError::Object { .. } => true,
         }
@@ -109,25 +110,25 @@ impl ClaimApiClient {
     }
 }
 
-fn failed(attempt: String) -> impl FnOnce(kube::Error) -> ClaimApiError {
-    |source| ClaimApiError::Api { attempt, source: Box::new(source) }
+fn failed(attempt: String) -> impl FnOnce(ApiError) -> ClaimApiError {
+    |source| ClaimApiError::Api { attempt, source }
 }
 
 impl ClaimApi for ClaimApiClient {
     async fn claim(&self, namespace: &str, name: &str) -> Result<Option<ResourceClaim>, ClaimApiError> {
         let api: Api<ResourceClaim> = Api::namespaced(self.client.clone(), namespace);
-        api.get_opt(name).await.map_err(failed(format!("get ResourceClaim {namespace}/{name}")))
+        answer(api.get_opt(name)).await.map_err(failed(format!("get ResourceClaim {namespace}/{name}")))
     }
 
     async fn pod(&self, namespace: &str, name: &str) -> Result<Option<Pod>, ClaimApiError> {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
-        api.get_opt(name).await.map_err(failed(format!("get pod {namespace}/{name}")))
+        answer(api.get_opt(name)).await.map_err(failed(format!("get pod {namespace}/{name}")))
     }
 
     async fn tell_claim(&self, namespace: &str, name: &str, status: &Value) -> Result<(), ClaimApiError> {
         let api: Api<ResourceClaim> = Api::namespaced(self.client.clone(), namespace);
         let parameters = PatchParams::apply(&self.manager).force();
-        let told = api.patch_status(name, &parameters, &Patch::Apply(status)).await;
+        let told = answer(api.patch_status(name, &parameters, &Patch::Apply(status))).await;
         told.map(drop).map_err(failed(format!("patch the status of ResourceClaim {namespace}/{name}")))
     }
 
@@ -136,9 +137,37 @@ impl ClaimApi for ClaimApiClient {
         let event: Event = serde_json::from_value(event.clone())
             .map_err(|source| ClaimApiError::Object { attempt: attempt(), source })?;
         let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
-        match api.create(&PostParams::default(), &event).await {
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+        match answer(api.create(&PostParams::default(), &event)).await {
+            Err(ApiError::Refused { code: 409, .. }) => Ok(()),
             made => made.map(drop).map_err(failed(attempt())),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One that takes connections and answers nothing: all is asked at once, and the test takes as long as one request may.
+    #[test]
+    fn a_silent_api_server_is_not_waited_for_for_ever() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let server = format!("http://{}", silent.local_addr().unwrap());
+            let client = Client::try_from(kube::Config::new(server.parse().unwrap())).unwrap();
+            let api = ClaimApiClient::new(client, "d");
+            let document = serde_json::json!({"metadata": {"name": "e"}, "involvedObject": {}});
+            let (claim, pod, status, event) = tokio::join!(
+                api.claim("n", "c"),
+                api.pod("n", "p"),
+                api.tell_claim("n", "c", &document),
+                api.tell_event("n", &document),
+            );
+            for error in [claim.unwrap_err(), pod.unwrap_err(), status.unwrap_err(), event.unwrap_err()] {
+                let said = penstock_host::chain(&error);
+                assert!(said.contains("did not answer within 10 s") && !error.is_final(), "{said}");
+            }
+        });
     }
 }

@@ -21,17 +21,13 @@ use tokio::{task, time};
 
 use super::claim_api::ClaimApi;
 use crate::{
-    claim::{
-        ClaimUid, Claims, StateError,
-        state::{AttachStore, PreparedClaim},
-        unprepare::UnprepareError,
-    },
-    client::{ApiError, REQUEST},
+    attach::now,
+    claim::{ClaimUid, Claims, StateError, state::PreparedClaim, status, unprepare::UnprepareError},
     log::{LastingTrouble, say},
     metrics::ClaimTimings,
 };
 
-/// How long it is waited for a call that prepares a claim.
+/// How long it is waited for a call that prepares a claim, and for one that is at this claim.
 const LOCK: Duration = Duration::from_secs(30);
 
 /// When it is looked for such claims.
@@ -54,6 +50,7 @@ impl Default for OrphanSettings {
 pub struct Orphans<C> {
     claims: Claims,
     api: Arc<C>,
+    node: String,
     settings: OrphanSettings,
     timings: ClaimTimings,
     /// Since when no pod can run with a claim, as it was prepared then.
@@ -63,11 +60,18 @@ pub struct Orphans<C> {
 }
 
 impl<C: ClaimApi> Orphans<C> {
-    /// None is known yet.
-    pub fn new(claims: Claims, api: Arc<C>, settings: OrphanSettings, timings: ClaimTimings) -> Orphans<C> {
+    /// None is known yet, of the claims of this node.
+    pub fn new(
+        claims: Claims,
+        api: Arc<C>,
+        node: &str,
+        settings: OrphanSettings,
+        timings: ClaimTimings,
+    ) -> Orphans<C> {
         Orphans {
             claims,
             api,
+            node: node.to_owned(),
             settings,
             timings,
             found: BTreeMap::new(),
@@ -110,10 +114,9 @@ impl<C: ClaimApi> Orphans<C> {
 
     /// Why no pod can run with a claim, as the API server has it; `None` when one can.
     async fn why_not_needed(&self, claim: &PreparedClaim) -> Result<Option<String>, String> {
-        match time::timeout(REQUEST, self.api.claim(&claim.namespace, &claim.name)).await {
-            Ok(Ok(there)) => Ok(why_not_needed(there.as_ref(), claim)),
-            Ok(Err(error)) => Err(chain(&error)),
-            Err(_) => Err(ApiError::Silent.to_string()),
+        match self.api.claim(&claim.namespace, &claim.name).await {
+            Ok(there) => Ok(why_not_needed(there.as_ref(), claim)),
+            Err(error) => Err(chain(&error)),
         }
     }
 
@@ -145,6 +148,11 @@ impl<C: ClaimApi> Orphans<C> {
                 ));
                 // It is looked at again as if for the first time.
                 self.found.remove(&claim.uid);
+                for event in status::left_alone(claim, &why, &now(), &self.node) {
+                    if let Err(error) = self.api.tell_event(&claim.namespace, &event).await {
+                        say(chain(&error));
+                    }
+                }
             }
             Err(error) => say(format!("{called} cannot be taken back: {}", chain(&error))),
         }
@@ -174,7 +182,8 @@ fn hold(claims: &Claims, claim: &PreparedClaim) -> Result<Option<Lock>, StateErr
 
 /// Takes it back, unless somebody lives where its VFs are: that process then.
 fn take_back(claims: &Claims, claim: &PreparedClaim, _held: Lock) -> Result<Option<u32>, UnprepareError> {
-    let records = AttachStore::open(&claims.settings.run)?;
+    let records = claims.records(Some(claim))?;
+    let _lock = records.lock(&claim.uid, LOCK)?;
     for device in &claim.devices {
         if let Some(record) = records.read(&claim.uid, &device.device)?
             && let Some(process) = NetworkNamespace::inhabitant(record.namespace)?
@@ -183,6 +192,7 @@ fn take_back(claims: &Claims, claim: &PreparedClaim, _held: Lock) -> Result<Opti
         }
     }
     claims.unprepare_locked(&claims.store()?, &claim.uid)?;
+    records.remove(&claim.uid)?;
     Ok(None)
 }
 

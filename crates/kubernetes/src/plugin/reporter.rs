@@ -1,7 +1,12 @@
 //! What became of a claim's devices is told on the claim: hooks wake this, it looks into the pod, and tells the API server. Nothing is polled:
 //! without hooks nothing is looked at.
 
-use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use penstock_host::{NetworkNamespace, chain, files};
 use tokio::{net::UnixDatagram, task, time};
@@ -54,7 +59,7 @@ impl<C: ClaimApi> Reporter<C> {
 
     /// Tells of all claims that there are, and then of each whose hook has run. It does not end.
     pub async fn report(&self) {
-        let mut waiting = self.all().await;
+        let mut waiting = self.all().await.unwrap_or_default();
         let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
         loop {
             let mut failed = BTreeSet::new();
@@ -92,43 +97,50 @@ impl<C: ClaimApi> Reporter<C> {
         }
     }
 
-    async fn all(&self) -> BTreeSet<ClaimUid> {
+    /// By their files' names: one that cannot be read keeps no other from being told of.
+    async fn all(&self) -> Option<BTreeSet<ClaimUid>> {
         let claims = self.claims.clone();
-        let read = move || claims.store().and_then(|store| store.all());
-        match task::spawn_blocking(read).await {
-            Ok(Ok(claims)) => claims.into_iter().map(|claim| claim.uid).collect(),
-            Ok(Err(error)) => {
-                say(format!("could not read what is prepared: {}", chain(&error)));
-                BTreeSet::new()
-            }
-            Err(error) => {
-                say(format!("could not read what is prepared: {error}"));
-                BTreeSet::new()
-            }
+        let listed = self.blocking("list what is prepared", move || claims.store()?.uids()).await?;
+        Some(listed.ok()?.into_iter().collect())
+    }
+
+    /// What comes of work that waits for files and programs; what fails is said. `None` when its thread is gone.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        what: &str,
+        work: impl FnOnce() -> Result<T, StateError> + Send + 'static,
+    ) -> Option<Result<T, StateError>> {
+        let done = task::spawn_blocking(work).await;
+        match &done {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => say(format!("could not {what}: {}", chain(error))),
+            Err(error) => say(format!("could not {what}: {error}")),
         }
+        done.ok()
     }
 
     /// Tells of one claim; whether that is done with.
     async fn tell(&self, uid: &ClaimUid) -> bool {
         let (claims, of) = (self.claims.clone(), uid.clone());
-        let looked = match task::spawn_blocking(move || look(&claims, &of)).await {
-            Ok(Ok(looked)) => looked,
-            Ok(Err(error)) => {
-                say(format!("could not look at claim {uid}: {}", chain(&error)));
-                return true;
-            }
-            Err(error) => {
-                say(format!("could not look at claim {uid}: {error}"));
-                return true;
-            }
+        let looked = self.blocking(&format!("look at claim {uid}"), move || look(&claims, &of)).await;
+        let (claim, outcomes) = match looked {
+            Some(Ok(Some(looked))) => looked,
+            // What cannot be understood now cannot be later.
+            Some(Ok(None) | Err(StateError::Damaged { .. })) | None => return true,
+            Some(Err(_)) => return false,
         };
-        let Some((claim, outcomes)) = looked else { return true };
         let mut done = true;
         if let Some(told) = status::status(&claim, &outcomes, &now()) {
             done &= self.settled(self.api.tell_claim(&claim.namespace, &claim.name, &told).await);
         }
-        for event in status::events(&claim, &outcomes, &self.node) {
+        for event in status::events(&claim, &outcomes, &self.node, SystemTime::now()) {
             done &= self.settled(self.api.tell_event(&claim.namespace, &event).await);
+        }
+        if done && outcomes.iter().any(|outcome| outcome.refused.is_some()) {
+            let claims = self.claims.clone();
+            let forget = move || forget_refusals(&claims, &claim, &outcomes);
+            // One that stays is told once more.
+            self.blocking(&format!("forget who was refused claim {uid}"), forget).await;
         }
         done
     }
@@ -152,7 +164,7 @@ impl<C> Drop for Reporter<C> {
 /// A claim, and what is seen of its devices; `None` when it is not prepared any more.
 fn look(claims: &Claims, uid: &ClaimUid) -> Result<Option<(PreparedClaim, Vec<DeviceOutcome>)>, StateError> {
     let Some(claim) = claims.store()?.read(uid)? else { return Ok(None) };
-    let records = AttachStore::open(&claims.settings.run)?;
+    let records = claims.records(Some(&claim))?;
     let mut outcomes = Vec::new();
     for device in &claim.devices {
         let record = records.read(uid, &device.device)?;
@@ -161,6 +173,22 @@ fn look(claims: &Claims, uid: &ClaimUid) -> Result<Option<(PreparedClaim, Vec<De
         outcomes.push(DeviceOutcome { record, seen, refused });
     }
     Ok(Some((claim, outcomes)))
+}
+
+/// Forgets the refusals that were told, or are too old to be, unless there is a newer one.
+fn forget_refusals(
+    claims: &Claims,
+    claim: &PreparedClaim,
+    outcomes: &[DeviceOutcome],
+) -> Result<(), StateError> {
+    let records = claims.records(Some(claim))?;
+    let lock = records.lock(&claim.uid, AGAIN.0)?;
+    for (device, outcome) in claim.devices.iter().zip(outcomes) {
+        if outcome.refused.is_some() && records.refusal(&claim.uid, &device.device)? == outcome.refused {
+            records.write_refusal(&claim.uid, &device.device, None)?;
+        }
+    }
+    records.unlock(&claim.uid, lock)
 }
 
 /// What is seen of a device in the pod.

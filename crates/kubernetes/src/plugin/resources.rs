@@ -1,8 +1,13 @@
 //! Claims are prepared and unprepared (`dra/v1/api.proto`). Every claim that is asked for gets an answer of its own: one that fails keeps no
 //! other back.
 
-use std::{collections::HashMap, sync::Arc, time::Instant};
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
+use k8s_openapi::api::core::v1::Pod;
 use penstock_host::chain;
 use thiserror::Error;
 use tokio::{sync::watch, task};
@@ -10,12 +15,15 @@ use tonic::{Request, Response, Status};
 
 use super::claim_api::{ClaimApi, ClaimApiError};
 use crate::{
+    attach::now,
     cdi,
     claim::{
-        ClaimUid, Claims, StateError,
-        allocation::{AllocatedClaim, AllocationError, allocated},
+        CallerWaits, ClaimUid, Claims, StateError,
+        allocation::{AllocatedClaim, AllocationError, allocated, base},
+        containers,
         prepare::PrepareError,
         state::PreparedClaim,
+        status,
         unprepare::UnprepareError,
     },
     devices::Devices,
@@ -53,8 +61,26 @@ enum ResourceError {
 pub struct Resources<C> {
     claims: Arc<Claims>,
     api: Arc<C>,
+    node: String,
     devices: watch::Receiver<Arc<Devices>>,
     timings: ClaimTimings,
+}
+
+/// A call of kubelet: counted when it ends, also when kubelet gives it up and its future is dropped.
+struct Call<'a> {
+    timings: &'a ClaimTimings,
+    count: fn(&ClaimTimings, &str, Duration, bool),
+    uid: &'a str,
+    began: Instant,
+    done: bool,
+    caller: CallerWaits,
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        self.caller.give_up();
+        (self.count)(self.timings, self.uid, self.began.elapsed(), self.done);
+    }
 }
 
 impl<C: ClaimApi> Resources<C> {
@@ -62,10 +88,11 @@ impl<C: ClaimApi> Resources<C> {
     pub fn new(
         claims: Claims,
         api: Arc<C>,
+        node: &str,
         devices: watch::Receiver<Arc<Devices>>,
         timings: ClaimTimings,
     ) -> Resources<C> {
-        Resources { claims: Arc::new(claims), api, devices, timings }
+        Resources { claims: Arc::new(claims), api, node: node.to_owned(), devices, timings }
     }
 
     /// The service, to be served.
@@ -73,7 +100,7 @@ impl<C: ClaimApi> Resources<C> {
         DraPluginServer::new(self)
     }
 
-    async fn prepare(&self, asked: &Claim) -> Result<PreparedClaim, ResourceError> {
+    async fn prepare(&self, asked: &Claim, caller: CallerWaits) -> Result<PreparedClaim, ResourceError> {
         let uid: ClaimUid = asked.uid.parse()?;
         let (namespace, name) = (asked.namespace.as_str(), asked.name.as_str());
         let claim = self.api.claim(namespace, name).await?.ok_or_else(|| ResourceError::NoClaim {
@@ -82,28 +109,52 @@ impl<C: ClaimApi> Resources<C> {
         })?;
         let settings = &self.claims.settings;
         let mut claim = allocated(&claim, &uid, &settings.driver, &settings.pool)?;
-        self.refuse_host_network(&mut claim).await?;
+        let pods = self.pods_of(&mut claim).await?;
         let devices = self.devices.borrow().clone();
         let claims = self.claims.clone();
-        Ok(task::spawn_blocking(move || claims.prepare(&claim, &devices)).await??)
+        let prepared = task::spawn_blocking(move || claims.prepare(&claim, &devices, &caller)).await??;
+        self.tell_unused(&prepared, &pods);
+        Ok(prepared)
     }
 
-    /// Refuses a claim of a pod that shares the host's network; pods that are gone are left out.
-    async fn refuse_host_network(&self, claim: &mut AllocatedClaim) -> Result<(), ResourceError> {
-        let mut there = Vec::new();
+    /// Tells pods of which no container asks for a device that it is theirs all the same. Kubelet is not kept waiting for that.
+    fn tell_unused(&self, prepared: &PreparedClaim, pods: &[Pod]) {
+        let now = now();
+        let events = pods.iter().zip(&prepared.pods).flat_map(|(pod, reference)| {
+            status::unused(prepared, &containers::unused(pod, prepared), reference, &now, &self.node)
+        });
+        for event in events {
+            let (api, namespace) = (self.api.clone(), prepared.namespace.clone());
+            task::spawn(async move {
+                if let Err(error) = api.tell_event(&namespace, &event).await {
+                    say(chain(&error));
+                }
+            });
+        }
+    }
+
+    /// The pods of a claim, without those that are gone, which the claim loses. One that shares the host's network is refused.
+    async fn pods_of(&self, claim: &mut AllocatedClaim) -> Result<Vec<Pod>, ResourceError> {
+        let (mut there, mut pods) = (Vec::new(), Vec::new());
         for reference in std::mem::take(&mut claim.pods) {
             let pod = self.api.pod(&claim.namespace, &reference.name).await?;
             let Some(pod) = pod.filter(|pod| pod.metadata.uid.as_deref() == Some(&reference.uid)) else {
                 continue;
             };
-            if pod.spec.is_some_and(|spec| spec.host_network == Some(true)) {
+            if pod.spec.as_ref().is_some_and(|spec| spec.host_network == Some(true)) {
                 let pod = format!("{}/{}", claim.namespace, reference.name);
                 return Err(PrepareError::HostNetwork { pod }.into());
             }
             there.push(reference);
+            pods.push(pod);
         }
         claim.pods = there;
-        Ok(())
+        Ok(pods)
+    }
+
+    fn call<'a>(&'a self, asked: &'a Claim, count: fn(&ClaimTimings, &str, Duration, bool)) -> Call<'a> {
+        let (timings, uid, caller) = (&self.timings, asked.uid.as_str(), CallerWaits::default());
+        Call { timings, count, uid, began: Instant::now(), done: false, caller }
     }
 
     async fn unprepare(&self, asked: &Claim) -> Result<(), ResourceError> {
@@ -113,10 +164,11 @@ impl<C: ClaimApi> Resources<C> {
     }
 }
 
-/// What kubelet is told of a device: its requests, and what the container runtime is to be asked for.
+/// What kubelet is told of a device: its requests, and what the container runtime is to be asked for. A request is named as containers name it,
+/// without the one among its alternatives that was taken (`stripSubrequestNames` of `kubeletplugin/draplugin.go`): kubelet compares whole names.
 fn devices(claim: &PreparedClaim) -> Vec<Device> {
     let device = |of: &crate::claim::state::PreparedDevice| Device {
-        request_names: of.requests.clone(),
+        request_names: of.requests.iter().map(|request| base(request).to_owned()).collect(),
         pool_name: of.pool.clone(),
         device_name: of.device.clone(),
         cdi_device_ids: cdi::identifiers(claim, of),
@@ -139,9 +191,10 @@ impl<C: ClaimApi> DraPlugin for Resources<C> {
     ) -> Result<Response<NodePrepareResourcesResponse>, Status> {
         let mut claims = HashMap::new();
         for asked in request.into_inner().claims {
-            let began = Instant::now();
-            let prepared = self.prepare(&asked).await;
-            self.timings.prepared(&asked.uid, began.elapsed(), prepared.is_ok());
+            let mut call = self.call(&asked, ClaimTimings::prepared);
+            let prepared = self.prepare(&asked, call.caller.clone()).await;
+            call.done = prepared.is_ok();
+            drop(call);
             let response = match prepared {
                 Ok(claim) => NodePrepareResourceResponse { devices: devices(&claim), error: String::new() },
                 Err(error) => NodePrepareResourceResponse {
@@ -160,9 +213,10 @@ impl<C: ClaimApi> DraPlugin for Resources<C> {
     ) -> Result<Response<NodeUnprepareResourcesResponse>, Status> {
         let mut claims = HashMap::new();
         for asked in request.into_inner().claims {
-            let began = Instant::now();
+            let mut call = self.call(&asked, ClaimTimings::unprepared);
             let unprepared = self.unprepare(&asked).await;
-            self.timings.unprepared(&asked.uid, began.elapsed(), unprepared.is_ok());
+            call.done = unprepared.is_ok();
+            drop(call);
             let error = match unprepared {
                 Ok(()) => String::new(),
                 Err(error) => refused("could not unprepare", &asked, &error),

@@ -12,7 +12,7 @@ pub fn scraped() {
     let vf = &inventory.pfs[0].sriov.as_ref().unwrap().vfs[3];
     let claim = json!({
         "format": 1, "uid": "u-1", "namespace": "blue", "name": "data", "pod_claim": null, "driver": "sriov.penstock.dev",
-        "pods": [{"name": "one", "uid": "p-1"}], "boot": "b", "penstock": "/nowhere", "run": "/nowhere",
+        "pods": [{"name": "one", "uid": "p-1"}], "boot": "b", "penstock": "/nowhere", "run": node.path("run"),
         "devices": [{"pool": "scraped", "device": "net0-3", "requests": ["vf"], "function": vf.bdf, "mode": "netdev", "interface": "net1",
             "mac": null, "group": null, "configuration": {}}],
     });

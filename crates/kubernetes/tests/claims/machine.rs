@@ -12,7 +12,7 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 use penstock_host::Root;
 use penstock_kubernetes::{
     claim::{ClaimSettings, Claims, prepare::ClaimStep},
-    devices::{Devices, PublishedFunction},
+    devices::{Devices, KnownNic, PublishedFunction},
     identity::DeviceName,
 };
 use serde_json::{Value, json};
@@ -39,7 +39,7 @@ ADD)
     function=$(sed -n 's/.*"deviceID":"\([^"]*\)".*/\1/p' "$d/input")
     readlink "$devices/$function/driver" > "$d/bound-$function"
     ln -sfn ../../drivers/vfio-pci "$devices/$function/driver"
-    ln -sfn ../../../../kernel/iommu_groups/$(cat "$d/group") "$devices/$function/iommu_group" ;;
+    ln -sfn ../../../../kernel/iommu_groups/$(cat "$d/group-$function") "$devices/$function/iommu_group" ;;
 GC)
     for bound in "$d"/bound-*; do
         [ -e "$bound" ] || continue
@@ -84,14 +84,18 @@ impl Machine {
 
     /// Gives the first VF an IOMMU group of this number, and says which number it has once it is bound.
     pub fn iommu(&self, group: u32, bound: u32) {
+        self.iommu_of("0000:01:10.0", group, bound);
+    }
+
+    pub fn iommu_of(&self, function: &str, group: u32, bound: u32) {
         for group in [group, bound] {
             let members = self.path(&format!("root/sys/kernel/iommu_groups/{group}/devices"));
-            fs::create_dir_all(members.join("0000:01:10.0")).unwrap();
+            fs::create_dir_all(members.join(function)).unwrap();
         }
-        let link = self.path("root/sys/bus/pci/devices/0000:01:10.0/iommu_group");
+        let link = self.path("root/sys/bus/pci/devices").join(function).join("iommu_group");
         drop(fs::remove_file(&link));
         symlink(format!("../../../../kernel/iommu_groups/{group}"), link).unwrap();
-        fs::write(self.path("bin/group"), bound.to_string()).unwrap();
+        fs::write(self.path(&format!("bin/group-{function}")), bound.to_string()).unwrap();
     }
 
     /// The driver of the first VF.
@@ -172,8 +176,13 @@ pub fn device_name(name: &str) -> DeviceName {
     serde_json::from_value(json!(name)).unwrap()
 }
 
+/// The permanent MAC address of the NIC.
+pub const NIC_MAC: &str = "02:00:00:00:00:f0";
+
 pub fn devices() -> Devices {
     let mut all = Devices::default();
+    let nic = KnownNic { name: "net0".to_owned(), in_model: None, mac: NIC_MAC.parse().ok() };
+    all.nics.insert("0000:01:00.0".parse().unwrap(), nic);
     for (name, function, vf) in
         [("net0-0", "0000:01:10.0", 0), ("net0-1", "0000:01:10.2", 1), ("net0-2", "0000:01:10.4", 2)]
     {

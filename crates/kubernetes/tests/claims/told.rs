@@ -1,0 +1,103 @@
+//! What kubelet and pods are told.
+
+use penstock_kubernetes::claim::state::{PodReference, PodRefusal};
+
+use super::*;
+
+/// The container of the pod asks for `vf`, and the scheduler took the second of its alternatives.
+pub fn a_request_of_alternatives() -> Outcome {
+    run(async {
+        let machine = Machine::new();
+        let objects = Objects::default();
+        let mut claim = claim("u-1", "net0-0", json!({}));
+        let allocation = claim.status.as_mut().unwrap().allocation.as_mut().unwrap();
+        allocation.devices.as_mut().unwrap().results.as_mut().unwrap()[0].request = "vf/fast".to_owned();
+        objects.claims.lock().unwrap().push(claim);
+        let agent = Agent::serve(&machine, objects).await;
+        let answer = agent.prepare("u-1").await;
+        assert_eq!(
+            (answer.error.as_str(), answer.devices[0].request_names.as_slice()),
+            ("", &["vf".to_owned()][..])
+        );
+        let store = ClaimStore::open(&machine.path("state")).unwrap();
+        assert_eq!(store.read(&"u-1".parse().unwrap()).unwrap().unwrap().devices[0].requests, ["vf/fast"]);
+        let metadata = fs::read(machine.path("state/metadata/u-1/vf.json")).unwrap();
+        let metadata: Value = serde_json::from_slice(&metadata).unwrap();
+        assert_eq!(metadata["requests"][0]["name"], "vf/fast");
+        agent.end().await;
+    })
+}
+
+pub fn a_device_that_no_container_asks_for() -> Outcome {
+    run(async {
+        let machine = Machine::new();
+        let objects = Objects::default();
+        objects.claims.lock().unwrap().push(claim("u-1", "net0-0", json!({})));
+        *objects.of_pods.lock().unwrap() = json!({
+            "containers": [{"name": "c"}], "resourceClaims": [{"name": "nic", "resourceClaimName": "claim-u-1"}],
+        });
+        let agent = Agent::serve(&machine, objects.clone()).await;
+        assert_eq!(agent.prepare("u-1").await.error, "");
+        until("the pod is told", || !objects.told.lock().unwrap().is_empty()).await;
+        let told = objects.told.lock().unwrap().split_off(0);
+        assert_eq!(
+            (&told[0]["reason"], &told[0]["involvedObject"]["uid"]),
+            (&json!("ClaimUnused"), &json!("p-1"))
+        );
+        assert!(told[0]["message"].as_str().unwrap().contains("no container has it"), "{told:?}");
+        assert_eq!(told.len(), 1);
+        agent.end().await;
+    })
+}
+
+pub fn a_refusal_is_told_once() -> Outcome {
+    run(async {
+        let machine = Machine::new();
+        let objects = Objects::default();
+        objects.claims.lock().unwrap().push(claim("u-1", "net0-0", json!({})));
+        let agent = Agent::serve(&machine, objects.clone()).await;
+        assert_eq!(agent.prepare("u-1").await.error, "");
+        let uid = "u-1".parse().unwrap();
+        let records = AttachStore::open(&machine.path("run")).unwrap();
+        let pod = PodReference { name: "second".to_owned(), uid: "p-2".to_owned() };
+        let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+        for (at, count) in [(now.as_str(), 1), ("2026-01-01T00:00:00Z", 0)] {
+            let why = "another pod of the claim has the VF".to_owned();
+            let refusal =
+                PodRefusal { format: PodRefusal::FORMAT, pod: Some(pod.clone()), why, at: at.to_owned() };
+            records.write_refusal(&uid, "net0-0", Some(&refusal)).unwrap();
+            let socket = std::os::unix::net::UnixDatagram::unbound().unwrap();
+            socket.send_to(b"u-1", machine.path("run/agent.sock")).unwrap();
+            until("it is forgotten", || records.refusal(&uid, "net0-0").unwrap().is_none()).await;
+            let told = objects.told.lock().unwrap().split_off(0);
+            assert_eq!(told.len(), count, "{at}: {told:?}");
+            assert!(told.iter().all(|event| event["involvedObject"]["uid"] == "p-2"), "{told:?}");
+        }
+        agent.end().await;
+    })
+}
+
+pub fn beside_one_that_cannot_be_read() -> Outcome {
+    run(async {
+        let machine = Machine::new();
+        let objects = Objects::default();
+        objects.claims.lock().unwrap().push(claim("u-1", "net0-0", json!({})));
+        let agent = Agent::serve(&machine, objects.clone()).await;
+        assert_eq!(agent.prepare("u-1").await.error, "");
+        agent.end().await;
+        let record = AttachRecord {
+            format: AttachRecord::FORMAT,
+            namespace: (0, 0),
+            netns: "/nowhere".into(),
+            attached: None,
+            failure: Some("there is no PCI function".to_owned()),
+            at: "2026-01-01T00:00:00Z".to_owned(),
+        };
+        let records = AttachStore::open(&machine.path("run")).unwrap();
+        records.write(&"u-1".parse().unwrap(), "net0-0", &record).unwrap();
+        fs::write(machine.path("state/claims/u-0.json"), "{").unwrap();
+        let agent = Agent::serve(&machine, objects.clone()).await;
+        until("the other claim is told", || objects.told.lock().unwrap().len() == 2).await;
+        agent.end().await;
+    })
+}
