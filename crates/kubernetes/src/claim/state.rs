@@ -551,6 +551,19 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn a_function_of_an_earlier_run_of_the_kernel_is_held_by_nobody() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = ClaimStore::open(directory.path()).unwrap();
+        let mut claim = claim("a-1", "net0-0");
+        store.write(&claim).unwrap();
+        assert_eq!(held_functions(directory.path()).unwrap(), BTreeSet::new());
+        assert_eq!(held(directory.path()).unwrap().len(), 1, "the device stays the claim's");
+        claim.boot = boot::id(&Root::system()).unwrap();
+        store.write(&claim).unwrap();
+        assert_eq!(held_functions(directory.path()).unwrap(), BTreeSet::from([claim.devices[0].function]));
+    }
+
+    #[test]
     fn a_uid_is_a_files_name() {
         for wrong in ["", "../a", "-a", "a.b", "a/b", &"a".repeat(65)] {
             assert!(wrong.parse::<ClaimUid>().is_err(), "{wrong}");

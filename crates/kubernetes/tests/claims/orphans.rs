@@ -67,6 +67,8 @@ pub fn forgotten() -> Outcome {
         forget("forced", |claim| claim.status.as_mut().unwrap().reserved_for = None);
         looked_at_again().await;
         assert!(is_prepared("forced"));
+        let is_told = || objects.told.lock().unwrap().iter().any(|event| event["reason"] == "ClaimGone");
+        until("the pod is told", &is_told).await;
         record.namespace = (0, 0);
         records.write(&uid, "net0-0", &record).unwrap();
         until("it has ended", &|| machine.files().is_empty()).await;

@@ -96,8 +96,20 @@ pub fn beside_one_that_cannot_be_read() -> Outcome {
         let records = AttachStore::open(&machine.path("run")).unwrap();
         records.write(&"u-1".parse().unwrap(), "net0-0", &record).unwrap();
         fs::write(machine.path("state/claims/u-0.json"), "{").unwrap();
+        // Nor does one that is read later.
+        let store = ClaimStore::open(&machine.path("state")).unwrap();
+        let mut later = store.read(&"u-1".parse().unwrap()).unwrap().unwrap();
+        (later.uid, later.name) = ("u-00".parse().unwrap(), "claim-u-00".to_owned());
+        records.write(&later.uid, "net0-0", &record).unwrap();
+        let file = machine.path("state/claims/u-00.json");
+        fs::create_dir(&file).unwrap();
         let agent = Agent::serve(&machine, objects.clone()).await;
-        until("the other claim is told", || objects.told.lock().unwrap().len() == 2).await;
+        let told = |name: &str| objects.told.lock().unwrap().iter().any(|of| of["metadata"]["name"] == name);
+        until("the other claim is told", || told("claim-u-1")).await;
+        assert!(!told("claim-u-00"));
+        fs::remove_dir(&file).unwrap();
+        store.write(&later).unwrap();
+        until("it is looked at again", || told("claim-u-00")).await;
         agent.end().await;
     })
 }
