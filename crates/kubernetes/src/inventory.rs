@@ -87,7 +87,8 @@ pub fn model(path: &Path) -> Result<ModelInForce, ModelError> {
         let why: Vec<String> = wrong.iter().map(|one| format!("{}: {}", one.path, one.message)).collect();
         ModelError::Wrong { path: named, why: why.join("; ") }
     })?;
-    let directory = path.parent().unwrap_or(Path::new("/")).to_owned();
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let directory = directory.unwrap_or(Path::new(".")).to_owned();
     Ok(ModelInForce { model: parsed.model, text: source.text, directory })
 }
 

@@ -124,7 +124,10 @@ impl Penstock {
         let arguments = ["scan".to_owned(), "--json".to_owned()].into_iter().chain(named).chain(peers);
         let mut command = self.command(arguments).deadline(SCAN);
         if let Some(model) = model {
-            command = command.input(model.text.clone()).current_dir(&model.directory);
+            command = command.input(model.text.clone());
+            if files::exists(&model.directory) {
+                command = command.current_dir(&model.directory);
+            }
         }
         let text = command.to_string();
         let value = run(command).await?;

@@ -512,6 +512,8 @@ fn fenced_to_the_own_node() {
     for (component, kind, name, reason) in [
         ("penstock-kubernetes", "Node", "fenced", "Drifted"),
         ("sriov.penstock.dev", "Pod", "p", "AttachFailed"),
+        ("sriov.penstock.dev", "Pod", "p", "ClaimUnused"),
+        ("sriov.penstock.dev", "Pod", "p", "ClaimGone"),
     ] {
         let output = try_event("fenced", component, kind, name, reason, &own);
         assert!(output.status.success(), "{}", output.errors());
