@@ -67,7 +67,7 @@ pub struct Resources<C> {
 }
 
 /// A call of kubelet: counted when it ends, also when kubelet gives it up and its future is dropped.
-struct Call<'a> {
+struct KubeletCall<'a> {
     timings: &'a ClaimTimings,
     count: fn(&ClaimTimings, &str, Duration, bool),
     uid: &'a str,
@@ -76,7 +76,7 @@ struct Call<'a> {
     caller: CallerWaits,
 }
 
-impl Drop for Call<'_> {
+impl Drop for KubeletCall<'_> {
     fn drop(&mut self) {
         self.caller.give_up();
         (self.count)(self.timings, self.uid, self.began.elapsed(), self.done);
@@ -152,9 +152,13 @@ impl<C: ClaimApi> Resources<C> {
         Ok(pods)
     }
 
-    fn call<'a>(&'a self, asked: &'a Claim, count: fn(&ClaimTimings, &str, Duration, bool)) -> Call<'a> {
+    fn call<'a>(
+        &'a self,
+        asked: &'a Claim,
+        count: fn(&ClaimTimings, &str, Duration, bool),
+    ) -> KubeletCall<'a> {
         let (timings, uid, caller) = (&self.timings, asked.uid.as_str(), CallerWaits::default());
-        Call { timings, count, uid, began: Instant::now(), done: false, caller }
+        KubeletCall { timings, count, uid, began: Instant::now(), done: false, caller }
     }
 
     async fn unprepare(&self, asked: &Claim) -> Result<(), ResourceError> {
