@@ -9,6 +9,7 @@ use std::{
 use penstock_host::chain;
 use penstock_plan::{
     Action, ActionTimeLimit, ExecuteError, Executors, Fact, FunctionAction, Plan, Step, StepId,
+    action::{GUEST_LIMIT, STEP_LIMIT},
 };
 use serde::{Deserialize, Serialize};
 
@@ -41,10 +42,9 @@ const ANNOUNCED_AT_ONCE: usize = 256;
 pub struct Options<'a> {
     /// To make, or to tear down.
     pub mode: Mode,
-    /// How long one step of the host may take, its read-back included. Default: 60 s; 200 VFs at once under software
-    /// emulation take about a second.
+    /// How long one step of the host may take, its read-back included. Default: [`STEP_LIMIT`].
     pub deadline: Duration,
-    /// How long starting or stopping one guest may take. Default: 120 s.
+    /// How long starting or stopping one guest may take. Default: [`GUEST_LIMIT`].
     pub guest_deadline: Duration,
     /// Set from outside (Ctrl-C) when the run is to stop; looked at between steps and while waiting.
     pub cancel: Option<&'a AtomicBool>,
@@ -54,8 +54,8 @@ impl Default for Options<'_> {
     fn default() -> Self {
         Options {
             mode: Mode::Apply,
-            deadline: Duration::from_secs(60),
-            guest_deadline: Duration::from_secs(120),
+            deadline: STEP_LIMIT,
+            guest_deadline: GUEST_LIMIT,
             cancel: None,
         }
     }

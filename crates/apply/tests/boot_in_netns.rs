@@ -44,8 +44,10 @@ fn to_do(root: &Root, pages: u32) -> Persisted {
     let needs = boot_needs(&model, &Inventory::default());
     let found = setup(root, &persist::paths(), &format!("{UNIT_DIRECTORY}/{WANTED_BY}.wants")).unwrap();
     assert!(matches!(found.loader, Some(BootLoader::Grub { .. })), "{:?}", found.loader);
+    let program = "/usr/bin/penstock";
+    let waits = std::time::Duration::ZERO;
     let wanted =
-        Wanted { model: &model, text: &text, program: "/usr/bin/penstock", options: &[], needs: &needs };
+        Wanted { model: &model, text: &text, program, options: &[], needs: &needs, waits, again: false };
     persist::persist(&wanted, &found)
 }
 

@@ -2,12 +2,15 @@
 
 use std::{env, path::Path};
 
-use penstock_apply::history::{Phase, Purpose};
+use penstock_apply::history::{KnownRun, Phase, Purpose};
 use penstock_host::{boot, files, scan};
-use penstock_model::{Inventory, NicMatch, Verdict, inventory::BootSetup, verdict::Subject};
+use penstock_model::{Inventory, Verdict, inventory::BootSetup, verdict::Subject};
 use penstock_plan::{
-    boot::{BootNeeds, is_on},
+    Action, BootAction, Step,
+    boot::{BootNeed, BootNeeds, BootSetting, is_on},
+    longest_waits,
     persist::{self, Persisted, Wanted},
+    resolve_drives,
 };
 use serde::Serialize;
 
@@ -39,10 +42,25 @@ pub fn plan(
         ));
     }
     absolute_only(file)?;
+    lasting_drives(file, inventory)?;
     let program = program()?;
+    for path in [persist::MODEL, persist::JOURNALS, &program] {
+        local_only(machine, path)?;
+    }
     let options = options(file, asked, allowed, inventory);
-    let wanted =
-        Wanted { model: &file.model, text: &file.source.text, program: &program, options: &options, needs };
+    let runs = machine.runs();
+    let (all, _) = runs.list()?;
+    let for_the_start =
+        |(run, _): &(KnownRun, Phase)| runs.plan(run).is_ok_and(|plan| persist::is_for_the_start(&plan));
+    let wanted = Wanted {
+        model: &file.model,
+        text: &file.source.text,
+        program: &program,
+        options: &options,
+        needs,
+        waits: longest_waits(&file.model, inventory),
+        again: runs.half_way(&all).iter().any(for_the_start),
+    };
     Ok(persist::persist(&wanted, &setup))
 }
 
@@ -66,6 +84,39 @@ fn absolute_only(file: &ModelFile) -> Result<(), Failure> {
         relative.join(", ")
     );
     Err(Failure::new(Status::Refused, text).hint("write these paths absolute"))
+}
+
+/// A drive is named by its serial number: another one that is added must not be taken for it.
+fn lasting_drives(file: &ModelFile, inventory: &Inventory) -> Result<(), Failure> {
+    let (found, _) = resolve_drives(&file.model, inventory);
+    let open = file.model.drives.iter().filter(|(_, drive)| !drive.matching.is_exact());
+    let open: Vec<String> = open
+        .map(|(name, _)| {
+            let bdf = found.get(name);
+            let drive = inventory.nvme.iter().find(|drive| Some(&drive.bdf) == bdf);
+            match drive.and_then(|drive| drive.serial.as_deref()) {
+                Some(serial) => format!("{name}: {{match: {{serial: \"{}\"}}}}", serial.trim()),
+                None => format!("{name}: {{match: {{bdf: ...}}}}"),
+            }
+        })
+        .collect();
+    if open.is_empty() {
+        return Ok(());
+    }
+    let text = format!(
+        "{} leaves open which drive of the machine is meant, and at a later boot that may be another one",
+        file.source.name
+    );
+    let hint = format!("say which: drives: {{{}}}", open.join(", "));
+    Err(Failure::new(Status::Refused, text).hint(hint))
+}
+
+/// VFs are made before the network is there, and what is needed for that cannot come over it.
+fn local_only(machine: &Machine, path: &str) -> Result<(), Failure> {
+    let Some(mounted) = boot::over_the_network(machine.root(), path) else { return Ok(()) };
+    let text =
+        format!("{path} is needed at boot before the network is configured, and comes over it: {mounted}");
+    Err(Failure::new(Status::Refused, text).hint("keep it on a local file system"))
 }
 
 /// This program, where it will still be at the next boot, and be ours.
@@ -102,7 +153,7 @@ fn options(
     let resolved = penstock_plan::resolve(&file.model, inventory).unwrap_or_default();
     let mut options = Vec::new();
     for (name, nic) in &file.model.nics {
-        let open = NicMatch { driver: None, ..nic.matching.clone() } == NicMatch::default();
+        let open = !nic.matching.is_exact();
         let told = asked.nics.iter().any(|at| at.name == *name);
         let found = resolved.get(name).and_then(|bdf| inventory.pf(*bdf)).and_then(|pf| pf.permanent_mac);
         let mac = if told { nic.matching.mac } else { found.filter(|_| open) };
@@ -122,14 +173,19 @@ pub fn tell_by_hand(by_hand: &[String], needs: &BootNeeds, printer: &mut Printer
         return Status::Holds;
     }
     let line = by_hand.join(" ");
-    if needs.needs.iter().all(|need| need.live) {
+    let is_live = |need: &BootNeed| match &need.setting {
+        BootSetting::KernelArgument(words) => need.live || !by_hand.contains(words),
+        BootSetting::Module(_) | BootSetting::ModuleOption { .. } => true,
+    };
+    if needs.needs.iter().all(is_live) {
         printer.say(format!(
-            "No boot loader's tool was found. The running kernel has what the model needs ({line}): see that the next is started with it too."
+            "No boot loader's tool here sets these words without taking others away. The running kernel has what the model needs ({line}): see that the next is started with it too."
         ));
         return Status::Holds;
     }
-    let text =
-        format!("no boot loader's tool was found that puts words on the kernel's command line: {line}");
+    let text = format!(
+        "no boot loader's tool here sets these words on the kernel's command line without taking others away: {line}"
+    );
     let failure = Failure::new(Status::Missing, text)
         .hint(format!("add this where the machine's command line comes from, then reboot: {line}"));
     printer.failure(&failure);
@@ -179,22 +235,32 @@ pub fn state(machine: &Machine) -> Result<Option<State>, Failure> {
     if model.is_none() && setup.enabled.is_empty() && words.is_empty() {
         return Ok(None);
     }
-    let rebooted =
-        last_boot(machine)?.is_some_and(|then| boot::id(machine.root()).is_some_and(|now| now != then));
-    let argument = |words: String| Argument { live: is_on(&setup.command_line, &words), rebooted, words };
-    let arguments = words.into_iter().map(argument).collect();
+    let now = boot::id(machine.root());
+    let argument = |words: String| -> Result<Argument, Failure> {
+        let then = boot_when_set(machine, &words)?;
+        let rebooted = then.is_some_and(|then| now.as_ref().is_some_and(|now| *now != then));
+        Ok(Argument { live: is_on(&setup.command_line, &words), rebooted, words })
+    };
+    let arguments = words.into_iter().map(argument).collect::<Result<_, Failure>>()?;
     Ok(Some(State { model, units: setup.enabled.iter().cloned().collect(), arguments }))
 }
 
-/// On which run of the kernel the words were put there.
-fn last_boot(machine: &Machine) -> Result<Option<String>, Failure> {
+/// On which run of the kernel these words were put there; a later run that left them as they were does not count.
+fn boot_when_set(machine: &Machine, words: &String) -> Result<Option<String>, Failure> {
     let runs = machine.runs();
     let (all, _) = runs.list()?;
-    let last = all
-        .iter()
-        .rev()
-        .find(|run| run.record.purpose == Purpose::Persist && runs.state(run).phase != Phase::Nothing);
-    Ok(last.and_then(|run| run.record.boot.clone()))
+    let sets = |run: &&KnownRun| {
+        let sets = |step: &Step| match &step.action {
+            Action::Boot(BootAction::SetBootArguments(set)) => {
+                set.words.contains(words) && !set.before.contains(words)
+            }
+            _ => false,
+        };
+        run.record.purpose == Purpose::Persist
+            && runs.state(run).phase != Phase::Nothing
+            && runs.plan(run).is_ok_and(|plan| plan.steps.iter().any(sets))
+    };
+    Ok(all.iter().rfind(sets).and_then(|run| run.record.boot.clone()))
 }
 
 /// Whether what was put on the kernel's command line for this model is there.

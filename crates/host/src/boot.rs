@@ -1,10 +1,79 @@
-//! Which run of the kernel this is, and how long it has lasted.
+//! Which run of the kernel this is, how long it has lasted, and what the boot loader starts the next with.
 
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
+use penstock_model::inventory::BootLoader;
+use thiserror::Error;
 
-use crate::{Root, files};
+use crate::{
+    Command, ProcessError, Root,
+    files::{self, FileError},
+};
+
+/// Reading a few small files takes `grubby` well below a second for each kernel.
+const GRUBBY: Duration = Duration::from_secs(60);
+
+/// Why the boot loader's entries are not known.
+#[derive(Debug, Error)]
+pub enum BootEntriesError {
+    /// The menu could not be read.
+    #[error(transparent)]
+    Menu(#[from] FileError),
+    /// The tool did not tell them.
+    #[error(transparent)]
+    Tool(#[from] ProcessError),
+}
+
+/// A call of a program of the machine under `root`: in a tree that is not the system's it is the tree's own, on its own files.
+pub fn tool(root: &Root, program: &str) -> Command {
+    match root.is_system() {
+        true => Command::new(program),
+        false => Command::new("chroot").arg(root.path("/")).arg(program),
+    }
+}
+
+/// The kernel's command line of each entry of the boot loader. None where the entries do not have it: unified kernel images have
+/// theirs inside.
+///
+/// # Errors
+///
+/// [`BootEntriesError`] where there is something to read, and it could not be.
+pub fn entries(root: &Root, loader: &BootLoader) -> Result<Vec<String>, BootEntriesError> {
+    match loader {
+        BootLoader::Grub { menu, .. } => {
+            let text = files::read_to_string(root.path(menu))?;
+            Ok(starting(&text, &["linux", "linux16", "linuxefi"]))
+        }
+        BootLoader::Grubby => {
+            let info = tool(root, "grubby").arg("--info=ALL").deadline(GRUBBY).succeed()?.text();
+            let args = info.lines().filter_map(|line| line.strip_prefix("args="));
+            Ok(args.map(|args| args.trim_matches('"').to_owned()).collect())
+        }
+        BootLoader::KernelInstall | BootLoader::ProxmoxBootTool => Ok(of_systemd_boot(root)),
+    }
+}
+
+/// The `options` of systemd-boot's entries (Boot Loader Specification, type 1).
+fn of_systemd_boot(root: &Root) -> Vec<String> {
+    let mut lines = Vec::new();
+    for place in ["/boot", "/boot/efi", "/efi"] {
+        let directory = format!("{place}/loader/entries");
+        for name in files::list(root.path(&directory)).unwrap_or_default() {
+            if name.ends_with(".conf") {
+                let text = files::read_to_string(root.path(format!("{directory}/{name}")));
+                lines.extend(starting(&text.unwrap_or_default(), &["options"]));
+            }
+        }
+    }
+    lines
+}
+
+/// The lines of `text` whose first word is one of these.
+fn starting(text: &str, words: &[&str]) -> Vec<String> {
+    let first = |line: &&str| line.split_ascii_whitespace().next().is_some_and(|word| words.contains(&word));
+    text.lines().filter(first).map(str::to_owned).collect()
+}
 
 /// The kernel's name for this run of itself (`/proc/sys/kernel/random/boot_id`): another one after every reset. `None`
 /// where it does not tell.
@@ -56,6 +125,37 @@ fn is_shared(root: &Root, kind: &str) -> bool {
     let ours = files::read_link(root.path(format!("/proc/self/ns/{kind}")));
     let first = files::read_link(root.path(format!("/proc/1/ns/{kind}")));
     matches!((ours, first), (Ok(ours), Ok(first)) if ours == first)
+}
+
+/// Kinds of file systems that a server keeps, and the option of any other that systemd waits for the network for (systemd.mount(5)).
+const OF_SERVERS: [&str; 10] =
+    ["nfs", "nfs4", "cifs", "smb3", "ceph", "9p", "glusterfs", "fuse.glusterfs", "fuse.sshfs", "afs"];
+const NEEDS_NETWORK: &str = "_netdev";
+
+/// Where `path` is mounted from, when systemd mounts that once the network is there. The file systems of `/` and `/usr` are mounted
+/// before it begins. `None` too where nothing is known of mounts.
+pub fn over_the_network(root: &Root, path: &str) -> Option<String> {
+    let mounts = files::read_to_string(root.path("/proc/self/mountinfo")).ok()?;
+    let fstab = files::read_to_string(root.path("/etc/fstab")).unwrap_or_default();
+    // The last that is mounted over the longest way to it.
+    let mount = mounts
+        .lines()
+        .filter_map(|line| {
+            let (left, right) = line.split_once(" - ")?;
+            let place = left.split(' ').nth(4)?.replace("\\040", " ");
+            let mut words = right.split(' ');
+            Some((place, words.next()?, words.next()?))
+        })
+        .filter(|(place, ..)| std::path::Path::new(path).starts_with(place))
+        .max_by_key(|(place, ..)| place.len());
+    let (place, kind, source) = mount.filter(|(place, ..)| place != "/" && place != "/usr")?;
+    let waits = |line: &str| {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        words.get(1) == Some(&place.as_str())
+            && words.get(3).is_some_and(|options| options.split(',').any(|option| option == NEEDS_NETWORK))
+    };
+    let remote = OF_SERVERS.contains(&kind) || fstab.lines().any(waits);
+    remote.then(|| format!("{kind} from {source}, mounted at {place}"))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! What a step does to a machine, by who carries it out.
 
-use std::{fmt, mem};
+use std::{fmt, mem, time::Duration};
 
 use penstock_model::{Bdf, CpuSet, GuestName};
 use serde::Serialize;
@@ -16,7 +16,8 @@ mod interface_setup;
 mod read;
 mod realtime;
 
-pub use boot::{BootAction, BootArguments, BootFile};
+pub(crate) use boot::merged;
+pub use boot::{BootAction, BootArguments, BootFile, has_words};
 pub use drive::{ControllerResources, DriveAction};
 pub(crate) use drive::{io_queues, resources};
 pub use file::FileAction;
@@ -57,13 +58,18 @@ pub trait ActionGroup: Into<Action> + Sized {
 /// How long an action may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ActionTimeLimit {
-    /// As long as any step.
+    /// As long as any step: [`STEP_LIMIT`] unless somebody says otherwise.
     Step,
-    /// As long as it may take to start or to stop a guest.
+    /// As long as it may take to start or to stop a guest: [`GUEST_LIMIT`] unless somebody says otherwise.
     Guest,
     /// It waits for at most so many seconds.
     Wait(u32),
 }
+
+/// How long one step of the host may take, its read-back included; 200 VFs at once under software emulation take about a second.
+pub const STEP_LIMIT: Duration = Duration::from_secs(60);
+/// How long starting or stopping one guest may take.
+pub const GUEST_LIMIT: Duration = Duration::from_secs(120);
 
 /// What is said of a step that has no inverse.
 pub(crate) struct NoInverse {

@@ -4,7 +4,7 @@
 //! What is needed does not depend on whether the running kernel has it already: it has to be there at the next start
 //! too. Only what a machine has by itself (an IOMMU that its kernel uses unasked) is not asked for.
 
-use std::fmt;
+use std::{collections::BTreeSet, fmt};
 
 use penstock_model::{
     ByteSize, GuestKind, GuestName, Inventory, Model, NicName, Path,
@@ -12,7 +12,13 @@ use penstock_model::{
 };
 use serde::Serialize;
 
-use crate::{action::named, definition::memory, drivers::VFIO, realtime, resolve::resolve};
+use crate::{
+    action::{has_words, named},
+    definition::memory,
+    drivers::VFIO,
+    realtime,
+    resolve::resolve,
+};
 
 /// What is set where a machine is started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
@@ -85,10 +91,35 @@ impl BootNeeds {
     }
 }
 
-/// Whether each of `words` is on a kernel's command line. The quotes that the kernel takes off are not looked at: none of
-/// our words has blanks.
+/// Whether a kernel started with this command line goes by `words`: they stand one behind the other. Of pools of huge pages the first of
+/// a size counts (`mm/hugetlb.c`, `hugepagesz_setup`), and of `pci=` each option by itself. The quotes that the kernel takes off are
+/// not looked at: none of our words has blanks.
 pub fn is_on(command_line: &str, words: &str) -> bool {
-    words.split_ascii_whitespace().all(|word| command_line.split_ascii_whitespace().any(|seen| seen == word))
+    if let Some((size, pages)) = pool(words) {
+        return first_pool(command_line, size) == Some(Some(pages));
+    }
+    if let Some(options) = words.strip_prefix("pci=") {
+        return options.split(',').all(|option| pci_options(command_line).any(|given| given == option));
+    }
+    has_words(command_line, words)
+}
+
+/// The options of every `pci=` (`drivers/pci/pci.c`, `pci_setup`).
+fn pci_options(command_line: &str) -> impl Iterator<Item = &str> {
+    let given = command_line.split_ascii_whitespace().filter_map(|word| word.strip_prefix("pci="));
+    given.flat_map(|options| options.split(','))
+}
+
+/// How many pages the kernel takes for the pool of this size: inside `None`, where it is given otherwise than by a number behind the size.
+fn first_pool(command_line: &str, size: ByteSize) -> Option<Option<u64>> {
+    let mut words = command_line.split_ascii_whitespace();
+    let of_size = |word: &str| {
+        let given = word.strip_prefix("hugepagesz=")?;
+        let bytes: ByteSize = format!("{given}iB").parse().ok()?;
+        (bytes == size).then_some(())
+    };
+    words.find(|word| of_size(word).is_some())?;
+    Some(words.next().and_then(|next| next.strip_prefix("hugepages=")?.parse().ok()))
 }
 
 /// What `model` needs at the start of the machine of `inventory`.
@@ -125,18 +156,18 @@ fn iommu(model: &Model, inventory: &Inventory, needs: &mut BootNeeds) {
                 let reason = format!("functions for {who} go through VFIO, which needs the IOMMU");
                 needs.add(BootSetting::KernelArgument(argument.to_owned()), on, reason, lines.clone());
             }
-            if !on && (given || !described) {
+            if !on && is_on(line, OFF) {
+                needs.notes.push(off_because_of(OFF));
+            } else if !on && (given || !described) {
                 needs.notes.push(format!(
                     "the firmware describes no IOMMU to this kernel: turn VT-d on there; without it {argument} does nothing"
                 ));
             }
         }
         Some(IommuKind::Amd) if !on => {
-            let off = ["amd_iommu=off", "iommu=off"].into_iter().find(|word| is_on(line, word));
+            let off = ["amd_iommu=off", OFF].into_iter().find(|word| is_on(line, word));
             needs.notes.push(match off {
-                Some(word) => format!(
-                    "the IOMMU is off because of {word} on the kernel's command line: take it away there"
-                ),
+                Some(word) => off_because_of(word),
                 None => {
                     "the IOMMU (AMD-Vi) is off: turn it on in the firmware; the kernel then uses it unasked"
                         .to_owned()
@@ -165,6 +196,13 @@ fn iommu(model: &Model, inventory: &Inventory, needs: &mut BootNeeds) {
             "vfio_iommu_type1 has allow_unsafe_interrupts=1: a guest's device can then send any interrupt to the host; take the option away (/etc/modprobe.d, /etc/default/grub), Penstock needs it nowhere".to_owned(),
         );
     }
+}
+
+/// Switches every IOMMU of x86 off (`arch/x86/kernel/pci-dma.c`, `iommu_setup`).
+const OFF: &str = "iommu=off";
+
+fn off_because_of(word: &str) -> String {
+    format!("the IOMMU is off because of {word} on the kernel's command line: take it away there")
 }
 
 /// Whose IOMMU it is, or would be if it were on.
@@ -214,11 +252,11 @@ fn huge_pages(model: &Model, inventory: &Inventory, needs: &mut BootNeeds) {
             users.iter().map(|name| Path::of(["guests", name.as_str(), "huge_pages"]).to_string()).collect();
         let setting = BootSetting::KernelArgument(words);
         needs.needs.push(BootNeed { setting, live, reboot: !live && large, reason, lines });
-        let other = format!("hugepagesz={short}");
-        if !live && is_on(&inventory.kernel.command_line, &other) {
+        let first = first_pool(&inventory.kernel.command_line, size);
+        if first.is_some_and(|first| first.map_or(!live, |first| first < pages)) {
             let has = pool.map_or(0, |pool| pool.total);
             needs.notes.push(format!(
-                "the kernel's command line has {other} already and gives {has} pages; the kernel takes the first it reads, so that line is to be changed where it comes from"
+                "the kernel's command line has hugepagesz={short} already and gives {has} pages; the kernel takes the first it reads, so that line is to be changed where it comes from"
             ));
         }
     }
@@ -233,32 +271,40 @@ fn vfs(model: &Model, inventory: &Inventory, needs: &mut BootNeeds) {
     let wanted: Vec<_> = resolved.iter().filter(|(name, _)| model.nics[*name].vfs > 0).collect();
     let rows = [
         (
-            "pci=realloc",
+            "realloc",
             &facts.without_room,
             "found no room for the registers of VFs",
             "enable SR-IOV and \"above 4G decoding\" in the firmware",
         ),
         (
-            "pci=assign-busses",
+            "assign-busses",
             &facts.without_bus,
             "found no bus numbers for VFs",
             "enable SR-IOV and ARI in the firmware",
         ),
     ];
-    for (argument, seen, what, firmware) in rows {
-        let given = is_on(line, argument);
+    let (mut options, mut found, mut users) = (Vec::new(), Vec::new(), BTreeSet::new());
+    for (option, seen, what, firmware) in rows {
+        let given = pci_options(line).any(|given| given == option);
         let nics: Vec<&NicName> =
             wanted.iter().filter(|(_, bdf)| given || seen.contains(*bdf)).map(|(name, _)| *name).collect();
         if nics.is_empty() {
             continue;
         }
-        let live = wanted.iter().all(|(_, bdf)| !seen.contains(*bdf));
-        let reason = format!("the kernel {what} of {}, unless it may lay the bus out anew", list(&nics));
-        let lines = nics.iter().map(|name| Path::of(["nics", name.as_str(), "vfs"]).to_string()).collect();
-        needs.add(BootSetting::KernelArgument(argument.to_owned()), live, reason, lines);
-        if given && !live {
-            needs.notes.push(format!("{argument} is live and the kernel {what} all the same: {firmware}"));
+        if given && wanted.iter().any(|(_, bdf)| seen.contains(*bdf)) {
+            needs.notes.push(format!("pci={option} is live and the kernel {what} all the same: {firmware}"));
         }
+        options.push(option);
+        found.push(format!("{what} of {}", list(&nics)));
+        users.extend(nics);
+    }
+    if !options.is_empty() {
+        // One word: grubby would take a second for the first.
+        let live = wanted.iter().all(|(_, bdf)| rows.iter().all(|(_, seen, ..)| !seen.contains(*bdf)));
+        let reason = format!("the kernel {}, unless it may lay the bus out anew", found.join(", and "));
+        let users = wanted.iter().map(|(name, _)| *name).filter(|name| users.contains(name));
+        let lines = users.map(|name| Path::of(["nics", name.as_str(), "vfs"]).to_string()).collect();
+        needs.add(BootSetting::KernelArgument(format!("pci={}", options.join(","))), live, reason, lines);
     }
     // drivers/net/ethernet/mellanox/mlx4/main.c has no sriov_configure: `num_vfs` is read when the module is loaded, for
     // every card.
@@ -272,13 +318,24 @@ fn vfs(model: &Model, inventory: &Inventory, needs: &mut BootNeeds) {
     if let Some(most) = mlx4.iter().map(|(_, vfs, _)| *vfs).max() {
         let names: Vec<&NicName> = mlx4.iter().map(|(name, ..)| *name).collect();
         let live = mlx4.iter().all(|(_, _, present)| *present == most);
-        let lines = names.iter().map(|name| Path::of(["nics", name.as_str(), "vfs"]).to_string()).collect();
+        let lines: Vec<String> =
+            names.iter().map(|name| Path::of(["nics", name.as_str(), "vfs"]).to_string()).collect();
         let reason = format!(
             "the driver of {} makes VFs only while it is loaded, as many for each card",
             list(&names)
         );
         let option = format!("num_vfs={most} probe_vf=0");
-        needs.add(BootSetting::ModuleOption { module: "mlx4_core".to_owned(), option }, live, reason, lines);
+        let setting = BootSetting::ModuleOption { module: "mlx4_core".to_owned(), option };
+        needs.add(setting, live, reason, lines.clone());
+        // The initramfs has its own copy of /etc/modprobe.d, or none; modprobe reads the kernel's command line too (modprobe(8)).
+        let words = format!("mlx4_core.num_vfs={most} mlx4_core.probe_vf=0");
+        needs.needs.push(BootNeed {
+            live: is_on(line, &words),
+            reboot: !live,
+            setting: BootSetting::KernelArgument(words),
+            reason: "the driver may be loaded from the initramfs, which does not have the option".to_owned(),
+            lines,
+        });
     }
 }
 
@@ -314,7 +371,11 @@ fn realtime(model: &Model, inventory: &Inventory, needs: &mut BootNeeds) {
             "{} without a periodic tick while one thread runs: the kernel prepares that as it starts",
             named(isolated)
         );
-        needs.add(BootSetting::KernelArgument(format!("nohz_full={isolated}")), live, reason, lines());
+        let words = format!("nohz_full={isolated}");
+        if !live {
+            note_another(line, "nohz_full", &words, &mut needs.notes);
+        }
+        needs.add(BootSetting::KernelArgument(words), live, reason, lines());
         let offloads = format!("rcu_nocbs={isolated}");
         let reason = "what RCU has to free is freed by threads on other CPUs".to_owned();
         needs.add(BootSetting::KernelArgument(offloads.clone()), is_on(line, &offloads), reason, lines());
@@ -339,13 +400,20 @@ fn realtime(model: &Model, inventory: &Inventory, needs: &mut BootNeeds) {
         ),
     };
     let live = is_on(line, &words);
-    let other = line.split_ascii_whitespace().find(|word| word.starts_with("isolcpus=") && *word != words);
-    if let Some(other) = other.filter(|_| !live) {
-        needs.notes.push(format!(
-            "the kernel's command line has {other} already, and the kernel takes another isolcpus= only for the same CPUs: change that line where it comes from to {words}"
-        ));
+    if !live {
+        note_another(line, "isolcpus", &words, &mut needs.notes);
     }
     needs.add(BootSetting::KernelArgument(words), live, reason, lines);
+}
+
+/// Notes a word of somebody's for the same `key`, of which the kernel takes one (`kernel/sched/isolation.c`, `housekeeping_setup`).
+fn note_another(line: &str, key: &str, words: &str, notes: &mut Vec<String>) {
+    let same_key = |word: &&str| word.split_once('=').is_some_and(|(name, _)| name == key) && *word != words;
+    if let Some(other) = line.split_ascii_whitespace().find(same_key) {
+        notes.push(format!(
+            "the kernel's command line has {other} already, and the kernel takes another {key}= only for the same CPUs: change that line where it comes from to {words}"
+        ));
+    }
 }
 
 /// "a", "a and b", "a, b and c".

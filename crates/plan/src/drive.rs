@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// The driver of a drive's PF, through which it is given commands.
-const DRIVER: &str = "nvme";
+pub const DRIVER: &str = "nvme";
 
 /// A drive of the model on this machine.
 pub struct WantedDrive<'a> {

@@ -47,6 +47,11 @@ impl From<GenerateError> for PlanError {
     }
 }
 
+/// `guests.rt-2.pin: this machine has no CPU 9`.
+pub(crate) fn said(message: &Diagnostic) -> String {
+    format!("{}: {}", message.path, message.message)
+}
+
 /// Something that is not done, and what to do instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
@@ -57,6 +62,17 @@ pub struct Refusal {
 }
 
 impl PlanError {
+    /// All of it without line breaks, for who has no file to point into.
+    pub fn in_one_line(&self) -> String {
+        match self {
+            PlanError::Model(found) | PlanError::Files(found) | PlanError::UnsupportedAttributes(found) => {
+                let lines: Vec<String> = found.0.iter().map(said).collect();
+                format!("{self}: {}", lines.join("; "))
+            }
+            other => other.to_string(),
+        }
+    }
+
     /// What to do instead, one for each reason and numbered like it; none where the messages of a file say it.
     pub fn ways_round(&self) -> Vec<String> {
         match self {

@@ -6,6 +6,7 @@
 
 pub mod action;
 pub mod adopt;
+mod arrival;
 pub mod boot;
 pub mod check;
 mod count;
@@ -53,6 +54,7 @@ pub use action::{
     Action, ActionGroup, ActionTimeLimit, BootAction, ControllerResources, Direction, DriveAction,
     FileAction, FunctionAction, GuestAction, InterfaceSetup, RealTimeAction, VlanSetup,
 };
+pub use arrival::not_there_yet;
 pub use boot::boot_needs;
 pub use check::{Finding, check};
 pub use danger::{Danger, Effects, dangers, effects};
@@ -63,7 +65,7 @@ pub use fact::Fact;
 pub use names::Names;
 pub use nics::{NicOnMachine, VfOnMachine, lasting_match, nics_on_machine, vf_ranges};
 pub use overview::overview;
-pub use planning::{plan, start, stop, undo};
+pub use planning::{plan, plan_without_guests, start, stop, undo};
 pub use realtime::{PARTITION, group_of, housekeeping};
 pub use resolve::{resolve, resolve_what_is_there};
 pub use step::{Plan, Step, StepId};

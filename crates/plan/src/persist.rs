@@ -4,7 +4,7 @@
 //! Nothing that a tool generates is edited. Words for the kernel's command line go where the distribution's own tool reads
 //! them ([`BootLoader`]), and that tool is run.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use penstock_model::{
     Model,
@@ -13,7 +13,7 @@ use penstock_model::{
 
 use crate::{
     Action, BootAction, Fact, FileAction, Plan, Step, StepId,
-    action::{BootArguments, BootFile},
+    action::{BootArguments, BootFile, has_words, merged},
     boot::{BootNeeds, BootSetting},
 };
 
@@ -25,6 +25,8 @@ pub use units::{GUESTS_UNIT, NICS_UNIT, UNIT_DIRECTORY, WANTED_BY, in_words_of_s
 
 /// The copy of the model.
 pub const MODEL: &str = "/etc/penstock/model.yaml";
+/// Where journals of runs are kept, unless somebody says otherwise.
+pub const JOURNALS: &str = "/var/lib/penstock";
 /// The words that were put on the kernel's command line, whichever tool did it.
 pub const ARGUMENTS: &str = "/etc/penstock/kernel-arguments";
 /// Modules that are loaded early (modules-load.d(5)).
@@ -59,6 +61,10 @@ pub struct Wanted<'a> {
     pub options: &'a [String],
     /// What it needs of the kernel's start.
     pub needs: &'a BootNeeds,
+    /// How long its guests are waited for in all ([`longest_waits`](crate::longest_waits)).
+    pub waits: Duration,
+    /// Whether an earlier run was cut off: the boot loader's tool is run once more then, whatever is there.
+    pub again: bool,
 }
 
 /// What there is to do.
@@ -68,7 +74,7 @@ pub struct Persisted {
     pub plan: Plan,
     /// The same for a person: each file's change as a unified diff, and the commands that are run.
     pub shown: String,
-    /// Words that nothing here puts on the kernel's command line: somebody has to, by hand.
+    /// Words that nothing here puts on the kernel's command line without harm to others: somebody has to, by hand.
     pub by_hand: Vec<String>,
 }
 
@@ -96,7 +102,12 @@ pub fn persist(wanted: &Wanted<'_>, setup: &BootSetup) -> Persisted {
     made.file(MODULES, ours(&modules), "loaded before anything else can want the functions");
     made.file(MODULE_OPTIONS, ours(&options), "read by modprobe when the module is loaded");
     let before = words(setup.files.get(ARGUMENTS));
-    let kept = (!arguments.is_empty()).then(|| arguments.iter().map(|word| format!("{word}\n")).collect());
+    let line = match &setup.loader {
+        // Whoever puts them there is asked to by us.
+        None => CommandLine { ours: arguments.clone(), by_hand: arguments, ..CommandLine::default() },
+        Some(loader) => made.command_line(loader, &before, arguments),
+    };
+    let kept = (!line.ours.is_empty()).then(|| line.ours.iter().map(|word| format!("{word}\n")).collect());
     made.file(ARGUMENTS, kept, "tells later what was put on the kernel's command line");
     for (unit, text) in units::units(wanted) {
         let wants = text.is_some();
@@ -109,14 +120,10 @@ pub fn persist(wanted: &Wanted<'_>, setup: &BootSetup) -> Persisted {
             made.enable(unit, true);
         }
     }
-    let by_hand = match &setup.loader {
-        None => arguments,
-        Some(loader) => {
-            made.arguments(loader, before, arguments);
-            Vec::new()
-        }
-    };
-    Persisted { plan: made.plan, shown: made.shown, by_hand }
+    if let Some(loader) = &setup.loader {
+        made.arguments(loader, before, &line, wanted.again);
+    }
+    Persisted { plan: made.plan, shown: made.shown, by_hand: line.by_hand }
 }
 
 /// Whether a plan is one of [`persist`]: all that it does is for the start of the machine.
@@ -139,6 +146,19 @@ pub fn words(text: Option<&String>) -> Vec<String> {
         .map(|line| line.trim().to_owned())
         .filter(|line| !line.is_empty())
         .collect()
+}
+
+/// What becomes of the words that the kernel is to be started with.
+#[derive(Default)]
+struct CommandLine {
+    /// Those that nobody else had put there.
+    ours: Vec<String>,
+    /// Those of somebody else's that some of the boot loader's entries lack.
+    to_complete: Vec<String>,
+    /// Those that no tool here sets without harm.
+    by_hand: Vec<String>,
+    /// Whether there are entries of the boot loader that lack a word.
+    lacking: bool,
 }
 
 struct Making<'a> {
@@ -187,23 +207,74 @@ impl Making<'_> {
         self.push(to(on), to(!on), "so that it is started at each boot");
     }
 
-    /// Has the kernel's command line come to have `after` where it had `before` of ours.
-    fn arguments(&mut self, loader: &BootLoader, before: Vec<String>, after: Vec<String>) {
+    /// Whose words are whose.
+    fn command_line(&self, loader: &BootLoader, before: &[String], wanted: Vec<String>) -> CommandLine {
+        let entries = &self.setup.entries;
+        let in_none = |words: &String| !entries.iter().any(|entry| has_words(entry, words));
+        match loader {
+            // The drop-in is ours alone, and its words come last.
+            BootLoader::Grub { .. } => {
+                let lacking = !entries.is_empty() && wanted.iter().any(in_none);
+                CommandLine { ours: wanted, lacking, ..CommandLine::default() }
+            }
+            BootLoader::KernelInstall | BootLoader::ProxmoxBootTool => {
+                let gone: Vec<String> =
+                    before.iter().filter(|words| !wanted.contains(words)).cloned().collect();
+                let line = merged(&self.present_line(), &gone, &[]);
+                let lacking = !entries.is_empty() && wanted.iter().any(in_none);
+                let is_ours = |words: &String| before.contains(words) || !has_words(&line, words);
+                let ours = wanted.into_iter().filter(is_ours).collect();
+                CommandLine { ours, lacking, ..CommandLine::default() }
+            }
+            BootLoader::Grubby => told_to_grubby(entries, before, wanted),
+        }
+    }
+
+    /// The command line in the file of `kernel-install`, or what it takes where there is none.
+    fn present_line(&self) -> String {
+        let own = self.setup.files.get(KERNEL_COMMAND_LINE);
+        let line = own.or_else(|| self.setup.files.get(VENDOR_COMMAND_LINE)).cloned();
+        line.unwrap_or_else(|| running(&self.setup.command_line))
+    }
+
+    /// Has the kernel's command line come to have `line.ours` where it had `before` of ours.
+    fn arguments(&mut self, loader: &BootLoader, mut before: Vec<String>, line: &CommandLine, again: bool) {
+        let mut after = line.ours.clone();
+        let grubby = *loader == BootLoader::Grubby;
+        let entries = &self.setup.entries;
+        // What was to be ours and did not come to the entries, since a run was cut off, is set again.
+        let arrived = |words: &String| {
+            let mut entries = entries.iter().map(|entry| has_words(entry, words));
+            if grubby { entries.all(|has| has) } else { entries.len() == 0 || entries.any(|has| has) }
+        };
+        let cut_off = again && !grubby;
+        before.retain(|words| !after.contains(words) || (!cut_off && arrived(words)));
+        let mut back = before.clone();
+        if grubby {
+            after.extend(line.to_complete.iter().cloned());
+            // They were in part of the entries, and stay in all.
+            back.extend(line.to_complete.iter().cloned());
+        }
         let file = self.boot_file(loader, &before, &after);
         let unchanged = file.as_ref().is_none_or(|(path, text)| self.setup.files.get(path) == text.as_ref());
-        if unchanged && before == after {
+        let told = cut_off || line.lacking;
+        if unchanged && before == after && !told {
             return;
         }
         let present = |path: &String| self.setup.files.get(path).cloned();
-        let back = file.as_ref().map(|(path, _)| BootFile { path: path.clone(), text: present(path) });
+        let way_back = file.as_ref().map(|(path, text)| BootFile {
+            path: path.clone(),
+            text: present(path),
+            over: text.clone(),
+        });
         if let Some((path, text)) = &file {
             self.shown += &unified(path, present(path).as_deref(), text.as_deref());
         }
         let action = BootArguments {
             loader: loader.clone(),
-            file: file.map(|(path, text)| BootFile { path, text }),
+            file: file.map(|(path, text)| BootFile { over: present(&path), path, text }),
             words: after.clone(),
-            before: before.clone(),
+            before,
         };
         for command in action.commands() {
             self.shown += &format!("run: {}\n", command.join(" "));
@@ -211,7 +282,7 @@ impl Making<'_> {
         if *loader == BootLoader::KernelInstall {
             self.shown += "run: kernel-install add VERSION IMAGE, for each kernel\n";
         }
-        let inverse = BootArguments { loader: loader.clone(), file: back, words: before, before: after };
+        let inverse = BootArguments { loader: loader.clone(), file: way_back, words: back, before: after };
         self.push(
             BootAction::SetBootArguments(action).into(),
             BootAction::SetBootArguments(inverse).into(),
@@ -241,58 +312,81 @@ impl Making<'_> {
                 if own.is_none() && after.is_empty() {
                     return Some((KERNEL_COMMAND_LINE.to_owned(), None));
                 }
-                let line = own.or_else(|| self.setup.files.get(VENDOR_COMMAND_LINE)).cloned();
-                let line = line.unwrap_or_else(|| running(&self.setup.command_line));
-                let text = merged(&line, before, after);
-                Some((KERNEL_COMMAND_LINE.to_owned(), Some(text)))
+                Some((KERNEL_COMMAND_LINE.to_owned(), Some(merged(&self.present_line(), before, after))))
             }
         }
     }
 }
 
-/// A running kernel's command line without what its boot loader added, as `90-loaderentry.install` has it.
+/// What of `wanted` `grubby` is told, where the boot loader has these `entries`. It replaces a word of the same key
+/// (grubby(8), `--args`): where that would be somebody else's, or another of ours, a person has to see to it.
+fn told_to_grubby(entries: &[String], before: &[String], wanted: Vec<String>) -> CommandLine {
+    let mut line = CommandLine::default();
+    let gone: Vec<String> = before.iter().filter(|words| !wanted.contains(words)).cloned().collect();
+    let key = |word: &str| word.split_once('=').map(|(key, _)| key.to_owned());
+    let keys = |words: &str| -> Vec<String> { words.split_ascii_whitespace().filter_map(key).collect() };
+    let shares_key = |words: &String, other: &str| {
+        let of = keys(other);
+        keys(words).iter().any(|key| of.contains(key))
+    };
+    for words in &wanted {
+        let there = entries.iter().filter(|entry| has_words(entry, words)).count();
+        if there > 0 && there == entries.len() {
+            line.ours.extend(before.contains(words).then(|| words.clone()));
+            continue;
+        }
+        let group: Vec<&str> = words.split_ascii_whitespace().collect();
+        // What is ours and goes is in nobody's way.
+        let foreign = |entry: &String| {
+            let without = merged(entry, &gone, &[]);
+            let others: Vec<&str> =
+                without.split_ascii_whitespace().filter(|word| !group.contains(word)).collect();
+            shares_key(words, &others.join(" "))
+        };
+        let another = wanted.iter().any(|other| other != words && shares_key(words, other));
+        if another || entries.iter().any(foreign) {
+            line.by_hand.push(words.clone());
+        } else if there > 0 && !before.contains(words) {
+            line.to_complete.push(words.clone());
+        } else {
+            line.ours.push(words.clone());
+        }
+    }
+    line
+}
+
+/// What a boot loader adds, and what is for one start: it would have each end in a shell, or without Penstock (systemd(1), "Kernel command
+/// line"; dracut.cmdline(7)).
+const NOT_LASTING: [&str; 10] =
+    ["penstock=off", "single", "-s", "s", "S", "1", "-b", "emergency", "rescue", "rd.break"];
+/// The same, with whichever value.
+const NOT_LASTING_KEYS: [&str; 7] =
+    ["BOOT_IMAGE=", "initrd=", "init=", "rdinit=", "systemd.unit=", "rd.systemd.unit=", "rd.break="];
+
+/// A running kernel's command line without what its boot loader added, as `90-loaderentry.install` has it, and without what was for this
+/// start alone.
 fn running(line: &str) -> String {
-    let added = |word: &&str| ["BOOT_IMAGE=", "initrd="].iter().any(|name| word.starts_with(name));
-    line.split_ascii_whitespace().filter(|word| !added(word)).collect::<Vec<_>>().join(" ")
-}
-
-/// `line` without what of `before` is ours and not in `after`, and with what of `after` it lacks; as it is where that is all so.
-fn merged(line: &str, before: &[String], after: &[String]) -> String {
-    let mut words: Vec<&str> = line.split_ascii_whitespace().collect();
-    for gone in before.iter().filter(|group| !after.contains(group)) {
-        for word in gone.split_ascii_whitespace() {
-            // The last: what somebody else has put there too comes before ours.
-            if let Some(at) = words.iter().rposition(|seen| *seen == word) {
-                words.remove(at);
-            }
-        }
-    }
-    let had = words.len();
-    let missing: Vec<&str> = after
-        .iter()
-        .filter(|group| !group.split_ascii_whitespace().all(|word| words.contains(&word)))
-        .flat_map(|group| group.split_ascii_whitespace())
-        .collect();
-    words.extend(missing);
-    if words.len() == had && had == line.split_ascii_whitespace().count() {
-        return line.to_owned();
-    }
-    format!("{}\n", words.join(" "))
+    let lasts = |word: &&str| {
+        !NOT_LASTING.contains(word) && !NOT_LASTING_KEYS.iter().any(|key| word.starts_with(key))
+    };
+    line.split_ascii_whitespace().filter(lasts).collect::<Vec<_>>().join(" ")
 }
 
 /// What the files of a machine are after `plan`, as far as it writes any. For proofs that the way back leads back.
 pub fn after(files: &BTreeMap<String, String>, plan: &Plan) -> BTreeMap<String, String> {
     let mut files = files.clone();
-    let mut set = |path: &String, text: Option<&String>| match text {
+    let set = |files: &mut BTreeMap<String, String>, path: &String, text: Option<&String>| match text {
         Some(text) => drop(files.insert(path.clone(), text.clone())),
         None => drop(files.remove(path)),
     };
     for step in &plan.steps {
         match &step.action {
-            Action::File(FileAction::WriteFile { path, text }) => set(path, Some(text)),
-            Action::File(FileAction::RemoveFile { path }) => set(path, None),
-            Action::Boot(BootAction::SetBootArguments(BootArguments { file: Some(file), .. })) => {
-                set(&file.path, file.text.as_ref());
+            Action::File(FileAction::WriteFile { path, text }) => set(&mut files, path, Some(text)),
+            Action::File(FileAction::RemoveFile { path }) => set(&mut files, path, None),
+            Action::Boot(BootAction::SetBootArguments(arguments)) => {
+                let Some(file) = &arguments.file else { continue };
+                let text = arguments.text_over(files.get(&file.path).map(String::as_str));
+                set(&mut files, &file.path, text.as_ref());
             }
             _ => {}
         }

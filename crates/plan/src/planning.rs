@@ -22,6 +22,7 @@ pub fn plan(model: &Model, inventory: &Inventory) -> Result<Plan, PlanError> {
     let (mut planner, nics) = Planner::new(model, inventory)?;
     realtime::begin(&mut planner);
     realtime::before_all(&mut planner);
+    realtime::share_out(&mut planner);
     nics.iter().for_each(|nic| managers::tell(&mut planner, nic, |_| true));
     nics.iter().for_each(|nic| nic::nic_steps(&mut planner, nic));
     nics.iter().for_each(|nic| vfs::attribute_steps(&mut planner, nic, |_| true));
@@ -32,6 +33,42 @@ pub fn plan(model: &Model, inventory: &Inventory) -> Result<Plan, PlanError> {
     nics.iter().for_each(|nic| free::driver_steps(&mut planner, &mut waits, nic));
     realtime::after_all(&mut planner);
     strangers(&mut planner);
+    planner.finish()
+}
+
+/// Plans what [`plan`] has for nobody's sake: NICs, VFs, drives, and what real time asks of the machine as a whole. For the start of a
+/// machine, whose guests are planned for later, so that what stands against one of them stands in the way of guests alone. The same
+/// is so of real time and of guests' files: where these cannot be planned they are left out, and a note says why.
+///
+/// # Errors
+///
+/// [`PlanError`] when the NICs and drives alone cannot be as the model says.
+pub fn plan_without_guests(model: &Model, inventory: &Inventory) -> Result<Plan, PlanError> {
+    before_guests(model, inventory, true).or_else(|why| {
+        let mut bare = before_guests(model, inventory, false)?;
+        bare.notes.push(format!("real time and guests' files are left for later: {}", why.in_one_line()));
+        Ok(bare)
+    })
+}
+
+/// `all`: with real time and guests' files.
+fn before_guests(model: &Model, inventory: &Inventory, all: bool) -> Result<Plan, PlanError> {
+    let (mut planner, nics) = Planner::new(model, inventory)?;
+    if all {
+        realtime::begin(&mut planner);
+        realtime::before_all(&mut planner);
+    }
+    nics.iter().for_each(|nic| managers::tell(&mut planner, nic, |_| true));
+    nics.iter().for_each(|nic| nic::nic_steps(&mut planner, nic));
+    nics.iter().for_each(|nic| vfs::attribute_steps(&mut planner, nic, |_| true));
+    let drives = drive::wanted(model, inventory, &planner.drives);
+    drives.iter().for_each(|drive| drive::drive_steps(&mut planner, drive));
+    if all {
+        files::file_steps(&mut planner)?;
+    }
+    let mut waits = guest::guest_steps(&mut planner, &nics, &drives, std::iter::empty());
+    nics.iter().for_each(|nic| free::driver_steps(&mut planner, &mut waits, nic));
+    realtime::throttle(&mut planner);
     planner.finish()
 }
 
@@ -52,6 +89,7 @@ pub fn start(model: &Model, inventory: &Inventory, chosen: &[GuestName]) -> Resu
     // Guests that run in real time need all that the machine does for it.
     realtime::begin(&mut planner);
     realtime::before_all(&mut planner);
+    realtime::share_out(&mut planner);
     let starting = order::with_needed(model, chosen);
     let starts = |name: Option<&GuestName>| name.is_some_and(|name| starting.contains(name));
     for nic in &nics {

@@ -2,14 +2,17 @@
 //! and changes as a person reads them.
 #![allow(clippy::disallowed_methods)]
 
-use std::{collections::BTreeSet, fmt::Write, fs, path::Path};
+use std::{collections::BTreeSet, fmt::Write, fs, path::Path, time::Duration};
 
-use penstock_model::{Inventory, Model, Source, inventory::BootSetup};
+use penstock_model::{
+    Inventory, Model, Source,
+    inventory::{BootLoader, BootSetup},
+};
 use penstock_plan::{
     Action, BootAction,
-    boot::{BootNeeds, after_reboot},
+    boot::{BootNeeds, after_reboot, is_on},
     boot_needs, check,
-    persist::{Persisted, Wanted, after, is_for_the_start, persist},
+    persist::{ARGUMENTS, KERNEL_COMMAND_LINE, Persisted, Wanted, after, is_for_the_start, persist},
     plan, undo,
 };
 use proptest::prelude::*;
@@ -56,8 +59,25 @@ fn setup(patch: &Value) -> BootSetup {
 }
 
 fn make(model: &Model, text: &str, options: &[String], needs: &BootNeeds, setup: &BootSetup) -> Persisted {
-    let wanted = Wanted { model, text, program: "/usr/local/bin/penstock", options, needs };
-    persist(&wanted, setup)
+    let (program, waits) = ("/usr/local/bin/penstock", Duration::from_secs(100));
+    persist(&Wanted { model, text, program, options, needs, waits, again: false }, setup)
+}
+
+/// An entry after a call of `grubby`, as `update_args` of grubby-bls has it: words are taken away, then each that is added takes the place
+/// of one with its key.
+fn grubby<'a>(entry: &str, told: impl Iterator<Item = &'a String>) -> String {
+    let mut words: Vec<String> = entry.split_ascii_whitespace().map(str::to_owned).collect();
+    let key = |word: &str| word.split('=').next().unwrap_or_default().to_owned();
+    for option in told {
+        if let Some(gone) = option.strip_prefix("--remove-args=") {
+            words.retain(|word| !gone.split(' ').any(|gone| gone == word));
+        }
+        for word in option.strip_prefix("--args=").into_iter().flat_map(|args| args.split(' ')) {
+            words.retain(|other| key(other) != key(word));
+            words.push(word.to_owned());
+        }
+    }
+    words.join(" ")
 }
 
 /// The machine after `plan` was carried out.
@@ -67,6 +87,23 @@ fn carried_out(setup: &BootSetup, plan: &penstock_plan::Plan) -> BootSetup {
         if let Action::Boot(BootAction::EnableUnit { unit, on }) = &step.action {
             let changed = if *on { after.enabled.insert(unit.clone()) } else { after.enabled.remove(unit) };
             assert!(changed, "{unit} was so already");
+        }
+        if let Action::Boot(BootAction::SetBootArguments(arguments)) = &step.action {
+            let (mut texts, path) = (after.files.clone(), arguments.file.as_ref().map(|file| &file.path));
+            let line = path.and_then(|path| texts.remove(path)).unwrap_or_default();
+            // Where nobody has said what the entries are, nothing is known of them afterwards.
+            let known = !after.entries.is_empty();
+            match arguments.loader {
+                BootLoader::Grubby => {
+                    let told = arguments.commands();
+                    after.entries.iter_mut().for_each(|entry| *entry = grubby(entry, told.iter().flatten()));
+                }
+                BootLoader::Grub { .. } if known => {
+                    after.entries = vec![format!("quiet {}", arguments.words.join(" "))];
+                }
+                _ if known => after.entries = vec![line],
+                _ => {}
+            }
         }
     }
     after
@@ -168,10 +205,71 @@ fn files() -> impl Strategy<Value = BootSetup> {
         files: paths.into_iter().zip(texts).collect(),
         enabled: enabled.into_iter().map(str::to_owned).collect::<BTreeSet<String>>(),
         command_line: "BOOT_IMAGE=/vmlinuz root=/dev/sda1 quiet".to_owned(),
+        entries: Vec::new(),
     })
 }
 
+/// Entries of somebody's, with words of keys that are ours too.
+fn entries() -> impl Strategy<Value = Vec<String>> {
+    let word = prop_oneof![
+        Just("quiet"),
+        Just("intel_iommu=on"),
+        Just("intel_iommu=off"),
+        Just("iommu=pt"),
+        Just("hugepagesz=1G hugepages=2"),
+        Just("hugepagesz=2M hugepages=64"),
+        Just("pci=noaer"),
+    ];
+    let words = prop::collection::vec(word, 0..4);
+    prop::collection::vec(words.prop_map(|words| format!("root=/dev/sda1 {}", words.join(" "))), 1..4)
+}
+
+fn sorted(line: &str) -> Vec<&str> {
+    let mut words: Vec<&str> = line.split_ascii_whitespace().collect();
+    words.sort();
+    words
+}
+
 proptest! {
+    /// What somebody has in the entries of `grubby` stays there, in between and after the way back, and nothing of ours does, but what
+    /// somebody had in a part of them.
+    #[test]
+    fn words_of_others_stay_in_entries_that_grubby_keeps(entries in entries(), pools in 0..3_usize, one_word in any::<bool>()) {
+        let pages = ["", ", memory: 2GiB, huge_pages: 1GiB", ", memory: 1GiB, huge_pages: 2MiB"];
+        let guests: String = (1..=pools).map(|n| format!("  g{n}: {{kind: vm{}}}\n", pages[n])).collect();
+        let text = format!("nics: {{NET0: }}\nguests:\n  a: {{kind: vm, functions: [NET0#0]}}\n{guests}");
+        let model = model(&text);
+        let inventory = inventory(&json!({"cpus": {"model": "Intel(R) Xeon(R)"}, "iommu_groups": "off"}));
+        let mut needs = boot_needs(&model, &inventory);
+        if one_word {
+            needs.needs.truncate(1);
+        }
+        let before = BootSetup { loader: Some(BootLoader::Grubby), systemd: true, entries, ..BootSetup::default() };
+        let made = make(&model, &text, &[], &needs, &before);
+        let there = carried_out(&before, &made.plan);
+        for (entry, was) in there.entries.iter().zip(&before.entries) {
+            for word in was.split_ascii_whitespace() {
+                prop_assert!(sorted(entry).contains(&word), "{word} is gone: {was} -> {entry}");
+            }
+            for words in needs.arguments().iter().filter(|words| !made.by_hand.contains(words)) {
+                prop_assert!(is_on(entry, words), "{words} is not in {entry}");
+            }
+        }
+        let again = make(&model, &text, &[], &needs, &there);
+        prop_assert_eq!((again.plan.steps.len(), again.by_hand), (0, made.by_hand));
+        let back = carried_out(&there, &undo(&made.plan));
+        for (entry, was) in back.entries.iter().zip(&before.entries) {
+            for word in was.split_ascii_whitespace() {
+                prop_assert!(sorted(entry).contains(&word), "{word} is gone: {was} -> {entry}");
+            }
+            for word in entry.split_ascii_whitespace() {
+                let somebodys = before.entries.iter().any(|entry| entry.split_ascii_whitespace().any(|had| had == word));
+                prop_assert!(somebodys, "{word} of ours is left: {was} -> {entry}");
+            }
+        }
+        prop_assert_eq!(back.files, before.files);
+    }
+
     /// Whatever was there, it is there again after the way back, and to do it twice is to do it once.
     #[test]
     fn what_is_installed_can_be_taken_away(before in files(), vm in any::<bool>(), pages in 0_u64..9) {
@@ -184,4 +282,79 @@ proptest! {
         prop_assert_eq!(needs.missing().count() > 0, vm);
         proven(&model, &text, &[], &needs, &before);
     }
+}
+
+/// A model that needs `intel_iommu=on` and `iommu=pt`, and what it needs of a machine without them.
+fn two_words() -> (Model, String, BootNeeds) {
+    let text = "nics: {NET0: }\nguests:\n  a: {kind: vm, functions: [NET0#0]}\n".to_owned();
+    let inventory = inventory(&json!({"cpus": {"model": "Intel(R) Xeon(R)"}, "iommu_groups": "off"}));
+    let model = model(&text);
+    let needs = boot_needs(&model, &inventory);
+    assert_eq!(needs.arguments(), ["intel_iommu=on", "iommu=pt"]);
+    (model, text, needs)
+}
+
+#[test]
+fn a_word_that_the_administrator_had_stays_when_another_model_does_without() {
+    let (model, text, needs) = two_words();
+    let before = setup(
+        &json!({"loader": "kernel_install", "files": {KERNEL_COMMAND_LINE: "root=UUID=1 iommu=pt ro\n"}}),
+    );
+    let there = carried_out(&before, &make(&model, &text, &[], &needs, &before).plan);
+    assert_eq!(there.files[KERNEL_COMMAND_LINE], "root=UUID=1 iommu=pt ro intel_iommu=on\n");
+    assert_eq!(there.files[ARGUMENTS], "intel_iommu=on\n");
+    let bare = "nics: {NET0: }\n";
+    let (model, needs) = (self::model(bare), BootNeeds::default());
+    let after = carried_out(&there, &make(&model, bare, &[], &needs, &there).plan);
+    assert_eq!(after.files[KERNEL_COMMAND_LINE], "root=UUID=1 iommu=pt ro\n");
+}
+
+#[test]
+fn words_for_one_start_do_not_become_those_of_each() {
+    let (model, text, needs) = two_words();
+    let line = "BOOT_IMAGE=/vmlinuz root=/dev/sda1 ro penstock=off single systemd.unit=rescue.target init=/bin/sh rd.break S 1 emergency quiet";
+    let before = setup(&json!({"loader": "kernel_install", "command_line": line}));
+    let there = carried_out(&before, &make(&model, &text, &[], &needs, &before).plan);
+    assert_eq!(there.files[KERNEL_COMMAND_LINE], "root=/dev/sda1 ro quiet intel_iommu=on iommu=pt\n");
+}
+
+#[test]
+fn a_run_that_was_cut_off_before_the_loaders_tool_is_gone_on_with() {
+    let (model, text, needs) = two_words();
+    let menu = json!({"grub": {"refresh": ["update-grub"], "menu": "/boot/grub/grub.cfg"}});
+    for loader in [menu, json!("kernel_install"), json!("proxmox_boot_tool"), json!("grubby")] {
+        let before = setup(&json!({"loader": loader, "entries": ["quiet"], "command_line": "quiet"}));
+        let whole = make(&model, &text, &[], &needs, &before);
+        // All files are written, and the entries are as they were.
+        let cut_off = BootSetup { entries: before.entries.clone(), ..carried_out(&before, &whole.plan) };
+        let rest = make(&model, &text, &[], &needs, &cut_off);
+        assert_eq!(rest.plan.steps.len(), 1, "{loader}");
+        let there = carried_out(&cut_off, &rest.plan);
+        assert!(there.entries.iter().all(|entry| is_on(entry, "intel_iommu=on iommu=pt")), "{loader}");
+        assert!(make(&model, &text, &[], &needs, &there).plan.steps.is_empty(), "{loader}");
+        // Where the entries do not tell, the run that was cut off does.
+        let blind = BootSetup { entries: Vec::new(), ..cut_off };
+        assert!(make(&model, &text, &[], &needs, &blind).plan.steps.is_empty(), "{loader}");
+        let (program, waits) = ("/usr/local/bin/penstock", Duration::from_secs(100));
+        let wanted =
+            Wanted { model: &model, text: &text, program, options: &[], needs: &needs, waits, again: true };
+        assert_eq!(persist(&wanted, &blind).plan.steps.len(), usize::from(loader != "grubby"), "{loader}");
+    }
+}
+
+#[test]
+fn a_pool_is_there_only_as_the_kernel_takes_it() {
+    let pool = "hugepagesz=1G hugepages=4";
+    for (line, live) in [
+        ("quiet hugepagesz=1G hugepages=4", true),
+        ("hugepagesz=2M hugepages=8 hugepagesz=1G hugepages=4", true),
+        ("hugepagesz=1G hugepages=8 hugepagesz=2M hugepages=4", false),
+        ("hugepagesz=1G hugepages=2 hugepagesz=1G hugepages=4", false),
+        ("hugepagesz=1024M hugepages=2 hugepagesz=1G hugepages=4", false),
+        ("hugepages=4 hugepagesz=1G", false),
+    ] {
+        assert_eq!(is_on(line, pool), live, "{line}");
+    }
+    assert!(is_on("pci=noaer,realloc pci=assign-busses", "pci=realloc,assign-busses"));
+    assert!(!is_on("pci=reallocate", "pci=realloc"));
 }

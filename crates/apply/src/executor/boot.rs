@@ -2,11 +2,15 @@
 
 use std::{path::Path, time::Duration};
 
-use penstock_host::{Command, Root, files};
+use penstock_host::{
+    Root,
+    boot::{entries, tool},
+    files,
+};
 use penstock_model::inventory::BootLoader;
 use penstock_plan::{
     ExecuteError,
-    action::BootArguments,
+    action::{BootArguments, has_words},
     persist::{UNIT_DIRECTORY, WANTED_BY},
 };
 
@@ -49,8 +53,10 @@ pub fn set_arguments(root: &Root, arguments: &BootArguments, deadline: Duration)
     if let Some(file) = &arguments.file {
         let path = root.path(&file.path);
         let directory = path.parent().unwrap_or(Path::new("/"));
+        let present = present(root, &file.path)?;
         // As a file's step does: neither what a reset takes nor half of a file is left behind.
-        let done = files::remove_parts(&path).and_then(|()| match &file.text {
+        let done = files::remove_parts(&path).and_then(|()| match arguments.text_over(present.as_deref()) {
+            Some(text) if present.as_ref() == Some(&text) => Ok(()),
             Some(text) => files::create_dir_all(directory).and_then(|()| files::write_durable(&path, text)),
             None => files::remove_durable(&path),
         });
@@ -66,6 +72,15 @@ pub fn set_arguments(root: &Root, arguments: &BootArguments, deadline: Duration)
     Ok(())
 }
 
+/// The text of a file that a tool reads; `None` where there is none. One that cannot be read is not written over.
+fn present(root: &Root, path: &str) -> Result<Option<String>, ExecuteError> {
+    match files::read_to_string(root.path(path)) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.is_missing() => Ok(None),
+        Err(error) => Err(failed(&format!("{path} was not changed"), error)),
+    }
+}
+
 /// A call of `kernel-install` for each kernel that is installed.
 fn kernels(root: &Root) -> Vec<Vec<String>> {
     let versions = files::list(root.path("/lib/modules")).unwrap_or_default();
@@ -79,22 +94,16 @@ fn kernels(root: &Root) -> Vec<Vec<String>> {
 
 fn run(root: &Root, words: &[String], deadline: Duration) -> Result<String, ExecuteError> {
     let [program, arguments @ ..] = words else { return Ok(String::new()) };
-    let command = if root.is_system() {
-        Command::new(program)
-    } else {
-        // A tree's own tools, on its own files.
-        Command::new("chroot").arg(root.path("/")).arg(program)
-    };
     let what = format!("`{}` failed: the boot loader's configuration is not made anew", words.join(" "));
-    let output = command.args(arguments).deadline(deadline).succeed();
+    let output = tool(root, program).args(arguments).deadline(deadline).succeed();
     Ok(output.map_err(|error| failed(&what, error))?.text())
 }
 
 /// Whether the boot loader's own configuration has the words, and those no longer that are gone.
 pub fn are_set(root: &Root, arguments: &BootArguments) -> Result<Seen, ExecuteError> {
     if let Some(file) = &arguments.file {
-        let seen = files::read_to_string(root.path(&file.path)).ok();
-        if seen != file.text {
+        let seen = present(root, &file.path)?;
+        if seen != arguments.text_over(seen.as_deref()) {
             return Ok(Err(match seen {
                 Some(_) => format!("{} has another text", file.path),
                 None => format!("there is no {}", file.path),
@@ -104,75 +113,41 @@ pub fn are_set(root: &Root, arguments: &BootArguments) -> Result<Seen, ExecuteEr
             return Ok(Err(format!("{}: {seen}", file.path)));
         }
     }
-    let lines: Vec<String> = match &arguments.loader {
-        BootLoader::Grub { menu, .. } => {
-            let at = root.path(menu);
-            let text = files::read_to_string(&at)
-                .map_err(|error| failed(&format!("{menu} could not be looked at"), error))?;
-            starting(&text, &["linux", "linux16", "linuxefi"])
-        }
-        BootLoader::Grubby => {
-            let info = run(root, &["grubby", "--info=ALL"].map(str::to_owned), TIMEOUT)?;
-            let args = info.lines().filter_map(|line| line.strip_prefix("args="));
-            args.map(|args| args.trim_matches('"').to_owned()).collect()
-        }
-        BootLoader::KernelInstall | BootLoader::ProxmoxBootTool => entries(root),
-    };
+    let lines = entries(root, &arguments.loader)
+        .map_err(|error| failed("the boot loader's entries could not be looked at", error))?;
     // Unified kernel images have their command line inside: there the tool's own answer is all that there is.
     if lines.is_empty() {
         return Ok(Ok(()));
     }
-    let has = |line: &String, words: &String| {
-        words.split_ascii_whitespace().all(|word| line.split_ascii_whitespace().any(|seen| seen == word))
-    };
     for words in &arguments.words {
-        if !lines.iter().any(|line| has(line, words)) {
+        if !lines.iter().any(|line| has_words(line, words)) {
             return Ok(Err(format!("no entry of the boot loader has {words}")));
         }
     }
     let elsewhere = elsewhere(root, arguments);
     let gone = arguments.before.iter().filter(|words| !arguments.words.contains(words));
-    for words in gone.filter(|words| !elsewhere.contains(words.as_str())) {
-        if lines.iter().any(|line| has(line, words)) {
+    for words in gone.filter(|words| !elsewhere.iter().any(|line| has_words(line, words))) {
+        if lines.iter().any(|line| has_words(line, words)) {
             return Ok(Err(format!("an entry of the boot loader still has {words}")));
         }
     }
     Ok(Ok(()))
 }
 
-/// What somebody else has written where the boot loader's tool reads it: words there stay, whoever else wanted them.
-fn elsewhere(root: &Root, arguments: &BootArguments) -> String {
-    let mut text = String::new();
+/// What somebody else has written where the boot loader's tool reads it, by lines without quotes: words there stay, whoever else wanted
+/// them.
+fn elsewhere(root: &Root, arguments: &BootArguments) -> Vec<String> {
     let mut paths: Vec<String> = vec!["/etc/default/grub".to_owned()];
     let drop_ins = files::list(root.path("/etc/default/grub.d")).unwrap_or_default();
     paths.extend(drop_ins.into_iter().map(|name| format!("/etc/default/grub.d/{name}")));
+    let mut text = String::new();
     if let Some(file) = &arguments.file {
         paths.retain(|path| *path != file.path);
         text.push_str(file.text.as_deref().unwrap_or_default());
     }
     for path in paths {
+        text.push('\n');
         text.push_str(&files::read_to_string(root.path(path)).unwrap_or_default());
     }
-    text
-}
-
-/// The `options` of systemd-boot's entries (Boot Loader Specification, type 1).
-fn entries(root: &Root) -> Vec<String> {
-    let mut lines = Vec::new();
-    for place in ["/boot", "/boot/efi", "/efi"] {
-        let directory = format!("{place}/loader/entries");
-        for name in files::list(root.path(&directory)).unwrap_or_default() {
-            if name.ends_with(".conf") {
-                let text = files::read_to_string(root.path(format!("{directory}/{name}")));
-                lines.extend(starting(&text.unwrap_or_default(), &["options"]));
-            }
-        }
-    }
-    lines
-}
-
-/// The lines of `text` whose first word is one of these.
-fn starting(text: &str, words: &[&str]) -> Vec<String> {
-    let first = |line: &&str| line.split_ascii_whitespace().next().is_some_and(|word| words.contains(&word));
-    text.lines().filter(first).map(str::to_owned).collect()
+    text.lines().map(|line| line.replace(['"', '\''], " ")).collect()
 }

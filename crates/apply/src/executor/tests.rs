@@ -291,11 +291,13 @@ fn the_command_line_is_not_as_it_should_be_beside_half_a_file() {
     use penstock_plan::action::{BootArguments, BootFile};
     let tree = Tree::new();
     fs::create_dir_all(tree.path("etc/kernel")).unwrap();
+    let mut over = None;
     for text in [Some("quiet".to_owned()), None] {
+        let next = text.clone();
         let arguments = BootArguments {
             // Without a kernel it has nothing to run.
             loader: BootLoader::KernelInstall,
-            file: Some(BootFile { path: "/etc/kernel/words".to_owned(), text }),
+            file: Some(BootFile { path: "/etc/kernel/words".to_owned(), text, over: over.take() }),
             words: vec![],
             before: vec![],
         };
@@ -307,6 +309,43 @@ fn the_command_line_is_not_as_it_should_be_beside_half_a_file() {
         assert!(!tree.holds(action.after()), "{action}");
         tree.executor().execute(&action, Duration::from_secs(1)).unwrap();
         assert!(tree.holds(action.after()) && !part.exists(), "{action}");
+        over = next;
+    }
+    assert!(!tree.path("etc/kernel/words").exists());
+}
+
+#[test]
+fn what_others_have_written_to_the_command_line_since_stays() {
+    use penstock_model::inventory::BootLoader;
+    use penstock_plan::action::{BootArguments, BootFile};
+    let tree = Tree::new();
+    let path = "/etc/kernel/cmdline".to_owned();
+    fs::create_dir_all(tree.path("etc/kernel")).unwrap();
+    let ours = "root=UUID=1 ro iommu=pt hugepagesz=1G hugepages=4\n";
+    // The way back of a run that had found a file, and of one that had found none.
+    for before in [Some("root=UUID=1  ro\n".to_owned()), None] {
+        let back = BootArguments {
+            loader: BootLoader::KernelInstall,
+            file: Some(BootFile { path: path.clone(), text: before.clone(), over: Some(ours.to_owned()) }),
+            words: vec![],
+            before: vec!["iommu=pt".to_owned(), "hugepagesz=1G hugepages=4".to_owned()],
+        };
+        let back = BootAction::SetBootArguments(back);
+        let now = || fs::read_to_string(tree.path("etc/kernel/cmdline")).ok();
+        for (present, after) in [
+            (ours, before.as_deref()),
+            // The disk has another name since, and somebody has a pool of their own.
+            (
+                "root=UUID=2 ro iommu=pt hugepagesz=2M hugepages=4 hugepagesz=1G hugepages=4 quiet\n",
+                Some("root=UUID=2 ro hugepagesz=2M hugepages=4 quiet\n"),
+            ),
+        ] {
+            fs::write(tree.path("etc/kernel/cmdline"), present).unwrap();
+            assert!(!tree.holds(back.after()), "{present}");
+            tree.executor().execute(&back, Duration::from_secs(1)).unwrap();
+            assert_eq!(now().as_deref(), after, "{present}");
+            assert!(tree.holds(back.after()), "{present}");
+        }
     }
 }
 

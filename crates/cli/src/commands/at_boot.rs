@@ -10,13 +10,13 @@ use std::{
 };
 
 use penstock_apply::Mode;
-use penstock_host::{Netlink, interface_of, netlink::wait_for_udev};
+use penstock_host::{InterfaceReport, Netlink, interface_of, netlink::wait_for_udev};
 use penstock_model::{GuestName, Inventory, text::counted};
-use penstock_plan::{Danger, Plan, StepId, resolve};
+use penstock_plan::{Danger, Plan, StepId, not_there_yet, plan_without_guests, resolve_what_is_there};
 
 use crate::{
     arguments::{AtBoot, BootPhase},
-    commands::{apply, plan},
+    commands::{apply, guard, plan},
     dangers,
     failure::{Failure, Status},
     machine::Machine,
@@ -25,8 +25,10 @@ use crate::{
     settings::Settings,
 };
 
-/// How long the NICs of a model may take to be there. A driver with much firmware to load takes some 20 s.
+/// How long the NICs and drives of a model may take to be there. A driver with much firmware to load takes some 20 s.
 const NICS: Duration = Duration::from_secs(30);
+/// How often it is looked at what no event of a network interface tells of.
+const LOOK: Duration = Duration::from_secs(1);
 /// How long udev may take to have named an interface.
 const UDEV: Duration = Duration::from_secs(10);
 
@@ -34,15 +36,28 @@ const UDEV: Duration = Duration::from_secs(10);
 pub fn run(arguments: &AtBoot, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
     let file = model_file::read_subject(&arguments.subject, For::Here(settings), printer)?;
     let machine = Machine::here(settings);
-    let alone = machine.lock()?;
+    let mut alone = machine.lock()?;
     if arguments.phase == BootPhase::Nics {
         await_nics(&machine, &file, printer)?;
     }
+    // Before anything is looked at: a run that nobody had confirmed when the machine was reset stays in nobody's way.
+    alone = match guard::take_back_lapsed(&machine, alone, printer) {
+        Ok(alone) => alone,
+        Err(failure) => {
+            printer.warn(failure.in_one_line());
+            machine.lock()?
+        }
+    };
     let inventory = machine.inventory_for(&file.model)?;
-    let mut plan = plan::make(&file, &inventory, printer)?;
-    if arguments.phase == BootPhase::Nics {
-        plan.steps.retain(|step| step.guest.is_none());
-    }
+    let mut plan = match arguments.phase {
+        BootPhase::Nics => {
+            let plan = plan_without_guests(&file.model, &inventory)
+                .map_err(|error| plan::explain(error, &file, printer))?;
+            plan::judge_steps(&plan, &file, &inventory)?;
+            plan
+        }
+        BootPhase::Guests => plan::make(&file, &inventory, printer)?,
+    };
     for note in &plan.notes {
         printer.warn(note);
     }
@@ -51,15 +66,33 @@ pub fn run(arguments: &AtBoot, settings: &Settings, printer: &mut Printer) -> Re
     Ok(if left_out { Status::DoesNotHold } else { status })
 }
 
-/// Waits until every NIC of the model is there and has its name; what is missing then is said by the plan.
+/// Waits until every NIC and drive of the model is there, with its driver, and each NIC has its name.
 fn await_nics(machine: &Machine, file: &ModelFile, printer: &mut Printer) -> Result<(), Failure> {
     let mut netlink = Netlink::open()?;
-    printer.doing(format!("Waiting for {}", counted(file.model.nics.len(), "NIC")));
-    let found = netlink.wait_for("see every NIC of the model", Instant::now() + NICS, |_| {
-        let inventory = machine.inventory().ok()?;
-        resolve(&file.model, &inventory).ok()
-    });
-    let Ok(nics) = found else { return Ok(()) };
+    let drives = match file.model.drives.len() {
+        0 => String::new(),
+        count => format!(" and {}", counted(count, "drive")),
+    };
+    printer.doing(format!("Waiting for {}{drives}", counted(file.model.nics.len(), "NIC")));
+    let end = Instant::now() + NICS;
+    let inventory = loop {
+        let known: BTreeSet<u32> = netlink.interfaces()?.iter().map(|report| report.index).collect();
+        let inventory = machine.inventory()?;
+        let lacking = not_there_yet(&file.model, &inventory);
+        if lacking.is_empty() {
+            break inventory;
+        }
+        if Instant::now() >= end {
+            printer.warn(format!("not there after {} s: {}", NICS.as_secs(), lacking.join("; ")));
+            break inventory;
+        }
+        // An interface that comes ends the wait; of a driver, or a drive, there is no such event.
+        let another = |reports: &[InterfaceReport]| {
+            reports.iter().any(|report| !known.contains(&report.index)).then_some(())
+        };
+        let _ = netlink.wait_for("see an interface come", end.min(Instant::now() + LOOK), another);
+    };
+    let (nics, _) = resolve_what_is_there(&file.model, &inventory);
     let deadline = Instant::now() + UDEV;
     let reports = netlink.interfaces()?;
     for report in nics.values().filter_map(|bdf| interface_of(*bdf, &reports, machine.root())) {

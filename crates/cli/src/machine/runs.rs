@@ -128,7 +128,7 @@ impl Machine {
             )
         };
         let mut said: Vec<String> = unreadable.iter().map(of_unreadable).collect();
-        for run in all.iter().filter(|run| run.is_open()) {
+        for run in all.iter().filter(|run| run.is_open() && !runs.has_lapsed(run)) {
             self.settle(&runs, run)?;
         }
         let half_way = runs.half_way(&all);
@@ -333,7 +333,7 @@ mod tests {
     use penstock_apply::journal::{Ending, Entry};
     use penstock_guests::Builtin;
     use penstock_host::Root;
-    use penstock_plan::{Action, Fact, FunctionAction, Step, StepId};
+    use penstock_plan::{Action, Fact, FileAction, FunctionAction, Step, StepId};
     use tempfile::TempDir;
 
     use super::*;
@@ -419,6 +419,43 @@ mod tests {
         assert!(said.contains("run 2 cannot be read: what it left, if anything, stays"), "{said}");
         assert!(said.contains("is damaged, so that nobody knows how far it got"), "{said}");
         assert_eq!(begun.run.unwrap().record.supersedes, [damaged.id()]);
+    }
+
+    #[test]
+    fn a_run_that_a_reset_left_unconfirmed_waits_for_nobody() {
+        let directory = tempfile::tempdir().unwrap();
+        let machine = machine(&directory);
+        let boot = |id: &str| {
+            let path = machine.root.path("/proc/sys/kernel/random/boot_id");
+            files::create_dir_all(path.parent().unwrap()).unwrap();
+            files::write_atomic(path, id).unwrap();
+        };
+        boot("the first");
+        let path = "/etc/a.conf".to_owned();
+        let write = FileAction::WriteFile { path: path.clone(), text: "a".to_owned() };
+        let step = step(write.into(), FileAction::RemoveFile { path }.into());
+        let plan = Plan { steps: vec![step.clone()], ..Plan::default() };
+        let confirm = Some(Confirm { within: 1000, at_most: 1000 });
+        let gone = Who { process: Running { id: 1, started: u64::MAX }, ..who() };
+        let record = RunRecord { confirm, ..RunRecord::new(Purpose::Apply, gone) };
+        let run = machine.runs().create(record, &plan, None).unwrap();
+        let (action, inverse) = (step.action.clone(), step.inverse.clone());
+        let done = Entry::Outcome { step: step.id, outcome: Ending::Done, detail: None };
+        let entries = [
+            Entry::Begin { version: 1, steps: 1 },
+            Entry::Intent { step: step.id, action, inverse },
+            done,
+            Entry::End { applied: true },
+        ];
+        run.journal().unwrap().record(&entries, true).unwrap();
+        let path = machine.root.path("/a.yaml");
+        files::write_atomic(&path, "nics: {NET0: {vfs: 2}}\n").unwrap();
+        let model = crate::model_file::load(&path).unwrap();
+        let begin = || machine.begin(machine.lock().unwrap(), &plan, Mode::Apply, &model, None);
+        let busy = begin().err().unwrap();
+        assert!(busy.in_one_line().contains("waits to be confirmed"), "{}", busy.in_one_line());
+        boot("the second");
+        assert!(begin().unwrap().run.is_some());
     }
 
     #[test]

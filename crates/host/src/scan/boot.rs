@@ -13,7 +13,7 @@ use penstock_model::{
     inventory::{BootFacts, BootLoader, BootSetup, IommuKind, tuning::Reading},
 };
 
-use crate::{Root, files};
+use crate::{Root, boot, files};
 
 /// The kernel's log keeps no more than some megabytes (`CONFIG_LOG_BUF_SHIFT`).
 const LOG_LIMIT: usize = 16 << 20;
@@ -68,8 +68,11 @@ pub fn setup(root: &Root, paths: &[String], wanted_by: &str) -> files::Result<Bo
         }
     }
     let enabled = files::list(root.path(wanted_by)).unwrap_or_default();
+    let loader = loader(root);
+    let entries = loader.as_ref().and_then(|loader| boot::entries(root, loader).ok());
     Ok(BootSetup {
-        loader: loader(root),
+        loader,
+        entries: entries.unwrap_or_default(),
         systemd: files::exists(root.path("/run/systemd/system")),
         files: texts,
         enabled: enabled.into_iter().filter(|name| name.starts_with("penstock-")).collect(),

@@ -48,6 +48,9 @@ pub struct BootSetup {
     pub enabled: BTreeSet<String>,
     /// `/proc/cmdline`.
     pub command_line: String,
+    /// The command line of each entry of the boot loader; empty where they are not known.
+    #[serde(default)]
+    pub entries: Vec<String>,
 }
 
 /// A tool of the distribution that merges words into the kernel's command line.

@@ -25,7 +25,8 @@ pub struct BootArguments {
     pub loader: BootLoader,
     /// The file that it reads; `None` for a tool that is told them.
     pub file: Option<BootFile>,
-    /// All words of ours that there are then, each group that belongs together for itself.
+    /// All words of ours that there are then, each group that belongs together for itself. What somebody else had put there is not
+    /// ours.
     pub words: Vec<String>,
     /// Those that there were.
     pub before: Vec<String>,
@@ -38,9 +39,25 @@ pub struct BootFile {
     pub path: String,
     /// Its text then; `None`: it is not there.
     pub text: Option<String>,
+    /// The text that it had before, or nothing. Only over this is `text` written as it is, where others write to the file too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub over: Option<String>,
 }
 
 impl BootArguments {
+    /// What the file is to hold that now holds `present`: all of what was planned, or, where somebody else has changed a file that is
+    /// not ours alone since, `present` with no more than our words changed.
+    pub fn text_over(&self, present: Option<&str>) -> Option<String> {
+        let file = self.file.as_ref()?;
+        let shared = matches!(self.loader, BootLoader::KernelInstall | BootLoader::ProxmoxBootTool);
+        match present.filter(|_| shared) {
+            Some(text) if Some(text) != file.over.as_deref() && Some(text) != file.text.as_deref() => {
+                Some(merged(text, &self.before, &self.words))
+            }
+            _ => file.text.clone(),
+        }
+    }
+
     /// The commands that merge them, as far as they are the same on each machine.
     pub fn commands(&self) -> Vec<Vec<String>> {
         let not_in = |all: &[String], other: &[String]| -> Vec<String> {
@@ -69,6 +86,40 @@ impl BootArguments {
             BootLoader::ProxmoxBootTool => vec![["proxmox-boot-tool", "refresh"].map(str::to_owned).into()],
         }
     }
+}
+
+/// Where the words of `group` stand in `words`, one behind the other.
+fn place(words: &[&str], group: &[&str]) -> Option<usize> {
+    (!group.is_empty()).then(|| words.windows(group.len()).position(|seen| seen == group)).flatten()
+}
+
+/// Whether a command line has the words of `group`, one behind the other.
+pub fn has_words(line: &str, group: &str) -> bool {
+    let line: Vec<&str> = line.split_ascii_whitespace().collect();
+    let group: Vec<&str> = group.split_ascii_whitespace().collect();
+    group.is_empty() || place(&line, &group).is_some()
+}
+
+/// `line` without the groups of words that are in `before` and not in `after`, and with those of `after` that it lacks; as it is
+/// where that is all so.
+pub(crate) fn merged(line: &str, before: &[String], after: &[String]) -> String {
+    let mut words: Vec<&str> = line.split_ascii_whitespace().collect();
+    let mut changed = false;
+    for gone in before.iter().filter(|group| !after.contains(group)) {
+        let gone: Vec<&str> = gone.split_ascii_whitespace().collect();
+        while let Some(at) = place(&words, &gone) {
+            words.drain(at..at + gone.len());
+            changed = true;
+        }
+    }
+    for group in after {
+        let group: Vec<&str> = group.split_ascii_whitespace().collect();
+        if place(&words, &group).is_none() {
+            changed |= !group.is_empty();
+            words.extend(group);
+        }
+    }
+    if changed { format!("{}\n", words.join(" ")) } else { line.to_owned() }
 }
 
 impl BootAction {

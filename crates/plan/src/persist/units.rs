@@ -3,13 +3,13 @@
 //! Two, because of the order: VFs are to be there before the network is configured and before any other guest can start,
 //! but libvirt, which runs our VMs, starts after the network.
 
-use penstock_model::GuestKind;
-
-use super::{MODEL, Wanted};
+use super::{JOURNALS, MODEL, Wanted};
+use crate::action::{GUEST_LIMIT, STEP_LIMIT};
 
 /// Makes VFs with their attributes.
 pub const NICS_UNIT: &str = "penstock-nics.service";
-/// Starts the model's guests; there is no such unit for a model without guests.
+/// Starts the model's guests, and sets once more what others reset as they start; there is no such unit for a model with neither guests nor
+/// real time.
 pub const GUESTS_UNIT: &str = "penstock-guests.service";
 /// Where the administrator's units are (systemd.unit(5)).
 pub const UNIT_DIRECTORY: &str = "/etc/systemd/system";
@@ -21,7 +21,8 @@ const OTHERS: &str = "libvirtd.service virtqemud.service virtnetworkd.service li
 
 /// Each unit, with its text where there is to be one.
 pub fn units(wanted: &Wanted<'_>) -> [(&'static str, Option<String>); 2] {
-    let guests = (!wanted.model.guests.is_empty()).then(|| guests(wanted));
+    let any = !wanted.model.guests.is_empty() || wanted.model.realtime.is_some();
+    let guests = any.then(|| guests(wanted));
     [(NICS_UNIT, Some(nics(wanted))), (GUESTS_UNIT, guests)]
 }
 
@@ -35,7 +36,7 @@ Description=VFs of {MODEL}
 ConditionKernelCommandLine=!penstock=off
 # cloud-init wants the network before sysinit.target: that must not wait for this.
 DefaultDependencies=no
-RequiresMountsFor=/etc/penstock /var/lib/penstock {program}
+RequiresMountsFor=/etc/penstock {JOURNALS} {program}
 # For its NICs it waits itself, each by name: systemd-udev-settle waits for every device of the machine.
 After=local-fs.target systemd-modules-load.service systemd-sysctl.service
 After=systemd-udevd.service systemd-udev-trigger.service
@@ -60,15 +61,18 @@ WantedBy={WANTED_BY}
 }
 
 fn guests(wanted: &Wanted<'_>) -> String {
-    let waits: u64 = wanted
-        .model
-        .guests
-        .values()
-        .map(|guest| match guest.kind {
-            GuestKind::Vm => u64::from(guest.vm.ready_within),
-            GuestKind::Container => 30,
-        })
-        .sum();
+    let model = wanted.model;
+    let count = model.guests.len() as u64;
+    // Each step has its own limit, so that this is for a program that hangs: a start for each guest and what comes before it.
+    let starts = count * (STEP_LIMIT + GUEST_LIMIT).as_secs();
+    let stops = count * GUEST_LIMIT.as_secs();
+    let shares = model.guests.values().filter_map(|guest| guest.realtime.as_ref());
+    let shares = shares.map(|realtime| realtime.cache.is_some() || realtime.memory_bandwidth.is_some());
+    // A line of /etc/fstab comes first, with the options that somebody chose.
+    let mount = match shares.fold(false, |any, one| any | one) {
+        true => "ExecStartPre=-/bin/sh -c 'test -e /sys/fs/resctrl/schemata || mount -t resctrl resctrl /sys/fs/resctrl'\n",
+        false => "",
+    };
     format!(
         "\
 # Made by `penstock apply --persist`; `penstock undo --persist` takes it away.
@@ -78,20 +82,24 @@ ConditionKernelCommandLine=!penstock=off
 Requires={NICS_UNIT}
 After={NICS_UNIT} network.target
 After=libvirtd.service libvirtd.socket virtqemud.service virtqemud.socket
+# They set frequencies and move interrupts when they start: what the model says of these comes after.
+After=tuned.service irqbalance.service power-profiles-daemon.service
 
 [Service]
 Type=oneshot
 RemainAfterExit=yes
-ExecStart={command}
+{mount}ExecStart={command}
 # A guest that fails does so alone: what the others run with must not be ended with this.
 KillMode=process
-TimeoutStartSec={timeout}
+TimeoutStartSec={start}
+TimeoutStopSec={stop}
 
 [Install]
 WantedBy={WANTED_BY}
 ",
         command = command(wanted, "guests"),
-        timeout = 120 + waits,
+        start = 2 * STEP_LIMIT.as_secs() + starts + stops + wanted.waits.as_secs(),
+        stop = 2 * STEP_LIMIT.as_secs() + stops,
     )
 }
 

@@ -50,7 +50,7 @@ pub fn steps(planner: &mut Planner<'_>, wishes: &RealtimeRequirements<'_>) {
         let knob = Knob::IrqAffinity(*number);
         let Some(Reading::Is(Value::Cpus(now))) = wishes.tuning.knobs.get(&knob) else { continue };
         let users = irq.users.join(", ");
-        if kernel_places(irq) {
+        if irq.is_kernel_managed() || irq.users.iter().any(|user| user == "timer") {
             let there = irq.effective.known().is_some_and(|cpus| !cpus.0.is_disjoint(&isolated.0));
             if there {
                 stuck.push(format!("{number} ({users})"));
@@ -116,21 +116,4 @@ fn asked_for(planner: &Planner<'_>, irq: &Irq) -> bool {
     let user = irq.function.and_then(|function| planner.user(function));
     let guest = user.and_then(|name| planner.model.guests.get(name));
     guest.and_then(|guest| guest.realtime.as_ref()).is_some_and(|realtime| realtime.interrupts.is_some())
-}
-
-/// Whether the kernel alone decides where an interrupt goes: one of a queue that belongs to a CPU
-/// (`drivers/nvme/host/pci.c`, `drivers/block/virtio_blk.c`: `PCI_IRQ_AFFINITY`), or the timer's.
-fn kernel_places(irq: &Irq) -> bool {
-    irq.users.iter().any(|user| {
-        let queue = |text: &str| text.parse::<u32>().is_ok_and(|queue| queue > 0);
-        let nvme = || {
-            let (name, queue_number) = user.strip_prefix("nvme")?.split_once('q')?;
-            (name.parse::<u32>().is_ok() && queue(queue_number)).then_some(())
-        };
-        let virtio = || {
-            let (name, role) = user.strip_prefix("virtio")?.split_once('-')?;
-            (name.parse::<u32>().is_ok() && (role.starts_with("req.") || role == "request")).then_some(())
-        };
-        user == "timer" || nvme().is_some() || virtio().is_some()
-    })
 }

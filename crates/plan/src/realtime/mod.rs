@@ -103,6 +103,11 @@ pub fn before_all(planner: &mut Planner<'_>) {
     interrupts::steps(planner, &wishes);
     partitions::steps(planner, &wishes);
     cpus::steps(planner, &wishes);
+}
+
+/// What each guest is to have of caches and of memory bandwidth; behind [`before_all`].
+pub fn share_out(planner: &mut Planner<'_>) {
+    let Some(wishes) = planner.realtime.clone() else { return };
     shares::steps(planner, &wishes);
 }
 
@@ -111,6 +116,12 @@ pub fn after_all(planner: &mut Planner<'_>) {
     let Some(wishes) = planner.realtime.clone() else { return };
     guests::place_interrupts(planner, &wishes);
     planner.draft.on_behalf_of(None);
+    throttle(planner);
+}
+
+/// Throttling alone, the last of all.
+pub fn throttle(planner: &mut Planner<'_>) {
+    let Some(wishes) = planner.realtime.clone() else { return };
     cpus::throttling(planner, &wishes);
 }
 
