@@ -3,10 +3,10 @@
 
 use libfuzzer_sys::fuzz_target;
 use penstock_host::{
-    Root,
+    Root, resctrl,
     scan::{
         scan,
-        tuning::{interrupts::Table, resctrl, tuning},
+        tuning::{interrupts::Table, tuning},
     },
 };
 use penstock_testkit::sysfs;
@@ -17,7 +17,7 @@ fuzz_target!(|bytes: &[u8]| {
         assert!(line.counts.values().all(|count| *count > 0));
         assert!(!line.users.iter().any(|user| user.contains(char::is_control)));
     }
-    if let Some(schemata) = resctrl::schemata(&text) {
+    if let Some(schemata) = resctrl::parsed(&text) {
         assert!(schemata.len() <= text.lines().count());
     }
     let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());

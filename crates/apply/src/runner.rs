@@ -52,12 +52,7 @@ pub struct Options<'a> {
 
 impl Default for Options<'_> {
     fn default() -> Self {
-        Options {
-            mode: Mode::Apply,
-            deadline: STEP_LIMIT,
-            guest_deadline: GUEST_LIMIT,
-            cancel: None,
-        }
+        Options { mode: Mode::Apply, deadline: STEP_LIMIT, guest_deadline: GUEST_LIMIT, cancel: None }
     }
 }
 

@@ -1,6 +1,9 @@
 //! The kernel's command line, as words.
 
-use std::{cell::Cell, collections::BTreeMap};
+use std::{
+    cell::Cell,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use penstock_model::CpuSet;
 
@@ -76,31 +79,58 @@ impl CommandLine {
         values
     }
 
-    /// The CPUs that a key's value lists; flags in front (`managed_irq,domain,2-7`) are none. `N` is the last CPU
-    /// (`lib/bitmap.c`, `bitmap_getnum`). `None`: there is no such list, or it makes no sense.
+    /// The CPUs that a key's value lists; flags in front (`managed_irq,domain,2-7`) are none. `None`: there is no such list, or the kernel
+    /// does not take it.
     pub(crate) fn cpus(&self, key: &str, last: u32) -> Option<CpuSet> {
-        let value = self.value(key)?;
-        let list: Vec<String> = value
-            .split(',')
-            .skip_while(|part| part.starts_with(|first: char| first.is_ascii_lowercase()) && *part != "all")
-            .map(|part| part.replace('N', &last.to_string()))
-            .collect();
-        match list.join(",").as_str() {
-            "" => None,
-            "all" => Some(CpuSet((0..=last).collect())),
-            list => list.parse().ok(),
+        let list: Vec<&str> = self.value(key)?.split(',').skip_while(|part| is_flag(part)).collect();
+        let mut cpus = BTreeSet::new();
+        for part in list.into_iter().filter(|part| !part.is_empty()) {
+            cpus.extend(region(part, last)?);
         }
+        (!cpus.is_empty()).then_some(CpuSet(cpus))
     }
 
     /// The flags in front of the list of `isolcpus` (`kernel/sched/isolation.c`); without one it is `domain`.
     pub(crate) fn isolcpus_flags(&self) -> Vec<&str> {
-        let flags: Vec<&str> = self
-            .parts("isolcpus")
-            .into_iter()
-            .take_while(|part| part.starts_with(|first: char| first.is_ascii_lowercase()))
-            .collect();
+        let flags: Vec<&str> = self.parts("isolcpus").into_iter().take_while(|part| is_flag(part)).collect();
         if flags.is_empty() && self.has("isolcpus") { vec!["domain"] } else { flags }
     }
+}
+
+/// Whether a part of a list of CPUs is a flag in front of it.
+fn is_flag(part: &str) -> bool {
+    let name = part.split(':').next().unwrap_or(part);
+    part.starts_with(|first: char| first.is_ascii_lowercase()) && name != "all"
+}
+
+/// More CPUs than any kernel knows (`NR_CPUS`).
+const MOST_CPUS: u32 = 1 << 16;
+
+/// One part of a list of CPUs, as `bitmap_parselist` takes it (`lib/bitmap-str.c`): `all`, `4`, `2-5`, where `N` stands for the `last` CPU; and
+/// `2-15:1/4`, the first of every four.
+fn region(part: &str, last: u32) -> Option<impl Iterator<Item = u32>> {
+    let number = |text: &str| -> Option<u32> {
+        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        digits.then(|| text.parse().ok()).flatten().filter(|number| *number < MOST_CPUS)
+    };
+    let cpu = |text: &str| if text == "N" { Some(last) } else { number(text) };
+    let (range, pattern) = part.split_once(':').map_or((part, None), |(range, rest)| (range, Some(rest)));
+    let (first, end) = match range.split_once('-') {
+        _ if range.eq_ignore_ascii_case("all") => (0, last),
+        Some((first, end)) => (cpu(first)?, cpu(end)?),
+        // A single CPU has no pattern.
+        None if pattern.is_some() => return None,
+        None => (cpu(range)?, cpu(range)?),
+    };
+    let (used, group) = match pattern {
+        Some(pattern) => {
+            let (used, group) = pattern.split_once('/')?;
+            (number(used)?, number(group)?)
+        }
+        None => (1, 1),
+    };
+    let good = first <= end && group > 0 && used <= group;
+    good.then(|| (first..=end).filter(move |cpu| (cpu - first) % group < used))
 }
 
 /// Words, with what quotes hold together in one.
@@ -145,5 +175,33 @@ mod tests {
         assert_eq!(CommandLine::new("isolcpus=1").isolcpus_flags(), ["domain"]);
         assert_eq!(CommandLine::new("rcu_nocbs=all").cpus("rcu_nocbs", 1), "0-1".parse().ok());
         assert_eq!(CommandLine::new("nohz_full=x").cpus("nohz_full", 1), None);
+    }
+
+    /// The grammar of `Documentation/admin-guide/kernel-parameters.rst`, "CPU lists".
+    #[test]
+    fn lists_of_cpus_are_what_the_kernel_takes() {
+        for (list, wanted) in [
+            ("0-15:1/4", "0,4,8,12"),
+            ("2-7:2/3,14", "2-3,5-6,14"),
+            ("all", "0-15"),
+            ("ALL", "0-15"),
+            ("all:1/2", "0,2,4,6,8,10,12,14"),
+            ("N", "15"),
+            ("12-N:1/2", "12,14"),
+            ("N-N", "15"),
+            ("02,003-04", "2-4"),
+            ("2,,5,", "2,5"),
+            ("managed_irq,domain,8-N", "8-15"),
+            ("nohz,all", "0-15"),
+        ] {
+            let line = CommandLine::new(&format!("isolcpus={list}"));
+            assert_eq!(line.cpus("isolcpus", 15), wanted.parse().ok(), "{list}");
+        }
+        for odd in
+            ["5-2", "0-7:1", "0-7:3/2", "0-7:1/0", "3:1/2", "1N", "0-9999999", "-3", "+1", "1.5", "domain"]
+        {
+            let line = CommandLine::new(&format!("isolcpus={odd}"));
+            assert_eq!(line.cpus("isolcpus", 15), None, "{odd}");
+        }
     }
 }

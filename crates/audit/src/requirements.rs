@@ -61,9 +61,8 @@ impl Requirements {
     }
 
     fn add(&mut self, name: &str, guest: &Guest, machine: &Realtime) {
-        if let Some(size) = guest.vm.huge_pages.filter(|size| size.0 > 0) {
-            let memory = guest.memory.map_or(0, |size| size.0);
-            *self.huge_pages.entry(size).or_insert(0) += memory.div_ceil(size.0);
+        if let Some(size) = guest.vm.huge_pages.filter(|size| size.0 > 0 && guest.kind == GuestKind::Vm) {
+            *self.huge_pages.entry(size).or_insert(0) += guest.vm_memory().div_ceil(size.0);
         }
         let Some(pin) = guest.pin.as_ref().filter(|_| guest.exclusive || guest.realtime.is_some()) else {
             return;
@@ -107,5 +106,19 @@ impl Requirements {
     /// Whether a running VM of this name is one of the model's with CPUs of its own: libvirt knows it with our prefix.
     pub(crate) fn names_vm(&self, name: &str) -> bool {
         self.vms.contains(name) || name.strip_prefix("penstock-").is_some_and(|name| self.vms.contains(name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vm_that_says_nothing_of_its_memory_needs_huge_pages_too() {
+        let text =
+            "guests:\n  a: {kind: vm, huge_pages: 2MiB}\n  b: {kind: vm, huge_pages: 2MiB, memory: 5MiB}\n";
+        let source = penstock_model::Source::new("model.yaml", text);
+        let model = penstock_model::parse(&source).unwrap().model;
+        assert_eq!(Requirements::of(&model).huge_pages, [(ByteSize(2 << 20), 128 + 3)].into());
     }
 }

@@ -190,6 +190,58 @@ mod tests {
     }
 
     #[test]
+    fn what_comes_over_the_network_is_told_by_its_mount() {
+        let directory = tempfile::tempdir().unwrap();
+        for of in ["proc/self", "etc"] {
+            files::create_dir_all(directory.path().join(of)).unwrap();
+        }
+        let mounts = "\
+21 1 0:19 / / rw shared:1 - nfs4 server:/root rw
+22 21 8:2 / /var rw shared:2 - ext4 /dev/sda2 rw
+23 22 8:17 / /var/lib/penstock rw - ext4 /dev/sdb1 rw
+24 21 0:41 / /opt/my\\040tools rw - nfs4 server:/tools rw
+25 21 0:42 / /usr rw - nfs server:/usr rw
+26 21 0:43 / /etc/penstock rw - tmpfs tmpfs rw
+";
+        let write = |path: &str, text: &str| std::fs::write(directory.path().join(path), text).unwrap();
+        write("proc/self/mountinfo", mounts);
+        write(
+            "etc/fstab",
+            "/dev/sdb1 /var/lib/penstock ext4 defaults,_netdev 0 2\n# /dev/x /var ext4 _netdev\n",
+        );
+        let root = Root::at(directory.path());
+        let from = |path: &str| over_the_network(&root, path);
+        let iscsi = "ext4 from /dev/sdb1, mounted at /var/lib/penstock";
+        assert_eq!(from("/var/lib/penstock").as_deref(), Some(iscsi));
+        let tools = from("/opt/my tools/bin/penstock");
+        assert_eq!(tools.as_deref(), Some("nfs4 from server:/tools, mounted at /opt/my tools"));
+        // What the initramfs has mounted is there.
+        for path in ["/etc/penstock/model.yaml", "/usr/bin/penstock", "/opt/penstock", "/var/lib/other"] {
+            assert_eq!(from(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn entries_of_each_loader_are_read_where_they_are() {
+        let directory = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = directory.path().join(path);
+            files::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        let root = Root::at(directory.path());
+        let menu = "/boot/grub/grub.cfg".to_owned();
+        let grub = BootLoader::Grub { refresh: Vec::new(), menu };
+        assert!(entries(&root, &grub).is_err());
+        write("boot/grub/grub.cfg", "menuentry {\n\tlinux /vmlinuz ro iommu=pt\n\tinitrd /initrd\n}\n");
+        assert_eq!(entries(&root, &grub).unwrap(), ["\tlinux /vmlinuz ro iommu=pt"]);
+        assert_eq!(entries(&root, &BootLoader::KernelInstall).unwrap(), [""; 0]);
+        write("efi/loader/entries/a.conf", "title A\noptions root=UUID=1 quiet\nlinux /a\n");
+        write("efi/loader/entries/a.conf.old", "options no\n");
+        assert_eq!(entries(&root, &BootLoader::ProxmoxBootTool).unwrap(), ["options root=UUID=1 quiet"]);
+    }
+
+    #[test]
     fn the_clock_goes_on_and_the_boot_has_a_name() {
         let before = elapsed();
         assert!(before > Duration::ZERO);

@@ -26,6 +26,14 @@ pub enum KnobError {
         /// The interrupt's number, as in `/proc/irq`.
         irq: u32,
     },
+    /// There is no room for the interrupt where it is to go.
+    #[error("interrupt {irq} cannot go to the CPUs {to}: they have no interrupt vector left")]
+    NoVector {
+        /// The interrupt's number, as in `/proc/irq`.
+        irq: u32,
+        /// Where it was to go.
+        to: Value,
+    },
     /// The kernel did not take the value.
     #[error("{knob} did not take {value}")]
     Refused {
@@ -55,7 +63,7 @@ impl KnobError {
     /// Whether this machine cannot do it at all.
     pub fn is_unsupported(&self) -> bool {
         match self {
-            KnobError::Absent { .. } | KnobError::Immovable { .. } => true,
+            KnobError::Absent { .. } | KnobError::Immovable { .. } | KnobError::NoVector { .. } => true,
             // A driver that has no such setting, or a debugfs that is locked down (`security=lockdown`).
             KnobError::Refused { source, .. } => errno(source) == Some(Errno::EOPNOTSUPP),
             KnobError::Unreadable { .. } | KnobError::Odd(_) => false,
@@ -65,6 +73,9 @@ impl KnobError {
     /// What to do about it.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
+            KnobError::NoVector { .. } => Some(
+                "give the interrupts of drivers with many queues more CPUs, or the drivers fewer queues (ethtool -L)",
+            ),
             KnobError::Refused { source, .. } | KnobError::Unreadable { source, .. }
                 if matches!(errno(source), Some(Errno::EACCES | Errno::EPERM)) =>
             {
@@ -103,14 +114,20 @@ pub fn read(root: &Root, knob: Knob) -> Result<Value, KnobError> {
 ///
 /// See [`KnobError`].
 pub fn write(root: &Root, knob: Knob, value: &Value) -> Result<(), KnobError> {
-    files::write_attribute(root.path(knob.to_string()), &knob.written(value)).map_err(|source| {
-        match (knob, errno(&source)) {
-            _ if source.is_missing() => KnobError::Absent { knob },
-            // `kernel/irq/proc.c`, `write_irq_affinity`: EPERM, before Linux 6.10 EIO; for root as for others.
-            (Knob::IrqAffinity(irq), Some(Errno::EIO | Errno::EPERM)) => KnobError::Immovable { irq },
-            _ => KnobError::Refused { knob, value: value.clone(), source },
-        }
-    })
+    files::write_attribute(root.path(knob.to_string()), &knob.written(value))
+        .map_err(|source| refused(knob, value, source))
+}
+
+/// What it means that a knob could not be written.
+fn refused(knob: Knob, value: &Value, source: FileError) -> KnobError {
+    match (knob, errno(&source)) {
+        _ if source.is_missing() => KnobError::Absent { knob },
+        // `kernel/irq/proc.c`, `write_irq_affinity`: EPERM, before Linux 6.10 EIO; for root as for others.
+        (Knob::IrqAffinity(irq), Some(Errno::EIO | Errno::EPERM)) => KnobError::Immovable { irq },
+        // `arch/x86/kernel/apic/vector.c`, `assign_irq_vector`.
+        (Knob::IrqAffinity(irq), Some(Errno::ENOSPC)) => KnobError::NoVector { irq, to: value.clone() },
+        _ => KnobError::Refused { knob, value: value.clone(), source },
+    }
 }
 
 #[cfg(test)]
@@ -148,18 +165,35 @@ mod tests {
         assert!(matches!(read(&root, Knob::RtRuntime), Err(KnobError::Odd(_))));
     }
 
-    /// The kernel's own answer where it takes no other value: `/proc/sys` of a machine that has one.
     #[test]
-    fn an_interrupt_that_the_kernel_keeps_is_told_apart() {
-        let refused = |code: Errno| FileError {
-            attempt: "write",
-            path: "/proc/irq/27/smp_affinity_list".into(),
-            source: std::io::Error::from_raw_os_error(code as i32),
+    fn what_the_kernel_says_of_an_interrupt_is_told_apart() {
+        let to = Value::Cpus("0-1".parse().unwrap());
+        let said = |knob: Knob, code: Errno| {
+            let source = FileError {
+                attempt: "write",
+                path: knob.to_string().into(),
+                source: std::io::Error::from_raw_os_error(code as i32),
+            };
+            refused(knob, &to, source)
         };
-        let error =
-            KnobError::Refused { knob: Knob::Ksm, value: Value::Number(1), source: refused(Errno::EPERM) };
-        assert!(!error.is_unsupported());
-        assert!(error.hint().is_some());
-        assert!(KnobError::Immovable { irq: 27 }.is_unsupported());
+        let irq = Knob::IrqAffinity(27);
+        for kept in [Errno::EIO, Errno::EPERM] {
+            assert!(matches!(said(irq, kept), KnobError::Immovable { irq: 27 }), "{kept}");
+        }
+        let full = said(irq, Errno::ENOSPC);
+        assert_eq!(
+            full.to_string(),
+            "interrupt 27 cannot go to the CPUs 0-1: they have no interrupt vector left"
+        );
+        for passed_over in [said(irq, Errno::EIO), full, said(irq, Errno::ENOENT)] {
+            assert!(passed_over.is_unsupported(), "{passed_over}");
+        }
+        // No CPU of the mask is on line, and no interrupt.
+        for (knob, code) in [(irq, Errno::EINVAL), (Knob::Workqueues, Errno::ENOSPC), (Knob::Ksm, Errno::EIO)]
+        {
+            let error = said(knob, code);
+            assert!(matches!(error, KnobError::Refused { .. }) && !error.is_unsupported(), "{error}");
+        }
+        assert!(said(Knob::Ksm, Errno::EPERM).hint().is_some());
     }
 }

@@ -14,7 +14,10 @@ use crate::{
 
 const MOUNT: &str = "/sys/fs/resctrl";
 
-/// Capacity masks, or percents for `MB`, by resource and domain.
+/// Domains and resources of one group: caches of a machine with hundreds of sockets.
+const MOST_SHARES: usize = 4096;
+
+/// Capacity masks, or bandwidth for `MB` and `SMBA`, by resource and domain.
 pub type Schemata = BTreeMap<String, BTreeMap<u32, u64>>;
 
 /// Why a group was not made, changed or removed.
@@ -183,11 +186,7 @@ impl ResctrlGroups {
         };
         let cpus = text("cpus_list")?;
         let shares = text("schemata")?;
-        let mut schemata = Schemata::new();
-        for line in shares.lines().filter(|line| !line.trim().is_empty()) {
-            let (resource, domains) = parsed(line).ok_or_else(|| odd("schemata", line))?;
-            schemata.insert(resource, domains);
-        }
+        let schemata = parsed(&shares).ok_or_else(|| odd("schemata", &shares))?;
         Ok(ResctrlGroup { cpus: cpus.trim().parse().map_err(|_| odd("cpus_list", &cpus))?, schemata })
     }
 
@@ -219,24 +218,50 @@ impl ResctrlGroups {
     }
 }
 
-/// `L3:0=ff0;1=ff0`; percents are decimal.
+/// Whether a resource is a bandwidth, of memory (`MB`) or of slower memory (`SMBA`), which are numbers; all others are masks.
+fn is_bandwidth(resource: &str) -> bool {
+    matches!(resource, "MB" | "SMBA")
+}
+
+/// `L3:0=ff0;1=ff0`: masks in hexadecimal, bandwidth in decimal.
 fn written(resource: &str, domains: &BTreeMap<u32, u64>) -> String {
-    let share = |(domain, share): (&u32, &u64)| match resource {
-        "MB" => format!("{domain}={share}"),
-        _ => format!("{domain}={share:x}"),
+    let share = |(domain, share): (&u32, &u64)| match is_bandwidth(resource) {
+        true => format!("{domain}={share}"),
+        false => format!("{domain}={share:x}"),
     };
     let shares: Vec<String> = domains.iter().map(share).collect();
     format!("{resource}:{}", shares.join(";"))
 }
 
-fn parsed(line: &str) -> Option<(String, BTreeMap<u32, u64>)> {
-    let (resource, domains) = line.trim().split_once(':')?;
-    let radix = if resource == "MB" { 10 } else { 16 };
-    let domain = |text: &str| -> Option<(u32, u64)> {
-        let (domain, share) = text.split_once('=')?;
-        Some((domain.trim().parse().ok()?, u64::from_str_radix(share.trim(), radix).ok()?))
-    };
-    Some((resource.to_owned(), domains.split(';').map(domain).collect::<Option<_>>()?))
+/// What a file `schemata` holds: `    L3:0=fffff;1=3` and `    MB:0=100;1=40`, a line a resource. `None`: it makes no sense, or has more
+/// domains than any machine.
+pub fn parsed(text: &str) -> Option<Schemata> {
+    let mut schemata = Schemata::new();
+    let mut shares = 0;
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let (resource, domains) = line.split_once(':')?;
+        let resource = resource.trim();
+        if resource.is_empty() || resource.len() > 16 || !resource.chars().all(|c| c.is_ascii_alphanumeric())
+        {
+            return None;
+        }
+        let radix = if is_bandwidth(resource) { 10 } else { 16 };
+        let share = |text: &str| {
+            let digits = text.strip_prefix("0x").filter(|_| radix == 16).unwrap_or(text);
+            u64::from_str_radix(digits, radix).ok().filter(|_| !digits.starts_with('+'))
+        };
+        let mut of = BTreeMap::new();
+        for domain in domains.split(';').map(str::trim).filter(|domain| !domain.is_empty()) {
+            let (number, value) = domain.split_once('=')?;
+            of.insert(number.trim().parse().ok()?, share(value.trim())?);
+            shares += 1;
+            if shares > MOST_SHARES {
+                return None;
+            }
+        }
+        schemata.insert(resource.to_owned(), of);
+    }
+    Some(schemata)
 }
 
 #[cfg(test)]
@@ -268,6 +293,23 @@ mod tests {
         assert_eq!(all.cpus, "0-7".parse().unwrap());
         assert_eq!(all.schemata["MB"], [(0, 100), (1, 100)].into());
         assert_eq!(all.schemata["L3"], [(0, 0xfff), (1, 0xfff)].into());
+    }
+
+    #[test]
+    fn schemata_are_read_as_the_kernel_prints_them_and_written_alike() {
+        let found = parsed("    L3:0=fffff;1=3\n    MB:0= 40;1=100\n  SMBA:0=2048\nL2:\n").unwrap();
+        assert_eq!(found["L3"], [(0, 0xfffff), (1, 3)].into());
+        assert_eq!(found["MB"], [(0, 40), (1, 100)].into());
+        assert_eq!(found["SMBA"], [(0, 2048)].into());
+        assert_eq!(found["L2"], BTreeMap::new());
+        for (resource, domains) in &found {
+            let line = written(resource, domains);
+            assert_eq!(parsed(&line).unwrap()[resource], *domains, "{line}");
+        }
+        assert_eq!(written("SMBA", &found["SMBA"]), "SMBA:0=2048");
+        for odd in ["L3", "L3:0", "L3:0=x", "L3:x=1", ":0=1", "L3:0=+1", "L\u{1b}3:0=1", "MB:0=ff"] {
+            assert_eq!(parsed(odd), None, "{odd:?}");
+        }
     }
 
     #[test]

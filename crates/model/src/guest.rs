@@ -54,6 +54,11 @@ pub struct Guest {
 }
 
 impl Guest {
+    /// How much memory it gets as a VM, in bytes.
+    pub fn vm_memory(&self) -> u64 {
+        self.memory.map_or(256 << 20, |size| size.0)
+    }
+
     /// What a container opens that has no user namespace, to stand behind `root in NAME is root of the host:`; `None` for
     /// other guests.
     pub fn opens(&self) -> Option<&'static str> {

@@ -14,7 +14,6 @@ use serde::Serialize;
 
 use crate::{
     action::{has_words, named},
-    definition::memory,
     drivers::VFIO,
     realtime,
     resolve::resolve,
@@ -225,7 +224,7 @@ fn huge_pages(model: &Model, inventory: &Inventory, needs: &mut BootNeeds) {
     let mut pools: Vec<(ByteSize, u64, Vec<&GuestName>)> = Vec::new();
     for (name, guest) in model.guests.iter().filter(|(_, guest)| guest.kind == GuestKind::Vm) {
         let Some(size) = guest.vm.huge_pages.filter(|size| size.0 > 0) else { continue };
-        let pages = memory(guest).div_ceil(size.0);
+        let pages = guest.vm_memory().div_ceil(size.0);
         match pools.iter_mut().find(|(known, ..)| *known == size) {
             Some((_, sum, users)) => {
                 *sum += pages;

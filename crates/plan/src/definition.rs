@@ -13,8 +13,6 @@ use crate::{
 
 /// Virtual CPUs of a VM that is not pinned.
 const CPUS: u32 = 1;
-/// Memory of a VM.
-const MEMORY: u64 = 256 << 20;
 
 /// A guest's definition, with its functions where they are, and the VFs of drives at `drives`.
 pub fn define(
@@ -37,7 +35,7 @@ pub fn define(
     GuestDefinition {
         guest: name.clone(),
         cpus: if is_vm { Some(vcpus(guest)) } else { guest.cpus },
-        memory: if is_vm { Some(memory(guest)) } else { guest.memory.map(|size| size.0) },
+        memory: if is_vm { Some(guest.vm_memory()) } else { guest.memory.map(|size| size.0) },
         pin: guest.pin.clone().or_else(|| beside_the_exclusive(planner, name)),
         root: match &guest.root {
             Root::Overlay => None,
@@ -89,11 +87,6 @@ fn home_driver(
 pub fn vcpus(guest: &Guest) -> u32 {
     let pinned = guest.pin.as_ref().and_then(|pin| u32::try_from(pin.0.len()).ok());
     guest.cpus.or(pinned).unwrap_or(CPUS)
-}
-
-/// How much memory a VM gets, in bytes.
-pub fn memory(guest: &Guest) -> u64 {
-    guest.memory.map_or(MEMORY, |size| size.0)
 }
 
 /// CPUs that are some other guest's alone, or isolated.

@@ -8,7 +8,7 @@ use penstock_model::{
 };
 
 use crate::{
-    definition::{confined, memory, vcpus},
+    definition::{confined, vcpus},
     error::error,
     guest::Starting,
     planner::{Planner, vf_name},
@@ -346,13 +346,13 @@ fn ram(planner: &mut Planner<'_>, vms: &[&Starting<'_, '_>]) {
     let running = planner.model.guests.iter().filter(|(name, guest)| {
         guest.kind == GuestKind::Vm && planner.runs(name) && !vms.iter().any(|vm| vm.name == *name)
     });
-    let mut wanted: Vec<(&GuestName, u64)> = running.map(|(name, guest)| (name, memory(guest))).collect();
-    wanted.extend(vms.iter().map(|vm| (vm.name, memory(vm.guest))));
+    let mut wanted: Vec<(&GuestName, u64)> = running.map(|(name, guest)| (name, guest.vm_memory())).collect();
+    wanted.extend(vms.iter().map(|vm| (vm.name, vm.guest.vm_memory())));
     let sum = wanted.iter().fold(0_u64, |sum, (_, bytes)| sum.saturating_add(*bytes));
     if sum <= all.0 {
         return;
     }
-    let largest = vms.iter().max_by_key(|vm| memory(vm.guest)).unwrap_or(last);
+    let largest = vms.iter().max_by_key(|vm| vm.guest.vm_memory()).unwrap_or(last);
     let list: Vec<String> =
         wanted.iter().map(|(name, bytes)| format!("{name} {}", ByteSize(*bytes))).collect();
     let text = format!(
@@ -379,7 +379,7 @@ fn huge_pages(planner: &mut Planner<'_>, vms: &[&Starting<'_, '_>]) {
     // A VM that is there, suspended, has its pages.
     for vm in vms.iter().filter(|vm| !vm.suspended) {
         if let Some(size) = vm.guest.vm.huge_pages.filter(|size| size.0 > 0) {
-            wanted.entry(size).or_default().push((vm.name, memory(vm.guest).div_ceil(size.0)));
+            wanted.entry(size).or_default().push((vm.name, vm.guest.vm_memory().div_ceil(size.0)));
         }
     }
     for (size, users) in wanted {

@@ -6,7 +6,7 @@ use penstock_model::{Guest, GuestName, Inventory, Mac, Model, VfAttribute};
 
 use crate::{
     Action, Fact, FunctionAction, GuestAction, Plan, PlanError, Step, StepId, count, drive, external, files,
-    free, guest, managers, nic, order, planner::Planner, realtime, stop::stop_steps, vfs,
+    free, guest, managers, nic, order, planner::Planner, realtime, stop::stop_steps, vfs, waits::Waits,
 };
 
 /// What to do where a PF has another number of VFs than its guests need.
@@ -66,7 +66,7 @@ fn before_guests(model: &Model, inventory: &Inventory, all: bool) -> Result<Plan
     if all {
         files::file_steps(&mut planner)?;
     }
-    let mut waits = guest::guest_steps(&mut planner, &nics, &drives, std::iter::empty());
+    let mut waits = Waits::for_nobody();
     nics.iter().for_each(|nic| free::driver_steps(&mut planner, &mut waits, nic));
     realtime::throttle(&mut planner);
     planner.finish()

@@ -64,6 +64,11 @@ impl<'a> Waits<'a> {
         Waits { open, runs, to_come }
     }
 
+    /// Waits for nobody.
+    pub fn for_nobody() -> Waits<'a> {
+        Waits { open: IndexMap::new(), runs: HashSet::new(), to_come: HashSet::new() }
+    }
+
     /// Hands `guests` to `run`, each after those that it needs and after these were waited for; those that can run side
     /// by side at once. `guests` are in starting order.
     pub fn in_order(

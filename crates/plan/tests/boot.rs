@@ -358,3 +358,36 @@ fn a_pool_is_there_only_as_the_kernel_takes_it() {
     assert!(is_on("pci=noaer,realloc pci=assign-busses", "pci=realloc,assign-busses"));
     assert!(!is_on("pci=reallocate", "pci=realloc"));
 }
+
+#[test]
+fn a_driver_in_the_initramfs_is_told_of_vfs_too() {
+    let mut inventory = inventory(&json!({}));
+    inventory.pfs[0].driver = Some("mlx4_core".to_owned());
+    let bdf = inventory.pfs[0].bdf;
+    let model = model(&format!("nics: {{NET0: {{match: {{bdf: \"{bdf}\"}}, vfs: 4}}}}\n"));
+    let needs = boot_needs(&model, &inventory);
+    assert_eq!(needs.arguments(), ["mlx4_core.num_vfs=4 mlx4_core.probe_vf=0"]);
+    assert_eq!(needs.missing().count(), 2);
+    inventory.pfs[0].sriov.as_mut().unwrap().num_vfs = 4;
+    let needs = boot_needs(&model, &inventory);
+    assert_eq!((needs.arguments().len(), needs.missing().count()), (1, 0));
+}
+
+#[test]
+fn a_list_of_somebodys_that_the_kernel_keeps_to_is_told_of() {
+    let model = model("nics: {NET0: }\nrealtime: {isolated: 2-3, tickless: on}\n");
+    for (line, told) in [
+        ("quiet", vec![]),
+        ("nohz_full=1", vec!["nohz_full"]),
+        ("nohz_full=1 isolcpus=managed_irq,1", vec!["nohz_full", "isolcpus"]),
+        ("nohz_full=2-3", vec![]),
+    ] {
+        let inventory = inventory(&json!({"kernel": {"command_line": line, "release": "6.12.1"}}));
+        let notes = boot_needs(&model, &inventory).notes;
+        let keys: Vec<&str> = ["nohz_full", "isolcpus"]
+            .into_iter()
+            .filter(|key| notes.iter().any(|note| note.contains(&format!("takes another {key}= only"))))
+            .collect();
+        assert_eq!(keys, told, "{line}: {notes:?}");
+    }
+}

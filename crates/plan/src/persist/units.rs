@@ -70,7 +70,9 @@ fn guests(wanted: &Wanted<'_>) -> String {
     let shares = shares.map(|realtime| realtime.cache.is_some() || realtime.memory_bandwidth.is_some());
     // A line of /etc/fstab comes first, with the options that somebody chose.
     let mount = match shares.fold(false, |any, one| any | one) {
-        true => "ExecStartPre=-/bin/sh -c 'test -e /sys/fs/resctrl/schemata || mount -t resctrl resctrl /sys/fs/resctrl'\n",
+        true => {
+            "ExecStartPre=-/bin/sh -c 'test -e /sys/fs/resctrl/schemata || mount -t resctrl resctrl /sys/fs/resctrl'\n"
+        }
         false => "",
     };
     format!(

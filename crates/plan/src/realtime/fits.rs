@@ -213,8 +213,31 @@ fn frequencies(planner: &mut Planner<'_>, realtime: &Realtime, tuning: &Tuning) 
             ));
         }
     }
+    for program in RETUNERS.iter().filter(|program| tuning.programs.contains(**program)) {
+        let asked = realtime.frequency.is_some()
+            || guests(planner.model).any(|(_, guest, _)| {
+                guest.realtime.as_ref().is_some_and(|realtime| realtime.frequency.is_some())
+            });
+        if asked {
+            planner.note(format!(
+                "{program} runs and may set frequencies again, at each start and whenever its profile changes: stop it, or give it a profile that leaves them as the model says"
+            ));
+        }
+    }
     planner.messages.0.extend(found);
 }
+
+/// Programs that set frequencies by themselves.
+const RETUNERS: [&str; 8] = [
+    "auto-cpufreq",
+    "cpufreqd",
+    "intel_lpmd",
+    "power-profiles-daemon",
+    "throttled",
+    "tlp",
+    "tuned",
+    "tuned-ppd",
+];
 
 /// Idle states that the machine lets nobody limit.
 fn idle(planner: &mut Planner<'_>, realtime: &Realtime, tuning: &Tuning) {

@@ -19,7 +19,7 @@ use crate::{
     planner::Planner,
 };
 
-/// The bandwidth of memory, in percent.
+/// The bandwidth of memory, in percent on CPUs of Intel.
 const MEMORY: &str = "MB";
 
 /// The group of a guest.
@@ -198,9 +198,15 @@ fn can(planner: &mut Planner<'_>, resctrl: &Resctrl, shares: &[Share<'_>]) -> bo
             Some("take `cache` and `memory_bandwidth` from a guest".to_owned()),
         ));
     }
+    let in_other_units = not_in_percent(planner, resctrl);
     for share in shares {
         let Some(percent) = share.bandwidth.map(u32::from) else { continue };
         match resctrl.bandwidth {
+            Some(_) if in_other_units.is_some() => found.push(error(
+                at(share, "memory_bandwidth"),
+                format!("{percent}% of the memory's bandwidth cannot be set: {}", in_other_units.unwrap_or_default()),
+                Some("leave it out, or set it by hand in the guest's group (/sys/fs/resctrl)".to_owned()),
+            )),
             None => found.push(error(
                 at(share, "memory_bandwidth"),
                 "this CPU cannot limit the bandwidth of memory".to_owned(),
@@ -238,6 +244,19 @@ fn can(planner: &mut Planner<'_>, resctrl: &Resctrl, shares: &[Share<'_>]) -> bo
     let good = found.is_empty();
     planner.messages.0.extend(found);
     good
+}
+
+/// Why a share of bandwidth is no percentage here (`Documentation/filesystems/resctrl.rst`, "Memory bandwidth Allocation"): of what it
+/// would be one, the kernel does not tell.
+fn not_in_percent(planner: &Planner<'_>, resctrl: &Resctrl) -> Option<&'static str> {
+    let default = resctrl.groups.get("").and_then(|group| group.schemata.get(MEMORY));
+    let more = default.is_some_and(|domains| domains.values().any(|share| *share > 100));
+    let cpu = &planner.inventory.cpus.model;
+    if ["AMD", "Hygon"].iter().any(|vendor| cpu.contains(vendor)) {
+        Some("this CPU takes it in eighths of a GB/s")
+    } else {
+        more.then_some("resctrl takes it in MB/s here (it is mounted with mba_MBps)")
+    }
 }
 
 /// The ways of each guest: one piece each, from the top, without those that devices write to as well and those of groups
