@@ -249,6 +249,8 @@ pub fn state(machine: &Machine) -> Result<Option<State>, Failure> {
 fn boot_when_set(machine: &Machine, words: &String) -> Result<Option<String>, Failure> {
     let runs = machine.runs();
     let (all, _) = runs.list()?;
+    let stands =
+        |run: &&KnownRun| run.record.purpose == Purpose::Persist && runs.state(run).phase != Phase::Nothing;
     let sets = |run: &&KnownRun| {
         let sets = |step: &Step| match &step.action {
             Action::Boot(BootAction::SetBootArguments(set)) => {
@@ -256,11 +258,11 @@ fn boot_when_set(machine: &Machine, words: &String) -> Result<Option<String>, Fa
             }
             _ => false,
         };
-        run.record.purpose == Purpose::Persist
-            && runs.state(run).phase != Phase::Nothing
-            && runs.plan(run).is_ok_and(|plan| plan.steps.iter().any(sets))
+        stands(run) && runs.plan(run).is_ok_and(|plan| plan.steps.iter().any(sets))
     };
-    Ok(all.iter().rfind(sets).and_then(|run| run.record.boot.clone()))
+    // The run that did it may be one of too many that were forgotten.
+    let run = all.iter().rfind(sets).or_else(|| all.iter().rfind(stands));
+    Ok(run.and_then(|run| run.record.boot.clone()))
 }
 
 /// Whether what was put on the kernel's command line for this model is there.

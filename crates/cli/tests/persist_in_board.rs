@@ -162,7 +162,9 @@ fn of_grub(text: &str) -> Result<String, Failed> {
         let wants = format!("{UNIT_DIRECTORY}/{WANTED_BY}.wants");
         let found = setup(&root, &persist::paths(), &wants).expect("its files");
         let program = "/usr/bin/penstock";
-        let wanted = Wanted { model: &model, text: &text, program, options: &[], needs: &needs };
+        let waits = std::time::Duration::ZERO;
+        let wanted =
+            Wanted { model: &model, text: &text, program, options: &[], needs: &needs, waits, again: false };
         let made = persist::persist(&wanted, &found);
         let mut host = HostExecutor::new(root).expect("a carrier");
         let mut carriers = Executors::of_host(&mut host);

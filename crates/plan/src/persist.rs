@@ -14,7 +14,7 @@ use penstock_model::{
 use crate::{
     Action, BootAction, Fact, FileAction, Plan, Step, StepId,
     action::{BootArguments, BootFile, has_words, merged},
-    boot::{BootNeeds, BootSetting},
+    boot::{BootNeeds, BootSetting, is_on},
 };
 
 mod diff;
@@ -210,7 +210,7 @@ impl Making<'_> {
     /// Whose words are whose.
     fn command_line(&self, loader: &BootLoader, before: &[String], wanted: Vec<String>) -> CommandLine {
         let entries = &self.setup.entries;
-        let in_none = |words: &String| !entries.iter().any(|entry| has_words(entry, words));
+        let in_none = |words: &String| !entries.iter().any(|entry| is_there(entry, words));
         match loader {
             // The drop-in is ours alone, and its words come last.
             BootLoader::Grub { .. } => {
@@ -222,7 +222,7 @@ impl Making<'_> {
                     before.iter().filter(|words| !wanted.contains(words)).cloned().collect();
                 let line = merged(&self.present_line(), &gone, &[]);
                 let lacking = !entries.is_empty() && wanted.iter().any(in_none);
-                let is_ours = |words: &String| before.contains(words) || !has_words(&line, words);
+                let is_ours = |words: &String| before.contains(words) || !is_there(&line, words);
                 let ours = wanted.into_iter().filter(is_ours).collect();
                 CommandLine { ours, lacking, ..CommandLine::default() }
             }
@@ -318,6 +318,11 @@ impl Making<'_> {
     }
 }
 
+/// Whether a command line has `words`, or what comes to the same.
+fn is_there(line: &str, words: &str) -> bool {
+    has_words(line, words) || is_on(line, words)
+}
+
 /// What of `wanted` `grubby` is told, where the boot loader has these `entries`. It replaces a word of the same key
 /// (grubby(8), `--args`): where that would be somebody else's, or another of ours, a person has to see to it.
 fn told_to_grubby(entries: &[String], before: &[String], wanted: Vec<String>) -> CommandLine {
@@ -330,7 +335,7 @@ fn told_to_grubby(entries: &[String], before: &[String], wanted: Vec<String>) ->
         keys(words).iter().any(|key| of.contains(key))
     };
     for words in &wanted {
-        let there = entries.iter().filter(|entry| has_words(entry, words)).count();
+        let there = entries.iter().filter(|entry| is_there(entry, words)).count();
         if there > 0 && there == entries.len() {
             line.ours.extend(before.contains(words).then(|| words.clone()));
             continue;

@@ -303,6 +303,19 @@ fn a_word_that_the_administrator_had_stays_when_another_model_does_without() {
     let there = carried_out(&before, &make(&model, &text, &[], &needs, &before).plan);
     assert_eq!(there.files[KERNEL_COMMAND_LINE], "root=UUID=1 iommu=pt ro intel_iommu=on\n");
     assert_eq!(there.files[ARGUMENTS], "intel_iommu=on\n");
+    // The same in other words is not said once more.
+    let options = "nics: {NET0: {vfs: 1}}\n";
+    let machine = json!({"kernel": {"command_line": "pci=noaer,realloc"}});
+    let needs = boot_needs(&self::model(options), &inventory(&machine));
+    assert_eq!(needs.arguments(), ["pci=realloc"]);
+    for loader in ["kernel_install", "grubby"] {
+        let line = "root=UUID=1 pci=noaer,realloc\n";
+        let before =
+            setup(&json!({"loader": loader, "entries": [line], "files": {KERNEL_COMMAND_LINE: line}}));
+        let made = make(&self::model(options), options, &[], &needs, &before);
+        assert_eq!(made.by_hand, [""; 0], "{loader}");
+        assert_eq!(carried_out(&before, &made.plan).files.get(ARGUMENTS), None, "{loader}");
+    }
     let bare = "nics: {NET0: }\n";
     let (model, needs) = (self::model(bare), BootNeeds::default());
     let after = carried_out(&there, &make(&model, bare, &[], &needs, &there).plan);

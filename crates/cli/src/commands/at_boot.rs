@@ -77,14 +77,20 @@ fn await_nics(machine: &Machine, file: &ModelFile, printer: &mut Printer) -> Res
     let end = Instant::now() + NICS;
     let inventory = loop {
         let known: BTreeSet<u32> = netlink.interfaces()?.iter().map(|report| report.index).collect();
-        let inventory = machine.inventory()?;
-        let lacking = not_there_yet(&file.model, &inventory);
-        if lacking.is_empty() {
-            break inventory;
-        }
-        if Instant::now() >= end {
-            printer.warn(format!("not there after {} s: {}", NICS.as_secs(), lacking.join("; ")));
-            break inventory;
+        let late = Instant::now() >= end;
+        match machine.inventory() {
+            Err(failure) if late => return Err(failure),
+            // What comes or goes while it is looked at may be in the way: it is looked at again.
+            Err(_) => {}
+            Ok(inventory) => {
+                let lacking = not_there_yet(&file.model, &inventory);
+                if late && !lacking.is_empty() {
+                    printer.warn(format!("not there after {} s: {}", NICS.as_secs(), lacking.join("; ")));
+                }
+                if late || lacking.is_empty() {
+                    break inventory;
+                }
+            }
         }
         // An interface that comes ends the wait; of a driver, or a drive, there is no such event.
         let another = |reports: &[InterfaceReport]| {
