@@ -115,10 +115,9 @@ mod tests {
 
     #[test]
     fn a_vm_that_says_nothing_of_its_memory_needs_huge_pages_too() {
-        let text =
-            "guests:\n  a: {kind: vm, huge_pages: 2MiB}\n  b: {kind: vm, huge_pages: 2MiB, memory: 5MiB}\n";
+        let text = "nics: {NET0: }\nguests:\n  a: {kind: vm, huge_pages: 2MiB}\n  b: {kind: vm, huge_pages: 2MiB, memory: 66MiB}\n";
         let source = penstock_model::Source::new("model.yaml", text);
         let model = penstock_model::parse(&source).unwrap().model;
-        assert_eq!(Requirements::of(&model).huge_pages, [(ByteSize(2 << 20), 128 + 3)].into());
+        assert_eq!(Requirements::of(&model).huge_pages, [(ByteSize(2 << 20), 128 + 33)].into());
     }
 }

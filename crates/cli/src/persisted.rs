@@ -279,3 +279,27 @@ pub fn verdicts(machine: &Machine, file: &ModelFile) -> Result<Vec<Verdict>, Fai
     };
     Ok(state.arguments.iter().map(verdict).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn at_boot_no_other_drive_is_taken_for_that_of_the_model() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("m.yaml");
+        let refused = |matching: &str| {
+            let text = format!("nics: {{NET0: }}\ndrives: {{NVME0: {{vfs: 2{matching}}}}}\n");
+            files::write_atomic(&path, text).unwrap();
+            lasting_drives(&crate::model_file::load(&path).unwrap(), &Inventory::default()).err()
+        };
+        for exact in ["{serial: S1}", "{bdf: \"0000:05:00.0\"}"] {
+            assert!(refused(&format!(", match: {exact}")).is_none(), "{exact}");
+        }
+        for open in ["", ", match: {model: X}"] {
+            let failure = refused(open).expect(open);
+            assert_eq!(failure.status, Status::Refused, "{open}");
+            assert!(failure.hints.join("").contains("NVME0: {match: {bdf: "), "{open}");
+        }
+    }
+}

@@ -404,3 +404,14 @@ fn a_list_of_somebodys_that_the_kernel_keeps_to_is_told_of() {
         assert_eq!(keys, told, "{line}: {notes:?}");
     }
 }
+
+#[test]
+fn resctrl_is_mounted_at_boot_where_guests_have_shares_of_it() {
+    for (realtime, mounted) in
+        [("cache: 2", true), ("memory_bandwidth: 40%", true), ("wake_latency: 10", false)]
+    {
+        let text = format!("nics: {{NET0: }}\nguests:\n  a: {{pin: 1, realtime: {{{realtime}}}}}\n");
+        let made = make(&model(&text), &text, &[], &BootNeeds::default(), &setup(&json!({})));
+        assert_eq!(made.shown.contains("mount -t resctrl resctrl /sys/fs/resctrl"), mounted, "{realtime}");
+    }
+}

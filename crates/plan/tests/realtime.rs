@@ -311,3 +311,31 @@ proptest! {
         prop_assert_eq!(groups(&again), groups(&there));
     }
 }
+
+#[test]
+fn interrupts_that_the_kernel_places_are_left_alone() {
+    let mut inventory: Inventory =
+        serde_json::from_str(include_str!("golden/realtime-both/inventory.json")).unwrap();
+    let source = Source::new("model.yaml", "nics: {NET0: }\nrealtime: {isolated: 2-3}\n");
+    let model = penstock_model::parse(&source).unwrap().model;
+    let users = ["megasas14-msix3", "mpt3sas0-msix1", "nvme0q2", "virtio3-requests.0", "timer", "eth0-rx-0"];
+    let tuning = inventory.tuning.as_mut().unwrap();
+    let isolated: CpuSet = "2-3".parse().unwrap();
+    for (number, user) in (90..).zip(users) {
+        let effective = Reading::Is(isolated.clone());
+        tuning.irqs.insert(number, Irq { users: vec![user.to_owned()], effective, ..Irq::default() });
+        tuning.knobs.insert(Knob::IrqAffinity(number), Reading::Is(Value::Cpus(isolated.clone())));
+    }
+    let plan = plan(&model, &inventory).unwrap();
+    let moved: Vec<&str> = (90..)
+        .zip(users)
+        .filter(|(number, _)| {
+            let moves = |step: &Step| {
+                matches!(step.action, Action::RealTime(RealTimeAction::Tune { knob: Knob::IrqAffinity(irq), .. }) if irq == *number)
+            };
+            plan.steps.iter().any(moves)
+        })
+        .map(|(_, user)| user)
+        .collect();
+    assert_eq!(moved, ["eth0-rx-0"], "{plan}");
+}
