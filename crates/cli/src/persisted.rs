@@ -48,10 +48,6 @@ pub fn plan(
         local_only(machine, path)?;
     }
     let options = options(file, asked, allowed, inventory);
-    let runs = machine.runs();
-    let (all, _) = runs.list()?;
-    let for_the_start =
-        |(run, _): &(KnownRun, Phase)| runs.plan(run).is_ok_and(|plan| persist::is_for_the_start(&plan));
     let wanted = Wanted {
         model: &file.model,
         text: &file.source.text,
@@ -59,7 +55,7 @@ pub fn plan(
         options: &options,
         needs,
         waits: longest_waits(&file.model, inventory),
-        again: runs.half_way(&all).iter().any(for_the_start),
+        again: is_cut_off(machine),
     };
     Ok(persist::persist(&wanted, &setup))
 }
@@ -84,6 +80,14 @@ fn absolute_only(file: &ModelFile) -> Result<(), Failure> {
         relative.join(", ")
     );
     Err(Failure::new(Status::Refused, text).hint("write these paths absolute"))
+}
+
+/// Whether a run for the next boots was cut off. One who may not look at runs may not carry out what is planned either.
+fn is_cut_off(machine: &Machine) -> bool {
+    let runs = machine.runs();
+    let for_the_start =
+        |(run, _): &(KnownRun, Phase)| runs.plan(run).is_ok_and(|plan| persist::is_for_the_start(&plan));
+    runs.list().is_ok_and(|(all, _)| runs.half_way(&all).iter().any(for_the_start))
 }
 
 /// A drive is named by its serial number: another one that is added must not be taken for it.
