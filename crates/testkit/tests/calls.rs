@@ -35,7 +35,7 @@ use Runs::{Given, OneOf, Own};
 /// Calls whose program is no literal: the file, what stands in the place of the program, and what that is.
 const VARIABLE: &[(&str, &str, Runs)] = &[
     (
-        "crates/apply/src/executor/boot.rs",
+        "crates/host/src/boot.rs",
         "program",
         OneOf(&["update-grub", "grubby", "kernel-install", "proxmox-boot-tool"]),
     ),
