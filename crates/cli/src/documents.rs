@@ -390,6 +390,16 @@ impl Kind {
     }
 }
 
+/// Whether this is a document of that kind.
+pub fn is_of(text: &str, kind: Kind) -> bool {
+    #[derive(serde::Deserialize)]
+    struct Named {
+        kind: Option<String>,
+    }
+    serde_json::from_str::<Named>(text)
+        .is_ok_and(|named| named.kind.is_some_and(|named| named == kind.name()))
+}
+
 /// What a run has to tell, until it is printed at its end.
 #[derive(Debug, Default)]
 pub struct Document {

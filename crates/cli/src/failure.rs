@@ -2,7 +2,7 @@
 
 use std::{error::Error, fmt};
 
-use penstock_host::{ProcessError, interrupt};
+use penstock_host::{ProcessError, files::FileError, interrupt};
 use penstock_model::text::one_line;
 
 pub use crate::status::Status;
@@ -45,10 +45,24 @@ impl Failure {
         Failure { status, error: None, hints: Vec::new() }
     }
 
-    /// Its causes, outermost first, in one line.
+    /// A file that could not be written below a path that the user has named: where something else is in the way, or the directory is not
+    /// there, another path is what helps.
+    pub fn of_named(error: FileError) -> Failure {
+        use std::io::ErrorKind::{AlreadyExists, IsADirectory, NotADirectory, NotFound};
+        match error.source.kind() {
+            AlreadyExists | IsADirectory | NotADirectory | NotFound => Failure::new(Status::BadInput, error),
+            _ => Failure::from(error),
+        }
+    }
+
+    /// Its causes, outermost first.
+    pub fn causes(&self) -> Vec<String> {
+        self.error.iter().flat_map(|error| sources(&**error).map(ToString::to_string)).collect()
+    }
+
+    /// The same in one line.
     pub fn in_one_line(&self) -> String {
-        let causes = self.error.iter().flat_map(|error| sources(&**error).map(ToString::to_string));
-        one_line(&causes.collect::<Vec<_>>().join(": "))
+        one_line(&self.causes().join(": "))
     }
 
     /// With something to do about it.

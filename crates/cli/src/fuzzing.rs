@@ -46,7 +46,7 @@ pub fn replies(bytes: &[u8], json: bool, several: bool) {
     assert!(ran || !events.iter().any(|event| matches!(event, Event::Reply(_))), "a reply before it ran");
     let (sender, shown) = channel();
     let mut printer = Printer::over(ReplySender::through(sender), &settings(json));
-    let order = Order { at_most: 1, stop_on_failure: false, json };
+    let order = Order { at_most: 1, stop_on_failure: false, json, watches: false };
     let outcomes = fleet::show(events, end.clone(), several, order, &mut printer);
     printer.finish(Status::Holds);
     drop(printer);

@@ -26,6 +26,6 @@ pub fn look(root: &Root, path: impl AsRef<Path>) -> FoundFile {
 
 /// Writes a file whole or not at all, and the directories on its way.
 pub fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    path.parent().map_or(Ok(()), files::create_dir_all)?;
-    Ok(files::write_atomic(path, text)?)
+    let written = path.parent().map_or(Ok(()), files::create_dir_all);
+    written.and_then(|()| files::write_atomic(path, text)).map_err(Failure::of_named)
 }

@@ -91,15 +91,24 @@ impl KeptRun {
         &self.evidence
     }
 
-    /// Every file below the directory, each as its path in there, in the order of the names. Links are not followed.
-    pub fn files(&self) -> Result<Vec<PathBuf>, Failure> {
-        let mut found = Vec::new();
+    /// What is below the directory, each as its path in there, in the order of the names. Links are not followed.
+    pub fn files(&self) -> Result<KeptFiles, Failure> {
+        let mut found = KeptFiles::default();
         below(&self.directory, Path::new(""), DEEPEST, &mut found)?;
         Ok(found)
     }
 }
 
-fn below(root: &Path, at: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), Failure> {
+/// What is below a run's directory.
+#[derive(Debug, Default)]
+pub struct KeptFiles {
+    /// The files.
+    pub files: Vec<PathBuf>,
+    /// Directories that lie so deep within others that they were not looked into.
+    pub too_deep: Vec<PathBuf>,
+}
+
+fn below(root: &Path, at: &Path, depth: usize, found: &mut KeptFiles) -> Result<(), Failure> {
     let mut names = files::list(root.join(at)).or_bad_input()?;
     names.sort();
     for name in names {
@@ -110,8 +119,8 @@ fn below(root: &Path, at: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Resu
         }
         match files::list(&whole) {
             Ok(_) if depth > 0 => below(root, &path, depth - 1, found)?,
-            Ok(_) => {}
-            Err(_) => found.push(path),
+            Ok(_) => found.too_deep.push(path),
+            Err(_) => found.files.push(path),
         }
     }
     Ok(())

@@ -5,6 +5,7 @@
 
 mod draw;
 mod keys;
+mod log_lines;
 mod look;
 mod page;
 mod rates;
@@ -27,6 +28,8 @@ use penstock_report::metrics::VerificationMetrics;
 
 use self::{
     draw::{columns_seen, rows_seen},
+    keys::KeyReader,
+    log_lines::LogLines,
     look::{Looker, MachineLook},
     page::{ModelDrift, Observations, ScreenPage},
     refresher::Refresher,
@@ -90,6 +93,7 @@ pub fn run(arguments: &StatusRequest, settings: &Settings, printer: &mut Printer
         screen,
         view: PageView::default(),
         page: ScreenPage::default(),
+        log: LogLines::default(),
         on_terminal: Showing::Machine,
         drawn: None,
     };
@@ -123,6 +127,8 @@ struct Live<'a> {
     view: PageView,
     /// The page that is on the terminal, and what it was made of.
     page: ScreenPage,
+    /// The lines of the log that is shown.
+    log: LogLines,
     on_terminal: Showing,
     drawn: Option<Drawn>,
 }
@@ -145,7 +151,7 @@ impl Live<'_> {
 
     /// Shows the page and does what keys say.
     fn attend(&mut self) -> Result<Status, Failure> {
-        let mut buffer = [0; 256];
+        let (mut buffer, mut reader) = ([0; 256], KeyReader::default());
         loop {
             if interrupt::pending() {
                 return Ok(Status::Interrupted);
@@ -163,32 +169,32 @@ impl Live<'_> {
                 self.drawn = None;
             }
             self.draw()?;
-            match terminal::read_input(&mut buffer, TICK)? {
-                Input::Nothing => {}
+            let keys = match terminal::read_input(&mut buffer, TICK)? {
                 Input::End => return Ok(Status::Holds),
-                Input::Bytes(count) => {
-                    for key in keys::keys(&buffer[..count]) {
-                        if self.page_is_another() {
-                            self.draw()?;
-                        }
-                        let (_, height) = self.size();
-                        let action = self.view.press(key, &self.page, rows_seen(height));
-                        self.drawn = None;
-                        match action {
-                            KeyAction::Draw => {}
-                            KeyAction::Quit => return Ok(Status::Holds),
-                            KeyAction::Stop => self.stop()?,
-                            KeyAction::DrawAll => self.screen.clear(),
-                            KeyAction::Refresh => {
-                                self.looks.refresh();
-                                self.comparisons.iter().for_each(Refresher::refresh);
-                            }
-                            KeyAction::Console(guest) => {
-                                self.console(&guest)?;
-                                // What was typed after that key was for the console.
-                                break;
-                            }
-                        }
+                Input::Nothing => reader.rest(),
+                Input::Bytes(count) => reader.keys(&buffer[..count], count == buffer.len()),
+            };
+            for key in keys {
+                if self.page_is_another() {
+                    self.draw()?;
+                }
+                let (_, height) = self.size();
+                let action = self.view.press(key, &self.page, rows_seen(height));
+                self.drawn = None;
+                match action {
+                    KeyAction::Draw => {}
+                    KeyAction::Quit => return Ok(Status::Holds),
+                    KeyAction::Stop => self.stop()?,
+                    KeyAction::DrawAll => self.screen.clear(),
+                    KeyAction::Refresh => {
+                        self.looks.refresh();
+                        self.comparisons.iter().for_each(Refresher::refresh);
+                    }
+                    KeyAction::Console(guest) => {
+                        self.console(&guest)?;
+                        // What was typed after that key was for the console.
+                        reader = KeyReader::default();
+                        break;
                     }
                 }
             }
@@ -222,15 +228,24 @@ impl Live<'_> {
         }
         self.page = match &self.view.showing {
             Showing::Help => page::of_help(),
-            Showing::Log(guest) => page::of_log(guest, self.last_lines(guest)),
+            Showing::Log(guest) => {
+                if self.page_is_another() {
+                    self.log = LogLines::default();
+                }
+                let lines = self.last_lines(guest);
+                self.log.take(lines);
+                page::of_log(guest, &self.log)
+            }
             Showing::Machine => {
                 let drift = match &comparisons {
                     None => ModelDrift::NoModel,
-                    Some(comparisons) => {
-                        comparisons.latest.as_deref().map_or(ModelDrift::Comparing, ModelDrift::Compared)
-                    }
+                    Some(comparisons) => match comparisons.latest.as_deref() {
+                        None => ModelDrift::Comparing,
+                        Some(compared) => ModelDrift::Compared(compared, comparisons.age),
+                    },
                 };
-                let seen = Observations { look: looks.latest.as_deref(), looking: looks.looking, drift, now };
+                let (look, age) = (looks.latest.as_deref(), looks.age);
+                let seen = Observations { look, age, looking: looks.looking, drift, now };
                 page::of_machine(&seen, columns_seen(width))
             }
         };

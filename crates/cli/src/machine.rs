@@ -23,13 +23,13 @@ use penstock_verify::{GuestObservation, GuestPlace, TenantSwitches, TenantTaps, 
 
 use self::incus::Instances;
 use crate::{
-    failure::{Failure, Status, sources},
+    failure::{Failure, Status},
     generated_files,
     settings::Settings,
 };
 
 mod capabilities;
-mod incus;
+pub mod incus;
 mod others;
 mod overrides;
 pub mod run_states;
@@ -191,14 +191,6 @@ impl Machine {
         self.places_with(names(), &self.incus(names()))
     }
 
-    /// Where each of these guests can be looked into, if it is Penstock's.
-    pub fn own_places<'a>(
-        &self,
-        names: impl IntoIterator<Item = &'a GuestName>,
-    ) -> BTreeMap<GuestName, GuestPlace> {
-        self.places_with(names, &Ok(BTreeMap::new()))
-    }
-
     fn places_with<'a>(
         &self,
         names: impl IntoIterator<Item = &'a GuestName>,
@@ -243,10 +235,7 @@ impl Machine {
             Err(unseen) => Err(unseen.to_string()),
             Ok(status) => match status.get(name).and_then(|status| status.pid) {
                 None => Err("it does not run".to_owned()),
-                Some(pid) => threads::vm_sight(&self.root, pid).map_err(|error| {
-                    let causes: Vec<String> = sources(&error).map(ToString::to_string).collect();
-                    causes.join(": ")
-                }),
+                Some(pid) => threads::vm_sight(&self.root, pid).map_err(|error| chain(&error)),
             },
         };
         let sights = model.guests.keys().map(|name| (name.clone(), sight(name))).collect();

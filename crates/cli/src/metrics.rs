@@ -9,9 +9,9 @@ use std::{
 };
 
 use indexmap::IndexMap;
-use penstock_apply::history::{KnownRun, Purpose};
-use penstock_guests::{Condition, GuestError, Status as GuestStatus};
-use penstock_host::chain;
+use penstock_apply::history::{KnownRun, Purpose, StoreError};
+use penstock_guests::{Condition, Status as GuestStatus};
+use penstock_host::{boot, chain};
 use penstock_model::{
     Bdf, FunctionName, GuestName, Inventory, NicName, Verdict, VfIndex,
     inventory::{Pf, PresentVf},
@@ -24,9 +24,12 @@ use penstock_verify::{KernelObserver, Scope, attributes};
 
 use self::counters::{FunctionCounters, read as read_counters};
 use crate::{
-    commands::{status, verify},
+    commands::{
+        status::{self, GuestsAndRuns},
+        verify,
+    },
     failure::Failure,
-    machine::{Machine, run_states::RunStates},
+    machine::{Machine, incus::ModelAsRun, run_states::RunStates},
     model_file::ModelFile,
     printer::Printer,
     progress::{self, Found},
@@ -39,41 +42,52 @@ pub fn snapshot(
     verify: bool,
     printer: &mut Printer,
 ) -> Snapshot {
-    // What a recorded tree was recorded on has other guests than this machine.
-    let guests = if machine.root().is_system() { status::guests(machine) } else { Ok(Default::default()) };
-    snapshot_with(machine, guests, file, verify, printer)
+    snapshot_with(machine, &GuestsAndRuns::look(machine), file, verify, printer).snapshot
 }
 
-/// The same of a machine whose guests were looked at just now.
+/// What was gathered, and when the counters were read that rates are made of.
+#[derive(Clone, Debug)]
+pub struct CountedSnapshot {
+    /// What was gathered.
+    pub snapshot: Snapshot,
+    /// When those of functions were read.
+    pub functions: Instant,
+    /// When those of ports were read, by the NIC that they are of.
+    pub ports: BTreeMap<(GuestName, NicName), Instant>,
+}
+
+/// The same of a machine whose guests and runs were looked at just now.
 pub fn snapshot_with(
     machine: &Machine,
-    guests: Result<(BTreeMap<GuestName, GuestStatus>, Option<String>), GuestError>,
+    seen: &GuestsAndRuns,
     file: Option<&ModelFile>,
     verify: bool,
     printer: &mut Printer,
-) -> Snapshot {
-    let began = Instant::now();
+) -> CountedSnapshot {
     let mut unread = UnreadAreas { counts: BTreeMap::new(), printer };
     let inventory = inventory(machine, file.is_some(), &mut unread);
     let nics = file.map(|file| nics(file, &inventory, &mut unread)).unwrap_or_default();
     let is_here = machine.root().is_system();
-    let guests = match guests {
+    let nobody = BTreeMap::new();
+    let guests = match &seen.guests {
         Ok((guests, unseen)) => {
-            unseen.into_iter().for_each(|why| unread.note(Area::Guests, why));
+            unseen.iter().for_each(|why| unread.note(Area::Guests, why));
             guests
         }
         Err(error) => {
-            unread.note(Area::Guests, format!("how guests are is not known: {}", chain(&error)));
-            BTreeMap::new()
+            unread.note(Area::Guests, format!("how guests are is not known: {}", chain(error)));
+            &nobody
         }
     };
-    let counters = read_counters(machine, &inventory, &guests, &mut unread);
+    let counted = Instant::now();
+    let counters = read_counters(machine, &inventory, guests, &mut unread);
+    let mut of_ports = BTreeMap::new();
     let snapshot = Snapshot {
         build: env!("CARGO_PKG_VERSION").to_owned(),
-        functions: functions(&inventory, &nics, &guests, counters),
+        functions: functions(&inventory, &nics, guests, counters),
         guests: BTreeMap::new(),
-        ports: ports(machine, &guests, &mut unread),
-        runs: if is_here { runs(machine, &mut unread) } else { None },
+        ports: ports(machine, guests, &mut of_ports, &mut unread),
+        runs: if is_here { runs(&seen.runs, &mut unread) } else { None },
         verification: file
             .filter(|_| verify)
             .and_then(|file| verification(machine, file, &inventory, &nics, &mut unread)),
@@ -82,13 +96,14 @@ pub fn snapshot_with(
         took: 0.0,
     };
     let progress = if is_here { progress::read(&machine.progress_file()) } else { Found::Nothing };
-    Snapshot {
-        guests: guest_metrics(&guests, &progress),
+    let snapshot = Snapshot {
+        guests: guest_metrics(guests, &progress),
         unread: unread.counts,
-        took: began.elapsed().as_secs_f64(),
+        took: seen.began.elapsed().as_secs_f64(),
         runs: snapshot.runs.map(|runs| with_progress(runs, &progress)),
         ..snapshot
-    }
+    };
+    CountedSnapshot { snapshot, functions: counted, ports: of_ports }
 }
 
 /// What could not be read.
@@ -212,10 +227,11 @@ fn guest_metrics(
     all
 }
 
-/// The ports of the embedded switches of NICs that VMs own.
+/// The ports of the embedded switches of NICs that VMs own, and when they were `read`: a VM may keep whoever asks waiting.
 fn ports(
     machine: &Machine,
     guests: &BTreeMap<GuestName, GuestStatus>,
+    read: &mut BTreeMap<(GuestName, NicName), Instant>,
     unread: &mut UnreadAreas<'_>,
 ) -> Vec<PortMetrics> {
     let mut all = Vec::new();
@@ -225,7 +241,9 @@ fn ports(
             Vec::new()
         });
         for own in own.iter().filter(|own| own.nic.path.has_switch() && !own.nic.is_of_container()) {
-            match machine.guests().vms().switch_ports(guest, &own.name) {
+            let ports = machine.guests().vms().switch_ports(guest, &own.name);
+            read.insert((guest.clone(), own.name.clone()), Instant::now());
+            match ports {
                 Ok(ports) => all.extend(ports.into_iter().map(|(name, port)| PortMetrics {
                     guest: guest.clone(),
                     nic: own.name.clone(),
@@ -244,24 +262,17 @@ fn ports(
     all
 }
 
-fn runs(machine: &Machine, unread: &mut UnreadAreas<'_>) -> Option<RunsMetrics> {
-    let RunStates { open, half_way, lapsed, unreadable, damaged, last } = match machine.run_states() {
-        Ok(states) => states,
-        Err(error) => {
-            unread.note(Area::Runs, chain(&error));
-            return None;
-        }
-    };
-    let until = |run: &KnownRun| {
-        let ended = run.outcome.as_ref()?.ended;
-        Some(ended.saturating_add(run.record.confirm?.within))
-    };
+fn runs(states: &Result<RunStates, StoreError>, unread: &mut UnreadAreas<'_>) -> Option<RunsMetrics> {
+    let states = states.as_ref().map_err(|error| unread.note(Area::Runs, chain(error))).ok()?;
+    let RunStates { open, half_way, lapsed, unreadable, damaged, last } = states;
+    // By the clock that the reader has now, however it was set since.
+    let until = |left: i64| progress::now().saturating_add_signed(left);
     Some(RunsMetrics {
         open: open.len(),
         half_way: half_way.len(),
         lapsed: lapsed.len(),
         damaged: damaged.len() + unreadable.len(),
-        confirm_until: open.iter().filter_map(until).min().map(seconds),
+        confirm_until: states.to_confirm(boot::elapsed()).map(|left| seconds(until(left))),
         last: last.as_ref().map(run_metrics),
         in_progress: None,
     })
@@ -325,8 +336,8 @@ fn verdicts(
     nics: &IndexMap<NicName, Bdf>,
     printer: &mut Printer,
 ) -> Result<Vec<Verdict>, Failure> {
-    let places = machine.places(&file.model);
-    let (model, _) = machine.as_run(&file.model, inventory, nics);
+    let ModelAsRun { model, places, .. } =
+        machine.as_run(&file.model, inventory, nics, file.model.guests.keys());
     let scope = Scope::whole(&model);
     let observer = &mut KernelObserver::new();
     let parts = attributes(&model, inventory, nics, &places, observer, &scope, Duration::ZERO);

@@ -19,7 +19,7 @@ use serde::Serialize;
 
 use crate::{
     documents::{Document, Kind, Trouble},
-    failure::{Failure, Status, sources},
+    failure::{Failure, Status},
     live::Canvas,
     remote::{protocol::Reply, reply_sender::ReplySender},
     settings::{Settings, Widths},
@@ -150,6 +150,11 @@ impl Printer {
         self.document.pass_on(text);
     }
 
+    /// A line of many that a Penstock elsewhere has made: it is printed now.
+    pub fn pass_line_on(&mut self, text: &str) -> Result<(), Failure> {
+        self.out(Out::Json(text)).map(drop)
+    }
+
     /// Prints the document of a run that ends so. The exit status is another when that cannot be done.
     pub fn finish(&mut self, status: Status) -> Status {
         if !self.json {
@@ -164,7 +169,7 @@ impl Printer {
             Ok(()) => status,
             Err(failure) => {
                 self.failure(&failure);
-                if failure.status.badness() > status.badness() { failure.status } else { status }
+                status.worse(failure.status)
             }
         }
     }
@@ -349,8 +354,7 @@ impl Printer {
 
     /// Why the command failed: the chain of causes, then what to do.
     pub fn failure(&mut self, failure: &Failure) {
-        let causes = failure.error.iter().flat_map(|error| sources(&**error).map(ToString::to_string));
-        self.complain(&causes.collect::<Vec<_>>(), &failure.hints);
+        self.complain(&failure.causes(), &failure.hints);
     }
 
     /// A message after the word that tells what it is.

@@ -53,6 +53,13 @@ pub fn run(
             return Err(Failure::new(Status::BadInput, text).hint("leave --format out, or use --json"));
         }
     }
+    let watches = Kind::of(&verb).is_some_and(Kind::is_a_line);
+    if watches && settings.json && hosts.len() > 1 {
+        let text = "--json prints one document for several machines, and --watch has no end";
+        return Err(
+            Failure::new(Status::BadInput, text).hint("watch each machine by itself, or leave --json out")
+        );
+    }
     // What is wrong in the model is said here, before anybody is logged in anywhere.
     let payload = match verb.subject() {
         Some(subject) => {
@@ -86,9 +93,11 @@ pub fn run(
         printer.of_kind(Kind::Hosts);
     }
     let order = fleet::Order {
-        at_most: machines.at_most.map_or(AT_MOST, usize::from),
+        // Of those that are watched none ends to make room for another.
+        at_most: machines.at_most.map_or(if watches { hosts.len() } else { AT_MOST }, usize::from),
         stop_on_failure: machines.stop_on_failure,
         json: settings.json,
+        watches,
     };
     let outcomes = fleet::perform(&hosts, &job, order, printer);
     interrupt::acknowledge();

@@ -182,6 +182,11 @@ impl Status {
         }
     }
 
+    /// The worse of both.
+    pub fn worse(self, other: Status) -> Status {
+        if other.badness() > self.badness() { other } else { self }
+    }
+
     /// All of them for `--help`.
     pub fn help() -> String {
         let lines: Vec<String> =

@@ -9,16 +9,19 @@ mod schedule;
 mod unwatched;
 mod watcher;
 
-use std::time::{Duration, Instant, SystemTime};
+use std::{
+    mem,
+    time::{Duration, Instant, SystemTime},
+};
 
-use penstock_host::{files, interrupt, process};
-use penstock_model::GuestName;
+use penstock_host::{files, interrupt, process, terminal};
+use penstock_model::text::one_line;
 
 use self::{
     lines::{Lines, WatchEvent},
     schedule::PollSchedule,
     unwatched::unwatched,
-    watcher::{Recheck, Watcher},
+    watcher::{News, Recheck, SeenChanges, Watcher},
 };
 use crate::{
     arguments::Verify,
@@ -47,8 +50,7 @@ pub fn run(arguments: &Verify, settings: &Settings, printer: &mut Printer) -> Re
     let machine = Machine::here(settings);
     let end = arguments.lasting.map(|lasting| Instant::now() + lasting);
     let mut lines = Lines::new(&arguments.subject, &file.model);
-    let of_incus: Vec<GuestName> =
-        machine.incus(file.model.guests.keys()).unwrap_or_default().into_keys().collect();
+    let of_incus = machine.incus(file.model.guests.keys()).unwrap_or_default().into_keys().collect();
     lines.tell(WatchEvent::BlindSpots { unwatched: unwatched(&file.model, &of_incus) }, printer)?;
     let mut busy = false;
     if let Some(who) = machine.changed_by() {
@@ -60,16 +62,22 @@ pub fn run(arguments: &Verify, settings: &Settings, printer: &mut Printer) -> Re
     }
     let stamp = machine.changes();
     let mut watch = Watch {
-        watcher: Watcher::new(file, machine),
+        settings,
+        watcher: Watcher::new(file, machine, of_incus),
         schedule: PollSchedule::default(),
         end,
         until: arguments.until_change,
         stamp,
+        waiting: Recheck::default(),
+        blind: None,
     };
     printer.doing("Looking at this machine");
     let timeout = arguments.timeout;
-    watch.watcher.look(if busy { timeout.max(SETTLING) } else { timeout }, printer)?;
-    watch.schedule.looked(&watch.watcher);
+    let first = watch.watcher.look(if busy { timeout.max(SETTLING) } else { timeout }, printer)?;
+    if let Some(failure) = first.unseen {
+        return Err(failure);
+    }
+    watch.schedule.looked(watch.watcher.took);
     let goes_on = lines.tell(WatchEvent::state(&watch.watcher, &watch.schedule), printer)?;
     watch.watcher.deaf.clear();
     if goes_on {
@@ -78,10 +86,15 @@ pub fn run(arguments: &Verify, settings: &Settings, printer: &mut Printer) -> Re
     Ok(if watch.watcher.known.holds() { Status::Holds } else { Status::DoesNotHold })
 }
 
-/// Whether the machine is free before `end` and before an interrupt.
+/// Whether it is time to end: at `end`, after an interrupt, or when nobody reads what is said.
+fn is_over(end: Option<Instant>) -> bool {
+    interrupt::pending() || terminal::output_is_gone() || end.is_some_and(|end| Instant::now() >= end)
+}
+
+/// Whether the machine is free before it is time to end.
 fn wait_until_free(machine: &Machine, end: Option<Instant>) -> bool {
     while machine.changed_by().is_some() {
-        if interrupt::pending() || end.is_some_and(|end| Instant::now() >= end) {
+        if is_over(end) {
             return false;
         }
         std::thread::sleep(BUSY);
@@ -89,7 +102,8 @@ fn wait_until_free(machine: &Machine, end: Option<Instant>) -> bool {
     true
 }
 
-struct Watch {
+struct Watch<'a> {
+    settings: &'a Settings,
     watcher: Watcher,
     schedule: PollSchedule,
     end: Option<Instant>,
@@ -97,20 +111,29 @@ struct Watch {
     until: bool,
     /// What the machine's lock looked like before the last look at everything that followed a change.
     stamp: Option<files::Stamp>,
+    /// What waits until it may be looked at again, since whoever makes the events may make them without end.
+    waiting: Recheck,
+    /// Why it could not be looked at all of it the last time, as it was told.
+    blind: Option<String>,
 }
 
-impl Watch {
+impl Watch<'_> {
     fn go_on(&mut self, lines: &mut Lines, printer: &mut Printer) -> Result<(), Failure> {
         let mut spent = process::cpu_time();
-        while !interrupt::pending() && self.end.is_none_or(|end| Instant::now() < end) {
+        while !is_over(self.end) {
             let left = self.end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
-            let told = self.watcher.poller.gather(self.schedule.next().min(left), QUIET, LONGEST);
-            let told = told?;
+            let pause = self.schedule.next(!self.waiting.is_nothing()).min(left);
+            let told = self.watcher.poller.gather(pause, QUIET, LONGEST)?;
             let quiet = told.is_empty();
-            let mut recheck = self.watcher.concerned(&told);
-            if quiet && self.schedule.is_due() {
+            let News { at_once: mut recheck, waits } = self.watcher.concerned(&told);
+            self.waiting.join(waits);
+            if self.schedule.is_due() {
                 recheck.join(self.watcher.poll());
                 self.schedule.glanced();
+            }
+            let waited = !self.waiting.is_nothing() && self.schedule.may_recheck();
+            if waited {
+                recheck.join(mem::take(&mut self.waiting));
             }
             let now = self.watcher.machine.changes();
             let locked = now != self.stamp;
@@ -121,8 +144,12 @@ impl Watch {
                 spent = now;
                 continue;
             }
+            let began = Instant::now();
             if !self.judge(recheck, locked, lines, printer)? {
                 break;
+            }
+            if waited {
+                self.schedule.rechecked(began.elapsed());
             }
             // What it takes to look when something happens is not what it costs to wait.
             spent = process::cpu_time();
@@ -153,31 +180,44 @@ impl Watch {
         } else if locked {
             timeout = SETTLING;
         }
-        let changes = match whole {
-            true => self.watcher.look(timeout, printer),
+        let of_incus = self.watcher.of_incus.len();
+        // What it says is said by the line that tells of it: the same at each look would fill a log.
+        let mut kept = Printer::keeping(self.settings);
+        let looked = match whole {
+            true => {
+                self.waiting = Recheck::default();
+                self.watcher.look(timeout, &mut kept)
+            }
             false => self.watcher.look_at(&recheck.scope),
         };
-        if whole {
-            self.schedule.looked(&self.watcher);
+        let SeenChanges { changes, unseen } =
+            looked.unwrap_or_else(|failure| SeenChanges { changes: Vec::new(), unseen: Some(failure) });
+        let mut goes_on = !self.until || changes.is_empty();
+        if self.watcher.of_incus.len() > of_incus {
+            let unwatched = unwatched(&self.watcher.file.model, &self.watcher.of_incus);
+            goes_on &= lines.tell(WatchEvent::BlindSpots { unwatched }, printer)?;
         }
-        let mut goes_on = true;
-        match changes {
-            Ok(changes) => {
-                goes_on &= !self.until || changes.is_empty();
-                goes_on &= lines.changes(&changes, &self.watcher.known, printer)?;
+        goes_on &= lines.changes(&changes, &self.watcher.known, printer)?;
+        match unseen {
+            None if whole => {
+                self.schedule.looked(self.watcher.took);
+                self.blind = None;
             }
-            // Libvirt may be away for a moment, and the model be worked at: the next look tells.
-            Err(failure) => {
-                let why = failure.error.as_deref().map_or("see above".to_owned(), |error| {
-                    let causes: Vec<String> =
-                        crate::failure::sources(error).map(ToString::to_string).collect();
-                    causes.join(": ")
-                });
-                self.schedule.again();
-                goes_on &= lines.tell(WatchEvent::Blind { why }, printer)?;
+            None => {}
+            // Libvirt may be away for a moment, and the model be worked at: a later look tells.
+            Some(failure) => {
+                self.schedule.failed();
+                let why = match &failure.error {
+                    Some(_) => failure.in_one_line(),
+                    None => one_line(&kept.take_kept().join("; ")),
+                };
+                if self.blind.as_ref() != Some(&why) {
+                    self.blind = Some(why.clone());
+                    goes_on &= lines.tell(WatchEvent::Blind { why }, printer)?;
+                }
             }
         }
-        for why in recheck.broken.into_iter().chain(std::mem::take(&mut self.watcher.deaf)) {
+        for why in recheck.broken.into_iter().chain(mem::take(&mut self.watcher.deaf)) {
             goes_on &= lines.tell(WatchEvent::Blind { why }, printer)?;
         }
         if timeout > Duration::ZERO {

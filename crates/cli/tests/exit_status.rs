@@ -4,6 +4,7 @@
 use std::{
     collections::BTreeMap,
     fs,
+    io::{BufRead, BufReader},
     os::unix::fs::PermissionsExt,
     path::Path,
     process::{Command, Stdio},
@@ -90,6 +91,21 @@ fn bad_input(here: &Here) -> (i32, String) {
     assert_eq!(here.ends("check nowhere.yaml").0, 2, "no such file");
     assert_eq!(here.ends("plan good.yaml --inventory good.yaml").0, 2, "no inventory");
     assert_eq!(here.ends("undo 7").0, 2, "no such run");
+    let watched = here.ends("verify good.yaml --watch --json --host node-1,node-2");
+    assert!(watched.0 == 2 && watched.1.contains("no end"), "{watched:?}");
+    let generates = "], generate: [{template: json, to: good.yaml/a.json}]}}";
+    let written =
+        GOOD.replace("NET0#0", "{vf: NET0#0, mac: \"02:00:00:00:00:01\"}").replace("]}}", generates);
+    here.write("written.yaml", &written);
+    for line in [
+        "metrics --textfile good.yaml",
+        "metrics --textfile nowhere",
+        "generate written.yaml",
+        "export fits.yaml --inventory machine.json --to netplan --output good.yaml",
+    ] {
+        let ended = here.ends(line);
+        assert_eq!(ended.0, 2, "{line}: something else is there: {ended:?}");
+    }
     here.ends("check bad.yaml")
 }
 
@@ -256,4 +272,34 @@ fn a_reader_that_goes_away_changes_no_status() {
         drop(child.stdout.take());
         assert_eq!(child.wait().unwrap().code(), Some(status), "{line}");
     }
+}
+
+/// A PF that is away is a verdict, and no end of watching; a reader that has gone is.
+#[test]
+fn a_watch_begins_without_its_nic_and_ends_with_its_reader() {
+    let here = Here::new();
+    here.write(
+        "away.yaml",
+        "nics: {NET0: {match: {mac: \"02:00:00:00:aa:01\"}, vfs: 1}}\nguests: {a: {functions: [NET0#0]}}\n",
+    );
+    let mut command = here.command("verify away.yaml --watch --json --timeout 100ms");
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut next = || serde_json::from_str::<serde_json::Value>(&lines.next().unwrap().unwrap()).unwrap();
+    assert_eq!(next()["event"], "blind_spots");
+    let state = next();
+    assert_eq!((&state["event"], &state["holds"]), (&"state".into(), &false.into()), "{state}");
+    assert!(state["verdicts"].to_string().contains("NET0"), "{state}");
+    drop(lines);
+    let since = Instant::now();
+    let ended = loop {
+        if let Some(ended) = child.try_wait().unwrap() {
+            break ended;
+        }
+        if since.elapsed() > Duration::from_secs(60) {
+            child.kill().unwrap();
+        }
+        thread::sleep(Duration::from_millis(20));
+    };
+    assert_eq!(ended.code(), Some(1), "nobody reads any more");
 }

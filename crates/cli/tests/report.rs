@@ -306,11 +306,14 @@ fn a_redacted_run_has_nothing_left_of_the_original_and_the_original_is_untouched
     std::fs::write(run.join("nic_table.h"), "{0x0c, 0xc4, 0x7a, 0x9a, 0x61, 0xea}\n").unwrap();
     std::fs::write(run.join("capture.pcap"), [0xd4, 0xc3, 0xb2, 0xa1, 0xff]).unwrap();
     std::os::unix::fs::symlink("/etc/hostname", run.join("link")).unwrap();
+    let deep = "1/2/3/4/5/6/7/8/9";
+    std::fs::create_dir_all(run.join(deep)).unwrap();
     let before = std::fs::read(run.join("evidence.json")).unwrap();
 
     let shown = penstock(at, &["report", "xeon-d-1", "--redact"]);
     assert_eq!(shown.status, 0, "{}", shown.stderr);
     assert!(shown.stderr.contains("capture.pcap is no text"), "{}", shown.stderr);
+    assert!(shown.stderr.contains(&format!("{deep} lies too deep")), "{}", shown.stderr);
     assert_eq!(std::fs::read(run.join("evidence.json")).unwrap(), before);
     // The directory is not called like the machine either.
     assert!(!at.join("xeon-d-1-redacted").exists());
@@ -356,8 +359,18 @@ fn a_redacted_run_has_nothing_left_of_the_original_and_the_original_is_untouched
     assert_eq!(full.status, 2);
     assert!(full.stderr.contains("is not empty"), "{}", full.stderr);
 
-    let named = penstock(at, &["report", "xeon-d-1", "--redact", "--redact-names", "--output", "named"]);
+    let in_the_way =
+        penstock(at, &["report", "xeon-d-1", "--redact", "--output", "xeon-d-1/nic_table.h/copy"]);
+    assert_eq!(in_the_way.status, 2, "{}", in_the_way.stderr);
+    let in_the_way = penstock(at, &["report", "xeon-d-1", "--output", "xeon-d-1/nic_table.h"]);
+    assert_eq!(in_the_way.status, 2, "{}", in_the_way.stderr);
+    assert!(in_the_way.stderr.contains("--output"), "{}", in_the_way.stderr);
+
+    let named = ["report", "xeon-d-1", "--redact", "--redact-names", "--output", "named", "--json"];
+    let named = penstock(at, &named);
     assert_eq!(named.status, 0, "{}", named.stderr);
+    let told: serde_json::Value = serde_json::from_str(&named.stdout).unwrap();
+    assert_eq!(told["left_out"], serde_json::json!(["capture.pcap", deep]));
     let written = all(&at.join("named"));
     assert!(written.contains_key(&at.join("named/consoles/guest-1.log")), "{:?}", written.keys());
     for (path, text) in &written {

@@ -9,7 +9,7 @@ use penstock_apply::{
     runner::{GuestFailure, NotUndone, StepReport},
 };
 use penstock_guests::containers::apparmor;
-use penstock_host::{files::Lock, process};
+use penstock_host::{chain, files::Lock, process};
 use penstock_model::{GuestName, text::counted};
 use penstock_plan::{Action, FunctionAction, GuestAction, Plan, Step, StepId};
 use serde::{Deserialize, Serialize};
@@ -18,7 +18,7 @@ use crate::{
     arguments::Apply,
     commands::{guard, plan},
     dangers,
-    failure::{Failure, Status, sources},
+    failure::{Failure, Status},
     machine::{Machine, runs::Begun},
     model_file::{self, For, ModelFile},
     printer::Printer,
@@ -80,11 +80,10 @@ pub struct FailedGuest {
 
 impl From<&GuestFailure> for FailedGuest {
     fn from(failure: &GuestFailure) -> FailedGuest {
-        let causes: Vec<String> = sources(&failure.source).map(ToString::to_string).collect();
         FailedGuest {
             guest: failure.guest.clone(),
             step: failure.step,
-            why: causes.join(": "),
+            why: chain(&failure.source),
             hint: failure.hint().map(str::to_owned),
         }
     }
@@ -113,15 +112,42 @@ pub fn run(arguments: &Apply, settings: &Settings, printer: &mut Printer) -> Res
     let found = dangers::find(&plan, &inventory, printer);
     dangers::refuse(&found, &arguments.allowed.names, printer)?;
     let Some(within) = arguments.confirm_within else {
-        return carry_out(&machine, alone, plan, Mode::Apply, &file, printer);
+        return carry_out(&machine, alone, plan, Mode::Apply, &file, printer)?.end(printer);
     };
     let confirm = guard::terms(within, &plan);
     let begun = begin(&machine, alone, &plan, Mode::Apply, &file, Some(confirm), printer)?;
-    let Some(run) = begun.run.clone() else { return conduct(&machine, begun, plan, Mode::Apply, printer) };
+    let Some(run) = begun.run.clone() else {
+        return conduct(&machine, begun, plan, Mode::Apply, printer).end(printer);
+    };
     guard::start(&run, settings)?;
-    let status = conduct(&machine, begun, plan, Mode::Apply, printer);
-    guard::announce(&machine, &run, within, printer)?;
-    status
+    let conducted = conduct(&machine, begun, plan, Mode::Apply, printer);
+    guard::announce(&machine, &run, within, printer);
+    conducted.end(printer)
+}
+
+/// How a plan was carried out, and why that could not be printed, if so.
+#[must_use]
+pub struct Conducted {
+    outcome: Result<Status, Failure>,
+    unwritten: Option<Failure>,
+}
+
+impl Conducted {
+    /// Whether all of it was done, whether or not that could be printed.
+    pub fn holds(&self) -> bool {
+        matches!(self.outcome, Ok(Status::Holds))
+    }
+
+    /// The exit status: the worse of both. How the machine is is said before anything else is.
+    pub fn end(self, printer: &mut Printer) -> Result<Status, Failure> {
+        let Some(unwritten) = self.unwritten else { return self.outcome };
+        let status = self.outcome.unwrap_or_else(|failure| {
+            printer.failure(&failure);
+            failure.status
+        });
+        printer.failure(&unwritten);
+        Ok(status.worse(unwritten.status))
+    }
 }
 
 /// Carries a plan out, which was made while `alone` was held, and says how it went.
@@ -132,9 +158,9 @@ pub fn carry_out(
     mode: Mode,
     model: &ModelFile,
     printer: &mut Printer,
-) -> Result<Status, Failure> {
+) -> Result<Conducted, Failure> {
     let begun = begin(machine, alone, &plan, mode, model, None, printer)?;
-    conduct(machine, begun, plan, mode, printer)
+    Ok(conduct(machine, begun, plan, mode, printer))
 }
 
 fn begin(
@@ -164,13 +190,7 @@ fn without_profile(plan: &Plan, why: Option<&str>) -> Option<String> {
 }
 
 /// Carries out what was begun and says how it went.
-pub fn conduct(
-    machine: &Machine,
-    begun: Begun,
-    plan: Plan,
-    mode: Mode,
-    printer: &mut Printer,
-) -> Result<Status, Failure> {
+pub fn conduct(machine: &Machine, begun: Begun, plan: Plan, mode: Mode, printer: &mut Printer) -> Conducted {
     if plan.steps.is_empty() {
         printer.done();
         printer.say("Nothing to do: it is already so.");
@@ -179,8 +199,12 @@ pub fn conduct(
     let mut narrator =
         Narrator { printer, mode, steps: plan.steps.len(), reports: Vec::new(), undone: Vec::new() };
     let mut kept = Kept::new(&mut narrator, &plan, mode, machine.progress_file());
-    let outcome = machine.carry_out(begun, &plan, mode, &mut kept)?;
+    let outcome = machine.carry_out(begun, &plan, mode, &mut kept);
     drop(kept);
+    let outcome = match outcome {
+        Ok(outcome) => outcome,
+        Err(failure) => return Conducted { outcome: Err(failure), unwritten: None },
+    };
     let Narrator { reports: steps, undone, .. } = narrator;
     printer.done();
     machine.learn(&plan, &steps, outcome.as_ref().err(), printer);
@@ -199,8 +223,8 @@ pub fn conduct(
         carried.left_out = left_out.clone();
         carried.not_undone = not_undone.clone();
     }
-    printer.answer(outcome.is_ok(), &carried, || in_words(&carried))?;
-    match outcome {
+    let written = printer.answer(outcome.is_ok(), &carried, || in_words(&carried));
+    let outcome = match outcome {
         Ok(_) if mode == Mode::Apply && lacks_required(&carried) => {
             printer.warn("the driver cannot do all that the model requires; `best_effort` in the model does without it");
             Ok(Status::DoesNotHold)
@@ -209,8 +233,9 @@ pub fn conduct(
         Err(ApplyError::GuestsFailed { failures, left_out, not_undone, .. }) => {
             Ok(guests_failed(failures, &left_out, &not_undone, printer))
         }
-        Err(error) => Err(failed(error)),
-    }
+        Err(error) => Err(Failure::from(error)),
+    };
+    Conducted { outcome, unwritten: written.err() }
 }
 
 /// Whether an attribute was passed over that the model requires.
@@ -247,10 +272,6 @@ fn guests_failed(
         printer.warn(format!("not taken back: {left}"));
     }
     status
-}
-
-fn failed(error: ApplyError) -> Failure {
-    Failure::from(error)
 }
 
 fn in_words(carried: &Carried) -> String {
@@ -321,6 +342,28 @@ mod tests {
     use penstock_plan::Fact;
 
     use super::*;
+    use crate::arguments::Common;
+
+    #[test]
+    fn what_was_done_is_told_before_that_it_could_not_be_printed() {
+        let printed = |outcome: Result<Status, Failure>, unwritten: Option<Status>| {
+            let mut printer = Printer::keeping(&Settings::resolve(&Common::default()));
+            let unwritten = unwritten.map(|status| Failure::new(status, "the disk is full"));
+            let conducted = Conducted { outcome, unwritten };
+            let holds = conducted.holds();
+            let status = conducted.end(&mut printer).map_err(|failure| failure.status);
+            (holds, status, printer.take_kept())
+        };
+        let full = "the disk is full".to_owned();
+        let lost = Some(Status::Internal);
+        assert_eq!(printed(Ok(Status::Holds), None), (true, Ok(Status::Holds), vec![]));
+        assert_eq!(printed(Ok(Status::Holds), lost), (true, Ok(Status::Internal), vec![full.clone()]));
+        let half_way = || Err(Failure::new(Status::HalfWay, "step 3 failed"));
+        assert_eq!(printed(half_way(), None), (false, Err(Status::HalfWay), vec![]));
+        let both = vec!["step 3 failed".to_owned(), full.clone()];
+        assert_eq!(printed(half_way(), lost), (false, Ok(Status::HalfWay), both));
+        assert_eq!(printed(Ok(Status::DoesNotHold), lost), (false, Ok(Status::Internal), vec![full]));
+    }
 
     #[test]
     fn a_missing_profile_is_said_where_a_container_is_started() {

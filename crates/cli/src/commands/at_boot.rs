@@ -62,8 +62,8 @@ pub fn run(arguments: &AtBoot, settings: &Settings, printer: &mut Printer) -> Re
         printer.warn(note);
     }
     let left_out = refuse(&mut plan, &inventory, arguments, printer)?;
-    let status = apply::carry_out(&machine, alone, plan, Mode::Apply, &file, printer)?;
-    Ok(if left_out { Status::DoesNotHold } else { status })
+    let status = apply::carry_out(&machine, alone, plan, Mode::Apply, &file, printer)?.end(printer)?;
+    Ok(if left_out { status.worse(Status::DoesNotHold) } else { status })
 }
 
 /// Waits until every NIC and drive of the model is there, with its driver, and each NIC has its name.

@@ -61,7 +61,7 @@ pub fn run(arguments: &Export, settings: &Settings, printer: &mut Printer) -> Re
         .map_err(|found| model_file::does_not_fit(&found, &file.source, printer))?;
     let mut entries = Vec::with_capacity(files.len());
     if let Some(directory) = &arguments.output {
-        files::create_dir_all(directory)?;
+        files::create_dir_all(directory).map_err(Failure::of_named)?;
     }
     for exported in files {
         let path = arguments.output.as_ref().map(|directory| directory.join(&exported.name));

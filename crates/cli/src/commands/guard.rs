@@ -52,14 +52,9 @@ pub fn terms(within: Duration, plan: &Plan) -> Confirm {
 }
 
 /// Says how a run is confirmed, if anything of it is there to be confirmed.
-pub fn announce(
-    machine: &Machine,
-    run: &KnownRun,
-    within: Duration,
-    printer: &mut Printer,
-) -> Result<(), Failure> {
+pub fn announce(machine: &Machine, run: &KnownRun, within: Duration, printer: &mut Printer) {
     if machine.runs().state(run).phase == Phase::Nothing {
-        return Ok(());
+        return;
     }
     let until = humantime::format_rfc3339_seconds(SystemTime::now() + within);
     printer.warn(format!(
@@ -67,7 +62,6 @@ pub fn announce(
         run.id(),
         humantime::format_duration(within),
     ));
-    Ok(())
 }
 
 /// Starts the guard of a run and waits until it watches.

@@ -47,5 +47,5 @@ fn run(
     }
     let found = dangers::find(&plan, &inventory, printer);
     dangers::refuse(&found, &arguments.allowed.names, printer)?;
-    apply::carry_out(&machine, alone, plan, mode, &file, printer)
+    apply::carry_out(&machine, alone, plan, mode, &file, printer)?.end(printer)
 }

@@ -46,9 +46,6 @@ fn write(directory: &Path, snapshot: &Snapshot) -> Result<(), Failure> {
     written.map_err(|error| {
         let hint = "--textfile takes the directory that node_exporter has as --collector.textfile.directory, \
                     which has to be there and to be writable";
-        match error.is_missing() {
-            true => Failure::new(Status::BadInput, error).hint(hint),
-            false => Failure::from(error).hint(hint),
-        }
+        Failure::of_named(error).hint(hint)
     })
 }

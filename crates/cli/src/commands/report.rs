@@ -85,5 +85,5 @@ fn keep(directory: &Path, all: &[(&str, String)]) -> Result<(), Failure> {
     let written = files::create_dir_all(directory).and_then(|()| {
         all.iter().try_for_each(|(name, text)| files::write_atomic(directory.join(name), text))
     });
-    written.map_err(|error| Failure::from(error).hint("name another directory with --output"))
+    written.map_err(|error| Failure::of_named(error).hint("name another directory with --output"))
 }

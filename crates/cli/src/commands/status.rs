@@ -1,8 +1,8 @@
 //! `penstock status`: the guests of this machine, and who waits for what.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Instant};
 
-use penstock_apply::history::{KnownRun, RunId};
+use penstock_apply::history::{KnownRun, RunId, StoreError};
 use penstock_guests::{Condition, GuestError, Status as GuestStatus};
 use penstock_host::{chain, embedded::InsideReport};
 use penstock_model::{Bdf, DataPath, GuestKind, GuestName, NicName, TenantNic, text::printable};
@@ -15,7 +15,7 @@ use crate::{
     commands::undo::Unreadable,
     failure::{Failure, Status},
     live_status,
-    machine::Machine,
+    machine::{Machine, run_states::RunStates},
     persisted,
     printer::Printer,
     progress::{self, Found, Progress, Wait},
@@ -98,23 +98,59 @@ pub fn run(arguments: &StatusRequest, settings: &Settings, printer: &mut Printer
         return live_status::run(arguments, settings, printer);
     }
     let machine = Machine::here(settings);
-    let (guests, unseen) = guests(&machine).map_err(|error| Failure::new(Status::Missing, error))?;
-    if let Some(why) = unseen {
-        printer.warn(why);
+    let GuestsAndRuns { guests, runs, .. } = GuestsAndRuns::look(&machine);
+    // Who cannot see the guests may need just what is said of runs.
+    let (guests, unseen) = match guests {
+        Ok((guests, None)) => (guests, None),
+        Ok((guests, Some(why))) => {
+            printer.warn(why);
+            (guests, None)
+        }
+        Err(error) => (BTreeMap::new(), Some(Failure::from(error))),
+    };
+    let told = runs.map_err(Failure::from).and_then(|runs| document(&machine, guests, &runs, printer));
+    if let Some(failure) = &unseen {
+        printer.failure(failure);
     }
-    let told = document(&machine, guests, printer)?;
-    printer.data(&told, || in_words(&told, progress::now()))?;
-    Ok(Status::Holds)
+    let told = told?;
+    printer.data(&told, || match unseen.is_some() && told.guests.is_empty() {
+        true => notices_in_words(&told, progress::now()),
+        false => in_words(&told, progress::now()),
+    })?;
+    Ok(unseen.map_or(Status::Holds, |failure| failure.status))
 }
 
-/// All that there is to tell of a machine with these guests.
+/// The guests and the runs of a machine, looked at once for all that is told of them.
+pub struct GuestsAndRuns {
+    /// When the look began.
+    pub began: Instant,
+    /// How the guests are. Where only libvirt cannot be asked, why it is not known which VMs are suspended stands beside the rest.
+    pub guests: Result<(BTreeMap<GuestName, GuestStatus>, Option<String>), GuestError>,
+    /// How the runs stand.
+    pub runs: Result<RunStates, StoreError>,
+}
+
+impl GuestsAndRuns {
+    /// Looks. A recorded tree has none: those of this machine are others.
+    pub fn look(machine: &Machine) -> GuestsAndRuns {
+        let began = Instant::now();
+        let (guests, runs) = match machine.root().is_system() {
+            true => (guests(machine), machine.run_states()),
+            false => (Ok(Default::default()), Ok(RunStates::default())),
+        };
+        GuestsAndRuns { began, guests, runs }
+    }
+}
+
+/// All that there is to tell of a machine with these guests and runs.
 ///
 /// # Errors
 ///
-/// [`Status::Missing`] and its like when the runs of the machine cannot be read.
+/// [`Status::Missing`] and its like when it cannot be read what is done at boot.
 pub fn document(
     machine: &Machine,
     guests: BTreeMap<GuestName, GuestStatus>,
+    runs: &RunStates,
     printer: &mut Printer,
 ) -> Result<StatusDocument, Failure> {
     let (progress, died) = match progress::read(&machine.progress_file()) {
@@ -135,27 +171,26 @@ pub fn document(
             (name, Guest { status: Some(status), waits: Vec::new(), nics, asked })
         })
         .collect();
-    let runs = machine.run_states()?;
     let mut damaged: Vec<RunId> = Vec::new();
-    for run in runs.unreadable {
+    for run in &runs.unreadable {
         damaged.push(run.id);
         Unreadable::tell(run, printer);
     }
-    for (run, damage) in runs.damaged {
-        for damage in &damage {
+    for (run, damage) in &runs.damaged {
+        for damage in damage {
             printer.warn(format!("run {run} is damaged: {damage}"));
         }
-        damaged.push(run);
+        damaged.push(*run);
     }
     damaged.sort();
     let mut told = StatusDocument {
         guests,
         progress,
         died,
-        half_way: runs.half_way,
+        half_way: runs.half_way.clone(),
         at_boot: persisted::state(machine)?,
         open: runs.open.iter().map(KnownRun::id).collect(),
-        lapsed: runs.lapsed,
+        lapsed: runs.lapsed.clone(),
         damaged,
     };
     for (name, waits) in told.progress.iter().flat_map(|progress| &progress.guests) {
@@ -164,8 +199,7 @@ pub fn document(
     Ok(told)
 }
 
-/// How the guests are. Where only libvirt cannot be asked, why it is not known which VMs are suspended stands beside the rest.
-pub fn guests(machine: &Machine) -> Result<(BTreeMap<GuestName, GuestStatus>, Option<String>), GuestError> {
+fn guests(machine: &Machine) -> Result<(BTreeMap<GuestName, GuestStatus>, Option<String>), GuestError> {
     match machine.guests().status() {
         Ok(guests) => Ok((guests, None)),
         Err(error @ GuestError::Libvirt { .. }) => {
@@ -245,7 +279,7 @@ fn asked(
 
 /// `now` in milliseconds since 1970.
 fn in_words(told: &StatusDocument, now: u64) -> String {
-    let mut text: String = notices(told, now).iter().map(|notice| format!("{notice}\n")).collect();
+    let mut text = notices_in_words(told, now);
     if told.guests.is_empty() {
         return text + NO_GUESTS;
     }
@@ -260,6 +294,10 @@ fn in_words(told: &StatusDocument, now: u64) -> String {
         }
     }
     text
+}
+
+fn notices_in_words(told: &StatusDocument, now: u64) -> String {
+    notices(told, now).iter().map(|notice| format!("{notice}\n")).collect()
 }
 
 /// What is said of a machine without guests.

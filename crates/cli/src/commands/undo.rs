@@ -48,13 +48,13 @@ pub struct Unreadable {
 
 impl Unreadable {
     /// Says so to a person, with what it means for them.
-    pub fn tell(run: UnreadableRun, printer: &mut Printer) -> Unreadable {
+    pub fn tell(run: &UnreadableRun, printer: &mut Printer) -> Unreadable {
         let UnreadableRun { id, error } = run;
-        let damage = chain(&error);
+        let damage = chain(error);
         printer.warn(format!(
             "run {id} cannot be read, and cannot be undone: what it left, if anything, is not known: {damage}"
         ));
-        Unreadable { run: id, damage }
+        Unreadable { run: *id, damage }
     }
 }
 
@@ -104,7 +104,7 @@ pub fn run(
         return Err(Failure::new(Status::Internal, text)
             .hint("what it left is not known; `penstock plan` says what is not as a model wants it"));
     }
-    for run in unreadable {
+    for run in &unreadable {
         Unreadable::tell(run, printer);
     }
     let targets = match arguments.persist {
@@ -178,11 +178,11 @@ pub fn take_back(
         printer.warn(said);
     }
     let journals = begun.taken_back.clone();
-    let status = apply::conduct(machine, begun, way.plan, Mode::Undo, printer)?;
+    let conducted = apply::conduct(machine, begun, way.plan, Mode::Undo, printer);
     // Once more from their journals: what matters is what stands of them now.
     let runs = machine.runs();
     let left = targets.iter().map(|(run, _)| run).rfind(|run| runs.state(run).phase != Phase::Nothing);
-    let Some(left) = left else { return Ok(status) };
+    let Some(left) = left else { return conducted.end(printer) };
     if let Some(Err(error)) = journals.iter().map(CatchUpJournal::catch_up).find(Result::is_err) {
         printer.warn(format!(
             "what was taken back could not be recorded, so that `undo --list` tells of it as it was before: make room, and run \
@@ -194,7 +194,7 @@ pub fn take_back(
     if left.reserve().is_err() {
         let _ = left.release();
     }
-    Ok(Status::DoesNotHold)
+    Ok(conducted.end(printer)?.worse(Status::DoesNotHold))
 }
 
 /// The runs of this purpose of which anything stands, oldest first.
@@ -295,8 +295,7 @@ fn leads_to_any(all: &[KnownRun], id: RunId, standing: &[(KnownRun, Deeds)]) -> 
 
 fn list(runs: &Runs, printer: &mut Printer) -> Result<Status, Failure> {
     let (all, unreadable) = runs.list()?;
-    let unreadable: Vec<Unreadable> =
-        unreadable.into_iter().map(|run| Unreadable::tell(run, printer)).collect();
+    let unreadable: Vec<Unreadable> = unreadable.iter().map(|run| Unreadable::tell(run, printer)).collect();
     if let Some(path) = runs.journal_of_old() {
         let path = path.display();
         printer.warn(format!(

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     arguments::Verify,
     failure::{Failure, Status},
-    machine::Machine,
+    machine::{Machine, incus::ModelAsRun},
     model_file::{self, For, ModelFile},
     persisted,
     printer::Printer,
@@ -87,9 +87,9 @@ fn compare(
     printer: &mut Printer,
 ) -> Result<Seen, Failure> {
     printer.doing("Looking inside the guests");
-    let places = machine.places(&file.model);
     let switches = machine.tenant_switches(&file.model);
-    let (model, notes) = machine.as_run(&file.model, &inventory, &nics);
+    let ModelAsRun { model, places, notes, .. } =
+        machine.as_run(&file.model, &inventory, &nics, file.model.guests.keys());
     notes.iter().for_each(|note| printer.say(format!("note: {note}")));
     let mut verdicts =
         verify(&model, &inventory, &nics, &places, &switches, &mut KernelObserver::new(), effort);

@@ -13,7 +13,7 @@ use penstock_measure::latency::machine::Toggle;
 use penstock_plan::{Plan, Step, StepId, undo};
 
 use crate::{
-    failure::{Failure, Status, sources},
+    failure::{Failure, Status},
     machine::Machine,
     model_file::ModelFile,
 };
@@ -115,7 +115,7 @@ impl<'a> Steps<'a> {
 /// A failure in one line.
 fn line(failure: Failure) -> String {
     match &failure.error {
-        Some(error) => sources(&**error).map(ToString::to_string).collect::<Vec<_>>().join(": "),
+        Some(_) => failure.in_one_line(),
         None => "it was interrupted".to_owned(),
     }
 }

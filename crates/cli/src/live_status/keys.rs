@@ -25,31 +25,62 @@ pub enum Key {
     Char(char),
 }
 
-/// The keys that were pressed. What is none is left out: sequences of other keys, pasted text beyond ASCII, answers of the terminal.
-pub fn keys(bytes: &[u8]) -> Vec<Key> {
-    let mut all = Vec::new();
-    let mut rest = bytes;
-    while let Some((first, after)) = rest.split_first() {
-        rest = after;
-        match first {
-            0x1b => match rest.split_first() {
-                Some((b'[' | b'O', sequence)) => {
-                    let end = sequence.iter().position(|byte| matches!(byte, 0x40..=0x7e));
-                    let Some(end) = end else { return all };
-                    all.extend(named(&sequence[..end], sequence[end]));
-                    rest = &sequence[end + 1..];
-                }
-                // Another key with Alt.
-                Some((_, after)) => rest = after,
-                None => all.push(Key::Escape),
-            },
-            b'\r' | b'\n' => all.push(Key::Enter),
-            byte @ 0x01..=0x1a => all.push(Key::Control((byte - 1 + b'a').into())),
-            byte @ 0x20..=0x7e => all.push(Key::Char((*byte).into())),
-            _ => {}
+/// No control sequence that a terminal sends is longer.
+const LONGEST: usize = 32;
+
+/// Reads keys. A sequence whose end has not come is kept until it comes.
+#[derive(Debug, Default)]
+pub struct KeyReader {
+    unfinished: Vec<u8>,
+}
+
+impl KeyReader {
+    /// The keys that were pressed; with `more` the next bytes are there already, so that an Escape at the end may begin a sequence. What
+    /// is no key is left out: sequences of other keys, pasted text beyond ASCII, answers of the terminal.
+    pub fn keys(&mut self, bytes: &[u8], more: bool) -> Vec<Key> {
+        let mut all = Vec::new();
+        let bytes = [std::mem::take(&mut self.unfinished).as_slice(), bytes].concat();
+        let mut rest = bytes.as_slice();
+        while let Some((first, after)) = rest.split_first() {
+            let whole = rest;
+            rest = after;
+            match first {
+                0x1b => match rest.split_first() {
+                    Some((b'[' | b'O', sequence)) => {
+                        let end = sequence.iter().take(LONGEST).position(|byte| matches!(byte, 0x40..=0x7e));
+                        match end {
+                            Some(end) => {
+                                all.extend(named(&sequence[..end], sequence[end]));
+                                rest = &sequence[end + 1..];
+                            }
+                            None if sequence.len() < LONGEST => {
+                                self.unfinished = whole.to_vec();
+                                return all;
+                            }
+                            None => rest = sequence,
+                        }
+                    }
+                    // Another key with Alt.
+                    Some((_, after)) => rest = after,
+                    None if more => self.unfinished = whole.to_vec(),
+                    None => all.push(Key::Escape),
+                },
+                b'\r' | b'\n' => all.push(Key::Enter),
+                byte @ 0x01..=0x1a => all.push(Key::Control((byte - 1 + b'a').into())),
+                byte @ 0x20..=0x7e => all.push(Key::Char((*byte).into())),
+                _ => {}
+            }
+        }
+        all
+    }
+
+    /// What was pressed that no more bytes have come after: an Escape; of a sequence that has no end, nothing.
+    pub fn rest(&mut self) -> Vec<Key> {
+        match std::mem::take(&mut self.unfinished).as_slice() {
+            [0x1b] => vec![Key::Escape],
+            _ => Vec::new(),
         }
     }
-    all
 }
 
 /// The key of a control sequence.
@@ -84,13 +115,35 @@ mod tests {
             (b"q\x1b[12", &[Key::Char('q')]),
         ];
         for (bytes, wanted) in cases {
-            assert_eq!(keys(bytes), wanted, "{bytes:?}");
+            assert_eq!(KeyReader::default().keys(bytes, false), wanted, "{bytes:?}");
         }
         for length in 0..3 {
             for byte in 0..=255 {
-                keys(&vec![byte; length]);
-                keys(&[0x1b, b'[', byte]);
+                KeyReader::default().keys(&vec![byte; length], false);
+                KeyReader::default().keys(&[0x1b, b'[', byte], false);
             }
         }
+    }
+
+    #[test]
+    fn a_backlog_of_arrows_is_arrows_wherever_it_is_cut() {
+        let typed = b"\x1b[A".repeat(200);
+        for size in 1..typed.len() {
+            let mut reader = KeyReader::default();
+            let mut all = Vec::new();
+            for part in typed.chunks(size) {
+                all.extend(reader.keys(part, part.len() == size));
+            }
+            all.extend(reader.rest());
+            assert_eq!(all, [Key::Up; 200], "in parts of {size}");
+        }
+        let mut reader = KeyReader::default();
+        assert_eq!(reader.keys(b"k\x1b", true), [Key::Char('k')]);
+        assert_eq!(reader.rest(), [Key::Escape], "nothing has come after it");
+        assert_eq!(reader.keys(b"\x1b[1", false), []);
+        assert_eq!(reader.rest(), []);
+        assert_eq!(reader.keys(b"q", false), [Key::Char('q')]);
+        let endless = [b"\x1b[".as_slice(), &[b'1'; 1000]].concat();
+        assert!(reader.keys(&endless, true).len() >= 900 && reader.rest().is_empty());
     }
 }

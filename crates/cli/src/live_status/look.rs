@@ -1,28 +1,31 @@
 //! One look at the machine: what `status` and `metrics` tell, and the rates since the look before.
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
-use penstock_host::chain;
+use penstock_host::{boot, chain};
 use penstock_report::metrics::{Snapshot, VerificationMetrics};
 
 use super::rates::Rates;
 use crate::{
-    commands::status::{self, StatusDocument},
-    machine::Machine,
-    metrics,
+    commands::status::{self, GuestsAndRuns, StatusDocument},
+    machine::{Machine, run_states::RunStates},
+    metrics::{self, CountedSnapshot},
     model_file::ModelFile,
     printer::Printer,
-    progress,
     settings::Settings,
 };
 
 /// What was seen.
 #[derive(Debug)]
 pub struct MachineLook {
-    /// When, in milliseconds since 1970.
-    pub at: u64,
-    /// What `status` tells, or why it cannot.
+    /// How long there was to confirm a run, in milliseconds; below 0 of one that is being taken back.
+    pub to_confirm: Option<i64>,
+    /// What `status` tells, as far as it could be seen; or why it cannot.
     pub status: Result<StatusDocument, String>,
+    /// Why it is not known how guests are, if so.
+    pub guests_unseen: Option<String>,
+    /// Why it is not known how runs stand, if so.
+    pub runs_unseen: Option<String>,
     /// What `metrics` tells, without verdicts.
     pub snapshot: Snapshot,
     /// What went through functions and ports since the look before.
@@ -35,7 +38,7 @@ pub struct MachineLook {
 pub struct Looker {
     settings: Settings,
     file: Option<Arc<ModelFile>>,
-    before: Option<(Instant, Snapshot)>,
+    before: Option<CountedSnapshot>,
 }
 
 impl Looker {
@@ -48,26 +51,34 @@ impl Looker {
     pub fn look(&mut self) -> MachineLook {
         let machine = Machine::here(&self.settings);
         let mut printer = Printer::keeping(&self.settings);
-        let guests = status::guests(&machine);
-        let status = match &guests {
-            Ok((guests, _)) => status::document(&machine, guests.clone(), &mut printer)
-                .map_err(|failure| failure.in_one_line()),
-            Err(error) => Err(chain(error)),
-        };
-        let counted = Instant::now();
-        let snapshot = metrics::snapshot_with(&machine, guests, self.file.as_deref(), false, &mut printer);
-        let before = self.before.replace((counted, snapshot.clone()));
-        let rates = before.map(|(then, before)| {
-            Rates::between(&before, &snapshot, counted.duration_since(then).as_secs_f64())
-        });
+        let seen = GuestsAndRuns::look(&machine);
+        let guests_unseen = seen.guests.as_ref().err().map(|error| chain(error));
+        let runs_unseen = seen.runs.as_ref().err().map(|error| chain(error));
+        let guests = seen.guests.as_ref().map(|(guests, _)| guests.clone()).unwrap_or_default();
+        let none = RunStates::default();
+        let runs = seen.runs.as_ref().unwrap_or(&none);
+        let status =
+            status::document(&machine, guests, runs, &mut printer).map_err(|failure| failure.in_one_line());
+        let counted = metrics::snapshot_with(&machine, &seen, self.file.as_deref(), false, &mut printer);
+        let rates = self.before.as_ref().map(|before| Rates::between(before, &counted));
+        let snapshot = counted.snapshot.clone();
+        self.before = Some(counted);
         let mut unseen = printer.take_kept();
-        if let Err(why) = &status {
-            // That is said where the guests would be.
+        for why in guests_unseen.iter().chain(&runs_unseen) {
+            // That is said where the guests or the runs would be.
             unseen.retain(|unseen| !unseen.ends_with(why.as_str()));
         }
         unseen.sort();
         unseen.dedup();
-        MachineLook { at: progress::now(), status, snapshot, rates: rates.unwrap_or_default(), unseen }
+        MachineLook {
+            to_confirm: runs.to_confirm(boot::elapsed()),
+            status,
+            guests_unseen,
+            runs_unseen,
+            snapshot,
+            rates: rates.unwrap_or_default(),
+            unseen,
+        }
     }
 }
 

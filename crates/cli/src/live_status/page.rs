@@ -11,7 +11,7 @@ use penstock_model::{
 use penstock_plan::action::GuestFunction;
 use penstock_report::metrics::{FunctionMetrics, InterfaceMetrics, PortMetrics, VerificationMetrics};
 
-use super::{look::MachineLook, rates::Rate};
+use super::{log_lines::LogLines, look::MachineLook, rates::Rate};
 use crate::commands::status::{self, Guest, StatusDocument};
 
 /// From this width on, packets are shown beside bits, and PCI addresses beside names.
@@ -49,6 +49,8 @@ pub struct PageRow {
 pub struct Observations<'a> {
     /// The last look that is over.
     pub look: Option<&'a MachineLook>,
+    /// How long ago that was.
+    pub age: Duration,
     /// How long the look takes already that goes on.
     pub looking: Option<Duration>,
     /// Whether the machine is as a model has it.
@@ -63,8 +65,8 @@ pub enum ModelDrift<'a> {
     NoModel,
     /// It is compared for the first time.
     Comparing,
-    /// What came out.
-    Compared(&'a Result<VerificationMetrics, String>),
+    /// What came out, and how long ago that was.
+    Compared(&'a Result<VerificationMetrics, String>, Duration),
 }
 
 /// The page of a machine, for lines of this width.
@@ -72,13 +74,24 @@ pub fn of_machine(seen: &Observations<'_>, width: usize) -> ScreenPage {
     let mut rows = Rows { rows: Vec::new(), width, now: seen.now };
     if let Some(look) = seen.look {
         match &look.status {
-            Ok(status) => rows.notices(status, look),
-            Err(why) => rows.prose("unknown", Style::Error, &format!("How guests are is not known: {why}")),
+            Ok(status) => rows.notices(status, look, seen.age),
+            Err(why) => {
+                rows.prose("unknown", Style::Error, &format!("How this machine is is not known: {why}"))
+            }
+        }
+        for (what, unseen) in [("How runs stand", &look.runs_unseen), ("How guests are", &look.guests_unseen)]
+        {
+            if let Some(why) = unseen {
+                rows.prose(what, Style::Error, &format!("{what} is not known: {why}"));
+            }
         }
         rows.drift(&seen.drift);
         let table = Table::of(look, width);
-        if let Ok(status) = &look.status {
-            rows.guests(status, look, &table);
+        match &look.status {
+            Ok(status) if look.guests_unseen.is_none() || !status.guests.is_empty() => {
+                rows.guests(status, look, &table);
+            }
+            _ => {}
         }
         rows.nics(look, &table);
         rows.unseen(look);
@@ -87,17 +100,17 @@ pub fn of_machine(seen: &Observations<'_>, width: usize) -> ScreenPage {
 }
 
 /// The page of the last lines on a guest's console.
-pub fn of_log(guest: &GuestName, lines: Vec<String>) -> ScreenPage {
-    let lines = match lines.is_empty() {
-        true => vec!["It has said nothing yet, or its log is not for you to read.".to_owned()],
-        false => lines,
-    };
-    let rows = lines.into_iter().enumerate();
-    let rows = rows.map(|(number, line)| PageRow { key: number.to_string(), guest: None, text: line.into() });
+pub fn of_log(guest: &GuestName, log: &LogLines) -> ScreenPage {
+    let row =
+        |(number, line): (u64, &str)| PageRow { key: number.to_string(), guest: None, text: line.into() };
+    let mut rows: Vec<PageRow> = log.numbered().map(row).collect();
+    if rows.is_empty() {
+        rows.push(row((0, "It has said nothing yet, or its log is not for you to read.")));
+    }
     ScreenPage {
         title: Styled::of(Style::Bold, format!("console of {guest}: its last lines")),
         age: Styled::new(),
-        rows: rows.collect(),
+        rows,
     }
 }
 
@@ -138,8 +151,8 @@ fn age(seen: &Observations<'_>) -> Styled {
     match (seen.look, slow) {
         (None, None) => Styled::from("looking"),
         (None, Some(slow)) => Styled::of(Style::Warning, slow),
-        (Some(look), slow) => {
-            let seen = format!("seen {} ago", status::whole(seen.now.saturating_sub(look.at)));
+        (Some(_), slow) => {
+            let seen = format!("seen {} ago", whole(seen.age));
             match slow {
                 None => Styled::from(seen),
                 Some(slow) => Styled::of(Style::Warning, format!("{seen}, {slow}")),
@@ -195,18 +208,17 @@ impl Rows {
     }
 
     /// Runs that somebody should look at, and how long there is to confirm one.
-    fn notices(&mut self, told: &StatusDocument, look: &MachineLook) {
+    fn notices(&mut self, told: &StatusDocument, look: &MachineLook, age: Duration) {
         for (number, notice) in status::notices(told, self.now).iter().enumerate() {
             self.prose(&format!("notice {number}"), Style::Warning, notice);
         }
-        let until = look.snapshot.runs.as_ref().and_then(|runs| runs.confirm_until);
-        if let Some(until) = until {
-            let left = (until * 1000.0) as u64;
-            let text = match left.checked_sub(self.now) {
-                Some(left) => {
+        let passed = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
+        if let Some(left) = look.to_confirm.map(|left| left.saturating_sub(passed)) {
+            let text = match u64::try_from(left) {
+                Ok(left) => {
                     format!("Without `penstock confirm` it is taken back in {}.", status::whole(left))
                 }
-                None => "It was not confirmed in time, and is taken back.".to_owned(),
+                Err(_) => "It was not confirmed in time, and is taken back.".to_owned(),
             };
             self.prose("confirm", Style::Warning, &text);
         }
@@ -218,39 +230,12 @@ impl Rows {
                 (Style::Dim, "Drift is not looked for: `penstock status --watch MODEL` does.".to_owned())
             }
             ModelDrift::Comparing => (Style::Plain, "Comparing this machine with the model.".to_owned()),
-            ModelDrift::Compared(Ok(compared)) => self.compared(compared),
-            ModelDrift::Compared(Err(why)) => {
+            ModelDrift::Compared(Ok(compared), age) => compared_in_words(compared, *age),
+            ModelDrift::Compared(Err(why), _) => {
                 (Style::Error, format!("This machine could not be compared with the model: {why}"))
             }
         };
         self.prose("drift", style, &text);
-    }
-
-    fn compared(&self, compared: &VerificationMetrics) -> (Style, String) {
-        /// So many names are read at a glance.
-        const NAMED: usize = 8;
-        let count = |outcome: Outcome| -> u64 {
-            compared.verdicts.values().filter_map(|outcomes| outcomes.get(&outcome)).sum()
-        };
-        let ago = status::whole(self.now.saturating_sub((compared.at * 1000.0) as u64));
-        let counts = [Outcome::Pass, Outcome::Fail, Outcome::Unsupported, Outcome::Unknown]
-            .map(|outcome| format!("{} {outcome}", count(outcome)));
-        let mut text =
-            if compared.holds { "As the model has it" } else { "Not as the model has it" }.to_owned();
-        text += &format!(", {ago} ago: {} (no frames were sent).", counts.join(", "));
-        let mut named: Vec<String> = compared
-            .drift
-            .iter()
-            .take(NAMED)
-            .map(|one| format!("{} {}", one.subject, one.attribute))
-            .collect();
-        if compared.drift.len() > NAMED {
-            named.push(format!("{} more", compared.drift.len() - NAMED));
-        }
-        if !named.is_empty() {
-            text += &format!(" What does not hold: {}.", named.join(", "));
-        }
-        (if compared.holds { Style::Added } else { Style::Error }, text)
     }
 
     fn guests(&mut self, told: &StatusDocument, look: &MachineLook, table: &Table<'_>) {
@@ -298,6 +283,29 @@ impl Rows {
             self.prose(&format!("unseen {number}"), Style::Plain, why);
         }
     }
+}
+
+/// What came out of comparing, for a person.
+fn compared_in_words(compared: &VerificationMetrics, age: Duration) -> (Style, String) {
+    /// So many names are read at a glance.
+    const NAMED: usize = 8;
+    let count = |outcome: Outcome| -> u64 {
+        compared.verdicts.values().filter_map(|outcomes| outcomes.get(&outcome)).sum()
+    };
+    let ago = whole(age);
+    let counts = [Outcome::Pass, Outcome::Fail, Outcome::Unsupported, Outcome::Unknown]
+        .map(|outcome| format!("{} {outcome}", count(outcome)));
+    let mut text = if compared.holds { "As the model has it" } else { "Not as the model has it" }.to_owned();
+    text += &format!(", {ago} ago: {} (no frames were sent).", counts.join(", "));
+    let mut named: Vec<String> =
+        compared.drift.iter().take(NAMED).map(|one| format!("{} {}", one.subject, one.attribute)).collect();
+    if compared.drift.len() > NAMED {
+        named.push(format!("{} more", compared.drift.len() - NAMED));
+    }
+    if !named.is_empty() {
+        text += &format!(" What does not hold: {}.", named.join(", "));
+    }
+    (if compared.holds { Style::Added } else { Style::Error }, text)
 }
 
 /// How a guest's line looks.

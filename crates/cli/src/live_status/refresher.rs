@@ -22,6 +22,8 @@ pub struct Refresher<T> {
 #[derive(Debug)]
 struct State<T> {
     latest: Option<Arc<T>>,
+    /// When that look was over.
+    ended: Option<Instant>,
     /// How many looks are over.
     count: u64,
     /// When the look was begun that goes on.
@@ -33,6 +35,8 @@ struct State<T> {
 pub struct Refreshed<T> {
     /// What the last look that is over has seen.
     pub latest: Option<Arc<T>>,
+    /// How long ago that was.
+    pub age: Duration,
     /// How many looks are over.
     pub count: u64,
     /// How long the look takes already that goes on.
@@ -50,7 +54,7 @@ impl<T: Send + Sync + 'static> Refresher<T> {
         every: Duration,
         mut look: impl FnMut() -> T + Send + 'static,
     ) -> io::Result<Refresher<T>> {
-        let state = Arc::new(Mutex::new(State { latest: None, count: 0, begun: None }));
+        let state = Arc::new(Mutex::new(State { latest: None, ended: None, count: 0, begun: None }));
         let shared = state.clone();
         let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
             loop {
@@ -60,6 +64,7 @@ impl<T: Send + Sync + 'static> Refresher<T> {
                 let spent = process::cpu_time().saturating_sub(before);
                 let mut state = lock(&shared);
                 state.latest = Some(seen);
+                state.ended = Some(Instant::now());
                 state.count += 1;
                 state.begun = None;
                 drop(state);
@@ -74,6 +79,7 @@ impl<T: Send + Sync + 'static> Refresher<T> {
         let state = lock(&self.state);
         Refreshed {
             latest: state.latest.clone(),
+            age: state.ended.map(|ended| ended.elapsed()).unwrap_or_default(),
             count: state.count,
             looking: state.begun.map(|begun| begun.elapsed()),
         }

@@ -1,6 +1,9 @@
 //! Pages of a machine that is made up, as files for some sizes of a terminal.
 
-use std::{path::Path, time::Duration};
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use penstock_guests::{Condition, Status as GuestStatus};
 use penstock_model::{
@@ -19,6 +22,7 @@ use ratatui_core::{backend::TestBackend, style::Modifier, terminal::Terminal};
 use super::{
     draw,
     keys::Key,
+    log_lines::LogLines,
     look::MachineLook,
     page::{self, ModelDrift, Observations, ScreenPage},
     rates::Rates,
@@ -26,10 +30,13 @@ use super::{
 };
 use crate::{
     commands::status::{Guest, StatusDocument},
+    metrics::CountedSnapshot,
     progress::Wait,
 };
 
 const NOW: u64 = 1_800_000_000_000;
+
+const SECOND: Duration = Duration::from_secs(1);
 
 /// What a guest or a switch may say to steer a terminal.
 const HOSTILE: &str = "x\u{1b}]0;title\u{7}\u{1b}[2J\u{9b}31m\u{202e}\r\ny";
@@ -114,6 +121,15 @@ pub fn machine(steps: u64) -> Snapshot {
     Snapshot { functions, ports: vec![port], runs: Some(runs), ..Snapshot::default() }
 }
 
+/// The same, read when that time was over.
+pub fn counted(steps: u32, began: Instant) -> CountedSnapshot {
+    let read = began + steps * Duration::from_secs(2);
+    let snapshot = machine(steps.into());
+    let of = |port: &PortMetrics| ((port.guest.clone(), port.nic.clone()), read);
+    let ports = snapshot.ports.iter().map(of).collect();
+    CountedSnapshot { snapshot, functions: read, ports }
+}
+
 fn status(kind: GuestKind, condition: Condition) -> GuestStatus {
     let runs = condition == Condition::Running;
     GuestStatus {
@@ -144,6 +160,19 @@ fn owned(at: &str) -> GuestFunction {
     }
 }
 
+fn nothing_told() -> StatusDocument {
+    StatusDocument {
+        guests: Default::default(),
+        progress: None,
+        died: None,
+        half_way: Vec::new(),
+        open: Vec::new(),
+        at_boot: None,
+        lapsed: Vec::new(),
+        damaged: Vec::new(),
+    }
+}
+
 fn look() -> MachineLook {
     let guest = |status: GuestStatus| Guest { status: Some(status), ..Guest::default() };
     let running = GuestStatus {
@@ -169,19 +198,17 @@ fn look() -> MachineLook {
     ];
     let document = StatusDocument {
         guests: guests.into_iter().map(|(name, guest)| (name.parse().unwrap(), guest)).collect(),
-        progress: None,
-        died: None,
-        half_way: Vec::new(),
         open: vec!["7".parse().unwrap()],
-        at_boot: None,
-        lapsed: Vec::new(),
-        damaged: Vec::new(),
+        ..nothing_told()
     };
+    let began = Instant::now();
     MachineLook {
-        at: NOW - 1_000,
+        to_confirm: Some(43_000),
         status: Ok(document),
+        guests_unseen: None,
+        runs_unseen: None,
         snapshot: machine(1),
-        rates: Rates::between(&machine(0), &machine(1), 2.0),
+        rates: Rates::between(&counted(0, began), &counted(1, began)),
         unseen: vec![format!("what NET1 counts for its VFs is not known: {HOSTILE}")],
     }
 }
@@ -218,7 +245,7 @@ fn drawn(page: &ScreenPage, view: &mut PageView, (width, height): (u16, u16), co
 
 fn machine_page(size: (u16, u16), drift: ModelDrift<'_>) -> ScreenPage {
     let look = look();
-    let seen = Observations { look: Some(&look), looking: None, drift, now: NOW };
+    let seen = Observations { look: Some(&look), age: SECOND, looking: None, drift, now: NOW };
     page::of_machine(&seen, draw::columns_seen(size.0))
 }
 
@@ -232,7 +259,7 @@ fn compare(name: &str, text: &str) {
 fn pages_of_a_machine() {
     let compared = compared();
     for size in [(80, 24), (120, 32), (40, 10)] {
-        let page = machine_page(size, ModelDrift::Compared(&compared));
+        let page = machine_page(size, ModelDrift::Compared(&compared, 5 * SECOND));
         let (text, _) = drawn(&page, &mut PageView::default(), size, true);
         compare(&format!("machine-{}x{}", size.0, size.1), &text);
     }
@@ -254,19 +281,52 @@ fn other_pages() {
     view.press(Key::Char('q'), &page, 10);
     view.settle(&page, 10);
     view.press(Key::Char('l'), &page, 10);
-    let lines = (1..=40).map(|number| format!("line {number} {HOSTILE}")).collect();
-    let log = page::of_log(&"box".parse().unwrap(), lines);
+    let mut lines = LogLines::default();
+    lines.take((1..=40).map(|number| format!("line {number} {HOSTILE}")).collect());
+    let log = page::of_log(&"box".parse().unwrap(), &lines);
     compare("log-60x8", &drawn(&log, &mut view, (60, 8), true).0);
     let mut unseen = look();
-    unseen.status = Err("virsh list could not be run".to_owned());
+    unseen.status = Ok(nothing_told());
+    unseen.guests_unseen = Some("virsh list could not be run".to_owned());
+    unseen.to_confirm = None;
     for (name, look, looking) in [
         ("first-60x8", None, Some(Duration::from_millis(20))),
         ("slow-60x8", Some(&unseen), Some(Duration::from_secs(75))),
     ] {
-        let seen = Observations { look, looking, drift: ModelDrift::Comparing, now: NOW + 80_000 };
+        let drift = ModelDrift::Comparing;
+        let seen = Observations { look, age: 81 * SECOND, looking, drift, now: NOW + 80_000 };
         let page = page::of_machine(&seen, draw::columns_seen(60));
         compare(name, &drawn(&page, &mut PageView::default(), (60, 8), true).0);
     }
+}
+
+#[test]
+fn runs_are_told_also_where_guests_cannot_be_seen_and_guests_where_runs_cannot() {
+    let text = |look: &MachineLook| {
+        let (age, drift) = (3 * SECOND, ModelDrift::NoModel);
+        let seen = Observations { look: Some(look), age, looking: None, drift, now: NOW };
+        let rows = page::of_machine(&seen, 200).rows;
+        rows.iter().map(|row| format!("{}\n", row.text)).collect::<String>()
+    };
+    let mut unseen = look();
+    if let Ok(status) = &mut unseen.status {
+        status.guests.clear();
+    }
+    unseen.guests_unseen = Some("box is damaged".to_owned());
+    let seen = text(&unseen);
+    for line in [
+        "Run 7 waits",
+        "Without `penstock confirm` it is taken back in 40 s.",
+        "How guests are is not known: box is damaged",
+    ] {
+        assert!(seen.contains(line), "{line}: {seen}");
+    }
+    assert!(!seen.contains("No guests"), "{seen}");
+    let unseen = MachineLook { runs_unseen: Some("no disk".to_owned()), ..look() };
+    let seen = text(&unseen);
+    assert!(seen.contains("How runs stand is not known: no disk") && seen.contains("rt-2"), "{seen}");
+    let late = text(&MachineLook { to_confirm: Some(2_900), ..look() });
+    assert!(late.contains("It was not confirmed in time"), "{late}");
 }
 
 #[test]
@@ -274,7 +334,7 @@ fn no_terminal_is_too_small() {
     let compared = compared();
     for width in (0..50).chain([200, 1000]) {
         for height in (0..8).chain([300]) {
-            let page = machine_page((width, height), ModelDrift::Compared(&compared));
+            let page = machine_page((width, height), ModelDrift::Compared(&compared, 5 * SECOND));
             let mut view = PageView::default();
             for key in [Key::Down, Key::End, Key::Char('l'), Key::Char('?'), Key::PageUp] {
                 drawn(&page, &mut view, (width, height), true);

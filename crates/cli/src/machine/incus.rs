@@ -1,6 +1,6 @@
 //! Guests of the model that Incus runs in Penstock's place: they are looked into, and their VFs are those that Incus chose.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use indexmap::IndexMap;
 use penstock_guests::incus::{self, ChosenVf, Instance};
@@ -12,6 +12,20 @@ use super::Machine;
 
 /// Those of some guests that Incus runs, by name; why they are not known, else.
 pub type Instances = Result<BTreeMap<GuestName, Instance>, String>;
+
+/// A model as it is carried out on a machine by whoever runs its guests.
+pub struct ModelAsRun {
+    /// It, with the VFs that Incus chose.
+    pub model: Model,
+    /// Where guests can be looked into. What Incus does not say is in there.
+    pub places: BTreeMap<GuestName, GuestPlace>,
+    /// Its guests that Incus runs.
+    pub of_incus: BTreeSet<GuestName>,
+    /// Why it is not known which of its guests Incus runs, if so.
+    pub incus_unseen: Option<String>,
+    /// In words who else runs guests, and what is otherwise for it.
+    pub notes: Vec<String>,
+}
 
 impl Machine {
     /// Those of these guests that Penstock has not defined and Incus runs.
@@ -26,20 +40,26 @@ impl Machine {
         Ok(others.filter_map(|name| running.remove_entry(name)).collect())
     }
 
-    /// The model as it is carried out here by whoever runs its guests, and in words who else does and what is otherwise for it.
-    pub fn as_run(
+    /// The model as it is carried out here, and where these of its guests can be looked into.
+    pub fn as_run<'a>(
         &self,
         model: &Model,
         inventory: &Inventory,
         nics: &IndexMap<NicName, Bdf>,
-    ) -> (Model, Vec<String>) {
-        // What Incus does not say is in the guests' places.
-        let instances = self.incus(model.guests.keys()).unwrap_or_default();
-        let (run, otherwise) = as_incus_runs_it(model, &instances, inventory, nics);
+        looked_into: impl IntoIterator<Item = &'a GuestName>,
+    ) -> ModelAsRun {
+        let instances = self.incus(model.guests.keys());
+        let places = self.places_with(looked_into, &instances);
+        let (instances, incus_unseen) = match instances {
+            Ok(instances) => (instances, None),
+            Err(why) => (BTreeMap::new(), Some(why)),
+        };
+        let (model, otherwise) = as_incus_runs_it(model, &instances, inventory, nics);
         let whose = instances.keys().map(|name| {
             format!("Incus runs {name}: its functions are compared with the model; its memory, CPUs and fences are as Incus was told")
         });
-        (run, whose.chain(otherwise).collect())
+        let notes = whose.chain(otherwise).collect();
+        ModelAsRun { model, places, of_incus: instances.into_keys().collect(), incus_unseen, notes }
     }
 
     /// Where a guest that Penstock has not defined can be looked into.

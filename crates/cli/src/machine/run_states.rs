@@ -1,5 +1,7 @@
 //! How the runs stand that changed this machine.
 
+use std::time::Duration;
+
 use penstock_apply::history::{KnownRun, Phase, RunId, StoreError, store::UnreadableRun};
 
 use super::Machine;
@@ -19,6 +21,19 @@ pub struct RunStates {
     pub damaged: Vec<(RunId, Vec<String>)>,
     /// The run that was begun last, of those that can be read.
     pub last: Option<KnownRun>,
+}
+
+impl RunStates {
+    /// How long there is to confirm the first of those that wait, in milliseconds; below 0 of one that is being taken back. The kernel has
+    /// run for `boottime`: the guard goes by that clock, which nobody sets.
+    pub fn to_confirm(&self, boottime: Duration) -> Option<i64> {
+        let now = i64::try_from(boottime.as_millis()).unwrap_or(i64::MAX);
+        let left = |run: &KnownRun| {
+            let until = run.outcome.as_ref()?.boottime.saturating_add(run.record.confirm?.within);
+            Some(i64::try_from(until).unwrap_or(i64::MAX).saturating_sub(now))
+        };
+        self.open.iter().filter_map(left).min()
+    }
 }
 
 impl Machine {
@@ -48,5 +63,31 @@ impl Machine {
             }
         }
         Ok(states)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_apply::history::{Confirm, Outcome, Purpose, RunRecord};
+
+    use super::{super::runs::who, *};
+
+    #[test]
+    fn a_clock_that_was_set_changes_nothing_of_how_long_there_is_to_confirm() {
+        let run = |boottime, within| KnownRun {
+            record: RunRecord {
+                confirm: Some(Confirm { within, at_most: 1 }),
+                ..RunRecord::new(Purpose::Apply, who())
+            },
+            // That clock was a day ahead then.
+            outcome: Some(Outcome { ended: 1_900_000_000_000, boottime, error: None }),
+            decision: None,
+            directory: "7".into(),
+            damage: Vec::new(),
+        };
+        let of = |open| RunStates { open, ..RunStates::default() }.to_confirm(Duration::from_secs(100));
+        assert_eq!(of(vec![]), None);
+        assert_eq!(of(vec![run(90_000, 60_000), run(95_000, 30_000)]), Some(25_000));
+        assert_eq!(of(vec![run(10_000, 60_000)]), Some(-30_000));
     }
 }

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use penstock_host::interrupt;
+use penstock_host::{interrupt, terminal};
 use penstock_model::text::{Styled, clip, one_line, printable};
 
 use super::{
@@ -16,7 +16,11 @@ use super::{
     summary::{Outcome, shown},
     trouble::Trouble,
 };
-use crate::{failure::Status, printer::Printer};
+use crate::{
+    documents::{self, Kind},
+    failure::{Failure, Status},
+    printer::Printer,
+};
 
 const PAUSE: Duration = Duration::from_millis(50);
 /// The longest line of conversation that is shown.
@@ -33,6 +37,8 @@ pub struct Order {
     pub stop_on_failure: bool,
     /// What they print is JSON.
     pub json: bool,
+    /// What they print has no end: it is shown as it comes, also as JSON, for as long as somebody reads it.
+    pub watches: bool,
 }
 
 /// Does the job on all of them and shows what happens meanwhile.
@@ -119,6 +125,10 @@ impl<'a> Fleet<'a> {
                 Ok((at, event)) => self.on(at, event),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
+            }
+            if self.order.watches && !self.closed && terminal::output_is_gone() {
+                self.closed = true;
+                wish.interrupt();
             }
             if interrupt::pending() {
                 interrupt::acknowledge();
@@ -225,7 +235,11 @@ impl<'a> Fleet<'a> {
             }
             false => self.printer.text(text),
         };
-        // Standard output is full or gone: what goes on there comes to its end all the same.
+        self.printed(at, printed);
+    }
+
+    /// Standard output may be full or gone: what goes on there comes to its end all the same.
+    fn printed(&mut self, at: usize, printed: Result<(), Failure>) {
         if let Err(failure) = printed {
             self.outcomes[at].lost = Some(failure.status);
             self.printer.failure(&failure);
@@ -235,6 +249,10 @@ impl<'a> Fleet<'a> {
     fn json(&mut self, at: usize, text: &str) {
         match shown(text) {
             Ok(text) if self.several() => self.outcomes[at].data.push(text),
+            Ok(text) if self.order.watches && !documents::is_of(&text, Kind::Error) => {
+                let printed = self.printer.pass_line_on(text.trim_end());
+                self.printed(at, printed);
+            }
             Ok(text) => self.printer.pass_on(text.trim_end().to_owned()),
             Err(why) => {
                 let host = &self.outcomes[at].host;
@@ -274,5 +292,56 @@ impl<'a> Fleet<'a> {
         if self.working() == 0 {
             self.printer.done();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        arguments::Common,
+        remote::{protocol::encode, reply_sender::ReplySender},
+        settings::Settings,
+    };
+
+    /// What is printed of what one machine prints, before its end and at it.
+    fn printed(data: &[&str], watches: bool) -> (Vec<String>, Option<String>) {
+        let settings = Settings { json: true, ..Settings::resolve(&Common::default()) };
+        let (reader, writer) = std::io::pipe().unwrap();
+        let (replies, thread) = ReplySender::to(writer);
+        let mut printer = Printer::over(replies.clone(), &settings);
+        printer.expect(Some(if watches { Kind::Watch } else { Kind::Verify }));
+        let order = Order { at_most: 1, stop_on_failure: false, json: true, watches };
+        let mut fleet = Fleet::of(&["node-1".parse().unwrap()], order, &mut printer);
+        for text in data {
+            fleet.on(0, Event::Reply(Reply::Data(Styled::from(format!("{text}\n")))));
+        }
+        assert!(fleet.outcomes[0].lost.is_none());
+        replies.send(Reply::Say("the end".to_owned()));
+        printer.finish(Status::Holds);
+        replies.send(Reply::Ended(0));
+        thread.join().unwrap();
+        let sent = std::io::read_to_string(reader).unwrap();
+        let of = |text: &&str| {
+            let reply = encode(&Reply::Data(Styled::from(format!("{text}\n"))));
+            String::from_utf8(reply).unwrap()
+        };
+        let end = String::from_utf8(encode(&Reply::Say("the end".to_owned()))).unwrap();
+        let (before, after) = sent.split_once(&end).unwrap();
+        let all = |sent: &str| -> Vec<String> {
+            data.iter().filter(|text| sent.contains(&of(text))).map(|text| (*text).to_owned()).collect()
+        };
+        (all(before), all(after).pop())
+    }
+
+    #[test]
+    fn each_line_of_a_watch_is_printed_as_it_comes_and_a_document_at_the_end() {
+        let lines = [r#"{"kind":"watch","n":1}"#, r#"{"kind":"watch","n":2}"#];
+        assert_eq!(printed(&lines, true), (lines.map(str::to_owned).to_vec(), None));
+        let failed = r#"{"kind":"error","of":"watch"}"#;
+        let told = printed(&[lines[0], failed], true);
+        assert_eq!(told, (vec![lines[0].to_owned()], Some(failed.to_owned())), "once, at the end");
+        let whole = r#"{"kind":"verify"}"#;
+        assert_eq!(printed(&[whole], false), (Vec::new(), Some(whole.to_owned())));
     }
 }

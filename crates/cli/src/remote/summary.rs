@@ -30,7 +30,7 @@ impl Outcome {
     /// The exit status.
     pub fn status(&self) -> Option<Status> {
         let there = self.over.as_ref().map(|over| over.status)?;
-        Some(self.lost.filter(|lost| lost.badness() > there.badness()).unwrap_or(there))
+        Some(self.lost.map_or(there, |lost| there.worse(lost)))
     }
 
     /// The same in a few words.
@@ -42,7 +42,7 @@ impl Outcome {
 
 /// The one exit status of all of them: the worst.
 pub fn worst(outcomes: &[Outcome]) -> Status {
-    outcomes.iter().filter_map(Outcome::status).max_by_key(|status| status.badness()).unwrap_or(Status::Holds)
+    outcomes.iter().filter_map(Outcome::status).fold(Status::Holds, Status::worse)
 }
 
 /// A line for each machine.

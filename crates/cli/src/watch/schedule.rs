@@ -2,8 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use super::watcher::Watcher;
-
 /// How often, where it costs little: what makes no event is told within a second.
 const OFTEN: Duration = Duration::from_millis(800);
 
@@ -19,6 +17,15 @@ const LOOKS: f64 = 0.0002;
 /// Such a look comes at least and at most after so long.
 const LOOK_BETWEEN: [Duration; 2] = [Duration::from_secs(60), Duration::from_secs(3600)];
 
+/// What makes events may make them without end: a guest, or whoever has the kernel lose some. They are followed again after so long at least...
+const RECHECK: Duration = Duration::from_secs(1);
+
+/// ...and for no larger share of the time.
+const RECHECKS: f64 = 0.1;
+
+/// When it is tried again to look, after that has failed once.
+const RETRY: Duration = Duration::from_secs(3);
+
 /// When to look.
 #[derive(Debug)]
 pub struct PollSchedule {
@@ -27,19 +34,42 @@ pub struct PollSchedule {
     cost: Option<f64>,
     poll: Instant,
     whole: Instant,
+    recheck: Instant,
+    /// How long after the next look that fails it is tried again.
+    retry: Duration,
 }
 
 impl Default for PollSchedule {
     fn default() -> PollSchedule {
         let now = Instant::now();
-        PollSchedule { every: OFTEN, cost: None, poll: now + OFTEN, whole: now + LOOK_BETWEEN[0] }
+        PollSchedule {
+            every: OFTEN,
+            cost: None,
+            poll: now + OFTEN,
+            whole: now + LOOK_BETWEEN[0],
+            recheck: now,
+            retry: RETRY,
+        }
     }
 }
 
 impl PollSchedule {
-    /// How long until something is due.
-    pub fn next(&self) -> Duration {
-        self.poll.min(self.whole).saturating_duration_since(Instant::now())
+    /// How long until something is due; with `waiting` something waits to be looked at again.
+    pub fn next(&self, waiting: bool) -> Duration {
+        let due = self.poll.min(self.whole);
+        let due = if waiting { due.min(self.recheck) } else { due };
+        due.saturating_duration_since(Instant::now())
+    }
+
+    /// Whether what may come without end may be followed again.
+    pub fn may_recheck(&self) -> bool {
+        Instant::now() >= self.recheck
+    }
+
+    /// It was followed, which took so long.
+    pub fn rechecked(&mut self, took: Duration) {
+        let rest = took.mul_f64(1.0 / RECHECKS - 1.0).min(LOOK_BETWEEN[0]);
+        self.recheck = Instant::now() + rest.max(RECHECK);
     }
 
     /// How often what makes no event is looked at.
@@ -73,17 +103,19 @@ impl PollSchedule {
         self.every = Duration::from_secs_f64((smooth / GLANCES).min(SELDOM.as_secs_f64())).max(OFTEN);
     }
 
-    /// Everything was looked at.
-    pub fn looked(&mut self, watcher: &Watcher) {
+    /// Everything was looked at, which took so long.
+    pub fn looked(&mut self, took: Duration) {
         let [least, most] = LOOK_BETWEEN;
-        let pause = Duration::from_secs_f64((watcher.took.as_secs_f64() / LOOKS).min(most.as_secs_f64()));
+        let pause = Duration::from_secs_f64((took.as_secs_f64() / LOOKS).min(most.as_secs_f64()));
         self.whole = Instant::now() + pause.max(least);
+        self.retry = RETRY;
         self.glanced();
     }
 
-    /// Looking failed: it is tried again before long.
-    pub fn again(&mut self) {
-        self.whole = Instant::now() + OFTEN * 4;
+    /// Looking failed: it is tried again before long, and ever later as long as it fails.
+    pub fn failed(&mut self) {
+        self.whole = Instant::now() + self.retry;
+        self.retry = (self.retry * 2).min(LOOK_BETWEEN[0]);
     }
 }
 
@@ -94,7 +126,7 @@ mod tests {
     #[test]
     fn what_costs_more_is_done_less_often() {
         let mut schedule = PollSchedule::default();
-        assert!(!schedule.is_due() && schedule.next() <= OFTEN);
+        assert!(!schedule.is_due() && schedule.next(false) <= OFTEN);
         for _ in 0..50 {
             schedule.cost(Duration::from_micros(100), true);
         }
@@ -109,5 +141,32 @@ mod tests {
             schedule.cost(Duration::from_secs(1), true);
         }
         assert_eq!(schedule.every(), SELDOM);
+    }
+
+    #[test]
+    fn a_look_that_fails_again_and_again_comes_ever_later() {
+        let mut schedule = PollSchedule::default();
+        let left = |at: Instant| at.saturating_duration_since(Instant::now());
+        let mut pauses = Vec::new();
+        for _ in 0..7 {
+            schedule.failed();
+            pauses.push(left(schedule.whole).as_secs_f64().ceil());
+        }
+        assert_eq!(pauses, [3.0, 6.0, 12.0, 24.0, 48.0, 60.0, 60.0]);
+        schedule.looked(Duration::ZERO);
+        schedule.failed();
+        assert!(left(schedule.whole) <= RETRY);
+    }
+
+    #[test]
+    fn events_without_end_are_followed_now_and_then() {
+        let mut schedule = PollSchedule::default();
+        assert!(schedule.may_recheck(), "the first at once");
+        schedule.rechecked(Duration::from_millis(1));
+        assert!(!schedule.may_recheck() && schedule.next(true) <= RECHECK);
+        schedule.poll = Instant::now() + SELDOM;
+        assert!(schedule.next(false) > RECHECK, "nothing waits");
+        schedule.rechecked(Duration::from_secs(2));
+        assert!(schedule.next(true) > Duration::from_secs(9), "{:?}", schedule.next(true));
     }
 }

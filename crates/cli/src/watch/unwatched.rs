@@ -1,6 +1,8 @@
 //! What changes without an event and is too dear to look at often: it is said before anything else, so that silence is not taken for
 //! peace. Pure.
 
+use std::collections::BTreeSet;
+
 use penstock_model::{GuestKind, GuestName, Model};
 use serde::Serialize;
 
@@ -18,7 +20,7 @@ const WITH_EVERYTHING: &str =
     "when everything is looked at: once in 1 to 60 minutes, and after each apply, start, stop and undo";
 
 /// What is not watched of this model, of whose guests Incus runs these.
-pub fn unwatched(model: &Model, of_incus: &[GuestName]) -> Vec<Unwatched> {
+pub fn unwatched(model: &Model, of_incus: &BTreeSet<GuestName>) -> Vec<Unwatched> {
     let late = |what: String| Unwatched { what, seen: Some(WITH_EVERYTHING) };
     let mut all = Vec::new();
     for (name, _) in model.guests.iter().filter(|(_, guest)| guest.kind == GuestKind::Vm) {
@@ -59,7 +61,7 @@ mod tests {
     fn whats(text: &str) -> Vec<String> {
         let model =
             penstock_model::parse(&Source::new("m.yaml", text)).expect("the test's model is good").model;
-        unwatched(&model, &[]).into_iter().map(|unwatched| unwatched.what).collect()
+        unwatched(&model, &BTreeSet::new()).into_iter().map(|unwatched| unwatched.what).collect()
     }
 
     #[test]
@@ -77,7 +79,7 @@ mod tests {
         );
         assert!(vms[2].starts_with("real time: ") && vms.len() == 5, "{vms:?}");
         let empty = penstock_model::parse(&Source::new("m.yaml", "nics: {NET0: {vfs: 1}}")).unwrap().model;
-        let one = unwatched(&empty, &["web".parse().unwrap()]);
+        let one = unwatched(&empty, &["web".parse().unwrap()].into());
         assert!(one[0].what.starts_with("web, which Incus runs") && one[0].seen.is_none(), "{one:?}");
     }
 }

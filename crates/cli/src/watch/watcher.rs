@@ -15,16 +15,18 @@ use penstock_host::{
     scan::scan_pf,
     uevent::DeviceEvents,
 };
-use penstock_model::{Bdf, FunctionName, GuestKind, GuestName, Inventory, NicName};
+use penstock_model::{
+    Bdf, FunctionName, GuestKind, GuestName, Inventory, Model, NicName, Verdict, verdict::Subject,
+};
 use penstock_verify::{
-    GuestPlace, KernelObserver, Observer, Part, Scope, attributes,
+    KernelObserver, Observer, Part, Scope, attributes,
     drift::{Change, Known},
     function_at,
 };
 
 use crate::{
     commands::verify,
-    failure::Failure,
+    failure::{Failure, Status},
     machine::Machine,
     model_file::{self, ModelFile},
     printer::Printer,
@@ -54,6 +56,23 @@ pub struct Recheck {
     pub broken: Vec<String>,
 }
 
+/// What events concern.
+#[derive(Debug, Default)]
+pub struct News {
+    /// What is looked at again at once.
+    pub at_once: Recheck,
+    /// What is not looked at again each time: a guest may make such events without end, and keep the kernel from telling of others.
+    pub waits: Recheck,
+}
+
+/// What a look has brought.
+pub struct SeenChanges {
+    /// What is otherwise than it was.
+    pub changes: Vec<Change>,
+    /// Why not all of it could be looked at, if so.
+    pub unseen: Option<Failure>,
+}
+
 impl Recheck {
     /// Whether there is nothing.
     pub fn is_nothing(&self) -> bool {
@@ -78,6 +97,11 @@ pub struct Watcher {
     pub deaf: Vec<String>,
     /// How long it took to look at everything.
     pub took: Duration,
+    /// The guests that Incus was seen to run. They are left alone, also when they have stopped: what Penstock would do about that makes
+    /// second ones.
+    pub of_incus: BTreeSet<GuestName>,
+    /// The model as it was carried out when all of these ran.
+    as_run: Option<Model>,
     polled: BTreeSet<SourceName>,
     said: BTreeSet<String>,
     inventory: Inventory,
@@ -93,7 +117,7 @@ struct Poll {
 
 impl Watcher {
     /// Nothing is known yet.
-    pub fn new(file: ModelFile, machine: Machine) -> Watcher {
+    pub fn new(file: ModelFile, machine: Machine, of_incus: BTreeSet<GuestName>) -> Watcher {
         Watcher {
             machine,
             file,
@@ -101,6 +125,8 @@ impl Watcher {
             poller: EventPoller::default(),
             deaf: Vec::new(),
             took: Duration::ZERO,
+            of_incus,
+            as_run: None,
             polled: BTreeSet::new(),
             said: BTreeSet::new(),
             inventory: Inventory::default(),
@@ -110,93 +136,139 @@ impl Watcher {
     }
 
     /// Looks at everything. Listens first, so that what happens meanwhile is noticed.
-    pub fn look(&mut self, timeout: Duration, printer: &mut Printer) -> Result<Vec<Change>, Failure> {
+    pub fn look(&mut self, timeout: Duration, printer: &mut Printer) -> Result<SeenChanges, Failure> {
         let began = Instant::now();
         self.listen();
-        let inventory = self.machine.functions()?;
-        match penstock_plan::resolve(&self.file.model, &inventory) {
-            Ok(nics) => self.nics = nics,
-            Err(found) if self.nics.is_empty() => {
-                return Err(model_file::does_not_fit(&found, &self.file.source, printer));
-            }
-            // A PF that was there is not: that is for the verdicts to say, of the place where it was.
-            Err(_) => {}
+        let before = self.nics.clone();
+        self.prime(before.keys().cloned().collect());
+        self.inventory = self.machine.functions()?;
+        let (found, lost) = penstock_plan::resolve_what_is_there(&self.file.model, &self.inventory);
+        if before.is_empty() && !lost.0.is_empty() {
+            // One that is not there does not keep the others from being looked at, and has a verdict.
+            drop(model_file::explain(&lost, &self.file.source, printer));
         }
-        self.inventory = inventory;
-        let names: Vec<NicName> = self.nics.keys().cloned().collect();
-        self.prime(names);
-        let mut fresh = self.attributes(&Scope::whole(&self.file.model), timeout);
-        let beside = verify::beside(&self.file, &self.machine, &self.inventory, &self.nics, printer)?;
-        fresh.push((Part::Rest, beside));
+        self.nics = with_those_found(before.clone(), found);
+        let here = self.nics.iter().filter(|(name, pf)| before.get(*name) != Some(*pf));
+        let new: Vec<NicName> = here.map(|(name, _)| name.clone()).collect();
+        self.prime(new.clone());
+        // The inventory is older than what was just remembered of these. What a guest has of its PF it was found by is in there.
+        let own: Vec<NicName> = new.into_iter().filter(|name| !self.is_lent(name)).collect();
+        self.read_again(&own)?;
+        let fresh = self.attributes(&Scope::whole(&self.file.model), timeout)?;
+        let mut changes = self.known.take(fresh);
+        let beside = verify::beside(&self.file, &self.machine, &self.inventory, &self.nics, printer);
         self.took = began.elapsed().saturating_sub(timeout);
-        Ok(self.known.take(fresh))
+        let unseen = match beside {
+            Ok(verdicts) => {
+                changes.extend(self.known.take(vec![(Part::Rest, verdicts)]));
+                None
+            }
+            Err(failure) => Some(failure),
+        };
+        Ok(SeenChanges { changes, unseen })
     }
 
     /// Looks at these NICs and guests.
-    pub fn look_at(&mut self, scope: &Scope) -> Result<Vec<Change>, Failure> {
+    pub fn look_at(&mut self, scope: &Scope) -> Result<SeenChanges, Failure> {
         self.prime(scope.nics.iter().cloned().collect());
+        self.read_again(&scope.nics)?;
+        let fresh = self.attributes(scope, Duration::ZERO)?;
+        Ok(SeenChanges { changes: self.known.take(fresh), unseen: None })
+    }
+
+    /// Has the inventory tell of these NICs as they are now.
+    fn read_again<'a>(&mut self, nics: impl IntoIterator<Item = &'a NicName>) -> Result<(), Failure> {
         let root = Root::system();
         let mut netlink = Netlink::open()?;
-        for name in &scope.nics {
+        for name in nics {
             let Some(bdf) = self.nics.get(name).copied() else { continue };
             let before = self.inventory.pf(bdf).and_then(|pf| pf.permanent_mac);
             self.inventory.pfs.retain(|pf| pf.bdf != bdf);
             if let Some(mut pf) = scan_pf(&root, Some(&mut netlink), bdf) {
                 // The interface of a PF that a guest owns is in there.
-                if self.file.model.owner(&FunctionName { nic: name.clone(), vf: None }).is_some() {
+                if self.is_lent(name) {
                     pf.permanent_mac = pf.permanent_mac.or(before);
                 }
                 self.inventory.pfs.push(pf);
             }
         }
-        let fresh = self.attributes(scope, Duration::ZERO);
-        Ok(self.known.take(fresh))
+        Ok(())
     }
 
-    fn attributes(&self, scope: &Scope, timeout: Duration) -> Vec<(Part, Vec<penstock_model::Verdict>)> {
+    /// Whether a guest owns a NIC's PF.
+    fn is_lent(&self, nic: &NicName) -> bool {
+        self.file.model.owner(&FunctionName { nic: nic.clone(), vf: None }).is_some()
+    }
+
+    fn attributes(&mut self, scope: &Scope, timeout: Duration) -> Result<Vec<(Part, Vec<Verdict>)>, Failure> {
         let mut guests = scope.guests.clone();
         let pfs = scope.nics.iter().map(|nic| FunctionName { nic: nic.clone(), vf: None });
         guests.extend(pfs.filter_map(|pf| Some(self.file.model.owner(&pf)?.0.clone())));
-        let places: BTreeMap<GuestName, GuestPlace> = self.machine.own_places(&guests);
+        let run = self.machine.as_run(&self.file.model, &self.inventory, &self.nics, &guests);
+        if let Some(why) = run.incus_unseen {
+            let text = format!("which guests Incus runs is not known: {why}");
+            return Err(Failure::new(Status::Failed, text));
+        }
+        self.of_incus.extend(run.of_incus.iter().cloned());
+        let all_run = self.of_incus.is_subset(&run.of_incus);
+        if all_run {
+            self.as_run = Some(run.model.clone());
+        }
+        // Without those that have stopped the NICs would be another's, and to apply the model would make second guests.
+        let model = self.as_run.as_ref().unwrap_or(&run.model);
+        let mut scope = scope.clone();
+        scope.guests.retain(|guest| !self.of_incus.contains(guest));
         let observer = &mut KernelObserver::new();
-        attributes(&self.file.model, &self.inventory, &self.nics, &places, observer, scope, timeout)
+        let (inventory, nics) = (&self.inventory, &self.nics);
+        let mut fresh = attributes(model, inventory, nics, &run.places, observer, &scope, timeout);
+        let is_left = |verdict: &Verdict| match &verdict.subject {
+            Subject::Function(function) => {
+                model.owner(function).is_some_and(|(guest, _)| self.of_incus.contains(guest))
+            }
+            _ => false,
+        };
+        for (_, verdicts) in fresh.iter_mut().filter(|_| !all_run) {
+            verdicts.retain(|verdict| !is_left(verdict));
+        }
+        fresh.extend(self.of_incus.iter().map(|guest| (Part::Guest(guest.clone()), Vec::new())));
+        Ok(fresh)
     }
 
     /// What the events concern.
-    pub fn concerned(&mut self, events: &BTreeSet<(SourceName, Event)>) -> Recheck {
-        let mut recheck = Recheck::default();
+    pub fn concerned(&mut self, events: &BTreeSet<(SourceName, Event)>) -> News {
+        let News { mut at_once, mut waits } = News::default();
         for (name, event) in events {
             match (name, event) {
-                (_, Event::Lost) => recheck.whole = true,
+                (_, Event::Lost) => waits.whole = true,
                 (name, Event::Broken(why)) => {
                     self.polled.remove(name);
-                    recheck.broken.push(format!("what happens is not heard any more: {why}"));
-                    recheck.whole = true;
+                    at_once.broken.push(format!("what happens is not heard any more: {why}"));
+                    at_once.whole = true;
                 }
                 (name @ SourceName::End(guest, _), _) => {
                     self.polled.remove(name);
-                    recheck.scope.join(Scope::of_guest(&self.file.model, guest));
+                    at_once.scope.join(Scope::of_guest(&self.file.model, guest));
                     let owned = self.file.model.guests.get(guest);
                     for function in owned.iter().flat_map(|guest| &guest.functions) {
-                        recheck.scope.nics.insert(function.name.nic.clone());
+                        at_once.scope.nics.insert(function.name.nic.clone());
                     }
                 }
                 (SourceName::Inside(guest, _), _) => {
-                    recheck.scope.join(Scope::of_guest(&self.file.model, guest))
+                    waits.scope.join(Scope::of_guest(&self.file.model, guest))
                 }
                 (_, Event::Interface(touched)) => {
                     let Some(device) = &touched.device else { continue };
                     let address = device.parse().ok().or_else(|| KernelObserver::new().function_of(device));
-                    recheck.join(self.of_function(address, false));
+                    at_once.join(self.of_function(address, false));
                 }
                 (_, Event::Device(event)) => {
                     let came = matches!(event.action.as_str(), "add" | "bind");
-                    recheck.join(self.of_function(event.function(), came));
+                    at_once.join(self.of_function(event.function(), came));
                 }
                 (_, Event::Ended) => {}
             }
         }
-        recheck
+        News { at_once, waits }
     }
 
     fn of_function(&self, address: Option<Bdf>, came: bool) -> Recheck {
@@ -212,7 +284,7 @@ impl Watcher {
 
     fn is_missing_a_pf(&self) -> bool {
         let known = |bdf: &Bdf| self.inventory.pf(*bdf).is_some_and(|pf| pf.permanent_mac.is_some());
-        !self.nics.values().all(known)
+        !self.file.model.nics.keys().all(|name| self.nics.get(name).is_some_and(known))
     }
 
     /// Looks whether anything has changed that makes no event.
@@ -318,6 +390,14 @@ impl Watcher {
     }
 }
 
+/// Where NICs are, some of which were found now. One that was not is taken to be where it was before, unless another is there.
+fn with_those_found(before: IndexMap<NicName, Bdf>, found: IndexMap<NicName, Bdf>) -> IndexMap<NicName, Bdf> {
+    let mut nics = before;
+    nics.retain(|name, pf| !found.contains_key(name) && !found.values().any(|other| other == pf));
+    nics.extend(found);
+    nics
+}
+
 fn links(process: Option<u32>) -> Result<Option<EventSource>, String> {
     LinkEvents::open(process).map(|events| Some(EventSource::Links(events))).map_err(|error| chain(&error))
 }
@@ -325,4 +405,74 @@ fn links(process: Option<u32>) -> Result<Option<EventSource>, String> {
 /// What the kernel does with new VFs of a PF.
 fn autoprobe(pf: Bdf) -> Option<Vec<u8>> {
     files::read(Root::system().path(format!("/sys/bus/pci/devices/{pf}/sriov_drivers_autoprobe"))).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use penstock_host::netlink::Touched;
+    use penstock_model::Source;
+
+    use super::*;
+    use crate::{arguments::Common, settings::Settings};
+
+    fn nics(all: &[(&str, &str)]) -> IndexMap<NicName, Bdf> {
+        all.iter().map(|(name, pf)| (name.parse().unwrap(), pf.parse().unwrap())).collect()
+    }
+
+    #[test]
+    fn a_nic_that_is_away_keeps_its_place_and_no_other_one_s() {
+        let before = nics(&[("NET0", "0000:01:00.0"), ("NET1", "0000:02:00.0")]);
+        let moved = with_those_found(before.clone(), nics(&[("NET1", "0000:03:00.0")]));
+        assert_eq!(moved, nics(&[("NET0", "0000:01:00.0"), ("NET1", "0000:03:00.0")]));
+        let taken = with_those_found(before, nics(&[("NET1", "0000:01:00.0")]));
+        assert_eq!(taken, nics(&[("NET1", "0000:01:00.0")]));
+    }
+
+    /// Of a machine that has neither NIC nor guests of Penstock's.
+    fn watcher(of_incus: &[&str]) -> Watcher {
+        let source = Source::new(
+            "m.yaml",
+            "nics: {NET0: {match: {mac: '02:00:00:00:aa:01'}, vfs: 1}}\nguests: {box: {functions: [NET0#0]}}\n",
+        );
+        let model = penstock_model::parse(&source).unwrap().model;
+        let (templates, generated) = (Vec::new(), Vec::new());
+        let warnings = Default::default();
+        let file = ModelFile { source, model, warnings, templates, generated, directory: "".into() };
+        let nowhere = PathBuf::from("/nonexistent/penstock");
+        let (state, journal) = (nowhere.clone(), nowhere);
+        let settings = Settings { state, journal, ..Settings::resolve(&Common::default()) };
+        let of_incus = of_incus.iter().map(|name| name.parse().unwrap()).collect();
+        Watcher::new(file, Machine::here(&settings), of_incus)
+    }
+
+    #[test]
+    fn what_a_guest_can_do_without_end_waits_and_what_the_host_tells_does_not() {
+        let mut watcher = watcher(&[]);
+        let guest: GuestName = "box".parse().unwrap();
+        let process = Running { id: 1, started: 1 };
+        let touched = Event::Interface(Touched { index: 2, device: None });
+        let inside = SourceName::Inside(guest.clone(), process);
+        let News { at_once, waits } =
+            watcher.concerned(&[(inside, touched), (SourceName::Host, Event::Lost)].into());
+        assert!(at_once.is_nothing() && waits.whole && waits.scope.guests.contains(&guest));
+        let end = SourceName::End(guest.clone(), process);
+        let News { at_once, waits } = watcher.concerned(&[(end, Event::Ended)].into());
+        assert!(waits.is_nothing() && at_once.scope.guests.contains(&guest));
+    }
+
+    #[test]
+    fn a_guest_that_incus_runs_is_not_judged_whatever_was_said_of_it_before() {
+        let of_box = |known: &Known| known.verdicts().filter(|v| v.attribute == "running").count();
+        let mut watcher = watcher(&[]);
+        let whole = Scope::whole(&watcher.file.model);
+        let fresh = watcher.attributes(&whole, Duration::ZERO).unwrap();
+        watcher.known.take(fresh);
+        assert_eq!(of_box(&watcher.known), 1, "it does not run");
+        watcher.of_incus.insert("box".parse().unwrap());
+        let fresh = watcher.attributes(&whole, Duration::ZERO).unwrap();
+        let changes = watcher.known.take(fresh);
+        assert_eq!((changes, of_box(&watcher.known)), (Vec::new(), 0));
+    }
 }

@@ -39,27 +39,35 @@ pub fn run(
         printer.document(&Carried { plan, ..Carried::default() })?;
         (alone, Status::DoesNotHold)
     } else {
-        let status = carry_out(machine, alone, plan, Mode::Apply, file, printer)?;
-        if status != Status::Holds {
+        let conducted = carry_out(machine, alone, plan, Mode::Apply, file, printer)?;
+        let holds = conducted.holds();
+        let status = conducted.end(printer)?;
+        if !holds {
             printer.warn("nothing was made to last, because not all of the model came true");
             return Ok(status);
         }
         (machine.lock()?, status)
     };
+    let mut lasts = Status::Holds;
     if persisted.plan.steps.is_empty() {
         printer.say("Nothing to do for the next boots: all is there.");
     } else {
         printer.say(format!("For the next boots:\n{}", persisted.shown.trim_end()));
         printer.under("persist");
-        let status = carry_out(machine, alone, persisted.plan, Mode::Apply, file, printer)?;
-        if status != Status::Holds {
-            return Ok(status);
+        let conducted = carry_out(machine, alone, persisted.plan, Mode::Apply, file, printer)?;
+        let holds = conducted.holds();
+        lasts = conducted.end(printer)?;
+        if !holds {
+            return Ok(lasts.worse(applied));
         }
     }
     tell_reboot(&needs, printer);
+    let done = applied.worse(lasts);
     Ok(match persisted::tell_by_hand(&persisted.by_hand, &needs, printer) {
-        Status::Holds => applied,
-        missing => missing,
+        Status::Holds => done,
+        // Of what comes true only after a reboot this is the reason.
+        missing if done == Status::DoesNotHold => missing,
+        missing => missing.worse(done),
     })
 }
 

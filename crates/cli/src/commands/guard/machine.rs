@@ -23,7 +23,7 @@ use penstock_plan::Plan;
 
 use super::watch::{Guarded, NoLock, RunEnd};
 use crate::{
-    failure::{Failure, Status, sources},
+    failure::{Failure, Status},
     machine::{Machine, runs::who},
     printer::Printer,
     progress,
@@ -93,11 +93,11 @@ impl<'a> Watched<'a> {
         match self.machine.inventory() {
             Ok(inventory) => Ok(inventory),
             Err(error) if self.attempts > LOOKS_AT_GUESTS => {
-                let why = in_words(&error);
+                let why = error.in_one_line();
                 self.tell(&format!("guests cannot be looked at, and the run is taken back without: {why}"));
                 Ok(scan::scan_system())
             }
-            Err(error) => Err(in_words(&error)),
+            Err(error) => Err(error.in_one_line()),
         }
     }
 
@@ -156,7 +156,7 @@ impl<'a> Watched<'a> {
         let mut kept = progress::Kept::new(&mut nobody, &way.plan, Mode::Undo, self.machine.progress_file());
         let outcome = self.machine.execute(&way.plan, Mode::Undo, &mut journal, &mut kept);
         drop(kept);
-        let outcome = outcome.map_err(|failure| in_words(&failure))?;
+        let outcome = outcome.map_err(|failure| failure.in_one_line())?;
         self.outcome = Some(Outcome {
             ended: progress::now(),
             boottime: boot::elapsed().as_millis() as u64,
@@ -200,8 +200,8 @@ impl Guarded for Watched<'_> {
     fn lock(&mut self) -> Result<(), NoLock> {
         if self.alone.is_none() {
             self.alone = Some(self.machine.lock().map_err(|failure| match failure.status {
-                Status::Busy => NoLock::Held(in_words(&failure)),
-                _ => NoLock::Failed(in_words(&failure)),
+                Status::Busy => NoLock::Held(failure.in_one_line()),
+                _ => NoLock::Failed(failure.in_one_line()),
             })?);
         }
         Ok(())
@@ -272,11 +272,6 @@ impl Guarded for Watched<'_> {
         self.printer.warn(&text);
         kernel_log::error(&text);
     }
-}
-
-fn in_words(failure: &Failure) -> String {
-    let causes = failure.error.iter().flat_map(|error| sources(&**error).map(ToString::to_string));
-    causes.collect::<Vec<_>>().join(": ")
 }
 
 #[cfg(test)]

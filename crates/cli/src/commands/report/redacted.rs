@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::{
     arguments::Report,
     failure::{Failure, OrBadInput, Status},
-    kept_run::{KeptRun, RUN_FILE_LIMIT},
+    kept_run::{KeptFiles, KeptRun, RUN_FILE_LIMIT},
     printer::Printer,
 };
 
@@ -21,34 +21,27 @@ const RENDERED: [&str; 5] = ["evidence.json", "report.html", "report.md", "model
 pub struct Redacted {
     directory: PathBuf,
     files: Vec<PathBuf>,
-    /// Files that are no text, and may hold anything.
+    /// What may hold anything: files that are no text, and directories that lie too deep within others to be looked into.
     left_out: Vec<PathBuf>,
     /// Names that could not be replaced, because they are words that say something else too.
     names_left: Vec<String>,
 }
 
-/// Reads everything, then writes the copy; the original is only read.
+/// Reads everything, then reads it again and writes the copy: all of it at once may be more than memory holds. The original is only read.
 pub fn write(run: &KeptRun, arguments: &Report, printer: &mut Printer) -> Result<Status, Failure> {
     let mut redactor = Redactor::new(run.evidence(), arguments.redact_names);
-    let mut texts = Vec::new();
-    let mut left_out = Vec::new();
+    let KeptFiles { mut files, too_deep } = run.files()?;
+    files.retain(|path| !RENDERED.iter().any(|name| path == Path::new(name)));
+    let (mut texts, mut no_texts) = (Vec::new(), Vec::new());
     printer.doing("Reading the run");
-    for path in run.files()? {
-        if RENDERED.iter().any(|name| path == Path::new(name)) {
-            continue;
-        }
-        let bytes = files::read_whole(run.directory().join(&path), RUN_FILE_LIMIT).or_bad_input()?;
-        match String::from_utf8(bytes) {
-            // A serial console may print half a character; it is text all the same.
-            Err(error) if is_text(&path) => {
-                texts.push((path, String::from_utf8_lossy(error.as_bytes()).into_owned()));
+    for path in files {
+        match text_of(run, &path)? {
+            Some(text) => {
+                pieces(&path, &text).for_each(|piece| redactor.learn(piece));
+                texts.push(path);
             }
-            Err(_) => left_out.push(path),
-            Ok(text) => texts.push((path, text)),
+            None => no_texts.push(path),
         }
-    }
-    for (path, text) in &texts {
-        pieces(path, text).for_each(|piece| redactor.learn(piece));
     }
     let directory = match &arguments.output {
         Some(directory) => directory.clone(),
@@ -67,15 +60,20 @@ pub fn write(run: &KeptRun, arguments: &Report, printer: &mut Printer) -> Result
     let mut keep = |path: PathBuf, text: &str| -> Result<(), Failure> {
         let whole = directory.join(&path);
         if let Some(parent) = whole.parent() {
-            files::create_dir_all(parent)?;
+            files::create_dir_all(parent).map_err(Failure::of_named)?;
         }
-        files::write_atomic(whole, text)?;
+        files::write_atomic(whole, text).map_err(Failure::of_named)?;
         written.push(path);
         Ok(())
     };
-    for (path, text) in &texts {
-        let shown: String = pieces(path, text).map(|piece| redactor.file(piece)).collect();
-        keep(renamed(path, &mut redactor), &shown)?;
+    for path in texts {
+        match text_of(run, &path)? {
+            Some(text) => {
+                let shown: String = pieces(&path, &text).map(|piece| redactor.file(piece)).collect();
+                keep(renamed(&path, &mut redactor), &shown)?;
+            }
+            None => no_texts.push(path),
+        }
     }
     keep("model.yaml".into(), &evidence.model.text)?;
     keep("serial.log".into(), evidence.serial_log.as_deref().unwrap_or_default())?;
@@ -83,13 +81,17 @@ pub fn write(run: &KeptRun, arguments: &Report, printer: &mut Printer) -> Result
     keep("report.md".into(), &penstock_report::markdown(&evidence))?;
     keep("report.html".into(), &penstock_report::html(&evidence))?;
     printer.done();
-    for path in &left_out {
+    for path in &no_texts {
         printer.warn(format!("{} is no text and may hold anything: it is left out", path.display()));
+    }
+    for path in &too_deep {
+        printer.warn(format!("{} lies too deep within directories: it is left out", path.display()));
     }
     let names_left = redactor.left();
     for name in &names_left {
         printer.warn(format!("{name} is left as it is: it is a word that says something else too"));
     }
+    let left_out = no_texts.into_iter().chain(too_deep).collect();
     let redacted = Redacted { directory, files: written, left_out, names_left };
     printer.data(&redacted, || {
         format!(
@@ -112,6 +114,16 @@ fn beside(run: &Path, redactor: &mut Redactor) -> Result<PathBuf, Failure> {
         return Err(Failure::new(Status::BadInput, text).hint("name a directory with --output"));
     };
     Ok(whole.with_file_name(format!("{}-redacted", redactor.text(&name.to_string_lossy()))))
+}
+
+/// The text of a file of the run; `None` when it is none.
+fn text_of(run: &KeptRun, path: &Path) -> Result<Option<String>, Failure> {
+    let bytes = files::read_whole(run.directory().join(path), RUN_FILE_LIMIT).or_bad_input()?;
+    Ok(match String::from_utf8(bytes) {
+        // A serial console may print half a character; it is text all the same.
+        Err(error) if is_text(path) => Some(String::from_utf8_lossy(error.as_bytes()).into_owned()),
+        text => text.ok(),
+    })
 }
 
 fn is_text(path: &Path) -> bool {

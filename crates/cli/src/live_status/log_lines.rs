@@ -1,0 +1,55 @@
+//! The last lines of a log that grows, each with a number that it keeps. Pure.
+
+/// The last lines, as they were seen last.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogLines {
+    /// The number of the first of them.
+    first: u64,
+    lines: Vec<String>,
+}
+
+impl LogLines {
+    /// Takes in the lines that are the last now. Those that were seen before keep their numbers; the last may have grown meanwhile.
+    pub fn take(&mut self, fresh: Vec<String>) {
+        let whole = self.lines.split_last().map_or(&[][..], |(_, whole)| whole);
+        let goes_on = |gone: &usize| {
+            let kept = whole.get(*gone..).unwrap_or_default();
+            let last = self.lines.last().zip(fresh.get(self.lines.len().saturating_sub(gone + 1)));
+            fresh.starts_with(kept) && last.is_some_and(|(before, now)| now.starts_with(before.as_str()))
+        };
+        let gone = (0..self.lines.len()).find(goes_on).unwrap_or(self.lines.len());
+        self.first += gone as u64;
+        self.lines = fresh;
+    }
+
+    /// Each with its number.
+    pub fn numbered(&self) -> impl Iterator<Item = (u64, &str)> {
+        (self.first..).zip(self.lines.iter().map(String::as_str))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(log: &mut LogLines, lines: &[&str]) -> Vec<(u64, String)> {
+        log.take(lines.iter().map(|line| (*line).to_owned()).collect());
+        log.numbered().map(|(number, line)| (number, line.to_owned())).collect()
+    }
+
+    fn numbers(from: u64, lines: &[&str]) -> Vec<(u64, String)> {
+        (from..).zip(lines.iter().map(|line| (*line).to_owned())).collect()
+    }
+
+    #[test]
+    fn a_line_keeps_its_number_as_the_log_grows() {
+        let mut log = LogLines::default();
+        assert_eq!(taken(&mut log, &[]), []);
+        assert_eq!(taken(&mut log, &["a", "b", "log"]), numbers(0, &["a", "b", "log"]));
+        assert_eq!(taken(&mut log, &["a", "b", "log"]), numbers(0, &["a", "b", "log"]));
+        let grown = ["b", "login: mara", "c"];
+        assert_eq!(taken(&mut log, &grown), numbers(1, &grown), "the last line was not whole");
+        assert_eq!(taken(&mut log, &["c", "d", "e"]), numbers(3, &["c", "d", "e"]));
+        assert_eq!(taken(&mut log, &["x", "y"]), numbers(6, &["x", "y"]), "it was missed what stood between");
+    }
+}
