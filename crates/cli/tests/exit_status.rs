@@ -303,3 +303,20 @@ fn a_watch_begins_without_its_nic_and_ends_with_its_reader() {
     };
     assert_eq!(ended.code(), Some(1), "nobody reads any more");
 }
+
+#[test]
+fn what_is_known_of_runs_is_told_where_guests_cannot_be_read() {
+    let here = Here::new();
+    for directory in ["state", "kept/runs/7"] {
+        fs::create_dir_all(here.path(directory)).unwrap();
+    }
+    here.write("state/guests", "no directory");
+    here.write("kept/runs/7/run.json", "{");
+    let output = here.command("status --json").output().unwrap();
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&told["kind"], &told["damaged"]), (&"status".into(), &serde_json::json!([7])), "{told}");
+    assert!(told["errors"][0].to_string().contains("guests"), "{told}");
+    assert_eq!(output.status.code(), Some(70), "{told}");
+    let text = here.ends("status");
+    assert!(text.1.contains("run 7 cannot be read") && !text.1.contains("No guests"), "{text:?}");
+}

@@ -1,7 +1,10 @@
 //! Latencies of wake-ups as other programs keep them: the histogram that cyclictest prints, of which OSADL's latency plots are made, and the
 //! summary of rteval.
 
-use std::{collections::BTreeMap, fmt::Write};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write,
+};
 
 use penstock_model::measurement::latency::{Bins, Latency, Series, Setting};
 use serde::Serialize;
@@ -28,6 +31,10 @@ pub struct LatencyFiles {
 
 /// In a histogram whose last bin with a count is below this many microseconds every line is written, as cyclictest does it.
 const EVERY_LINE: u32 = 100_000;
+
+/// No histogram has more counts than this, a line's times its columns': an evidence from elsewhere may have as many CPUs as lines. Lines
+/// without a count are left out first.
+const MOST_COUNTS: usize = 1 << 24;
 
 /// The series that differ in nothing but their CPU, with their CPUs' latencies.
 struct Alike<'a> {
@@ -71,7 +78,13 @@ pub fn latency_files(latency: &Latency, format: LatencyFormat) -> LatencyFiles {
     }
     for (name, alike) in all {
         let (extension, text) = match format {
-            LatencyFormat::Cyclictest => ("hist", alike.histogram(latency.emulated)),
+            LatencyFormat::Cyclictest => match alike.histogram(latency.emulated) {
+                Ok(text) => ("hist", text),
+                Err(why) => {
+                    written.left_out.push(format!("{name}: {why}"));
+                    continue;
+                }
+            },
             LatencyFormat::Rteval => ("xml", alike.summary(latency, &mut written.left_out)),
         };
         written.files.push((format!("{name}.{extension}"), text));
@@ -119,17 +132,24 @@ impl Alike<'_> {
         )
     }
 
-    fn histogram(&self, emulated: bool) -> String {
-        let mut rows: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
-        for (column, cpu) in self.cpus.values().enumerate() {
-            for (bin, count) in cpu.bins.bins() {
-                rows.entry(bin).or_insert_with(|| vec![0; self.cpus.len()])[column] = count;
+    fn histogram(&self, emulated: bool) -> Result<String, String> {
+        let (mut lines, cpus) = (BTreeSet::new(), self.cpus.len());
+        for cpu in self.cpus.values() {
+            lines.extend(cpu.bins.bins().map(|(bin, _)| bin));
+            if lines.len().saturating_mul(cpus) > MOST_COUNTS {
+                return Err(format!("the latencies of {cpus} CPUs make more than {MOST_COUNTS} counts"));
             }
         }
-        if let Some((&last, _)) = rows.last_key_value().filter(|(last, _)| **last < EVERY_LINE) {
-            (0..last).for_each(|bin| {
-                rows.entry(bin).or_insert_with(|| vec![0; self.cpus.len()]);
-            });
+        let last = lines.last().copied().filter(|last| *last < EVERY_LINE);
+        let every = last.filter(|last| (*last as usize + 1).saturating_mul(cpus) <= MOST_COUNTS);
+        lines.extend(0..every.unwrap_or_default());
+        let mut rows: BTreeMap<u32, Vec<u64>> = lines.into_iter().map(|bin| (bin, vec![0; cpus])).collect();
+        for (column, cpu) in self.cpus.values().enumerate() {
+            for (bin, count) in cpu.bins.bins() {
+                if let Some(counts) = rows.get_mut(&bin) {
+                    counts[column] = count;
+                }
+            }
         }
         let mut out = format!("# {}\n# Histogram\n", self.description(emulated));
         for (bin, counts) in rows {
@@ -146,7 +166,7 @@ impl Alike<'_> {
         line(&mut out, "Avg Latencies", 5, &|cpu| cpu.mean() as u64);
         line(&mut out, "Max Latencies", 5, &|cpu| cpu.max());
         line(&mut out, "Histogram Overflows", 5, &|cpu| cpu.bins.over());
-        out
+        Ok(out)
     }
 
     fn summary(&self, latency: &Latency, left_out: &mut Vec<String>) -> String {

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use penstock_model::Verdict;
+use penstock_model::{Verdict, text::counted};
 
 use crate::{
     Evidence, Group, MachineGuest, audit,
@@ -137,6 +137,9 @@ fn paths(to: &mut String, evidence: &Evidence) -> fmt::Result {
             write!(to, " {} |", cell.mark().0)?;
         }
         writeln!(to)?;
+    }
+    if matrix.ends_left_out > 0 {
+        writeln!(to, "\nAnd {} more; the JSON has every path.", counted(matrix.ends_left_out, "NIC"))?;
     }
     writeln!(to)
 }

@@ -9,7 +9,7 @@ use penstock_model::{
 
 use crate::Evidence;
 
-/// More rows than this, and the matrix is drawn by guest; more guests than this, and it is drawn by NIC.
+/// More rows than this, and the matrix is drawn by guest; more guests than this, and it is drawn by NIC; more NICs are left out.
 const MOST_ENDS: usize = 32;
 
 /// What a row or column of the matrix stands for.
@@ -94,6 +94,8 @@ impl Cell {
 pub(crate) struct Matrix<'a> {
     pub(crate) level: Level,
     pub(crate) ends: Vec<End>,
+    /// How many ends are not in it.
+    pub(crate) ends_left_out: usize,
     /// By row (from), then column (to).
     pub(crate) cells: Vec<Vec<Cell>>,
     /// The verdicts that do not hold.
@@ -155,11 +157,13 @@ pub(crate) fn matrix(evidence: &Evidence) -> Option<Matrix<'_>> {
         ends.dedup();
         ends
     };
-    let (level, ends) = [Level::Function, Level::Guest]
+    let (level, mut ends) = [Level::Function, Level::Guest]
         .into_iter()
         .map(|level| (level, ends_at(level)))
         .find(|(_, ends)| ends.len() <= MOST_ENDS)
         .unwrap_or_else(|| (Level::Nic, ends_at(Level::Nic)));
+    let ends_left_out = ends.len().saturating_sub(MOST_ENDS);
+    ends.truncate(MOST_ENDS);
 
     let place: HashMap<(&str, Option<usize>), usize> =
         (ends.iter().map(|end| (end.name.as_str(), end.guest))).zip(0..).collect();
@@ -179,6 +183,7 @@ pub(crate) fn matrix(evidence: &Evidence) -> Option<Matrix<'_>> {
     Some(Matrix {
         level,
         ends,
+        ends_left_out,
         cells,
         wrong: paths.iter().map(|(_, _, verdict)| *verdict).filter(|verdict| !verdict.holds()).collect(),
         total: paths.len(),

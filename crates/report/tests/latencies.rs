@@ -99,3 +99,26 @@ fn a_long_latency_makes_no_long_file() {
     let text = &latency_files(&long, LatencyFormat::Cyclictest).files[0].1;
     assert!(text.contains("\n4000000000 000001\n") && text.lines().count() == 8, "{text}");
 }
+
+#[test]
+fn a_histogram_that_no_memory_holds_is_left_out() {
+    let cpus = 0..5_000;
+    let one = |cpu: u32| {
+        let bins = Bins::new([(cpu, 1)].into(), 1 << 20, 1).unwrap();
+        let mut series = series(Tool::Cyclictest, cpu, &[(1, 1)], 0, None);
+        series.blocks[0].counts = bins;
+        series
+    };
+    let latency = Latency { series: cpus.map(one).collect(), ..latency() };
+    let written = latency_files(&latency, LatencyFormat::Cyclictest);
+    assert!(written.files.is_empty());
+    let [why] = &written.left_out[..] else { panic!("{:?}", written.left_out) };
+    assert!(why.contains("the latencies of 5000 CPUs make more than"), "{why}");
+    let far = Latency { series: latency.series.into_iter().take(300).collect(), ..Latency::default() };
+    let mut far = far;
+    let bins = Bins::new([(99_999, 1)].into(), 1 << 20, 1).unwrap();
+    far.series[0].blocks[0].counts = bins;
+    let written = latency_files(&far, LatencyFormat::Cyclictest);
+    let lines = written.files[0].1.lines().filter(|line| !line.starts_with('#')).count();
+    assert_eq!(lines, 300, "each line with a count, and none without");
+}

@@ -11,10 +11,11 @@ use std::{
 
 use indexmap::IndexMap;
 use penstock_model::{
-    Inventory, Outcome, Source,
+    Inventory, Outcome, Source, Verdict,
     audit::AuditOutcome,
     measurement::{Cell, Conclusion, Counts, CutShort, Expectation, ExpectationResult, Status},
     parse,
+    verdict::Subject,
 };
 use penstock_report::{Evidence, Machine, ReadError, StepOutcome, html, markdown, sentence, summary};
 
@@ -529,4 +530,32 @@ fn published_ratios_stand_beside_the_same_here() {
     );
     // Without the comparison there is nothing to stand beside.
     assert!(!page("measured-small", &runs::measured::measured_small()).contains("id=\"published\""));
+}
+
+/// As many as an evidence of elsewhere likes: what is drawn of them is square.
+#[test]
+fn a_matrix_of_more_nics_than_anybody_reads_says_how_many_are_left_out() {
+    let mut evidence = runs::xeon_d();
+    let guest = evidence.machine.guests[0].clone();
+    let of_paths = |verdict: &Verdict| matches!(verdict.subject, Subject::Path { .. });
+    let path = evidence.verdicts.iter().find(|verdict| of_paths(verdict)).unwrap().clone();
+    let end = |number: usize| format!("g{number}/net0#0").parse().unwrap();
+    const NICS: usize = 3000;
+    evidence.machine.guests.clear();
+    evidence.verdicts = Vec::new().into_iter().collect();
+    let mut verdicts = Vec::new();
+    for number in 0..NICS {
+        let mut guest = guest.clone();
+        guest.name = format!("g{number}").parse().unwrap();
+        guest.functions.clear();
+        evidence.machine.guests.push(guest);
+        let subject = Subject::Path { from: end(number), to: end((number + 1) % NICS) };
+        verdicts.push(Verdict { subject, ..path.clone() });
+    }
+    evidence.verdicts = verdicts.into_iter().collect();
+    let left_out = format!("And {} more NICs", NICS - 32);
+    let (page, text) = (html(&evidence), markdown(&evidence));
+    assert!(page.contains(&left_out) && text.contains(&left_out), "{left_out}");
+    let rows = text.lines().filter(|line| line.starts_with("| g")).count();
+    assert_eq!(rows, 32);
 }

@@ -25,6 +25,8 @@ pub(crate) struct HeatMap {
     pub rows: Vec<HeatRow>,
     /// How many rows are not shown.
     pub left_out: usize,
+    /// How many columns are not shown.
+    pub columns_left_out: usize,
 }
 
 /// The head of a column.

@@ -8,7 +8,7 @@ use penstock_model::{
 };
 
 use super::{
-    Source, anchor,
+    MOST_COLUMNS, Source, anchor,
     family::{Family, Line, NetworkMethod},
     metric_word,
     shown::{bytes, number, scaled},
@@ -49,7 +49,10 @@ fn map(source: &Source<'_>, family: &Family<'_>, place: usize) -> Option<HeatMap
         lines.iter().any(|line| family.cell(line.measured(way), size).is_some())
     };
     let columns = ways.iter().flat_map(|way| family.sizes.iter().map(move |size| (*way, *size)));
-    let columns: Vec<(Option<NetworkMethod>, u32)> = columns.filter(|(way, size)| any(*way, *size)).collect();
+    let mut columns: Vec<(Option<NetworkMethod>, u32)> =
+        columns.filter(|(way, size)| any(*way, *size)).collect();
+    let columns_left_out = columns.len().saturating_sub(MOST_COLUMNS);
+    columns.truncate(MOST_COLUMNS);
     let rates: Vec<Option<f64>> =
         lines.iter().map(|line| line_rate(source, *line).filter(|_| metric == Metric::Throughput)).collect();
     let rows = lines.iter().zip(&rates).take(MOST_LINES).map(|(line, rate)| {
@@ -109,6 +112,7 @@ fn map(source: &Source<'_>, family: &Family<'_>, place: usize) -> Option<HeatMap
             .collect(),
         scales: with_rate,
         left_out: lines.len() - rows.len(),
+        columns_left_out,
         rows,
     })
 }

@@ -38,7 +38,13 @@ pub(crate) fn write(to: &mut String, evidence: &Evidence) -> fmt::Result {
             .columns
             .iter()
             .map(|column| format!("{} {}", column.head, column.detail).trim_end().to_owned());
-        table(to, &map.corner, &columns.collect::<Vec<_>>(), rows.collect(), map.left_out)?;
+        table(
+            to,
+            &map.corner,
+            &columns.collect::<Vec<_>>(),
+            rows.collect(),
+            [map.left_out, map.columns_left_out],
+        )?;
     }
     let view = penalties::view(&source);
     if view.doubtful > 0 {
@@ -65,7 +71,13 @@ pub(crate) fn write(to: &mut String, evidence: &Evidence) -> fmt::Result {
             });
             (format!("{} {}", row.head, row.detail), cells.collect())
         });
-        table(to, penalty.corner, &penalty.columns, rows.collect(), penalty.left_out)?;
+        table(
+            to,
+            penalty.corner,
+            &penalty.columns,
+            rows.collect(),
+            [penalty.left_out, penalty.columns_left_out],
+        )?;
     }
     if !view.tables.is_empty() {
         writeln!(to, "In parentheses: the interval holds 0, so that no difference can be told.\n")?;
@@ -97,7 +109,7 @@ pub(crate) fn write(to: &mut String, evidence: &Evidence) -> fmt::Result {
         )?;
         let rows = published.rows.into_iter();
         let rows = rows.map(|row| (row.what.to_owned(), vec![row.theirs, row.with_nat, row.bridge]));
-        table(to, "VF ÷ bridge in the VM", &published::COLUMNS.map(str::to_owned), rows.collect(), 0)?;
+        table(to, "VF ÷ bridge in the VM", &published::COLUMNS.map(str::to_owned), rows.collect(), [0, 0])?;
     }
     let reasons = missing::cells(&source);
     if !reasons.is_empty() {
@@ -115,7 +127,7 @@ fn table(
     corner: &str,
     columns: &[String],
     rows: Vec<(String, Vec<String>)>,
-    left_out: usize,
+    [left_out, columns_left_out]: [usize; 2],
 ) -> fmt::Result {
     write!(to, "| {} |", plain(corner))?;
     for column in columns {
@@ -132,6 +144,9 @@ fn table(
     let left_out = left_out + rows.len().saturating_sub(MOST_ROWS);
     if left_out > 0 {
         writeln!(to, "\nAnd {}; the JSON has them all.", shown::many(left_out, "more row"))?;
+    }
+    if columns_left_out > 0 {
+        writeln!(to, "\nAnd {}; the JSON has them all.", shown::many(columns_left_out, "more column"))?;
     }
     writeln!(to)
 }

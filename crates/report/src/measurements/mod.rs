@@ -28,6 +28,9 @@ use crate::{
     section::Section,
 };
 
+/// No more columns than this in one table.
+const MOST_COLUMNS: usize = 64;
+
 /// Everything that the templates of the measurements name.
 #[derive(Serialize)]
 pub(crate) struct View {

@@ -6,7 +6,7 @@ use penstock_model::measurement::{Better, Comparison, Metric};
 use serde::Serialize;
 
 use super::{
-    Source,
+    MOST_COLUMNS, Source,
     family::{Kind, Line, kind, line, load_word, place_word, size},
     metric_word,
     shown::{self, bytes},
@@ -44,6 +44,7 @@ pub(crate) struct PenaltyTable {
     pub(super) columns: Vec<String>,
     pub(super) rows: Vec<PenaltyRow>,
     pub(super) left_out: usize,
+    pub(super) columns_left_out: usize,
     /// Whether the A/A comparison of a column shows a difference.
     pub(super) doubtful: bool,
 }
@@ -115,7 +116,7 @@ fn unloaded(line: Line<'_>) -> Line<'_> {
 
 fn table(key: Key<'_>, compared: &[(Line<'_>, u32, &Comparison)]) -> PenaltyTable {
     let (kind, metric, base, other) = key;
-    let (mut rows, columns) = match other {
+    let Grid { rows, columns, left_out, columns_left_out } = match other {
         None => by_size(compared),
         Some(_) => by_load(compared),
     };
@@ -128,8 +129,6 @@ fn table(key: Key<'_>, compared: &[(Line<'_>, u32, &Comparison)]) -> PenaltyTabl
     };
     let variant = Some(base.variant()).filter(|variant| !variant.is_empty());
     let variant = variant.map(|variant| format!(" ({variant})")).unwrap_or_default();
-    let left_out = rows.len().saturating_sub(MOST_ROWS);
-    rows.truncate(MOST_ROWS);
     PenaltyTable {
         title: format!("{}, {against}{variant}", kind.title()),
         base: match base {
@@ -145,14 +144,29 @@ fn table(key: Key<'_>, compared: &[(Line<'_>, u32, &Comparison)]) -> PenaltyTabl
         columns,
         rows,
         left_out,
+        columns_left_out,
         doubtful,
     }
 }
 
+/// The rows and the heads of the columns of a table, and how many more there would be.
+struct Grid {
+    rows: Vec<PenaltyRow>,
+    columns: Vec<String>,
+    left_out: usize,
+    columns_left_out: usize,
+}
+
+/// The first of them, and how many more there are.
+fn first<T>(all: BTreeSet<T>, most: usize) -> (Vec<T>, usize) {
+    let left_out = all.len().saturating_sub(most);
+    (all.into_iter().take(most).collect(), left_out)
+}
+
 /// A row for each line, a column for each size; what was measured twice first.
-fn by_size(compared: &[(Line<'_>, u32, &Comparison)]) -> (Vec<PenaltyRow>, Vec<String>) {
-    let sizes: BTreeSet<u32> = compared.iter().map(|(_, size, _)| *size).collect();
-    let lines: BTreeSet<Line<'_>> = compared.iter().map(|(line, ..)| *line).collect();
+fn by_size(compared: &[(Line<'_>, u32, &Comparison)]) -> Grid {
+    let (sizes, columns_left_out) = first(compared.iter().map(|(_, size, _)| *size).collect(), MOST_COLUMNS);
+    let (lines, left_out) = first(compared.iter().map(|(line, ..)| *line).collect(), MOST_ROWS);
     let at: BTreeMap<(Line<'_>, u32), &Comparison> =
         compared.iter().map(|(line, size, comparison)| ((*line, *size), *comparison)).collect();
     let null = |size: &u32| {
@@ -182,17 +196,18 @@ fn by_size(compared: &[(Line<'_>, u32, &Comparison)]) -> (Vec<PenaltyRow>, Vec<S
                 .collect(),
         }
     }));
-    (rows, sizes.into_iter().map(bytes).collect())
+    Grid { rows, columns: sizes.into_iter().map(bytes).collect(), left_out, columns_left_out }
 }
 
 /// A row for each block size, with what was measured twice beneath, a column for each depth and number of jobs.
-fn by_load(compared: &[(Line<'_>, u32, &Comparison)]) -> (Vec<PenaltyRow>, Vec<String>) {
+fn by_load(compared: &[(Line<'_>, u32, &Comparison)]) -> Grid {
     let load = |line: Line<'_>| match line {
         Line::Storage { depth, jobs, .. } => (jobs, depth),
         Line::Network { .. } => (0, 0),
     };
-    let sizes: BTreeSet<u32> = compared.iter().map(|(_, size, _)| *size).collect();
-    let loads: BTreeSet<(u32, u32)> = compared.iter().map(|(line, ..)| load(*line)).collect();
+    let (sizes, left_out) = first(compared.iter().map(|(_, size, _)| *size).collect(), MOST_ROWS);
+    let (loads, columns_left_out) =
+        first(compared.iter().map(|(line, ..)| load(*line)).collect(), MOST_COLUMNS);
     let at: BTreeMap<(u32, (u32, u32)), &Comparison> =
         compared.iter().map(|(line, size, comparison)| ((*size, load(*line)), *comparison)).collect();
     let mut rows = Vec::new();
@@ -209,7 +224,8 @@ fn by_load(compared: &[(Line<'_>, u32, &Comparison)]) -> (Vec<PenaltyRow>, Vec<S
             rows.push(PenaltyRow { head, detail, null: true, cells: nulls });
         }
     }
-    (rows, loads.into_iter().map(|(jobs, depth)| load_word(depth, jobs)).collect())
+    let columns = loads.into_iter().map(|(jobs, depth)| load_word(depth, jobs)).collect();
+    Grid { rows, columns, left_out, columns_left_out }
 }
 
 fn cell(comparison: &Comparison) -> PenaltyCell {

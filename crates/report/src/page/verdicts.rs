@@ -73,6 +73,7 @@ pub(super) struct Reach {
     counted: bool,
     total: usize,
     ends: Vec<ReachEnd>,
+    ends_left_out: usize,
     rows: Vec<ReachRow>,
     wrong: Vec<VerdictRow>,
     wrong_left_out: usize,
@@ -197,6 +198,7 @@ pub(super) fn reach_view(evidence: &Evidence) -> Option<Reach> {
                 owner: owner(end.guest),
             })
             .collect(),
+        ends_left_out: matrix.ends_left_out,
         wrong: matrix.wrong.iter().take(MOST_WRONG_PATHS).map(|verdict| row(verdict)).collect(),
         wrong_left_out: matrix.wrong.len().saturating_sub(MOST_WRONG_PATHS),
     })

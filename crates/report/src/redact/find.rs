@@ -94,18 +94,27 @@ fn mac(text: &str, at: usize) -> Here {
     if octets.len() < 6 || (goes_on && v6(text, at).is_some()) {
         return None;
     }
+    // A run that is longer than any identifier may hold addresses anywhere.
+    if octets.len() == MOST_OCTETS && bytes.get(end) == Some(&separator) && octet(text, end + 1).is_some() {
+        let first: [u8; 6] = octets[..6].try_into().ok()?;
+        return Some((at..at + 17, Address::Mac(first, char::from(separator))));
+    }
     // Of a longer one (a DHCP client's identifier, an InfiniBand address) the end is what tells.
     let last: [u8; 6] = octets[octets.len() - 6..].try_into().ok()?;
     Some((end - 17..end, Address::Mac(last, char::from(separator))))
 }
 
-/// Octets with the same separator between them, as many as there are, and where they end.
+/// No run of octets that means anything is longer: an InfiniBand address has 20, a DHCP client's identifier with a UUID 23. What is longer
+/// is read in parts, so that a text that is one run is not read to its end at each of its octets.
+const MOST_OCTETS: usize = 24;
+
+/// Octets with the same separator between them, up to [`MOST_OCTETS`], and where they end.
 fn octets(text: &str, at: usize) -> Option<(Vec<u8>, u8, usize)> {
     let bytes = text.as_bytes();
     let mut octets = vec![octet(text, at)?];
     let separator = *bytes.get(at + 2).filter(|byte| matches!(byte, b':' | b'-'))?;
     let mut end = at + 2;
-    while bytes.get(end) == Some(&separator) && !hex(bytes.get(end + 3)) {
+    while octets.len() < MOST_OCTETS && bytes.get(end) == Some(&separator) && !hex(bytes.get(end + 3)) {
         let Some(next) = octet(text, end + 1) else { break };
         octets.push(next);
         end += 3;

@@ -213,13 +213,15 @@ fn at_signs<'a>(text: &'a str, found: &mut Found<'a>) {
             all.filter(|(_, address)| matches!(address, Address::V6(_))).map(|(range, _)| range).collect()
         });
         let name = name_at(text, at + 1);
-        let ends = v6.iter().map(|range| range.start).find(|start| name.contains(start)).unwrap_or(name.end);
+        let next = v6.partition_point(|range| range.start < name.start);
+        let ends = v6.get(next).map(|range| range.start).filter(|start| *start < name.end);
+        let ends = ends.unwrap_or(name.end);
         let host = text[name.start..ends].trim_end_matches('.');
         let from = text[..at].char_indices().rev().take_while(|(_, c)| is_part(*c)).last();
         // No host's name begins otherwise (RFC 1123, 2.1).
         let Some((from, _)) = from.filter(|_| host.starts_with(char::is_alphanumeric)) else { continue };
-        let begins =
-            v6.iter().map(|range| range.end).filter(|end| (from..at).contains(end)).max().unwrap_or(from);
+        let last = v6[..v6.partition_point(|range| range.end < at)].last();
+        let begins = last.map(|range| range.end).filter(|end| *end >= from).unwrap_or(from);
         let user = text[begins..at].trim_start_matches(|c: char| !c.is_alphanumeric());
         let unit = host.rsplit('.').next().is_some_and(|ending| UNITS.contains(&ending));
         let version = host.starts_with(|c: char| c.is_ascii_digit())

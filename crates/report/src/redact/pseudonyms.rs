@@ -64,14 +64,32 @@ pub(super) struct Pseudonyms {
     v4: BTreeMap<Ipv4Addr, Ipv4Addr>,
     v4_networks: BTreeMap<[u8; 3], usize>,
     v6: BTreeMap<Ipv6Addr, Ipv6Addr>,
-    v6_networks: BTreeMap<[u16; 4], u32>,
+    v6_networks: BTreeMap<[u16; 4], V6Network>,
     macs: BTreeMap<[u8; 6], [u8; 6]>,
+    last_mac: u32,
     uuids: BTreeMap<String, u32>,
+    last_uuid: u32,
     /// Those that the text itself has, or that were given already.
     taken_v4: BTreeSet<Ipv4Addr>,
     taken_v6: BTreeSet<Ipv6Addr>,
     taken_macs: BTreeSet<[u8; 6]>,
     taken_uuids: BTreeSet<u32>,
+}
+
+/// A network of pseudonyms.
+#[derive(Clone, Copy, Debug)]
+struct V6Network {
+    number: u32,
+    /// The last host that was given: none before it is free.
+    last: u32,
+}
+
+/// The first number after `last` that is free, which is the last one from now on. Numbers are not looked through again: text may have a
+/// hundred thousand addresses.
+fn next(last: &mut u32, is_free: impl Fn(u32) -> bool) -> Option<u32> {
+    let number = (last.checked_add(1)?..=u32::MAX).find(|number| is_free(*number))?;
+    *last = number;
+    Some(number)
 }
 
 impl Pseudonyms {
@@ -112,16 +130,18 @@ impl Pseudonyms {
             return *given;
         }
         let s = address.segments();
-        let next = self.v6_networks.len() as u32;
-        let number = *self.v6_networks.entry([s[0], s[1], s[2], s[3]]).or_insert(next);
-        let network = u128::from(0x2001_0db8u32) << 96 | u128::from(number) << 64;
-        let whole = s[4..] == [0; 4];
-        let mut hosts = if whole { 0..=0 } else { 1..=u128::from(u32::MAX) };
-        let given = hosts.find_map(|host| {
-            let given = Ipv6Addr::from(network | host);
-            (!self.taken_v6.contains(&given)).then_some(given)
-        });
-        let given = given.unwrap_or(Ipv6Addr::from(network));
+        let number = self.v6_networks.len() as u32;
+        let new = V6Network { number, last: 0 };
+        let network = self.v6_networks.entry([s[0], s[1], s[2], s[3]]).or_insert(new);
+        let of = |number: u32, host: u32| {
+            Ipv6Addr::from(u128::from(0x2001_0db8u32) << 96 | u128::from(number) << 64 | u128::from(host))
+        };
+        let (number, taken) = (network.number, &self.taken_v6);
+        let host = match s[4..] == [0; 4] {
+            true => None,
+            false => next(&mut network.last, |host| !taken.contains(&of(number, host))),
+        };
+        let given = of(number, host.unwrap_or_default());
         self.taken_v6.insert(given);
         self.v6.insert(address, given);
         given
@@ -136,12 +156,13 @@ impl Pseudonyms {
         if let Some(given) = self.macs.get(&mac) {
             return *given;
         }
-        let next = self.macs.len() as u32 + 1;
         let of = |number: u32| {
             let [_, a, b, c] = number.to_be_bytes();
             [2, 0, 0x5e, a, b, c]
         };
-        let given = (next..).map(of).find(|given| !self.taken_macs.contains(given)).unwrap_or(of(0));
+        let taken = &self.taken_macs;
+        let number = next(&mut self.last_mac, |number| !taken.contains(&of(number)));
+        let given = of(number.unwrap_or_default());
         self.taken_macs.insert(given);
         self.macs.insert(mac, given);
         given
@@ -158,7 +179,8 @@ impl Pseudonyms {
         let number = match self.uuids.get(&digits) {
             Some(number) => *number,
             None => {
-                let number = (1..).find(|number| !self.taken_uuids.contains(number)).unwrap_or_default();
+                let taken = &self.taken_uuids;
+                let number = next(&mut self.last_uuid, |number| !taken.contains(&number)).unwrap_or_default();
                 self.taken_uuids.insert(number);
                 self.uuids.insert(digits, number);
                 number

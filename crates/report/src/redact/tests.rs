@@ -501,3 +501,42 @@ fn latencies_and_audits_keep_their_form_and_tell_of_no_machine() {
         assert_eq!(latency.series[0].id, format!("cyclictest {guest} cpu2 idle tuned held"));
     }
 }
+
+/// None of it is looked through for each that comes: else this took minutes.
+#[test]
+fn a_hundred_thousand_addresses_of_a_network_have_pseudonyms_in_order() {
+    let mut all = Pseudonyms::default();
+    let taken = all.mac([2, 0, 0x5e, 0, 0, 2]);
+    assert_eq!(all.uuid("00000000-0000-4000-8000-000000000002"), "00000000-0000-4000-8000-000000000002");
+    assert_eq!(all.v6("2001:db8::2".parse().unwrap()), "2001:db8::2".parse::<Ipv6Addr>().unwrap());
+    for number in 0..100_000u32 {
+        let [a, b, c, d] = number.to_be_bytes();
+        // One number is another's already.
+        let given = if number == 0 { 1 } else { number + 2 };
+        let [_, x, y, z] = given.to_be_bytes();
+        assert_eq!(all.mac([0x0c, 0xc4, a, b, c, d]), [2, 0, 0x5e, x, y, z]);
+        let v6 = Ipv6Addr::from(0xfe80u128 << 112 | 1 << 63 | u128::from(number));
+        assert_eq!(all.v6(v6), Ipv6Addr::from(0x2001_0db8u128 << 96 | u128::from(given)));
+        let uuid = all.uuid(&format!("550e8400-e29b-41d4-a716-4466{number:08x}"));
+        assert_eq!(uuid, format!("00000000-0000-4000-8000-{given:012x}"));
+    }
+    assert_eq!(all.mac(taken), taken);
+}
+
+#[test]
+fn a_text_that_is_one_run_of_octets_or_of_names_is_read_once() {
+    let octet = |number: usize| format!("{:02x}", 0x10 + number % 0xe0);
+    let run = |separator: &str| (0..60_000).map(octet).collect::<Vec<_>>().join(separator);
+    let shown = redacted(&run("-"));
+    // Its end is one, and so may anything before be.
+    assert_eq!(shown.len(), run("-").len());
+    assert!(
+        shown.starts_with("02-00-5e-") && shown[shown.len() - 17..].starts_with("02-00-5e-"),
+        "{shown:.60}"
+    );
+    assert!(find::addresses(&run(":")).len() >= 60_000 / 8);
+    let of_names = "fe80::1 jane@xeon-d ".repeat(30_000);
+    let hosts = mentions::names(&of_names);
+    let is_host = |name: &&(mentions::Kind, &str)| **name == (mentions::Kind::Host, "xeon-d");
+    assert_eq!(hosts.iter().filter(is_host).count(), 30_000);
+}
