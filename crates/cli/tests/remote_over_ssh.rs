@@ -254,6 +254,15 @@ fn a_model() -> Outcome {
         // What it warns of is said here, and not once more there.
         assert_eq!(run.stderr.matches("b names a twice").count(), 1, "{verb}: {}", run.stderr);
     }
+    // Of what has no end each line comes, as it does here.
+    let words = "verify m.yaml --watch --for 1s --timeout 100ms --json --host good";
+    let run = server.run(&words.split(' ').collect::<Vec<_>>());
+    run.ended_with(1)?;
+    let events: Vec<Value> =
+        run.stdout.lines().map(serde_json::from_str).collect::<Result<_, _>>().expect("each line is JSON");
+    let events: Vec<&Value> = events.iter().map(|line| &line["event"]).collect();
+    assert!(events.first().is_some_and(|first| **first == "blind_spots"), "{events:?}: {}", run.stderr);
+    assert!(events.iter().any(|event| **event == "state"), "{events:?}: {}", run.stderr);
     // It fits the terminal of the user, which the other machine does not see.
     let mut narrow = server.command(&["plan", "m.yaml", "--host", "good"]);
     let run: Run = narrow.env("COLUMNS", "50").output().expect("the binary runs").into();

@@ -112,7 +112,7 @@ pub struct Watcher {
 /// What of a NIC makes no event when it changes.
 struct Poll {
     vfs: Option<VfGlance>,
-    autoprobe: Option<Vec<u8>>,
+    autoprobe: Option<bool>,
 }
 
 impl Watcher {
@@ -151,9 +151,13 @@ impl Watcher {
         let here = self.nics.iter().filter(|(name, pf)| before.get(*name) != Some(*pf));
         let new: Vec<NicName> = here.map(|(name, _)| name.clone()).collect();
         self.prime(new.clone());
-        // The inventory is older than what was just remembered of these. What a guest has of its PF it was found by is in there.
-        let own: Vec<NicName> = new.into_iter().filter(|name| !self.is_lent(name)).collect();
-        self.read_again(&own)?;
+        for name in new {
+            // The inventory is older, and what it has is what is judged.
+            let sriov = self.nics.get(&name).and_then(|pf| self.inventory.pf(*pf)?.sriov.as_ref());
+            if let (Some(sriov), Some(poll)) = (sriov, self.glances.get_mut(&name)) {
+                poll.autoprobe = Some(sriov.autoprobe);
+            }
+        }
         let fresh = self.attributes(&Scope::whole(&self.file.model), timeout)?;
         let mut changes = self.known.take(fresh);
         let beside = verify::beside(&self.file, &self.machine, &self.inventory, &self.nics, printer);
@@ -171,33 +175,22 @@ impl Watcher {
     /// Looks at these NICs and guests.
     pub fn look_at(&mut self, scope: &Scope) -> Result<SeenChanges, Failure> {
         self.prime(scope.nics.iter().cloned().collect());
-        self.read_again(&scope.nics)?;
-        let fresh = self.attributes(scope, Duration::ZERO)?;
-        Ok(SeenChanges { changes: self.known.take(fresh), unseen: None })
-    }
-
-    /// Has the inventory tell of these NICs as they are now.
-    fn read_again<'a>(&mut self, nics: impl IntoIterator<Item = &'a NicName>) -> Result<(), Failure> {
         let root = Root::system();
         let mut netlink = Netlink::open()?;
-        for name in nics {
+        for name in &scope.nics {
             let Some(bdf) = self.nics.get(name).copied() else { continue };
             let before = self.inventory.pf(bdf).and_then(|pf| pf.permanent_mac);
             self.inventory.pfs.retain(|pf| pf.bdf != bdf);
             if let Some(mut pf) = scan_pf(&root, Some(&mut netlink), bdf) {
                 // The interface of a PF that a guest owns is in there.
-                if self.is_lent(name) {
+                if self.file.model.owner(&FunctionName { nic: name.clone(), vf: None }).is_some() {
                     pf.permanent_mac = pf.permanent_mac.or(before);
                 }
                 self.inventory.pfs.push(pf);
             }
         }
-        Ok(())
-    }
-
-    /// Whether a guest owns a NIC's PF.
-    fn is_lent(&self, nic: &NicName) -> bool {
-        self.file.model.owner(&FunctionName { nic: nic.clone(), vf: None }).is_some()
+        let fresh = self.attributes(scope, Duration::ZERO)?;
+        Ok(SeenChanges { changes: self.known.take(fresh), unseen: None })
     }
 
     fn attributes(&mut self, scope: &Scope, timeout: Duration) -> Result<Vec<(Part, Vec<Verdict>)>, Failure> {
@@ -402,9 +395,10 @@ fn links(process: Option<u32>) -> Result<Option<EventSource>, String> {
     LinkEvents::open(process).map(|events| Some(EventSource::Links(events))).map_err(|error| chain(&error))
 }
 
-/// What the kernel does with new VFs of a PF.
-fn autoprobe(pf: Bdf) -> Option<Vec<u8>> {
-    files::read(Root::system().path(format!("/sys/bus/pci/devices/{pf}/sriov_drivers_autoprobe"))).ok()
+/// Whether the kernel looks for drivers of new VFs of a PF; `None` where it does not say.
+fn autoprobe(pf: Bdf) -> Option<bool> {
+    let said = files::read(Root::system().path(format!("/sys/bus/pci/devices/{pf}/sriov_drivers_autoprobe")));
+    Some(!matches!(said.ok()?.trim_ascii(), b"0" | b"N"))
 }
 
 #[cfg(test)]
