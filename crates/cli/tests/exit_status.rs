@@ -93,14 +93,9 @@ fn bad_input(here: &Here) -> (i32, String) {
     assert_eq!(here.ends("undo 7").0, 2, "no such run");
     let watched = here.ends("verify good.yaml --watch --json --host node-1,node-2");
     assert!(watched.0 == 2 && watched.1.contains("no end"), "{watched:?}");
-    let generates = "], generate: [{template: json, to: good.yaml/a.json}]}}";
-    let written =
-        GOOD.replace("NET0#0", "{vf: NET0#0, mac: \"02:00:00:00:00:01\"}").replace("]}}", generates);
-    here.write("written.yaml", &written);
     for line in [
         "metrics --textfile good.yaml",
         "metrics --textfile nowhere",
-        "generate written.yaml",
         "export fits.yaml --inventory machine.json --to netplan --output good.yaml",
     ] {
         let ended = here.ends(line);
