@@ -211,9 +211,11 @@ impl Host {
 
     /// Runs it as `sudo` does for this user.
     fn penstock_of(&self, line: &str, caller: &str) -> Output {
-        let command = Command::new(PROGRAM).args(line.split(' ')).env("NO_COLOR", "1");
-        let command = command.env("SUDO_USER", caller);
-        let command = command.env("PENSTOCK_STATE", self.path("state"));
+        self.run(Command::new(PROGRAM).args(line.split(' ')).env("SUDO_USER", caller))
+    }
+
+    fn run(&self, command: Command) -> Output {
+        let command = command.env("NO_COLOR", "1").env("PENSTOCK_STATE", self.path("state"));
         command.env("PENSTOCK_JOURNAL", self.path("kept")).run().unwrap()
     }
 
@@ -580,12 +582,19 @@ fn a_run_that_was_cut_off(host: &Host) {
 fn half_way(host: &Host) {
     // Another interface has that name.
     let never = FunctionAction::Rename { function: pf(), to: "peer".parse().unwrap() }.into();
-    host.left(here(), &[(mtu(9000), mtu(1500)), (mtu(8000), never)], true);
+    let run = host.left(here(), &[(mtu(9000), mtu(1500)), (mtu(8000), never)], true);
     ip("link set pf0 mtu 8000");
     let said = host.says("undo", 7);
     assert!(said.contains("1 of 2 steps of the way back failed"), "{said}");
     assert_eq!(seen("mtu"), "1500", "the rest is taken back");
     assert!(host.says("undo --list", 0).contains("taken back in part"));
+    // That it could not be printed either is said after it, and there is room for the next one.
+    let lost = host.run(Command::new("sh").args(["-c", "exec \"$0\" undo >/dev/full", PROGRAM]));
+    let said = lost.errors();
+    assert_eq!(lost.status.code(), Some(7), "{said}");
+    let [failed, unwritten] = ["of the way back failed", "could not write to"].map(|words| said.find(words));
+    assert!(failed.is_some() && failed < unwritten, "{said}");
+    assert!(run.directory.join("reserve").exists());
 }
 
 fn runs_are_taken_back_newest_first(host: &Host) {

@@ -139,7 +139,7 @@ fn paths(to: &mut String, evidence: &Evidence) -> fmt::Result {
         writeln!(to)?;
     }
     if matrix.ends_left_out > 0 {
-        writeln!(to, "\nAnd {} more; the JSON has every path.", counted(matrix.ends_left_out, "NIC"))?;
+        writeln!(to, "\nAnd {}; the JSON has every path.", counted(matrix.ends_left_out, "more NIC"))?;
     }
     writeln!(to)
 }
