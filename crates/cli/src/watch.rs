@@ -21,7 +21,7 @@ use self::{
     lines::{Lines, WatchEvent},
     schedule::PollSchedule,
     unwatched::unwatched,
-    watcher::{News, Recheck, SeenChanges, Watcher},
+    watcher::{Recheck, Rechecks, SeenChanges, Watcher},
 };
 use crate::{
     arguments::Verify,
@@ -125,7 +125,7 @@ impl Watch<'_> {
             let pause = self.schedule.next(!self.waiting.is_nothing()).min(left);
             let told = self.watcher.poller.gather(pause, QUIET, LONGEST)?;
             let quiet = told.is_empty();
-            let News { at_once: mut recheck, waits } = self.watcher.concerned(&told);
+            let Rechecks { at_once: mut recheck, waits } = self.watcher.concerned(&told);
             self.waiting.join(waits);
             if self.schedule.is_due() {
                 recheck.join(self.watcher.poll());

@@ -58,7 +58,7 @@ pub struct Recheck {
 
 /// What events concern.
 #[derive(Debug, Default)]
-pub struct News {
+pub struct Rechecks {
     /// What is looked at again at once.
     pub at_once: Recheck,
     /// What is not looked at again each time: a guest may make such events without end, and keep the kernel from telling of others.
@@ -228,8 +228,8 @@ impl Watcher {
     }
 
     /// What the events concern.
-    pub fn concerned(&mut self, events: &BTreeSet<(SourceName, Event)>) -> News {
-        let News { mut at_once, mut waits } = News::default();
+    pub fn concerned(&mut self, events: &BTreeSet<(SourceName, Event)>) -> Rechecks {
+        let Rechecks { mut at_once, mut waits } = Rechecks::default();
         for (name, event) in events {
             match (name, event) {
                 (_, Event::Lost) => waits.whole = true,
@@ -261,7 +261,7 @@ impl Watcher {
                 (_, Event::Ended) => {}
             }
         }
-        News { at_once, waits }
+        Rechecks { at_once, waits }
     }
 
     fn of_function(&self, address: Option<Bdf>, came: bool) -> Recheck {
@@ -448,11 +448,11 @@ mod tests {
         let process = Running { id: 1, started: 1 };
         let touched = Event::Interface(Touched { index: 2, device: None });
         let inside = SourceName::Inside(guest.clone(), process);
-        let News { at_once, waits } =
+        let Rechecks { at_once, waits } =
             watcher.concerned(&[(inside, touched), (SourceName::Host, Event::Lost)].into());
         assert!(at_once.is_nothing() && waits.whole && waits.scope.guests.contains(&guest));
         let end = SourceName::End(guest.clone(), process);
-        let News { at_once, waits } = watcher.concerned(&[(end, Event::Ended)].into());
+        let Rechecks { at_once, waits } = watcher.concerned(&[(end, Event::Ended)].into());
         assert!(waits.is_nothing() && at_once.scope.guests.contains(&guest));
     }
 
