@@ -28,6 +28,9 @@ const PROGRAMS: [&str; 14] = [
     "tuned",
     "tuned-ppd",
 ];
+/// The accounts that distributions have libvirt run QEMU as; its configuration may name another.
+const QEMU_USERS: [&str; 2] = ["libvirt-qemu", "qemu"];
+const QEMU_CONFIGURATION: &str = "/etc/libvirt/qemu.conf";
 /// What the kernel keeps of a name (`TASK_COMM_LEN`).
 const NAME: usize = 15;
 /// More processes than are looked at (`PID_MAX_LIMIT` is 4 million).
@@ -48,7 +51,9 @@ pub(super) struct Processes {
     pub unread: Vec<String>,
 }
 
+/// Anybody can call a process what he likes: programs and threads of the kernel are root's, and VMs root's or of the accounts of libvirt.
 pub(super) fn processes(reader: &mut Reader<'_>) -> Processes {
+    let mut of_qemu = None;
     // With `hidepid` the first process is hidden from everybody but root and itself (proc(5)).
     let hidden = reader.exists("/proc/self") && !reader.exists("/proc/1");
     let mut found = Processes { hidden, ..Processes::default() };
@@ -67,6 +72,15 @@ pub(super) fn processes(reader: &mut Reader<'_>) -> Processes {
             }
             Reading::Absent | Reading::Unreadable(_) => continue,
         };
+        let owned_by = user(id, reader, &mut Vec::new());
+        let believed = match owned_by {
+            // It has ended, or its record is of a Penstock that did not look.
+            None | Some(0) => true,
+            Some(user) => is_vm(&name) && of_qemu.get_or_insert_with(|| qemu_users(reader)).contains(&user),
+        };
+        if !believed {
+            continue;
+        }
         if let Some(program) = program(&name) {
             found.programs.insert(program.to_owned());
             if program == "irqbalance" {
@@ -93,6 +107,35 @@ pub(super) fn processes(reader: &mut Reader<'_>) -> Processes {
 /// The program that the kernel calls so.
 fn program(name: &str) -> Option<&'static str> {
     PROGRAMS.into_iter().find(|program| name == &program[..program.len().min(NAME)])
+}
+
+/// The account that a process has (the effective user ID of proc_pid_status(5)).
+fn user(id: u32, reader: &mut Reader<'_>, unread: &mut Vec<String>) -> Option<u32> {
+    let status = status(&format!("/proc/{id}"), reader, unread)?;
+    field(&status, "Uid")?.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// The accounts that QEMU may have here.
+fn qemu_users(reader: &mut Reader<'_>) -> BTreeSet<u32> {
+    let of_user = |text: &str| -> String {
+        let lines = text.lines().filter(|line| {
+            line.trim_start().strip_prefix("user").is_some_and(|rest| rest.trim_start().starts_with('='))
+        });
+        lines.flat_map(|line| [line, "\n"]).collect()
+    };
+    let configured = reader.part_of(QEMU_CONFIGURATION, of_user);
+    let configured = configured.known().and_then(|text| Some(text.split_once('=')?.1));
+    let configured =
+        configured.map(|value| value.trim().trim_matches('"').trim_start_matches('+').to_owned());
+    let names: Vec<&str> = QEMU_USERS.into_iter().chain(configured.as_deref()).collect();
+    let kept = |text: &str| -> String {
+        let is_named = |line: &&str| line.split(':').next().is_some_and(|name| names.contains(&name));
+        text.lines().filter(is_named).flat_map(|line| [line, "\n"]).collect()
+    };
+    let accounts = reader.part_of("/etc/passwd", kept);
+    let of_accounts = accounts.known().into_iter().flat_map(|text| text.lines());
+    let of_accounts = of_accounts.filter_map(|line| line.split(':').nth(2)?.parse().ok());
+    of_accounts.chain(names.iter().filter_map(|name| name.parse().ok())).collect()
 }
 
 /// What [`Processes::unread`] says begins so where it is of the VM whose process this is.
@@ -262,7 +305,9 @@ fn pages_by_node(text: &str) -> Option<BTreeMap<u32, u64>> {
 fn status(directory: &str, reader: &mut Reader<'_>, unread: &mut Vec<String>) -> Option<String> {
     let wanted = |text: &str| -> String {
         let lines = text.lines().filter(|line| {
-            ["VmLck:", "VmRSS:", "VmSwap:", "Cpus_allowed_list:"].iter().any(|name| line.starts_with(name))
+            ["Uid:", "VmLck:", "VmRSS:", "VmSwap:", "Cpus_allowed_list:"]
+                .iter()
+                .any(|name| line.starts_with(name))
         });
         lines.flat_map(|line| [line, "\n"]).collect()
     };
