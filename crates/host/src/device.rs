@@ -21,7 +21,7 @@ use std::{
 
 use nix::{
     errno::Errno,
-    fcntl::{OFlag, OpenHow, ResolveFlag, openat2},
+    fcntl::OFlag,
     sys::{
         stat::{Mode, SFlag, major, makedev, minor, mknod},
         statvfs::{FsFlags, fstatvfs},
@@ -29,7 +29,7 @@ use nix::{
     unistd::{AccessFlags, Gid, Uid, access, chown},
 };
 
-use crate::files::{FileError, Result};
+use crate::files::{FileError, Result, open_in_root};
 
 /// What a device node stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -138,20 +138,7 @@ pub struct Held(File);
 /// Nothing is there, or it cannot be looked at.
 pub fn hold_in_root(root: impl AsRef<Path>, path: &str) -> Result<Held> {
     let root = root.as_ref();
-    let hold = || -> io::Result<Held> {
-        let directory = File::open(root)?;
-        let how = OpenHow::new()
-            .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
-            .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
-        // The kernel answers EAGAIN when something was renamed or mounted meanwhile and it cannot be sure.
-        for _ in 0..16 {
-            match openat2(&directory, path, how) {
-                Err(Errno::EAGAIN) => {}
-                opened => return Ok(Held(File::from(opened?))),
-            }
-        }
-        Err(Errno::EAGAIN.into())
-    };
+    let hold = || Ok(Held(File::from(open_in_root(File::open(root)?, path, OFlag::O_PATH)?)));
     hold().map_err(|source| FileError {
         attempt: "look at",
         path: root.join(path.trim_start_matches('/')),

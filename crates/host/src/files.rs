@@ -4,7 +4,7 @@ use std::{
     fs::{self, File, OpenOptions},
     io::{self, Read, Write},
     os::{
-        fd::{AsFd, AsRawFd},
+        fd::AsFd,
         unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt},
     },
     path::{Path, PathBuf},
@@ -14,7 +14,7 @@ use std::{
 
 use nix::{
     errno::Errno,
-    fcntl::{AtFlags, FallocateFlags, Flock, FlockArg, OFlag, OpenHow, ResolveFlag, openat2, renameat},
+    fcntl::{AtFlags, FallocateFlags, Flock, FlockArg, OFlag, renameat},
     sys::stat,
     unistd::{UnlinkatFlags, fchownat, symlinkat, unlinkat},
 };
@@ -22,6 +22,7 @@ use thiserror::Error;
 
 mod atomic;
 mod held;
+mod in_root;
 mod read;
 
 pub use atomic::{
@@ -32,6 +33,9 @@ pub use atomic::{
 pub use held::OwnDirectory;
 
 use held::Held;
+
+pub use in_root::read_in_root;
+pub(crate) use in_root::{open_in_root, read_opened};
 
 pub(crate) use read::open_plain;
 
@@ -76,45 +80,6 @@ pub type Result<T> = std::result::Result<T, FileError>;
 
 fn on<T>(attempt: &'static str, path: &Path, outcome: io::Result<T>) -> Result<T> {
     outcome.map_err(|source| FileError { attempt, path: path.to_owned(), source })
-}
-
-/// At most `limit` bytes of the regular file `path` as a process whose root directory is `root` would see it: symbolic
-/// links and `..` in `path` never lead out of `root` (`openat2`, `RESOLVE_IN_ROOT`, Linux 5.6). For trees that somebody
-/// hostile writes to; a FIFO or device there is refused instead of waited for.
-///
-/// # Errors
-///
-/// [`FileError`] when it is not there, is no regular file, leads over a link that the kernel does not follow, or cannot be
-/// read.
-pub fn read_in_root(root: impl AsRef<Path>, path: &str, limit: usize) -> Result<Vec<u8>> {
-    let root = root.as_ref();
-    let read = || -> io::Result<Vec<u8>> {
-        let directory = File::open(root)?;
-        let how = OpenHow::new()
-            .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
-            .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
-        // The kernel answers EAGAIN when something was renamed or mounted meanwhile and it cannot be sure.
-        let mut attempts = 16;
-        let found = loop {
-            attempts -= 1;
-            match openat2(&directory, path, how) {
-                Err(Errno::EAGAIN) if attempts > 0 => {}
-                opened => break File::from(opened?),
-            }
-        };
-        if !found.metadata()?.is_file() {
-            return Err(io::Error::other("it is not a regular file"));
-        }
-        // Only now is it opened for reading: to open a device can already do something to it.
-        let file = OpenOptions::new()
-            .read(true)
-            .custom_flags((OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits())
-            .open(format!("/proc/self/fd/{}", found.as_raw_fd()))?;
-        let mut bytes = Vec::new();
-        io::Read::read_to_end(&mut io::Read::take(file, limit as u64), &mut bytes)?;
-        Ok(bytes)
-    };
-    on("read", &root.join(path.trim_start_matches('/')), read())
 }
 
 /// What [`try_open_device`] has opened.

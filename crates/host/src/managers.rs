@@ -19,6 +19,7 @@ use thiserror::Error;
 use crate::{
     Command, ProcessError, Root,
     files::{self, FileError},
+    root::ENTRIES,
 };
 
 /// How long a manager may take to read its files.
@@ -181,7 +182,7 @@ fn pf_of(manager: Manager, name: &str) -> Option<Bdf> {
 /// The PFs of which a manager was told something, or has yet to read that it is told nothing more.
 pub fn known(root: &Root, manager: Manager) -> BTreeSet<Bdf> {
     let (directory, ..) = place(manager);
-    let entries = root.entries(directory).unwrap_or_default();
+    let entries = root.entries(directory, ENTRIES).unwrap_or_default();
     entries.iter().filter_map(|entry| pf_of(manager, &entry.name)).collect()
 }
 
@@ -198,7 +199,7 @@ pub fn runs(root: &Root, manager: Manager) -> bool {
     }
     let namespace = |id: &str| root.target(&format!("/proc/{id}/ns/net")).ok();
     let own = namespace("self");
-    let processes = root.entries("/proc").unwrap_or_default();
+    let processes = root.entries("/proc", ENTRIES).unwrap_or_default();
     processes.iter().map(|entry| &entry.name).filter(|id| id.bytes().all(|byte| byte.is_ascii_digit())).any(
         |id| {
             let path = format!("/proc/{id}/comm");

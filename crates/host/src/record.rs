@@ -4,29 +4,31 @@
 //! of all its names. What could not be read is in a list of its own ([`ERRORS`]), since whoever looks at the tree may be
 //! root, or may not be.
 //!
+//! Links of a machine say what their owners like: any process chooses what its open files are called. So where they lead is noted when
+//! they are read, and the tree is written of the notes alone: no link that leads out of it is made, and none is followed.
+//!
 //! The tree gives nobody what only root could read: its directories are for their owner alone (0700), and so are files that not
 //! everybody could read where they were (0600). It holds them, since the audit judged them; whoever hands the tree on decides.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs::{self, DirBuilder, DirEntry, OpenOptions},
-    io::{self, Write},
-    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
+    collections::BTreeMap,
+    ffi::OsString,
+    fs::{self, DirEntry},
+    io,
+    os::unix::fs::MetadataExt,
     path::{Component, Path, PathBuf},
     sync::Mutex,
 };
 
-use nix::fcntl::OFlag;
+use nix::errno::Errno;
 
-use crate::files::{self, FileError};
+use crate::files::{self, FileError, OwnDirectory};
 
 /// In the tree: one line for each path that could not be read, the number of the error (errno(3)) before it.
 pub const ERRORS: &str = ".errors";
 /// No such list is longer: a path and its number for each CPU and interrupt of a large machine.
 const ERRORS_LIMIT: usize = 4 << 20;
-/// Directories of the tree are their owner's.
-const DIRECTORY_MODE: u32 = 0o700;
-/// Files that not everybody could read, too.
+/// Directories of the tree are their owner's, and files that not everybody could read, too.
 const PRIVATE_MODE: u32 = 0o600;
 /// As many links on the way to a file as Linux follows (`MAXSYMLINKS`).
 const LINKS: usize = 40;
@@ -53,14 +55,82 @@ impl Entry {
     }
 }
 
-/// What has been looked at.
+/// What one path of the tree is, without links on the way to it.
+#[derive(Debug)]
+enum Node {
+    Directory,
+    /// It was seen to be there, and not looked into.
+    Name,
+    File {
+        bytes: Vec<u8>,
+        mode: u32,
+    },
+    /// A link, as it was read.
+    Link(PathBuf),
+}
+
+/// What has been looked at, by paths below the root.
 #[derive(Debug, Default)]
 struct Notes {
-    files: BTreeMap<String, Vec<u8>>,
-    directories: BTreeMap<String, Vec<Entry>>,
-    there: BTreeSet<String>,
-    links: BTreeSet<String>,
+    nodes: BTreeMap<PathBuf, Node>,
     errors: BTreeMap<String, i32>,
+}
+
+impl Notes {
+    /// Notes what is at a path. What was seen there first stays, since what is below it may be noted already.
+    fn put(&mut self, at: Option<PathBuf>, node: Node) {
+        let Some(at) = at.filter(|at| !at.as_os_str().is_empty()) else { return };
+        let replaced = match (self.nodes.get(&at), &node) {
+            (None | Some(Node::Name), _) | (Some(Node::File { .. }), Node::File { .. }) => true,
+            (Some(_), _) => false,
+        };
+        if replaced {
+            self.nodes.insert(at, node);
+        }
+    }
+
+    /// Where a path belongs in the tree, with the links and directories on the way noted. A link at its end is followed if `through` is
+    /// set. `None` where it changed while it was looked at, or links lead in a circle.
+    fn place(&mut self, root: &Path, path: &str, through: bool) -> Option<PathBuf> {
+        let mut at = PathBuf::new();
+        let mut rest = parts(Path::new(path));
+        rest.reverse();
+        let mut links = 0;
+        while let Some(part) = rest.pop() {
+            if part == ".." {
+                at.pop();
+                continue;
+            }
+            let next = at.join(&part);
+            let last = rest.is_empty();
+            if last && !through {
+                return Some(next);
+            }
+            if matches!(self.nodes.get(&next), None | Some(Node::Name))
+                && let Ok(target) = fs::read_link(root.join(&next))
+            {
+                self.put(Some(next.clone()), Node::Link(target));
+            }
+            match self.nodes.get(&next) {
+                Some(Node::Link(target)) => {
+                    links += 1;
+                    if links > LINKS {
+                        return None;
+                    }
+                    if target.is_absolute() {
+                        at = PathBuf::new();
+                    }
+                    rest.extend(parts(target).into_iter().rev());
+                    continue;
+                }
+                Some(Node::File { .. }) if !last => return None,
+                None | Some(Node::Name) if !last => self.put(Some(next.clone()), Node::Directory),
+                _ => {}
+            }
+            at = next;
+        }
+        Some(at)
+    }
 }
 
 /// Notes what is looked at below a root ([`Root::recording`](crate::Root::recording)).
@@ -87,20 +157,49 @@ impl Recorder {
         note(&mut seen);
     }
 
-    pub(crate) fn file(&self, path: &str, bytes: &[u8]) {
-        self.note(|seen| drop(seen.files.insert(path.to_owned(), bytes.to_owned())));
+    pub(crate) fn file(&self, root: &Path, path: &str, bytes: &[u8]) {
+        let file = || Node::File { bytes: bytes.to_owned(), mode: mode(root, path) };
+        self.note(|seen| {
+            let at = seen.place(root, path, true);
+            seen.put(at, file());
+        });
     }
 
-    pub(crate) fn directory(&self, path: &str, entries: &[Entry]) {
-        self.note(|seen| drop(seen.directories.insert(path.to_owned(), entries.to_owned())));
+    pub(crate) fn directory(&self, root: &Path, path: &str, entries: &[Entry]) {
+        self.note(|seen| {
+            let at = seen.place(root, path, true);
+            seen.put(at.clone(), Node::Directory);
+            let Some(at) = at.filter(|at| matches!(seen.nodes.get(at), Some(Node::Directory))) else {
+                return;
+            };
+            for entry in entries {
+                let within = at.join(&entry.name);
+                let node = match (entry.link, entry.directory) {
+                    (false, true) => Node::Directory,
+                    (false, false) => Node::Name,
+                    (true, _) => match fs::read_link(root.join(&within)) {
+                        Ok(target) => Node::Link(target),
+                        Err(_) => continue,
+                    },
+                };
+                seen.put(Some(within), node);
+            }
+        });
     }
 
-    pub(crate) fn there(&self, path: &str) {
-        self.note(|seen| _ = seen.there.insert(path.to_owned()));
+    pub(crate) fn there(&self, root: &Path, path: &str) {
+        let directory = fs::metadata(root.join(path.trim_start_matches('/'))).is_ok_and(|data| data.is_dir());
+        self.note(|seen| {
+            let at = seen.place(root, path, true);
+            seen.put(at, if directory { Node::Directory } else { Node::Name });
+        });
     }
 
-    pub(crate) fn link(&self, path: &str) {
-        self.note(|seen| _ = seen.links.insert(path.to_owned()));
+    pub(crate) fn link(&self, root: &Path, path: &str, target: &Path) {
+        self.note(|seen| {
+            let at = seen.place(root, path, false);
+            seen.put(at, Node::Link(target.to_owned()));
+        });
     }
 
     pub(crate) fn failed(&self, path: &str, error: &io::Error) {
@@ -113,58 +212,55 @@ impl Recorder {
         }
     }
 
-    /// Writes the tree of what was looked at below `from` into the directory `to`, which is made, or is empty.
+    /// Writes the tree of what was looked at into the directory `to`, which is made, or is empty.
     ///
     /// # Errors
     ///
     /// `to` holds something already, is not this user's own, or something cannot be written there.
-    pub fn write(&self, from: &Path, to: &Path) -> files::Result<Recorded> {
-        // What comes into it is nobody else's to read or to exchange, from the first byte on.
+    pub fn write(&self, to: &Path) -> files::Result<Recorded> {
+        // What comes into it is nobody else's to read or to exchange, from the first byte on, and whatever becomes of its name: who
+        // owns a directory above it can change that.
         let held = files::hold_own_directory(to)?;
-        if !files::list(to)?.is_empty() {
+        if !files::list(held.path())?.is_empty() {
             let source = io::Error::other("it is not empty");
             return Err(FileError { attempt: "record into", path: to.to_owned(), source });
         }
-        // Whatever becomes of its name: who owns a directory above it can change that.
-        let to = &held.path();
         let seen = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let tree = Tree { from, to };
-        let mut private = 0;
-        for (path, bytes) in &seen.files {
-            let place = tree.place(path)?;
-            if let Some(parent) = place.parent() {
-                make_directories(parent)?;
+        let mut recorded = Recorded { files: 0, bytes: 0, private: 0, errors: seen.errors.len() };
+        let mut above: Option<(&Path, OwnDirectory)> = None;
+        for (at, node) in &seen.nodes {
+            let failed = |source| FileError { attempt: "record into", path: to.join(at), source };
+            let (Some(parent), Some(name)) = (at.parent(), at.file_name()) else { continue };
+            let directory = match above.take().filter(|(of, _)| *of == parent) {
+                Some((_, directory)) => directory,
+                None => held.directory(parent).map_err(failed)?,
+            };
+            match node {
+                Node::Directory => directory.directory(Path::new(name)).map(drop),
+                Node::Name => directory.make_file(name, b"", PRIVATE_MODE),
+                Node::File { bytes, mode } => {
+                    recorded.files += 1;
+                    recorded.bytes += bytes.len();
+                    recorded.private += usize::from(*mode == PRIVATE_MODE);
+                    directory.make_file(name, bytes, *mode)
+                }
+                Node::Link(target) => match directory.make_link(name, &within(at, target)) {
+                    // Of an open file whose name is as long as names can be.
+                    Err(error) if error.raw_os_error() == Some(Errno::ENAMETOOLONG as i32) => Ok(()),
+                    made => made,
+                },
             }
-            let mode = tree.mode(path);
-            private += usize::from(mode == PRIVATE_MODE);
-            new_file(&place, bytes, mode)?;
-        }
-        for path in &seen.links {
-            tree.place(path)?;
-        }
-        for (path, entries) in &seen.directories {
-            let place = tree.place(path)?;
-            make_directories(&place)?;
-            for entry in entries {
-                tree.name(path, &place, entry)?;
-            }
-        }
-        for path in &seen.there {
-            let place = tree.place(path)?;
-            match fs::metadata(from.join(path.trim_start_matches('/'))) {
-                Ok(data) if data.is_dir() => make_directories(&place)?,
-                _ => empty_file(&place)?,
-            }
+            .map_err(failed)?;
+            above = Some((parent, directory));
         }
         let errors: String =
             seen.errors.iter().map(|(path, errno)| format!("{errno} {}\n", one_line(path))).collect();
-        new_file(&to.join(ERRORS), errors.as_bytes(), PRIVATE_MODE)?;
-        Ok(Recorded {
-            files: seen.files.len(),
-            bytes: seen.files.values().map(Vec::len).sum(),
-            private,
-            errors: seen.errors.len(),
-        })
+        held.make_file(ERRORS.as_ref(), errors.as_bytes(), PRIVATE_MODE).map_err(|source| FileError {
+            attempt: "record into",
+            path: to.join(ERRORS),
+            source,
+        })?;
+        Ok(recorded)
     }
 }
 
@@ -183,110 +279,62 @@ fn one_line(path: &str) -> String {
     path.replace('\n', "?")
 }
 
-struct Tree<'a> {
-    from: &'a Path,
-    to: &'a Path,
+/// Who may read the record of a file: everybody only if everybody may read the file. Groups are others where the tree is unpacked, and of
+/// what is gone by now nobody knows.
+fn mode(root: &Path, path: &str) -> u32 {
+    let data = fs::metadata(root.join(path.trim_start_matches('/')));
+    if data.is_ok_and(|data| data.mode() & 0o004 != 0) { 0o644 } else { PRIVATE_MODE }
 }
 
-impl Tree<'_> {
-    /// Who may read the record of a file: everybody only if everybody may read the file. Groups are others where the tree is
-    /// unpacked, and of what is gone by now nobody knows.
-    fn mode(&self, path: &str) -> u32 {
-        let data = fs::metadata(self.from.join(path.trim_start_matches('/')));
-        if data.is_ok_and(|data| data.mode() & 0o004 != 0) { 0o644 } else { PRIVATE_MODE }
+/// What the link at `at` of a tree is made to say so that it does not lead out of the tree: where that is possible, what it said.
+fn within(at: &Path, target: &Path) -> PathBuf {
+    let depth = at.components().count().saturating_sub(1);
+    let climbs = |part: &Component<'_>| *part == Component::ParentDir;
+    let up = target.components().take_while(climbs).count();
+    // Behind a name, which may be that of a link, nobody can tell how far up `..` leads.
+    if target.is_relative() && up <= depth && !target.components().skip(up).any(|part| climbs(&part)) {
+        return target.to_owned();
     }
-
-    /// Where a path's file belongs in the tree, with the links on the way to it made.
-    fn place(&self, path: &str) -> files::Result<PathBuf> {
-        let mut at = PathBuf::new();
-        let mut rest: Vec<String> = parts(Path::new(path));
-        rest.reverse();
-        let mut links = 0;
-        while let Some(part) = rest.pop() {
-            if part == ".." {
-                at.pop();
-                continue;
-            }
-            let next = at.join(&part);
-            match fs::read_link(self.from.join(&next)) {
-                Ok(target) if links < LINKS => {
-                    links += 1;
-                    self.link(&next, &target)?;
-                    if target.is_absolute() {
-                        at = PathBuf::new();
-                    }
-                    rest.extend(parts(&target).into_iter().rev());
-                }
-                _ => at = next,
-            }
-        }
-        Ok(self.to.join(at))
-    }
-
-    /// Makes the link `at`, so that it stays within the tree.
-    fn link(&self, at: &Path, target: &Path) -> files::Result<()> {
-        let path = self.to.join(at);
-        if let Some(parent) = path.parent() {
-            make_directories(parent)?;
-        }
-        let up = at.components().count().saturating_sub(1);
-        let relative = match target.strip_prefix("/") {
-            Ok(inner) => std::iter::repeat_n("..", up).collect::<PathBuf>().join(inner),
-            Err(_) => target.to_owned(),
-        };
-        match std::os::unix::fs::symlink(&relative, &path) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                Err(FileError { attempt: "make the link", path, source: error })
-            }
-            _ => Ok(()),
+    let mut inner = at.parent().filter(|_| target.is_relative()).unwrap_or(Path::new("")).to_owned();
+    for part in parts(target) {
+        if part == ".." {
+            inner.pop();
+        } else {
+            inner.push(part);
         }
     }
-
-    /// Makes something of this name in a directory that was listed.
-    fn name(&self, path: &str, place: &Path, entry: &Entry) -> files::Result<()> {
-        let at = place.join(&entry.name);
-        if fs::symlink_metadata(&at).is_ok() {
-            return Ok(());
-        }
-        if entry.link {
-            let within = place.strip_prefix(self.to).unwrap_or(place).join(&entry.name);
-            let target = fs::read_link(self.from.join(path.trim_start_matches('/')).join(&entry.name));
-            return target.map_or(Ok(()), |target| self.link(&within, &target));
-        }
-        if entry.directory { make_directories(&at) } else { empty_file(&at) }
-    }
+    let within: PathBuf = std::iter::repeat_n("..", depth).collect::<PathBuf>().join(inner);
+    if within.as_os_str().is_empty() { ".".into() } else { within }
 }
 
 /// The parts of a path below the root, `..` among them.
-fn parts(path: &Path) -> Vec<String> {
+fn parts(path: &Path) -> Vec<OsString> {
     let part = |component: Component<'_>| match component {
-        Component::Normal(name) => Some(name.to_string_lossy().into_owned()),
-        Component::ParentDir => Some("..".to_owned()),
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some("..".into()),
         _ => None,
     };
     path.components().filter_map(part).collect()
 }
 
-fn empty_file(path: &Path) -> files::Result<()> {
-    if fs::symlink_metadata(path).is_ok() {
-        return Ok(());
-    }
-    if let Some(parent) = path.parent() {
-        make_directories(parent)?;
-    }
-    new_file(path, b"", PRIVATE_MODE)
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Makes a directory of the tree and those above it; already there is success.
-fn make_directories(path: &Path) -> files::Result<()> {
-    let made = DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(path);
-    made.map_err(|source| FileError { attempt: "create the directory", path: path.to_owned(), source })
-}
-
-/// Makes a file of the tree. It may be there: several paths can lead to one file.
-fn new_file(path: &Path, bytes: &[u8], mode: u32) -> files::Result<()> {
-    let mut how = OpenOptions::new();
-    how.write(true).create(true).truncate(true).mode(mode).custom_flags(OFlag::O_NOFOLLOW.bits());
-    let write = || how.open(path)?.write_all(bytes);
-    write().map_err(|source| FileError { attempt: "write", path: path.to_owned(), source })
+    #[test]
+    fn links_of_a_tree_lead_to_nothing_outside_of_it() {
+        for (at, target, made) in [
+            ("a/b/link", "../c", "../c"),
+            ("a/b/link", "../../c", "../../c"),
+            ("proc/7/fd/3", "socket:[12]", "socket:[12]"),
+            ("proc/7/fd/3", "/dev/vfio/7", "../../../dev/vfio/7"),
+            ("proc/7/fd/3", "../../../../../../etc/cron.d", "../../../etc/cron.d"),
+            ("proc/7/fd/3", "x/../../../../../etc", "../../../etc"),
+            ("proc/7/fd/3", "./../../../../etc", "../../../etc"),
+            ("link", "../..", "."),
+            ("link", "/", "."),
+        ] {
+            assert_eq!(within(Path::new(at), Path::new(target)), Path::new(made), "{at} -> {target}");
+        }
+    }
 }

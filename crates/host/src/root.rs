@@ -2,22 +2,32 @@
 
 use std::{
     collections::BTreeMap,
-    fs, io,
+    fs::{self, File},
+    io,
+    os::fd::{AsFd, AsRawFd, OwnedFd},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
-use nix::errno::Errno;
+use nix::{
+    errno::Errno,
+    fcntl::{OFlag, readlinkat},
+};
 
 use crate::{
     files,
     record::{Entry, Recorder},
 };
 
+/// A directory with more entries than this is no directory of a kernel's.
+pub(crate) const ENTRIES: usize = 100_000;
+
 /// The directory that stands for `/`: the real one, or a fixture's, or a recorded tree. A value, never a global.
 #[derive(Clone, Debug)]
 pub struct Root {
     directory: PathBuf,
+    /// The directory, once something in a tree that stands for a machine was looked at.
+    held: Arc<OnceLock<OwnedFd>>,
     /// Notes what is looked at.
     recorder: Option<Arc<Recorder>>,
     /// What could not be read where the tree was recorded, and the error that the kernel gave.
@@ -40,7 +50,7 @@ impl Root {
 
     /// A tree that stands for a machine.
     pub fn at(directory: impl Into<PathBuf>) -> Root {
-        Root { directory: directory.into(), recorder: None, errors: None }
+        Root { directory: directory.into(), held: Arc::default(), recorder: None, errors: None }
     }
 
     /// A tree that was recorded of a machine: what could not be read there cannot be read here, for the same reason.
@@ -66,13 +76,33 @@ impl Root {
         self.directory.join(absolute.strip_prefix("/").unwrap_or(absolute))
     }
 
-    /// At most `limit` bytes of a plain file, and whether there is more. In a tree that stands for a machine no link leads
-    /// out of it: somebody else may have made it.
+    /// Opens what lies in a tree that stands for a machine, or a path to it. No link leads out of the tree: somebody else may have made
+    /// it.
+    fn open_in_tree(&self, path: &str, flags: OFlag) -> io::Result<OwnedFd> {
+        let held = match self.held.get() {
+            Some(held) => held,
+            None => {
+                let opened = File::open(&self.directory)?;
+                self.held.get_or_init(|| opened.into())
+            }
+        };
+        match files::open_in_root(held, path, flags) {
+            // A kernel before Linux 5.6.
+            Err(error) if error.raw_os_error() == Some(Errno::ENOSYS as i32) => Ok(nix::fcntl::open(
+                &self.path(path),
+                flags | OFlag::O_CLOEXEC,
+                nix::sys::stat::Mode::empty(),
+            )?),
+            opened => opened,
+        }
+    }
+
+    /// At most `limit` bytes of a plain file, and whether there is more.
     pub(crate) fn read(&self, path: &str, limit: usize) -> io::Result<(Vec<u8>, bool)> {
         let outcome = self.failed(path).and_then(|()| self.read_file(path, limit));
         if let Some(recorder) = &self.recorder {
             match &outcome {
-                Ok((bytes, _)) => recorder.file(path, bytes),
+                Ok((bytes, _)) => recorder.file(&self.directory, path, bytes),
                 Err(error) => recorder.failed(path, error),
             }
         }
@@ -81,16 +111,10 @@ impl Root {
 
     fn read_file(&self, path: &str, limit: usize) -> io::Result<(Vec<u8>, bool)> {
         if !self.is_system() {
-            match files::read_in_root(&self.directory, path, limit + 1) {
-                Ok(mut bytes) => {
-                    let more = bytes.len() > limit;
-                    bytes.truncate(limit);
-                    return Ok((bytes, more));
-                }
-                // A kernel before Linux 5.6.
-                Err(error) if error.source.raw_os_error() == Some(Errno::ENOSYS as i32) => {}
-                Err(error) => return Err(error.source),
-            }
+            let mut bytes = files::read_opened(self.open_in_tree(path, OFlag::O_PATH)?, limit + 1)?;
+            let more = bytes.len() > limit;
+            bytes.truncate(limit);
+            return Ok((bytes, more));
         }
         let real = self.path(path);
         // A pipe would be waited for without end, so only what is a plain file is opened.
@@ -102,18 +126,28 @@ impl Root {
 
     /// Whether something is there, after symbolic links.
     pub(crate) fn exists(&self, path: &str) -> bool {
-        let there = files::exists(self.path(path));
+        let there = match self.is_system() {
+            true => files::exists(self.path(path)),
+            false => self.open_in_tree(path, OFlag::O_PATH).is_ok(),
+        };
         if let Some(recorder) = self.recorder.as_ref().filter(|_| there) {
-            recorder.there(path);
+            recorder.there(&self.directory, path);
         }
         there
     }
 
-    /// What is in a directory, sorted by name.
-    pub(crate) fn entries(&self, path: &str) -> io::Result<Vec<Entry>> {
+    /// What is in a directory, sorted by name: at most `limit` names, and which of more is left to chance.
+    pub(crate) fn entries(&self, path: &str, limit: usize) -> io::Result<Vec<Entry>> {
         let list = || -> io::Result<Vec<Entry>> {
             self.failed(path)?;
-            fs::read_dir(self.path(path))?.map(|entry| Ok(Entry::of(&entry?))).collect()
+            let (held, real);
+            if self.is_system() {
+                real = self.path(path);
+            } else {
+                held = self.open_in_tree(path, OFlag::O_PATH | OFlag::O_DIRECTORY)?;
+                real = format!("/proc/self/fd/{}", held.as_raw_fd()).into();
+            }
+            fs::read_dir(real)?.take(limit).map(|entry| Ok(Entry::of(&entry?))).collect()
         };
         let mut outcome = list();
         if let Ok(entries) = &mut outcome {
@@ -121,7 +155,7 @@ impl Root {
         }
         if let Some(recorder) = &self.recorder {
             match &outcome {
-                Ok(entries) => recorder.directory(path, entries),
+                Ok(entries) => recorder.directory(&self.directory, path, entries),
                 Err(error) => recorder.failed(path, error),
             }
         }
@@ -130,10 +164,18 @@ impl Root {
 
     /// Where a symbolic link points, as it is written.
     pub(crate) fn target(&self, path: &str) -> io::Result<PathBuf> {
-        let outcome = self.failed(path).and_then(|()| fs::read_link(self.path(path)));
+        let read = || match self.is_system() {
+            true => fs::read_link(self.path(path)),
+            // What is no link has an error as readlink(2) has it.
+            false => match readlinkat(self.open_in_tree(path, OFlag::O_PATH | OFlag::O_NOFOLLOW)?, "") {
+                Err(Errno::ENOENT) => Err(Errno::EINVAL.into()),
+                target => Ok(target?.into()),
+            },
+        };
+        let outcome = self.failed(path).and_then(|()| read());
         if let Some(recorder) = &self.recorder {
             match &outcome {
-                Ok(_) => recorder.link(path),
+                Ok(target) => recorder.link(&self.directory, path, target),
                 Err(error) => recorder.failed(path, error),
             }
         }
@@ -142,11 +184,19 @@ impl Root {
 
     /// The path without symbolic links, if it is there and below the root.
     pub(crate) fn canonical(&self, path: &str) -> Option<String> {
-        let root = files::canonical(&self.directory).ok()?;
-        let real = files::canonical(self.path(path)).ok()?;
-        let canonical = format!("/{}", real.strip_prefix(root).ok()?.to_str()?);
+        let canonical = match self.is_system() {
+            true => files::canonical(self.path(path)).ok()?.to_str()?.to_owned(),
+            false => {
+                // The kernel's own name of what is open.
+                let name = |open: &dyn AsFd| {
+                    files::read_link(format!("/proc/self/fd/{}", open.as_fd().as_raw_fd())).ok()
+                };
+                let found = name(&self.open_in_tree(path, OFlag::O_PATH).ok()?)?;
+                format!("/{}", found.strip_prefix(name(self.held.get()?)?).ok()?.to_str()?)
+            }
+        };
         if let Some(recorder) = &self.recorder {
-            recorder.there(path);
+            recorder.there(&self.directory, path);
         }
         Some(canonical)
     }
@@ -154,7 +204,7 @@ impl Root {
     /// Notes that a file holds `bytes`, where not all that was read of it is to be recorded, or it was read in another way.
     pub(crate) fn note(&self, path: &str, outcome: Result<&[u8], &io::Error>) {
         match (&self.recorder, outcome) {
-            (Some(recorder), Ok(bytes)) => recorder.file(path, bytes),
+            (Some(recorder), Ok(bytes)) => recorder.file(&self.directory, path, bytes),
             (Some(recorder), Err(error)) => recorder.failed(path, error),
             (None, _) => {}
         }
@@ -175,5 +225,44 @@ impl Root {
 impl Default for Root {
     fn default() -> Root {
         Root::system()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn links_of_a_tree_lead_nobody_out_of_it() {
+        let outside = tempfile::tempdir().unwrap();
+        fs::write(outside.path().join("file"), "secret").unwrap();
+        symlink("file", outside.path().join("link")).unwrap();
+        let tree = tempfile::tempdir().unwrap();
+        let at = |name: &str| tree.path().join(name);
+        fs::create_dir_all(at("sys/real")).unwrap();
+        symlink("../real", at("sys/real/loop")).unwrap();
+        symlink(outside.path(), at("sys/out")).unwrap();
+        let up = format!("{}{}", "../".repeat(40), outside.path().strip_prefix("/").unwrap().display());
+        symlink(up, at("sys/up")).unwrap();
+        let root = Root::at(tree.path());
+        for out in ["/sys/out", "/sys/up"] {
+            assert!(!root.exists(out) && root.canonical(out).is_none(), "{out}");
+            assert!(root.entries(out, 10).is_err() && root.target(&format!("{out}/link")).is_err(), "{out}");
+            assert!(root.target(out).is_ok(), "the link itself is of the tree");
+        }
+        // What is in the tree is found as before, also with more `..` than there are directories.
+        for inside in ["/sys/real", "/sys/real/loop", "/../../sys/real"] {
+            assert_eq!(root.canonical(inside).as_deref(), Some("/sys/real"));
+            assert!(root.exists(inside));
+            assert_eq!(root.entries(inside, 10).unwrap().len(), 1);
+        }
+        assert_eq!(root.canonical("/").as_deref(), Some("/"));
+        assert_eq!(root.target("/sys/real/loop").unwrap(), Path::new("../real"));
+        assert_eq!(root.target("/sys/real").unwrap_err().raw_os_error(), Some(Errno::EINVAL as i32));
+        assert_eq!(root.target("/sys/none").unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(root.entries("/sys", 2).unwrap().len(), 2, "no more than asked for");
     }
 }

@@ -13,13 +13,13 @@ use std::{
 
 use nix::{
     errno::Errno,
-    fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2},
+    fcntl::{OFlag, openat},
     sys::{stat::Mode, statvfs::fstatvfs},
     unistd::{Gid, Uid, UnlinkatFlags, setfsgid, setfsuid, unlinkat},
 };
 
 use crate::{
-    files::{FileError, Result},
+    files::{FileError, Result, open_in_root},
     interrupt,
 };
 
@@ -43,20 +43,7 @@ impl Directory {
     pub fn in_root(root: impl AsRef<Path>, path: &str) -> Result<Directory> {
         let root = root.as_ref();
         let shown = root.join(path.trim_start_matches('/'));
-        let hold = || -> io::Result<OwnedFd> {
-            let directory = File::open(root)?;
-            let how = OpenHow::new()
-                .flags(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC)
-                .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
-            // The kernel answers EAGAIN when something was renamed or mounted meanwhile and it cannot be sure.
-            for _ in 0..16 {
-                match openat2(&directory, path, how) {
-                    Err(Errno::EAGAIN) => {}
-                    opened => return Ok(opened?),
-                }
-            }
-            Err(Errno::EAGAIN.into())
-        };
+        let hold = || open_in_root(File::open(root)?, path, OFlag::O_PATH | OFlag::O_DIRECTORY);
         match hold() {
             Ok(held) => Ok(Directory { held, shown }),
             Err(source) => Err(FileError { attempt: "look at", path: shown, source }),

@@ -5,7 +5,7 @@ use std::{
     collections::BTreeSet,
     fs::{self, Permissions},
     os::unix::fs::{PermissionsExt, symlink},
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
     sync::Arc,
 };
 
@@ -14,6 +14,7 @@ use penstock_host::{
     Root,
     record::{ERRORS, Recorder},
     scan::{
+        lifelines::{Started, lifelines},
         scan,
         tuning::{container_threads, of_vm, tuning},
     },
@@ -196,7 +197,7 @@ fn a_record_says_what_the_machine_said_and_holds_nothing_else() {
     assert_eq!(before.knobs[&Knob::FairServer(2)], Reading::Denied);
     assert!(matches!(before.selinux_enforcing, Reading::Unreadable(_)));
     let to = tempfile::tempdir().unwrap();
-    let recorded = recorder.write(tree.path(), to.path()).unwrap();
+    let recorded = recorder.write(to.path()).unwrap();
     assert_eq!(recorded.errors, 2);
     let (after, again) = look(&Root::recorded(to.path()));
     assert_eq!(serde_json::to_value(&after).unwrap(), serde_json::to_value(&before).unwrap());
@@ -210,7 +211,7 @@ fn a_record_says_what_the_machine_said_and_holds_nothing_else() {
     }
     assert!(!to.path().join("etc/shadow").exists());
     // Nothing is mixed with what is there.
-    let error = recorder.write(tree.path(), to.path()).unwrap_err();
+    let error = recorder.write(to.path()).unwrap_err();
     assert!(error.source.to_string().contains("not empty"), "{error:?}");
 }
 
@@ -228,14 +229,14 @@ fn a_record_gives_nobody_what_only_root_could_read() {
     let to = home.path().join("record");
     fs::create_dir(&to).unwrap();
     fs::set_permissions(&to, Permissions::from_mode(0o777)).unwrap();
-    assert!(recorder.write(tree.path(), &to).is_err());
+    assert!(recorder.write(&to).is_err());
     if nix::unistd::geteuid().is_root() {
         fs::set_permissions(&to, Permissions::from_mode(0o755)).unwrap();
         std::os::unix::fs::chown(&to, Some(65534), None).unwrap();
-        assert!(recorder.write(tree.path(), &to).is_err());
+        assert!(recorder.write(&to).is_err());
     }
     fs::remove_dir(&to).unwrap();
-    let recorded = recorder.write(tree.path(), &to).unwrap();
+    let recorded = recorder.write(&to).unwrap();
     assert_eq!(recorded.private, 1, "{recorded:?}");
     let mode = |path: &Path| fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&to.join(secret)), 0o600);
@@ -277,16 +278,10 @@ fn links_of_a_record_stay_in_it() {
     // Absolute links of a tree lead to within the tree, not to this machine's files.
     drop(look(&root));
     let to = tempfile::tempdir().unwrap();
-    recorder.write(tree.path(), to.path()).unwrap();
+    recorder.write(to.path()).unwrap();
     let link = to.path().join("sys/module/kvm");
-    if let Ok(target) = fs::read_link(&link) {
-        assert!(target.is_relative(), "{}", target.display());
-        assert!(
-            fs::canonicalize(&link).is_ok_and(|real| real.starts_with(to.path())),
-            "{}",
-            target.display()
-        );
-    }
+    assert_eq!(fs::read_link(&link).unwrap(), Path::new("../../kvm"));
+    assert!(fs::canonicalize(&link).is_ok_and(|real| real.starts_with(to.path())));
     // Somebody else's tree may link to files of whoever looks at it: they are not read.
     let theirs = tempfile::tempdir().unwrap();
     let secret = theirs.path().join("secret");
@@ -295,6 +290,53 @@ fn links_of_a_record_stay_in_it() {
     fs::remove_file(&file).unwrap();
     symlink(&secret, &file).unwrap();
     assert_eq!(look(&Root::at(tree.path())).0.selinux_enforcing, Reading::Absent);
+}
+
+/// Any process chooses what its open files are called, and exchanges them while they are looked at.
+#[test]
+fn an_open_file_leads_the_record_nowhere() {
+    let tree = tree();
+    let victim = tempfile::tempdir().unwrap();
+    let outside = victim.path().canonicalize().unwrap();
+    let up = format!("{}{}", "../".repeat(40), outside.strip_prefix("/").unwrap().display());
+    // Somebody has a function through VFIO, so that all processes are looked at.
+    let bound = tree.path().join("sys/bus/pci/drivers/vfio-pci/0000:04:10.0");
+    fs::create_dir_all(bound.parent().unwrap()).unwrap();
+    symlink("../../../../devices/x/0000:04:10.0", bound).unwrap();
+    let function = tree.path().join("sys/bus/pci/devices/0000:04:10.0");
+    fs::create_dir_all(&function).unwrap();
+    symlink("../../kernel/iommu_groups/7", function.join("iommu_group")).unwrap();
+    let fd = tree.path().join("proc/777/fd");
+    fs::create_dir_all(&fd).unwrap();
+    add(tree.path(), "/proc/777/comm", b"evil\n");
+    for (name, target) in
+        [("3", up.clone()), ("4", format!("{up}/new")), ("5", outside.display().to_string())]
+    {
+        symlink(target, fd.join(name)).unwrap();
+    }
+    // A file system in user space that says it comes from there.
+    add(
+        tree.path(),
+        "/proc/self/mountinfo",
+        format!("30 1 0:50 / / rw - fuse.evil /dev/../{up}/made rw\n31 1 0:51 / /mnt rw - fuse.evil /dev/{up}/made rw\n")
+            .as_bytes(),
+    );
+    let recorder = Arc::new(Recorder::default());
+    let root = Root::at(tree.path()).recording(recorder.clone());
+    drop(lifelines(&root, None, &Started::default()));
+    // What was a link when it was read is a directory of links now, and the other way round.
+    fs::remove_file(fd.join("3")).unwrap();
+    fs::create_dir(fd.join("3")).unwrap();
+    symlink(&outside, fd.join("3/inner")).unwrap();
+    let to = tempfile::tempdir().unwrap();
+    recorder.write(to.path()).unwrap();
+    assert_eq!(fs::read_dir(&outside).unwrap().count(), 0, "something was made outside of the record");
+    for name in ["3", "4", "5"] {
+        let target = fs::read_link(to.path().join("proc/777/fd").join(name)).unwrap();
+        let climbs = target.components().take_while(|part| *part == Component::ParentDir).count();
+        let later = target.components().skip(climbs).all(|part| matches!(part, Component::Normal(_)));
+        assert!(target.is_relative() && climbs <= 3 && later, "{}", target.display());
+    }
 }
 
 /// Adds a file to a tree.
@@ -325,7 +367,7 @@ fn how_the_kernel_was_built_is_read_of_its_own_copy_and_of_the_distributions() {
     let recorder = Arc::new(Recorder::default());
     drop(look(&Root::at(tree.path()).recording(recorder.clone())));
     let to = tempfile::tempdir().unwrap();
-    recorder.write(tree.path(), to.path()).unwrap();
+    recorder.write(to.path()).unwrap();
     assert_eq!(look(&Root::recorded(to.path())).0.build, set("NO_HZ_FULL"));
     add(tree.path(), "/proc/config.gz", b"\x1f\x8bnonsense");
     assert!(matches!(look(&root).0.build, Reading::Unreadable(_)));
@@ -354,7 +396,7 @@ fn of_an_environment_only_what_irqbalance_was_told_is_read_and_recorded() {
     assert_eq!(told.settings, [variable("CPULIST", "1"), variable("CPUS", "4")].into());
     assert_eq!(told.file.as_deref(), Some("/etc/default/irqbalance"));
     let to = tempfile::tempdir().unwrap();
-    recorder.write(tree.path(), to.path()).unwrap();
+    recorder.write(to.path()).unwrap();
     for file in files(to.path()) {
         assert!(!String::from_utf8_lossy(&fs::read(&file).unwrap()).contains("secret"), "{}", file.display());
     }
@@ -370,6 +412,37 @@ fn what_was_listed_and_could_not_be_read_is_told() {
     assert_eq!((found.unread.processes.len(), found.unread.partitions.len()), (1, 1), "{:?}", found.unread);
     assert!(found.unread.resctrl.iter().any(|why| why.contains("rt-2/schemata")), "{:?}", found.unread);
     assert_eq!(found.command_line, Reading::Denied);
+}
+
+/// Anybody can call a process what he likes.
+#[test]
+fn a_process_is_believed_what_it_is_called_if_it_is_roots_or_libvirts() {
+    let of_user = |user: u32, accounts: &[(&str, &[u8])]| {
+        let tree = tree();
+        for (path, text) in accounts {
+            add(tree.path(), path, text);
+        }
+        let status = tree.path().join("proc/50/status");
+        let text = fs::read_to_string(&status).unwrap();
+        fs::write(&status, format!("{text}Uid:\t{user}\t{user}\t{user}\t{user}\n")).unwrap();
+        add(tree.path(), "/proc/40/status", format!("Uid:\t{user}\t{user}\t{user}\t{user}\n").as_bytes());
+        let recorder = Arc::new(Recorder::default());
+        let found = look(&Root::at(tree.path()).recording(recorder.clone())).0;
+        let to = tempfile::tempdir().unwrap();
+        recorder.write(to.path()).unwrap();
+        assert_eq!(look(&Root::recorded(to.path())).0, found);
+        assert!(!fs::read_to_string(to.path().join("etc/passwd")).unwrap_or_default().contains("somebody"));
+        (found.vms.contains_key(&50), found.irqbalance.is_some())
+    };
+    let passwd: (&str, &[u8]) =
+        ("/etc/passwd", b"root:x:0:0::/:/bin/sh\nsomebody:x:1000:1000::/:/bin/sh\nlibvirt-qemu:x:64055:108::/:/bin/sh\nvm:x:77:7::/:/bin/sh\n");
+    let configured: (&str, &[u8]) = ("/etc/libvirt/qemu.conf", b"#user = \"somebody\"\n  user = \"vm\"\n");
+    assert_eq!(of_user(0, &[]), (true, true));
+    assert_eq!(of_user(1000, &[]), (false, false));
+    assert_eq!(of_user(1000, &[passwd, configured]), (false, false));
+    assert_eq!(of_user(64055, &[passwd]), (true, false));
+    assert_eq!(of_user(77, &[passwd]), (false, false));
+    assert_eq!(of_user(77, &[passwd, configured]), (true, false));
 }
 
 #[test]

@@ -164,7 +164,7 @@ fn is_free(directory: &Path) -> Result<(), Failure> {
 }
 
 fn write(directory: &Path, recorder: &Recorder, inventory: &Inventory) -> Result<Recorded, Failure> {
-    let recorded = recorder.write(&Root::system().path("/"), directory)?;
+    let recorded = recorder.write(directory)?;
     if let Some(watched) = inventory.tuning.as_ref().and_then(|tuning| tuning.watched.as_ref()) {
         let text = serde_json::to_vec(watched)?;
         files::write_atomic_mode(directory.join(WATCHED), text, 0o600)?;

@@ -24,7 +24,7 @@ use nix::{
         stat::{FileStat, Mode, SFlag, fstat, fstatat, mkdirat},
         statfs::{PROC_SUPER_MAGIC, fstatfs},
     },
-    unistd::{Uid, UnlinkatFlags, geteuid, unlinkat},
+    unistd::{Uid, UnlinkatFlags, geteuid, symlinkat, unlinkat},
 };
 
 /// As many links on the way to a file as Linux follows (`MAXSYMLINKS`).
@@ -282,6 +282,31 @@ impl OwnDirectory {
         let remove =
             || Ok(unlinkat(&self.0, self.holding(name)?.name.as_os_str(), UnlinkatFlags::NoRemoveDir)?);
         super::on("remove", &self.path().join(name), super::gone_is_fine(remove()))
+    }
+
+    /// The directory `path` below it, made where it is missing, for this user alone. No link is followed.
+    pub(crate) fn directory(&self, path: &Path) -> io::Result<OwnDirectory> {
+        let mut held = self.0.try_clone()?;
+        for part in parts(path) {
+            match mkdirat(&held, part.as_os_str(), Mode::S_IRWXU) {
+                Ok(()) | Err(Errno::EEXIST) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+            held = openat(&held, part.as_os_str(), STEP, Mode::empty())?;
+        }
+        Ok(OwnDirectory(held))
+    }
+
+    /// Makes a file in it, which must not be there yet.
+    pub(crate) fn make_file(&self, name: &OsStr, bytes: &[u8], mode: u32) -> io::Result<()> {
+        let held = Held { directory: self.0.try_clone()?, name: name.to_owned() };
+        let mut file = held.open(OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL, mode)?;
+        io::Write::write_all(&mut file, bytes)
+    }
+
+    /// Makes a symbolic link in it, which must not be there yet.
+    pub(crate) fn make_link(&self, name: &OsStr, target: &Path) -> io::Result<()> {
+        Ok(symlinkat(target, &self.0, name)?)
     }
 
     /// A name in it.

@@ -8,14 +8,14 @@ use std::{
 
 use penstock_model::{inventory::tuning::Reading, text::one_line};
 
-use crate::{Root, record::Entry};
+use crate::{Root, record::Entry, root::ENTRIES};
 
 /// No sysfs attribute is longer than a page (`fs/sysfs/file.c`).
 const ATTRIBUTE: usize = 4096;
 /// The PCI id database has 1.4 MB in 2025, and `/proc/cpuinfo` of a thousand CPUs about as much.
 const LARGE: usize = 16 << 20;
-/// A directory with more entries than this is no directory of a kernel's.
-const ENTRIES: usize = 100_000;
+/// So many open files one process can have (`/proc/sys/fs/nr_open`, unless that was raised).
+const DESCRIPTORS: usize = 1 << 20;
 /// What a compressed file begins with (RFC 1952).
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 /// Nobody reads more notes than this; the rest is counted.
@@ -227,10 +227,21 @@ impl<'a> Reader<'a> {
         self.text(path)
     }
 
-    /// A large file's text, with what is not UTF-8 replaced.
+    /// A large file's text, with what is not UTF-8 replaced. Of one that is too long the first part, and it is noted that there is more.
     pub fn large_text(&mut self, path: &str) -> Option<String> {
-        let bytes = self.bytes(path, LARGE)?;
-        Some(String::from_utf8_lossy(&bytes).into_owned())
+        match self.read(path, LARGE) {
+            Ok(read) => {
+                let (bytes, more) = read?;
+                if more {
+                    self.note(format!("{path} is longer than {LARGE} bytes; the rest was left out"));
+                }
+                Some(String::from_utf8_lossy(&bytes).into_owned())
+            }
+            Err(error) => {
+                self.note(format!("{path} could not be read: {error}"));
+                None
+            }
+        }
     }
 
     /// An attribute's value; `None` when it is not there or is no `what`.
@@ -285,11 +296,8 @@ impl<'a> Reader<'a> {
 
     /// As [`Reader::list`], told apart by why there is none.
     pub fn listing(&mut self, path: &str) -> Reading<Vec<String>> {
-        match self.root.entries(path) {
-            Ok(mut entries) => {
-                entries.truncate(ENTRIES);
-                Reading::Is(entries.into_iter().map(|entry| entry.name).collect())
-            }
+        match self.root.entries(path, ENTRIES) {
+            Ok(entries) => Reading::Is(entries.into_iter().map(|entry| entry.name).collect()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Reading::Absent,
             Err(error) => failed(path, &error),
         }
@@ -301,10 +309,10 @@ impl<'a> Reader<'a> {
     }
 
     fn entries(&mut self, path: &str) -> Vec<Entry> {
-        match self.root.entries(path) {
+        match self.root.entries(path, ENTRIES + 1) {
             Ok(mut entries) => {
                 if entries.len() > ENTRIES {
-                    self.note(format!("{path} has {} entries; {ENTRIES} of them were read", entries.len()));
+                    self.note(format!("{path} has more than {ENTRIES} entries; the others were left out"));
                     entries.truncate(ENTRIES);
                 }
                 entries
@@ -319,14 +327,13 @@ impl<'a> Reader<'a> {
 
     /// As [`Reader::list`], where it is no news that who asks may not know.
     pub fn quiet_list(&self, path: &str) -> Vec<String> {
-        let mut entries = self.root.entries(path).unwrap_or_default();
-        entries.truncate(ENTRIES);
+        let entries = self.root.entries(path, ENTRIES).unwrap_or_default();
         entries.into_iter().map(|entry| entry.name).collect()
     }
 
-    /// All names in a directory, however many, or why there are none to read.
+    /// All names in a directory, as many as a process can have open files, or why there are none to read.
     pub fn whole_list(&self, path: &str) -> io::Result<Vec<String>> {
-        Ok(self.root.entries(path)?.into_iter().map(|entry| entry.name).collect())
+        Ok(self.root.entries(path, DESCRIPTORS)?.into_iter().map(|entry| entry.name).collect())
     }
 
     /// The numbers N of the entries `PREFIXN` of a directory; another entry with this prefix is noted if it starts
