@@ -551,6 +551,51 @@ fn that_nobody_can_tell_is_told() {
     assert!(found.found.is_empty());
 }
 
+/// Those that nobody knows the ground of are not left out, and a program in user space is not believed what it says of its own.
+#[test]
+fn a_mount_that_stands_on_something_unknown_is_told() {
+    let of = |line: &str| {
+        let mounted = format!(
+            "/proc/self/mountinfo <<END\n2 1 8:16 / / ro - ext4 /dev/sdz ro\n{line}\nEND\n/proc/swaps = Filename\n"
+        );
+        read(&format!("{NETWORK}{STORAGE}{mounted}{}", routes("eth0")))
+    };
+    for (line, words) in [
+        ("3 2 0:30 / /tank rw - zfs tank/home rw", "the file system at /tank is not known: it is zfs"),
+        ("3 2 0:30 / /share rw - virtiofs share rw", "it is virtiofs"),
+        ("3 2 0:30 / /share rw - 9p share rw,trans=virtio", "server is not known"),
+        ("3 2 0:30 / /far rw - fuse.sshfs host:/ rw,user_id=0,group_id=0", "a program in user space"),
+        ("3 2 0:30 / /far rw - fuse.evil /dev/sda1 rw,user_id=0,group_id=0", "a program in user space"),
+    ] {
+        let found = of(line);
+        assert!(unknown(&found, LifelineSort::Mount, words), "{line}: {found:#?}");
+        assert!(!shown(&found).iter().any(|line| line.contains("sda")), "{found:#?}");
+    }
+    for line in [
+        "3 2 0:30 / /sys rw - sysfs sysfs rw",
+        "3 2 0:30 / /var/lib/lxcfs rw - fuse.lxcfs lxcfs rw,user_id=0,group_id=0,allow_other",
+        "3 2 0:30 / /run/user/1000/doc rw - fuse.portal portal rw,user_id=1000,group_id=1000",
+    ] {
+        let found = of(line);
+        assert!(
+            found.unknown.iter().all(|unknown| unknown.sort != LifelineSort::Mount),
+            "{line}: {found:#?}"
+        );
+    }
+    let pool = "3 2 0:30 / /a rw - zfs tank/a rw\n4 2 0:31 / /b rw - zfs tank/b rw";
+    let found = of(pool);
+    assert_eq!(found.unknown.iter().filter(|unknown| unknown.sort == LifelineSort::Mount).count(), 1);
+}
+
+#[test]
+fn a_table_that_is_too_long_to_be_read_is_told() {
+    let tree = planted(&format!("{NETWORK}{}", routes("eth0")));
+    let tcp = tree.path().join("proc/net/tcp");
+    fs::File::create(tcp).unwrap().set_len((16 << 20) + 1).unwrap();
+    let found = of(&tree, &Started::default());
+    assert!(unknown(&found, LifelineSort::Ssh, "/proc/net/tcp is longer than"), "{found:#?}");
+}
+
 #[test]
 fn who_holds_a_function_through_vfio_is_known_by_name() {
     let tree = planted(

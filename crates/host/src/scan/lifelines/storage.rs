@@ -21,6 +21,37 @@ const LONGEST: usize = 4 * 4096;
 const NETWORK: [&str; 6] = ["nfs", "nfs4", "cifs", "smb3", "ceph", "9p"];
 /// File systems in memory alone.
 const MEMORY: [&str; 3] = ["tmpfs", "ramfs", "rootfs"];
+/// File systems that the kernel makes up, and those that other mounts of the table carry. Everything else stands on something.
+const VIRTUAL: [&str; 28] = [
+    "autofs",
+    "binder",
+    "binfmt_misc",
+    "bpf",
+    "cgroup",
+    "cgroup2",
+    "configfs",
+    "debugfs",
+    "devpts",
+    "devtmpfs",
+    "efivarfs",
+    "functionfs",
+    "fuse.lxcfs",
+    "fusectl",
+    "hugetlbfs",
+    "mqueue",
+    "nfsd",
+    "nsfs",
+    "overlay",
+    "proc",
+    "pstore",
+    "resctrl",
+    "rpc_pipefs",
+    "securityfs",
+    "selinuxfs",
+    "smackfs",
+    "sysfs",
+    "tracefs",
+];
 
 /// A mount (`/proc/PID/mountinfo`, proc_pid_mountinfo(5)).
 #[derive(Clone, Debug)]
@@ -36,16 +67,31 @@ pub(super) struct Mount {
 }
 
 impl Mount {
-    /// Whether a device or a server is behind it that can be looked for.
+    /// Whether something is behind it that the machine needs, be it known or not.
     pub fn is_carried(&self) -> bool {
+        let kind = self.kind.as_str();
         !self.number.starts_with("0:")
-            || self.source.starts_with("/dev/")
-            || (NETWORK.contains(&self.kind.as_str()) && self.kind != "9p")
+            || !(MEMORY.contains(&kind) || VIRTUAL.contains(&kind) || self.is_a_users())
+    }
+
+    /// Whether a program in user space keeps it, which says itself what it is.
+    fn is_in_user_space(&self) -> bool {
+        self.number.starts_with("0:") && (self.kind == "fuse" || self.kind.starts_with("fuse."))
+    }
+
+    /// Whether an ordinary user has mounted it for himself (fuse(4), `user_id`).
+    fn is_a_users(&self) -> bool {
+        let user = self.options.split(',').find_map(|option| option.strip_prefix("user_id="));
+        self.is_in_user_space() && user.is_some_and(|user| user != "0")
     }
 
     /// What two mounts share that are carried by the same.
     pub fn device_key(&self) -> (String, String) {
         match self.number.starts_with("0:") {
+            // File systems of one pool.
+            true if self.kind == "zfs" => {
+                (self.kind.clone(), self.source.split('/').next().unwrap_or_default().to_owned())
+            }
             true => (self.kind.clone(), self.source.clone()),
             false => (self.number.clone(), String::new()),
         }
@@ -214,6 +260,11 @@ impl Walk<'_> {
             let name = reader.link_name(&link).or_else(|| device(&mount.source, reader));
             let name = name.ok_or_else(|| format!("{link} is not there"))?;
             return self.block(&name, above, reader);
+        }
+        if mount.is_in_user_space() {
+            return Err(format!(
+                "it is {kind}, which a program in user space keeps, and that alone knows on what"
+            ));
         }
         let first = mount.source.split(':').next().unwrap_or_default();
         let Some(name) = device(first, reader) else {
