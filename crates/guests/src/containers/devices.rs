@@ -10,7 +10,7 @@
 //! A device that the host itself uses, or that the kernel has for somebody, is refused: two kernels' worth of writers on one file system
 //! destroy it.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use penstock_host::{
     Root, chain,
@@ -51,11 +51,9 @@ pub fn resolve(root: &Root, definition: &GuestDefinition) -> Result<Vec<Granted>
         };
         let (node, device) = find(root, &wanted.path).map_err(no_device)?;
         let known = known.get_or_insert_with(|| used::by_host(root));
-        let mut conflict = used::conflict(root, device, known);
-        if conflict.is_none() && device.block {
-            conflict = held(&node).map_err(no_device)?;
-        }
-        if let Some(why) = conflict {
+        let not_known = |error| format!("whether the host uses it is not known: {}", chain(&error));
+        let refusal = used::refusal(root, &node, device, known);
+        if let Some(why) = refusal.map_err(|error| no_device(not_known(error)))? {
             return Err(GuestError::DeviceInUse {
                 guest: definition.guest.clone(),
                 path: wanted.path.clone(),
@@ -65,16 +63,6 @@ pub fn resolve(root: &Root, definition: &GuestDefinition) -> Result<Vec<Granted>
         Ok(Granted { device, node, inside: wanted.inside.clone(), write: wanted.write })
     };
     definition.devices.iter().map(resolve).collect()
-}
-
-/// Why nobody else must write to a block device of which nothing is known: whether the kernel has it for somebody.
-fn held(node: &Path) -> Result<Option<String>, String> {
-    match device::is_held(node) {
-        Ok(held) => Ok(held.then(|| format!("it is {}", device::HELD))),
-        // A drive without a disk in it, which nobody can have.
-        Err(error) if error.is_without_medium() => Ok(None),
-        Err(error) => Err(format!("whether the host uses it is not known: {}", chain(&error))),
-    }
 }
 
 /// Where nodes lie that belong to containers' roots. Below `/dev`, because nodes elsewhere may not be opened (`nodev`).

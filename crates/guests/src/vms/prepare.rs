@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use penstock_host::{
+    chain,
     device::{self, used},
     emulated::LEFT_OUT,
     files,
@@ -105,14 +106,17 @@ impl Vms {
         })
     }
 
-    /// Whether a block device is there, of which the host itself uses nothing: the VM writes to it.
+    /// Whether a block device is there, which neither the host uses nor the kernel has for somebody: the VM writes to it.
     fn is_block_device(&self, guest: &GuestName, path: &Path) -> Result<bool, GuestError> {
         let Some(device) = device::at(path)?.filter(|device| device.block) else { return Ok(false) };
-        match used::conflict(&self.root, device, &used::by_host(&self.root)) {
-            None => Ok(true),
-            Some(why) => {
-                let path = path.display().to_string();
-                Err(GuestError::DeviceInUse { guest: guest.clone(), path, why })
+        let refused = used::refusal(&self.root, path, device, &used::by_host(&self.root));
+        let (guest, path) = (guest.clone(), path.display().to_string());
+        match refused {
+            Ok(None) => Ok(true),
+            Ok(Some(why)) => Err(GuestError::DeviceInUse { guest, path, why }),
+            Err(error) => {
+                let why = format!("whether the host uses it is not known: {}", chain(&error));
+                Err(GuestError::NoDevice { guest, path, why })
             }
         }
     }

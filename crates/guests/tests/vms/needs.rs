@@ -1,15 +1,21 @@
 //! What a VM needs of its host is looked at before libvirt is asked.
 
 use penstock_guests::GuestError;
+use penstock_host::Command;
 use penstock_host::device;
 use penstock_host::device::Device;
 use penstock_model::Boot;
 use penstock_model::ByteSize;
 use penstock_model::Vm;
 use penstock_plan::action::GuestDefinition;
+use penstock_testkit::needs;
 use std::fs;
+use std::os::unix::fs::OpenOptionsExt;
 
 use crate::host::{Host, TIMEOUT, a, chain, definition, says};
+
+/// Of open(2).
+const O_EXCL: i32 = 0o200;
 
 #[test]
 fn what_a_vm_needs_is_looked_at_first() {
@@ -97,6 +103,26 @@ fn a_vm_boots_a_block_device_that_the_host_does_not_use() {
     device::make_node(&path, Device { block: true, major: 250, minor: 78 }, 0, 0).unwrap();
     let error = host.defined(boots(path.clone())).create(&a(), TIMEOUT).unwrap_err();
     says(&error, &[&path, "mounted on the host at /srv"]);
+}
+
+/// As somebody whose mounts the host does not see has it, or a pool.
+#[test]
+fn a_vm_boots_no_block_device_that_the_kernel_has_for_somebody() {
+    if let Some(lack) = needs::root().or_else(needs::loop_device) {
+        eprintln!("skipped: {lack:?}");
+        return;
+    }
+    let host = Host::new();
+    let image = host.path("image");
+    fs::File::create(&image).unwrap().set_len(1 << 20).unwrap();
+    let losetup = |arguments: &[&str]| Command::new("losetup").args(arguments).succeed().unwrap();
+    let device = losetup(&["--find", "--show", image.to_str().unwrap()]).text().trim().to_owned();
+    let holder = fs::OpenOptions::new().read(true).custom_flags(O_EXCL).open(&device).unwrap();
+    let boot = Boot::Disk { path: device.clone(), format: Default::default() };
+    let refused = host.defined(Vm { boot, ..Vm::default() }).create(&a(), TIMEOUT);
+    drop(holder);
+    losetup(&["--detach", &device]);
+    says(&refused.unwrap_err(), &[&device, "held by the kernel"]);
 }
 
 #[test]

@@ -5,8 +5,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::Device;
-use crate::{Root, files};
+use super::{Device, HELD, is_held};
+use crate::{
+    Root,
+    files::{self, FileError},
+};
 
 /// How deep holders of holders are followed: partition, RAID, encryption and volumes are four.
 const DEPTH: u32 = 16;
@@ -70,6 +73,28 @@ pub fn conflict(root: &Root, device: Device, used: &BTreeMap<(u64, u64), String>
         let around = ways.iter().flatten().any(|way| disk.starts_with(way));
         around.then(|| format!("it leads to a disk that is {why}"))
     })
+}
+
+/// As [`conflict`] of the device whose node is `node`; of a block device of which nothing is known the kernel is asked whether it has it for
+/// somebody, so that it is to be asked right before the device is given away. A drive without a disk in it nobody can have.
+///
+/// # Errors
+///
+/// [`FileError`] when the block device cannot be opened: whether anybody uses it is then not known.
+pub fn refusal(
+    root: &Root,
+    node: impl AsRef<Path>,
+    device: Device,
+    used: &BTreeMap<(u64, u64), String>,
+) -> Result<Option<String>, FileError> {
+    if let Some(why) = conflict(root, device, used) {
+        return Ok(Some(why));
+    }
+    match device.block.then(|| is_held(node)) {
+        Some(Ok(true)) => Ok(Some(format!("it is {HELD}"))),
+        Some(Err(error)) if !error.is_without_medium() => Err(error),
+        _ => Ok(None),
+    }
 }
 
 fn directory_of(root: &Root, (major, minor): (u64, u64)) -> PathBuf {

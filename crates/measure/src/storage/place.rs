@@ -81,12 +81,7 @@ pub fn device_here(path: &str) -> Result<(String, Device), String> {
 /// Why a device of this host must not be written to, if so: the host, or anybody on it, uses it.
 pub fn in_use_here(node: &str, device: Device) -> Option<String> {
     let root = Root::system();
-    let holder = || match device::is_held(node) {
-        Ok(false) => None,
-        Ok(true) => Some("somebody on this machine has it mounted or in use".to_owned()),
-        Err(error) => Some(chain(&error)),
-    };
-    used::conflict(&root, device, &used::by_host(&root)).or_else(holder)
+    used::refusal(&root, node, device, &used::by_host(&root)).unwrap_or_else(|error| Some(chain(&error)))
 }
 
 /// Why the path of a container is not this device, if so.
