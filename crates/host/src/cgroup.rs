@@ -401,8 +401,11 @@ impl Cgroups {
         if claimed.0.is_disjoint(&cpus.0) || depth == DEEPEST {
             return Ok(claimed);
         }
-        if self.state(group)? != "member" {
-            return Ok(claimed);
+        match self.state(group) {
+            Ok(state) if state != "member" => return Ok(claimed),
+            // It has gone since, with what it claimed.
+            Err(CgroupError::Gone { .. }) => return Ok(CpuSet::default()),
+            state => drop(state?),
         }
         let mut needed = CpuSet::default();
         for child in self.children(group) {

@@ -131,6 +131,26 @@ fn claims_of_a_vm_that_is_gone_are_found() {
 }
 
 #[test]
+fn a_group_that_goes_while_it_is_looked_at_claims_nothing() {
+    let tree = Tree::new();
+    for group in ["/machine", "/machine/going"] {
+        tree.group(group, "");
+        tree.write(group, EXCLUSIVE, "2-3\n");
+    }
+    // The file was read, and then the group was removed with all its other files.
+    std::fs::remove_file(tree.root.path(format!("{MOUNT}/machine/going/{PARTITION}"))).unwrap();
+    assert_eq!(
+        tree.groups().disclaim("/machine/going", &cpus("3"), 0).unwrap_err().to_string(),
+        CgroupError::NoCpuset.to_string()
+    );
+    std::fs::remove_file(tree.root.path(format!("{MOUNT}/machine/going/cgroup.procs"))).unwrap();
+    assert_eq!(tree.groups().disclaim("/machine/going", &cpus("3"), 0).unwrap(), CpuSet::default());
+    std::fs::remove_file(tree.root.path(format!("{MOUNT}/machine/cgroup.procs"))).unwrap();
+    std::fs::remove_file(tree.root.path(format!("{MOUNT}/machine/{PARTITION}"))).unwrap();
+    tree.groups().release([], &cpus("3")).unwrap();
+}
+
+#[test]
 fn what_is_invalid_is_a_failure_with_its_reason() {
     let tree = Tree::new();
     tree.group("/lxc.payload.a", "2-3");
