@@ -16,7 +16,7 @@ use crate::InterfaceReport;
 
 use super::{
     Netlink, NetlinkError,
-    route::{CLONED, ROUTE_HEADER, RTA_NH_ID},
+    route::{CLONED, ROUTE_HEADER, RTA_NH_ID, lacks_family, of_family},
     wire::{self, Message},
 };
 
@@ -102,11 +102,12 @@ impl Netlink {
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
             let mut body = RouteMessage::default();
             body.header = RouteHeader { address_family: family, ..RouteHeader::default() };
-            match self.route.dump("list the routes", libc::RTM_GETROUTE, &body, interface_route) {
+            let all = self.route.dump("list the routes", libc::RTM_GETROUTE, &body, |message| {
+                of_family(family, message, interface_route)
+            });
+            match all {
                 Ok(all) => found.extend(all),
-                // A kernel without IPv6.
-                Err(NetlinkError::Refused { errno: Errno::EAFNOSUPPORT | Errno::EOPNOTSUPP, .. }) => {}
-                Err(NetlinkError::Unsupported { .. }) => {}
+                Err(error) if lacks_family(&error) => {}
                 Err(error) => return Err(error),
             }
         }

@@ -58,11 +58,12 @@ impl Netlink {
         let mut found = Vec::new();
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
             let body = message(family);
-            let all = self.route.dump("list the routes", libc::RTM_GETROUTE, &body, route);
+            let all = self.route.dump("list the routes", libc::RTM_GETROUTE, &body, |message| {
+                of_family(family, message, route)
+            });
             match all {
                 Ok(all) => found.extend(all.into_iter().filter(|route| route.prefix <= 1)),
-                // A kernel without IPv6.
-                Err(NetlinkError::Refused { errno: Errno::EAFNOSUPPORT | Errno::EOPNOTSUPP, .. }) => {}
+                Err(error) if lacks_family(&error) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -148,6 +149,26 @@ fn interfaces_of(hop: u32, hops: &HashMap<u32, NextHop>) -> Vec<u32> {
     // Groups have no groups in them (`net/ipv4/nexthop.c`, `nh_check_attr_group`).
     let members = hop.members.iter().filter_map(|member| hops.get(member)?.interface);
     hop.interface.into_iter().chain(members).collect()
+}
+
+/// What a message of this family says. With `ipv6.disable=1` nobody answers for IPv6, and the kernel lists the routes of every family that
+/// somebody does answer for (`net/core/rtnetlink.c`, `rtnetlink_rcv_msg`).
+pub(super) fn of_family<T>(
+    family: AddressFamily,
+    message: &Message<'_>,
+    read: impl FnOnce(&Message<'_>) -> Option<T>,
+) -> Option<T> {
+    let of = *message.payload.first()?;
+    (of == u8::from(family)).then(|| read(message))?
+}
+
+/// Whether the kernel has nothing of an address family: one without IPv6.
+pub(super) fn lacks_family(error: &NetlinkError) -> bool {
+    matches!(
+        error,
+        NetlinkError::Unsupported { .. }
+            | NetlinkError::Refused { errno: Errno::EAFNOSUPPORT | Errno::EOPNOTSUPP, .. }
+    )
 }
 
 fn next_hop(message: &Message<'_>) -> Option<(u32, NextHop)> {

@@ -276,6 +276,28 @@ fn a_broken_frame_is_told() {
     assert_eq!(read(&[]).unwrap(), Reading::default());
 }
 
+/// With `ipv6.disable=1` the kernel answers who asks for routes of IPv6 with those of IPv4.
+#[test]
+fn routes_of_another_family_than_asked_for_are_dropped() {
+    use netlink_packet_route::AddressFamily;
+    use nix::libc;
+    let route = |family: u8| {
+        [vec![family, 0, 0, 0, 254, 3, 0, 1], words(&[0]), attribute(libc::RTA_OIF, &words(&[7]))].concat()
+    };
+    for (family, others) in [(AddressFamily::Inet, 10), (AddressFamily::Inet6, 2)] {
+        for (of, is) in [(u8::from(family), true), (others, false)] {
+            let payload = route(of);
+            let message = wire::Message { kind: libc::RTM_NEWROUTE, flags: 0, sequence: 1, payload: &payload };
+            assert_eq!(route::of_family(family, &message, route::route).is_some(), is, "{family:?} {of}");
+        }
+    }
+    let refused = |errno| NetlinkError::answered("x", errno, None);
+    for errno in [Errno::EAFNOSUPPORT, Errno::EOPNOTSUPP] {
+        assert!(route::lacks_family(&refused(errno)));
+    }
+    assert!(!route::lacks_family(&refused(Errno::EPERM)));
+}
+
 #[test]
 fn udev_is_waited_for_only_where_it_runs() {
     let tree = tempfile::tempdir().unwrap();
