@@ -5,7 +5,8 @@ mod advice;
 use std::{path::PathBuf, time::Duration};
 
 use penstock_host::{
-    ProcessError, files::FileError, knob::KnobError, netlink::NetlinkError, tap::TapError, vdpa::VdpaError,
+    ProcessError, chain, files::FileError, knob::KnobError, netlink::NetlinkError, tap::TapError,
+    vdpa::VdpaError,
 };
 use penstock_model::{Bdf, ByteSize, GuestName, InterfaceName, Mac, NicName};
 use thiserror::Error;
@@ -20,6 +21,14 @@ use crate::{
 /// Why something could not be done with a guest.
 #[derive(Debug, Error)]
 pub enum GuestError {
+    /// It failed, and what it had begun could not all be put right.
+    #[error("{}; then: {}", chain(.error), .then.join("; then: "))]
+    NotPutRight {
+        /// How it failed.
+        error: Box<GuestError>,
+        /// What could not be put right.
+        then: Vec<String>,
+    },
     /// There is no such guest.
     #[error("guest {guest} is not defined here")]
     Undefined {
@@ -524,6 +533,24 @@ pub enum GuestError {
         #[source]
         source: RealtimeError,
     },
+}
+
+impl GuestError {
+    /// The same, with what could not be put right afterwards.
+    pub(crate) fn then(mut self, failures: Vec<String>) -> GuestError {
+        if failures.is_empty() {
+            return self;
+        }
+        match &mut self {
+            GuestError::Lxc { log, .. }
+            | GuestError::Ended { log, .. }
+            | GuestError::NotInside { log, .. } => {
+                log.extend(failures.into_iter().map(|failure| format!("then: {failure}")));
+                self
+            }
+            _ => GuestError::NotPutRight { error: Box::new(self), then: failures },
+        }
+    }
 }
 
 fn paths(paths: &[PathBuf]) -> String {

@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use penstock_host::{Netlink, Root, files, running::Running};
+use penstock_host::{Netlink, Root, chain, files, running::Running};
 use penstock_model::{Bdf, Guest, GuestKind, GuestName, InterfaceName, Verdict, inventory::FoundGuest};
 use penstock_plan::action::{GuestDefinition, GuestFunction};
 
@@ -558,17 +558,10 @@ impl Containers {
     }
 
     /// Ends what is left of a start that failed; the error, with what could not be put right.
-    fn abandon(&self, guest: &GuestName, mut error: GuestError) -> GuestError {
-        let stopped = lxc::stop(&self.state, guest, Duration::ZERO);
-        let back = self.give_back(guest, false, BACK);
-        if let GuestError::Lxc { log, .. }
-        | GuestError::Ended { log, .. }
-        | GuestError::NotInside { log, .. } = &mut error
-        {
-            log.extend(stopped.err().map(|error| format!("then: {error}")));
-            log.extend(back.err().map(|error| format!("then: {error}")));
-        }
-        error
+    fn abandon(&self, guest: &GuestName, error: GuestError) -> GuestError {
+        let stopped = lxc::stop(&self.state, guest, Duration::ZERO).err().map(|error| chain(&error));
+        let back = self.give_back(guest, false, BACK).err().map(|error| chain(&error));
+        error.then(stopped.into_iter().chain(back).collect())
     }
 
     /// Waits until the interfaces of a container that has ended are on the host.

@@ -13,6 +13,7 @@ impl GuestError {
     /// What to do about it, when that is known.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
+            GuestError::NotPutRight { error, .. } => return error.hint(),
             GuestError::Realtime { source, .. } => source.hint()?.to_owned(),
             GuestError::NoComposition { .. } => {
                 "it takes libvirt 8.2 and QEMU 10.2 (Debian 13: qemu-system-x86 from trixie-backports)".to_owned()
@@ -130,7 +131,11 @@ impl GuestError {
 
     /// The same for `apply`, which was doing `attempt`.
     pub fn into_carry_error(self, attempt: &str) -> ExecuteError {
-        match (&self, self.hint()) {
+        let kind = match &self {
+            GuestError::NotPutRight { error, .. } => error,
+            other => other,
+        };
+        match (kind, self.hint()) {
             (
                 GuestError::NoLxc { .. }
                 | GuestError::NoSystemd { .. }
@@ -208,6 +213,25 @@ mod tests {
         let line = "qemu-system-x86_64: failed to resize memfd to 536870912: Permission denied".to_owned();
         let hint = GuestError::NotMade { said: vec![line] }.hint().unwrap();
         assert!(hint.contains("AppArmor") && hint.contains("echo '/ rw,'"), "{hint}");
+    }
+
+    #[test]
+    fn what_could_not_be_put_right_is_told_of_every_failure() {
+        let guest = || "a".parse().unwrap();
+        let failed = GuestError::NoDevice { guest: guest(), path: "/dev/x".into(), why: "it is gone".into() };
+        let (plain, hint) = (failed.to_string(), failed.hint());
+        let failed = failed.then(Vec::new());
+        assert_eq!(failed.to_string(), plain);
+        let failed = failed.then(vec!["the monitor lives".to_owned(), "eth1 is not back".to_owned()]);
+        assert_eq!(failed.to_string(), format!("{plain}; then: the monitor lives; then: eth1 is not back"));
+        assert_eq!(failed.hint(), hint);
+        assert!(matches!(failed.into_carry_error("start guest a"), ExecuteError::Missing { .. }));
+        let log = GuestError::Ended { init: "/bin/x".into(), log: vec!["x: died".into()] };
+        assert!(
+            log.then(vec!["eth1 is not back".to_owned()])
+                .to_string()
+                .ends_with("x: died\n  then: eth1 is not back")
+        );
     }
 
     #[test]
