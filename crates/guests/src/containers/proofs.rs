@@ -23,7 +23,7 @@ const WRITTEN: &str = "/proc/irq/*/smp_affinity /proc/irq/default_smp_affinity /
 /// What the shell says when it has come to its end: without it, nothing has been proven.
 const TRIED: &str = "tried";
 
-/// Before the exit status of what was to make a user namespace.
+/// Before the exit status of what was to make a user namespace, or that the kernel does not permit it.
 const NAMESPACE: &str = "user namespace: ";
 
 /// How many paths a verdict names.
@@ -113,6 +113,11 @@ pub fn verdicts(
             Ok(Namespace::Made) => {
                 fence("user namespaces", "refused", Ok(("one was made".to_owned(), false)))
             }
+            Ok(Namespace::Failed) => fence(
+                "user namespaces",
+                "refused",
+                Err("unshare failed inside, and not because it is not permitted".to_owned()),
+            ),
             Ok(Namespace::Refused) => fence("user namespaces", "refused", Ok(("refused".to_owned(), true))),
             Err(why) => fence("user namespaces", "refused", Err(why)),
         }));
@@ -153,6 +158,8 @@ struct Tried {
 #[derive(Debug, PartialEq, Eq)]
 enum Namespace {
     Refused,
+    /// None was made, and not because none may be: there are too many, or the program broke off.
+    Failed,
     Made,
     /// There is no such program, or it does not run.
     NotTried,
@@ -170,8 +177,9 @@ fn tried(place: &ContainerPlace, own_root: bool) -> Result<Tried, String> {
              ( : >>\"$file\" ) 2>/dev/null && echo \"writes $file\"\n\
          done\n\
          if unshare --help >/dev/null 2>&1; then\n\
-             unshare -U /bin/sh -c : >/dev/null 2>&1\n\
-             echo \"{NAMESPACE}$?\"\n\
+             said=$(unshare -U /bin/sh -c : 2>&1); status=$?\n\
+             case $said in *'Operation not permitted'*) status=EPERM;; esac\n\
+             echo \"{NAMESPACE}$status\"\n\
          fi\n\
          echo {TRIED}"
     );
@@ -189,7 +197,8 @@ fn judge(said: &str) -> Result<Tried, String> {
     let namespace = match lines.last().and_then(|line| line.strip_prefix(NAMESPACE)) {
         None | Some("126" | "127") => Namespace::NotTried,
         Some("0") => Namespace::Made,
-        Some(_) => Namespace::Refused,
+        Some("EPERM") => Namespace::Refused,
+        Some(_) => Namespace::Failed,
     };
     lines.retain(|line| !line.starts_with(NAMESPACE));
     Ok(Tried { opened: lines.into_iter().map(str::to_owned).collect(), namespace })
@@ -231,17 +240,21 @@ mod tests {
         let nothing = Tried { opened: Vec::new(), namespace: Namespace::NotTried };
         assert_eq!(judge("tried\n").unwrap(), nothing);
         assert_eq!(opened(&[]), ("none could be opened".to_owned(), true));
-        let tried = judge("reads /a\nwrites /b\nwrites /c\nwrites /d\nwrites /e\nuser namespace: 1\ntried\n")
-            .unwrap();
+        let tried =
+            judge("reads /a\nwrites /b\nwrites /c\nwrites /d\nwrites /e\nuser namespace: EPERM\ntried\n")
+                .unwrap();
         assert_eq!(tried.namespace, Namespace::Refused);
         let (seen, holds) = opened(&tried.opened);
         assert_eq!(
             (seen.as_str(), holds),
             ("it reads /a, writes /b, writes /c, writes /d, and 1 more", false)
         );
-        for (status, namespace) in
-            [("0", Namespace::Made), ("127", Namespace::NotTried), ("1", Namespace::Refused)]
-        {
+        for (status, namespace) in [
+            ("0", Namespace::Made),
+            ("127", Namespace::NotTried),
+            ("EPERM", Namespace::Refused),
+            ("1", Namespace::Failed),
+        ] {
             assert_eq!(judge(&format!("user namespace: {status}\ntried\n")).unwrap().namespace, namespace);
         }
     }
