@@ -18,6 +18,8 @@ use crate::{
 
 pub(crate) mod vfio;
 
+pub use vfio::opened_by;
+
 /// Drivers that take a function away from the host. `driver_override` is kept for them, so that nothing else takes the
 /// function when it is probed again; for every other driver it is cleared again, since a forgotten one blocks all others.
 const PASS_THROUGH: [&str; 2] = ["vfio-pci", "pci-stub"];
@@ -548,9 +550,22 @@ pub fn interface_of(function: Bdf, reports: &[InterfaceReport], root: &Root) -> 
         .cloned()
 }
 
+/// The PCI function that a device is, or that a virtio device sits on.
+pub fn function_of_device(root: &Root, device: &str) -> Option<Bdf> {
+    if let Ok(bdf) = device.parse() {
+        return Some(bdf);
+    }
+    // A device's name comes from the kernel; it is still no path.
+    if !device.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+        return None;
+    }
+    let path = files::canonical(root.path(format!("/sys/bus/virtio/devices/{device}"))).ok()?;
+    path.parent()?.file_name()?.to_str()?.parse().ok()
+}
+
 /// Whether a port's name is that of a VF's or sub-function's representor: `pf0vf3`, `c1pf0vf3`, `pf0sf1`; an uplink is
 /// called `p0` (`net/devlink/port.c`, `__devlink_port_phys_port_name_get`).
-pub(crate) fn is_representor(port: &str) -> bool {
+pub fn is_representor(port: &str) -> bool {
     let port = port.trim_start_matches(|c: char| c == 'c' || c.is_ascii_digit());
     port.starts_with("pf")
 }

@@ -3,6 +3,7 @@
 mod runs_on;
 
 use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
     fs, io,
     os::{fd::AsFd, unix::fs::MetadataExt},
     path::{Path, PathBuf},
@@ -168,20 +169,38 @@ pub fn of_program_in(program: &Path, directory: &Path) -> Vec<Running> {
 /// The processes that have one of the files `paths` open, also after it was removed, each as `NAME (process ID)`; those of other users
 /// only as root. A file under another name is not seen.
 pub fn holders(root: &Root, paths: &[PathBuf]) -> Vec<String> {
-    let removed = |path: &PathBuf| PathBuf::from(format!("{} (deleted)", path.display()));
-    let names: Vec<PathBuf> = paths.iter().flat_map(|path| [path.clone(), removed(path)]).collect();
+    let of_paths = paths.iter().map(|path| (path.clone(), ())).collect();
+    holders_of(root, &of_paths).remove(&()).unwrap_or_default()
+}
+
+/// As [`holders`] of many files, in one look at all processes: by what each file stands for.
+pub(crate) fn holders_of<T: Copy + Ord>(
+    root: &Root,
+    paths: &HashMap<PathBuf, T>,
+) -> BTreeMap<T, Vec<String>> {
+    let mut found: BTreeMap<T, Vec<String>> = BTreeMap::new();
+    if paths.is_empty() {
+        return found;
+    }
+    let stands_for = |open: PathBuf| {
+        let shown = open.to_str().and_then(|shown| shown.strip_suffix(" (deleted)"));
+        paths.get(&open).or_else(|| paths.get(Path::new(shown?))).copied()
+    };
     let processes = files::list(root.path("/proc")).unwrap_or_default();
-    let holds = |id: &u32| {
+    for id in processes.iter().filter_map(|name| name.parse::<u32>().ok()) {
         let directory = root.path(format!("/proc/{id}/fd"));
         let open = files::list(&directory).unwrap_or_default();
-        open.iter()
-            .any(|number| files::read_link(directory.join(number)).is_ok_and(|open| names.contains(&open)))
-    };
-    let named = |id: u32| {
+        let open = open.iter().filter_map(|number| files::read_link(directory.join(number)).ok());
+        let held: BTreeSet<T> = open.filter_map(stands_for).collect();
+        if held.is_empty() {
+            continue;
+        }
         let name = files::read_to_string(root.path(format!("/proc/{id}/comm"))).unwrap_or_default();
-        format!("{} (process {id})", name.trim())
-    };
-    processes.iter().filter_map(|name| name.parse().ok()).filter(holds).map(named).collect()
+        for of in held {
+            found.entry(of).or_default().push(format!("{} (process {id})", name.trim()));
+        }
+    }
+    found
 }
 
 #[cfg(test)]

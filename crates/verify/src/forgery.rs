@@ -14,7 +14,7 @@ use super::{
     neighbours::{self, Neighbours, ProvenPath},
     observation::Observation,
     probes::{ProbeEnd, ProbePath},
-    reach::ISOLATION_WATCH,
+    reach::{ISOLATION_WATCH, position},
     writer::VerdictSheet,
 };
 
@@ -82,13 +82,10 @@ fn send_here(
     let mut endpoints = Vec::new();
     let mut pairs = Vec::new();
     for (way, _) in ways {
-        let at = endpoints.len();
-        endpoints.extend([
-            way.from.endpoint.clone(),
-            forger(&way.from.endpoint, known),
-            way.to.endpoint.clone(),
-        ]);
-        pairs.extend([(at, at + 2), (at + 1, at + 2)]);
+        let forger = forger(&way.from.endpoint, known);
+        let [own, forged, to] =
+            [&way.from.endpoint, &forger, &way.to.endpoint].map(|end| position(&mut endpoints, end));
+        pairs.extend([(own, to), (forged, to)]);
     }
     let timeout = ProbeTimeouts { arrival: timeout.min(ISOLATION_WATCH), silence: Duration::ZERO };
     match observer.reach(&endpoints, &pairs, &[], timeout) {
@@ -117,12 +114,11 @@ fn send_away(
     let mut probe_ends = Vec::new();
     let mut probe_paths = Vec::new();
     for (way, on) in ways {
-        let at = probe_ends.len();
         let forger = ProbeEnd { endpoint: forger(&way.from.endpoint, known), remote: way.from.remote };
-        probe_ends.extend([way.from.clone(), forger, way.to.clone()]);
+        let [own, forged, to] = [&way.from, &forger, &way.to].map(|end| position(&mut probe_ends, end));
         probe_paths.extend([
-            ProbePath { from: at, to: at + 2, awaited: true },
-            ProbePath { from: at + 1, to: at + 2, awaited: !on },
+            ProbePath { from: own, to, awaited: true },
+            ProbePath { from: forged, to, awaited: !on },
         ]);
     }
     let told = observer.reach_across(&probe_ends, &probe_paths, &[], &neighbours.remotes.places, timeout);

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use penstock_host::pci::passes_through;
+use penstock_host::pci::{gives_interface, passes_through};
 use penstock_model::{
     FreeDriver, FunctionName, Outcome,
     verdict::{Subject, Vantage},
 };
 
 use super::{
-    FreeVf,
     observation::Observation,
     writer::{Unobserved, VerdictSheet},
 };
@@ -34,7 +33,7 @@ pub fn judge(observation: &Observation<'_>, function: &FunctionName, sheet: &mut
         }
     };
     let driver = seen.driver.as_deref();
-    if let Some(taker) = taken_by(observation, function, seen) {
+    if let Some(taker) = &seen.taken_by {
         let driver = driver.unwrap_or("none");
         page.put(DRIVER, "free, or taken", format!("{driver}; in use by {taker}"), Outcome::Pass);
         return true;
@@ -45,6 +44,21 @@ pub fn judge(observation: &Observation<'_>, function: &FunctionName, sheet: &mut
         Some(FreeDriver::VfioPci) => driver == Some("vfio-pci"),
         None => driver.is_some(),
     };
+    // Whoever has the interface would be known.
+    let lacks_interface = driver.is_some_and(gives_interface)
+        && matches!(observation.interface(function), Err(Unobserved::Absent(_)));
+    if let Some(driver) = driver.filter(|_| holds && lacks_interface) {
+        let (seen, outcome) = match (&seen.unseen, asked) {
+            (Some(why), _) => (
+                format!("{driver}; whether another network namespace has its interface is not known: {why}"),
+                Outcome::Unknown,
+            ),
+            (None, None) => (format!("{driver}; its driver made no interface"), Outcome::Unsupported),
+            (None, Some(_)) => (format!("{driver}; its driver made no interface"), Outcome::Fail),
+        };
+        page.put(DRIVER, wanted(asked), seen, outcome);
+        return false;
+    }
     let outcome = match (holds, asked) {
         (true, _) => Outcome::Pass,
         (false, None) => Outcome::Unsupported,
@@ -61,14 +75,4 @@ fn wanted(asked: Option<FreeDriver>) -> &'static str {
         Some(FreeDriver::VfioPci) => "vfio-pci",
         Some(FreeDriver::None) => "none needed",
     }
-}
-
-/// Who has taken the VF: by what they hold or write down, or because its interface is on the host no more.
-fn taken_by(observation: &Observation<'_>, function: &FunctionName, seen: &FreeVf) -> Option<String> {
-    if let Some(taker) = &seen.taken_by {
-        return Some(taker.clone());
-    }
-    let drives = seen.driver.as_deref().is_some_and(|driver| !passes_through(driver));
-    let away = drives && matches!(observation.interface(function), Err(Unobserved::Absent(_)));
-    away.then(|| "another network namespace, which has its interface".to_owned())
 }

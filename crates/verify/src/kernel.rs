@@ -1,11 +1,15 @@
 //! The real machine's observer.
 
-use std::time::Duration;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use penstock_host::{
-    Here, InterfaceReport, Netlink, PciFunction, Place, Root, VfBackend, chain, files,
+    Here, InterfaceReport, Netlink, PciFunction, Place, Root, VfBackend, chain,
     frames::{self, Carried, Endpoint, NeighbourProbe, ProbeResult, ProbeTimeouts, Reach},
-    scan::attachments::attachment,
+    pci,
+    scan::{attachments::attachment, elsewhere},
 };
 use penstock_model::{Bdf, VfIndex};
 
@@ -36,21 +40,35 @@ impl Observer for KernelObserver {
         PciFunction::new(&self.root, pf).virtual_functions().map_err(|error| chain(&error))
     }
 
-    fn free_vf(&mut self, vf: Bdf) -> Result<FreeVf, String> {
-        let function = PciFunction::new(&self.root, vf);
-        let driver = function.driver().map_err(|error| chain(&error))?;
-        let held = function.opened_by();
-        let held = (!held.is_empty()).then(|| held.join(", "));
-        Ok(FreeVf { driver, taken_by: held.or_else(|| attachment(&self.root, vf)) })
+    fn free_vfs(&mut self, vfs: &BTreeSet<Bdf>) -> BTreeMap<Bdf, Result<FreeVf, String>> {
+        let mut found: BTreeMap<Bdf, Result<FreeVf, String>> = BTreeMap::new();
+        let (opened, mut away) = (pci::opened_by(&self.root, vfs), BTreeSet::new());
+        for vf in vfs {
+            let function = PciFunction::new(&self.root, *vf);
+            let seen = function.driver().and_then(|driver| Ok((driver, function.interface_names()?)));
+            let seen = seen.map_err(|error| chain(&error)).map(|(driver, interfaces)| {
+                let held = opened.get(vf).map(|held| held.join(", "));
+                let taken_by = held.or_else(|| attachment(&self.root, *vf));
+                let drives = driver.as_deref().is_some_and(pci::gives_interface);
+                if drives && interfaces.is_empty() && taken_by.is_none() {
+                    away.insert(*vf);
+                }
+                FreeVf { driver, taken_by, unseen: None }
+            });
+            found.insert(*vf, seen);
+        }
+        let elsewhere = elsewhere::look(&self.root, &away);
+        for vf in away {
+            if let Some(Ok(seen)) = found.get_mut(&vf) {
+                seen.taken_by = elsewhere.found.get(&vf).map(|who| format!("{who}, who has its interface"));
+                seen.unseen.clone_from(&elsewhere.unseen);
+            }
+        }
+        found
     }
 
     fn function_of(&mut self, device: &str) -> Option<Bdf> {
-        // A device's name comes from the kernel; it is still no path.
-        if !device.bytes().all(|b| b.is_ascii_alphanumeric()) {
-            return None;
-        }
-        let path = files::canonical(self.root.path(format!("/sys/bus/virtio/devices/{device}"))).ok()?;
-        path.parent()?.file_name()?.to_str()?.parse().ok()
+        pci::function_of_device(&self.root, device)
     }
 
     fn pf(&mut self, namespace: Option<u32>, index: u32) -> Result<PfObservation, String> {

@@ -79,8 +79,10 @@ pub struct PfObservation {
 pub struct FreeVf {
     /// The driver that it is bound to; `None` when it is bound to none.
     pub driver: Option<String>,
-    /// Who has it by VFIO or by a network plugin's record, in words.
+    /// Who has it, in words: by VFIO, by a network plugin's record, or because its interface is in another network namespace.
     pub taken_by: Option<String>,
+    /// Why it is not known whether its interface is in another network namespace, where it is not on the host.
+    pub unseen: Option<String>,
 }
 
 /// What verification looks with, besides the inventory and the guests' places. Errors are reasons, in words.
@@ -99,12 +101,12 @@ pub trait Observer {
     /// In words, why sysfs does not tell; what depends on it is then unknown.
     fn virtual_functions(&mut self, pf: Bdf) -> Result<Vec<(VfIndex, Bdf)>, String>;
 
-    /// A VF that no guest owns.
+    /// VFs that no guest owns, all in one look; those that are left out were not looked at.
     ///
     /// # Errors
     ///
-    /// In words, why it cannot be looked at; its attributes are then unknown.
-    fn free_vf(&mut self, vf: Bdf) -> Result<FreeVf, String>;
+    /// In words, why one cannot be looked at; its attributes are then unknown.
+    fn free_vfs(&mut self, vfs: &BTreeSet<Bdf>) -> BTreeMap<Bdf, Result<FreeVf, String>>;
 
     /// The PCI function that a device of another bus sits on: that of `virtio3`.
     fn function_of(&mut self, device: &str) -> Option<Bdf>;
@@ -180,9 +182,10 @@ pub fn verify(
     let timeout = effort.timeout;
     let paths = paths(model);
     let reached = links(model, &paths);
+    let awaited = reached.iter().copied().chain(paths.parted()).collect();
     let whole = Scope::whole(model);
     let observation =
-        observation::Observation::look(model, inventory, nics, places, observer, &whole, &reached, timeout);
+        observation::Observation::look(model, inventory, nics, places, observer, &whole, &awaited, timeout);
 
     let mut sheet = writer::VerdictSheet::default();
     for name in model.nics.keys() {

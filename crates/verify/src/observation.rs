@@ -7,7 +7,7 @@ use std::{
 };
 
 use indexmap::IndexMap;
-use penstock_host::{InterfaceReport, Place, chain};
+use penstock_host::{InterfaceReport, Place, chain, pci};
 use penstock_model::{
     Bdf, FunctionName, FunctionOwners, GuestName, Inventory, Mac, Model, NicName, inventory::Pf,
     verdict::Vantage,
@@ -150,8 +150,8 @@ impl<'a> Observation<'a> {
                 ) => Err(why),
             };
             observation.sights.insert(name, seen);
-            observation.look_at_free(name, observer);
         }
+        observation.look_at_free(scope, observer);
         observation
     }
 
@@ -167,16 +167,25 @@ impl<'a> Observation<'a> {
         }
     }
 
-    fn look_at_free(&mut self, name: &NicName, observer: &mut dyn Observer) {
-        if self.model.nics[name].externally_managed {
+    fn look_at_free(&mut self, scope: &Scope, observer: &mut dyn Observer) {
+        let own = self
+            .model
+            .nics
+            .iter()
+            .filter(|(name, nic)| scope.nics.contains(*name) && !nic.externally_managed);
+        let vfs = own.flat_map(|(name, _)| {
+            let vfs = self.model.vfs(name);
+            vfs.map(|(index, _)| FunctionName { nic: name.clone(), vf: Some(index) })
+        });
+        let free: BTreeMap<FunctionName, Bdf> = vfs
+            .filter(|vf| self.owners.of(vf).is_none())
+            .filter_map(|vf| self.addresses.get(&vf).map(|address| (vf, *address)))
+            .collect();
+        if free.is_empty() {
             return;
         }
-        let vfs = self.model.vfs(name).map(|(index, _)| FunctionName { nic: name.clone(), vf: Some(index) });
-        for vf in vfs.filter(|vf| self.owners.of(vf).is_none()) {
-            if let Some(address) = self.addresses.get(&vf) {
-                self.free.insert(vf, observer.free_vf(*address));
-            }
-        }
+        let mut seen = observer.free_vfs(&free.values().copied().collect());
+        self.free = free.into_iter().filter_map(|(vf, address)| Some((vf, seen.remove(&address)?))).collect();
     }
 
     fn look_at_host(&mut self, observer: &mut dyn Observer) {
@@ -376,9 +385,5 @@ pub fn pf_of(nic: &NicName) -> FunctionName {
 
 /// Whether an interface stands for a VF in the host (`pf0vf3`, `c1pf0vf3`) rather than being its own device's.
 fn is_representor(report: &InterfaceReport) -> bool {
-    let Some(port) = &report.port_name else {
-        return false;
-    };
-    let controller = |c: char| c == 'c' || c.is_ascii_digit();
-    port.trim_start_matches(controller).starts_with("pf")
+    report.port_name.as_deref().is_some_and(pci::is_representor)
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use penstock_host::{
-    Place,
+    InterfaceReport, Place,
     frames::{Endpoint, NeighbourProbe, ProbeResult, ProbeTimeouts, Reach},
 };
 use penstock_model::{
@@ -57,6 +57,14 @@ impl Paths {
     pub fn reached(&self) -> BTreeSet<&FunctionName> {
         let arriving = self.tried.iter().filter(|path| path.expectation == Expectation::Arrives);
         arriving.flat_map(|path| [&path.from, &path.to]).collect()
+    }
+
+    /// The functions that something on the way is to keep frames from: only with a carrier do they tell.
+    pub fn parted(&self) -> impl Iterator<Item = &FunctionName> {
+        let kept = |path: &&Path| {
+            matches!(path.expectation, Expectation::Isolated(Barrier::Vlan | Barrier::LoopbackOff))
+        };
+        self.tried.iter().filter(kept).flat_map(|path| [&path.from, &path.to])
     }
 }
 
@@ -111,7 +119,14 @@ pub fn judge(
     timeout: Duration,
     sheet: &mut VerdictSheet,
 ) -> Vec<Trial> {
-    let trials = send(observation, paths, observer, timeout);
+    let mut trials = send(observation, paths, observer, timeout);
+    for (path, trial) in paths.tried.iter().zip(&mut trials) {
+        if let (Expectation::Isolated(barrier), Ok(Reach::NotArrived)) = (path.expectation, &trial.reach)
+            && let Some(why) = undeliverable(observation, path, barrier)
+        {
+            (trial.reach, trial.hidden) = (Err(why), Hidden::Nothing);
+        }
+    }
     for name in observation.model.nics.keys() {
         loopback(observation, name, paths, &trials, sheet);
     }
@@ -278,7 +293,7 @@ fn settle(planned_probe: &PlannedProbe<'_>, asked: Result<ProbeResult, String>, 
 }
 
 /// The position of `one` in `all`, where it is put unless it is there.
-fn position<T: Clone + PartialEq>(all: &mut Vec<T>, one: &T) -> usize {
+pub fn position<T: Clone + PartialEq>(all: &mut Vec<T>, one: &T) -> usize {
     all.iter().position(|other| other == one).unwrap_or_else(|| {
         all.push(one.clone());
         all.len() - 1
@@ -380,6 +395,7 @@ fn judge_path(observation: &Observation<'_>, path: &Path, trial: &Trial, sheet: 
     let subject = Subject::Path { from: path.from.clone().into(), to: path.to.clone().into() };
     // The receiver is the witness, or the one that asked.
     let seer = trial.witness.as_ref().map_or(&path.to, |witness| &witness.observer);
+    let sender = trial.witness.as_ref().map_or(&path.from, |witness| &witness.observer);
     let vantage = observation.vantage_of(seer);
     let mut best_effort = BTreeSet::new();
     if let Expectation::Isolated(barrier) = path.expectation
@@ -408,7 +424,9 @@ fn judge_path(observation: &Observation<'_>, path: &Path, trial: &Trial, sheet: 
             page.put("reach", wanted, isolated, Outcome::Pass)
         }
         // A link that is shown as down takes nothing: that is what was asked for.
-        (Expectation::Isolated(Barrier::LinkDisabled), Ok(Reach::SendFailed(_))) => {
+        (Expectation::Isolated(Barrier::LinkDisabled), Ok(reach))
+            if reach.is_down() && is_disabled(observation, sender) =>
+        {
             page.put("reach", wanted, ISOLATED, Outcome::Pass);
         }
         (_, Ok(Reach::SendFailed(why))) => {
@@ -422,14 +440,39 @@ fn judge_path(observation: &Observation<'_>, path: &Path, trial: &Trial, sheet: 
     }
 }
 
+/// Why nothing could have been delivered at an end of a path, whatever is between the two: its interface has no carrier, and drops in
+/// silence what is sent. Where that is what makes the barrier, it proves it.
+fn undeliverable(observation: &Observation<'_>, path: &Path, barrier: Barrier) -> Option<String> {
+    let proves = |end: &FunctionName| barrier == Barrier::LinkDisabled && is_disabled(observation, end);
+    [&path.from, &path.to].into_iter().filter(|end| !proves(end)).find_map(|end| no_carrier(observation, end))
+}
+
+/// That a function's interface was seen to have no carrier, in words.
+pub fn no_carrier(observation: &Observation<'_>, function: &FunctionName) -> Option<String> {
+    silent(function, observation.interface(function).ok()?)
+}
+
+/// As [`no_carrier`], of the interface of `end`.
+pub fn silent(end: impl std::fmt::Display, report: &InterfaceReport) -> Option<String> {
+    let name = &report.interface.name;
+    let why =
+        || format!("{end}: its interface {name} has no carrier, so that nothing could have been delivered");
+    (report.interface.carrier == Some(false)).then(why)
+}
+
+/// Whether the model has a function shown a link that is down.
+pub fn is_disabled(observation: &Observation<'_>, function: &FunctionName) -> bool {
+    let settings = observation.owners.of(function).map(|(_, owned)| &owned.settings);
+    settings.is_some_and(|settings| settings.link_state == Some(penstock_model::LinkState::Disable))
+}
+
 /// The functions of a path that make its barrier.
 fn makers<'p>(observation: &Observation<'_>, path: &'p Path, barrier: Barrier) -> Vec<&'p FunctionName> {
     let makes = |function: &FunctionName| {
         let settings = observation.owners.of(function).map(|(_, owned)| &owned.settings);
         match barrier {
             Barrier::Vlan => settings.is_some_and(|settings| settings.vlan.is_some_and(|id| id.get() != 0)),
-            Barrier::LinkDisabled => settings
-                .is_some_and(|settings| settings.link_state == Some(penstock_model::LinkState::Disable)),
+            Barrier::LinkDisabled => is_disabled(observation, function),
             Barrier::LoopbackOff | Barrier::NotCabled => true,
         }
     };

@@ -10,12 +10,12 @@ use penstock_host::{
     frames::{Endpoint, Reach},
 };
 use penstock_model::{
-    EndpointName, FunctionName, GuestName, Mac, Outcome, TenantFunctionName, Uplink,
+    EndpointName, FunctionName, Mac, Outcome, TenantFunctionName, TenantNic, Uplink,
     verdict::{ARRIVES, ISOLATED, Subject, Vantage},
 };
 
 use super::{
-    Expectation, Network, Observer,
+    Barrier, Expectation, Network, Observer,
     observation::{Observation, pf_of},
     probes::{ProbeEnd, ProbePath},
     reach::{self, Remotes},
@@ -83,9 +83,47 @@ pub fn judge(
         .collect();
     let (names, probe_ends): (Vec<EndpointName>, Vec<ProbeEnd>) = ends.into_iter().unzip();
     let told = observer.reach_across(&probe_ends, &probe_paths, &[], &remotes.places, timeout);
-    for ((from, to, expectation), reached) in tried.into_iter().zip(told.frames) {
+    for ((from, to, expectation), mut reached) in tried.into_iter().zip(told.frames) {
+        if let (Expectation::Isolated(barrier), Ok(Reach::NotArrived)) = (expectation, &reached) {
+            let silent = |at: &usize| no_carrier(observation, &names[*at], barrier);
+            reached = [from, to].iter().find_map(silent).map_or(reached, Err);
+        }
         judge_path(observation, &names[from], &names[to], expectation, reached, sheet);
     }
+}
+
+/// That the interface of an end was seen to have no carrier, in words, unless that is what was asked for.
+fn no_carrier(observation: &Observation<'_>, end: &EndpointName, barrier: Barrier) -> Option<String> {
+    match end {
+        EndpointName::Function(function) => {
+            let proves = barrier == Barrier::LinkDisabled && reach::is_disabled(observation, function);
+            if proves { None } else { reach::no_carrier(observation, function) }
+        }
+        EndpointName::Tenant(function) => {
+            let nic = observation.model.guests[&function.guest].nics.get(&function.function.nic)?;
+            let (_, mac, _) = nic.functions().find(|(vf, ..)| *vf == function.function.vf)?;
+            let interfaces = observation.inside(&function.guest).ok()?.interfaces.as_ref().ok()?;
+            let report = interface(interfaces, nic, function, mac)?;
+            reach::silent(function, report)
+        }
+    }
+}
+
+/// The interface of a function of a guest's NIC that is up.
+fn interface<'i>(
+    interfaces: &'i [InterfaceReport],
+    nic: &TenantNic,
+    function: &TenantFunctionName,
+    mac: Mac,
+) -> Option<&'i InterfaceReport> {
+    interfaces.iter().find(|report| {
+        // Another may have the same address: a bridge or a VLAN on the interface has. The device inside a VM is of the VM's own addresses.
+        let is_its = match nic.is_of_container() {
+            true => report.interface.name.as_str() == function.function.nic.as_str(),
+            false => report.device.is_none() && report.kind.is_none(),
+        };
+        is_its && report.interface.mac == mac && report.interface.up
+    })
 }
 
 fn judge_path(
@@ -166,8 +204,8 @@ fn of_tenants<'s>(observation: &'s Observation<'_>, remotes: &mut Remotes<'s>) -
                 let function = FunctionName { nic: name.clone(), vf };
                 let function = TenantFunctionName { guest: guest.clone(), function };
                 let probe_end = match nic.is_of_container() {
-                    true => in_container(observation, guest, mac, &function),
-                    false => probe_end(observation, guest, mac, &function, remotes),
+                    true => in_container(observation, nic, mac, &function),
+                    false => probe_end(observation, nic, mac, &function, remotes),
                 };
                 match probe_end {
                     Ok(Some(probe_end)) => ends.push((EndpointName::Tenant(function), probe_end)),
@@ -184,18 +222,15 @@ fn of_tenants<'s>(observation: &'s Observation<'_>, remotes: &mut Remotes<'s>) -
 /// why it could not be looked at.
 fn probe_end<'s>(
     observation: &'s Observation<'_>,
-    guest: &GuestName,
+    nic: &TenantNic,
     mac: Mac,
     function: &TenantFunctionName,
     remotes: &mut Remotes<'s>,
 ) -> Result<Option<ProbeEnd>, String> {
+    let guest = &function.guest;
     let home = observation.inside(guest).map_err(|dark| dark.why())?;
     let interfaces = home.interfaces.as_ref().map_err(Clone::clone)?;
-    // The device inside is of the VM's own addresses; a bridge or VLAN on an interface has its address too.
-    let is = |report: &&InterfaceReport| {
-        report.interface.mac == mac && report.device.is_none() && report.kind.is_none() && report.interface.up
-    };
-    let Some(report) = interfaces.iter().find(is) else { return Ok(None) };
+    let Some(report) = interface(interfaces, nic, function, mac) else { return Ok(None) };
     let (Some(program), Some(place)) = (home.program.as_deref(), observation.place(guest)) else {
         let why = home.namespace.as_ref().err().map_or("nobody can send frames there", String::as_str);
         return Err(reach::without_program(&observation.model.guests[guest], why).to_owned());
@@ -208,19 +243,13 @@ fn probe_end<'s>(
 /// The same of the NIC of a container, which lives under this kernel.
 fn in_container(
     observation: &Observation<'_>,
-    guest: &GuestName,
+    nic: &TenantNic,
     mac: Mac,
     function: &TenantFunctionName,
 ) -> Result<Option<ProbeEnd>, String> {
-    let home = observation.inside(guest).map_err(|dark| dark.why())?;
+    let home = observation.inside(&function.guest).map_err(|dark| dark.why())?;
     let interfaces = home.interfaces.as_ref().map_err(Clone::clone)?;
-    // One of its own may have the same address, as a VLAN on the interface has.
-    let is = |report: &&InterfaceReport| {
-        report.interface.name.as_str() == function.function.nic.as_str()
-            && report.interface.mac == mac
-            && report.interface.up
-    };
-    let Some(report) = interfaces.iter().find(is) else { return Ok(None) };
+    let Some(report) = interface(interfaces, nic, function, mac) else { return Ok(None) };
     let namespace = *home.namespace.as_ref().map_err(Clone::clone)?;
     let endpoint = Endpoint { label: function.to_string(), namespace, interface: report.index, mac };
     Ok(Some(ProbeEnd { endpoint, remote: None }))

@@ -139,7 +139,14 @@ fn whatever_is_changed_behind_the_tools_back_fails() {
         (
             "no carrier",
             |w| w.interface("a", "eth0").interface.carrier = Some(false),
-            &["NET0#0 carrier: fail"],
+            // Nothing could have been delivered to it, and nothing from it: that it keeps apart from others is not proven.
+            &[
+                "NET0#0 carrier: fail",
+                "NET0#0 -> NET0#1 reach: unknown",
+                "NET0#0 -> NET0#3 reach: unknown",
+                "NET0#1 -> NET0#0 reach: unknown",
+                "NET0#3 -> NET0#0 reach: unknown",
+            ],
         ),
         (
             "carrier unknown",
@@ -334,6 +341,59 @@ fn a_silent_interface_that_is_down_is_no_proof_of_isolation() {
     assert_eq!(path("NET0#0 -> NET0#1").outcome, Outcome::Unknown);
     assert_eq!(path("NET0#1 -> NET0#3").outcome, Outcome::Unknown);
     assert_eq!(path("NET0#0 -> NET0#3").outcome, Outcome::Pass);
+}
+
+/// Without a carrier nothing can be delivered, whatever the switch does.
+#[test]
+fn a_silent_interface_without_a_carrier_is_no_proof_of_isolation() {
+    let mut world = world();
+    world.interface("a", "eth1").interface.carrier = Some(false);
+    let verdicts = world.verify();
+    let path = |text: &str| verdicts.iter().find(|v| v.subject.to_string() == text).unwrap();
+    for unknown in ["NET0#0 -> NET0#1", "NET0#1 -> NET0#0"] {
+        let verdict = path(unknown);
+        assert_eq!(verdict.outcome, Outcome::Unknown, "{verdict:?}");
+        assert!(verdict.seen.contains("NET0#1") && verdict.seen.contains("has no carrier"), "{verdict:?}");
+    }
+    assert_eq!(path("NET0#0 -> NET0#3").outcome, Outcome::Pass);
+    // Loopback that is off is not proven by it either.
+    let off = MODEL.replace("loopback: true", "loopback: false");
+    let mut world = world_of(&off);
+    let functions = ["NET0", "NET0#0", "NET0#1", "NET0#2", "NET0#3"];
+    world.lost = functions.iter().flat_map(|a| functions.iter().map(|b| (*a, *b))).collect();
+    for (place, name) in [("", "lan0"), ("a", "eth0"), ("a", "eth1"), ("b", "eth0"), ("b", "eth1")] {
+        world.interface(place, name).interface.carrier = Some(false);
+    }
+    assert!(world.not_passed().contains(&"NET0 loopback: unknown".to_owned()), "{:?}", world.not_passed());
+}
+
+/// A link that is shown as down is what was asked for, at the end that it was asked for.
+#[test]
+fn a_disabled_link_isolates_its_own_end_alone() {
+    let model = MODEL.replace("- {vf: NET0#0, address", "- {vf: NET0#0, link_state: disable, address");
+    let disabled = |change: fn(&mut World)| {
+        let mut world = world_of(&model);
+        world.vf(0).link_state = Some(LinkState::Disable);
+        let functions = ["NET0", "NET0#1", "NET0#2", "NET0#3"];
+        world.lost = functions.iter().flat_map(|other| [("NET0#0", *other), (*other, "NET0#0")]).collect();
+        world.interface("a", "eth0").interface.carrier = Some(false);
+        change(&mut world);
+        let verdicts = world.verify();
+        move |text: &str| verdicts.iter().find(|v| v.subject.to_string() == text).unwrap().clone()
+    };
+    let path = disabled(|_| ());
+    assert_eq!(path("NET0#0 -> NET0#2").outcome, Outcome::Pass);
+    assert_eq!(path("NET0#2 -> NET0#0").outcome, Outcome::Pass);
+    let path = disabled(|world| world.interface("b", "eth0").interface.carrier = Some(false));
+    assert_eq!(path("NET0#0 -> NET0#2").outcome, Outcome::Unknown);
+    // The disabled end says that its network is down; of the other end, or in other words, that proves nothing.
+    const DOWN: &str = "Network is down";
+    let path =
+        disabled(|world| world.refused = [(("NET0#0", "NET0#2"), DOWN), (("NET0#2", "NET0#0"), DOWN)].into());
+    assert_eq!(path("NET0#0 -> NET0#2").outcome, Outcome::Pass);
+    assert_eq!(path("NET0#2 -> NET0#0").outcome, Outcome::Unknown);
+    let path = disabled(|world| world.refused = [(("NET0#0", "NET0#2"), "No buffer space available")].into());
+    assert_eq!(path("NET0#0 -> NET0#2").outcome, Outcome::Unknown);
 }
 
 /// virtio: the PF reports nothing of its VFs, interfaces name the virtio device, nothing keeps VLANs apart.
@@ -542,6 +602,28 @@ fn a_free_vf_may_do_without_a_driver_where_none_is_asked_for() {
     assert_eq!(world.not_passed(), Vec::<String>::new());
 }
 
+/// That nobody was seen to have it is no proof that somebody has.
+#[test]
+fn a_free_vf_without_an_interface_is_nobodys() {
+    let with = |asked: Option<FreeDriver>, unseen: Option<&str>| {
+        let mut world = world();
+        world.model.nics[0].free_driver = asked;
+        world.inside.get_mut("").unwrap().retain(|report| report.interface.name.as_str() != "lan0v4");
+        world.free_vf(|vf| vf.unseen = unseen.map(str::to_owned));
+        let verdicts = world.verify();
+        let driver =
+            verdicts.iter().find(|of| of.subject.to_string() == "NET0#4" && of.attribute == "driver");
+        let driver = driver.unwrap();
+        assert!(verdicts.iter().any(|of| of.subject.to_string() == "NET0#4" && of.attribute == "mac"));
+        (driver.seen.clone(), driver.outcome)
+    };
+    let none = "igbvf; its driver made no interface".to_owned();
+    assert_eq!(with(Some(FreeDriver::Host), None), (none.clone(), Outcome::Fail));
+    assert_eq!(with(None, None), (none, Outcome::Unsupported));
+    let (seen, outcome) = with(Some(FreeDriver::Host), Some("not permitted"));
+    assert!(seen.contains("is not known: not permitted") && outcome == Outcome::Unknown, "{seen}");
+}
+
 #[test]
 fn a_free_vf_that_somebody_has_taken_is_no_drift() {
     type Taken = (&'static str, fn(&mut World));
@@ -549,12 +631,14 @@ fn a_free_vf_that_somebody_has_taken_is_no_drift() {
         ("container web-1", |w| w.free_vf(|vf| vf.taken_by = Some("container web-1".to_owned()))),
         ("another network namespace", |w| {
             w.inside.get_mut("").unwrap().retain(|report| report.interface.name.as_str() != "lan0v4");
+            w.free_vf(|vf| vf.taken_by = Some("another network namespace".to_owned()));
         }),
         ("qemu (process 7)", |w| {
             w.free_vf(|vf| {
                 *vf = FreeVf {
                     driver: Some("vfio-pci".to_owned()),
                     taken_by: Some("qemu (process 7)".to_owned()),
+                    unseen: None,
                 }
             });
         }),

@@ -20,7 +20,7 @@ use nix::{
 use penstock_model::Mac;
 use serde::{Deserialize, Serialize};
 
-use super::{Asking, Endpoint, FramesError, NeighbourProbe, draw, neighbour, socket, wire};
+use super::{Asking, Descriptors, Endpoint, FramesError, NeighbourProbe, draw, neighbour, socket, wire};
 
 /// What an agent is to do.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -130,6 +130,7 @@ fn work(
     mut done: impl FnMut() -> bool,
 ) -> Result<Heard, FramesError> {
     let stands = stands.min(task.stands.len());
+    let _descriptors = Descriptors::for_sockets(stands + task.asks.len());
     let sends = task.sends.iter().map(|Send(stand, peer, _)| (stand, peer));
     let asks = task.asks.iter().map(|Ask(stand, peer, _)| (stand, peer));
     for (pair, (stand, peer)) in sends.enumerate().chain(asks.enumerate()) {

@@ -24,12 +24,14 @@ use thiserror::Error;
 use crate::namespace::{NamespaceError, within};
 
 pub mod agent;
+mod descriptors;
 mod load;
 mod neighbour;
 mod neighbour_probe;
 mod socket;
 mod wire;
 
+use descriptors::Descriptors;
 pub use load::{Carried, load};
 use neighbour::Answer;
 use neighbour_probe::Asking;
@@ -57,6 +59,13 @@ pub enum Reach {
     NotArrived,
     /// None could be sent, for this reason.
     SendFailed(String),
+}
+
+impl Reach {
+    /// Whether nothing could be sent because the sender's network is down (`ENETDOWN`).
+    pub fn is_down(&self) -> bool {
+        matches!(self, Reach::SendFailed(why) if why == Errno::ENETDOWN.desc())
+    }
 }
 
 /// Why nothing could be tried.
@@ -181,6 +190,7 @@ pub fn reach_and_ask(
     }
     let mut nonce = [0; NONCE];
     draw(&mut nonce)?;
+    let _descriptors = Descriptors::for_sockets(endpoints.len() + questions.len());
     let own = |endpoint: &Endpoint| open(endpoint, wire::ETHERTYPE);
     let sockets = match pairs {
         [] => Vec::new(),

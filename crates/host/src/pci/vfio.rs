@@ -1,6 +1,7 @@
 //! Whether somebody has a function through VFIO. The kernel knows; `/proc` only helps to name whom.
 
 use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
     io,
     path::{Path, PathBuf},
     thread,
@@ -8,12 +9,14 @@ use std::{
 };
 
 use nix::errno::Errno;
+use penstock_model::Bdf;
 
 use super::{PASS_THROUGH, PciError, PciFunction};
 use crate::{
+    Root,
     files::{self, OpenedAs},
     process,
-    running::holders,
+    running::{holders, holders_of},
 };
 
 /// How long a group may be held by somebody whom `/proc` does not name before that counts: another Penstock that asks the same, or a process
@@ -37,9 +40,14 @@ impl PciFunction {
     /// The processes whose descriptors name the function's IOMMU group (`/dev/vfio/GROUP`) or its VFIO device, each as `NAME (process
     /// ID)`, as far as this user may see. It disturbs nobody, and misses who has only an open device or a mapping.
     pub fn opened_by(&self) -> Vec<String> {
+        holders(&self.root, &self.vfio_nodes())
+    }
+
+    /// The files by which it may be opened, while it is bound to `vfio-pci`.
+    fn vfio_nodes(&self) -> Vec<PathBuf> {
         let Some(group) = self.vfio_group() else { return Vec::new() };
         let devices = files::list(self.directory().join("vfio-dev")).unwrap_or_default();
-        holders(&self.root, &nodes_of(Some(&group), &devices))
+        nodes_of(Some(&group), &devices)
     }
 
     /// That nobody has one of its VFs through VFIO: while somebody does, removing the VFs waits in the kernel as unbinding does.
@@ -95,6 +103,31 @@ impl PciFunction {
     }
 }
 
+/// As [`PciFunction::opened_by`] of many functions, in one look at all processes; those that nobody has open are left out.
+pub fn opened_by(root: &Root, functions: &BTreeSet<Bdf>) -> BTreeMap<Bdf, Vec<String>> {
+    // Functions of one group share its file.
+    let mut of_nodes: HashMap<PathBuf, usize> = HashMap::new();
+    let mut sharing: Vec<Vec<Bdf>> = Vec::new();
+    for function in functions {
+        for node in PciFunction::new(root, *function).vfio_nodes() {
+            let at = *of_nodes.entry(node).or_insert_with(|| {
+                sharing.push(Vec::new());
+                sharing.len() - 1
+            });
+            sharing[at].push(*function);
+        }
+    }
+    let mut found: BTreeMap<Bdf, Vec<String>> = BTreeMap::new();
+    for (at, who) in holders_of(root, &of_nodes) {
+        for function in &sharing[at] {
+            let known = found.entry(*function).or_default();
+            let new: Vec<String> = who.iter().filter(|who| !known.contains(who)).cloned().collect();
+            known.extend(new);
+        }
+    }
+    found
+}
+
 /// The files by which a function of this IOMMU group may be opened, whose VFIO devices (`vfio-dev`) are called so: with iommufd the device has
 /// one of its own (`drivers/vfio/device_cdev.c`).
 pub(crate) fn nodes_of(group: Option<&str>, devices: &[String]) -> Vec<PathBuf> {
@@ -112,7 +145,6 @@ mod tests {
     use std::{cell::Cell, fs, os::unix::fs::symlink};
 
     use super::*;
-    use crate::Root;
 
     const VF: &str = "0000:01:10.0";
     const SHORT: Duration = Duration::from_millis(20);
@@ -162,6 +194,26 @@ mod tests {
         fs::create_dir_all(function.directory().join("vfio-dev/vfio3")).unwrap();
         process(tree.path(), 12, "/dev/vfio/devices/vfio3");
         assert_eq!(function.held(&answers(Errno::ENOENT), SHORT), ["testpmd (process 12)"]);
+    }
+
+    #[test]
+    fn who_has_which_of_many_functions_is_seen_in_one_look() {
+        let (tree, function) = machine("vfio-pci");
+        let other: Bdf = "0000:01:10.2".parse().unwrap();
+        let directory = tree.path().join(format!("sys/bus/pci/devices/{other}"));
+        fs::create_dir_all(directory.join("vfio-dev/vfio4")).unwrap();
+        symlink("../../drivers/vfio-pci", directory.join("driver")).unwrap();
+        symlink("../../../../kernel/iommu_groups/8", directory.join("iommu_group")).unwrap();
+        let free: Bdf = "0000:01:10.4".parse().unwrap();
+        process(tree.path(), 12, "/dev/vfio/7 (deleted)");
+        process(tree.path(), 13, "/dev/vfio/devices/vfio4");
+        process(tree.path(), 14, "/dev/vfio/8");
+        let found = opened_by(&Root::at(tree.path()), &[function.bdf(), other, free].into());
+        assert_eq!(found[&function.bdf()], ["testpmd (process 12)"]);
+        let mut both = found[&other].clone();
+        both.sort();
+        assert_eq!(both, ["testpmd (process 13)", "testpmd (process 14)"]);
+        assert_eq!(found.len(), 2);
     }
 
     #[test]

@@ -2,52 +2,90 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use penstock_model::Bdf;
+use penstock_model::{Bdf, text::counted};
 
-use crate::{Netlink, Root, files};
+use crate::{Netlink, Root, chain, files, namespace::NetworkNamespace, pci};
 
-/// Looks for these functions in the network namespaces of all processes, and says who lives there, each as
-/// `container NAME (LXC, process ID)` or `NAME (process ID)`. A namespace that nobody lives in, and all without the right to
-/// enter them, stay unseen.
+/// Where namespaces have names, as `ip netns` and network plugins of containers give them.
+const NAMED: &str = "/run/netns";
+
+/// What other network namespaces were seen to have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Elsewhere {
+    /// Who has a function's interface: `container NAME (LXC, process ID)`, `NAME (process ID)`, or the name of a namespace in which nobody
+    /// lives.
+    pub found: BTreeMap<Bdf, String>,
+    /// Why some of the namespaces could not be looked into, if so: what is in them is not among [`Elsewhere::found`].
+    pub unseen: Option<String>,
+}
+
+/// As [`look`], without what could not be looked into.
 pub fn elsewhere(root: &Root, wanted: &BTreeSet<Bdf>) -> BTreeMap<Bdf, String> {
-    let mut found = BTreeMap::new();
+    look(root, wanted).found
+}
+
+/// Looks for these functions in the network namespaces of all processes, and in those that have names. One that has neither a process nor a
+/// name stays unseen, and nothing says so.
+pub fn look(root: &Root, wanted: &BTreeSet<Bdf>) -> Elsewhere {
+    let mut all = Elsewhere::default();
     if wanted.is_empty() || !root.is_system() {
-        return found;
+        return all;
     }
-    let namespace = |id: &str| files::read_link(format!("/proc/{id}/ns/net")).ok();
-    let own = namespace("self");
+    let namespace = |id: &str| files::read_link(format!("/proc/{id}/ns/net"));
+    let own = namespace("self").ok();
     // The process with the lowest number in each: of a container that is its first, or who made it.
     let mut homes = BTreeMap::new();
+    let mut hidden = (0, None);
     let mut processes: Vec<u32> =
         files::list("/proc").unwrap_or_default().iter().filter_map(|name| name.parse().ok()).collect();
     processes.sort_unstable();
     for id in processes {
-        if let Some(home) = namespace(&id.to_string()).filter(|home| Some(home) != own.as_ref()) {
-            homes.entry(home).or_insert(id);
+        match namespace(&id.to_string()) {
+            Ok(home) if Some(&home) != own.as_ref() => drop(homes.entry(home).or_insert(id)),
+            Err(error) if error.is_unreadable() => {
+                hidden.0 += 1;
+                hidden.1.get_or_insert(error);
+            }
+            // Ours, or of one that has ended.
+            _ => {}
         }
     }
-    for id in homes.into_values() {
-        let Ok(mut netlink) = Netlink::in_namespace_of(id) else { continue };
-        for report in netlink.interfaces().unwrap_or_default() {
-            let function = report.device.as_deref().and_then(|device| function_of(root, device));
+    if let (processes, Some(why)) = hidden {
+        let processes = counted(processes, "process");
+        all.unseen = Some(format!("where {processes} of others live cannot be seen: {}", chain(&why)));
+    }
+    let mut take = |netlink: &mut Netlink, who: &dyn Fn() -> String| {
+        for report in netlink.links().unwrap_or_default() {
+            let function = report.device.as_deref().and_then(|device| pci::function_of_device(root, device));
             if let Some(function) = function.filter(|function| wanted.contains(function)) {
-                found.entry(function).or_insert_with(|| who(id));
+                all.found.entry(function).or_insert_with(who);
             }
         }
+    };
+    let mut closed = None;
+    for id in homes.values() {
+        match Netlink::in_namespace_of(*id) {
+            Ok(mut netlink) => take(&mut netlink, &|| who(*id)),
+            Err(_) if !files::exists(format!("/proc/{id}")) => {}
+            Err(error) => drop(closed.get_or_insert(format!("{}: {}", who(*id), chain(&error)))),
+        }
     }
-    found
+    for name in files::list(NAMED).unwrap_or_default() {
+        // What is no namespace any more is an empty file.
+        let Ok(namespace) = NetworkNamespace::open(format!("{NAMED}/{name}")) else { continue };
+        let Ok(mut netlink) = namespace.netlink() else { continue };
+        if !is_own(&namespace) {
+            take(&mut netlink, &|| format!("the network namespace {name}"));
+        }
+    }
+    all.unseen = all.unseen.or(closed);
+    all
 }
 
-/// The PCI function that a device is, or that a virtio device sits on.
-fn function_of(root: &Root, device: &str) -> Option<Bdf> {
-    if let Ok(bdf) = device.parse() {
-        return Some(bdf);
-    }
-    if !device.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
-        return None;
-    }
-    let path = files::canonical(root.path(format!("/sys/bus/virtio/devices/{device}"))).ok()?;
-    path.parent()?.file_name()?.to_str()?.parse().ok()
+/// Whether a namespace is that of this process.
+fn is_own(namespace: &NetworkNamespace) -> bool {
+    let own = NetworkNamespace::current().and_then(|own| own.identity());
+    matches!((namespace.identity(), own), (Ok(one), Ok(other)) if one == other)
 }
 
 /// Who a process is: the container that its control group names, else its program.

@@ -75,6 +75,8 @@ pub struct World {
     /// Pairs whose frames get lost, and pairs whose frames pass although they should not.
     pub lost: BTreeSet<(&'static str, &'static str)>,
     pub leaking: BTreeSet<(&'static str, &'static str)>,
+    /// Pairs of which no frame can be sent, and why.
+    pub refused: BTreeMap<(&'static str, &'static str), &'static str>,
     pub blind: BTreeSet<Source>,
     /// Interfaces inside guests named by their virtio device, as the real ones are.
     pub virtio: bool,
@@ -253,6 +255,7 @@ pub fn world_of(model: &str) -> World {
         },
         lost: BTreeSet::new(),
         leaking: BTreeSet::new(),
+        refused: BTreeMap::new(),
         blind: BTreeSet::new(),
         virtio: false,
         tried: RefCell::new(0),
@@ -262,7 +265,7 @@ pub fn world_of(model: &str) -> World {
         fading: BTreeSet::new(),
         speed: 12_500_000,
         loads: RefCell::new(0),
-        free: [(vf_bdf(4), FreeVf { driver: Some("igbvf".to_owned()), taken_by: None })].into(),
+        free: [(vf_bdf(4), FreeVf { driver: Some("igbvf".to_owned()), ..FreeVf::default() })].into(),
     }
 }
 
@@ -322,8 +325,10 @@ impl Observer for &World {
         self.unless_blind(Source::VirtualFunctions, || (0..5).map(|n| (index(n), vf_bdf(n))).collect())
     }
 
-    fn free_vf(&mut self, vf: Bdf) -> Result<FreeVf, String> {
-        self.unless_blind(Source::FreeVfs, || self.free.get(&vf).cloned().unwrap_or_default())
+    fn free_vfs(&mut self, vfs: &BTreeSet<Bdf>) -> BTreeMap<Bdf, Result<FreeVf, String>> {
+        let look =
+            |vf: &Bdf| self.unless_blind(Source::FreeVfs, || self.free.get(vf).cloned().unwrap_or_default());
+        vfs.iter().map(|vf| (*vf, look(vf))).collect()
     }
 
     fn function_of(&mut self, device: &str) -> Option<Bdf> {
@@ -403,6 +408,9 @@ impl World {
         if let Some(from) = from.strip_suffix(", forged") {
             let passes = self.forging.contains(from);
             return if passes { self.frame(from, to) } else { Reach::NotArrived };
+        }
+        if let Some(why) = self.refused.get(&(from, to)) {
+            return Reach::SendFailed((*why).to_owned());
         }
         let pair = |set: &BTreeSet<(&str, &str)>| set.contains(&(from, to));
         let tagged = ["NET0#1", "NET0#3", "node/net0#1"];
