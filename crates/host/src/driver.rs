@@ -1,6 +1,10 @@
 //! Which driver a PF has: by name, version, firmware and device, since each of these may change what it can do.
 
-use std::{ffi::CStr, io, os::fd::AsRawFd};
+use std::{
+    ffi::CStr,
+    io,
+    os::fd::{AsFd, AsRawFd},
+};
 
 use nix::{
     errno::Errno,
@@ -57,7 +61,8 @@ pub fn identity_of(pf: &Pf, release: &str) -> Option<DriverIdentity> {
 }
 
 fn known(driver: &str, interface: &str, ids: PciIds, release: &str) -> Option<DriverIdentity> {
-    let info = ask(interface).ok()?;
+    let socket = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None).ok()?;
+    let info = ask(&socket, interface).ok()?;
     let version = text(&info.version);
     // What a driver without firmware says.
     let firmware = text(&info.firmware);
@@ -82,9 +87,13 @@ fn text(bytes: &[u8; TEXT]) -> String {
     text.trim().chars().filter(|c| !c.is_control()).collect()
 }
 
+/// The PCI function that an interface's driver says it drives, of an interface in the namespace of `socket`, which may be of any kind.
+pub(crate) fn function_of(socket: &impl AsFd, interface: &str) -> Option<Bdf> {
+    text(&ask(socket, interface).ok()?.bus).parse().ok()
+}
+
 #[allow(unsafe_code)]
-fn ask(interface: &str) -> io::Result<DriverInfo> {
-    let socket = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
+fn ask(socket: &impl AsFd, interface: &str) -> io::Result<DriverInfo> {
     let mut info = DriverInfo {
         command: ETHTOOL_GDRVINFO,
         driver: [0; TEXT],
@@ -106,7 +115,7 @@ fn ask(interface: &str) -> io::Result<DriverInfo> {
     };
     // SAFETY: the descriptor is open; `request` is a whole `ifreq` whose data points to a whole `struct ethtool_drvinfo`,
     // which both outlive the call; the kernel writes into that and nowhere else.
-    let outcome = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, &raw mut request) };
+    let outcome = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), SIOCETHTOOL as _, &raw mut request) };
     Errno::result(outcome)?;
     Ok(info)
 }
@@ -120,6 +129,22 @@ mod tests {
         assert_eq!(size_of::<DriverInfo>(), 196);
     }
 
+    /// What a kernel before 5.14 does not say of an interface its driver says.
+    #[test]
+    fn a_driver_names_its_function() {
+        let socket =
+            socket(AddressFamily::Netlink, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None).unwrap();
+        for name in files::list("/sys/class/net").unwrap_or_default() {
+            let Ok(device) = files::canonical(format!("/sys/class/net/{name}/device")) else { continue };
+            let function =
+                device.ancestors().find_map(|part| part.file_name()?.to_str()?.parse::<Bdf>().ok());
+            if function.is_some() {
+                assert_eq!(function_of(&socket, &name), function, "{name}");
+            }
+        }
+        assert_eq!(function_of(&socket, "lo"), None);
+    }
+
     #[test]
     fn a_text_ends_where_the_driver_ends_it() {
         let mut bytes = [0; TEXT];
@@ -130,6 +155,7 @@ mod tests {
 
     #[test]
     fn an_interface_that_is_not_there_has_no_driver() {
-        assert!(ask("penstock-none-such-name-at-all").is_err());
+        let socket = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None).unwrap();
+        assert!(ask(&socket, "penstock-none-such-name-at-all").is_err());
     }
 }

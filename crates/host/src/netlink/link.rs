@@ -12,7 +12,7 @@ use super::{
     upper,
     wire::{self, Message},
 };
-use crate::{InterfaceReport, namespace::NetworkNamespace};
+use crate::{InterfaceReport, driver, namespace::NetworkNamespace};
 
 /// Describes a link, in an answer or an event (`RTM_NEWLINK`).
 pub(super) const NEW_LINK: u16 = libc::RTM_NEWLINK;
@@ -78,7 +78,21 @@ impl Netlink {
     pub fn links(&mut self) -> Result<Vec<InterfaceReport>, NetlinkError> {
         let mut body = LinkMessage::default();
         body.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
-        self.route.dump("list the network interfaces", GET_LINK, &body, link_report)
+        let mut reports = self.route.dump("list the network interfaces", GET_LINK, &body, link_report)?;
+        // Once for all: whether the kernel names devices.
+        if reports.iter().all(|report| report.device.is_none()) {
+            reports.iter_mut().for_each(|report| self.name_device(report));
+        }
+        Ok(reports)
+    }
+
+    /// Names the device of an interface of hardware for which the kernel names none: before Linux 5.14 it has no `IFLA_PARENT_DEV_NAME`,
+    /// and the driver is asked.
+    pub(super) fn name_device(&self, report: &mut InterfaceReport) {
+        if report.device.is_none() && report.kind.is_none() {
+            let function = driver::function_of(&self.route, report.interface.name.as_str());
+            report.device = function.map(|function| function.to_string());
+        }
     }
 
     /// The interface of this name, which may be an alternative one (`IFLA_ALT_IFNAME`), without addresses and speed: what it costs
@@ -114,7 +128,11 @@ impl Netlink {
             .ask(attempt, GET_LINK, 0, &body, |message| found = link_report(message).or(found.take()))
         {
             Err(NetlinkError::NoSuchInterface { .. }) => Ok(None),
-            outcome => outcome.map(|()| found),
+            outcome => {
+                outcome?;
+                found.iter_mut().for_each(|report| self.name_device(report));
+                Ok(found)
+            }
         }
     }
 
