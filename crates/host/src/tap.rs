@@ -11,15 +11,17 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    thread,
     time::{Duration, Instant},
 };
 
 use penstock_model::{InterfaceName, Mac, TenantNic};
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::Deserialize;
 use thiserror::Error;
 
-use crate::{Command, ProcessError, chain, files};
+use crate::{
+    Command, Netlink, NetlinkError, ProcessError, Root, chain, files,
+    netlink::{TapLink, wait_for_udev},
+};
 
 /// How long `ip` may take.
 const MOMENT: Duration = Duration::from_secs(15);
@@ -64,9 +66,9 @@ pub enum TapError {
         /// How it failed.
         source: ProcessError,
     },
-    /// What `ip` printed is no list of interfaces.
-    #[error("`ip -json link` printed no list of interfaces")]
-    Answer(#[source] serde_json::Error),
+    /// The kernel does not list the interfaces.
+    #[error(transparent)]
+    List(NetlinkError),
     /// What `tc` printed is no list of filters.
     #[error("`tc -json filter` printed no list of filters")]
     Filters(#[source] serde_json::Error),
@@ -86,63 +88,21 @@ pub enum TapError {
     },
 }
 
-/// An interface as `ip -json -details link` prints it.
-#[derive(Deserialize)]
-struct Link {
-    ifname: String,
-    #[serde(default)]
-    flags: Vec<String>,
-    #[serde(default)]
-    mtu: u32,
-    master: Option<String>,
-    ifalias: Option<String>,
-    #[serde(default)]
-    linkinfo: LinkInfo,
-}
-
-#[derive(Default, Deserialize)]
-struct LinkInfo {
-    info_kind: Option<String>,
-    #[serde(default)]
-    info_slave_data: PortInfo,
-    #[serde(default)]
-    info_data: TapInfo,
-}
-
-/// What is told of a tap.
-#[derive(Default, Deserialize)]
-struct TapInfo {
-    /// Who may open it: a name, or a number without one.
-    user: Option<serde_json::Value>,
-}
-
-/// What is told of a port of a bridge.
-#[derive(Default, Deserialize)]
-struct PortInfo {
-    state: Option<String>,
-}
-
-impl Link {
+impl TapLink {
     fn is(&self, kind: &str) -> bool {
-        self.linkinfo.info_kind.as_deref() == Some(kind)
-    }
-
-    fn has_flag(&self, wanted: &str) -> bool {
-        self.flags.iter().any(|flag| flag == wanted)
+        self.kind.as_deref() == Some(kind)
     }
 
     /// Whether it is what the first step of [`make`] leaves when nothing comes after it: root's alone, and nothing is set of it. Only its
     /// name says whose it is.
     fn is_begun(&self) -> bool {
-        let user = self.linkinfo.info_data.user.as_ref();
-        let is_roots = user.is_some_and(|user| user.as_str() == Some("root") || user.as_u64() == Some(0));
-        let is_bare = self.ifalias.is_none() && self.master.is_none() && !self.has_flag("UP");
-        self.is("tun") && is_roots && is_bare
+        let is_bare = self.alias.is_none() && self.master.is_none() && !self.up;
+        self.is("tun") && self.owner == Some(0) && is_bare
     }
 
     /// The function that it is the tap of, as it was told to [`make`].
     fn function(&self) -> Option<&str> {
-        self.ifalias.as_deref()?.strip_prefix(ALIAS).filter(|_| self.is("tun"))
+        self.alias.as_deref()?.strip_prefix(ALIAS).filter(|_| self.is("tun"))
     }
 }
 
@@ -154,47 +114,35 @@ fn tc(arguments: &[&str]) -> Command {
     Command::new("tc").args(arguments).deadline(MOMENT)
 }
 
-/// What a command lists as JSON; where there is nothing it prints nothing at all. `wrong` says that it printed no such list.
-fn listed<T: DeserializeOwned>(
-    command: &Command,
-    attempt: impl Into<String>,
-    wrong: fn(serde_json::Error) -> TapError,
-) -> Result<Vec<T>, TapError> {
-    let listed = command.succeed().map_err(|source| TapError::Run { attempt: attempt.into(), source })?;
-    match listed.text().trim() {
-        "" => Ok(Vec::new()),
-        text => serde_json::from_str(text).map_err(wrong),
-    }
-}
-
-fn links() -> Result<Vec<Link>, TapError> {
-    let command = ip(&["-json", "-details", "link", "show"]);
-    listed(&command, "list the network interfaces", TapError::Answer)
+fn links() -> Result<Vec<TapLink>, TapError> {
+    Netlink::open().and_then(|mut netlink| netlink.tap_links()).map_err(TapError::List)
 }
 
 /// The taps of ours in this network namespace, by the name of the function that each was made for.
 ///
 /// # Errors
 ///
-/// When `ip` fails.
+/// When the kernel does not list the interfaces.
 pub fn taps() -> Result<BTreeMap<String, TapReport>, TapError> {
-    let report = |link: &Link| {
+    let links = links()?;
+    let report = |link: &TapLink| {
         // Others are not looked at any further.
         let function = link.function()?;
+        let master = |index: u32| links.iter().find(|other| other.index == index)?.name.parse().ok();
         let report = TapReport {
-            name: link.ifname.parse().ok()?,
-            bridge: link.master.as_deref().and_then(|master| master.parse().ok()),
-            up: link.has_flag("UP"),
-            attached: link.has_flag("LOWER_UP"),
+            name: link.name.parse().ok()?,
+            bridge: link.master.and_then(master),
+            up: link.up,
+            attached: link.lower_up,
             unheard: match link.master {
                 Some(_) => Ok(false),
-                None => is_unheard(&link.ifname).map_err(|error| chain(&error)),
+                None => is_unheard(&link.name).map_err(|error| chain(&error)),
             },
-            forwarding: link.linkinfo.info_slave_data.state.as_deref() == Some("forwarding"),
+            forwarding: link.forwarding,
         };
         Some((function.to_owned(), report))
     };
-    Ok(links()?.iter().filter_map(report).collect())
+    Ok(links.iter().filter_map(report).collect())
 }
 
 /// The taps in this network namespace that somebody began to make and did not live to give to a function: each has the name of the tap
@@ -202,10 +150,10 @@ pub fn taps() -> Result<BTreeMap<String, TapReport>, TapError> {
 ///
 /// # Errors
 ///
-/// When `ip` fails.
+/// When the kernel does not list the interfaces.
 pub fn begun() -> Result<BTreeSet<InterfaceName>, TapError> {
-    let name = |link: &Link| {
-        let name: InterfaceName = link.ifname.parse().ok()?;
+    let name = |link: &TapLink| {
+        let name: InterfaceName = link.name.parse().ok()?;
         TenantNic::mac_of_tap(&name).filter(|_| link.is_begun()).map(|_| name)
     };
     Ok(links()?.iter().filter_map(name).collect())
@@ -224,7 +172,7 @@ pub fn make(
     bridge: &InterfaceName,
 ) -> Result<InterfaceName, TapError> {
     let links = links()?;
-    let found = links.iter().find(|link| link.ifname == bridge.as_str() && link.is("bridge"));
+    let found = links.iter().find(|link| link.name == bridge.as_str() && link.is("bridge"));
     let mtu = found.ok_or_else(|| TapError::NoBridge { bridge: bridge.clone() })?.mtu;
     let name = TenantNic::tap(mac);
     let enter = ip(&["link", "set", "dev", name.as_str(), "master", bridge.as_str(), "up"]);
@@ -276,9 +224,9 @@ struct Wanted<'a> {
 
 impl Wanted<'_> {
     /// Makes it in the place of one that is left over, and has `steps` make it `what`. Of `links` it is seen what is there.
-    fn make(self, links: &[Link], what: &str, steps: &[Command]) -> Result<InterfaceName, TapError> {
+    fn make(self, links: &[TapLink], what: &str, steps: &[Command]) -> Result<InterfaceName, TapError> {
         let Wanted { name, function, mac, queues, mtu } = self;
-        if let Some(there) = links.iter().find(|link| link.ifname == name.as_str()) {
+        if let Some(there) = links.iter().find(|link| link.name == name.as_str()) {
             if there.function() != Some(function) && !there.is_begun() {
                 return Err(TapError::Taken { name, function: function.to_owned() });
             }
@@ -299,7 +247,7 @@ impl Wanted<'_> {
         let rest = || {
             // At once: without it the tap is nobody's, should this be all that is done.
             step(&call)?;
-            await_udev(tap);
+            await_udev(&name);
             step(&set)?;
             steps.iter().try_for_each(step)
         };
@@ -313,9 +261,14 @@ impl Wanted<'_> {
 
 /// Whether a filter drops all that comes by the interface before the host's own stack gets it.
 fn is_unheard(interface: &str) -> Result<bool, TapError> {
-    let command = tc(&["-json", "filter", "show", "dev", interface, "ingress"]);
-    let filters: Vec<Filter> =
-        listed(&command, format!("list the filters of {interface}"), TapError::Filters)?;
+    let listed = tc(&["-json", "filter", "show", "dev", interface, "ingress"]).succeed();
+    let attempt = || format!("list the filters of {interface}");
+    let listed = listed.map_err(|source| TapError::Run { attempt: attempt(), source })?;
+    // Where there is nothing it prints nothing at all.
+    let filters: Vec<Filter> = match listed.text().trim() {
+        "" => Vec::new(),
+        text => serde_json::from_str(text).map_err(TapError::Filters)?,
+    };
     let drops = |filter: &Filter| {
         let action = filter.options.actions.first();
         action.is_some_and(|action| action.control_action.r#type.as_deref() == Some("drop"))
@@ -356,16 +309,10 @@ struct ControlAction {
 /// Waits until udev has done with a new interface. systemd's gives it an address that is always the same (`MACAddressPolicy=persistent`,
 /// systemd.link(5)) where it finds one made up by the kernel; done later that would be in the place of ours, and may be smaller than the
 /// bridge's. In a network namespace of its own udev sees nothing, and is waited for in vain.
-fn await_udev(tap: &str) {
-    if !files::exists("/run/udev/control") {
-        return;
-    }
+fn await_udev(tap: &InterfaceName) {
     let index = files::read_to_string(format!("/sys/class/net/{tap}/ifindex"));
-    let Ok(index) = index else { return };
-    let done = format!("/run/udev/data/n{}", index.trim());
-    let until = Instant::now() + UDEV;
-    while !files::exists(&done) && Instant::now() < until {
-        thread::sleep(Duration::from_millis(20));
+    if let Some(index) = index.ok().and_then(|index| index.trim().parse().ok()) {
+        wait_for_udev(&Root::system(), index, Instant::now() + UDEV);
     }
 }
 

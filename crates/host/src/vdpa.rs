@@ -147,12 +147,6 @@ pub fn opened_by(root: &Root, process: u32) -> files::Result<BTreeSet<PathBuf>> 
     Ok(leads.filter(is_such).collect())
 }
 
-/// Whether udev has done with an interface: it may give it another name until then. So it is where there is no udev.
-pub fn is_settled(root: &Root, index: u32) -> bool {
-    !files::exists(root.path("/run/udev/control"))
-        || files::exists(root.path(format!("/run/udev/data/n{index}")))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

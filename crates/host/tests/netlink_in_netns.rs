@@ -15,7 +15,7 @@ use penstock_host::{
     Here, InterfaceReport, Netlink, NetlinkError, NetworkNamespace, PciFunction, Place, Root,
     frames::{Endpoint, FramesError, Reach, reach},
     interface_of,
-    netlink::wait_for_interface,
+    netlink::{LinkSettings, wait_for_interface},
 };
 use penstock_model::{
     Bdf, InterfaceAddress, Mac, Mtu, PortVlans, VfAttribute, VfIndex,
@@ -28,7 +28,7 @@ type Check = fn();
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let missing = trials.lacking("network namespaces", needs::network_namespace);
-    let plain: [(&str, Check); 17] = [
+    let plain: [(&str, Check); 18] = [
         ("interfaces_are_listed_in_netns", interfaces_are_listed),
         ("interfaces_count_what_went_through_them_in_netns", interfaces_count),
         ("an_interface_is_changed_in_netns", an_interface_is_changed),
@@ -36,6 +36,7 @@ fn main() -> ExitCode {
             "a_socket_of_a_namespace_leaves_its_maker_where_it_was_in_netns",
             a_socket_of_a_namespace_leaves_its_maker_where_it_was,
         ),
+        ("an_alias_of_any_bytes_is_seen_and_set_in_netns", an_alias_of_any_bytes),
         ("addresses_come_and_go_in_netns", addresses_come_and_go),
         ("refusals_say_what_was_refused_in_netns", refusals_say_what_was_refused),
         ("what_a_driver_lacks_is_unsupported_in_netns", what_a_driver_lacks_is_unsupported),
@@ -218,6 +219,24 @@ fn an_interface_is_changed() {
     // As it is already: success each time.
     netlink.set_up(index, false).unwrap();
     netlink.rename(index, &"rt0".parse().unwrap()).unwrap();
+}
+
+/// Any root of a namespace chooses it, and it comes along when the interface is moved.
+fn an_alias_of_any_bytes() {
+    let namespace = Namespace::new();
+    namespace.run("ip link add left type veth peer name right");
+    let mut netlink = netlink(&namespace);
+    let index = named(&mut netlink, "left").index;
+    let before = netlink.link_settings(index).unwrap();
+    assert_eq!(before.alias, "");
+    let odd = LinkSettings { alias: r"a\x01\x1b\x5c\xff".to_owned(), ..before.clone() };
+    netlink.set_link_settings(index, &odd).unwrap();
+    assert_eq!(netlink.link_settings(index).unwrap(), odd);
+    let shown = namespace.run("ip -o link show left");
+    assert!(shown.contains("alias a\u{1}\u{1b}\\"), "{shown:?}");
+    netlink.set_link_settings(index, &odd.plain()).unwrap();
+    assert_eq!(netlink.link_settings(index).unwrap(), before);
+    assert!(!namespace.run("ip -o link show left").contains("alias"));
 }
 
 fn addresses_come_and_go() {

@@ -260,13 +260,15 @@ impl Fault for GuestError {
             GuestError::State(error) => error.status(),
             GuestError::Node { source, .. } => source.status(),
             GuestError::Config(error) => error.status(),
+            GuestError::NotPutRight { error, .. } => error.status(),
             GuestError::Netlink(error) => error.status(),
             GuestError::Lxc { source, .. } => source.status(),
             GuestError::Libvirt { source, .. } => source.status(),
             GuestError::Realtime { source, .. } => source.status(),
             GuestError::Taps { source, .. } => match &**source {
                 TapError::Run { source, .. } => source.status(),
-                TapError::Answer(_) | TapError::Filters(_) => Status::Internal,
+                TapError::List(source) => source.status(),
+                TapError::Filters(_) => Status::Internal,
                 TapError::NoBridge { .. } | TapError::Taken { .. } => Status::DoesNotFit,
             },
         }

@@ -10,7 +10,9 @@ use std::{
 use penstock_host::{
     InterfaceReport, Netlink, Root, chain,
     embedded::control,
-    files, interrupt, tap,
+    files, interrupt,
+    netlink::udev_is_done,
+    tap,
     vdpa::{self, VdpaDriver},
 };
 use penstock_model::{GuestName, InterfaceName, NicName, TenantNic, Uplink, VfSettings, inventory::VfState};
@@ -147,7 +149,7 @@ impl Containers {
             let reports = Netlink::open().and_then(|mut netlink| netlink.interfaces()).unwrap_or_default();
             let name = vdpa::interface(&self.root, device);
             let found = reports.iter().find(|report| Some(&report.interface.name) == name.as_ref());
-            if found.is_some_and(|report| vdpa::is_settled(&self.root, report.index)) {
+            if found.is_some_and(|report| udev_is_done(&self.root, report.index)) {
                 return;
             }
             thread::sleep(LOOK);

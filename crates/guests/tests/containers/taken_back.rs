@@ -27,7 +27,7 @@ fn meddle(bench: &Bench, definition: &GuestDefinition) -> String {
     let script = format!(
         "ip link property add dev eth0 altname {} && ip link property add dev eth0 altname spare{} && \
          ip link set eth0 promisc on allmulticast on multicast off arp off && ip link set eth0 mode dormant && \
-         ip link set eth0 address {mac}",
+         ip link set eth0 address {mac} && ip link set eth0 alias \"$(printf 'odd\\001\\033[2J\\377')\"",
         bench.link(0),
         bench.number
     );

@@ -1,4 +1,4 @@
-//! What of a link its reports do not tell, and who had it may have left: flags, the link mode, alternative names.
+//! What of a link its reports do not tell, and who had it may have left: flags, the link mode, alternative names, the alias.
 
 use netlink_packet_core::DefaultNla;
 use netlink_packet_route::link::{LinkAttribute, LinkExtentMask, LinkFlags, LinkMessage, LinkMode, Prop};
@@ -40,13 +40,24 @@ pub struct LinkSettings {
     /// Its alternative names (`IFLA_ALT_IFNAME`), in the kernel's order. Bytes that are no printable UTF-8 are written `\\xff`, and a
     /// backslash `\\x5c`: the kernel allows both.
     pub other_names: Vec<String>,
+    /// Its alias (`IFLA_IFALIAS`), a text that means nothing to the kernel; empty where it has none. Bytes are written as in a name. One that
+    /// was noted by a version that did not ask for it is empty.
+    #[serde(default)]
+    pub alias: String,
 }
 
 impl LinkSettings {
-    /// The same as if nobody had turned anything on: neither promiscuous nor for all multicast frames, with ARP and the default mode. Names
-    /// stay.
+    /// The same as if nobody had set anything: neither promiscuous nor for all multicast frames, with ARP and the default mode, and without
+    /// alias. Names stay.
     pub fn plain(&self) -> LinkSettings {
-        LinkSettings { promiscuous: false, all_multicast: false, arp: true, mode: 0, ..self.clone() }
+        LinkSettings {
+            promiscuous: false,
+            all_multicast: false,
+            arp: true,
+            mode: 0,
+            alias: String::new(),
+            ..self.clone()
+        }
     }
 
     /// Its alternative names that are not among `others`.
@@ -80,7 +91,7 @@ impl Netlink {
         found.ok_or_else(|| NetlinkError::Malformed { attempt, what: "no link is in the answer".to_owned() })
     }
 
-    /// Sets an interface's flags and link mode; alternative names stay.
+    /// Sets an interface's flags, link mode and alias; alternative names stay.
     ///
     /// # Errors
     ///
@@ -91,7 +102,10 @@ impl Netlink {
             LinkFlags::Promisc | LinkFlags::Allmulti | LinkFlags::Multicast | LinkFlags::Noarp;
         body.header.flags = wanted.flags();
         body.attributes.push(LinkAttribute::Mode(LinkMode::from(wanted.mode)));
-        self.set_link(&format!("set flags and link mode of interface {index}"), &body)
+        // An empty one removes it (`net/core/dev.c`, `dev_set_alias`).
+        let alias = DefaultNla::new(libc::IFLA_IFALIAS, name_bytes(&wanted.alias));
+        body.attributes.push(LinkAttribute::Other(alias));
+        self.set_link(&format!("set flags, link mode and alias of interface {index}"), &body)
     }
 
     /// Takes alternative names from an interface.
@@ -180,9 +194,10 @@ fn link_settings(message: &Message<'_>) -> Option<LinkSettings> {
     }
     let flags = LinkFlags::from_bits_retain(wire::u32_at(message.payload, 8)?);
     let attributes = message.payload.get(LINK_HEADER..)?;
-    let (mut mode, mut other_names) = (0, Vec::new());
+    let (mut mode, mut other_names, mut alias) = (0, Vec::new(), String::new());
     for (attribute, value) in wire::attributes(attributes) {
         match attribute {
+            libc::IFLA_IFALIAS => alias = name_text(value),
             IFLA_LINKMODE => mode = *value.first()?,
             IFLA_PROP_LIST => {
                 let names = wire::attributes(value).filter(|(kind, _)| *kind == IFLA_ALT_IFNAME);
@@ -198,6 +213,7 @@ fn link_settings(message: &Message<'_>) -> Option<LinkSettings> {
         arp: !flags.contains(LinkFlags::Noarp),
         mode,
         other_names,
+        alias,
     })
 }
 

@@ -17,6 +17,7 @@ mod port_vlans;
 mod route;
 mod socket;
 mod switch;
+mod tap;
 mod upper;
 mod vf;
 mod wait;
@@ -39,10 +40,10 @@ pub use self::{
     glance::VfGlance,
     leftovers::LinkSettings,
     route::Route,
-    wait::{wait_for_interface, wait_for_udev},
+    wait::{udev_is_done, wait_for_interface, wait_for_udev},
 };
 use self::{ethtool::Ethtool, socket::socket_error};
-pub(crate) use self::{socket::Conversation, wait::lost_events};
+pub(crate) use self::{socket::Conversation, tap::TapLink, wait::lost_events};
 use crate::{InterfaceReport, namespace::within};
 
 /// All that the messages of a datagram say, read as [`Netlink`]'s calls read the answers to theirs.

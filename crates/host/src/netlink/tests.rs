@@ -276,6 +276,25 @@ fn a_broken_frame_is_told() {
     assert_eq!(read(&[]).unwrap(), Reading::default());
 }
 
+/// As kernels do that let the 16 bits of its length wrap.
+#[test]
+fn a_list_of_vfs_that_does_not_fit_is_not_taken_for_whole() {
+    let list = |told: u32| attribute(22, &(0..told).flat_map(|vf| vf_info(vf, 0x8100)).collect::<Vec<u8>>());
+    let one = list(1).len() - 4;
+    let fits = (usize::from(u16::MAX) / one) as u32;
+    let cut = |told: u32, count: u32| {
+        let frame = link(0, &[attribute(21, &words(&[count])), list(told)].concat());
+        vf::cut_off(&wire::Message { kind: 16, flags: 0, sequence: 1, payload: &frame[16..] })
+    };
+    let why = cut(2, fits + 3).unwrap();
+    assert!(why.contains(&format!("2 of {} VFs", fits + 3)), "{why}");
+    assert_eq!(cut(2, 2), None);
+    assert_eq!(cut(2, 3), None, "a driver tells nothing of one that is being reset");
+    assert_eq!(cut(fits, fits), None);
+    let none = link(0, &attribute(21, &words(&[4096])));
+    assert_eq!(vf::cut_off(&wire::Message { kind: 16, flags: 0, sequence: 1, payload: &none[16..] }), None);
+}
+
 /// With `ipv6.disable=1` the kernel answers who asks for routes of IPv6 with those of IPv4.
 #[test]
 fn routes_of_another_family_than_asked_for_are_dropped() {
@@ -287,7 +306,8 @@ fn routes_of_another_family_than_asked_for_are_dropped() {
     for (family, others) in [(AddressFamily::Inet, 10), (AddressFamily::Inet6, 2)] {
         for (of, is) in [(u8::from(family), true), (others, false)] {
             let payload = route(of);
-            let message = wire::Message { kind: libc::RTM_NEWROUTE, flags: 0, sequence: 1, payload: &payload };
+            let message =
+                wire::Message { kind: libc::RTM_NEWROUTE, flags: 0, sequence: 1, payload: &payload };
             assert_eq!(route::of_family(family, &message, route::route).is_some(), is, "{family:?} {of}");
         }
     }

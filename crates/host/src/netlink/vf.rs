@@ -34,14 +34,20 @@ impl Netlink {
     ///
     /// # Errors
     ///
-    /// [`NetlinkError`] when the interface is gone, or the kernel's answer cannot be read.
+    /// [`NetlinkError`] when the interface is gone, or the kernel's answer cannot be read, or has not all of more VFs than fit into it.
     pub fn vfs(&mut self, index: u32) -> Result<Vec<(VfIndex, VfState)>, NetlinkError> {
         let mut body = change(index);
         // Statistics of each VF would only make the answer larger; one attribute holds 64 KiB at most.
         body.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::Vf, LinkExtentMask::SkipStats]));
-        let mut vfs = Vec::new();
+        let (mut vfs, mut cut) = (Vec::new(), None);
         let attempt = format!("list the VFs of interface {index}");
-        self.route.ask(&attempt, GET_LINK, 0, &body, |message| vfs.extend(vf_states(message)))?;
+        self.route.ask(&attempt, GET_LINK, 0, &body, |message| {
+            vfs.extend(vf_states(message));
+            cut = cut_off(message).or(cut.take());
+        })?;
+        if let Some(what) = cut {
+            return Err(NetlinkError::Malformed { attempt, what });
+        }
         vfs.sort_by_key(|(index, _)| *index);
         Ok(vfs)
     }
@@ -118,6 +124,28 @@ pub fn vf_states(message: &Message<'_>) -> Vec<(VfIndex, VfState)> {
         .filter(|(kind, _)| *kind == IFLA_VF_INFO)
         .filter_map(|(_, info)| vf_state(info))
         .collect()
+}
+
+/// That a list of VFs is not whole, in words: the length of an attribute has 16 bits, and kernels let that of the list wrap. A driver that
+/// tells nothing of some of its VFs leaves them out as well; then what it would be with all of them fits.
+pub(super) fn cut_off(message: &Message<'_>) -> Option<String> {
+    if message.kind != NEW_LINK {
+        return None;
+    }
+    let attributes = message.payload.get(LINK_HEADER..)?;
+    let list = wire::attribute(attributes, libc::IFLA_VFINFO_LIST)?;
+    let count = wire::u32_at(wire::attribute(attributes, libc::IFLA_NUM_VF)?, 0)? as usize;
+    let told: Vec<usize> = wire::attributes(list)
+        .filter(|(kind, _)| *kind == IFLA_VF_INFO)
+        .map(|(_, info)| 4 + info.len())
+        .collect();
+    let one = told.iter().copied().max().unwrap_or(list.len());
+    (told.len() < count && one.saturating_mul(count) > usize::from(u16::MAX)).then(|| {
+        format!(
+            "it has {} of {count} VFs, and what the kernel tells of all does not fit into its list of 64 KiB",
+            told.len()
+        )
+    })
 }
 
 /// One `IFLA_VF_INFO`. Each attribute in it is a struct that starts with the VF's index.

@@ -98,16 +98,18 @@ pub fn lost_events(error: &NetlinkError) -> bool {
     matches!(error, NetlinkError::Socket { source, .. } if source.raw_os_error() == Some(libc::ENOBUFS))
 }
 
+/// Whether udev has done with an interface: it may give it another name until then. So it is where there is no udev.
+pub fn udev_is_done(root: &Root, index: u32) -> bool {
+    !files::exists(root.path("/run/udev/control"))
+        || files::exists(root.path(format!("/run/udev/data/n{index}")))
+}
+
 /// Waits until udev, where it runs, has done with interface `index`, so that it will not rename it any more. Gives up
 /// in silence at `deadline`: udev may be busy or broken, and a rename by us stands against its usual policy (`keep`).
 pub fn wait_for_udev(root: &Root, index: u32, deadline: Instant) {
-    if !files::exists(root.path("/run/udev/control")) {
-        return;
-    }
-    let record = root.path(format!("/run/udev/data/n{index}"));
     let mut interval = Duration::from_millis(1);
     // Polled, because udev announces on a socket that only it and its library speak on; the record is its own proof.
-    while !files::exists(&record) && Instant::now() < deadline {
+    while !udev_is_done(root, index) && Instant::now() < deadline {
         std::thread::sleep(interval);
         interval = (interval * 2).min(Duration::from_millis(20));
     }
