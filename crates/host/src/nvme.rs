@@ -191,8 +191,12 @@ impl PrimaryController {
     ///
     /// # Errors
     ///
-    /// [`NvmeError::Refused`] when it lacks something, [`NvmeError::NotSent`].
+    /// [`NvmeError::InUse`] when somebody on this host has a block device of one of its namespaces, [`NvmeError::Refused`] when it lacks
+    /// something, [`NvmeError::NotSent`].
     pub fn set_online(&self, secondary: u16, online: bool) -> Result<(), NvmeError> {
+        if online {
+            self.refuse_held(secondary)?;
+        }
         let (action, attempt) = match online {
             true => (Action::BringOnLine, format!("bring its controller {secondary} on line")),
             false => (Action::TakeOffLine, format!("take its controller {secondary} off line")),
@@ -273,6 +277,32 @@ impl PrimaryController {
                     drive: self.bdf,
                     namespace,
                     done: if attached { "attached" } else { "detached" },
+                    device: found.name,
+                    why,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks the kernel once more of what a VF is about to write to.
+    fn refuse_held(&self, secondary: u16) -> Result<(), NvmeError> {
+        let devices = self.namespace_devices();
+        if devices.is_empty() || self.secondary(secondary)?.is_some_and(|found| found.online) {
+            return Ok(());
+        }
+        let namespaces = self.virtualization()?.namespaces;
+        let is_its = |namespace: u32| {
+            namespaces.get(&namespace).is_some_and(|found| found.controllers.contains(&secondary))
+        };
+        let mut used = None;
+        for found in devices.into_iter().filter(|found| is_its(found.namespace)) {
+            let used = used.get_or_insert_with(|| device::used::by_host(&self.root));
+            if let Some(why) = found.held(&self.root, used)? {
+                return Err(NvmeError::InUse {
+                    drive: self.bdf,
+                    namespace: found.namespace,
+                    done: "given to a VF",
                     device: found.name,
                     why,
                 });

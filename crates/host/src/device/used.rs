@@ -1,9 +1,11 @@
 //! Which devices this host uses itself: nobody else may write to them, or have a way to.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
 };
+
+use penstock_model::text::one_line;
 
 use super::{Device, HELD, is_held};
 use crate::{
@@ -18,20 +20,12 @@ const DEPTH: u32 = 16;
 pub fn by_host(root: &Root) -> BTreeMap<(u64, u64), String> {
     let mut used = BTreeMap::new();
     let read = |path: &str| files::read_to_string(root.path(path)).unwrap_or_default();
-    // Documentation/filesystems/proc.rst, 3.5: the mount point is field 5, the source the second after " - ".
-    for line in read("/proc/self/mountinfo").lines() {
-        let mut fields = line.split(' ');
-        let (Some(number), Some(point)) = (fields.nth(2), fields.nth(1)) else { continue };
-        let why = format!("mounted on the host at {point}");
-        // Major 0 stands for a file system that has no one device, as btrfs; its source still names one.
-        if let Some(number) = parse_number(number).filter(|(major, _)| *major != 0) {
-            used.entry(number).or_insert_with(|| why.clone());
-        }
-        let source = line.split_once(" - ").and_then(|(_, rest)| rest.split(' ').nth(1));
-        if let Some(number) = source.and_then(|source| number_of_node(root, source)) {
-            used.entry(number).or_insert(why);
-        }
-    }
+    mounted(
+        root,
+        &read("/proc/self/mountinfo"),
+        |point| format!("mounted on the host at {point}"),
+        &mut used,
+    );
     for line in read("/proc/swaps").lines().skip(1) {
         if let Some(number) = line.split_whitespace().next().and_then(|path| number_of_node(root, path)) {
             used.entry(number).or_insert_with(|| "the host's swap space".to_owned());
@@ -46,6 +40,107 @@ pub fn by_host(root: &Root) -> BTreeMap<(u64, u64), String> {
         }
     }
     used
+}
+
+/// Adds the devices of a table of mounts (Documentation/filesystems/proc.rst, 3.5: the mount point is field 5, the source the second after
+/// " - ").
+fn mounted(root: &Root, table: &str, why: impl Fn(&str) -> String, used: &mut BTreeMap<(u64, u64), String>) {
+    for line in table.lines() {
+        let mut fields = line.split(' ');
+        let (Some(number), Some(point)) = (fields.nth(2), fields.nth(1)) else { continue };
+        // Major 0 stands for a file system that has no one device, as btrfs; its source still names one.
+        if let Some(number) = parse_number(number).filter(|(major, _)| *major != 0) {
+            used.entry(number).or_insert_with(|| why(point));
+        }
+        let source = line.split_once(" - ").and_then(|(_, rest)| rest.split(' ').nth(1));
+        if let Some(number) = source.and_then(|source| number_of_node(root, source)) {
+            used.entry(number).or_insert_with(|| why(point));
+        }
+    }
+}
+
+/// As [`by_host`], with what others on this machine use: file systems in mount namespaces that the host's own does not show, as far as this
+/// user may see them, and loop devices. Nothing is opened.
+pub fn by_anybody(root: &Root) -> BTreeMap<(u64, u64), String> {
+    let mut used = by_host(root);
+    let read = |path: &str| files::read_to_string(root.path(path)).unwrap_or_default();
+    let namespace = |id: &str| files::read_link(root.path(format!("/proc/{id}/ns/mnt"))).ok();
+    let mut seen = BTreeSet::from([namespace("self")]);
+    let mut processes: Vec<u32> = files::list(root.path("/proc"))
+        .unwrap_or_default()
+        .iter()
+        .filter_map(|name| name.parse().ok())
+        .collect();
+    processes.sort_unstable();
+    for id in processes {
+        let home = namespace(&id.to_string());
+        if home.is_some() && seen.insert(home) {
+            let program = one_line(read(&format!("/proc/{id}/comm")).trim());
+            // What a container calls its mount points reaches a terminal.
+            let why = |point: &str| format!("mounted at {} by {program} (process {id})", one_line(point));
+            mounted(root, &read(&format!("/proc/{id}/mountinfo")), why, &mut used);
+        }
+    }
+    for kind in ["ext4", "xfs", "f2fs"] {
+        for name in files::list(root.path(format!("/sys/fs/{kind}"))).unwrap_or_default() {
+            if let Some(number) = number_of_name(root, &name) {
+                used.entry(number).or_insert_with(|| format!("mounted: a file system of {kind}"));
+            }
+        }
+    }
+    let blocks = files::list(root.path("/sys/class/block")).unwrap_or_default();
+    for name in blocks.iter().filter(|name| name.starts_with("loop")) {
+        let file = read(&format!("/sys/class/block/{name}/loop/backing_file"));
+        if let Some(number) = number_of_node(root, file.trim()) {
+            used.entry(number).or_insert_with(|| format!("behind {name}"));
+        }
+    }
+    used
+}
+
+/// Signs that anybody uses the block device that the kernel calls `name`, without opening it, which would be in the way of who is just about
+/// to use it: as [`purpose`], other devices that are made of it or of its partitions, and what udev has found on them. `used` is what
+/// [`by_anybody`] gave.
+pub fn signs(root: &Root, name: &str, used: &BTreeMap<(u64, u64), String>) -> Option<String> {
+    let (major, minor) = number_of_name(root, name)?;
+    if let Some(why) = purpose(root, Device { block: true, major, minor }, used) {
+        return Some(why);
+    }
+    let directory = root.path(format!("/sys/class/block/{name}"));
+    let parts = files::list(&directory).unwrap_or_default();
+    let parts = parts.into_iter().filter(|part| files::exists(directory.join(part).join("partition")));
+    let blocks: Vec<String> = std::iter::once(name.to_owned()).chain(parts).collect();
+    blocks
+        .iter()
+        .find_map(|name| holder(root, name))
+        .or_else(|| blocks.iter().find_map(|name| member(root, name)))
+}
+
+/// The first device that is made of a block device, as device mapper calls it, or the kernel.
+fn holder(root: &Root, name: &str) -> Option<String> {
+    let holders = files::list(root.path(format!("/sys/class/block/{name}/holders"))).ok()?;
+    let holder = holders.into_iter().next()?;
+    let mapped = files::read_to_string(root.path(format!("/sys/class/block/{holder}/dm/name")));
+    let called = mapped.map_or_else(|_| holder.clone(), |called| called.trim().to_owned());
+    Some(format!("a part of {}", one_line(&called)))
+}
+
+/// What a block device looks like a member of, by what udev's database says of its contents (blkid(8)): pools and arrays have no
+/// holder in sysfs, or none before they are assembled.
+fn member(root: &Root, name: &str) -> Option<String> {
+    let (major, minor) = number_of_name(root, name)?;
+    let record = files::read_to_string(root.path(format!("/run/udev/data/b{major}:{minor}"))).ok()?;
+    let kind = record.lines().find_map(|line| line.strip_prefix("E:ID_FS_TYPE="))?;
+    let of = match kind {
+        "zfs_member" => "a ZFS pool",
+        "LVM2_member" | "LVM1_member" => "a volume group of LVM",
+        "bcache" => "a bcache set",
+        "ceph_bluestore" => "a Ceph cluster",
+        "drbd" => "a DRBD resource",
+        kind if kind.ends_with("_raid_member") => "a RAID array",
+        _ => return None,
+    };
+    Some(format!("it looks like a member of {of}"))
 }
 
 /// What this host uses a block device for, partitions and volumes upon it included: `mounted on the host at /var`.

@@ -22,6 +22,12 @@ pub struct NamespaceDevice {
 }
 
 impl NamespaceDevice {
+    /// What anybody on this host uses it for, by signs that are read without opening it: somebody who is just about to mount it is not kept
+    /// from that. `used` is what [`used::by_anybody`] gave.
+    pub fn signs(&self, root: &Root, used: &BTreeMap<(u64, u64), String>) -> Option<String> {
+        used::signs(root, &self.name, used)
+    }
+
     /// What the host uses it for, partitions and volumes upon it included: `mounted on the host at /var`. `used` is what
     /// [`used::by_host`] gave.
     pub fn used(&self, root: &Root, used: &BTreeMap<(u64, u64), String>) -> Option<String> {
@@ -31,7 +37,8 @@ impl NamespaceDevice {
         used::purpose(root, device, used)
     }
 
-    /// As [`NamespaceDevice::used`]; where nothing of that is known, the kernel is asked whether anybody has it ([`device::is_held`]).
+    /// As [`NamespaceDevice::used`]; where nothing of that is known, the kernel is asked whether anybody has it ([`device::is_held`]), which
+    /// is for the moment before it is given away.
     ///
     /// # Errors
     ///

@@ -18,7 +18,7 @@ pub(super) fn ask(root: &Root, inventory: &mut Inventory) {
     let Inventory { nvme, unknown, .. } = inventory;
     let mut known = None;
     for drive in nvme.iter_mut().filter(|drive| drive.sriov.is_some()) {
-        match virtualization(root, drive, &mut known, unknown) {
+        match virtualization(root, drive, &mut known) {
             Ok(found) => drive.virtualization = Some(found),
             Err(error) => {
                 let hint = error.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
@@ -37,26 +37,15 @@ fn virtualization(
     root: &Root,
     drive: &NvmeController,
     known: &mut Option<BTreeMap<(u64, u64), String>>,
-    unknown: &mut Vec<String>,
 ) -> Result<NvmeVirtualization, NvmeError> {
     let controller = PrimaryController::open(root, drive.bdf)?;
     let mut found = controller.virtualization()?;
-    let known = known.get_or_insert_with(|| used::by_host(root));
+    let known = known.get_or_insert_with(|| used::by_anybody(root));
     for device in controller.namespace_devices() {
         if let Some(namespace) = found.namespaces.get_mut(&device.namespace)
             && namespace.used.is_none()
         {
-            match device.held(root, known) {
-                Ok(used) => namespace.used = used,
-                Err(error) => {
-                    unknown.push(format!(
-                        "whether {} of the NVMe drive {} is used: {}",
-                        device.name,
-                        drive.bdf,
-                        chain(&error)
-                    ));
-                }
-            }
+            namespace.used = device.signs(root, known);
         }
     }
     Ok(found)

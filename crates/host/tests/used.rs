@@ -1,0 +1,93 @@
+//! What block devices are used for, read of planted trees.
+#![allow(clippy::disallowed_methods)]
+
+use std::{fs, os::unix::fs::symlink};
+
+use penstock_host::{Root, device::used::by_anybody, nvme::NamespaceDevice};
+use penstock_testkit::sysfs;
+
+/// A namespace with a partition, two volumes, and a process in a mount namespace of its own.
+const MACHINE: &str = r"
+[/sys/devices/nvme0n1]
+dev = 259:0
+nvme0n1p1/dev = 259:1
+nvme0n1p1/partition = 1
+[/sys/devices/virtual/block]
+dm-0/dev = 253:0
+dm-0/dm/name = vg-data
+md127/dev = 9:127
+loop3/dev = 7:3
+[/sys/class/block]
+nvme0n1 -> ../../devices/nvme0n1
+nvme0n1p1 -> ../../devices/nvme0n1/nvme0n1p1
+dm-0 -> ../../devices/virtual/block/dm-0
+md127 -> ../../devices/virtual/block/md127
+loop3 -> ../../devices/virtual/block/loop3
+[/sys/dev/block]
+259:0 -> ../../devices/nvme0n1
+259:1 -> ../../devices/nvme0n1/nvme0n1p1
+253:0 -> ../../devices/virtual/block/dm-0
+[/dev]
+nvme0n1 = x
+nvme0n1p1 = x
+[/proc]
+self/ns/mnt -> mnt:[1]
+self/mountinfo = 22 1 8:2 / / rw - ext4 /dev/sda2 rw
+41/ns/mnt -> mnt:[1]
+41/comm = init
+41/mountinfo = 22 1 8:2 / / rw - ext4 /dev/sda2 rw
+42/ns/mnt -> mnt:[2]
+42/comm = postgres
+";
+
+fn signs(more: &str) -> Option<String> {
+    let tree = tempfile::tempdir().unwrap();
+    sysfs::plant(&format!("{MACHINE}{more}"), tree.path()).unwrap();
+    // Nothing that is opened may be a device: this one is waited for.
+    let node = tree.path().join("dev/nvme0n1");
+    fs::remove_file(&node).unwrap();
+    nix::unistd::mkfifo(&node, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    symlink("nvme0n1", tree.path().join("dev/alias")).unwrap();
+    let root = Root::at(tree.path());
+    let device = NamespaceDevice { namespace: 1, controller: 0, name: "nvme0n1".to_owned() };
+    device.signs(&root, &by_anybody(&root))
+}
+
+#[test]
+fn signs_of_use_are_read_without_opening_the_device() {
+    assert_eq!(signs(""), None);
+    for (more, why) in [
+        ("/sys/devices/nvme0n1/holders/dm-0 -> ../../virtual/block/dm-0", "a part of vg-data"),
+        ("/sys/devices/nvme0n1/nvme0n1p1/holders/md127 -> ../../../virtual/block/md127", "a part of md127"),
+        ("/proc/swaps <<END\nFilename\n/dev/nvme0n1p1 partition 1 0 -2\nEND", "the host's swap space"),
+        (
+            "/proc/42/mountinfo = 30 1 259:1 / /var/lib/data rw - xfs /dev/x rw",
+            "mounted at /var/lib/data by postgres (process 42)",
+        ),
+        ("/sys/fs/ext4/nvme0n1p1/", "mounted: a file system of ext4"),
+        ("/sys/fs/xfs/nvme0n1/", "mounted: a file system of xfs"),
+        (
+            "/sys/fs/f2fs/dm-0/\n/sys/devices/nvme0n1/holders/dm-0 -> ../../virtual/block/dm-0",
+            "mounted: a file system of f2fs",
+        ),
+        ("/sys/fs/btrfs/0123/devices/nvme0n1p1/", "part of a file system of the host"),
+        ("/sys/devices/virtual/block/loop3/loop/backing_file = /dev/alias", "behind loop3"),
+        ("/run/udev/data/b259:1 = E:ID_FS_TYPE=zfs_member", "it looks like a member of a ZFS pool"),
+        (
+            "/run/udev/data/b259:0 = E:ID_FS_TYPE=LVM2_member",
+            "it looks like a member of a volume group of LVM",
+        ),
+        ("/run/udev/data/b259:0 = E:ID_FS_TYPE=linux_raid_member", "it looks like a member of a RAID array"),
+        ("/run/udev/data/b259:0 = E:ID_FS_TYPE=bcache", "it looks like a member of a bcache set"),
+        ("/run/udev/data/b259:0 = E:ID_FS_TYPE=ceph_bluestore", "it looks like a member of a Ceph cluster"),
+        ("/run/udev/data/b259:0 = E:ID_FS_TYPE=drbd", "it looks like a member of a DRBD resource"),
+    ] {
+        assert_eq!(signs(&format!("{more}\n")).as_deref(), Some(why), "{more}");
+    }
+    // What a container calls its mount points reaches a terminal.
+    let odd = signs("/proc/42/mountinfo = 30 1 259:1 / /data\\x1b[2J rw - xfs /dev/x rw\n").unwrap();
+    assert!(odd.starts_with("mounted at /data") && !odd.contains(char::is_control), "{odd:?}");
+    // What is only formatted is nobody's.
+    assert_eq!(signs("/run/udev/data/b259:0 = E:ID_FS_TYPE=ext4\n"), None);
+    assert_eq!(signs("/proc/41/mountinfo <<END\n30 1 259:7 / /x rw - xfs /dev/x rw\nEND\n"), None);
+}
