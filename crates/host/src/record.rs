@@ -13,14 +13,18 @@
 use std::{
     collections::BTreeMap,
     ffi::OsString,
-    fs::{self, DirEntry},
-    io,
-    os::unix::fs::MetadataExt,
+    fs, io,
+    os::{fd::OwnedFd, unix::fs::MetadataExt},
     path::{Component, Path, PathBuf},
     sync::Mutex,
 };
 
-use nix::errno::Errno;
+use nix::{
+    dir::{Dir, Type},
+    errno::Errno,
+    fcntl::AtFlags,
+    sys::stat::{SFlag, fstatat},
+};
 
 use crate::files::{self, FileError, OwnDirectory};
 
@@ -45,13 +49,37 @@ pub struct Entry {
 }
 
 impl Entry {
-    pub(crate) fn of(entry: &DirEntry) -> Entry {
-        let kind = entry.file_type().ok();
-        Entry {
-            name: entry.file_name().to_string_lossy().into_owned(),
-            directory: kind.is_some_and(|kind| kind.is_dir()),
-            link: kind.is_some_and(|kind| kind.is_symlink()),
+    /// What is in an open directory, up to a limit.
+    pub(crate) fn all(directory: OwnedFd, limit: usize) -> io::Result<Vec<Entry>> {
+        let mut directory = Dir::from_fd(directory)?;
+        let (mut all, mut unknown) = (Vec::new(), Vec::new());
+        for entry in directory.iter() {
+            let entry = entry?;
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            if all.len() == limit {
+                break;
+            }
+            let kind = entry.file_type();
+            if kind.is_none() {
+                unknown.push((all.len(), name.to_owned()));
+            }
+            all.push(Entry {
+                name: name.to_string_lossy().into_owned(),
+                directory: kind == Some(Type::Directory),
+                link: kind == Some(Type::Symlink),
+            });
         }
+        // Not every file system says it with the name.
+        for (at, name) in unknown {
+            let Ok(data) = fstatat(&directory, &*name, AtFlags::AT_SYMLINK_NOFOLLOW) else { continue };
+            let kind = SFlag::from_bits_truncate(data.st_mode) & SFlag::S_IFMT;
+            all[at].directory = kind == SFlag::S_IFDIR;
+            all[at].link = kind == SFlag::S_IFLNK;
+        }
+        Ok(all)
     }
 }
 

@@ -12,6 +12,7 @@ use std::{
 use nix::{
     errno::Errno,
     fcntl::{OFlag, readlinkat},
+    sys::stat::Mode,
 };
 
 use crate::{
@@ -88,11 +89,9 @@ impl Root {
         };
         match files::open_in_root(held, path, flags) {
             // A kernel before Linux 5.6.
-            Err(error) if error.raw_os_error() == Some(Errno::ENOSYS as i32) => Ok(nix::fcntl::open(
-                &self.path(path),
-                flags | OFlag::O_CLOEXEC,
-                nix::sys::stat::Mode::empty(),
-            )?),
+            Err(error) if error.raw_os_error() == Some(Errno::ENOSYS as i32) => {
+                Ok(nix::fcntl::open(&self.path(path), flags | OFlag::O_CLOEXEC, Mode::empty())?)
+            }
             opened => opened,
         }
     }
@@ -140,14 +139,12 @@ impl Root {
     pub(crate) fn entries(&self, path: &str, limit: usize) -> io::Result<Vec<Entry>> {
         let list = || -> io::Result<Vec<Entry>> {
             self.failed(path)?;
-            let (held, real);
-            if self.is_system() {
-                real = self.path(path);
-            } else {
-                held = self.open_in_tree(path, OFlag::O_PATH | OFlag::O_DIRECTORY)?;
-                real = format!("/proc/self/fd/{}", held.as_raw_fd()).into();
-            }
-            fs::read_dir(real)?.take(limit).map(|entry| Ok(Entry::of(&entry?))).collect()
+            let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+            let open = match self.is_system() {
+                true => nix::fcntl::open(&self.path(path), flags, Mode::empty())?,
+                false => self.open_in_tree(path, flags)?,
+            };
+            Entry::all(open, limit)
         };
         let mut outcome = list();
         if let Ok(entries) = &mut outcome {

@@ -89,5 +89,5 @@ fn signs_of_use_are_read_without_opening_the_device() {
     assert!(odd.starts_with("mounted at /data") && !odd.contains(char::is_control), "{odd:?}");
     // What is only formatted is nobody's.
     assert_eq!(signs("/run/udev/data/b259:0 = E:ID_FS_TYPE=ext4\n"), None);
-    assert_eq!(signs("/proc/41/mountinfo <<END\n30 1 259:7 / /x rw - xfs /dev/x rw\nEND\n"), None);
+    assert_eq!(signs("/proc/42/mountinfo = 30 1 259:7 / /x rw - xfs /dev/x rw\n"), None);
 }
