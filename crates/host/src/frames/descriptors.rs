@@ -19,7 +19,7 @@ impl Descriptors {
         }
         let current = before.maximum.map_or(wanted, |maximum| wanted.min(maximum));
         // Where it is refused, the socket that is one too many says so.
-        let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(current), ..before.clone() });
+        let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(current), ..before });
         Descriptors(raised.ok().map(|()| before))
     }
 }
