@@ -85,7 +85,7 @@ impl Entry {
 
 /// What one path of the tree is, without links on the way to it.
 #[derive(Debug)]
-enum Node {
+enum RecordNode {
     Directory,
     /// It was seen to be there, and not looked into.
     Name,
@@ -100,16 +100,18 @@ enum Node {
 /// What has been looked at, by paths below the root.
 #[derive(Debug, Default)]
 struct Notes {
-    nodes: BTreeMap<PathBuf, Node>,
+    nodes: BTreeMap<PathBuf, RecordNode>,
     errors: BTreeMap<String, i32>,
 }
 
 impl Notes {
     /// Notes what is at a path. What was seen there first stays, since what is below it may be noted already.
-    fn put(&mut self, at: Option<PathBuf>, node: Node) {
+    fn put(&mut self, at: Option<PathBuf>, node: RecordNode) {
         let Some(at) = at.filter(|at| !at.as_os_str().is_empty()) else { return };
         let replaced = match (self.nodes.get(&at), &node) {
-            (None | Some(Node::Name), _) | (Some(Node::File { .. }), Node::File { .. }) => true,
+            (None | Some(RecordNode::Name), _) | (Some(RecordNode::File { .. }), RecordNode::File { .. }) => {
+                true
+            }
             (Some(_), _) => false,
         };
         if replaced {
@@ -134,13 +136,13 @@ impl Notes {
             if last && !through {
                 return Some(next);
             }
-            if matches!(self.nodes.get(&next), None | Some(Node::Name))
+            if matches!(self.nodes.get(&next), None | Some(RecordNode::Name))
                 && let Ok(target) = fs::read_link(root.join(&next))
             {
-                self.put(Some(next.clone()), Node::Link(target));
+                self.put(Some(next.clone()), RecordNode::Link(target));
             }
             match self.nodes.get(&next) {
-                Some(Node::Link(target)) => {
+                Some(RecordNode::Link(target)) => {
                     links += 1;
                     if links > LINKS {
                         return None;
@@ -151,8 +153,8 @@ impl Notes {
                     rest.extend(parts(target).into_iter().rev());
                     continue;
                 }
-                Some(Node::File { .. }) if !last => return None,
-                None | Some(Node::Name) if !last => self.put(Some(next.clone()), Node::Directory),
+                Some(RecordNode::File { .. }) if !last => return None,
+                None | Some(RecordNode::Name) if !last => self.put(Some(next.clone()), RecordNode::Directory),
                 _ => {}
             }
             at = next;
@@ -186,7 +188,7 @@ impl Recorder {
     }
 
     pub(crate) fn file(&self, root: &Path, path: &str, bytes: &[u8]) {
-        let file = || Node::File { bytes: bytes.to_owned(), mode: mode(root, path) };
+        let file = || RecordNode::File { bytes: bytes.to_owned(), mode: mode(root, path) };
         self.note(|seen| {
             let at = seen.place(root, path, true);
             seen.put(at, file());
@@ -196,17 +198,17 @@ impl Recorder {
     pub(crate) fn directory(&self, root: &Path, path: &str, entries: &[Entry]) {
         self.note(|seen| {
             let at = seen.place(root, path, true);
-            seen.put(at.clone(), Node::Directory);
-            let Some(at) = at.filter(|at| matches!(seen.nodes.get(at), Some(Node::Directory))) else {
+            seen.put(at.clone(), RecordNode::Directory);
+            let Some(at) = at.filter(|at| matches!(seen.nodes.get(at), Some(RecordNode::Directory))) else {
                 return;
             };
             for entry in entries {
                 let within = at.join(&entry.name);
                 let node = match (entry.link, entry.directory) {
-                    (false, true) => Node::Directory,
-                    (false, false) => Node::Name,
+                    (false, true) => RecordNode::Directory,
+                    (false, false) => RecordNode::Name,
                     (true, _) => match fs::read_link(root.join(&within)) {
-                        Ok(target) => Node::Link(target),
+                        Ok(target) => RecordNode::Link(target),
                         Err(_) => continue,
                     },
                 };
@@ -219,14 +221,14 @@ impl Recorder {
         let directory = fs::metadata(root.join(path.trim_start_matches('/'))).is_ok_and(|data| data.is_dir());
         self.note(|seen| {
             let at = seen.place(root, path, true);
-            seen.put(at, if directory { Node::Directory } else { Node::Name });
+            seen.put(at, if directory { RecordNode::Directory } else { RecordNode::Name });
         });
     }
 
     pub(crate) fn link(&self, root: &Path, path: &str, target: &Path) {
         self.note(|seen| {
             let at = seen.place(root, path, false);
-            seen.put(at, Node::Link(target.to_owned()));
+            seen.put(at, RecordNode::Link(target.to_owned()));
         });
     }
 
@@ -264,15 +266,15 @@ impl Recorder {
                 None => held.directory(parent).map_err(failed)?,
             };
             match node {
-                Node::Directory => directory.directory(Path::new(name)).map(drop),
-                Node::Name => directory.make_file(name, b"", PRIVATE_MODE),
-                Node::File { bytes, mode } => {
+                RecordNode::Directory => directory.directory(Path::new(name)).map(drop),
+                RecordNode::Name => directory.make_file(name, b"", PRIVATE_MODE),
+                RecordNode::File { bytes, mode } => {
                     recorded.files += 1;
                     recorded.bytes += bytes.len();
                     recorded.private += usize::from(*mode == PRIVATE_MODE);
                     directory.make_file(name, bytes, *mode)
                 }
-                Node::Link(target) => match directory.make_link(name, &within(at, target)) {
+                RecordNode::Link(target) => match directory.make_link(name, &within(at, target)) {
                     // Of an open file whose name is as long as names can be.
                     Err(error) if error.raw_os_error() == Some(Errno::ENAMETOOLONG as i32) => Ok(()),
                     made => made,

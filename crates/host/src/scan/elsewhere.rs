@@ -1,8 +1,11 @@
 //! Functions whose interfaces are in other network namespaces, and who lives there.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
 
-use penstock_model::{Bdf, text::counted};
+use penstock_model::Bdf;
 
 use crate::{Netlink, Root, chain, files, namespace::NetworkNamespace, pci};
 
@@ -11,11 +14,11 @@ const NAMED: &str = "/run/netns";
 
 /// What other network namespaces were seen to have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Elsewhere {
+pub struct InterfacesElsewhere {
     /// Who has a function's interface: `container NAME (LXC, process ID)`, `NAME (process ID)`, or the name of a namespace in which nobody
     /// lives.
     pub found: BTreeMap<Bdf, String>,
-    /// Why some of the namespaces could not be looked into, if so: what is in them is not among [`Elsewhere::found`].
+    /// Why some of the namespaces could not be looked into, if so: what is in them is not among [`InterfacesElsewhere::found`].
     pub unseen: Option<String>,
 }
 
@@ -26,8 +29,8 @@ pub fn elsewhere(root: &Root, wanted: &BTreeSet<Bdf>) -> BTreeMap<Bdf, String> {
 
 /// Looks for these functions in the network namespaces of all processes, and in those that have names. One that has neither a process nor a
 /// name stays unseen, and nothing says so.
-pub fn look(root: &Root, wanted: &BTreeSet<Bdf>) -> Elsewhere {
-    let mut all = Elsewhere::default();
+pub fn look(root: &Root, wanted: &BTreeSet<Bdf>) -> InterfacesElsewhere {
+    let mut all = InterfacesElsewhere::default();
     if wanted.is_empty() || !root.is_system() {
         return all;
     }
@@ -35,7 +38,6 @@ pub fn look(root: &Root, wanted: &BTreeSet<Bdf>) -> Elsewhere {
     let own = namespace("self").ok();
     // The process with the lowest number in each: of a container that is its first, or who made it.
     let mut homes = BTreeMap::new();
-    let mut hidden = (0, None);
     let mut processes: Vec<u32> =
         files::list("/proc").unwrap_or_default().iter().filter_map(|name| name.parse().ok()).collect();
     processes.sort_unstable();
@@ -43,16 +45,12 @@ pub fn look(root: &Root, wanted: &BTreeSet<Bdf>) -> Elsewhere {
         match namespace(&id.to_string()) {
             Ok(home) if Some(&home) != own.as_ref() => drop(homes.entry(home).or_insert(id)),
             Err(error) if error.is_unreadable() => {
-                hidden.0 += 1;
-                hidden.1.get_or_insert(error);
+                let why = || format!("where processes of others live may not be seen: {}", error.source);
+                all.unseen.get_or_insert_with(why);
             }
             // Ours, or of one that has ended.
             _ => {}
         }
-    }
-    if let (processes, Some(why)) = hidden {
-        let processes = counted(processes, "process");
-        all.unseen = Some(format!("where {processes} of others live cannot be seen: {}", chain(&why)));
     }
     let mut take = |netlink: &mut Netlink, who: &dyn Fn() -> String| {
         for report in netlink.links().unwrap_or_default() {
@@ -73,19 +71,18 @@ pub fn look(root: &Root, wanted: &BTreeSet<Bdf>) -> Elsewhere {
     for name in files::list(NAMED).unwrap_or_default() {
         // What is no namespace any more is an empty file.
         let Ok(namespace) = NetworkNamespace::open(format!("{NAMED}/{name}")) else { continue };
-        let Ok(mut netlink) = namespace.netlink() else { continue };
-        if !is_own(&namespace) {
+        let Ok((_, inode)) = namespace.identity() else { continue };
+        // As links of processes write it (namespaces(7)).
+        let home = PathBuf::from(format!("net:[{inode}]"));
+        if Some(&home) == own.as_ref() || homes.contains_key(&home) {
+            continue;
+        }
+        if let Ok(mut netlink) = namespace.netlink() {
             take(&mut netlink, &|| format!("the network namespace {name}"));
         }
     }
     all.unseen = all.unseen.or(closed);
     all
-}
-
-/// Whether a namespace is that of this process.
-fn is_own(namespace: &NetworkNamespace) -> bool {
-    let own = NetworkNamespace::current().and_then(|own| own.identity());
-    matches!((namespace.identity(), own), (Ok(one), Ok(other)) if one == other)
 }
 
 /// Who a process is: the container that its control group names, else its program.
