@@ -86,6 +86,20 @@ fn what_a_vm_has_down_or_given_away_is_its_own_business() {
     assert_eq!(unseen.count(), 0);
 }
 
+#[test]
+fn silence_of_a_function_without_a_carrier_proves_nothing() {
+    let mut silent = node();
+    silent.interface("node", "eth2").interface.carrier = Some(false);
+    let lines = paths(&silent);
+    let unknown: Vec<&String> = lines.iter().filter(|line| line.starts_with("unknown ")).collect();
+    assert_eq!(unknown.len(), 4, "each way to and from node/net0#1: {lines:#?}");
+    assert!(
+        unknown.iter().all(|line| line.contains("node/net0#1: its interface eth2 has no carrier")),
+        "{unknown:#?}"
+    );
+    assert_eq!(lines.iter().filter(|line| line.starts_with("pass ")).count(), 2, "{lines:#?}");
+}
+
 /// What is said of the frames of each function of the VM's NIC, and whether it holds.
 fn frames(world: &World) -> Vec<String> {
     let of_node =
