@@ -125,22 +125,20 @@ fn holder(root: &Root, name: &str) -> Option<String> {
     Some(format!("a part of {}", one_line(&called)))
 }
 
-/// What a block device looks like a member of, by what udev's database says of its contents (blkid(8)): pools and arrays have no
-/// holder in sysfs, or none before they are assembled.
+/// Where ZFS tells of the pools that this kernel has, one directory each (zpool(8)).
+const POOLS: &str = "/proc/spl/kstat/zfs";
+
+/// Whether a block device looks like a member of a ZFS pool, by what udev's database says of its contents (blkid(8)), on a machine that has a
+/// pool: its members have no holder in sysfs. Other arrays and volume groups have one while they are in use; what is only written on a
+/// disk may be a guest's own.
 fn member(root: &Root, name: &str) -> Option<String> {
     let (major, minor) = number_of_name(root, name)?;
     let record = files::read_to_string(root.path(format!("/run/udev/data/b{major}:{minor}"))).ok()?;
-    let kind = record.lines().find_map(|line| line.strip_prefix("E:ID_FS_TYPE="))?;
-    let of = match kind {
-        "zfs_member" => "a ZFS pool",
-        "LVM2_member" | "LVM1_member" => "a volume group of LVM",
-        "bcache" => "a bcache set",
-        "ceph_bluestore" => "a Ceph cluster",
-        "drbd" => "a DRBD resource",
-        kind if kind.ends_with("_raid_member") => "a RAID array",
-        _ => return None,
-    };
-    Some(format!("it looks like a member of {of}"))
+    let is_member = record.lines().any(|line| line == "E:ID_FS_TYPE=zfs_member");
+    let pools = || files::list(root.path(POOLS)).unwrap_or_default();
+    let has_pools = || pools().iter().any(|name| files::exists(root.path(format!("{POOLS}/{name}/state"))));
+    (is_member && has_pools())
+        .then(|| "it looks like a member of a ZFS pool, of which this machine has one".to_owned())
 }
 
 /// What this host uses a block device for, partitions and volumes upon it included: `mounted on the host at /var`.
