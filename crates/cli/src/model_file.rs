@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use penstock_host::{files, interrupt};
 use penstock_model::{
-    Against, Diagnostic, Diagnostics, Inventory, Model, NicMatch, NicName, Parsed, Path as Place, Source,
-    Template, inventory::INVENTORY_VERSION,
+    Against, Diagnostic, Diagnostics, GuestName, Inventory, Model, NicMatch, NicName, Parsed, Path as Place, Source,
+    Template, TenantNic, inventory::INVENTORY_VERSION,
 };
 use penstock_render::GenerateError;
 
@@ -76,6 +76,26 @@ pub fn payload(file: &ModelFile, printer: &mut Printer) -> Result<Payload, Failu
         directory: file.directory.clone(),
         templates: file.templates.clone(),
     })
+}
+
+/// Guests' own NICs that would have one address on each of several machines, and may meet there in one network: a warning.
+pub fn same_on_each(model: &Model, hosts: &[Host]) -> Option<Diagnostic> {
+    /// More names say no more.
+    const SHOWN: usize = 5;
+    let mut found = model.tenant_nics().filter(|(.., nic)| nic.uplink.is_some());
+    let named = |(guest, name, _): (&GuestName, &NicName, &TenantNic)| format!("{guest}/{name}");
+    let first = found.next().filter(|_| hosts.len() > 1)?;
+    let place = Place::of(["guests", first.0.as_str(), "nics", first.1.as_str()]);
+    let mut names: Vec<String> = std::iter::once(first).chain(found.by_ref().take(SHOWN - 1)).map(named).collect();
+    names.extend(found.next().map(|_| "others".to_owned()));
+    let has = if names.len() == 1 { "has" } else { "have" };
+    let text = format!(
+        "{} {has} the same MAC addresses on each of the {} machines, and an uplink by which they may meet in one network",
+        names.join(", "),
+        hosts.len()
+    );
+    let hint = "apply a model of its own on each machine, with another `machine`, from which addresses are derived, or another `mac`";
+    Some(Diagnostic::warning(place, text).at_key().with_hint(hint))
 }
 
 /// Checks a payload and puts its model together again. Its warnings have been printed where it comes from.
@@ -415,6 +435,19 @@ mod tests {
         assert_eq!(arrived.templates.len(), 1);
         let lost = Payload { templates: Vec::new(), ..sent };
         assert_eq!(unpack(&lost).err().unwrap().explain(&mut printer).status, Status::BadInput);
+    }
+
+    #[test]
+    fn addresses_that_several_machines_would_have_are_warned_of() {
+        let text = "nics: {P: {vfs: 0}}\nguests:\n  a: {kind: vm, nics: {n: {vfs: 1, uplink: P}, alone: {vfs: 1}}}\n  \
+                    b: {nics: {n: {uplink: br0, mac: 02:00:00:00:00:01}}}\n";
+        let model = parse(Source::new("m.yaml", text)).unwrap().model;
+        let hosts: Vec<Host> = ["web-1", "web-2"].map(|host| host.parse().unwrap()).into();
+        assert_eq!(same_on_each(&model, &hosts[..1]), None, "one machine has each address once");
+        let found = same_on_each(&model, &hosts).unwrap();
+        assert_eq!(found.path.to_string(), "guests.a.nics.n");
+        assert!(found.message.starts_with("a/n, b/n have the same MAC addresses on each of the 2 machines"), "{found}");
+        assert!(found.hint.is_some_and(|hint| hint.contains("`machine`") && hint.contains("`mac`")));
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! What is done at each start of this machine: planned, and looked at.
 
-use std::{env, path::Path};
+use std::{borrow::Cow, env, error::Error, path::Path};
 
 use penstock_apply::history::{KnownRun, Phase, Purpose};
 use penstock_host::{boot, files, scan};
-use penstock_model::{Inventory, Verdict, inventory::BootSetup, verdict::Subject};
+use penstock_model::{
+    Inventory, MachineName, Verdict, inventory::BootSetup, machine::with_machine, names::NameError, verdict::Subject,
+};
 use penstock_plan::{
     Action, BootAction, Step,
     boot::{BootNeed, BootNeeds, BootSetting, is_on},
@@ -48,9 +50,10 @@ pub fn plan(
         local_only(machine, path)?;
     }
     let options = options(file, asked, allowed, inventory);
+    let text = copy(file)?;
     let wanted = Wanted {
         model: &file.model,
-        text: &file.source.text,
+        text: &text,
         program: &program,
         options: &options,
         needs,
@@ -58,6 +61,16 @@ pub fn plan(
         again: is_cut_off(machine),
     };
     Ok(persist::persist(&wanted, &setup))
+}
+
+/// The text of the model's copy. Its name is another, and derived addresses must not become others with it.
+fn copy(file: &ModelFile) -> Result<Cow<'_, str>, Failure> {
+    let refused = |error: &dyn Error, machine: &str| {
+        Failure::new(Status::Refused, error.to_string()).hint(format!("write `machine: {machine}` into the model"))
+    };
+    let machine: MachineName =
+        file.model.machine.parse().map_err(|error: NameError| refused(&error, "NAME"))?;
+    with_machine(&file.source.text, &machine).map_err(|error| refused(&error, &error.machine))
 }
 
 fn setup(machine: &Machine) -> Result<BootSetup, Failure> {
@@ -271,8 +284,8 @@ fn boot_when_set(machine: &Machine, words: &String) -> Result<Option<String>, Fa
 
 /// Whether what was put on the kernel's command line for this model is there.
 pub fn verdicts(machine: &Machine, file: &ModelFile) -> Result<Vec<Verdict>, Failure> {
-    let copy = files::read_to_string(machine.root().path(persist::MODEL)).ok();
-    if copy.as_deref() != Some(file.source.text.as_str()) {
+    let there = files::read_to_string(machine.root().path(persist::MODEL)).ok();
+    if there.as_deref() != Some(&*copy(file)?) {
         return Ok(Vec::new());
     }
     let Some(state) = state(machine)? else { return Ok(Vec::new()) };

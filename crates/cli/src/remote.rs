@@ -6,6 +6,7 @@
 use std::env;
 
 use penstock_host::interrupt;
+use penstock_model::Against;
 
 use crate::{
     arguments::{Apply, Audit, Check, Format, Machines, Plan, Scan, Verb},
@@ -64,6 +65,11 @@ pub fn run(
     let payload = match verb.subject() {
         Some(subject) => {
             let file = model_file::read_subject(subject, For::There(&hosts), printer)?;
+            if matches!(verb, Verb::Check(_) | Verb::Plan(_) | Verb::Apply(_) | Verb::Start(_))
+                && let Some(found) = model_file::same_on_each(&file.model, &hosts)
+            {
+                printer.diagnose(&found.into(), &file.source, Against::Model);
+            }
             Some(Box::new(model_file::payload(&file, printer)?))
         }
         None => None,

@@ -323,7 +323,7 @@ impl Agent {
         record: &Record,
     ) -> Result<Option<Duration>, ChangeError> {
         let hash = spec.hash();
-        let model = self.store.keep_model(&hash, &spec.model)?;
+        let model = self.store.keep_model(&hash, &spec.model, &self.settings.node)?;
         let peers = self.peers().await;
         let answer = self.verbs.plan(&model, &spec.allow, &peers).await?;
         let now = UtcTime::now();
@@ -414,7 +414,7 @@ impl Agent {
             self.tell(&status).await?;
             return Ok(Some(Duration::ZERO));
         }
-        let model = self.store.keep_model(&hash, &spec.model)?;
+        let model = self.store.keep_model(&hash, &spec.model, &self.settings.node)?;
         let answer = self.verbs.plan(&model, &spec.allow, &self.peers().await).await?;
         let held = claim::held_functions(&self.settings.state)?;
         let Some(plan) = report::plan(&answer, &held, name, spec, &hash, now) else { return Ok(Some(BUSY)) };

@@ -25,6 +25,7 @@ pub mod guest;
 pub mod inventory;
 mod located;
 pub mod mac;
+pub mod machine;
 pub mod measure;
 pub mod measurement;
 pub mod model;

@@ -32,7 +32,7 @@ use crate::{
         BoardDocument, FunctionDocument, FunctionEntry, GuestDocument, ModelDocument, NicDocument, OneOrMany,
         UplinkEntry,
     },
-    names::MachineName,
+    machine::named_after,
 };
 
 /// The most messages that are shown for one file.
@@ -81,6 +81,7 @@ struct Subject<'a> {
 /// the model is good only if that adds no error.
 pub(crate) fn check(document: ModelDocument, file: &str, messages: &mut Vec<Diagnostic>) -> Model {
     let ModelDocument { machine, nics, drives, guests, realtime, measure, expect, board } = document;
+    let nameless = machine.is_none();
     let machine = machine.unwrap_or_else(|| named_after(file));
     let highest = highest_indices(&guests);
     let counted = nics.iter().map(|(name, nic)| (name.clone(), nic.vfs.is_some())).collect();
@@ -150,18 +151,14 @@ pub(crate) fn check(document: ModelDocument, file: &str, messages: &mut Vec<Diag
     vm::check(&mut subject);
     uplink::check(&mut subject);
     tenant::check(&written.macs, &mut subject);
+    if nameless {
+        tenant::check_machine(&mut subject);
+    }
     container_nic::check(&written.addresses, &mut subject);
     generate::check(&mut subject);
     measure::check(&targets, &lines, &mut subject);
     board::check(&mut subject);
     model
-}
-
-/// The machine's name when the file gives none: the file's own, without folder and ending.
-fn named_after(file: &str) -> MachineName {
-    let name = file.rsplit('/').next().unwrap_or(file);
-    let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
-    stem.parse().or_else(|_| "machine".parse()).expect("`machine` is made of letters")
 }
 
 /// The highest VF index of each NIC that a guest uses, or the uplink of a NIC of its own.

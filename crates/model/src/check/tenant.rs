@@ -322,6 +322,28 @@ fn check_allow(allow: &Allow, trusted: bool, path: &Path, messages: &mut Vec<Dia
     }
 }
 
+/// Derived addresses that are others in a file of another name, since the model does not say the machine's.
+pub(super) fn check_machine(subject: &mut Subject<'_>) {
+    let model = subject.model;
+    let derived = |(guest, name, nic): &(&GuestName, &NicName, &TenantNic)| {
+        nic.mac == TenantNic::derived_mac(&model.machine, guest, name)
+    };
+    let mut all = model.tenant_nics().filter(derived);
+    let Some((guest, name, _)) = all.next() else { return };
+    let more = match all.count() {
+        0 => "has an address that is".to_owned(),
+        1 => "and another NIC have addresses that are".to_owned(),
+        more => format!("and {more} more NICs have addresses that are"),
+    };
+    let text = format!(
+        "{guest}/{name} {more} derived from the machine's name, and that is the file's, {}: in a file of another name they change",
+        model.machine
+    );
+    let hint = format!("write `machine: {}`, which keeps them", model.machine);
+    let path = Path::of(["guests", guest.as_str(), "nics", name.as_str()]);
+    subject.messages.push(Diagnostic::warning(path, text).at_key().with_hint(hint));
+}
+
 /// Addresses that two have.
 pub(super) fn check(written: &[Written], subject: &mut Subject<'_>) {
     let model = subject.model;
