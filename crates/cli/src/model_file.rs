@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use penstock_host::{files, interrupt};
 use penstock_model::{
-    Against, Diagnostic, Diagnostics, GuestName, Inventory, Model, NicMatch, NicName, Parsed, Path as Place, Source,
-    Template, TenantNic, inventory::INVENTORY_VERSION,
+    Against, Diagnostic, Diagnostics, GuestName, Inventory, Model, NicMatch, NicName, Parsed, Path as Place,
+    Source, Template, TenantNic, inventory::INVENTORY_VERSION,
 };
 use penstock_render::GenerateError;
 
@@ -86,7 +86,8 @@ pub fn same_on_each(model: &Model, hosts: &[Host]) -> Option<Diagnostic> {
     let named = |(guest, name, _): (&GuestName, &NicName, &TenantNic)| format!("{guest}/{name}");
     let first = found.next().filter(|_| hosts.len() > 1)?;
     let place = Place::of(["guests", first.0.as_str(), "nics", first.1.as_str()]);
-    let mut names: Vec<String> = std::iter::once(first).chain(found.by_ref().take(SHOWN - 1)).map(named).collect();
+    let mut names: Vec<String> =
+        std::iter::once(first).chain(found.by_ref().take(SHOWN - 1)).map(named).collect();
     names.extend(found.next().map(|_| "others".to_owned()));
     let has = if names.len() == 1 { "has" } else { "have" };
     let text = format!(
@@ -446,7 +447,10 @@ mod tests {
         assert_eq!(same_on_each(&model, &hosts[..1]), None, "one machine has each address once");
         let found = same_on_each(&model, &hosts).unwrap();
         assert_eq!(found.path.to_string(), "guests.a.nics.n");
-        assert!(found.message.starts_with("a/n, b/n have the same MAC addresses on each of the 2 machines"), "{found}");
+        assert!(
+            found.message.starts_with("a/n, b/n have the same MAC addresses on each of the 2 machines"),
+            "{found}"
+        );
         assert!(found.hint.is_some_and(|hint| hint.contains("`machine`") && hint.contains("`mac`")));
     }
 

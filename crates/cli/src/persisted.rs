@@ -66,7 +66,8 @@ pub fn plan(
 /// The text of the model's copy. Its name is another, and derived addresses must not become others with it.
 fn copy(file: &ModelFile) -> Result<Cow<'_, str>, Failure> {
     let refused = |error: &dyn Error, machine: &str| {
-        Failure::new(Status::Refused, error.to_string()).hint(format!("write `machine: {machine}` into the model"))
+        Failure::new(Status::Refused, error.to_string())
+            .hint(format!("write `machine: {machine}` into the model"))
     };
     let machine: MachineName =
         file.model.machine.parse().map_err(|error: NameError| refused(&error, "NAME"))?;

@@ -257,6 +257,12 @@ pub fn exists(path: impl AsRef<Path>) -> bool {
     path.as_ref().exists()
 }
 
+/// Whether both are there and are one, after symbolic links and mounts.
+pub fn is_same(one: impl AsRef<Path>, other: impl AsRef<Path>) -> bool {
+    let place = |path: &Path| fs::metadata(path).map(|data| (data.dev(), data.ino())).ok();
+    place(one.as_ref()).is_some_and(|one| place(other.as_ref()) == Some(one))
+}
+
 /// The length of a file in bytes.
 ///
 /// # Errors

@@ -62,7 +62,12 @@ impl FromStr for InterfaceAddress {
     type Err = ParseAddressError;
 
     fn from_str(text: &str) -> Result<InterfaceAddress, ParseAddressError> {
-        text.parse().map(InterfaceAddress).map_err(|_| ParseAddressError(text.to_owned()))
+        let fail = || ParseAddressError(text.to_owned());
+        // A number that begins with a 0 is octal for some.
+        if text.split_once('/').is_some_and(|(_, length)| length.len() > 1 && length.starts_with('0')) {
+            return Err(fail());
+        }
+        text.parse().map(InterfaceAddress).map_err(|_| fail())
     }
 }
 
@@ -72,6 +77,6 @@ crate::names::text_serde!(
     "10.20.31.204/24",
     concat!(
         "^((25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(\\.(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])){3}",
-        "/(0?[0-9]|[12][0-9]|3[0-2])|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*/(0{0,2}[0-9]|0?[1-9][0-9]|1[01][0-9]|12[0-8]))$"
+        "/([0-9]|[12][0-9]|3[0-2])|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*/([0-9]|[1-9][0-9]|1[01][0-9]|12[0-8]))$"
     )
 );

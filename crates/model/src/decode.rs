@@ -137,16 +137,21 @@ enum Kind {
     Spoiled,
 }
 
-/// What numbers may be that have no type of their own, by their keys: the range of the type that they are read as says nothing to
-/// anybody. A test holds the schema and the checks against it.
-const RANGES: [(&str, RangeInclusive<i128>); 7] = [
-    ("cache", 1..=32),
-    ("cpus", 1..=8192),
-    ("nvme_vfs", 1..=127),
-    ("port", 0..=7),
-    ("priority", 1..=99),
-    ("ready_within", 1..=86_400),
-    ("wake_latency", 0..=2_147_483_646),
+/// What numbers may be that have no type of their own, by their keys, and where one key means several things by what the thing with the
+/// key is one of: the range of the type that they are read as says nothing to anybody. A test holds the schema and the checks against it.
+const RANGES: [(&str, &str, RangeInclusive<i128>); 12] = [
+    ("", "cache", 1..=32),
+    ("", "cpus", 1..=8192),
+    ("", "more_macs", 0..=64),
+    ("", "nvme_vfs", 1..=127),
+    ("", "port", 0..=7),
+    ("", "priority", 1..=99),
+    ("drives", "queues", 1..=65_534),
+    ("nics", "queues", 1..=16),
+    ("", "ready_within", 1..=86_400),
+    ("nics", "vfs", 1..=7),
+    ("", "wake_latency", 0..=2_147_483_646),
+    ("nics", "workers", 1..=16),
 ];
 
 impl Kind {
@@ -171,20 +176,24 @@ impl Kind {
                 (format!("{} is neither on nor off", shown(&text)), hint)
             }
             Kind::LeadingZero(text) => {
-                let decimal = text.trim_start_matches('0');
-                let octal = u64::from_str_radix(&text, 8)
+                let digits = text.trim_start_matches(['-', '+']);
+                let sign = if text.starts_with('-') { "-" } else { "" };
+                let decimal = digits.trim_start_matches('0');
+                let octal = u64::from_str_radix(digits, 8)
                     .ok()
                     .filter(|octal| *octal > 7)
-                    .map(|octal| format!(", which YAML 1.1 reads as {octal}"));
+                    .map(|octal| format!(", which YAML 1.1 reads as {sign}{octal}"));
                 let message = format!("{} begins with a 0{}", shown(&text), octal.unwrap_or_default());
-                (
-                    message,
-                    Some(format!("write {}, without the 0", if decimal.is_empty() { "0" } else { decimal })),
-                )
+                let decimal = if decimal.is_empty() { "0".to_owned() } else { format!("{sign}{decimal}") };
+                (message, Some(format!("write {decimal}, without the 0")))
             }
             Kind::OutOfRange(number, range) => {
-                let own = RANGES.iter().find(|(key, _)| path.0.last().is_some_and(|last| last == key));
-                let range = own.map_or(range, |(_, range)| range.clone());
+                let from_end = |count: usize| path.0.len().checked_sub(count).and_then(|at| path.0.get(at));
+                let own = RANGES.iter().find(|(kind, key, _)| {
+                    from_end(1).is_some_and(|last| last == key)
+                        && (kind.is_empty() || from_end(3).is_some_and(|above| above == kind))
+                });
+                let range = own.map_or(range, |(.., range)| range.clone());
                 let (least, most) = (range.start(), range.end());
                 (clipped(format!("{number} is out of range: it goes from {least} to {most}")), None)
             }

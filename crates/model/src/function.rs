@@ -48,6 +48,10 @@ impl FromStr for FunctionName {
 
 /// The VF that digits behind a `#` say; as an error, why none.
 pub(crate) fn index_after(digits: &str) -> Result<VfIndex, String> {
+    // Octal for some, decimal for others.
+    if digits.len() > 1 && digits.starts_with('0') {
+        return Err(format!("{digits} begins with a 0"));
+    }
     let all = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
     let index = all.then(|| digits.parse().ok().and_then(VfIndex::new)).flatten();
     index.ok_or_else(|| format!("a VF index goes from 0 to {}", VfIndex::MAX))
@@ -57,6 +61,6 @@ crate::names::text_serde!(
     FunctionName,
     "A PF (`NET0`) or a VF (`NET0#3`).",
     "NET0#3",
-    "^[A-Za-z0-9][A-Za-z0-9_.-]{0,47}(#0*([0-9]{1,4}|1[0-5][0-9]{3}|16[0-2][0-9]{2}|163[0-7][0-9]|1638[0-3]))?$",
+    "^[A-Za-z0-9][A-Za-z0-9_.-]{0,47}(#(0|[1-9][0-9]{0,3}|1[0-5][0-9]{3}|16[0-2][0-9]{2}|163[0-7][0-9]|1638[0-3]))?$",
     crate::names::SCALARS
 );

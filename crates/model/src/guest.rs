@@ -136,6 +136,12 @@ pub struct Vm {
     pub ready_within: u32,
 }
 
+/// Memory of a VM that the model says nothing of.
+pub const VM_MEMORY: ByteSize = ByteSize(256 << 20);
+
+/// The most functions and VFs of drives that a VM can own: eight on each slot of its root bus that is left to them.
+pub const MOST_VM_FUNCTIONS: usize = 208;
+
 /// Seconds that a VM may take to be ready, unless the model says otherwise.
 pub const READY_WITHIN: u32 = 120;
 

@@ -53,8 +53,8 @@ pub use drive::{Drive, DriveMatch, DriveVfName, GuestDrive};
 pub use function::FunctionName;
 pub use function_owners::FunctionOwners;
 pub use guest::{
-    Boot, Device, DiskFormat, Firmware, Function, Generate, Guest, GuestKind, Inside, NEEDS_PRIVILEGES,
-    READY_WITHIN, Root, Template, Vm,
+    Boot, Device, DiskFormat, Firmware, Function, Generate, Guest, GuestKind, Inside, MOST_VM_FUNCTIONS,
+    NEEDS_PRIVILEGES, READY_WITHIN, Root, Template, VM_MEMORY, Vm,
 };
 pub use inventory::Inventory;
 pub use located::{Against, Elsewhere, Located};

@@ -115,10 +115,21 @@ fn code(diagnostic: &crate::Diagnostic, against: Against) -> String {
 
 /// The keys on a path, without the names that the user gave and without positions in lists.
 fn keys(path: &Path) -> impl Iterator<Item = &str> {
-    let named = |at: usize| at == 1 && matches!(path.0[0].as_str(), "nics" | "guests");
     let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let all = path.0.iter().enumerate();
-    all.filter(move |(at, segment)| !named(*at) && !number(segment)).map(|(_, segment)| segment.as_str())
+    let segments: Vec<&str> = path.0.iter().map(String::as_str).collect();
+    let named = |at: usize| {
+        matches!(
+            segments.get(..at),
+            Some(
+                ["nics" | "guests" | "drives"]
+                    | ["board", "emulation"]
+                    | ["guests", _, "nics"]
+                    | ["guests", _, "nics", _, "functions"]
+            )
+        )
+    };
+    let kept: Vec<bool> = (0..segments.len()).map(|at| !named(at) && !number(segments[at])).collect();
+    segments.into_iter().zip(kept).filter_map(|(segment, kept)| kept.then_some(segment))
 }
 
 #[cfg(test)]
@@ -141,6 +152,35 @@ mod tests {
         assert!(unknown.help.as_deref().is_some_and(|help| help.contains("loopback")), "{unknown:?}");
         let value = found.iter().find(|one| one.code == "model.nics.vfs").expect("the value");
         assert_eq!(place(value), (3, 35, 3, 36), "columns are characters: {value:?}");
+    }
+
+    #[test]
+    fn a_code_has_keys_and_no_names() {
+        let found = of(
+            "nics: {N: }\ndrives: {SSD0: {queues: 0}}\nguests:\n  nics: {kind: vm, nics: {net0: {vfs: 1, queues: 0, functions: {x: {}}}}}\n\
+             board: {emulation: {N: x}}\n",
+        );
+        let codes: Vec<&str> = found.iter().map(|one| one.code.as_str()).collect();
+        for code in [
+            "model.drives.queues",
+            "model.guests.nics.queues",
+            "model.guests.nics.functions",
+            "model.board.emulation",
+        ] {
+            assert!(codes.contains(&code), "{code}: {codes:?}");
+        }
+    }
+
+    #[test]
+    fn a_carriage_return_alone_ends_a_line() {
+        for end in ["\n", "\r\n", "\r"] {
+            let text = ["nics:", "  NET0: {vfs: 1}", "  NET1: {vfs: x}", ""].join(end);
+            let found = of(&text);
+            assert_eq!((found[0].line, found[0].column), (3, 15), "{end:?}: {found:?}");
+            let source = Source::new("m.yaml", text);
+            let shown = parse(&source).unwrap_err().render(&source, false);
+            assert!(shown.contains("\n 3 |   NET1: {vfs: x}\n"), "{shown}");
+        }
     }
 
     #[test]

@@ -46,7 +46,8 @@ pub fn with_machine<'a>(text: &'a str, machine: &MachineName) -> Result<Cow<'a, 
         return Ok(Cow::Borrowed(text));
     }
     // What is added is proven: where YAML ends has more rules than are worth knowing here.
-    let added = candidates(text, machine).into_iter().find(|text| read(text, &other).as_ref() == Some(&wanted));
+    let added =
+        candidates(text, machine).into_iter().find(|text| read(text, &other).as_ref() == Some(&wanted));
     added.map(Cow::Owned).ok_or_else(|| MachineLineError { machine: machine.to_string() })
 }
 
@@ -64,7 +65,10 @@ fn candidates(text: &str, machine: &MachineName) -> Vec<String> {
     let indent: String = before[line..].chars().take_while(|c| *c == ' ').collect();
     let newline = if text.ends_with('\n') { "" } else { "\n" };
     let (head, tail) = text.split_at(line);
-    vec![format!("{text}{newline}{indent}machine: {machine}\n"), format!("{head}{indent}machine: {machine}\n{tail}")]
+    vec![
+        format!("{text}{newline}{indent}machine: {machine}\n"),
+        format!("{head}{indent}machine: {machine}\n{tail}"),
+    ]
 }
 
 #[cfg(test)]
@@ -81,9 +85,18 @@ mod tests {
         for (text, with) in [
             (block, format!("{block}machine: web-1\n")),
             (block.trim_end(), format!("{block}machine: web-1\n")),
-            ("  guests:\n    a: {nics: {n: {uplink: br0}}}\n", "  guests:\n    a: {nics: {n: {uplink: br0}}}\n  machine: web-1\n".to_owned()),
-            ("guests: {a: {nics: {n: {uplink: br0}}}}\n...\n", "machine: web-1\nguests: {a: {nics: {n: {uplink: br0}}}}\n...\n".to_owned()),
-            ("--- # {\n{guests: {a: {nics: {n: {uplink: br0}}}}}\n", "--- # {\n{machine: web-1, guests: {a: {nics: {n: {uplink: br0}}}}}\n".to_owned()),
+            (
+                "  guests:\n    a: {nics: {n: {uplink: br0}}}\n",
+                "  guests:\n    a: {nics: {n: {uplink: br0}}}\n  machine: web-1\n".to_owned(),
+            ),
+            (
+                "guests: {a: {nics: {n: {uplink: br0}}}}\n...\n",
+                "machine: web-1\nguests: {a: {nics: {n: {uplink: br0}}}}\n...\n".to_owned(),
+            ),
+            (
+                "--- # {\n{guests: {a: {nics: {n: {uplink: br0}}}}}\n",
+                "--- # {\n{machine: web-1, guests: {a: {nics: {n: {uplink: br0}}}}}\n".to_owned(),
+            ),
         ] {
             assert_eq!(added(text), with);
             let of = |text: &str, name: &str| parse(&Source::new(name, text)).unwrap();

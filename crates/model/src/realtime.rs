@@ -152,7 +152,7 @@ impl FromStr for Frequency {
 fn kilohertz(number: &str, factor: u64) -> Option<u64> {
     let (whole, part) = number.split_once('.').unwrap_or((number, "0"));
     let digits = |text: &str| !text.is_empty() && text.len() <= 9 && text.bytes().all(|c| c.is_ascii_digit());
-    if !digits(whole) || !digits(part) {
+    if !digits(whole) || !digits(part) || whole.len() > 1 && whole.starts_with('0') {
         return None;
     }
     let scale = 10_u64.pow(u32::try_from(part.len()).ok()?);
@@ -183,7 +183,7 @@ crate::names::text_serde!(
     Frequency,
     "A governor of CPU frequencies, or a frequency.",
     "2.4GHz",
-    "^([0-9]{1,9}(\\.[0-9]{1,9})?\\s*(kHz|MHz|GHz)|[a-z_]{1,15})$"
+    "^((0|[1-9][0-9]{0,8})(\\.[0-9]{1,9})?\\s*(kHz|MHz|GHz)|[a-z_]{1,15})$"
 );
 
 /// A share of something, 1 to 100 percent.
@@ -213,6 +213,7 @@ impl FromStr for Percent {
     fn from_str(text: &str) -> Result<Percent, ParsePercentError> {
         let number = text.strip_suffix('%').map(str::trim_end);
         let plain = number.filter(|number| number.bytes().all(|c| c.is_ascii_digit()));
+        let plain = plain.filter(|number| !number.starts_with('0'));
         let percent = plain.and_then(|number| number.parse().ok()).and_then(Percent::new);
         percent.ok_or_else(|| ParsePercentError(text.chars().take(40).collect()))
     }
@@ -224,7 +225,7 @@ impl fmt::Display for Percent {
     }
 }
 
-crate::names::text_serde!(Percent, "A share of something.", "40%", "^0*(100|[1-9][0-9]?)\\s*%$");
+crate::names::text_serde!(Percent, "A share of something.", "40%", "^(100|[1-9][0-9]?)\\s*%$");
 
 #[cfg(test)]
 mod tests {

@@ -48,9 +48,15 @@ impl Diagnostics {
     }
 }
 
-/// The byte at which each line starts.
+/// The byte at which each line starts. A line feed ends one, a carriage return, and both together (YAML 1.2.2, section 5.4).
 fn line_starts(text: &str) -> Vec<usize> {
-    std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect()
+    let bytes = text.as_bytes();
+    let ends = |at: &usize| match bytes.get(*at) {
+        Some(b'\n') => true,
+        Some(b'\r') => bytes.get(at + 1) != Some(&b'\n'),
+        _ => false,
+    };
+    std::iter::once(0).chain((0..bytes.len()).filter(ends).map(|at| at + 1)).collect()
 }
 
 /// A file whose places can be looked up.

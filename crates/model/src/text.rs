@@ -105,6 +105,19 @@ pub fn counted(count: usize, one: &str) -> String {
     format!("{count} {one}{}", if count == 1 { "" } else { "s" })
 }
 
+/// The parts of a path that say something, `/` the first where it starts from the top: `a//b` and `./a/b` are one place.
+pub fn path_parts(path: &str) -> Vec<&str> {
+    let root = path.starts_with('/').then_some("/");
+    root.into_iter().chain(path.split('/').filter(|part| !matches!(*part, "" | "."))).collect()
+}
+
+/// A path without the parts that say nothing: two that are equal are one place, links aside. Empty for `.`.
+pub fn plain_path(path: &str) -> String {
+    let root = if path.starts_with('/') { "/" } else { "" };
+    let parts = path_parts(path);
+    format!("{root}{}", parts.get(root.len()..).unwrap_or_default().join("/"))
+}
+
 /// At most `most` columns of `text`; what is cut off is said with an ellipsis.
 pub fn clip(text: &str, most: usize) -> String {
     if columns(text) <= most {

@@ -3,9 +3,9 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test reads its own folders")]
 
-use std::{fs, path::PathBuf};
+use std::{collections::BTreeSet, fs, path::PathBuf};
 
-use penstock_model::{Diagnostics, Parsed, Source, parse};
+use penstock_model::{Against, Diagnostics, Parsed, Source, parse, schema};
 
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
@@ -55,6 +55,35 @@ fn every_file_that_should_be_refused_is() {
         let parsed = Source::from_bytes("model.yaml", &bytes).and_then(|source| parse(&source));
         assert_eq!(parsed.is_ok(), good, "{}: {parsed:?}", case.display());
     }
+}
+
+/// All keys that a model can have.
+fn keys(part: &serde_json::Value, found: &mut BTreeSet<String>) {
+    if let Some(properties) = part.get("properties").and_then(serde_json::Value::as_object) {
+        found.extend(properties.keys().cloned());
+    }
+    part.as_object().into_iter().flatten().for_each(|(_, part)| keys(part, found));
+}
+
+#[test]
+fn no_code_of_a_message_holds_a_name_that_a_user_gave() {
+    let mut known = BTreeSet::new();
+    keys(&schema(), &mut known);
+    let mut codes = BTreeSet::new();
+    for case in fs::read_dir(folder()).unwrap() {
+        let bytes = fs::read(case.unwrap().path().join("model.yaml")).unwrap();
+        let Ok(source) = Source::from_bytes("model.yaml", &bytes) else { continue };
+        let found = parse(&source).map_or_else(|found| found, |parsed| parsed.warnings);
+        codes.extend(found.located(&source, Against::Model).into_iter().map(|one| one.code));
+    }
+    assert!(codes.len() > 100, "{codes:?}");
+    let named = |code: &&String| {
+        let mut keys = code.split('.');
+        let whole = keys.next() == Some("yaml") || **code == "model.unknown-key";
+        !whole && keys.any(|key| !known.contains(key))
+    };
+    let wrong: Vec<_> = codes.iter().filter(named).collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
 }
 
 #[test]

@@ -354,7 +354,7 @@ fn the_schema_in_the_repository_is_the_one_that_penstock_prints_and_each_example
 }
 
 /// Every key whose value is a number, with its least and its greatest value.
-const NUMBERS: [(&str, i128, i128); 20] = [
+const NUMBERS: [(&str, i128, i128); 26] = [
     ("nics: {NET0: {vfs: @}}", 0, 16384),
     ("nics: {NET0: {mtu: @}}", 68, 65535),
     ("nics: {NET0: {match: {slot: a, port: @}}}", 0, 7),
@@ -375,6 +375,12 @@ const NUMBERS: [(&str, i128, i128); 20] = [
     ("nics: {NET0: }\nrealtime: {isolated: 5, wake_latency: @}", 0, 2_147_483_646),
     ("nics: {NET0: }\nboard: {cpus: @}", 1, 8192),
     ("nics: {NET0: }\nboard: {nvme_vfs: @}", 1, 127),
+    ("drives: {SSD0: {queues: @}}", 1, 65534),
+    ("drives: {SSD0: }\nguests: {a: {kind: vm, drives: [{vf: SSD0#0, queues: @}]}}", 1, 65534),
+    ("guests: {a: {kind: vm, nics: {n: {vfs: @}}}}", 1, 7),
+    ("guests: {a: {kind: vm, nics: {n: {vfs: 1, queues: @}}}}", 1, 16),
+    ("guests: {a: {kind: vm, nics: {n: {vfs: 1, queues: 16, workers: @}}}}", 1, 16),
+    ("guests: {a: {kind: vm, nics: {n: {vfs: 1, allow: {mac: any, more_macs: @}}}}}", 0, 64),
 ];
 
 /// The list above cannot know a key that is still to come.

@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use indexmap::IndexMap;
 use penstock_model::{
     Bdf, Diagnostic, Diagnostics, Generate, Guest, GuestName, Inventory, Model, NicName, Path, Template,
-    digest::sha256,
+    digest::sha256, text::path_parts,
 };
 
 use self::{
@@ -144,7 +144,7 @@ fn apart(planned: &[PlannedFile<'_>]) -> Result<(), GenerateError> {
     let mut taken: HashMap<Vec<&str>, &PlannedFile<'_>> = HashMap::new();
     for file in planned {
         let own = at(file.name, file.position).join("to");
-        if let Some(other) = taken.insert(parts(&file.path), file) {
+        if let Some(other) = taken.insert(path_parts(&file.path), file) {
             let text = format!("{} is to be written for {} and for {}", file.path, other.name, file.name);
             messages.push(
                 Diagnostic::error(own, text)
@@ -153,7 +153,7 @@ fn apart(planned: &[PlannedFile<'_>]) -> Result<(), GenerateError> {
         }
     }
     for file in planned {
-        let parts = parts(&file.path);
+        let parts = path_parts(&file.path);
         let above = (1..parts.len()).find_map(|length| taken.get(&parts[..length]));
         if let Some(other) = above {
             let text = format!("{} is to lie below {}, which is to be a file", file.path, other.path);
@@ -173,12 +173,6 @@ fn nameable(name: &GuestName, guest: &Guest, position: usize) -> Result<(), Gene
     let path = Path::of(["guests", name.as_str(), "functions"]).join(position);
     let text = format!("systemd does not take {interface} for an interface's name: {why}");
     Err(GenerateError::Model(Diagnostic::error(path, text).with_hint("give it another `interface`").into()))
-}
-
-/// The parts of a path: `a//b` and `./a/b` are one place.
-fn parts(path: &str) -> Vec<&str> {
-    let root = path.starts_with('/').then_some("/");
-    root.into_iter().chain(path.split('/').filter(|part| !matches!(*part, "" | "."))).collect()
 }
 
 /// Where an entry of a guest's `generate` is in the model.

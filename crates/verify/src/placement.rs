@@ -4,14 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_host::threads::VmObservation;
 use penstock_model::{
-    ByteSize, CpuSet, Guest, GuestKind, GuestName, Model, Outcome, Verdict,
+    ByteSize, CpuSet, Guest, GuestKind, GuestName, Model, Outcome, VM_MEMORY, Verdict,
     verdict::{Subject, Vantage},
 };
 
 use super::writer::{Unobserved, VerdictSheet, VerdictWriter};
-
-/// Memory of a VM whose model says nothing of it.
-const MEMORY: ByteSize = ByteSize(256 << 20);
 
 /// Compares the CPUs and the memory of every VM of `model` with what was seen of its process: `cpus`, `memory`, `pin`,
 /// `emulator`, `locked_memory`, `huge_pages`, as far as the model says something of them. `online` are the host's CPUs. A
@@ -46,7 +43,7 @@ fn counts(guest: &Guest, sight: &Seen<'_>, page: &mut VerdictWriter<'_>) {
         let why = || Unobserved::Unknown("QEMU's command line does not say".to_owned());
         sight.memory.map(ByteSize).ok_or_else(why)
     });
-    page.compare("memory", guest.memory.unwrap_or(MEMORY), memory);
+    page.compare("memory", guest.memory.unwrap_or(VM_MEMORY), memory);
 }
 
 /// A pinned guest runs just where it is pinned; any other on no CPU that is another guest's alone.
@@ -122,7 +119,7 @@ fn all_clear(cpus: &[CpuSet], taken: &BTreeSet<u32>) -> Outcome {
 }
 
 fn kept_in_memory(guest: &Guest, sight: &Seen<'_>, page: &mut VerdictWriter<'_>) {
-    let memory = guest.memory.unwrap_or(MEMORY);
+    let memory = guest.memory.unwrap_or(VM_MEMORY);
     if guest.vm.locked_memory {
         let wanted = format!("at least {memory}");
         let locked = sight.clone().and_then(|sight| {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use penstock_model::{BoardKernel, ByteSize, Guest, GuestKind, Model};
+use penstock_model::{BoardKernel, ByteSize, Guest, GuestKind, Model, VM_MEMORY};
 
 use crate::kernel;
 
@@ -23,8 +23,6 @@ pub(super) fn cpus(model: &Model, many: bool, kernel: BoardKernel) -> u32 {
     last.map_or(0, |last| last.saturating_add(1)).max(if many || realtime { 4 } else { 2 })
 }
 
-/// A VM's memory where the model does not say.
-const VM_MEMORY: u64 = 256;
 /// What a VM takes beside its memory: QEMU, and twice the kernel and the first file system of the builtin guest.
 const VM_EXTRA: u64 = 176;
 /// What libvirt takes.
@@ -33,7 +31,7 @@ const LIBVIRT: u64 = 128;
 /// Memory enough for the kernel and its tools, buffers of every function, and the guests.
 pub(super) fn memory(model: &Model, vfs: u32) -> ByteSize {
     let mib = |guest: &Guest| match guest.kind {
-        GuestKind::Vm => guest.memory.map_or(VM_MEMORY, |memory| memory.0 >> 20) + VM_EXTRA,
+        GuestKind::Vm => (guest.memory.unwrap_or(VM_MEMORY).0 >> 20) + VM_EXTRA,
         // The model's limit is a limit, not a need.
         GuestKind::Container => 24,
     };
@@ -48,7 +46,7 @@ pub(super) fn huge_pages(model: &Model) -> BTreeMap<ByteSize, u64> {
     let mut pages = BTreeMap::new();
     for guest in model.guests.values().filter(|guest| guest.kind == GuestKind::Vm) {
         if let Some(size) = guest.vm.huge_pages.filter(|size| size.0 > 0) {
-            let memory = guest.memory.map_or(VM_MEMORY << 20, |memory| memory.0);
+            let memory = guest.memory.unwrap_or(VM_MEMORY).0;
             *pages.entry(size).or_default() += memory.div_ceil(size.0);
         }
     }

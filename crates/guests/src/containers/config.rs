@@ -9,7 +9,8 @@ use std::{
 };
 
 use ipnet::IpNet;
-use penstock_model::{InterfaceAddress, InterfaceName};
+use penstock_host::files;
+use penstock_model::{InterfaceAddress, InterfaceName, text::plain_path};
 use penstock_plan::action::GuestDefinition;
 use thiserror::Error;
 
@@ -293,6 +294,21 @@ fn plain(path: &Path) -> Result<&str, ConfigError> {
         .ok_or_else(|| ConfigError::State { path: path.to_owned() })
 }
 
+/// Why the host's own root is no container's.
+const HOSTS_OWN: &str = "it is the host's own; leave `root` out for a layer over it";
+
+/// Checks that `root`, which is there, does not lead to the host's own by links or mounts.
+///
+/// # Errors
+///
+/// [`ConfigError::Root`] when it does.
+pub fn not_the_hosts(root: &str) -> Result<(), ConfigError> {
+    match files::is_same(root, "/") {
+        true => Err(ConfigError::Root { path: root.to_owned(), why: HOSTS_OWN }),
+        false => Ok(()),
+    }
+}
+
 /// Checks that `root` can stand in LXC's configuration, where a line break would start a key of its own.
 ///
 /// # Errors
@@ -301,12 +317,27 @@ fn plain(path: &Path) -> Result<&str, ConfigError> {
 pub fn fit_root(root: &str) -> Result<&str, ConfigError> {
     let why = if !root.starts_with('/') {
         "the path is not absolute"
-    } else if root.trim_end_matches('/').is_empty() {
-        "it is the host's own; leave `root` out for a layer over it"
+    } else if plain_path(root) == "/" {
+        HOSTS_OWN
     } else if root.contains(|c: char| c.is_control()) || root.trim_end() != root {
         "a control character or trailing space stands in its path"
     } else {
         return Ok(root);
     };
     Err(ConfigError::Root { path: root.to_owned(), why })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_spelling_of_the_hosts_root_is_a_containers() {
+        for root in ["/", "//", "/.", "/./", "//."] {
+            assert!(fit_root(root).is_err(), "{root}");
+        }
+        assert!(fit_root("/srv/./guest").is_ok());
+        assert!(matches!(not_the_hosts("/proc/self/root"), Err(ConfigError::Root { .. })), "a link to it");
+        assert!(not_the_hosts("/proc").is_ok());
+    }
 }

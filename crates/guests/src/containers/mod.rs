@@ -431,6 +431,9 @@ impl Containers {
         {
             return Err(GuestError::NoRoot { guest: definition.guest.clone(), path: root.clone() });
         }
+        if let Some(root) = &definition.root {
+            config::not_the_hosts(root)?;
+        }
         limits::check(&self.root, definition)?;
         rates::check(definition)?;
         routes::check(definition)

@@ -13,16 +13,13 @@ use std::{
 
 use penstock_host::embedded::LINE_NAME;
 use penstock_model::{
-    Bdf, CpuSet, DataPath, DiskFormat, Emulation, Firmware, Inside, RoutingId, Scheduling, SchedulingPolicy,
-    TenantNic, VfIndex,
+    Bdf, CpuSet, DataPath, DiskFormat, Emulation, Firmware, Inside, MOST_VM_FUNCTIONS, RoutingId, Scheduling,
+    SchedulingPolicy, TenantNic, VM_MEMORY, VfIndex,
     composition::{Device, tenant as composition},
 };
 use penstock_plan::action::{GuestDefinition, GuestNic};
 
 use crate::state::PREFIX;
-
-/// Memory of a VM whose definition has none, in bytes.
-pub const MEMORY: u64 = 256 << 20;
 
 /// The first slot for functions: those before it are the host bridge's, the channel's, the random numbers' and the
 /// disk's.
@@ -31,8 +28,9 @@ const FIRST_SLOT: usize = 4;
 /// One after the last slot for functions: 30 is the root ports' of the VM's own NICs, 31 the south bridge's.
 const END_SLOT: usize = composition::ROOT_PORTS as usize;
 
-/// The most functions that a VM can have: each slot takes eight.
+/// The most functions that a VM can have: each slot takes eight. The model refuses more.
 pub const MOST_FUNCTIONS: usize = (END_SLOT - FIRST_SLOT) * 8;
+const _: () = assert!(MOST_FUNCTIONS == MOST_VM_FUNCTIONS);
 
 /// What a VM boots, as files that are there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,7 +135,7 @@ pub fn render(domain: &Domain<'_>) -> String {
     if let Some(uuid) = domain.uuid {
         line(1, format!("<uuid>{}</uuid>", escape(uuid)));
     }
-    line(1, format!("<memory unit='b'>{}</memory>", definition.memory.unwrap_or(MEMORY)));
+    line(1, format!("<memory unit='b'>{}</memory>", definition.memory.unwrap_or(VM_MEMORY.0)));
     line(1, format!("<vcpu placement='static'>{}</vcpu>", cpus(definition)));
     if definition.pin.is_some() || domain.emulator.is_some() || definition.scheduling.is_some() {
         line(1, "<cputune>".to_owned());

@@ -1,7 +1,7 @@
 //! What a VM needs of the host, looked at before libvirt is asked: each thing that is missing has then one clear message.
 
 use penstock_host::{PciFunction, Root, files};
-use penstock_model::{Bdf, CpuSet};
+use penstock_model::{Bdf, CpuSet, VM_MEMORY};
 use penstock_plan::action::GuestDefinition;
 
 use super::domain;
@@ -67,7 +67,7 @@ fn in_the_way(root: &Root, member: Bdf) -> Option<String> {
 /// Fails when the host has not enough memory for the guest, or not enough huge pages.
 pub fn memory(root: &Root, definition: &GuestDefinition) -> Result<(), GuestError> {
     let guest = definition.guest.clone();
-    let wanted = definition.memory.unwrap_or(domain::MEMORY);
+    let wanted = definition.memory.unwrap_or(VM_MEMORY.0);
     if let Some(size) = definition.vm.as_ref().and_then(|vm| vm.huge_pages) {
         let pages = root.path(format!("/sys/kernel/mm/hugepages/hugepages-{}kB", size.0 / 1024));
         let free = files::read_to_string(pages.join("free_hugepages")).ok();

@@ -1,18 +1,51 @@
 //! Interface names and IP addresses.
 
-use std::{collections::HashMap, net::IpAddr};
+use std::{collections::HashMap, fmt, net::IpAddr};
 
 use indexmap::IndexMap;
 
-use super::{Owned, Subject};
+use super::{Owned, Subject, container_nic::WrittenAddress};
 use crate::{
-    GuestName, InterfaceAddress, InterfaceName, Model, NicName, VlanId,
+    GuestKind, GuestName, InterfaceAddress, InterfaceName, Model, Mtu, NicName, Uplink, VlanId,
     diagnostic::{Diagnostic, Path},
 };
 
-pub(super) fn check(subject: &mut Subject<'_>) {
+/// The least MTU of a link with IPv6 (RFC 8200, section 5): with less, the kernel takes all its addresses from an interface.
+const LEAST_MTU_OF_IPV6: u32 = 1280;
+
+/// Interfaces' names, and addresses: `of_nics` are those of NICs that containers own.
+pub(super) fn check(of_nics: &[WrittenAddress], subject: &mut Subject<'_>) {
     check_names(subject);
-    check_addresses(subject);
+    check_addresses(of_nics, subject);
+    for (name, nic) in &subject.model.nics {
+        check_mtu(nic.mtu, &nic.addresses, &Path::of(["nics", name.as_str()]), subject.messages);
+    }
+    for owned in subject.owned {
+        check_mtu(owned.function.mtu, &owned.function.addresses, &owned.path, subject.messages);
+    }
+}
+
+/// Why no interface inside a container can be called so: what holds `ingress_rate` is (`penstock-guests`, `rates`).
+pub(super) fn taken_name(name: &str) -> Option<String> {
+    let position = name.strip_prefix("penstock-in")?;
+    let taken = !position.is_empty() && position.bytes().all(|byte| byte.is_ascii_digit());
+    taken.then(|| format!("{name} is what an interface inside is called that holds an `ingress_rate`"))
+}
+
+/// An MTU with which the kernel gives an interface no address of IPv6. Both stand at `path`.
+pub(super) fn check_mtu(
+    mtu: Option<Mtu>,
+    addresses: &[InterfaceAddress],
+    path: &Path,
+    messages: &mut Vec<Diagnostic>,
+) {
+    let Some(mtu) = mtu.filter(|mtu| mtu.get() < LEAST_MTU_OF_IPV6) else { return };
+    let Some(address) = addresses.iter().find(|address| address.ip().is_ipv6()) else { return };
+    let text = format!(
+        "with an MTU of {mtu} the interface cannot have {address}: IPv6 takes at least {LEAST_MTU_OF_IPV6}"
+    );
+    let hint = format!("write {LEAST_MTU_OF_IPV6} or more, or addresses of IPv4 alone");
+    messages.push(Diagnostic::error(path.join("mtu"), text).with_hint(hint));
 }
 
 fn check_names(subject: &mut Subject<'_>) {
@@ -25,6 +58,10 @@ fn check_names(subject: &mut Subject<'_>) {
                     .with_hint("choose another name"),
             );
         }
+        let taken = taken_name(name.as_str()).filter(|_| owned.kind == GuestKind::Container);
+        subject.messages.extend(taken.map(|why| {
+            Diagnostic::error(owned.path.join("interface"), why).with_hint("choose another name")
+        }));
         let Some(other) = first.get(&(&owned.guest, name)) else {
             first.insert((&owned.guest, name), owned);
             continue;
@@ -62,9 +99,27 @@ fn check_names(subject: &mut Subject<'_>) {
 struct Use<'a> {
     address: InterfaceAddress,
     path: &'a Path,
-    nic: &'a NicName,
+    network: Network<'a>,
     vlan: VlanId,
     guest: Option<&'a GuestName>,
+}
+
+/// What those with one have reach each other by, VLANs aside.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Network<'a> {
+    /// A NIC, and those that cables join with it.
+    Nic(&'a NicName),
+    /// A bridge of the host.
+    Bridge(&'a Uplink),
+}
+
+impl fmt::Display for Network<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Network::Nic(nic) => nic.fmt(f),
+            Network::Bridge(bridge) => bridge.fmt(f),
+        }
+    }
 }
 
 impl Use<'_> {
@@ -73,13 +128,14 @@ impl Use<'_> {
     }
 }
 
-fn check_addresses(subject: &mut Subject<'_>) {
-    let segments = segments(subject.model);
+fn check_addresses(of_nics: &[WrittenAddress], subject: &mut Subject<'_>) {
+    let model = subject.model;
+    let segments = segments(model);
     let host = subject.host.iter().flat_map(|host| {
         host.addresses.iter().map(|(address, path)| Use {
             address: *address,
             path,
-            nic: &host.nic,
+            network: Network::Nic(&host.nic),
             vlan: VlanId::default(),
             guest: None,
         })
@@ -88,14 +144,25 @@ fn check_addresses(subject: &mut Subject<'_>) {
         owned.addresses.iter().map(|(address, path)| Use {
             address: *address,
             path,
-            nic: &owned.function.name.nic,
+            network: Network::Nic(&owned.function.name.nic),
             vlan: owned.function.settings.vlan.unwrap_or_default(),
             guest: Some(&owned.guest),
         })
     });
-    let uses: Vec<Use<'_>> = host.chain(guests).collect();
+    let of_nics = of_nics.iter().filter_map(|written| {
+        let nic = model.guests.get(&written.guest)?.nics.get(&written.nic)?;
+        Some(Use {
+            address: written.address,
+            path: &written.path,
+            // One without a bridge has been reported.
+            network: Network::Bridge(nic.uplink.as_ref()?),
+            vlan: nic.settings.vlan.unwrap_or_default(),
+            guest: Some(&written.guest),
+        })
+    });
+    let uses: Vec<Use<'_>> = host.chain(guests).chain(of_nics).collect();
     let mut in_place: HashMap<(IpAddr, Option<&GuestName>), &Use<'_>> = HashMap::new();
-    let mut on_segment: HashMap<(IpAddr, Option<usize>, VlanId), &Use<'_>> = HashMap::new();
+    let mut on_segment: HashMap<(IpAddr, Segment<'_>, VlanId), &Use<'_>> = HashMap::new();
     let mut on_vlan: HashMap<(IpAddr, VlanId), &Use<'_>> = HashMap::new();
     for used in &uses {
         if let Some((why, hint)) = unusable(used.address) {
@@ -105,7 +172,12 @@ fn check_addresses(subject: &mut Subject<'_>) {
             continue;
         }
         let ip = used.address.ip();
-        let segment = segments.get(used.nic).copied();
+        let segment = match used.network {
+            Network::Nic(nic) => {
+                segments.get(nic).map_or(Segment::Other(used.network), |at| Segment::Cables(*at))
+            }
+            Network::Bridge(_) => Segment::Other(used.network),
+        };
         if let Some(other) = in_place.get(&(ip, used.guest)) {
             subject.messages.push(
                 Diagnostic::error(used.path.clone(), format!("{} has the address {ip} twice", used.who()))
@@ -128,8 +200,8 @@ fn check_addresses(subject: &mut Subject<'_>) {
                         "{} and {} have the address {ip}; that is good only while {} and {} are not on one network",
                         other.who(),
                         used.who(),
-                        other.nic,
-                        used.nic
+                        other.network,
+                        used.network
                     ),
                 )
                 .with_related(other.path.clone(), "first given here"),
@@ -139,6 +211,15 @@ fn check_addresses(subject: &mut Subject<'_>) {
         on_segment.entry((ip, segment, used.vlan)).or_insert(used);
         on_vlan.entry((ip, used.vlan)).or_insert(used);
     }
+}
+
+/// What shares a network for certain.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Segment<'a> {
+    /// The NICs with this number.
+    Cables(usize),
+    /// Nobody else.
+    Other(Network<'a>),
 }
 
 /// NICs that share a network for certain have the same number: those that cables join.

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 
 use super::{Subject, function::nic_hint, guest, uplink};
 use crate::{
-    BoardKernel, ByteSize, Emulation, GuestKind, NicName,
+    BoardKernel, ByteSize, Emulation, GuestKind, Model, NicName,
     diagnostic::{Diagnostic, Path},
+    text::counted,
 };
 
 /// The most that QEMU's NVMe controller takes (`sriov_max_vfs`).
@@ -55,6 +56,18 @@ pub(super) fn check(subject: &mut Subject<'_>) {
             .with_related(path.join("icount"), "it counts them")
             .with_hint("leave `cpus` out"),
         );
+    }
+    let has = if model.board.icount { Some(1) } else { model.board.cpus };
+    if let Some((beyond, cpu, has)) = has.and_then(|has| beyond(model, has).map(|(at, cpu)| (at, cpu, has))) {
+        let key = if model.board.icount { "icount" } else { "cpus" };
+        let text =
+            format!("the model names CPU {cpu}, and a board with {} has none", counted(has as usize, "CPU"));
+        let hint = match model.board.icount {
+            true => "leave `icount` out, or rehearse without CPUs that are named".to_owned(),
+            false => format!("write `cpus: {}`, leave it out, or name lower ones", u64::from(cpu) + 1),
+        };
+        let error = Diagnostic::error(path.join(key), text).with_related(beyond, "named here");
+        messages.push(error.with_hint(hint));
     }
     let cables = path.join("cables");
     let mut plugged: HashMap<&NicName, Path> = HashMap::new();
@@ -136,4 +149,27 @@ pub(super) fn check(subject: &mut Subject<'_>) {
             ),
         }
     }
+}
+
+/// The first place of the model that names a CPU which a machine with `has` of them does not have, and that CPU.
+fn beyond(model: &Model, has: u32) -> Option<(Path, u32)> {
+    let of_guests = model.guests.iter().flat_map(|(name, guest)| {
+        let path = Path::of(["guests", name.as_str()]);
+        let interrupts = guest.realtime.as_ref().and_then(|realtime| realtime.interrupts.as_ref());
+        [
+            (path.join("pin"), guest.pin.as_ref()),
+            (path.join("emulator"), guest.vm.emulator.as_ref()),
+            (path.join("realtime").join("interrupts"), interrupts),
+        ]
+    });
+    // What is isolated for guests has been found with them.
+    let of_machine = model.realtime.iter().flat_map(|realtime| {
+        let path = Path::of(["realtime"]);
+        [
+            (path.join("isolated"), Some(&realtime.isolated)),
+            (path.join("housekeeping"), realtime.housekeeping.as_ref()),
+        ]
+    });
+    let mut named = of_guests.chain(of_machine).filter_map(|(path, cpus)| Some((path, *cpus?.0.last()?)));
+    named.find(|(_, cpu)| *cpu >= has)
 }

@@ -5,33 +5,20 @@ use std::collections::HashMap;
 
 use indexmap::IndexMap;
 
-use super::{
-    Subject, addresses, nic,
-    route::{self, WrittenRoute},
-    taps, tenant,
-    tenant::Written,
-};
+use super::{AllWritten, Subject, address, addresses, nic, route, taps, tenant, tenant::Written};
 use crate::{
     DataPath, Emulation, FunctionName, GuestKind, GuestName, InterfaceAddress, InterfaceName, Mac, Nic,
-    NicName, TenantFunctionName, TenantNic, VlanId,
+    NicName, TenantFunctionName, TenantNic,
     diagnostic::{Diagnostic, Path},
     document::{DataPathEntry, TenantNicDocument},
 };
 
-/// An address that is written for a NIC.
+/// An IP address that is written for a NIC.
 pub(super) struct WrittenAddress {
-    guest: GuestName,
-    nic: NicName,
-    address: InterfaceAddress,
-    path: Path,
-}
-
-/// What was written for NICs of guests, and is compared where all of it is known.
-#[derive(Default)]
-pub(super) struct AllWritten {
-    pub macs: Vec<Written>,
-    pub addresses: Vec<WrittenAddress>,
-    pub routes: Vec<WrittenRoute>,
+    pub(super) guest: GuestName,
+    pub(super) nic: NicName,
+    pub(super) address: InterfaceAddress,
+    pub(super) path: Path,
 }
 
 /// The NICs of the container `guest` as they were written.
@@ -71,6 +58,8 @@ fn build_nic(
         );
         let hint = "write up to 15 letters and digits, like `net0`";
         messages.push(Diagnostic::error(path.clone(), text).at_key().with_hint(hint));
+    } else if let Some(why) = address::taken_name(name.as_str()) {
+        messages.push(Diagnostic::error(path.clone(), why).at_key().with_hint("give the NIC another name"));
     }
     let settings = document.settings();
     nic::check_vlan(&settings, &settings, path, messages);
@@ -85,8 +74,10 @@ fn build_nic(
         path: path.clone(),
     }));
     let all: Vec<InterfaceAddress> = all.into_iter().map(|(address, _)| address).collect();
+    address::check_mtu(document.mtu, &all, path, messages);
     let who = (guest, GuestKind::Container);
-    let routes = route::build(who, path, &document.gateway, document.routes, &all, messages);
+    let routes =
+        route::build(who, path, &document.gateway, document.routes, &all, &written.reported, messages);
     let mac: Mac = document.mac.unwrap_or_else(|| TenantNic::derived_mac(machine, guest, name));
     let nic = TenantNic {
         emulation: Emulation::Virtio,
@@ -178,53 +169,21 @@ pub(super) fn check_vm_keys(
     }
 }
 
-/// Interfaces of one container with one name, and addresses that two NICs have in one network.
-pub(super) fn check(written: &[WrittenAddress], subject: &mut Subject<'_>) {
+/// Interfaces of one container with one name.
+pub(super) fn check(subject: &mut Subject<'_>) {
     let model = subject.model;
-    let containers = model.guests.iter().filter(|(_, guest)| guest.kind == GuestKind::Container);
-    for (guest, found) in containers {
-        for name in found.nics.keys() {
-            let twin = subject
-                .owned
-                .iter()
-                .find(|owned| owned.guest == *guest && owned.function.interface.as_str() == name.as_str());
-            if let Some(twin) = twin {
-                let path = Path::of(["guests", guest.as_str(), "nics", name.as_str()]);
-                let text = format!(
-                    "{guest} has two interfaces called {name}: {} is called so too",
-                    twin.function.name
-                );
-                subject
-                    .messages
-                    .push(Diagnostic::error(path, text).at_key().with_hint("give the NIC another name"));
-            }
-        }
-    }
-    let mut first: HashMap<(String, VlanId, std::net::IpAddr), &WrittenAddress> = HashMap::new();
-    for one in written {
-        let Some(own) = model.guests.get(&one.guest).and_then(|guest| guest.nics.get(&one.nic)) else {
-            continue;
-        };
-        let Some(bridge) = own.uplink.as_ref().map(ToString::to_string) else { continue };
-        let vlan = own.settings.vlan.unwrap_or_default();
-        match first.get(&(bridge.clone(), vlan, one.address.ip())) {
-            Some(other) => {
-                let text = format!(
-                    "{} is the address of {}/{} already, and both are in one network",
-                    one.address.ip(),
-                    other.guest,
-                    other.nic
-                );
-                let error = Diagnostic::error(one.path.clone(), text);
-                subject.messages.push(
-                    error
-                        .with_related(other.path.clone(), "the other one")
-                        .with_hint("give one another address"),
-                );
-            }
-            None => {
-                first.insert((bridge, vlan, one.address.ip()), one);
-            }
+    let interface =
+        |owned: &'_ super::Owned| (owned.guest.clone(), owned.function.interface.as_str().to_owned());
+    let owned: HashMap<(GuestName, String), &FunctionName> =
+        subject.owned.iter().rev().map(|owned| (interface(owned), &owned.function.name)).collect();
+    for (guest, name, nic) in model.tenant_nics() {
+        let twin = owned.get(&(guest.clone(), name.to_string())).filter(|_| nic.is_of_container());
+        if let Some(twin) = twin {
+            let path = Path::of(["guests", guest.as_str(), "nics", name.as_str()]);
+            let text = format!("{guest} has two interfaces called {name}: {twin} is called so too");
+            subject
+                .messages
+                .push(Diagnostic::error(path, text).at_key().with_hint("give the NIC another name"));
         }
     }
 }

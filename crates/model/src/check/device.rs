@@ -1,5 +1,7 @@
 //! Devices of the host that a container may use.
 
+use std::collections::HashSet;
+
 use crate::{
     Device,
     diagnostic::{Diagnostic, Path},
@@ -21,6 +23,7 @@ const ITS_OWN: [&str; 9] = [
 
 pub(super) fn build(entries: Vec<DeviceEntry>, path: &Path, messages: &mut Vec<Diagnostic>) -> Vec<Device> {
     let mut devices: Vec<Device> = Vec::new();
+    let mut taken: HashSet<String> = HashSet::new();
     for (position, entry) in entries.into_iter().enumerate() {
         let path = path.join("devices").join(position);
         let (host, inside, write) = match entry {
@@ -54,7 +57,7 @@ pub(super) fn build(entries: Vec<DeviceEntry>, path: &Path, messages: &mut Vec<D
                 Diagnostic::error(path, format!("{shown} is no path of a device"))
                     .with_hint("write it from the top, below /dev, without `..`; a stable name like /dev/disk/by-id/... survives renumbering"),
             );
-        } else if devices.iter().any(|other| other.inside == device.inside) {
+        } else if !taken.insert(device.inside.clone()) {
             let text = format!("two devices would be {} inside", device.inside);
             messages.push(Diagnostic::error(path, text).with_hint("give one of them another `inside`"));
         } else {

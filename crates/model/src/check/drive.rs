@@ -33,11 +33,12 @@ pub(super) fn build(
     documents.into_iter().map(build).collect()
 }
 
-/// The VFs of drives that one guest owns.
+/// The VFs of drives that one guest owns; where each stands is added to `places`.
 pub(super) fn build_guest(
     entries: Vec<GuestDriveEntry>,
     path: &Path,
     drives: &IndexMap<DriveName, Drive>,
+    places: &mut Vec<Path>,
     messages: &mut Vec<Diagnostic>,
 ) -> Vec<GuestDrive> {
     let mut owned = Vec::new();
@@ -58,6 +59,7 @@ pub(super) fn build_guest(
             queues: queues.or(of_drive),
             name,
         });
+        places.push(path);
     }
     owned
 }
@@ -91,8 +93,10 @@ fn check_queues(place: &Path, queues: Option<u16>, messages: &mut Vec<Diagnostic
     }
 }
 
-pub(super) fn check(subject: &mut Subject<'_>) {
+/// Drives, and the VFs of them that guests own, which stand at `places`.
+pub(super) fn check(places: &[Path], subject: &mut Subject<'_>) {
     check_drives(subject);
+    let mut places = places.iter();
     let model = subject.model;
     let messages = &mut *subject.messages;
     let mut first: HashMap<&DriveVfName, (&GuestName, Path)> = HashMap::new();
@@ -111,12 +115,10 @@ pub(super) fn check(subject: &mut Subject<'_>) {
                 ),
             );
         }
-        // What could not be read has left no gap.
-        for (position, owned) in found.drives.iter().enumerate() {
+        for (owned, place) in found.drives.iter().zip(places.by_ref()) {
             if super::full(messages) {
                 return;
             }
-            let place = path.join(position);
             let name = &owned.name;
             match model.drives.get(&name.drive) {
                 None => messages.push(unknown(name, place.clone(), model.drives.keys())),

@@ -1,6 +1,6 @@
 //! Which functions guests own, and what is asked of each.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::{Owned, Subject, nic, unusable};
 use crate::{
@@ -41,7 +41,8 @@ pub(super) fn check(subject: &mut Subject<'_>) {
         let (best_effort, required) = (&owned.written.best_effort, &owned.written.required);
         nic::check_words("best_effort", best_effort, &owned.path, subject.messages);
         nic::check_words("required", required, &owned.path, subject.messages);
-        if let Some(word) = best_effort.iter().find(|word| required.contains(word)) {
+        let wanted: HashSet<&String> = required.iter().collect();
+        if let Some(word) = best_effort.iter().find(|word| wanted.contains(word)) {
             let text = format!("{} is to be best effort and required at once", crate::tree::shown(word));
             let related = owned.path.join("best_effort");
             subject.messages.push(

@@ -1,6 +1,6 @@
 //! Files that are made for a guest.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::Subject;
 use crate::{
@@ -8,55 +8,53 @@ use crate::{
     decode::nearest,
     diagnostic::{Diagnostic, Path},
     document::GenerateDocument,
+    text::plain_path,
 };
 
 /// The templates that are built in.
 const BUILT_IN: [&str; 3] = ["c-header", "networkd", "json"];
 
-/// Two guests whose files would go to one place.
-pub(super) fn check(subject: &mut Subject<'_>) {
-    let mut first: HashMap<String, (&GuestName, usize)> = HashMap::new();
-    for (name, guest) in &subject.model.guests {
-        for (position, generate) in guest.generate.iter().enumerate() {
-            if super::full(subject.messages) {
-                return;
-            }
-            let at = |name: &GuestName, position: usize| {
-                Path::of(["guests", name.as_str(), "generate"]).join(position).join("to")
-            };
-            match first.get(&plain(&generate.to)) {
-                Some((other, there)) => subject.messages.push(
-                    Diagnostic::error(
-                        at(name, position),
-                        format!(
-                            "files for {other} and for {name} would both go to {}",
-                            crate::tree::shown(&generate.to)
-                        ),
-                    )
-                    .with_related(at(other, *there), "first given here")
-                    .with_hint("give each a place of its own, like generated/GUEST/..."),
-                ),
-                None => {
-                    first.insert(plain(&generate.to), (name, position));
-                }
+/// Two guests whose files would go to one place. `places` is where each entry stands.
+pub(super) fn check(places: &[Path], subject: &mut Subject<'_>) {
+    let mut first: HashMap<String, (&GuestName, &Path)> = HashMap::new();
+    let all = subject
+        .model
+        .guests
+        .iter()
+        .flat_map(|(name, guest)| guest.generate.iter().map(move |one| (name, one)));
+    for ((name, generate), place) in all.zip(places) {
+        if super::full(subject.messages) {
+            return;
+        }
+        let to = plain_path(&generate.to);
+        match first.get(&to) {
+            Some((other, there)) => subject.messages.push(
+                Diagnostic::error(
+                    place.join("to"),
+                    format!(
+                        "files for {other} and for {name} would both go to {}",
+                        crate::tree::shown(&generate.to)
+                    ),
+                )
+                .with_related(there.join("to"), "first given here")
+                .with_hint("give each a place of its own, like generated/GUEST/..."),
+            ),
+            None => {
+                first.insert(to, (name, place));
             }
         }
     }
 }
 
-/// A path without the parts that say nothing.
-fn plain(path: &str) -> String {
-    let parts: Vec<&str> = path.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
-    let root = if path.starts_with('/') { "/" } else { "" };
-    format!("{root}{}", parts.join("/"))
-}
-
+/// The files of one guest; where each entry stands is added to `places`.
 pub(super) fn build(
     documents: Vec<GenerateDocument>,
     path: &Path,
+    places: &mut Vec<Path>,
     messages: &mut Vec<Diagnostic>,
 ) -> Vec<Generate> {
     let mut all: Vec<Generate> = Vec::new();
+    let mut taken: HashSet<String> = HashSet::new();
     for (position, document) in documents.into_iter().enumerate() {
         let path = path.join("generate").join(position);
         let (Some(template), Some(to)) = (document.template, document.to) else {
@@ -81,8 +79,13 @@ pub(super) fn build(
                 continue;
             }
         };
-        let names_a_file = !matches!(plain(&to).as_str(), "" | "/");
-        if !names_a_file || to.contains(char::is_control) || to.split('/').any(|part| part == "..") {
+        let plain = plain_path(&to);
+        // Files for networkd have names of their own, and `.` is the model's directory.
+        let named = match template {
+            Template::Networkd => !to.is_empty() && plain != "/",
+            Template::CHeader | Template::Json | Template::File { .. } => !matches!(plain.as_str(), "" | "/"),
+        };
+        if !named || to.contains(char::is_control) || to.split('/').any(|part| part == "..") {
             let text = format!("{} is no place for a file", crate::tree::shown(&to));
             messages.push(
                 Diagnostic::error(path.join("to"), text)
@@ -90,12 +93,13 @@ pub(super) fn build(
             );
             continue;
         }
-        if all.iter().any(|other| plain(&other.to) == plain(&to)) {
+        if !taken.insert(plain) {
             let text = format!("two files would go to {}", crate::tree::shown(&to));
             messages.push(Diagnostic::error(path.join("to"), text).with_hint("give each a place of its own"));
             continue;
         }
         all.push(Generate { template, to });
+        places.push(path);
     }
     all
 }

@@ -7,8 +7,9 @@ use crate::{
     ByteSize, Guest, GuestKind, GuestName, Model,
     decode::nearest,
     diagnostic::{Diagnostic, Path, PathTarget},
-    document::GuestDocument,
+    document::{GuestDocument, OneOrMany},
     guest::NEEDS_PRIVILEGES,
+    text::plain_path,
 };
 
 /// What the machine itself is called where a place is named: a guest's cells would have the same ids as its own.
@@ -163,6 +164,21 @@ pub(super) fn check_memory(
     }
 }
 
+/// A first process that is none, or whose line would be taken apart otherwise than a shell does.
+pub(super) fn check_init(init: &OneOrMany<String>, path: &Path, messages: &mut Vec<Diagnostic>) {
+    // Of a list each word is as it stands.
+    let Some(line) = init.values.first().filter(|_| !init.list) else { return };
+    if line.trim().is_empty() {
+        let error = Diagnostic::error(path.clone(), "the first process has an empty name");
+        messages.push(error.with_hint("leave it out for an idle process"));
+    } else if line.contains(['"', '\'', '\\']) {
+        let text =
+            "this line is taken apart at white space, and its quotes and backslashes would be part of words";
+        let hint = "write a list, like `init: [sh, -c, \"sleep 1; exec sh\"]`";
+        messages.push(Diagnostic::error(path.clone(), text).with_hint(hint));
+    }
+}
+
 /// A container's root directory must mean the same whoever reads it.
 pub(super) fn check_root(root: &str, path: &Path, messages: &mut Vec<Diagnostic>) {
     let shown = crate::tree::shown(root);
@@ -173,7 +189,7 @@ pub(super) fn check_root(root: &str, path: &Path, messages: &mut Vec<Diagnostic>
         ))
     } else if root.split('/').any(|part| part == "..") {
         Some((format!("the root {shown} has `..` in it"), "write the directory that is meant".to_owned()))
-    } else if root.bytes().all(|byte| byte == b'/') {
+    } else if plain_path(root) == "/" {
         Some((
             "the host's own root would be written to".to_owned(),
             "`overlay` gives the host's root with a layer of the container's own over it".to_owned(),

@@ -18,8 +18,8 @@ pub(super) fn check(
     messages: &mut Vec<Diagnostic>,
 ) {
     let most = Emulation::Igb.most_vfs();
-    if let Some(vfs) = document.vfs.filter(|vfs| vfs.get() != most) {
-        let text = format!("an emulated igb has {most} VFs, and QEMU cannot make it with {}", vfs.get());
+    if let Some(vfs) = document.vfs.filter(|vfs| *vfs != most) {
+        let text = format!("an emulated igb has {most} VFs, and QEMU cannot make it with {vfs}");
         let hint = format!("write `vfs: {most}`, or leave it out: {guest} makes as many as it wants");
         messages.push(Diagnostic::error(path.join("vfs"), text).with_hint(hint));
     }

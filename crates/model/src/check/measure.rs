@@ -13,6 +13,7 @@ use crate::{
     decode::nearest,
     diagnostic::{Diagnostic, Path},
     document::{MeasureDocument, StorageEntry},
+    text::plain_path,
     tree::shown,
 };
 
@@ -75,13 +76,7 @@ pub(super) fn build(document: MeasureDocument, messages: &mut Vec<Diagnostic>) -
 
 /// Whether it is measured as a device.
 fn is_device(path: &str) -> bool {
-    plain(path).starts_with("/dev/")
-}
-
-/// A path without the parts that say nothing.
-fn plain(path: &str) -> String {
-    let parts = path.split('/').filter(|part| !matches!(*part, "" | "."));
-    parts.fold(String::new(), |path, part| path + "/" + part)
+    plain_path(path).starts_with("/dev/")
 }
 
 fn check_path(text: &str, place: &str, path: Path, messages: &mut Vec<Diagnostic>) -> bool {
@@ -91,7 +86,7 @@ fn check_path(text: &str, place: &str, path: Path, messages: &mut Vec<Diagnostic
         format!("{} has a `..` in it", shown(text))
     } else if text.contains(char::is_control) {
         format!("{} has a control character in it", shown(text))
-    } else if plain(text) == "/dev" {
+    } else if plain_path(text) == "/dev" {
         format!("{} holds devices, and is none", shown(text))
     } else {
         return true;
@@ -134,7 +129,7 @@ fn check_targets(placed: &[Placed], subject: &mut Subject<'_>) {
             subject.messages.push(unknown_guest(subject.model, &target.guest, path.join("guest")));
             continue;
         };
-        match first.get(&(&target.guest, plain(&target.path))) {
+        match first.get(&(&target.guest, plain_path(&target.path))) {
             Some(other) => {
                 let text = format!("{} is measured in {} twice", shown(&target.path), target.guest);
                 subject.messages.push(
@@ -145,7 +140,7 @@ fn check_targets(placed: &[Placed], subject: &mut Subject<'_>) {
                 continue;
             }
             None => {
-                first.insert((&target.guest, plain(&target.path)), path);
+                first.insert((&target.guest, plain_path(&target.path)), path);
             }
         }
         match guest.kind {
@@ -161,8 +156,8 @@ fn check_device(guest: &Guest, target: &StorageTarget, path: &Path, messages: &m
         return;
     }
     let name = &target.guest;
-    let inside = plain(&target.path);
-    match guest.devices.iter().find(|device| plain(&device.inside) == inside) {
+    let inside = plain_path(&target.path);
+    match guest.devices.iter().find(|device| plain_path(&device.inside) == inside) {
         None => {
             let hint = match nearest(&inside, guest.devices.iter().map(|device| device.inside.as_str())) {
                 Some(near) => format!("did you mean `{near}`?"),

@@ -22,6 +22,8 @@ mod uplink;
 mod vdpa;
 mod vm;
 
+use std::collections::{BTreeSet, HashSet};
+
 use indexmap::IndexMap;
 
 use crate::{
@@ -67,6 +69,30 @@ struct HostAddresses {
     addresses: Vec<(InterfaceAddress, Path)>,
 }
 
+/// What was written, and what was reported before: for checks that look at all of it at once.
+#[derive(Default)]
+struct AllWritten {
+    /// Of NICs that guests own.
+    macs: Vec<tenant::Written>,
+    addresses: Vec<container_nic::WrittenAddress>,
+    routes: Vec<route::WrittenRoute>,
+    /// Where drives of guests and files that are made for them stand, in the order in which the model has them: what could not be read is
+    /// not there, and stands in the file all the same.
+    drives: Vec<Path>,
+    generate: Vec<Path>,
+    /// Where something stands that could not be read, and what it is part of.
+    reported: HashSet<Path>,
+}
+
+impl AllWritten {
+    fn new(messages: &[Diagnostic]) -> AllWritten {
+        let above = |path: &Path| Path(path.0.split_last().map_or(&[][..], |(_, above)| above).to_vec());
+        let reported =
+            messages.iter().flat_map(|message| [message.path.clone(), above(&message.path)]).collect();
+        AllWritten { reported, ..AllWritten::default() }
+    }
+}
+
 /// Everything that the checks look at.
 struct Subject<'a> {
     model: &'a Model,
@@ -88,27 +114,36 @@ pub(crate) fn check(document: ModelDocument, file: &str, messages: &mut Vec<Diag
     let mut host = Vec::new();
     let nics: IndexMap<NicName, Nic> = nics
         .into_iter()
-        .map(|(name, nic)| {
+        .map(|(name, mut nic)| {
             let path = Path::of(["nics", name.as_str()]);
+            let mut words: BTreeSet<String> = std::mem::take(&mut nic.best_effort).into_iter().collect();
+            nic::check_words("best_effort", &words, &path, messages);
+            // Each function of the NIC gets a copy.
+            words.retain(|word| nic::is_attribute(word));
             host.push(HostAddresses {
                 nic: name.clone(),
                 addresses: addresses(&path, &nic.address, &nic.addresses),
             });
             let nic = build_nic(nic, highest.get(&name).copied(), &host[host.len() - 1]);
-            (name, nic)
+            (name, Nic { best_effort: words, ..nic })
         })
         .collect();
     let drives = drive::build(drives, &guests);
     let mut owned = Vec::new();
     let mut lists = cpus::Lists::default();
-    let mut written = container_nic::AllWritten::default();
+    let mut written = AllWritten::new(messages);
     let guests: IndexMap<GuestName, Guest> = guests
         .into_iter()
         .map(|(name, mut guest)| {
             let own = std::mem::take(&mut guest.nics);
             let path = Path::of(["guests", name.as_str()]);
-            let owned_drives =
-                drive::build_guest(std::mem::take(&mut guest.drives), &path, &drives, messages);
+            let owned_drives = drive::build_guest(
+                std::mem::take(&mut guest.drives),
+                &path,
+                &drives,
+                &mut written.drives,
+                messages,
+            );
             let own = match guest.kind.unwrap_or_default() {
                 GuestKind::Vm => {
                     tenant::build(machine.as_str(), &name, own, &nics, &mut written.macs, messages)
@@ -117,7 +152,7 @@ pub(crate) fn check(document: ModelDocument, file: &str, messages: &mut Vec<Diag
                     container_nic::build(machine.as_str(), &name, own, &nics, &mut written, messages)
                 }
             };
-            let guest = build_guest(&name, guest, &nics, &mut owned, &mut lists, messages);
+            let guest = build_guest(&name, guest, &nics, &mut owned, &mut lists, &mut written, messages);
             let guest = Guest { nics: own, drives: owned_drives, ..guest };
             (name, guest)
         })
@@ -139,11 +174,11 @@ pub(crate) fn check(document: ModelDocument, file: &str, messages: &mut Vec<Diag
     };
     let mut subject = Subject { model: &model, owned: &owned, host: &host, counted: &counted, messages };
     nic::check(&mut subject);
-    drive::check(&mut subject);
+    drive::check(&written.drives, &mut subject);
     external::check(&mut subject);
     function::check(&mut subject);
     mac::check(&mut subject);
-    address::check(&mut subject);
+    address::check(&written.addresses, &mut subject);
     route::check(&written.routes, &mut subject);
     guest::check(&mut subject);
     cpus::check(&mut subject);
@@ -154,8 +189,8 @@ pub(crate) fn check(document: ModelDocument, file: &str, messages: &mut Vec<Diag
     if nameless {
         tenant::check_machine(&mut subject);
     }
-    container_nic::check(&written.addresses, &mut subject);
-    generate::check(&mut subject);
+    container_nic::check(&mut subject);
+    generate::check(&written.generate, &mut subject);
     measure::check(&targets, &lines, &mut subject);
     board::check(&mut subject);
     model
@@ -212,7 +247,7 @@ fn build_nic(document: NicDocument, highest: Option<u16>, host: &HostAddresses) 
         addresses: host.addresses.iter().map(|(address, _)| *address).collect(),
         vf_defaults: document.defaults,
         free_driver: document.free.driver,
-        best_effort: document.best_effort.into_iter().collect(),
+        best_effort: BTreeSet::new(),
     }
 }
 
@@ -222,6 +257,7 @@ fn build_guest(
     nics: &IndexMap<NicName, Nic>,
     owned: &mut Vec<Owned>,
     lists: &mut cpus::Lists,
+    all: &mut AllWritten,
     messages: &mut Vec<Diagnostic>,
 ) -> Guest {
     let path = Path::of(["guests", name.as_str()]);
@@ -230,21 +266,26 @@ fn build_guest(
     let mut functions = Vec::new();
     for (position, entry) in document.functions.into_iter().enumerate() {
         let path = path.join("functions").join(position);
-        let Some(function) = build_function((name, kind), path, position, entry, nics, messages) else {
+        let Some(function) =
+            build_function((name, kind), path, position, entry, nics, &all.reported, messages)
+        else {
             continue;
         };
         functions.push(function.function.clone());
         owned.push(function);
     }
-    let root = document.root.unwrap_or_default();
-    let root = match root.as_str() {
-        "" | "overlay" => Root::Overlay,
-        _ => {
+    let root = match document.root {
+        None => Root::Overlay,
+        Some(root) if root == "overlay" => Root::Overlay,
+        Some(root) => {
             guest::check_root(&root, &path.join("root"), messages);
             Root::Directory(root)
         }
     };
-    let generate = generate::build(document.generate, &path, messages);
+    if let Some(init) = &document.init {
+        guest::check_init(init, &path.join("init"), messages);
+    }
+    let generate = generate::build(document.generate, &path, &mut all.generate, messages);
     let devices = device::build(document.devices, &path, messages);
     let pin = lists.expand(document.pin, &path.join("pin"), messages);
     let emulator = lists.expand(document.emulator, &path.join("emulator"), messages);
@@ -298,6 +339,7 @@ fn build_function(
     position: usize,
     entry: FunctionEntry,
     nics: &IndexMap<NicName, Nic>,
+    reported: &HashSet<Path>,
     messages: &mut Vec<Diagnostic>,
 ) -> Option<Owned> {
     let (name, mut written) = match entry {
@@ -316,7 +358,7 @@ fn build_function(
     let addresses = addresses(&path, &written.address, &written.addresses);
     let own: Vec<InterfaceAddress> = addresses.iter().map(|(address, _)| *address).collect();
     let documents = std::mem::take(&mut written.routes);
-    let routes = route::build((guest, kind), &path, &written.gateway, documents, &own, messages);
+    let routes = route::build((guest, kind), &path, &written.gateway, documents, &own, reported, messages);
     let interface =
         written.interface.clone().or_else(|| format!("eth{position}").parse::<InterfaceName>().ok())?;
     let of_nic = nic.into_iter().flat_map(|nic| &nic.best_effort);

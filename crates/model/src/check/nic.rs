@@ -19,6 +19,11 @@ fn best_effort_words() -> impl Iterator<Item = &'static str> {
     VfKey::ALL.iter().map(|key| key.name()).chain(MORE_BEST_EFFORT)
 }
 
+/// Whether `best_effort` and `required` may name it.
+pub(super) fn is_attribute(word: &str) -> bool {
+    best_effort_words().any(|known| known == word)
+}
+
 pub(super) fn check(subject: &mut Subject<'_>) {
     let model = subject.model;
     let messages = &mut *subject.messages;
@@ -66,7 +71,6 @@ pub(super) fn check(subject: &mut Subject<'_>) {
                 .with_hint("it is the last digit of the PF's PCI address"),
             );
         }
-        check_words("best_effort", &nic.best_effort, &path, messages);
         check_defaults(&nic.vf_defaults, &path.join("defaults"), messages);
     }
     let nics = || model.nics.iter();
@@ -133,7 +137,7 @@ pub(super) fn check_words<'a>(
         if super::full(messages) {
             break;
         }
-        if !best_effort_words().any(|known| known == word) {
+        if !is_attribute(word) {
             let hint = match nearest(word, best_effort_words()) {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => {

@@ -140,6 +140,13 @@ pub(super) fn check(subject: &mut Subject<'_>) {
             owners.entry(*cpu).or_insert(name);
         }
     }
+    // A guest that runs in real time has its CPUs to itself, too.
+    let mut alone: HashMap<u32, &GuestName> = HashMap::new();
+    for (name, guest) in model.guests.iter().filter(|(_, guest)| guest.exclusive) {
+        for cpu in guest.pin.iter().flat_map(|pin| &pin.0) {
+            alone.entry(*cpu).or_insert(name);
+        }
+    }
     let isolated = model.realtime.iter().flat_map(|realtime| realtime.isolated.0.iter().copied());
     let nobodys = CpuSet(isolated.filter(|cpu| !owners.contains_key(cpu)).collect());
     let owner = |cpus: &CpuSet| cpus.0.iter().find_map(|cpu| owners.get(cpu).copied());
@@ -154,7 +161,7 @@ pub(super) fn check(subject: &mut Subject<'_>) {
             subject.messages.extend(swapped(name, guest, &path));
         }
         subject.messages.extend(intrudes(name, guest, &nobodys));
-        subject.messages.extend(interrupted(name, guest, &owners));
+        subject.messages.extend(interrupted(name, guest, &alone, &nobodys));
     }
     let Some(realtime) = &model.realtime else { return };
     let path = Path::of(["realtime"]);
@@ -246,11 +253,16 @@ fn intrudes(name: &GuestName, guest: &Guest, nobodys: &CpuSet) -> Option<Diagnos
     )
 }
 
-/// Interrupts of one guest on the CPUs of another, or on its own.
-fn interrupted(name: &GuestName, guest: &Guest, owners: &HashMap<u32, &GuestName>) -> Option<Diagnostic> {
+/// Interrupts of one guest on CPUs that are another's alone, that are isolated, or that are its own.
+fn interrupted(
+    name: &GuestName,
+    guest: &Guest,
+    alone: &HashMap<u32, &GuestName>,
+    nobodys: &CpuSet,
+) -> Option<Diagnostic> {
     let interrupts = guest.realtime.as_ref()?.interrupts.as_ref()?;
     let path = Path::of(["guests", name.as_str(), "realtime", "interrupts"]);
-    let owner = |cpu: &u32| owners.get(cpu).copied().filter(|owner| *owner != name);
+    let owner = |cpu: &u32| alone.get(cpu).copied().filter(|owner| *owner != name);
     if let Some(other) = interrupts.0.iter().find_map(owner) {
         let both = CpuSet(interrupts.0.iter().copied().filter(|cpu| owner(cpu) == Some(other)).collect());
         let text = format!(
@@ -261,6 +273,18 @@ fn interrupted(name: &GuestName, guest: &Guest, owners: &HashMap<u32, &GuestName
         return Some(
             Diagnostic::error(path, text)
                 .with_related(Path::of(["guests", other.as_str(), "pin"]), "taken here")
+                .with_hint("give them a CPU of housekeeping, or leave `interrupts` out"),
+        );
+    }
+    if let Some(both) = shared(Some(interrupts), nobodys) {
+        let text = format!(
+            "the interrupts of {name} would go to {}, which {} isolated",
+            cpus_named(&both),
+            are(&both)
+        );
+        return Some(
+            Diagnostic::error(path, text)
+                .with_related(Path::of(["realtime", "isolated"]), "isolated here")
                 .with_hint("give them a CPU of housekeeping, or leave `interrupts` out"),
         );
     }

@@ -1,6 +1,10 @@
 //! Routes inside guests.
 
-use std::{collections::HashMap, net::IpAddr};
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    net::IpAddr,
+    rc::Rc,
+};
 
 use super::Subject;
 use crate::{
@@ -13,25 +17,66 @@ use crate::{
 pub(super) struct WrittenRoute {
     guest: GuestName,
     kind: GuestKind,
-    /// The interface's own addresses.
-    addresses: Vec<InterfaceAddress>,
+    networks: Rc<Networks>,
     route: InterfaceRoute,
     path: Path,
     /// Where its next hop stands, if it has one.
     hop_path: Path,
 }
 
-/// The routes over one interface inside a guest, whose keys stand at `path`.
+/// An interface's own addresses, as next hops are compared with them. All of its routes share them.
+struct Networks {
+    addresses: Vec<InterfaceAddress>,
+    own: HashSet<IpAddr>,
+    /// The first address and the length of each.
+    networks: HashSet<(IpAddr, u8)>,
+    lengths: BTreeSet<u8>,
+    has_ipv4: bool,
+    has_ipv6: bool,
+}
+
+impl Networks {
+    fn new(addresses: &[InterfaceAddress]) -> Networks {
+        let all = || addresses.iter();
+        Networks {
+            addresses: addresses.to_vec(),
+            own: all().map(|address| address.ip()).collect(),
+            networks: all().map(|address| (address.network(), address.prefix())).collect(),
+            lengths: all().map(|address| address.prefix()).collect(),
+            has_ipv4: all().any(|address| address.ip().is_ipv4()),
+            has_ipv6: all().any(|address| address.ip().is_ipv6()),
+        }
+    }
+
+    /// Whether `hop` is in one of them.
+    fn reach(&self, hop: IpAddr) -> bool {
+        let of_length = |length: &u8| InterfaceAddress::new(hop, *length);
+        let mut towards = self.lengths.iter().filter_map(of_length);
+        towards.any(|hop| self.networks.contains(&(hop.network(), hop.prefix())))
+    }
+}
+
+/// An interface has a gateway for each family of addresses.
+const MOST_GATEWAYS: usize = 2;
+
+/// The routes over one interface inside a guest, whose keys stand at `path`. Of what is in `reported` nothing more is said.
 pub(super) fn build(
     (guest, kind): (&GuestName, GuestKind),
     path: &Path,
     gateway: &Option<OneOrMany<HopAddress>>,
     routes: Vec<RouteDocument>,
     addresses: &[InterfaceAddress],
+    reported: &HashSet<Path>,
     messages: &mut Vec<Diagnostic>,
 ) -> Vec<WrittenRoute> {
+    if let Some(count) = gateway.as_ref().map(|list| list.values.len()).filter(|count| *count > MOST_GATEWAYS)
+    {
+        let text = format!("an interface has a gateway of IPv4 and one of IPv6, and here are {count}");
+        let hint = "write other routes under `routes`, like {to: 198.51.100.0/24, via: 192.0.2.1}";
+        messages.push(Diagnostic::error(path.join("gateway"), text).with_hint(hint));
+    }
     let gateways = gateway.iter().flat_map(|list| {
-        list.values.iter().enumerate().map(|(position, hop)| {
+        list.values.iter().take(MOST_GATEWAYS).enumerate().map(|(position, hop)| {
             let path = path.join("gateway");
             let path = if list.list { path.join(position) } else { path };
             (InterfaceRoute::new(everywhere(hop.0), Some(hop.0)), path.clone(), path)
@@ -44,7 +89,7 @@ pub(super) fn build(
             Ok(Some(route)) => built.push((route, path.clone(), path.join("via"))),
             Ok(None) => {
                 // A target that cannot be read is gone, and has been reported.
-                if !messages.iter().any(|message| message.path.0.starts_with(&path.0)) {
+                if !reported.contains(&path) {
                     let hint =
                         "write `to`, a network or `default`, like {to: 198.51.100.0/24, via: 192.0.2.1}";
                     messages.push(Diagnostic::error(path, "this route leads nowhere").with_hint(hint));
@@ -55,10 +100,11 @@ pub(super) fn build(
             }
         }
     }
+    let networks = Rc::new(Networks::new(addresses));
     let written = |(route, path, hop_path)| WrittenRoute {
         guest: guest.clone(),
         kind,
-        addresses: addresses.to_vec(),
+        networks: Rc::clone(&networks),
         route,
         path,
         hop_path,
@@ -108,6 +154,9 @@ fn route(document: &RouteDocument) -> Result<Option<InterfaceRoute>, (&'static s
 pub(super) fn check(written: &[WrittenRoute], subject: &mut Subject<'_>) {
     let mut first: HashMap<(&GuestName, InterfaceAddress, u32), &WrittenRoute> = HashMap::new();
     for one in subject.owned.iter().flat_map(|owned| &owned.routes).chain(written) {
+        if super::full(subject.messages) {
+            return;
+        }
         let (route, guest) = (&one.route, &one.guest);
         if let Some((why, hint)) = route.gateway.and_then(|hop| wrong_hop(one, hop)) {
             subject.messages.push(Diagnostic::error(one.hop_path.clone(), why).with_hint(hint));
@@ -149,24 +198,24 @@ fn wrong_hop(one: &WrittenRoute, hop: IpAddr) -> Option<(String, String)> {
         let hint = "give the address of the router in the interface's network";
         return Some((format!("{hop} is no address of a gateway"), hint.to_owned()));
     }
-    if one.addresses.iter().any(|address| address.ip() == hop) {
+    let Networks { addresses, own, has_ipv4, has_ipv6, .. } = &*one.networks;
+    if own.contains(&hop) {
         let hint = "give the address of the router, which is another one";
         return Some((format!("{hop} is the interface's own address"), hint.to_owned()));
     }
     if matches!(hop, IpAddr::V6(ip) if ip.is_unicast_link_local()) {
         return None;
     }
-    let mut of_family = one.addresses.iter().filter(|address| address.ip().is_ipv4() == hop.is_ipv4());
-    let reached = |address: &&InterfaceAddress| {
-        let hop = InterfaceAddress::new(hop, address.prefix());
-        hop.is_some_and(|hop| hop.same_network(**address))
-    };
+    let has_family = if hop.is_ipv4() { *has_ipv4 } else { *has_ipv6 };
     // What a VM has besides is its own affair: its software may ask for an address.
-    if one.kind == GuestKind::Vm && of_family.clone().next().is_none() || of_family.any(|a| reached(&a)) {
+    if one.networks.reach(hop) || one.kind == GuestKind::Vm && !has_family {
         return None;
     }
     let text = format!("{hop} is in no network of the interface, so that nothing leads to this gateway");
-    let networks: Vec<String> = one.addresses.iter().map(ToString::to_string).collect();
+    /// More say no more.
+    const SHOWN: usize = 8;
+    let mut networks: Vec<String> = addresses.iter().take(SHOWN).map(ToString::to_string).collect();
+    networks.extend((addresses.len() > SHOWN).then(|| "...".to_owned()));
     let hint = match networks.is_empty() {
         true => "write `address`, an address in the gateway's network".to_owned(),
         false => {

@@ -11,11 +11,18 @@ use crate::{
     composition::{self, Addressing, CompositionError, tenant as devices},
     diagnostic::{Diagnostic, Path},
     document::TenantNicDocument,
+    function::index_after,
     tenant::MAX_TENANT_QUEUES,
 };
 
 /// The longest names of a VM and of its NIC together: both are in the path of a socket, which has 107 bytes (`unix(7)`).
 const LONGEST_NAMES: usize = 60;
+
+/// The most NICs of a VM: each has a root port, and these share a slot (`composition::tenant`).
+const MOST_NICS: usize = composition::SLOT_FUNCTIONS as usize;
+
+/// The most VFs of a NIC of a VM: they share the slot behind its root port with the PF.
+const MOST_VFS: u16 = composition::SLOT_FUNCTIONS - 1;
 
 /// The most addresses beside its first that QEMU tells of a function (`MAC_TABLE_ENTRIES`, `hw/net/virtio-net.c`).
 const MOST_ADDRESSES: u16 = 64;
@@ -37,7 +44,16 @@ pub(super) fn build(
     messages: &mut Vec<Diagnostic>,
 ) -> IndexMap<NicName, TenantNic> {
     let path = Path::of(["guests", guest.as_str(), "nics"]);
-    let built = documents.into_iter().map(|(name, document)| {
+    if let Some((name, _)) = documents.get_index(MOST_NICS) {
+        let text = format!("{guest} has no room for a root port for {name}: a VM can own {MOST_NICS} NICs");
+        messages.push(
+            Diagnostic::error(path.join(name.as_str()), text).at_key().with_hint(
+                "the root ports share a slot, which has eight functions; the next is the chipset's",
+            ),
+        );
+    }
+    // What is composed is compared with all of it.
+    let built = documents.into_iter().take(MOST_NICS).map(|(name, document)| {
         let path = path.join(name.as_str());
         let nic = build_nic(machine, guest, &name, document, nics, &path, written, messages);
         (name, nic)
@@ -76,20 +92,7 @@ fn compose(
                     .is_some_and(|device| device == port || functions.iter().any(|id| id == device))
         };
         let Some(error) = errors.iter().find(of_nic) else { continue };
-        messages.push(match error {
-            CompositionError::Chipset { .. } => {
-                let text = format!("{guest} has no room for a root port for {name}: a VM can own {at} NICs");
-                Diagnostic::error(path, text).at_key().with_hint(
-                    "the root ports share a slot, which has eight functions; the next is the chipset's",
-                )
-            }
-            CompositionError::OutsideSlot { .. } => Diagnostic::error(path.join("vfs"), error.to_string())
-                .with_hint(format!(
-                    "write `vfs`, 1 to {}; give the VM another NIC for more",
-                    composition::SLOT_FUNCTIONS - 1
-                )),
-            _ => Diagnostic::error(path, error.to_string()).at_key(),
-        });
+        messages.push(Diagnostic::error(path, error.to_string()).at_key());
     }
 }
 
@@ -134,7 +137,7 @@ fn build_nic(
             VfSettings::default()
         }
     };
-    let vfs = match document.vfs.map(|vfs| vfs.get()) {
+    let vfs = match document.vfs {
         _ if emulation == Emulation::Igb => 0,
         None => {
             let text = format!("nothing says how many VFs {guest} can make of {name}");
@@ -146,8 +149,16 @@ fn build_nic(
             messages.push(Diagnostic::error(path.join("vfs"), text).with_hint("write `vfs`, 1 to 7"));
             0
         }
-        // Which of them can be composed is the rules' to say.
-        Some(vfs) => vfs.min(Emulation::Virtio.most_vfs()),
+        Some(vfs) if vfs > MOST_VFS => {
+            let text = format!(
+                "a NIC of a VM has 1 to {MOST_VFS} VFs, not {vfs}: libvirt has as many addresses behind its root port"
+            );
+            let hint = format!("write `vfs`, 1 to {MOST_VFS}; give the VM another NIC for more");
+            messages.push(Diagnostic::error(path.join("vfs"), text).with_hint(hint));
+            // What is written for these is not wrong for another reason.
+            vfs.min(Emulation::Virtio.most_vfs())
+        }
+        Some(vfs) => vfs,
     };
     let queues = document.queues.unwrap_or(1);
     if !(1..=MAX_TENANT_QUEUES).contains(&queues) {
@@ -168,7 +179,8 @@ fn build_nic(
     for (key, mut document) in document.functions {
         let settings = document.settings();
         let path = path.join("functions").join(&key);
-        let index = key.parse::<u16>().ok().and_then(VfIndex::new);
+        // One spelling of each, so that none is there twice.
+        let index = index_after(&key).ok();
         let Some((vf, slot)) = index.and_then(|vf| Some((vf, all.get_mut(usize::from(vf.get()))?))) else {
             let has = match vfs {
                 0 => format!("{name} has no VFs"),
@@ -176,7 +188,10 @@ fn build_nic(
                 _ => format!("{name} has the VFs 0 to {}", vfs - 1),
             };
             let text = format!("there is no VF {}: {has}", crate::tree::shown(&key));
-            let hint = "keys of `functions` are indices of VFs; the PF's address is the NIC's `mac`";
+            let hint = match key.parse::<u16>() {
+                Ok(index) if index < vfs => format!("write {index}"),
+                _ => "keys of `functions` are indices of VFs; the PF's address is the NIC's `mac`".to_owned(),
+            };
             messages.push(Diagnostic::error(path, text).at_key().with_hint(hint));
             continue;
         };
@@ -208,6 +223,7 @@ fn build_nic(
             check_allow(allow, trusted, &path.join("allow"), messages);
         }
     }
+    all.truncate(usize::from(MOST_VFS));
     let (uplink, uplink_settings) = match data_path {
         DataPath::Switch | DataPath::SwitchTap | DataPath::VirtioVdpa | DataPath::VhostVdpa => {
             let entry = document.uplink;
@@ -307,8 +323,10 @@ fn check_allow(allow: &Allow, trusted: bool, path: &Path, messages: &mut Vec<Dia
     check_macs(allow, path, messages);
     let at = path.join("more_macs");
     if allow.more_macs > MOST_ADDRESSES {
-        let text =
-            format!("QEMU tells of {MOST_ADDRESSES} addresses of a function, not of {}", allow.more_macs);
+        let text = format!(
+            "QEMU tells of at most {MOST_ADDRESSES} addresses of a function, not of {}",
+            allow.more_macs
+        );
         messages.push(Diagnostic::error(at, text).with_hint(format!("write at most {MOST_ADDRESSES}")));
     } else if allow.more_macs > 0 && allow.mac == AllowedMacs::Own {
         let text = "more addresses are allowed, and none that they could be";
@@ -352,19 +370,29 @@ pub(super) fn check(written: &[Written], subject: &mut Subject<'_>) {
     }
     // Who has which address by now. Two of the machine's own functions with one have been reported.
     let mut holders: HashMap<Mac, String> = HashMap::new();
+    let owned = subject.owned.iter().map(|owned| (&owned.function.name, owned.written.mac));
+    let uplinks = model.uplink_vfs().map(|uplink| (uplink.function, uplink.settings.mac));
+    let given: HashMap<&FunctionName, Mac> =
+        owned.chain(uplinks).filter_map(|(function, mac)| Some((function, mac?))).collect();
+    // More VFs than any machine has have been reported.
+    let vfs: u64 = model.nics.values().map(|nic| u64::from(nic.vfs)).sum();
     for (name, nic) in &model.nics {
         let Some(pf) = nic.matching.mac else { continue };
         holders.insert(pf, name.to_string());
+        // What others make has addresses of theirs, and a VF with one of its own has not the derived one.
+        if nic.externally_managed || vfs > super::MAX_VFS {
+            continue;
+        }
         for vf in (0..nic.vfs).map_while(VfIndex::new) {
-            holders.insert(Mac::derived(pf, vf), format!("{name}#{vf}"));
+            let function = FunctionName { nic: name.clone(), vf: Some(vf) };
+            if !given.contains_key(&function) {
+                holders.insert(Mac::derived(pf, vf), function.to_string());
+            }
         }
     }
-    for owned in subject.owned {
-        holders.extend(owned.written.mac.map(|mac| (mac, owned.function.name.to_string())));
-    }
-    for uplink in model.uplink_vfs() {
-        holders.extend(uplink.settings.mac.map(|mac| (mac, uplink.function.to_string())));
-    }
+    holders.extend(given.iter().map(|(function, mac)| (*mac, function.to_string())));
+    let places: HashMap<&TenantFunctionName, &Path> =
+        written.iter().rev().map(|written| (&written.function, &written.path)).collect();
     for written in written {
         if let Some(why) = unusable(written.mac) {
             subject.messages.push(
@@ -380,10 +408,9 @@ pub(super) fn check(written: &[Written], subject: &mut Subject<'_>) {
                 let function = FunctionName { nic: name.clone(), vf };
                 let function = TenantFunctionName { guest: guest.clone(), function };
                 if let Some(other) = holders.get(&mac) {
-                    let path = written.iter().find(|written| written.function == function);
-                    let path = path.map_or_else(
+                    let path = places.get(&function).map_or_else(
                         || Path::of(["guests", guest.as_str(), "nics", name.as_str()]),
-                        |written| written.path.clone(),
+                        |path| (*path).clone(),
                     );
                     let text = format!("{function} and {other} have the same MAC address, {mac}");
                     subject
@@ -396,5 +423,27 @@ pub(super) fn check(written: &[Written], subject: &mut Subject<'_>) {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Mac, Source, VfIndex, parse};
+
+    #[test]
+    fn an_address_that_no_vf_has_any_more_is_free() {
+        let pf: Mac = "0c:c4:7a:9a:61:ea".parse().unwrap();
+        let derived = Mac::derived(pf, VfIndex::new(0).unwrap());
+        let with = |nic: &str, function: &str| {
+            let text = format!(
+                "nics: {{A: {{match: {{mac: {pf}}}, vfs: 1{nic}}}}}\nguests:\n  a: {{functions: [{function}]}}\n  \
+                 b: {{nics: {{net0: {{uplink: br0, mac: {derived}}}}}}}\n"
+            );
+            parse(&Source::new("m.yaml", text)).is_ok()
+        };
+        assert!(!with("", "A#0"), "the VF has it");
+        assert!(with("", "{vf: A#0, mac: 02:00:00:00:00:01}"));
+        assert!(with(", externally_managed: on", "A#0"));
+        assert!(!with("", &format!("{{vf: A#0, mac: {derived}}}")), "given is had, too");
     }
 }

@@ -173,10 +173,30 @@ pub(super) fn check_vlans(own: &TenantNic, path: &Path, messages: &mut Vec<Diagn
 pub(super) fn check(subject: &mut Subject<'_>) {
     let model = subject.model;
     let mut first: HashMap<&Uplink, (DataPath, Path)> = HashMap::new();
+    let owners: HashMap<&FunctionName, &super::Owned> =
+        subject.owned.iter().rev().map(|owned| (&owned.function.name, owned)).collect();
+    let called: HashMap<&InterfaceName, &NicName> =
+        model.nics.iter().filter_map(|(name, nic)| Some((nic.interface.as_ref()?, name))).collect();
     for (guest, name, own, uplink) in model.guests.iter().flat_map(|(guest, found)| {
         found.nics.iter().filter_map(move |(name, nic)| Some((guest, name, nic, nic.uplink.as_ref()?)))
     }) {
+        if super::full(subject.messages) {
+            return;
+        }
         let path = Path::of(["guests", guest.as_str(), "nics", name.as_str(), "uplink"]);
+        // What an uplink that is a PF may be is known by the NIC's name.
+        if let Uplink::Interface(interface) = uplink
+            && let Some(nic) = called.get(interface)
+        {
+            let text = format!("{interface} is what the model calls the interface of {nic}, a PF");
+            let hint = match own.path.is_in_bridge() {
+                true => "make it a port of a bridge, and write that, like `uplink: br0`".to_owned(),
+                false => format!("write the NIC's name, `uplink: {nic}`"),
+            };
+            let related = Path::of(["nics", nic.as_str(), "interface"]);
+            let error = Diagnostic::error(path.clone(), text).with_related(related, "called so here");
+            subject.messages.push(error.with_hint(hint));
+        }
         let refused = match first.get(uplink) {
             None => None,
             // Any number of taps are ports of one bridge, those of containers' switches among them.
@@ -199,8 +219,7 @@ pub(super) fn check(subject: &mut Subject<'_>) {
                     .with_hint(hint),
             );
         }
-        let owned =
-            |function: &FunctionName| subject.owned.iter().find(|owned| owned.function.name == *function);
+        let owned = |function: &FunctionName| owners.get(function).copied();
         if let Uplink::Function(function) = uplink {
             let pf = FunctionName { nic: function.nic.clone(), vf: None };
             if let Some(owned) = owned(function) {

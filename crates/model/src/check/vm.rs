@@ -4,10 +4,11 @@ use std::collections::HashMap;
 
 use super::Subject;
 use crate::{
-    Boot, ByteSize, CpuSet, Firmware, GuestKind, GuestName, Inside, Vm,
+    Boot, ByteSize, CpuSet, Firmware, GuestKind, GuestName, Inside, MOST_VM_FUNCTIONS, VM_MEMORY, Vm,
     diagnostic::{Diagnostic, Path},
     document::{BootDocument, BootEntry},
     guest::READY_WITHIN,
+    text::plain_path,
 };
 
 /// The sizes of huge page that x86 has.
@@ -15,18 +16,22 @@ const HUGE_PAGES: [ByteSize; 2] = [ByteSize(2 << 20), ByteSize(1 << 30)];
 /// A day; nobody waits longer for a guest.
 const MAX_READY_WITHIN: u32 = 86_400;
 
-/// Memory of a VM that says nothing of it.
-const MEMORY: ByteSize = ByteSize(256 << 20);
-
-/// Memory that is no whole number of huge pages, and disk images that two VMs would write to.
+/// Memory that is no whole number of huge pages, more functions than a VM has room for, and disk images that a VM and another guest would
+/// write to.
 pub(super) fn check(subject: &mut Subject<'_>) {
-    let mut disks: HashMap<&str, &GuestName> = HashMap::new();
+    let mut disks: HashMap<String, &GuestName> = HashMap::new();
+    let mut devices: HashMap<String, &GuestName> = HashMap::new();
+    for (name, guest) in &subject.model.guests {
+        for device in guest.devices.iter().filter(|device| device.write) {
+            devices.entry(plain_path(&device.path)).or_insert(name);
+        }
+    }
     for (name, guest) in subject.model.guests.iter().filter(|(_, guest)| guest.kind == GuestKind::Vm) {
         if super::full(subject.messages) {
             return;
         }
         let at = |key: &str| Path::of(["guests", name.as_str(), key]);
-        let memory = guest.memory.unwrap_or(MEMORY);
+        let memory = guest.memory.unwrap_or(VM_MEMORY);
         if let Some(size) = guest.vm.huge_pages.filter(|size| HUGE_PAGES.contains(size))
             && !memory.0.is_multiple_of(size.0)
         {
@@ -38,8 +43,26 @@ pub(super) fn check(subject: &mut Subject<'_>) {
             let least = ByteSize(memory.0.div_ceil(size.0).saturating_mul(size.0));
             subject.messages.push(wrong.with_hint(format!("give it {least}, or smaller pages")));
         }
+        let owned = guest.functions.len() + guest.drives.len();
+        if owned > MOST_VM_FUNCTIONS {
+            let key = if guest.functions.is_empty() { "drives" } else { "functions" };
+            let text = format!("{name} has {owned} functions, and a VM has room for {MOST_VM_FUNCTIONS}");
+            subject.messages.push(
+                Diagnostic::error(at(key), text).at_key().with_hint("give the others to another guest"),
+            );
+        }
         if let Boot::Disk { path, .. } = &guest.vm.boot {
-            match disks.get(path.as_str()) {
+            let plain = plain_path(path);
+            if let Some(other) = devices.get(&plain) {
+                let related = Path::of(["guests", other.as_str(), "devices"]);
+                let text = format!("{name} and {other} would both write to {}", crate::tree::shown(path));
+                subject.messages.push(
+                    Diagnostic::error(at("boot").join("disk"), text)
+                        .with_related(related, "given to the container here")
+                        .with_hint("give the VM another disk, or take it from the container"),
+                );
+            }
+            match disks.get(&plain) {
                 Some(other) => subject.messages.push(
                     Diagnostic::error(
                         at("boot").join("disk"),
@@ -49,7 +72,7 @@ pub(super) fn check(subject: &mut Subject<'_>) {
                     .with_hint("give each VM an image of its own"),
                 ),
                 None => {
-                    disks.insert(path, name);
+                    disks.insert(plain, name);
                 }
             }
         }
@@ -151,5 +174,26 @@ fn check_file(file: &str, path: &Path, messages: &mut Vec<Diagnostic>) {
             Diagnostic::error(path.clone(), format!("{shown} is not an absolute path"))
                 .with_hint("write the file from the top, like `/srv/guest.img`"),
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{MOST_VM_FUNCTIONS, Source, parse};
+
+    #[test]
+    fn a_vm_has_no_more_functions_than_there_is_room_for() {
+        let with = |count: usize| {
+            let all: Vec<String> = (0..count).map(|vf| format!("A#{vf}")).collect();
+            let of = |kind| {
+                format!("nics: {{A: }}\nguests: {{g: {{kind: {kind}, functions: [{}]}}}}\n", all.join(", "))
+            };
+            ["vm", "container"].map(|kind| parse(&Source::new("m.yaml", of(kind))))
+        };
+        assert!(with(MOST_VM_FUNCTIONS).iter().all(Result::is_ok));
+        let [vm, container] = with(MOST_VM_FUNCTIONS + 1);
+        assert!(container.is_ok());
+        let found = vm.unwrap_err().to_string();
+        assert_eq!(found, "guests.g.functions: g has 209 functions, and a VM has room for 208");
     }
 }

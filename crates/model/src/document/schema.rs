@@ -100,8 +100,11 @@ fn widen(schema: &mut Value) {
     }
     if let Some(values) = object.get_mut("additionalProperties").filter(|values| values.is_object()) {
         widen(values);
-        // `NET0:` is a NIC, and `a:` a guest; what emulates a NIC is a word.
-        if matches!(values["$ref"].as_str(), Some("#/$defs/Nic" | "#/$defs/Drive" | "#/$defs/Guest")) {
+        // `NET0:` is a NIC, `a:` a guest, and `0:` a VF; what emulates a NIC is a word, and a guest's own NIC has no default.
+        if matches!(
+            values["$ref"].as_str(),
+            Some("#/$defs/Nic" | "#/$defs/Drive" | "#/$defs/Guest" | "#/$defs/TenantVf")
+        ) {
             take_nothing(values);
         }
     }

@@ -10,8 +10,8 @@ use serde::{
 };
 
 use crate::{
-    Allow, Emulation, FunctionName, InterfaceAddress, LinkState, Mac, Mtu, TxRate, VfCount, VfSettings,
-    VlanId, VlanProtocol, VlanQos,
+    Allow, Emulation, FunctionName, InterfaceAddress, LinkState, Mac, Mtu, TxRate, VfSettings, VlanId,
+    VlanProtocol, VlanQos,
     document::{HopAddress, OneOrMany, RouteDocument},
     vf::table::{document_with_vf_keys, vf_attributes},
 };
@@ -33,7 +33,7 @@ use crate::{
 pub(crate) struct TenantNicDocument {
     /// How many VFs the VM can make of it, 1 to 7. Must be given with `virtio`; an `igb` has 7.
     #[schemars(range(min = 1, max = 7))]
-    pub vfs: Option<VfCount>,
+    pub vfs: Option<u16>,
     /// What QEMU makes of it: `virtio`, whose VFs are the model's; or `igb`, an Intel 82576 with 7 VFs that the VM manages itself, as
     /// on hardware. Default: `virtio`.
     pub emulation: Option<Emulation>,
