@@ -57,18 +57,17 @@ fn candidates(text: &str, machine: &MachineName) -> Vec<String> {
     let YamlValue::Mapping(entries) = &root.value else { return Vec::new() };
     let Some(first) = entries.first().map(|entry| entry.key_span.start) else { return Vec::new() };
     let Some(before) = text.get(..first) else { return Vec::new() };
-    if let Some(brace) = before.rfind('{') {
-        let (head, tail) = text.split_at(brace + 1);
-        return vec![format!("{head}machine: {machine}, {tail}")];
-    }
     let line = before.rfind('\n').map_or(0, |at| at + 1);
     let indent: String = before[line..].chars().take_while(|c| *c == ' ').collect();
     let newline = if text.ends_with('\n') { "" } else { "\n" };
     let (head, tail) = text.split_at(line);
-    vec![
-        format!("{text}{newline}{indent}machine: {machine}\n"),
-        format!("{head}{indent}machine: {machine}\n{tail}"),
-    ]
+    let in_braces = before.rfind('{').map(|brace| {
+        let (head, tail) = text.split_at(brace + 1);
+        format!("{head}machine: {machine}, {tail}")
+    });
+    let at_the_end = format!("{text}{newline}{indent}machine: {machine}\n");
+    let at_the_top = format!("{head}{indent}machine: {machine}\n{tail}");
+    in_braces.into_iter().chain([at_the_end, at_the_top]).collect()
 }
 
 #[cfg(test)]
@@ -81,7 +80,7 @@ mod tests {
 
     #[test]
     fn a_model_whose_derived_addresses_rest_on_the_name_of_its_file_says_the_name() {
-        let block = "# Ours.\nguests:\n  a: {kind: vm, nics: {net0: {vfs: 1}}}\n";
+        let block = "# {Ours}.\nguests:\n  a: {kind: vm, nics: {net0: {vfs: 1}}}\n";
         for (text, with) in [
             (block, format!("{block}machine: web-1\n")),
             (block.trim_end(), format!("{block}machine: web-1\n")),

@@ -363,6 +363,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_path_has_one_spelling() {
+        for (path, plain) in [
+            ("/", "/"),
+            ("/.", "/"),
+            ("//./", "/"),
+            ("", ""),
+            ("./", ""),
+            ("a//b/.", "a/b"),
+            ("./a/b", "a/b"),
+            ("/a/../b", "/a/../b"),
+        ] {
+            assert_eq!(plain_path(path), plain, "{path}");
+        }
+        assert_eq!(path_parts("//a/./b"), ["/", "a", "b"]);
+    }
+
+    #[test]
     fn what_steers_a_terminal_becomes_a_mark_and_colours_go() {
         for (text, wanted) in [
             ("\u{1b}[1;31mred\u{1b}[0m\r\nplain\tx\u{0}", "red\nplain\tx\u{fffd}"),
