@@ -299,6 +299,20 @@ fn large_hostile_files_are_answered_in_bounded_time() {
 }
 
 #[test]
+fn warnings_hide_no_error_however_many_they_are() {
+    let with = |disk: &str| {
+        let text = format!(
+            "nics: {{A: }}\nguests:\n  a: {{after: [{}]}}\n  b: {{kind: vm, boot: {{disk: /b.img}}}}\n  c: {{kind: vm, boot: {{disk: {disk}}}}}\n",
+            "b,".repeat(300)
+        );
+        answer(text.as_bytes())
+    };
+    assert_eq!(with("/c.img"), Ok(()));
+    let shown = with("/b.img").unwrap_err();
+    assert!(shown.contains("b and c would both write to `/b.img`"), "{shown}");
+}
+
+#[test]
 fn ten_megabytes_are_refused_at_once() {
     let start = Instant::now();
     let before = spent(start);

@@ -29,7 +29,7 @@ use indexmap::IndexMap;
 use crate::{
     Board, Function, FunctionName, Guest, GuestKind, GuestName, InterfaceAddress, InterfaceName, Mac, Model,
     Nic, NicName, Root, VfCount,
-    diagnostic::{Diagnostic, Path},
+    diagnostic::{Diagnostic, Path, Severity},
     document::{
         BoardDocument, FunctionDocument, FunctionEntry, GuestDocument, ModelDocument, NicDocument, OneOrMany,
         UplinkEntry,
@@ -400,9 +400,11 @@ fn build_board(document: BoardDocument) -> Board {
     }
 }
 
-/// Whether there are more messages than will be shown, so that looking for more is in vain.
+/// Whether there are more messages than will be shown, an error among the last, so that looking for more is in vain. After warnings alone
+/// what is not looked at could make a bad model a good one.
 fn full(messages: &[Diagnostic]) -> bool {
-    messages.len() > MAX_MESSAGES
+    let mut last = messages.iter().rev().take(MAX_MESSAGES + 1);
+    messages.len() > MAX_MESSAGES && last.any(|message| message.severity == Severity::Error)
 }
 
 /// Why no function can have this address.
