@@ -5,7 +5,8 @@ use std::{borrow::Cow, env, error::Error, path::Path};
 use penstock_apply::history::{KnownRun, Phase, Purpose};
 use penstock_host::{boot, files, scan};
 use penstock_model::{
-    Inventory, MachineName, Verdict, inventory::BootSetup, machine::with_machine, names::NameError, verdict::Subject,
+    Inventory, MachineName, Verdict, inventory::BootSetup, machine::with_machine, names::NameError,
+    verdict::Subject,
 };
 use penstock_plan::{
     Action, BootAction, Step,
@@ -300,7 +301,10 @@ pub fn verdicts(machine: &Machine, file: &ModelFile) -> Result<Vec<Verdict>, Fai
 
 #[cfg(test)]
 mod tests {
+    use penstock_model::{Source, parse};
+
     use super::*;
+    use crate::model_file;
 
     #[test]
     fn at_boot_no_other_drive_is_taken_for_that_of_the_model() {
@@ -309,7 +313,7 @@ mod tests {
         let refused = |matching: &str| {
             let text = format!("nics: {{NET0: }}\ndrives: {{NVME0: {{vfs: 2{matching}}}}}\n");
             files::write_atomic(&path, text).unwrap();
-            lasting_drives(&crate::model_file::load(&path).unwrap(), &Inventory::default()).err()
+            lasting_drives(&model_file::load(&path).unwrap(), &Inventory::default()).err()
         };
         for exact in ["{serial: S1}", "{bdf: \"0000:05:00.0\"}"] {
             assert!(refused(&format!(", match: {exact}")).is_none(), "{exact}");
@@ -319,5 +323,18 @@ mod tests {
             assert_eq!(failure.status, Status::Refused, "{open}");
             assert!(failure.hints.join("").contains("NVME0: {match: {bdf: "), "{open}");
         }
+    }
+
+    #[test]
+    fn the_copy_gives_guests_the_addresses_that_the_model_gave_them() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("web-1.yaml");
+        files::write_atomic(&path, "guests: {a: {nics: {net0: {uplink: br0}}}}\n").unwrap();
+        let file = model_file::load(&path).unwrap();
+        let text = copy(&file).unwrap();
+        let at_boot = parse(&Source::new(persist::MODEL, &*text)).unwrap().model;
+        assert_eq!(at_boot.guests, file.model.guests);
+        let unnamed = parse(&Source::new(persist::MODEL, file.source.text.as_str())).unwrap().model;
+        assert_ne!(unnamed.guests, file.model.guests, "the file's name is what they rest on");
     }
 }

@@ -56,7 +56,7 @@ pub struct Guest {
 impl Guest {
     /// How much memory it gets as a VM, in bytes.
     pub fn vm_memory(&self) -> u64 {
-        self.memory.map_or(256 << 20, |size| size.0)
+        self.memory.unwrap_or(VM_MEMORY).0
     }
 
     /// What a container opens that has no user namespace, to stand behind `root in NAME is root of the host:`; `None` for

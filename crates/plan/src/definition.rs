@@ -2,9 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use penstock_model::{
-    Bdf, CpuSet, Guest, GuestKind, GuestName, Inventory, Model, Root, Uplink, Vm,
-};
+use penstock_model::{Bdf, CpuSet, Guest, GuestKind, GuestName, Inventory, Model, Root, Uplink, Vm};
 
 use crate::{
     action::{GuestDefinition, GuestFunction, GuestNic},
