@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use penstock_model::{BoardKernel, ByteSize, Guest, GuestKind, Model, VM_MEMORY};
+use penstock_model::{BoardKernel, ByteSize, Guest, GuestKind, Model};
 
 use crate::kernel;
 
@@ -31,7 +31,7 @@ const LIBVIRT: u64 = 128;
 /// Memory enough for the kernel and its tools, buffers of every function, and the guests.
 pub(super) fn memory(model: &Model, vfs: u32) -> ByteSize {
     let mib = |guest: &Guest| match guest.kind {
-        GuestKind::Vm => (guest.memory.unwrap_or(VM_MEMORY).0 >> 20) + VM_EXTRA,
+        GuestKind::Vm => (guest.vm_memory() >> 20) + VM_EXTRA,
         // The model's limit is a limit, not a need.
         GuestKind::Container => 24,
     };
@@ -46,7 +46,7 @@ pub(super) fn huge_pages(model: &Model) -> BTreeMap<ByteSize, u64> {
     let mut pages = BTreeMap::new();
     for guest in model.guests.values().filter(|guest| guest.kind == GuestKind::Vm) {
         if let Some(size) = guest.vm.huge_pages.filter(|size| size.0 > 0) {
-            let memory = guest.memory.unwrap_or(VM_MEMORY).0;
+            let memory = guest.vm_memory();
             *pages.entry(size).or_default() += memory.div_ceil(size.0);
         }
     }
