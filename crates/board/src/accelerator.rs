@@ -2,14 +2,15 @@
 //!
 //! That `/dev/kvm` exists and opens proves nothing: in some virtual machines a stock kernel then dies with "KVM
 //! internal error". So the image's kernel is booted once as far as its first file system, and the outcome is kept for
-//! this QEMU, this host kernel and this processor: that it boots, or that KVM itself said why not. What a permission, a lack of memory or
-//! a busy machine has done may be another the next time, and is not kept.
+//! this QEMU, this host kernel and this processor: that it boots, or that KVM itself said why not; for a day that it did not boot in time, or that a
+//! board came up without KVM alone, for each of these costs minutes to find out. What a permission or a lack of memory has done may be another the
+//! next time, and is not kept.
 
 use std::{
     collections::BTreeMap,
     path::Path,
     thread,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use penstock_host::{files, interrupt};
@@ -26,7 +27,7 @@ use crate::{
 };
 
 /// What an accelerator is known by; counts changes of what is kept of them.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// The device that is KVM.
 const DEVICE: &str = "/dev/kvm";
 /// What QEMU says when KVM cannot go on (`kvm_cpu_exec` of accel/kvm/kvm-all.c).
@@ -36,6 +37,8 @@ const SAID: usize = 1 << 16;
 /// How long the first boot under KVM may take. Where KVM works it takes two seconds; where it does not, it took 14 s on a busy machine until
 /// KVM said so.
 const TIMEOUT: Duration = Duration::from_secs(30);
+/// For how many seconds KVM is not tried again where it may work after all: a busy machine is slow, too.
+const DAY: u64 = 24 * 60 * 60;
 /// What the first file system's script says when it is only asked whether it runs.
 const PROBED: &str = "penstock: probe ready";
 
@@ -104,6 +107,27 @@ impl Choice {
     }
 }
 
+/// What is known of an accelerator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct KnownChoice {
+    #[serde(flatten)]
+    choice: Choice,
+    /// Until when, in seconds since 1970; `None`: for as long as QEMU, the kernel and the processor are the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    until: Option<u64>,
+}
+
+/// For how long something is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum KnownFor {
+    /// It would be the same the next time.
+    Ever,
+    /// It may be another the next time, and took long to find out.
+    ADay,
+    /// It may be another the next time.
+    Once,
+}
+
 /// Chooses, booting once under KVM when there is one of which nothing is known yet.
 pub fn choose(
     cache: &Cache,
@@ -129,8 +153,8 @@ fn choose_of(
     if let Err(error) = files::try_open_device(device) {
         return Ok(Choice::tcg(format!("{} cannot be opened: {error}", device.display())));
     }
-    if let Some(choice) = remembered(cache).remove(&key(emulator)) {
-        return Ok(choice);
+    if let Some(known) = remembered(cache).remove(&key(emulator)) {
+        return Ok(known.choice);
     }
     listener(Progress::Phase("Trying whether KVM works here".to_owned()));
     try_and_remember(limit, cache, emulator, image)
@@ -153,6 +177,17 @@ pub fn after_failure(
     }))
 }
 
+/// Leaves KVM alone for a day: a board that did not boot under it did without it. That a kernel boots there is not enough then.
+pub fn set_aside(cache: &Cache, emulator: &Emulator) -> Result<(), BoardError> {
+    let known = remembered(cache).remove(&key(emulator));
+    // Of a KVM that was found not to work that is known already.
+    if known.is_none_or(|known| known.choice.accelerator == Accelerator::Tcg) {
+        return Ok(());
+    }
+    let why = "a board did not boot under KVM and did without it; it is tried again a day later";
+    remember(cache, emulator, &Choice::tcg(why), KnownFor::ADay)
+}
+
 fn try_and_remember(
     limit: Duration,
     cache: &Cache,
@@ -160,19 +195,31 @@ fn try_and_remember(
     image: &Image,
 ) -> Result<Choice, BoardError> {
     let (choice, lasts) = probe(limit, cache, emulator, image)?;
+    remember(cache, emulator, &choice, lasts)?;
+    Ok(choice)
+}
+
+fn remember(cache: &Cache, emulator: &Emulator, choice: &Choice, lasts: KnownFor) -> Result<(), BoardError> {
     let mut all = remembered(cache);
     let before = all.clone();
+    let known = |until| KnownChoice { choice: choice.clone(), until };
     match lasts {
-        true => all.insert(key(emulator), choice.clone()),
-        false => all.remove(&key(emulator)),
+        KnownFor::Ever => all.insert(key(emulator), known(None)),
+        KnownFor::ADay => all.insert(key(emulator), known(Some(now() + DAY))),
+        KnownFor::Once => all.remove(&key(emulator)),
     };
     if all != before {
-        // A map of strings and plain enums always becomes JSON.
+        // A map of strings, numbers and plain enums always becomes JSON.
         let bytes = serde_json::to_vec_pretty(&all).unwrap_or_default();
         files::create_dir_all(cache.directory())?;
         files::write_atomic(cache.accelerators(), bytes)?;
     }
-    Ok(choice)
+    Ok(())
+}
+
+/// Seconds since 1970.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 /// What is below KVM: this machine's processor and its kernel.
@@ -195,19 +242,23 @@ fn key(emulator: &Emulator) -> String {
     sha256(format!("{VERSION}\n{}\n{}\n{}", emulator.version(), kernel(), host_processor()))
 }
 
-/// What is remembered; nothing when it cannot be read, for it can be found out again.
-fn remembered(cache: &Cache) -> BTreeMap<String, Choice> {
+/// What is remembered and not over; nothing when it cannot be read, for it can be found out again.
+fn remembered(cache: &Cache) -> BTreeMap<String, KnownChoice> {
     let bytes = files::read(cache.accelerators()).unwrap_or_default();
-    serde_json::from_slice(&bytes).unwrap_or_default()
+    let mut all: BTreeMap<String, KnownChoice> = serde_json::from_slice(&bytes).unwrap_or_default();
+    let now = now();
+    // What would last longer was noted before the clock was set back.
+    all.retain(|_, known| known.until.is_none_or(|until| (now..=now + DAY).contains(&until)));
+    all
 }
 
-/// Boots once under KVM: what is to be chosen then, and whether it would be the same the next time.
+/// Boots once under KVM: what is to be chosen then, and for how long that is known.
 fn probe(
     limit: Duration,
     cache: &Cache,
     emulator: &Emulator,
     image: &Image,
-) -> Result<(Choice, bool), BoardError> {
+) -> Result<(Choice, KnownFor), BoardError> {
     files::create_dir_all(cache.directory())?;
     let log = cache.directory().join(format!("kvm-probe-{}.log", unforeseen()));
     let text = |path: std::path::PathBuf| path.to_string_lossy().into_owned();
@@ -225,19 +276,21 @@ fn probe(
         let took = started.elapsed();
         if said.contains(PROBED) {
             let why = format!("a kernel booted under KVM in {:.1} s", took.as_secs_f32());
-            break Ok((Choice { accelerator: Accelerator::Kvm, why }, true));
+            break Ok((Choice { accelerator: Accelerator::Kvm, why }, KnownFor::Ever));
         }
         if let Some(line) = said.lines().find(|line| line.contains(INTERNAL)) {
             let why = format!("a kernel does not run under this machine's KVM: {}", line.trim());
-            break Ok((Choice::tcg(why), true));
+            break Ok((Choice::tcg(why), KnownFor::Ever));
         }
         if ended {
             let last = said.trim().lines().last().unwrap_or("it said nothing").to_owned();
-            break Ok((Choice::tcg(format!("QEMU does not run under KVM here: {last}")), false));
+            break Ok((Choice::tcg(format!("QEMU does not run under KVM here: {last}")), KnownFor::Once));
         }
         if took > limit {
             let limit = limit.as_secs();
-            break Ok((Choice::tcg(format!("a kernel did not boot under KVM within {limit} s")), false));
+            let why =
+                format!("a kernel did not boot under KVM within {limit} s; it is tried again a day later");
+            break Ok((Choice::tcg(why), KnownFor::ADay));
         }
         if interrupt::pending() {
             break Err(BoardError::Interrupted { doing: "trying whether KVM works here" });
@@ -253,12 +306,26 @@ fn probe(
 mod tests {
     use super::*;
 
-    /// A machine with this device and this QEMU, and a cache that knows nothing.
+    /// A machine with this device and this QEMU, and the cache that is there.
     fn chosen(there: &Path, device: &str, line: &str) -> Choice {
+        chosen_within(Duration::from_secs(300), there, device, line)
+    }
+
+    fn chosen_within(limit: Duration, there: &Path, device: &str, line: &str) -> Choice {
         let (cache, image) = (Cache::at(there), Image::called("/images/d", "sums"));
         let device = there.join(device);
-        choose_of(&device, Duration::from_millis(100), &cache, &Emulator::acted_by(line), &image, &mut |_| {})
-            .unwrap()
+        choose_of(&device, limit, &cache, &Emulator::acted_by(line), &image, &mut |_| {}).unwrap()
+    }
+
+    /// As if it had been noted more than a day ago.
+    fn a_day_later(there: &Path) {
+        let file = Cache::at(there).accelerators();
+        let mut all: BTreeMap<String, KnownChoice> =
+            serde_json::from_slice(&files::read(&file).unwrap()).unwrap();
+        for known in all.values_mut() {
+            known.until = known.until.map(|until| until - DAY - 1);
+        }
+        files::write_atomic(file, serde_json::to_vec(&all).unwrap()).unwrap();
     }
 
     #[test]
@@ -273,7 +340,6 @@ mod tests {
             ("nothing", "exit 9", "this machine has no "),
             ("forbidden", "exit 9", "cannot be opened"),
             ("kvm", "echo 'Cannot allocate memory' >&2; exit 1", "here: Cannot allocate memory"),
-            ("kvm", "exec sleep 600", "did not boot under KVM within"),
         ] {
             let choice = chosen(at, device, line);
             assert_eq!(choice.accelerator, Accelerator::Tcg);
@@ -287,6 +353,38 @@ mod tests {
         assert!(chosen(at, "forbidden", "exit 9").why.contains("cannot be opened"));
         assert_eq!(chosen(at, "kvm", "exit 9"), booted);
         assert_eq!(files::list(at).unwrap(), ["accelerators.json", "forbidden", "kvm"]);
+    }
+
+    #[test]
+    fn a_kvm_under_which_nothing_comes_up_is_tried_once_a_day() {
+        let there = tempfile::tempdir().unwrap();
+        let (at, emulator) = (there.path(), Emulator::acted_by(""));
+        let cache = Cache::at(at);
+        files::write_atomic(at.join("kvm"), "").unwrap();
+        let boots = format!("echo '{PROBED}'; exec sleep 600");
+        let hung = chosen_within(Duration::from_millis(100), at, "kvm", "exec sleep 600");
+        assert!(hung.why.contains("did not boot under KVM within"), "{}", hung.why);
+        assert_eq!(chosen(at, "kvm", &boots), hung);
+        set_aside(&cache, &emulator).unwrap();
+        assert_eq!(chosen(at, "kvm", &boots), hung, "that is known already");
+        a_day_later(at);
+        assert_eq!(chosen(at, "kvm", &boots).accelerator, Accelerator::Kvm);
+        a_day_later(at);
+        assert_eq!(
+            chosen(at, "kvm", "exit 9").accelerator,
+            Accelerator::Kvm,
+            "that it boots is known for ever"
+        );
+        // A board that came up without it alone.
+        set_aside(&cache, &emulator).unwrap();
+        let aside = chosen(at, "kvm", &boots);
+        assert!(
+            aside.accelerator == Accelerator::Tcg && aside.why.contains("did without it"),
+            "{}",
+            aside.why
+        );
+        a_day_later(at);
+        assert_eq!(chosen(at, "kvm", &boots).accelerator, Accelerator::Kvm);
     }
 
     #[test]

@@ -31,7 +31,7 @@ use crate::{
     image::Image,
     kept::{self, KeptBoard, KeptBoards},
     kernel::KernelChoice,
-    machine::{self, Machine, READY, Run, SETTLED},
+    machine::{self, DYING, Machine, READY, Run, SETTLED},
     origin::Origin,
     program,
     progress::{Listener, Progress},
@@ -96,8 +96,8 @@ fn resume_timeout(design: &Design) -> Duration {
     Duration::from_secs(30 + u64::from(design.total_vfs()) / 3)
 }
 
-/// How long a QEMU whose connections broke off is given to be gone.
-const DYING: Duration = Duration::from_secs(1);
+/// How many ports of the loopback interface are tried.
+const PORTS: usize = 5;
 
 /// The account on a board that is for consoles of guests.
 const CONSOLE_ACCOUNT: &str = "console";
@@ -167,6 +167,7 @@ impl Board {
                 listener(Progress::Note(format!("Before, {died}")));
             }
         }
+        let (mut ports, mut failed) = (PORTS, false);
         loop {
             let Choice { accelerator, why } = &choice;
             listener(Progress::Note(format!("Accelerator: {} ({why})", accelerator.name())));
@@ -174,13 +175,27 @@ impl Board {
             listener(Progress::Note(format!("Kernel: {} ({why})", kernel.name())));
             let up = Up { design: &design, image, cache, options, emulator: &emulator, choice: &choice };
             match up.attempt(&mut timings, listener) {
+                // Between the moment that a port is found free and QEMU's taking it, another may: then another is tried.
+                Err(BoardError::EmulatorEnded { why }) if machine::lacks_port(&why) => {
+                    ports -= 1;
+                    if ports == 0 {
+                        return Err(BoardError::Port { why });
+                    }
+                }
                 Err(error @ (BoardError::NotReady { .. } | BoardError::EmulatorEnded { .. }))
                     if choice.accelerator == Accelerator::Kvm =>
                 {
                     choice =
                         accelerator::after_failure(cache, &emulator, image, &error.to_string(), listener)?;
+                    failed = true;
                 }
-                outcome => return outcome,
+                outcome => {
+                    if failed && outcome.is_ok() {
+                        // The board is none the worse for it where that cannot be noted.
+                        let _ = accelerator::set_aside(cache, &emulator);
+                    }
+                    return outcome;
+                }
             }
         }
     }
@@ -201,7 +216,7 @@ impl Board {
     /// [`BoardError::Stuck`] or [`BoardError::File`] for one that is to be gone and cannot be ended, [`BoardError::Name`] for a name that no board can have.
     pub fn attach(cache: &Cache, name: &str) -> Result<Board, BoardError> {
         let directory = kept::directory(cache, name)?;
-        let KeptBoards { running: boards, ended, elsewhere, stuck } = kept::list(cache)?;
+        let KeptBoards { running: boards, ended, elsewhere, stuck } = kept::list(cache, Some(name))?;
         if let Some(board) = elsewhere.iter().find(|board| board.name == name) {
             return Err(BoardError::elsewhere(board, directory));
         }
@@ -243,7 +258,7 @@ impl Board {
     ///
     /// [`BoardError::File`] when the directory of kept boards cannot be read.
     pub fn list(cache: &Cache) -> Result<Vec<KeptBoard>, BoardError> {
-        Ok(kept::list(cache)?.running)
+        Ok(kept::list(cache, None)?.running)
     }
 
     /// The boards of other machines and containers, where the directory of kept boards is theirs, too.
@@ -252,7 +267,17 @@ impl Board {
     ///
     /// As [`list`](Board::list).
     pub fn elsewhere(cache: &Cache) -> Result<Vec<KeptBoard>, BoardError> {
-        Ok(kept::list(cache)?.elsewhere)
+        Ok(kept::list(cache, None)?.elsewhere)
+    }
+
+    /// All boards that are there, those of other machines and containers last, once those are cleared away whose QEMU has ended by itself; and
+    /// what [`clear_ended`](Board::clear_ended) gives of these and of what keeps others.
+    ///
+    /// # Errors
+    ///
+    /// As [`list`](Board::list).
+    pub fn survey(cache: &Cache) -> Result<(Vec<KeptBoard>, Vec<BoardError>), BoardError> {
+        kept::survey(cache)
     }
 
     /// Clears boards away that stayed and whose QEMU has ended by itself: that of this name, or all. Gives why each ended ([`BoardError::Died`]),
@@ -443,6 +468,13 @@ struct Up<'a> {
     choice: &'a Choice,
 }
 
+/// Why a saved board is not resumed where one that is booted may come up.
+struct Unresumed {
+    why: BoardError,
+    /// Whether QEMU has read what is saved, so that it may be at fault.
+    read: bool,
+}
+
 impl Up<'_> {
     fn attempt(
         &self,
@@ -456,13 +488,14 @@ impl Up<'_> {
             let mut spent = timings.clone();
             match self.resume(&saved, &mut spent)? {
                 Ok(board) => return Ok(board),
-                // The saved board is as good as it was.
-                Err(error @ BoardError::Interrupted { .. }) => return Err(error),
-                Err(error) => {
+                Err(Unresumed { why: error @ BoardError::Interrupted { .. }, .. }) => return Err(error),
+                Err(Unresumed { why, read }) => {
                     listener(Progress::Note(format!(
-                        "The saved board did not resume ({error}); booting instead"
+                        "The saved board did not resume ({why}); booting instead"
                     )));
-                    saved.discard()?;
+                    if read {
+                        saved.discard()?;
+                    }
                 }
             }
         }
@@ -501,22 +534,37 @@ impl Up<'_> {
         self.enter(making, machine, timings, false)
     }
 
-    /// The inner error is that of the saved board; of the outer one a board that is booted would fail, too.
+    /// Of the outer error a board that is booted would fail, too.
     fn resume(
         &self,
         saved: &Saved,
         timings: &mut Vec<(&'static str, Duration)>,
-    ) -> Result<Result<Board, BoardError>, BoardError> {
+    ) -> Result<Result<Board, Unresumed>, BoardError> {
         let mut making = self.directory()?;
-        saved.furnish(&making.directory)?;
+        // Another Penstock may have removed it meanwhile.
+        if let Err(why) = saved.furnish(&making.directory) {
+            return Ok(Err(Unresumed { why, read: false }));
+        }
         // QEMU wants the file even though nothing is booted from it.
         self.options.lasting.furnish(&making.directory, self.image, self.design.vms)?;
-        let machine = timed(timings, "start QEMU", || self.start(&mut making, true))?;
+        let mut machine = timed(timings, "start QEMU", || self.start(&mut making, true))?;
         let deadline = Instant::now() + resume_timeout(self.design);
-        let resumed = timed(timings, "resume", || saved.resume(&machine, deadline))?;
+        let resumed = timed(timings, "resume", || {
+            let control = match saved::to_resume(&machine, deadline) {
+                Ok(control) => control,
+                Err(error) => match machine.blame(error) {
+                    ended @ BoardError::EmulatorEnded { .. } => return Err(ended),
+                    why => return Ok(Err(Unresumed { why, read: false })),
+                },
+            };
+            Ok(saved.resume(control).map_err(|why| Unresumed { why, read: true }))
+        })?;
         match resumed {
-            Ok(()) => Ok(self.enter(making, machine, timings, true)),
-            Err(error) => Ok(Err(error)),
+            Ok(()) => {
+                let entered = self.enter(making, machine, timings, true);
+                Ok(entered.map_err(|why| Unresumed { why, read: true }))
+            }
+            Err(unresumed) => Ok(Err(unresumed)),
         }
     }
 

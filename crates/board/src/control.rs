@@ -37,9 +37,9 @@ impl Control {
         Ok(control)
     }
 
-    /// Everything that is done from now on must be done within `time`.
-    pub fn allow(&mut self, time: Duration) {
-        self.deadline = Instant::now() + time;
+    /// Everything that is done from now on must be done by `deadline`.
+    pub fn allow_until(&mut self, deadline: Instant) {
+        self.deadline = deadline;
     }
 
     /// Has it report how a migration goes.

@@ -23,7 +23,7 @@ pub struct Lasting {
 const DISK: &str = "disk";
 const DISK_SIZE: &str = "4G";
 /// Bytes that are to be free for it at least, which often are memory's ($XDG_RUNTIME_DIR): a board writes some 100 MB when it starts.
-const DISK_ROOM: u64 = 512 << 20;
+const DISK_ROOM: u64 = 200 << 20;
 /// The first file system, with what makes such a board in a second archive: the kernel unpacks one over the other.
 pub const INITRAMFS: &str = "initramfs.cpio";
 

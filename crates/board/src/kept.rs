@@ -25,6 +25,9 @@ use crate::{
 const FILE: &str = "board.json";
 /// How long a process may take to be gone.
 const ENDING: Duration = Duration::from_secs(10);
+/// How long one may take that is not the one that is asked for: each command looks at all, and one that cannot be ended holds none up for
+/// long. What is killed and not gone by then is found again.
+const PASSING: Duration = Duration::from_secs(1);
 /// The longest name that becomes a directory as it is; the paths of sockets must stay short.
 const LONGEST_NAME: usize = 20;
 
@@ -115,14 +118,19 @@ impl KeptBoard {
     /// which is nobody else's: what is written down here may be from before the machine was last started. A QEMU is found, too, that was
     /// started a moment before a Penstock was killed that had yet to write it down.
     pub(crate) fn end(&self, directory: &Path) -> Result<(), BoardError> {
+        self.end_within(directory, ENDING)
+    }
+
+    /// As [`end`](KeptBoard::end), where each process may take this long to be gone.
+    fn end_within(&self, directory: &Path, time: Duration) -> Result<(), BoardError> {
         if let Some(qemu) = self.qemu
-            && !qemu.kill_in(directory, ENDING)
+            && !qemu.kill_in(directory, time)
         {
             return Err(BoardError::Stuck { name: self.name.clone(), id: qemu.id });
         }
         for switch in &self.switches {
             // It would also end by itself, without guests. Who starts it anew is killed first, and it with that.
-            switch.kill_in(directory, ENDING);
+            switch.kill_in(directory, time);
         }
         switch::await_end(directory);
         let _lock = directory.parent().map(DirectoryLock::of).transpose()?;
@@ -132,7 +140,7 @@ impl KeptBoard {
         }
         let found = self.program.iter().flat_map(|program| running::of_program_in(program, directory));
         for qemu in found {
-            if !qemu.kill_in(directory, ENDING) {
+            if !qemu.kill_in(directory, time) {
                 return Err(BoardError::Stuck { name: self.name.clone(), id: qemu.id });
             }
         }
@@ -163,7 +171,7 @@ pub(crate) fn claim(
     static COUNT: AtomicU32 = AtomicU32::new(0);
     files::make_own_directory(cache.running())?;
     // The names of those whose Penstock is gone can be had again.
-    list(cache)?;
+    list(cache, None)?;
     // Of two that bring one up, the second finds what the first has written.
     let _lock = DirectoryLock::of(cache.running())?;
     let (name, directory) = loop {
@@ -203,8 +211,8 @@ pub(crate) struct KeptBoards {
 }
 
 /// All boards. Those whose Penstock is gone, and which were to end with it, are cleared away, but for those of another machine or container.
-/// One that cannot be keeps nobody from the others.
-pub(crate) fn list(cache: &Cache) -> Result<KeptBoards, BoardError> {
+/// One that cannot be keeps nobody from the others, and is waited for only where it is the one that is `named`.
+pub(crate) fn list(cache: &Cache, named: Option<&str>) -> Result<KeptBoards, BoardError> {
     // Somebody else's could name any process, to be ended by us: `/tmp` is everybody's. Held, so that it is not exchanged.
     let Some(held) = files::own_directory(cache.running())? else { return Ok(KeptBoards::default()) };
     let mut boards = KeptBoards::default();
@@ -218,7 +226,7 @@ pub(crate) fn list(cache: &Cache) -> Result<KeptBoards, BoardError> {
         let Some((board, orphaned)) = kept else { continue };
         match (board.is_up(), board.owner) {
             _ if orphaned => {
-                let ended = board.end(&cache.running().join(name));
+                let ended = board.end_within(&cache.running().join(name), patience(named, &board.name));
                 boards.stuck.extend(ended.err().map(|error| (board.name, error)));
             }
             (true, _) => boards.running.push(board),
@@ -230,15 +238,28 @@ pub(crate) fn list(cache: &Cache) -> Result<KeptBoards, BoardError> {
     Ok(boards)
 }
 
+/// How long each process of a board may take to be gone where that board, another, or none is named.
+fn patience(named: Option<&str>, board: &str) -> Duration {
+    if named == Some(board) { ENDING } else { PASSING }
+}
+
 /// Clears boards away whose QEMU has ended by itself, that of this name or all; gives why each ended ([`BoardError::Died`]), and what keeps
 /// those that are to be gone.
 pub(crate) fn clear_ended(cache: &Cache, name: Option<&str>) -> Result<Vec<BoardError>, BoardError> {
-    let KeptBoards { ended, stuck, .. } = list(cache)?;
+    let KeptBoards { ended, stuck, .. } = list(cache, name)?;
     let wanted = |board: &str| name.is_none_or(|name| board == name);
     let ended = ended.into_iter().filter(|board| wanted(&board.name));
     let ended = ended.map(|board| clear(cache, board).unwrap_or_else(|error| error));
     let stuck = stuck.into_iter().filter(|(name, _)| wanted(name)).map(|(_, error)| error);
     Ok(ended.chain(stuck).collect())
+}
+
+/// Those that are there, those of elsewhere last, and what [`clear_ended`] gives of all others.
+pub(crate) fn survey(cache: &Cache) -> Result<(Vec<KeptBoard>, Vec<BoardError>), BoardError> {
+    let KeptBoards { mut running, ended, elsewhere, stuck } = list(cache, None)?;
+    running.extend(elsewhere);
+    let ended = ended.into_iter().map(|board| clear(cache, board).unwrap_or_else(|error| error));
+    Ok((running, ended.chain(stuck.into_iter().map(|(_, error)| error)).collect()))
 }
 
 /// Clears one away; gives why it ended.
@@ -300,9 +321,11 @@ mod tests {
             KeptBoard { owner, qemu, runs_on, ..kept(name) }.write(&directory).unwrap();
         }
         for _ in 0..2 {
-            let listed = list(&cache).unwrap();
+            let listed = list(&cache, None).unwrap();
             assert_eq!(names(&listed.elsewhere), ["begun", "made", "stays"]);
             assert!(listed.running.is_empty() && listed.ended.is_empty());
+            let (all, cleared) = survey(&cache).unwrap();
+            assert_eq!((names(&all), cleared.len()), (vec!["begun", "made", "stays"], 0));
             assert!(clear_ended(&cache, None).unwrap().is_empty());
             for board in &listed.elsewhere {
                 let said = board.to_string();
@@ -358,7 +381,7 @@ mod tests {
         };
         let (its, other) = (start(&directory), start(there.path()));
         KeptBoard { owner: GONE, program: Some(program), ..board }.write(&directory).unwrap();
-        assert!(list(&cache).unwrap().running.is_empty());
+        assert!(list(&cache, Some("a")).unwrap().running.is_empty());
         assert!(!files::exists(&directory));
         assert!(Running::of(its.id()).is_none(), "it is gone");
         assert!(Running::of(other.id()).is_some(), "it is let alone");
@@ -378,10 +401,17 @@ mod tests {
         }
         // Without the lock none is removed.
         files::create_dir_all(cache.running().join(DirectoryLock::NAME)).unwrap();
-        let listed = list(&cache).unwrap();
+        let listed = list(&cache, None).unwrap();
         assert_eq!((names(&listed.running), names(&listed.ended)), (vec!["runs"], vec!["ended"]));
         assert_eq!(listed.stuck.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["left"]);
         assert_eq!(clear_ended(&cache, None).unwrap().len(), 2);
+        let (all, cleared) = survey(&cache).unwrap();
+        assert_eq!((names(&all), cleared.len()), (vec!["runs"], 2));
+        // Only who asks for that one waits for it.
+        assert_eq!(
+            [Some("left"), Some("runs"), None].map(|named| patience(named, "left")),
+            [ENDING, PASSING, PASSING]
+        );
         assert_eq!(clear_ended(&cache, Some("left")).unwrap().len(), 1);
         assert!(
             matches!(crate::Board::attach(&cache, "left"), Err(BoardError::File(_))),
@@ -423,7 +453,7 @@ mod tests {
         let running = cache.running().to_owned();
         std::fs::create_dir_all(running.parent().unwrap()).unwrap();
         let refused = |why: &str| {
-            let said = penstock_host::chain(&list(&cache).unwrap_err());
+            let said = penstock_host::chain(&list(&cache, None).unwrap_err());
             assert!(said.contains(why), "{said}");
             assert!(process.is_alive());
         };

@@ -30,6 +30,8 @@ pub const READY: &str = "penstock: board ready";
 pub const SETTLED: &str = "penstock: board settled";
 /// Everything that the console said, from the first byte.
 pub const SERIAL_LOG: &str = "serial.log";
+/// How long a QEMU whose connections broke off is given to be gone.
+pub const DYING: Duration = Duration::from_secs(1);
 /// The most bytes that are read of a log: a board says what it likes.
 const MOST_SAID: usize = 4 << 20;
 const SERIAL_SOCKET: &str = "serial";
@@ -105,23 +107,10 @@ pub struct Machine {
 
 impl Run<'_> {
     /// Starts QEMU, with a free port of the loopback interface forwarded to the board's SSH server; it boots, or with `resumes`
-    /// waits for a saved state. `note` is told of each process as soon as it is there.
+    /// waits for a saved state. `note` is told of each process as soon as it is there. QEMU ends soon where another takes that port
+    /// before it does ([`lacks_port`]).
     pub fn start(&self, resumes: bool, note: Note<'_>) -> Result<Machine, BoardError> {
-        let mut why = String::new();
-        // Between the moment that a port is found free and QEMU's taking it, another may: then another is tried.
-        for _ in 0..5 {
-            let port = free_port()?;
-            match self.start_as(PerRun { port, resumes }, note) {
-                Err(BoardError::EmulatorEnded { why: said }) if said.contains("host forwarding") => {
-                    why = said
-                }
-                outcome => return outcome,
-            }
-        }
-        Err(BoardError::Port { why })
-    }
-
-    fn start_as(&self, run: PerRun, note: Note<'_>) -> Result<Machine, BoardError> {
+        let run = PerRun { port: free_port()?, resumes };
         for name in [SERIAL_SOCKET, CONTROL_SOCKET, EMULATOR_LOG, RESET_LOG] {
             files::remove_file(self.directory.join(name))?;
         }
@@ -221,7 +210,8 @@ impl Machine {
     pub fn await_sign(&mut self, sign: &str, timeout: Duration) -> Result<(), BoardError> {
         let deadline = Instant::now() + timeout;
         let failed = |source| BoardError::Socket { attempt: "read the board's console", source };
-        let mut console = UnixStream::connect(self.directory.join(SERIAL_SOCKET)).map_err(failed)?;
+        let console = UnixStream::connect(self.directory.join(SERIAL_SOCKET));
+        let mut console = console.map_err(|source| self.blame(failed(source)))?;
         // What was said before this connection is in the log.
         let mut said = self.serial_log().into_bytes();
         let mut buffer = [0; 4096];
@@ -282,6 +272,18 @@ impl Machine {
         Ok(())
     }
 
+    /// What a connection to QEMU that failed means: that QEMU has ended, where it has.
+    pub fn blame(&mut self, error: BoardError) -> BoardError {
+        let deadline = Instant::now() + DYING;
+        while self.process.ended().is_none() {
+            if Instant::now() > deadline {
+                return error;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        self.ended()
+    }
+
     /// Why QEMU ended, in its own words or the board's last ones.
     fn ended(&mut self) -> BoardError {
         BoardError::EmulatorEnded { why: last_words(&self.directory) }
@@ -306,6 +308,11 @@ pub fn last_words(directory: &Path) -> String {
         return format!("{fault}it said nothing; the board's console ended with:\n{}", last_lines(directory));
     }
     fault.to_owned() + &telling.join("; ")
+}
+
+/// Whether a QEMU ended because another has taken the port that was free for it, by its last words.
+pub fn lacks_port(why: &str) -> bool {
+    why.contains("host forwarding")
 }
 
 /// The last lines of the console of the board in `directory`.

@@ -63,25 +63,15 @@ impl Saved {
         Shell::pin_host_key(run)
     }
 
-    /// Resumes in a QEMU that waits for it. The inner error is that of the saved board.
-    pub fn resume(&self, machine: &Machine, deadline: Instant) -> Result<Result<(), BoardError>, BoardError> {
-        let mut control = Control::connect(&machine.control_socket(), deadline)?;
-        control.watch_migration()?;
-        // By default each NIC is to announce itself, for the sake of a network in which it has moved. Linux's virtio_net waits for ever for
-        // its own announcement (`virtnet_config_changed_work` takes RTNL, for which `virtnet_close` has it wait) when its NIC is taken
-        // down meanwhile.
-        let quiet = json!({"announce-rounds": 0});
-        control.ask("resume the saved board", "migrate-set-parameters", quiet)?;
+    /// Resumes in a QEMU that waits for it, over [`to_resume`].
+    pub fn resume(&self, mut control: Control) -> Result<(), BoardError> {
         let from = json!({"uri": format!("file:{}", self.directory.join(STATE).display())});
-        let resumed = control
-            .ask("resume the saved board", "migrate-incoming", from)
-            .and_then(|_| control.await_migration("resume the saved board"))
-            .and_then(|()| control.let_run());
-        if resumed.is_ok() {
-            // It only seems older than it is where that cannot be noted.
-            let _ = self.note_use();
-        }
-        Ok(resumed)
+        control.ask("resume the saved board", "migrate-incoming", from)?;
+        control.await_migration("resume the saved board")?;
+        control.let_run()?;
+        // It only seems older than it is where that cannot be noted.
+        let _ = self.note_use();
+        Ok(())
     }
 
     /// Saves a board that has just become ready; it stands still meanwhile and runs on afterwards. Nothing half-saved
@@ -99,7 +89,7 @@ impl Saved {
         // By default it holds back for the sake of a network that is not there.
         let fast = json!({"max-bandwidth": 1u64 << 40});
         control.ask("save the board", "migrate-set-parameters", fast)?;
-        write_state(&mut control, &there.join(STATE))?;
+        write_state(&mut control, &there.join(STATE), deadline)?;
         files::set_mode(there.join(STATE), 0o600)?;
         let _all = DirectoryLock::of(&self.all)?;
         // Another Penstock may have saved the same meanwhile.
@@ -123,16 +113,31 @@ impl Saved {
     }
 }
 
-/// Has QEMU write the board's state to a file. The board stands still meanwhile, and runs on whatever comes of it.
-fn write_state(control: &mut Control, state: &Path) -> Result<(), BoardError> {
+/// A connection to a QEMU that waits for a saved board. Of that nothing is read yet.
+pub fn to_resume(machine: &Machine, deadline: Instant) -> Result<Control, BoardError> {
+    let mut control = Control::connect(&machine.control_socket(), deadline)?;
+    control.watch_migration()?;
+    // By default each NIC is to announce itself, for the sake of a network in which it has moved. Linux's virtio_net waits for ever for
+    // its own announcement (`virtnet_config_changed_work` takes RTNL, for which `virtnet_close` has it wait) when its NIC is taken
+    // down meanwhile.
+    let quiet = json!({"announce-rounds": 0});
+    control.ask("resume the saved board", "migrate-set-parameters", quiet)?;
+    Ok(control)
+}
+
+/// Has QEMU write the board's state to a file by `deadline`. The board stands still meanwhile, and runs on whatever comes of it.
+fn write_state(control: &mut Control, state: &Path, deadline: Instant) -> Result<(), BoardError> {
     let to = json!({"uri": format!("file:{}", state.display())});
-    let saved = control
-        .ask("stop the board", "stop", Value::Null)
+    let stopped = control.ask("stop the board", "stop", Value::Null);
+    control.allow_until(deadline);
+    let saved = stopped
         .and_then(|_| control.ask("save the board", "migrate", to))
         .and_then(|_| control.await_migration("save the board"));
-    control.allow(RUNNING_ON);
+    control.allow_until(Instant::now() + RUNNING_ON);
     // When it was only too slow, QEMU goes on with it, and stops the board once more at its end.
     let given_up = if saved.is_err() { control.cancel_migration() } else { Ok(()) };
+    // That may have taken all of its time.
+    control.allow_until(Instant::now() + RUNNING_ON);
     control.let_run()?;
     given_up.and(saved)
 }
@@ -267,8 +272,8 @@ mod tests {
         let qemu = slow_qemu(&socket);
         let mut control = Control::connect(&socket, Instant::now() + RUNNING_ON).unwrap();
         control.ask("stop the board", "query-status", Value::Null).unwrap();
-        control.allow(Duration::from_millis(100));
-        let error = write_state(&mut control, &there.path().join("state")).unwrap_err();
+        // No time is left once it stands still.
+        let error = write_state(&mut control, &there.path().join("state"), Instant::now()).unwrap_err();
         assert!(matches!(&error, BoardError::Control { attempt: "save the board", .. }), "{error}");
         drop(control);
         let asked = qemu.join().unwrap();

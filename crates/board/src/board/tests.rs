@@ -48,11 +48,21 @@ fn a_saved_board_outlives_what_is_not_its_fault() {
     let parsed = penstock_model::parse(&Source::new("test.yaml", "nics: {NET0: {vfs: 2}}")).unwrap();
     let design = Design::from_model(&parsed.model, None).unwrap();
     let (image, choice) = (Image::called("/images/d", "sums"), Choice::counting());
+    // It ends before it has sockets, or when they are there and nobody listens.
     let broken = Emulator::acted_by("echo no memory >&2; exit 1");
+    let ends = Emulator::acted_by("echo no memory >&2; : >serial; : >control; exit 1");
+    let mute = Emulator::acted_by(": >serial; : >control; exec sleep 600");
     let nothing = UpOptions { program: Some(there.path().join("nothing")), ..UpOptions::default() };
-    // A QEMU that does not start, as where there is no memory for it; a program that is not there.
-    for (options, why) in [(UpOptions::default(), "QEMU ended"), (nothing, "files could not be handled")] {
-        let (emulator, options) = (&broken, &options);
+    let usual = UpOptions::default();
+    let cold = UpOptions { cold: true, ..UpOptions::default() };
+    // A QEMU that does not start, as where there is no memory for it; a program that is not there; a QEMU that does not answer.
+    for (emulator, options, why, boots) in [
+        (&broken, &usual, "QEMU ended before the board was up: no memory", false),
+        (&ends, &usual, "QEMU ended before the board was up: no memory", false),
+        (&ends, &cold, "QEMU ended before the board was up: no memory", true),
+        (&broken, &nothing, "files could not be handled", false),
+        (&mute, &usual, "could not read the board's console", true),
+    ] {
         let up = Up { design: &design, image: &image, cache: &cache, options, emulator, choice: &choice };
         let origin = Origin::of(&up.run(Path::new("")));
         let directory = cache.saved().join(origin.key());
@@ -63,11 +73,53 @@ fn a_saved_board_outlives_what_is_not_its_fault() {
         files::write_atomic(directory.join("origin.json"), origin.text()).unwrap();
         let saved = Saved::place(&cache, origin);
         assert!(saved.is_there());
-        let error = up.attempt(&mut Vec::new(), &mut |_| {}).unwrap_err();
+        let attempted = || {
+            let mut booted = false;
+            let is_boot = |phase: &str| phase == "Booting the board";
+            let outcome = up.attempt(&mut Vec::new(), &mut |progress| {
+                booted |= matches!(&progress, Progress::Phase(phase) if is_boot(phase));
+            });
+            (outcome.unwrap_err(), booted)
+        };
+        let (error, booted) = attempted();
         assert!(error.to_string().contains(why), "{error}");
+        assert_eq!(booted, boots, "{error}");
         assert!(saved.is_there(), "{why}");
+        // One that cannot be read any more, as where another has just removed it, is none, and left alone.
+        let key = directory.join(BESIDE[0]);
+        files::remove_file(&key).unwrap();
+        files::create_dir_all(&key).unwrap();
+        if options.program.is_none() {
+            assert!(attempted().1 && saved.is_there(), "{why}");
+        }
         // One of which a part is gone is none.
-        files::remove_file(directory.join(BESIDE[0])).unwrap();
+        files::remove_tree(&key).unwrap();
         assert!(!saved.is_there());
     }
+}
+
+/// Another may take the port that was free, which QEMU finds out when its sockets are there.
+#[test]
+fn another_port_is_tried_where_one_is_taken() {
+    let there = tempfile::tempdir().unwrap();
+    let cache = Cache::at(there.path()).running_in(there.path().join("run"));
+    let parsed = penstock_model::parse(&Source::new("test.yaml", "nics: {NET0: {vfs: 2}}")).unwrap();
+    // So that nothing is asked of this machine's KVM.
+    let design = Design { icount: true, ..Design::from_model(&parsed.model, None).unwrap() };
+    let image = Image::called(&there.path().join("image").to_string_lossy(), "sums");
+    let tried = there.path().join("tried");
+    let qemu = format!(
+        "#!/bin/sh\ncase \"$*\" in *--version) echo 'QEMU emulator version 11.1.3 (a script)'; exit ;; esac\n\
+         echo >>'{}'\n: >serial\n: >control\necho 'Could not set up host forwarding rule' >&2\nexit 1\n",
+        tried.display()
+    );
+    let loader = image.file("qemu").join("lib/ld-linux-x86-64.so.2");
+    files::create_dir_all(loader.parent().unwrap()).unwrap();
+    // By another process: one that this one has open for writing, as also a test beside this may, cannot be run.
+    let script = there.path().join("script");
+    files::write_atomic_mode(&script, qemu, 0o755).unwrap();
+    Command::new("cp").arg(&script).arg(&loader).succeed().unwrap();
+    let error = Board::up(design, &image, &cache, &UpOptions::default(), &mut |_| {}).unwrap_err();
+    assert!(matches!(&error, BoardError::Port { why } if why.contains("host forwarding")), "{error}");
+    assert_eq!(files::read_to_string(&tried).unwrap().lines().count(), PORTS);
 }

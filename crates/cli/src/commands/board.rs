@@ -74,11 +74,8 @@ pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Sta
             Ok(Status::Holds)
         }
         Verb::List => {
-            for died in Board::clear_ended(boards.cache(), None).map_err(boards::failed)? {
-                printer.warn(died.to_string());
-            }
-            let mut kept = Board::list(boards.cache()).map_err(boards::failed)?;
-            kept.extend(Board::elsewhere(boards.cache()).map_err(boards::failed)?);
+            let (kept, cleared) = Board::survey(boards.cache()).map_err(boards::failed)?;
+            cleared.iter().for_each(|why| printer.warn(why.to_string()));
             let kept = ListOfBoards { boards: kept };
             printer.data(&kept, || match kept.boards.is_empty() {
                 true => "No boards are kept.".to_owned(),
