@@ -15,14 +15,17 @@ use crate::failure::{Failure, Status};
 /// the machine: `consoles/GUEST.log`, `generated/`; and of a run that measures what it was asked for and every sample with
 /// the tool's own output, as soon as it was taken: `run.json`, `samples.jsonl`.
 ///
-/// While the run goes on it is locked: of two that would write to it, one does.
+/// While the run goes on it is locked, unless its file system has no locks: of two that would write to it, one does.
 pub struct RunDirectory {
     path: PathBuf,
-    _lock: Lock,
+    _lock: Option<Lock>,
 }
 
 /// What is locked, in the directory; it is gone when the run is over.
 const LOCK: &str = ".penstock-run.lock";
+
+/// ENOLCK, ENOSYS and EOPNOTSUPP (errno(3)).
+const NO_LOCKS: [i32; 3] = [37, 38, 95];
 
 impl RunDirectory {
     /// Creates `wanted`, or `runs/MACHINE-TIME` here, with a number behind it where another run has begun in the same second. One that has
@@ -73,10 +76,19 @@ impl RunDirectory {
     }
 
     fn lock(path: &Path) -> Result<Option<RunDirectory>, Failure> {
-        let file = path.join(LOCK);
-        // Who had it before has removed the file that was locked here.
-        let lock = Lock::try_exclusive(&file)?.filter(|lock| lock.is_at(&file));
-        Ok(lock.map(|lock| RunDirectory { path: path.to_owned(), _lock: lock }))
+        RunDirectory::locked(path, Lock::try_exclusive(path.join(LOCK)))
+    }
+
+    fn locked(path: &Path, lock: files::Result<Option<Lock>>) -> Result<Option<RunDirectory>, Failure> {
+        let lock = match lock {
+            Err(error) if has_no_locks(&error) => None,
+            // Who had it before has removed the file that was locked here.
+            lock => match lock?.filter(|lock| lock.is_at(path.join(LOCK))) {
+                None => return Ok(None),
+                held => held,
+            },
+        };
+        Ok(Some(RunDirectory { path: path.to_owned(), _lock: lock }))
     }
 
     /// Where it is.
@@ -133,6 +145,11 @@ impl Drop for RunDirectory {
     }
 }
 
+/// Whether it was a file system without locks, as some of networks are, that refused one (flock(2)).
+fn has_no_locks(error: &FileError) -> bool {
+    error.source.raw_os_error().is_some_and(|errno| NO_LOCKS.contains(&errno))
+}
+
 /// Whether there is nothing in a directory but, perhaps, the lock of a run.
 fn is_empty(path: &Path) -> Result<bool, Failure> {
     Ok(files::list(path)?.iter().all(|name| name == LOCK))
@@ -145,6 +162,8 @@ fn in_use(path: &Path) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use nix::errno::Errno;
+
     use super::*;
 
     #[test]
@@ -164,6 +183,19 @@ mod tests {
         drop(all);
         assert!(files::list(&first).unwrap().is_empty(), "nothing is left of one that wrote nothing");
         assert_eq!(RunDirectory::fresh(&first).unwrap().path(), first);
+    }
+
+    #[test]
+    fn a_file_system_without_locks_has_runs_too() {
+        let there = tempfile::tempdir().unwrap();
+        let locked = |errno: Errno| {
+            let (attempt, path) = ("lock", there.path().join(LOCK));
+            RunDirectory::locked(there.path(), Err(FileError { attempt, path, source: errno.into() }))
+        };
+        for errno in [Errno::ENOLCK, Errno::EOPNOTSUPP, Errno::ENOSYS] {
+            assert_eq!(locked(errno).unwrap().unwrap().path(), there.path());
+        }
+        assert!(locked(Errno::EIO).is_err());
     }
 
     #[test]
