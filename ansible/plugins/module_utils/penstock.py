@@ -123,6 +123,13 @@ def allowed(module):
     return ["--allow=%s" % name for name in module.params["allow"]]
 
 
+def carried_out(part):
+    """Whether an apply, or its part for the next boots, did something that was not taken back."""
+    part = part or {}
+    done = [report.get("step") for report in part.get("steps") or [] if report.get("outcome") == "done"]
+    return bool(set(done) - set(part.get("undone") or []))
+
+
 def not_with(module, option, *others):
     """Fails the task where an option is set beside one that excludes it, as on the command line. C(false) and empty text set nothing."""
     given = [name for name in (option,) + others if module.params[name] not in (None, "") and module.params[name] is not False]

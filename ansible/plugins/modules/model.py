@@ -23,6 +23,8 @@ options:
     description:
       - Also apply at each boot, before guests start, and set what the kernel needs on its command line.
       - Where the model can come true only after a reboot, just that is done, and RV(reboot_required) is true.
+      - Where no boot loader's tool is found that puts words on the kernel's command line, the task fails, and names them, until the running
+        kernel has them.
     type: bool
     default: false
 extends_documentation_fragment:
@@ -107,6 +109,7 @@ from ansible_collections.penstock.machine.plugins.module_utils.penstock import (
     MODEL,
     Penstock,
     allowed,
+    carried_out,
     model_file,
     not_with,
     waiting,
@@ -134,8 +137,9 @@ def main():
             dangers=document.get("dangers") or [],
             reboot_required=bool(document.get("needs_reboot")),
         )
-        # A plan that is there and does not fit is one for after the next boot. None of its steps is carried out before.
-        waits = plan.status == DOES_NOT_FIT and result["reboot_required"]
+        # A plan that is there and does not fit is one for after the next boot. None of its steps is carried out before. Where more than the
+        # boot is missing (words that no boot loader's tool puts on the kernel's command line) each run fails, and not only the first.
+        waits = plan.status == DOES_NOT_FIT and result["reboot_required"] and len(document.get("errors") or []) == 1
         if plan.status != HOLDS and not (waits and persist):
             penstock.fail(plan, changed=False, **result)
         changed = bool(document.get("persist") or (result["steps"] and not waits))
@@ -148,8 +152,9 @@ def main():
         done = penstock.run("apply", *(words + confirm))
     set_up = waits and done.status == DOES_NOT_HOLD and not done.document.get("errors")
     if done.status != HOLDS and not set_up:
-        # A guest that fails leaves the rest changed; a machine that is half-way is changed, too.
-        penstock.fail(done, changed=done.status in (DOES_NOT_HOLD, HALF_WAY), **result)
+        # A guest that fails leaves the rest changed; a machine that is half-way is changed, too, and so is one whose next boots differ.
+        changed = carried_out(done.document) or carried_out(done.document.get("persist"))
+        penstock.fail(done, changed=changed or done.status in (DOES_NOT_HOLD, HALF_WAY), **result)
     result.update(changed=True, status=done.document["status"], document=done.document)
     if within:
         runs = waiting(penstock)

@@ -19,9 +19,10 @@ use tempfile::TempDir;
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let ansible = trials.lacking("ansible-core", || needs::ansible().err());
-    let tests: [(&str, Test); 4] = [
+    let tests: [(&str, Test); 5] = [
         ("what_is_to_last_is_confirmed_before", confirmed_before_it_lasts),
         ("what_needs_a_reboot_is_set_up_and_no_failure", set_up_for_the_next_boot),
+        ("what_no_boot_loader_is_told_fails_each_time", no_boot_loader),
         ("options_that_exclude_each_other_are_refused", excluded),
         ("a_program_that_is_not_installed_yet_is_not_called_in_check_mode", not_installed_yet),
     ];
@@ -35,7 +36,8 @@ fn main() -> ExitCode {
     trials.run()
 }
 
-/// Answers as `penstock` does, on a machine that needs a reboot where `waits` lies beside it. It notes how it was called.
+/// Answers as `penstock` does, on a machine that needs a reboot where `waits` lies beside it, and has no boot loader's tool where `bare` does; where
+/// `lost` does it loses that before it has applied. It notes how it was called.
 const PENSTOCK: &str = r#"#!/bin/sh
 cd "$(dirname "$0")" || exit 70
 echo "$*" >>called
@@ -50,7 +52,9 @@ answer() {
     echo "{\"kind\": \"$verb\", \"status\": \"$2\", \"exit\": $1$3}"
     exit "$1"
 }
-later=', "errors": [{"message": "not possible before this machine is started anew"}]'
+bare='{"message": "no boot loader'"'"'s tool was found"}' more=''
+[ ! -e bare ] || more="$bare, "
+later=", \"errors\": [$more{\"message\": \"not possible before this machine is started anew\"}]"
 verb=$1
 case $verb in
 plan)
@@ -64,6 +68,7 @@ plan)
 apply)
     [ -z "$persist" ] || [ -z "$within" ] || answer 2 bad-input ', "errors": [{"message": "cannot be used with"}]'
     [ -z "$persist" ] || touch lasts
+    [ ! -e lost ] || answer 4 missing ", \"persist\": {\"steps\": [{\"step\": 1, \"outcome\": \"done\"}], \"undone\": []}, \"errors\": [$bare]"
     if [ -e waits ]; then
         [ -n "$persist" ] || answer 6 does-not-fit "$later"
         answer 1 does-not-hold
@@ -174,6 +179,32 @@ fn set_up_for_the_next_boot() -> Outcome {
     - ansible.builtin.assert: {that: [late is failed, late.reboot_required, \"'started anew' in late.msg\"]}
 ";
     managed.play(tasks, &[]).ended_with(0)
+}
+
+fn no_boot_loader() -> Outcome {
+    let managed = Managed::new();
+    let late = |asserts: &str| {
+        format!(
+            "    - penstock.machine.model: {{src: '{{{{ at }}}}/model.yaml', executable: '{{{{ at }}}}/penstock', persist: true}}
+      register: late
+      ignore_errors: true
+    - ansible.builtin.assert: {{that: [late is failed, \"'boot loader' in late.msg\", {asserts}]}}
+"
+        )
+    };
+    for file in ["waits", "bare"] {
+        fs::write(managed.0.path().join(file), "")?;
+    }
+    for _ in 0..2 {
+        managed.play(&late("late is not changed, late.reboot_required"), &[]).ended_with(0)?;
+        assert_eq!(managed.called(), [""; 0]);
+    }
+    // What it has done by then is told.
+    fs::remove_file(managed.0.path().join("bare"))?;
+    fs::write(managed.0.path().join("lost"), "")?;
+    managed.play(&late("late is changed"), &[]).ended_with(0)?;
+    assert_eq!(managed.called(), ["apply --persist"]);
+    Ok(())
 }
 
 fn excluded() -> Outcome {
