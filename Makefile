@@ -137,6 +137,7 @@ board-image-file: image
 packages-test: container
 	@$(unpack_containerd)
 	@$(unpack_podman)
+	@scripts/fetch-ansible $(CURDIR)/target/ansible
 	PENSTOCK_PACKAGES=$(CURDIR)/target/packages PENSTOCK_INSTALLED=test $(test_environment) \
 	cargo test --locked --package penstock-packages
 

@@ -66,6 +66,15 @@ fn runs_that_cannot_be_compared_end_as_the_rehearsal_does_and_never_well() {
     }
 }
 
+#[test]
+fn what_an_earlier_run_has_left_decides_nothing() {
+    let prepare = "mkdir rehearsal && for log in check after git before report; do echo stale >rehearsal/$log.log; done";
+    let unknown = "git rm --quiet machine.yaml && git commit --quiet --message b && git tag --force base >/dev/null && echo b >machine.yaml";
+    let (run, summary) = compared(0, &format!("{prepare} && {unknown}"));
+    assert_eq!(run.status, 0, "{}", run.stderr);
+    assert!(summary.starts_with("base has no machine.yaml.") && !summary.contains("stale"), "{summary}");
+}
+
 /// The commands of the step of the workflow that comments.
 fn commenting() -> String {
     let workflow = fs::read_to_string(template("github.yaml")).unwrap();

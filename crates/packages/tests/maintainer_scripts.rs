@@ -14,6 +14,7 @@ use tempfile::TempDir;
 
 const CLAIM: &str = "var/lib/penstock/kubernetes/claims/u-1.json";
 const PROGRESS: &str = "var/lib/penstock/kubernetes/rollout/progress.json";
+const LATE: &str = "var/lib/penstock/kubernetes/claims/late.json";
 const UNIT: &str = "etc/systemd/system/penstock-nics.service";
 
 /// Notes what it is asked; the agent runs where `active` lies beside it. While it is stopped a pod gets a VF where `late` does.
@@ -116,12 +117,19 @@ fn an_agent_whose_vfs_pods_have_is_not_removed_and_runs_on() {
         machine.write("bin/active", "");
         let (run, asked) = machine.run(&script, &[argument]);
         assert!(run.status == 1 && run.stderr.contains("kubectl drain"), "{}", run.stderr);
-        let service = "penstock-kubernetes.service";
-        assert_eq!(asked, ["is-active", "stop", "start"].map(|verb| format!("systemctl {verb} {service}")));
-        // One that did not run is not started.
-        fs::remove_file(machine.at("bin/active")).unwrap();
+        assert_eq!(asked, [""; 0], "nothing was touched");
+    }
+}
+
+#[test]
+fn an_agent_is_not_removed_in_a_roll_out() {
+    for (script, argument) in removals() {
+        let machine = Machine::new();
+        machine.write(PROGRESS, "{}");
+        machine.write("bin/active", "");
         let (run, asked) = machine.run(&script, &[argument]);
-        assert_eq!((run.status, asked.len()), (1, 2), "{asked:?}");
+        assert!(run.status == 1 && run.stderr.contains("roll-out is changing this node"), "{}", run.stderr);
+        assert_eq!(asked, [""; 0], "nothing was touched");
     }
 }
 
@@ -133,8 +141,34 @@ fn a_pod_that_gets_a_vf_just_when_the_agent_is_removed_keeps_it() {
         machine.write("bin/late", "");
         let (run, asked) = machine.run(&script, &[argument]);
         assert_eq!(run.status, 1, "{asked:?}");
-        assert!(asked.iter().any(|asked| asked.contains(" start ")), "{asked:?}");
+        let service = "penstock-kubernetes.service";
+        assert_eq!(asked, ["is-active", "stop", "start"].map(|verb| format!("systemctl {verb} {service}")));
+        // One that did not run is not started.
+        fs::remove_file(machine.at("bin/active")).unwrap();
+        fs::rename(machine.at(LATE), machine.at("bin/late")).unwrap();
+        let (run, asked) = machine.run(&script, &[argument]);
+        assert_eq!((run.status, asked.len()), (1, 2), "{asked:?}");
     }
+}
+
+/// Lintian's `maintainer-script-calls-systemctl` looks at lines, whether they are a command or text that is shown.
+#[test]
+fn no_line_of_a_debian_script_begins_with_systemctl() {
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/deb");
+    let mut seen = 0;
+    for entry in fs::read_dir(scripts).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if !["postinst", "postrm", "preinst", "prerm"].iter().any(|kind| name.ends_with(kind)) {
+            continue;
+        }
+        seen += 1;
+        for line in fs::read_to_string(&path).unwrap().lines() {
+            let begins = line.split(';').any(|part| part.trim_start().starts_with("systemctl"));
+            assert!(!begins || line.contains("daemon-reload"), "{name}: {line}");
+        }
+    }
+    assert!(seen > 3);
 }
 
 #[test]

@@ -162,6 +162,33 @@ fn the_sums_are_those_of_files() {
 }
 
 #[test]
+fn an_image_of_a_mirror_has_security_updates_unless_there_are_none_and_that_is_said() {
+    let tree = Tree::committed();
+    for name in ["penstock_1_amd64.deb", "penstock-switch_1_amd64.deb", "penstock-board-image-x86_64.tar.gz"]
+    {
+        tree.write(&format!("target/packages/{name}"), "");
+    }
+    tree.program("programs/dpkg-deb", "echo 1-1");
+    tree.program("programs/mmdebstrap", "printf '%s\\n' \"$@\" >said\nexit 1");
+    for (security, source) in [
+        (None, Some("http://security.debian.org/debian-security trixie-security main")),
+        (Some("http://near/security"), Some("http://near/security trixie-security main")),
+        (Some(""), None),
+    ] {
+        let mut command = tree.command("scripts/make-container", &[]);
+        command.env("PENSTOCK_MIRROR", "http://near/debian").env_remove("PENSTOCK_SECURITY_MIRROR");
+        let run = Run::from(
+            command.envs(security.map(|mirror| ("PENSTOCK_SECURITY_MIRROR", mirror))).output().unwrap(),
+        );
+        let said = fs::read_to_string(tree.at("said")).unwrap();
+        let sources: Vec<&str> = said.lines().filter(|line| line.starts_with("deb ")).collect();
+        assert_eq!(sources.len(), 2 + usize::from(source.is_some()), "{said}");
+        assert!(source.is_none_or(|source| sources[2].ends_with(source)), "{said}");
+        assert_eq!(run.stderr.contains("SECURITY_MIRROR is empty"), source.is_none(), "{}", run.stderr);
+    }
+}
+
+#[test]
 fn packages_are_downloaded_where_nobody_else_can_write() {
     let tree = Tree::new();
     tree.program("programs/apt-cache", "exit 0");
