@@ -7,7 +7,7 @@ use crate::{
     config::{LogLevel, Pf},
     document::CniError,
     plugin::{HeldBy, Work},
-    vf::{self, Vf, found_among, listened_to},
+    vf::{self, Vf, listened_to},
 };
 
 impl Work<'_> {
@@ -139,7 +139,9 @@ impl Work<'_> {
 
     /// Whether the host itself does nothing with a VF.
     fn is_idle(&self, vf: &Vf, links: &[InterfaceReport]) -> bool {
-        let Some(report) = found_among(self.root(), &vf.function, links) else { return false };
+        let Some(report) = penstock_host::local_interface_of(vf.function.bdf(), links, self.root()) else {
+            return false;
+        };
         // At last, since it looks at all processes.
         !self.is_used_here(&report, links) && !self.is_lower_of_others(report.index)
     }

@@ -25,7 +25,7 @@ impl Work<'_> {
                 if self.configuration.free {
                     let links = self.netlink.links_with_addresses()?;
                     // ADD looks at all processes besides.
-                    let report = vf::found_among(self.root(), &vf.function, &links);
+                    let report = penstock_host::local_interface_of(vf.function.bdf(), &links, self.root());
                     if let Some(report) = report.filter(|report| self.is_used_here(report, &links)) {
                         return Err(not_available(used(&vf, &report)));
                     }

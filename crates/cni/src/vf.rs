@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use penstock_host::{
-    InterfaceReport, Netlink, NetlinkError, PciFunction, Root, VfBackend, interface_of,
+    InterfaceReport, Netlink, NetlinkError, PciFunction, Root, VfBackend, local_interface_of,
     netlink::{wait_for_interface, wait_for_udev},
 };
 use penstock_model::{
@@ -93,21 +93,6 @@ fn function_named(root: &Root, name: &str) -> Option<PciFunction> {
     Some(PciFunction::new(root, function))
 }
 
-/// The interface of a function among those of a namespace: the one whose device it is, or, where the kernel does not tell an
-/// interface's device (before 5.14), the one of the name that sysfs has.
-pub fn found_among(
-    root: &Root,
-    function: &PciFunction,
-    links: &[InterfaceReport],
-) -> Option<InterfaceReport> {
-    interface_of(function.bdf(), links, root).or_else(|| {
-        let names = function.interface_names().ok()?;
-        let named =
-            |report: &&InterfaceReport| names.iter().any(|name| name == report.interface.name.as_str());
-        links.iter().filter(|report| report.device.is_none()).find(named).cloned()
-    })
-}
-
 /// The interface of a VF in the namespace of `netlink`. The kernel is asked for the one alone that sysfs names, and for all where that
 /// is not it: thousands of others cost nothing.
 ///
@@ -123,11 +108,11 @@ pub fn interface_here(
     let named = function.interface_names().unwrap_or_default();
     for name in named.iter().filter_map(|name| name.parse().ok()) {
         let report = netlink.link_named(&name)?;
-        if let Some(found) = report.and_then(|report| found_among(root, function, &[report])) {
+        if let Some(found) = report.and_then(|report| local_interface_of(function.bdf(), &[report], root)) {
             return Ok(Some(found));
         }
     }
-    Ok(found_among(root, function, &netlink.links()?))
+    Ok(local_interface_of(function.bdf(), &netlink.links()?, root))
 }
 
 /// The attributes to set, where one that travels with another takes the other from what is set.
@@ -166,7 +151,7 @@ impl<'a> Attributes<'a> {
     ///
     /// When it is not there.
     pub fn index(root: &Root, pf: &PciFunction, links: &[InterfaceReport]) -> Result<u32, CniError> {
-        let report = found_among(root, pf, links).ok_or_else(|| {
+        let report = local_interface_of(pf.bdf(), links, root).ok_or_else(|| {
             let text = format!("the PF {} has no interface here, through which its VFs are set", pf.bdf());
             CniError::new(CniError::REFUSED, text)
         })?;

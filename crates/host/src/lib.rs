@@ -78,7 +78,7 @@ pub use here::Here;
 pub use interface::{InterfaceReport, Lower};
 pub use namespace::NetworkNamespace;
 pub use netlink::{Netlink, NetlinkError};
-pub use pci::{PciError, PciFunction, interface_of};
+pub use pci::{PciError, PciFunction, interface_of, local_interface_of};
 pub use place::{Place, PlaceError};
 pub use process::{Command, Output, ProcessError};
 pub use root::Root;

@@ -563,6 +563,21 @@ pub fn function_of_device(root: &Root, device: &str) -> Option<Bdf> {
     path.parent()?.file_name()?.to_str()?.parse().ok()
 }
 
+/// The same among reports of the namespace whose `/sys` is below `root`: where the kernel does not tell an interface's device (before
+/// 5.14), the one of the name that sysfs has.
+pub fn local_interface_of(
+    function: Bdf,
+    reports: &[InterfaceReport],
+    root: &Root,
+) -> Option<InterfaceReport> {
+    interface_of(function, reports, root).or_else(|| {
+        let names = PciFunction::new(root, function).interface_names().ok()?;
+        let named =
+            |report: &&InterfaceReport| names.iter().any(|name| name == report.interface.name.as_str());
+        reports.iter().filter(|report| report.device.is_none()).find(named).cloned()
+    })
+}
+
 /// Whether a port's name is that of a VF's or sub-function's representor: `pf0vf3`, `c1pf0vf3`, `pf0sf1`; an uplink is
 /// called `p0` (`net/devlink/port.c`, `__devlink_port_phys_port_name_get`).
 pub fn is_representor(port: &str) -> bool {
