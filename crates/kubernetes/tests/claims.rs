@@ -34,7 +34,7 @@ use penstock_host::{Root, chain};
 use penstock_kubernetes::{
     claim::{
         CallerWaits, Claims,
-        allocation::allocated,
+        allocation::{AllocatedClaim, allocated},
         held,
         prepare::ClaimStep,
         state::{AttachRecord, AttachStore, ClaimStore},
@@ -78,7 +78,7 @@ fn main() -> ExitCode {
     }
     let mut trials = Trials::from_arguments();
     let missing = trials.lacking("the plugin", || needs::programs(&["sh", "sed", "grep", "readlink", "ln"]));
-    let tests: [(&str, Check); 20] = [
+    let tests: [(&str, Check); 23] = [
         ("kubelet_registers_the_driver_and_hears_of_health", kubelet_registers),
         ("a_claim_is_prepared_and_unprepared_over_the_sockets", a_claim_is_prepared),
         ("what_a_claim_cannot_have_is_refused_with_the_reason", what_a_claim_cannot_have),
@@ -97,6 +97,9 @@ fn main() -> ExitCode {
         ("a_mac_address_of_a_neighbour_is_refused", beside::a_mac_address_of_a_neighbour),
         ("an_address_of_an_earlier_run_of_the_kernel_is_nobodys", beside::of_an_earlier_run),
         ("a_prepare_that_was_given_up_does_nothing_more", given_up::does_nothing_more),
+        ("a_prepare_that_is_given_up_at_work_goes_on_to_its_end", given_up::goes_on_to_its_end),
+        ("a_vf_for_a_program_that_was_taken_back_is_bound_anew", given_up::is_bound_anew),
+        ("a_prepare_waits_for_its_own_claim_alone", given_up::waits_for_its_own_claim_alone),
         ("a_record_that_cannot_be_read_keeps_its_own_claim_alone", given_up::a_record_that_cannot_be_read),
         ("claims_go_on_after_an_update_of_the_agent", updated::after_an_update),
     ];

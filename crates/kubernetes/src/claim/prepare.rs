@@ -8,11 +8,15 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 
 use penstock_host::{
-    Netlink, PciError, PciFunction, Root, boot, files::FileError, interface_of, pci::passes_through,
+    Netlink, PciError, PciFunction, Root, boot,
+    files::{FileError, Lock},
+    local_interface_of,
+    pci::passes_through,
     scan::attachments::attachment,
 };
 use penstock_model::{Bdf, InterfaceName, Mac};
@@ -20,16 +24,21 @@ use thiserror::Error;
 
 use super::{
     allocation::{AllocatedClaim, AllocatedDevice},
-    mac, metadata,
+    mac::MacNeighbours,
+    metadata,
     network_plugin::{CallError, NetworkPlugin},
     parameters::VfMode,
-    state::{AttachStore, ClaimStore, PreparedClaim, PreparedDevice, StateError},
+    state::{AttachStore, ClaimStore, ClaimUid, PreparedClaim, PreparedDevice, StateError},
     unprepare::UnprepareError,
 };
-use crate::{cdi, devices::Devices};
+use crate::{cdi, devices::Devices, log::say};
 
-/// How long another call may be at preparing claims, and then another one, or a hook, at the claim. Kubelet waits for 45 s.
+/// How long other calls may be at preparing claims, and another one, or a hook, at the claim. Kubelet waits for 45 s.
 pub(super) const LOCK: Duration = Duration::from_secs(20);
+/// So long at once other claims wait for who is at one.
+pub(crate) const TURN: Duration = Duration::from_secs(1);
+/// So long they have their turn then: who waits for a lock looks each 10 ms.
+const OTHERS: Duration = Duration::from_millis(50);
 /// The driver that hands a VF to a program.
 const VFIO: &str = "vfio-pci";
 /// How long one call of `penstock cni` may take.
@@ -58,7 +67,8 @@ pub enum ClaimStep {
     Forgotten,
 }
 
-/// Whether kubelet still waits for a Prepare. One that it has given up may be followed by an Unprepare, and must do nothing after that.
+/// Whether kubelet still waits for a Prepare. One that it has given up may have been followed by an Unprepare when its turn comes, and must not
+/// begin then. What has begun goes on: an Unprepare waits for the claim's lock, and the next Prepare finds the claim ready.
 #[derive(Clone, Debug, Default)]
 pub struct CallerWaits {
     given_up: Arc<AtomicBool>,
@@ -162,11 +172,11 @@ pub enum PrepareError {
         by: String,
     },
     /// Another claim has the device.
-    #[error("device {device} is prepared for claim {claim}, whose pod has not ended here yet")]
+    #[error("device {device} is prepared for {claim}, whose pod has not ended here yet")]
     OtherClaim {
         /// The device.
         device: String,
-        /// The other claim, by namespace and name.
+        /// The other claim, in words.
         claim: String,
     },
     /// Two interfaces of a pod would have one name.
@@ -181,9 +191,9 @@ pub enum PrepareError {
         /// The other device.
         other: String,
     },
-    /// Somebody on this node has the MAC address.
+    /// Somebody at the same PF has the MAC address in that VLAN.
     #[error(
-        "device {device} cannot have the MAC address {mac}, which {by} has: frames for it would go astray; name another one, or none"
+        "device {device} cannot have the MAC address {mac}, which {by} has at the same PF and in the same VLAN: frames for it would go astray; name another one, or none"
     )]
     MacTaken {
         /// The device.
@@ -242,7 +252,7 @@ pub enum PrepareError {
     },
     /// What an earlier call, which was ended in between, has done for the claim could not be taken back.
     #[error("what an earlier call has bound for the claim could not be taken back")]
-    Begun(#[source] CallError),
+    Begun(#[source] Box<UnprepareError>),
     /// What an earlier allocation of the claim has left could not be taken back.
     #[error("what an earlier allocation of the claim had could not be taken back")]
     Earlier(#[source] Box<UnprepareError>),
@@ -276,12 +286,13 @@ impl Claims {
         NetworkPlugin::new(&self.settings.penstock, CALL)
     }
 
-    /// Makes a claim's devices ready. Once more is fine: the same comes of it, and what a pod has is left alone. Each step is taken while the
-    /// caller waits, and under the claim's lock, which Unprepare takes too.
+    /// Makes a claim's devices ready. Once more is fine: the same comes of it, and what a pod has is left alone. All is done under the claim's
+    /// lock, which Unprepare takes too, and to its end when it has begun.
     ///
     /// # Errors
     ///
-    /// When the claim cannot have them, or the caller does not wait any more. Nothing is left of it then, unless it was prepared before.
+    /// When the claim cannot have them, or the caller does not wait any more when it could begin. Nothing is left of it then, unless it was
+    /// prepared before.
     pub fn prepare(
         &self,
         claim: &AllocatedClaim,
@@ -289,46 +300,88 @@ impl Claims {
         caller: &CallerWaits,
     ) -> Result<PreparedClaim, PrepareError> {
         let store = self.store()?;
-        let _lock = store.lock(LOCK)?;
-        caller.check()?;
-        store.sweep()?;
         let boot = boot::id(&self.settings.root).ok_or(PrepareError::NoBoot)?;
-        let before = store.read(&claim.uid)?.filter(|before| before.boot == boot);
-        let records = self.records(before.as_ref())?;
-        let lock = records.lock(&claim.uid, LOCK)?;
-        let prepared = self.prepare_locked(&store, &records, (claim, before, boot), devices, caller);
+        let (_preparing, records, lock) = self.lock(&store, &claim.uid, &boot, caller)?;
+        let prepared = self.prepare_locked(&store, &records, (claim, boot), devices, caller);
         // A file that stays is no harm: the claim's end removes it.
         let _ = records.unlock(&claim.uid, lock);
         prepared
+    }
+
+    /// Waits until no other call prepares claims, and none is at this one, and takes both locks. Other claims do not wait for one whose hook
+    /// takes long.
+    fn lock(
+        &self,
+        store: &ClaimStore,
+        uid: &ClaimUid,
+        boot: &str,
+        caller: &CallerWaits,
+    ) -> Result<(Lock, AttachStore, Lock), PrepareError> {
+        let until = Instant::now() + LOCK;
+        let left = || until.saturating_duration_since(Instant::now());
+        let in_all = |error| match error {
+            StateError::Locked { what, .. } => StateError::Locked { what, after: LOCK },
+            error => error,
+        };
+        loop {
+            let preparing = store.lock(left()).map_err(in_all)?;
+            caller.check()?;
+            let records = self.records(self.before(store, uid, boot)?.as_ref())?;
+            match records.lock(uid, TURN) {
+                Ok(lock) => {
+                    // An Unprepare that was waited for has ended it: where its records were is no matter any more.
+                    let now = self.before(store, uid, boot)?;
+                    if records.path() == now.as_ref().map_or(&self.settings.run, |now| &now.run) {
+                        return Ok((preparing, records, lock));
+                    }
+                    records.unlock(uid, lock)?;
+                }
+                Err(StateError::Locked { .. }) if !left().is_zero() => {}
+                Err(error) => return Err(in_all(error).into()),
+            }
+            drop(preparing);
+            thread::sleep(OTHERS);
+        }
+    }
+
+    /// What is prepared of a claim in this run of the kernel.
+    fn before(
+        &self,
+        store: &ClaimStore,
+        uid: &ClaimUid,
+        boot: &str,
+    ) -> Result<Option<PreparedClaim>, StateError> {
+        Ok(store.read(uid)?.filter(|before| before.boot == boot))
     }
 
     fn prepare_locked(
         &self,
         store: &ClaimStore,
         records: &AttachStore,
-        (claim, before, boot): (&AllocatedClaim, Option<PreparedClaim>, String),
+        (claim, boot): (&AllocatedClaim, String),
         devices: &Devices,
         caller: &CallerWaits,
     ) -> Result<PreparedClaim, PrepareError> {
         caller.check()?;
-        if let Some(before) = &before {
+        store.sweep(&claim.uid)?;
+        if let Some(before) = &self.before(store, &claim.uid, &boot)? {
             if self.is_same(before, claim) {
                 let mut prepared = before.clone();
                 prepared.pods.clone_from(&claim.pods);
                 prepared.penstock.clone_from(&self.settings.penstock);
-                return self.complete(store, before, prepared, caller);
+                return self.complete(store, before, prepared);
             }
             self.unprepare_locked(store, &claim.uid)
                 .map_err(|error| PrepareError::Earlier(Box::new(error)))?;
             records.clear(&claim.uid)?;
         }
         let prepared = self.decide(store, claim, devices, (boot, records.path()))?;
-        match self.complete(store, &prepared, prepared.clone(), caller) {
+        match self.complete(store, &prepared, prepared.clone()) {
             Ok(prepared) => Ok(prepared),
             Err(error) => {
                 // Kubelet may never ask for the end of what it was refused. What cannot be taken back stays written down.
                 let bound = prepared.devices.iter().any(|device| device.mode == VfMode::Vfio);
-                if !bound || self.network_plugin().take_back(&claim.uid).is_ok() {
+                if !bound || self.take_back(store, &claim.uid).is_ok() {
                     let _ = self.forget(store, &claim.uid);
                 }
                 Err(error)
@@ -357,25 +410,20 @@ impl Claims {
         store: &ClaimStore,
         before: &PreparedClaim,
         mut prepared: PreparedClaim,
-        caller: &CallerWaits,
     ) -> Result<PreparedClaim, PrepareError> {
         let settings = &self.settings;
-        caller.check()?;
         if *before != prepared || store.read(&prepared.uid)?.as_ref() != Some(&prepared) {
             store.write(&prepared)?;
         }
         (self.on_step)(ClaimStep::Written);
         if prepared.devices.iter().any(is_unbound) {
-            caller.check()?;
-            self.bind(&mut prepared)?;
+            self.bind(store, &mut prepared)?;
             (self.on_step)(ClaimStep::Bound);
             store.write(&prepared)?;
             (self.on_step)(ClaimStep::GroupWritten);
         }
-        caller.check()?;
         metadata::write(&settings.state, &prepared)?;
         (self.on_step)(ClaimStep::MetadataWritten);
-        caller.check()?;
         cdi::write(&settings.cdi, &prepared, &settings.program, &settings.state)?;
         (self.on_step)(ClaimStep::CdiWritten);
         Ok(prepared)
@@ -383,11 +431,11 @@ impl Claims {
 
     /// Binds the VFs of a claim that programs drive, and looks for their groups: which number a VF's group has depends on the order in which
     /// the kernel found devices.
-    fn bind(&self, prepared: &mut PreparedClaim) -> Result<(), PrepareError> {
+    fn bind(&self, store: &ClaimStore, prepared: &mut PreparedClaim) -> Result<(), PrepareError> {
         let plugin = self.network_plugin();
         // A call that was killed may have bound some; no pod has them yet.
-        plugin.take_back(&prepared.uid).map_err(PrepareError::Begun)?;
-        for device in prepared.devices.iter_mut().filter(|device| is_unbound(device)) {
+        self.take_back(store, &prepared.uid).map_err(|error| PrepareError::Begun(Box::new(error)))?;
+        for device in prepared.devices.iter_mut().filter(|device| device.mode == VfMode::Vfio) {
             plugin
                 .bind(&prepared.uid, device)
                 .map_err(|why| PrepareError::Bind { device: device.device.clone(), why })?;
@@ -440,7 +488,7 @@ impl Claims {
                     of.device == device.device || of_now && of.function == device.function
                 };
                 if other.devices.iter().any(|of| same(&of)) {
-                    let claim = format!("{}/{} ({})", other.namespace, other.name, other.uid);
+                    let claim = called(other, &prepared);
                     return Err(PrepareError::OtherClaim { device: device.device, claim });
                 }
             }
@@ -455,8 +503,10 @@ impl Claims {
                 let (other, interface) = (other.device.clone(), device.interface.clone());
                 return Err(PrepareError::InterfaceTwice { device: device.device, interface, other });
             }
+            let neighbours =
+                MacNeighbours { root: &self.settings.root, devices, claim: &prepared, others: &others };
             if let Some(mac) = allocated.parameters.settings.mac
-                && let Some(by) = mac::holder(mac, &self.settings.root, device.function, devices, &others)
+                && let Some(by) = neighbours.holder(mac, &device)
             {
                 return Err(PrepareError::MacTaken { device: device.device, mac, by });
             }
@@ -540,9 +590,19 @@ fn interface(allocated: &AllocatedDevice, at: usize) -> InterfaceName {
     allocated.parameters.interface.clone().unwrap_or_else(numbered)
 }
 
+/// How another claim is called to who reads Events of `claim`. One of another namespace is named in the log alone.
+pub(super) fn called(other: &PreparedClaim, claim: &PreparedClaim) -> String {
+    let called = |of: &PreparedClaim| format!("claim {}/{} ({})", of.namespace, of.name, of.uid);
+    if other.namespace == claim.namespace {
+        return called(other);
+    }
+    say(format!("{} cannot have what {} has", called(claim), called(other)));
+    "a claim of another namespace".to_owned()
+}
+
 /// The MAC address that a VF's interface has, and keeps where none is asked for.
 fn current_mac(root: &Root, function: Bdf, mode: VfMode) -> Option<Mac> {
     let links =
         (mode == VfMode::Netdev).then(|| Netlink::open().and_then(|mut netlink| netlink.links()))?.ok()?;
-    interface_of(function, &links, root).map(|report| report.interface.mac)
+    local_interface_of(function, &links, root).map(|report| report.interface.mac)
 }

@@ -275,18 +275,14 @@ impl ClaimStore {
         Ok(claims)
     }
 
-    /// Removes what writers that were killed have left. Nobody else may be writing.
+    /// Removes what writers of a claim that were killed have left. Who calls it has the claim's lock: others of this program may be writing other
+    /// claims.
     ///
     /// # Errors
     ///
     /// When the directory cannot be listed, or a file not removed.
-    pub fn sweep(&self) -> Result<(), StateError> {
-        for name in files::list(self.directory.path())? {
-            if let Some((file, _)) = name.strip_suffix(".part").and_then(|name| name.split_once(".json")) {
-                files::remove_parts(self.directory.path().join(format!("{file}.json")))?;
-            }
-        }
-        Ok(())
+    pub fn sweep(&self, uid: &ClaimUid) -> Result<(), StateError> {
+        Ok(files::remove_parts(self.directory.path().join(format!("{uid}.json")))?)
     }
 
     /// Writes a claim, whole or not at all, and on disk when this returns.
@@ -300,12 +296,13 @@ impl ClaimStore {
         Ok(files::sync_directory(self.directory.path())?)
     }
 
-    /// Forgets a claim.
+    /// Forgets a claim, and what writers of it that were killed have left.
     ///
     /// # Errors
     ///
-    /// When its file cannot be removed.
+    /// When one of its files cannot be removed.
     pub fn remove(&self, uid: &ClaimUid) -> Result<(), StateError> {
+        self.sweep(uid)?;
         self.directory.remove_file(&format!("{uid}.json"))?;
         Ok(files::sync_directory(self.directory.path())?)
     }
@@ -547,6 +544,24 @@ pub(crate) mod tests {
             let error = store.all().unwrap_err().to_string();
             assert!(error.contains(words) && error.contains("a.json"), "{text}: {error}");
             assert!(held(directory.path()).is_err());
+        }
+    }
+
+    #[test]
+    fn what_killed_writers_have_left_goes_with_its_own_claim() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = ClaimStore::open(directory.path()).unwrap();
+        let claim = claim("a-1", "net0-0");
+        let own = format!("claims/a-1.json.{}.0.part", std::process::id());
+        let others = own.replace("a-1", "a-2");
+        for leaves in [ClaimStore::sweep, ClaimStore::remove] {
+            store.write(&claim).unwrap();
+            for part in [&own, &others] {
+                std::fs::write(directory.path().join(part), "{").unwrap();
+            }
+            leaves(&store, &claim.uid).unwrap();
+            assert!(!directory.path().join(&own).exists());
+            assert!(directory.path().join(&others).exists(), "somebody is writing it");
         }
     }
 

@@ -65,10 +65,22 @@ impl Claims {
     /// The same, by who has the claim's lock, but for the hook's records.
     pub(crate) fn unprepare_locked(&self, store: &ClaimStore, uid: &ClaimUid) -> Result<(), UnprepareError> {
         // Also without a file: a call that was killed may have removed it, and `/run` may hold what a lost file named.
-        self.network_plugin().take_back(uid)?;
+        self.take_back(store, uid)?;
         self.is_home(store, uid)?;
         (self.on_step)(ClaimStep::TakenBack);
         self.forget(store, uid)
+    }
+
+    /// Takes a claim's VFs back. Those that were bound for a program are not known to be any more, whatever comes of it: who prepares the claim
+    /// again binds them.
+    pub(crate) fn take_back(&self, store: &ClaimStore, uid: &ClaimUid) -> Result<(), UnprepareError> {
+        if let Some(mut claim) = store.read(uid).ok().flatten()
+            && claim.devices.iter().any(|device| device.group.is_some())
+        {
+            claim.devices.iter_mut().for_each(|device| device.group = None);
+            store.write(&claim)?;
+        }
+        Ok(self.network_plugin().take_back(uid)?)
     }
 
     /// That no record of a claim's VFs is left of which nobody can read whose it is: GC passes by those.

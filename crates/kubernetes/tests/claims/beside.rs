@@ -42,10 +42,21 @@ pub fn a_mac_address_of_a_neighbour() -> Outcome {
         let error = agent.prepare("u-1").await.error;
         assert!(error.contains("02:00:00:00:00:f0, which the NIC net0 has"), "{error}");
         let links = penstock_host::Netlink::open().unwrap().links().unwrap();
-        // A machine may have no interface but its loopback.
-        let of_host =
-            links.iter().find(|link| !link.interface.mac.is_zero() && !link.interface.mac.is_multicast());
+        // A machine may have no interface but its loopback, or none of which the kernel tells no device: that may be the PF's by its name.
+        let of_host = links.iter().find(|link| {
+            !link.interface.mac.is_zero() && !link.interface.mac.is_multicast() && link.device.is_none()
+        });
         if let Some(link) = of_host {
+            let of_function =
+                |function| format!("root/sys/bus/pci/devices/{function}/net/{}", link.interface.name);
+            // It is the VF's own.
+            fs::create_dir_all(machine.path(&of_function("0000:01:10.0"))).unwrap();
+            *objects.claims.lock().unwrap() =
+                vec![with_mac("u-1", "net0-0", &link.interface.mac.to_string())];
+            assert_eq!(agent.prepare("u-1").await.error, "");
+            assert_eq!(agent.unprepare("u-1").await, "");
+            fs::remove_dir(machine.path(&of_function("0000:01:10.0"))).unwrap();
+            fs::create_dir_all(machine.path(&of_function("0000:01:00.0"))).unwrap();
             *objects.claims.lock().unwrap() =
                 vec![with_mac("u-1", "net0-0", &link.interface.mac.to_string())];
             let error = agent.prepare("u-1").await.error;
@@ -61,6 +72,35 @@ pub fn a_mac_address_of_a_neighbour() -> Outcome {
         assert!(error.contains("which claim default/claim-u-1 (u-1) has"), "{error}");
         assert_eq!(agent.unprepare("u-1").await, "");
         assert_eq!(agent.prepare("u-2").await.error, "");
+        assert_eq!(agent.unprepare("u-2").await, "");
+        // In another VLAN it is another's.
+        let in_vlan =
+            |uid, device, vlan| claim(uid, device, json!({"mode": "vfio", "mac": mac, "vlan": vlan}));
+        *objects.claims.lock().unwrap() = vec![in_vlan("u-1", "net0-0", 100), in_vlan("u-2", "net0-1", 101)];
+        assert_eq!((agent.prepare("u-1").await.error, agent.prepare("u-2").await.error), Default::default());
+        assert_eq!((agent.unprepare("u-1").await, agent.unprepare("u-2").await), Default::default());
+        // Of another namespace the pod does not hear.
+        *objects.claims.lock().unwrap() = vec![in_vlan("u-1", "net0-0", 100), in_vlan("u-2", "net0-1", 100)];
+        assert_eq!(agent.prepare("u-1").await.error, "");
+        let store = ClaimStore::open(&machine.path("state")).unwrap();
+        let mut first = store.read(&"u-1".parse().unwrap()).unwrap().unwrap();
+        first.namespace = "tenant".to_owned();
+        store.write(&first).unwrap();
+        let error = agent.prepare("u-2").await.error;
+        assert!(
+            error.contains("which a claim of another namespace has") && !error.contains("tenant"),
+            "{error}"
+        );
+        // Two devices of one claim.
+        assert_eq!(agent.unprepare("u-1").await, "");
+        let mut two = in_vlan("u-1", "net0-0", 100);
+        let devices = two.status.as_mut().unwrap().allocation.as_mut().unwrap().devices.as_mut().unwrap();
+        let results = devices.results.as_mut().unwrap();
+        results.push(results[0].clone());
+        results[1].device = "net0-1".to_owned();
+        *objects.claims.lock().unwrap() = vec![two];
+        let error = agent.prepare("u-1").await.error;
+        assert!(error.contains("which net0-0 of the same claim has"), "{error}");
         agent.end().await;
     })
 }
