@@ -190,20 +190,15 @@ pub fn events(claim: &PreparedClaim, outcomes: &[DeviceOutcome], node: &str, now
 }
 
 /// The Events of a pod of which no container asks for these devices of its claim. `now` is in RFC 3339.
-pub fn unused(
-    claim: &PreparedClaim,
-    devices: &[&PreparedDevice],
-    pod: &PodReference,
-    now: &str,
-    node: &str,
-) -> Vec<Value> {
+pub fn unused(claim: &PreparedClaim, pod: &PodReference, now: &str, node: &str) -> Vec<Value> {
     let told = |device: &PreparedDevice| {
         format!(
-            "{} of claim {} is made ready for the pod, and no container has it: none names the claim's request in `resources.claims`",
+            "{} of claim {} is made ready for the pod, and no container has it: none names the claim in `resources.claims`",
             device.device, claim.name
         )
     };
-    devices.iter().map(|device| event(claim, device, pod, ("ClaimUnused", told(device)), now, node)).collect()
+    let of = |device| event(claim, device, pod, ("ClaimUnused", told(device)), now, node);
+    claim.devices.iter().map(of).collect()
 }
 
 /// The Events of the pods of a claim that no pod should have any more, while one lives on with its VFs. `now` is in RFC 3339.

@@ -10,7 +10,7 @@
 //! - Nobody lives in the network namespace that was given the VF: a pod that was deleted by force may run on.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -22,12 +22,14 @@ use tokio::{task, time};
 use super::claim_api::ClaimApi;
 use crate::{
     attach::now,
-    claim::{ClaimUid, Claims, StateError, state::PreparedClaim, status, unprepare::UnprepareError},
+    claim::{
+        ClaimUid, Claims, StateError, prepare::TURN, state::PreparedClaim, status, unprepare::UnprepareError,
+    },
     log::{LastingTrouble, say},
     metrics::ClaimTimings,
 };
 
-/// How long it is waited for a call that prepares a claim, and for one that is at this claim.
+/// How long it is waited for a call that prepares a claim.
 const LOCK: Duration = Duration::from_secs(30);
 
 /// When it is looked for such claims.
@@ -55,6 +57,8 @@ pub struct Orphans<C> {
     timings: ClaimTimings,
     /// Since when no pod can run with a claim, as it was prepared then.
     found: BTreeMap<ClaimUid, (Instant, PreparedClaim)>,
+    /// The claims whose pods were told that they have what nobody should.
+    told: BTreeSet<ClaimUid>,
     silent: LastingTrouble,
     unreadable: LastingTrouble,
 }
@@ -75,6 +79,7 @@ impl<C: ClaimApi> Orphans<C> {
             settings,
             timings,
             found: BTreeMap::new(),
+            told: BTreeSet::new(),
             silent: LastingTrouble::new("ask whether prepared claims are needed"),
             unreadable: LastingTrouble::new("look for claims that kubelet has forgotten"),
         }
@@ -94,6 +99,7 @@ impl<C: ClaimApi> Orphans<C> {
         let prepared = blocking(move || claims.store()?.all()).await;
         let Some(prepared) = self.unreadable.tried(prepared) else { return };
         self.found.retain(|uid, (_, was)| prepared.iter().any(|claim| claim.uid == *uid && claim == was));
+        self.told.retain(|uid| prepared.iter().any(|claim| claim.uid == *uid));
         for claim in prepared {
             match self.why_not_needed(&claim).await {
                 Ok(None) => drop(self.found.remove(&claim.uid)),
@@ -143,14 +149,19 @@ impl<C: ClaimApi> Orphans<C> {
                 say(format!("{called} was taken back: {why}, and kubelet did not ask for it"));
             }
             Ok(Some(process)) => {
+                // It is looked at again as if for the first time.
+                self.found.remove(&claim.uid);
+                if !self.told.insert(claim.uid.clone()) {
+                    return;
+                }
                 say(format!(
                     "{called} is left alone: {why}, but process {process} lives in the network namespace that has its VF"
                 ));
-                // It is looked at again as if for the first time.
-                self.found.remove(&claim.uid);
                 for event in status::left_alone(claim, &why, &now(), &self.node) {
                     if let Err(error) = self.api.tell_event(&claim.namespace, &event).await {
                         say(chain(&error));
+                        // Once more the next time.
+                        self.told.remove(&claim.uid);
                     }
                 }
             }
@@ -183,7 +194,8 @@ fn hold(claims: &Claims, claim: &PreparedClaim) -> Result<Option<Lock>, StateErr
 /// Takes it back, unless somebody lives where its VFs are: that process then.
 fn take_back(claims: &Claims, claim: &PreparedClaim, _held: Lock) -> Result<Option<u32>, UnprepareError> {
     let records = claims.records(Some(claim))?;
-    let _lock = records.lock(&claim.uid, LOCK)?;
+    // Other claims wait meanwhile; this one is looked at again.
+    let _lock = records.lock(&claim.uid, TURN)?;
     for device in &claim.devices {
         if let Some(record) = records.read(&claim.uid, &device.device)?
             && let Some(process) = NetworkNamespace::inhabitant(record.namespace)?

@@ -117,12 +117,13 @@ impl<C: ClaimApi> Resources<C> {
         Ok(prepared)
     }
 
-    /// Tells pods of which no container asks for a device that it is theirs all the same. Kubelet is not kept waiting for that.
+    /// Tells pods of which no container asks for the claim that its devices are theirs all the same. Kubelet is not kept waiting for that.
     fn tell_unused(&self, prepared: &PreparedClaim, pods: &[Pod]) {
         let now = now();
-        let events = pods.iter().zip(&prepared.pods).flat_map(|(pod, reference)| {
-            status::unused(prepared, &containers::unused(pod, prepared), reference, &now, &self.node)
-        });
+        let of_pods = pods.iter().zip(&prepared.pods);
+        let events = of_pods
+            .filter(|(pod, _)| containers::is_unused(pod, prepared))
+            .flat_map(|(_, reference)| status::unused(prepared, reference, &now, &self.node));
         for event in events {
             let (api, namespace) = (self.api.clone(), prepared.namespace.clone());
             task::spawn(async move {

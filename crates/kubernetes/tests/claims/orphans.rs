@@ -69,6 +69,11 @@ pub fn forgotten() -> Outcome {
         assert!(is_prepared("forced"));
         let is_told = || objects.told.lock().unwrap().iter().any(|event| event["reason"] == "ClaimGone");
         until("the pod is told", &is_told).await;
+        for _ in 0..3 {
+            looked_at_again().await;
+        }
+        let told = objects.told.lock().unwrap().clone();
+        assert_eq!(told.iter().filter(|event| event["reason"] == "ClaimGone").count(), 1, "{told:?}");
         record.namespace = (0, 0);
         records.write(&uid, "net0-0", &record).unwrap();
         until("it has ended", &|| machine.files().is_empty()).await;
