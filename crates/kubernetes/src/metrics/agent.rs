@@ -169,8 +169,9 @@ impl AgentSources {
         let machine = self.of_machine.tried(self.penstock.metrics(model.as_deref(), MACHINE));
         all.put(&AGENT_SCRAPE_ERRORS, &[("what", "machine")], i64::from(machine.is_none()));
         let devices = self.devices.borrow().clone();
-        let claims = self.of_claims.tried(claims(&self.state));
-        all.put(&AGENT_SCRAPE_ERRORS, &[("what", "claims")], i64::from(claims.is_none()));
+        let claims = self.claims();
+        let unread = claims.as_ref().is_none_or(|claims| claims.unreadable > 0);
+        all.put(&AGENT_SCRAPE_ERRORS, &[("what", "claims")], i64::from(unread));
         if let Some(devices) = &devices {
             all.put(&PUBLISHED_DEVICES, &[], devices.functions.len() as i64);
         }
@@ -192,6 +193,24 @@ impl AgentSources {
         }
         all.text_after(machine.as_deref().unwrap_or_default())
     }
+
+    /// What is written down of claims; one that cannot be read is counted, and said.
+    fn claims(&mut self) -> Option<ClaimsRead> {
+        match ClaimsRead::of(&self.state) {
+            Ok((claims, None)) => {
+                self.of_claims.end();
+                Some(claims)
+            }
+            Ok((claims, Some(error))) => {
+                self.of_claims.meet(&error);
+                Some(claims)
+            }
+            Err(error) => {
+                self.of_claims.meet(&error);
+                None
+            }
+        }
+    }
 }
 
 /// How far a prepared claim has come.
@@ -211,13 +230,9 @@ impl ClaimState {
         (ClaimState::Attached, "attached"),
         (ClaimState::Failed, "failed"),
     ];
-}
 
-/// The claims that are prepared.
-fn claims(state: &Path) -> Result<Vec<(PreparedClaim, ClaimState)>, StateError> {
-    let Some(store) = ClaimStore::existing(state)? else { return Ok(Vec::new()) };
-    let mut claims = Vec::new();
-    for claim in store.all()? {
+    /// A claim with how far it has come, by the hook's records.
+    fn of(claim: PreparedClaim) -> Result<(PreparedClaim, ClaimState), StateError> {
         let records = AttachStore::open(&claim.run)?;
         let mut worst = ClaimState::Attached;
         for device in &claim.devices {
@@ -228,13 +243,38 @@ fn claims(state: &Path) -> Result<Vec<(PreparedClaim, ClaimState)>, StateError> 
             };
             worst = worst.max(state);
         }
-        claims.push((claim, worst));
+        Ok((claim, worst))
     }
-    Ok(claims)
 }
 
-fn put_claims(all: &mut AgentExposition, claims: &[(PreparedClaim, ClaimState)], devices: Option<&Devices>) {
-    for (claim, _) in claims {
+/// The claims that are prepared.
+#[derive(Default)]
+struct ClaimsRead {
+    known: Vec<(PreparedClaim, ClaimState)>,
+    /// How many others there are, of which something cannot be read.
+    unreadable: usize,
+}
+
+impl ClaimsRead {
+    /// What is written down of them, and what was wrong with the first that cannot be read.
+    fn of(state: &Path) -> Result<(ClaimsRead, Option<StateError>), StateError> {
+        let (mut read, mut wrong) = (ClaimsRead::default(), None);
+        let Some(store) = ClaimStore::existing(state)? else { return Ok((read, wrong)) };
+        for uid in store.uids()? {
+            match store.read(&uid).and_then(|claim| claim.map(ClaimState::of).transpose()) {
+                Ok(claim) => read.known.extend(claim),
+                Err(error) => {
+                    read.unreadable += 1;
+                    wrong.get_or_insert(error);
+                }
+            }
+        }
+        Ok((read, wrong))
+    }
+}
+
+fn put_claims(all: &mut AgentExposition, claims: &ClaimsRead, devices: Option<&Devices>) {
+    for (claim, _) in &claims.known {
         // A series each for several pods would have a join by `bdf` fail, and which of them has the VF is not known.
         let pod = match claim.pods.as_slice() {
             [pod] => pod.name.as_str(),
@@ -256,14 +296,42 @@ fn put_claims(all: &mut AgentExposition, claims: &[(PreparedClaim, ClaimState)],
         }
     }
     for (state, name) in ClaimState::ALL {
-        let count = claims.iter().filter(|(_, of)| *of == state).count();
+        let count = claims.known.iter().filter(|(_, of)| *of == state).count();
         all.put(&CLAIMS, &[("state", name)], count as i64);
     }
+    all.put(&CLAIMS, &[("state", "unreadable")], claims.unreadable as i64);
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods)]
 mod tests {
     use super::*;
+    use crate::claim::state::tests::claim;
+
+    #[test]
+    fn a_claim_that_cannot_be_read_is_counted_beside_the_others() {
+        let directory = tempfile::tempdir().unwrap();
+        let run = directory.path().join("run");
+        let store = ClaimStore::open(directory.path()).unwrap();
+        for uid in ["a", "b", "c"] {
+            store.write(&PreparedClaim { run: run.clone(), ..claim(uid, "net0-0") }).unwrap();
+        }
+        std::fs::write(directory.path().join("claims/a.json"), "{").unwrap();
+        std::fs::write(run_file(&run, "b.net0-0.json"), "{").unwrap();
+        let (read, wrong) = ClaimsRead::of(directory.path()).unwrap();
+        assert!(wrong.unwrap().to_string().contains("a.json"));
+        let mut all = AgentExposition::default();
+        put_claims(&mut all, &read, None);
+        let text = all.text_after("");
+        for (state, count) in [("unreadable", 2), ("waiting", 1), ("attached", 0)] {
+            assert!(text.contains(&format!("penstock_claims{{state=\"{state}\"}} {count}\n")), "{text}");
+        }
+    }
+
+    fn run_file(run: &Path, name: &str) -> PathBuf {
+        AttachStore::open(run).unwrap();
+        run.join(name)
+    }
 
     #[test]
     fn a_claim_counts_as_refused_until_it_is_prepared_or_given_up() {

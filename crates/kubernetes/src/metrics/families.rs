@@ -47,7 +47,7 @@ families! {
     SLICES_GENERATION: Gauge "slices_generation", &[], "The generation of the node's pool of ResourceSlices; missing before the API server has told it.";
     SLICES_CURRENT: Gauge "slices_current", &[], "Whether the API server was seen to have the slices that it should have.";
     CLAIM_INFO: Info "claim", &["bdf", "nic", "vf", "device", "namespace", "pod", "claim"], "A device that is prepared for a claim; without pod where the claim is reserved for several.";
-    CLAIMS: Gauge "claims", &["state"], "Claims: prepared and waiting for a container, attached, or failed; refused, where kubelet still asks for one that could not be prepared.";
+    CLAIMS: Gauge "claims", &["state"], "Claims: prepared and waiting for a container, attached, or failed; refused, where kubelet still asks for one that could not be prepared; unreadable, where what is written down of it cannot be read.";
     CLAIM_PREPARE: Histogram "claim_prepare_duration" in "seconds", &["outcome"], "How long kubelet's calls to prepare a claim took since the agent was started.";
     CLAIM_UNPREPARE: Histogram "claim_unprepare_duration" in "seconds", &["outcome"], "How long kubelet's calls to unprepare a claim took since the agent was started.";
     CLAIMS_TAKEN_BACK: Counter "claims_taken_back", &[], "Claims that the agent took back by itself, since kubelet did not ask for it.";
