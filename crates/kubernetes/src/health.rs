@@ -196,12 +196,12 @@ impl Drift {
         taints
     }
 
-    /// How the devices are, where `blind` is why nobody sees the machine. One that is as it was keeps the time of `previous`; one that is gone
+    /// How the devices are, where `blind` says that nobody sees the machine. One that is as it was keeps the time of `previous`; one that is gone
     /// stays, unhealthy, for a day.
     pub fn report(
         &self,
         devices: &Devices,
-        blind: Option<&str>,
+        blind: bool,
         previous: &HealthReport,
         now: SystemTime,
     ) -> HealthReport {
@@ -221,7 +221,7 @@ impl Drift {
                 (false, _) => Some("nobody has looked yet"),
             };
             let unseen = blind
-                .map(|why| format!("whether it is still there is not known: {why}"))
+                .then(|| BLIND_MESSAGE.to_owned())
                 .or_else(|| unseen.map(|why| format!("whether it is as the model says is not known: {why}")));
             let (condition, message) = match (found.first(), unseen) {
                 (Some(worst), _) if worst.outcome != Outcome::Unknown => {
@@ -247,6 +247,10 @@ impl Drift {
 
 /// How long a device that is gone is remembered.
 const GONE: Duration = Duration::from_secs(24 * 3600);
+
+/// What is said of all while nobody sees the machine. Of words that change from look to look kubelet would be told each time.
+const BLIND_MESSAGE: &str =
+    "whether it is still there is not known: this machine cannot be looked at, and the agent's log has why";
 
 /// What is said of it.
 const GONE_MESSAGE: &str = "this function is not there any more, or no longer free for pods";

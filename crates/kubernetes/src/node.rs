@@ -130,7 +130,7 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
 
     let (devices, devices_seen) = watch::channel(None);
     let (current, current_seen) = watch::channel(false);
-    let (blind, blind_seen) = watch::channel(None);
+    let (blind, blind_seen) = watch::channel(false);
     let (published, published_seen) = watch::channel(Arc::new(Devices::default()));
     // Without a model that the user names it is the one that a roll-out has brought.
     let from_rollout = change::applied_model(&state).map_err(NodeError::Rollout)?;
@@ -192,6 +192,7 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
         published,
         current,
         blind,
+        blind_after: scanner::BLIND_AFTER,
         changed: model,
         looks,
     };
@@ -409,16 +410,16 @@ fn backoff() -> Backoff {
 async fn assess(
     mut devices: watch::Receiver<Option<Arc<Devices>>>,
     mut drift: watch::Receiver<Drift>,
-    mut blind: watch::Receiver<Option<String>>,
+    mut blind: watch::Receiver<bool>,
     health: watch::Sender<Arc<HealthReport>>,
 ) {
     loop {
         let known = devices.borrow_and_update().clone();
         if let Some(devices) = known {
             let previous = health.borrow().clone();
-            let blind = blind.borrow_and_update().clone();
+            let blind = *blind.borrow_and_update();
             let drift = drift.borrow_and_update();
-            let report = drift.report(&devices, blind.as_deref(), &previous, SystemTime::now());
+            let report = drift.report(&devices, blind, &previous, SystemTime::now());
             if report != *previous {
                 health.send_replace(Arc::new(report));
             }

@@ -36,7 +36,7 @@ fn what_drifts_is_a_taint_until_it_holds_again() {
     let taints = drift.taints(&devices);
     assert_eq!(taints["net0-1"], [Taint { key: DRIFT, value: Some("vlan".to_owned()) }]);
     assert_eq!(taints.len(), 1);
-    let report = drift.report(&devices, None, &HealthReport::new(), UNIX_EPOCH);
+    let report = drift.report(&devices, false, &HealthReport::new(), UNIX_EPOCH);
     assert_eq!(report["net0-1"].condition, DeviceCondition::Unhealthy);
     assert_eq!(report["net0-1"].message, "NET0#1 vlan: wanted 100, seen 200");
     assert_eq!(
@@ -45,7 +45,7 @@ fn what_drifts_is_a_taint_until_it_holds_again() {
     );
     let news = line(&mut drift, "holds_again", r#"{"function":"NET0#1"}"#, "vlan", "pass");
     assert!(matches!(news, DriftEvent::HoldsAgain(_)) && drift.taints(&devices).is_empty());
-    let later = drift.report(&devices, None, &report, UNIX_EPOCH + Duration::from_secs(9));
+    let later = drift.report(&devices, false, &report, UNIX_EPOCH + Duration::from_secs(9));
     assert_eq!(later["net0-1"].condition, DeviceCondition::Healthy);
     assert_eq!(later["net0-0"].since, UNIX_EPOCH, "since when it is so");
     assert_eq!(later["net0-1"].since, UNIX_EPOCH + Duration::from_secs(9));
@@ -68,12 +68,12 @@ fn what_cannot_be_seen_is_unknown_and_no_taint() {
     let (mut drift, devices) = watched();
     line(&mut drift, "unseen", r#"{"function":"NET0#0"}"#, "vlan", "unknown");
     assert!(drift.taints(&devices).is_empty());
-    let report = drift.report(&devices, None, &HealthReport::new(), UNIX_EPOCH);
+    let report = drift.report(&devices, false, &HealthReport::new(), UNIX_EPOCH);
     assert_eq!(report["net0-0"].condition, DeviceCondition::Unknown);
     assert!(report["net0-0"].message.contains("no netlink"), "{:?}", report["net0-0"]);
     line(&mut drift, "drift", r#"{"function":"NET0#0"}"#, "spoofchk", "fail");
     drift.lost("penstock ended".to_owned());
-    let report = drift.report(&devices, None, &report, UNIX_EPOCH);
+    let report = drift.report(&devices, false, &report, UNIX_EPOCH);
     assert_eq!(
         report["net0-0"].condition,
         DeviceCondition::Unhealthy,
@@ -90,9 +90,9 @@ fn what_cannot_be_seen_is_unknown_and_no_taint() {
 #[test]
 fn nothing_is_healthy_before_somebody_has_looked() {
     let all = devices(&machine(vec![pf(0, 1, 1)]));
-    let report = Drift::default().report(&all, None, &HealthReport::new(), UNIX_EPOCH);
+    let report = Drift::default().report(&all, false, &HealthReport::new(), UNIX_EPOCH);
     assert!(report.values().all(|one| one.condition == DeviceCondition::Unknown), "{report:?}");
-    let report = Drift::without_a_model().report(&all, None, &HealthReport::new(), UNIX_EPOCH);
+    let report = Drift::without_a_model().report(&all, false, &HealthReport::new(), UNIX_EPOCH);
     assert!(report.values().all(|one| one.condition == DeviceCondition::Healthy), "{report:?}");
 }
 
@@ -100,27 +100,27 @@ fn nothing_is_healthy_before_somebody_has_looked() {
 fn nothing_is_healthy_while_nobody_sees_the_machine() {
     let (mut drift, devices) = watched();
     line(&mut drift, "drift", r#"{"function":"NET0#1"}"#, "vlan", "fail");
-    let seen = drift.report(&devices, None, &HealthReport::new(), UNIX_EPOCH);
-    let blind = drift.report(&devices, Some("penstock is gone"), &seen, UNIX_EPOCH);
+    let seen = drift.report(&devices, false, &HealthReport::new(), UNIX_EPOCH);
+    let blind = drift.report(&devices, true, &seen, UNIX_EPOCH);
     assert_eq!(blind["net0-0"].condition, DeviceCondition::Unknown);
-    assert!(blind["net0-0"].message.contains("penstock is gone"), "{:?}", blind["net0-0"]);
+    assert!(blind["net0-0"].message.contains("cannot be looked at"), "{:?}", blind["net0-0"]);
     assert_eq!(blind["net0-1"], seen["net0-1"], "what drifted is taken to be so still");
-    let all = Drift::without_a_model().report(&devices, Some("x"), &seen, UNIX_EPOCH);
+    let all = Drift::without_a_model().report(&devices, true, &seen, UNIX_EPOCH);
     assert!(all.values().all(|one| one.condition == DeviceCondition::Unknown), "{all:?}");
-    assert_eq!(drift.report(&devices, None, &blind, UNIX_EPOCH), seen);
+    assert_eq!(drift.report(&devices, false, &blind, UNIX_EPOCH), seen);
 }
 
 #[test]
 fn a_device_that_is_gone_is_unhealthy_for_a_day() {
     let (drift, all) = watched();
-    let report = drift.report(&all, None, &HealthReport::new(), UNIX_EPOCH);
+    let report = drift.report(&all, false, &HealthReport::new(), UNIX_EPOCH);
     let fewer = devices(&machine(vec![pf(0, 1, 1)]));
     let at = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);
-    let report = drift.report(&fewer, None, &report, at(10));
+    let report = drift.report(&fewer, false, &report, at(10));
     assert_eq!(report["net0-1"].condition, DeviceCondition::Unhealthy);
-    let report = drift.report(&fewer, None, &report, at(3600));
+    let report = drift.report(&fewer, false, &report, at(3600));
     assert_eq!(report["net0-1"].since, at(10));
-    let report = drift.report(&fewer, None, &report, at(30 * 3600));
+    let report = drift.report(&fewer, false, &report, at(30 * 3600));
     assert!(!report.contains_key("net0-1") && report.contains_key("net0-0"));
 }
 

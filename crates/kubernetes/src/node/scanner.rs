@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
 
-use penstock_host::{chain, files};
+use penstock_host::files;
 use thiserror::Error;
 use tokio::{
     sync::watch,
@@ -23,8 +23,11 @@ use crate::{
 /// Two scans are so far apart at least: a machine where devices come and go all the time is not scanned all the time.
 const SCANS: Duration = Duration::from_secs(1);
 
-/// After so many looks in a row that say nothing it is not known any more how the machine is.
+/// After so many looks in a row that say nothing it is not known any more how the machine is, unless the last good one was a moment ago
+/// ([`Scanner::blind_after`]): a run that goes on for a while is looked at each second.
 const FAILED: u32 = 3;
+/// What [`Scanner::blind_after`] is on a node.
+pub(super) const BLIND_AFTER: Duration = Duration::from_secs(30);
 
 /// Why a look at the machine says nothing.
 #[derive(Debug, Error)]
@@ -56,8 +59,10 @@ pub(super) struct Scanner {
     pub published: watch::Sender<Arc<Devices>>,
     /// Whether they are all that is there.
     pub current: watch::Sender<bool>,
-    /// Why it is not known any more how the machine is.
-    pub blind: watch::Sender<Option<String>>,
+    /// Whether it is not known any more how the machine is.
+    pub blind: watch::Sender<bool>,
+    /// So long after the last look that said something it may be so.
+    pub blind_after: Duration,
     /// Counts the changes of the model.
     pub changed: watch::Sender<u64>,
     /// Counts the looks whose outcome is told.
@@ -74,6 +79,8 @@ struct LastScan {
     known: KnownNics,
     /// How many looks in a row have said nothing.
     failed: u32,
+    /// When the last one said something, or the first one began.
+    good: time::Instant,
 }
 
 impl LastScan {
@@ -87,6 +94,7 @@ impl LastScan {
             addresses: Vec::new(),
             known,
             failed: 0,
+            good: time::Instant::now(),
         }
     }
 }
@@ -133,19 +141,19 @@ impl Scanner {
                     Ok(_) if self.changing.has_changed().unwrap_or(false) => continue,
                     Ok((devices, whole)) => {
                         of_look.end();
-                        self.looked(&mut seen, None);
+                        self.looked(&mut seen, true);
                         self.show(devices, &mut seen, &mut memory);
                         self.current.send_replace(whole);
                         self.looks.send_modify(|looks| *looks += 1);
                     }
                     Err(error) => {
                         of_look.meet(&error);
-                        self.looked(&mut seen, Some(chain(&error)));
+                        self.looked(&mut seen, false);
                         self.current.send_replace(false);
                     }
                 }
             } else {
-                self.looked(&mut seen, Some("the model cannot be read".to_owned()));
+                self.looked(&mut seen, false);
             }
             tokio::select! {
                 () = events.wait(self.rescan) => {}
@@ -181,10 +189,14 @@ impl Scanner {
         }
     }
 
-    /// Whether a look said nothing, and why: then it may be that all is as it was, for a while.
-    fn looked(&self, seen: &mut LastScan, failure: Option<String>) {
-        seen.failed = if failure.is_some() { seen.failed.saturating_add(1) } else { 0 };
-        let blind = failure.filter(|_| seen.failed >= FAILED);
+    /// After a look that said something, or nothing: then it may be that all is as it was, for a while.
+    fn looked(&self, seen: &mut LastScan, good: bool) {
+        if good {
+            (seen.failed, seen.good) = (0, time::Instant::now());
+        } else {
+            seen.failed = seen.failed.saturating_add(1);
+        }
+        let blind = seen.failed >= FAILED && seen.good.elapsed() >= self.blind_after;
         self.blind.send_if_modified(|told| {
             let differs = *told != blind;
             *told = blind;
@@ -296,7 +308,8 @@ esac
             devices: watch::channel(None).0,
             published: watch::channel(Arc::default()).0,
             current: watch::channel(false).0,
-            blind: watch::channel(None).0,
+            blind: watch::channel(false).0,
+            blind_after: Duration::ZERO,
             changed: watch::channel(0).0,
             looks: watch::channel(0).0,
         }
@@ -309,7 +322,7 @@ esac
         fs::write(&model, "machine: good\nnics: {NET0: {}}\n").unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let scanner = scanner(directory.path(), &model);
+            let mut scanner = scanner(directory.path(), &model);
             let mut seen = LastScan::none(KnownNics::new());
             let mut trouble = LastingTrouble::new("read the model");
             scanner.read_model(&mut seen, &mut trouble);
@@ -321,16 +334,19 @@ esac
 
             // A machine that cannot be looked at is not known after a while, and known again at once.
             fs::write(directory.path().join("away"), "").unwrap();
-            let blind = || scanner.blind.borrow().clone();
-            for failures in 1..=FAILED + 1 {
-                let why = chain(&scanner.look(&mut seen).await.unwrap_err());
-                scanner.looked(&mut seen, Some(why.clone()));
-                assert_eq!(blind(), (failures >= FAILED).then_some(why), "{failures}");
+            for (blind_after, ends) in [(Duration::from_secs(3600), false), (Duration::ZERO, true)] {
+                scanner.blind_after = blind_after;
+                scanner.looked(&mut seen, true);
+                for failures in 1..=FAILED + 1 {
+                    scanner.look(&mut seen).await.unwrap_err();
+                    scanner.looked(&mut seen, false);
+                    assert_eq!(*scanner.blind.borrow(), ends && failures >= FAILED, "{failures}");
+                }
             }
             fs::remove_file(directory.path().join("away")).unwrap();
             scanner.look(&mut seen).await.unwrap();
-            scanner.looked(&mut seen, None);
-            assert_eq!(blind(), None);
+            scanner.looked(&mut seen, true);
+            assert!(!*scanner.blind.borrow());
         });
     }
 }
