@@ -430,13 +430,18 @@ fn within_its_time() {
     let machine = Machine::new();
     let pod = Namespace::new();
     fs::write(machine.path("bin/penstock"), "#!/bin/sh\nexec sleep infinity\n").unwrap();
+    let began = Instant::now();
     let ended = Ended::of(machine.begin(pod.id, None, &[(WITHIN, "300")]));
     assert!(!ended.holds && ended.errors.contains("penstock cni"), "{ended:?}");
     assert!(machine.record().unwrap().failure.is_some(), "{ended:?}");
+    // A call alone may take 40 s, and who is at the claim is waited for 20 s.
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
     let records = AttachStore::open(&machine.path("run")).unwrap();
     let _lock = records.lock(&UID.parse().unwrap(), Duration::ZERO).unwrap();
+    let began = Instant::now();
     let ended = Ended::of(machine.begin(pod.id, None, &[(WITHIN, "0")]));
     assert!(!ended.holds && ended.errors.contains("another call has been at work"), "{ended:?}");
+    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
 }
 
 fn a_claim_that_is_not_prepared() {
