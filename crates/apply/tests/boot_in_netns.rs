@@ -47,7 +47,7 @@ fn to_do(root: &Root, pages: u32) -> Persisted {
     let program = "/usr/bin/penstock";
     let waits = std::time::Duration::ZERO;
     let wanted =
-        Wanted { model: &model, text: &text, program, options: &[], needs: &needs, waits, again: false };
+        Wanted { model: &model, text: &text, program, options: &[], needs: &needs, waits, cut_off: None };
     persist::persist(&wanted, &found)
 }
 

@@ -37,7 +37,11 @@ pub fn plan(
     inventory: &Inventory,
     needs: &BootNeeds,
 ) -> Result<Persisted, Failure> {
-    let setup = setup(machine)?;
+    let mut setup = setup(machine)?;
+    if let Some(loader) = &setup.loader {
+        // Where they are not known the tool that is run tells.
+        setup.entries = boot::entries(machine.root(), loader).unwrap_or_default();
+    }
     if !setup.systemd {
         let text = "systemd does not run the services of this machine, and Penstock knows no other way to start at boot";
         return Err(Failure::new(Status::Missing, text).hint(
@@ -52,6 +56,7 @@ pub fn plan(
     }
     let options = options(file, asked, allowed, inventory);
     let text = copy(file)?;
+    let cut_off = found_by_cut_off(machine);
     let wanted = Wanted {
         model: &file.model,
         text: &text,
@@ -59,7 +64,7 @@ pub fn plan(
         options: &options,
         needs,
         waits: longest_waits(&file.model, inventory),
-        again: is_cut_off(machine),
+        cut_off: cut_off.as_deref(),
     };
     Ok(persist::persist(&wanted, &setup))
 }
@@ -97,12 +102,19 @@ fn absolute_only(file: &ModelFile) -> Result<(), Failure> {
     Err(Failure::new(Status::Refused, text).hint("write these paths absolute"))
 }
 
-/// Whether a run for the next boots was cut off. One who may not look at runs may not carry out what is planned either.
-fn is_cut_off(machine: &Machine) -> bool {
+/// The words on the kernel's command line that runs for the next boots found, where some were cut off. One who may not look at runs may
+/// not carry out what is planned either.
+fn found_by_cut_off(machine: &Machine) -> Option<Vec<String>> {
     let runs = machine.runs();
-    let for_the_start =
-        |(run, _): &(KnownRun, Phase)| runs.plan(run).is_ok_and(|plan| persist::is_for_the_start(&plan));
-    runs.list().is_ok_and(|(all, _)| runs.half_way(&all).iter().any(for_the_start))
+    let (all, _) = runs.list().ok()?;
+    let cut_off = runs.half_way_to_the_start(&all);
+    let plans = cut_off.iter().filter_map(|run| runs.plan(run).ok());
+    let steps = plans.flat_map(|plan| plan.steps);
+    let before = steps.filter_map(|step| match step.action {
+        Action::Boot(BootAction::SetBootArguments(set)) => Some(set.before),
+        _ => None,
+    });
+    (!cut_off.is_empty()).then(|| before.flatten().collect())
 }
 
 /// A drive is named by its serial number: another one that is added must not be taken for it.

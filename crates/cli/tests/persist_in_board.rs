@@ -164,7 +164,7 @@ fn of_grub(text: &str) -> Result<String, Failed> {
         let program = "/usr/bin/penstock";
         let waits = std::time::Duration::ZERO;
         let wanted =
-            Wanted { model: &model, text: &text, program, options: &[], needs: &needs, waits, again: false };
+            Wanted { model: &model, text: &text, program, options: &[], needs: &needs, waits, cut_off: None };
         let made = persist::persist(&wanted, &found);
         let mut host = HostExecutor::new(root).expect("a carrier");
         let mut carriers = Executors::of_host(&mut host);

@@ -47,11 +47,31 @@ pub fn entries(root: &Root, loader: &BootLoader) -> Result<Vec<String>, BootEntr
         }
         BootLoader::Grubby => {
             let info = tool(root, "grubby").arg("--info=ALL").deadline(GRUBBY).succeed()?.text();
-            let args = info.lines().filter_map(|line| line.strip_prefix("args="));
-            Ok(args.map(|args| args.trim_matches('"').to_owned()).collect())
+            Ok(of_grubby(&info))
         }
         BootLoader::KernelInstall | BootLoader::ProxmoxBootTool => Ok(of_systemd_boot(root)),
     }
+}
+
+/// The arguments of each entry that starts a kernel: of one that loads another loader `grubby` knows no arguments and no root, and gives
+/// it none.
+fn of_grubby(info: &str) -> Vec<String> {
+    let mut entries = Vec::new();
+    let (mut args, mut root) = (None, "");
+    // Each begins with its number; one more ends the last.
+    for line in info.lines().chain(["index="]) {
+        match line.split_once('=').map(|(key, value)| (key, value.trim_matches('"'))) {
+            Some(("index", _)) => {
+                let ended: Option<&str> = args.take();
+                entries.extend(ended.filter(|args| !args.is_empty() || !root.is_empty()).map(str::to_owned));
+                root = "";
+            }
+            Some(("args", value)) => args = Some(value.trim()),
+            Some(("root", value)) => root = value,
+            _ => {}
+        }
+    }
+    entries
 }
 
 /// The `options` of systemd-boot's entries (Boot Loader Specification, type 1).
@@ -219,6 +239,29 @@ mod tests {
         for path in ["/etc/penstock/model.yaml", "/usr/bin/penstock", "/opt/penstock", "/var/lib/other"] {
             assert_eq!(from(path), None, "{path}");
         }
+    }
+
+    #[test]
+    fn of_entries_that_start_no_kernel_grubby_has_no_arguments() {
+        let info = "\
+index=0
+kernel=\"/boot/vmlinuz-6.12\"
+args=\"ro quiet iommu=pt\"
+root=\"UUID=1\"
+index=1
+kernel=\"/boot/vmlinuz-6.11\"
+args=\"\"
+root=\"UUID=1\"
+index=2
+kernel=\"/EFI/Microsoft/Boot/bootmgfw.efi\"
+args=\"\"
+index=3
+non linux entry
+index=4
+args=\"ro\"
+";
+        assert_eq!(of_grubby(info), ["ro quiet iommu=pt", "", "ro"]);
+        assert_eq!(of_grubby(""), [""; 0]);
     }
 
     #[test]

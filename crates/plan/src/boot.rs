@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, fmt};
 
 use penstock_model::{
     ByteSize, GuestKind, GuestName, Inventory, Model, NicName, Path,
-    inventory::{BootFacts, HugePages, IommuKind, tuning::Reading},
+    inventory::{BootFacts, BootLoader, HugePages, IommuKind, tuning::Reading},
 };
 use serde::Serialize;
 
@@ -91,16 +91,31 @@ impl BootNeeds {
 }
 
 /// Whether a kernel started with this command line goes by `words`: they stand one behind the other. Of pools of huge pages the first of
-/// a size counts (`mm/hugetlb.c`, `hugepagesz_setup`), and of `pci=` each option by itself. The quotes that the kernel takes off are
+/// a size counts (`mm/hugetlb.c`, `hugepagesz_setup`), and may have more pages; and of `pci=` each option by itself. The quotes that the kernel takes off are
 /// not looked at: none of our words has blanks.
 pub fn is_on(command_line: &str, words: &str) -> bool {
     if let Some((size, pages)) = pool(words) {
-        return first_pool(command_line, size) == Some(Some(pages));
+        return first_pool(command_line, size).flatten().is_some_and(|first| first >= pages);
     }
     if let Some(options) = words.strip_prefix("pci=") {
         return options.split(',').all(|option| pci_options(command_line).any(|given| given == option));
     }
     has_words(command_line, words)
+}
+
+/// Whether a command line has `words`, or what comes to the same.
+pub(crate) fn is_there(line: &str, words: &str) -> bool {
+    has_words(line, words) || is_on(line, words)
+}
+
+/// Whether `entries` of the boot loader have `words`, or what comes to the same: each of those that `grubby` keeps, since it is told of
+/// all; else one, since rescue entries start without.
+pub fn entries_have(loader: &BootLoader, entries: &[String], words: &str) -> bool {
+    let mut has = entries.iter().map(|entry| is_there(entry, words));
+    match loader {
+        BootLoader::Grubby => has.all(|has| has),
+        _ => has.any(|has| has),
+    }
 }
 
 /// The options of every `pci=` (`drivers/pci/pci.c`, `pci_setup`).
@@ -328,13 +343,9 @@ fn vfs(model: &Model, inventory: &Inventory, needs: &mut BootNeeds) {
         needs.add(setting, live, reason, lines.clone());
         // The initramfs has its own copy of /etc/modprobe.d, or none; modprobe reads the kernel's command line too (modprobe(8)).
         let words = format!("mlx4_core.num_vfs={most} mlx4_core.probe_vf=0");
-        needs.needs.push(BootNeed {
-            live: is_on(line, &words),
-            reboot: !live,
-            setting: BootSetting::KernelArgument(words),
-            reason: "the driver may be loaded from the initramfs, which does not have the option".to_owned(),
-            lines,
-        });
+        let live = live || is_on(line, &words);
+        let reason = "the driver may be loaded from the initramfs, which does not have the option".to_owned();
+        needs.add(BootSetting::KernelArgument(words), live, reason, lines);
     }
 }
 

@@ -14,7 +14,7 @@ use penstock_model::{
 use crate::{
     Action, BootAction, Fact, FileAction, Plan, Step, StepId,
     action::{BootArguments, BootFile, has_words, merged},
-    boot::{BootNeeds, BootSetting, is_on},
+    boot::{BootNeeds, BootSetting, entries_have, is_there},
 };
 
 mod diff;
@@ -63,8 +63,9 @@ pub struct Wanted<'a> {
     pub needs: &'a BootNeeds,
     /// How long its guests are waited for in all ([`longest_waits`](crate::longest_waits)).
     pub waits: Duration,
-    /// Whether an earlier run was cut off: the boot loader's tool is run once more then, whatever is there.
-    pub again: bool,
+    /// Where an earlier run was cut off: the words of ours that it found. [`ARGUMENTS`] may tell of those that it was to set alone,
+    /// and the boot loader's tool is run once more, whatever is there.
+    pub cut_off: Option<&'a [String]>,
 }
 
 /// What there is to do.
@@ -101,14 +102,20 @@ pub fn persist(wanted: &Wanted<'_>, setup: &BootSetup) -> Persisted {
     made.file(MODEL, Some(wanted.text.to_owned()), "the model is applied from this copy");
     made.file(MODULES, ours(&modules), "loaded before anything else can want the functions");
     made.file(MODULE_OPTIONS, ours(&options), "read by modprobe when the module is loaded");
-    let before = words(setup.files.get(ARGUMENTS));
+    let mut before = words(setup.files.get(ARGUMENTS));
+    for words in wanted.cut_off.unwrap_or_default() {
+        if !before.contains(words) {
+            before.push(words.clone());
+        }
+    }
     let line = match &setup.loader {
         // Whoever puts them there is asked to by us.
         None => CommandLine { ours: arguments.clone(), by_hand: arguments, ..CommandLine::default() },
         Some(loader) => made.command_line(loader, &before, arguments),
     };
-    let kept = (!line.ours.is_empty()).then(|| line.ours.iter().map(|word| format!("{word}\n")).collect());
-    made.file(ARGUMENTS, kept, "tells later what was put on the kernel's command line");
+    let ours: String = line.ours.iter().chain(&line.kept).map(|words| format!("{words}\n")).collect();
+    let ours = (!ours.is_empty()).then_some(ours);
+    made.file(ARGUMENTS, ours, "tells later what was put on the kernel's command line");
     for (unit, text) in units::units(wanted) {
         let wants = text.is_some();
         let path = format!("{UNIT_DIRECTORY}/{unit}");
@@ -121,7 +128,7 @@ pub fn persist(wanted: &Wanted<'_>, setup: &BootSetup) -> Persisted {
         }
     }
     if let Some(loader) = &setup.loader {
-        made.arguments(loader, before, &line, wanted.again);
+        made.arguments(loader, before, &line, wanted.cut_off.is_some());
     }
     Persisted { plan: made.plan, shown: made.shown, by_hand: line.by_hand }
 }
@@ -155,9 +162,12 @@ struct CommandLine {
     ours: Vec<String>,
     /// Those of somebody else's that some of the boot loader's entries lack.
     to_complete: Vec<String>,
+    /// Those of ours that are not wanted, and that no tool here takes away without harm, or before a person has put others in their
+    /// place.
+    kept: Vec<String>,
     /// Those that no tool here sets without harm.
     by_hand: Vec<String>,
-    /// Whether there are entries of the boot loader that lack a word.
+    /// Whether the boot loader's entries lack a word of ours.
     lacking: bool,
 }
 
@@ -209,47 +219,58 @@ impl Making<'_> {
 
     /// Whose words are whose.
     fn command_line(&self, loader: &BootLoader, before: &[String], wanted: Vec<String>) -> CommandLine {
-        let entries = &self.setup.entries;
-        let in_none = |words: &String| !entries.iter().any(|entry| is_there(entry, words));
-        match loader {
+        let entries = without(&self.setup.entries, before, &wanted);
+        let ours = match loader {
             // The drop-in is ours alone, and its words come last.
-            BootLoader::Grub { .. } => {
-                let lacking = !entries.is_empty() && wanted.iter().any(in_none);
-                CommandLine { ours: wanted, lacking, ..CommandLine::default() }
-            }
+            BootLoader::Grub { .. } => wanted,
             BootLoader::KernelInstall | BootLoader::ProxmoxBootTool => {
-                let gone: Vec<String> =
-                    before.iter().filter(|words| !wanted.contains(words)).cloned().collect();
-                let line = merged(&self.present_line(), &gone, &[]);
-                let lacking = !entries.is_empty() && wanted.iter().any(in_none);
-                let is_ours = |words: &String| before.contains(words) || !is_there(&line, words);
-                let ours = wanted.into_iter().filter(is_ours).collect();
-                CommandLine { ours, lacking, ..CommandLine::default() }
+                let written = self.written_line().map(|line| line_without(line, before, &wanted));
+                let running = running(&self.setup.command_line);
+                // What the running kernel alone has may have been typed for this start.
+                let is_somebodys = |words: &String| match &written {
+                    Some(line) => is_there(line, words),
+                    None => is_there(&running, words) && entries.iter().any(|entry| is_there(entry, words)),
+                };
+                wanted.into_iter().filter(|words| before.contains(words) || !is_somebodys(words)).collect()
             }
-            BootLoader::Grubby => told_to_grubby(entries, before, wanted),
-        }
+            BootLoader::Grubby => return told_to_grubby(&self.setup.entries, before, wanted),
+        };
+        let lacking = !entries.is_empty() && ours.iter().any(|words| !entries_have(loader, &entries, words));
+        CommandLine { ours, lacking, ..CommandLine::default() }
     }
 
-    /// The command line in the file of `kernel-install`, or what it takes where there is none.
-    fn present_line(&self) -> String {
+    /// The command line that somebody has written for `kernel-install`.
+    fn written_line(&self) -> Option<&String> {
         let own = self.setup.files.get(KERNEL_COMMAND_LINE);
-        let line = own.or_else(|| self.setup.files.get(VENDOR_COMMAND_LINE)).cloned();
-        line.unwrap_or_else(|| running(&self.setup.command_line))
+        own.or_else(|| self.setup.files.get(VENDOR_COMMAND_LINE))
+    }
+
+    /// The same, or what `kernel-install` takes where there is none.
+    fn present_line(&self) -> String {
+        self.written_line().cloned().unwrap_or_else(|| running(&self.setup.command_line))
     }
 
     /// Has the kernel's command line come to have `line.ours` where it had `before` of ours.
     fn arguments(&mut self, loader: &BootLoader, mut before: Vec<String>, line: &CommandLine, again: bool) {
         let mut after = line.ours.clone();
         let grubby = *loader == BootLoader::Grubby;
-        let entries = &self.setup.entries;
-        // What was to be ours and did not come to the entries, since a run was cut off, is set again.
-        let arrived = |words: &String| {
-            let mut entries = entries.iter().map(|entry| has_words(entry, words));
-            if grubby { entries.all(|has| has) } else { entries.len() == 0 || entries.any(|has| has) }
-        };
+        before.retain(|words| !line.kept.contains(words));
+        let found = before.clone();
+        let with_all = &self.setup.entries;
+        let entries = without(with_all, &before, &after);
         let cut_off = again && !grubby;
-        before.retain(|words| !after.contains(words) || (!cut_off && arrived(words)));
-        let mut back = before.clone();
+        before.retain(|words| match after.contains(words) {
+            // What was to be ours and did not come to the entries, since a run was cut off, is set again.
+            true => !cut_off && (entries.is_empty() || entries_have(loader, &entries, words)),
+            // What is in no entry need not be taken from any.
+            false => !grubby || with_all.is_empty() || with_all.iter().any(|entry| has_words(entry, words)),
+        });
+        // Where a part of the entries had it, it was there.
+        let was_there = |words: &String| {
+            before.contains(words)
+                || after.contains(words) && entries.iter().any(|entry| is_there(entry, words))
+        };
+        let mut back: Vec<String> = found.into_iter().filter(was_there).collect();
         if grubby {
             after.extend(line.to_complete.iter().cloned());
             // They were in part of the entries, and stay in all.
@@ -265,14 +286,14 @@ impl Making<'_> {
         let way_back = file.as_ref().map(|(path, text)| BootFile {
             path: path.clone(),
             text: present(path),
-            over: text.clone(),
+            over: Some(text.clone()),
         });
         if let Some((path, text)) = &file {
             self.shown += &unified(path, present(path).as_deref(), text.as_deref());
         }
         let action = BootArguments {
             loader: loader.clone(),
-            file: file.map(|(path, text)| BootFile { over: present(&path), path, text }),
+            file: file.map(|(path, text)| BootFile { over: Some(present(&path)), path, text }),
             words: after.clone(),
             before,
         };
@@ -318,61 +339,96 @@ impl Making<'_> {
     }
 }
 
-/// Whether a command line has `words`, or what comes to the same.
-fn is_there(line: &str, words: &str) -> bool {
-    has_words(line, words) || is_on(line, words)
+/// `lines` without the groups of `before` that are not in `after`.
+fn without(lines: &[String], before: &[String], after: &[String]) -> Vec<String> {
+    lines.iter().map(|line| line_without(line, before, after)).collect()
 }
 
-/// What of `wanted` `grubby` is told, where the boot loader has these `entries`. It replaces a word of the same key
+/// `line` without the groups of `before` that are not in `after`.
+fn line_without(line: &str, before: &[String], after: &[String]) -> String {
+    let gone: Vec<String> = before.iter().filter(|words| !after.contains(words)).cloned().collect();
+    merged(line, &gone, &[])
+}
+
+/// What of `wanted` `grubby` is told, where the boot loader has `all` these entries. It replaces a word of the same key
 /// (grubby(8), `--args`): where that would be somebody else's, or another of ours, a person has to see to it.
-fn told_to_grubby(entries: &[String], before: &[String], wanted: Vec<String>) -> CommandLine {
+fn told_to_grubby(all: &[String], before: &[String], wanted: Vec<String>) -> CommandLine {
     let mut line = CommandLine::default();
-    let gone: Vec<String> = before.iter().filter(|words| !wanted.contains(words)).cloned().collect();
-    let key = |word: &str| word.split_once('=').map(|(key, _)| key.to_owned());
-    let keys = |words: &str| -> Vec<String> { words.split_ascii_whitespace().filter_map(key).collect() };
-    let shares_key = |words: &String, other: &str| {
-        let of = keys(other);
-        keys(words).iter().any(|key| of.contains(key))
+    let in_all = |entries: &[String], words: &str| {
+        !entries.is_empty() && entries_have(&BootLoader::Grubby, entries, words)
     };
+    // It takes away each word wherever it stands: none that somebody else's group has too may be taken away.
+    let is_somebodys = |words: &&String| !before.contains(words) && in_all(all, words);
+    let somebodys: Vec<String> = wanted.iter().filter(is_somebodys).cloned().collect();
+    let groups: Vec<String> = before.iter().chain(&wanted).cloned().collect();
+    let others = without(all, &groups, &somebodys);
+    let is_apart = |words: &str| {
+        let is_alone = |word: &str| !others.iter().any(|line| has_words(line, word));
+        words.split_ascii_whitespace().all(is_alone)
+    };
+    let gone: Vec<String> =
+        before.iter().filter(|words| !wanted.contains(words) && is_apart(words)).cloned().collect();
+    // What is ours and goes is in nobody's way, and is not there any more.
+    let entries = without(all, &gone, &[]);
     for words in &wanted {
-        let there = entries.iter().filter(|entry| is_there(entry, words)).count();
-        if there > 0 && there == entries.len() {
+        let there = entries.iter().any(|entry| is_there(entry, words));
+        if in_all(&entries, words) {
             line.ours.extend(before.contains(words).then(|| words.clone()));
             continue;
         }
         let group: Vec<&str> = words.split_ascii_whitespace().collect();
-        // What is ours and goes is in nobody's way.
         let foreign = |entry: &String| {
-            let without = merged(entry, &gone, &[]);
             let others: Vec<&str> =
-                without.split_ascii_whitespace().filter(|word| !group.contains(word)).collect();
-            shares_key(words, &others.join(" "))
+                entry.split_ascii_whitespace().filter(|word| !group.contains(word)).collect();
+            share_key(words, &others.join(" "))
         };
-        let another = wanted.iter().any(|other| other != words && shares_key(words, other));
+        let another = wanted.iter().any(|other| other != words && share_key(words, other));
         if another || entries.iter().any(foreign) {
             line.by_hand.push(words.clone());
-        } else if there > 0 && !before.contains(words) {
+        } else if there && !before.contains(words) {
             line.to_complete.push(words.clone());
         } else {
             line.ours.push(words.clone());
         }
     }
-    line
+    let waits = |words: &String| line.by_hand.iter().any(|by_hand| share_key(by_hand, words));
+    let is_left = |words: &String| all.is_empty() || all.iter().any(|entry| has_words(entry, words));
+    let stays = |words: &&String| {
+        !line.ours.contains(words) && (!gone.contains(words) || waits(words)) && is_left(words)
+    };
+    let kept = before.iter().filter(stays).cloned().collect();
+    CommandLine { kept, ..line }
+}
+
+/// Whether two groups of words have a key in common.
+fn share_key(one: &str, other: &str) -> bool {
+    let keys = |words: &str| -> Vec<String> {
+        let key = |word: &str| word.split_once('=').map(|(key, _)| key.to_owned());
+        words.split_ascii_whitespace().filter_map(key).collect()
+    };
+    let of_other = keys(other);
+    keys(one).iter().any(|key| of_other.contains(key))
 }
 
 /// What a boot loader adds, and what is for one start: it would have each end in a shell, or without Penstock (systemd(1), "Kernel command
 /// line"; dracut.cmdline(7)).
-const NOT_LASTING: [&str; 10] =
-    ["penstock=off", "single", "-s", "s", "S", "1", "-b", "emergency", "rescue", "rd.break"];
+const NOT_LASTING: [&str; 11] =
+    ["penstock=off", "single", "-s", "s", "S", "1", "-b", "emergency", "rescue", "rd.break", "sh"];
 /// The same, with whichever value.
-const NOT_LASTING_KEYS: [&str; 7] =
-    ["BOOT_IMAGE=", "initrd=", "init=", "rdinit=", "systemd.unit=", "rd.systemd.unit=", "rd.break="];
+const NOT_LASTING_KEYS: [&str; 3] = ["BOOT_IMAGE", "initrd", "rd.break"];
+/// What `systemd.unit=` names for one start, and `init=`: other units and programs are for each.
+const RESCUE_UNITS: [&str; 4] = ["rescue", "rescue.target", "emergency", "emergency.target"];
+const SHELLS: [&str; 5] = ["sh", "bash", "dash", "ash", "busybox"];
 
 /// A running kernel's command line without what its boot loader added, as `90-loaderentry.install` has it, and without what was for this
 /// start alone.
 fn running(line: &str) -> String {
-    let lasts = |word: &&str| {
-        !NOT_LASTING.contains(word) && !NOT_LASTING_KEYS.iter().any(|key| word.starts_with(key))
+    let lasts = |word: &&str| match word.split_once('=') {
+        _ if NOT_LASTING.contains(word) => false,
+        Some(("systemd.unit" | "rd.systemd.unit", unit)) => !RESCUE_UNITS.contains(&unit),
+        Some(("init" | "rdinit", path)) => !SHELLS.contains(&path.rsplit('/').next().unwrap_or(path)),
+        Some((key, _)) => !NOT_LASTING_KEYS.contains(&key),
+        None => true,
     };
     line.split_ascii_whitespace().filter(lasts).collect::<Vec<_>>().join(" ")
 }

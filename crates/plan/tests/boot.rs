@@ -10,7 +10,8 @@ use penstock_model::{
 };
 use penstock_plan::{
     Action, BootAction,
-    boot::{BootNeeds, after_reboot, is_on},
+    action::{BootArguments, BootFile, has_words},
+    boot::{BootNeeds, after_reboot, entries_have, is_on},
     boot_needs, check,
     persist::{ARGUMENTS, KERNEL_COMMAND_LINE, Persisted, Wanted, after, is_for_the_start, persist},
     plan, undo,
@@ -60,7 +61,13 @@ fn setup(patch: &Value) -> BootSetup {
 
 fn make(model: &Model, text: &str, options: &[String], needs: &BootNeeds, setup: &BootSetup) -> Persisted {
     let (program, waits) = ("/usr/local/bin/penstock", Duration::from_secs(100));
-    persist(&Wanted { model, text, program, options, needs, waits, again: false }, setup)
+    persist(&Wanted { model, text, program, options, needs, waits, cut_off: None }, setup)
+}
+
+/// The same after a run that was cut off and had found these words.
+fn go_on(model: &Model, text: &str, needs: &BootNeeds, setup: &BootSetup, found: &[String]) -> Persisted {
+    let (program, waits) = ("/usr/local/bin/penstock", Duration::from_secs(100));
+    persist(&Wanted { model, text, program, options: &[], needs, waits, cut_off: Some(found) }, setup)
 }
 
 /// An entry after a call of `grubby`, as `update_args` of grubby-bls has it: words are taken away, then each that is added takes the place
@@ -329,6 +336,20 @@ fn words_for_one_start_do_not_become_those_of_each() {
     let before = setup(&json!({"loader": "kernel_install", "command_line": line}));
     let there = carried_out(&before, &make(&model, &text, &[], &needs, &before).plan);
     assert_eq!(there.files[KERNEL_COMMAND_LINE], "root=/dev/sda1 ro quiet intel_iommu=on iommu=pt\n");
+    for (words, last) in [
+        ("init=/usr/lib/systemd/systemd", true),
+        ("rdinit=/linuxrc", true),
+        ("systemd.unit=multi-user.target", true),
+        ("rd.systemd.unit=emergency.target", false),
+        ("systemd.unit=rescue", false),
+        ("init=/usr/bin/bash", false),
+        ("rdinit=/bin/busybox sh", false),
+    ] {
+        let before = setup(&json!({"loader": "kernel_install", "command_line": format!("ro {words}")}));
+        let there = carried_out(&before, &make(&model, &text, &[], &needs, &before).plan);
+        let kept = if last { format!("ro {words}") } else { "ro".to_owned() };
+        assert_eq!(there.files[KERNEL_COMMAND_LINE], format!("{kept} intel_iommu=on iommu=pt\n"));
+    }
 }
 
 #[test]
@@ -348,10 +369,182 @@ fn a_run_that_was_cut_off_before_the_loaders_tool_is_gone_on_with() {
         // Where the entries do not tell, the run that was cut off does.
         let blind = BootSetup { entries: Vec::new(), ..cut_off };
         assert!(make(&model, &text, &[], &needs, &blind).plan.steps.is_empty(), "{loader}");
-        let (program, waits) = ("/usr/local/bin/penstock", Duration::from_secs(100));
-        let wanted =
-            Wanted { model: &model, text: &text, program, options: &[], needs: &needs, waits, again: true };
-        assert_eq!(persist(&wanted, &blind).plan.steps.len(), usize::from(loader != "grubby"), "{loader}");
+        let rest = go_on(&model, &text, &needs, &blind, &[]);
+        assert_eq!(rest.plan.steps.len(), usize::from(loader != "grubby"), "{loader}");
+    }
+}
+
+/// A model whose VM has so many huge pages of 1 GiB, and what it needs.
+fn pages(pages: u32) -> (Model, String, BootNeeds) {
+    let huge = if pages > 0 { format!(", memory: {pages}GiB, huge_pages: 1GiB") } else { String::new() };
+    let text = format!("nics: {{NET0: }}\nguests:\n  a: {{kind: vm{huge}}}\n");
+    let model = model(&text);
+    let needs = boot_needs(&model, &inventory(&json!({"huge_pages": []})));
+    assert_eq!(needs.arguments().len(), usize::from(pages > 0));
+    (model, text, needs)
+}
+
+/// A model that needs `pci=realloc`, and what it needs.
+fn realloc() -> (Model, &'static str, BootNeeds) {
+    let text = "nics: {NET0: {vfs: 1}}\n";
+    let needs = boot_needs(&model(text), &inventory(&json!({"kernel": {"command_line": "pci=realloc"}})));
+    assert_eq!(needs.arguments(), ["pci=realloc"]);
+    (model(text), text, needs)
+}
+
+fn every_loader() -> [Value; 4] {
+    let menu = json!({"grub": {"refresh": ["update-grub"], "menu": "/boot/grub/grub.cfg"}});
+    [menu, json!("kernel_install"), json!("proxmox_boot_tool"), json!("grubby")]
+}
+
+/// What of a plan is told the boot loader: what there is, and what there was.
+fn told(plan: &penstock_plan::Plan) -> Option<&BootArguments> {
+    plan.steps.iter().find_map(|step| match &step.action {
+        Action::Boot(BootAction::SetBootArguments(arguments)) => Some(arguments),
+        _ => None,
+    })
+}
+
+#[test]
+fn a_run_that_was_cut_off_before_the_loader_was_told_of_other_words_is_gone_on_with() {
+    let (model, text, needs) = pages(4);
+    for loader in every_loader() {
+        let bare = setup(&json!({"loader": loader, "entries": ["quiet"], "command_line": "quiet"}));
+        let before = carried_out(&bare, &make(&model, &text, &[], &needs, &bare).plan);
+        assert!(is_on(&before.entries[0], "hugepagesz=1G hugepages=4"), "{loader}");
+        for pages in [8, 0] {
+            let (model, text, needs) = self::pages(pages);
+            let whole = make(&model, &text, &[], &needs, &before).plan;
+            let found = told(&whole).unwrap().before.clone();
+            let mut begun = whole.clone();
+            begun.steps.retain(|step| !matches!(step.action, Action::Boot(BootAction::SetBootArguments(_))));
+            let cut_off = carried_out(&before, &begun);
+            let rest = go_on(&model, &text, &needs, &cut_off, &found).plan;
+            let there = carried_out(&cut_off, &rest);
+            assert_eq!(there, carried_out(&before, &whole), "{loader}, {pages}");
+            assert!(make(&model, &text, &[], &needs, &there).plan.steps.is_empty(), "{loader}, {pages}");
+        }
+        // Back to what it was before the run that was cut off.
+        let mut cut_off = before.clone();
+        cut_off.files.insert(ARGUMENTS.to_owned(), "hugepagesz=1G hugepages=8\n".to_owned());
+        let rest = go_on(&model, &text, &needs, &cut_off, &["hugepagesz=1G hugepages=4".to_owned()]).plan;
+        assert_eq!(carried_out(&cut_off, &rest), before, "{loader}");
+    }
+}
+
+#[test]
+fn words_of_ours_stay_until_a_person_has_replaced_them() {
+    let text = "nics: {NET0: }\nguests:\n  a: {kind: vm, memory: 3GiB, huge_pages: 1GiB}\n  b: {kind: vm, memory: 512MiB, huge_pages: 2MiB}\n";
+    let (model, ours) = (model(text), "hugepagesz=1G hugepages=2");
+    let needs = boot_needs(&model, &inventory(&json!({"huge_pages": []})));
+    let before = setup(
+        &json!({"loader": "grubby", "entries": [format!("ro {ours}")], "files": {ARGUMENTS: format!("{ours}\n")}}),
+    );
+    let made = make(&model, text, &[], &needs, &before);
+    assert_eq!((made.by_hand.len(), told(&made.plan)), (2, None));
+    let mut there = carried_out(&before, &made.plan);
+    assert_eq!(there.files[ARGUMENTS], format!("{ours}\n"));
+    // What shares a word with somebody's is not taken from it; what is gone is nobody's.
+    let by_hand = "hugepagesz=2M hugepages=256 hugepagesz=1G hugepages=3";
+    there.entries = vec![format!("ro {by_hand} {ours}")];
+    let made = make(&model, text, &[], &needs, &there);
+    assert_eq!((made.by_hand.len(), told(&made.plan)), (0, None));
+    there.entries = vec![format!("ro {by_hand}")];
+    let made = make(&model, text, &[], &needs, &there);
+    assert_eq!((made.by_hand.len(), told(&made.plan)), (0, None));
+    assert_eq!(carried_out(&there, &made.plan).files.get(ARGUMENTS), None);
+}
+
+#[test]
+fn words_of_ours_that_go_do_not_count_as_those_that_come() {
+    let (model, text, needs) = realloc();
+    let both = "pci=realloc,assign-busses";
+    for loader in every_loader() {
+        let line = format!("ro {both}");
+        let files = json!({ARGUMENTS: format!("{both}\n"), KERNEL_COMMAND_LINE: format!("{line}\n")});
+        let before = setup(&json!({"loader": loader, "entries": [line], "files": files}));
+        let there = carried_out(&before, &make(&model, text, &[], &needs, &before).plan);
+        assert!(has_words(&there.entries[0], "pci=realloc"), "{loader}: {:?}", there.entries);
+        assert!(!has_words(&there.entries[0], both), "{loader}: {:?}", there.entries);
+    }
+}
+
+#[test]
+fn what_somebody_has_added_to_a_word_of_ours_stays() {
+    let (model, text, needs) = realloc();
+    let line = "ro pci=realloc,nocrs";
+    let before =
+        setup(&json!({"loader": "grubby", "entries": [line], "files": {ARGUMENTS: "pci=realloc\n"}}));
+    assert_eq!(told(&make(&model, text, &[], &needs, &before).plan), None);
+    let (model, text, needs) = pages(0);
+    assert_eq!(told(&make(&model, &text, &[], &needs, &before).plan), None);
+}
+
+#[test]
+fn to_take_back_that_all_entries_have_a_word_leaves_it_to_those_that_had_it() {
+    let (model, text, needs) = two_words();
+    let entries = ["ro intel_iommu=on iommu=pt", "ro"];
+    let files = json!({ARGUMENTS: "intel_iommu=on\niommu=pt\n"});
+    let before = setup(&json!({"loader": "grubby", "entries": entries, "files": files}));
+    let made = make(&model, &text, &[], &needs, &before);
+    let there = carried_out(&before, &made.plan);
+    assert!(there.entries.iter().all(|entry| is_on(entry, "intel_iommu=on iommu=pt")));
+    let back = carried_out(&there, &undo(&made.plan));
+    assert!(is_on(&back.entries[0], "intel_iommu=on iommu=pt"), "{:?}", back.entries);
+}
+
+#[test]
+fn a_loader_is_told_only_what_is_proven_afterwards() {
+    let (model, text, needs) = two_words();
+    let words = "intel_iommu=on iommu=pt";
+    // Somebody's word that the tool does not bring to the entries is not tried again and again.
+    let before = setup(
+        &json!({"loader": "kernel_install", "entries": ["quiet"], "files": {KERNEL_COMMAND_LINE: format!("quiet {words}\n")}}),
+    );
+    assert_eq!(told(&make(&model, &text, &[], &needs, &before).plan), None);
+    let entries = [words.to_owned(), "quiet".to_owned()];
+    assert!(!entries_have(&BootLoader::Grubby, &entries, "iommu=pt"));
+    assert!(entries_have(&BootLoader::Grubby, &entries[..1], "iommu=pt"));
+    assert!(entries_have(&BootLoader::KernelInstall, &entries, "iommu=pt"));
+    assert!(!entries_have(&BootLoader::KernelInstall, &entries[1..], "iommu=pt"));
+}
+
+#[test]
+fn a_larger_pool_of_somebodys_is_enough() {
+    let (model, text, needs) = pages(4);
+    let line = "ro hugepagesz=1G hugepages=8";
+    for loader in ["grubby", "kernel_install"] {
+        let before =
+            setup(&json!({"loader": loader, "entries": [line], "files": {KERNEL_COMMAND_LINE: line}}));
+        let made = make(&model, &text, &[], &needs, &before);
+        assert_eq!((made.by_hand, told(&made.plan)), (Vec::new(), None), "{loader}");
+    }
+}
+
+#[test]
+fn a_word_that_the_running_kernel_alone_has_is_ours() {
+    let (model, text, needs) = two_words();
+    for (entry, ours) in
+        [("root=/dev/sda1", "intel_iommu=on\niommu=pt\n"), ("root=/dev/sda1 iommu=pt", "intel_iommu=on\n")]
+    {
+        let line = "root=/dev/sda1 iommu=pt";
+        let before = setup(&json!({"loader": "kernel_install", "entries": [entry], "command_line": line}));
+        let there = carried_out(&before, &make(&model, &text, &[], &needs, &before).plan);
+        assert_eq!(there.files[ARGUMENTS], ours, "{entry}");
+        assert_eq!(there.files[KERNEL_COMMAND_LINE], "root=/dev/sda1 iommu=pt intel_iommu=on\n");
+    }
+}
+
+#[test]
+fn a_plan_of_a_version_that_did_not_record_a_file_is_told_from_one_that_found_none() {
+    let over = |json: Value| serde_json::from_value::<BootFile>(json).unwrap().over;
+    assert_eq!(over(json!({"path": "/a", "text": "b"})), None);
+    assert_eq!(over(json!({"path": "/a", "text": "b", "over": null})), Some(None));
+    assert_eq!(over(json!({"path": "/a", "text": "b", "over": "c"})), Some(Some("c".to_owned())));
+    for over in [None, Some(None), Some(Some("c".to_owned()))] {
+        let file = BootFile { path: "/a".to_owned(), text: None, over };
+        let read: BootFile = serde_json::from_value(serde_json::to_value(&file).unwrap()).unwrap();
+        assert_eq!(read, file);
     }
 }
 
@@ -361,7 +554,8 @@ fn a_pool_is_there_only_as_the_kernel_takes_it() {
     for (line, live) in [
         ("quiet hugepagesz=1G hugepages=4", true),
         ("hugepagesz=2M hugepages=8 hugepagesz=1G hugepages=4", true),
-        ("hugepagesz=1G hugepages=8 hugepagesz=2M hugepages=4", false),
+        ("hugepagesz=1G hugepages=8 hugepagesz=2M hugepages=4", true),
+        ("hugepagesz=1G hugepages=2 hugepagesz=2M hugepages=4", false),
         ("hugepagesz=1G hugepages=2 hugepagesz=1G hugepages=4", false),
         ("hugepagesz=1024M hugepages=2 hugepagesz=1G hugepages=4", false),
         ("hugepages=4 hugepagesz=1G", false),
@@ -384,6 +578,7 @@ fn a_driver_in_the_initramfs_is_told_of_vfs_too() {
     inventory.pfs[0].sriov.as_mut().unwrap().num_vfs = 4;
     let needs = boot_needs(&model, &inventory);
     assert_eq!((needs.arguments().len(), needs.missing().count()), (1, 0));
+    assert!(needs.needs.iter().all(|need| need.live));
 }
 
 #[test]

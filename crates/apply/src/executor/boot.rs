@@ -11,6 +11,7 @@ use penstock_model::inventory::BootLoader;
 use penstock_plan::{
     ExecuteError,
     action::{BootArguments, has_words},
+    boot::entries_have,
     persist::{UNIT_DIRECTORY, WANTED_BY},
 };
 
@@ -120,8 +121,11 @@ pub fn are_set(root: &Root, arguments: &BootArguments) -> Result<Seen, ExecuteEr
         return Ok(Ok(()));
     }
     for words in &arguments.words {
-        if !lines.iter().any(|line| has_words(line, words)) {
-            return Ok(Err(format!("no entry of the boot loader has {words}")));
+        if !entries_have(&arguments.loader, &lines, words) {
+            return Ok(Err(match arguments.loader {
+                BootLoader::Grubby => format!("an entry of the boot loader lacks {words}"),
+                _ => format!("no entry of the boot loader has {words}"),
+            }));
         }
     }
     let elsewhere = elsewhere(root, arguments);

@@ -297,7 +297,7 @@ fn the_command_line_is_not_as_it_should_be_beside_half_a_file() {
         let arguments = BootArguments {
             // Without a kernel it has nothing to run.
             loader: BootLoader::KernelInstall,
-            file: Some(BootFile { path: "/etc/kernel/words".to_owned(), text, over: over.take() }),
+            file: Some(BootFile { path: "/etc/kernel/words".to_owned(), text, over: Some(over.take()) }),
             words: vec![],
             before: vec![],
         };
@@ -315,6 +315,27 @@ fn the_command_line_is_not_as_it_should_be_beside_half_a_file() {
 }
 
 #[test]
+fn what_an_older_version_did_to_the_command_line_is_taken_back_as_that_would_have() {
+    use penstock_model::inventory::BootLoader;
+    use penstock_plan::action::{BootArguments, BootFile};
+    let tree = Tree::new();
+    fs::create_dir_all(tree.path("etc/kernel")).unwrap();
+    for before in [Some("root=UUID=1 ro\n".to_owned()), None] {
+        fs::write(tree.path("etc/kernel/cmdline"), "root=UUID=1 ro iommu=pt\n").unwrap();
+        let back = BootAction::SetBootArguments(BootArguments {
+            loader: BootLoader::KernelInstall,
+            file: Some(BootFile { path: "/etc/kernel/cmdline".to_owned(), text: before.clone(), over: None }),
+            words: vec![],
+            before: vec!["iommu=pt".to_owned()],
+        });
+        assert!(!tree.holds(back.after()));
+        tree.executor().execute(&back, Duration::from_secs(1)).unwrap();
+        assert_eq!(fs::read_to_string(tree.path("etc/kernel/cmdline")).ok(), before);
+        assert!(tree.holds(back.after()));
+    }
+}
+
+#[test]
 fn what_others_have_written_to_the_command_line_since_stays() {
     use penstock_model::inventory::BootLoader;
     use penstock_plan::action::{BootArguments, BootFile};
@@ -326,7 +347,11 @@ fn what_others_have_written_to_the_command_line_since_stays() {
     for before in [Some("root=UUID=1  ro\n".to_owned()), None] {
         let back = BootArguments {
             loader: BootLoader::KernelInstall,
-            file: Some(BootFile { path: path.clone(), text: before.clone(), over: Some(ours.to_owned()) }),
+            file: Some(BootFile {
+                path: path.clone(),
+                text: before.clone(),
+                over: Some(Some(ours.to_owned())),
+            }),
             words: vec![],
             before: vec!["iommu=pt".to_owned(), "hugepagesz=1G hugepages=4".to_owned()],
         };

@@ -311,6 +311,23 @@ impl Runs {
 
     /// The runs of `all` that left the machine half-way and that no later run has gone on from, oldest first.
     pub fn half_way(&self, all: &[KnownRun]) -> Vec<(KnownRun, Phase)> {
+        self.half_way_until(all, |run, later| later.record.supersedes.contains(&run.id()))
+    }
+
+    /// The runs for the start of the machine of `all` that were left half-way, oldest first, whatever was applied or stopped since: that
+    /// does not look at what the boot loader was to be told. Only a later one for the start goes on from them.
+    pub fn half_way_to_the_start(&self, all: &[KnownRun]) -> Vec<KnownRun> {
+        let is_for_start = |run: &KnownRun| run.record.purpose == Purpose::Persist;
+        let half_way = self.half_way_until(all, |run, later| is_for_start(later) && later.id() > run.id());
+        half_way.into_iter().map(|(run, _)| run).filter(is_for_start).collect()
+    }
+
+    /// The runs of `all` that were left half-way and that no whole one goes on from.
+    fn half_way_until(
+        &self,
+        all: &[KnownRun],
+        goes_on: impl Fn(&KnownRun, &KnownRun) -> bool,
+    ) -> Vec<(KnownRun, Phase)> {
         let mut half_way = Vec::new();
         for run in all {
             let is_undo = matches!(run.record.purpose, Purpose::Undo(_));
@@ -319,7 +336,7 @@ impl Runs {
             let gone_on = || {
                 all.iter().any(|later| {
                     let whole = later.outcome.as_ref().is_some_and(|outcome| outcome.error.is_none());
-                    whole && later.record.supersedes.contains(&run.id())
+                    whole && goes_on(run, later)
                 })
             };
             let ended = run.outcome.is_some() && !undo_begun() && !run.is_not_to_stay();

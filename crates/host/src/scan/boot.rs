@@ -53,7 +53,8 @@ pub fn facts(root: &Root, inventory: &Inventory) -> BootFacts {
     }
 }
 
-/// What decides how a machine is started, with the text of `paths` as far as they are there.
+/// What decides how a machine is started, with the text of `paths` as far as they are there. Of the boot loader's entries nothing: a tool
+/// tells of them ([`boot::entries`]), which takes longer than one who looks each second can wait.
 ///
 /// # Errors
 ///
@@ -68,11 +69,9 @@ pub fn setup(root: &Root, paths: &[String], wanted_by: &str) -> files::Result<Bo
         }
     }
     let enabled = files::list(root.path(wanted_by)).unwrap_or_default();
-    let loader = loader(root);
-    let entries = loader.as_ref().and_then(|loader| boot::entries(root, loader).ok());
     Ok(BootSetup {
-        loader,
-        entries: entries.unwrap_or_default(),
+        loader: loader(root),
+        entries: Vec::new(),
         systemd: files::exists(root.path("/run/systemd/system")),
         files: texts,
         enabled: enabled.into_iter().filter(|name| name.starts_with("penstock-")).collect(),

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use penstock_model::inventory::BootLoader;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{Fact, names::Names};
 
@@ -39,9 +39,15 @@ pub struct BootFile {
     pub path: String,
     /// Its text then; `None`: it is not there.
     pub text: Option<String>,
-    /// The text that it had before, or nothing. Only over this is `text` written as it is, where others write to the file too.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub over: Option<String>,
+    /// The text that it had before, `Some(None)`: there was no file. Only over this is `text` written as it is, where others write to the
+    /// file too. `None`: an older version planned this, and did not record it.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "recorded")]
+    pub over: Option<Option<String>>,
+}
+
+/// What is there, `null` too.
+fn recorded<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Option<String>>, D::Error> {
+    Option::deserialize(value).map(Some)
 }
 
 impl BootArguments {
@@ -50,8 +56,10 @@ impl BootArguments {
     pub fn text_over(&self, present: Option<&str>) -> Option<String> {
         let file = self.file.as_ref()?;
         let shared = matches!(self.loader, BootLoader::KernelInstall | BootLoader::ProxmoxBootTool);
-        match present.filter(|_| shared) {
-            Some(text) if Some(text) != file.over.as_deref() && Some(text) != file.text.as_deref() => {
+        match (present.filter(|_| shared), &file.over) {
+            (Some(text), Some(over))
+                if Some(text) != over.as_deref() && Some(text) != file.text.as_deref() =>
+            {
                 Some(merged(text, &self.before, &self.words))
             }
             _ => file.text.clone(),
@@ -63,16 +71,22 @@ impl BootArguments {
         let not_in = |all: &[String], other: &[String]| -> Vec<String> {
             all.iter().filter(|word| !other.contains(word)).cloned().collect()
         };
+        let share_word = |one: &String, other: &String| {
+            one.split_ascii_whitespace().any(|word| other.split_ascii_whitespace().any(|other| other == word))
+        };
         match &self.loader {
             BootLoader::Grub { refresh, .. } => vec![refresh.clone()],
             BootLoader::Grubby => {
                 let option = |name: &str, words: Vec<String>| {
                     (!words.is_empty()).then(|| format!("--{name}={}", words.join(" ")))
                 };
-                let options = [
-                    option("remove-args", not_in(&self.before, &self.words)),
-                    option("args", not_in(&self.words, &self.before)),
-                ];
+                let gone = not_in(&self.before, &self.words);
+                // It takes away each word by itself: a group that has one in common with what goes is given again.
+                let is_given = |words: &&String| {
+                    !self.before.contains(words) || gone.iter().any(|gone| share_word(gone, words))
+                };
+                let given = self.words.iter().filter(is_given).cloned().collect();
+                let options = [option("remove-args", gone.clone()), option("args", given)];
                 let options: Vec<String> = options.into_iter().flatten().collect();
                 if options.is_empty() {
                     return Vec::new();

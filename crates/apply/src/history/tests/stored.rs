@@ -124,6 +124,28 @@ fn a_run_that_was_cut_off_is_half_way_until_a_whole_one_goes_on_from_it() {
 }
 
 #[test]
+fn a_run_for_the_start_that_was_cut_off_is_not_gone_on_with_by_what_is_applied_at_boot() {
+    let directory = tempfile::tempdir().unwrap();
+    let runs = runs(&directory, "boot");
+    let cut_off = || {
+        let found = runs.half_way_to_the_start(&runs.list().unwrap().0);
+        found.iter().map(KnownRun::id).collect::<Vec<_>>()
+    };
+    run(&runs, Purpose::Apply, &[], false);
+    run(&runs, Purpose::Persist, &[], true);
+    assert_eq!(cut_off(), []);
+    run(&runs, Purpose::Persist, &[], false);
+    assert_eq!(cut_off(), [RunId(3)]);
+    for purpose in [Purpose::Apply, Purpose::Stop] {
+        run(&runs, purpose, &[RunId(1), RunId(3)], true);
+        assert_eq!(runs.half_way(&runs.list().unwrap().0), []);
+        assert_eq!(cut_off(), [RunId(3)]);
+    }
+    run(&runs, Purpose::Persist, &[], true);
+    assert_eq!(cut_off(), []);
+}
+
+#[test]
 fn of_a_damaged_run_all_that_was_not_surely_taken_back_may_be_there() {
     let directory = tempfile::tempdir().unwrap();
     let runs = runs(&directory, "boot");
