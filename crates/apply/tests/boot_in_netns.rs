@@ -11,7 +11,7 @@ use std::{
 
 use nix::sched::{CloneFlags, unshare};
 use penstock_apply::{HostExecutor, Mode, Options, journal::Entry, run};
-use penstock_host::{Command, Root, scan::boot::setup};
+use penstock_host::{Command, Root, boot::entries, scan::boot::setup};
 use penstock_model::{Inventory, Model, Source, inventory::BootLoader};
 use penstock_plan::{
     Executors, Plan, boot_needs,
@@ -42,8 +42,9 @@ fn model(pages: u32) -> (Model, String) {
 fn to_do(root: &Root, pages: u32) -> Persisted {
     let (model, text) = model(pages);
     let needs = boot_needs(&model, &Inventory::default());
-    let found = setup(root, &persist::paths(), &format!("{UNIT_DIRECTORY}/{WANTED_BY}.wants")).unwrap();
+    let mut found = setup(root, &persist::paths(), &format!("{UNIT_DIRECTORY}/{WANTED_BY}.wants")).unwrap();
     assert!(matches!(found.loader, Some(BootLoader::Grub { .. })), "{:?}", found.loader);
+    found.entries = entries(root, found.loader.as_ref().unwrap()).unwrap();
     let program = "/usr/bin/penstock";
     let waits = std::time::Duration::ZERO;
     let wanted =

@@ -39,8 +39,8 @@ pub struct BootFile {
     pub path: String,
     /// Its text then; `None`: it is not there.
     pub text: Option<String>,
-    /// The text that it had before, `Some(None)`: there was no file. Only over this is `text` written as it is, where others write to the
-    /// file too. `None`: an older version planned this, and did not record it.
+    /// The text that it had before, or nothing: there was no file. Only over this is `text` written as it is, where others write to the
+    /// file too. An older version left it out.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "recorded")]
     pub over: Option<Option<String>>,
 }
