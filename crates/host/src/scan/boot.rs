@@ -13,7 +13,7 @@ use penstock_model::{
     inventory::{BootFacts, BootLoader, BootSetup, IommuKind, tuning::Reading},
 };
 
-use crate::{Root, boot, files};
+use crate::{Root, files};
 
 /// The kernel's log keeps no more than some megabytes (`CONFIG_LOG_BUF_SHIFT`).
 const LOG_LIMIT: usize = 16 << 20;
@@ -54,7 +54,7 @@ pub fn facts(root: &Root, inventory: &Inventory) -> BootFacts {
 }
 
 /// What decides how a machine is started, with the text of `paths` as far as they are there. Of the boot loader's entries nothing: a tool
-/// tells of them ([`boot::entries`]), which takes longer than one who looks each second can wait.
+/// tells of them ([`entries`](crate::boot::entries)), which takes longer than one who looks each second can wait.
 ///
 /// # Errors
 ///
