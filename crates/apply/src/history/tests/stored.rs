@@ -138,7 +138,7 @@ fn a_run_for_the_start_that_was_cut_off_is_not_gone_on_with_by_what_is_applied_a
     assert_eq!(cut_off(), [RunId(3)]);
     for purpose in [Purpose::Apply, Purpose::Stop] {
         run(&runs, purpose, &[RunId(1), RunId(3)], true);
-        assert_eq!(runs.half_way(&runs.list().unwrap().0), []);
+        assert!(runs.half_way(&runs.list().unwrap().0).is_empty());
         assert_eq!(cut_off(), [RunId(3)]);
     }
     run(&runs, Purpose::Persist, &[], true);
