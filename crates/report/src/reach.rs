@@ -9,8 +9,11 @@ use penstock_model::{
 
 use crate::Evidence;
 
-/// More rows than this, and the matrix is drawn by guest; more guests than this, and it is drawn by NIC; more NICs are left out.
+/// More rows than this, and the matrix is drawn by guest; more guests than this, and it is drawn by NIC.
 const MOST_ENDS: usize = 32;
+
+/// More NICs than this are left out: what is drawn of them grows with their square. No machine has so many.
+const MOST_NICS: usize = 256;
 
 /// What a row or column of the matrix stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,8 +165,8 @@ pub(crate) fn matrix(evidence: &Evidence) -> Option<Matrix<'_>> {
         .map(|level| (level, ends_at(level)))
         .find(|(_, ends)| ends.len() <= MOST_ENDS)
         .unwrap_or_else(|| (Level::Nic, ends_at(Level::Nic)));
-    let ends_left_out = ends.len().saturating_sub(MOST_ENDS);
-    ends.truncate(MOST_ENDS);
+    let ends_left_out = ends.len().saturating_sub(MOST_NICS);
+    ends.truncate(MOST_NICS);
 
     let place: HashMap<(&str, Option<usize>), usize> =
         (ends.iter().map(|end| (end.name.as_str(), end.guest))).zip(0..).collect();
