@@ -48,9 +48,12 @@ impl Failure {
     /// A file that could not be written below a path that the user has named: where something else is in the way, or the directory is not
     /// there, another path is what helps.
     pub fn of_named(error: FileError) -> Failure {
-        use std::io::ErrorKind::{AlreadyExists, IsADirectory, NotADirectory, NotFound};
+        use std::io::ErrorKind::{AlreadyExists, InvalidFilename, IsADirectory, NotADirectory, NotFound};
         match error.source.kind() {
-            AlreadyExists | IsADirectory | NotADirectory | NotFound => Failure::new(Status::BadInput, error),
+            AlreadyExists | InvalidFilename | IsADirectory | NotADirectory | NotFound => {
+                Failure::new(Status::BadInput, error)
+            }
+            _ if error.leads_in_a_circle() => Failure::new(Status::BadInput, error),
             _ => Failure::from(error),
         }
     }

@@ -65,7 +65,7 @@ impl RunDirectory {
 
     /// Makes a directory this run's; `None` when it is another's, or has something in it.
     fn claim(path: &Path) -> Result<Option<RunDirectory>, Failure> {
-        files::create_dir_all(path)?;
+        files::create_dir_all(path).map_err(Failure::of_named)?;
         // In one that somebody has put something into, nothing is locked.
         if !is_empty(path)? {
             return Ok(None);
@@ -196,6 +196,21 @@ mod tests {
             assert_eq!(locked(errno).unwrap().unwrap().path(), there.path());
         }
         assert!(locked(Errno::EIO).is_err());
+    }
+
+    #[test]
+    fn a_path_that_no_directory_can_have_is_the_user_s_mistake() {
+        let there = tempfile::tempdir().unwrap();
+        let file = there.path().join("file");
+        files::write_atomic(&file, "").unwrap();
+        let circle = there.path().join("circle");
+        std::os::unix::fs::symlink(&circle, &circle).unwrap();
+        let long = there.path().join("x".repeat(300));
+        for wanted in [file.clone(), file.join("out"), circle.join("out"), long] {
+            let failure =
+                RunDirectory::create(Some(&wanted), "m", SystemTime::UNIX_EPOCH).map(drop).unwrap_err();
+            assert_eq!(failure.status, Status::BadInput, "{}", failure.in_one_line());
+        }
     }
 
     #[test]

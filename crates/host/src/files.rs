@@ -68,6 +68,11 @@ impl FileError {
         matches!(errno, Some(Errno::ENOMEDIUM | Errno::ENXIO))
     }
 
+    /// Whether symbolic links on the way to it lead in a circle, or are too many.
+    pub fn leads_in_a_circle(&self) -> bool {
+        self.source.raw_os_error().map(Errno::from_raw) == Some(Errno::ELOOP)
+    }
+
     /// Whether what is there could not be looked at: it is not permitted, or the file system failed.
     pub fn is_unreadable(&self) -> bool {
         let errno = self.source.raw_os_error().map(Errno::from_raw);
