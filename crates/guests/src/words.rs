@@ -16,7 +16,12 @@ pub fn printable(line: &str) -> String {
 /// The last `count` lines of a log that say something; none when it cannot be read.
 pub fn last_lines(log: &Path, count: usize) -> Vec<String> {
     let bytes = files::read_tail(log, TAIL).unwrap_or_default();
-    let text = String::from_utf8_lossy(&bytes);
+    // The first line of so much may be the end of one, another each time.
+    let begin = match bytes.iter().position(|byte| *byte == b'\n') {
+        Some(end) if bytes.len() == TAIL => end,
+        _ => 0,
+    };
+    let text = String::from_utf8_lossy(&bytes[begin..]);
     let mut lines: Vec<String> = text
         .rsplit('\n')
         // Of what was overwritten in a line (a progress bar) the last is what stood there in the end.
@@ -49,5 +54,9 @@ mod tests {
         assert_eq!(last_lines(&log, 2), ["two red\u{fffd}", "100%"]);
         assert_eq!(last_lines(&log, 9).len(), 3);
         assert!(last_lines(Path::new("/nonexistent"), 9).is_empty());
+        files::write_atomic(&log, format!("{}\nlast\n", "x".repeat(TAIL))).unwrap();
+        assert_eq!(last_lines(&log, 9), ["last"], "the end of a line is none");
+        files::write_atomic(&log, "x".repeat(2 * TAIL)).unwrap();
+        assert_eq!(last_lines(&log, 9).len(), 1, "it is all there is");
     }
 }

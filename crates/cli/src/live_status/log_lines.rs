@@ -9,13 +9,15 @@ pub struct LogLines {
 }
 
 impl LogLines {
-    /// Takes in the lines that are the last now. Those that were seen before keep their numbers; the last may have grown meanwhile.
+    /// Takes in the lines that are the last now. Those that were seen before keep their numbers. The last may have grown meanwhile; where a
+    /// line before it, or the beginning, tells which it is, it may have been written over as well.
     pub fn take(&mut self, fresh: Vec<String>) {
         let whole = self.lines.split_last().map_or(&[][..], |(_, whole)| whole);
         let goes_on = |gone: &usize| {
             let kept = whole.get(*gone..).unwrap_or_default();
-            let last = self.lines.last().zip(fresh.get(self.lines.len().saturating_sub(gone + 1)));
-            fresh.starts_with(kept) && last.is_some_and(|(before, now)| now.starts_with(before.as_str()))
+            let last = self.lines.last().zip(fresh.get(kept.len()));
+            let is_last = last.is_some_and(|(before, now)| now.starts_with(before.as_str()));
+            fresh.starts_with(kept) && (is_last || last.is_some() && (*gone == 0 || !kept.is_empty()))
         };
         let gone = (0..self.lines.len()).find(goes_on).unwrap_or(self.lines.len());
         self.first += gone as u64;
@@ -51,5 +53,16 @@ mod tests {
         assert_eq!(taken(&mut log, &grown), numbers(1, &grown), "the last line was not whole");
         assert_eq!(taken(&mut log, &["c", "d", "e"]), numbers(3, &["c", "d", "e"]));
         assert_eq!(taken(&mut log, &["x", "y"]), numbers(6, &["x", "y"]), "it was missed what stood between");
+    }
+
+    #[test]
+    fn a_last_line_that_is_written_over_stays_the_same_one() {
+        let mut log = LogLines::default();
+        assert_eq!(taken(&mut log, &["9 %"]), numbers(0, &["9 %"]));
+        assert_eq!(taken(&mut log, &["10 %"]), numbers(0, &["10 %"]));
+        assert_eq!(taken(&mut log, &["done", "1 %"]), numbers(0, &["done", "1 %"]));
+        assert_eq!(taken(&mut log, &["done", "2 %"]), numbers(0, &["done", "2 %"]));
+        let next = ["done", "as well", "c"];
+        assert_eq!(taken(&mut log, &next), numbers(0, &next));
     }
 }
