@@ -88,6 +88,10 @@ struct Fleet<'a> {
     next: usize,
     /// No further one is begun.
     closed: bool,
+    /// Whether a line of a watch could not be written.
+    unwritten: bool,
+    /// Whether the watches were told to end, since nobody reads them.
+    unread: bool,
 }
 
 impl<'a> Fleet<'a> {
@@ -102,7 +106,7 @@ impl<'a> Fleet<'a> {
         };
         let outcomes: Vec<Outcome> = hosts.iter().map(outcome).collect();
         let at_work = vec![None; outcomes.len()];
-        Fleet { order, printer, outcomes, at_work, next: 0, closed: false }
+        Fleet { order, printer, outcomes, at_work, next: 0, closed: false, unwritten: false, unread: false }
     }
 
     fn go(
@@ -126,8 +130,7 @@ impl<'a> Fleet<'a> {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-            if self.order.watches && !self.closed && terminal::output_is_gone() {
-                self.closed = true;
+            if self.is_unread_now(terminal::output_is_gone) {
                 wish.interrupt();
             }
             if interrupt::pending() {
@@ -141,6 +144,14 @@ impl<'a> Fleet<'a> {
             }
         }
         self.printer.done();
+    }
+
+    /// Whether it is seen now that nobody reads what watches say, which have no other end.
+    fn is_unread_now(&mut self, is_gone: impl Fn() -> bool) -> bool {
+        let now = self.order.watches && !self.unread && (self.unwritten || is_gone());
+        self.unread |= now;
+        self.closed |= now;
+        now
     }
 
     fn working(&self) -> usize {
@@ -238,11 +249,14 @@ impl<'a> Fleet<'a> {
         self.printed(at, printed);
     }
 
-    /// Standard output may be full or gone: what goes on there comes to its end all the same.
+    /// Standard output may be full or gone: what goes on there comes to its end all the same. Of the lines of watches it is said once.
     fn printed(&mut self, at: usize, printed: Result<(), Failure>) {
         if let Err(failure) = printed {
             self.outcomes[at].lost = Some(failure.status);
-            self.printer.failure(&failure);
+            if !self.unwritten {
+                self.printer.failure(&failure);
+            }
+            self.unwritten |= self.order.watches;
         }
     }
 
@@ -332,6 +346,29 @@ mod tests {
             data.iter().filter(|text| sent.contains(&of(text))).map(|text| (*text).to_owned()).collect()
         };
         (all(before), all(after).pop())
+    }
+
+    #[test]
+    fn a_watch_whose_lines_cannot_be_written_ends_and_says_so_once() {
+        let settings = Settings::resolve(&Common::default());
+        let (reader, writer) = std::io::pipe().unwrap();
+        let (replies, thread) = ReplySender::to(writer);
+        let mut printer = Printer::over(replies.clone(), &settings);
+        let order = Order { at_most: 2, stop_on_failure: true, json: false, watches: true };
+        let mut fleet =
+            Fleet::of(&["node-1".parse().unwrap(), "node-2".parse().unwrap()], order, &mut printer);
+        // One has failed: no further one is begun, and the reader of the other may go away all the same.
+        fleet.closed = true;
+        assert!(!fleet.is_unread_now(|| false));
+        let full = || Err(Failure::new(Status::Failed, "no space is left"));
+        fleet.printed(0, full());
+        fleet.printed(1, full());
+        assert!(fleet.is_unread_now(|| false) && !fleet.is_unread_now(|| true), "they are told once");
+        assert!(fleet.outcomes.iter().all(|outcome| outcome.lost == Some(Status::Failed)));
+        replies.send(Reply::Ended(0));
+        thread.join().unwrap();
+        let sent = std::io::read_to_string(reader).unwrap();
+        assert_eq!(sent.matches("no space is left").count(), 1, "{sent}");
     }
 
     #[test]
