@@ -1,6 +1,9 @@
 //! A copy of a run in which pseudonyms stand for addresses, hostnames and users.
 
-use std::path::{Path, PathBuf};
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    path::{Path, PathBuf},
+};
 
 use penstock_host::files;
 use penstock_report::redact::Redactor;
@@ -35,10 +38,10 @@ pub fn write(run: &KeptRun, arguments: &Report, printer: &mut Printer) -> Result
     let (mut texts, mut no_texts) = (Vec::new(), Vec::new());
     printer.doing("Reading the run");
     for path in files {
-        match text_of(run, &path)? {
+        match text_of(run.directory(), &path)? {
             Some(text) => {
                 pieces(&path, &text).for_each(|piece| redactor.learn(piece));
-                texts.push(path);
+                texts.push((path, hash(&text)));
             }
             None => no_texts.push(path),
         }
@@ -66,14 +69,10 @@ pub fn write(run: &KeptRun, arguments: &Report, printer: &mut Printer) -> Result
         written.push(path);
         Ok(())
     };
-    for path in texts {
-        match text_of(run, &path)? {
-            Some(text) => {
-                let shown: String = pieces(&path, &text).map(|piece| redactor.file(piece)).collect();
-                keep(renamed(&path, &mut redactor), &shown)?;
-            }
-            None => no_texts.push(path),
-        }
+    for (path, learnt) in texts {
+        let text = same_text(run.directory(), &path, learnt)?;
+        let shown: String = pieces(&path, &text).map(|piece| redactor.file(piece)).collect();
+        keep(renamed(&path, &mut redactor), &shown)?;
     }
     keep("model.yaml".into(), &evidence.model.text)?;
     keep("serial.log".into(), evidence.serial_log.as_deref().unwrap_or_default())?;
@@ -116,9 +115,27 @@ fn beside(run: &Path, redactor: &mut Redactor) -> Result<PathBuf, Failure> {
     Ok(whole.with_file_name(format!("{}-redacted", redactor.text(&name.to_string_lossy()))))
 }
 
+/// What tells a text from another one.
+fn hash(text: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The text of a file of the run whose names were learnt. Names in what was written since were not, and would be left.
+fn same_text(run: &Path, path: &Path, learnt: u64) -> Result<String, Failure> {
+    let text = text_of(run, path)?.filter(|text| hash(text) == learnt);
+    text.ok_or_else(|| {
+        let file = run.join(path);
+        let text = format!("{} was changed while it was read: the copy is not whole", file.display());
+        Failure::new(Status::Busy, text)
+            .hint("remove the copy, wait until nobody writes to the run any more, and make it again")
+    })
+}
+
 /// The text of a file of the run; `None` when it is none.
-fn text_of(run: &KeptRun, path: &Path) -> Result<Option<String>, Failure> {
-    let bytes = files::read_whole(run.directory().join(path), RUN_FILE_LIMIT).or_bad_input()?;
+fn text_of(run: &Path, path: &Path) -> Result<Option<String>, Failure> {
+    let bytes = files::read_whole(run.join(path), RUN_FILE_LIMIT).or_bad_input()?;
     Ok(match String::from_utf8(bytes) {
         // A serial console may print half a character; it is text all the same.
         Err(error) if is_text(path) => Some(String::from_utf8_lossy(error.as_bytes()).into_owned()),
@@ -143,4 +160,23 @@ fn pieces<'a>(path: &Path, text: &'a str) -> Box<dyn Iterator<Item = &'a str> + 
 /// The path with the names of guests in it replaced.
 fn renamed(path: &Path, redactor: &mut Redactor) -> PathBuf {
     path.iter().map(|part| redactor.text(&part.to_string_lossy())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_grows_while_it_is_read_is_refused() {
+        let run = tempfile::tempdir().unwrap();
+        let log = Path::new("consoles.log");
+        let text = "web says hello\n".to_owned();
+        files::write_atomic(run.path().join(log), &text).unwrap();
+        let learnt = hash(&text_of(run.path(), log).unwrap().unwrap());
+        assert_eq!(same_text(run.path(), log, learnt).unwrap(), text);
+        files::write_atomic(run.path().join(log), format!("{text}mara says hello\n")).unwrap();
+        let failure = same_text(run.path(), log, learnt).unwrap_err();
+        assert_eq!(failure.status, Status::Busy, "{}", failure.in_one_line());
+        assert!(failure.in_one_line().contains("was changed while it was read"));
+    }
 }
