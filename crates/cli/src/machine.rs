@@ -209,20 +209,15 @@ impl Machine {
         names.into_iter().map(|name| (name.clone(), place(name))).collect()
     }
 
-    /// What the limits, pins, rates, devices and fences of the model's containers turn out to be, but for those that Incus runs as it was
-    /// told itself.
+    /// What the limits, pins, rates, devices and fences of the model's containers turn out to be.
     pub fn limits(&self, model: &Model) -> Vec<Verdict> {
         let containers = self.containers();
-        let instances = self.incus(model.guests.keys()).unwrap_or_default();
         let of = |(name, guest): (&GuestName, &Guest)| {
             let mut verdicts = containers.verdicts(name, guest);
             verdicts.extend(containers.fences(name, guest));
             verdicts
         };
-        let ours = |(name, guest): &(&GuestName, &Guest)| {
-            guest.kind == GuestKind::Container && !instances.contains_key(*name)
-        };
-        model.guests.iter().filter(ours).flat_map(of).collect()
+        model.guests.iter().filter(|(_, guest)| guest.kind == GuestKind::Container).flat_map(of).collect()
     }
 
     /// Where the model's VMs run and what their memory is made of, as the host shows it.

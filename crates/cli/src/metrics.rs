@@ -336,13 +336,14 @@ fn verdicts(
     nics: &IndexMap<NicName, Bdf>,
     printer: &mut Printer,
 ) -> Result<Vec<Verdict>, Failure> {
-    let ModelAsRun { model, places, .. } =
-        machine.as_run(&file.model, inventory, nics, file.model.guests.keys());
+    let run = machine.as_run(&file.model, inventory, nics, file.model.guests.keys());
+    let left = run.left_to_incus();
+    let ModelAsRun { model, places, .. } = run;
     let scope = Scope::whole(&model);
     let observer = &mut KernelObserver::new();
     let parts = attributes(&model, inventory, nics, &places, observer, &scope, Duration::ZERO);
     let mut verdicts: Vec<Verdict> = parts.into_iter().flat_map(|(_, verdicts)| verdicts).collect();
-    verdicts.extend(verify::beside(file, machine, inventory, nics, printer)?);
+    verdicts.extend(verify::beside(file, machine, inventory, nics, &left, printer)?);
     Ok(verdicts)
 }
 

@@ -64,7 +64,7 @@ pub fn run(arguments: &Verify, settings: &Settings, printer: &mut Printer) -> Re
     let mut watch = Watch {
         settings,
         watcher: Watcher::new(file, machine, of_incus),
-        schedule: PollSchedule::default(),
+        schedule: PollSchedule::new(Instant::now()),
         end,
         until: arguments.until_change,
         stamp,
@@ -77,13 +77,18 @@ pub fn run(arguments: &Verify, settings: &Settings, printer: &mut Printer) -> Re
     if let Some(failure) = first.unseen {
         return Err(failure);
     }
-    watch.schedule.looked(watch.watcher.took);
-    let goes_on = lines.tell(WatchEvent::state(&watch.watcher, &watch.schedule), printer)?;
+    watch.schedule.looked(watch.watcher.took, Instant::now());
+    let mut goes_on = true;
+    if let Some(why) = first.incus_unseen {
+        watch.schedule.failed(Instant::now());
+        goes_on = watch.sees_not(why, true, &lines, printer)?;
+    }
+    goes_on &= lines.tell(watch.state(), printer)?;
     watch.watcher.deaf.clear();
     if goes_on {
         watch.go_on(&mut lines, printer)?;
     }
-    Ok(if watch.watcher.known.holds() { Status::Holds } else { Status::DoesNotHold })
+    Ok(if watch.holds() { Status::Holds } else { Status::DoesNotHold })
 }
 
 /// Whether it is time to end: at `end`, after an interrupt, or when nobody reads what is said.
@@ -113,8 +118,16 @@ struct Watch<'a> {
     stamp: Option<files::Stamp>,
     /// What waits until it may be looked at again, since whoever makes the events may make them without end.
     waiting: Recheck,
-    /// Why it could not be looked at all of it the last time, as it was told.
-    blind: Option<String>,
+    /// Why it could not be looked at all of it the last time, if so.
+    blind: Option<Blindness>,
+}
+
+/// That something could not be looked at.
+struct Blindness {
+    /// Why, as it was told.
+    why: String,
+    /// Whether only a look at everything shows that it is over: such a one has failed.
+    whole: bool,
 }
 
 impl Watch<'_> {
@@ -122,34 +135,30 @@ impl Watch<'_> {
         let mut spent = process::cpu_time();
         while !is_over(self.end) {
             let left = self.end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
-            let pause = self.schedule.next(!self.waiting.is_nothing()).min(left);
+            let pause = self.schedule.next(!self.waiting.is_nothing(), Instant::now()).min(left);
             let told = self.watcher.poller.gather(pause, QUIET, LONGEST)?;
             let quiet = told.is_empty();
             let Rechecks { at_once: mut recheck, waits } = self.watcher.concerned(&told);
             self.waiting.join(waits);
-            if self.schedule.is_due() {
+            if self.schedule.is_due(Instant::now()) {
                 recheck.join(self.watcher.poll());
-                self.schedule.glanced();
+                self.schedule.glanced(Instant::now());
             }
-            let waited = !self.waiting.is_nothing() && self.schedule.may_recheck();
+            let waited = !self.waiting.is_nothing() && self.schedule.may_recheck(Instant::now());
             if waited {
                 recheck.join(mem::take(&mut self.waiting));
             }
             let now = self.watcher.machine.changes();
             let locked = now != self.stamp;
             self.stamp = now;
-            if recheck.is_nothing() && !locked && !self.schedule.whole_is_due() {
+            if recheck.is_nothing() && !locked && !self.schedule.whole_is_due(Instant::now()) {
                 let now = process::cpu_time();
                 self.schedule.cost(now.saturating_sub(spent), quiet);
                 spent = now;
                 continue;
             }
-            let began = Instant::now();
-            if !self.judge(recheck, locked, lines, printer)? {
+            if !self.judge(recheck, locked, waited, lines, printer)? {
                 break;
-            }
-            if waited {
-                self.schedule.rechecked(began.elapsed());
             }
             // What it takes to look when something happens is not what it costs to wait.
             spent = process::cpu_time();
@@ -157,15 +166,41 @@ impl Watch<'_> {
         Ok(())
     }
 
+    /// Whether all holds, as far as is known, and all of it could be looked at.
+    fn holds(&self) -> bool {
+        self.blind.is_none() && self.watcher.known.holds()
+    }
+
+    fn state(&self) -> WatchEvent {
+        WatchEvent::state(&self.watcher, &self.schedule, self.holds())
+    }
+
+    /// Tells why all of it could not be looked at, once. Whether anybody still listens.
+    fn sees_not(
+        &mut self,
+        why: String,
+        whole: bool,
+        lines: &Lines,
+        printer: &mut Printer,
+    ) -> Result<bool, Failure> {
+        let (told, was_whole) = match &self.blind {
+            Some(blind) => (blind.why == why, blind.whole),
+            None => (false, false),
+        };
+        self.blind = Some(Blindness { why: why.clone(), whole: whole || was_whole });
+        if told { Ok(true) } else { lines.tell(WatchEvent::Blind { why }, printer) }
+    }
+
     /// Looks again at what there is news of, and tells what has changed. Whether to go on.
     fn judge(
         &mut self,
         recheck: Recheck,
         locked: bool,
+        waited: bool,
         lines: &mut Lines,
         printer: &mut Printer,
     ) -> Result<bool, Failure> {
-        let mut whole = locked || recheck.whole || self.schedule.whole_is_due();
+        let mut whole = locked || recheck.whole || self.schedule.whole_is_due(Instant::now());
         let mut timeout = Duration::ZERO;
         if let Some(who) = self.watcher.machine.changed_by() {
             if !lines.tell(WatchEvent::Changing { who }, printer)?
@@ -180,9 +215,10 @@ impl Watch<'_> {
         } else if locked {
             timeout = SETTLING;
         }
-        let of_incus = self.watcher.of_incus.len();
+        let of_incus = self.watcher.of_incus.clone();
         // What it says is said by the line that tells of it: the same at each look would fill a log.
         let mut kept = Printer::keeping(self.settings);
+        let began = Instant::now();
         let looked = match whole {
             true => {
                 self.waiting = Recheck::default();
@@ -190,38 +226,50 @@ impl Watch<'_> {
             }
             false => self.watcher.look_at(&recheck.scope),
         };
-        let SeenChanges { changes, unseen } =
-            looked.unwrap_or_else(|failure| SeenChanges { changes: Vec::new(), unseen: Some(failure) });
+        let took = began.elapsed().saturating_sub(timeout);
+        let SeenChanges { changes, unseen, incus_unseen } = looked.unwrap_or_else(SeenChanges::nothing);
+        let unseen = unseen.map(|failure| match &failure.error {
+            Some(_) => failure.in_one_line(),
+            None => one_line(&kept.take_kept().join("; ")),
+        });
+        let unseen = unseen.or(incus_unseen);
+        if waited || !whole && unseen.is_some() {
+            self.schedule.rechecked(took, Instant::now());
+        }
         let mut goes_on = !self.until || changes.is_empty();
-        if self.watcher.of_incus.len() > of_incus {
+        if self.watcher.of_incus != of_incus {
             let unwatched = unwatched(&self.watcher.file.model, &self.watcher.of_incus);
             goes_on &= lines.tell(WatchEvent::BlindSpots { unwatched }, printer)?;
         }
         goes_on &= lines.changes(&changes, &self.watcher.known, printer)?;
+        let mut sees_again = false;
         match unseen {
-            None if whole => {
-                self.schedule.looked(self.watcher.took);
-                self.blind = None;
-            }
-            None => {}
-            // Libvirt may be away for a moment, and the model be worked at: a later look tells.
-            Some(failure) => {
-                self.schedule.failed();
-                let why = match &failure.error {
-                    Some(_) => failure.in_one_line(),
-                    None => one_line(&kept.take_kept().join("; ")),
-                };
-                if self.blind.as_ref() != Some(&why) {
-                    self.blind = Some(why.clone());
-                    goes_on &= lines.tell(WatchEvent::Blind { why }, printer)?;
+            None => {
+                if whole {
+                    self.schedule.looked(took, Instant::now());
                 }
+                // What could not be looked at waits until it can.
+                let all_seen = |blind: &Blindness| whole || !blind.whole && self.waiting.scope.is_empty();
+                sees_again = self.blind.as_ref().is_some_and(all_seen);
+                if sees_again {
+                    self.blind = None;
+                }
+            }
+            // Libvirt may be away for a moment, and the model be worked at: a later look tells.
+            Some(why) => {
+                if whole {
+                    self.schedule.failed(Instant::now());
+                } else {
+                    self.waiting.scope.join(recheck.scope);
+                }
+                goes_on &= self.sees_not(why, whole, lines, printer)?;
             }
         }
         for why in recheck.broken.into_iter().chain(mem::take(&mut self.watcher.deaf)) {
             goes_on &= lines.tell(WatchEvent::Blind { why }, printer)?;
         }
-        if timeout > Duration::ZERO {
-            goes_on &= lines.tell(WatchEvent::state(&self.watcher, &self.schedule), printer)?;
+        if timeout > Duration::ZERO || sees_again {
+            goes_on &= lines.tell(self.state(), printer)?;
         }
         Ok(goes_on)
     }

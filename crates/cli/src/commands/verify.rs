@@ -1,9 +1,15 @@
 //! `penstock verify MODEL`: re-reads kernel and guests, one verdict per attribute.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use indexmap::IndexMap;
-use penstock_model::{Bdf, GuestName, Inventory, NicName, Outcome, Verdict, Verdicts};
+use penstock_model::{
+    Bdf, GuestName, Inventory, NicName, Outcome, Verdict, Verdicts,
+    verdict::{Subject, Vantage},
+};
 use penstock_render::FoundMachine;
 use penstock_verify::{Effort, GuestPlace, KernelObserver, drives, tenant_nics, verify};
 use serde::{Deserialize, Serialize};
@@ -88,21 +94,24 @@ fn compare(
 ) -> Result<Seen, Failure> {
     printer.doing("Looking inside the guests");
     let switches = machine.tenant_switches(&file.model);
-    let ModelAsRun { model, places, notes, .. } =
-        machine.as_run(&file.model, &inventory, &nics, file.model.guests.keys());
+    let run = machine.as_run(&file.model, &inventory, &nics, file.model.guests.keys());
+    let left = run.left_to_incus();
+    let ModelAsRun { model, places, notes, .. } = run;
     notes.iter().for_each(|note| printer.say(format!("note: {note}")));
     let mut verdicts =
         verify(&model, &inventory, &nics, &places, &switches, &mut KernelObserver::new(), effort);
-    verdicts.extend(beside(file, machine, &inventory, &nics, printer)?);
+    verdicts.extend(beside(file, machine, &inventory, &nics, &left, printer)?);
     Ok(Seen { inventory, nics, places, verdicts: verdicts.into_iter().collect() })
 }
 
-/// Looks at what is neither a NIC nor a guest's function: limits, placement, real time, generated files.
+/// Looks at what is neither a NIC nor a guest's function: limits, placement, real time, generated files. Of the guests that are `left` to
+/// whoever else runs them nothing is judged but the files.
 pub fn beside(
     file: &ModelFile,
     machine: &Machine,
     inventory: &Inventory,
     nics: &IndexMap<NicName, Bdf>,
+    left: &BTreeSet<GuestName>,
     printer: &mut Printer,
 ) -> Result<Vec<Verdict>, Failure> {
     let mut verdicts = machine.limits(&file.model);
@@ -118,12 +127,22 @@ pub fn beside(
         verdicts.extend(drives(&file.model, inventory, &found, &machine.places(&file.model)));
     }
     verdicts.extend(machine.realtime(&file.model, inventory));
+    verdicts.retain(|verdict| !guest_of(verdict).is_some_and(|guest| left.contains(guest)));
     let generated = penstock_render::verdicts(&file.model, FoundMachine { inventory, nics }, |path| {
         machine.generated(path)
     });
     verdicts.extend(generated.map_err(|error| model_file::explain_generate(&error, &file.source, printer))?);
     verdicts.extend(persisted::verdicts(machine, file)?);
     Ok(verdicts)
+}
+
+/// The guest that a verdict is about, or that was looked into for it.
+fn guest_of(verdict: &Verdict) -> Option<&GuestName> {
+    match (&verdict.subject, &verdict.vantage) {
+        (Subject::Guest(guest), _) | (_, Vantage::Guest(guest)) => Some(guest),
+        (Subject::Tenant(function), _) => Some(&function.guest),
+        _ => None,
+    }
 }
 
 /// Every verdict that does not hold in full, then the count of each outcome.

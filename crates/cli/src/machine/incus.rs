@@ -10,8 +10,17 @@ use penstock_verify::GuestPlace;
 
 use super::Machine;
 
-/// Those of some guests that Incus runs, by name; why they are not known, else.
-pub type Instances = Result<BTreeMap<GuestName, Instance>, String>;
+/// Those of some guests that Incus runs, by name, where it says so.
+pub type Instances = Result<BTreeMap<GuestName, Instance>, IncusUnseen>;
+
+/// That Incus did not say which guests it runs.
+#[derive(Clone, Debug)]
+pub struct IncusUnseen {
+    /// Why.
+    pub why: String,
+    /// The guests that it may run: Penstock has not defined them, and Incus keeps something of them.
+    pub may_run: BTreeSet<GuestName>,
+}
 
 /// A model as it is carried out on a machine by whoever runs its guests.
 pub struct ModelAsRun {
@@ -22,9 +31,17 @@ pub struct ModelAsRun {
     /// Its guests that Incus runs.
     pub of_incus: BTreeSet<GuestName>,
     /// Why it is not known which of its guests Incus runs, if so.
-    pub incus_unseen: Option<String>,
+    pub incus_unseen: Option<IncusUnseen>,
     /// In words who else runs guests, and what is otherwise for it.
     pub notes: Vec<String>,
+}
+
+impl ModelAsRun {
+    /// The guests of which only their functions are judged: those that Incus runs or may run, and does so as it was told itself.
+    pub fn left_to_incus(&self) -> BTreeSet<GuestName> {
+        let may_run = self.incus_unseen.iter().flat_map(|unseen| &unseen.may_run);
+        self.of_incus.iter().chain(may_run).cloned().collect()
+    }
 }
 
 impl Machine {
@@ -32,12 +49,14 @@ impl Machine {
     pub fn incus<'a>(&self, names: impl IntoIterator<Item = &'a GuestName>) -> Instances {
         let ours = self.guests().definitions();
         let is_other = |name: &&GuestName| !ours.contains_key(*name) && incus::may_run(&self.root, name);
-        let mut others = names.into_iter().filter(is_other).peekable();
-        if !self.root.is_system() || others.peek().is_none() {
+        let others: BTreeSet<GuestName> = names.into_iter().filter(is_other).cloned().collect();
+        if !self.root.is_system() || others.is_empty() {
             return Ok(BTreeMap::new());
         }
-        let mut running = incus::instances().map_err(|error| chain(&error))?;
-        Ok(others.filter_map(|name| running.remove_entry(name)).collect())
+        match incus::instances() {
+            Ok(mut running) => Ok(others.iter().filter_map(|name| running.remove_entry(name)).collect()),
+            Err(error) => Err(IncusUnseen { why: chain(&error), may_run: others }),
+        }
     }
 
     /// The model as it is carried out here, and where these of its guests can be looked into.
@@ -52,7 +71,7 @@ impl Machine {
         let places = self.places_with(looked_into, &instances);
         let (instances, incus_unseen) = match instances {
             Ok(instances) => (instances, None),
-            Err(why) => (BTreeMap::new(), Some(why)),
+            Err(unseen) => (BTreeMap::new(), Some(unseen)),
         };
         let (model, otherwise) = as_incus_runs_it(model, &instances, inventory, nics);
         let whose = instances.keys().map(|name| {
@@ -66,8 +85,11 @@ impl Machine {
     pub(super) fn place_in_incus(&self, name: &GuestName, instances: &Instances) -> GuestPlace {
         let nowhere = "it is not defined here";
         match instances.as_ref().map(|instances| instances.get(name)) {
-            Err(why) => GuestPlace::NotRunning(format!("{nowhere}; {why}")),
-            Ok(None) => GuestPlace::NotRunning(nowhere.to_owned()),
+            Err(unseen) if unseen.may_run.contains(name) => GuestPlace::Unseen(format!(
+                "{nowhere}, and whether Incus runs it is not known: {}",
+                unseen.why
+            )),
+            Err(_) | Ok(None) => GuestPlace::NotRunning(nowhere.to_owned()),
             Ok(Some(Instance { kind: GuestKind::Vm, .. })) => {
                 GuestPlace::Closed("it is a VM of Incus, which is not looked into".to_owned())
             }

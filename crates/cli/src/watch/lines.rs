@@ -25,7 +25,7 @@ use crate::{arguments::Subject as ModelArguments, failure::Failure, printer::Pri
 pub enum WatchEvent {
     /// How all of it is.
     State {
-        /// Whether all holds.
+        /// Whether all could be looked at, and holds.
         holds: bool,
         /// How many verdicts came out how.
         counts: BTreeMap<String, usize>,
@@ -54,8 +54,8 @@ pub enum WatchEvent {
 }
 
 impl WatchEvent {
-    /// All that is known.
-    pub fn state(watcher: &Watcher, schedule: &PollSchedule) -> WatchEvent {
+    /// All that is known, and whether it `holds`.
+    pub fn state(watcher: &Watcher, schedule: &PollSchedule, holds: bool) -> WatchEvent {
         let mut counts = BTreeMap::new();
         for outcome in [Outcome::Pass, Outcome::Fail, Outcome::Unsupported, Outcome::Unknown] {
             let count = watcher.known.verdicts().filter(|verdict| verdict.outcome == outcome).count();
@@ -63,7 +63,7 @@ impl WatchEvent {
         }
         let verdicts = watcher.known.verdicts().filter(|verdict| verdict.outcome != Outcome::Pass);
         WatchEvent::State {
-            holds: watcher.known.holds(),
+            holds,
             counts,
             verdicts: verdicts.cloned().collect(),
             glance_every: schedule.every().as_secs_f64(),

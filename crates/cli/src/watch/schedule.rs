@@ -39,9 +39,9 @@ pub struct PollSchedule {
     retry: Duration,
 }
 
-impl Default for PollSchedule {
-    fn default() -> PollSchedule {
-        let now = Instant::now();
+impl PollSchedule {
+    /// As it is where nothing was looked at yet.
+    pub fn new(now: Instant) -> PollSchedule {
         PollSchedule {
             every: OFTEN,
             cost: None,
@@ -51,25 +51,23 @@ impl Default for PollSchedule {
             retry: RETRY,
         }
     }
-}
 
-impl PollSchedule {
     /// How long until something is due; with `waiting` something waits to be looked at again.
-    pub fn next(&self, waiting: bool) -> Duration {
+    pub fn next(&self, waiting: bool, now: Instant) -> Duration {
         let due = self.poll.min(self.whole);
         let due = if waiting { due.min(self.recheck) } else { due };
-        due.saturating_duration_since(Instant::now())
+        due.saturating_duration_since(now)
     }
 
     /// Whether what may come without end may be followed again.
-    pub fn may_recheck(&self) -> bool {
-        Instant::now() >= self.recheck
+    pub fn may_recheck(&self, now: Instant) -> bool {
+        now >= self.recheck
     }
 
-    /// It was followed, which took so long.
-    pub fn rechecked(&mut self, took: Duration) {
+    /// It was followed, which took so long, but for what others were waited for.
+    pub fn rechecked(&mut self, took: Duration, now: Instant) {
         let rest = took.mul_f64(1.0 / RECHECKS - 1.0).min(LOOK_BETWEEN[0]);
-        self.recheck = Instant::now() + rest.max(RECHECK);
+        self.recheck = now + rest.max(RECHECK);
     }
 
     /// How often what makes no event is looked at.
@@ -78,18 +76,18 @@ impl PollSchedule {
     }
 
     /// Whether it is time for a poll.
-    pub fn is_due(&self) -> bool {
-        Instant::now() >= self.poll
+    pub fn is_due(&self, now: Instant) -> bool {
+        now >= self.poll
     }
 
     /// Whether it is time for a look at everything.
-    pub fn whole_is_due(&self) -> bool {
-        Instant::now() >= self.whole
+    pub fn whole_is_due(&self, now: Instant) -> bool {
+        now >= self.whole
     }
 
     /// A poll was taken.
-    pub fn glanced(&mut self) {
-        self.poll = Instant::now() + self.every;
+    pub fn glanced(&mut self, now: Instant) {
+        self.poll = now + self.every;
     }
 
     /// What one round of waiting took of the processor. Only rounds in which nothing came say what a poll costs.
@@ -104,17 +102,17 @@ impl PollSchedule {
     }
 
     /// Everything was looked at, which took so long.
-    pub fn looked(&mut self, took: Duration) {
+    pub fn looked(&mut self, took: Duration, now: Instant) {
         let [least, most] = LOOK_BETWEEN;
         let pause = Duration::from_secs_f64((took.as_secs_f64() / LOOKS).min(most.as_secs_f64()));
-        self.whole = Instant::now() + pause.max(least);
+        self.whole = now + pause.max(least);
         self.retry = RETRY;
-        self.glanced();
+        self.glanced(now);
     }
 
-    /// Looking failed: it is tried again before long, and ever later as long as it fails.
-    pub fn failed(&mut self) {
-        self.whole = Instant::now() + self.retry;
+    /// A look at everything failed: it is tried again before long, and ever later as long as it fails.
+    pub fn failed(&mut self, now: Instant) {
+        self.whole = now + self.retry;
         self.retry = (self.retry * 2).min(LOOK_BETWEEN[0]);
     }
 }
@@ -125,8 +123,9 @@ mod tests {
 
     #[test]
     fn what_costs_more_is_done_less_often() {
-        let mut schedule = PollSchedule::default();
-        assert!(!schedule.is_due() && schedule.next(false) <= OFTEN);
+        let now = Instant::now();
+        let mut schedule = PollSchedule::new(now);
+        assert!(!schedule.is_due(now) && schedule.next(false, now) <= OFTEN);
         for _ in 0..50 {
             schedule.cost(Duration::from_micros(100), true);
         }
@@ -145,28 +144,31 @@ mod tests {
 
     #[test]
     fn a_look_that_fails_again_and_again_comes_ever_later() {
-        let mut schedule = PollSchedule::default();
-        let left = |at: Instant| at.saturating_duration_since(Instant::now());
+        let now = Instant::now();
+        let mut schedule = PollSchedule::new(now);
         let mut pauses = Vec::new();
         for _ in 0..7 {
-            schedule.failed();
-            pauses.push(left(schedule.whole).as_secs_f64().ceil());
+            schedule.failed(now);
+            pauses.push((schedule.whole - now).as_secs());
         }
-        assert_eq!(pauses, [3.0, 6.0, 12.0, 24.0, 48.0, 60.0, 60.0]);
-        schedule.looked(Duration::ZERO);
-        schedule.failed();
-        assert!(left(schedule.whole) <= RETRY);
+        assert_eq!(pauses, [3, 6, 12, 24, 48, 60, 60]);
+        schedule.looked(Duration::ZERO, now);
+        schedule.failed(now);
+        assert_eq!(schedule.whole - now, RETRY);
     }
 
     #[test]
     fn events_without_end_are_followed_now_and_then() {
-        let mut schedule = PollSchedule::default();
-        assert!(schedule.may_recheck(), "the first at once");
-        schedule.rechecked(Duration::from_millis(1));
-        assert!(!schedule.may_recheck() && schedule.next(true) <= RECHECK);
-        schedule.poll = Instant::now() + SELDOM;
-        assert!(schedule.next(false) > RECHECK, "nothing waits");
-        schedule.rechecked(Duration::from_secs(2));
-        assert!(schedule.next(true) > Duration::from_secs(9), "{:?}", schedule.next(true));
+        let now = Instant::now();
+        let mut schedule = PollSchedule::new(now);
+        assert!(schedule.may_recheck(now), "the first at once");
+        schedule.rechecked(Duration::from_millis(1), now);
+        assert!(!schedule.may_recheck(now) && schedule.next(true, now) <= RECHECK);
+        schedule.poll = now + SELDOM;
+        assert!(schedule.next(false, now) > RECHECK, "nothing waits");
+        schedule.rechecked(Duration::from_secs(2), now);
+        assert_eq!(schedule.next(true, now), SELDOM, "a glance comes first");
+        assert!(!schedule.may_recheck(now + Duration::from_secs(17)));
+        assert!(schedule.may_recheck(now + Duration::from_secs(18)));
     }
 }

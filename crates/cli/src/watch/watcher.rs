@@ -26,8 +26,11 @@ use penstock_verify::{
 
 use crate::{
     commands::verify,
-    failure::{Failure, Status},
-    machine::Machine,
+    failure::Failure,
+    machine::{
+        Machine,
+        incus::{IncusUnseen, ModelAsRun},
+    },
     model_file::{self, ModelFile},
     printer::Printer,
 };
@@ -65,12 +68,17 @@ pub struct Rechecks {
     pub waits: Recheck,
 }
 
+/// What was judged, part by part.
+type Judged = Vec<(Part, Vec<Verdict>)>;
+
 /// What a look has brought.
 pub struct SeenChanges {
     /// What is otherwise than it was.
     pub changes: Vec<Change>,
     /// Why not all of it could be looked at, if so.
     pub unseen: Option<Failure>,
+    /// Why guests that Incus may run were not looked at, if so.
+    pub incus_unseen: Option<String>,
 }
 
 impl Recheck {
@@ -87,6 +95,13 @@ impl Recheck {
     }
 }
 
+impl SeenChanges {
+    /// Of a look that failed.
+    pub fn nothing(failure: Failure) -> SeenChanges {
+        SeenChanges { changes: Vec::new(), unseen: Some(failure), incus_unseen: None }
+    }
+}
+
 /// A machine as it is seen, and was told of.
 pub struct Watcher {
     pub machine: Machine,
@@ -97,8 +112,8 @@ pub struct Watcher {
     pub deaf: Vec<String>,
     /// How long it took to look at everything.
     pub took: Duration,
-    /// The guests that Incus was seen to run. They are left alone, also when they have stopped: what Penstock would do about that makes
-    /// second ones.
+    /// The guests that Incus was seen to run, and that Penstock has not defined since. They are left alone, also when they have stopped: what
+    /// Penstock would do about that makes second ones.
     pub of_incus: BTreeSet<GuestName>,
     /// The model as it was carried out when all of these ran.
     as_run: Option<Model>,
@@ -147,7 +162,7 @@ impl Watcher {
             // One that is not there does not keep the others from being looked at, and has a verdict.
             drop(model_file::explain(&lost, &self.file.source, printer));
         }
-        self.nics = with_those_found(before.clone(), found);
+        self.nics = with_those_found(&self.file.model, before.clone(), found);
         let here = self.nics.iter().filter(|(name, pf)| before.get(*name) != Some(*pf));
         let new: Vec<NicName> = here.map(|(name, _)| name.clone()).collect();
         self.prime(new.clone());
@@ -158,9 +173,10 @@ impl Watcher {
                 poll.autoprobe = Some(sriov.autoprobe);
             }
         }
-        let fresh = self.attributes(&Scope::whole(&self.file.model), timeout)?;
+        let (fresh, incus) = self.attributes(&Scope::whole(&self.file.model), timeout);
         let mut changes = self.known.take(fresh);
-        let beside = verify::beside(&self.file, &self.machine, &self.inventory, &self.nics, printer);
+        let left = self.left_to_incus(incus.as_ref());
+        let beside = verify::beside(&self.file, &self.machine, &self.inventory, &self.nics, &left, printer);
         self.took = began.elapsed().saturating_sub(timeout);
         let unseen = match beside {
             Ok(verdicts) => {
@@ -169,7 +185,7 @@ impl Watcher {
             }
             Err(failure) => Some(failure),
         };
-        Ok(SeenChanges { changes, unseen })
+        Ok(SeenChanges { changes, unseen, incus_unseen: incus.map(in_words) })
     }
 
     /// Looks at these NICs and guests.
@@ -189,34 +205,49 @@ impl Watcher {
                 self.inventory.pfs.push(pf);
             }
         }
-        let fresh = self.attributes(scope, Duration::ZERO)?;
-        Ok(SeenChanges { changes: self.known.take(fresh), unseen: None })
+        let (fresh, incus) = self.attributes(scope, Duration::ZERO);
+        let changes = self.known.take(fresh);
+        Ok(SeenChanges { changes, unseen: None, incus_unseen: incus.map(in_words) })
     }
 
-    fn attributes(&mut self, scope: &Scope, timeout: Duration) -> Result<Vec<(Part, Vec<Verdict>)>, Failure> {
+    /// Judges these NICs and guests, as far as they are not left to Incus; and that it did not say which are its, if so.
+    fn attributes(&mut self, scope: &Scope, timeout: Duration) -> (Judged, Option<IncusUnseen>) {
         let mut guests = scope.guests.clone();
         let pfs = scope.nics.iter().map(|nic| FunctionName { nic: nic.clone(), vf: None });
         guests.extend(pfs.filter_map(|pf| Some(self.file.model.owner(&pf)?.0.clone())));
-        let run = self.machine.as_run(&self.file.model, &self.inventory, &self.nics, &guests);
-        if let Some(why) = run.incus_unseen {
-            let text = format!("which guests Incus runs is not known: {why}");
-            return Err(Failure::new(Status::Failed, text));
+        let ours = self.machine.guests().definitions();
+        let before = self.of_incus.len();
+        self.of_incus.retain(|guest| !ours.contains_key(guest));
+        if self.of_incus.len() < before {
+            self.as_run = None;
         }
+        let run = self.machine.as_run(&self.file.model, &self.inventory, &self.nics, &guests);
+        (self.judged(&run, scope, timeout), run.incus_unseen)
+    }
+
+    /// The guests that are left to Incus: those that it was seen to run, and those that it may run.
+    fn left_to_incus(&self, unseen: Option<&IncusUnseen>) -> BTreeSet<GuestName> {
+        let may_run = unseen.into_iter().flat_map(|unseen| &unseen.may_run);
+        self.of_incus.iter().chain(may_run).cloned().collect()
+    }
+
+    fn judged(&mut self, run: &ModelAsRun, scope: &Scope, timeout: Duration) -> Judged {
         self.of_incus.extend(run.of_incus.iter().cloned());
-        let all_run = self.of_incus.is_subset(&run.of_incus);
+        let left = self.left_to_incus(run.incus_unseen.as_ref());
+        let all_run = left.is_subset(&run.of_incus);
         if all_run {
             self.as_run = Some(run.model.clone());
         }
         // Without those that have stopped the NICs would be another's, and to apply the model would make second guests.
         let model = self.as_run.as_ref().unwrap_or(&run.model);
         let mut scope = scope.clone();
-        scope.guests.retain(|guest| !self.of_incus.contains(guest));
+        scope.guests.retain(|guest| !left.contains(guest));
         let observer = &mut KernelObserver::new();
         let (inventory, nics) = (&self.inventory, &self.nics);
         let mut fresh = attributes(model, inventory, nics, &run.places, observer, &scope, timeout);
         let is_left = |verdict: &Verdict| match &verdict.subject {
             Subject::Function(function) => {
-                model.owner(function).is_some_and(|(guest, _)| self.of_incus.contains(guest))
+                model.owner(function).is_some_and(|(guest, _)| left.contains(guest))
             }
             _ => false,
         };
@@ -224,7 +255,7 @@ impl Watcher {
             verdicts.retain(|verdict| !is_left(verdict));
         }
         fresh.extend(self.of_incus.iter().map(|guest| (Part::Guest(guest.clone()), Vec::new())));
-        Ok(fresh)
+        fresh
     }
 
     /// What the events concern.
@@ -383,8 +414,23 @@ impl Watcher {
     }
 }
 
-/// Where NICs are, some of which were found now. One that was not is taken to be where it was before, unless another is there.
-fn with_those_found(before: IndexMap<NicName, Bdf>, found: IndexMap<NicName, Bdf>) -> IndexMap<NicName, Bdf> {
+fn in_words(unseen: IncusUnseen) -> String {
+    format!("which guests Incus runs is not known: {}", unseen.why)
+}
+
+/// Where NICs are, some of which were found now. One that was not is taken to be where it was before, unless another is there. While one is
+/// not found, those that the model leaves a choice stay where they were: one of them would be found in its place, or in the other's.
+fn with_those_found(
+    model: &Model,
+    before: IndexMap<NicName, Bdf>,
+    mut found: IndexMap<NicName, Bdf>,
+) -> IndexMap<NicName, Bdf> {
+    let is_exact = |name: &NicName| model.nics.get(name).is_some_and(|nic| nic.matching.is_exact());
+    if before.keys().any(|name| !found.contains_key(name)) {
+        let was =
+            |name: &NicName, pf: &Bdf| before.contains_key(name) || before.values().any(|other| other == pf);
+        found.retain(|name, pf| is_exact(name) || !was(name, pf));
+    }
     let mut nics = before;
     nics.retain(|name, pf| !found.contains_key(name) && !found.values().any(|other| other == pf));
     nics.extend(found);
@@ -405,8 +451,10 @@ fn autoprobe(pf: Bdf) -> Option<bool> {
 mod tests {
     use std::path::PathBuf;
 
+    use penstock_guests::state::State;
     use penstock_host::netlink::Touched;
     use penstock_model::Source;
+    use penstock_plan::action::GuestDefinition;
 
     use super::*;
     use crate::{arguments::Common, settings::Settings};
@@ -417,18 +465,36 @@ mod tests {
 
     #[test]
     fn a_nic_that_is_away_keeps_its_place_and_no_other_one_s() {
+        let source = "nics: {NET0: {vfs: 1}, NET1: {match: {mac: '02:00:00:00:aa:01'}, vfs: 1}}";
+        let model = penstock_model::parse(&Source::new("m.yaml", source)).unwrap().model;
         let before = nics(&[("NET0", "0000:01:00.0"), ("NET1", "0000:02:00.0")]);
-        let moved = with_those_found(before.clone(), nics(&[("NET1", "0000:03:00.0")]));
+        let moved = with_those_found(&model, before.clone(), nics(&[("NET1", "0000:03:00.0")]));
         assert_eq!(moved, nics(&[("NET0", "0000:01:00.0"), ("NET1", "0000:03:00.0")]));
-        let taken = with_those_found(before, nics(&[("NET1", "0000:01:00.0")]));
+        let taken = with_those_found(&model, before, nics(&[("NET1", "0000:01:00.0")]));
         assert_eq!(taken, nics(&[("NET1", "0000:01:00.0")]));
+    }
+
+    #[test]
+    fn a_nic_that_is_matched_loosely_is_not_found_in_the_place_of_one_that_is_away() {
+        let source =
+            "nics: {NET0: {vfs: 1}, NET1: {vfs: 1}, NET2: {match: {mac: '02:00:00:00:aa:01'}, vfs: 1}}";
+        let model = penstock_model::parse(&Source::new("m.yaml", source)).unwrap().model;
+        let before = nics(&[("NET0", "0000:01:00.0"), ("NET1", "0000:02:00.0")]);
+        // The first port is away: what is left is given to the first NIC of the file.
+        let found = nics(&[("NET0", "0000:02:00.0"), ("NET2", "0000:03:00.0")]);
+        let now = with_those_found(&model, before.clone(), found.clone());
+        let mut wanted = before.clone();
+        wanted.extend(nics(&[("NET2", "0000:03:00.0")]));
+        assert_eq!(now, wanted, "one that is matched exactly is where it is found");
+        let all = nics(&[("NET0", "0000:02:00.0"), ("NET1", "0000:03:00.0")]);
+        assert_eq!(with_those_found(&model, before, all.clone()), all, "none is away");
     }
 
     /// Of a machine that has neither NIC nor guests of Penstock's.
     fn watcher(of_incus: &[&str]) -> Watcher {
         let source = Source::new(
             "m.yaml",
-            "nics: {NET0: {match: {mac: '02:00:00:00:aa:01'}, vfs: 1}}\nguests: {box: {functions: [NET0#0]}}\n",
+            "nics: {NET0: {match: {mac: '02:00:00:00:aa:01'}, vfs: 1}}\nguests: {box: {functions: [NET0#0], memory: 64MiB}}\n",
         );
         let model = penstock_model::parse(&source).unwrap().model;
         let (templates, generated) = (Vec::new(), Vec::new());
@@ -461,12 +527,61 @@ mod tests {
         let of_box = |known: &Known| known.verdicts().filter(|v| v.attribute == "running").count();
         let mut watcher = watcher(&[]);
         let whole = Scope::whole(&watcher.file.model);
-        let fresh = watcher.attributes(&whole, Duration::ZERO).unwrap();
+        let (fresh, _) = watcher.attributes(&whole, Duration::ZERO);
         watcher.known.take(fresh);
         assert_eq!(of_box(&watcher.known), 1, "it does not run");
         watcher.of_incus.insert("box".parse().unwrap());
-        let fresh = watcher.attributes(&whole, Duration::ZERO).unwrap();
+        let (fresh, _) = watcher.attributes(&whole, Duration::ZERO);
         let changes = watcher.known.take(fresh);
         assert_eq!((changes, of_box(&watcher.known)), (Vec::new(), 0));
+    }
+
+    #[test]
+    fn where_incus_does_not_answer_the_guests_that_it_may_run_are_left_and_the_others_judged() {
+        let mut watcher = watcher(&[]);
+        let whole = Scope::whole(&watcher.file.model);
+        let model = watcher.file.model.clone();
+        let mut run = watcher.machine.as_run(&model, &watcher.inventory, &watcher.nics, model.guests.keys());
+        run.incus_unseen =
+            Some(IncusUnseen { why: "it is away".to_owned(), may_run: ["box".parse().unwrap()].into() });
+        let parts = |judged: Judged| judged.into_iter().map(|(part, _)| part).collect::<Vec<_>>();
+        let net0 = Part::Nic("NET0".parse().unwrap());
+        assert_eq!(parts(watcher.judged(&run, &whole, Duration::ZERO)), [net0.clone()]);
+        assert!(watcher.as_run.is_none(), "what Incus has chosen is not known");
+        run.incus_unseen = Some(IncusUnseen { why: "it is away".to_owned(), may_run: BTreeSet::new() });
+        let all = [net0, Part::Guest("box".parse().unwrap())];
+        assert_eq!(parts(watcher.judged(&run, &whole, Duration::ZERO)), all);
+    }
+
+    #[test]
+    fn nothing_is_said_of_what_else_a_guest_of_incus_has() {
+        let watcher = watcher(&[]);
+        let mut printer = Printer::keeping(&Settings::resolve(&Common::default()));
+        let mut of_guests = |left: &[&str]| {
+            let left = left.iter().map(|name| name.parse().unwrap()).collect();
+            let Watcher { file, machine, inventory, nics, .. } = &watcher;
+            let verdicts = verify::beside(file, machine, inventory, nics, &left, &mut printer).unwrap();
+            verdicts.iter().filter(|verdict| matches!(verdict.subject, Subject::Guest(_))).count()
+        };
+        assert!(of_guests(&[]) > 0, "it does not run");
+        assert_eq!(of_guests(&["box"]), 0);
+    }
+
+    #[test]
+    fn a_guest_that_penstock_has_defined_since_is_judged_again() {
+        let mut watcher = watcher(&["box"]);
+        let state = tempfile::tempdir().unwrap();
+        let settings = Settings { state: state.path().to_owned(), ..Settings::resolve(&Common::default()) };
+        watcher.machine = Machine::here(&settings);
+        watcher.as_run = Some(watcher.file.model.clone());
+        let whole = Scope::whole(&watcher.file.model);
+        let of_box = |(judged, _): (Judged, Option<IncusUnseen>)| {
+            judged.iter().any(|(part, verdicts)| matches!(part, Part::Guest(_)) && !verdicts.is_empty())
+        };
+        assert!(!of_box(watcher.attributes(&whole, Duration::ZERO)) && watcher.as_run.is_some());
+        let definition = GuestDefinition::bare("box".parse().unwrap());
+        State::new(state.path().join("guests")).define(&definition).unwrap();
+        assert!(of_box(watcher.attributes(&whole, Duration::ZERO)));
+        assert!(watcher.of_incus.is_empty());
     }
 }
