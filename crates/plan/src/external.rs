@@ -64,7 +64,7 @@ fn free(planner: &mut Planner<'_>, nic: &WantedNic<'_>, vf: &WantedVf<'_>, guest
     let who = match holders {
         Some(holders) => holders.join(", "),
         None if away && planner.user(vf.found.bdf).is_none() => {
-            "another network namespace, which has its interface".to_owned()
+            "another network namespace, it seems (its interface is not here)".to_owned()
         }
         None => return,
     };

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Who has a VF that no guest of ours has, if somebody does: who holds it through VFIO, the container that a network plugin's record
-/// names, or another network namespace.
+/// names, or another network namespace, which nobody has looked into: one that has its driver and no interface here may be in one.
 pub fn stranger(
     inventory: &Inventory,
     function: Bdf,
@@ -30,7 +30,7 @@ pub fn stranger(
     let network = pf?.driver.as_deref().and_then(drivers::known).map(|driver| driver.vf_driver);
     let away =
         present.driver.is_some() && present.driver.as_deref() == network && present.interface.is_none();
-    away.then(|| "another network namespace, which has its interface".to_owned())
+    away.then(|| "another network namespace, it seems (its interface is not here)".to_owned())
 }
 
 /// Who has taken a VF that stays.

@@ -98,7 +98,7 @@ pub fn above(adopted: &Adopted<'_>, sight: &ImportInput<'_>, out: &mut String) {
             None if away
                 && !sight.inventory.guests.values().any(|found| found.functions.contains(&vf.bdf)) =>
             {
-                what.push("its interface is in another network namespace".to_owned());
+                what.push("its interface is in another network namespace, it seems".to_owned());
             }
             None => {}
         }
