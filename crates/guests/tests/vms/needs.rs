@@ -1,21 +1,13 @@
 //! What a VM needs of its host is looked at before libvirt is asked.
 
 use penstock_guests::GuestError;
-use penstock_host::Command;
-use penstock_host::device;
-use penstock_host::device::Device;
 use penstock_model::Boot;
 use penstock_model::ByteSize;
 use penstock_model::Vm;
 use penstock_plan::action::GuestDefinition;
-use penstock_testkit::needs;
 use std::fs;
-use std::os::unix::fs::OpenOptionsExt;
 
 use crate::host::{Host, TIMEOUT, a, chain, definition, says};
-
-/// Of open(2).
-const O_EXCL: i32 = 0o200;
 
 #[test]
 fn what_a_vm_needs_is_looked_at_first() {
@@ -74,55 +66,6 @@ fn what_a_vm_needs_is_looked_at_first() {
         &host.vms().create(&a(), TIMEOUT).unwrap_err(),
         &["guest a needs 1073741824 MiB of memory, and the host has"],
     );
-}
-
-/// A VM may boot a volume, but none that the host has mounted: two who write to one file system destroy it.
-#[test]
-fn a_vm_boots_a_block_device_that_the_host_does_not_use() {
-    let host = Host::new();
-    let boots = |path: String| Vm { boot: Boot::Disk { path, format: Default::default() }, ..Vm::default() };
-    let node = |name: &str, major: u64, minor: u64| {
-        let path = host.path(name);
-        device::make_node(&path, Device { block: true, major, minor }, 0, 0).ok()?;
-        Some(path.to_str().unwrap().to_owned())
-    };
-    // Only root can make one, and not everywhere.
-    let Some(free) = node("free", 250, 77) else { return };
-    host.defined(boots(free.clone())).create(&a(), TIMEOUT).unwrap();
-    let domain = fs::read_to_string(host.file("domain.xml")).unwrap();
-    assert!(domain.contains("<disk type='block' device='disk'>"), "{domain}");
-    assert!(domain.contains(&format!("<source dev='{free}'/>")), "{domain}");
-    let host = Host::new();
-    let mounted = |name: &str, text: &str| {
-        fs::remove_file(host.path("root/proc")).unwrap();
-        fs::create_dir_all(host.path("root/proc/self")).unwrap();
-        fs::write(host.path("root/proc/self").join(name), text).unwrap();
-    };
-    mounted("mountinfo", "30 22 250:78 / /srv rw - ext4 /dev/vg/vm1 rw\n");
-    let path = host.path("used").to_str().unwrap().to_owned();
-    device::make_node(&path, Device { block: true, major: 250, minor: 78 }, 0, 0).unwrap();
-    let error = host.defined(boots(path.clone())).create(&a(), TIMEOUT).unwrap_err();
-    says(&error, &[&path, "mounted on the host at /srv"]);
-}
-
-/// As somebody whose mounts the host does not see has it, or a pool.
-#[test]
-fn a_vm_boots_no_block_device_that_the_kernel_has_for_somebody() {
-    if let Some(lack) = needs::root().or_else(needs::loop_device) {
-        eprintln!("skipped: {lack:?}");
-        return;
-    }
-    let host = Host::new();
-    let image = host.path("image");
-    fs::File::create(&image).unwrap().set_len(1 << 20).unwrap();
-    let losetup = |arguments: &[&str]| Command::new("losetup").args(arguments).succeed().unwrap();
-    let device = losetup(&["--find", "--show", image.to_str().unwrap()]).text().trim().to_owned();
-    let holder = fs::OpenOptions::new().read(true).custom_flags(O_EXCL).open(&device).unwrap();
-    let boot = Boot::Disk { path: device.clone(), format: Default::default() };
-    let refused = host.defined(Vm { boot, ..Vm::default() }).create(&a(), TIMEOUT);
-    drop(holder);
-    losetup(&["--detach", &device]);
-    says(&refused.unwrap_err(), &[&device, "held by the kernel"]);
 }
 
 #[test]
