@@ -88,3 +88,25 @@ fn signs_of_use_are_read_without_opening_the_device() {
     }
     assert_eq!(signs("/proc/42/mountinfo = 30 1 259:7 / /x rw - xfs /dev/x rw\n"), None);
 }
+
+/// What a mount is called anybody can choose who has a namespace of his own, and of FUSE also on the host.
+#[test]
+fn the_name_of_a_mount_is_believed_where_only_root_can_give_it() {
+    let mount = |of: &str, kind: &str, source: &str| {
+        signs(&format!("/proc/{of}/mountinfo = 30 1 0:50 / /mnt rw - {kind} {source} rw\n"))
+    };
+    let (own, theirs) = ("mounted on the host at /mnt", "mounted at /mnt by postgres (process 42)");
+    for (of, kind, source, why) in [
+        ("42", "tmpfs", "/dev/nvme0n1", None),
+        ("42", "fuse.sshfs", "/dev/nvme0n1", None),
+        ("42", "fuse.btrfs", "/dev/nvme0n1", None),
+        ("42", "btrfs", "/dev/nvme0n1", Some(theirs)),
+        ("42", "bcachefs", "/dev/sdz:/dev/nvme0n1p1", Some(theirs)),
+        ("self", "fuse", "/dev/nvme0n1", None),
+        ("self", "fuse.sshfs", "/dev/nvme0n1", None),
+        ("self", "btrfs", "/dev/nvme0n1", Some(own)),
+        ("self", "zonefs", "/dev/nvme0n1p1", Some(own)),
+    ] {
+        assert_eq!(mount(of, kind, source).as_deref(), why, "{of} {kind} {source}");
+    }
+}

@@ -73,7 +73,9 @@ impl GuestError {
                 format!("see `ls -lL {path}`, and `ls -l /dev/disk/by-id` for names that survive renumbering")
             }
             GuestError::DeviceInUse { .. } => {
-                "give it a disk or partition that the host does not use (`lsblk`), or unmount this one first".to_owned()
+                "give it a disk or partition that the host does not use (`lsblk`), or free this one first: `umount` or `swapoff`; \
+                 what the host has made of what is written on it goes with `kpartx -d`, `vgchange -an` or `mdadm --stop`"
+                    .to_owned()
             }
             GuestError::NoInterface { function, .. } => {
                 format!("see `ls -l /sys/bus/pci/devices/{function}/driver /sys/bus/pci/devices/{function}/net`")

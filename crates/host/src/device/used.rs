@@ -20,12 +20,10 @@ const DEPTH: u32 = 16;
 pub fn by_host(root: &Root) -> BTreeMap<(u64, u64), String> {
     let mut used = BTreeMap::new();
     let read = |path: &str| files::read_to_string(root.path(path)).unwrap_or_default();
-    mounted(
-        root,
-        &read("/proc/self/mountinfo"),
-        |point| format!("mounted on the host at {point}"),
-        &mut used,
-    );
+    // What a file system of a program in user space is called whoever mounts it chooses (`fsname=`, mount.fuse3(8)).
+    let names_its_device = |kind: &str| kind != "fuse" && !kind.starts_with("fuse.");
+    let why = |point: &str| format!("mounted on the host at {point}");
+    mounted(root, &read("/proc/self/mountinfo"), names_its_device, why, &mut used);
     for line in read("/proc/swaps").lines().skip(1) {
         if let Some(number) = line.split_whitespace().next().and_then(|path| number_of_node(root, path)) {
             used.entry(number).or_insert_with(|| "the host's swap space".to_owned());
@@ -42,9 +40,18 @@ pub fn by_host(root: &Root) -> BTreeMap<(u64, u64), String> {
     used
 }
 
-/// Adds the devices of a table of mounts (Documentation/filesystems/proc.rst, 3.5: the mount point is field 5, the source the second after
-/// " - ").
-fn mounted(root: &Root, table: &str, why: impl Fn(&str) -> String, used: &mut BTreeMap<(u64, u64), String>) {
+/// File systems of several devices, whose number is none of a device: their sources the kernel itself has opened, which takes root.
+const OF_SEVERAL: [&str; 2] = ["bcachefs", "btrfs"];
+
+/// Adds the devices of a table of mounts (Documentation/filesystems/proc.rst, 3.5: the mount point is field 5, the kind the first after
+/// " - ", the source the second). The source is a text that whoever mounts may choose: it counts for the kinds that `believed` takes.
+fn mounted(
+    root: &Root,
+    table: &str,
+    believed: impl Fn(&str) -> bool,
+    why: impl Fn(&str) -> String,
+    used: &mut BTreeMap<(u64, u64), String>,
+) {
     for line in table.lines() {
         let mut fields = line.split(' ');
         let (Some(number), Some(point)) = (fields.nth(2), fields.nth(1)) else { continue };
@@ -52,8 +59,14 @@ fn mounted(root: &Root, table: &str, why: impl Fn(&str) -> String, used: &mut BT
         if let Some(number) = parse_number(number).filter(|(major, _)| *major != 0) {
             used.entry(number).or_insert_with(|| why(point));
         }
-        let source = line.split_once(" - ").and_then(|(_, rest)| rest.split(' ').nth(1));
-        if let Some(number) = source.and_then(|source| number_of_node(root, source)) {
+        let mut what = line.split_once(" - ").map_or("", |(_, rest)| rest).split(' ');
+        let (Some(kind), Some(source)) = (what.next(), what.next()) else { continue };
+        if !believed(kind) {
+            continue;
+        }
+        // bcachefs names all its devices.
+        let sources = source.split(|c| c == ':' && kind == "bcachefs");
+        for number in sources.filter_map(|source| number_of_node(root, source)) {
             used.entry(number).or_insert_with(|| why(point));
         }
     }
@@ -78,7 +91,9 @@ pub fn by_anybody(root: &Root) -> BTreeMap<(u64, u64), String> {
             let program = one_line(read(&format!("/proc/{id}/comm")).trim());
             // What a container calls its mount points reaches a terminal.
             let why = |point: &str| format!("mounted at {} by {program} (process {id})", one_line(point));
-            mounted(root, &read(&format!("/proc/{id}/mountinfo")), why, &mut used);
+            // Anybody can have a mount namespace of his own, and mounts in it.
+            let believed = |kind: &str| OF_SEVERAL.contains(&kind);
+            mounted(root, &read(&format!("/proc/{id}/mountinfo")), believed, why, &mut used);
         }
     }
     for kind in ["ext4", "xfs", "f2fs"] {
@@ -106,23 +121,40 @@ pub fn signs(root: &Root, name: &str, used: &BTreeMap<(u64, u64), String>) -> Op
     if let Some(why) = purpose(root, Device { block: true, major, minor }, used) {
         return Some(why);
     }
-    let directory = root.path(format!("/sys/class/block/{name}"));
-    let parts = files::list(&directory).unwrap_or_default();
-    let parts = parts.into_iter().filter(|part| files::exists(directory.join(part).join("partition")));
-    let blocks: Vec<String> = std::iter::once(name.to_owned()).chain(parts).collect();
-    blocks
-        .iter()
-        .find_map(|name| holder(root, name))
+    let blocks = with_partitions(root, name);
+    let holder = blocks.iter().find_map(|name| holders(root, name).into_iter().next());
+    holder
+        .map(|called| format!("a part of {called}"))
         .or_else(|| blocks.iter().find_map(|name| member(root, name)))
 }
 
-/// The first device that is made of a block device, as device mapper calls it, or the kernel.
-fn holder(root: &Root, name: &str) -> Option<String> {
-    let holders = files::list(root.path(format!("/sys/class/block/{name}/holders"))).ok()?;
-    let holder = holders.into_iter().next()?;
-    let mapped = files::read_to_string(root.path(format!("/sys/class/block/{holder}/dm/name")));
-    let called = mapped.map_or_else(|_| holder.clone(), |called| called.trim().to_owned());
-    Some(format!("a part of {}", one_line(&called)))
+/// A block device and its partitions, as the kernel calls them.
+fn with_partitions(root: &Root, name: &str) -> Vec<String> {
+    let directory = root.path(format!("/sys/class/block/{name}"));
+    let parts = files::list(&directory).unwrap_or_default();
+    let parts = parts.into_iter().filter(|part| files::exists(directory.join(part).join("partition")));
+    std::iter::once(name.to_owned()).chain(parts).collect()
+}
+
+/// The devices that are made of a block device, as device mapper calls them, or the kernel.
+fn holders(root: &Root, name: &str) -> Vec<String> {
+    let holders = files::list(root.path(format!("/sys/class/block/{name}/holders"))).unwrap_or_default();
+    let called = |holder: String| {
+        let mapped = files::read_to_string(root.path(format!("/sys/class/block/{holder}/dm/name")));
+        one_line(mapped.as_deref().unwrap_or(&holder).trim())
+    };
+    holders.into_iter().map(called).collect()
+}
+
+/// What the kernel has made of a block device that it holds, of its partitions, or of the disk that it is a partition of.
+fn held_for(root: &Root, device: Device) -> Option<String> {
+    let directory = files::canonical(directory_of(root, (device.major, device.minor))).ok()?;
+    let disk = directory.parent().filter(|_| files::exists(directory.join("partition")));
+    let names = [Some(directory.as_path()), disk].into_iter().flatten();
+    let names = names.filter_map(|directory| directory.file_name()?.to_str());
+    let made: BTreeSet<String> =
+        names.flat_map(|name| with_partitions(root, name)).flat_map(|name| holders(root, &name)).collect();
+    (!made.is_empty()).then(|| made.into_iter().collect::<Vec<_>>().join(", "))
 }
 
 /// Where ZFS tells of the pools that this kernel has, one directory each (zpool(8)).
@@ -184,7 +216,12 @@ pub fn refusal(
         return Ok(Some(why));
     }
     match device.block.then(|| is_held(node)) {
-        Some(Ok(true)) => Ok(Some(format!("it is {HELD}"))),
+        Some(Ok(true)) => Ok(Some(match held_for(root, device) {
+            Some(made) => format!(
+                "it is held by the kernel: a part of {made}, which this host has made of what is written on it"
+            ),
+            None => format!("it is {HELD}"),
+        })),
         Some(Err(error)) if !error.is_without_medium() => Err(error),
         _ => Ok(None),
     }
