@@ -417,23 +417,30 @@ fn what_was_listed_and_could_not_be_read_is_told() {
 /// Anybody can call a process what he likes.
 #[test]
 fn a_process_is_believed_what_it_is_called_if_it_is_roots_or_libvirts() {
-    let of_user = |user: u32, accounts: &[(&str, &[u8])]| {
+    let of_users = |[real, user, saved]: [u32; 3], accounts: &[(&str, &[u8])]| {
         let tree = tree();
         for (path, text) in accounts {
             add(tree.path(), path, text);
         }
         let status = tree.path().join("proc/50/status");
         let text = fs::read_to_string(&status).unwrap();
-        fs::write(&status, format!("{text}Uid:\t{user}\t{user}\t{user}\t{user}\n")).unwrap();
-        add(tree.path(), "/proc/40/status", format!("Uid:\t{user}\t{user}\t{user}\t{user}\n").as_bytes());
+        let of_accounts = format!("Uid:\t{real}\t{user}\t{saved}\t{user}\n");
+        fs::write(&status, format!("{text}{of_accounts}")).unwrap();
+        add(tree.path(), "/proc/40/status", of_accounts.as_bytes());
+        add(tree.path(), "/proc/39/comm", b"bystander\n");
+        add(tree.path(), "/proc/39/status", of_accounts.as_bytes());
         let recorder = Arc::new(Recorder::default());
-        let found = look(&Root::at(tree.path()).recording(recorder.clone())).0;
+        let (found, notes) = look(&Root::at(tree.path()).recording(recorder.clone()));
+        let told = notes.iter().any(|note| note.contains("called as QEMU is"));
+        assert_eq!(told, !found.vms.contains_key(&50), "{notes:?}");
         let to = tempfile::tempdir().unwrap();
         recorder.write(to.path()).unwrap();
         assert_eq!(look(&Root::recorded(to.path())).0, found);
         assert!(!fs::read_to_string(to.path().join("etc/passwd")).unwrap_or_default().contains("somebody"));
+        assert!(!to.path().join("proc/39/status").exists(), "a bystander is nobody's business");
         (found.vms.contains_key(&50), found.irqbalance.is_some())
     };
+    let of_user = |user: u32, accounts: &[(&str, &[u8])]| of_users([user; 3], accounts);
     let passwd: (&str, &[u8]) =
         ("/etc/passwd", b"root:x:0:0::/:/bin/sh\nsomebody:x:1000:1000::/:/bin/sh\nlibvirt-qemu:x:64055:108::/:/bin/sh\nvm:x:77:7::/:/bin/sh\n");
     let configured: (&str, &[u8]) = ("/etc/libvirt/qemu.conf", b"#user = \"somebody\"\n  user = \"vm\"\n");
@@ -443,6 +450,10 @@ fn a_process_is_believed_what_it_is_called_if_it_is_roots_or_libvirts() {
     assert_eq!(of_user(64055, &[passwd]), (true, false));
     assert_eq!(of_user(77, &[passwd]), (false, false));
     assert_eq!(of_user(77, &[passwd, configured]), (true, false));
+    // A set-user-ID program that somebody has given the name.
+    assert_eq!(of_users([1000, 0, 0], &[passwd]), (false, false));
+    assert_eq!(of_users([0, 0, 1000], &[passwd]), (false, false));
+    assert_eq!(of_users([64055, 64055, 0], &[passwd]), (true, false));
 }
 
 #[test]

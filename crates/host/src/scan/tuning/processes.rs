@@ -35,6 +35,8 @@ const QEMU_CONFIGURATION: &str = "/etc/libvirt/qemu.conf";
 const NAME: usize = 15;
 /// More processes than are looked at (`PID_MAX_LIMIT` is 4 million).
 const MOST_PROCESSES: usize = 100_000;
+/// So many accounts are named that are not believed.
+const MOST_ACCOUNTS: usize = 5;
 /// What the kernel tells of a thread in one line is shorter.
 const LINE: usize = 4096;
 /// More threads of VMs than a machine runs.
@@ -59,6 +61,7 @@ pub(super) fn processes(reader: &mut Reader<'_>) -> Processes {
     let mut found = Processes { hidden, ..Processes::default() };
     let mut helpers = Vec::new();
     let mut threads = 0;
+    let mut unbelieved = (0, BTreeSet::new());
     let ids: Vec<u32> = reader.quiet_list("/proc").iter().filter_map(|name| name.parse().ok()).collect();
     for id in ids.into_iter().take(MOST_PROCESSES) {
         // One that has ended meanwhile is none.
@@ -72,14 +75,22 @@ pub(super) fn processes(reader: &mut Reader<'_>) -> Processes {
             }
             Reading::Absent | Reading::Unreadable(_) => continue,
         };
-        let owned_by = user(id, reader, &mut Vec::new());
-        let believed = match owned_by {
-            // It has ended, or its record is of a Penstock that did not look.
-            None | Some(0) => true,
-            Some(user) => is_vm(&name) && of_qemu.get_or_insert_with(|| qemu_users(reader)).contains(&user),
-        };
-        if !believed {
+        if !wanted(&name) {
             continue;
+        }
+        // `None`: it has ended, or its record is of a Penstock that did not look.
+        let accounts = accounts(id, reader, &mut Vec::new()).unwrap_or_default();
+        let mut others = accounts.into_iter().filter(|account| *account != 0).peekable();
+        if others.peek().is_some() {
+            if !is_vm(&name) {
+                continue;
+            }
+            let of_qemu = of_qemu.get_or_insert_with(|| qemu_users(reader));
+            if let Some(other) = others.find(|account| !of_qemu.contains(account)) {
+                unbelieved.0 += 1;
+                unbelieved.1.insert(other);
+                continue;
+            }
         }
         if let Some(program) = program(&name) {
             found.programs.insert(program.to_owned());
@@ -93,6 +104,15 @@ pub(super) fn processes(reader: &mut Reader<'_>) -> Processes {
         } else if let Some(owner) = owner(&name) {
             helpers.push((owner, id, name));
         }
+    }
+    if let (number @ 1.., accounts) = unbelieved {
+        let accounts: Vec<String> =
+            accounts.into_iter().take(MOST_ACCOUNTS).map(|id| id.to_string()).collect();
+        reader.note(format!(
+            "{number} processes called as QEMU is were not looked at as VMs, for libvirt has no VM under accounts such as {} \
+             here (`user` in {QEMU_CONFIGURATION})",
+            accounts.join(", ")
+        ));
     }
     for (owner, id, name) in helpers {
         let Some(vm) = found.vms.get_mut(&owner) else { continue };
@@ -109,10 +129,11 @@ fn program(name: &str) -> Option<&'static str> {
     PROGRAMS.into_iter().find(|program| name == &program[..program.len().min(NAME)])
 }
 
-/// The account that a process has (the effective user ID of proc_pid_status(5)).
-fn user(id: u32, reader: &mut Reader<'_>, unread: &mut Vec<String>) -> Option<u32> {
+/// The accounts that a process has: the real, the effective and the saved user ID of proc_pid_status(5). A program that changes its account
+/// when it is started (set-user-ID) has that of who started it as well.
+fn accounts(id: u32, reader: &mut Reader<'_>, unread: &mut Vec<String>) -> Option<Vec<u32>> {
     let status = status(&format!("/proc/{id}"), reader, unread)?;
-    field(&status, "Uid")?.split_whitespace().nth(1)?.parse().ok()
+    field(&status, "Uid")?.split_whitespace().take(3).map(|account| account.parse().ok()).collect()
 }
 
 /// The accounts that QEMU may have here.
@@ -124,9 +145,8 @@ fn qemu_users(reader: &mut Reader<'_>) -> BTreeSet<u32> {
         lines.flat_map(|line| [line, "\n"]).collect()
     };
     let configured = reader.part_of(QEMU_CONFIGURATION, of_user);
-    let configured = configured.known().and_then(|text| Some(text.split_once('=')?.1));
-    let configured =
-        configured.map(|value| value.trim().trim_matches('"').trim_start_matches('+').to_owned());
+    let configured = configured.known().and_then(|text| Some(value(text.lines().next()?.split_once('=')?.1)));
+    let configured = configured.map(|value| value.trim_start_matches('+').to_owned());
     let names: Vec<&str> = QEMU_USERS.into_iter().chain(configured.as_deref()).collect();
     let kept = |text: &str| -> String {
         let is_named = |line: &&str| line.split(':').next().is_some_and(|name| names.contains(&name));
@@ -136,6 +156,16 @@ fn qemu_users(reader: &mut Reader<'_>) -> BTreeSet<u32> {
     let of_accounts = accounts.known().into_iter().flat_map(|text| text.lines());
     let of_accounts = of_accounts.filter_map(|line| line.split(':').nth(2)?.parse().ok());
     of_accounts.chain(names.iter().filter_map(|name| name.parse().ok())).collect()
+}
+
+/// A value of a configuration of libvirt's (`src/util/virconf.c`), without its quotes and what comes behind it.
+fn value(text: &str) -> &str {
+    let text = text.trim();
+    let quote = text.chars().next().filter(|c| matches!(c, '"' | '\''));
+    match quote {
+        Some(quote) => text[1..].split(quote).next().unwrap_or_default(),
+        None => text.split(|c: char| c.is_whitespace() || c == '#').next().unwrap_or_default(),
+    }
 }
 
 /// What [`Processes::unread`] says begins so where it is of the VM whose process this is.
@@ -486,6 +516,21 @@ mod tests {
         assert_eq!(pages_by_node(""), Some(BTreeMap::new()));
         for odd in ["huge N0=2", "huge Nx=2 kernelpagesize_kB=4", "huge N0=two kernelpagesize_kB=4"] {
             assert_eq!(pages_by_node(odd), None, "{odd}");
+        }
+    }
+
+    #[test]
+    fn a_configured_value_ends_at_its_quote() {
+        for (text, wanted) in [
+            (r#" "vm""#, "vm"),
+            (r#" "vm" # not "root""#, "vm"),
+            (" 'vm' # x", "vm"),
+            (" 77 # x", "77"),
+            (r#" "vm"#, "vm"),
+            (r#" """#, ""),
+            ("", ""),
+        ] {
+            assert_eq!(value(text), wanted, "{text}");
         }
     }
 
