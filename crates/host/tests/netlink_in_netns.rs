@@ -228,13 +228,16 @@ fn an_alias_of_any_bytes() {
     let mut netlink = netlink(&namespace);
     let index = named(&mut netlink, "left").index;
     let before = netlink.link_settings(index).unwrap();
-    assert_eq!(before.alias, "");
-    let odd = LinkSettings { alias: r"a\x01\x1b\x5c\xff".to_owned(), ..before.clone() };
+    assert_eq!(before.alias.as_deref(), Some(""));
+    let odd = LinkSettings { alias: Some(r"a\x01\x1b\x5c\xff".to_owned()), ..before.clone() };
     netlink.set_link_settings(index, &odd).unwrap();
     assert_eq!(netlink.link_settings(index).unwrap(), odd);
     let shown = namespace.run("ip -o link show left");
     assert!(shown.contains("alias a\u{1}\u{1b}\\"), "{shown:?}");
+    // One that is not known stays.
     netlink.set_link_settings(index, &odd.plain()).unwrap();
+    assert_eq!(netlink.link_settings(index).unwrap(), odd);
+    netlink.set_link_settings(index, &before).unwrap();
     assert_eq!(netlink.link_settings(index).unwrap(), before);
     assert!(!namespace.run("ip -o link show left").contains("alias"));
 }

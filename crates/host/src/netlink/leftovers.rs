@@ -40,22 +40,22 @@ pub struct LinkSettings {
     /// Its alternative names (`IFLA_ALT_IFNAME`), in the kernel's order. Bytes that are no printable UTF-8 are written `\\xff`, and a
     /// backslash `\\x5c`: the kernel allows both.
     pub other_names: Vec<String>,
-    /// Its alias (`IFLA_IFALIAS`), a text that means nothing to the kernel; empty where it has none. Bytes are written as in a name. One that
-    /// was noted by a version that did not ask for it is empty.
-    #[serde(default)]
-    pub alias: String,
+    /// Its alias (`IFLA_IFALIAS`), a text that means nothing to the kernel; empty where it has none. Bytes are written as in a name. `None`
+    /// where it is not known, as in what a version noted that did not ask for it: it then stays as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alias: Option<String>,
 }
 
 impl LinkSettings {
-    /// The same as if nobody had set anything: neither promiscuous nor for all multicast frames, with ARP and the default mode, and without
-    /// alias. Names stay.
+    /// The same as if nobody had set anything: neither promiscuous nor for all multicast frames, with ARP and the default mode. Names
+    /// stay, and so does the alias, which may have been there before.
     pub fn plain(&self) -> LinkSettings {
         LinkSettings {
             promiscuous: false,
             all_multicast: false,
             arp: true,
             mode: 0,
-            alias: String::new(),
+            alias: None,
             ..self.clone()
         }
     }
@@ -91,7 +91,7 @@ impl Netlink {
         found.ok_or_else(|| NetlinkError::Malformed { attempt, what: "no link is in the answer".to_owned() })
     }
 
-    /// Sets an interface's flags, link mode and alias; alternative names stay.
+    /// Sets an interface's flags, link mode and, where it is known, alias; alternative names stay.
     ///
     /// # Errors
     ///
@@ -103,8 +103,9 @@ impl Netlink {
         body.header.flags = wanted.flags();
         body.attributes.push(LinkAttribute::Mode(LinkMode::from(wanted.mode)));
         // An empty one removes it (`net/core/dev.c`, `dev_set_alias`).
-        let alias = DefaultNla::new(libc::IFLA_IFALIAS, name_bytes(&wanted.alias));
-        body.attributes.push(LinkAttribute::Other(alias));
+        let alias =
+            wanted.alias.as_deref().map(|alias| DefaultNla::new(libc::IFLA_IFALIAS, name_bytes(alias)));
+        body.attributes.extend(alias.map(LinkAttribute::Other));
         self.set_link(&format!("set flags, link mode and alias of interface {index}"), &body)
     }
 
@@ -213,7 +214,7 @@ fn link_settings(message: &Message<'_>) -> Option<LinkSettings> {
         arp: !flags.contains(LinkFlags::Noarp),
         mode,
         other_names,
-        alias,
+        alias: Some(alias),
     })
 }
 
@@ -240,5 +241,18 @@ mod tests {
         assert_eq!(name_bytes("a\\b\\x"), b"a\\b\\x");
         assert_eq!(name_bytes("\\x+f"), b"\\x+f");
         assert_eq!(name_bytes("\\x\u{e9}"), "\\x\u{e9}".as_bytes());
+    }
+
+    #[test]
+    fn an_alias_that_was_not_noted_is_not_known() {
+        let noted = r#"{"promiscuous":true,"all_multicast":false,"multicast":true,"arp":true,"mode":0,"other_names":[]}"#;
+        let settings: LinkSettings = serde_json::from_str(noted).unwrap();
+        assert_eq!(settings.alias, None);
+        let known = LinkSettings { alias: Some(String::new()), ..settings.clone() };
+        assert_eq!(
+            serde_json::from_str::<LinkSettings>(&serde_json::to_string(&known).unwrap()).unwrap(),
+            known
+        );
+        assert_eq!(known.plain().alias, None);
     }
 }
