@@ -429,6 +429,8 @@ fn a_mount_that_stands_on_something_unknown_is_told() {
     for (line, words) in [
         ("3 2 0:30 / /tank rw - zfs tank/home rw", "the file system at /tank is not known: it is zfs"),
         ("3 2 0:30 / /share rw - virtiofs share rw", "it is virtiofs"),
+        ("3 2 0:30 / /etc/other rw - fuse /dev/fuse rw,user_id=0,group_id=0", "a program in user space"),
+        ("3 2 0:30 / /union rw - aufs none rw,si=1", "it is aufs"),
         ("3 2 0:30 / /share rw - 9p share rw,trans=virtio", "server is not known"),
         ("3 2 0:30 / /far rw - fuse.sshfs host:/ rw,user_id=0,group_id=0", "a program in user space"),
         ("3 2 0:30 / /far rw - fuse.evil /dev/sda1 rw,user_id=0,group_id=0", "a program in user space"),
@@ -441,6 +443,15 @@ fn a_mount_that_stands_on_something_unknown_is_told() {
         "3 2 0:30 / /sys rw - sysfs sysfs rw",
         "3 2 0:30 / /var/lib/lxcfs rw - fuse.lxcfs lxcfs rw,user_id=0,group_id=0,allow_other",
         "3 2 0:30 / /run/user/1000/doc rw - fuse.portal portal rw,user_id=1000,group_id=1000",
+        "3 2 0:30 / /run/user/0/doc rw - fuse.portal portal rw,user_id=0,group_id=0",
+        "3 2 0:30 / /run/user/0/gvfs rw - fuse.gvfsd-fuse gvfsd-fuse rw,user_id=0,group_id=0",
+        "3 2 0:30 / /run/vmblock-fuse rw - fuse.vmware-vmblock vmware-vmblock rw,user_id=0,group_id=0",
+        "3 2 0:30 / /etc/pve rw - fuse /dev/fuse rw,user_id=0,group_id=0,default_permissions,allow_other",
+        "3 2 0:30 / /proc/xen rw - xenfs xenfs rw",
+        "3 2 0:30 / /dev/cpuset rw - cpuset none rw",
+        "3 2 0:30 / /dlm rw - ocfs2_dlmfs none rw",
+        "3 2 0:30 / /home/x rw - ecryptfs /home/x rw",
+        "3 2 0:30 / /home/x rw - ecryptfs /home/.ecryptfs/x/.Private rw",
     ] {
         let found = of(line);
         assert!(

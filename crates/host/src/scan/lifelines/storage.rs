@@ -19,10 +19,13 @@ const LONGEST: usize = 4 * 4096;
 
 /// File systems that a server on the network keeps.
 const NETWORK: [&str; 6] = ["nfs", "nfs4", "cifs", "smb3", "ceph", "9p"];
+/// File systems that show a directory of another, which their source is.
+const STACKED: [&str; 3] = ["aufs", "ecryptfs", "shiftfs"];
 /// File systems in memory alone.
 const MEMORY: [&str; 3] = ["tmpfs", "ramfs", "rootfs"];
-/// File systems that the kernel makes up, and those that other mounts of the table carry. Everything else stands on something.
-const VIRTUAL: [&str; 28] = [
+/// File systems that the kernel makes up, those that a program keeps for others that it knows (LXC, desktops, VMware's tools), and those that
+/// other mounts of the table carry. Everything else stands on something.
+const VIRTUAL: [&str; 41] = [
     "autofs",
     "binder",
     "binfmt_misc",
@@ -30,27 +33,40 @@ const VIRTUAL: [&str; 28] = [
     "cgroup",
     "cgroup2",
     "configfs",
+    "cpuset",
     "debugfs",
     "devpts",
     "devtmpfs",
     "efivarfs",
     "functionfs",
+    "fuse.gvfsd-fuse",
     "fuse.lxcfs",
+    "fuse.portal",
+    "fuse.vmware-vmblock",
     "fusectl",
+    "gadgetfs",
     "hugetlbfs",
+    "ibmasmfs",
+    "ipathfs",
     "mqueue",
     "nfsd",
     "nsfs",
+    "ocfs2_dlmfs",
+    "openpromfs",
+    "oprofilefs",
     "overlay",
     "proc",
     "pstore",
     "resctrl",
     "rpc_pipefs",
+    "s390_hypfs",
     "securityfs",
     "selinuxfs",
     "smackfs",
+    "spufs",
     "sysfs",
     "tracefs",
+    "xenfs",
 ];
 
 /// A mount (`/proc/PID/mountinfo`, proc_pid_mountinfo(5)).
@@ -71,12 +87,20 @@ impl Mount {
     pub fn is_carried(&self) -> bool {
         let kind = self.kind.as_str();
         !self.number.starts_with("0:")
-            || !(MEMORY.contains(&kind) || VIRTUAL.contains(&kind) || self.is_a_users())
+            || !(MEMORY.contains(&kind)
+                || VIRTUAL.contains(&kind)
+                || self.is_a_users()
+                || self.is_of_proxmox())
     }
 
     /// Whether a program in user space keeps it, which says itself what it is.
     fn is_in_user_space(&self) -> bool {
         self.number.starts_with("0:") && (self.kind == "fuse" || self.kind.starts_with("fuse."))
+    }
+
+    /// Whether it is Proxmox's configuration, which a program keeps in memory and in a database of its own (pmxcfs(8)).
+    fn is_of_proxmox(&self) -> bool {
+        self.is_in_user_space() && self.source == "/dev/fuse" && self.at == "/etc/pve"
     }
 
     /// Whether an ordinary user has mounted it for himself (fuse(4), `user_id`).
@@ -261,6 +285,12 @@ impl Walk<'_> {
             let name = name.ok_or_else(|| format!("{link} is not there"))?;
             return self.block(&name, above, reader);
         }
+        if STACKED.contains(&kind) && mount.source.starts_with('/') {
+            let below = self.below(&mount.source, mount);
+            let below = below
+                .ok_or_else(|| format!("it is {kind} on {}, which nothing holds", quoted(&mount.source)))?;
+            return self.mount(&below, above, reader);
+        }
         if mount.is_in_user_space() {
             return Err(format!(
                 "it is {kind}, which a program in user space keeps, and that alone knows on what"
@@ -346,13 +376,16 @@ impl Walk<'_> {
         }
     }
 
-    /// The mount that a path is on, but for one: that with the longest way in common, the last one mounted there.
+    /// The mount that a path is on without `top`, which may cover it.
+    fn below(&self, path: &str, top: &Mount) -> Option<Mount> {
+        let is_top = |mount: &Mount| mount.number == top.number && mount.at == top.at;
+        let mounts: Vec<Mount> = self.mounts.iter().filter(|mount| !is_top(mount)).cloned().collect();
+        holding(&mounts, path).cloned()
+    }
+
+    /// The mount that a path is on, but for one.
     fn holding(&self, path: &str, but: Option<&Mount>) -> Option<Mount> {
-        let holds = |mount: &&Mount| {
-            let at = mount.at.trim_end_matches('/');
-            path.strip_prefix(at).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        };
-        let best = self.mounts.iter().filter(holds).max_by_key(|mount| mount.at.len())?;
+        let best = holding(self.mounts, path)?;
         // What an overlay covers cannot be reached by a path any more.
         but.is_none_or(|but| but.at != best.at).then(|| best.clone())
     }
@@ -448,6 +481,15 @@ impl Walk<'_> {
         };
         self.devices.push(carrier);
     }
+}
+
+/// The mount that a path is on: that with the longest way in common, the last one mounted there.
+fn holding<'m>(mounts: &'m [Mount], path: &str) -> Option<&'m Mount> {
+    let holds = |mount: &&Mount| {
+        let at = mount.at.trim_end_matches('/');
+        path.strip_prefix(at).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    mounts.iter().filter(holds).max_by_key(|mount| mount.at.len())
 }
 
 /// `[2001:db8::1]:6789`, `192.0.2.1:6789` or an address alone.
