@@ -35,7 +35,7 @@ pub use held::OwnDirectory;
 use held::Held;
 
 pub use in_root::read_in_root;
-pub(crate) use in_root::{open_in_root, read_opened};
+pub(crate) use in_root::{lacks_openat2, open_in_root, read_opened};
 
 pub(crate) use read::open_plain;
 

@@ -263,24 +263,27 @@ impl Recorder {
             let (Some(parent), Some(name)) = (at.parent(), at.file_name()) else { continue };
             let directory = match above.take().filter(|(of, _)| *of == parent) {
                 Some((_, directory)) => directory,
-                None => held.directory(parent).map_err(failed)?,
+                None => match held.directory(parent) {
+                    Ok(directory) => directory,
+                    Err(error) if is_unwritable(&error) => continue,
+                    Err(error) => return Err(failed(error)),
+                },
             };
-            match node {
+            let made = match node {
                 RecordNode::Directory => directory.directory(Path::new(name)).map(drop),
                 RecordNode::Name => directory.make_file(name, b"", PRIVATE_MODE),
-                RecordNode::File { bytes, mode } => {
+                RecordNode::File { bytes, mode } => directory.make_file(name, bytes, *mode),
+                RecordNode::Link(target) => directory.make_link(name, &within(at, target)),
+            };
+            match (made, node) {
+                (Ok(()), RecordNode::File { bytes, mode }) => {
                     recorded.files += 1;
                     recorded.bytes += bytes.len();
                     recorded.private += usize::from(*mode == PRIVATE_MODE);
-                    directory.make_file(name, bytes, *mode)
                 }
-                RecordNode::Link(target) => match directory.make_link(name, &within(at, target)) {
-                    // Of an open file whose name is as long as names can be.
-                    Err(error) if error.raw_os_error() == Some(Errno::ENAMETOOLONG as i32) => Ok(()),
-                    made => made,
-                },
+                (Err(error), _) if !is_unwritable(&error) => return Err(failed(error)),
+                (Ok(()) | Err(_), _) => {}
             }
-            .map_err(failed)?;
             above = Some((parent, directory));
         }
         let errors: String =
@@ -292,6 +295,13 @@ impl Recorder {
         })?;
         Ok(recorded)
     }
+}
+
+/// Whether a name, or where a link leads, is none that this file system takes: it is longer with its odd bytes replaced, and that of an open
+/// file may be as long as names can be.
+fn is_unwritable(error: &io::Error) -> bool {
+    let errno = error.raw_os_error().map(Errno::from_raw);
+    matches!(errno, Some(Errno::ENAMETOOLONG | Errno::EILSEQ))
 }
 
 /// The list of what could not be read, as a recorded tree has it; empty for a tree that has none.
@@ -365,6 +375,23 @@ mod tests {
             ("link", "/", "."),
         ] {
             assert_eq!(within(Path::new(at), Path::new(target)), Path::new(made), "{at} -> {target}");
+        }
+    }
+    #[test]
+    fn a_name_that_cannot_be_written_keeps_nothing_else_from_it() {
+        let machine = tempfile::tempdir().unwrap();
+        let recorder = Recorder::default();
+        // Of 100 bytes that are no UTF-8, which were replaced.
+        let odd = "\u{fffd}".repeat(100);
+        recorder.file(machine.path(), &format!("/{odd}"), b"lost");
+        recorder.file(machine.path(), &format!("/{odd}x/below/file"), b"lost");
+        recorder.file(machine.path(), "/a", b"kept");
+        recorder.file(machine.path(), "/z/file", b"kept");
+        let to = tempfile::tempdir().unwrap();
+        let recorded = recorder.write(to.path()).unwrap();
+        assert_eq!((recorded.files, recorded.bytes), (2, 8));
+        for kept in ["a", "z/file"] {
+            assert_eq!(files::read_to_string(to.path().join(kept)).unwrap(), "kept");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::{
     fs::{self, File},
     io,
     os::fd::{AsFd, AsRawFd, OwnedFd},
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
     sync::{Arc, OnceLock},
 };
 
@@ -88,8 +88,7 @@ impl Root {
             }
         };
         match files::open_in_root(held, path, flags) {
-            // A kernel before Linux 5.6.
-            Err(error) if error.raw_os_error() == Some(Errno::ENOSYS as i32) => {
+            Err(error) if files::lacks_openat2(&error) => {
                 Ok(nix::fcntl::open(&self.path(path), flags | OFlag::O_CLOEXEC, Mode::empty())?)
             }
             opened => opened,
@@ -169,7 +168,7 @@ impl Root {
                 target => Ok(target?.into()),
             },
         };
-        let outcome = self.failed(path).and_then(|()| read());
+        let outcome = self.failed(path).and_then(|()| read()).map(|target| self.as_recorded(path, target));
         if let Some(recorder) = &self.recorder {
             match &outcome {
                 Ok(target) => recorder.link(&self.directory, path, target),
@@ -179,23 +178,38 @@ impl Root {
         outcome
     }
 
+    /// What a link of a recorded tree said on its machine: where it climbs exactly to the root it was absolute, or might have been.
+    fn as_recorded(&self, path: &str, target: PathBuf) -> PathBuf {
+        if self.errors.is_none() || target.is_absolute() {
+            return target;
+        }
+        let up = target.components().take_while(|part| *part == Component::ParentDir).count();
+        let parent = path.trim_end_matches('/').rsplit_once('/').map_or("/", |(parent, _)| parent);
+        let depth = || Some(Path::new(&self.canonical_of(parent)?).components().count() - 1);
+        match up > 0 && depth() == Some(up) {
+            true => Path::new("/").join(target.components().skip(up).collect::<PathBuf>()),
+            false => target,
+        }
+    }
+
     /// The path without symbolic links, if it is there and below the root.
     pub(crate) fn canonical(&self, path: &str) -> Option<String> {
-        let canonical = match self.is_system() {
-            true => files::canonical(self.path(path)).ok()?.to_str()?.to_owned(),
-            false => {
-                // The kernel's own name of what is open.
-                let name = |open: &dyn AsFd| {
-                    files::read_link(format!("/proc/self/fd/{}", open.as_fd().as_raw_fd())).ok()
-                };
-                let found = name(&self.open_in_tree(path, OFlag::O_PATH).ok()?)?;
-                format!("/{}", found.strip_prefix(name(self.held.get()?)?).ok()?.to_str()?)
-            }
-        };
+        let canonical = self.canonical_of(path)?;
         if let Some(recorder) = &self.recorder {
             recorder.there(&self.directory, path);
         }
         Some(canonical)
+    }
+
+    fn canonical_of(&self, path: &str) -> Option<String> {
+        if self.is_system() {
+            return Some(files::canonical(self.path(path)).ok()?.to_str()?.to_owned());
+        }
+        // The kernel's own name of what is open.
+        let name =
+            |open: &dyn AsFd| files::read_link(format!("/proc/self/fd/{}", open.as_fd().as_raw_fd())).ok();
+        let found = name(&self.open_in_tree(path, OFlag::O_PATH).ok()?)?;
+        Some(format!("/{}", found.strip_prefix(name(self.held.get()?)?).ok()?.to_str()?))
     }
 
     /// Notes that a file holds `bytes`, where not all that was read of it is to be recorded, or it was read in another way.
@@ -231,6 +245,35 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
+
+    #[test]
+    fn a_link_of_a_recorded_tree_says_what_it_said_on_its_machine() {
+        let machine = tempfile::tempdir().unwrap();
+        let at = |name: &str| machine.path().join(name);
+        fs::create_dir_all(at("proc/7/fd")).unwrap();
+        fs::create_dir_all(at("sys/class/net")).unwrap();
+        fs::create_dir_all(at("sys/devices/eth0")).unwrap();
+        symlink("/dev/vfio/7", at("proc/7/fd/3")).unwrap();
+        symlink("socket:[12]", at("proc/7/fd/4")).unwrap();
+        symlink("../../devices/eth0", at("sys/class/net/eth0")).unwrap();
+        symlink("/sys/bus/pci", at("sys/devices/eth0/subsystem")).unwrap();
+        let links = [
+            ("/proc/7/fd/3", "/dev/vfio/7"),
+            ("/proc/7/fd/4", "socket:[12]"),
+            ("/sys/class/net/eth0", "../../devices/eth0"),
+            ("/sys/class/net/eth0/subsystem", "/sys/bus/pci"),
+        ];
+        let recorder = Arc::new(Recorder::default());
+        let root = Root::at(machine.path()).recording(recorder.clone());
+        for (path, target) in links {
+            assert_eq!(root.target(path).unwrap(), Path::new(target));
+        }
+        let to = tempfile::tempdir().unwrap();
+        recorder.write(to.path()).unwrap();
+        for (path, target) in links {
+            assert_eq!(Root::recorded(to.path()).target(path).unwrap(), Path::new(target), "{path}");
+        }
+    }
 
     #[test]
     fn links_of_a_tree_lead_nobody_out_of_it() {

@@ -8,6 +8,7 @@ use std::{
         unix::fs::OpenOptionsExt,
     },
     path::Path,
+    sync::OnceLock,
 };
 
 use nix::{
@@ -30,6 +31,18 @@ pub(crate) fn open_in_root(root: impl AsFd, path: impl AsRef<Path>, flags: OFlag
         }
     }
     Err(Errno::EAGAIN.into())
+}
+
+/// Whether an error of [`open_in_root`] is that there is no `openat2` here: the kernel is older than Linux 5.6, or a filter of system calls that
+/// does not know it says that it is not permitted (seccomp(2), as containers had it for years). That is tried once.
+pub(crate) fn lacks_openat2(error: &io::Error) -> bool {
+    static REFUSED: OnceLock<bool> = OnceLock::new();
+    let is = |error: &io::Error, errno: Errno| error.raw_os_error() == Some(errno as i32);
+    let refused = || {
+        let tried = File::open("/").and_then(|root| open_in_root(root, ".", OFlag::O_PATH));
+        tried.is_err_and(|error| is(&error, Errno::EPERM))
+    };
+    is(error, Errno::ENOSYS) || (is(error, Errno::EPERM) && *REFUSED.get_or_init(refused))
 }
 
 /// At most `limit` bytes of what was opened as a path (`O_PATH`), if that is a regular file. Only then is it opened for reading: to open
@@ -60,4 +73,19 @@ pub fn read_in_root(root: impl AsRef<Path>, path: &str, limit: usize) -> Result<
     let root = root.as_ref();
     let read = || read_opened(open_in_root(File::open(root)?, path, OFlag::O_PATH)?, limit);
     on("read", &root.join(path.trim_start_matches('/')), read())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_permitted_is_no_call_that_is_not_there() {
+        assert!(lacks_openat2(&Errno::ENOSYS.into()));
+        assert!(!lacks_openat2(&Errno::ENOENT.into()));
+        let root = File::open("/").unwrap();
+        let there = open_in_root(&root, ".", OFlag::O_PATH);
+        let refused = there.is_err_and(|error| error.raw_os_error() == Some(Errno::EPERM as i32));
+        assert_eq!(lacks_openat2(&Errno::EPERM.into()), refused);
+    }
 }
