@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use penstock_host::pci::{gives_interface, passes_through};
+use penstock_host::pci::passes_through;
 use penstock_model::{
     FreeDriver, FunctionName, Outcome,
     verdict::{Subject, Vantage},
@@ -44,9 +44,9 @@ pub fn judge(observation: &Observation<'_>, function: &FunctionName, sheet: &mut
         Some(FreeDriver::VfioPci) => driver == Some("vfio-pci"),
         None => driver.is_some(),
     };
-    // Whoever has the interface would be known.
-    let lacks_interface = driver.is_some_and(gives_interface)
-        && matches!(observation.interface(function), Err(Unobserved::Absent(_)));
+    // Whoever has the interface would be known. The host's interfaces were listed a while before.
+    let lacks_interface =
+        seen.lacks_interface() && matches!(observation.interface(function), Err(Unobserved::Absent(_)));
     if let Some(driver) = driver.filter(|_| holds && lacks_interface) {
         let (seen, outcome) = match (&seen.unseen, asked) {
             (Some(why), _) => (

@@ -49,11 +49,11 @@ impl Observer for KernelObserver {
             let seen = seen.map_err(|error| chain(&error)).map(|(driver, interfaces)| {
                 let held = opened.get(vf).map(|held| held.join(", "));
                 let taken_by = held.or_else(|| attachment(&self.root, *vf));
-                let drives = driver.as_deref().is_some_and(pci::gives_interface);
-                if drives && interfaces.is_empty() && taken_by.is_none() {
+                let seen = FreeVf { driver, interfaces, taken_by, unseen: None };
+                if seen.lacks_interface() {
                     away.insert(*vf);
                 }
-                FreeVf { driver, taken_by, unseen: None }
+                seen
             });
             found.insert(*vf, seen);
         }

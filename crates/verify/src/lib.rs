@@ -13,6 +13,7 @@ use indexmap::IndexMap;
 use penstock_host::{
     InterfaceReport, Place,
     frames::{Carried, Endpoint, NeighbourProbe, ProbeResult, ProbeTimeouts, Reach},
+    pci::gives_interface,
 };
 use penstock_model::{
     Bdf, FunctionName, GuestName, Inventory, Model, NicName, Verdict, VfIndex,
@@ -79,10 +80,20 @@ pub struct PfObservation {
 pub struct FreeVf {
     /// The driver that it is bound to; `None` when it is bound to none.
     pub driver: Option<String>,
+    /// The interfaces of it that are in our network namespace, as sysfs names them.
+    pub interfaces: Vec<String>,
     /// Who has it, in words: by VFIO, by a network plugin's record, or because its interface is in another network namespace.
     pub taken_by: Option<String>,
     /// Why it is not known whether its interface is in another network namespace, where it is not on the host.
     pub unseen: Option<String>,
+}
+
+impl FreeVf {
+    /// Whether its driver gives interfaces, and it has none that anybody was seen to have.
+    fn lacks_interface(&self) -> bool {
+        let gives = self.driver.as_deref().is_some_and(gives_interface);
+        gives && self.interfaces.is_empty() && self.taken_by.is_none()
+    }
 }
 
 /// What verification looks with, besides the inventory and the guests' places. Errors are reasons, in words.
@@ -182,7 +193,8 @@ pub fn verify(
     let timeout = effort.timeout;
     let paths = paths(model);
     let reached = links(model, &paths);
-    let awaited = reached.iter().copied().chain(paths.parted()).collect();
+    let owners = model.function_owners();
+    let awaited = awaited(&reached, paths.parted(&owners), timeout);
     let whole = Scope::whole(model);
     let observation =
         observation::Observation::look(model, inventory, nics, places, observer, &whole, &awaited, timeout);
@@ -230,8 +242,9 @@ pub fn attributes(
 ) -> Vec<(Part, Vec<Verdict>)> {
     let paths = paths(model);
     let reached = links(model, &paths);
+    let awaited = awaited(&reached, [], timeout);
     let observation =
-        observation::Observation::look(model, inventory, nics, places, observer, scope, &reached, timeout);
+        observation::Observation::look(model, inventory, nics, places, observer, scope, &awaited, timeout);
     let of_nics = model.nics.keys().filter(|name| scope.nics.contains(*name)).map(|name| {
         let mut sheet = writer::VerdictSheet::default();
         nic::judge(&observation, name, &reached, &mut sheet);
@@ -253,6 +266,19 @@ fn links<'a>(model: &'a Model, paths: &'a reach::Paths) -> BTreeSet<&'a Function
     let mut all = paths.reached();
     all.extend(model.uplink_vfs().map(|uplink| uplink.function));
     all
+}
+
+/// How long a link is waited for that only shows whether silence proves something: where no cable is, each look would take as long.
+const LINK_OF_PROOF: Duration = Duration::from_secs(2);
+
+/// How long each function may take to have a carrier: those of `reached` have the whole `timeout`.
+fn awaited<'a>(
+    reached: &BTreeSet<&'a FunctionName>,
+    parted: impl IntoIterator<Item = &'a FunctionName>,
+    timeout: Duration,
+) -> BTreeMap<&'a FunctionName, Duration> {
+    let parted = parted.into_iter().map(|function| (function, timeout.min(LINK_OF_PROOF)));
+    parted.chain(reached.iter().map(|function| (*function, timeout))).collect()
 }
 
 /// The paths that are tried of a model.

@@ -9,7 +9,7 @@ use std::{
 use indexmap::IndexMap;
 use penstock_host::{InterfaceReport, Place, chain, pci};
 use penstock_model::{
-    Bdf, FunctionName, FunctionOwners, GuestName, Inventory, Mac, Model, NicName, inventory::Pf,
+    Bdf, FreeDriver, FunctionName, FunctionOwners, GuestName, Inventory, Mac, Model, NicName, inventory::Pf,
     verdict::Vantage,
 };
 
@@ -73,7 +73,8 @@ impl GuestUnobserved {
 const INTERVAL: Duration = Duration::from_millis(50);
 
 impl<'a> Observation<'a> {
-    /// Looks at all that `scope` needs, until those of `reached` in it that are up have a carrier or `timeout` is over.
+    /// Looks at all that `scope` needs, until those of `awaited` in it that are up have a carrier or have had their time, and free VFs that are
+    /// to be the host's have an interface or `timeout` is over.
     #[expect(clippy::too_many_arguments, reason = "all that can be looked at, and how")]
     pub fn look(
         model: &'a Model,
@@ -82,7 +83,7 @@ impl<'a> Observation<'a> {
         places: &'a BTreeMap<GuestName, GuestPlace>,
         observer: &mut dyn Observer,
         scope: &Scope,
-        reached: &BTreeSet<&FunctionName>,
+        awaited: &BTreeMap<&FunctionName, Duration>,
         timeout: Duration,
     ) -> Observation<'a> {
         let mut observation = Observation {
@@ -118,13 +119,15 @@ impl<'a> Observation<'a> {
         observation.look_at_host(observer);
         observation.look_at_guests(guests, observer);
         loop {
-            let coming_up = |function: &&&FunctionName| {
+            let gone = began.elapsed();
+            let coming_up = |function: &&FunctionName| {
                 observation
                     .interface(function)
                     .is_ok_and(|report| report.interface.up && report.interface.carrier == Some(false))
             };
-            let functions: Vec<&FunctionName> = reached.iter().filter(coming_up).copied().collect();
-            if functions.is_empty() || began.elapsed() >= timeout {
+            let in_time = awaited.iter().filter(|(_, time)| gone < **time).map(|(function, _)| *function);
+            let functions: Vec<&FunctionName> = in_time.filter(coming_up).collect();
+            if functions.is_empty() {
                 break;
             }
             thread::sleep(INTERVAL.min(timeout));
@@ -151,7 +154,7 @@ impl<'a> Observation<'a> {
             };
             observation.sights.insert(name, seen);
         }
-        observation.look_at_free(scope, observer);
+        observation.look_at_free(scope, observer, timeout.saturating_sub(began.elapsed()));
         observation
     }
 
@@ -167,7 +170,9 @@ impl<'a> Observation<'a> {
         }
     }
 
-    fn look_at_free(&mut self, scope: &Scope, observer: &mut dyn Observer) {
+    /// A driver may register its interface a while after it has the VF, as that of Intel's adaptive VFs.
+    fn look_at_free(&mut self, scope: &Scope, observer: &mut dyn Observer, timeout: Duration) {
+        let began = Instant::now();
         let own = self
             .model
             .nics
@@ -184,7 +189,23 @@ impl<'a> Observation<'a> {
         if free.is_empty() {
             return;
         }
+        let awaited = |vf: &FunctionName| self.model.nics[&vf.nic].free_driver == Some(FreeDriver::Host);
+        let awaited: BTreeSet<Bdf> =
+            free.iter().filter(|(vf, _)| awaited(vf)).map(|(_, address)| *address).collect();
         let mut seen = observer.free_vfs(&free.values().copied().collect());
+        loop {
+            let late = |(address, vf): (&Bdf, &Result<FreeVf, String>)| {
+                let is_late = |vf: &FreeVf| vf.lacks_interface() && vf.unseen.is_none();
+                let late = vf.as_ref().is_ok_and(is_late) && awaited.contains(address);
+                late.then_some(*address)
+            };
+            let late: BTreeSet<Bdf> = seen.iter().filter_map(late).collect();
+            if late.is_empty() || began.elapsed() >= timeout {
+                break;
+            }
+            thread::sleep(INTERVAL.min(timeout));
+            seen.extend(observer.free_vfs(&late));
+        }
         self.free = free.into_iter().filter_map(|(vf, address)| Some((vf, seen.remove(&address)?))).collect();
     }
 

@@ -10,7 +10,7 @@ use penstock_host::{
     frames::{Endpoint, NeighbourProbe, ProbeResult, ProbeTimeouts, Reach},
 };
 use penstock_model::{
-    FunctionName, Guest, GuestKind, GuestName, Model, NicName, Outcome,
+    FunctionName, FunctionOwners, Guest, GuestKind, GuestName, Model, NicName, Outcome,
     guest::Inside,
     inventory::SwitchMode,
     verdict::{ARRIVES, ISOLATED, Subject, Vantage},
@@ -59,12 +59,15 @@ impl Paths {
         arriving.flat_map(|path| [&path.from, &path.to]).collect()
     }
 
-    /// The functions that something on the way is to keep frames from: only with a carrier do they tell.
-    pub fn parted(&self) -> impl Iterator<Item = &FunctionName> {
-        let kept = |path: &&Path| {
-            matches!(path.expectation, Expectation::Isolated(Barrier::Vlan | Barrier::LoopbackOff))
-        };
-        self.tried.iter().filter(kept).flat_map(|path| [&path.from, &path.to])
+    /// The functions that something on the way is to keep frames from: only with a carrier do they tell, unless that is what keeps them.
+    pub fn parted<'p>(&'p self, owners: &'p FunctionOwners<'_>) -> impl Iterator<Item = &'p FunctionName> {
+        self.tried.iter().flat_map(move |path| {
+            let ends = [&path.from, &path.to].into_iter();
+            ends.filter(move |end| match path.expectation {
+                Expectation::Isolated(barrier) => !is_proof(owners, end, barrier),
+                Expectation::Arrives | Expectation::NotJudged => false,
+            })
+        })
     }
 }
 
@@ -425,7 +428,7 @@ fn judge_path(observation: &Observation<'_>, path: &Path, trial: &Trial, sheet: 
         }
         // A link that is shown as down takes nothing: that is what was asked for.
         (Expectation::Isolated(Barrier::LinkDisabled), Ok(reach))
-            if reach.is_down() && is_disabled(observation, sender) =>
+            if reach.is_down() && is_disabled(&observation.owners, sender) =>
         {
             page.put("reach", wanted, ISOLATED, Outcome::Pass);
         }
@@ -443,8 +446,17 @@ fn judge_path(observation: &Observation<'_>, path: &Path, trial: &Trial, sheet: 
 /// Why nothing could have been delivered at an end of a path, whatever is between the two: its interface has no carrier, and drops in
 /// silence what is sent. Where that is what makes the barrier, it proves it.
 fn undeliverable(observation: &Observation<'_>, path: &Path, barrier: Barrier) -> Option<String> {
-    let proves = |end: &FunctionName| barrier == Barrier::LinkDisabled && is_disabled(observation, end);
+    let proves = |end: &FunctionName| is_proof(&observation.owners, end, barrier);
     [&path.from, &path.to].into_iter().filter(|end| !proves(end)).find_map(|end| no_carrier(observation, end))
+}
+
+/// Whether an end without a carrier is what makes the barrier: its own link is to be down, or no cable leads to the other end.
+pub fn is_proof(owners: &FunctionOwners<'_>, end: &FunctionName, barrier: Barrier) -> bool {
+    match barrier {
+        Barrier::NotCabled => true,
+        Barrier::LinkDisabled => is_disabled(owners, end),
+        Barrier::Vlan | Barrier::LoopbackOff => false,
+    }
 }
 
 /// That a function's interface was seen to have no carrier, in words.
@@ -461,8 +473,8 @@ pub fn silent(end: impl std::fmt::Display, report: &InterfaceReport) -> Option<S
 }
 
 /// Whether the model has a function shown a link that is down.
-pub fn is_disabled(observation: &Observation<'_>, function: &FunctionName) -> bool {
-    let settings = observation.owners.of(function).map(|(_, owned)| &owned.settings);
+fn is_disabled(owners: &FunctionOwners<'_>, function: &FunctionName) -> bool {
+    let settings = owners.of(function).map(|(_, owned)| &owned.settings);
     settings.is_some_and(|settings| settings.link_state == Some(penstock_model::LinkState::Disable))
 }
 
@@ -472,7 +484,7 @@ fn makers<'p>(observation: &Observation<'_>, path: &'p Path, barrier: Barrier) -
         let settings = observation.owners.of(function).map(|(_, owned)| &owned.settings);
         match barrier {
             Barrier::Vlan => settings.is_some_and(|settings| settings.vlan.is_some_and(|id| id.get() != 0)),
-            Barrier::LinkDisabled => is_disabled(observation, function),
+            Barrier::LinkDisabled => is_disabled(&observation.owners, function),
             Barrier::LoopbackOff | Barrier::NotCabled => true,
         }
     };

@@ -96,7 +96,7 @@ pub fn judge(
 fn no_carrier(observation: &Observation<'_>, end: &EndpointName, barrier: Barrier) -> Option<String> {
     match end {
         EndpointName::Function(function) => {
-            let proves = barrier == Barrier::LinkDisabled && reach::is_disabled(observation, function);
+            let proves = reach::is_proof(&observation.owners, function, barrier);
             if proves { None } else { reach::no_carrier(observation, function) }
         }
         EndpointName::Tenant(function) => {

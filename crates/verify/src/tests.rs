@@ -638,7 +638,7 @@ fn a_free_vf_that_somebody_has_taken_is_no_drift() {
                 *vf = FreeVf {
                     driver: Some("vfio-pci".to_owned()),
                     taken_by: Some("qemu (process 7)".to_owned()),
-                    unseen: None,
+                    ..FreeVf::default()
                 }
             });
         }),

@@ -2,15 +2,16 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    io::ErrorKind,
     path::PathBuf,
 };
 
 use penstock_model::Bdf;
 
-use crate::{Netlink, Root, chain, files, namespace::NetworkNamespace, pci};
+use crate::{Netlink, NetlinkError, Root, chain, files, namespace::NetworkNamespace, pci};
 
-/// Where namespaces have names, as `ip netns` and network plugins of containers give them.
-const NAMED: &str = "/run/netns";
+/// Where namespaces have names, as `ip netns` and network plugins of containers give them, and Docker.
+const NAMED: [&str; 2] = ["/run/netns", "/run/docker/netns"];
 
 /// What other network namespaces were seen to have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,6 +37,10 @@ pub fn look(root: &Root, wanted: &BTreeSet<Bdf>) -> InterfacesElsewhere {
     }
     let namespace = |id: &str| files::read_link(format!("/proc/{id}/ns/net"));
     let own = namespace("self").ok();
+    // With `hidepid` the first process is hidden from everybody but root and itself (proc(5)).
+    if !files::exists("/proc/1") {
+        all.unseen = Some("processes of others are hidden here (hidepid of proc(5))".to_owned());
+    }
     // The process with the lowest number in each: of a container that is its first, or who made it.
     let mut homes = BTreeMap::new();
     let mut processes: Vec<u32> =
@@ -52,33 +57,56 @@ pub fn look(root: &Root, wanted: &BTreeSet<Bdf>) -> InterfacesElsewhere {
             _ => {}
         }
     }
-    let mut take = |netlink: &mut Netlink, who: &dyn Fn() -> String| {
-        for report in netlink.links().unwrap_or_default() {
+    let mut take = |netlink: Result<Netlink, NetlinkError>, who: &dyn Fn() -> String| {
+        for report in netlink?.links()? {
             let function = report.device.as_deref().and_then(|device| pci::function_of_device(root, device));
             if let Some(function) = function.filter(|function| wanted.contains(function)) {
                 all.found.entry(function).or_insert_with(who);
             }
         }
+        Ok::<(), NetlinkError>(())
     };
     let mut closed = None;
     for id in homes.values() {
-        match Netlink::in_namespace_of(*id) {
-            Ok(mut netlink) => take(&mut netlink, &|| who(*id)),
-            Err(_) if !files::exists(format!("/proc/{id}")) => {}
-            Err(error) => drop(closed.get_or_insert(format!("{}: {}", who(*id), chain(&error)))),
+        match take(Netlink::in_namespace_of(*id), &|| who(*id)) {
+            Err(error) if files::exists(format!("/proc/{id}")) => {
+                closed.get_or_insert(format!("{}: {}", who(*id), chain(&error)));
+            }
+            // It has ended, then.
+            Ok(()) | Err(_) => {}
         }
     }
-    for name in files::list(NAMED).unwrap_or_default() {
-        // What is no namespace any more is an empty file.
-        let Ok(namespace) = NetworkNamespace::open(format!("{NAMED}/{name}")) else { continue };
-        let Ok((_, inode)) = namespace.identity() else { continue };
-        // As links of processes write it (namespaces(7)).
-        let home = PathBuf::from(format!("net:[{inode}]"));
-        if Some(&home) == own.as_ref() || homes.contains_key(&home) {
-            continue;
-        }
-        if let Ok(mut netlink) = namespace.netlink() {
-            take(&mut netlink, &|| format!("the network namespace {name}"));
+    for directory in NAMED {
+        let names = match files::list(directory) {
+            Ok(names) => names,
+            Err(error) if error.is_missing() => continue,
+            Err(error) => {
+                closed.get_or_insert(chain(&error));
+                continue;
+            }
+        };
+        for name in names {
+            let opened = NetworkNamespace::open(format!("{directory}/{name}"));
+            let opened = opened.and_then(|namespace| Ok((namespace.identity()?, namespace)));
+            let ((_, inode), namespace) = match opened {
+                Ok(opened) => opened,
+                Err(error) if error.is_missing() => continue,
+                Err(error) => {
+                    closed.get_or_insert(chain(&error));
+                    continue;
+                }
+            };
+            // As links of processes write it (namespaces(7)).
+            let home = PathBuf::from(format!("net:[{inode}]"));
+            if Some(&home) == own.as_ref() || homes.contains_key(&home) {
+                continue;
+            }
+            match take(namespace.netlink(), &|| format!("the network namespace {name}")) {
+                Ok(()) => {}
+                // What is no namespace any more is an empty file (setns(2), EINVAL).
+                Err(NetlinkError::Socket { source, .. }) if source.kind() == ErrorKind::InvalidInput => {}
+                Err(error) => drop(closed.get_or_insert(chain(&error))),
+            }
         }
     }
     all.unseen = all.unseen.or(closed);

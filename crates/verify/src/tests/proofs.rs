@@ -1,8 +1,13 @@
 //! What only frames show of spoof checks and rates.
 
-use penstock_model::{Outcome, TxRate, Verdict, inventory::SwitchMode, pci::PciIds};
+use std::time::Duration;
 
-use super::world::{GuestAnswer, Source, World, world, world_of};
+use penstock_model::{
+    FreeDriver, FunctionName, Outcome, TxRate, Verdict, inventory::SwitchMode, pci::PciIds,
+};
+
+use super::world::{GuestAnswer, MODEL, Source, World, parse, world, world_of};
+use crate::{Barrier, Expectation, LINK_OF_PROOF, awaited, reach};
 
 /// The verdicts of an attribute that frames decided, as `subject (vantage): outcome, seen`.
 fn proofs(verdicts: &[Verdict], attribute: &str) -> Vec<String> {
@@ -179,4 +184,52 @@ fn more_than_the_rate_fails_and_less_proves_nothing() {
     // The driver may well report another rate than the one that is wanted: what arrives is held against the model.
     world.vf(3).max_tx_rate = TxRate(0);
     assert!(!world.verify_with(true).iter().all(Verdict::holds));
+}
+
+/// A driver registers its interface a while after it has the VF, and after the host's interfaces were listed.
+#[test]
+fn an_interface_of_a_free_vf_that_comes_late_is_seen() {
+    let mut world = world();
+    world.model.nics[0].free_driver = Some(FreeDriver::Host);
+    world.inside.get_mut("").unwrap().retain(|report| report.interface.name.as_str() != "lan0v4");
+    world.free_vf(|vf| vf.interfaces = vec!["lan0v4".to_owned()]);
+    *world.late.borrow_mut() = 3;
+    world.timeout = Duration::from_secs(60);
+    let verdicts = world.verify();
+    let driver = verdicts.iter().find(|of| of.subject.to_string() == "NET0#4" && of.attribute == "driver");
+    assert_eq!(driver.unwrap().outcome, Outcome::Pass, "{driver:?}");
+    assert_eq!(*world.late.borrow(), 0);
+}
+
+/// An end without a carrier proves that nothing arrives where that is what keeps frames from it; others are waited for, not for long.
+#[test]
+fn an_end_without_a_carrier_proves_its_own_barrier_alone() {
+    let model = MODEL.replace("- {vf: NET0#0, address", "- {vf: NET0#0, link_state: disable, address");
+    let model = parse(&model);
+    let owners = model.function_owners();
+    let [disabled, tagged, other]: [FunctionName; 3] =
+        ["NET0#0", "NET0#1", "NET0#2"].map(|name| name.parse().unwrap());
+    for (end, barrier, proves) in [
+        (&disabled, Barrier::LinkDisabled, true),
+        (&other, Barrier::LinkDisabled, false),
+        (&other, Barrier::NotCabled, true),
+        (&disabled, Barrier::NotCabled, true),
+        (&tagged, Barrier::Vlan, false),
+        (&other, Barrier::LoopbackOff, false),
+    ] {
+        assert_eq!(reach::is_proof(&owners, end, barrier), proves, "{end}");
+    }
+    let tried = [(&disabled, &other, Barrier::LinkDisabled), (&tagged, &disabled, Barrier::NotCabled)];
+    let tried = tried.map(|(from, to, barrier)| reach::Path {
+        from: from.clone(),
+        to: to.clone(),
+        expectation: Expectation::Isolated(barrier),
+    });
+    let paths = reach::Paths { tried: tried.into() };
+    assert_eq!(paths.parted(&owners).collect::<Vec<_>>(), [&other]);
+    let whole = Duration::from_secs(30);
+    let waits = awaited(&[&tagged].into(), paths.parted(&owners), whole);
+    assert_eq!(waits, [(&tagged, whole), (&other, LINK_OF_PROOF)].into());
+    // Who is to be reached has the whole time, whatever else is asked of him.
+    assert_eq!(awaited(&[&other].into(), [&other], whole), [(&other, whole)].into());
 }

@@ -95,6 +95,10 @@ pub struct World {
     pub loads: RefCell<usize>,
     /// The VFs that no guest owns.
     pub free: BTreeMap<Bdf, FreeVf>,
+    /// So many looks at them see no interface yet.
+    pub late: RefCell<usize>,
+    /// How long links and interfaces may take.
+    pub timeout: Duration,
 }
 
 /// How a guest is that is not a container.
@@ -266,6 +270,8 @@ pub fn world_of(model: &str) -> World {
         speed: 12_500_000,
         loads: RefCell::new(0),
         free: [(vf_bdf(4), FreeVf { driver: Some("igbvf".to_owned()), ..FreeVf::default() })].into(),
+        late: RefCell::new(0),
+        timeout: Duration::ZERO,
     }
 }
 
@@ -326,8 +332,13 @@ impl Observer for &World {
     }
 
     fn free_vfs(&mut self, vfs: &BTreeSet<Bdf>) -> BTreeMap<Bdf, Result<FreeVf, String>> {
-        let look =
-            |vf: &Bdf| self.unless_blind(Source::FreeVfs, || self.free.get(vf).cloned().unwrap_or_default());
+        let looks = self.late.borrow().checked_sub(1);
+        let look = |vf: &Bdf| {
+            let mut seen = self.free.get(vf).cloned().unwrap_or_default();
+            seen.interfaces.retain(|_| looks.is_none());
+            self.unless_blind(Source::FreeVfs, || seen)
+        };
+        *self.late.borrow_mut() = looks.unwrap_or_default();
         vfs.iter().map(|vf| (*vf, look(vf))).collect()
     }
 
@@ -495,7 +506,7 @@ impl World {
             &places.collect(),
             &self.switches,
             &mut &*self,
-            Effort { timeout: Duration::ZERO, load },
+            Effort { timeout: self.timeout, load },
         )
     }
 
