@@ -41,8 +41,12 @@ self/mountinfo = 22 1 8:2 / / rw - ext4 /dev/sda2 rw
 ";
 
 fn signs(more: &str) -> Option<String> {
+    signs_on(&format!("{MACHINE}{more}"))
+}
+
+fn signs_on(machine: &str) -> Option<String> {
     let tree = tempfile::tempdir().unwrap();
-    sysfs::plant(&format!("{MACHINE}{more}"), tree.path()).unwrap();
+    sysfs::plant(machine, tree.path()).unwrap();
     // Nothing that is opened may be a device: this one is waited for.
     let node = tree.path().join("dev/nvme0n1");
     fs::remove_file(&node).unwrap();
@@ -92,8 +96,14 @@ fn signs_of_use_are_read_without_opening_the_device() {
 /// What a mount is called anybody can choose who has a namespace of his own, and of FUSE also on the host.
 #[test]
 fn the_name_of_a_mount_is_believed_where_only_root_can_give_it() {
+    let own_table = "self/mountinfo = 22 1 8:2 / / rw - ext4 /dev/sda2 rw\n";
+    assert!(MACHINE.contains(own_table));
     let mount = |of: &str, kind: &str, source: &str| {
-        signs(&format!("/proc/{of}/mountinfo = 30 1 0:50 / /mnt rw - {kind} {source} rw\n"))
+        let line = format!("{of}/mountinfo = 30 1 0:50 / /mnt rw - {kind} {source} rw\n");
+        match of {
+            "self" => signs_on(&MACHINE.replace(own_table, &line)),
+            _ => signs(&line),
+        }
     };
     let (own, theirs) = ("mounted on the host at /mnt", "mounted at /mnt by postgres (process 42)");
     for (of, kind, source, why) in [
