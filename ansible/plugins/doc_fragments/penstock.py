@@ -26,7 +26,9 @@ options:
       - Templates of C(generate) are looked up beside it.
     type: path
   content:
-    description: The model itself. Use C(src) for a model that names templates.
+    description:
+      - The model itself. Use C(src) for a model that names templates.
+      - Where guests have NICs of their own it has to say C(machine), another on each machine; their addresses rest on it.
     type: str
   nic:
     description: For a NIC of the model, the permanent MAC address of the PF to use in place of what C(match) selects.
