@@ -300,16 +300,18 @@ fn large_hostile_files_are_answered_in_bounded_time() {
 
 #[test]
 fn warnings_hide_no_error_however_many_they_are() {
-    let with = |disk: &str| {
+    let with_after = |after: &str, disk: &str| {
         let text = format!(
-            "nics: {{A: }}\nguests:\n  a: {{after: [{}]}}\n  b: {{kind: vm, boot: {{disk: /b.img}}}}\n  c: {{kind: vm, boot: {{disk: {disk}}}}}\n",
-            "b,".repeat(300)
+            "nics: {{A: }}\nguests:\n  a: {{after: [{after}]}}\n  b: {{kind: vm, boot: {{disk: /b.img}}}}\n  c: {{kind: vm, boot: {{disk: {disk}}}}}\n"
         );
         answer(text.as_bytes())
     };
+    let with = |disk: &str| with_after(&"b,".repeat(300), disk);
     assert_eq!(with("/c.img"), Ok(()));
     let shown = with("/b.img").unwrap_err();
     assert!(shown.contains("b and c would both write to `/b.img`"), "{shown}");
+    let with_another_error = with_after(&format!("{}ghost", "b,".repeat(300)), "/b.img").unwrap_err();
+    assert!(with_another_error.contains("b and c would both write to `/b.img`"), "{with_another_error}");
 }
 
 #[test]

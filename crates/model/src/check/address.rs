@@ -163,7 +163,8 @@ fn check_addresses(of_nics: &[WrittenAddress], subject: &mut Subject<'_>) {
     let uses: Vec<Use<'_>> = host.chain(guests).chain(of_nics).collect();
     let mut in_place: HashMap<(IpAddr, Option<&GuestName>), &Use<'_>> = HashMap::new();
     let mut on_segment: HashMap<(IpAddr, Segment<'_>, VlanId), &Use<'_>> = HashMap::new();
-    let mut on_vlan: HashMap<(IpAddr, VlanId), &Use<'_>> = HashMap::new();
+    // At bridges, and not: two bridges of the host are two networks, unless something outside joins them.
+    let mut on_vlan: HashMap<(IpAddr, VlanId, bool), &Use<'_>> = HashMap::new();
     for used in &uses {
         if let Some((why, hint)) = unusable(used.address) {
             subject.messages.push(
@@ -172,6 +173,9 @@ fn check_addresses(of_nics: &[WrittenAddress], subject: &mut Subject<'_>) {
             continue;
         }
         let ip = used.address.ip();
+        let at_bridge = matches!(used.network, Network::Bridge(_));
+        let at_nic = on_vlan.get(&(ip, used.vlan, false));
+        let elsewhere = at_nic.or_else(|| on_vlan.get(&(ip, used.vlan, true)).filter(|_| !at_bridge));
         let segment = match used.network {
             Network::Nic(nic) => {
                 segments.get(nic).map_or(Segment::Other(used.network), |at| Segment::Cables(*at))
@@ -192,7 +196,7 @@ fn check_addresses(of_nics: &[WrittenAddress], subject: &mut Subject<'_>) {
                 .with_related(other.path.clone(), "first given here")
                 .with_hint("give one of them another address, or another `vlan`"),
             );
-        } else if let Some(other) = on_vlan.get(&(ip, used.vlan)) {
+        } else if let Some(other) = elsewhere {
             subject.messages.push(
                 Diagnostic::warning(
                     used.path.clone(),
@@ -209,7 +213,7 @@ fn check_addresses(of_nics: &[WrittenAddress], subject: &mut Subject<'_>) {
         }
         in_place.entry((ip, used.guest)).or_insert(used);
         on_segment.entry((ip, segment, used.vlan)).or_insert(used);
-        on_vlan.entry((ip, used.vlan)).or_insert(used);
+        on_vlan.entry((ip, used.vlan, at_bridge)).or_insert(used);
     }
 }
 

@@ -66,8 +66,9 @@ pub(super) fn check(subject: &mut Subject<'_>) {
             true => "leave `icount` out, or rehearse without CPUs that are named".to_owned(),
             false => format!("write `cpus: {}`, leave it out, or name lower ones", u64::from(cpu) + 1),
         };
-        let error = Diagnostic::error(path.join(key), text).with_related(beyond, "named here");
-        messages.push(error.with_hint(hint));
+        // The machine may have it all the same.
+        let warning = Diagnostic::warning(path.join(key), text).with_related(beyond, "named here");
+        messages.push(warning.with_hint(hint));
     }
     let cables = path.join("cables");
     let mut plugged: HashMap<&NicName, Path> = HashMap::new();
@@ -151,7 +152,7 @@ pub(super) fn check(subject: &mut Subject<'_>) {
     }
 }
 
-/// The first place of the model that names a CPU which a machine with `has` of them does not have, and that CPU.
+/// The highest CPU that the model names, and where, if a machine with `has` of them does not have it.
 fn beyond(model: &Model, has: u32) -> Option<(Path, u32)> {
     let of_guests = model.guests.iter().flat_map(|(name, guest)| {
         let path = Path::of(["guests", name.as_str()]);
@@ -170,6 +171,6 @@ fn beyond(model: &Model, has: u32) -> Option<(Path, u32)> {
             (path.join("housekeeping"), realtime.housekeeping.as_ref()),
         ]
     });
-    let mut named = of_guests.chain(of_machine).filter_map(|(path, cpus)| Some((path, *cpus?.0.last()?)));
-    named.find(|(_, cpu)| *cpu >= has)
+    let named = of_guests.chain(of_machine).filter_map(|(path, cpus)| Some((path, *cpus?.0.last()?)));
+    named.filter(|(_, cpu)| *cpu >= has).max_by_key(|(_, cpu)| *cpu)
 }

@@ -171,12 +171,19 @@ pub(super) fn check_init(init: &OneOrMany<String>, path: &Path, messages: &mut V
     if line.trim().is_empty() {
         let error = Diagnostic::error(path.clone(), "the first process has an empty name");
         messages.push(error.with_hint("leave it out for an idle process"));
-    } else if line.contains(['"', '\'', '\\']) {
-        let text =
-            "this line is taken apart at white space, and its quotes and backslashes would be part of words";
+    } else if let Some(word) = line.split_whitespace().find(|word| is_quoted(word)) {
+        let text = format!(
+            "this line is taken apart at white space, and the quotes or the backslash of {} would be part of the word",
+            crate::tree::shown(word)
+        );
         let hint = "write a list, like `init: [sh, -c, \"sleep 1; exec sh\"]`";
         messages.push(Diagnostic::error(path.clone(), text).with_hint(hint));
     }
+}
+
+/// Whether a quote opens or closes a word, or a backslash would keep it from ending: a shell would take the line apart elsewhere.
+fn is_quoted(word: &str) -> bool {
+    word.starts_with(['"', '\'']) || word.ends_with(['"', '\'', '\\'])
 }
 
 /// A container's root directory must mean the same whoever reads it.

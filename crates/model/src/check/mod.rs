@@ -34,7 +34,7 @@ use crate::{
         BoardDocument, FunctionDocument, FunctionEntry, GuestDocument, ModelDocument, NicDocument, OneOrMany,
         UplinkEntry,
     },
-    machine::named_after,
+    machine::{named_after, nameless},
 };
 
 /// The most messages that are shown for one file.
@@ -107,8 +107,10 @@ struct Subject<'a> {
 /// the model is good only if that adds no error.
 pub(crate) fn check(document: ModelDocument, file: &str, messages: &mut Vec<Diagnostic>) -> Model {
     let ModelDocument { machine, nics, drives, guests, realtime, measure, expect, board } = document;
-    let nameless = machine.is_none();
-    let machine = machine.unwrap_or_else(|| named_after(file));
+    let says_machine = machine.is_some();
+    let of_file = named_after(file);
+    let names_itself = of_file.is_some();
+    let machine = machine.or(of_file).unwrap_or_else(nameless);
     let highest = highest_indices(&guests);
     let counted = nics.iter().map(|(name, nic)| (name.clone(), nic.vfs.is_some())).collect();
     let mut host = Vec::new();
@@ -186,8 +188,8 @@ pub(crate) fn check(document: ModelDocument, file: &str, messages: &mut Vec<Diag
     vm::check(&mut subject);
     uplink::check(&mut subject);
     tenant::check(&written.macs, &mut subject);
-    if nameless {
-        tenant::check_machine(&mut subject);
+    if !says_machine {
+        tenant::check_machine(names_itself, &written.macs, &mut subject);
     }
     container_nic::check(&mut subject);
     generate::check(&written.generate, &mut subject);
@@ -400,11 +402,12 @@ fn build_board(document: BoardDocument) -> Board {
     }
 }
 
-/// Whether there are more messages than will be shown, an error among the last, so that looking for more is in vain. After warnings alone
-/// what is not looked at could make a bad model a good one.
+/// Whether there are more errors than will be shown, so that looking for more is in vain. Warnings do not count: what is not looked at after
+/// them could be the error to show. Only the last messages are looked at, because this is asked for each entry of a list.
 fn full(messages: &[Diagnostic]) -> bool {
-    let mut last = messages.iter().rev().take(MAX_MESSAGES + 1);
-    messages.len() > MAX_MESSAGES && last.any(|message| message.severity == Severity::Error)
+    const LAST: usize = 16 * MAX_MESSAGES;
+    let errors = messages.iter().rev().take(LAST).filter(|message| message.severity == Severity::Error);
+    messages.len() > MAX_MESSAGES && errors.take(MAX_MESSAGES + 1).count() > MAX_MESSAGES
 }
 
 /// Why no function can have this address.

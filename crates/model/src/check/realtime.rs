@@ -161,7 +161,7 @@ pub(super) fn check(subject: &mut Subject<'_>) {
             subject.messages.extend(swapped(name, guest, &path));
         }
         subject.messages.extend(intrudes(name, guest, &nobodys));
-        subject.messages.extend(interrupted(name, guest, &alone, &nobodys));
+        subject.messages.extend(interrupted(name, guest, &alone));
     }
     let Some(realtime) = &model.realtime else { return };
     let path = Path::of(["realtime"]);
@@ -253,13 +253,8 @@ fn intrudes(name: &GuestName, guest: &Guest, nobodys: &CpuSet) -> Option<Diagnos
     )
 }
 
-/// Interrupts of one guest on CPUs that are another's alone, that are isolated, or that are its own.
-fn interrupted(
-    name: &GuestName,
-    guest: &Guest,
-    alone: &HashMap<u32, &GuestName>,
-    nobodys: &CpuSet,
-) -> Option<Diagnostic> {
+/// Interrupts of one guest on CPUs that are another's alone, or that are its own. An isolated CPU that is no guest's may be there for them.
+fn interrupted(name: &GuestName, guest: &Guest, alone: &HashMap<u32, &GuestName>) -> Option<Diagnostic> {
     let interrupts = guest.realtime.as_ref()?.interrupts.as_ref()?;
     let path = Path::of(["guests", name.as_str(), "realtime", "interrupts"]);
     let owner = |cpu: &u32| alone.get(cpu).copied().filter(|owner| *owner != name);
@@ -273,18 +268,6 @@ fn interrupted(
         return Some(
             Diagnostic::error(path, text)
                 .with_related(Path::of(["guests", other.as_str(), "pin"]), "taken here")
-                .with_hint("give them a CPU of housekeeping, or leave `interrupts` out"),
-        );
-    }
-    if let Some(both) = shared(Some(interrupts), nobodys) {
-        let text = format!(
-            "the interrupts of {name} would go to {}, which {} isolated",
-            cpus_named(&both),
-            are(&both)
-        );
-        return Some(
-            Diagnostic::error(path, text)
-                .with_related(Path::of(["realtime", "isolated"]), "isolated here")
                 .with_hint("give them a CPU of housekeeping, or leave `interrupts` out"),
         );
     }

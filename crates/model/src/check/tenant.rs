@@ -1,6 +1,6 @@
 //! NICs that VMs own: how QEMU may compose them (`hw/pci/pcie_sriov.c`) and what their switch can keep.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use indexmap::IndexMap;
 
@@ -340,24 +340,36 @@ fn check_allow(allow: &Allow, trusted: bool, path: &Path, messages: &mut Vec<Dia
     }
 }
 
-/// Derived addresses that are others in a file of another name, since the model does not say the machine's.
-pub(super) fn check_machine(subject: &mut Subject<'_>) {
+/// Derived addresses that rest on a machine's name which the model does not say: the file's, where that is one.
+pub(super) fn check_machine(names_itself: bool, written: &[Written], subject: &mut Subject<'_>) {
     let model = subject.model;
-    let derived = |(guest, name, nic): &(&GuestName, &NicName, &TenantNic)| {
-        nic.mac == TenantNic::derived_mac(&model.machine, guest, name)
-    };
-    let mut all = model.tenant_nics().filter(derived);
+    let written: HashSet<(&GuestName, &NicName)> = written
+        .iter()
+        .filter(|written| written.function.function.vf.is_none())
+        .map(|written| (&written.function.guest, &written.function.function.nic))
+        .collect();
+    let mut all = model.tenant_nics().filter(|(guest, name, _)| !written.contains(&(*guest, *name)));
     let Some((guest, name, _)) = all.next() else { return };
     let more = match all.count() {
         0 => "has an address that is".to_owned(),
         1 => "and another NIC have addresses that are".to_owned(),
         more => format!("and {more} more NICs have addresses that are"),
     };
-    let text = format!(
-        "{guest}/{name} {more} derived from the machine's name, and that is the file's, {}: in a file of another name they change",
-        model.machine
+    let (why, machine) = if names_itself {
+        let machine = model.machine.as_str();
+        let why = format!(
+            "and that is the file's, {machine}: in a file of another name they change, and on machines with files of one name they are the same"
+        );
+        (why, machine)
+    } else {
+        let why =
+            "which neither the model nor a file's name says: on each machine without one they are the same";
+        (why.to_owned(), "NAME")
+    };
+    let text = format!("{guest}/{name} {more} derived from the machine's name, {why}");
+    let hint = format!(
+        "write `machine: {machine}` for this machine alone; for several machines leave it out, or give each a model of its own"
     );
-    let hint = format!("write `machine: {}`, which keeps them", model.machine);
     let path = Path::of(["guests", guest.as_str(), "nics", name.as_str()]);
     subject.messages.push(Diagnostic::warning(path, text).at_key().with_hint(hint));
 }
@@ -428,7 +440,31 @@ pub(super) fn check(written: &[Written], subject: &mut Subject<'_>) {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Mac, Source, VfIndex, parse};
+    use crate::{Mac, Source, TenantNic, VfIndex, parse};
+
+    #[test]
+    fn addresses_that_rest_on_a_name_which_nothing_says_are_warned_of_and_those_that_are_written_are_not() {
+        let warnings = |file: &str, mac: &str| {
+            let text = format!("guests: {{a: {{nics: {{n: {{uplink: br0{mac}}}}}}}}}\n");
+            parse(&Source::new(file, text)).unwrap().warnings.0
+        };
+        let derived = TenantNic::derived_mac("web-1", &"a".parse().unwrap(), &"n".parse().unwrap());
+        assert_eq!(warnings("web-1.yaml", &format!(", mac: {derived}")), []);
+        for (file, says, hint) in [
+            ("web-1.yaml", "that is the file's, web-1", "`machine: web-1` for this machine alone"),
+            (
+                "<stdin>",
+                "which neither the model nor a file's name says",
+                "`machine: NAME` for this machine alone",
+            ),
+            ("a model.yaml", "which neither the model nor a file's name says", "`machine: NAME` for"),
+        ] {
+            let found = warnings(file, "");
+            let [found] = &found[..] else { panic!("{file}: {found:?}") };
+            assert!(found.message.contains(says), "{file}: {found}");
+            assert!(found.hint.as_ref().is_some_and(|found| found.contains(hint)), "{file}: {found:?}");
+        }
+    }
 
     #[test]
     fn an_address_that_no_vf_has_any_more_is_free() {

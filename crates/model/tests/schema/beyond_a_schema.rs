@@ -9,8 +9,6 @@ pub const BEYOND_A_SCHEMA: [(&str, &[&str]); 8] = [
             "address-twice",
             "address-twice-across-a-cable",
             "addresses-of-containers-nics",
-            "board-that-counts-without-the-cpus-that-are-named",
-            "board-without-the-cpus-that-are-named",
             "disk-in-two-spellings",
             "interfaces-that-penstock-makes",
             "interrupts-where-nothing-may-interrupt",
