@@ -33,7 +33,7 @@ use crate::{
     log::{self, LastingTrouble},
     machine::{
         GROUP, SriovMachine, SriovNode, SriovNodeSpec, SriovNodeStatus, UtcTime, VERSION,
-        node::{Change, ChangeResult, Outcome, PlanOutcome, Stage},
+        node::{Change, ChangeResult, Outcome, PlanOutcome, PlanSummary, Stage},
         policy::SriovMachineSpec,
     },
     pace::Backoff,
@@ -315,6 +315,31 @@ impl Agent {
         Ok(())
     }
 
+    /// What the model of the machine `name` is on this node. `None`: another run is at work here.
+    async fn plan_of(
+        &self,
+        name: &str,
+        spec: &SriovMachineSpec,
+        hash: &str,
+    ) -> Result<Option<PlanSummary>, ChangeError> {
+        let text = match progress::of_node(&spec.model, &self.settings.node) {
+            Ok(text) => text,
+            Err(error) => {
+                let why =
+                    format!("{error}: write `machine: {}` into a model for this node alone", error.machine);
+                return Ok(Some(report::unfit(&why, name, hash, UtcTime::now())));
+            }
+        };
+        let model = self.store.keep_model(hash, &text)?;
+        let answer = self.verbs.plan(&model, &spec.allow, &self.peers().await).await?;
+        let held = claim::held_functions(&self.settings.state)?;
+        let plan = report::plan(&answer, &held, name, spec, hash, UtcTime::now());
+        if plan.is_none() {
+            log::say(format!("another run is at work on this machine: {}", answer.why()));
+        }
+        Ok(plan)
+    }
+
     /// Plans, and tells what came of it where that is news.
     async fn plan(
         &mut self,
@@ -323,15 +348,9 @@ impl Agent {
         record: &Record,
     ) -> Result<Option<Duration>, ChangeError> {
         let hash = spec.hash();
-        let model = self.store.keep_model(&hash, &spec.model, &self.settings.node)?;
-        let peers = self.peers().await;
-        let answer = self.verbs.plan(&model, &spec.allow, &peers).await?;
-        let now = UtcTime::now();
-        let held = claim::held_functions(&self.settings.state)?;
-        let Some(mut plan) = report::plan(&answer, &held, name, spec, &hash, now) else {
-            log::say(format!("another run is at work on this machine: {}", answer.why()));
-            return Ok(Some(BUSY));
-        };
+        let Some(mut plan) = self.plan_of(name, spec, &hash).await? else { return Ok(Some(BUSY)) };
+        let now = plan.at;
+        let model = self.store.model(&hash);
         let before = record.status.result.clone();
         let mut result = before.clone();
         if plan.outcome == PlanOutcome::Planned && plan.steps == 0 {
@@ -414,10 +433,7 @@ impl Agent {
             self.tell(&status).await?;
             return Ok(Some(Duration::ZERO));
         }
-        let model = self.store.keep_model(&hash, &spec.model, &self.settings.node)?;
-        let answer = self.verbs.plan(&model, &spec.allow, &self.peers().await).await?;
-        let held = claim::held_functions(&self.settings.state)?;
-        let Some(plan) = report::plan(&answer, &held, name, spec, &hash, now) else { return Ok(Some(BUSY)) };
+        let Some(plan) = self.plan_of(name, spec, &hash).await? else { return Ok(Some(BUSY)) };
         if plan.digest != change.plan || plan.outcome != PlanOutcome::Planned {
             let words = "the plan became another after this node was told to begin; nothing was changed";
             let status =

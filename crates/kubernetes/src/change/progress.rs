@@ -1,9 +1,16 @@
 //! What a change has come to, on disk before it goes on: whoever is killed finds out what to do next.
 
-use std::path::{Path, PathBuf};
+use std::{
+    borrow::Cow,
+    path::{Path, PathBuf},
+};
 
 use penstock_host::files;
-use penstock_model::{MachineName, digest::sha256, machine::with_machine};
+use penstock_model::{
+    MachineName,
+    digest::sha256,
+    machine::{MachineLineError, with_machine},
+};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -92,21 +99,13 @@ impl Store {
         self.directory.join("models").join(format!("{hash}.yaml"))
     }
 
-    /// Writes the model for the machine of `node` down, for root alone: it may hold addresses that not everybody need know.
-    ///
-    /// The file is called by its hash, which every change of the model changes. Where it does not say the machine's name and derived
-    /// addresses rest on that, it is the node's: the same for ever, and on no two nodes.
+    /// Writes a model down, for root alone: it may hold addresses that not everybody need know.
     ///
     /// # Errors
     ///
     /// It cannot be written.
-    pub fn keep_model(&self, hash: &str, text: &str, node: &str) -> Result<PathBuf, RolloutStateError> {
+    pub fn keep_model(&self, hash: &str, text: &str) -> Result<PathBuf, RolloutStateError> {
         let path = self.model(hash);
-        // A longer name than a machine can have in a model stands for itself by its digest.
-        let machine = node.parse().or_else(|_| sha256(node)[..40].parse::<MachineName>());
-        let named = machine.ok().and_then(|machine| with_machine(text, &machine).ok());
-        // What says no name and takes no line that does is for `penstock` to warn of.
-        let text = named.as_deref().unwrap_or(text);
         files::write_atomic_mode(&path, text, 0o600)?;
         Ok(path)
     }
@@ -170,6 +169,21 @@ impl Store {
     pub fn keep_applied(&self, applied: &Applied) -> Result<(), RolloutStateError> {
         write(applied_file(&self.directory), applied)
     }
+}
+
+/// The model `text` for the machine of `node`.
+///
+/// Its file is called by its hash, which every change of the model changes. Where it does not say the machine's name and derived addresses
+/// rest on that, it is the node's: the same for ever, and on no two nodes.
+///
+/// # Errors
+///
+/// [`MachineLineError`] when the name cannot be written into the model: all nodes would have the same addresses.
+pub fn of_node<'a>(text: &'a str, node: &str) -> Result<Cow<'a, str>, MachineLineError> {
+    // A longer name than a machine can have in a model stands for itself by its digest.
+    let machine = node.parse().or_else(|_| sha256(node)[..40].parse::<MachineName>());
+    let machine = machine.map_err(|_| MachineLineError { machine: node.to_owned() })?;
+    with_machine(text, &machine)
 }
 
 /// The model that was applied and confirmed last, of an agent below this directory; nothing is locked for that.
@@ -236,8 +250,8 @@ mod tests {
         assert!(!is_changing(directory.path()));
         store.keep_progress(&progress).unwrap();
         assert!(is_changing(directory.path()));
-        store.keep_model("h", "nics: {}", "node-1").unwrap();
-        store.keep_model("old", "nics: {}", "node-1").unwrap();
+        store.keep_model("h", "nics: {}").unwrap();
+        store.keep_model("old", "nics: {}").unwrap();
         store.forget_models(&["h"]).unwrap();
         drop(store);
         let store = Store::open(directory.path()).unwrap();
@@ -252,18 +266,21 @@ mod tests {
 
     #[test]
     fn derived_addresses_rest_on_the_node_and_not_on_the_hash_of_the_model() {
-        let directory = tempfile::tempdir().unwrap();
-        let store = Store::open(directory.path()).unwrap();
         let text = "guests: {a: {nics: {net0: {uplink: br0}}}}\n";
-        let kept = |hash: &str, text: &str, node: &str| {
-            files::read_to_string(store.keep_model(hash, text, node).unwrap()).unwrap()
-        };
-        assert_eq!(kept("h", text, "node-1"), format!("{text}machine: node-1\n"));
-        assert_eq!(kept("other", text, "node-1"), kept("h", text, "node-1"));
-        assert_ne!(kept("h", text, "node-2"), kept("h", text, "node-1"));
+        let of = |text: &str, node: &str| of_node(text, node).unwrap().into_owned();
+        assert_eq!(of(text, "node-1"), format!("{text}machine: node-1\n"));
+        assert_ne!(of(text, "node-2"), of(text, "node-1"));
         let long = format!("{}.example.com", "n".repeat(60));
-        assert!(kept("h", text, &long).contains("machine: "), "a node's name may be longer than a machine's");
+        assert!(of(text, &long).contains("machine: "), "a node's name may be longer than a machine's");
         let says = format!("machine: m\n{text}");
-        assert_eq!(kept("h", &says, "node-1"), says);
+        assert_eq!(of(&says, "node-1"), says);
+        let empty = format!("machine:\n{text}");
+        assert_eq!(
+            of(&empty, "node-1"),
+            format!("machine: node-1\n{text}"),
+            "of a chart without a value for it"
+        );
+        let cannot = of_node(&format!("? machine\n{text}"), "node-1").unwrap_err();
+        assert_eq!(cannot.machine, "node-1", "without the name all nodes would have the same addresses");
     }
 }

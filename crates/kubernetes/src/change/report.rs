@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use penstock_model::Bdf;
+use penstock_model::{Bdf, machine::same_on_each_machine};
 use serde_json::Value;
 
 use super::verbs::Answer;
@@ -91,6 +91,9 @@ pub fn plan(
             vanishing.len()
         );
     }
+    if outcome == PlanOutcome::Planned {
+        message = same_addresses(&spec.model);
+    }
     let digest = PlanSummary::digest_of(&vanishing, &dangers, reboot);
     dangers.truncate(LONGEST_LIST);
     Some(PlanSummary {
@@ -105,6 +108,36 @@ pub fn plan(
         message: shortened(&message, LONGEST_MESSAGE),
         at: now,
     })
+}
+
+/// What is told instead of a plan where the model itself keeps it from being one for this node.
+pub fn unfit(why: &str, machine: &str, hash: &str, now: UtcTime) -> PlanSummary {
+    PlanSummary {
+        machine: machine.to_owned(),
+        hash: hash.to_owned(),
+        digest: PlanSummary::digest_of(&[], &[], false),
+        outcome: PlanOutcome::Unfit,
+        steps: 0,
+        dangers: Vec::new(),
+        vanishing: Vec::new(),
+        reboot: false,
+        message: shortened(why, LONGEST_MESSAGE),
+        at: now,
+    }
+}
+
+/// What an operator should know of guests' NICs that have one address on every node with the model; empty where none does.
+fn same_addresses(model: &str) -> String {
+    let names = same_on_each_machine(model);
+    let Some(first) = names.first() else { return String::new() };
+    let which = match names.len() {
+        1 => format!("{first} has"),
+        more => format!("{first} and {} more NICs of guests have", more - 1),
+    };
+    format!(
+        "{which} the same MAC address on each node with this model: for several nodes leave `machine` and `mac` out of it, and addresses rest on \
+         the node's name"
+    )
 }
 
 /// Whether a danger is that VFs are in use, all of them by prepared claims: their pods leave before anything is done. A `penstock` that does not say
@@ -155,8 +188,10 @@ pub fn status(
         let reason = plan.outcome.to_string();
         let message = match plan.outcome {
             PlanOutcome::Planned => {
+                let says =
+                    if plan.message.is_empty() { String::new() } else { format!("; {}", plan.message) };
                 format!(
-                    "{} steps, {} VFs vanish, {} dangers",
+                    "{} steps, {} VFs vanish, {} dangers{says}",
                     plan.steps,
                     plan.vanishing.len(),
                     plan.dangers.len()
@@ -222,6 +257,22 @@ mod tests {
         let answer = Answer::new(3, json!({"kind": "plan", "steps": [{}], "dangers": [danger]}));
         let held = held.iter().map(|function| function.parse().unwrap()).collect();
         plan(&answer, &held, "m", &serde_json::from_value(spec).unwrap(), "h", UtcTime(1)).unwrap()
+    }
+
+    #[test]
+    fn a_plan_tells_of_addresses_that_every_node_with_the_model_has() {
+        let of = |model: &str| {
+            let spec = json!({"model": model, "nodeSelector": {"a": "b"}});
+            let answer = Answer::new(0, json!({"kind": "plan", "steps": [], "dangers": []}));
+            let spec = serde_json::from_value(spec).unwrap();
+            let plan = plan(&answer, &BTreeSet::new(), "m", &spec, "h", UtcTime(1)).unwrap();
+            assert_eq!(plan.outcome, PlanOutcome::Planned);
+            status(Some(plan), None, &SriovNodeStatus::default(), UtcTime(1)).conditions[0].message.clone()
+        };
+        let guests = "guests: {a: {nics: {net0: {uplink: br0}}}}\n";
+        assert_eq!(of(guests), "0 steps, 0 VFs vanish, 0 dangers");
+        let told = of(&format!("machine: m\n{guests}"));
+        assert!(told.contains("; a/net0 has the same MAC address on each node with this model"), "{told}");
     }
 
     #[test]
