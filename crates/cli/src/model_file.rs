@@ -207,21 +207,26 @@ pub fn read(
     printer: &mut Printer,
 ) -> Result<ModelFile, Failure> {
     let file = load(path).map_err(|rejected| machine.explain(rejected).explain(printer))?;
-    warn(&file, strict, printer)?;
+    warn(&file.warnings, &file.source, strict, printer)?;
     Ok(file)
 }
 
-/// Prints the warnings about a good model, or refuses it for them.
-fn warn(file: &ModelFile, strict: Strict, printer: &mut Printer) -> Result<(), Failure> {
-    if file.warnings.0.is_empty() {
+/// Prints the warnings about a good model, or with `strict` refuses it for them.
+pub fn warn(
+    warnings: &Diagnostics,
+    source: &Source,
+    strict: Strict,
+    printer: &mut Printer,
+) -> Result<(), Failure> {
+    if warnings.0.is_empty() {
         return Ok(());
     }
     if strict.strict {
-        let explained = explain(&file.warnings.clone().into_errors(), &file.source, printer);
+        let explained = explain(&warnings.clone().into_errors(), source, printer);
         return Err(explained.hint("`--strict` takes warnings for errors; without it this is a good model"));
     }
     if !printer.warned() {
-        printer.diagnose(&file.warnings, &file.source, Against::Model);
+        printer.diagnose(warnings, source, Against::Model);
     }
     Ok(())
 }
@@ -451,7 +456,14 @@ mod tests {
             found.message.starts_with("a/n, b/n have the same MAC addresses on each of the 2 machines"),
             "{found}"
         );
-        assert!(found.hint.is_some_and(|hint| hint.contains("`machine`") && hint.contains("`mac`")));
+        assert!(found.hint.as_ref().is_some_and(|hint| hint.contains("`machine`") && hint.contains("`mac`")));
+        let mut printer = Printer::new(&Settings::resolve(&Common { quiet: true, ..Common::default() }));
+        let mut told = |strict| {
+            let found = found.clone().into();
+            warn(&found, &Source::new("m.yaml", text), Strict { strict }, &mut printer).err()
+        };
+        assert!(told(false).is_none());
+        assert!(told(true).is_some_and(|failure| failure.hints.join("").contains("`--strict`")));
     }
 
     #[test]

@@ -80,6 +80,11 @@ fn copy(file: &ModelFile) -> Result<Cow<'_, str>, Failure> {
     with_machine(&file.source.text, &machine).map_err(|error| refused(&error, &error.machine))
 }
 
+/// Whether `text` is the model's copy. One that can have no copy has none.
+fn is_copy(text: &str, file: &ModelFile) -> bool {
+    text == file.source.text || copy(file).is_ok_and(|copy| copy == text)
+}
+
 fn setup(machine: &Machine) -> Result<BootSetup, Failure> {
     let wants = format!("{}/{}.wants", persist::UNIT_DIRECTORY, persist::WANTED_BY);
     Ok(scan::boot::setup(machine.root(), &persist::paths(), &wants)?)
@@ -298,8 +303,10 @@ fn boot_when_set(machine: &Machine, words: &String) -> Result<Option<String>, Fa
 
 /// Whether what was put on the kernel's command line for this model is there.
 pub fn verdicts(machine: &Machine, file: &ModelFile) -> Result<Vec<Verdict>, Failure> {
-    let there = files::read_to_string(machine.root().path(persist::MODEL)).ok();
-    if there.as_deref() != Some(&*copy(file)?) {
+    let Ok(there) = files::read_to_string(machine.root().path(persist::MODEL)) else {
+        return Ok(Vec::new());
+    };
+    if !is_copy(&there, file) {
         return Ok(Vec::new());
     }
     let Some(state) = state(machine)? else { return Ok(Vec::new()) };
@@ -348,5 +355,11 @@ mod tests {
         assert_eq!(at_boot.guests, file.model.guests);
         let unnamed = parse(&Source::new(persist::MODEL, file.source.text.as_str())).unwrap().model;
         assert_ne!(unnamed.guests, file.model.guests, "the file's name is what they rest on");
+        assert!(is_copy(&text, &file) && is_copy(&file.source.text, &file) && !is_copy("guests:\n", &file));
+        let cannot = "? machine\nguests: {a: {nics: {net0: {uplink: br0}}}}\n";
+        files::write_atomic(&path, cannot).unwrap();
+        let file = model_file::load(&path).unwrap();
+        assert_eq!(copy(&file).err().unwrap().status, Status::Refused);
+        assert!(!is_copy(&text, &file), "who only looks is not told that it cannot be made");
     }
 }

@@ -6,7 +6,6 @@
 use std::env;
 
 use penstock_host::interrupt;
-use penstock_model::Against;
 
 use crate::{
     arguments::{Apply, Audit, Check, Format, Machines, Plan, Scan, Verb},
@@ -62,13 +61,12 @@ pub fn run(
         );
     }
     // What is wrong in the model is said here, before anybody is logged in anywhere.
+    let gives_addresses = matches!(verb, Verb::Check(_) | Verb::Plan(_) | Verb::Apply(_) | Verb::Start(_));
     let payload = match verb.subject() {
         Some(subject) => {
             let file = model_file::read_subject(subject, For::There(&hosts), printer)?;
-            if matches!(verb, Verb::Check(_) | Verb::Plan(_) | Verb::Apply(_) | Verb::Start(_))
-                && let Some(found) = model_file::same_on_each(&file.model, &hosts)
-            {
-                printer.diagnose(&found.into(), &file.source, Against::Model);
+            if gives_addresses && let Some(found) = model_file::same_on_each(&file.model, &hosts) {
+                model_file::warn(&found.into(), &file.source, subject.strict, printer)?;
             }
             Some(Box::new(model_file::payload(&file, printer)?))
         }
