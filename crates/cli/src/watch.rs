@@ -279,3 +279,48 @@ impl Watch<'_> {
 fn time() -> String {
     humantime::format_rfc3339_millis(SystemTime::now()).to_string()
 }
+
+#[cfg(test)]
+mod tests {
+    use penstock_model::{Outcome, Verdict, verdict::Subject};
+    use penstock_verify::{Part, Scope};
+
+    use super::*;
+    use crate::arguments::{Common, Strict, Subject as ModelArguments};
+
+    #[test]
+    fn nothing_holds_while_something_cannot_be_looked_at() {
+        let settings = Settings::resolve(&Common::default());
+        let mut printer = Printer::keeping(&settings);
+        let watcher = watcher::tests::watcher(&[]);
+        let (nics, strict) = (Vec::new(), Strict::default());
+        let subject = ModelArguments { model: "m.yaml".into(), nics, strict, payload: None };
+        let mut lines = Lines::new(&subject, &watcher.file.model);
+        let mut watch = Watch {
+            settings: &settings,
+            watcher,
+            schedule: PollSchedule::new(Instant::now()),
+            end: None,
+            until: false,
+            stamp: None,
+            waiting: Recheck::default(),
+            blind: None,
+        };
+        let seen = Err("b".to_owned());
+        let good = Verdict::of_host(Subject::Machine, "mac", "a".to_owned(), seen);
+        watch.watcher.known.take(vec![(Part::Rest, vec![Verdict { outcome: Outcome::Pass, ..good }])]);
+        assert!(watch.holds());
+        let mut after_a_part = |whole: bool, waiting: Scope| {
+            watch.blind = None;
+            assert!(watch.sees_not("it is away".to_owned(), whole, &lines, &mut printer).unwrap());
+            assert!(!watch.holds() && matches!(watch.state(), WatchEvent::State { holds: false, .. }));
+            watch.waiting.scope = waiting;
+            assert!(watch.judge(Recheck::default(), false, false, &mut lines, &mut printer).unwrap());
+            watch.holds()
+        };
+        assert!(after_a_part(false, Scope::default()), "what could not be looked at was");
+        let waiting = Scope { nics: ["NET0".parse().unwrap()].into(), ..Scope::default() };
+        assert!(!after_a_part(false, waiting), "it waits");
+        assert!(!after_a_part(true, Scope::default()), "only a look at everything tells");
+    }
+}

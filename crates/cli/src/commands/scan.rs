@@ -42,8 +42,11 @@ pub fn run(arguments: &Scan, settings: &Settings, printer: &mut Printer) -> Resu
         printer.data(&inventory, || inventory_table::table(&inventory, width))?;
         return Ok(Status::Holds);
     }
-    let (host, strangers, definitions) =
-        (machine.host_name(), machine.strangers(&inventory), machine.definitions());
+    let (host, definitions) = (machine.host_name(), machine.definitions());
+    let (strangers, unseen) = machine.strangers(&inventory);
+    if let Some(why) = unseen {
+        printer.warn(format!("who has VFs in other network namespaces is not wholly known: {why}"));
+    }
     let sight = ImportInput {
         host: host.as_deref(),
         inventory: &inventory,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use penstock_host::{files, scan::elsewhere::elsewhere};
+use penstock_host::{files, scan::elsewhere};
 use penstock_model::{Bdf, GuestName, Inventory};
 use penstock_plan::action::GuestDefinition;
 
@@ -21,8 +21,9 @@ impl Machine {
         if self.root.is_system() { self.guests().definitions() } else { BTreeMap::new() }
     }
 
-    /// Who has a VF that no guest of ours has: through VFIO, or with its interface in another network namespace.
-    pub fn strangers(&self, inventory: &Inventory) -> BTreeMap<Bdf, Vec<String>> {
+    /// Who has a VF that no guest of ours has: through VFIO, or with its interface in another network namespace; and why some of these could
+    /// not be looked into, if so.
+    pub fn strangers(&self, inventory: &Inventory) -> (BTreeMap<Bdf, Vec<String>>, Option<String>) {
         let ours: BTreeSet<Bdf> = inventory
             .guests
             .values()
@@ -38,9 +39,10 @@ impl Machine {
         });
         let away = away.map(|vf| vf.bdf).filter(|bdf| !ours.contains(bdf) && !strangers.contains_key(bdf));
         let away: BTreeSet<Bdf> = away.collect();
-        for (bdf, who) in elsewhere(&self.root, &away) {
+        let elsewhere = elsewhere::look(&self.root, &away);
+        for (bdf, who) in elsewhere.found {
             strangers.entry(bdf).or_default().push(who);
         }
-        strangers
+        (strangers, elsewhere.unseen)
     }
 }

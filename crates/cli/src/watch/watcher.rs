@@ -448,7 +448,7 @@ fn autoprobe(pf: Bdf) -> Option<bool> {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use std::path::PathBuf;
 
     use penstock_guests::state::State;
@@ -491,7 +491,7 @@ mod tests {
     }
 
     /// Of a machine that has neither NIC nor guests of Penstock's.
-    fn watcher(of_incus: &[&str]) -> Watcher {
+    pub fn watcher(of_incus: &[&str]) -> Watcher {
         let source = Source::new(
             "m.yaml",
             "nics: {NET0: {match: {mac: '02:00:00:00:aa:01'}, vfs: 1}}\nguests: {box: {functions: [NET0#0], memory: 64MiB}}\n",
