@@ -199,6 +199,7 @@ mod tests {
     }
 
     #[test]
+    #[allow(clippy::disallowed_methods)]
     fn a_path_that_no_directory_can_have_is_the_user_s_mistake() {
         let there = tempfile::tempdir().unwrap();
         let file = there.path().join("file");

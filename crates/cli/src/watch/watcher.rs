@@ -546,7 +546,7 @@ pub mod tests {
             Some(IncusUnseen { why: "it is away".to_owned(), may_run: ["box".parse().unwrap()].into() });
         let parts = |judged: Judged| judged.into_iter().map(|(part, _)| part).collect::<Vec<_>>();
         let net0 = Part::Nic("NET0".parse().unwrap());
-        assert_eq!(parts(watcher.judged(&run, &whole, Duration::ZERO)), [net0.clone()]);
+        assert_eq!(parts(watcher.judged(&run, &whole, Duration::ZERO)), std::slice::from_ref(&net0));
         assert!(watcher.as_run.is_none(), "what Incus has chosen is not known");
         run.incus_unseen = Some(IncusUnseen { why: "it is away".to_owned(), may_run: BTreeSet::new() });
         let all = [net0, Part::Guest("box".parse().unwrap())];
