@@ -185,9 +185,10 @@ impl Board {
                 Err(error @ (BoardError::NotReady { .. } | BoardError::EmulatorEnded { .. }))
                     if choice.accelerator == Accelerator::Kvm =>
                 {
+                    // One whose QEMU has ended says more of this machine's memory than of KVM.
+                    failed |= matches!(error, BoardError::NotReady { .. });
                     choice =
                         accelerator::after_failure(cache, &emulator, image, &error.to_string(), listener)?;
-                    failed = true;
                 }
                 outcome => {
                     if failed && outcome.is_ok() {

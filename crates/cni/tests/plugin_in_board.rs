@@ -164,7 +164,7 @@ fn vfs_that_no_guest_owns() -> Outcome {
     bench.say(&format!("ip link set {other} netns c name taken"))?;
     let run = verified();
     run.ended_with(0)?;
-    for words in ["container b (network data, penstock cni)", "another network namespace"] {
+    for words in ["container b (network data, penstock cni)", "the network namespace c"] {
         assert!(run.stdout.contains(words), "{words}: {}", run.stdout);
     }
     // Nothing is done with them, and what would destroy them is refused.

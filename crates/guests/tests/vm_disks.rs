@@ -23,6 +23,8 @@ const O_EXCL: i32 = 0o200;
 
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
+    // Containers have few loop devices.
+    trials.one_at_a_time();
     let lacking = trials.lacking("block devices", || needs::root().or_else(needs::loop_device));
     let tests: [(&str, fn()); 3] = [
         ("a_vm_boots_a_block_device_that_the_host_does_not_use", unused),

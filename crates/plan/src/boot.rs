@@ -104,7 +104,7 @@ pub fn is_on(command_line: &str, words: &str) -> bool {
 }
 
 /// Whether a command line has `words`, or what comes to the same.
-pub(crate) fn is_there(line: &str, words: &str) -> bool {
+pub fn is_there(line: &str, words: &str) -> bool {
     has_words(line, words) || is_on(line, words)
 }
 

@@ -269,7 +269,7 @@ fn links<'a>(model: &'a Model, paths: &'a reach::Paths) -> BTreeSet<&'a Function
 }
 
 /// How long a link is waited for that only shows whether silence proves something: where no cable is, each look would take as long.
-const LINK_OF_PROOF: Duration = Duration::from_secs(2);
+const LINK_OF_PROOF: Duration = Duration::from_secs(5);
 
 /// How long each function may take to have a carrier: those of `reached` have the whole `timeout`.
 fn awaited<'a>(

@@ -115,9 +115,9 @@ impl<'a> Observation<'a> {
                 observation.find_functions(name, observer);
             }
         }
-        let began = Instant::now();
         observation.look_at_host(observer);
         observation.look_at_guests(guests, observer);
+        let began = Instant::now();
         loop {
             let gone = began.elapsed();
             let coming_up = |function: &&FunctionName| {

@@ -11,7 +11,7 @@ use penstock_model::inventory::BootLoader;
 use penstock_plan::{
     ExecuteError,
     action::{BootArguments, has_words},
-    boot::entries_have,
+    boot::{entries_have, is_there},
     persist::{UNIT_DIRECTORY, WANTED_BY},
 };
 
@@ -120,13 +120,11 @@ pub fn are_set(root: &Root, arguments: &BootArguments) -> Result<Seen, ExecuteEr
     if lines.is_empty() {
         return Ok(Ok(()));
     }
-    for words in &arguments.words {
-        if !entries_have(&arguments.loader, &lines, words) {
-            return Ok(Err(match arguments.loader {
-                BootLoader::Grubby => format!("an entry of the boot loader lacks {words}"),
-                _ => format!("no entry of the boot loader has {words}"),
-            }));
-        }
+    if let Some(words) = lacking(arguments, &lines) {
+        return Ok(Err(match arguments.loader {
+            BootLoader::Grubby => format!("an entry of the boot loader lacks {words}"),
+            _ => format!("no entry of the boot loader has {words}"),
+        }));
     }
     let elsewhere = elsewhere(root, arguments);
     let gone = arguments.before.iter().filter(|words| !arguments.words.contains(words));
@@ -154,4 +152,37 @@ fn elsewhere(root: &Root, arguments: &BootArguments) -> Vec<String> {
         text.push_str(&files::read_to_string(root.path(path)).unwrap_or_default());
     }
     text.lines().map(|line| line.replace(['"', '\''], " ")).collect()
+}
+
+/// The first of the words that the entries do not have as the loader's tool was to give them. What was there before it is not told again: it
+/// stays where it is, be it in one entry of several.
+fn lacking<'a>(arguments: &'a BootArguments, entries: &[String]) -> Option<&'a String> {
+    let there = |words: &&String| match arguments.before.contains(words) {
+        true => entries.iter().any(|entry| is_there(entry, words)),
+        false => entries_have(&arguments.loader, entries, words),
+    };
+    arguments.words.iter().find(|words| !there(words))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_that_stay_are_where_they_were_and_new_ones_in_every_entry_of_grubby() {
+        let arguments = |words: &[&str], before: &[&str]| BootArguments {
+            loader: BootLoader::Grubby,
+            words: words.iter().map(|word| (*word).to_owned()).collect(),
+            before: before.iter().map(|word| (*word).to_owned()).collect(),
+            file: None,
+        };
+        let entries = ["ro iommu=pt".to_owned(), "ro".to_owned()];
+        // The way back of a run that was cut off before grubby was told.
+        let back = arguments(&["iommu=pt"], &["intel_iommu=on", "iommu=pt"]);
+        assert_eq!(lacking(&back, &entries), None);
+        let forth = arguments(&["iommu=pt"], &[]);
+        assert_eq!(lacking(&forth, &entries).map(String::as_str), Some("iommu=pt"));
+        let lost = arguments(&["intel_iommu=on"], &["intel_iommu=on"]);
+        assert_eq!(lacking(&lost, &entries).map(String::as_str), Some("intel_iommu=on"));
+    }
 }

@@ -13,13 +13,16 @@ impl LogLines {
     /// line before it, or the beginning, tells which it is, it may have been written over as well.
     pub fn take(&mut self, fresh: Vec<String>) {
         let whole = self.lines.split_last().map_or(&[][..], |(_, whole)| whole);
-        let goes_on = |gone: &usize| {
-            let kept = whole.get(*gone..).unwrap_or_default();
+        let goes_on = |gone: usize, loosely: bool| {
+            let kept = whole.get(gone..).unwrap_or_default();
             let last = self.lines.last().zip(fresh.get(kept.len()));
             let is_last = last.is_some_and(|(before, now)| now.starts_with(before.as_str()));
-            fresh.starts_with(kept) && (is_last || last.is_some() && (*gone == 0 || !kept.is_empty()))
+            let may_be = loosely && last.is_some() && (gone == 0 || !kept.is_empty());
+            fresh.starts_with(kept) && (is_last || may_be)
         };
-        let gone = (0..self.lines.len()).find(goes_on).unwrap_or(self.lines.len());
+        let count = self.lines.len();
+        let exactly = (0..count).find(|gone| goes_on(*gone, false));
+        let gone = exactly.or_else(|| (0..count).find(|gone| goes_on(*gone, true))).unwrap_or(count);
         self.first += gone as u64;
         self.lines = fresh;
     }
@@ -41,6 +44,13 @@ mod tests {
 
     fn numbers(from: u64, lines: &[&str]) -> Vec<(u64, String)> {
         (from..).zip(lines.iter().map(|line| (*line).to_owned())).collect()
+    }
+
+    #[test]
+    fn of_lines_that_are_alike_the_new_one_is_told() {
+        let mut log = LogLines::default();
+        taken(&mut log, &["r", "r", "r"]);
+        assert_eq!(taken(&mut log, &["r", "r", "ok"]), numbers(1, &["r", "r", "ok"]));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use penstock_host::{
-    boot,
+    boot, chain,
     files::{self, FileError},
     scan::attachments::PENSTOCK,
 };
@@ -18,7 +18,7 @@ use super::{
     prepare::{ClaimStep, Claims},
     state::{ClaimStore, ClaimUid, StateError},
 };
-use crate::cdi;
+use crate::{cdi, log::say};
 
 /// How long a hook, or another Unprepare, may be at the claim. Kubelet waits for 45 s, and asks again.
 const LOCK: Duration = Duration::from_secs(20);
@@ -74,13 +74,19 @@ impl Claims {
     /// Takes a claim's VFs back. Those that were bound for a program are not known to be any more, whatever comes of it: who prepares the claim
     /// again binds them.
     pub(crate) fn take_back(&self, store: &ClaimStore, uid: &ClaimUid) -> Result<(), UnprepareError> {
+        let mut noted = Ok(());
         if let Some(mut claim) = store.read(uid).ok().flatten()
             && claim.devices.iter().any(|device| device.group.is_some())
         {
             claim.devices.iter_mut().for_each(|device| device.group = None);
-            store.write(&claim)?;
+            noted = store.write(&claim);
         }
-        Ok(self.network_plugin().take_back(uid)?)
+        // A full disk keeps no VF from coming home. Whoever prepares the claim again has to write it.
+        self.network_plugin().take_back(uid)?;
+        if let Err(error) = noted {
+            say(format!("claim {uid}: its VFs are back, which could not be noted: {}", chain(&error)));
+        }
+        Ok(())
     }
 
     /// That no record of a claim's VFs is left of which nobody can read whose it is: GC passes by those.
