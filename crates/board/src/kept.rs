@@ -272,14 +272,15 @@ pub(crate) fn clear(cache: &Cache, board: KeptBoard) -> Result<BoardError, Board
 
 #[cfg(test)]
 #[allow(clippy::disallowed_methods)]
-mod tests {
+pub(crate) mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     use penstock_host::Command;
 
     use super::*;
 
-    fn kept(name: &str) -> KeptBoard {
+    /// A board of this process, without a QEMU.
+    pub(crate) fn kept(name: &str) -> KeptBoard {
         KeptBoard {
             name: name.to_owned(),
             port: 1,

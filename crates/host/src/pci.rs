@@ -550,19 +550,6 @@ pub fn interface_of(function: Bdf, reports: &[InterfaceReport], root: &Root) -> 
         .cloned()
 }
 
-/// The PCI function that a device is, or that a virtio device sits on.
-pub fn function_of_device(root: &Root, device: &str) -> Option<Bdf> {
-    if let Ok(bdf) = device.parse() {
-        return Some(bdf);
-    }
-    // A device's name comes from the kernel; it is still no path.
-    if !device.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
-        return None;
-    }
-    let path = files::canonical(root.path(format!("/sys/bus/virtio/devices/{device}"))).ok()?;
-    path.parent()?.file_name()?.to_str()?.parse().ok()
-}
-
 /// The same among reports of the namespace whose `/sys` is below `root`: where the kernel does not tell an interface's device (before
 /// 5.14), the one of the name that sysfs has.
 pub fn local_interface_of(
@@ -576,6 +563,19 @@ pub fn local_interface_of(
             |report: &&InterfaceReport| names.iter().any(|name| name == report.interface.name.as_str());
         reports.iter().filter(|report| report.device.is_none()).find(named).cloned()
     })
+}
+
+/// The PCI function that a device is, or that a virtio device sits on.
+pub fn function_of_device(root: &Root, device: &str) -> Option<Bdf> {
+    if let Ok(bdf) = device.parse() {
+        return Some(bdf);
+    }
+    // A device's name comes from the kernel; it is still no path.
+    if !device.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+        return None;
+    }
+    let path = files::canonical(root.path(format!("/sys/bus/virtio/devices/{device}"))).ok()?;
+    path.parent()?.file_name()?.to_str()?.parse().ok()
 }
 
 /// Whether a port's name is that of a VF's or sub-function's representor: `pf0vf3`, `c1pf0vf3`, `pf0sf1`; an uplink is

@@ -189,7 +189,28 @@ struct Agent {
     _devices: watch::Sender<Arc<Devices>>,
 }
 
+/// What a hook writes that has found no VF.
+fn failed_hook() -> AttachRecord {
+    AttachRecord {
+        format: AttachRecord::FORMAT,
+        namespace: (0, 0),
+        netns: "/nowhere".into(),
+        attached: None,
+        failure: Some("there is no PCI function".to_owned()),
+        at: "2026-01-01T00:00:00Z".to_owned(),
+    }
+}
+
 impl Agent {
+    /// One that has prepared a claim of the first VF.
+    async fn with_a_claim(machine: &Machine) -> (Agent, Objects) {
+        let objects = Objects::default();
+        objects.claims.lock().unwrap().push(claim("u-1", "net0-0", json!({})));
+        let agent = Agent::serve(machine, objects.clone()).await;
+        assert_eq!(agent.prepare("u-1").await.error, "");
+        (agent, objects)
+    }
+
     async fn serve(machine: &Machine, objects: Objects) -> Agent {
         Agent::serve_with(machine, objects, OrphanSettings::default()).await
     }
@@ -585,10 +606,7 @@ fn after_a_restart() -> Outcome {
 fn what_hooks_have_written() -> Outcome {
     run(async {
         let machine = Machine::new();
-        let objects = Objects::default();
-        objects.claims.lock().unwrap().push(claim("u-1", "net0-0", json!({})));
-        let agent = Agent::serve(&machine, objects.clone()).await;
-        assert_eq!(agent.prepare("u-1").await.error, "");
+        let (agent, objects) = Agent::with_a_claim(&machine).await;
         let uid = "u-1".parse().unwrap();
         let told = async |count: usize| {
             let began = tokio::time::Instant::now();
@@ -605,14 +623,7 @@ fn what_hooks_have_written() -> Outcome {
             socket.send_to(b"u-9", machine.path("run/agent.sock")).unwrap();
             socket.send_to(b"../../x\xff", machine.path("run/agent.sock")).unwrap();
         };
-        let mut record = AttachRecord {
-            format: AttachRecord::FORMAT,
-            namespace: (0, 0),
-            netns: "/nowhere".into(),
-            attached: None,
-            failure: Some("there is no PCI function".to_owned()),
-            at: "2026-01-01T00:00:00Z".to_owned(),
-        };
+        let mut record = failed_hook();
         let records = AttachStore::open(&machine.path("run")).unwrap();
         records.write(&uid, "net0-0", &record).unwrap();
         wake();

@@ -1,7 +1,7 @@
 use super::*;
 use penstock_model::Source;
 
-use crate::saved::BESIDE;
+use crate::{kept::tests::kept, saved::BESIDE};
 
 #[test]
 fn a_board_of_which_it_cannot_be_written_down_that_it_stays_ends_and_that_is_said() {
@@ -12,20 +12,7 @@ fn a_board_of_which_it_cannot_be_written_down_that_it_stays_ends_and_that_is_sai
     let process = sleep.start_to_stay(tempfile::tempfile().unwrap()).unwrap();
     let qemu = Running::of(process.id()).unwrap();
     let board = Board {
-        kept: KeptBoard {
-            name: "a".to_owned(),
-            port: 1,
-            qemu: Some(qemu),
-            switches: Vec::new(),
-            owner: Running::this(),
-            runs_on: Some(RunsOn::here()),
-            emulator: "9".to_owned(),
-            choice: Choice::counting(),
-            program: None,
-            kernel: penstock_model::BoardKernel::Standard,
-            can_be_reset: false,
-            bridges: BTreeSet::new(),
-        },
+        kept: KeptBoard { qemu: Some(qemu), ..kept("a") },
         shell: Shell::new(&directory, 1),
         directory: directory.clone(),
         processes: vec![process],

@@ -173,10 +173,7 @@ pub fn does_nothing_more() -> Outcome {
 pub fn a_record_that_cannot_be_read() -> Outcome {
     run(async {
         let machine = Machine::new();
-        let objects = Objects::default();
-        objects.claims.lock().unwrap().push(claim("u-1", "net0-0", json!({})));
-        let agent = Agent::serve(&machine, objects).await;
-        assert_eq!(agent.prepare("u-1").await.error, "");
+        let (agent, _) = Agent::with_a_claim(&machine).await;
         let records = machine.path("root/run/penstock/cni");
         fs::create_dir_all(&records).unwrap();
         // Of nobody knows whom, but not of this claim's VF; and of another network.

@@ -53,10 +53,7 @@ pub fn a_device_that_no_container_asks_for() -> Outcome {
 pub fn a_refusal_is_told_once() -> Outcome {
     run(async {
         let machine = Machine::new();
-        let objects = Objects::default();
-        objects.claims.lock().unwrap().push(claim("u-1", "net0-0", json!({})));
-        let agent = Agent::serve(&machine, objects.clone()).await;
-        assert_eq!(agent.prepare("u-1").await.error, "");
+        let (agent, objects) = Agent::with_a_claim(&machine).await;
         let uid = "u-1".parse().unwrap();
         let records = AttachStore::open(&machine.path("run")).unwrap();
         let pod = PodReference { name: "second".to_owned(), uid: "p-2".to_owned() };
@@ -80,19 +77,9 @@ pub fn a_refusal_is_told_once() -> Outcome {
 pub fn beside_one_that_cannot_be_read() -> Outcome {
     run(async {
         let machine = Machine::new();
-        let objects = Objects::default();
-        objects.claims.lock().unwrap().push(claim("u-1", "net0-0", json!({})));
-        let agent = Agent::serve(&machine, objects.clone()).await;
-        assert_eq!(agent.prepare("u-1").await.error, "");
+        let (agent, objects) = Agent::with_a_claim(&machine).await;
         agent.end().await;
-        let record = AttachRecord {
-            format: AttachRecord::FORMAT,
-            namespace: (0, 0),
-            netns: "/nowhere".into(),
-            attached: None,
-            failure: Some("there is no PCI function".to_owned()),
-            at: "2026-01-01T00:00:00Z".to_owned(),
-        };
+        let record = failed_hook();
         let records = AttachStore::open(&machine.path("run")).unwrap();
         records.write(&"u-1".parse().unwrap(), "net0-0", &record).unwrap();
         fs::write(machine.path("state/claims/u-0.json"), "{").unwrap();
