@@ -564,3 +564,24 @@ fn said(log: &[String]) -> String {
     }
     format!(":\n  {}", log.join("\n  "))
 }
+
+/// What is said of a guest's device at `path` by what [`penstock_host::device::used::refusal`] gave.
+///
+/// # Errors
+///
+/// Somebody uses it, or it is not known whether.
+pub(crate) fn refuse_used(
+    refusal: Result<Option<String>, FileError>,
+    guest: &GuestName,
+    path: &str,
+) -> Result<(), GuestError> {
+    let (guest, path) = (guest.clone(), path.to_owned());
+    match refusal {
+        Ok(None) => Ok(()),
+        Ok(Some(why)) => Err(GuestError::DeviceInUse { guest, path, why }),
+        Err(error) => {
+            let why = format!("whether the host uses it is not known: {}", chain(&error));
+            Err(GuestError::NoDevice { guest, path, why })
+        }
+    }
+}

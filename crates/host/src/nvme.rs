@@ -195,7 +195,7 @@ impl PrimaryController {
     /// something, [`NvmeError::NotSent`].
     pub fn set_online(&self, secondary: u16, online: bool) -> Result<(), NvmeError> {
         if online {
-            self.refuse_held(secondary)?;
+            self.refuse_what_a_vf_gets(secondary)?;
         }
         let (action, attempt) = match online {
             true => (Action::BringOnLine, format!("bring its controller {secondary} on line")),
@@ -265,47 +265,39 @@ impl PrimaryController {
     }
 
     fn refuse_used(&self, namespace: u32, controller: u16, attached: bool) -> Result<(), NvmeError> {
-        let mut used = None;
         let of_it = |found: &NamespaceDevice| {
             // What takes it away is a detaching here; who writes to it as well is elsewhere.
             found.namespace == namespace && (found.controller == controller) != attached
         };
-        for found in self.namespace_devices().into_iter().filter(of_it) {
-            let used = used.get_or_insert_with(|| device::used::by_host(&self.root));
-            if let Some(why) = found.held(&self.root, used)? {
-                return Err(NvmeError::InUse {
-                    drive: self.bdf,
-                    namespace,
-                    done: if attached { "attached" } else { "detached" },
-                    device: found.name,
-                    why,
-                });
-            }
-        }
-        Ok(())
+        let done = if attached { "attached" } else { "detached" };
+        self.refuse_held(self.namespace_devices().into_iter().filter(of_it), done)
     }
 
     /// Asks the kernel once more of what a VF is about to write to.
-    fn refuse_held(&self, secondary: u16) -> Result<(), NvmeError> {
+    fn refuse_what_a_vf_gets(&self, secondary: u16) -> Result<(), NvmeError> {
         let devices = self.namespace_devices();
         if devices.is_empty() || self.secondary(secondary)?.is_some_and(|found| found.online) {
             return Ok(());
         }
         let namespaces = self.virtualization()?.namespaces;
-        let is_its = |namespace: u32| {
-            namespaces.get(&namespace).is_some_and(|found| found.controllers.contains(&secondary))
+        let is_its = |found: &NamespaceDevice| {
+            namespaces.get(&found.namespace).is_some_and(|found| found.controllers.contains(&secondary))
         };
+        self.refuse_held(devices.into_iter().filter(is_its), "given to a VF")
+    }
+
+    /// Refuses to have namespaces `done` of which somebody has one of these devices.
+    fn refuse_held(
+        &self,
+        devices: impl Iterator<Item = NamespaceDevice>,
+        done: &'static str,
+    ) -> Result<(), NvmeError> {
         let mut used = None;
-        for found in devices.into_iter().filter(|found| is_its(found.namespace)) {
+        for found in devices {
             let used = used.get_or_insert_with(|| device::used::by_host(&self.root));
             if let Some(why) = found.held(&self.root, used)? {
-                return Err(NvmeError::InUse {
-                    drive: self.bdf,
-                    namespace: found.namespace,
-                    done: "given to a VF",
-                    device: found.name,
-                    why,
-                });
+                let NamespaceDevice { namespace, name: device, .. } = found;
+                return Err(NvmeError::InUse { drive: self.bdf, namespace, done, device, why });
             }
         }
         Ok(())

@@ -550,8 +550,8 @@ pub fn interface_of(function: Bdf, reports: &[InterfaceReport], root: &Root) -> 
         .cloned()
 }
 
-/// The same among reports of the namespace whose `/sys` is below `root`: where the kernel does not tell an interface's device (before
-/// 5.14), the one of the name that sysfs has.
+/// The same among reports of the namespace whose `/sys` is below `root`: where neither the kernel nor the driver tells an interface's device,
+/// the one of the name that sysfs has.
 pub fn local_interface_of(
     function: Bdf,
     reports: &[InterfaceReport],

@@ -338,6 +338,11 @@ impl<'a> Observation<'a> {
         self.behind.get(report.device.as_ref()?).copied().flatten()
     }
 
+    /// Whether an interface is that of the function at `address`, and does not stand for one of its VFs (`pf0vf3`, `c1pf0vf3`).
+    fn is_of(&self, report: &InterfaceReport, address: Bdf) -> bool {
+        self.behind(report) == Some(address) && !report.port_name.as_deref().is_some_and(pci::is_representor)
+    }
+
     /// A function's interface, where the function is to live: the one whose device the function is.
     pub fn interface(&self, function: &FunctionName) -> Result<&InterfaceReport, Unobserved> {
         let home = self.home(function).map_err(|dark| Unobserved::Unknown(dark.why()))?;
@@ -345,7 +350,7 @@ impl<'a> Observation<'a> {
         let address = self.address(function)?;
         interfaces
             .iter()
-            .find(|report| self.behind(report) == Some(address) && !is_representor(report))
+            .find(|report| self.is_of(report, address))
             .ok_or_else(|| Unobserved::Absent(self.elsewhere(address, &home.vantage)))
     }
 
@@ -353,11 +358,7 @@ impl<'a> Observation<'a> {
     fn elsewhere(&self, address: Bdf, not_in: &Vantage) -> String {
         let homes = self.guests.values().flatten().chain([&self.host]);
         for home in homes.filter(|home| home.vantage != *not_in) {
-            let found = home
-                .interfaces
-                .iter()
-                .flatten()
-                .find(|report| self.behind(report) == Some(address) && !is_representor(report));
+            let found = home.interfaces.iter().flatten().find(|report| self.is_of(report, address));
             if let Some(report) = found {
                 let place = match &home.vantage {
                     Vantage::Host => "on the host".to_owned(),
@@ -402,9 +403,4 @@ fn owns_pf(model: &Model, guest: &GuestName, scope: &Scope) -> bool {
 /// The PF of a NIC as a function.
 pub fn pf_of(nic: &NicName) -> FunctionName {
     FunctionName { nic: nic.clone(), vf: None }
-}
-
-/// Whether an interface stands for a VF in the host (`pf0vf3`, `c1pf0vf3`) rather than being its own device's.
-fn is_representor(report: &InterfaceReport) -> bool {
-    report.port_name.as_deref().is_some_and(pci::is_representor)
 }

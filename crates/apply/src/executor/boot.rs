@@ -126,10 +126,11 @@ pub fn are_set(root: &Root, arguments: &BootArguments) -> Result<Seen, ExecuteEr
             _ => format!("no entry of the boot loader has {words}"),
         }));
     }
-    let elsewhere = elsewhere(root, arguments);
     let gone = arguments.before.iter().filter(|words| !arguments.words.contains(words));
-    for words in gone.filter(|words| !elsewhere.iter().any(|line| has_words(line, words))) {
-        if lines.iter().any(|line| has_words(line, words)) {
+    let mut still = gone.filter(|words| lines.iter().any(|line| has_words(line, words))).peekable();
+    if still.peek().is_some() {
+        let elsewhere = elsewhere(root, arguments);
+        if let Some(words) = still.find(|words| !elsewhere.iter().any(|line| has_words(line, words))) {
             return Ok(Err(format!("an entry of the boot loader still has {words}")));
         }
     }

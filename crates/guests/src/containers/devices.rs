@@ -13,7 +13,7 @@
 use std::path::PathBuf;
 
 use penstock_host::{
-    Root, chain,
+    Root,
     device::{self, Access, Device, used},
     files,
 };
@@ -21,7 +21,7 @@ use penstock_model::{GuestName, Verdict, verdict::Subject};
 use penstock_plan::action::GuestDefinition;
 
 use super::{ids::Ids, limits};
-use crate::error::GuestError;
+use crate::error::{GuestError, refuse_used};
 
 /// A device that a container is given.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,15 +51,7 @@ pub fn resolve(root: &Root, definition: &GuestDefinition) -> Result<Vec<Granted>
         };
         let (node, device) = find(root, &wanted.path).map_err(no_device)?;
         let known = known.get_or_insert_with(|| used::by_host(root));
-        let not_known = |error| format!("whether the host uses it is not known: {}", chain(&error));
-        let refusal = used::refusal(root, &node, device, known);
-        if let Some(why) = refusal.map_err(|error| no_device(not_known(error)))? {
-            return Err(GuestError::DeviceInUse {
-                guest: definition.guest.clone(),
-                path: wanted.path.clone(),
-                why,
-            });
-        }
+        refuse_used(used::refusal(root, &node, device, known), &definition.guest, &wanted.path)?;
         Ok(Granted { device, node, inside: wanted.inside.clone(), write: wanted.write })
     };
     definition.devices.iter().map(resolve).collect()

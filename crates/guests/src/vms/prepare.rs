@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use penstock_host::{
-    chain,
     device::{self, used},
     emulated::LEFT_OUT,
     files,
@@ -16,7 +15,7 @@ use super::{
     domain::{self, Booted, Domain},
     identity, needs, switch, vm,
 };
-use crate::error::GuestError;
+use crate::error::{GuestError, refuse_used};
 
 /// The command line of the builtin guest: each byte on a serial console costs a slow machine an exit of the VM, and what
 /// the host's processor needs against itself the host's kernel does. ACPI tells of every bus: without `lastbus` the kernel asks 8,128 times
@@ -109,16 +108,9 @@ impl Vms {
     /// Whether a block device is there, which neither the host uses nor the kernel has for somebody: the VM writes to it.
     fn is_block_device(&self, guest: &GuestName, path: &Path) -> Result<bool, GuestError> {
         let Some(device) = device::at(path)?.filter(|device| device.block) else { return Ok(false) };
-        let refused = used::refusal(&self.root, path, device, &used::by_host(&self.root));
-        let (guest, path) = (guest.clone(), path.display().to_string());
-        match refused {
-            Ok(None) => Ok(true),
-            Ok(Some(why)) => Err(GuestError::DeviceInUse { guest, path, why }),
-            Err(error) => {
-                let why = format!("whether the host uses it is not known: {}", chain(&error));
-                Err(GuestError::NoDevice { guest, path, why })
-            }
-        }
+        let refusal = used::refusal(&self.root, path, device, &used::by_host(&self.root));
+        refuse_used(refusal, guest, &path.display().to_string())?;
+        Ok(true)
     }
 }
 

@@ -117,8 +117,8 @@ pub fn by_anybody(root: &Root) -> BTreeMap<(u64, u64), String> {
 /// to use it: as [`purpose`], other devices that are made of it or of its partitions, and what udev has found on them. `used` is what
 /// [`by_anybody`] gave.
 pub fn signs(root: &Root, name: &str, used: &BTreeMap<(u64, u64), String>) -> Option<String> {
-    let (major, minor) = number_of_name(root, name)?;
-    if let Some(why) = purpose(root, Device { block: true, major, minor }, used) {
+    number_of_name(root, name)?;
+    if let Some(why) = purpose_of(root, name, used) {
         return Some(why);
     }
     let blocks = with_partitions(root, name);
@@ -131,9 +131,13 @@ pub fn signs(root: &Root, name: &str, used: &BTreeMap<(u64, u64), String>) -> Op
 /// A block device and its partitions, as the kernel calls them.
 fn with_partitions(root: &Root, name: &str) -> Vec<String> {
     let directory = root.path(format!("/sys/class/block/{name}"));
-    let parts = files::list(&directory).unwrap_or_default();
-    let parts = parts.into_iter().filter(|part| files::exists(directory.join(part).join("partition")));
-    std::iter::once(name.to_owned()).chain(parts).collect()
+    std::iter::once(name.to_owned()).chain(partitions(&directory)).collect()
+}
+
+/// The partitions of the block device that `directory` of sysfs is of, as the kernel calls them.
+fn partitions(directory: &Path) -> impl Iterator<Item = String> {
+    let names = files::list(directory).unwrap_or_default();
+    names.into_iter().filter(|name| files::exists(directory.join(name).join("partition")))
 }
 
 /// The devices that are made of a block device, as device mapper calls them, or the kernel.
@@ -171,6 +175,12 @@ fn member(root: &Root, name: &str) -> Option<String> {
     let has_pools = || pools().iter().any(|name| files::exists(root.path(format!("{POOLS}/{name}/state"))));
     (is_member && has_pools())
         .then(|| "it looks like a member of a ZFS pool, of which this machine has one".to_owned())
+}
+
+/// As [`purpose`], of the block device that the kernel calls `name`.
+pub fn purpose_of(root: &Root, name: &str, used: &BTreeMap<(u64, u64), String>) -> Option<String> {
+    let (major, minor) = number_of_name(root, name)?;
+    purpose(root, Device { block: true, major, minor }, used)
 }
 
 /// What this host uses a block device for, partitions and volumes upon it included: `mounted on the host at /var`.
@@ -243,11 +253,8 @@ fn purpose_below(
         return Some(why.clone());
     }
     let depth = depth.checked_sub(1)?;
-    let partitions = files::list(directory).unwrap_or_default();
-    let partitions =
-        partitions.into_iter().filter(|name| files::exists(directory.join(name).join("partition")));
     let holders = files::list(directory.join("holders")).unwrap_or_default();
-    partitions.chain(holders).find_map(|name| {
+    partitions(directory).chain(holders).find_map(|name| {
         let number = number_of_name(root, &name)?;
         purpose_below(root, number, &directory_of(root, number), used, depth)
     })

@@ -6,7 +6,7 @@ use penstock_model::Bdf;
 
 use crate::{
     Root,
-    device::{self, Device, used},
+    device::{self, used},
     files::{self, FileError},
 };
 
@@ -31,10 +31,7 @@ impl NamespaceDevice {
     /// What the host uses it for, partitions and volumes upon it included: `mounted on the host at /var`. `used` is what
     /// [`used::by_host`] gave.
     pub fn used(&self, root: &Root, used: &BTreeMap<(u64, u64), String>) -> Option<String> {
-        let number = files::read_to_string(root.path(format!("/sys/class/block/{}/dev", self.name))).ok()?;
-        let (major, minor) = number.trim().split_once(':')?;
-        let device = Device { block: true, major: major.parse().ok()?, minor: minor.parse().ok()? };
-        used::purpose(root, device, used)
+        used::purpose_of(root, &self.name, used)
     }
 
     /// As [`NamespaceDevice::used`]; where nothing of that is known, the kernel is asked whether anybody has it ([`device::is_held`]), which
