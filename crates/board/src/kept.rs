@@ -246,20 +246,24 @@ fn patience(named: Option<&str>, board: &str) -> Duration {
 /// Clears boards away whose QEMU has ended by itself, that of this name or all; gives why each ended ([`BoardError::Died`]), and what keeps
 /// those that are to be gone.
 pub(crate) fn clear_ended(cache: &Cache, name: Option<&str>) -> Result<Vec<BoardError>, BoardError> {
-    let KeptBoards { ended, stuck, .. } = list(cache, name)?;
+    let KeptBoards { mut ended, mut stuck, .. } = list(cache, name)?;
     let wanted = |board: &str| name.is_none_or(|name| board == name);
-    let ended = ended.into_iter().filter(|board| wanted(&board.name));
-    let ended = ended.map(|board| clear(cache, board).unwrap_or_else(|error| error));
-    let stuck = stuck.into_iter().filter(|(name, _)| wanted(name)).map(|(_, error)| error);
-    Ok(ended.chain(stuck).collect())
+    ended.retain(|board| wanted(&board.name));
+    stuck.retain(|(name, _)| wanted(name));
+    Ok(cleared(cache, ended, stuck))
+}
+
+/// Why boards ended, which are cleared away, and what keeps others.
+fn cleared(cache: &Cache, ended: Vec<KeptBoard>, stuck: Vec<(String, BoardError)>) -> Vec<BoardError> {
+    let ended = ended.into_iter().map(|board| clear(cache, board).unwrap_or_else(|error| error));
+    ended.chain(stuck.into_iter().map(|(_, error)| error)).collect()
 }
 
 /// Those that are there, those of elsewhere last, and what [`clear_ended`] gives of all others.
 pub(crate) fn survey(cache: &Cache) -> Result<(Vec<KeptBoard>, Vec<BoardError>), BoardError> {
     let KeptBoards { mut running, ended, elsewhere, stuck } = list(cache, None)?;
     running.extend(elsewhere);
-    let ended = ended.into_iter().map(|board| clear(cache, board).unwrap_or_else(|error| error));
-    Ok((running, ended.chain(stuck.into_iter().map(|(_, error)| error)).collect()))
+    Ok((running, cleared(cache, ended, stuck)))
 }
 
 /// Clears one away; gives why it ended.

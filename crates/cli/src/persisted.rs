@@ -9,7 +9,7 @@ use penstock_model::{
     verdict::Subject,
 };
 use penstock_plan::{
-    Action, BootAction, Step,
+    Action, BootAction, Plan, Step,
     boot::{BootNeed, BootNeeds, BootSetting, is_on},
     longest_waits,
     persist::{self, Persisted, Wanted},
@@ -272,33 +272,42 @@ pub fn state(machine: &Machine) -> Result<Option<State>, Failure> {
         return Ok(None);
     }
     let now = boot::id(machine.root());
-    let argument = |words: String| -> Result<Argument, Failure> {
-        let then = boot_when_set(machine, &words)?;
-        let rebooted = then.is_some_and(|then| now.as_ref().is_some_and(|now| *now != then));
-        Ok(Argument { live: is_on(&setup.command_line, &words), rebooted, words })
+    let standing = if words.is_empty() { Vec::new() } else { standing(machine)? };
+    let argument = |words: String| {
+        let then = boot_when_set(&standing, &words);
+        let rebooted = then.is_some_and(|then| now.as_ref().is_some_and(|now| now != then));
+        Argument { live: is_on(&setup.command_line, &words), rebooted, words }
     };
-    let arguments = words.into_iter().map(argument).collect::<Result<_, Failure>>()?;
+    let arguments = words.into_iter().map(argument).collect();
     Ok(Some(State { model, units: setup.enabled.iter().cloned().collect(), arguments }))
 }
 
-/// On which run of the kernel these words were put there; a later run that left them as they were does not count.
-fn boot_when_set(machine: &Machine, words: &String) -> Result<Option<String>, Failure> {
+/// The runs for the start of the machine of which something stands, the oldest first, each with its plan where that can be read.
+fn standing(machine: &Machine) -> Result<Vec<(KnownRun, Option<Plan>)>, Failure> {
     let runs = machine.runs();
     let (all, _) = runs.list()?;
     let stands =
-        |run: &&KnownRun| run.record.purpose == Purpose::Persist && runs.state(run).phase != Phase::Nothing;
-    let sets = |run: &&KnownRun| {
-        let sets = |step: &Step| match &step.action {
-            Action::Boot(BootAction::SetBootArguments(set)) => {
-                set.words.contains(words) && !set.before.contains(words)
-            }
-            _ => false,
-        };
-        stands(run) && runs.plan(run).is_ok_and(|plan| plan.steps.iter().any(sets))
+        |run: &KnownRun| run.record.purpose == Purpose::Persist && runs.state(run).phase != Phase::Nothing;
+    let with_plan = |run: KnownRun| {
+        let plan = runs.plan(&run).ok();
+        (run, plan)
     };
+    Ok(all.into_iter().filter(stands).map(with_plan).collect())
+}
+
+/// On which run of the kernel these words were put there; a later run that left them as they were does not count.
+fn boot_when_set<'a>(standing: &'a [(KnownRun, Option<Plan>)], words: &String) -> Option<&'a String> {
+    let sets = |step: &Step| match &step.action {
+        Action::Boot(BootAction::SetBootArguments(set)) => {
+            set.words.contains(words) && !set.before.contains(words)
+        }
+        _ => false,
+    };
+    let set =
+        standing.iter().rfind(|(_, plan)| plan.as_ref().is_some_and(|plan| plan.steps.iter().any(sets)));
     // The run that did it may be one of too many that were forgotten.
-    let run = all.iter().rfind(sets).or_else(|| all.iter().rfind(stands));
-    Ok(run.and_then(|run| run.record.boot.clone()))
+    let (run, _) = set.or(standing.last())?;
+    run.record.boot.as_ref()
 }
 
 /// Whether what was put on the kernel's command line for this model is there.

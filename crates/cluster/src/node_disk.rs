@@ -99,10 +99,9 @@ fn directory(cache: &Cache) -> PathBuf {
     cache.kubernetes().join(format!("node-{}", &digest()[..32]))
 }
 
-/// The disk in its directory, if it is there. One without a byte was left by a power cut.
+/// The disk in its directory, if it is there.
 fn found(directory: &Path) -> Option<NodeDisk> {
-    let file = directory.join(FILE);
-    files::length(&file).is_ok_and(|length| length > 0).then_some(NodeDisk { file })
+    program::whole(directory, FILE).map(|file| NodeDisk { file })
 }
 
 fn digest() -> String {

@@ -126,10 +126,15 @@ fn directory(cache: &Cache) -> PathBuf {
     cache.kubernetes().join(format!("program-{}", &digest()[..32]))
 }
 
-/// The program in its directory, if it is there. One without a byte was left by a power cut.
+/// The program in its directory, if it is there.
 fn found(directory: &Path) -> Option<ClusterProgram> {
-    let file = directory.join(FILE);
-    files::length(&file).is_ok_and(|length| length > 0).then_some(ClusterProgram { file })
+    whole(directory, FILE).map(|file| ClusterProgram { file })
+}
+
+/// A file of what was made once, if it is there. One without a byte was left by a power cut.
+pub(crate) fn whole(directory: &Path, name: &str) -> Option<PathBuf> {
+    let file = directory.join(name);
+    files::length(&file).is_ok_and(|length| length > 0).then_some(file)
 }
 
 /// The digest of its sources, and of how it is built.
