@@ -49,7 +49,7 @@ pub fn run(arguments: &Verify, settings: &Settings, printer: &mut Printer) -> Re
     let file = model_file::read_subject(&arguments.subject, For::Here(settings), printer)?;
     let machine = Machine::here(settings);
     let end = arguments.lasting.map(|lasting| Instant::now() + lasting);
-    let mut lines = Lines::new(&arguments.subject, &file.model);
+    let lines = Lines::new(&arguments.subject);
     let of_incus = machine.incus(file.model.guests.keys()).unwrap_or_default().into_keys().collect();
     lines.tell(WatchEvent::BlindSpots { unwatched: unwatched(&file.model, &of_incus) }, printer)?;
     let mut busy = false;
@@ -86,7 +86,7 @@ pub fn run(arguments: &Verify, settings: &Settings, printer: &mut Printer) -> Re
     goes_on &= lines.tell(watch.state(), printer)?;
     watch.watcher.deaf.clear();
     if goes_on {
-        watch.go_on(&mut lines, printer)?;
+        watch.go_on(&lines, printer)?;
     }
     Ok(if watch.holds() { Status::Holds } else { Status::DoesNotHold })
 }
@@ -131,7 +131,7 @@ struct Blindness {
 }
 
 impl Watch<'_> {
-    fn go_on(&mut self, lines: &mut Lines, printer: &mut Printer) -> Result<(), Failure> {
+    fn go_on(&mut self, lines: &Lines, printer: &mut Printer) -> Result<(), Failure> {
         let mut spent = process::cpu_time();
         while !is_over(self.end) {
             let left = self.end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
@@ -197,7 +197,7 @@ impl Watch<'_> {
         recheck: Recheck,
         locked: bool,
         waited: bool,
-        lines: &mut Lines,
+        lines: &Lines,
         printer: &mut Printer,
     ) -> Result<bool, Failure> {
         let mut whole = locked || recheck.whole || self.schedule.whole_is_due(Instant::now());
@@ -215,7 +215,7 @@ impl Watch<'_> {
         } else if locked {
             timeout = SETTLING;
         }
-        let of_incus = self.watcher.of_incus.clone();
+        let (of_incus, known) = (self.watcher.of_incus.clone(), self.watcher.known.clone());
         // What it says is said by the line that tells of it: the same at each look would fill a log.
         let mut kept = Printer::keeping(self.settings);
         let began = Instant::now();
@@ -227,6 +227,11 @@ impl Watch<'_> {
             false => self.watcher.look_at(&recheck.scope),
         };
         let took = began.elapsed().saturating_sub(timeout);
+        if interrupt::pending() {
+            // The programs that were asked ended with it: what they did not say tells nothing of the machine.
+            self.watcher.known = known;
+            return Ok(false);
+        }
         let SeenChanges { changes, unseen, incus_unseen } = looked.unwrap_or_else(SeenChanges::nothing);
         let unseen = unseen.map(|failure| match &failure.error {
             Some(_) => failure.in_one_line(),
@@ -241,7 +246,7 @@ impl Watch<'_> {
             let unwatched = unwatched(&self.watcher.file.model, &self.watcher.of_incus);
             goes_on &= lines.tell(WatchEvent::BlindSpots { unwatched }, printer)?;
         }
-        goes_on &= lines.changes(&changes, &self.watcher.known, printer)?;
+        goes_on &= lines.changes(&changes, &self.watcher, printer)?;
         let mut sees_again = false;
         match unseen {
             None => {
@@ -295,7 +300,7 @@ mod tests {
         let watcher = watcher::tests::watcher(&[]);
         let (nics, strict) = (Vec::new(), Strict::default());
         let subject = ModelArguments { model: "m.yaml".into(), nics, strict, payload: None };
-        let mut lines = Lines::new(&subject, &watcher.file.model);
+        let lines = Lines::new(&subject);
         let mut watch = Watch {
             settings: &settings,
             watcher,
@@ -315,7 +320,7 @@ mod tests {
             assert!(watch.sees_not("it is away".to_owned(), whole, &lines, &mut printer).unwrap());
             assert!(!watch.holds() && matches!(watch.state(), WatchEvent::State { holds: false, .. }));
             watch.waiting.scope = waiting;
-            assert!(watch.judge(Recheck::default(), false, false, &mut lines, &mut printer).unwrap());
+            assert!(watch.judge(Recheck::default(), false, false, &lines, &mut printer).unwrap());
             watch.holds()
         };
         assert!(after_a_part(false, Scope::default()), "what could not be looked at was");

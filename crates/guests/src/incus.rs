@@ -1,8 +1,11 @@
 //! Instances that Incus runs (its REST API, `GET /1.0/instances`): they are looked into, and nothing about them is changed.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
-use penstock_host::{Command, Place, ProcessError, Root, chain, files, process, running::Running};
+use penstock_host::{Command, Place, ProcessError, Root, boot, files, process, running::Running};
 use penstock_model::{GuestKind, GuestName, InterfaceName, VfIndex};
 use serde::Deserialize;
 
@@ -38,6 +41,8 @@ pub enum IncusError {
 pub struct Instance {
     /// What it is.
     pub kind: GuestKind,
+    /// Its init, or its QEMU. Incus gives its VFs back once that has ended, and says for longer that the instance runs.
+    pub process: Running,
     /// Its VFs, by the names of their interfaces inside: of a VM, by those of their devices.
     pub vfs: BTreeMap<InterfaceName, ChosenVf>,
 }
@@ -90,30 +95,41 @@ pub fn may_run(root: &Root, guest: &GuestName) -> bool {
     files::exists(root.path(format!("{RUN}/{guest}")))
 }
 
-/// The instances of the default project that run on this machine; none where Incus is not installed. Those whose names are none of
-/// guests are left out: no model has them.
+/// Those of these guests that are instances of the default project and run on this machine; none where Incus is not installed. One that
+/// is being started or stopped does not run: some of its VFs are noted, and others are not.
 ///
 /// # Errors
 ///
 /// See [`IncusError`].
-pub fn instances() -> Result<BTreeMap<GuestName, Instance>, IncusError> {
+pub fn instances(names: &BTreeSet<GuestName>) -> Result<BTreeMap<GuestName, Instance>, IncusError> {
     if process::find(PROGRAM).is_none() {
         return Ok(BTreeMap::new());
     }
     let server: Server = query("/1.0")?;
+    let asked = boot::elapsed();
     let listed: Vec<Listed> = query("/1.0/instances?recursion=1")?;
-    Ok(here(&server, listed))
+    let mut instances = BTreeMap::new();
+    for (name, instance) in here(&server, listed).into_iter().filter(|(name, _)| names.contains(name)) {
+        let state: State = query(&format!("/1.0/instances/{name}/state"))?;
+        let process = u32::try_from(state.pid).ok().filter(|pid| *pid != 0).and_then(Running::of);
+        // What was listed of an instance that has been started since is of its last run.
+        if let Some(process) = process.filter(|process| process.began() < asked) {
+            instances.insert(name, found(&instance, process));
+        }
+    }
+    Ok(instances)
 }
 
-fn here(server: &Server, listed: Vec<Listed>) -> BTreeMap<GuestName, Instance> {
+/// What is listed of those that run on this machine, so Incus says. Those whose names are none of guests are left out.
+fn here(server: &Server, listed: Vec<Listed>) -> BTreeMap<GuestName, Listed> {
     let is_here = |instance: &Listed| {
         !server.environment.server_clustered || instance.location == server.environment.server_name
     };
     let running = listed.into_iter().filter(|instance| instance.status == "Running" && is_here(instance));
-    running.filter_map(|instance| Some((instance.name.parse().ok()?, found(&instance)))).collect()
+    running.filter_map(|instance| Some((instance.name.parse().ok()?, instance))).collect()
 }
 
-fn found(instance: &Listed) -> Instance {
+fn found(instance: &Listed, process: Running) -> Instance {
     let kind = if instance.kind == "virtual-machine" { GuestKind::Vm } else { GuestKind::Container };
     let vf = |(device, keys): (&String, &BTreeMap<String, String>)| {
         let noted =
@@ -125,19 +141,12 @@ fn found(instance: &Listed) -> Instance {
             ChosenVf { parent: noted("parent")?.parse().ok()?, index: VfIndex::new(index)? },
         ))
     };
-    Instance { kind, vfs: instance.expanded_devices.iter().filter_map(vf).collect() }
+    Instance { kind, process, vfs: instance.expanded_devices.iter().filter_map(vf).collect() }
 }
 
-/// The inside of a container that Incus runs under this name.
-///
-/// # Errors
-///
-/// In words, why it cannot be looked into.
-pub fn place(root: &Root, guest: &GuestName) -> Result<Box<dyn Place>, String> {
-    let state: State = query(&format!("/1.0/instances/{guest}/state")).map_err(|error| chain(&error))?;
-    let init = u32::try_from(state.pid).ok().filter(|pid| *pid != 0).and_then(Running::of);
-    let init = init.ok_or_else(|| "Incus knows of no process of it".to_owned())?;
-    Ok(Box::new(ContainerPlace::of_incus(root.clone(), guest.clone(), init)))
+/// The inside of a container that Incus runs under this name, whose first process is `init`.
+pub fn place(root: &Root, guest: &GuestName, init: Running) -> Box<dyn Place> {
+    Box::new(ContainerPlace::of_incus(root.clone(), guest.clone(), init))
 }
 
 /// What runs a command inside an instance, but for `-- COMMAND`.
@@ -163,6 +172,8 @@ mod tests {
 
     use super::*;
 
+    const PROCESS: Running = Running { id: 1, started: 1 };
+
     fn listed(name: &str, kind: &str, status: &str, location: &str) -> serde_json::Value {
         json!({
             "name": name, "type": kind, "status": status, "location": location, "architecture": "x86_64",
@@ -181,7 +192,8 @@ mod tests {
     }
 
     fn instances_of(server: serde_json::Value, listed: serde_json::Value) -> BTreeMap<GuestName, Instance> {
-        here(&serde_json::from_value(server).unwrap(), serde_json::from_value(listed).unwrap())
+        let listed = here(&serde_json::from_value(server).unwrap(), serde_json::from_value(listed).unwrap());
+        listed.into_iter().map(|(name, instance)| (name, found(&instance, PROCESS))).collect()
     }
 
     #[test]
@@ -194,7 +206,11 @@ mod tests {
         ]);
         let found = instances_of(server, all);
         let vf = ChosenVf { parent: "ens1".parse().unwrap(), index: VfIndex::new(3).unwrap() };
-        let of = |kind, name: &str| Instance { kind, vfs: [(name.parse().unwrap(), vf.clone())].into() };
+        let of = |kind, name: &str| Instance {
+            kind,
+            process: PROCESS,
+            vfs: [(name.parse().unwrap(), vf.clone())].into(),
+        };
         let wanted = [("vm", of(GuestKind::Vm, "one")), ("web", of(GuestKind::Container, "data0"))];
         assert_eq!(found, wanted.map(|(name, instance)| (name.parse().unwrap(), instance)).into());
     }

@@ -14,6 +14,7 @@ use std::{
 use nix::poll::PollFlags;
 use rustix::{
     io::Errno,
+    param::clock_ticks_per_second,
     process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal},
 };
 use serde::{Deserialize, Serialize};
@@ -73,6 +74,11 @@ impl Running {
     /// This very process.
     pub fn this() -> Option<Running> {
         Running::of(std::process::id())
+    }
+
+    /// When it started, as the time since boot.
+    pub fn began(&self) -> Duration {
+        Duration::from_secs_f64(self.started as f64 / clock_ticks_per_second() as f64)
     }
 
     /// Whether it still runs; also if that cannot be looked at, for lack of descriptors, say: what belongs to one that runs is let alone.

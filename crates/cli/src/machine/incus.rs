@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use indexmap::IndexMap;
 use penstock_guests::incus::{self, ChosenVf, Instance};
-use penstock_host::chain;
+use penstock_host::{chain, running::Running};
 use penstock_model::{Bdf, FunctionName, GuestKind, GuestName, Inventory, Model, NicName, inventory::Pf};
 use penstock_verify::GuestPlace;
 
@@ -28,8 +28,8 @@ pub struct ModelAsRun {
     pub model: Model,
     /// Where guests can be looked into. What Incus does not say is in there.
     pub places: BTreeMap<GuestName, GuestPlace>,
-    /// Its guests that Incus runs.
-    pub of_incus: BTreeSet<GuestName>,
+    /// Its guests that Incus runs, with their processes.
+    pub of_incus: BTreeMap<GuestName, Running>,
     /// Why it is not known which of its guests Incus runs, if so.
     pub incus_unseen: Option<IncusUnseen>,
     /// In words who else runs guests, and what is otherwise for it.
@@ -40,7 +40,7 @@ impl ModelAsRun {
     /// The guests of which only their functions are judged: those that Incus runs or may run, and does so as it was told itself.
     pub fn left_to_incus(&self) -> BTreeSet<GuestName> {
         let may_run = self.incus_unseen.iter().flat_map(|unseen| &unseen.may_run);
-        self.of_incus.iter().chain(may_run).cloned().collect()
+        self.of_incus.keys().chain(may_run).cloned().collect()
     }
 }
 
@@ -53,10 +53,7 @@ impl Machine {
         if !self.root.is_system() || others.is_empty() {
             return Ok(BTreeMap::new());
         }
-        match incus::instances() {
-            Ok(mut running) => Ok(others.iter().filter_map(|name| running.remove_entry(name)).collect()),
-            Err(error) => Err(IncusUnseen { why: chain(&error), may_run: others }),
-        }
+        incus::instances(&others).map_err(|error| IncusUnseen { why: chain(&error), may_run: others })
     }
 
     /// The model as it is carried out here, and where these of its guests can be looked into.
@@ -78,7 +75,8 @@ impl Machine {
             format!("Incus runs {name}: its functions are compared with the model; its memory, CPUs and fences are as Incus was told")
         });
         let notes = whose.chain(otherwise).collect();
-        ModelAsRun { model, places, of_incus: instances.into_keys().collect(), incus_unseen, notes }
+        let of_incus = instances.into_iter().map(|(name, instance)| (name, instance.process)).collect();
+        ModelAsRun { model, places, of_incus, incus_unseen, notes }
     }
 
     /// Where a guest that Penstock has not defined can be looked into.
@@ -93,10 +91,7 @@ impl Machine {
             Ok(Some(Instance { kind: GuestKind::Vm, .. })) => {
                 GuestPlace::Closed("it is a VM of Incus, which is not looked into".to_owned())
             }
-            Ok(Some(_)) => match incus::place(&self.root, name) {
-                Ok(place) => GuestPlace::Running(place),
-                Err(why) => GuestPlace::Unseen(why),
-            },
+            Ok(Some(instance)) => GuestPlace::Running(incus::place(&self.root, name, instance.process)),
         }
     }
 }
@@ -194,7 +189,8 @@ mod tests {
         let nics = [("NET0".parse().unwrap(), "0000:01:00.0".parse().unwrap())].into_iter().collect();
         let mut instances: BTreeMap<GuestName, Instance> = BTreeMap::new();
         for (guest, interface, parent, index) in vfs {
-            let none = || Instance { kind: GuestKind::Container, vfs: BTreeMap::new() };
+            let process = Running { id: 1, started: 1 };
+            let none = || Instance { kind: GuestKind::Container, process, vfs: BTreeMap::new() };
             let vf = ChosenVf { parent: parent.parse().unwrap(), index: VfIndex::new(*index).unwrap() };
             let instance = instances.entry(guest.parse().unwrap()).or_insert_with(none);
             instance.vfs.insert(interface.parse().unwrap(), vf);

@@ -38,6 +38,8 @@ const FROM_THE_START: [&str; 10] = [
 /// What is known beside the attribute that has drifted.
 pub struct Known<'a> {
     pub model: &'a Model,
+    /// The guests that Incus runs: `penstock apply` would make second ones.
+    pub of_incus: &'a BTreeSet<GuestName>,
     /// The guests that run now, and those of which nobody knows: a stop does those no harm that do not run.
     pub running: &'a BTreeSet<GuestName>,
     /// Whether the PF of a NIC has its interface up, as far as that was seen.
@@ -50,6 +52,11 @@ impl Known<'_> {
     /// What puts this attribute right.
     pub fn advice(&self, verdict: &Verdict) -> Advice {
         let attribute = verdict.attribute.as_str();
+        if let Some(guest) = self.owner_in_incus(&verdict.subject) {
+            return Advice::Elsewhere(format!(
+                "Incus runs {guest}, so that penstock changes nothing of it: `incus restart {guest}` has Incus set up its functions anew"
+            ));
+        }
         match &verdict.subject {
             Subject::Guest(guest) => match attribute {
                 "running" => Advice::Apply,
@@ -140,6 +147,13 @@ impl Known<'_> {
         let beside: Vec<GuestName> = pfs.flat_map(|nic| self.users(nic)).collect();
         guests.extend(beside.into_iter().filter(|guest| self.running.contains(guest)));
         if guests.is_empty() { Advice::Apply } else { Advice::Restart(guests) }
+    }
+
+    /// The guest of Incus that owns a function.
+    fn owner_in_incus(&self, subject: &Subject) -> Option<&GuestName> {
+        let Subject::Function(function) = subject else { return None };
+        let (owner, _) = self.model.owner(function)?;
+        self.of_incus.get(owner)
     }
 
     fn managed_elsewhere(&self, nic: &NicName) -> Option<Advice> {

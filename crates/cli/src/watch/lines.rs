@@ -7,7 +7,7 @@ use penstock_model::{
     FunctionName, GuestName, Model, NicName, Outcome, Verdict,
     verdict::{Subject, Vantage},
 };
-use penstock_verify::drift::{Change, Known, Turn};
+use penstock_verify::drift::{Change, Turn};
 use serde::Serialize;
 
 use super::{
@@ -107,20 +107,19 @@ struct Turned<'a> {
 
 /// Says what happens.
 pub struct Lines {
-    model: Model,
     /// The model's file as it was named, and the words that say where its NICs are.
     file: String,
     nics: String,
-    /// The guests by NIC, and by function.
+}
+
+/// The guests of a model by NIC, and by function.
+struct Owners {
     of_nics: BTreeMap<NicName, BTreeSet<GuestName>>,
     of_functions: BTreeMap<String, GuestName>,
 }
 
-impl Lines {
-    /// For this model.
-    pub fn new(subject: &ModelArguments, model: &Model) -> Lines {
-        let nics = subject.nics.iter().map(|nic| format!(" --nic {nic}")).collect();
-        let file = quoted_where_needed(&subject.model.display().to_string());
+impl Owners {
+    fn of(model: &Model) -> Owners {
         let (mut of_nics, mut of_functions): (BTreeMap<_, BTreeSet<_>>, _) = Default::default();
         for (guest, owner) in &model.guests {
             for function in &owner.functions {
@@ -135,7 +134,31 @@ impl Lines {
         let of_drives =
             model.guests.iter().flat_map(|(guest, found)| found.drives.iter().map(move |own| (own, guest)));
         of_functions.extend(of_drives.map(|(own, guest)| (own.name.to_string(), guest.clone())));
-        Lines { model: model.clone(), file, nics, of_nics, of_functions }
+        Owners { of_nics, of_functions }
+    }
+
+    /// The guests that something wrong with a subject concerns.
+    fn concerned(&self, subject: &Subject) -> Vec<GuestName> {
+        let of_nic = |nic: &NicName| self.of_nics.get(nic).into_iter().flatten().cloned().collect();
+        let of_function = |name: String| self.of_functions.get(&name).into_iter().cloned().collect();
+        match subject {
+            Subject::Tenant(function) => vec![function.guest.clone()],
+            Subject::Guest(guest) => vec![guest.clone()],
+            Subject::Nic(nic) => of_nic(nic),
+            Subject::Function(function) if function.vf.is_none() => of_nic(&function.nic),
+            Subject::Function(function) => of_function(function.to_string()),
+            Subject::DriveVf(vf) => of_function(vf.to_string()),
+            Subject::Machine | Subject::Drive(_) | Subject::Path { .. } => Vec::new(),
+        }
+    }
+}
+
+impl Lines {
+    /// For this model.
+    pub fn new(subject: &ModelArguments) -> Lines {
+        let nics = subject.nics.iter().map(|nic| format!(" --nic {nic}")).collect();
+        let file = quoted_where_needed(&subject.model.display().to_string());
+        Lines { file, nics }
     }
 
     /// Says what happened. Whether anybody still listens.
@@ -144,9 +167,18 @@ impl Lines {
         printer.line(&line, || in_words(&line.time, &told))
     }
 
-    /// Says which attributes changed, `known` being how all is now. Whether anybody still listens.
-    pub fn changes(&self, changes: &[Change], known: &Known, printer: &mut Printer) -> Result<bool, Failure> {
+    /// Says which attributes changed of what is watched. Whether anybody still listens.
+    pub fn changes(
+        &self,
+        changes: &[Change],
+        watcher: &Watcher,
+        printer: &mut Printer,
+    ) -> Result<bool, Failure> {
+        if changes.is_empty() {
+            return Ok(true);
+        }
         let time = time();
+        let owners = Owners::of(watcher.model());
         let stopped: BTreeSet<&GuestName> = changes.iter().filter_map(stopped).collect();
         let folded = |change: &&Change| {
             let inside = matches!(&change.verdict.vantage, Vantage::Guest(guest) if stopped.contains(guest));
@@ -154,7 +186,7 @@ impl Lines {
         };
         let unseen = changes.iter().filter(folded).count();
         for change in changes {
-            let turned = self.turned(change, known);
+            let turned = self.turned(change, &owners, watcher);
             let line = Line { time: time.clone(), what: Event::Turned(&turned) };
             let words = || match folded(&change) {
                 true => String::new(),
@@ -167,19 +199,8 @@ impl Lines {
         Ok(true)
     }
 
-    fn turned<'a>(&self, change: &'a Change, known: &Known) -> Turned<'a> {
-        let concerns = match &change.verdict.subject {
-            Subject::Tenant(function) => vec![function.guest.clone()],
-            Subject::Guest(guest) => vec![guest.clone()],
-            Subject::Nic(nic) => self.of_nics.get(nic).into_iter().flatten().cloned().collect(),
-            Subject::Function(function) => match (&function.vf, self.of_functions.get(&function.to_string()))
-            {
-                (None, _) => self.of_nics.get(&function.nic).into_iter().flatten().cloned().collect(),
-                (_, owner) => owner.into_iter().cloned().collect(),
-            },
-            Subject::DriveVf(vf) => self.of_functions.get(&vf.to_string()).into_iter().cloned().collect(),
-            Subject::Machine | Subject::Drive(_) | Subject::Path { .. } => Vec::new(),
-        };
+    fn turned<'a>(&self, change: &'a Change, owners: &Owners, watcher: &Watcher) -> Turned<'a> {
+        let concerns = owners.concerned(&change.verdict.subject);
         let event = match change.turn {
             Turn::Drift => "drift",
             Turn::Unseen => "unseen",
@@ -187,36 +208,11 @@ impl Lines {
         };
         let (mut mend, mut advice) = (None, None);
         if change.turn == Turn::Drift {
-            let found = self.advice(&change.verdict, known);
+            let found = advised(&change.verdict, watcher);
             let words = Some(found.words(&self.file, &self.nics));
             *if found.is_command() { &mut mend } else { &mut advice } = words;
         }
         Turned { event, verdict: &change.verdict, concerns, mend, advice }
-    }
-
-    /// What puts this right as everything is now.
-    fn advice(&self, verdict: &Verdict, known: &Known) -> Advice {
-        let of_pf = |nic: &NicName, attribute: &str| {
-            let pf = Subject::Function(FunctionName { nic: nic.clone(), vf: None });
-            let is_of = |verdict: &&Verdict| verdict.subject == pf && verdict.attribute == attribute;
-            known.verdicts().filter(is_of).all(|verdict| verdict.outcome != Outcome::Fail)
-        };
-        let stopped: BTreeSet<&GuestName> = known
-            .verdicts()
-            .filter(|verdict| verdict.attribute == "running" && verdict.outcome == Outcome::Fail)
-            .filter_map(|verdict| match &verdict.subject {
-                Subject::Guest(guest) => Some(guest),
-                _ => None,
-            })
-            .collect();
-        let running = self.model.guests.keys().filter(|guest| !stopped.contains(guest)).cloned().collect();
-        let known = advice::Known {
-            model: &self.model,
-            running: &running,
-            is_up: &|nic| of_pf(nic, "up"),
-            is_linked: &|nic| of_pf(nic, "carrier"),
-        };
-        known.advice(verdict)
     }
 
     fn words(&self, time: &str, change: &Change, turned: &Turned<'_>, unseen: usize) -> String {
@@ -242,6 +238,31 @@ impl Lines {
         }
         text
     }
+}
+
+/// What puts this right as everything is now.
+fn advised(verdict: &Verdict, watcher: &Watcher) -> Advice {
+    let of_pf = |nic: &NicName, attribute: &str| {
+        let pf = Subject::Function(FunctionName { nic: nic.clone(), vf: None });
+        let is_of = |verdict: &&Verdict| verdict.subject == pf && verdict.attribute == attribute;
+        watcher.known.verdicts().filter(is_of).all(|verdict| verdict.outcome != Outcome::Fail)
+    };
+    let failed = |verdict: &&Verdict| verdict.attribute == "running" && verdict.outcome == Outcome::Fail;
+    let guest = |verdict: &'_ Verdict| match &verdict.subject {
+        Subject::Guest(guest) => Some(guest.clone()),
+        _ => None,
+    };
+    let stopped: BTreeSet<GuestName> = watcher.known.verdicts().filter(failed).filter_map(guest).collect();
+    let model = watcher.model();
+    let running = model.guests.keys().filter(|guest| !stopped.contains(*guest)).cloned().collect();
+    let known = advice::Known {
+        model,
+        of_incus: &watcher.of_incus,
+        running: &running,
+        is_up: &|nic| of_pf(nic, "up"),
+        is_linked: &|nic| of_pf(nic, "carrier"),
+    };
+    known.advice(verdict)
 }
 
 /// The guest that has stopped.

@@ -225,6 +225,11 @@ impl Watcher {
         (self.judged(&run, scope, timeout), run.incus_unseen)
     }
 
+    /// The model as it was carried out when all of its guests ran that Incus runs; as it is in the file where they never did.
+    pub fn model(&self) -> &Model {
+        self.as_run.as_ref().unwrap_or(&self.file.model)
+    }
+
     /// The guests that are left to Incus: those that it was seen to run, and those that it may run.
     fn left_to_incus(&self, unseen: Option<&IncusUnseen>) -> BTreeSet<GuestName> {
         let may_run = unseen.into_iter().flat_map(|unseen| &unseen.may_run);
@@ -232,27 +237,32 @@ impl Watcher {
     }
 
     fn judged(&mut self, run: &ModelAsRun, scope: &Scope, timeout: Duration) -> Judged {
-        self.of_incus.extend(run.of_incus.iter().cloned());
+        self.of_incus.extend(run.of_incus.keys().cloned());
         let left = self.left_to_incus(run.incus_unseen.as_ref());
-        let all_run = left.is_subset(&run.of_incus);
-        if all_run {
-            self.as_run = Some(run.model.clone());
-        }
+        let all_ran = left.iter().all(|guest| run.of_incus.contains_key(guest));
         // Without those that have stopped the NICs would be another's, and to apply the model would make second guests.
-        let model = self.as_run.as_ref().unwrap_or(&run.model);
+        let model = match &self.as_run {
+            Some(as_run) if !all_ran => as_run,
+            _ => &run.model,
+        };
         let mut scope = scope.clone();
         scope.guests.retain(|guest| !left.contains(guest));
         let observer = &mut KernelObserver::new();
         let (inventory, nics) = (&self.inventory, &self.nics);
         let mut fresh = attributes(model, inventory, nics, &run.places, observer, &scope, timeout);
-        let is_left = |verdict: &Verdict| match &verdict.subject {
-            Subject::Function(function) => {
-                model.owner(function).is_some_and(|(guest, _)| left.contains(guest))
+        // One that has ended meanwhile may have been seen as Incus gave its VFs back.
+        if all_ran && run.of_incus.values().all(Running::is_alive) {
+            self.as_run = Some(run.model.clone());
+        } else {
+            let is_left = |verdict: &Verdict| match &verdict.subject {
+                Subject::Function(function) => {
+                    model.owner(function).is_some_and(|(guest, _)| left.contains(guest))
+                }
+                _ => false,
+            };
+            for (_, verdicts) in &mut fresh {
+                verdicts.retain(|verdict| !is_left(verdict));
             }
-            _ => false,
-        };
-        for (_, verdicts) in fresh.iter_mut().filter(|_| !all_run) {
-            verdicts.retain(|verdict| !is_left(verdict));
         }
         fresh.extend(self.of_incus.iter().map(|guest| (Part::Guest(guest.clone()), Vec::new())));
         fresh
@@ -551,6 +561,28 @@ pub mod tests {
         run.incus_unseen = Some(IncusUnseen { why: "it is away".to_owned(), may_run: BTreeSet::new() });
         let all = [net0, Part::Guest("box".parse().unwrap())];
         assert_eq!(parts(watcher.judged(&run, &whole, Duration::ZERO)), all);
+    }
+
+    #[test]
+    fn what_was_seen_while_an_instance_ended_is_no_drift() {
+        let mut watcher = watcher(&[]);
+        let whole = Scope::whole(&watcher.file.model);
+        let model = watcher.file.model.clone();
+        watcher.inventory = penstock_testkit::models::machine(1, 1);
+        watcher.nics = [("NET0".parse().unwrap(), watcher.inventory.pfs[0].bdf)].into();
+        let mut judged = |process: Running| {
+            let mut run = watcher.machine.as_run(&model, &watcher.inventory, &watcher.nics, []);
+            run.of_incus = [("box".parse().unwrap(), process)].into();
+            let judged = watcher.judged(&run, &whole, Duration::ZERO);
+            let mut verdicts = judged.iter().flat_map(|(_, verdicts)| verdicts);
+            let of_vf =
+                |subject: &Subject| matches!(subject, Subject::Function(function) if function.vf.is_some());
+            (verdicts.any(|verdict| of_vf(&verdict.subject)), watcher.as_run.is_some())
+        };
+        let ended = Running { id: u32::MAX, started: 1 };
+        assert_eq!(judged(ended), (false, false));
+        assert_eq!(judged(Running::this().unwrap()), (true, true));
+        assert_eq!(judged(ended), (false, true), "how it ran is still known");
     }
 
     #[test]

@@ -48,6 +48,7 @@ fn advised(about: &str, running: &str, down: &str, dark: &str) -> String {
     let is_in = |list: &str, nic: &NicName| list.split_whitespace().any(|name| name == nic.as_str());
     let known = Known {
         model: &model,
+        of_incus: &BTreeSet::new(),
         running: &running,
         is_up: &|nic| !is_in(down, nic),
         is_linked: &|nic| !is_in(down, nic) && !is_in(dark, nic),
@@ -62,6 +63,16 @@ fn restart(guests: &str) -> String {
 }
 
 const ALL: &str = "box other edge leaf guest";
+
+#[test]
+fn what_incus_runs_is_not_put_right_by_a_second_guest() {
+    let model = penstock_model::parse(&Source::new("m.yaml", MODEL)).unwrap().model;
+    let of_incus = ["box".parse().unwrap()].into();
+    let (running, yes) = (BTreeSet::new(), &|_: &NicName| true);
+    let known = Known { model: &model, of_incus: &of_incus, running: &running, is_up: yes, is_linked: yes };
+    let advised = known.advice(&verdict("NET0#0 mac (host)")).words(&"m.yaml", "");
+    assert!(advised.contains("`incus restart box`") && !advised.contains("apply"), "{advised}");
+}
 
 #[test]
 fn each_kind_of_drift_has_the_advice_that_works() {
