@@ -188,7 +188,7 @@ impl Machine {
     /// Where each of the model's guests can be looked into, also where Incus runs it.
     pub fn places(&self, model: &Model) -> BTreeMap<GuestName, GuestPlace> {
         let names = || model.guests.keys();
-        self.places_with(names(), &self.incus(names()))
+        self.places_with(names(), &self.incus(names(), &BTreeMap::new()))
     }
 
     fn places_with<'a>(

@@ -13,7 +13,7 @@ use penstock_apply::history::{KnownRun, Purpose, StoreError};
 use penstock_guests::{Condition, Status as GuestStatus};
 use penstock_host::{boot, chain};
 use penstock_model::{
-    Bdf, FunctionName, GuestName, Inventory, NicName, Verdict, VfIndex,
+    Bdf, FunctionName, GuestName, Inventory, NicName, Source, Verdict, VfIndex,
     inventory::{Pf, PresentVf},
 };
 use penstock_report::metrics::{
@@ -29,7 +29,7 @@ use crate::{
         verify,
     },
     failure::Failure,
-    machine::{Machine, incus::ModelAsRun, run_states::RunStates},
+    machine::{Machine, run_states::RunStates},
     model_file::ModelFile,
     printer::Printer,
     progress::{self, Found},
@@ -65,6 +65,7 @@ pub fn snapshot_with(
     printer: &mut Printer,
 ) -> CountedSnapshot {
     let mut unread = UnreadAreas { counts: BTreeMap::new(), printer };
+    let stamp = machine.changes();
     let inventory = inventory(machine, file.is_some(), &mut unread);
     let nics = file.map(|file| nics(file, &inventory, &mut unread)).unwrap_or_default();
     let is_here = machine.root().is_system();
@@ -88,9 +89,10 @@ pub fn snapshot_with(
         guests: BTreeMap::new(),
         ports: ports(machine, guests, &mut of_ports, &mut unread),
         runs: if is_here { runs(&seen.runs, &mut unread) } else { None },
-        verification: file
-            .filter(|_| verify)
-            .and_then(|file| verification(machine, file, &inventory, &nics, &mut unread)),
+        verification: file.filter(|_| verify).and_then(|file| {
+            let seen = verdicts(machine, file, &inventory, &nics, unread.printer);
+            verification(seen, &file.source, machine.is_changed_since(stamp.as_ref()), &mut unread)
+        }),
         scan_notes: inventory.unknown.len(),
         unread: BTreeMap::new(),
         took: 0.0,
@@ -309,26 +311,23 @@ fn with_progress(runs: RunsMetrics, progress: &Found) -> RunsMetrics {
     RunsMetrics { in_progress, ..runs }
 }
 
-/// Whether the machine is as the model has it; no frame is sent, and nothing is waited for.
+/// Whether the machine is as the model of `source` has it. Nothing is known of one that somebody changed meanwhile.
 fn verification(
-    machine: &Machine,
-    file: &ModelFile,
-    inventory: &Inventory,
-    nics: &IndexMap<NicName, Bdf>,
+    seen: Result<Vec<Verdict>, Failure>,
+    source: &Source,
+    is_changed: bool,
     unread: &mut UnreadAreas<'_>,
 ) -> Option<VerificationMetrics> {
-    match verdicts(machine, file, inventory, nics, unread.printer) {
-        Ok(verdicts) => Some(VerificationMetrics::of(&verdicts, seconds(progress::now()))),
-        Err(failure) => {
-            unread.note(
-                Area::Verification,
-                format!("nothing was compared with {}: {}", file.source.name, failure.in_one_line()),
-            );
-            None
-        }
-    }
+    let why = match seen {
+        Ok(_) if is_changed => "somebody changed this machine meanwhile".to_owned(),
+        Ok(verdicts) => return Some(VerificationMetrics::of(&verdicts, seconds(progress::now()))),
+        Err(failure) => failure.in_one_line(),
+    };
+    unread.note(Area::Verification, format!("nothing was compared with {}: {why}", source.name));
+    None
 }
 
+/// What is to be said of a machine for a model; no frame is sent, and nothing is waited for.
 fn verdicts(
     machine: &Machine,
     file: &ModelFile,
@@ -336,14 +335,13 @@ fn verdicts(
     nics: &IndexMap<NicName, Bdf>,
     printer: &mut Printer,
 ) -> Result<Vec<Verdict>, Failure> {
-    let run = machine.as_run(&file.model, inventory, nics, file.model.guests.keys());
-    let left = run.left_to_incus();
-    let ModelAsRun { model, places, .. } = run;
-    let scope = Scope::whole(&model);
+    let run = machine.as_run(&file.model, inventory, nics, file.model.guests.keys(), &BTreeMap::new());
+    let scope = Scope::whole(&run.model);
     let observer = &mut KernelObserver::new();
-    let parts = attributes(&model, inventory, nics, &places, observer, &scope, Duration::ZERO);
+    let parts = attributes(&run.model, inventory, nics, &run.places, observer, &scope, Duration::ZERO);
     let mut verdicts: Vec<Verdict> = parts.into_iter().flat_map(|(_, verdicts)| verdicts).collect();
-    verdicts.extend(verify::beside(file, machine, inventory, nics, &left, printer)?);
+    run.without_ended(&mut verdicts);
+    verdicts.extend(verify::beside(file, machine, inventory, nics, &run.left_to_incus(), printer)?);
     Ok(verdicts)
 }
 

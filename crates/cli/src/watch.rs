@@ -10,12 +10,14 @@ mod unwatched;
 mod watcher;
 
 use std::{
+    collections::BTreeMap,
     mem,
     time::{Duration, Instant, SystemTime},
 };
 
 use penstock_host::{files, interrupt, process, terminal};
 use penstock_model::text::one_line;
+use penstock_verify::Scope;
 
 use self::{
     lines::{Lines, WatchEvent},
@@ -50,20 +52,14 @@ pub fn run(arguments: &Verify, settings: &Settings, printer: &mut Printer) -> Re
     let machine = Machine::here(settings);
     let end = arguments.lasting.map(|lasting| Instant::now() + lasting);
     let lines = Lines::new(&arguments.subject);
-    let of_incus = machine.incus(file.model.guests.keys()).unwrap_or_default().into_keys().collect();
-    lines.tell(WatchEvent::BlindSpots { unwatched: unwatched(&file.model, &of_incus) }, printer)?;
-    let mut busy = false;
-    if let Some(who) = machine.changed_by() {
-        busy = true;
-        lines.tell(WatchEvent::Changing { who }, printer)?;
-        if !wait_until_free(&machine, end) {
-            return Ok(Status::DoesNotHold);
-        }
-    }
+    let of_incus = machine.incus(file.model.guests.keys(), &BTreeMap::new()).running;
+    let of_incus = of_incus.into_iter().map(|(guest, instance)| (guest, instance.process)).collect();
     let stamp = machine.changes();
+    let watcher = Watcher::new(file, machine, of_incus);
+    let unwatched = unwatched(&watcher.file.model, &watcher.of_incus());
+    lines.tell(WatchEvent::BlindSpots { unwatched }, printer)?;
     let mut watch = Watch {
-        settings,
-        watcher: Watcher::new(file, machine, of_incus),
+        watcher,
         schedule: PollSchedule::new(Instant::now()),
         end,
         until: arguments.until_change,
@@ -72,21 +68,23 @@ pub fn run(arguments: &Verify, settings: &Settings, printer: &mut Printer) -> Re
         blind: None,
     };
     printer.doing("Looking at this machine");
-    let timeout = arguments.timeout;
-    let first = watch.watcher.look(if busy { timeout.max(SETTLING) } else { timeout }, printer)?;
+    let mut said = Printer::keeping(settings);
+    let first = watch.look(None, arguments.timeout, &lines, printer, &mut said)?;
+    said.take_kept().into_iter().for_each(|what| printer.say(what));
+    let Some(Look { seen: first, took, .. }) = first else { return Ok(Status::DoesNotHold) };
     if let Some(failure) = first.unseen {
         return Err(failure);
     }
-    watch.schedule.looked(watch.watcher.took, Instant::now());
+    watch.schedule.looked(took, Instant::now());
     let mut goes_on = true;
-    if let Some(why) = first.incus_unseen {
+    if let Some(why) = first.guests_unseen {
         watch.schedule.failed(Instant::now());
         goes_on = watch.sees_not(why, true, &lines, printer)?;
     }
     goes_on &= lines.tell(watch.state(), printer)?;
     watch.watcher.deaf.clear();
     if goes_on {
-        watch.go_on(&lines, printer)?;
+        watch.go_on(settings, &lines, printer)?;
     }
     Ok(if watch.holds() { Status::Holds } else { Status::DoesNotHold })
 }
@@ -96,19 +94,7 @@ fn is_over(end: Option<Instant>) -> bool {
     interrupt::pending() || terminal::output_is_gone() || end.is_some_and(|end| Instant::now() >= end)
 }
 
-/// Whether the machine is free before it is time to end.
-fn wait_until_free(machine: &Machine, end: Option<Instant>) -> bool {
-    while machine.changed_by().is_some() {
-        if is_over(end) {
-            return false;
-        }
-        std::thread::sleep(BUSY);
-    }
-    true
-}
-
-struct Watch<'a> {
-    settings: &'a Settings,
+struct Watch {
     watcher: Watcher,
     schedule: PollSchedule,
     end: Option<Instant>,
@@ -130,8 +116,19 @@ struct Blindness {
     whole: bool,
 }
 
-impl Watch<'_> {
-    fn go_on(&mut self, lines: &Lines, printer: &mut Printer) -> Result<(), Failure> {
+/// A look at a machine that nobody changed meanwhile.
+struct Look {
+    seen: SeenChanges,
+    /// Whether it was one at everything.
+    whole: bool,
+    /// Whether links were given time to come up.
+    settled: bool,
+    /// How long it took, but for that time.
+    took: Duration,
+}
+
+impl Watch {
+    fn go_on(&mut self, settings: &Settings, lines: &Lines, printer: &mut Printer) -> Result<(), Failure> {
         let mut spent = process::cpu_time();
         while !is_over(self.end) {
             let left = self.end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
@@ -157,7 +154,9 @@ impl Watch<'_> {
                 spent = now;
                 continue;
             }
-            if !self.judge(recheck, locked, waited, lines, printer)? {
+            // What it says is said by the line that tells of it: the same at each look would fill a log.
+            let mut kept = Printer::keeping(settings);
+            if !self.judge(recheck, locked, waited, lines, printer, &mut kept)? {
                 break;
             }
             // What it takes to look when something happens is not what it costs to wait.
@@ -191,6 +190,64 @@ impl Watch<'_> {
         if told { Ok(true) } else { lines.tell(WatchEvent::Blind { why }, printer) }
     }
 
+    /// Looks at this, or at everything, once nobody changes the machine; and again at everything if somebody has done so meanwhile: what is
+    /// seen then is neither how it was nor how it will be. `None` when it is time to end, or nobody listens.
+    fn look(
+        &mut self,
+        scope: Option<&Scope>,
+        mut timeout: Duration,
+        lines: &Lines,
+        printer: &mut Printer,
+        kept: &mut Printer,
+    ) -> Result<Option<Look>, Failure> {
+        let mut scope = scope;
+        loop {
+            if let Some(who) = self.watcher.machine.changed_by() {
+                if !lines.tell(WatchEvent::Changing { who }, printer)? || !self.wait_until_free() {
+                    return Ok(None);
+                }
+                (scope, timeout) = (None, timeout.max(SETTLING));
+            }
+            // Before the look: who comes while that goes on is seen to have come.
+            self.stamp = self.watcher.machine.changes();
+            let before = self.watcher.before();
+            let began = Instant::now();
+            let seen = match scope {
+                None => {
+                    self.waiting = Recheck::default();
+                    self.watcher.look(timeout, kept)
+                }
+                Some(scope) => self.watcher.look_at(scope),
+            };
+            let took = began.elapsed().saturating_sub(timeout);
+            let changed = self.watcher.machine.is_changed_since(self.stamp.as_ref());
+            // With an interrupt the programs end that were asked: what they did not say tells nothing of the machine.
+            if !changed && !interrupt::pending() {
+                let seen = seen.unwrap_or_else(SeenChanges::nothing);
+                let (whole, settled) = (scope.is_none(), timeout > Duration::ZERO);
+                return Ok(Some(Look { seen, whole, settled, took }));
+            }
+            self.watcher.put_back(before);
+            kept.take_kept();
+            if is_over(self.end) {
+                return Ok(None);
+            }
+            (scope, timeout) = (None, timeout.max(SETTLING));
+        }
+    }
+
+    /// Whether the machine is free before it is time to end.
+    fn wait_until_free(&mut self) -> bool {
+        while self.watcher.machine.changed_by().is_some() {
+            if is_over(self.end) {
+                return false;
+            }
+            self.watcher.forget_ended();
+            std::thread::sleep(BUSY);
+        }
+        true
+    }
+
     /// Looks again at what there is news of, and tells what has changed. Whether to go on.
     fn judge(
         &mut self,
@@ -199,51 +256,25 @@ impl Watch<'_> {
         waited: bool,
         lines: &Lines,
         printer: &mut Printer,
+        kept: &mut Printer,
     ) -> Result<bool, Failure> {
-        let mut whole = locked || recheck.whole || self.schedule.whole_is_due(Instant::now());
-        let mut timeout = Duration::ZERO;
-        if let Some(who) = self.watcher.machine.changed_by() {
-            if !lines.tell(WatchEvent::Changing { who }, printer)?
-                || !wait_until_free(&self.watcher.machine, self.end)
-            {
-                return Ok(false);
-            }
-            // Before the look: who comes while that goes on is seen to have come.
-            self.stamp = self.watcher.machine.changes();
-            whole = true;
-            timeout = SETTLING;
-        } else if locked {
-            timeout = SETTLING;
-        }
-        let (of_incus, known) = (self.watcher.of_incus.clone(), self.watcher.known.clone());
-        // What it says is said by the line that tells of it: the same at each look would fill a log.
-        let mut kept = Printer::keeping(self.settings);
-        let began = Instant::now();
-        let looked = match whole {
-            true => {
-                self.waiting = Recheck::default();
-                self.watcher.look(timeout, &mut kept)
-            }
-            false => self.watcher.look_at(&recheck.scope),
-        };
-        let took = began.elapsed().saturating_sub(timeout);
-        if interrupt::pending() {
-            // The programs that were asked ended with it: what they did not say tells nothing of the machine.
-            self.watcher.known = known;
-            return Ok(false);
-        }
-        let SeenChanges { changes, unseen, incus_unseen } = looked.unwrap_or_else(SeenChanges::nothing);
+        let whole = locked || recheck.whole || self.schedule.whole_is_due(Instant::now());
+        let scope = (!whole).then_some(&recheck.scope);
+        let timeout = if locked { SETTLING } else { Duration::ZERO };
+        let of_incus = self.watcher.of_incus();
+        let Some(look) = self.look(scope, timeout, lines, printer, kept)? else { return Ok(false) };
+        let Look { seen: SeenChanges { changes, unseen, guests_unseen }, whole, settled, took } = look;
         let unseen = unseen.map(|failure| match &failure.error {
             Some(_) => failure.in_one_line(),
             None => one_line(&kept.take_kept().join("; ")),
         });
-        let unseen = unseen.or(incus_unseen);
+        let unseen = unseen.or(guests_unseen);
         if waited || !whole && unseen.is_some() {
             self.schedule.rechecked(took, Instant::now());
         }
         let mut goes_on = !self.until || changes.is_empty();
-        if self.watcher.of_incus != of_incus {
-            let unwatched = unwatched(&self.watcher.file.model, &self.watcher.of_incus);
+        if self.watcher.of_incus() != of_incus {
+            let unwatched = unwatched(&self.watcher.file.model, &self.watcher.of_incus());
             goes_on &= lines.tell(WatchEvent::BlindSpots { unwatched }, printer)?;
         }
         goes_on &= lines.changes(&changes, &self.watcher, printer)?;
@@ -273,7 +304,7 @@ impl Watch<'_> {
         for why in recheck.broken.into_iter().chain(mem::take(&mut self.watcher.deaf)) {
             goes_on &= lines.tell(WatchEvent::Blind { why }, printer)?;
         }
-        if timeout > Duration::ZERO || sees_again {
+        if settled || sees_again {
             goes_on &= lines.tell(self.state(), printer)?;
         }
         Ok(goes_on)
@@ -287,11 +318,63 @@ fn time() -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        sync::{Arc, Barrier},
+        thread,
+    };
+
     use penstock_model::{Outcome, Verdict, verdict::Subject};
-    use penstock_verify::{Part, Scope};
+    use penstock_verify::Part;
 
     use super::*;
     use crate::arguments::{Common, Strict, Subject as ModelArguments};
+
+    #[test]
+    fn what_is_seen_while_somebody_changes_the_machine_is_looked_at_again() {
+        let settings = Settings::resolve(&Common::default());
+        let state = tempfile::tempdir().unwrap();
+        let here = Settings { state: state.path().to_owned(), ..Settings::resolve(&Common::default()) };
+        let (mut printer, mut kept) = (Printer::keeping(&settings), Printer::keeping(&settings));
+        let mut watcher = watcher::tests::watcher(&[]);
+        watcher.machine = Machine::here(&here);
+        let (nics, strict) = (Vec::new(), Strict::default());
+        let subject = ModelArguments { model: "m.yaml".into(), nics, strict, payload: None };
+        let lines = Lines::new(&subject);
+        let mut watch = Watch {
+            watcher,
+            schedule: PollSchedule::new(Instant::now()),
+            end: None,
+            until: false,
+            stamp: None,
+            waiting: Recheck::default(),
+            blind: None,
+        };
+        let lock = state.path().join("lock");
+        files::write_atomic(&lock, "{}").unwrap();
+        let mut look_beside_changes = || {
+            let (lock, begun) = (files::open(&lock).unwrap(), Arc::new(Barrier::new(2)));
+            let (begins, began) = (begun.clone(), Instant::now());
+            let changes = thread::spawn(move || {
+                for change in 0.. {
+                    lock.set_modified(SystemTime::now()).unwrap();
+                    if change == 0 {
+                        begins.wait();
+                    }
+                    if began.elapsed() > Duration::from_millis(20) {
+                        break;
+                    }
+                }
+            });
+            begun.wait();
+            let scope = Some(&Scope::default());
+            let look = watch.look(scope, Duration::ZERO, &lines, &mut printer, &mut kept);
+            changes.join().unwrap();
+            look.unwrap().unwrap()
+        };
+        // The changes may all fall outside of a look; not each time.
+        let looked_again = (0..500).map(|_| look_beside_changes()).find(|look| look.whole);
+        assert!(looked_again.is_some_and(|look| look.settled), "after a change everything is looked at");
+    }
 
     #[test]
     fn nothing_holds_while_something_cannot_be_looked_at() {
@@ -302,7 +385,6 @@ mod tests {
         let subject = ModelArguments { model: "m.yaml".into(), nics, strict, payload: None };
         let lines = Lines::new(&subject);
         let mut watch = Watch {
-            settings: &settings,
             watcher,
             schedule: PollSchedule::new(Instant::now()),
             end: None,
@@ -320,7 +402,8 @@ mod tests {
             assert!(watch.sees_not("it is away".to_owned(), whole, &lines, &mut printer).unwrap());
             assert!(!watch.holds() && matches!(watch.state(), WatchEvent::State { holds: false, .. }));
             watch.waiting.scope = waiting;
-            assert!(watch.judge(Recheck::default(), false, false, &lines, &mut printer).unwrap());
+            let mut kept = Printer::keeping(&settings);
+            assert!(watch.judge(Recheck::default(), false, false, &lines, &mut printer, &mut kept).unwrap());
             watch.holds()
         };
         assert!(after_a_part(false, Scope::default()), "what could not be looked at was");

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use penstock_host::{Command, Place, ProcessError, Root, boot, files, process, running::Running};
+use penstock_host::{Command, Place, ProcessError, Root, boot, chain, files, process, running::Running};
 use penstock_model::{GuestKind, GuestName, InterfaceName, VfIndex};
 use serde::Deserialize;
 
@@ -34,6 +34,15 @@ pub enum IncusError {
         #[source]
         source: serde_json::Error,
     },
+}
+
+/// Which of some guests Incus runs.
+#[derive(Debug, Default)]
+pub struct Listing {
+    /// Those that run on this machine.
+    pub running: BTreeMap<GuestName, Instance>,
+    /// Those that are being stopped or started, or of which Incus does not say enough; each with why.
+    pub unseen: BTreeMap<GuestName, String>,
 }
 
 /// An instance that runs on this machine.
@@ -90,42 +99,65 @@ struct State {
     pid: i64,
 }
 
+impl State {
+    /// The instance's init, or its QEMU; none when it does not run.
+    fn process(&self) -> Option<Running> {
+        u32::try_from(self.pid).ok().filter(|pid| *pid != 0).and_then(Running::of)
+    }
+}
+
 /// Whether an instance of this name may run. To ask Incus would start its daemon where none does.
 pub fn may_run(root: &Root, guest: &GuestName) -> bool {
     files::exists(root.path(format!("{RUN}/{guest}")))
 }
 
-/// Those of these guests that are instances of the default project and run on this machine; none where Incus is not installed. One that
-/// is being started or stopped does not run: some of its VFs are noted, and others are not.
+/// Those of these guests that are instances of the default project and run on this machine; none where Incus is not installed. The
+/// processes that are `known` of some are not asked for while they live.
 ///
 /// # Errors
 ///
 /// See [`IncusError`].
-pub fn instances(names: &BTreeSet<GuestName>) -> Result<BTreeMap<GuestName, Instance>, IncusError> {
+pub fn instances(
+    names: &BTreeSet<GuestName>,
+    known: &BTreeMap<GuestName, Running>,
+) -> Result<Listing, IncusError> {
     if process::find(PROGRAM).is_none() {
-        return Ok(BTreeMap::new());
+        return Ok(Listing::default());
     }
     let server: Server = query("/1.0")?;
     let asked = boot::elapsed();
     let listed: Vec<Listed> = query("/1.0/instances?recursion=1")?;
-    let mut instances = BTreeMap::new();
+    let mut listing = Listing::default();
     for (name, instance) in here(&server, listed).into_iter().filter(|(name, _)| names.contains(name)) {
-        let state: State = query(&format!("/1.0/instances/{name}/state"))?;
-        let process = u32::try_from(state.pid).ok().filter(|pid| *pid != 0).and_then(Running::of);
-        // What was listed of an instance that has been started since is of its last run.
-        if let Some(process) = process.filter(|process| process.began() < asked) {
-            instances.insert(name, found(&instance, process));
+        let process = match known.get(&name).filter(|process| process.is_alive()) {
+            Some(process) => Ok(Some(*process)),
+            None => query(&format!("/1.0/instances/{name}/state")).map(|state: State| state.process()),
+        };
+        match process {
+            // What was listed of an instance that has been started since is of its last run: some of its VFs, or others.
+            Ok(Some(process)) if process.began() < asked => {
+                listing.running.insert(name, found(&instance, process));
+            }
+            Ok(_) => {
+                let why = format!("Incus starts or stops {name} at this moment");
+                listing.unseen.insert(name, why);
+            }
+            Err(error) => {
+                listing.unseen.insert(name, chain(&error));
+            }
         }
     }
-    Ok(instances)
+    Ok(listing)
 }
 
-/// What is listed of those that run on this machine, so Incus says. Those whose names are none of guests are left out.
+/// What is listed of those that run on this machine, so Incus says; one that is paused or says that it is ready runs. Those whose names
+/// are none of guests are left out.
 fn here(server: &Server, listed: Vec<Listed>) -> BTreeMap<GuestName, Listed> {
     let is_here = |instance: &Listed| {
         !server.environment.server_clustered || instance.location == server.environment.server_name
     };
-    let running = listed.into_iter().filter(|instance| instance.status == "Running" && is_here(instance));
+    let runs = |instance: &Listed| matches!(&instance.status[..], "Running" | "Ready" | "Frozen");
+    let running = listed.into_iter().filter(|instance| runs(instance) && is_here(instance));
     running.filter_map(|instance| Some((instance.name.parse().ok()?, instance))).collect()
 }
 
@@ -201,7 +233,8 @@ mod tests {
         let server = json!({"environment": {"server_name": "box", "server_clustered": false}});
         let all = json!([
             listed("web", "container", "Running", "none"),
-            listed("vm", "virtual-machine", "Running", "none"),
+            listed("vm", "virtual-machine", "Ready", "none"),
+            listed("paused", "container", "Frozen", "none"),
             listed("idle", "container", "Stopped", "none"),
         ]);
         let found = instances_of(server, all);
@@ -211,7 +244,8 @@ mod tests {
             process: PROCESS,
             vfs: [(name.parse().unwrap(), vf.clone())].into(),
         };
-        let wanted = [("vm", of(GuestKind::Vm, "one")), ("web", of(GuestKind::Container, "data0"))];
+        let container = of(GuestKind::Container, "data0");
+        let wanted = [("vm", of(GuestKind::Vm, "one")), ("web", container.clone()), ("paused", container)];
         assert_eq!(found, wanted.map(|(name, instance)| (name.parse().unwrap(), instance)).into());
     }
 

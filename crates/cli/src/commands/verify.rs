@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     arguments::Verify,
     failure::{Failure, Status},
-    machine::{Machine, incus::ModelAsRun},
+    machine::Machine,
     model_file::{self, For, ModelFile},
     persisted,
     printer::Printer,
@@ -43,6 +43,7 @@ pub fn run(arguments: &Verify, settings: &Settings, printer: &mut Printer) -> Re
     let machine = Machine::here(settings);
     let effort = Effort { timeout: arguments.timeout, load: arguments.load };
     printer.doing("Looking at this machine");
+    let stamp = machine.changes();
     let inventory = machine.inventory_with_tuning(&file.model)?;
     let (nics, lost) = penstock_plan::resolve_what_is_there(&file.model, &inventory);
     if !lost.0.is_empty() {
@@ -51,6 +52,9 @@ pub fn run(arguments: &Verify, settings: &Settings, printer: &mut Printer) -> Re
     }
     let Seen { verdicts, .. } = compare(&file, &machine, inventory, nics, effort, printer)?;
     printer.done();
+    if machine.is_changed_since(stamp.as_ref()) {
+        printer.warn("this machine was changed while it was looked at: what follows may be how it was half-way; verify it again");
+    }
     let holds = !verdicts.is_empty() && verdicts.iter().all(Verdict::holds);
     let verified = Verified { holds, verdicts };
     printer.answer(holds, &verified, || table(&verified.verdicts, arguments.verbose))?;
@@ -94,14 +98,13 @@ fn compare(
 ) -> Result<Seen, Failure> {
     printer.doing("Looking inside the guests");
     let switches = machine.tenant_switches(&file.model);
-    let run = machine.as_run(&file.model, &inventory, &nics, file.model.guests.keys());
-    let left = run.left_to_incus();
-    let ModelAsRun { model, places, notes, .. } = run;
-    notes.iter().for_each(|note| printer.say(format!("note: {note}")));
-    let mut verdicts =
-        verify(&model, &inventory, &nics, &places, &switches, &mut KernelObserver::new(), effort);
-    verdicts.extend(beside(file, machine, &inventory, &nics, &left, printer)?);
-    Ok(Seen { inventory, nics, places, verdicts: verdicts.into_iter().collect() })
+    let run = machine.as_run(&file.model, &inventory, &nics, file.model.guests.keys(), &BTreeMap::new());
+    run.notes.iter().for_each(|note| printer.say(format!("note: {note}")));
+    let observer = &mut KernelObserver::new();
+    let mut verdicts = verify(&run.model, &inventory, &nics, &run.places, &switches, observer, effort);
+    run.without_ended(&mut verdicts);
+    verdicts.extend(beside(file, machine, &inventory, &nics, &run.left_to_incus(), printer)?);
+    Ok(Seen { inventory, nics, places: run.places, verdicts: verdicts.into_iter().collect() })
 }
 
 /// Looks at what is neither a NIC nor a guest's function: limits, placement, real time, generated files. Of the guests that are `left` to

@@ -3,17 +3,26 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use indexmap::IndexMap;
-use penstock_guests::incus::{self, ChosenVf, Instance};
+use penstock_guests::incus::{self, ChosenVf, Instance, Listing};
 use penstock_host::{chain, running::Running};
-use penstock_model::{Bdf, FunctionName, GuestKind, GuestName, Inventory, Model, NicName, inventory::Pf};
+use penstock_model::{
+    Bdf, FunctionName, GuestKind, GuestName, Inventory, Model, NicName, Outcome, Verdict, inventory::Pf,
+    verdict::Subject,
+};
 use penstock_verify::GuestPlace;
 
 use super::Machine;
 
-/// Those of some guests that Incus runs, by name, where it says so.
-pub type Instances = Result<BTreeMap<GuestName, Instance>, IncusUnseen>;
+/// Which of some guests Incus runs.
+#[derive(Debug, Default)]
+pub struct Instances {
+    /// Those that it runs.
+    pub running: BTreeMap<GuestName, Instance>,
+    /// Of which it does not say so, if of any.
+    pub unseen: Option<IncusUnseen>,
+}
 
-/// That Incus did not say which guests it runs.
+/// That Incus did not say whether it runs some guests.
 #[derive(Clone, Debug)]
 pub struct IncusUnseen {
     /// Why.
@@ -42,34 +51,66 @@ impl ModelAsRun {
         let may_run = self.incus_unseen.iter().flat_map(|unseen| &unseen.may_run);
         self.of_incus.keys().chain(may_run).cloned().collect()
     }
+
+    /// Whether all the guests that Incus ran as this was made still run. It gives the VFs back of one that has ended, so that
+    /// nothing is known of what was seen of them since.
+    pub fn still_runs(&self) -> bool {
+        self.of_incus.values().all(Running::is_alive)
+    }
+
+    /// Takes back what was said of the functions of guests of Incus that have ended since.
+    pub fn without_ended(&self, verdicts: &mut [Verdict]) {
+        let ended = |guest: &GuestName| self.of_incus.get(guest).is_some_and(|process| !process.is_alive());
+        for verdict in verdicts {
+            let Subject::Function(function) = &verdict.subject else { continue };
+            if let Some((guest, _)) = self.model.owner(function).filter(|(guest, _)| ended(guest)) {
+                verdict.outcome = Outcome::Unknown;
+                verdict.seen = format!("Incus stopped {guest} while it was looked at");
+            }
+        }
+    }
 }
 
 impl Machine {
-    /// Those of these guests that Penstock has not defined and Incus runs.
-    pub fn incus<'a>(&self, names: impl IntoIterator<Item = &'a GuestName>) -> Instances {
+    /// Those of these guests that Penstock has not defined and Incus runs. The processes of some may be `known`.
+    pub fn incus<'a>(
+        &self,
+        names: impl IntoIterator<Item = &'a GuestName>,
+        known: &BTreeMap<GuestName, Running>,
+    ) -> Instances {
         let ours = self.guests().definitions();
         let is_other = |name: &&GuestName| !ours.contains_key(*name) && incus::may_run(&self.root, name);
         let others: BTreeSet<GuestName> = names.into_iter().filter(is_other).cloned().collect();
         if !self.root.is_system() || others.is_empty() {
-            return Ok(BTreeMap::new());
+            return Instances::default();
         }
-        incus::instances(&others).map_err(|error| IncusUnseen { why: chain(&error), may_run: others })
+        match incus::instances(&others, known) {
+            Ok(Listing { running, unseen }) => {
+                let why = unseen.values().map(String::as_str).collect::<Vec<_>>().join("; ");
+                let may_run = unseen.into_keys().collect::<BTreeSet<_>>();
+                let unseen = (!may_run.is_empty()).then_some(IncusUnseen { why, may_run });
+                Instances { running, unseen }
+            }
+            Err(error) => {
+                let unseen = IncusUnseen { why: chain(&error), may_run: others };
+                Instances { running: BTreeMap::new(), unseen: Some(unseen) }
+            }
+        }
     }
 
-    /// The model as it is carried out here, and where these of its guests can be looked into.
+    /// The model as it is carried out here, and where these of its guests can be looked into. The processes of guests of Incus may
+    /// be `known`.
     pub fn as_run<'a>(
         &self,
         model: &Model,
         inventory: &Inventory,
         nics: &IndexMap<NicName, Bdf>,
         looked_into: impl IntoIterator<Item = &'a GuestName>,
+        known: &BTreeMap<GuestName, Running>,
     ) -> ModelAsRun {
-        let instances = self.incus(model.guests.keys());
+        let instances = self.incus(model.guests.keys(), known);
         let places = self.places_with(looked_into, &instances);
-        let (instances, incus_unseen) = match instances {
-            Ok(instances) => (instances, None),
-            Err(unseen) => (BTreeMap::new(), Some(unseen)),
-        };
+        let Instances { running: instances, unseen: incus_unseen } = instances;
         let (model, otherwise) = as_incus_runs_it(model, &instances, inventory, nics);
         let whose = instances.keys().map(|name| {
             format!("Incus runs {name}: its functions are compared with the model; its memory, CPUs and fences are as Incus was told")
@@ -82,16 +123,16 @@ impl Machine {
     /// Where a guest that Penstock has not defined can be looked into.
     pub(super) fn place_in_incus(&self, name: &GuestName, instances: &Instances) -> GuestPlace {
         let nowhere = "it is not defined here";
-        match instances.as_ref().map(|instances| instances.get(name)) {
-            Err(unseen) if unseen.may_run.contains(name) => GuestPlace::Unseen(format!(
+        match (instances.running.get(name), &instances.unseen) {
+            (None, Some(unseen)) if unseen.may_run.contains(name) => GuestPlace::Unseen(format!(
                 "{nowhere}, and whether Incus runs it is not known: {}",
                 unseen.why
             )),
-            Err(_) | Ok(None) => GuestPlace::NotRunning(nowhere.to_owned()),
-            Ok(Some(Instance { kind: GuestKind::Vm, .. })) => {
+            (None, _) => GuestPlace::NotRunning(nowhere.to_owned()),
+            (Some(Instance { kind: GuestKind::Vm, .. }), _) => {
                 GuestPlace::Closed("it is a VM of Incus, which is not looked into".to_owned())
             }
-            Ok(Some(instance)) => GuestPlace::Running(incus::place(&self.root, name, instance.process)),
+            (Some(instance), _) => GuestPlace::Running(incus::place(&self.root, name, instance.process)),
         }
     }
 }
@@ -223,6 +264,31 @@ mod tests {
             told,
             ["Incus gave web NET0#3 as data0, where the model has NET0#1: it takes any VF that is free"]
         );
+    }
+
+    #[test]
+    fn nothing_is_known_of_the_functions_of_an_instance_that_ended_meanwhile() {
+        let (model, _) = chosen(&[]);
+        let guest = |name: &str, process: Running| (name.parse().unwrap(), process);
+        let of_incus =
+            [guest("web", Running { id: u32::MAX, started: 1 }), guest("db", Running::this().unwrap())];
+        let run = ModelAsRun {
+            model,
+            places: BTreeMap::new(),
+            of_incus: of_incus.into(),
+            incus_unseen: None,
+            notes: Vec::new(),
+        };
+        let of = |function: &str| {
+            let subject = Subject::Function(function.parse().unwrap());
+            Verdict::of_host(subject, "vlan", "100".to_owned(), Ok(("0".to_owned(), false)))
+        };
+        let mut verdicts = [of("NET0#1"), of("NET0#0"), of("NET0#2")];
+        run.without_ended(&mut verdicts);
+        let outcomes = verdicts.each_ref().map(|verdict| verdict.outcome);
+        assert_eq!(outcomes, [Outcome::Unknown, Outcome::Fail, Outcome::Fail]);
+        assert_eq!(verdicts[0].seen, "Incus stopped web while it was looked at");
+        assert!(!run.still_runs());
     }
 
     #[test]

@@ -109,6 +109,11 @@ impl Machine {
         files::stamp(self.state.join("lock"))
     }
 
+    /// Whether somebody changes this machine, or has changed it since [`Machine::changes`] was `stamp`.
+    pub fn is_changed_since(&self, stamp: Option<&files::Stamp>) -> bool {
+        self.changed_by().is_some() || self.changes().as_ref() != stamp
+    }
+
     /// Begins a run of `plan`, which was made while the lock was held. Refused while an earlier one waits for confirmation.
     pub fn begin(
         &self,

@@ -51,12 +51,27 @@ pub struct Known<'a> {
 impl Known<'_> {
     /// What puts this attribute right.
     pub fn advice(&self, verdict: &Verdict) -> Advice {
-        let attribute = verdict.attribute.as_str();
         if let Some(guest) = self.owner_in_incus(&verdict.subject) {
             return Advice::Elsewhere(format!(
                 "Incus runs {guest}, so that penstock changes nothing of it: `incus restart {guest}` has Incus set up its functions anew"
             ));
         }
+        match self.by_penstock(verdict) {
+            elsewhere @ Advice::Elsewhere(_) => elsewhere,
+            found if self.of_incus.is_empty() => found,
+            _ => {
+                let guests: Vec<&str> = self.of_incus.iter().map(GuestName::as_str).collect();
+                let guests = guests.join(", ");
+                Advice::Elsewhere(format!(
+                    "apply a model without {guests}, which Incus runs: `penstock apply` of this one would make second ones"
+                ))
+            }
+        }
+    }
+
+    /// What puts this attribute right where Penstock runs all of the model's guests.
+    fn by_penstock(&self, verdict: &Verdict) -> Advice {
+        let attribute = verdict.attribute.as_str();
         match &verdict.subject {
             Subject::Guest(guest) => match attribute {
                 "running" => Advice::Apply,

@@ -257,7 +257,7 @@ fn advised(verdict: &Verdict, watcher: &Watcher) -> Advice {
     let running = model.guests.keys().filter(|guest| !stopped.contains(*guest)).cloned().collect();
     let known = advice::Known {
         model,
-        of_incus: &watcher.of_incus,
+        of_incus: &watcher.of_incus(),
         running: &running,
         is_up: &|nic| of_pf(nic, "up"),
         is_linked: &|nic| of_pf(nic, "carrier"),

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use indexmap::IndexMap;
@@ -19,7 +19,7 @@ use penstock_model::{
     Bdf, FunctionName, GuestKind, GuestName, Inventory, Model, NicName, Verdict, verdict::Subject,
 };
 use penstock_verify::{
-    KernelObserver, Observer, Part, Scope, attributes,
+    GuestPlace, KernelObserver, Observer, Part, Scope, attributes,
     drift::{Change, Known},
     function_at,
 };
@@ -77,8 +77,15 @@ pub struct SeenChanges {
     pub changes: Vec<Change>,
     /// Why not all of it could be looked at, if so.
     pub unseen: Option<Failure>,
-    /// Why guests that Incus may run were not looked at, if so.
-    pub incus_unseen: Option<String>,
+    /// Why some guests were not looked at, if so.
+    pub guests_unseen: Option<String>,
+}
+
+/// What was known before a look.
+pub struct Before {
+    known: Known,
+    of_incus: BTreeMap<GuestName, Running>,
+    as_run: Option<Model>,
 }
 
 impl Recheck {
@@ -98,7 +105,7 @@ impl Recheck {
 impl SeenChanges {
     /// Of a look that failed.
     pub fn nothing(failure: Failure) -> SeenChanges {
-        SeenChanges { changes: Vec::new(), unseen: Some(failure), incus_unseen: None }
+        SeenChanges { changes: Vec::new(), unseen: Some(failure), guests_unseen: None }
     }
 }
 
@@ -110,11 +117,9 @@ pub struct Watcher {
     pub poller: EventPoller<SourceName>,
     /// What cannot be listened to, and why; for whoever has not been told.
     pub deaf: Vec<String>,
-    /// How long it took to look at everything.
-    pub took: Duration,
-    /// The guests that Incus was seen to run, and that Penstock has not defined since. They are left alone, also when they have stopped: what
-    /// Penstock would do about that makes second ones.
-    pub of_incus: BTreeSet<GuestName>,
+    /// The guests that Incus was seen to run, and that Penstock has not defined since; each with its last process. They are left alone, also
+    /// when they have stopped: what Penstock would do about that makes second ones.
+    of_incus: BTreeMap<GuestName, Running>,
     /// The model as it was carried out when all of these ran.
     as_run: Option<Model>,
     polled: BTreeSet<SourceName>,
@@ -132,14 +137,13 @@ struct Poll {
 
 impl Watcher {
     /// Nothing is known yet.
-    pub fn new(file: ModelFile, machine: Machine, of_incus: BTreeSet<GuestName>) -> Watcher {
+    pub fn new(file: ModelFile, machine: Machine, of_incus: BTreeMap<GuestName, Running>) -> Watcher {
         Watcher {
             machine,
             file,
             known: Known::default(),
             poller: EventPoller::default(),
             deaf: Vec::new(),
-            took: Duration::ZERO,
             of_incus,
             as_run: None,
             polled: BTreeSet::new(),
@@ -152,7 +156,6 @@ impl Watcher {
 
     /// Looks at everything. Listens first, so that what happens meanwhile is noticed.
     pub fn look(&mut self, timeout: Duration, printer: &mut Printer) -> Result<SeenChanges, Failure> {
-        let began = Instant::now();
         self.listen();
         let before = self.nics.clone();
         self.prime(before.keys().cloned().collect());
@@ -173,11 +176,10 @@ impl Watcher {
                 poll.autoprobe = Some(sriov.autoprobe);
             }
         }
-        let (fresh, incus) = self.attributes(&Scope::whole(&self.file.model), timeout);
+        let (fresh, unseen_guests) = self.attributes(&Scope::whole(&self.file.model), timeout);
         let mut changes = self.known.take(fresh);
-        let left = self.left_to_incus(incus.as_ref());
+        let left = self.left_to_incus(unseen_guests.incus.as_ref());
         let beside = verify::beside(&self.file, &self.machine, &self.inventory, &self.nics, &left, printer);
-        self.took = began.elapsed().saturating_sub(timeout);
         let unseen = match beside {
             Ok(verdicts) => {
                 changes.extend(self.known.take(vec![(Part::Rest, verdicts)]));
@@ -185,7 +187,17 @@ impl Watcher {
             }
             Err(failure) => Some(failure),
         };
-        Ok(SeenChanges { changes, unseen, incus_unseen: incus.map(in_words) })
+        Ok(SeenChanges { changes, unseen, guests_unseen: unseen_guests.in_words() })
+    }
+
+    /// What is known now, to be put back when it turns out that somebody changed the machine during the next look.
+    pub fn before(&self) -> Before {
+        Before { known: self.known.clone(), of_incus: self.of_incus.clone(), as_run: self.as_run.clone() }
+    }
+
+    /// Forgets what was seen since.
+    pub fn put_back(&mut self, before: Before) {
+        (self.known, self.of_incus, self.as_run) = (before.known, before.of_incus, before.as_run);
     }
 
     /// Looks at these NICs and guests.
@@ -205,24 +217,26 @@ impl Watcher {
                 self.inventory.pfs.push(pf);
             }
         }
-        let (fresh, incus) = self.attributes(scope, Duration::ZERO);
+        let (fresh, unseen_guests) = self.attributes(scope, Duration::ZERO);
         let changes = self.known.take(fresh);
-        Ok(SeenChanges { changes, unseen: None, incus_unseen: incus.map(in_words) })
+        Ok(SeenChanges { changes, unseen: None, guests_unseen: unseen_guests.in_words() })
     }
 
-    /// Judges these NICs and guests, as far as they are not left to Incus; and that it did not say which are its, if so.
-    fn attributes(&mut self, scope: &Scope, timeout: Duration) -> (Judged, Option<IncusUnseen>) {
+    /// Judges these NICs and guests, as far as they are not left to Incus; and which guests were not looked at.
+    fn attributes(&mut self, scope: &Scope, timeout: Duration) -> (Judged, UnseenGuests) {
         let mut guests = scope.guests.clone();
         let pfs = scope.nics.iter().map(|nic| FunctionName { nic: nic.clone(), vf: None });
         guests.extend(pfs.filter_map(|pf| Some(self.file.model.owner(&pf)?.0.clone())));
         let ours = self.machine.guests().definitions();
         let before = self.of_incus.len();
-        self.of_incus.retain(|guest| !ours.contains_key(guest));
+        self.of_incus.retain(|guest, _| !ours.contains_key(guest));
         if self.of_incus.len() < before {
             self.as_run = None;
         }
-        let run = self.machine.as_run(&self.file.model, &self.inventory, &self.nics, &guests);
-        (self.judged(&run, scope, timeout), run.incus_unseen)
+        let run = self.machine.as_run(&self.file.model, &self.inventory, &self.nics, &guests, &self.of_incus);
+        let judged = self.judged(&run, scope, timeout);
+        let left = self.left_to_incus(run.incus_unseen.as_ref());
+        (judged, UnseenGuests::of(run, &left))
     }
 
     /// The model as it was carried out when all of its guests ran that Incus runs; as it is in the file where they never did.
@@ -233,11 +247,16 @@ impl Watcher {
     /// The guests that are left to Incus: those that it was seen to run, and those that it may run.
     fn left_to_incus(&self, unseen: Option<&IncusUnseen>) -> BTreeSet<GuestName> {
         let may_run = unseen.into_iter().flat_map(|unseen| &unseen.may_run);
-        self.of_incus.iter().chain(may_run).cloned().collect()
+        self.of_incus.keys().chain(may_run).cloned().collect()
+    }
+
+    /// The guests that Incus was seen to run.
+    pub fn of_incus(&self) -> BTreeSet<GuestName> {
+        self.of_incus.keys().cloned().collect()
     }
 
     fn judged(&mut self, run: &ModelAsRun, scope: &Scope, timeout: Duration) -> Judged {
-        self.of_incus.extend(run.of_incus.keys().cloned());
+        self.of_incus.extend(run.of_incus.clone());
         let left = self.left_to_incus(run.incus_unseen.as_ref());
         let all_ran = left.iter().all(|guest| run.of_incus.contains_key(guest));
         // Without those that have stopped the NICs would be another's, and to apply the model would make second guests.
@@ -251,20 +270,24 @@ impl Watcher {
         let (inventory, nics) = (&self.inventory, &self.nics);
         let mut fresh = attributes(model, inventory, nics, &run.places, observer, &scope, timeout);
         // One that has ended meanwhile may have been seen as Incus gave its VFs back.
-        if all_ran && run.of_incus.values().all(Running::is_alive) {
+        if all_ran && run.still_runs() {
             self.as_run = Some(run.model.clone());
         } else {
+            let their_nics: BTreeSet<&NicName> =
+                left.iter().flat_map(|guest| nics_of(&self.file.model, guest)).collect();
+            // One that is being started takes any VF that is free.
             let is_left = |verdict: &Verdict| match &verdict.subject {
-                Subject::Function(function) => {
-                    model.owner(function).is_some_and(|(guest, _)| left.contains(guest))
-                }
+                Subject::Function(function) => match model.owner(function) {
+                    Some((guest, _)) => left.contains(guest),
+                    None => function.vf.is_some() && their_nics.contains(&function.nic),
+                },
                 _ => false,
             };
             for (_, verdicts) in &mut fresh {
                 verdicts.retain(|verdict| !is_left(verdict));
             }
         }
-        fresh.extend(self.of_incus.iter().map(|guest| (Part::Guest(guest.clone()), Vec::new())));
+        fresh.extend(self.of_incus.keys().map(|guest| (Part::Guest(guest.clone()), Vec::new())));
         fresh
     }
 
@@ -279,13 +302,10 @@ impl Watcher {
                     at_once.broken.push(format!("what happens is not heard any more: {why}"));
                     at_once.whole = true;
                 }
-                (name @ SourceName::End(guest, _), _) => {
-                    self.polled.remove(name);
+                (SourceName::End(guest, _), _) => {
+                    self.forget(guest);
                     at_once.scope.join(Scope::of_guest(&self.file.model, guest));
-                    let owned = self.file.model.guests.get(guest);
-                    for function in owned.iter().flat_map(|guest| &guest.functions) {
-                        at_once.scope.nics.insert(function.name.nic.clone());
-                    }
+                    at_once.scope.nics.extend(nics_of(&self.file.model, guest).cloned());
                 }
                 (SourceName::Inside(guest, _), _) => {
                     waits.scope.join(Scope::of_guest(&self.file.model, guest))
@@ -303,6 +323,31 @@ impl Watcher {
             }
         }
         Rechecks { at_once, waits }
+    }
+
+    /// Stops listening to a guest that has ended: a socket inside keeps its network namespace, with the functions in there.
+    fn forget(&mut self, ended: &GuestName) {
+        let is_of = |name: &SourceName| matches!(name, SourceName::Inside(guest, _) | SourceName::End(guest, _) if guest == ended);
+        self.polled.retain(|name| !is_of(name));
+        self.poller.retain(|name| !is_of(name));
+        let owned = self.file.model.guests.get(ended);
+        for pf in
+            owned.iter().flat_map(|guest| &guest.functions).filter(|function| function.name.vf.is_none())
+        {
+            self.glances.remove(&pf.name.nic);
+        }
+    }
+
+    /// As [`Watcher::forget`], of all guests that have ended.
+    pub fn forget_ended(&mut self) {
+        let ended = |name: &SourceName| match name {
+            SourceName::Inside(guest, process) | SourceName::End(guest, process) => {
+                (!process.is_alive()).then(|| guest.clone())
+            }
+            SourceName::Host | SourceName::Devices => None,
+        };
+        let ended: BTreeSet<GuestName> = self.polled.iter().filter_map(ended).collect();
+        ended.iter().for_each(|guest| self.forget(guest));
     }
 
     fn of_function(&self, address: Option<Bdf>, came: bool) -> Recheck {
@@ -424,8 +469,38 @@ impl Watcher {
     }
 }
 
-fn in_words(unseen: IncusUnseen) -> String {
-    format!("which guests Incus runs is not known: {}", unseen.why)
+/// The guests that could not be looked at.
+struct UnseenGuests {
+    /// Those that Incus may run.
+    incus: Option<IncusUnseen>,
+    /// Others, each with why.
+    others: Vec<(GuestName, String)>,
+}
+
+impl UnseenGuests {
+    /// Those of `run`, whose guests that are `left` to Incus are not looked at.
+    fn of(run: ModelAsRun, left: &BTreeSet<GuestName>) -> UnseenGuests {
+        let looked_into = run.places.into_iter().filter(|(guest, _)| !left.contains(guest));
+        let others = looked_into.filter_map(|(guest, place)| match place {
+            GuestPlace::Unseen(why) => Some((guest, why)),
+            _ => None,
+        });
+        UnseenGuests { incus: run.incus_unseen, others: others.collect() }
+    }
+
+    fn in_words(&self) -> Option<String> {
+        let incus = self.incus.as_ref();
+        let incus = incus.map(|unseen| format!("which guests Incus runs is not known: {}", unseen.why));
+        let others = self.others.iter().map(|(guest, why)| format!("{guest} is not looked into: {why}"));
+        let all: Vec<String> = incus.into_iter().chain(others).collect();
+        (!all.is_empty()).then(|| all.join("; "))
+    }
+}
+
+/// The NICs whose functions a guest of the model has.
+fn nics_of<'a>(model: &'a Model, guest: &GuestName) -> impl Iterator<Item = &'a NicName> + use<'a> {
+    let functions = model.guests.get(guest).map(|guest| &guest.functions);
+    functions.into_iter().flatten().map(|function| &function.name.nic)
 }
 
 /// Where NICs are, some of which were found now. One that was not is taken to be where it was before, unless another is there. While one is
@@ -458,162 +533,4 @@ fn autoprobe(pf: Bdf) -> Option<bool> {
 }
 
 #[cfg(test)]
-pub mod tests {
-    use std::path::PathBuf;
-
-    use penstock_guests::state::State;
-    use penstock_host::netlink::Touched;
-    use penstock_model::Source;
-    use penstock_plan::action::GuestDefinition;
-
-    use super::*;
-    use crate::{arguments::Common, settings::Settings};
-
-    fn nics(all: &[(&str, &str)]) -> IndexMap<NicName, Bdf> {
-        all.iter().map(|(name, pf)| (name.parse().unwrap(), pf.parse().unwrap())).collect()
-    }
-
-    #[test]
-    fn a_nic_that_is_away_keeps_its_place_and_no_other_one_s() {
-        let source = "nics: {NET0: {vfs: 1}, NET1: {match: {mac: '02:00:00:00:aa:01'}, vfs: 1}}";
-        let model = penstock_model::parse(&Source::new("m.yaml", source)).unwrap().model;
-        let before = nics(&[("NET0", "0000:01:00.0"), ("NET1", "0000:02:00.0")]);
-        let moved = with_those_found(&model, before.clone(), nics(&[("NET1", "0000:03:00.0")]));
-        assert_eq!(moved, nics(&[("NET0", "0000:01:00.0"), ("NET1", "0000:03:00.0")]));
-        let taken = with_those_found(&model, before, nics(&[("NET1", "0000:01:00.0")]));
-        assert_eq!(taken, nics(&[("NET1", "0000:01:00.0")]));
-    }
-
-    #[test]
-    fn a_nic_that_is_matched_loosely_is_not_found_in_the_place_of_one_that_is_away() {
-        let source =
-            "nics: {NET0: {vfs: 1}, NET1: {vfs: 1}, NET2: {match: {mac: '02:00:00:00:aa:01'}, vfs: 1}}";
-        let model = penstock_model::parse(&Source::new("m.yaml", source)).unwrap().model;
-        let before = nics(&[("NET0", "0000:01:00.0"), ("NET1", "0000:02:00.0")]);
-        // The first port is away: what is left is given to the first NIC of the file.
-        let found = nics(&[("NET0", "0000:02:00.0"), ("NET2", "0000:03:00.0")]);
-        let now = with_those_found(&model, before.clone(), found.clone());
-        let mut wanted = before.clone();
-        wanted.extend(nics(&[("NET2", "0000:03:00.0")]));
-        assert_eq!(now, wanted, "one that is matched exactly is where it is found");
-        let all = nics(&[("NET0", "0000:02:00.0"), ("NET1", "0000:03:00.0")]);
-        assert_eq!(with_those_found(&model, before, all.clone()), all, "none is away");
-    }
-
-    /// Of a machine that has neither NIC nor guests of Penstock's.
-    pub fn watcher(of_incus: &[&str]) -> Watcher {
-        let source = Source::new(
-            "m.yaml",
-            "nics: {NET0: {match: {mac: '02:00:00:00:aa:01'}, vfs: 1}}\nguests: {box: {functions: [NET0#0], memory: 64MiB}}\n",
-        );
-        let model = penstock_model::parse(&source).unwrap().model;
-        let (templates, generated) = (Vec::new(), Vec::new());
-        let warnings = Default::default();
-        let file = ModelFile { source, model, warnings, templates, generated, directory: "".into() };
-        let nowhere = PathBuf::from("/nonexistent/penstock");
-        let (state, journal) = (nowhere.clone(), nowhere);
-        let settings = Settings { state, journal, ..Settings::resolve(&Common::default()) };
-        let of_incus = of_incus.iter().map(|name| name.parse().unwrap()).collect();
-        Watcher::new(file, Machine::here(&settings), of_incus)
-    }
-
-    #[test]
-    fn what_a_guest_can_do_without_end_waits_and_what_the_host_tells_does_not() {
-        let mut watcher = watcher(&[]);
-        let guest: GuestName = "box".parse().unwrap();
-        let process = Running { id: 1, started: 1 };
-        let touched = Event::Interface(Touched { index: 2, device: None });
-        let inside = SourceName::Inside(guest.clone(), process);
-        let Rechecks { at_once, waits } =
-            watcher.concerned(&[(inside, touched), (SourceName::Host, Event::Lost)].into());
-        assert!(at_once.is_nothing() && waits.whole && waits.scope.guests.contains(&guest));
-        let end = SourceName::End(guest.clone(), process);
-        let Rechecks { at_once, waits } = watcher.concerned(&[(end, Event::Ended)].into());
-        assert!(waits.is_nothing() && at_once.scope.guests.contains(&guest));
-    }
-
-    #[test]
-    fn a_guest_that_incus_runs_is_not_judged_whatever_was_said_of_it_before() {
-        let of_box = |known: &Known| known.verdicts().filter(|v| v.attribute == "running").count();
-        let mut watcher = watcher(&[]);
-        let whole = Scope::whole(&watcher.file.model);
-        let (fresh, _) = watcher.attributes(&whole, Duration::ZERO);
-        watcher.known.take(fresh);
-        assert_eq!(of_box(&watcher.known), 1, "it does not run");
-        watcher.of_incus.insert("box".parse().unwrap());
-        let (fresh, _) = watcher.attributes(&whole, Duration::ZERO);
-        let changes = watcher.known.take(fresh);
-        assert_eq!((changes, of_box(&watcher.known)), (Vec::new(), 0));
-    }
-
-    #[test]
-    fn where_incus_does_not_answer_the_guests_that_it_may_run_are_left_and_the_others_judged() {
-        let mut watcher = watcher(&[]);
-        let whole = Scope::whole(&watcher.file.model);
-        let model = watcher.file.model.clone();
-        let mut run = watcher.machine.as_run(&model, &watcher.inventory, &watcher.nics, model.guests.keys());
-        run.incus_unseen =
-            Some(IncusUnseen { why: "it is away".to_owned(), may_run: ["box".parse().unwrap()].into() });
-        let parts = |judged: Judged| judged.into_iter().map(|(part, _)| part).collect::<Vec<_>>();
-        let net0 = Part::Nic("NET0".parse().unwrap());
-        assert_eq!(parts(watcher.judged(&run, &whole, Duration::ZERO)), std::slice::from_ref(&net0));
-        assert!(watcher.as_run.is_none(), "what Incus has chosen is not known");
-        run.incus_unseen = Some(IncusUnseen { why: "it is away".to_owned(), may_run: BTreeSet::new() });
-        let all = [net0, Part::Guest("box".parse().unwrap())];
-        assert_eq!(parts(watcher.judged(&run, &whole, Duration::ZERO)), all);
-    }
-
-    #[test]
-    fn what_was_seen_while_an_instance_ended_is_no_drift() {
-        let mut watcher = watcher(&[]);
-        let whole = Scope::whole(&watcher.file.model);
-        let model = watcher.file.model.clone();
-        watcher.inventory = penstock_testkit::models::machine(1, 1);
-        watcher.nics = [("NET0".parse().unwrap(), watcher.inventory.pfs[0].bdf)].into();
-        let mut judged = |process: Running| {
-            let mut run = watcher.machine.as_run(&model, &watcher.inventory, &watcher.nics, []);
-            run.of_incus = [("box".parse().unwrap(), process)].into();
-            let judged = watcher.judged(&run, &whole, Duration::ZERO);
-            let mut verdicts = judged.iter().flat_map(|(_, verdicts)| verdicts);
-            let of_vf =
-                |subject: &Subject| matches!(subject, Subject::Function(function) if function.vf.is_some());
-            (verdicts.any(|verdict| of_vf(&verdict.subject)), watcher.as_run.is_some())
-        };
-        let ended = Running { id: u32::MAX, started: 1 };
-        assert_eq!(judged(ended), (false, false));
-        assert_eq!(judged(Running::this().unwrap()), (true, true));
-        assert_eq!(judged(ended), (false, true), "how it ran is still known");
-    }
-
-    #[test]
-    fn nothing_is_said_of_what_else_a_guest_of_incus_has() {
-        let watcher = watcher(&[]);
-        let mut printer = Printer::keeping(&Settings::resolve(&Common::default()));
-        let mut of_guests = |left: &[&str]| {
-            let left = left.iter().map(|name| name.parse().unwrap()).collect();
-            let Watcher { file, machine, inventory, nics, .. } = &watcher;
-            let verdicts = verify::beside(file, machine, inventory, nics, &left, &mut printer).unwrap();
-            verdicts.iter().filter(|verdict| matches!(verdict.subject, Subject::Guest(_))).count()
-        };
-        assert!(of_guests(&[]) > 0, "it does not run");
-        assert_eq!(of_guests(&["box"]), 0);
-    }
-
-    #[test]
-    fn a_guest_that_penstock_has_defined_since_is_judged_again() {
-        let mut watcher = watcher(&["box"]);
-        let state = tempfile::tempdir().unwrap();
-        let settings = Settings { state: state.path().to_owned(), ..Settings::resolve(&Common::default()) };
-        watcher.machine = Machine::here(&settings);
-        watcher.as_run = Some(watcher.file.model.clone());
-        let whole = Scope::whole(&watcher.file.model);
-        let of_box = |(judged, _): (Judged, Option<IncusUnseen>)| {
-            judged.iter().any(|(part, verdicts)| matches!(part, Part::Guest(_)) && !verdicts.is_empty())
-        };
-        assert!(!of_box(watcher.attributes(&whole, Duration::ZERO)) && watcher.as_run.is_some());
-        let definition = GuestDefinition::bare("box".parse().unwrap());
-        State::new(state.path().join("guests")).define(&definition).unwrap();
-        assert!(of_box(watcher.attributes(&whole, Duration::ZERO)));
-        assert!(watcher.of_incus.is_empty());
-    }
-}
+pub mod tests;

@@ -70,8 +70,20 @@ fn what_incus_runs_is_not_put_right_by_a_second_guest() {
     let of_incus = ["box".parse().unwrap()].into();
     let (running, yes) = (BTreeSet::new(), &|_: &NicName| true);
     let known = Known { model: &model, of_incus: &of_incus, running: &running, is_up: yes, is_linked: yes };
-    let advised = known.advice(&verdict("NET0#0 mac (host)")).words(&"m.yaml", "");
-    assert!(advised.contains("`incus restart box`") && !advised.contains("apply"), "{advised}");
+    let advised = |about: &str| known.advice(&verdict(about)).words(&"m.yaml", "");
+    let own = advised("NET0#0 mac (host)");
+    assert!(own.contains("`incus restart box`") && !own.contains("apply"), "{own}");
+    // The others' are not put right by a command that makes a second `box` either.
+    for about in [
+        "NET0 vfs (host)",
+        "NET0#1 vlan (host)",
+        "NET0#1 mac (host)",
+        "machine kernel argument (host)",
+        "edge running (host)",
+    ] {
+        let other = advised(about);
+        assert!(other.starts_with("apply a model without box, which Incus runs"), "{about}: {other}");
+    }
 }
 
 #[test]
