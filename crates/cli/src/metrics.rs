@@ -65,7 +65,7 @@ pub fn snapshot_with(
     printer: &mut Printer,
 ) -> CountedSnapshot {
     let mut unread = UnreadAreas { counts: BTreeMap::new(), printer };
-    let stamp = machine.changes();
+    let before = machine.before_a_look();
     let inventory = inventory(machine, file.is_some(), &mut unread);
     let nics = file.map(|file| nics(file, &inventory, &mut unread)).unwrap_or_default();
     let is_here = machine.root().is_system();
@@ -91,7 +91,7 @@ pub fn snapshot_with(
         runs: if is_here { runs(&seen.runs, &mut unread) } else { None },
         verification: file.filter(|_| verify).and_then(|file| {
             let seen = verdicts(machine, file, &inventory, &nics, unread.printer);
-            verification(seen, &file.source, machine.is_changed_since(stamp.as_ref()), &mut unread)
+            verification(seen, &file.source, machine.was_changed(&before), &mut unread)
         }),
         scan_notes: inventory.unknown.len(),
         unread: BTreeMap::new(),
@@ -340,7 +340,7 @@ fn verdicts(
     let observer = &mut KernelObserver::new();
     let parts = attributes(&run.model, inventory, nics, &run.places, observer, &scope, Duration::ZERO);
     let mut verdicts: Vec<Verdict> = parts.into_iter().flat_map(|(_, verdicts)| verdicts).collect();
-    run.without_ended(&mut verdicts);
+    run.without_unsettled(&mut verdicts);
     verdicts.extend(verify::beside(file, machine, inventory, nics, &run.left_to_incus(), printer)?);
     Ok(verdicts)
 }

@@ -43,6 +43,9 @@ const LONGEST: Duration = Duration::from_millis(300);
 /// How often it is asked whether whoever changes the machine is still at it.
 const BUSY: Duration = Duration::from_millis(200);
 
+/// How many looks that a change has disturbed follow each other before it is waited for longer.
+const TRIES: u32 = 3;
+
 /// How long links may take to come up once somebody has changed the machine.
 const SETTLING: Duration = Duration::from_secs(5);
 
@@ -68,16 +71,14 @@ pub fn run(arguments: &Verify, settings: &Settings, printer: &mut Printer) -> Re
         blind: None,
     };
     printer.doing("Looking at this machine");
-    let mut said = Printer::keeping(settings);
-    let first = watch.look(None, arguments.timeout, &lines, printer, &mut said)?;
-    said.take_kept().into_iter().for_each(|what| printer.say(what));
+    let first = watch.look(None, arguments.timeout, &lines, printer, None)?;
     let Some(Look { seen: first, took, .. }) = first else { return Ok(Status::DoesNotHold) };
     if let Some(failure) = first.unseen {
         return Err(failure);
     }
     watch.schedule.looked(took, Instant::now());
     let mut goes_on = true;
-    if let Some(why) = first.guests_unseen {
+    if let Some(why) = first.postponed {
         watch.schedule.failed(Instant::now());
         goes_on = watch.sees_not(why, true, &lines, printer)?;
     }
@@ -198,41 +199,53 @@ impl Watch {
         mut timeout: Duration,
         lines: &Lines,
         printer: &mut Printer,
-        kept: &mut Printer,
+        mut kept: Option<&mut Printer>,
     ) -> Result<Option<Look>, Failure> {
         let mut scope = scope;
+        let mut disturbed = 0;
         loop {
+            // First: who comes while it is looked is seen to have come.
+            let stamp = self.watcher.machine.changes();
+            if stamp != self.stamp {
+                self.stamp = stamp;
+                (scope, timeout) = (None, timeout.max(SETTLING));
+            }
             if let Some(who) = self.watcher.machine.changed_by() {
                 if !lines.tell(WatchEvent::Changing { who }, printer)? || !self.wait_until_free() {
                     return Ok(None);
                 }
                 (scope, timeout) = (None, timeout.max(SETTLING));
+                continue;
             }
-            // Before the look: who comes while that goes on is seen to have come.
-            self.stamp = self.watcher.machine.changes();
             let before = self.watcher.before();
             let began = Instant::now();
             let seen = match scope {
                 None => {
                     self.waiting = Recheck::default();
-                    self.watcher.look(timeout, kept)
+                    self.watcher.look(timeout, kept.as_deref_mut().unwrap_or(printer))
                 }
                 Some(scope) => self.watcher.look_at(scope),
             };
             let took = began.elapsed().saturating_sub(timeout);
-            let changed = self.watcher.machine.is_changed_since(self.stamp.as_ref());
+            let machine = &self.watcher.machine;
+            let changed = machine.changed_by().is_some() || machine.changes() != self.stamp;
+            let (whole, settled) = (scope.is_none(), timeout > Duration::ZERO);
             // With an interrupt the programs end that were asked: what they did not say tells nothing of the machine.
             if !changed && !interrupt::pending() {
                 let seen = seen.unwrap_or_else(SeenChanges::nothing);
-                let (whole, settled) = (scope.is_none(), timeout > Duration::ZERO);
                 return Ok(Some(Look { seen, whole, settled, took }));
             }
             self.watcher.put_back(before);
-            kept.take_kept();
+            kept.iter_mut().for_each(|kept| drop(kept.take_kept()));
             if is_over(self.end) {
                 return Ok(None);
             }
-            (scope, timeout) = (None, timeout.max(SETTLING));
+            disturbed += 1;
+            if disturbed == TRIES {
+                let why = format!("somebody changed this machine during each of {TRIES} looks");
+                let seen = SeenChanges { changes: Vec::new(), unseen: None, postponed: Some(why) };
+                return Ok(Some(Look { seen, whole: true, settled, took }));
+            }
         }
     }
 
@@ -262,13 +275,15 @@ impl Watch {
         let scope = (!whole).then_some(&recheck.scope);
         let timeout = if locked { SETTLING } else { Duration::ZERO };
         let of_incus = self.watcher.of_incus();
-        let Some(look) = self.look(scope, timeout, lines, printer, kept)? else { return Ok(false) };
-        let Look { seen: SeenChanges { changes, unseen, guests_unseen }, whole, settled, took } = look;
+        let Some(look) = self.look(scope, timeout, lines, printer, Some(&mut *kept))? else {
+            return Ok(false);
+        };
+        let Look { seen: SeenChanges { changes, unseen, postponed }, whole, settled, took } = look;
         let unseen = unseen.map(|failure| match &failure.error {
             Some(_) => failure.in_one_line(),
             None => one_line(&kept.take_kept().join("; ")),
         });
-        let unseen = unseen.or(guests_unseen);
+        let unseen = unseen.or(postponed);
         if waited || !whole && unseen.is_some() {
             self.schedule.rechecked(took, Instant::now());
         }
@@ -367,7 +382,7 @@ mod tests {
             });
             begun.wait();
             let scope = Some(&Scope::default());
-            let look = watch.look(scope, Duration::ZERO, &lines, &mut printer, &mut kept);
+            let look = watch.look(scope, Duration::ZERO, &lines, &mut printer, Some(&mut kept));
             changes.join().unwrap();
             look.unwrap().unwrap()
         };

@@ -175,7 +175,7 @@ fn incus_runs_what_was_exported() -> Outcome {
         bench.board.model()
     ));
     let said = format!("{}{}", watched.stdout, watched.stderr);
-    assert!(said.contains("db, which Incus runs") && said.contains(" holds "), "{said}");
+    assert!(said.contains("db, which Incus runs") && said.contains(" holds  "), "{said}");
     assert!(said.matches("what makes no event").count() >= 2, "everything was looked at again: {said}");
     assert!(!said.contains("running (host)") && !said.contains("does not hold"), "{said}");
 

@@ -100,9 +100,13 @@ struct State {
 }
 
 impl State {
-    /// The instance's init, or its QEMU; none when it does not run.
-    fn process(&self) -> Option<Running> {
-        u32::try_from(self.pid).ok().filter(|pid| *pid != 0).and_then(Running::of)
+    /// The instance's init, or its QEMU; none when it does not run. An error in words where this machine does not show that process.
+    fn process(&self) -> Result<Option<Running>, String> {
+        let Some(pid) = u32::try_from(self.pid).ok().filter(|pid| *pid != 0) else { return Ok(None) };
+        let process = Running::of(pid);
+        process
+            .map(Some)
+            .ok_or_else(|| format!("process {pid}, which Incus says it is, is not to be seen here"))
     }
 }
 
@@ -131,7 +135,9 @@ pub fn instances(
     for (name, instance) in here(&server, listed).into_iter().filter(|(name, _)| names.contains(name)) {
         let process = match known.get(&name).filter(|process| process.is_alive()) {
             Some(process) => Ok(Some(*process)),
-            None => query(&format!("/1.0/instances/{name}/state")).map(|state: State| state.process()),
+            None => query(&format!("/1.0/instances/{name}/state"))
+                .map_err(|error| chain(&error))
+                .and_then(|state: State| state.process()),
         };
         match process {
             // What was listed of an instance that has been started since is of its last run: some of its VFs, or others.
@@ -142,8 +148,8 @@ pub fn instances(
                 let why = format!("Incus starts or stops {name} at this moment");
                 listing.unseen.insert(name, why);
             }
-            Err(error) => {
-                listing.unseen.insert(name, chain(&error));
+            Err(why) => {
+                listing.unseen.insert(name, why);
             }
         }
     }

@@ -43,7 +43,7 @@ pub fn run(arguments: &Verify, settings: &Settings, printer: &mut Printer) -> Re
     let machine = Machine::here(settings);
     let effort = Effort { timeout: arguments.timeout, load: arguments.load };
     printer.doing("Looking at this machine");
-    let stamp = machine.changes();
+    let before = machine.before_a_look();
     let inventory = machine.inventory_with_tuning(&file.model)?;
     let (nics, lost) = penstock_plan::resolve_what_is_there(&file.model, &inventory);
     if !lost.0.is_empty() {
@@ -52,7 +52,7 @@ pub fn run(arguments: &Verify, settings: &Settings, printer: &mut Printer) -> Re
     }
     let Seen { verdicts, .. } = compare(&file, &machine, inventory, nics, effort, printer)?;
     printer.done();
-    if machine.is_changed_since(stamp.as_ref()) {
+    if machine.was_changed(&before) {
         printer.warn("this machine was changed while it was looked at: what follows may be how it was half-way; verify it again");
     }
     let holds = !verdicts.is_empty() && verdicts.iter().all(Verdict::holds);
@@ -102,7 +102,7 @@ fn compare(
     run.notes.iter().for_each(|note| printer.say(format!("note: {note}")));
     let observer = &mut KernelObserver::new();
     let mut verdicts = verify(&run.model, &inventory, &nics, &run.places, &switches, observer, effort);
-    run.without_ended(&mut verdicts);
+    run.without_unsettled(&mut verdicts);
     verdicts.extend(beside(file, machine, &inventory, &nics, &run.left_to_incus(), printer)?);
     Ok(Seen { inventory, nics, places: run.places, verdicts: verdicts.into_iter().collect() })
 }

@@ -58,14 +58,30 @@ impl ModelAsRun {
         self.of_incus.values().all(Running::is_alive)
     }
 
-    /// Takes back what was said of the functions of guests of Incus that have ended since.
-    pub fn without_ended(&self, verdicts: &mut [Verdict]) {
-        let ended = |guest: &GuestName| self.of_incus.get(guest).is_some_and(|process| !process.is_alive());
+    /// Takes back what was said of functions that Incus may have given or taken meanwhile: those of guests that have ended since, or
+    /// that it may run, and VFs of the same NICs that nobody owns.
+    pub fn without_unsettled(&self, verdicts: &mut [Verdict]) {
+        let ended = self.of_incus.iter().filter(|(_, process)| !process.is_alive());
+        let ended = ended.map(|(guest, _)| (guest, format!("Incus stopped {guest} while it was looked at")));
+        let unseen = self.incus_unseen.iter().flat_map(|unseen| {
+            let why = format!("which VF Incus gave to whom is not known: {}", unseen.why);
+            unseen.may_run.iter().map(move |guest| (guest, why.clone()))
+        });
+        let unsettled: BTreeMap<&GuestName, String> = ended.chain(unseen).collect();
+        let nics = unsettled.iter().flat_map(|(guest, why)| {
+            let functions = self.model.guests.get(*guest).map(|guest| &guest.functions);
+            functions.into_iter().flatten().map(move |function| (&function.name.nic, why))
+        });
+        let nics: BTreeMap<&NicName, &String> = nics.collect();
         for verdict in verdicts {
             let Subject::Function(function) = &verdict.subject else { continue };
-            if let Some((guest, _)) = self.model.owner(function).filter(|(guest, _)| ended(guest)) {
-                verdict.outcome = Outcome::Unknown;
-                verdict.seen = format!("Incus stopped {guest} while it was looked at");
+            let why = match self.model.owner(function) {
+                Some((guest, _)) => unsettled.get(guest),
+                None if function.vf.is_some() => nics.get(&function.nic).copied(),
+                None => None,
+            };
+            if let Some(why) = why {
+                (verdict.outcome, verdict.seen) = (Outcome::Unknown, why.clone());
             }
         }
     }
@@ -284,11 +300,17 @@ mod tests {
             Verdict::of_host(subject, "vlan", "100".to_owned(), Ok(("0".to_owned(), false)))
         };
         let mut verdicts = [of("NET0#1"), of("NET0#0"), of("NET0#2")];
-        run.without_ended(&mut verdicts);
-        let outcomes = verdicts.each_ref().map(|verdict| verdict.outcome);
-        assert_eq!(outcomes, [Outcome::Unknown, Outcome::Fail, Outcome::Fail]);
+        run.without_unsettled(&mut verdicts);
+        let outcomes = |verdicts: &[Verdict; 3]| verdicts.each_ref().map(|verdict| verdict.outcome);
+        assert_eq!(outcomes(&verdicts), [Outcome::Unknown, Outcome::Fail, Outcome::Unknown]);
         assert_eq!(verdicts[0].seen, "Incus stopped web while it was looked at");
         assert!(!run.still_runs());
+        // Nor of those that Incus may run.
+        let unseen = IncusUnseen { why: "it is away".to_owned(), may_run: ["db".parse().unwrap()].into() };
+        let run = ModelAsRun { of_incus: BTreeMap::new(), incus_unseen: Some(unseen), ..run };
+        let mut verdicts = [of("NET0#1"), of("NET0#0"), of("NET0#2")];
+        run.without_unsettled(&mut verdicts);
+        assert_eq!(outcomes(&verdicts), [Outcome::Fail, Outcome::Unknown, Outcome::Unknown]);
     }
 
     #[test]

@@ -62,6 +62,12 @@ pub fn who() -> Who {
     }
 }
 
+/// Whether somebody changed the machine as a look at it began, and the last time that its lock was taken.
+pub struct BeforeLook {
+    stamp: Option<files::Stamp>,
+    busy: bool,
+}
+
 impl Machine {
     /// The runs that changed it.
     pub fn runs(&self) -> Runs {
@@ -109,9 +115,16 @@ impl Machine {
         files::stamp(self.state.join("lock"))
     }
 
-    /// Whether somebody changes this machine, or has changed it since [`Machine::changes`] was `stamp`.
-    pub fn is_changed_since(&self, stamp: Option<&files::Stamp>) -> bool {
-        self.changed_by().is_some() || self.changes().as_ref() != stamp
+    /// What [`Machine::was_changed`] compares with after a look at the machine.
+    pub fn before_a_look(&self) -> BeforeLook {
+        // In this order: who takes the lock in between has changed the stamp.
+        let stamp = self.changes();
+        BeforeLook { stamp, busy: self.changed_by().is_some() }
+    }
+
+    /// Whether somebody changed this machine at some time since `before`.
+    pub fn was_changed(&self, before: &BeforeLook) -> bool {
+        before.busy || self.changed_by().is_some() || self.changes() != before.stamp
     }
 
     /// Begins a run of `plan`, which was made while the lock was held. Refused while an earlier one waits for confirmation.
@@ -408,6 +421,21 @@ mod tests {
     fn override_of(machine: &Machine) -> String {
         let path = machine.root.path(format!("/sys/bus/pci/devices/{VF}/driver_override"));
         files::read_to_string(path).unwrap().trim().to_owned()
+    }
+
+    #[test]
+    fn a_change_that_ends_or_takes_place_during_a_look_is_noticed() {
+        let directory = tempfile::tempdir().unwrap();
+        let machine = machine(&directory);
+        drop(machine.lock().unwrap());
+        let quiet = machine.before_a_look();
+        assert!(!machine.was_changed(&quiet));
+        drop(machine.lock().unwrap());
+        assert!(machine.was_changed(&quiet), "it took place meanwhile");
+        let held = machine.lock().unwrap();
+        let busy = machine.before_a_look();
+        drop(held);
+        assert!(machine.was_changed(&busy), "it went on as the look began");
     }
 
     #[test]

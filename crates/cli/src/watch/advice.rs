@@ -17,6 +17,8 @@ pub enum Advice {
     Persist,
     /// `penstock stop` of these guests, then `penstock apply`: what is wrong is inside them, or in use by them.
     Restart(BTreeSet<GuestName>),
+    /// That, of a model without these guests, which Incus runs: `penstock apply` would make second ones.
+    Without(BTreeSet<GuestName>, Box<Advice>),
     /// Nothing that Penstock does; what else, in words.
     Elsewhere(String),
 }
@@ -59,13 +61,7 @@ impl Known<'_> {
         match self.by_penstock(verdict) {
             elsewhere @ Advice::Elsewhere(_) => elsewhere,
             found if self.of_incus.is_empty() => found,
-            _ => {
-                let guests: Vec<&str> = self.of_incus.iter().map(GuestName::as_str).collect();
-                let guests = guests.join(", ");
-                Advice::Elsewhere(format!(
-                    "apply a model without {guests}, which Incus runs: `penstock apply` of this one would make second ones"
-                ))
-            }
+            found => Advice::Without(self.of_incus.clone(), Box::new(found)),
         }
     }
 
@@ -155,12 +151,12 @@ impl Known<'_> {
     /// A stop of those of these guests that run, and an apply; the apply alone where none does. With a guest that has a PF those
     /// stop that have its VFs, which lose their links when the PF goes.
     fn restart(&self, guests: impl IntoIterator<Item = GuestName>) -> Advice {
-        let mut guests: BTreeSet<GuestName> =
-            guests.into_iter().filter(|guest| self.running.contains(guest)).collect();
+        let is_stopped = |guest: &GuestName| self.running.contains(guest) && !self.of_incus.contains(guest);
+        let mut guests: BTreeSet<GuestName> = guests.into_iter().filter(is_stopped).collect();
         let functions = guests.iter().flat_map(|guest| &self.model.guests[guest].functions);
         let pfs = functions.filter(|function| function.name.vf.is_none()).map(|pf| &pf.name.nic);
         let beside: Vec<GuestName> = pfs.flat_map(|nic| self.users(nic)).collect();
-        guests.extend(beside.into_iter().filter(|guest| self.running.contains(guest)));
+        guests.extend(beside.into_iter().filter(is_stopped));
         if guests.is_empty() { Advice::Apply } else { Advice::Restart(guests) }
     }
 
@@ -204,6 +200,11 @@ impl Advice {
             Advice::Restart(guests) => {
                 let guests: Vec<&str> = guests.iter().map(GuestName::as_str).collect();
                 format!("penstock stop {model} {}{nics} && {apply}", guests.join(" "))
+            }
+            Advice::Without(guests, found) => {
+                let guests: Vec<&str> = guests.iter().map(GuestName::as_str).collect();
+                let found = found.words(model, nics);
+                format!("with a model without {}, which Incus runs: {found}", guests.join(", "))
             }
             Advice::Elsewhere(words) => words.clone(),
         }

@@ -77,8 +77,8 @@ pub struct SeenChanges {
     pub changes: Vec<Change>,
     /// Why not all of it could be looked at, if so.
     pub unseen: Option<Failure>,
-    /// Why some guests were not looked at, if so.
-    pub guests_unseen: Option<String>,
+    /// Why some of it was not looked at, if so: a later look tells.
+    pub postponed: Option<String>,
 }
 
 /// What was known before a look.
@@ -86,6 +86,7 @@ pub struct Before {
     known: Known,
     of_incus: BTreeMap<GuestName, Running>,
     as_run: Option<Model>,
+    nics: IndexMap<NicName, Bdf>,
 }
 
 impl Recheck {
@@ -105,7 +106,7 @@ impl Recheck {
 impl SeenChanges {
     /// Of a look that failed.
     pub fn nothing(failure: Failure) -> SeenChanges {
-        SeenChanges { changes: Vec::new(), unseen: Some(failure), guests_unseen: None }
+        SeenChanges { changes: Vec::new(), unseen: Some(failure), postponed: None }
     }
 }
 
@@ -187,17 +188,23 @@ impl Watcher {
             }
             Err(failure) => Some(failure),
         };
-        Ok(SeenChanges { changes, unseen, guests_unseen: unseen_guests.in_words() })
+        Ok(SeenChanges { changes, unseen, postponed: unseen_guests.in_words() })
     }
 
     /// What is known now, to be put back when it turns out that somebody changed the machine during the next look.
     pub fn before(&self) -> Before {
-        Before { known: self.known.clone(), of_incus: self.of_incus.clone(), as_run: self.as_run.clone() }
+        Before {
+            known: self.known.clone(),
+            of_incus: self.of_incus.clone(),
+            as_run: self.as_run.clone(),
+            nics: self.nics.clone(),
+        }
     }
 
     /// Forgets what was seen since.
     pub fn put_back(&mut self, before: Before) {
-        (self.known, self.of_incus, self.as_run) = (before.known, before.of_incus, before.as_run);
+        let Before { known, of_incus, as_run, nics } = before;
+        (self.known, self.of_incus, self.as_run, self.nics) = (known, of_incus, as_run, nics);
     }
 
     /// Looks at these NICs and guests.
@@ -219,7 +226,7 @@ impl Watcher {
         }
         let (fresh, unseen_guests) = self.attributes(scope, Duration::ZERO);
         let changes = self.known.take(fresh);
-        Ok(SeenChanges { changes, unseen: None, guests_unseen: unseen_guests.in_words() })
+        Ok(SeenChanges { changes, unseen: None, postponed: unseen_guests.in_words() })
     }
 
     /// Judges these NICs and guests, as far as they are not left to Incus; and which guests were not looked at.
@@ -264,6 +271,7 @@ impl Watcher {
             Some(as_run) if !all_ran => as_run,
             _ => &run.model,
         };
+        let is_whole = *scope == Scope::whole(&self.file.model);
         let mut scope = scope.clone();
         scope.guests.retain(|guest| !left.contains(guest));
         let observer = &mut KernelObserver::new();
@@ -273,18 +281,32 @@ impl Watcher {
         if all_ran && run.still_runs() {
             self.as_run = Some(run.model.clone());
         } else {
-            let their_nics: BTreeSet<&NicName> =
-                left.iter().flat_map(|guest| nics_of(&self.file.model, guest)).collect();
-            // One that is being started takes any VF that is free.
             let is_left = |verdict: &Verdict| match &verdict.subject {
-                Subject::Function(function) => match model.owner(function) {
-                    Some((guest, _)) => left.contains(guest),
-                    None => function.vf.is_some() && their_nics.contains(&function.nic),
-                },
+                Subject::Function(function) => {
+                    model.owner(function).is_some_and(|(guest, _)| left.contains(guest))
+                }
                 _ => false,
             };
+            let their_nics: BTreeSet<&NicName> =
+                left.iter().flat_map(|guest| nics_of(&self.file.model, guest)).collect();
+            // An instance that is being started takes any VF that is free, which makes events. Whether one is started Incus does not tell.
+            let may_be_taken = |verdict: &Verdict| match &verdict.subject {
+                Subject::Function(function) if !is_whole => {
+                    function.vf.is_some()
+                        && their_nics.contains(&function.nic)
+                        && model.owner(function).is_none()
+                }
+                _ => false,
+            };
+            let before: Vec<Verdict> = self.known.verdicts().filter(|v| may_be_taken(v)).cloned().collect();
             for (_, verdicts) in &mut fresh {
-                verdicts.retain(|verdict| !is_left(verdict));
+                verdicts.retain(|verdict| !is_left(verdict) && !may_be_taken(verdict));
+            }
+            for verdict in &before {
+                let Subject::Function(function) = &verdict.subject else { continue };
+                let part = Part::Nic(function.nic.clone());
+                let fresh = fresh.iter_mut().find(|(of, _)| *of == part);
+                fresh.into_iter().for_each(|(_, verdicts)| verdicts.push(verdict.clone()));
             }
         }
         fresh.extend(self.of_incus.keys().map(|guest| (Part::Guest(guest.clone()), Vec::new())));
