@@ -12,6 +12,7 @@ use thiserror::Error;
 use crate::{
     Root,
     files::{self, FileError},
+    running::Running,
 };
 
 /// A VM's QEMU process, as the host sees it.
@@ -50,17 +51,57 @@ pub enum ThreadsError {
         /// How many threads it has.
         threads: usize,
     },
+    /// What was still there of it says nothing of the VM.
+    #[error("process {pid} ended while it was looked at")]
+    Ended {
+        /// The process id of QEMU.
+        pid: u32,
+    },
 }
 
 /// A command line, a status or the name of a thread is shorter; the map of a VM's memory has some thousand lines.
 const LIMIT: usize = 8 << 20;
 
+/// `SIGKILL` in a mask of signals.
+const KILL: u64 = 1 << 8;
+
 /// Looks at the QEMU process `pid` of a VM.
 ///
 /// # Errors
 ///
-/// See [`ThreadsError`]. Threads that end while they are looked at are passed over.
+/// See [`ThreadsError`]. Threads that end while they are looked at are passed over, unless the whole process ends.
 pub fn vm_sight(root: &Root, pid: u32) -> Result<VmObservation, ThreadsError> {
+    while_it_runs(root, pid, || look(root, pid))
+}
+
+/// What `look` sees of process `pid`, if that is the same one afterwards.
+fn while_it_runs<T>(
+    root: &Root,
+    pid: u32,
+    look: impl FnOnce() -> Result<T, ThreadsError>,
+) -> Result<T, ThreadsError> {
+    let running = Running::find(root, pid);
+    match (running, look()) {
+        (Some(running), seen) if running.is_alive_below(root) && !is_ending(root, pid) => seen,
+        // What cannot be read at all may belong to somebody else.
+        (None, Err(error @ ThreadsError::File { .. })) => Err(error),
+        _ => Err(ThreadsError::Ended { pid }),
+    }
+}
+
+/// Whether a process was killed, or has given back its memory, and its command line with it. Its threads end one by one, and that of a
+/// large VM then stays for seconds.
+fn is_ending(root: &Root, pid: u32) -> bool {
+    let read = |name: &str| files::read_at_most(root.path(format!("/proc/{pid}/{name}")), LIMIT);
+    let status = read("status").map(|(bytes, _)| String::from_utf8_lossy(&bytes).into_owned());
+    let is_killed = |status: String| {
+        let pending = field(&status, "SigPnd").and_then(|mask| u64::from_str_radix(mask, 16).ok());
+        pending.is_some_and(|pending| pending & KILL != 0)
+    };
+    status.is_ok_and(is_killed) || read("cmdline").is_ok_and(|(line, _)| line.is_empty())
+}
+
+fn look(root: &Root, pid: u32) -> Result<VmObservation, ThreadsError> {
     let of = |name: &str| root.path(format!("/proc/{pid}/{name}"));
     let error = |source: FileError| ThreadsError::File { pid, source };
     let read = |name: &str| {
@@ -103,11 +144,12 @@ pub fn vm_sight(root: &Root, pid: u32) -> Result<VmObservation, ThreadsError> {
     })
 }
 
-/// The threads of the virtual CPUs of QEMU's process `pid`, by virtual CPU.
+/// The threads of the virtual CPUs of QEMU's process `pid`, by virtual CPU: of one that is ending those that are left, for what they have is
+/// still to be given back.
 ///
 /// # Errors
 ///
-/// As [`vm_sight`].
+/// [`ThreadsError::File`] or [`ThreadsError::NoVcpus`].
 pub fn vcpu_threads(root: &Root, pid: u32) -> Result<BTreeMap<u32, u32>, ThreadsError> {
     let tasks = files::list(root.path(format!("/proc/{pid}/task")))
         .map_err(|source| ThreadsError::File { pid, source })?;
@@ -200,10 +242,16 @@ mod tests {
                 ),
             );
         }
+        write("stat".to_owned(), &stat("S", 300));
         for (name, text) in rest {
             write((*name).to_owned(), text);
         }
         (directory, root)
+    }
+
+    /// The line of a process in this state that started at this time.
+    fn stat(state: &str, started: u64) -> String {
+        format!("7 (qemu-system-x86) {state} {}{started} 0", "0 ".repeat(18))
     }
 
     const STATUS: &str =
@@ -247,6 +295,28 @@ mod tests {
             tree(&[(9, "CPU 0/TCG", "0-3")], &[("status", "Name:\tq\n"), ("cmdline", "q\0")]);
         let sight = vm_sight(&root, 7).unwrap();
         assert_eq!((sight.memory, sight.locked, sight.huge), (None, None, None));
+    }
+
+    /// Its threads end one by one while the process is still there.
+    #[test]
+    fn of_a_vm_that_is_ending_nothing_is_told() {
+        let left = [(7, "qemu-system-x86", "0"), (9, "CPU 0/KVM", "2")];
+        let whole = [("status", STATUS), ("cmdline", "q\0")];
+        let killed = format!("{STATUS}SigPnd:\t0000000000000100\n");
+        let zombie = stat("Z", 300);
+        let cases = [("cmdline", ""), ("status", &killed[..]), ("stat", &zombie)];
+        for case in cases {
+            let (_directory, root) = tree(&left, &[&whole[..], &[case]].concat());
+            assert!(matches!(vm_sight(&root, 7), Err(ThreadsError::Ended { pid: 7 })), "{case:?}");
+            assert_eq!(vcpu_threads(&root, 7).unwrap(), [(0, 9)].into(), "what is left");
+        }
+        let (_directory, root) = tree(&left, &whole);
+        assert!(vm_sight(&root, 7).is_ok());
+        let another = while_it_runs(&root, 7, || {
+            std::fs::write(root.path("/proc/7/stat"), stat("S", 301)).unwrap();
+            look(&root, 7)
+        });
+        assert!(matches!(another, Err(ThreadsError::Ended { pid: 7 })), "its number is another's by now");
     }
 
     #[test]

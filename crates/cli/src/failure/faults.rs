@@ -162,7 +162,7 @@ impl Fault for ThreadsError {
     fn status(&self) -> Status {
         match self {
             ThreadsError::File { source, .. } => kernels(&source.source),
-            ThreadsError::NoVcpus { .. } => Status::Failed,
+            ThreadsError::NoVcpus { .. } | ThreadsError::Ended { .. } => Status::Failed,
         }
     }
 }
