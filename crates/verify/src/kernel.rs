@@ -9,7 +9,10 @@ use penstock_host::{
     Here, InterfaceReport, Netlink, PciFunction, Place, Root, VfBackend, chain,
     frames::{self, Carried, Endpoint, NeighbourProbe, ProbeResult, ProbeTimeouts, Reach},
     pci,
-    scan::{attachments::attachment, elsewhere},
+    scan::{
+        attachments::attachment,
+        elsewhere::{self, InterfacesElsewhere},
+    },
 };
 use penstock_model::{Bdf, VfIndex};
 
@@ -36,35 +39,15 @@ impl Observer for KernelObserver {
         Here::new(self.root.clone()).interfaces().map_err(|error| chain(&error))
     }
 
-    fn virtual_functions(&mut self, pf: Bdf) -> Result<Vec<(VfIndex, Bdf)>, String> {
-        PciFunction::new(&self.root, pf).virtual_functions().map_err(|error| chain(&error))
+    fn virtual_functions(&mut self, pf: Bdf) -> Result<(u16, Vec<(VfIndex, Bdf)>), String> {
+        let pf = PciFunction::new(&self.root, pf);
+        // In this order: while VFs are made or removed the kernel lets nobody read their number.
+        let said = pf.vf_count().map_err(|error| chain(&error))?;
+        Ok((said, pf.virtual_functions().map_err(|error| chain(&error))?))
     }
 
     fn free_vfs(&mut self, vfs: &BTreeSet<Bdf>) -> BTreeMap<Bdf, Result<FreeVf, String>> {
-        let mut found: BTreeMap<Bdf, Result<FreeVf, String>> = BTreeMap::new();
-        let (opened, mut away) = (pci::opened_by(&self.root, vfs), BTreeSet::new());
-        for vf in vfs {
-            let function = PciFunction::new(&self.root, *vf);
-            let seen = function.driver().and_then(|driver| Ok((driver, function.interface_names()?)));
-            let seen = seen.map_err(|error| chain(&error)).map(|(driver, interfaces)| {
-                let held = opened.get(vf).map(|held| held.join(", "));
-                let taken_by = held.or_else(|| attachment(&self.root, *vf));
-                let seen = FreeVf { driver, interfaces, taken_by, unseen: None };
-                if seen.lacks_interface() {
-                    away.insert(*vf);
-                }
-                seen
-            });
-            found.insert(*vf, seen);
-        }
-        let elsewhere = elsewhere::look(&self.root, &away);
-        for vf in away {
-            if let Some(Ok(seen)) = found.get_mut(&vf) {
-                seen.taken_by = elsewhere.found.get(&vf).map(|who| format!("{who}, who has its interface"));
-                seen.unseen.clone_from(&elsewhere.unseen);
-            }
-        }
-        found
+        free_vfs(&self.root, vfs, |away| elsewhere::look(&self.root, away))
     }
 
     fn function_of(&mut self, device: &str) -> Option<Bdf> {
@@ -113,5 +96,72 @@ impl Observer for KernelObserver {
         lasting: Duration,
     ) -> Result<Carried, String> {
         frames::load(from, to, mtu, lasting).map_err(|error| chain(&error))
+    }
+}
+
+/// As [`Observer::free_vfs`]; `elsewhere` looks for interfaces in other network namespaces.
+fn free_vfs(
+    root: &Root,
+    vfs: &BTreeSet<Bdf>,
+    elsewhere: impl FnOnce(&BTreeSet<Bdf>) -> InterfacesElsewhere,
+) -> BTreeMap<Bdf, Result<FreeVf, String>> {
+    let mut found: BTreeMap<Bdf, Result<FreeVf, String>> = BTreeMap::new();
+    let (opened, mut away) = (pci::opened_by(root, vfs), BTreeSet::new());
+    for vf in vfs {
+        let function = PciFunction::new(root, *vf);
+        let seen = function.driver().and_then(|driver| Ok((driver, function.interface_names()?)));
+        let seen = seen.map_err(|error| chain(&error)).map(|(driver, interfaces)| {
+            let held = opened.get(vf).map(|held| held.join(", "));
+            let taken_by = held.or_else(|| attachment(root, *vf));
+            let seen = FreeVf { driver, interfaces, taken_by, unseen: None };
+            if seen.lacks_interface() {
+                away.insert(*vf);
+            }
+            seen
+        });
+        found.insert(*vf, seen);
+    }
+    let elsewhere = elsewhere(&away);
+    for vf in away {
+        let Some(Ok(seen)) = found.get_mut(&vf) else { continue };
+        seen.taken_by = elsewhere.found.get(&vf).map(|who| format!("{who}, who has its interface"));
+        seen.unseen.clone_from(&elsewhere.unseen);
+        // It may have come home while the namespaces of others were looked through.
+        match PciFunction::new(root, vf).interface_names() {
+            Ok(interfaces) => seen.interfaces = interfaces,
+            Err(error) => drop(found.insert(vf, Err(chain(&error)))),
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_host::files;
+    use penstock_testkit::sysfs;
+
+    use super::*;
+
+    #[test]
+    fn an_interface_that_comes_home_while_others_are_asked_is_seen() {
+        let vf: Bdf = "0000:04:10.1".parse().unwrap();
+        let machine = tempfile::tempdir().unwrap();
+        let directory = format!("/sys/bus/pci/devices/{vf}");
+        sysfs::plant(&format!("[{directory}]\ndriver -> ../../drivers/igbvf\n"), machine.path()).unwrap();
+        let root = Root::at(machine.path());
+        let look = |comes_home: bool| {
+            let found = free_vfs(&root, &[vf].into(), |away| {
+                assert_eq!(away, &[vf].into());
+                if comes_home {
+                    files::create_dir_all(root.path(format!("{directory}/net/eth0"))).unwrap();
+                }
+                InterfacesElsewhere::default()
+            });
+            found[&vf].clone().unwrap()
+        };
+        assert!(look(false).lacks_interface());
+        let seen = look(true);
+        assert!(!seen.lacks_interface(), "{seen:?}");
+        assert_eq!((seen.interfaces, seen.driver), (vec!["eth0".to_owned()], Some("igbvf".to_owned())));
     }
 }

@@ -38,6 +38,7 @@ mod reach;
 mod realtime;
 mod sample;
 mod scope;
+mod silence;
 mod taps;
 mod tenant;
 mod tenant_reach;
@@ -105,12 +106,12 @@ pub trait Observer {
     /// In words, why they cannot be listed; what depends on them is then unknown.
     fn interfaces(&mut self) -> Result<Vec<InterfaceReport>, String>;
 
-    /// The VFs that a PF has, as `virtfnN` shows them.
+    /// How many VFs a PF says that it has (`sriov_numvfs`), and those that it has, as `virtfnN` shows them: one read right after the other.
     ///
     /// # Errors
     ///
     /// In words, why sysfs does not tell; what depends on it is then unknown.
-    fn virtual_functions(&mut self, pf: Bdf) -> Result<Vec<(VfIndex, Bdf)>, String>;
+    fn virtual_functions(&mut self, pf: Bdf) -> Result<(u16, Vec<(VfIndex, Bdf)>), String>;
 
     /// VFs that no guest owns, all in one look; those that are left out were not looked at.
     ///

@@ -85,15 +85,15 @@ fn count(observation: &Observation<'_>, name: &NicName, page: &mut VerdictWriter
         return;
     };
     match observation.vf_count(name) {
-        Ok(links) if links != usize::from(sriov.num_vfs) => {
-            let seen = format!("sriov_numvfs says {}, and {links} exist", sriov.num_vfs);
+        Ok((said, links)) if links != usize::from(said) => {
+            let seen = format!("sriov_numvfs says {said}, and {links} exist");
             page.put("vfs", wanted, seen, Outcome::Fail);
         }
-        Ok(_) if observation.model.nics[name].externally_managed => {
-            let outcome = if sriov.num_vfs >= wanted { Outcome::Pass } else { Outcome::Fail };
-            page.put("vfs", format!("{wanted} or more"), sriov.num_vfs, outcome);
+        Ok((said, _)) if observation.model.nics[name].externally_managed => {
+            let outcome = if said >= wanted { Outcome::Pass } else { Outcome::Fail };
+            page.put("vfs", format!("{wanted} or more"), said, outcome);
         }
-        Ok(_) => page.compare("vfs", wanted, Ok(sriov.num_vfs)),
+        Ok((said, _)) => page.compare("vfs", wanted, Ok(said)),
         Err(blind) => page.blind("vfs", wanted, blind),
     }
     if wanted > 0 && !observation.model.nics[name].externally_managed {
@@ -165,7 +165,7 @@ pub fn state<'s>(
     if sight.vfs.is_empty() {
         let driver = observation.pf(nic).and_then(|pf| pf.driver.as_deref()).unwrap_or("none");
         return Err(match observation.vf_count(nic) {
-            Ok(0) => Unobserved::Absent("there is no such VF".to_owned()),
+            Ok((_, 0)) => Unobserved::Absent("there is no such VF".to_owned()),
             _ => Unobserved::Unsupported(format!("the PF's driver ({driver}) reports nothing of its VFs")),
         });
     }

@@ -27,8 +27,8 @@ pub struct Observation<'a> {
     guests: BTreeMap<&'a GuestName, Result<Home, GuestUnobserved>>,
     /// Every function of the model that exists, and where.
     addresses: BTreeMap<FunctionName, Bdf>,
-    /// Why the VFs of a NIC could not be listed.
-    unlisted: BTreeMap<&'a NicName, String>,
+    /// How many VFs each NIC says that it has; why they could not be listed, else.
+    said: BTreeMap<&'a NicName, Result<u16, String>>,
     /// The function behind a device of another bus.
     behind: BTreeMap<String, Option<Bdf>>,
     sights: BTreeMap<&'a NicName, Result<PfObservation, String>>,
@@ -101,7 +101,7 @@ impl<'a> Observation<'a> {
             },
             guests: BTreeMap::new(),
             addresses: BTreeMap::new(),
-            unlisted: BTreeMap::new(),
+            said: BTreeMap::new(),
             behind: BTreeMap::new(),
             sights: BTreeMap::new(),
             free: BTreeMap::new(),
@@ -139,6 +139,9 @@ impl<'a> Observation<'a> {
             }
             observation.look_at_guests(owners.into_iter().flatten().collect(), observer);
         }
+        let free = observation.free_functions(scope);
+        // Network plugins go on meanwhile: who has given a VF back once its PF was asked may have set what the PF tells.
+        let taken = taken(&free, observer);
         for name in model.nics.keys().filter(|name| scope.nics.contains(*name)) {
             let pf = pf_of(name);
             let seen = match (observation.home(&pf), observation.interface(&pf)) {
@@ -154,25 +157,30 @@ impl<'a> Observation<'a> {
             };
             observation.sights.insert(name, seen);
         }
-        observation.look_at_free(scope, observer, timeout.saturating_sub(began.elapsed()));
+        observation.look_at_free(free, taken, observer, timeout.saturating_sub(began.elapsed()));
         observation
     }
 
     fn find_functions(&mut self, name: &'a NicName, observer: &mut dyn Observer) {
         let Some(pf) = self.nics.get(name) else { return };
         self.addresses.insert(pf_of(name), *pf);
-        match observer.virtual_functions(*pf) {
-            Ok(vfs) => self.addresses.extend(vfs.into_iter().map(|(index, bdf)| {
+        let mut seen = observer.virtual_functions(*pf);
+        // They may just have been made or removed.
+        if seen.as_ref().is_ok_and(|(said, vfs)| usize::from(*said) != vfs.len()) {
+            seen = observer.virtual_functions(*pf);
+        }
+        let said = seen.map(|(said, vfs)| {
+            self.addresses.extend(vfs.into_iter().map(|(index, bdf)| {
                 let vf = FunctionName { nic: name.clone(), vf: Some(index) };
                 (vf, bdf)
-            })),
-            Err(why) => drop(self.unlisted.insert(name, why)),
-        }
+            }));
+            said
+        });
+        self.said.insert(name, said);
     }
 
-    /// A driver may register its interface a while after it has the VF, as that of Intel's adaptive VFs.
-    fn look_at_free(&mut self, scope: &Scope, observer: &mut dyn Observer, timeout: Duration) {
-        let began = Instant::now();
+    /// The VFs in `scope` that no guest owns, with their addresses.
+    fn free_functions(&self, scope: &Scope) -> BTreeMap<FunctionName, Bdf> {
         let own = self
             .model
             .nics
@@ -182,17 +190,29 @@ impl<'a> Observation<'a> {
             let vfs = self.model.vfs(name);
             vfs.map(|(index, _)| FunctionName { nic: name.clone(), vf: Some(index) })
         });
-        let free: BTreeMap<FunctionName, Bdf> = vfs
-            .filter(|vf| self.owners.of(vf).is_none())
+        vfs.filter(|vf| self.owners.of(vf).is_none())
             .filter_map(|vf| self.addresses.get(&vf).map(|address| (vf, *address)))
-            .collect();
-        if free.is_empty() {
-            return;
+            .collect()
+    }
+
+    /// Looks at those of `free` that are not among `seen`. A driver may register its interface a while after it has the VF, as that of
+    /// Intel's adaptive VFs.
+    fn look_at_free(
+        &mut self,
+        free: BTreeMap<FunctionName, Bdf>,
+        mut seen: BTreeMap<Bdf, Result<FreeVf, String>>,
+        observer: &mut dyn Observer,
+        timeout: Duration,
+    ) {
+        let began = Instant::now();
+        let unseen: BTreeSet<Bdf> =
+            free.values().copied().filter(|address| !seen.contains_key(address)).collect();
+        if !unseen.is_empty() {
+            seen.extend(observer.free_vfs(&unseen));
         }
         let awaited = |vf: &FunctionName| self.model.nics[&vf.nic].free_driver == Some(FreeDriver::Host);
         let awaited: BTreeSet<Bdf> =
             free.iter().filter(|(vf, _)| awaited(vf)).map(|(_, address)| *address).collect();
-        let mut seen = observer.free_vfs(&free.values().copied().collect());
         loop {
             let late = |(address, vf): (&Bdf, &Result<FreeVf, String>)| {
                 let is_late = |vf: &FreeVf| vf.lacks_interface() && vf.unseen.is_none();
@@ -214,10 +234,19 @@ impl<'a> Observation<'a> {
         self.trace_devices(observer);
     }
 
-    /// Looks into these guests, all at once: a VM takes its time to answer.
     fn look_at_guests(&mut self, names: BTreeSet<&'a GuestName>, observer: &mut dyn Observer) {
+        let seen = self.look_into_guests(names);
+        self.guests.extend(seen);
+        self.trace_devices(observer);
+    }
+
+    /// Looks into these guests, all at once: a VM takes its time to answer.
+    pub fn look_into_guests<'n>(
+        &self,
+        names: BTreeSet<&'n GuestName>,
+    ) -> Vec<(&'n GuestName, Result<Home, GuestUnobserved>)> {
         let places = self.places;
-        let seen: Vec<(&GuestName, Result<Home, GuestUnobserved>)> = thread::scope(|scope| {
+        thread::scope(|scope| {
             let looking: Vec<_> = names
                 .into_iter()
                 .map(|name| (name, scope.spawn(move || look_into(name, places.get(name)))))
@@ -227,9 +256,7 @@ impl<'a> Observation<'a> {
                 (name, seen)
             });
             seen.collect()
-        });
-        self.guests.extend(seen);
-        self.trace_devices(observer);
+        })
     }
 
     fn trace_devices(&mut self, observer: &mut dyn Observer) {
@@ -281,21 +308,17 @@ impl<'a> Observation<'a> {
 
     /// The address that a function has.
     pub fn address(&self, function: &FunctionName) -> Result<Bdf, Unobserved> {
-        self.addresses.get(function).copied().ok_or_else(|| match self.unlisted.get(&function.nic) {
-            Some(why) => Unobserved::Unknown(why.clone()),
-            None => Unobserved::Absent(format!("there is no {function}")),
+        self.addresses.get(function).copied().ok_or_else(|| match self.said.get(&function.nic) {
+            Some(Err(why)) => Unobserved::Unknown(why.clone()),
+            Some(Ok(_)) | None => Unobserved::Absent(format!("there is no {function}")),
         })
     }
 
-    /// How many VFs of a NIC there are.
-    pub fn vf_count(&self, nic: &NicName) -> Result<usize, Unobserved> {
-        match self.unlisted.get(nic) {
-            Some(why) => Err(Unobserved::Unknown(why.clone())),
-            None => {
-                let of_nic = |function: &&FunctionName| function.nic == *nic && function.vf.is_some();
-                Ok(self.addresses.keys().filter(of_nic).count())
-            }
-        }
+    /// How many VFs a NIC says that it has, and how many of it there are.
+    pub fn vf_count(&self, nic: &NicName) -> Result<(u16, usize), Unobserved> {
+        let said = self.said.get(nic).cloned().unwrap_or(Ok(0)).map_err(Unobserved::Unknown)?;
+        let of_nic = |function: &&FunctionName| function.nic == *nic && function.vf.is_some();
+        Ok((said, self.addresses.keys().filter(of_nic).count()))
     }
 
     /// The function at an address, as the model names it, with the address.
@@ -375,6 +398,19 @@ impl<'a> Observation<'a> {
         let pf = self.pf(nic).and_then(|pf| pf.permanent_mac);
         self.model.nics.get(nic)?.vf_mac(given, pf, vf)
     }
+}
+
+/// Those of `free` that somebody has.
+fn taken(
+    free: &BTreeMap<FunctionName, Bdf>,
+    observer: &mut dyn Observer,
+) -> BTreeMap<Bdf, Result<FreeVf, String>> {
+    if free.is_empty() {
+        return BTreeMap::new();
+    }
+    let mut seen = observer.free_vfs(&free.values().copied().collect());
+    seen.retain(|_, vf| vf.as_ref().is_ok_and(|vf| vf.taken_by.is_some()));
+    seen
 }
 
 fn look_into(name: &GuestName, place: Option<&GuestPlace>) -> Result<Home, GuestUnobserved> {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use penstock_host::{
-    InterfaceReport, Place,
+    Place,
     frames::{Endpoint, NeighbourProbe, ProbeResult, ProbeTimeouts, Reach},
 };
 use penstock_model::{
@@ -22,6 +22,7 @@ use super::{
     planned_probes::{self, PlannedProbe},
     probes::{ProbeEnd, ProbePath, Remote},
     sample,
+    silence::{self, EndBefore},
     writer::{Hidden, Unobserved, VerdictSheet, on},
 };
 
@@ -123,13 +124,7 @@ pub fn judge(
     sheet: &mut VerdictSheet,
 ) -> Vec<Trial> {
     let mut trials = send(observation, paths, observer, timeout);
-    for (path, trial) in paths.tried.iter().zip(&mut trials) {
-        if let (Expectation::Isolated(barrier), Ok(Reach::NotArrived)) = (path.expectation, &trial.reach)
-            && let Some(why) = undeliverable(observation, path, barrier)
-        {
-            (trial.reach, trial.hidden) = (Err(why), Hidden::Nothing);
-        }
-    }
+    doubt_silence(observation, paths, &mut trials, observer);
     for name in observation.model.nics.keys() {
         loopback(observation, name, paths, &trials, sheet);
     }
@@ -155,6 +150,28 @@ pub fn judge(
         page.put("reach", wanted, format!("{seen} of {judged} paths were tried"), outcome);
     }
     trials
+}
+
+/// Takes nothing for proven where an end of a path could not send or receive all the time.
+fn doubt_silence(
+    observation: &Observation<'_>,
+    paths: &Paths,
+    trials: &mut [Trial],
+    observer: &mut dyn Observer,
+) {
+    let all = trials.iter_mut().zip(&paths.tried);
+    let silent = all.filter(|(trial, _)| trial.reach == Ok(Reach::NotArrived));
+    let (silent, ends): (Vec<&mut Trial>, Vec<_>) = silent
+        .map(|(trial, path)| {
+            let before = |function| EndBefore::of(observation, function, path.expectation);
+            (trial, (path.expectation, [before(&path.from), before(&path.to)]))
+        })
+        .unzip();
+    for (trial, doubt) in silent.into_iter().zip(silence::doubts(observation, &ends, observer)) {
+        if let Some(why) = doubt {
+            (trial.reach, trial.hidden) = (Err(why), Hidden::Nothing);
+        }
+    }
 }
 
 /// What became of each path.
@@ -443,13 +460,6 @@ fn judge_path(observation: &Observation<'_>, path: &Path, trial: &Trial, sheet: 
     }
 }
 
-/// Why nothing could have been delivered at an end of a path, whatever is between the two: its interface has no carrier, and drops in
-/// silence what is sent. Where that is what makes the barrier, it proves it.
-fn undeliverable(observation: &Observation<'_>, path: &Path, barrier: Barrier) -> Option<String> {
-    let proves = |end: &FunctionName| is_proof(&observation.owners, end, barrier);
-    [&path.from, &path.to].into_iter().filter(|end| !proves(end)).find_map(|end| no_carrier(observation, end))
-}
-
 /// Whether an end without a carrier is what makes the barrier: its own link is to be down, or no cable leads to the other end.
 pub fn is_proof(owners: &FunctionOwners<'_>, end: &FunctionName, barrier: Barrier) -> bool {
     match barrier {
@@ -457,19 +467,6 @@ pub fn is_proof(owners: &FunctionOwners<'_>, end: &FunctionName, barrier: Barrie
         Barrier::LinkDisabled => is_disabled(owners, end),
         Barrier::Vlan | Barrier::LoopbackOff => false,
     }
-}
-
-/// That a function's interface was seen to have no carrier, in words.
-pub fn no_carrier(observation: &Observation<'_>, function: &FunctionName) -> Option<String> {
-    silent(function, observation.interface(function).ok()?)
-}
-
-/// As [`no_carrier`], of the interface of `end`.
-pub fn silent(end: impl std::fmt::Display, report: &InterfaceReport) -> Option<String> {
-    let name = &report.interface.name;
-    let why =
-        || format!("{end}: its interface {name} has no carrier, so that nothing could have been delivered");
-    (report.interface.carrier == Some(false)).then(why)
 }
 
 /// Whether the model has a function shown a link that is down.

@@ -15,11 +15,12 @@ use penstock_model::{
 };
 
 use super::{
-    Barrier, Expectation, Network, Observer,
+    Expectation, Network, Observer,
     observation::{Observation, pf_of},
     probes::{ProbeEnd, ProbePath},
     reach::{self, Remotes},
     sample,
+    silence::{self, EndBefore},
     writer::{Hidden, Unobserved, VerdictSheet},
 };
 
@@ -82,29 +83,40 @@ pub fn judge(
         })
         .collect();
     let (names, probe_ends): (Vec<EndpointName>, Vec<ProbeEnd>) = ends.into_iter().unzip();
-    let told = observer.reach_across(&probe_ends, &probe_paths, &[], &remotes.places, timeout);
-    for ((from, to, expectation), mut reached) in tried.into_iter().zip(told.frames) {
-        if let (Expectation::Isolated(barrier), Ok(Reach::NotArrived)) = (expectation, &reached) {
-            let silent = |at: &usize| no_carrier(observation, &names[*at], barrier);
-            reached = [from, to].iter().find_map(silent).map_or(reached, Err);
+    let mut frames = observer.reach_across(&probe_ends, &probe_paths, &[], &remotes.places, timeout).frames;
+    let all = frames.iter_mut().zip(&tried);
+    let silent = all.filter(|(reached, _)| **reached == Ok(Reach::NotArrived));
+    let (silent, ends): (Vec<&mut Result<Reach, String>>, Vec<_>) = silent
+        .map(|(reached, (from, to, expectation))| {
+            let before = |at: &usize| end_before(observation, &names[*at], *expectation);
+            (reached, (*expectation, [before(from), before(to)]))
+        })
+        .unzip();
+    for (reached, doubt) in silent.into_iter().zip(silence::doubts(observation, &ends, observer)) {
+        if let Some(why) = doubt {
+            *reached = Err(why);
         }
+    }
+    for ((from, to, expectation), reached) in tried.into_iter().zip(frames) {
         judge_path(observation, &names[from], &names[to], expectation, reached, sheet);
     }
 }
 
-/// That the interface of an end was seen to have no carrier, in words, unless that is what was asked for.
-fn no_carrier(observation: &Observation<'_>, end: &EndpointName, barrier: Barrier) -> Option<String> {
+/// An end as it was before frames were sent.
+fn end_before<'a>(
+    observation: &'a Observation<'_>,
+    end: &'a EndpointName,
+    expectation: Expectation,
+) -> Option<EndBefore<'a>> {
     match end {
-        EndpointName::Function(function) => {
-            let proves = reach::is_proof(&observation.owners, function, barrier);
-            if proves { None } else { reach::no_carrier(observation, function) }
-        }
+        EndpointName::Function(function) => EndBefore::of(observation, function, expectation),
         EndpointName::Tenant(function) => {
             let nic = observation.model.guests[&function.guest].nics.get(&function.function.nic)?;
             let (_, mac, _) = nic.functions().find(|(vf, ..)| *vf == function.function.vf)?;
             let interfaces = observation.inside(&function.guest).ok()?.interfaces.as_ref().ok()?;
             let report = interface(interfaces, nic, function, mac)?;
-            reach::silent(function, report)
+            let (name, guest) = (function.to_string(), Some(&function.guest));
+            Some(EndBefore { name, guest, report, is_proof: false })
         }
     }
 }

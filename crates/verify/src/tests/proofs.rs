@@ -6,7 +6,7 @@ use penstock_model::{
     FreeDriver, FunctionName, Outcome, TxRate, Verdict, inventory::SwitchMode, pci::PciIds,
 };
 
-use super::world::{GuestAnswer, MODEL, Source, World, parse, world, world_of};
+use super::world::{GuestAnswer, MODEL, Source, World, mac, parse, world, world_of};
 use crate::{Barrier, Expectation, LINK_OF_PROOF, awaited, reach};
 
 /// The verdicts of an attribute that frames decided, as `subject (vantage): outcome, seen`.
@@ -232,4 +232,98 @@ fn an_end_without_a_carrier_proves_its_own_barrier_alone() {
     assert_eq!(waits, [(&tagged, whole), (&other, LINK_OF_PROOF)].into());
     // Who is to be reached has the whole time, whatever else is asked of him.
     assert_eq!(awaited(&[&other].into(), [&other], whole), [(&other, whole)].into());
+}
+
+/// The outcome of a path, and what was seen.
+fn path(world: &World, subject: &str) -> (Outcome, String) {
+    let verdicts = world.verify();
+    let of = verdicts.iter().find(|verdict| verdict.subject.to_string() == subject).unwrap();
+    (of.outcome, of.seen.clone())
+}
+
+#[test]
+fn silence_proves_nothing_where_an_end_was_lost_meanwhile() {
+    type Change = fn(&mut World);
+    let changes: [(&str, Change); 4] = [
+        ("its interface eth1 lost its carrier", |w| w.later("a", "eth1").interface.carrier = Some(false)),
+        ("its interface eth1 went down", |w| w.later("a", "eth1").interface.up = false),
+        ("its interface eth1 went away", |w| w.later("a", "eth1").index += 100),
+        ("it cannot be seen", |w| drop(w.later.insert("a".to_owned(), None))),
+    ];
+    for (why, change) in changes {
+        let mut world = world();
+        change(&mut world);
+        for isolated in ["NET0#1 -> NET0#2", "NET0#2 -> NET0#1"] {
+            let (outcome, seen) = path(&world, isolated);
+            assert!(seen.starts_with("NET0#1: ") && seen.contains(why), "{isolated}: {seen}");
+            assert_eq!(outcome, Outcome::Unknown, "{isolated}: {seen}");
+        }
+        assert_eq!(path(&world, "NET0#3 -> NET0#2").0, Outcome::Pass, "{why}");
+        // What has arrived has arrived.
+        assert_eq!(path(&world, "NET0#1 -> NET0#3").0, Outcome::Pass, "{why}");
+        world.lost.extend([("NET0#1", "NET0#3"), ("NET0#2", "NET0")]);
+        assert_eq!(path(&world, "NET0#1 -> NET0#3").0, Outcome::Unknown, "{why}");
+        assert_eq!(path(&world, "NET0#2 -> NET0").0, Outcome::Fail, "{why}");
+    }
+    let mut world = world();
+    world.later("", "lan0").interface.carrier = Some(false);
+    assert_eq!(path(&world, "NET0#1 -> NET0").0, Outcome::Unknown, "an end on the host");
+    // Where frames are to arrive, a link that was down before is why they do not.
+    world.interface("", "lan0").interface.carrier = Some(false);
+    world.lost.insert(("NET0#2", "NET0"));
+    assert_eq!(path(&world, "NET0#2 -> NET0").0, Outcome::Fail);
+}
+
+/// The link that is to be down may go down late.
+#[test]
+fn a_carrier_that_is_lost_proves_the_barrier_that_it_is() {
+    let model = MODEL.replace("- {vf: NET0#0, address", "- {vf: NET0#0, link_state: disable, address");
+    let mut world = world_of(&model);
+    let functions = ["NET0", "NET0#1", "NET0#2", "NET0#3"];
+    world.lost = functions.iter().flat_map(|other| [("NET0#0", *other), (*other, "NET0#0")]).collect();
+    world.later("a", "eth0").interface.carrier = Some(false);
+    assert_eq!(path(&world, "NET0#0 -> NET0#2").0, Outcome::Pass);
+    world.later("b", "eth0").interface.carrier = Some(false);
+    assert_eq!(path(&world, "NET0#0 -> NET0#2").0, Outcome::Unknown);
+}
+
+/// A network plugin restores the VF and then removes its record, as soon as the PF was asked.
+#[test]
+fn a_vf_that_is_given_back_once_its_pf_was_asked_is_no_drift() {
+    let world = || {
+        let mut world = world();
+        world.vf(4).mac = mac("02:ff:ff:ff:ff:ff");
+        world
+    };
+    assert_eq!(world().not_passed(), ["NET0#4 mac: fail"]);
+    for takes in ["before", "after"] {
+        let mut world = world();
+        match takes {
+            "before" => *world.leaving.borrow_mut() = Some("container web-1"),
+            _ => world.free_vf(|vf| vf.taken_by = Some("container web-1".to_owned())),
+        }
+        let verdicts = world.verify();
+        let of_vf: Vec<String> = verdicts
+            .iter()
+            .filter(|verdict| verdict.subject.to_string() == "NET0#4")
+            .map(|verdict| format!("{} {}: {}", verdict.outcome, verdict.attribute, verdict.seen))
+            .collect();
+        assert_eq!(of_vf, ["pass driver: igbvf; in use by container web-1"], "{takes}");
+    }
+}
+
+/// VFs are made while others are looked at: what was said at another time is not held against those that are there.
+#[test]
+fn vfs_are_counted_at_one_time() {
+    let world = |listed: u16, said: &[u16]| {
+        let mut world = world();
+        world.inventory.pfs[0].sriov.as_mut().unwrap().num_vfs = listed;
+        *world.said_vfs.borrow_mut() = said.to_vec();
+        world
+    };
+    assert_eq!(world(0, &[5]).not_passed(), Vec::<String>::new(), "the inventory is from before");
+    assert_eq!(world(5, &[3]).not_passed(), Vec::<String>::new(), "they were just being made");
+    let odd = world(5, &[3, 4]).verify();
+    let vfs = odd.iter().find(|verdict| verdict.attribute == "vfs").unwrap();
+    assert_eq!((vfs.outcome, &vfs.seen[..]), (Outcome::Fail, "sriov_numvfs says 4, and 5 exist"));
 }

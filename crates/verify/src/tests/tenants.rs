@@ -100,6 +100,27 @@ fn silence_of_a_function_without_a_carrier_proves_nothing() {
     assert_eq!(lines.iter().filter(|line| line.starts_with("pass ")).count(), 2, "{lines:#?}");
 }
 
+#[test]
+fn silence_of_a_function_that_lost_its_carrier_meanwhile_proves_nothing() {
+    let mut silent = node();
+    silent.later("node", "eth2").interface.carrier = Some(false);
+    silent.lost.extend([("node/net0", "node/net0#0")]);
+    let lines = paths(&silent);
+    let unknown: Vec<&String> = lines.iter().filter(|line| line.starts_with("unknown ")).collect();
+    assert_eq!(unknown.len(), 4, "each way to and from node/net0#1: {lines:#?}");
+    assert!(
+        unknown.iter().all(|line| line.contains("node/net0#1: its interface eth2 lost its carrier")),
+        "{unknown:#?}"
+    );
+    assert!(lines.contains(&"fail node/net0 -> node/net0#0: nothing arrived".to_owned()), "{lines:#?}");
+    silent.later("node", "eth1").interface.up = false;
+    let lines = paths(&silent);
+    assert!(
+        lines.iter().any(|line| line.starts_with("unknown node/net0 -> node/net0#0: node/net0#0: its")),
+        "{lines:#?}"
+    );
+}
+
 /// What is said of the frames of each function of the VM's NIC, and whether it holds.
 fn frames(world: &World) -> Vec<String> {
     let of_node =

@@ -273,3 +273,19 @@ fn loopback_of_a_nic_whose_every_path_is_hidden_is_out_of_sight() {
     let loopback = verdicts.iter().find(|v| v.attribute == "loopback").unwrap();
     assert_eq!((loopback.outcome, loopback.out_of_sight), (Outcome::Unknown, true), "{loopback:?}");
 }
+
+/// Who asks must have had a link all the time.
+#[test]
+fn who_lost_his_carrier_while_he_asked_proves_nothing() {
+    let mut world = vm("none", GuestAnswer::Closed("the model says so"));
+    let outcome = |world: &World, subject: &str| {
+        let verdicts = world.verify();
+        verdicts.iter().find(|v| v.subject.to_string() == subject).unwrap().outcome
+    };
+    assert_eq!(outcome(&world, "NET0#3 -> NET0#0"), Outcome::Pass);
+    world.later("b", "eth1").interface.carrier = Some(false);
+    for subject in ["NET0#3 -> NET0#0", "NET0#0 -> NET0#3"] {
+        assert_eq!(outcome(&world, subject), Outcome::Unknown, "{subject}");
+    }
+    assert_eq!(outcome(&world, "NET0#2 -> NET0#0"), Outcome::Pass);
+}

@@ -1,6 +1,13 @@
 //! A machine made up for tests of verification, every part of which can be changed or hidden.
 
-use std::{cell::RefCell, collections::BTreeSet};
+use std::{
+    cell::RefCell,
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use penstock_host::{Command, Output, PlaceError};
 use penstock_model::{
@@ -97,6 +104,14 @@ pub struct World {
     pub free: BTreeMap<Bdf, FreeVf>,
     /// So many looks at them see no interface yet.
     pub late: RefCell<usize>,
+    /// Who has the VFs that no guest owns until their PF is asked.
+    pub leaving: RefCell<Option<&'static str>>,
+    /// What `sriov_numvfs` says at the first looks, where that is not what the inventory has.
+    pub said_vfs: RefCell<Vec<u16>>,
+    /// The interfaces of places once frames were sent, where others than before; `None` of a place that is gone by then.
+    pub later: BTreeMap<String, Option<Vec<InterfaceReport>>>,
+    /// Whether frames were sent.
+    pub sent: Arc<AtomicBool>,
     /// How long links and interfaces may take.
     pub timeout: Duration,
 }
@@ -271,6 +286,10 @@ pub fn world_of(model: &str) -> World {
         loads: RefCell::new(0),
         free: [(vf_bdf(4), FreeVf { driver: Some("igbvf".to_owned()), ..FreeVf::default() })].into(),
         late: RefCell::new(0),
+        leaving: RefCell::new(None),
+        said_vfs: RefCell::new(Vec::new()),
+        later: BTreeMap::new(),
+        sent: Arc::default(),
         timeout: Duration::ZERO,
     }
 }
@@ -284,6 +303,9 @@ impl World {
 
 pub struct Inside {
     interfaces: Option<Vec<InterfaceReport>>,
+    /// What they are once frames were sent.
+    later: Option<Option<Vec<InterfaceReport>>>,
+    sent: Arc<AtomicBool>,
     namespace: bool,
     /// Whether this program is inside, under another kernel.
     program: bool,
@@ -303,7 +325,8 @@ impl Place for Inside {
     }
 
     fn interfaces(&self) -> Result<Vec<InterfaceReport>, PlaceError> {
-        self.interfaces.clone().ok_or_else(|| self.gone())
+        let now = self.later.as_ref().filter(|_| self.sent.load(Ordering::Acquire));
+        now.unwrap_or(&self.interfaces).clone().ok_or_else(|| self.gone())
     }
 
     fn namespace(&self) -> Result<Option<u32>, PlaceError> {
@@ -323,12 +346,18 @@ impl Inside {
 
 impl Observer for &World {
     fn interfaces(&mut self) -> Result<Vec<InterfaceReport>, String> {
-        self.unless_blind(Source::HostInterfaces, || self.inside[""].clone())
+        let now = self.later.get("").filter(|_| self.sent.load(Ordering::Acquire));
+        let now = now.cloned().unwrap_or_else(|| Some(self.inside[""].clone()));
+        self.unless_blind(Source::HostInterfaces, || now.unwrap_or_default())
     }
 
-    fn virtual_functions(&mut self, pf: Bdf) -> Result<Vec<(VfIndex, Bdf)>, String> {
+    fn virtual_functions(&mut self, pf: Bdf) -> Result<(u16, Vec<(VfIndex, Bdf)>), String> {
         assert_eq!(pf, bdf("04:00.0"));
-        self.unless_blind(Source::VirtualFunctions, || (0..5).map(|n| (index(n), vf_bdf(n))).collect())
+        let listed = self.inventory.pfs[0].sriov.as_ref().unwrap().num_vfs;
+        let mut said = self.said_vfs.borrow_mut();
+        let said = if said.is_empty() { listed } else { said.remove(0) };
+        let vfs = (0..5).map(|n| (index(n), vf_bdf(n))).collect();
+        self.unless_blind(Source::VirtualFunctions, || (said, vfs))
     }
 
     fn free_vfs(&mut self, vfs: &BTreeSet<Bdf>) -> BTreeMap<Bdf, Result<FreeVf, String>> {
@@ -336,6 +365,7 @@ impl Observer for &World {
         let look = |vf: &Bdf| {
             let mut seen = self.free.get(vf).cloned().unwrap_or_default();
             seen.interfaces.retain(|_| looks.is_none());
+            seen.taken_by = seen.taken_by.or(self.leaving.borrow().map(str::to_owned));
             self.unless_blind(Source::FreeVfs, || seen)
         };
         *self.late.borrow_mut() = looks.unwrap_or_default();
@@ -349,6 +379,7 @@ impl Observer for &World {
 
     fn pf(&mut self, namespace: Option<u32>, index: u32) -> Result<PfObservation, String> {
         assert_eq!((namespace, index), (self.pf_namespace, 2));
+        self.leaving.take();
         self.unless_blind(Source::PfObservation, || self.sight.clone())
     }
 
@@ -360,6 +391,7 @@ impl Observer for &World {
         _: ProbeTimeouts,
     ) -> Result<(Vec<Reach>, Vec<ProbeResult>), String> {
         *self.tried.borrow_mut() += pairs.len();
+        self.sent.store(true, Ordering::Release);
         assert!(endpoints.iter().all(|endpoint| !endpoint.label.is_empty()));
         let forged = endpoints.iter().any(|endpoint| endpoint.label.ends_with(", forged"));
         let labels = pairs.iter().map(|(from, to)| (&endpoints[*from].label[..], &endpoints[*to].label[..]));
@@ -382,6 +414,7 @@ impl Observer for &World {
         _: Duration,
     ) -> ProbeResults {
         *self.tried.borrow_mut() += probe_paths.len();
+        self.sent.store(true, Ordering::Release);
         let away = |at: usize| probe_ends[at].remote.is_some();
         let asked = self.asked(planned_probes, |from| &probe_ends[from].endpoint.label);
         let answers = asked.into_iter().map(|asked| self.unless_blind(Source::Frames, || asked)).collect();
@@ -471,6 +504,7 @@ impl World {
     }
 
     fn verdicts(&self, load: bool) -> Vec<Verdict> {
+        self.sent.store(false, Ordering::Release);
         let places = self.model.guests.keys().map(|name| {
             let place = if self.blind.contains(&Source::Guest) {
                 GuestPlace::Unseen("it is dark".to_owned())
@@ -492,6 +526,8 @@ impl World {
                 }
                 GuestPlace::Running(Box::new(Inside {
                     interfaces: (!self.blind.contains(&Source::GuestInterfaces)).then_some(interfaces),
+                    later: self.later.get(name.as_str()).cloned(),
+                    sent: Arc::clone(&self.sent),
                     namespace: said.is_none() && !self.blind.contains(&Source::GuestNamespace),
                     program: matches!(said, Some(GuestAnswer::Agent { program: true })),
                 }))
@@ -521,6 +557,13 @@ impl World {
 
     pub fn interface(&mut self, place: &str, name: &str) -> &mut InterfaceReport {
         let reports = self.inside.get_mut(place).unwrap();
+        reports.iter_mut().find(|report| report.interface.name.as_str() == name).unwrap()
+    }
+
+    /// An interface as it is once frames were sent.
+    pub fn later(&mut self, place: &str, name: &str) -> &mut InterfaceReport {
+        let now = || Some(self.inside[place].clone());
+        let reports = self.later.entry(place.to_owned()).or_insert_with(now).as_mut().unwrap();
         reports.iter_mut().find(|report| report.interface.name.as_str() == name).unwrap()
     }
 
