@@ -1,6 +1,7 @@
 //! A board that runs.
 
 mod bridges;
+mod clock;
 #[cfg(test)]
 mod tests;
 
@@ -8,7 +9,7 @@ use std::{
     collections::BTreeSet,
     path::{Path, PathBuf},
     thread,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
 use penstock_host::{
@@ -350,8 +351,7 @@ impl Board {
         }
         // A connection that was made while it went down.
         self.shell.hang_up();
-        let answered = self.remote(&settle()).succeed();
-        answered.map_err(|error| BoardError::Unreachable { why: error.to_string() })?;
+        self.settle()?;
         self.make_bridges_again()
     }
 
@@ -422,6 +422,14 @@ impl Board {
     /// The same words as a place would run them.
     pub(crate) fn remote(&self, command: &Command) -> Command {
         self.shell.remote(command)
+    }
+
+    /// Makes the connection by loading the driver of the lines to embedded switches, which only udev would, and sets the clock.
+    fn settle(&self) -> Result<(), BoardError> {
+        let driver = Command::new("modprobe").arg("virtio_console").deadline(SSH_TIMEOUT);
+        let loaded = self.remote(&driver).succeed();
+        loaded.map_err(|error| BoardError::Unreachable { why: error.to_string() })?;
+        clock::set(SSH_TIMEOUT, clock::here, |command| self.remote(command).run())
     }
 
     /// Puts the program that it was brought up with ([`UpOptions::program`]) to this path in it, and gives it a machine-id if it has none.
@@ -630,7 +638,7 @@ impl Up<'_> {
         Ok(machine)
     }
 
-    /// The first command over SSH; it also sets the clock, which stood still while the board was saved.
+    /// The first commands over SSH.
     fn enter(
         &self,
         mut making: Making,
@@ -647,13 +655,7 @@ impl Up<'_> {
             timings: Vec::new(),
             warm,
         };
-        // A connection takes a second or two to make, during which the time goes on.
-        let hello = Command::new("true").deadline(SSH_TIMEOUT);
-        let outcome = timed(timings, "ssh", || {
-            let first = board.remote(&hello).succeed();
-            let both = first.and_then(|_| board.remote(&settle()).succeed());
-            both.map_err(|error| BoardError::Unreachable { why: error.to_string() })
-        });
+        let outcome = timed(timings, "ssh", || board.settle());
         if outcome.is_err() && interrupt::pending() {
             let doing = "entering the board";
             return Err(BoardError::Interrupted { doing });
@@ -666,15 +668,6 @@ impl Up<'_> {
 
 /// What makes a board reboot by itself.
 const REBOOT: &str = "if [ -d /run/systemd/system ]; then systemctl reboot; else sync; busybox reboot -f; fi >/dev/null 2>&1 &";
-
-/// The command that sets a board's clock to this machine's, and loads the driver of the lines to embedded switches, which
-/// only udev would.
-fn settle() -> Command {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    let time = format!("@{}.{:03}", now.as_secs(), now.subsec_millis());
-    let script = r#"date -s "$1" && modprobe virtio_console"#;
-    Command::new("sh").args(["-c", script, "sh", &time]).deadline(SSH_TIMEOUT)
-}
 
 fn timed<T>(
     timings: &mut Vec<(&'static str, Duration)>,
