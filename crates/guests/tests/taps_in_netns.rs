@@ -4,7 +4,7 @@
 
 use std::{
     fs,
-    os::unix::fs::{PermissionsExt, symlink},
+    os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::ExitCode,
     thread,
@@ -19,7 +19,7 @@ use penstock_plan::{
     Execute, Fact, GuestAction, Observe,
     action::{GuestDefinition, GuestNic},
 };
-use penstock_testkit::{needs, trials::Trials};
+use penstock_testkit::{needs, script, trials::Trials};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -112,8 +112,7 @@ impl Host {
         }
         fs::write(host.path("qemu"), QEMU).unwrap();
         let here = host.path("").to_string_lossy().trim_end_matches('/').to_owned();
-        fs::write(host.path("virsh"), VIRSH.replace("$HERE", &here)).unwrap();
-        fs::set_permissions(host.path("virsh"), fs::Permissions::from_mode(0o755)).unwrap();
+        script::write(host.path("virsh"), VIRSH.replace("$HERE", &here));
         host
     }
 

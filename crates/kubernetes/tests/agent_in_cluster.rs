@@ -37,7 +37,7 @@ use penstock_model::{
 };
 use penstock_testkit::{
     control_plane::{self, LocalControlPlane},
-    models, needs,
+    models, needs, script,
     trials::Trials,
 };
 use serde_json::{Value, json};
@@ -139,12 +139,10 @@ impl Node<'_> {
         node.runs(&[]);
         let at = node.directory.path().display();
         // `tail` begins with what is there, and waits for more.
-        let script = format!(
+        let text = format!(
             "#!/bin/sh\ncase \"$1\" in\nscan) cat {at}/scan.json; [ ! -e {at}/meanwhile ] || . {at}/meanwhile ;;\nundo) exec cat {at}/runs.json ;;\nmetrics) echo \"$*\" >> {at}/calls; exec cat {at}/metrics ;;\nverify) exec tail -n +1 -f {at}/watch.jsonl ;;\n*) exit 2 ;;\nesac\n"
         );
-        let penstock = node.path("penstock");
-        fs::write(&penstock, script).unwrap();
-        fs::set_permissions(&penstock, fs::Permissions::from_mode(0o755)).unwrap();
+        script::write(node.path("penstock"), text);
         fs::write(node.path("watch.jsonl"), "").unwrap();
         let token = node.plane.token_of_agent(&node.name);
         fs::write(node.path("kubeconfig"), node.plane.kubeconfig(&token)).unwrap();

@@ -25,7 +25,7 @@ use penstock_kubernetes::{
         state::{AttachRecord, AttachStore, ClaimStore, PodReference, PreparedClaim, PreparedDevice},
     },
 };
-use penstock_testkit::{namespace::Namespace, needs, trials::Trials};
+use penstock_testkit::{namespace::Namespace, needs, script, trials::Trials};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -140,8 +140,7 @@ impl Machine {
         fs::write(boot.join("boot_id"), "this-run\n").unwrap();
         let penstock = machine.path("bin/penstock");
         fs::create_dir_all(penstock.parent().unwrap()).unwrap();
-        fs::write(&penstock, PENSTOCK).unwrap();
-        fs::set_permissions(&penstock, fs::Permissions::from_mode(0o755)).unwrap();
+        script::write(penstock, PENSTOCK);
         ClaimStore::open(&machine.path("state")).unwrap().write(&machine.claim()).unwrap();
         machine
     }
@@ -293,7 +292,7 @@ fn without_its_vf() {
     machine.refused(pod.id, "penstock");
     // Nothing that is understood.
     let machine = Machine::new();
-    fs::write(machine.path("bin/penstock"), "#!/bin/sh\necho nonsense\n").unwrap();
+    script::write(machine.path("bin/penstock"), "#!/bin/sh\necho nonsense\n");
     machine.refused(pod.id, "without an answer");
 }
 
@@ -429,7 +428,7 @@ fn waited_through_an_unprepare() {
 fn within_its_time() {
     let machine = Machine::new();
     let pod = Namespace::new();
-    fs::write(machine.path("bin/penstock"), "#!/bin/sh\nexec sleep infinity\n").unwrap();
+    script::write(machine.path("bin/penstock"), "#!/bin/sh\nexec sleep infinity\n");
     let began = Instant::now();
     let ended = Ended::of(machine.begin(pod.id, None, &[(WITHIN, "300")]));
     assert!(!ended.holds && ended.errors.contains("penstock cni"), "{ended:?}");

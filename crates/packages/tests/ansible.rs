@@ -4,14 +4,14 @@
 
 use std::{
     fs,
-    os::unix::fs::{PermissionsExt, symlink},
+    os::unix::fs::symlink,
     path::Path,
     process::{Command, ExitCode, Stdio},
 };
 
 use penstock_testkit::{
     binary::Run,
-    needs,
+    needs, script,
     trials::{Outcome, Test, Trials},
 };
 use tempfile::TempDir;
@@ -92,8 +92,7 @@ impl Managed {
     fn new() -> Managed {
         let managed = Managed(tempfile::tempdir().unwrap());
         let at = managed.0.path();
-        fs::write(at.join("penstock"), PENSTOCK).unwrap();
-        fs::set_permissions(at.join("penstock"), fs::Permissions::from_mode(0o755)).unwrap();
+        script::write(at.join("penstock"), PENSTOCK);
         fs::write(at.join("model.yaml"), "nics: {}\n").unwrap();
         let collections = at.join("collections/ansible_collections/penstock");
         fs::create_dir_all(&collections).unwrap();

@@ -4,12 +4,11 @@
 
 use std::{
     fs,
-    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::Command,
 };
 
-use penstock_testkit::binary::Run;
+use penstock_testkit::{binary::Run, script};
 use tempfile::TempDir;
 
 fn template(name: &str) -> PathBuf {
@@ -19,9 +18,7 @@ fn template(name: &str) -> PathBuf {
 /// A directory with a program in it, which notes nothing by itself.
 fn with_program(name: &str, text: &str) -> TempDir {
     let directory = tempfile::tempdir().unwrap();
-    let program = directory.path().join(name);
-    fs::write(&program, format!("#!/bin/sh\n{text}\n")).unwrap();
-    fs::set_permissions(program, fs::Permissions::from_mode(0o755)).unwrap();
+    script::write(directory.path().join(name), format!("#!/bin/sh\n{text}\n"));
     directory
 }
 

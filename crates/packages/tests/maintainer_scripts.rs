@@ -4,12 +4,12 @@
 
 use std::{
     fs,
-    os::unix::fs::{PermissionsExt, symlink},
+    os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::Command,
 };
 
-use penstock_testkit::binary::Run;
+use penstock_testkit::{binary::Run, script};
 use tempfile::TempDir;
 
 const CLAIM: &str = "var/lib/penstock/kubernetes/claims/u-1.json";
@@ -37,9 +37,7 @@ impl Machine {
             fs::create_dir_all(machine.at(directory)).unwrap();
         }
         for program in ["systemctl", "deb-systemd-invoke"] {
-            machine.write(&format!("bin/{program}"), SYSTEMCTL);
-            fs::set_permissions(machine.at(&format!("bin/{program}")), fs::Permissions::from_mode(0o755))
-                .unwrap();
+            script::write(machine.at(&format!("bin/{program}")), SYSTEMCTL);
         }
         machine
     }

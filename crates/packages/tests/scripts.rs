@@ -3,12 +3,12 @@
 
 use std::{
     fs,
-    os::unix::fs::{PermissionsExt, symlink},
+    os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::Command,
 };
 
-use penstock_testkit::binary::Run;
+use penstock_testkit::{binary::Run, script};
 use tempfile::TempDir;
 
 const NATIVE: &str = "x86_64-unknown-linux-gnu";
@@ -47,8 +47,8 @@ impl Tree {
 
     /// A script that stands for a program.
     fn program(&self, path: &str, text: &str) {
-        self.write(path, &format!("#!/bin/sh\n{text}\n"));
-        fs::set_permissions(self.at(path), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::create_dir_all(self.at(path).parent().unwrap()).unwrap();
+        script::write(self.at(path), format!("#!/bin/sh\n{text}\n"));
     }
 
     fn command(&self, program: &str, arguments: &[&str]) -> Command {

@@ -3,7 +3,6 @@
 
 use std::{
     env, fs,
-    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
 
@@ -13,6 +12,7 @@ use tempfile::TempDir;
 
 use crate::{
     needs::{self, Lack},
+    script,
     unpacked::{self, GRUB},
 };
 
@@ -98,8 +98,7 @@ impl Machine {
         let path = self.root().join(path.trim_start_matches('/'));
         fs::create_dir_all(path.parent().expect("it is absolute")).expect("a directory");
         let _ = fs::remove_file(&path);
-        fs::write(&path, text).expect("a file");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("its permissions");
+        script::write(path, text);
     }
 }
 

@@ -1,5 +1,6 @@
 use super::*;
 use penstock_model::Source;
+use penstock_testkit::script;
 
 use crate::{kept::tests::kept, saved::BESIDE};
 
@@ -102,10 +103,7 @@ fn another_port_is_tried_where_one_is_taken() {
     );
     let loader = image.file("qemu").join("lib/ld-linux-x86-64.so.2");
     files::create_dir_all(loader.parent().unwrap()).unwrap();
-    // By another process: one that this one has open for writing, as also a test beside this may, cannot be run.
-    let script = there.path().join("script");
-    files::write_atomic_mode(&script, qemu, 0o755).unwrap();
-    Command::new("cp").arg(&script).arg(&loader).succeed().unwrap();
+    script::write(&loader, qemu);
     let error = Board::up(design, &image, &cache, &UpOptions::default(), &mut |_| {}).unwrap_err();
     assert!(matches!(&error, BoardError::Port { why } if why.contains("host forwarding")), "{error}");
     assert_eq!(files::read_to_string(&tried).unwrap().lines().count(), PORTS);

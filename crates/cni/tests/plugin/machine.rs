@@ -1,13 +1,9 @@
 //! A machine made of namespaces: VFs are veth interfaces that a tree in the place of `/sys` calls VFs.
 
-use std::{
-    fs,
-    os::unix::fs::{PermissionsExt, symlink},
-    path::PathBuf,
-};
+use std::{fs, os::unix::fs::symlink, path::PathBuf};
 
 use penstock_cni::journal::Step;
-use penstock_testkit::namespace::Namespace;
+use penstock_testkit::{namespace::Namespace, script};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -53,15 +49,14 @@ impl Machine {
         }
         let ipam = machine.path("bin/addresses");
         fs::create_dir_all(ipam.parent().unwrap()).unwrap();
-        let script = "#!/bin/sh\n\
+        let text = "#!/bin/sh\n\
             d=$(dirname \"$0\")\n\
             cat >/dev/null\n\
             echo \"$CNI_COMMAND $CNI_CONTAINERID\" >> \"$d/log\"\n\
             if [ -e \"$d/fails\" ]; then echo '{\"code\": 77, \"msg\": \"no address left\"}'; exit 1; fi\n\
             [ \"$CNI_COMMAND\" != ADD ] || echo '{\"cniVersion\": \"1.0.0\", \"ips\": [{\"address\": \"10.1.0.5/24\", \"gateway\": \"10.1.0.1\"},\
              {\"address\": \"fd00::5/64\"}], \"routes\": [{\"dst\": \"0.0.0.0/0\"}], \"dns\": {\"nameservers\": [\"10.1.0.1\"]}}'\n";
-        fs::write(&ipam, script).unwrap();
-        fs::set_permissions(&ipam, fs::Permissions::from_mode(0o755)).unwrap();
+        script::write(ipam, text);
         machine
     }
 

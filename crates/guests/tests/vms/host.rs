@@ -13,9 +13,9 @@ use penstock_model::Inside;
 use penstock_model::Vm;
 use penstock_plan::action::GuestDefinition;
 use penstock_plan::action::GuestFunction;
+use penstock_testkit::script;
 use std::error::Error;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -84,8 +84,7 @@ impl Host {
     }
 
     pub fn script(&self, name: &str, text: &str) {
-        fs::write(self.path(name), text).unwrap();
-        fs::set_permissions(self.path(name), fs::Permissions::from_mode(0o755)).unwrap();
+        script::write(self.path(name), text);
     }
 
     /// What the fake does for a verb before all else.

@@ -273,7 +273,9 @@ impl Scanner {
 #[cfg(test)]
 #[allow(clippy::disallowed_methods)]
 mod tests {
-    use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+    use std::{fs, path::Path};
+
+    use penstock_testkit::script;
 
     use super::*;
     use crate::slices::tests::{machine, pf};
@@ -289,8 +291,7 @@ esac
 
     fn scanner(directory: &Path, model: &Path) -> Scanner {
         let penstock = directory.join("penstock");
-        fs::write(&penstock, PENSTOCK).unwrap();
-        fs::set_permissions(&penstock, fs::Permissions::from_mode(0o755)).unwrap();
+        script::write(&penstock, PENSTOCK);
         let inventory = serde_json::to_vec(&machine(vec![pf(0, 1, 2)])).unwrap();
         fs::write(directory.join("scan.json"), inventory).unwrap();
         let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());

@@ -1,12 +1,6 @@
 //! A node's machine as a directory, with a script as `penstock`; its devices, and claims of them.
 
-use std::{
-    collections::BTreeMap,
-    env, fs,
-    os::unix::fs::{PermissionsExt, symlink},
-    path::PathBuf,
-    process::Command,
-};
+use std::{collections::BTreeMap, env, fs, os::unix::fs::symlink, path::PathBuf, process::Command};
 
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use penstock_host::Root;
@@ -15,6 +9,7 @@ use penstock_kubernetes::{
     devices::{Devices, KnownNic, PublishedFunction},
     identity::DeviceName,
 };
+use penstock_testkit::script;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -73,8 +68,7 @@ impl Machine {
         machine.restart("run-1");
         let penstock = machine.path("bin/penstock");
         fs::create_dir_all(penstock.parent().unwrap()).unwrap();
-        fs::write(&penstock, PENSTOCK).unwrap();
-        fs::set_permissions(&penstock, fs::Permissions::from_mode(0o755)).unwrap();
+        script::write(penstock, PENSTOCK);
         machine
     }
 

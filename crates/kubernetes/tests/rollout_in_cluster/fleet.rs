@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::{self, OpenOptions},
-    os::unix::{fs::PermissionsExt, process::CommandExt},
+    os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{
@@ -15,7 +15,7 @@ use std::{
 };
 
 use penstock_model::Inventory;
-use penstock_testkit::{api_socket::ApiSocket, control_plane::LocalControlPlane};
+use penstock_testkit::{api_socket::ApiSocket, control_plane::LocalControlPlane, script};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -56,9 +56,7 @@ impl Fleet {
             for folder in ["kubelet/plugins", "kubelet/plugins_registry", "cdi"] {
                 fs::create_dir_all(at.join(folder)).unwrap();
             }
-            let penstock = at.join("penstock");
-            fs::write(&penstock, include_str!("penstock.sh")).unwrap();
-            fs::set_permissions(&penstock, fs::Permissions::from_mode(0o755)).unwrap();
+            script::write(at.join("penstock"), include_str!("penstock.sh"));
             fs::write(at.join("scan.json"), serde_json::to_vec(&recorded()).unwrap()).unwrap();
             fs::write(at.join("watch.jsonl"), format!("{}\n", json!({
                 "kind": "watch", "version": 1, "time": "x", "event": "state", "holds": true, "counts": {}, "verdicts": [],

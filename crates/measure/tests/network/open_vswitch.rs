@@ -1,15 +1,11 @@
 //! Open vSwitch in a VM: Debian's programs, unpacked, with the datapath in user space.
 
-use std::{
-    env, fs,
-    os::unix::fs::PermissionsExt,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{env, path::PathBuf, sync::Arc};
 
 use penstock_host::Command;
 use penstock_testkit::{
     needs::Lack,
+    script,
     unpacked::{self, OPEN_VSWITCH},
 };
 use tempfile::TempDir;
@@ -52,7 +48,7 @@ impl OpenVswitch {
              before=$word\ndone\nexec {}/usr/bin/ovs-vsctl \"$@\"\n",
             tree.display()
         );
-        write_program(&programs.path().join("ovs-vsctl"), &control);
+        script::write(programs.path().join("ovs-vsctl"), &control);
         *vm.programs.lock().unwrap() = Some(programs.path().to_owned());
         vm.shell(&format!(
             "{libraries}set -e; cd {}; mkdir -p /run/openvswitch\n\
@@ -82,9 +78,4 @@ fn libraries() -> String {
 
 fn tree() -> PathBuf {
     unpacked::tree(OPEN_VSWITCH)
-}
-
-fn write_program(path: &Path, text: &str) {
-    fs::write(path, text).unwrap();
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
