@@ -259,6 +259,12 @@ impl Run<'_> {
                 break;
             }
         }
+        // What came while this process had no turn, for longer than it was to wait: no look was left for it.
+        let mut before = usize::MAX;
+        while self.open > 0 && self.open < before {
+            before = self.open;
+            self.take_in(Instant::now())?;
+        }
         // One that has answered nobody yet may be given longer than what is not to come.
         while self.neighbour_probe.waits(timeout.arrival, timeout.silence) {
             self.listen(timeout, Instant::now() + timeout.silence)?;
@@ -386,4 +392,35 @@ fn open(endpoint: &Endpoint, ethertype: u16) -> Result<OwnedFd, FramesError> {
             interface: endpoint.interface,
             source: errno.into(),
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixDatagram;
+
+    use super::*;
+
+    /// As where the machine has no turn for this process from when it has sent until its time is over.
+    #[test]
+    fn what_has_come_when_the_time_is_over_has_arrived() {
+        let (one, other) = UnixDatagram::pair().unwrap();
+        let endpoints = [0, 1].map(|number| Endpoint {
+            label: number.to_string(),
+            namespace: None,
+            interface: 1,
+            mac: Mac::new([2, 0, 0, 0, 0, number]),
+        });
+        let mut run = Run {
+            endpoints: &endpoints,
+            pairs: &[(0, 1); 7],
+            sockets: vec![one.into(), other.into()],
+            neighbour_probe: Asking::open([], |_| unreachable!(), |_, _| unreachable!()).unwrap(),
+            nonce: [7; NONCE],
+            states: vec![State::default(); 7],
+            open: 7,
+        };
+        run.run(ProbeTimeouts { arrival: Duration::ZERO, silence: Duration::ZERO }).unwrap();
+        assert_eq!(run.open, 0);
+        assert!(run.states.iter().all(|state| state.outcome() == Reach::Arrived));
+    }
 }
