@@ -3,6 +3,7 @@
 
 use std::{
     cell::RefCell,
+    collections::BTreeMap,
     env,
     fs::{self, File},
     net::TcpListener,
@@ -24,6 +25,9 @@ pub const PROGRAM: &str = "PENSTOCK_CLUSTER_PROGRAM";
 const STARTING: Duration = Duration::from_secs(180);
 
 const PAUSE: Duration = Duration::from_millis(200);
+
+/// How often other ports are tried where somebody else took one in the moment between its being found free and its being used.
+const PORTS: usize = 5;
 
 /// The program that is etcd, kube-apiserver and kubectl.
 ///
@@ -53,8 +57,8 @@ pub struct LocalControlPlane {
     program: PathBuf,
     directory: TempDir,
     ports: [u16; 3],
-    etcd: Option<Background>,
-    api_server: RefCell<Option<Background>>,
+    /// etcd and the API server, by name.
+    servers: RefCell<BTreeMap<&'static str, Background>>,
     proxy: Option<Background>,
 }
 
@@ -65,27 +69,38 @@ impl LocalControlPlane {
     ///
     /// When it does not start, with what its programs said last.
     pub fn start(program: PathBuf) -> LocalControlPlane {
-        let directory = tempfile::tempdir().expect("a directory");
-        let sockets = [0; 3].map(|port| TcpListener::bind(("127.0.0.1", port)).expect("a port"));
-        let ports = [0, 1, 2].map(|at: usize| sockets[at].local_addr().expect("it is bound").port());
-        drop(sockets);
-        let mut plane = LocalControlPlane {
-            program,
-            directory,
-            ports,
-            etcd: None,
-            api_server: RefCell::new(None),
-            proxy: None,
-        };
+        let mut plane = LocalControlPlane::new(program);
         let credentials = plane.run("credentials", &[".", "127.0.0.1"]);
         assert!(credentials.status.success(), "{}", credentials.errors());
         fs::write(plane.path("tokens.csv"), "admin-token,admin,1,\"system:masters\"\n")
             .expect("it can be written");
-        fs::write(plane.path("kubeconfig"), plane.kubeconfig("admin-token")).expect("it can be written");
-        plane.etcd = Some(plane.begin("etcd", plane.etcd_flags()));
-        plane.start_api_server();
+        plane.start_servers();
         plane.proxy = Some(plane.begin_proxy("kubeconfig", &plane.api()));
         plane
+    }
+
+    /// One of which nothing runs yet.
+    fn new(program: PathBuf) -> LocalControlPlane {
+        let directory = tempfile::tempdir().expect("a directory");
+        let servers = RefCell::default();
+        LocalControlPlane { program, directory, ports: [0; 3], servers, proxy: None }
+    }
+
+    /// Starts etcd and the API server on ports that are free, and waits until they are ready.
+    fn start_servers(&mut self) {
+        for left in (0..PORTS).rev() {
+            let sockets = [0; 3].map(|port| TcpListener::bind(("127.0.0.1", port)).expect("a port"));
+            self.ports = sockets.map(|socket| socket.local_addr().expect("it is bound").port());
+            fs::write(self.path("kubeconfig"), self.kubeconfig("admin-token")).expect("it can be written");
+            self.serve("etcd", self.etcd_flags());
+            match self.try_start_api_server() {
+                Ok(()) => return,
+                Err(why) => assert!(left > 0 && why.contains("address already in use"), "{why}"),
+            }
+            self.servers.borrow_mut().clear();
+            // What it has of that start, if it has come so far.
+            let _ = fs::remove_dir_all(self.path("etcd"));
+        }
     }
 
     /// Starts `kubectl proxy`, through which the requests of whoever has a kubeconfig are made for as long as it lives.
@@ -95,8 +110,12 @@ impl LocalControlPlane {
             "proxy".to_owned(),
             format!("--unix-socket={}", api.0.display()),
         ];
-        let proxy = self.begin("kubectl", flags.to_vec());
-        self.wait_for("kubectl", || api.request("GET", "/version", None).is_ok());
+        let mut proxy = self.begin("kubectl", flags.to_vec());
+        let answers = || {
+            assert!(proxy.ended().is_none(), "kubectl proxy has ended:\n{}", self.log("kubectl"));
+            api.request("GET", "/version", None).is_ok()
+        };
+        self.wait_for("kubectl", answers).unwrap_or_else(|why| panic!("{why}"));
         proxy
     }
 
@@ -112,14 +131,26 @@ impl LocalControlPlane {
         (self.begin_proxy(&kubeconfig, &api), api)
     }
 
-    /// Waits until a program of its is ready; one that never is ends the test with what it said last.
-    fn wait_for(&self, name: &str, is_ready: impl Fn() -> bool) {
+    /// Waits until a program of its is ready, and says what was said last when it never is, or a server has ended.
+    fn wait_for(&self, name: &str, mut is_ready: impl FnMut() -> bool) -> Result<(), String> {
         let deadline = Instant::now() + STARTING;
         while !is_ready() {
-            let log = || fs::read_to_string(self.path(&format!("{name}.log"))).unwrap_or_default();
-            assert!(Instant::now() < deadline, "{name} does not become ready:\n{}", log());
+            let mut servers = self.servers.borrow_mut();
+            let mut ended = servers.iter_mut().filter_map(|(name, server)| server.ended().map(|_| *name));
+            if let Some(ended) = ended.next() {
+                return Err(format!("{ended} has ended:\n{}", self.log(ended)));
+            }
+            drop(servers);
+            if Instant::now() >= deadline {
+                return Err(format!("{name} does not become ready:\n{}", self.log(name)));
+            }
             thread::sleep(PAUSE);
         }
+        Ok(())
+    }
+
+    fn log(&self, name: &str) -> String {
+        fs::read_to_string(self.path(&format!("{name}.log"))).unwrap_or_default()
     }
 
     /// Where the API server takes requests of the administrator, of whom kubectl is not needed.
@@ -152,13 +183,21 @@ impl LocalControlPlane {
     ///
     /// When it does not become ready in time.
     pub fn start_api_server(&self) {
-        *self.api_server.borrow_mut() = Some(self.begin("kube-apiserver", self.api_server_flags()));
-        self.wait_for("kube-apiserver", || self.kubectl(&["get", "--raw", "/readyz"]).status.success());
+        self.try_start_api_server().unwrap_or_else(|why| panic!("{why}"));
+    }
+
+    fn try_start_api_server(&self) -> Result<(), String> {
+        self.serve("kube-apiserver", self.api_server_flags());
+        self.wait_for("kube-apiserver", || self.kubectl(&["get", "--raw", "/readyz"]).status.success())
+    }
+
+    fn serve(&self, name: &'static str, flags: Vec<String>) {
+        self.servers.borrow_mut().insert(name, self.begin(name, flags));
     }
 
     /// Ends the API server.
     pub fn stop_api_server(&self) {
-        if let Some(process) = self.api_server.borrow_mut().take() {
+        if let Some(process) = self.servers.borrow_mut().remove("kube-apiserver") {
             process.end(Duration::from_secs(30));
         }
     }
@@ -274,5 +313,40 @@ impl LocalControlPlane {
         let mut flags: Vec<String> = fixed.iter().map(|flag| (*flag).to_owned()).collect();
         flags.extend([format!("--etcd-servers=https://127.0.0.1:{etcd}"), format!("--secure-port={port}")]);
         flags
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::script;
+
+    /// etcd finds a port of its taken the first time; the API server is ready when etcd runs, and has nothing of the time before.
+    const SCRIPT: &str = r#"#!/bin/sh
+case $1 in
+etcd)
+    echo "$*" >>starts
+    if [ "$(wc -l <starts)" = 1 ]; then
+        mkdir etcd
+        echo '{"level":"fatal","error":"listen tcp 127.0.0.1:1: bind: address already in use"}' >&2
+        exit 1
+    fi
+    [ -e etcd ] || touch ready
+    exec sleep 600 ;;
+kube-apiserver) exec sleep 600 ;;
+kubectl) [ -e ready ] ;;
+esac
+"#;
+
+    #[test]
+    fn other_ports_are_tried_where_one_is_taken() {
+        let directory = tempfile::tempdir().unwrap();
+        let program = directory.path().join("program");
+        script::write(&program, SCRIPT);
+        let mut plane = LocalControlPlane::new(program);
+        plane.start_servers();
+        let starts = fs::read_to_string(plane.path("starts")).unwrap();
+        let starts: Vec<&str> = starts.lines().collect();
+        assert!(starts.len() == 2 && starts[0] != starts[1], "{starts:#?}");
     }
 }

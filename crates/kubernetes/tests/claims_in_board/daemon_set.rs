@@ -85,10 +85,12 @@ pub fn runs_the_agent(bed: &Bed) -> Outcome {
 
     let first = of_agent()?.unwrap_or_default();
     let began = Instant::now();
+    // One that was killed leaves its socket behind.
+    cluster.on(&node, "touch /run/agent.deleted")?;
     cluster.said(&["delete", "pod", "--namespace=penstock", &first])?;
     until("another pod has the agent", || Ok(of_agent()?.is_some_and(|name| name != first)))?;
-    let socket = "ls /var/lib/kubelet/plugins_registry/*.sock";
-    until("the agent is there again", || Ok(cluster.on(&node, socket).is_ok()))?;
+    let socket = "find /var/lib/kubelet/plugins_registry -name '*.sock' -newer /run/agent.deleted";
+    until("the agent is there again", || Ok(!cluster.on(&node, socket)?.is_empty()))?;
     let away = began.elapsed();
     cluster.on(&node, &format!("ctr -n k8s.io tasks kill -s SIGKILL {}", before["main"]))?;
     until("the container is started again with its VF", || {
