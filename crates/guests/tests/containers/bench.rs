@@ -10,7 +10,8 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 
 use penstock_guests::{Builtin, Containers, Guests, Recognise, Vms};
@@ -199,6 +200,16 @@ pub fn shell(place: &impl Place, script: &str) -> (i32, String) {
     (output.status.code().unwrap_or(-1), output.text() + &output.errors())
 }
 
+/// Waits until something holds.
+#[track_caller]
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < Duration::from_secs(60), "not within a minute: {what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// A directory with a shell in it and little else.
 pub fn small_root() -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
@@ -213,7 +224,9 @@ pub fn small_root() -> tempfile::TempDir {
         for file in files.chain([program]) {
             let to = root.path().join(file.trim_start_matches('/'));
             fs::create_dir_all(to.parent().unwrap()).unwrap();
-            fs::copy(file, to).unwrap();
+            // By another process, of which no child of this one can have it open for writing when it is to be run.
+            let copied = Program::new("cp").arg(file).arg(to).status().unwrap();
+            assert!(copied.success(), "{file} is not copied");
         }
     }
     root

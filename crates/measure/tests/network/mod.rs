@@ -8,7 +8,6 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     ffi::OsString,
     fs,
-    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
@@ -36,7 +35,7 @@ use penstock_model::{
     },
     verdict::Vantage,
 };
-use penstock_testkit::namespace::Namespace;
+use penstock_testkit::{namespace::Namespace, script};
 use tempfile::TempDir;
 
 /// A network namespace that stands for a guest, or for the host.
@@ -304,7 +303,21 @@ impl World {
                 .function_interfaces
                 .insert(format!("NET0#{number}").parse().unwrap(), Ok(function_interface));
         }
+        world.links_are_up();
         world
+    }
+
+    /// Waits until the links of guests say that they are up: the kernel works that off later, and it would be a difference afterwards.
+    fn links_are_up(&self) {
+        let began = Instant::now();
+        for owner in ["a", "b"] {
+            let inside = self.namespace(&guest(owner));
+            let links = || inside.run("ip -o link show type veth");
+            while links().lines().any(|link| !link.contains(" state UP ")) {
+                assert!(began.elapsed() < Duration::from_secs(60), "a link is not up: {}", links());
+                thread::sleep(Duration::from_millis(20));
+            }
+        }
     }
 
     /// Gives the host an interface on the switch that stands for the PF of NET1.
@@ -403,10 +416,8 @@ impl World {
             let target = process::find(program).unwrap_or_else(|| panic!("{program} is here"));
             std::os::unix::fs::symlink(target, directory.path().join(program)).unwrap();
         }
-        for (program, script) in own {
-            let path = directory.path().join(program);
-            fs::write(&path, script).unwrap();
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        for (program, text) in own {
+            script::write(directory.path().join(program), text);
         }
         let path = directory.path().to_str().unwrap().to_owned();
         *self.places[vantage].programs.lock().unwrap() = Some(path);
