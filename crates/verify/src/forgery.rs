@@ -6,7 +6,10 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use penstock_host::frames::{Endpoint, ProbeTimeouts, Reach};
+use penstock_host::{
+    frames::{Endpoint, ProbeTimeouts, Reach},
+    interrupt,
+};
 use penstock_model::{FunctionName, Mac, NicName, Outcome, inventory::SwitchMode};
 
 use super::{
@@ -69,7 +72,7 @@ fn leaves(observation: &Observation<'_>, nic: &NicName) -> Option<String> {
 /// What became of the frame from the VF's own address, and of the one from another.
 type Found = Result<(Reach, Reach), String>;
 
-/// Sends frames between functions under this kernel, all at once.
+/// Sends frames between functions under this kernel, all at once; those that show nothing yet again, as long as `timeout` lasts.
 fn send_here(
     ways: &[(ProvenPath, bool)],
     known: &BTreeSet<Mac>,
@@ -85,18 +88,58 @@ fn send_here(
         let forger = forger(&way.from.endpoint, known);
         let [own, forged, to] =
             [&way.from.endpoint, &forger, &way.to.endpoint].map(|end| position(&mut endpoints, end));
-        pairs.extend([(own, to), (forged, to)]);
+        pairs.push([(own, to), (forged, to)]);
     }
-    let timeout = ProbeTimeouts { arrival: timeout.min(ISOLATION_WATCH), silence: Duration::ZERO };
-    match observer.reach(&endpoints, &pairs, &[], timeout) {
-        Ok((reached, _)) => {
-            let both = |both: &[Reach]| match both {
-                [own, forged] => Ok((own.clone(), forged.clone())),
+    let wanted: Vec<bool> = ways.iter().map(|(_, on)| *on).collect();
+    until_shown(&wanted, timeout, |open, window| {
+        let pairs: Vec<(usize, usize)> = open.iter().flat_map(|at| pairs[*at]).collect();
+        let timeout = ProbeTimeouts { arrival: window, silence: Duration::ZERO };
+        observer.reach(&endpoints, &pairs, &[], timeout).map(|(reached, _)| reached)
+    })
+}
+
+/// Has `send` send both frames of each way that its numbers name, and wait as long as it is told. Those of which nothing is shown are sent
+/// again in windows that are each twice as long as the one before, for no longer than `timeout` in all: a machine that is busy may be late to
+/// look for what has come. `wanted` tells of each way whether its check is to be on. The silence of a forged frame counts in the window alone
+/// in which the other one arrives.
+fn until_shown(
+    wanted: &[bool],
+    timeout: Duration,
+    mut send: impl FnMut(&[usize], Duration) -> Result<Vec<Reach>, String>,
+) -> Vec<Found> {
+    let mut found: Vec<Found> = vec![Err("not tried".to_owned()); wanted.len()];
+    let mut open: Vec<usize> = (0..wanted.len()).collect();
+    let (mut left, mut window) = (timeout, ISOLATION_WATCH);
+    loop {
+        window = window.min(left);
+        left -= window;
+        let reached = match send(&open, window) {
+            Ok(reached) => reached,
+            Err(why) => {
+                open.iter().for_each(|at| found[*at] = Err(why.clone()));
+                return found;
+            }
+        };
+        let mut both = reached.chunks(2);
+        for at in &open {
+            found[*at] = match both.next() {
+                Some([own, forged]) => Ok((own.clone(), forged.clone())),
                 _ => Err("nothing was told of it".to_owned()),
             };
-            reached.chunks(2).map(both).collect()
         }
-        Err(why) => vec![Err(why); ways.len()],
+        open.retain(|at| !is_shown(wanted[*at], &found[*at]));
+        if open.is_empty() || left.is_zero() || interrupt::pending() {
+            return found;
+        }
+        window *= 2;
+    }
+}
+
+/// Whether no other window would show more. A frame that is to get through is waited for, as everywhere.
+fn is_shown(on: bool, found: &Found) -> bool {
+    match found {
+        Ok((own, forged)) => *forged == Reach::Arrived || on && *own == Reach::Arrived,
+        Err(_) => true,
     }
 }
 
@@ -195,6 +238,58 @@ fn known(observation: &Observation<'_>) -> BTreeSet<Mac> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What a machine shows that lets so many windows pass before it sees what has come; and what each window was told.
+    fn shown(
+        wanted: &[bool],
+        timeout: u64,
+        when: impl Fn(usize, usize) -> (Reach, Reach),
+    ) -> (Vec<Found>, Vec<(Vec<usize>, u64)>) {
+        let mut windows: Vec<(Vec<usize>, u64)> = Vec::new();
+        let found = until_shown(wanted, Duration::from_millis(timeout), |open, window| {
+            let nth = windows.len();
+            windows.push((open.to_vec(), window.as_millis() as u64));
+            Ok(open.iter().flat_map(|at| <[Reach; 2]>::from(when(*at, nth))).collect())
+        });
+        (found, windows)
+    }
+
+    #[test]
+    fn a_frame_from_its_own_address_that_is_late_is_waited_for_and_silence_counts_beside_it_alone() {
+        use Reach::{Arrived, NotArrived, SendFailed};
+        let at_once = |_, _| (Arrived, NotArrived);
+        let (found, windows) = shown(&[true], 10_000, at_once);
+        assert_eq!((found, windows), (vec![Ok((Arrived, NotArrived))], vec![(vec![0], 1000)]));
+        // The second way's own frame is late, and the third's forged one, whose check is to be off.
+        let late = |way, nth| match (way, nth) {
+            (0, _) | (1, 2) | (2, 0 | 1) => (Arrived, NotArrived),
+            (2, _) => (Arrived, Arrived),
+            _ => (NotArrived, NotArrived),
+        };
+        let (found, windows) = shown(&[true, true, false], 10_000, late);
+        assert_eq!(found, [Ok((Arrived, NotArrived)), Ok((Arrived, NotArrived)), Ok((Arrived, Arrived))]);
+        assert_eq!(windows, [(vec![0, 1, 2], 1000), (vec![1, 2], 2000), (vec![1, 2], 4000)]);
+        // No longer than it may take, whatever cannot be sent; and the forged frame alone is enough.
+        let never = |_, _| (SendFailed("down".to_owned()), NotArrived);
+        let (found, windows) = shown(&[true], 10_000, never);
+        assert_eq!(found, [Ok(never(0, 0))]);
+        assert_eq!(windows.iter().map(|(_, window)| *window).collect::<Vec<_>>(), [1000, 2000, 4000, 3000]);
+        assert_eq!(shown(&[true], 300, never).1, [(vec![0], 300)]);
+        assert_eq!(shown(&[true], 0, never).1.len(), 1);
+        assert_eq!(shown(&[true], 10_000, |_, _| (NotArrived, Arrived)).1.len(), 1);
+    }
+
+    #[test]
+    fn what_cannot_be_tried_is_told_of_all_that_is_open() {
+        let mut windows = 0;
+        let found = until_shown(&[true, true], Duration::from_secs(10), |open, _| {
+            windows += 1;
+            let first = [Reach::Arrived, Reach::NotArrived, Reach::NotArrived, Reach::NotArrived];
+            if open.len() == 2 { Ok(first.to_vec()) } else { Err("gone".to_owned()) }
+        });
+        assert_eq!(found, [Ok((Reach::Arrived, Reach::NotArrived)), Err("gone".to_owned())]);
+        assert_eq!(windows, 2);
+    }
 
     #[test]
     fn a_forged_address_is_local_unicast_and_nobodys() {
