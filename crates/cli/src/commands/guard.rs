@@ -20,6 +20,7 @@ use penstock_host::{
     Command, Root, boot,
     files::{self, Lock},
     interrupt, process,
+    running::Running,
 };
 use penstock_plan::Plan;
 use serde::Serialize;
@@ -42,8 +43,9 @@ use watch::Ended;
 /// So long a confirmation waits for another that is being written.
 const ANOTHER_DECIDES: Duration = Duration::from_secs(2);
 
-/// How long a guard may take from being started to watching.
-const STARTING: Duration = Duration::from_secs(10);
+/// So long it is waited for systemd to take a guard, and for a guard that lives to watch: a machine that is busy, or short of memory, is slow
+/// to start a program. One that has ended is not waited for.
+const STARTING: Duration = Duration::from_secs(60);
 
 /// How long is waited for a decision, and for a run that hangs.
 pub fn terms(within: Duration, plan: &Plan) -> Confirm {
@@ -71,12 +73,12 @@ pub fn start(run: &KnownRun, settings: &Settings) -> Result<(), Failure> {
     let absolute = |path: &std::path::Path| files::canonical(path);
     let (state, journal) = (absolute(&settings.state)?, absolute(&settings.journal)?);
     if boot::systemd_serves_us() {
-        let name = format!("--unit=penstock-guard-{id}-{}", std::process::id());
+        let unit = format!("penstock-guard-{id}-{}.service", std::process::id());
         let keep = |name: &str, path: &std::path::Path| format!("--setenv={name}={}", path.display());
         // A service of systemd's own belongs to no session: the end of one does not end it.
         let command = Command::new("systemd-run")
             .args(["--quiet", "--collect", "--property=TimeoutStopSec=2"])
-            .arg(name)
+            .arg(format!("--unit={unit}"))
             // Not what is ended when memory is short.
             .arg("--property=OOMScoreAdjust=-1000")
             .arg(keep("PENSTOCK_STATE", &state))
@@ -91,6 +93,7 @@ pub fn start(run: &KnownRun, settings: &Settings) -> Result<(), Failure> {
                  it would not surely outlive this session",
             )
         })?;
+        await_watching(run, main_process(&unit)?, &format!("journalctl --unit={unit}"))
     } else if boot::ends_with_its_session(&Root::system()) {
         return Err(Failure::new(
             Status::Failed,
@@ -101,25 +104,46 @@ pub fn start(run: &KnownRun, settings: &Settings) -> Result<(), Failure> {
              made from it: try `nsenter --target 1 --mount`, or a session without that",
         ));
     } else {
-        let log = files::append(run.directory.join("guard.log"))?;
+        let log = run.directory.join("guard.log");
         let command = Command::new(&program)
             .args(["guard", &id])
             .env("PENSTOCK_STATE", &state)
             .env("PENSTOCK_JOURNAL", &journal);
-        command.start_session(log)?.leave();
+        let guard = command.start_session(files::append(&log)?)?;
+        let process = Running::of(guard.id());
+        guard.leave();
+        await_watching(run, process, &log.display().to_string())
     }
+}
+
+/// The main process of a service that systemd has started, if it has not ended since.
+fn main_process(unit: &str) -> Result<Option<Running>, Failure> {
+    let asked = Command::new("systemctl").args(["show", "--property=MainPID", unit]).deadline(STARTING);
+    let told = asked.succeed()?.text();
+    // 0 for one that has ended (org.freedesktop.systemd1(5)), and for one that systemd knows no more.
+    let process = told.trim().strip_prefix("MainPID=").and_then(|process| process.parse().ok());
+    Ok(process.and_then(Running::of))
+}
+
+/// Waits until the guard watches. `process` is what was started, unless it has ended already; `log` is where it says why.
+fn await_watching(run: &KnownRun, process: Option<Running>, log: &str) -> Result<(), Failure> {
     let began = boot::elapsed();
-    while boot::elapsed() - began < STARTING {
+    let why = loop {
+        // Looked at first: one that has ended since then is found the next time.
+        let lives = process.is_some_and(|process| process.is_alive());
         if watcher(run)?.is_some() {
             return Ok(());
+        } else if !lives {
+            break "ended before it watched the run".to_owned();
+        } else if interrupt::pending() {
+            break "did not watch the run yet when this was interrupted".to_owned();
+        } else if boot::elapsed() - began > STARTING {
+            break format!("does not watch the run {} s after its start", STARTING.as_secs());
         }
         thread::sleep(Duration::from_millis(10));
-    }
-    Err(Failure::new(
-        Status::Failed,
-        "nothing was changed: the process that would take it back did not start",
-    )
-    .hint(format!("see {}", run.directory.join("guard.log").display())))
+    };
+    let text = format!("nothing was changed: the process that would take it back {why}");
+    Err(Failure::new(Status::Failed, text).hint(format!("what it said: {log}")))
 }
 
 /// The guard of a run, if it lives.
@@ -266,5 +290,50 @@ fn told(run: RunId, given: &Decision, now: bool) -> Result<String, String> {
             "too late: the machine was reset before anybody confirmed run {run}, which was taken back"
         )),
         Verdict::TakenBack => Err(format!("run {run} was taken back by {}", given.who)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_apply::history::{Purpose, RunRecord};
+
+    use super::*;
+    use crate::arguments::Common;
+
+    #[test]
+    fn a_guard_is_waited_for_while_it_lives_and_refused_when_it_has_ended() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut settings = Settings::resolve(&Common { quiet: true, ..Common::default() });
+        settings.journal = directory.path().join("kept");
+        let machine = Machine::at(Root::at(directory.path()), &settings);
+        let record = RunRecord::new(Purpose::Apply, who());
+        let run = machine.runs().create(record, &Plan::default(), None).unwrap();
+        let start = || {
+            let log = tempfile::tempfile().unwrap();
+            Command::new("sleep").arg("600").start_session(log).unwrap()
+        };
+        let refused = |process| await_watching(&run, process, "the log").unwrap_err().in_one_line();
+
+        assert!(refused(None).contains("ended before it watched"));
+        let killed = start();
+        let process = Running::of(killed.id());
+        assert!(process.is_some());
+        drop(killed);
+        assert!(refused(process).contains("ended before it watched"));
+
+        // Slow, but it lives.
+        let slow = start();
+        let process = Running::of(slow.id()).unwrap();
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| await_watching(&run, Some(process), "the log").is_ok());
+            thread::sleep(Duration::from_millis(100));
+            assert!(!waits.is_finished());
+            let text = serde_json::to_string(&Who { process, ..who() }).unwrap();
+            files::write_durable(run.directory.join("guard.json"), text).unwrap();
+            assert!(waits.join().unwrap());
+        });
+        // What had watched and has ended watches no more.
+        slow.end_group();
+        assert!(refused(Some(process)).contains("ended before it watched"));
     }
 }
