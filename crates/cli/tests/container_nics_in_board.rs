@@ -12,7 +12,7 @@ use penstock_testkit::{
     trials::{self, Failed, Outcome},
 };
 use serde_json::Value;
-use tenant::{frames, said};
+use tenant::{dies_and_is_there_again, frames, said};
 
 fn main() -> ExitCode {
     trials::on_boards(&[("containers_own_ports_of_embedded_switches_in_board", || {
@@ -196,7 +196,7 @@ fn containers_own_ports(board: &KeptBoard) -> Outcome {
     assert_eq!(within(board, "web", own), 0);
 
     // A switch that dies is there again, and its container's interface with it.
-    board.kill_service("penstock-switch-web:net0.service")?;
+    dies_and_is_there_again(board, "penstock-switch-web:net0.service", model)?;
     assert!(pings(board, "web", "10.20.50.2"), "web does not reach db by another switch");
     verified(board, model)?;
 

@@ -11,7 +11,7 @@ use penstock_testkit::{
     trials::{self, Failed, Outcome},
 };
 use serde_json::Value;
-use tenant::{ENABLE, frames, said, within};
+use tenant::{ENABLE, dies_and_is_there_again, frames, said, until_it_holds, within};
 
 fn main() -> ExitCode {
     trials::on_boards(&[("a_vm_owns_a_nic_makes_its_vfs_and_is_measured_in_board", || {
@@ -51,12 +51,14 @@ board:
 /// What `verify` says of a VLAN that the VM has set.
 const SET: &str = "node-1/net0#0 vlan pass: 150, set from inside";
 
-/// Says which VLAN the first frame of the VM's first VF is in that leaves by the uplink, within a minute.
+/// Says which VLAN the first frame of the VM's first VF is in that leaves by the uplink. It waits as long as it may take until the VM has sent one,
+/// and there is the file `/tmp/listens` as soon as it hears.
 const LISTENER: &str = r#"import socket, time
 sniffer = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
 sniffer.bind((INTERFACE, 0))
 sniffer.settimeout(1)
-end, seen = time.time() + 60, set()
+open("/tmp/listens", "w").close()
+end, seen = time.time() + 600, set()
 while time.time() < end and not seen:
     try:
         frame = sniffer.recv(2048)
@@ -115,7 +117,8 @@ fn what_the_vm_asks_for(board: &KeptBoard) -> Outcome {
     );
     board
         .shell(&format!(
-            "cat >/tmp/listener.py <<'END'\n{listener}END\nnohup python3 /tmp/listener.py >/tmp/seen 2>&1 &"
+            "cat >/tmp/listener.py <<'END'\n{listener}END\nnohup python3 /tmp/listener.py >/tmp/seen 2>&1 & \
+             for turn in $(seq 120); do [ -e /tmp/listens ] && exit 0; sleep 0.5; done; cat /tmp/seen; exit 1"
         ))
         .ended_with(0)?;
     within(
@@ -293,14 +296,7 @@ fn a_vm_owns_a_nic(board: &KeptBoard) -> Outcome {
 
     // A switch that dies is there again, with what was set, and QEMU with it.
     let unit = "penstock-switch-node-1:net0.service";
-    let dies_and_is_there_again = |model: &str| {
-        board.kill_service(unit)?;
-        let script = format!(
-            "for turn in $(seq 20); do penstock verify --quiet {model} >/dev/null 2>&1 && exit 0; sleep 2; done; penstock verify {model}"
-        );
-        board.shell(&script).ended_with(0)
-    };
-    dies_and_is_there_again(model)?;
+    dies_and_is_there_again(board, unit, model)?;
     let verify = board.inside(["penstock", "verify", model, "--json"]);
     verify.ended_with(0)?;
     let lines = said(&verify.stdout)?;
@@ -320,7 +316,8 @@ fn a_vm_owns_a_nic(board: &KeptBoard) -> Outcome {
          for turn in $(seq 300); do [ $(said) -ge {boots_then} ] && break; sleep 1; done; \
          ping='{{\"execute\":\"guest-ping\"}}'; \
          for turn in $(seq 300); do virsh -q -c qemu:///system qemu-agent-command penstock-node-1 \"$ping\" >/dev/null 2>&1 && break; sleep 1; done; \
-         for turn in $(seq 20); do penstock verify --quiet {model} >/dev/null 2>&1 && exit 0; sleep 2; done; penstock verify {model}"
+         {}",
+        until_it_holds(model)
     ));
     booted.ended_with(0)?;
 
@@ -334,7 +331,7 @@ fn a_vm_owns_a_nic(board: &KeptBoard) -> Outcome {
     let applied = board.inside(["penstock", "apply", &changed]);
     applied.ended_with(0)?;
     board.inside(["penstock", "verify", &changed]).ended_with(0)?;
-    dies_and_is_there_again(&changed)?;
+    dies_and_is_there_again(board, unit, &changed)?;
     board.inside(["penstock", "verify", &changed]).ended_with(0)?;
     board.inside(["penstock", "undo"]).ended_with(0)?;
     board.inside(["penstock", "verify", model]).ended_with(0)?;

@@ -11,7 +11,7 @@ use penstock_testkit::{
     trials::{self, Failed, Outcome},
 };
 use serde_json::Value;
-use tenant::{ENABLE, frames, said, text, verdicts, within};
+use tenant::{ENABLE, dies_and_is_there_again, frames, said, text, verdicts, within};
 
 fn main() -> ExitCode {
     trials::on_boards(&[
@@ -290,7 +290,7 @@ fn functions_are_vdpa_devices(board: &KeptBoard) -> Outcome {
     assert!(dropped.is_some_and(|count| count != "0"), "{metrics}");
 
     // A switch that dies is there again, and goes on with the devices that QEMU has open.
-    board.kill_service("penstock-switch-node-1:net0.service")?;
+    dies_and_is_there_again(board, "penstock-switch-node-1:net0.service", model)?;
     crosses()?;
     an_igb_is_at_a_switch(board, model)?;
 

@@ -3,7 +3,11 @@
 //! The memory of such VMs is huge pages there: an emulated processor takes half a minute to map 200 MB of small ones into a VM that starts.
 
 use penstock_host::process::quoted;
-use penstock_testkit::{board::KeptBoard, json, trials::Failed};
+use penstock_testkit::{
+    board::KeptBoard,
+    json,
+    trials::{Failed, Outcome},
+};
 use serde_json::Value;
 
 /// The verdicts that `verify --json` has printed.
@@ -71,6 +75,19 @@ pub fn within(board: &KeptBoard, line: &str) -> Result<String, Failed> {
     let data = answer["return"]["out-data"].as_str().unwrap_or_default();
     let decoded = board.shell(&format!("echo {data} | base64 -d"));
     Ok(decoded.stdout)
+}
+
+/// A line of shell that waits until a model holds, and says what does not if it comes to nothing.
+pub fn until_it_holds(model: &str) -> String {
+    format!(
+        "for turn in $(seq 20); do penstock verify --quiet {model} >/dev/null 2>&1 && exit 0; sleep 2; done; penstock verify {model}"
+    )
+}
+
+/// Kills a switch by its unit, and waits until `model` holds by the next one: systemd has the unit as active before the switch serves.
+pub fn dies_and_is_there_again(board: &KeptBoard, unit: &str, model: &str) -> Outcome {
+    board.kill_service(unit)?;
+    board.shell(&until_it_holds(model)).ended_with(0)
 }
 
 /// Makes the VFs of the VM's NIC, sets them up, and tells their addresses.
