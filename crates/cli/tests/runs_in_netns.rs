@@ -233,10 +233,20 @@ fn here() -> Option<String> {
 }
 
 /// Waits up to 20 s.
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+fn until(what: &str, is_so: impl FnMut() -> bool) {
+    within(Duration::from_secs(20), what, is_so);
+}
+
+/// Waits until a run is taken back that nobody confirms [`SOON`]: up to 20 s after that time is over.
+fn until_taken_back() {
+    let lapses = Duration::from_millis(SOON);
+    within(lapses + Duration::from_secs(20), "it is taken back", || seen("mtu") == "1500");
+}
+
+fn within(longest: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_so() {
-        assert!(began.elapsed() < Duration::from_secs(20), "{what}");
+        assert!(began.elapsed() < longest, "{what}: not within {longest:?}");
         thread::sleep(Duration::from_millis(10));
     }
 }
@@ -253,7 +263,7 @@ fn nobody_confirms(host: &Host) {
     let began = Instant::now();
     host.guard();
     assert!(host.says("status", 0).contains("Run 1 waits"));
-    until("it is taken back", || seen("mtu") == "1500");
+    until_taken_back();
     assert!(began.elapsed() > Duration::from_millis(1000));
     until("its end is kept", || host.path("kept/runs/0002/outcome.json").exists());
     assert!(host.says("confirm", 1).contains("too late"));
@@ -307,7 +317,7 @@ fn a_full_disk(host: &Host) {
     fs::remove_dir_all(host.path("kept/runs/0001/reserve")).unwrap();
     let filler = fill_up(host);
     assert!(fs::write(host.path("kept/more"), "more").is_err());
-    until("it is taken back", || seen("mtu") == "1500");
+    until_taken_back();
     // Nothing of it could be written down, and yet nobody can confirm any more, or is told so.
     let said = host.says("confirm", 1);
     assert!(said.contains("too late: run 1 is being taken back"), "{said}");
@@ -333,7 +343,7 @@ fn room_that_was_reserved(host: &Host) {
     let mut log = fs::File::create(host.path("kept/log")).unwrap();
     while log.write_all(&[0; 4096]).is_ok() {}
     assert!(fs::write(host.path("kept/more"), "more").is_err());
-    until("it is taken back", || seen("mtu") == "1500");
+    until_taken_back();
     until("the guard ends", || !guard.is_alive());
     assert!(host.path("kept/runs/0002/outcome.json").exists());
     assert!(!host.path("kept/runs/0001/reserve").exists());

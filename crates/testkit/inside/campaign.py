@@ -80,7 +80,8 @@ class Trial:
             self.penstock("apply", "--quiet", self.model)
             return Program(runs, ["penstock", "undo", "--quiet"], variables=self.variables)
         if over == "guard":
-            self.penstock("apply", "--quiet", self.model, "--confirm-within", "2s")
+            # Long enough to find the guard and to watch it before it begins, also on a busy board.
+            self.penstock("apply", "--quiet", self.model, "--confirm-within", "10s")
             guard = self.guard()
             if guard is None:
                 raise LookupError("no guard runs")
