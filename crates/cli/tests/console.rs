@@ -546,7 +546,7 @@ fn the_page_of_status_answers_keys_and_opens_a_console() {
     person.attached();
     person.types(b"q");
     assert_eq!(person.ends(), (Some(0), true));
-    assert_eq!(person.pages(), (2, 2));
+    until("the end of the page", || person.pages() == (2, 2));
     vm.stop();
 }
 

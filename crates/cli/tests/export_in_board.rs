@@ -19,15 +19,15 @@ use serde_json::Value;
 /// From a tree's top.
 const DRIVER: &str = "usr/lib/x86_64-linux-gnu/libvirt/connection-driver/libvirt_driver_network.so";
 
-/// VFs, libvirt with its driver for networks, and a VM without devices, which takes one of a pool.
+/// VFs, libvirt with its driver for networks, which has it when the board has started it anew, and a VM without devices, which takes one of a pool.
 const START: &str = r#"set -e
 ip link set eth0 up
 echo 4 > /sys/class/net/eth0/device/sriov_numvfs
 for try in $(seq 300); do [ $(ls -d /sys/class/net/eth0/device/virtfn*/net/* 2>/dev/null | wc -l) = 4 ] && break; sleep 0.1; done
-kill $(pidof libvirtd)
-while pidof libvirtd > /dev/null; do sleep 0.1; done
-setsid libvirtd > /run/libvirtd.log 2>&1 < /dev/null &
-for try in $(seq 300); do virsh net-list > /dev/null 2>&1 && break; sleep 0.1; done
+old=$(pidof libvirtd)
+kill $old
+for try in $(seq 600); do new=$(pidof libvirtd) && [ "$new" != "$old" ] && virsh net-list > /dev/null 2>&1 && break; sleep 0.1; done
+virsh net-list > /dev/null
 cat > /root/plain.xml <<END
 <domain type='qemu'>
   <name>plain</name><memory unit='MiB'>96</memory><vcpu>1</vcpu>

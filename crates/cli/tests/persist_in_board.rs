@@ -109,7 +109,10 @@ fn after_a_reboot() -> Outcome {
                  sed -i 's/NET0: {vfs: 3}/NET0: {vfs: three}/' /etc/penstock/model.yaml; \
                  systemctl daemon-reload; systemctl stop penstock-guests; systemctl restart penstock-nics";
     assert_ne!(board.shell(wrong).status, 0);
-    let said = text(&board, "journalctl -b -u penstock-nics -o cat; systemctl is-failed penstock-nics")?;
+    let said = text(
+        &board,
+        "journalctl --sync; journalctl -b -u penstock-nics -o cat; systemctl is-failed penstock-nics",
+    )?;
     assert!(said.contains("/etc/penstock/model.yaml:3") && said.trim_end().ends_with("failed"), "{said}");
     assert_eq!(text(&board, LOOK)?, before, "what is there is left alone");
 

@@ -5,6 +5,10 @@ use std::{
     net::{SocketAddr, UdpSocket},
     panic,
     process::ExitCode,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -60,7 +64,7 @@ fn main() -> ExitCode {
     trials.add(&missing, tests);
     let tests: [(&str, fn()); 2] = [
         ("a_known_delay_is_measured_in_netns", || in_one_of_five(a_known_delay)),
-        ("what_is_lost_is_no_latency_in_netns", what_is_lost),
+        ("what_is_lost_is_no_latency_in_netns", || in_one_of_five(what_is_lost)),
     ];
     trials.add(&netem, tests);
     trials.run()
@@ -120,9 +124,9 @@ fn pair() -> Pair {
 }
 
 impl Pair {
-    /// The reflector; `delay` seconds after now.
+    /// The reflector, `delay` seconds after now and until what is given is dropped.
     fn serve(&self, delay: &str) -> Background {
-        let build = |program: &str| server_command(program, SERVER.parse().unwrap(), PORT, 20);
+        let build = |program: &str| server_command(program, SERVER.parse().unwrap(), PORT, 600);
         let (_, command) = in_place(&self.server, &Here::default(), PROGRAM, build).unwrap();
         let words = ["-c", "sleep \"$0\"; exec \"$@\"", delay];
         let command = Command::new("sh").args(words).arg(command.program()).args(command.arguments());
@@ -237,31 +241,63 @@ fn what_is_lost() {
     assert_eq!(outcome.histogram.total(), outcome.received);
 }
 
-/// A peer that takes 2 ms for each answer, and answers all but one of so many.
-fn peer(pair: &Pair, but_one_of: u64) -> thread::JoinHandle<u64> {
-    let bound = namespace::within(Some(pair.server.0.id), || UdpSocket::bind((SERVER, PORT)));
-    let socket = bound.unwrap().unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
-    thread::spawn(move || {
-        let mut bytes = [0; SIZE as usize];
-        let mut silent = 0;
-        while let Ok((length, from)) = socket.recv_from(&mut bytes) {
-            let request = Packet::read(&bytes[..length]).unwrap();
-            if request.number.is_multiple_of(but_one_of) {
-                silent += 1;
-                continue;
+/// Somebody other than the reflector, who serves until he is told to end: whoever asks next may be long in coming.
+struct Peer {
+    end: Arc<AtomicBool>,
+    serving: thread::JoinHandle<()>,
+}
+
+impl Peer {
+    /// Has `take` see each datagram: the socket, what came in, and who sent it.
+    fn at(pair: &Pair, mut take: impl FnMut(&UdpSocket, &[u8], SocketAddr) + Send + 'static) -> Peer {
+        let bound = namespace::within(Some(pair.server.0.id), || UdpSocket::bind((SERVER, PORT)));
+        let socket = bound.unwrap().unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        let end = Arc::new(AtomicBool::new(false));
+        let ends = end.clone();
+        let serving = thread::spawn(move || {
+            let mut bytes = [0; 2048];
+            loop {
+                // Asked before it is listened: what was sent before the end is heard.
+                let last = ends.load(Ordering::Relaxed);
+                match socket.recv_from(&mut bytes) {
+                    Ok((length, from)) => take(&socket, &bytes[..length], from),
+                    Err(_) if last => break,
+                    Err(_) => {}
+                }
             }
-            thread::sleep(Duration::from_millis(2));
-            Packet { answer: true, ..request }.write(&mut bytes);
-            socket.send_to(&bytes[..length], from).unwrap();
+        });
+        Peer { end, serving }
+    }
+
+    /// Ends it when it has heard all that was sent.
+    fn ends(self) {
+        self.end.store(true, Ordering::Relaxed);
+        self.serving.join().unwrap();
+    }
+}
+
+/// A peer that takes 2 ms for each answer, and answers all but one of so many; and how many it has not answered.
+fn slow_peer(pair: &Pair, but_one_of: u64) -> (Peer, Arc<AtomicU64>) {
+    let silent = Arc::new(AtomicU64::new(0));
+    let unanswered = silent.clone();
+    let peer = Peer::at(pair, move |socket, asked, from| {
+        let request = Packet::read(asked).unwrap();
+        if request.number.is_multiple_of(but_one_of) {
+            unanswered.fetch_add(1, Ordering::Relaxed);
+            return;
         }
-        silent
-    })
+        thread::sleep(Duration::from_millis(2));
+        let mut answer = asked.to_vec();
+        Packet { answer: true, ..request }.write(&mut answer);
+        socket.send_to(&answer, from).unwrap();
+    });
+    (peer, silent)
 }
 
 fn a_slow_peer() {
     let pair = pair();
-    let peer = peer(&pair, 10);
+    let (peer, silent) = slow_peer(&pair, 10);
     // A quarter of what it can answer: few requests wait for one another.
     let load = Load::Open { rate: 100 };
     let raw = pair.ask(load, Duration::from_secs(2));
@@ -270,7 +306,8 @@ fn a_slow_peer() {
     assert!(min >= 2000.0, "never shorter than what the peer takes: {min}");
     assert!((2000.0..4000.0).contains(&p50), "{p50}");
     let outcome = outcome(&raw);
-    let silent = peer.join().unwrap();
+    peer.ends();
+    let silent = silent.load(Ordering::Relaxed);
     assert_eq!(outcome.lost, silent, "{outcome:?}");
     assert_eq!(reading.values[&Metric::Loss], silent as f64 / outcome.sent as f64);
     assert!(!reading.values.contains_key(&Metric::P99), "there are too few for it");
@@ -279,12 +316,13 @@ fn a_slow_peer() {
 
 fn a_silent_peer() {
     let pair = pair();
-    let peer = peer(&pair, 1);
+    let (peer, silent) = slow_peer(&pair, 1);
     for load in [OPEN, Load::Closed] {
         let raw = pair.ask(load, Duration::from_millis(200));
         assert_eq!(read(load, &raw), Err("probe ran, but nothing arrived".to_owned()));
     }
-    assert!(peer.join().unwrap() > 10, "it was asked");
+    peer.ends();
+    assert!(silent.load(Ordering::Relaxed) > 10, "it was asked");
 }
 
 fn a_missing_peer() {
@@ -331,37 +369,33 @@ fn a_rate_that_cannot_be_sent() {
 /// A peer that answers everything three times, and sends whatever it can think of beside.
 fn a_hostile_peer() {
     let pair = pair();
-    let socket =
-        namespace::within(Some(pair.server.0.id), || UdpSocket::bind((SERVER, PORT)).unwrap()).unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
-    let peer = thread::spawn(move || {
-        let mut bytes = [0; 2048];
-        let mut flood = Duration::ZERO;
-        while let Ok((length, from)) = socket.recv_from(&mut bytes) {
-            let request = Packet::read(&bytes[..length]).unwrap();
-            let mut answer = |packet: Packet, length: usize| {
-                packet.write(&mut bytes);
-                let _ = socket.send_to(&bytes[..length], from);
-            };
-            let good = Packet { answer: true, ..request };
-            for _ in 0..3 {
-                answer(good, length);
-            }
-            answer(request, length);
-            answer(Packet { session: !request.session, ..good }, length);
-            answer(good, length - 1);
-            answer(good, length + 1);
-            for number in [request.number.wrapping_add(1 << 40), u64::MAX - 1, u64::MAX] {
-                answer(Packet { number, ..good }, length);
-            }
-            let _ = socket.send_to(&[], from);
-            // Once it never stops for longer than any answer is waited for.
-            if request.number == 100 && flood.is_zero() {
-                let begin = Instant::now();
-                while flood < Duration::from_millis(300) {
-                    let _ = socket.send_to(b"PNSK", from);
-                    flood = begin.elapsed();
-                }
+    let mut flood = Duration::ZERO;
+    let peer = Peer::at(&pair, move |socket, asked, from| {
+        let request = Packet::read(asked).unwrap();
+        let length = asked.len();
+        let mut bytes = [asked, &[0]].concat();
+        let mut answer = |packet: Packet, length: usize| {
+            packet.write(&mut bytes);
+            let _ = socket.send_to(&bytes[..length], from);
+        };
+        let good = Packet { answer: true, ..request };
+        for _ in 0..3 {
+            answer(good, length);
+        }
+        answer(request, length);
+        answer(Packet { session: !request.session, ..good }, length);
+        answer(good, length - 1);
+        answer(good, length + 1);
+        for number in [request.number.wrapping_add(1 << 40), u64::MAX - 1, u64::MAX] {
+            answer(Packet { number, ..good }, length);
+        }
+        let _ = socket.send_to(&[], from);
+        // Once it never stops for longer than any answer is waited for.
+        if request.number == 100 && flood.is_zero() {
+            let begin = Instant::now();
+            while flood < Duration::from_millis(300) {
+                let _ = socket.send_to(b"PNSK", from);
+                flood = begin.elapsed();
             }
         }
     });
@@ -382,5 +416,5 @@ fn a_hostile_peer() {
         let reading = parse::probe::json(text.as_bytes(), load, SIZE).unwrap();
         assert_eq!(reading.histogram.unwrap().total(), outcome.received);
     }
-    peer.join().unwrap();
+    peer.ends();
 }

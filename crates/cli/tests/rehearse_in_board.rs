@@ -11,6 +11,7 @@ use std::{
 use penstock_host::running::Running;
 use penstock_testkit::{
     binary::{self, Run, run},
+    board::own_name,
     json, programs,
     trials::{self, Failed, Outcome},
 };
@@ -32,6 +33,16 @@ fn main() -> ExitCode {
 
 fn here(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/rehearse").join(name)
+}
+
+/// A copy in `at` of a model whose machine is its file's name, for a board that is kept: the copy, and the name of its machine.
+fn for_own_board(at: &Path, file: &str) -> Result<(PathBuf, String), Failed> {
+    let original = file.trim_end_matches(".yaml");
+    let name = own_name(original);
+    let text = std::fs::read_to_string(here(file))?;
+    let copy = at.join(file);
+    std::fs::write(&copy, text.replace(&format!("machine: {original}\n"), &format!("machine: {name}\n")))?;
+    Ok((copy, name))
 }
 
 fn example(name: &str) -> PathBuf {
@@ -168,22 +179,22 @@ fn what_a_driver_cannot_do_is_said() -> Outcome {
 fn a_changed_mac_is_found() -> Outcome {
     let directory = tempfile::tempdir()?;
     let at = directory.path();
-    let model = here("vlans.yaml");
+    let (model, name) = for_own_board(at, "vlans.yaml")?;
     run(at, ["board".as_ref(), "up".as_ref(), model.as_os_str()]).ended_with(0)?;
-    let outcome = std::panic::catch_unwind(|| on_a_kept_board(at, &model));
-    // Whatever came of it, the next run needs the name.
-    let down = run(at, ["board", "down", "vlans"]);
+    let outcome = std::panic::catch_unwind(|| on_a_kept_board(at, &name, &model));
+    // Whatever came of it, no board is left.
+    let down = run(at, ["board", "down", &name]);
     outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
     down.ended_with(0)?;
     let list = run(at, ["board", "list", "--json"]);
     let list = json::read(&list.stdout)?.to_string();
-    assert!(!list.contains("vlans"), "{list}");
+    assert!(!list.contains(&name), "{list}");
     Ok(())
 }
 
 /// On a board that was only booted: apply, verify, break it, see that found, stop, start again.
-fn on_a_kept_board(at: &Path, model: &Path) -> Outcome {
-    let inside = |words: &[&str]| run(at, ["board", "ssh", "vlans"].into_iter().chain(words.iter().copied()));
+fn on_a_kept_board(at: &Path, name: &str, model: &Path) -> Outcome {
+    let inside = |words: &[&str]| run(at, ["board", "ssh", name].into_iter().chain(words.iter().copied()));
     let copy = std::fs::read_to_string(model)?;
     inside(&["sh", "-c", &format!("cat > /root/vlans.yaml <<'END'\n{copy}END")]).ended_with(0)?;
     inside(&["penstock", "apply", "/root/vlans.yaml"]).ended_with(0)?;
@@ -240,14 +251,17 @@ fn what_guests_are_told_is_as_the_machine_is() -> Outcome {
     let seen = seen.and_then(|verdict| verdict["seen"].as_str()).ok_or("the MAC was not seen inside")?;
     assert!(told.contains(seen), "{told}, and inside it is {seen}");
 
-    run(at, ["board".as_ref(), "up".as_ref(), model.as_os_str()]).ended_with(0)?;
-    let outcome = mended(at);
-    run(at, ["board", "down", "told"]).ended_with(0)?;
+    let (kept, name) = for_own_board(at, "told.yaml")?;
+    std::fs::create_dir(at.join("templates"))?;
+    std::fs::copy(here("templates/told.txt.j2"), at.join("templates/told.txt.j2"))?;
+    run(at, ["board".as_ref(), "up".as_ref(), kept.as_os_str()]).ended_with(0)?;
+    let outcome = mended(at, &name);
+    run(at, ["board", "down", &name]).ended_with(0)?;
     outcome
 }
 
-fn mended(at: &Path) -> Outcome {
-    let inside = |words: &[&str]| run(at, ["board", "ssh", "told"].into_iter().chain(words.iter().copied()));
+fn mended(at: &Path, name: &str) -> Outcome {
+    let inside = |words: &[&str]| run(at, ["board", "ssh", name].into_iter().chain(words.iter().copied()));
     inside(&["penstock", "apply", "/root/told.yaml"]).ended_with(0)?;
     inside(&["sh", "-c", "echo by hand > /root/told.txt"]).ended_with(0)?;
     let broken = inside(&["penstock", "verify", "/root/told.yaml", "--json"]);
@@ -285,34 +299,35 @@ fn another_servers_inventory_is_rehearsed() -> Outcome {
 fn what_this_kernel_lacks_is_tested() -> Outcome {
     let directory = tempfile::tempdir()?;
     let at = directory.path();
-    std::fs::write(at.join("kernel.yaml"), "machine: kernel\nnics: {NET0: {vfs: 1}}\n")?;
+    let name = &own_name("kernel");
+    std::fs::write(at.join("kernel.yaml"), format!("machine: {name}\nnics: {{NET0: {{vfs: 1}}}}\n"))?;
     run(at, ["board", "up", "kernel.yaml"]).ended_with(0)?;
     let outcome = (|| {
-        run(at, ["board", "ssh", "kernel", "modprobe", "tun"]).ended_with(0)?;
+        run(at, ["board", "ssh", name, "modprobe", "tun"]).ended_with(0)?;
         // One is bounded in time, which emulation stretches; it needs no module and runs everywhere else.
-        passes_on_board(at, "penstock-host", "netlink_in_netns", &["--skip", "hundreds_of_endpoints"])?;
+        passes_on_board(at, name, "penstock-host", "netlink_in_netns", &["--skip", "hundreds_of_endpoints"])?;
         // Ports of bonds, and of bridges that filter VLANs.
-        passes_on_board(at, "penstock-apply", "executor_in_netns", &[])?;
+        passes_on_board(at, name, "penstock-apply", "executor_in_netns", &[])?;
         // Version 2 of the control groups alone counts out what containers may use.
-        passes_on_board(at, "penstock-guests", "containers", &["limits_in_netns"])?;
-        passes_on_board(at, "penstock-guests", "rates", &[])?;
-        passes_on_board(at, "penstock-guests", "devices", &[])
+        passes_on_board(at, name, "penstock-guests", "containers", &["limits_in_netns"])?;
+        passes_on_board(at, name, "penstock-guests", "rates", &[])?;
+        passes_on_board(at, name, "penstock-guests", "devices", &[])
     })();
-    run(at, ["board", "down", "kernel"]).ended_with(0)?;
+    run(at, ["board", "down", name]).ended_with(0)?;
     outcome
 }
 
-/// Runs an integration test of this workspace on the board `kernel`; all that it tries there has to pass.
-fn passes_on_board(at: &Path, package: &str, test: &str, words: &[&str]) -> Outcome {
+/// Runs an integration test of this workspace on the board `name`; all that it tries there has to pass.
+fn passes_on_board(at: &Path, name: &str, package: &str, test: &str, words: &[&str]) -> Outcome {
     let stripped = at.join(test);
     binary::strip(&programs::executable(package, test)?, &stripped)?;
     let inside = format!("/root/{test}");
     let copy = binary::command(at)
-        .args(["board", "ssh", "kernel", "sh", "-c", &format!("cat > {inside} && chmod +x {inside}")])
+        .args(["board", "ssh", name, "sh", "-c", &format!("cat > {inside} && chmod +x {inside}")])
         .stdin(std::fs::File::open(&stripped)?)
         .output()?;
     Run::from(copy).ended_with(0)?;
-    let command = ["board", "ssh", "kernel", &inside, "--test-threads=1"];
+    let command = ["board", "ssh", name, &inside, "--test-threads=1"];
     let tests = run(at, command.iter().chain(words));
     tests.ended_with(0)?;
     assert!(tests.stdout.contains("; 0 failed; 0 ignored"), "{}\n{}", tests.stdout, tests.stderr);

@@ -65,10 +65,6 @@ impl Server {
     fn start() -> Result<Server, String> {
         let directory = tempfile::tempdir().map_err(|error| error.to_string())?;
         let at = directory.path();
-        let port = TcpListener::bind("127.0.0.1:0")
-            .and_then(|socket| socket.local_addr())
-            .map_err(|e| e.to_string())?;
-        let port = port.port();
         let shown = at.display();
         let key = |name: &str| {
             let made = Command::new("ssh-keygen")
@@ -80,10 +76,6 @@ impl Server {
         };
         let host_key = key("host-key")?;
         let mut authorized = String::new();
-        let mut config = format!(
-            "Host *\n HostName 127.0.0.1\n Port {port}\n IdentitiesOnly yes\n IdentityAgent none\n HostKeyAlias it\n \
-             UserKnownHostsFile {shown}/known\n"
-        );
         let mut aliases = String::new();
         for (name, command) in MACHINES {
             let public = key(name)?;
@@ -98,11 +90,9 @@ impl Server {
         aliases += &format!(
             "Host refusing\n Port 1\nHost unknown\n HostKeyAlias nobody\n StrictHostKeyChecking yes\n IdentityFile {shown}/good\n"
         );
-        config.insert_str(0, &aliases);
         let write =
             |name: &str, text: &str| fs::write(at.join(name), text).map_err(|error| error.to_string());
         write("known", &format!("it {host_key}moved {}", key("another-key")?))?;
-        write("config", &config)?;
         write("authorized", &authorized)?;
         // The script's first line, told by a machine that is none.
         let pretend = "read -r n; s=$(head -c \"$n\"); t=${s#t=}; t=${t%% *}\n\
@@ -117,36 +107,31 @@ impl Server {
         write("bin/uname", "#!/bin/sh\n[ \"$1\" = -s ] && echo Linux || echo aarch64\n")?;
         fs::set_permissions(at.join("bin/uname"), fs::Permissions::from_mode(0o755))
             .map_err(|e| e.to_string())?;
-        write(
-            "sshd_config",
-            &format!(
+        let sshd = process::find("sshd").ok_or("needs sshd")?;
+        // As root it wants its empty directory.
+        let _ = fs::create_dir_all("/run/sshd");
+        // A port that is free may be somebody else's a moment later: then it is another one.
+        let mut why = String::new();
+        for _ in 0..5 {
+            let free = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+            let port = free.map_err(|error| error.to_string())?.port();
+            let config = format!(
+                "{aliases}Host *\n HostName 127.0.0.1\n Port {port}\n IdentitiesOnly yes\n IdentityAgent none\n HostKeyAlias it\n \
+                 UserKnownHostsFile {shown}/known\n"
+            );
+            write("config", &config)?;
+            let config = format!(
                 "ListenAddress 127.0.0.1:{port}\nHostKey {shown}/host-key\nAuthorizedKeysFile {shown}/authorized\n\
                  StrictModes no\nUsePAM no\nPidFile none\nMaxStartups 100\nPasswordAuthentication no\n\
                  KbdInteractiveAuthentication no\n"
-            ),
-        )?;
-        let sshd = process::find("sshd").ok_or("needs sshd")?;
-        let log = fs::File::create(at.join("sshd.log")).map_err(|error| error.to_string())?;
-        // As root it wants its empty directory.
-        let _ = fs::create_dir_all("/run/sshd");
-        let mut server = Command::new(sshd)
-            .args(["-D", "-e", "-f"])
-            .arg(at.join("sshd_config"))
-            .stderr(log)
-            .spawn()
-            .map_err(|error| error.to_string())?;
-        let began = Instant::now();
-        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-            if began.elapsed() > Duration::from_secs(60)
-                || server.try_wait().is_ok_and(|ended| ended.is_some())
-            {
-                let _ = server.kill();
-                let _ = server.wait();
-                return Err(fs::read_to_string(at.join("sshd.log")).unwrap_or_default());
+            );
+            write("sshd_config", &config)?;
+            match serve(&sshd, at) {
+                Ok(server) => return Ok(Server { directory, server }),
+                Err(said) => why = said,
             }
-            thread::sleep(Duration::from_millis(20));
         }
-        Ok(Server { directory, server })
+        Err(why)
     }
 
     fn path(&self) -> &Path {
@@ -166,6 +151,28 @@ impl Server {
 
     fn run(&self, words: &[&str]) -> Run {
         self.command(words).output().expect("the binary runs").into()
+    }
+}
+
+/// Starts the server of a directory and waits until it says that it listens; what it said, else.
+fn serve(sshd: &Path, at: &Path) -> Result<Child, String> {
+    let log = at.join("sshd.log");
+    let output = fs::File::create(&log).map_err(|error| error.to_string())?;
+    let mut command = Command::new(sshd);
+    command.args(["-D", "-e", "-f"]).arg(at.join("sshd_config")).stderr(output);
+    let mut server = command.spawn().map_err(|error| error.to_string())?;
+    let began = Instant::now();
+    loop {
+        let ended = server.try_wait().is_ok_and(|ended| ended.is_some());
+        let said = fs::read_to_string(&log).unwrap_or_default();
+        if said.contains("Server listening on 127.0.0.1") {
+            return Ok(server);
+        }
+        if ended || began.elapsed() > Duration::from_secs(60) {
+            let _ = (server.kill(), server.wait());
+            return Err(said);
+        }
+        thread::sleep(Duration::from_millis(20));
     }
 }
 

@@ -432,7 +432,17 @@ fn a_model_may_be_a_pipe_and_waiting_for_one_ends_with_sigterm() {
     let path = directory.path().join("fifo");
     nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
     let mut waiting = std::process::Command::new(program).arg("check").arg(&path).spawn().unwrap();
-    std::thread::sleep(std::time::Duration::from_secs(1));
+    // It has opened the FIFO, and waits for who writes.
+    let fifo = path.canonicalize().unwrap();
+    let opened = || {
+        let files = std::fs::read_dir(format!("/proc/{}/fd", waiting.id())).unwrap();
+        files.flatten().any(|file| std::fs::read_link(file.path()).is_ok_and(|to| to == fifo))
+    };
+    let began = std::time::Instant::now();
+    while !opened() {
+        assert!(began.elapsed() < std::time::Duration::from_secs(60), "it does not open the FIFO");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
     assert!(waiting.try_wait().unwrap().is_none(), "it waits for who writes");
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(waiting.id() as i32), nix::sys::signal::SIGTERM)
         .unwrap();

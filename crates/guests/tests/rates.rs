@@ -330,11 +330,14 @@ fn rates_hold() {
     };
     holds("leave", &|| tcp(Some(pid), None, outside, time));
     holds("come in", &|| tcp(None, Some(pid), inside, time));
-    // Without them the same path is faster by far, else this would show nothing.
+    // Without them the same path is faster by far, else this would show nothing: in one of a few tries as well.
     let words = ["-t", &pid.to_string(), "-n", "tc", "qdisc", "del", "dev", "eth0", "root"];
     assert!(Program::new("nsenter").args(words).status().unwrap().success());
-    let free = tcp(Some(pid), None, "10.7.0.1:4712".parse().unwrap(), Duration::from_secs(1));
-    assert!(free > f64::from(RATE) * 2.0, "{free} Mbit/s without a limit");
+    let mut free = Vec::new();
+    while free.last().is_none_or(|free| *free <= f64::from(RATE) * 2.0) {
+        assert!(free.len() < 4, "{free:.2?} Mbit/s without a limit");
+        free.push(tcp(Some(pid), None, outside, Duration::from_secs(1)));
+    }
 
     bench.containers.stop(&bench.definition.guest, TIMEOUT).unwrap();
     let back = bench.on_host().expect("it came back");
