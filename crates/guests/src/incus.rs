@@ -92,6 +92,14 @@ struct Listed {
     expanded_devices: BTreeMap<String, BTreeMap<String, String>>,
 }
 
+/// One of `GET /1.0/operations?recursion=1`.
+#[derive(Deserialize)]
+struct Operation {
+    /// Paths below `/1.0` of what it is about, by kind.
+    #[serde(default)]
+    resources: Option<BTreeMap<String, Vec<String>>>,
+}
+
 /// `GET /1.0/instances/NAME/state`.
 #[derive(Deserialize)]
 struct State {
@@ -132,7 +140,16 @@ pub fn instances(
     let asked = boot::elapsed();
     let listed: Vec<Listed> = query("/1.0/instances?recursion=1")?;
     let mut listing = Listing::default();
-    for (name, instance) in here(&server, listed).into_iter().filter(|(name, _)| names.contains(name)) {
+    let mut running = here(&server, listed);
+    running.retain(|name, _| names.contains(name));
+    if running.len() < names.len() {
+        // While one is being started it is listed as stopped.
+        let operations: BTreeMap<String, Vec<Operation>> = query("/1.0/operations?recursion=1")?;
+        let worked_on = worked_on(&operations);
+        let stopped = names.iter().filter(|name| !running.contains_key(*name) && worked_on.contains(*name));
+        listing.unseen.extend(stopped.map(|name| (name.clone(), at_work(name))));
+    }
+    for (name, instance) in running {
         let process = match known.get(&name).filter(|process| process.is_alive()) {
             Some(process) => Ok(Some(*process)),
             None => query(&format!("/1.0/instances/{name}/state"))
@@ -145,7 +162,7 @@ pub fn instances(
                 listing.running.insert(name, found(&instance, process));
             }
             Ok(_) => {
-                let why = format!("Incus starts or stops {name} at this moment");
+                let why = at_work(&name);
                 listing.unseen.insert(name, why);
             }
             Err(why) => {
@@ -154,6 +171,17 @@ pub fn instances(
         }
     }
     Ok(listing)
+}
+
+fn at_work(guest: &GuestName) -> String {
+    format!("Incus starts or stops {guest} at this moment")
+}
+
+/// The instances of the default project that operations which have not ended are about.
+fn worked_on(operations: &BTreeMap<String, Vec<Operation>>) -> BTreeSet<GuestName> {
+    let going_on = ["pending", "running"].iter().filter_map(|status| operations.get(*status)).flatten();
+    let instances = going_on.filter_map(|operation| operation.resources.as_ref()?.get("instances"));
+    instances.flatten().filter_map(|path| path.strip_prefix("/1.0/instances/")?.parse().ok()).collect()
 }
 
 /// What is listed of those that run on this machine, so Incus says; one that is paused or says that it is ready runs. Those whose names
@@ -253,6 +281,18 @@ mod tests {
         let container = of(GuestKind::Container, "data0");
         let wanted = [("vm", of(GuestKind::Vm, "one")), ("web", container.clone()), ("paused", container)];
         assert_eq!(found, wanted.map(|(name, instance)| (name.parse().unwrap(), instance)).into());
+    }
+
+    #[test]
+    fn those_that_are_being_started_are_known_by_operations() {
+        let about = |path: &str| json!({"class": "task", "resources": {"instances": [path]}});
+        let operations = json!({
+            "running": [about("/1.0/instances/web"), {"class": "task", "resources": null}, {"class": "websocket"}],
+            "pending": [about("/1.0/instances/db"), about("/1.0/instances/other?project=lab")],
+            "success": [about("/1.0/instances/idle")],
+        });
+        let found = worked_on(&serde_json::from_value(operations).unwrap());
+        assert_eq!(found.iter().map(GuestName::as_str).collect::<Vec<_>>(), ["db", "web"]);
     }
 
     #[test]

@@ -41,7 +41,7 @@ impl Observer for KernelObserver {
 
     fn virtual_functions(&mut self, pf: Bdf) -> Result<(u16, Vec<(VfIndex, Bdf)>), String> {
         let pf = PciFunction::new(&self.root, pf);
-        // In this order: while VFs are made or removed the kernel lets nobody read their number.
+        // In this order: while VFs are made or removed newer kernels let nobody read their number.
         let said = pf.vf_count().map_err(|error| chain(&error))?;
         Ok((said, pf.virtual_functions().map_err(|error| chain(&error))?))
     }

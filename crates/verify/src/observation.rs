@@ -141,7 +141,8 @@ impl<'a> Observation<'a> {
         }
         let free = observation.free_functions(scope);
         // Network plugins go on meanwhile: who has given a VF back once its PF was asked may have set what the PF tells.
-        let taken = taken(&free, observer);
+        let given = free.iter().filter(|(vf, _)| model.uplink_vf(vf).is_none()).map(|(_, vf)| *vf).collect();
+        let taken = taken(&given, observer);
         for name in model.nics.keys().filter(|name| scope.nics.contains(*name)) {
             let pf = pf_of(name);
             let seen = match (observation.home(&pf), observation.interface(&pf)) {
@@ -401,14 +402,11 @@ impl<'a> Observation<'a> {
 }
 
 /// Those of `free` that somebody has.
-fn taken(
-    free: &BTreeMap<FunctionName, Bdf>,
-    observer: &mut dyn Observer,
-) -> BTreeMap<Bdf, Result<FreeVf, String>> {
+fn taken(free: &BTreeSet<Bdf>, observer: &mut dyn Observer) -> BTreeMap<Bdf, Result<FreeVf, String>> {
     if free.is_empty() {
         return BTreeMap::new();
     }
-    let mut seen = observer.free_vfs(&free.values().copied().collect());
+    let mut seen = observer.free_vfs(free);
     seen.retain(|_, vf| vf.as_ref().is_ok_and(|vf| vf.taken_by.is_some()));
     seen
 }

@@ -60,7 +60,7 @@ impl<'a> EndBefore<'a> {
         };
         let what = match report.map(|report| &report.interface) {
             None => "went away",
-            Some(after) if !after.up => "went down",
+            Some(after) if !after.up && before.up => "went down",
             // One that had none before has lost nothing.
             Some(after)
                 if after.carrier == Some(false) && before.carrier != Some(false) && !self.is_proof =>

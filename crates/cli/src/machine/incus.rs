@@ -77,7 +77,7 @@ impl ModelAsRun {
             let Subject::Function(function) = &verdict.subject else { continue };
             let why = match self.model.owner(function) {
                 Some((guest, _)) => unsettled.get(guest),
-                None if function.vf.is_some() => nics.get(&function.nic).copied(),
+                None if may_be_given(&self.model, function) => nics.get(&function.nic).copied(),
                 None => None,
             };
             if let Some(why) = why {
@@ -198,6 +198,11 @@ fn as_incus_runs_it(
         }
     }
     (run, told)
+}
+
+/// Whether a function is one that Incus may give to an instance that it starts: a VF that neither a guest nor an uplink has.
+pub fn may_be_given(model: &Model, function: &FunctionName) -> bool {
+    function.vf.is_some() && model.owner(function).is_none() && model.uplink_vf(function).is_none()
 }
 
 /// The function that Incus chose where the model has `wanted`, a VF of `pf`; `None` when it is another NIC's, or none of the model's that

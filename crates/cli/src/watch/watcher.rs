@@ -16,7 +16,8 @@ use penstock_host::{
     uevent::DeviceEvents,
 };
 use penstock_model::{
-    Bdf, FunctionName, GuestKind, GuestName, Inventory, Model, NicName, Verdict, verdict::Subject,
+    Bdf, Diagnostics, FunctionName, GuestKind, GuestName, Inventory, Model, NicName, Verdict,
+    verdict::Subject,
 };
 use penstock_verify::{
     GuestPlace, KernelObserver, Observer, Part, Scope, attributes,
@@ -29,9 +30,9 @@ use crate::{
     failure::Failure,
     machine::{
         Machine,
-        incus::{IncusUnseen, ModelAsRun},
+        incus::{IncusUnseen, ModelAsRun, may_be_given},
     },
-    model_file::{self, ModelFile},
+    model_file::ModelFile,
     printer::Printer,
 };
 
@@ -72,6 +73,7 @@ pub struct Rechecks {
 type Judged = Vec<(Part, Vec<Verdict>)>;
 
 /// What a look has brought.
+#[derive(Default)]
 pub struct SeenChanges {
     /// What is otherwise than it was.
     pub changes: Vec<Change>,
@@ -79,6 +81,8 @@ pub struct SeenChanges {
     pub unseen: Option<Failure>,
     /// Why some of it was not looked at, if so: a later look tells.
     pub postponed: Option<String>,
+    /// The NICs of the model that are not there, if everything was looked at.
+    pub lost: Diagnostics,
 }
 
 /// What was known before a look.
@@ -106,7 +110,7 @@ impl Recheck {
 impl SeenChanges {
     /// Of a look that failed.
     pub fn nothing(failure: Failure) -> SeenChanges {
-        SeenChanges { changes: Vec::new(), unseen: Some(failure), postponed: None }
+        SeenChanges { unseen: Some(failure), ..SeenChanges::default() }
     }
 }
 
@@ -161,11 +165,8 @@ impl Watcher {
         let before = self.nics.clone();
         self.prime(before.keys().cloned().collect());
         self.inventory = self.machine.functions()?;
+        // One that is not there does not keep the others from being looked at, and has a verdict.
         let (found, lost) = penstock_plan::resolve_what_is_there(&self.file.model, &self.inventory);
-        if before.is_empty() && !lost.0.is_empty() {
-            // One that is not there does not keep the others from being looked at, and has a verdict.
-            drop(model_file::explain(&lost, &self.file.source, printer));
-        }
         self.nics = with_those_found(&self.file.model, before.clone(), found);
         let here = self.nics.iter().filter(|(name, pf)| before.get(*name) != Some(*pf));
         let new: Vec<NicName> = here.map(|(name, _)| name.clone()).collect();
@@ -188,7 +189,7 @@ impl Watcher {
             }
             Err(failure) => Some(failure),
         };
-        Ok(SeenChanges { changes, unseen, postponed: unseen_guests.in_words() })
+        Ok(SeenChanges { changes, unseen, postponed: unseen_guests.in_words(), lost })
     }
 
     /// What is known now, to be put back when it turns out that somebody changed the machine during the next look.
@@ -226,7 +227,7 @@ impl Watcher {
         }
         let (fresh, unseen_guests) = self.attributes(scope, Duration::ZERO);
         let changes = self.known.take(fresh);
-        Ok(SeenChanges { changes, unseen: None, postponed: unseen_guests.in_words() })
+        Ok(SeenChanges { changes, postponed: unseen_guests.in_words(), ..SeenChanges::default() })
     }
 
     /// Judges these NICs and guests, as far as they are not left to Incus; and which guests were not looked at.
@@ -241,9 +242,9 @@ impl Watcher {
             self.as_run = None;
         }
         let run = self.machine.as_run(&self.file.model, &self.inventory, &self.nics, &guests, &self.of_incus);
-        let judged = self.judged(&run, scope, timeout);
+        let (judged, settled) = self.judged(&run, scope, timeout);
         let left = self.left_to_incus(run.incus_unseen.as_ref());
-        (judged, UnseenGuests::of(run, &left))
+        (judged, UnseenGuests { settled, ..UnseenGuests::of(run, &left) })
     }
 
     /// The model as it was carried out when all of its guests ran that Incus runs; as it is in the file where they never did.
@@ -262,7 +263,8 @@ impl Watcher {
         self.of_incus.keys().cloned().collect()
     }
 
-    fn judged(&mut self, run: &ModelAsRun, scope: &Scope, timeout: Duration) -> Judged {
+    /// Judges these NICs and guests by `run`; and whether Incus neither stopped nor started any of its guests meanwhile.
+    fn judged(&mut self, run: &ModelAsRun, scope: &Scope, timeout: Duration) -> (Judged, bool) {
         self.of_incus.extend(run.of_incus.clone());
         let left = self.left_to_incus(run.incus_unseen.as_ref());
         let all_ran = left.iter().all(|guest| run.of_incus.contains_key(guest));
@@ -271,14 +273,15 @@ impl Watcher {
             Some(as_run) if !all_ran => as_run,
             _ => &run.model,
         };
-        let is_whole = *scope == Scope::whole(&self.file.model);
         let mut scope = scope.clone();
         scope.guests.retain(|guest| !left.contains(guest));
         let observer = &mut KernelObserver::new();
         let (inventory, nics) = (&self.inventory, &self.nics);
         let mut fresh = attributes(model, inventory, nics, &run.places, observer, &scope, timeout);
-        // One that has ended meanwhile may have been seen as Incus gave its VFs back.
-        if all_ran && run.still_runs() {
+        // One that was stopped or started meanwhile may have been seen as Incus gave its VFs back, or set them up.
+        let settled =
+            run.still_runs() && run.incus_unseen.is_none() && (all_ran || self.still_stopped(&left, run));
+        if all_ran && settled {
             self.as_run = Some(run.model.clone());
         } else {
             let is_left = |verdict: &Verdict| match &verdict.subject {
@@ -289,28 +292,25 @@ impl Watcher {
             };
             let their_nics: BTreeSet<&NicName> =
                 left.iter().flat_map(|guest| nics_of(&self.file.model, guest)).collect();
-            // An instance that is being started takes any VF that is free, which makes events. Whether one is started Incus does not tell.
-            let may_be_taken = |verdict: &Verdict| match &verdict.subject {
-                Subject::Function(function) if !is_whole => {
-                    function.vf.is_some()
-                        && their_nics.contains(&function.nic)
-                        && model.owner(function).is_none()
+            let may_be_given = |verdict: &Verdict| match &verdict.subject {
+                Subject::Function(function) => {
+                    !settled && their_nics.contains(&function.nic) && may_be_given(model, function)
                 }
                 _ => false,
             };
-            let before: Vec<Verdict> = self.known.verdicts().filter(|v| may_be_taken(v)).cloned().collect();
             for (_, verdicts) in &mut fresh {
-                verdicts.retain(|verdict| !is_left(verdict) && !may_be_taken(verdict));
-            }
-            for verdict in &before {
-                let Subject::Function(function) = &verdict.subject else { continue };
-                let part = Part::Nic(function.nic.clone());
-                let fresh = fresh.iter_mut().find(|(of, _)| *of == part);
-                fresh.into_iter().for_each(|(_, verdicts)| verdicts.push(verdict.clone()));
+                verdicts.retain(|verdict| !is_left(verdict) && !may_be_given(verdict));
             }
         }
         fresh.extend(self.of_incus.keys().map(|guest| (Part::Guest(guest.clone()), Vec::new())));
-        fresh
+        (fresh, settled)
+    }
+
+    /// Whether those guests that are left to Incus, and did not run as it was asked for `run`, neither run now nor are being started.
+    fn still_stopped(&self, left: &BTreeSet<GuestName>, run: &ModelAsRun) -> bool {
+        let stopped = left.iter().filter(|guest| !run.of_incus.contains_key(*guest));
+        let now = self.machine.incus(stopped, &BTreeMap::new());
+        now.running.is_empty() && now.unseen.is_none()
     }
 
     /// What the events concern.
@@ -497,6 +497,8 @@ struct UnseenGuests {
     incus: Option<IncusUnseen>,
     /// Others, each with why.
     others: Vec<(GuestName, String)>,
+    /// Whether Incus neither stopped nor started any of its guests meanwhile.
+    settled: bool,
 }
 
 impl UnseenGuests {
@@ -507,12 +509,14 @@ impl UnseenGuests {
             GuestPlace::Unseen(why) => Some((guest, why)),
             _ => None,
         });
-        UnseenGuests { incus: run.incus_unseen, others: others.collect() }
+        UnseenGuests { incus: run.incus_unseen, others: others.collect(), settled: true }
     }
 
     fn in_words(&self) -> Option<String> {
         let incus = self.incus.as_ref();
         let incus = incus.map(|unseen| format!("which guests Incus runs is not known: {}", unseen.why));
+        let incus = incus
+            .or_else(|| (!self.settled).then(|| "Incus stopped or started a guest meanwhile".to_owned()));
         let others = self.others.iter().map(|(guest, why)| format!("{guest} is not looked into: {why}"));
         let all: Vec<String> = incus.into_iter().chain(others).collect();
         (!all.is_empty()).then(|| all.join("; "))

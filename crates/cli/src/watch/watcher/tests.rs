@@ -119,11 +119,11 @@ fn where_incus_does_not_answer_the_guests_that_it_may_run_are_left_and_the_other
         Some(IncusUnseen { why: "it is away".to_owned(), may_run: ["box".parse().unwrap()].into() });
     let parts = |judged: Judged| judged.into_iter().map(|(part, _)| part).collect::<Vec<_>>();
     let net0 = Part::Nic("NET0".parse().unwrap());
-    assert_eq!(parts(watcher.judged(&run, &whole, Duration::ZERO)), std::slice::from_ref(&net0));
+    assert_eq!(parts(watcher.judged(&run, &whole, Duration::ZERO).0), std::slice::from_ref(&net0));
     assert!(watcher.as_run.is_none(), "what Incus has chosen is not known");
     run.incus_unseen = Some(IncusUnseen { why: "it is away".to_owned(), may_run: BTreeSet::new() });
     let all = [net0, Part::Guest("box".parse().unwrap())];
-    assert_eq!(parts(watcher.judged(&run, &whole, Duration::ZERO)), all);
+    assert_eq!(parts(watcher.judged(&run, &whole, Duration::ZERO).0), all);
 }
 
 #[test]
@@ -137,7 +137,8 @@ fn what_was_seen_while_an_instance_ended_is_no_drift() {
         let known = BTreeMap::new();
         let mut run = watcher.machine.as_run(&model, &watcher.inventory, &watcher.nics, [], &known);
         run.of_incus = [("box".parse().unwrap(), process)].into();
-        let judged = watcher.judged(&run, &whole, Duration::ZERO);
+        let (judged, settled) = watcher.judged(&run, &whole, Duration::ZERO);
+        assert_eq!(settled, process.is_alive(), "what was not judged is told of");
         let mut verdicts = judged.iter().flat_map(|(_, verdicts)| verdicts);
         let of_vf =
             |subject: &Subject| matches!(subject, Subject::Function(function) if function.vf.is_some());
