@@ -234,19 +234,19 @@ fn here() -> Option<String> {
 
 /// Waits up to 20 s.
 fn until(what: &str, is_so: impl FnMut() -> bool) {
-    within(Duration::from_secs(20), what, is_so);
+    within(Duration::from_secs(20), || what.to_owned(), is_so);
 }
 
 /// Waits until a run is taken back that nobody confirms [`SOON`]: up to 20 s after that time is over.
 fn until_taken_back() {
-    let lapses = Duration::from_millis(SOON);
-    within(lapses + Duration::from_secs(20), "it is taken back", || seen("mtu") == "1500");
+    let lapsed = Duration::from_millis(SOON);
+    within(lapsed + Duration::from_secs(20), || "it is taken back".to_owned(), || seen("mtu") == "1500");
 }
 
-fn within(longest: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
+fn within(longest: Duration, what: impl Fn() -> String, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_so() {
-        assert!(began.elapsed() < longest, "{what}: not within {longest:?}");
+        assert!(began.elapsed() < longest, "not within {longest:?}: {}", what());
         thread::sleep(Duration::from_millis(10));
     }
 }
@@ -475,16 +475,12 @@ fn every_system_call_of_a_guard_fails(host: &Host) {
             let read = |name| fs::read_to_string(host.path(name)).unwrap_or_default();
             format!("{fault}: {}{}", read("guard.log"), read("strace.log"))
         };
-        let began = Instant::now();
-        loop {
+        within(Duration::from_secs(60), log, || {
             let watches = guard.is_alive();
-            if seen("mtu") == "1500" {
-                break;
-            }
-            assert!(watches, "the guard ended: {}", log());
-            assert!(began.elapsed() < Duration::from_secs(60), "{}", log());
-            thread::sleep(Duration::from_millis(20));
-        }
+            let back = seen("mtu") == "1500";
+            assert!(watches || back, "the guard ended: {}", log());
+            back
+        });
         // What fails for ever keeps records from being written for ever; then it still watches.
         thread::sleep(Duration::from_millis(200));
         if strace.ended().is_none() {
@@ -492,11 +488,8 @@ fn every_system_call_of_a_guard_fails(host: &Host) {
             until("strace lets go", || strace.ended().is_some());
         }
         strace.leave();
-        let began = Instant::now();
-        while guard.is_alive() {
-            assert!(began.elapsed() < Duration::from_secs(20), "it does not end: {}", log());
-            thread::sleep(Duration::from_millis(20));
-        }
+        let ends = || format!("it ends: {}", log());
+        within(Duration::from_secs(20), ends, || !guard.is_alive());
         assert_eq!(seen("mtu"), "1500", "{}", log());
         let said = host.says("confirm", 1);
         assert!(said.contains("too late"), "{said} {}", log());
