@@ -95,14 +95,14 @@ pub fn start(run: &KnownRun, settings: &Settings) -> Result<(), Failure> {
         })?;
         await_watching(run, main_process(&unit)?, &format!("journalctl --unit={unit}"))
     } else if boot::ends_with_its_session(&Root::system()) {
-        return Err(Failure::new(
+        Err(Failure::new(
             Status::Failed,
             "nothing was changed: the process that would take it back would end with this session",
         )
         .hint(
             "this session sees other files than systemd (a mount namespace of its own, as by pam_namespace), so that no service can be \
              made from it: try `nsenter --target 1 --mount`, or a session without that",
-        ));
+        ))
     } else {
         let log = run.directory.join("guard.log");
         let command = Command::new(&program)
