@@ -219,7 +219,8 @@ fn for_everybody(directory: &Path) -> PathBuf {
     let open = fs::Permissions::from_mode(0o755);
     fs::set_permissions(directory, open.clone()).unwrap();
     let binary = directory.join("penstock");
-    fs::copy(PENSTOCK, &binary).unwrap();
+    // Another process copies it: what this one has open for writing, children of other tests have open, too, and cannot be run.
+    assert!(Command::new("cp").arg(PENSTOCK).arg(&binary).status().unwrap().success());
     fs::set_permissions(&binary, open).unwrap();
     binary
 }

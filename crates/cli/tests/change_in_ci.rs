@@ -3,12 +3,11 @@
 
 use std::{
     fs,
-    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::Command,
 };
 
-use penstock_testkit::binary::Run;
+use penstock_testkit::{binary::Run, script};
 use tempfile::TempDir;
 
 /// A model whose comment says how its rehearsal ends; one that begins otherwise is a good one.
@@ -43,9 +42,7 @@ impl Repository {
     fn new(before: Option<&str>, after: &str) -> Repository {
         let repository = Repository(tempfile::tempdir().unwrap());
         let evidence = Path::new(env!("CARGO_MANIFEST_DIR")).join("../report/tests/golden/small.json");
-        let penstock = repository.at("penstock");
-        fs::write(&penstock, stub(&evidence)).unwrap();
-        fs::set_permissions(&penstock, fs::Permissions::from_mode(0o755)).unwrap();
+        script::write(repository.at("penstock"), stub(&evidence));
         fs::create_dir_all(repository.at("clone/models")).unwrap();
         repository.git(&["init", "--quiet"]);
         for (name, text) in [("base", before), ("change", Some(after))] {

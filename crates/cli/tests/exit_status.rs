@@ -5,7 +5,6 @@ use std::{
     collections::BTreeMap,
     fs,
     io::{BufRead, BufReader},
-    os::unix::fs::PermissionsExt,
     path::Path,
     process::{Command, Stdio},
     thread,
@@ -13,7 +12,7 @@ use std::{
 };
 
 use penstock_host::{files::Lock, running::Running};
-use penstock_testkit::{binary, models};
+use penstock_testkit::{binary, models, script};
 
 const GOOD: &str = "nics: {NET0: {vfs: 1}}\nguests: {a: {functions: [NET0#0]}}\n";
 
@@ -50,9 +49,8 @@ impl Here {
     }
 
     /// A program in place of the machine's `ssh`.
-    fn ssh(&self, script: &str) {
-        self.write("bin/ssh", &format!("#!/bin/sh\n{script}\n"));
-        fs::set_permissions(self.path("bin/ssh"), fs::Permissions::from_mode(0o755)).unwrap();
+    fn ssh(&self, lines: &str) {
+        script::write(self.path("bin/ssh"), format!("#!/bin/sh\n{lines}\n"));
     }
 
     fn command(&self, line: &str) -> Command {

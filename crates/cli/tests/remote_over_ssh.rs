@@ -4,7 +4,6 @@
 use std::{
     fs,
     net::TcpListener,
-    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Child, Command, ExitCode, Stdio},
     thread,
@@ -17,6 +16,7 @@ use penstock_testkit::{
     binary::{self, Run},
     json,
     needs::{self, Lack},
+    script,
     trials::{Outcome, Test, Trials},
 };
 use serde_json::Value;
@@ -104,9 +104,7 @@ impl Server {
         write("painter.sh", &format!("{pretend}{painted}\n"))?;
         write("newer.sh", &format!("{pretend}echo '{{\"ended\":42}}'; sleep 60\n"))?;
         fs::create_dir(at.join("bin")).map_err(|error| error.to_string())?;
-        write("bin/uname", "#!/bin/sh\n[ \"$1\" = -s ] && echo Linux || echo aarch64\n")?;
-        fs::set_permissions(at.join("bin/uname"), fs::Permissions::from_mode(0o755))
-            .map_err(|e| e.to_string())?;
+        script::write(at.join("bin/uname"), "#!/bin/sh\n[ \"$1\" = -s ] && echo Linux || echo aarch64\n");
         let sshd = process::find("sshd").ok_or("needs sshd")?;
         // As root it wants its empty directory.
         let _ = fs::create_dir_all("/run/sshd");
