@@ -23,7 +23,7 @@ use self::{
     lines::{Lines, WatchEvent},
     schedule::PollSchedule,
     unwatched::unwatched,
-    watcher::{Recheck, Rechecks, SeenChanges, Watcher},
+    watcher::{Recheck, Rechecks, SeenChanges, Watcher, When},
 };
 use crate::{
     arguments::Verify,
@@ -127,6 +127,8 @@ struct Look {
     whole: bool,
     /// Whether links were given time to come up.
     settled: bool,
+    /// Whether something that did not hold is not judged any more.
+    dropped: bool,
     /// How long it took, but for that time.
     took: Duration,
 }
@@ -198,7 +200,7 @@ impl Watch {
     /// seen then is neither how it was nor how it will be. `None` when it is time to end, or nobody listens.
     fn look(
         &mut self,
-        scope: Option<&Scope>,
+        scope: Option<(&Scope, When)>,
         mut timeout: Duration,
         lines: &Lines,
         printer: &mut Printer,
@@ -227,7 +229,7 @@ impl Watch {
                     self.waiting = Recheck::default();
                     self.watcher.look(timeout, kept.as_deref_mut().unwrap_or(printer))
                 }
-                Some(scope) => self.watcher.look_at(scope),
+                Some((scope, when)) => self.watcher.look_at(scope, when),
             };
             let took = began.elapsed().saturating_sub(timeout);
             let machine = &self.watcher.machine;
@@ -236,7 +238,8 @@ impl Watch {
             // With an interrupt the programs end that were asked: what they did not say tells nothing of the machine.
             if !changed && !interrupt::pending() {
                 let seen = seen.unwrap_or_else(SeenChanges::nothing);
-                return Ok(Some(Look { seen, whole, settled, took }));
+                let dropped = self.watcher.known.has_dropped(before.known());
+                return Ok(Some(Look { seen, whole, settled, dropped, took }));
             }
             self.watcher.put_back(before);
             kept.iter_mut().for_each(|kept| drop(kept.take_kept()));
@@ -247,7 +250,7 @@ impl Watch {
             if disturbed == TRIES {
                 let why = format!("somebody changed this machine during each of {TRIES} looks");
                 let seen = SeenChanges { postponed: Some(why), ..SeenChanges::default() };
-                return Ok(Some(Look { seen, whole: true, settled, took }));
+                return Ok(Some(Look { seen, whole: true, settled, dropped: false, took }));
             }
         }
     }
@@ -278,16 +281,28 @@ impl Watch {
         let scope = (!whole).then_some(&recheck.scope);
         let timeout = if locked { SETTLING } else { Duration::ZERO };
         let of_incus = self.watcher.of_incus();
-        let Some(look) = self.look(scope, timeout, lines, printer, Some(&mut *kept))? else {
+        let when = if waited { When::Later } else { When::AtOnce };
+        let Some(look) =
+            self.look(scope.map(|scope| (scope, when)), timeout, lines, printer, Some(&mut *kept))?
+        else {
             return Ok(false);
         };
-        let Look { seen: SeenChanges { changes, unseen, postponed, .. }, whole, settled, took } = look;
+        let Look {
+            seen: SeenChanges { changes, unseen, postponed, again, .. },
+            whole,
+            settled,
+            dropped,
+            took,
+        } = look;
         let unseen = unseen.map(|failure| match &failure.error {
             Some(_) => failure.in_one_line(),
             None => one_line(&kept.take_kept().join("; ")),
         });
         let unseen = unseen.or(postponed);
-        if waited || !whole && unseen.is_some() {
+        if again {
+            self.waiting.scope.join(recheck.scope.clone());
+        }
+        if waited || again || !whole && unseen.is_some() {
             self.schedule.rechecked(took, Instant::now());
         }
         let mut goes_on = !self.until || changes.is_empty();
@@ -322,7 +337,7 @@ impl Watch {
         for why in recheck.broken.into_iter().chain(mem::take(&mut self.watcher.deaf)) {
             goes_on &= lines.tell(WatchEvent::Blind { why }, printer)?;
         }
-        if settled || sees_again {
+        if settled || sees_again || dropped {
             goes_on &= lines.tell(self.state(), printer)?;
         }
         Ok(goes_on)
@@ -386,7 +401,7 @@ mod tests {
             });
             watch.stamp = watch.watcher.machine.changes();
             begun.wait();
-            let scope = Some(&Scope::default());
+            let scope = Some((&Scope::default(), When::AtOnce));
             let look = watch.look(scope, Duration::ZERO, &lines, &mut printer, Some(&mut kept));
             looked.store(true, Ordering::Relaxed);
             changes.join().unwrap();

@@ -244,7 +244,7 @@ fn what_is_lost() {
 /// Somebody other than the reflector, who serves until he is told to end: whoever asks next may be long in coming.
 struct Peer {
     end: Arc<AtomicBool>,
-    serving: thread::JoinHandle<()>,
+    serving: Option<thread::JoinHandle<()>>,
 }
 
 impl Peer {
@@ -267,13 +267,19 @@ impl Peer {
                 }
             }
         });
-        Peer { end, serving }
+        Peer { end, serving: Some(serving) }
     }
 
     /// Ends it when it has heard all that was sent.
-    fn ends(self) {
+    fn ends(mut self) {
         self.end.store(true, Ordering::Relaxed);
-        self.serving.join().unwrap();
+        self.serving.take().map(thread::JoinHandle::join).transpose().unwrap();
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        self.end.store(true, Ordering::Relaxed);
     }
 }
 

@@ -181,11 +181,7 @@ fn a_changed_mac_is_found() -> Outcome {
     let at = directory.path();
     let (model, name) = for_own_board(at, "vlans.yaml")?;
     run(at, ["board".as_ref(), "up".as_ref(), model.as_os_str()]).ended_with(0)?;
-    let outcome = std::panic::catch_unwind(|| on_a_kept_board(at, &name, &model));
-    // Whatever came of it, no board is left.
-    let down = run(at, ["board", "down", &name]);
-    outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-    down.ended_with(0)?;
+    then_down(at, &name, || on_a_kept_board(at, &name, &model))?;
     let list = run(at, ["board", "list", "--json"]);
     let list = json::read(&list.stdout)?.to_string();
     assert!(!list.contains(&name), "{list}");
@@ -255,9 +251,15 @@ fn what_guests_are_told_is_as_the_machine_is() -> Outcome {
     std::fs::create_dir(at.join("templates"))?;
     std::fs::copy(here("templates/told.txt.j2"), at.join("templates/told.txt.j2"))?;
     run(at, ["board".as_ref(), "up".as_ref(), kept.as_os_str()]).ended_with(0)?;
-    let outcome = mended(at, &name);
-    run(at, ["board", "down", &name]).ended_with(0)?;
-    outcome
+    then_down(at, &name, || mended(at, &name))
+}
+
+/// Tries something on the board `name`, of which nothing is left whatever comes of that.
+fn then_down(at: &Path, name: &str, tried: impl FnOnce() -> Outcome) -> Outcome {
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(tried));
+    let down = run(at, ["board", "down", name]);
+    outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+    down.ended_with(0)
 }
 
 fn mended(at: &Path, name: &str) -> Outcome {
@@ -302,7 +304,7 @@ fn what_this_kernel_lacks_is_tested() -> Outcome {
     let name = &own_name("kernel");
     std::fs::write(at.join("kernel.yaml"), format!("machine: {name}\nnics: {{NET0: {{vfs: 1}}}}\n"))?;
     run(at, ["board", "up", "kernel.yaml"]).ended_with(0)?;
-    let outcome = (|| {
+    then_down(at, name, || {
         run(at, ["board", "ssh", name, "modprobe", "tun"]).ended_with(0)?;
         // One is bounded in time, which emulation stretches; it needs no module and runs everywhere else.
         passes_on_board(at, name, "penstock-host", "netlink_in_netns", &["--skip", "hundreds_of_endpoints"])?;
@@ -312,9 +314,7 @@ fn what_this_kernel_lacks_is_tested() -> Outcome {
         passes_on_board(at, name, "penstock-guests", "containers", &["limits_in_netns"])?;
         passes_on_board(at, name, "penstock-guests", "rates", &[])?;
         passes_on_board(at, name, "penstock-guests", "devices", &[])
-    })();
-    run(at, ["board", "down", name]).ended_with(0)?;
-    outcome
+    })
 }
 
 /// Runs an integration test of this workspace on the board `name`; all that it tries there has to pass.

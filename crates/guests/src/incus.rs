@@ -95,6 +95,9 @@ struct Listed {
 /// One of `GET /1.0/operations?recursion=1`.
 #[derive(Deserialize)]
 struct Operation {
+    /// Its kind, in English.
+    #[serde(default)]
+    description: String,
     /// Paths below `/1.0` of what it is about, by kind.
     #[serde(default)]
     resources: Option<BTreeMap<String, Vec<String>>>,
@@ -177,9 +180,17 @@ fn at_work(guest: &GuestName) -> String {
     format!("Incus starts or stops {guest} at this moment")
 }
 
-/// The instances of the default project that operations which have not ended are about.
+/// How those operations are called that start or stop instances (`internal/server/db/operationtype` of Incus): a backup, say, does not.
+const STARTS_OR_STOPS: [&str; 8] =
+    ["Starting", "Stopping", "Restarting", "Creating", "Rebuilding", "Restoring", "Migrating", "Deleting"];
+
+/// The instances of the default project that operations start or stop which have not ended.
 fn worked_on(operations: &BTreeMap<String, Vec<Operation>>) -> BTreeSet<GuestName> {
     let going_on = ["pending", "running"].iter().filter_map(|status| operations.get(*status)).flatten();
+    let touches = |operation: &&Operation| {
+        STARTS_OR_STOPS.iter().any(|begins| operation.description.starts_with(begins))
+    };
+    let going_on = going_on.filter(touches);
     let instances = going_on.filter_map(|operation| operation.resources.as_ref()?.get("instances"));
     instances.flatten().filter_map(|path| path.strip_prefix("/1.0/instances/")?.parse().ok()).collect()
 }
@@ -285,11 +296,14 @@ mod tests {
 
     #[test]
     fn those_that_are_being_started_are_known_by_operations() {
-        let about = |path: &str| json!({"class": "task", "resources": {"instances": [path]}});
+        let about = |what: &str, path: &str| json!({"description": what, "resources": {"instances": [path]}});
+        let start = |path: &str| about("Starting instance", path);
+        let backup = about("Backing up instance", "/1.0/instances/kept");
+        let nothing = json!({"description": "Starting instance", "resources": null});
         let operations = json!({
-            "running": [about("/1.0/instances/web"), {"class": "task", "resources": null}, {"class": "websocket"}],
-            "pending": [about("/1.0/instances/db"), about("/1.0/instances/other?project=lab")],
-            "success": [about("/1.0/instances/idle")],
+            "running": [start("/1.0/instances/web"), backup, nothing, {"class": "websocket"}],
+            "pending": [about("Restarting instance", "/1.0/instances/db"), start("/1.0/instances/other?project=lab")],
+            "success": [start("/1.0/instances/idle")],
         });
         let found = worked_on(&serde_json::from_value(operations).unwrap());
         assert_eq!(found.iter().map(GuestName::as_str).collect::<Vec<_>>(), ["db", "web"]);

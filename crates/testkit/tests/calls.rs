@@ -39,6 +39,7 @@ const VARIABLE: &[(&str, &str, Runs)] = &[
         "program",
         OneOf(&["update-grub", "grubby", "kernel-install", "proxmox-boot-tool"]),
     ),
+    ("crates/testkit/src/script.rs", "& program", Own),
     ("crates/verify/src/probes.rs", "remote . program", Own),
     ("crates/kubernetes/src/change/verbs.rs", "penstock", Own),
     ("crates/kubernetes/src/host.rs", "directory . join (\"penstock-kubernetes\")", Own),

@@ -1,6 +1,6 @@
 //! What has changed between one look and the next. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_model::{Outcome, Verdict, Verdicts, verdict::VerdictKey};
 
@@ -64,6 +64,19 @@ impl Known {
         self.parts.values().flatten()
     }
 
+    /// Whether something that did not hold `before` is not judged any more.
+    pub fn has_dropped(&self, before: &Known) -> bool {
+        let mut gone: BTreeSet<_> =
+            before.verdicts().filter(|verdict| !verdict.holds()).map(Verdict::key).collect();
+        if gone.is_empty() {
+            return false;
+        }
+        for verdict in self.verdicts() {
+            gone.remove(&verdict.key());
+        }
+        !gone.is_empty()
+    }
+
     /// Whether all of it holds; nothing at all does not.
     pub fn holds(&self) -> bool {
         self.verdicts().next().is_some() && self.verdicts().all(Verdict::holds)
@@ -120,6 +133,20 @@ mod tests {
             told(&mut known, &[good.clone(), verdict("vlan", "a", Outcome::Pass)]),
             [(Turn::HoldsAgain, "vlan".to_owned())]
         );
+    }
+
+    #[test]
+    fn what_did_not_hold_and_is_not_judged_any_more_is_noticed() {
+        let mut known = Known::default();
+        let (good, bad) = (verdict("mac", "a", Outcome::Pass), verdict("vlan", "b", Outcome::Fail));
+        told(&mut known, &[good.clone(), bad.clone()]);
+        let before = known.clone();
+        told(&mut known, std::slice::from_ref(&bad));
+        assert!(!known.has_dropped(&before), "what held is no news");
+        told(&mut known, &[verdict("vlan", "a", Outcome::Pass)]);
+        assert!(!known.has_dropped(&before), "it is judged");
+        told(&mut known, &[good]);
+        assert!(known.has_dropped(&before));
     }
 
     #[test]

@@ -57,6 +57,9 @@ pub fn judge(
     }
 }
 
+/// How long a window may be: an interrupt is heard between two of them.
+const LONGEST_WATCH: Duration = Duration::from_secs(4);
+
 /// Why a forged frame could get out of the NIC: frames between its functions go through the switch outside, or nobody knows.
 fn leaves(observation: &Observation<'_>, nic: &NicName) -> Option<String> {
     match &observation.sight(nic).ok()?.switch_mode {
@@ -113,6 +116,10 @@ fn until_shown(
     loop {
         window = window.min(left);
         left -= window;
+        // What is left is no window of its own when too little would come in it.
+        if left < ISOLATION_WATCH {
+            window += std::mem::take(&mut left);
+        }
         let reached = match send(&open, window) {
             Ok(reached) => reached,
             Err(why) => {
@@ -122,16 +129,21 @@ fn until_shown(
         };
         let mut both = reached.chunks(2);
         for at in &open {
-            found[*at] = match both.next() {
+            let fresh = match both.next() {
                 Some([own, forged]) => Ok((own.clone(), forged.clone())),
                 _ => Err("nothing was told of it".to_owned()),
             };
+            // That the own frame arrived and the forged one did not says more than that neither did.
+            let says_less = matches!(&fresh, Ok((own, _)) if *own != Reach::Arrived);
+            if !(says_less && matches!(&found[*at], Ok((Reach::Arrived, _)))) {
+                found[*at] = fresh;
+            }
         }
         open.retain(|at| !is_shown(wanted[*at], &found[*at]));
         if open.is_empty() || left.is_zero() || interrupt::pending() {
             return found;
         }
-        window *= 2;
+        window = LONGEST_WATCH.min(window * 2);
     }
 }
 

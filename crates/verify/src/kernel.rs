@@ -10,7 +10,7 @@ use penstock_host::{
     frames::{self, Carried, Endpoint, NeighbourProbe, ProbeResult, ProbeTimeouts, Reach},
     pci,
     scan::{
-        attachments::attachment,
+        attachments::{attachment, left_over},
         elsewhere::{self, InterfacesElsewhere},
     },
 };
@@ -112,7 +112,7 @@ fn free_vfs(
         let seen = function.driver().and_then(|driver| Ok((driver, function.interface_names()?)));
         let seen = seen.map_err(|error| chain(&error)).map(|(driver, interfaces)| {
             let held = opened.get(vf).map(|held| held.join(", "));
-            let taken_by = held.or_else(|| attachment(root, *vf));
+            let taken_by = held.or_else(|| attachment(root, *vf)).or_else(|| left_over(root, *vf));
             let seen = FreeVf { driver, interfaces, taken_by, unseen: None };
             if seen.lacks_interface() {
                 away.insert(*vf);

@@ -38,11 +38,13 @@ pub fn set(
         })?;
         // It was read at some moment in between.
         let off = clock.abs_diff(before).max(clock.abs_diff(after));
+        let may_be_right = (before..=after).contains(&clock);
         let was_set = behind != 0;
-        if off <= PRECISION && (was_set || (before..=after).contains(&clock)) {
+        if off <= PRECISION && (was_set || may_be_right) {
             break;
         }
-        behind = before.saturating_add(after.saturating_sub(before) / 2).saturating_sub(clock);
+        let middle = before.saturating_add(after.saturating_sub(before) / 2);
+        behind = if may_be_right { 0 } else { middle.saturating_sub(clock) };
     }
     Ok(())
 }
@@ -95,9 +97,11 @@ mod tests {
             let (left, asked) = left_of(off, &[(2 * SECOND, SECOND / 50), slow, slow, quick]);
             assert!(left.unsigned_abs() <= PRECISION && asked <= 6, "{left} ns off after {asked} looks");
         }
-        // One that is always slow is a board all the same, and nothing better can be known of it.
-        let (left, asked) = left_of(-days, &[(3 * SECOND, SECOND)]);
+        // One that is always slow is a board all the same, and nothing better can be known of it; nor is it moved for nothing.
+        let slow = (3 * SECOND, SECOND);
+        let (left, asked) = left_of(-days, &[slow]);
         assert!(left.abs() <= 2 * SECOND && asked == LOOKS, "{left} ns off after {asked} looks");
+        assert_eq!(left_of(0, &[slow]), (0, LOOKS));
     }
 
     #[test]
@@ -117,7 +121,7 @@ mod tests {
 
     #[test]
     fn what_is_no_clock_is_told() {
-        let run = |_: &Command| Command::new("echo").arg("1700000000N").run();
+        let run = |_: &Command| Command::new("printf").arg("1700000000N").run();
         let error = set(Duration::from_secs(60), here, run).unwrap_err().to_string();
         assert!(error.ends_with("asked for its clock in nanoseconds, it says: 1700000000N"), "{error}");
     }

@@ -47,6 +47,12 @@ const ANOTHER_DECIDES: Duration = Duration::from_secs(2);
 /// to start a program. One that has ended is not waited for.
 const STARTING: Duration = Duration::from_secs(60);
 
+/// So long systemd may take to tell of a guard's process.
+const ASKING: Duration = Duration::from_secs(10);
+
+/// So long it is waited for a guard that was refused to be gone.
+const ENDING: Duration = Duration::from_secs(2);
+
 /// How long is waited for a decision, and for a run that hangs.
 pub fn terms(within: Duration, plan: &Plan) -> Confirm {
     let at_most = Options::default().longest_silence(plan);
@@ -93,7 +99,7 @@ pub fn start(run: &KnownRun, settings: &Settings) -> Result<(), Failure> {
                  it would not surely outlive this session",
             )
         })?;
-        await_watching(run, main_process(&unit)?, &format!("journalctl --unit={unit}"))
+        await_watching(run, || main_process(&unit), &format!("journalctl --unit={unit}"))
     } else if boot::ends_with_its_session(&Root::system()) {
         Err(Failure::new(
             Status::Failed,
@@ -110,30 +116,53 @@ pub fn start(run: &KnownRun, settings: &Settings) -> Result<(), Failure> {
             .env("PENSTOCK_STATE", &state)
             .env("PENSTOCK_JOURNAL", &journal);
         let guard = command.start_session(files::append(&log)?)?;
-        let process = Running::of(guard.id());
+        let started = Running::of(guard.id()).map_or(Started::Ended, Started::Known);
         guard.leave();
-        await_watching(run, process, &log.display().to_string())
+        await_watching(run, || started, &log.display().to_string())
     }
 }
 
-/// The main process of a service that systemd has started, if it has not ended since.
-fn main_process(unit: &str) -> Result<Option<Running>, Failure> {
-    let asked = Command::new("systemctl").args(["show", "--property=MainPID", unit]).deadline(STARTING);
-    let told = asked.succeed()?.text();
-    // 0 for one that has ended (org.freedesktop.systemd1(5)), and for one that systemd knows no more.
-    let process = told.trim().strip_prefix("MainPID=").and_then(|process| process.parse().ok());
-    Ok(process.and_then(Running::of))
+/// What is known of a guard that was started.
+#[derive(Clone, Copy)]
+enum Started {
+    /// Its process, which may have ended since.
+    Known(Running),
+    /// It has ended.
+    Ended,
+    /// Nobody says.
+    Unknown,
 }
 
-/// Waits until the guard watches. `process` is what was started, unless it has ended already; `log` is where it says why.
-fn await_watching(run: &KnownRun, process: Option<Running>, log: &str) -> Result<(), Failure> {
+/// The main process of a service that systemd has started.
+fn main_process(unit: &str) -> Started {
+    let asked = Command::new("systemctl").args(["show", "--property=MainPID", unit]).deadline(ASKING);
+    let Ok(told) = asked.succeed().map(|output| output.text()) else { return Started::Unknown };
+    match told.trim().strip_prefix("MainPID=").and_then(|process| process.parse().ok()) {
+        // 0 is one that has ended (org.freedesktop.systemd1(5)), or that systemd knows no more.
+        Some(0) => Started::Ended,
+        Some(process) => Running::of(process).map_or(Started::Ended, Started::Known),
+        None => Started::Unknown,
+    }
+}
+
+/// Waits until the guard watches. `started` tells what was started, and is asked once, unless the guard watches by then; `log` is where the
+/// guard says why it does not. One that is refused is ended.
+fn await_watching(run: &KnownRun, started: impl FnOnce() -> Started, log: &str) -> Result<(), Failure> {
     let began = boot::elapsed();
+    if watcher(run)?.is_some() {
+        return Ok(());
+    }
+    let started = started();
     let why = loop {
         // Looked at first: one that has ended since then is found the next time.
-        let lives = process.is_some_and(|process| process.is_alive());
+        let has_ended = match started {
+            Started::Known(process) => !process.is_alive(),
+            Started::Ended => true,
+            Started::Unknown => false,
+        };
         if watcher(run)?.is_some() {
             return Ok(());
-        } else if !lives {
+        } else if has_ended {
             break "ended before it watched the run".to_owned();
         } else if interrupt::pending() {
             break "did not watch the run yet when this was interrupted".to_owned();
@@ -142,6 +171,9 @@ fn await_watching(run: &KnownRun, process: Option<Running>, log: &str) -> Result
         }
         thread::sleep(Duration::from_millis(10));
     };
+    if let Started::Known(process) = started {
+        process.kill(ENDING);
+    }
     let text = format!("nothing was changed: the process that would take it back {why}");
     Err(Failure::new(Status::Failed, text).hint(format!("what it said: {log}")))
 }
@@ -312,28 +344,30 @@ mod tests {
             let log = tempfile::tempfile().unwrap();
             Command::new("sleep").arg("600").start_session(log).unwrap()
         };
-        let refused = |process| await_watching(&run, process, "the log").unwrap_err().in_one_line();
+        let refused =
+            |started: Started| await_watching(&run, || started, "the log").unwrap_err().in_one_line();
 
-        assert!(refused(None).contains("ended before it watched"));
+        assert!(refused(Started::Ended).contains("ended before it watched"));
         let killed = start();
-        let process = Running::of(killed.id());
-        assert!(process.is_some());
+        let process = Running::of(killed.id()).unwrap();
         drop(killed);
-        assert!(refused(process).contains("ended before it watched"));
+        assert!(refused(Started::Known(process)).contains("ended before it watched"));
 
         // Slow, but it lives.
         let slow = start();
         let process = Running::of(slow.id()).unwrap();
         thread::scope(|scope| {
-            let waits = scope.spawn(|| await_watching(&run, Some(process), "the log").is_ok());
+            let waits = scope.spawn(|| await_watching(&run, || Started::Known(process), "the log").is_ok());
             thread::sleep(Duration::from_millis(100));
             assert!(!waits.is_finished());
             let text = serde_json::to_string(&Who { process, ..who() }).unwrap();
             files::write_durable(run.directory.join("guard.json"), text).unwrap();
             assert!(waits.join().unwrap());
+            let nobody_is_asked = || -> Started { panic!("it watches") };
+            assert!(await_watching(&run, nobody_is_asked, "the log").is_ok());
         });
         // What had watched and has ended watches no more.
         slow.end_group();
-        assert!(refused(Some(process)).contains("ended before it watched"));
+        assert!(refused(Started::Known(process)).contains("ended before it watched"));
     }
 }

@@ -83,14 +83,23 @@ pub struct SeenChanges {
     pub postponed: Option<String>,
     /// The NICs of the model that are not there, if everything was looked at.
     pub lost: Diagnostics,
+    /// Whether what was looked at has to be looked at again in a while.
+    pub again: bool,
 }
 
 /// What was known before a look.
-pub struct Before {
+pub struct KnownBefore {
     known: Known,
     of_incus: BTreeMap<GuestName, Running>,
     as_run: Option<Model>,
     nics: IndexMap<NicName, Bdf>,
+}
+
+impl KnownBefore {
+    /// What was judged.
+    pub fn known(&self) -> &Known {
+        &self.known
+    }
 }
 
 impl Recheck {
@@ -112,6 +121,15 @@ impl SeenChanges {
     pub fn nothing(failure: Failure) -> SeenChanges {
         SeenChanges { unseen: Some(failure), ..SeenChanges::default() }
     }
+}
+
+/// When something is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// As events of it come.
+    AtOnce,
+    /// After some time without.
+    Later,
 }
 
 /// A machine as it is seen, and was told of.
@@ -178,7 +196,7 @@ impl Watcher {
                 poll.autoprobe = Some(sriov.autoprobe);
             }
         }
-        let (fresh, unseen_guests) = self.attributes(&Scope::whole(&self.file.model), timeout);
+        let (fresh, unseen_guests) = self.attributes(&Scope::whole(&self.file.model), When::Later, timeout);
         let mut changes = self.known.take(fresh);
         let left = self.left_to_incus(unseen_guests.incus.as_ref());
         let beside = verify::beside(&self.file, &self.machine, &self.inventory, &self.nics, &left, printer);
@@ -189,12 +207,12 @@ impl Watcher {
             }
             Err(failure) => Some(failure),
         };
-        Ok(SeenChanges { changes, unseen, postponed: unseen_guests.in_words(), lost })
+        Ok(SeenChanges { changes, unseen, postponed: unseen_guests.in_words(), lost, again: false })
     }
 
     /// What is known now, to be put back when it turns out that somebody changed the machine during the next look.
-    pub fn before(&self) -> Before {
-        Before {
+    pub fn before(&self) -> KnownBefore {
+        KnownBefore {
             known: self.known.clone(),
             of_incus: self.of_incus.clone(),
             as_run: self.as_run.clone(),
@@ -203,13 +221,13 @@ impl Watcher {
     }
 
     /// Forgets what was seen since.
-    pub fn put_back(&mut self, before: Before) {
-        let Before { known, of_incus, as_run, nics } = before;
+    pub fn put_back(&mut self, before: KnownBefore) {
+        let KnownBefore { known, of_incus, as_run, nics } = before;
         (self.known, self.of_incus, self.as_run, self.nics) = (known, of_incus, as_run, nics);
     }
 
     /// Looks at these NICs and guests.
-    pub fn look_at(&mut self, scope: &Scope) -> Result<SeenChanges, Failure> {
+    pub fn look_at(&mut self, scope: &Scope, when: When) -> Result<SeenChanges, Failure> {
         self.prime(scope.nics.iter().cloned().collect());
         let root = Root::system();
         let mut netlink = Netlink::open()?;
@@ -225,13 +243,14 @@ impl Watcher {
                 self.inventory.pfs.push(pf);
             }
         }
-        let (fresh, unseen_guests) = self.attributes(scope, Duration::ZERO);
+        let (fresh, unseen_guests) = self.attributes(scope, when, Duration::ZERO);
         let changes = self.known.take(fresh);
-        Ok(SeenChanges { changes, postponed: unseen_guests.in_words(), ..SeenChanges::default() })
+        let (postponed, again) = (unseen_guests.in_words(), unseen_guests.again);
+        Ok(SeenChanges { changes, postponed, again, ..SeenChanges::default() })
     }
 
     /// Judges these NICs and guests, as far as they are not left to Incus; and which guests were not looked at.
-    fn attributes(&mut self, scope: &Scope, timeout: Duration) -> (Judged, UnseenGuests) {
+    fn attributes(&mut self, scope: &Scope, when: When, timeout: Duration) -> (Judged, UnseenGuests) {
         let mut guests = scope.guests.clone();
         let pfs = scope.nics.iter().map(|nic| FunctionName { nic: nic.clone(), vf: None });
         guests.extend(pfs.filter_map(|pf| Some(self.file.model.owner(&pf)?.0.clone())));
@@ -242,9 +261,9 @@ impl Watcher {
             self.as_run = None;
         }
         let run = self.machine.as_run(&self.file.model, &self.inventory, &self.nics, &guests, &self.of_incus);
-        let (judged, settled) = self.judged(&run, scope, timeout);
+        let (judged, settled, again) = self.judged(&run, scope, when, timeout);
         let left = self.left_to_incus(run.incus_unseen.as_ref());
-        (judged, UnseenGuests { settled, ..UnseenGuests::of(run, &left) })
+        (judged, UnseenGuests { settled, again, ..UnseenGuests::of(run, &left) })
     }
 
     /// The model as it was carried out when all of its guests ran that Incus runs; as it is in the file where they never did.
@@ -263,8 +282,15 @@ impl Watcher {
         self.of_incus.keys().cloned().collect()
     }
 
-    /// Judges these NICs and guests by `run`; and whether Incus neither stopped nor started any of its guests meanwhile.
-    fn judged(&mut self, run: &ModelAsRun, scope: &Scope, timeout: Duration) -> (Judged, bool) {
+    /// Judges these NICs and guests by `run`; whether Incus neither stopped nor started any of its guests meanwhile; and whether they are to be
+    /// looked at again later.
+    fn judged(
+        &mut self,
+        run: &ModelAsRun,
+        scope: &Scope,
+        when: When,
+        timeout: Duration,
+    ) -> (Judged, bool, bool) {
         self.of_incus.extend(run.of_incus.clone());
         let left = self.left_to_incus(run.incus_unseen.as_ref());
         let all_ran = left.iter().all(|guest| run.of_incus.contains_key(guest));
@@ -281,6 +307,8 @@ impl Watcher {
         // One that was stopped or started meanwhile may have been seen as Incus gave its VFs back, or set them up.
         let settled =
             run.still_runs() && run.incus_unseen.is_none() && (all_ran || self.still_stopped(&left, run));
+        // No operation tells of a start that Incus begins itself, at boot or when the guest reboots; its events do.
+        let again = settled && !all_ran && when == When::AtOnce;
         if all_ran && settled {
             self.as_run = Some(run.model.clone());
         } else {
@@ -294,16 +322,25 @@ impl Watcher {
                 left.iter().flat_map(|guest| nics_of(&self.file.model, guest)).collect();
             let may_be_given = |verdict: &Verdict| match &verdict.subject {
                 Subject::Function(function) => {
-                    !settled && their_nics.contains(&function.nic) && may_be_given(model, function)
+                    (again || !settled) && their_nics.contains(&function.nic) && may_be_given(model, function)
                 }
                 _ => false,
             };
+            let before = self.known.verdicts().filter(|verdict| may_be_given(verdict));
+            let before: BTreeMap<_, &Verdict> = before.map(|verdict| (verdict.key(), verdict)).collect();
             for (_, verdicts) in &mut fresh {
-                verdicts.retain(|verdict| !is_left(verdict) && !may_be_given(verdict));
+                verdicts.retain_mut(|verdict| {
+                    if !may_be_given(verdict) {
+                        return !is_left(verdict);
+                    }
+                    // As it was last seen.
+                    let was = before.get(&verdict.key());
+                    was.map(|was| *verdict = Verdict::clone(was)).is_some()
+                });
             }
         }
         fresh.extend(self.of_incus.keys().map(|guest| (Part::Guest(guest.clone()), Vec::new())));
-        (fresh, settled)
+        (fresh, settled, again)
     }
 
     /// Whether those guests that are left to Incus, and did not run as it was asked for `run`, neither run now nor are being started.
@@ -499,6 +536,8 @@ struct UnseenGuests {
     others: Vec<(GuestName, String)>,
     /// Whether Incus neither stopped nor started any of its guests meanwhile.
     settled: bool,
+    /// Whether what was looked at has to be looked at again in a while.
+    again: bool,
 }
 
 impl UnseenGuests {
@@ -509,7 +548,7 @@ impl UnseenGuests {
             GuestPlace::Unseen(why) => Some((guest, why)),
             _ => None,
         });
-        UnseenGuests { incus: run.incus_unseen, others: others.collect(), settled: true }
+        UnseenGuests { incus: run.incus_unseen, others: others.collect(), settled: true, again: false }
     }
 
     fn in_words(&self) -> Option<String> {

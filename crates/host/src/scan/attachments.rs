@@ -31,6 +31,14 @@ pub fn attachment(root: &Root, function: Bdf) -> Option<String> {
     of(&mut Reader::new(root), function)
 }
 
+/// As [`attachment`], of a container that has ended: `penstock cni` has not yet put back what the PF keeps for the VF, and its record stays
+/// until it has.
+pub fn left_over(root: &Root, function: Bdf) -> Option<String> {
+    let record = own_record(&mut Reader::new(root), function)?;
+    let Record { network, container, .. } = record;
+    Some(one_line(&format!("container {container} (network {network}, penstock cni), which has ended")))
+}
+
 /// All VFs that network plugins have given away.
 pub(super) fn attachments(reader: &mut Reader<'_>) -> BTreeMap<Bdf, String> {
     let mut names = reader.quiet_list(PENSTOCK);
@@ -39,10 +47,14 @@ pub(super) fn attachments(reader: &mut Reader<'_>) -> BTreeMap<Bdf, String> {
     functions.filter_map(|function| Some((function, of(reader, function)?))).collect()
 }
 
-fn of(reader: &mut Reader<'_>, function: Bdf) -> Option<String> {
+fn own_record(reader: &mut Reader<'_>, function: Bdf) -> Option<Record> {
     let own = format!("{PENSTOCK}/{function}.json");
-    let record = reader.exists(&own).then(|| reader.large_text(&own)).flatten();
-    if let Some(record) = record.and_then(|text| serde_json::from_str::<Record>(&text).ok())
+    let record = reader.exists(&own).then(|| reader.large_text(&own)).flatten()?;
+    serde_json::from_str(&record).ok()
+}
+
+fn of(reader: &mut Reader<'_>, function: Bdf) -> Option<String> {
+    if let Some(record) = own_record(reader, function)
         && record.netns.as_ref().is_none_or(|netns| reader.exists(netns))
     {
         let text = format!("container {} (network {}, penstock cni)", record.container, record.network);
@@ -76,6 +88,9 @@ mod tests {
         write(&format!("{SRIOV_CNI}/{theirs}"), "/run/netns/b");
         write(&format!("{PENSTOCK}/0000:04:10.5.json"), "{");
         assert_eq!(attachments(&mut Reader::new(&root)), BTreeMap::new());
+        let ended = "container web-1 (network data, penstock cni), which has ended";
+        assert_eq!(left_over(&root, ours).as_deref(), Some(ended));
+        assert_eq!(left_over(&root, theirs), None, "that one says nothing of what it has put back");
         write("/run/netns/a", "");
         write("/run/netns/b", "");
         let found = attachments(&mut Reader::new(&root));

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use penstock_guests::state::State;
 use penstock_host::netlink::Touched;
-use penstock_model::Source;
+use penstock_model::{Outcome, Source};
 use penstock_plan::action::GuestDefinition;
 
 use super::*;
@@ -98,11 +98,11 @@ fn a_guest_that_incus_runs_is_not_judged_whatever_was_said_of_it_before() {
     let of_box = |known: &Known| known.verdicts().filter(|v| v.attribute == "running").count();
     let mut watcher = watcher(&[]);
     let whole = Scope::whole(&watcher.file.model);
-    let (fresh, _) = watcher.attributes(&whole, Duration::ZERO);
+    let (fresh, _) = watcher.attributes(&whole, When::Later, Duration::ZERO);
     watcher.known.take(fresh);
     assert_eq!(of_box(&watcher.known), 1, "it does not run");
     watcher.of_incus.insert("box".parse().unwrap(), Running { id: 1, started: 1 });
-    let (fresh, _) = watcher.attributes(&whole, Duration::ZERO);
+    let (fresh, _) = watcher.attributes(&whole, When::Later, Duration::ZERO);
     let changes = watcher.known.take(fresh);
     assert_eq!((changes, of_box(&watcher.known)), (Vec::new(), 0));
 }
@@ -119,11 +119,14 @@ fn where_incus_does_not_answer_the_guests_that_it_may_run_are_left_and_the_other
         Some(IncusUnseen { why: "it is away".to_owned(), may_run: ["box".parse().unwrap()].into() });
     let parts = |judged: Judged| judged.into_iter().map(|(part, _)| part).collect::<Vec<_>>();
     let net0 = Part::Nic("NET0".parse().unwrap());
-    assert_eq!(parts(watcher.judged(&run, &whole, Duration::ZERO).0), std::slice::from_ref(&net0));
+    assert_eq!(
+        parts(watcher.judged(&run, &whole, When::Later, Duration::ZERO).0),
+        std::slice::from_ref(&net0)
+    );
     assert!(watcher.as_run.is_none(), "what Incus has chosen is not known");
     run.incus_unseen = Some(IncusUnseen { why: "it is away".to_owned(), may_run: BTreeSet::new() });
     let all = [net0, Part::Guest("box".parse().unwrap())];
-    assert_eq!(parts(watcher.judged(&run, &whole, Duration::ZERO).0), all);
+    assert_eq!(parts(watcher.judged(&run, &whole, When::Later, Duration::ZERO).0), all);
 }
 
 #[test]
@@ -137,7 +140,7 @@ fn what_was_seen_while_an_instance_ended_is_no_drift() {
         let known = BTreeMap::new();
         let mut run = watcher.machine.as_run(&model, &watcher.inventory, &watcher.nics, [], &known);
         run.of_incus = [("box".parse().unwrap(), process)].into();
-        let (judged, settled) = watcher.judged(&run, &whole, Duration::ZERO);
+        let (judged, settled, _) = watcher.judged(&run, &whole, When::Later, Duration::ZERO);
         assert_eq!(settled, process.is_alive(), "what was not judged is told of");
         let mut verdicts = judged.iter().flat_map(|(_, verdicts)| verdicts);
         let of_vf =
@@ -175,9 +178,39 @@ fn a_guest_that_penstock_has_defined_since_is_judged_again() {
     let of_box = |(judged, _): (Judged, UnseenGuests)| {
         judged.iter().any(|(part, verdicts)| matches!(part, Part::Guest(_)) && !verdicts.is_empty())
     };
-    assert!(!of_box(watcher.attributes(&whole, Duration::ZERO)) && watcher.as_run.is_some());
+    assert!(!of_box(watcher.attributes(&whole, When::Later, Duration::ZERO)) && watcher.as_run.is_some());
     let definition = GuestDefinition::bare("box".parse().unwrap());
     State::new(state.path().join("guests")).define(&definition).unwrap();
-    assert!(of_box(watcher.attributes(&whole, Duration::ZERO)));
+    assert!(of_box(watcher.attributes(&whole, When::Later, Duration::ZERO)));
     assert!(watcher.of_incus.is_empty());
+}
+
+#[test]
+fn free_vfs_of_a_nic_whose_guest_of_incus_is_stopped_are_judged_later() {
+    let mut watcher = watcher(&["box"]);
+    watcher.inventory = penstock_testkit::models::machine(1, 2);
+    watcher.file.model.nics[0].vfs = 2;
+    let nic: NicName = "NET0".parse().unwrap();
+    watcher.nics = [(nic.clone(), watcher.inventory.pfs[0].bdf)].into();
+    let scope = Scope::of_nic(&watcher.file.model, &nic);
+    let mut of_free = |when: When| {
+        let run = watcher.machine.as_run(
+            &watcher.file.model,
+            &watcher.inventory,
+            &watcher.nics,
+            [],
+            &BTreeMap::new(),
+        );
+        let (judged, settled, again) = watcher.judged(&run, &scope, when, Duration::ZERO);
+        assert!(settled);
+        let free = judged.iter().flat_map(|(_, verdicts)| verdicts);
+        let free = free.filter(|verdict| verdict.subject == Subject::Function("NET0#1".parse().unwrap()));
+        let free: Vec<Outcome> = free.map(|verdict| verdict.outcome).collect();
+        watcher.known.take(judged);
+        (free, again)
+    };
+    assert_eq!(of_free(When::AtOnce), (Vec::new(), true), "nothing was known of them");
+    let (seen, again) = of_free(When::Later);
+    assert!(!seen.is_empty() && !again);
+    assert_eq!(of_free(When::AtOnce), (seen, true), "they stay as they were known");
 }
