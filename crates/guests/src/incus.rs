@@ -92,7 +92,10 @@ struct Listed {
     expanded_devices: BTreeMap<String, BTreeMap<String, String>>,
 }
 
-/// One of `GET /1.0/operations?recursion=1`.
+/// `GET /1.0/operations?recursion=1`, by their states.
+type Operations = BTreeMap<String, Vec<Operation>>;
+
+/// An operation of Incus.
 #[derive(Deserialize)]
 struct Operation {
     /// Its kind, in English.
@@ -147,8 +150,8 @@ pub fn instances(
     running.retain(|name, _| names.contains(name));
     if running.len() < names.len() {
         // While one is being started it is listed as stopped.
-        let operations: BTreeMap<String, Vec<Operation>> = query("/1.0/operations?recursion=1")?;
-        let worked_on = worked_on(&operations);
+        let operations: Option<Operations> = query_some("/1.0/operations?recursion=1")?;
+        let worked_on = worked_on(&operations.unwrap_or_default());
         let stopped = names.iter().filter(|name| !running.contains_key(*name) && worked_on.contains(*name));
         listing.unseen.extend(stopped.map(|name| (name.clone(), at_work(name))));
     }
@@ -185,7 +188,7 @@ const STARTS_OR_STOPS: [&str; 8] =
     ["Starting", "Stopping", "Restarting", "Creating", "Rebuilding", "Restoring", "Migrating", "Deleting"];
 
 /// The instances of the default project that operations start or stop which have not ended.
-fn worked_on(operations: &BTreeMap<String, Vec<Operation>>) -> BTreeSet<GuestName> {
+fn worked_on(operations: &Operations) -> BTreeSet<GuestName> {
     let going_on = ["pending", "running"].iter().filter_map(|status| operations.get(*status)).flatten();
     let touches = |operation: &&Operation| {
         STARTS_OR_STOPS.iter().any(|begins| operation.description.starts_with(begins))
@@ -238,9 +241,25 @@ fn program() -> Command {
 }
 
 fn query<T: for<'a> Deserialize<'a>>(path: &str) -> Result<T, IncusError> {
+    read(path, &ask(path)?)
+}
+
+/// As [`query`]; `None` for an empty object, of which the client prints nothing.
+fn query_some<T: for<'a> Deserialize<'a>>(path: &str) -> Result<Option<T>, IncusError> {
+    some(path, &ask(path)?)
+}
+
+fn some<T: for<'a> Deserialize<'a>>(path: &str, said: &[u8]) -> Result<Option<T>, IncusError> {
+    if said.trim_ascii().is_empty() { Ok(None) } else { read(path, said).map(Some) }
+}
+
+fn read<T: for<'a> Deserialize<'a>>(path: &str, said: &[u8]) -> Result<T, IncusError> {
+    serde_json::from_slice(said).map_err(|source| IncusError::Garbled { path: path.to_owned(), source })
+}
+
+fn ask(path: &str) -> Result<Vec<u8>, IncusError> {
     let output = program().arg("query").arg(format!("local:{path}")).deadline(PATIENCE).succeed()?;
-    serde_json::from_slice(&output.stdout)
-        .map_err(|source| IncusError::Garbled { path: path.to_owned(), source })
+    Ok(output.stdout)
 }
 
 #[cfg(test)]
@@ -307,6 +326,8 @@ mod tests {
         });
         let found = worked_on(&serde_json::from_value(operations).unwrap());
         assert_eq!(found.iter().map(GuestName::as_str).collect::<Vec<_>>(), ["db", "web"]);
+        assert!(some::<Operations>("/1.0/operations", b"\n").unwrap().is_none(), "there are none");
+        assert!(some::<Operations>("/1.0/operations", b"{").is_err());
     }
 
     #[test]
