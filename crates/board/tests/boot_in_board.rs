@@ -345,8 +345,9 @@ fn one_that_stays(directory: &Path) -> Outcome {
 fn one_that_ended_is_told_of(cache: &Cache, options: &UpOptions) -> Outcome {
     let reset = |how: &str, triple: bool| -> Outcome {
         let board = Board::up(design(SMALL), &image()?, cache, options, &mut |_| {})?;
+        // The kernel itself says it: what a program writes to the console waits in a queue, which such an end does not wait for.
         let script = format!(
-            "echo farewell >/dev/console; echo {how} >/sys/kernel/reboot/type; echo b >/proc/sysrq-trigger"
+            "echo '<2>farewell' >/dev/kmsg; echo {how} >/sys/kernel/reboot/type; echo b >/proc/sysrq-trigger"
         );
         let _ = board.ssh_command(&["sh", "-c", &script].map(str::to_owned), false).run();
         // Its connection breaks off before QEMU has given its memory back.
