@@ -440,7 +440,7 @@ impl Vms {
             // not bring such a one back.
             if builtin && !again && started.elapsed() >= timeout * 2 / 5 && self.is_silent(guest) {
                 again = true;
-                process = self.make_again(guest, timeout)?;
+                process = self.make_again(guest, process, timeout)?;
                 place = self.agent(definition.clone(), process);
             }
             if started.elapsed() >= timeout || interrupt::pending() {
@@ -456,8 +456,17 @@ impl Vms {
     }
 
     /// Ends a VM at once, makes it anew and lets it run. `penstock status` tells of it.
-    fn make_again(&self, guest: &GuestName, timeout: Duration) -> Result<Running, GuestError> {
+    fn make_again(
+        &self,
+        guest: &GuestName,
+        process: Running,
+        timeout: Duration,
+    ) -> Result<Running, GuestError> {
         self.end_what_is_made(guest, MOMENT)?;
+        // While it is still on its way out it would pass for one that is there.
+        if !process.kill(GONE) {
+            return Err(GuestError::Unstoppable { pid: process.id });
+        }
         self.create(guest, timeout)?;
         self.state.keep_made_again(guest)?;
         self.resume(guest, timeout)?;
