@@ -151,9 +151,7 @@ impl Watch {
             if waited {
                 recheck.join(mem::take(&mut self.waiting));
             }
-            let now = self.watcher.machine.changes();
-            let locked = now != self.stamp;
-            self.stamp = now;
+            let locked = self.watcher.machine.changes() != self.stamp;
             if recheck.is_nothing() && !locked && !self.schedule.whole_is_due(Instant::now()) {
                 let now = process::cpu_time();
                 self.schedule.cost(now.saturating_sub(spent), quiet);
@@ -162,7 +160,7 @@ impl Watch {
             }
             // What it says is said by the line that tells of it: the same at each look would fill a log.
             let mut kept = Printer::keeping(settings);
-            if !self.judge(recheck, locked, waited, lines, printer, &mut kept)? {
+            if !self.judge(recheck, waited, lines, printer, &mut kept)? {
                 break;
             }
             // What it takes to look when something happens is not what it costs to wait.
@@ -200,13 +198,12 @@ impl Watch {
     /// seen then is neither how it was nor how it will be. `None` when it is time to end, or nobody listens.
     fn look(
         &mut self,
-        scope: Option<(&Scope, When)>,
+        mut scope: Option<(&Scope, When)>,
         mut timeout: Duration,
         lines: &Lines,
         printer: &mut Printer,
         mut kept: Option<&mut Printer>,
     ) -> Result<Option<Look>, Failure> {
-        let mut scope = scope;
         let mut disturbed = 0;
         loop {
             // First: who comes while it is looked is seen to have come.
@@ -232,13 +229,12 @@ impl Watch {
                 Some((scope, when)) => self.watcher.look_at(scope, when),
             };
             let took = began.elapsed().saturating_sub(timeout);
-            let machine = &self.watcher.machine;
-            let changed = machine.changed_by().is_some() || machine.changes() != self.stamp;
+            let changed = self.watcher.machine.is_changed_since(self.stamp.as_ref());
             let (whole, settled) = (scope.is_none(), timeout > Duration::ZERO);
             // With an interrupt the programs end that were asked: what they did not say tells nothing of the machine.
             if !changed && !interrupt::pending() {
                 let seen = seen.unwrap_or_else(SeenChanges::nothing);
-                let dropped = self.watcher.known.has_dropped(before.known());
+                let dropped = self.watcher.known.has_dropped(&before.known);
                 return Ok(Some(Look { seen, whole, settled, dropped, took }));
             }
             self.watcher.put_back(before);
@@ -271,19 +267,17 @@ impl Watch {
     fn judge(
         &mut self,
         recheck: Recheck,
-        locked: bool,
         waited: bool,
         lines: &Lines,
         printer: &mut Printer,
         kept: &mut Printer,
     ) -> Result<bool, Failure> {
-        let whole = locked || recheck.whole || self.schedule.whole_is_due(Instant::now());
+        let whole = recheck.whole || self.schedule.whole_is_due(Instant::now());
         let scope = (!whole).then_some(&recheck.scope);
-        let timeout = if locked { SETTLING } else { Duration::ZERO };
         let of_incus = self.watcher.of_incus();
         let when = if waited { When::Later } else { When::AtOnce };
         let Some(look) =
-            self.look(scope.map(|scope| (scope, when)), timeout, lines, printer, Some(&mut *kept))?
+            self.look(scope.map(|scope| (scope, when)), Duration::ZERO, lines, printer, Some(&mut *kept))?
         else {
             return Ok(false);
         };
@@ -365,19 +359,10 @@ mod tests {
     use super::*;
     use crate::arguments::{Common, Strict, Subject as ModelArguments};
 
-    #[test]
-    fn what_is_seen_while_somebody_changes_the_machine_is_looked_at_again() {
-        let settings = Settings::resolve(&Common::default());
-        let state = tempfile::tempdir().unwrap();
-        let here = Settings { state: state.path().to_owned(), ..Settings::resolve(&Common::default()) };
-        let (mut printer, mut kept) = (Printer::keeping(&settings), Printer::keeping(&settings));
-        let mut watcher = watcher::tests::watcher(&[]);
-        watcher.machine = Machine::here(&here);
-        let (nics, strict) = (Vec::new(), Strict::default());
-        let subject = ModelArguments { model: "m.yaml".into(), nics, strict, payload: None };
-        let lines = Lines::new(&subject);
-        let mut watch = Watch {
-            watcher,
+    /// Of a machine that has neither NIC nor guests of Penstock's, before its first look; and what tells of it.
+    fn watch() -> (Watch, Lines) {
+        let watch = Watch {
+            watcher: watcher::tests::watcher(&[]),
             schedule: PollSchedule::new(Instant::now()),
             end: None,
             until: false,
@@ -385,6 +370,19 @@ mod tests {
             waiting: Recheck::default(),
             blind: None,
         };
+        let (nics, strict) = (Vec::new(), Strict::default());
+        let subject = ModelArguments { model: "m.yaml".into(), nics, strict, payload: None };
+        (watch, Lines::new(&subject))
+    }
+
+    #[test]
+    fn what_is_seen_while_somebody_changes_the_machine_is_looked_at_again() {
+        let settings = Settings::resolve(&Common::default());
+        let state = tempfile::tempdir().unwrap();
+        let here = Settings { state: state.path().to_owned(), ..Settings::resolve(&Common::default()) };
+        let (mut printer, mut kept) = (Printer::keeping(&settings), Printer::keeping(&settings));
+        let (mut watch, lines) = watch();
+        watch.watcher.machine = Machine::here(&here);
         let lock = state.path().join("lock");
         files::write_atomic(&lock, "{}").unwrap();
         let mut look_beside_changes = |endless: bool| {
@@ -421,19 +419,7 @@ mod tests {
     fn nothing_holds_while_something_cannot_be_looked_at() {
         let settings = Settings::resolve(&Common::default());
         let mut printer = Printer::keeping(&settings);
-        let watcher = watcher::tests::watcher(&[]);
-        let (nics, strict) = (Vec::new(), Strict::default());
-        let subject = ModelArguments { model: "m.yaml".into(), nics, strict, payload: None };
-        let lines = Lines::new(&subject);
-        let mut watch = Watch {
-            watcher,
-            schedule: PollSchedule::new(Instant::now()),
-            end: None,
-            until: false,
-            stamp: None,
-            waiting: Recheck::default(),
-            blind: None,
-        };
+        let (mut watch, lines) = watch();
         let seen = Err("b".to_owned());
         let good = Verdict::of_host(Subject::Machine, "mac", "a".to_owned(), seen);
         watch.watcher.known.take(vec![(Part::Rest, vec![Verdict { outcome: Outcome::Pass, ..good }])]);
@@ -444,7 +430,7 @@ mod tests {
             assert!(!watch.holds() && matches!(watch.state(), WatchEvent::State { holds: false, .. }));
             watch.waiting.scope = waiting;
             let mut kept = Printer::keeping(&settings);
-            assert!(watch.judge(Recheck::default(), false, false, &lines, &mut printer, &mut kept).unwrap());
+            assert!(watch.judge(Recheck::default(), false, &lines, &mut printer, &mut kept).unwrap());
             watch.holds()
         };
         assert!(after_a_part(false, Scope::default()), "what could not be looked at was");

@@ -150,8 +150,7 @@ pub fn instances(
     running.retain(|name, _| names.contains(name));
     if running.len() < names.len() {
         // While one is being started it is listed as stopped.
-        let operations: Option<Operations> = query_some("/1.0/operations?recursion=1")?;
-        let worked_on = worked_on(&operations.unwrap_or_default());
+        let worked_on = worked_on(&query("/1.0/operations?recursion=1")?);
         let stopped = names.iter().filter(|name| !running.contains_key(*name) && worked_on.contains(*name));
         listing.unseen.extend(stopped.map(|name| (name.clone(), at_work(name))));
     }
@@ -241,25 +240,14 @@ fn program() -> Command {
 }
 
 fn query<T: for<'a> Deserialize<'a>>(path: &str) -> Result<T, IncusError> {
-    read(path, &ask(path)?)
-}
-
-/// As [`query`]; `None` for an empty object, of which the client prints nothing.
-fn query_some<T: for<'a> Deserialize<'a>>(path: &str) -> Result<Option<T>, IncusError> {
-    some(path, &ask(path)?)
-}
-
-fn some<T: for<'a> Deserialize<'a>>(path: &str, said: &[u8]) -> Result<Option<T>, IncusError> {
-    if said.trim_ascii().is_empty() { Ok(None) } else { read(path, said).map(Some) }
+    let output = program().arg("query").arg(format!("local:{path}")).deadline(PATIENCE).succeed()?;
+    read(path, &output.stdout)
 }
 
 fn read<T: for<'a> Deserialize<'a>>(path: &str, said: &[u8]) -> Result<T, IncusError> {
+    // Of an empty object the client prints nothing.
+    let said = if said.trim_ascii().is_empty() { b"{}" } else { said };
     serde_json::from_slice(said).map_err(|source| IncusError::Garbled { path: path.to_owned(), source })
-}
-
-fn ask(path: &str) -> Result<Vec<u8>, IncusError> {
-    let output = program().arg("query").arg(format!("local:{path}")).deadline(PATIENCE).succeed()?;
-    Ok(output.stdout)
 }
 
 #[cfg(test)]
@@ -326,8 +314,8 @@ mod tests {
         });
         let found = worked_on(&serde_json::from_value(operations).unwrap());
         assert_eq!(found.iter().map(GuestName::as_str).collect::<Vec<_>>(), ["db", "web"]);
-        assert!(some::<Operations>("/1.0/operations", b"\n").unwrap().is_none(), "there are none");
-        assert!(some::<Operations>("/1.0/operations", b"{").is_err());
+        assert!(read::<Operations>("/1.0/operations", b"\n").unwrap().is_empty(), "there are none");
+        assert!(read::<Operations>("/1.0/operations", b"{").is_err());
     }
 
     #[test]

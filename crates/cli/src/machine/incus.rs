@@ -68,10 +68,8 @@ impl ModelAsRun {
             unseen.may_run.iter().map(move |guest| (guest, why.clone()))
         });
         let unsettled: BTreeMap<&GuestName, String> = ended.chain(unseen).collect();
-        let nics = unsettled.iter().flat_map(|(guest, why)| {
-            let functions = self.model.guests.get(*guest).map(|guest| &guest.functions);
-            functions.into_iter().flatten().map(move |function| (&function.name.nic, why))
-        });
+        let nics =
+            unsettled.iter().flat_map(|(guest, why)| nics_of(&self.model, guest).map(move |nic| (nic, why)));
         let nics: BTreeMap<&NicName, &String> = nics.collect();
         for verdict in verdicts {
             let Subject::Function(function) = &verdict.subject else { continue };
@@ -198,6 +196,12 @@ fn as_incus_runs_it(
         }
     }
     (run, told)
+}
+
+/// The NICs whose functions a guest of the model has.
+pub fn nics_of<'a>(model: &'a Model, guest: &GuestName) -> impl Iterator<Item = &'a NicName> + use<'a> {
+    let functions = model.guests.get(guest).map(|guest| &guest.functions);
+    functions.into_iter().flatten().map(|function| &function.name.nic)
 }
 
 /// Whether a function is one that Incus may give to an instance that it starts: a VF that neither a guest nor an uplink has.

@@ -115,6 +115,11 @@ impl Machine {
         files::stamp(self.state.join("lock"))
     }
 
+    /// Whether somebody changes this machine, or has begun to since [`Machine::changes`] was `stamp`.
+    pub fn is_changed_since(&self, stamp: Option<&files::Stamp>) -> bool {
+        self.changed_by().is_some() || self.changes().as_ref() != stamp
+    }
+
     /// What [`Machine::was_changed`] compares with after a look at the machine.
     pub fn before_a_look(&self) -> BeforeLook {
         // In this order: who takes the lock in between has changed the stamp.
@@ -124,7 +129,7 @@ impl Machine {
 
     /// Whether somebody changed this machine at some time since `before`.
     pub fn was_changed(&self, before: &BeforeLook) -> bool {
-        before.busy || self.changed_by().is_some() || self.changes() != before.stamp
+        before.busy || self.is_changed_since(before.stamp.as_ref())
     }
 
     /// Begins a run of `plan`, which was made while the lock was held. Refused while an earlier one waits for confirmation.

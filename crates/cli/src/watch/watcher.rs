@@ -30,7 +30,7 @@ use crate::{
     failure::Failure,
     machine::{
         Machine,
-        incus::{IncusUnseen, ModelAsRun, may_be_given},
+        incus::{IncusUnseen, ModelAsRun, may_be_given, nics_of},
     },
     model_file::ModelFile,
     printer::Printer,
@@ -89,17 +89,11 @@ pub struct SeenChanges {
 
 /// What was known before a look.
 pub struct KnownBefore {
-    known: Known,
+    /// What was judged.
+    pub known: Known,
     of_incus: BTreeMap<GuestName, Running>,
     as_run: Option<Model>,
     nics: IndexMap<NicName, Bdf>,
-}
-
-impl KnownBefore {
-    /// What was judged.
-    pub fn known(&self) -> &Known {
-        &self.known
-    }
 }
 
 impl Recheck {
@@ -130,6 +124,18 @@ pub enum When {
     AtOnce,
     /// After some time without.
     Later,
+}
+
+/// Whether Incus stopped or started some of its guests while something was looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum IncusStarts {
+    /// It did not.
+    None,
+    /// A guest of Incus does not run, and events came. No operation tells of a start that Incus begins itself, at boot or when the guest
+    /// reboots; its events do.
+    Perhaps,
+    /// It did, or does not say.
+    Some,
 }
 
 /// A machine as it is seen, and was told of.
@@ -245,8 +251,8 @@ impl Watcher {
         }
         let (fresh, unseen_guests) = self.attributes(scope, when, Duration::ZERO);
         let changes = self.known.take(fresh);
-        let (postponed, again) = (unseen_guests.in_words(), unseen_guests.again);
-        Ok(SeenChanges { changes, postponed, again, ..SeenChanges::default() })
+        let again = unseen_guests.starts == IncusStarts::Perhaps;
+        Ok(SeenChanges { changes, postponed: unseen_guests.in_words(), again, ..SeenChanges::default() })
     }
 
     /// Judges these NICs and guests, as far as they are not left to Incus; and which guests were not looked at.
@@ -261,9 +267,9 @@ impl Watcher {
             self.as_run = None;
         }
         let run = self.machine.as_run(&self.file.model, &self.inventory, &self.nics, &guests, &self.of_incus);
-        let (judged, settled, again) = self.judged(&run, scope, when, timeout);
+        let (judged, starts) = self.judged(&run, scope, when, timeout);
         let left = self.left_to_incus(run.incus_unseen.as_ref());
-        (judged, UnseenGuests { settled, again, ..UnseenGuests::of(run, &left) })
+        (judged, UnseenGuests::of(run, &left, starts))
     }
 
     /// The model as it was carried out when all of its guests ran that Incus runs; as it is in the file where they never did.
@@ -282,15 +288,14 @@ impl Watcher {
         self.of_incus.keys().cloned().collect()
     }
 
-    /// Judges these NICs and guests by `run`; whether Incus neither stopped nor started any of its guests meanwhile; and whether they are to be
-    /// looked at again later.
+    /// Judges these NICs and guests by `run`; and whether Incus stopped or started any of its guests meanwhile.
     fn judged(
         &mut self,
         run: &ModelAsRun,
         scope: &Scope,
         when: When,
         timeout: Duration,
-    ) -> (Judged, bool, bool) {
+    ) -> (Judged, IncusStarts) {
         self.of_incus.extend(run.of_incus.clone());
         let left = self.left_to_incus(run.incus_unseen.as_ref());
         let all_ran = left.iter().all(|guest| run.of_incus.contains_key(guest));
@@ -307,8 +312,11 @@ impl Watcher {
         // One that was stopped or started meanwhile may have been seen as Incus gave its VFs back, or set them up.
         let settled =
             run.still_runs() && run.incus_unseen.is_none() && (all_ran || self.still_stopped(&left, run));
-        // No operation tells of a start that Incus begins itself, at boot or when the guest reboots; its events do.
-        let again = settled && !all_ran && when == When::AtOnce;
+        let starts = match when {
+            _ if !settled => IncusStarts::Some,
+            When::AtOnce if !all_ran => IncusStarts::Perhaps,
+            When::AtOnce | When::Later => IncusStarts::None,
+        };
         if all_ran && settled {
             self.as_run = Some(run.model.clone());
         } else {
@@ -322,7 +330,9 @@ impl Watcher {
                 left.iter().flat_map(|guest| nics_of(&self.file.model, guest)).collect();
             let may_be_given = |verdict: &Verdict| match &verdict.subject {
                 Subject::Function(function) => {
-                    (again || !settled) && their_nics.contains(&function.nic) && may_be_given(model, function)
+                    starts != IncusStarts::None
+                        && their_nics.contains(&function.nic)
+                        && may_be_given(model, function)
                 }
                 _ => false,
             };
@@ -340,7 +350,7 @@ impl Watcher {
             }
         }
         fresh.extend(self.of_incus.keys().map(|guest| (Part::Guest(guest.clone()), Vec::new())));
-        (fresh, settled, again)
+        (fresh, starts)
     }
 
     /// Whether those guests that are left to Incus, and did not run as it was asked for `run`, neither run now nor are being started.
@@ -534,38 +544,32 @@ struct UnseenGuests {
     incus: Option<IncusUnseen>,
     /// Others, each with why.
     others: Vec<(GuestName, String)>,
-    /// Whether Incus neither stopped nor started any of its guests meanwhile.
-    settled: bool,
-    /// Whether what was looked at has to be looked at again in a while.
-    again: bool,
+    /// Whether Incus stopped or started any of its guests meanwhile.
+    starts: IncusStarts,
 }
 
 impl UnseenGuests {
     /// Those of `run`, whose guests that are `left` to Incus are not looked at.
-    fn of(run: ModelAsRun, left: &BTreeSet<GuestName>) -> UnseenGuests {
+    fn of(run: ModelAsRun, left: &BTreeSet<GuestName>, starts: IncusStarts) -> UnseenGuests {
         let looked_into = run.places.into_iter().filter(|(guest, _)| !left.contains(guest));
         let others = looked_into.filter_map(|(guest, place)| match place {
             GuestPlace::Unseen(why) => Some((guest, why)),
             _ => None,
         });
-        UnseenGuests { incus: run.incus_unseen, others: others.collect(), settled: true, again: false }
+        UnseenGuests { incus: run.incus_unseen, others: others.collect(), starts }
     }
 
     fn in_words(&self) -> Option<String> {
         let incus = self.incus.as_ref();
         let incus = incus.map(|unseen| format!("which guests Incus runs is not known: {}", unseen.why));
-        let incus = incus
-            .or_else(|| (!self.settled).then(|| "Incus stopped or started a guest meanwhile".to_owned()));
+        let incus = incus.or_else(|| {
+            (self.starts == IncusStarts::Some)
+                .then(|| "Incus stopped or started a guest meanwhile".to_owned())
+        });
         let others = self.others.iter().map(|(guest, why)| format!("{guest} is not looked into: {why}"));
         let all: Vec<String> = incus.into_iter().chain(others).collect();
         (!all.is_empty()).then(|| all.join("; "))
     }
-}
-
-/// The NICs whose functions a guest of the model has.
-fn nics_of<'a>(model: &'a Model, guest: &GuestName) -> impl Iterator<Item = &'a NicName> + use<'a> {
-    let functions = model.guests.get(guest).map(|guest| &guest.functions);
-    functions.into_iter().flatten().map(|function| &function.name.nic)
 }
 
 /// Where NICs are, some of which were found now. One that was not is taken to be where it was before, unless another is there. While one is

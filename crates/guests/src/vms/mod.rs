@@ -382,8 +382,8 @@ impl Vms {
                 // What libvirt says to it is of no matter: the process is what counts.
                 let _ = self.virsh.destroy(guest, timeout.min(MOMENT));
             }
-            if process.is_alive_below(&self.root) && !process.kill(GONE) {
-                return Err(GuestError::Unstoppable { pid: process.id });
+            if process.is_alive_below(&self.root) {
+                kill(process)?;
             }
         } else {
             self.end_what_is_begun(guest, timeout)?;
@@ -464,9 +464,7 @@ impl Vms {
     ) -> Result<Running, GuestError> {
         self.end_what_is_made(guest, MOMENT)?;
         // While it is still on its way out it would pass for one that is there.
-        if !process.kill(GONE) {
-            return Err(GuestError::Unstoppable { pid: process.id });
-        }
+        kill(process)?;
         self.create(guest, timeout)?;
         self.state.keep_made_again(guest)?;
         self.resume(guest, timeout)?;
@@ -581,10 +579,8 @@ impl Vms {
         loop {
             let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_secs(1));
             let outcome = self.virsh.destroy(guest, left);
-            if let Some(process) = qemu::process(&self.root, guest)
-                && !process.kill(GONE)
-            {
-                return Err(GuestError::Unstoppable { pid: process.id });
+            if let Some(process) = qemu::process(&self.root, guest) {
+                kill(process)?;
             }
             match outcome {
                 // A daemon that is not there has nothing in hand.
@@ -678,4 +674,9 @@ fn vm(definition: &GuestDefinition) -> Vm {
 
 fn inside(definition: &GuestDefinition) -> Inside {
     definition.vm.as_ref().map_or(Inside::None, |vm| vm.inside)
+}
+
+/// Kills a QEMU, and waits until it is gone.
+fn kill(process: Running) -> Result<(), GuestError> {
+    if process.kill(GONE) { Ok(()) } else { Err(GuestError::Unstoppable { pid: process.id }) }
 }

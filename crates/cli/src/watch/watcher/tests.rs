@@ -86,7 +86,7 @@ fn guests_that_cannot_be_looked_into_are_told_of_but_for_those_left_to_incus() {
     let words = |left: &BTreeSet<GuestName>| {
         let mut run = watcher.machine.as_run(model, &watcher.inventory, &watcher.nics, [], &known);
         run.places = [("box".parse().unwrap(), GuestPlace::Unseen("libvirt is away".to_owned()))].into();
-        UnseenGuests::of(run, left).in_words()
+        UnseenGuests::of(run, left, IncusStarts::None).in_words()
     };
     let left = ["box".parse().unwrap()].into();
     assert_eq!(words(&BTreeSet::new()).as_deref(), Some("box is not looked into: libvirt is away"));
@@ -140,8 +140,8 @@ fn what_was_seen_while_an_instance_ended_is_no_drift() {
         let known = BTreeMap::new();
         let mut run = watcher.machine.as_run(&model, &watcher.inventory, &watcher.nics, [], &known);
         run.of_incus = [("box".parse().unwrap(), process)].into();
-        let (judged, settled, _) = watcher.judged(&run, &whole, When::Later, Duration::ZERO);
-        assert_eq!(settled, process.is_alive(), "what was not judged is told of");
+        let (judged, starts) = watcher.judged(&run, &whole, When::Later, Duration::ZERO);
+        assert_eq!(starts == IncusStarts::None, process.is_alive(), "what was not judged is told of");
         let mut verdicts = judged.iter().flat_map(|(_, verdicts)| verdicts);
         let of_vf =
             |subject: &Subject| matches!(subject, Subject::Function(function) if function.vf.is_some());
@@ -201,13 +201,13 @@ fn free_vfs_of_a_nic_whose_guest_of_incus_is_stopped_are_judged_later() {
             [],
             &BTreeMap::new(),
         );
-        let (judged, settled, again) = watcher.judged(&run, &scope, when, Duration::ZERO);
-        assert!(settled);
+        let (judged, starts) = watcher.judged(&run, &scope, when, Duration::ZERO);
+        assert_ne!(starts, IncusStarts::Some);
         let free = judged.iter().flat_map(|(_, verdicts)| verdicts);
         let free = free.filter(|verdict| verdict.subject == Subject::Function("NET0#1".parse().unwrap()));
         let free: Vec<Outcome> = free.map(|verdict| verdict.outcome).collect();
         watcher.known.take(judged);
-        (free, again)
+        (free, starts == IncusStarts::Perhaps)
     };
     assert_eq!(of_free(When::AtOnce), (Vec::new(), true), "nothing was known of them");
     let (seen, again) = of_free(When::Later);
