@@ -23,5 +23,6 @@ while [ ! -S /run/libvirt/libvirt-sock ] && [ $tries -lt 200 ]; do
     $bb usleep 50000
 done
 say "libvirtd started"
-virsh -q domcapabilities --virttype kvm --machine q35 >/run/libvirt/domcapabilities.xml
+# What it does not tell in time it is asked for when it is needed: a board is not kept from being ready by that.
+$bb timeout 150 virsh -q domcapabilities --virttype kvm --machine q35 >/run/libvirt/domcapabilities.xml
 say "libvirt knows its QEMU"

@@ -54,5 +54,8 @@ modprobe -a igb igbvf vfio-pci vfio_iommu_type1 veth overlay 8021q
 [ -e $given/nvme ] && modprobe nvme
 say "drivers loaded"
 wait $vms
+# By two ways: the kernel's messages may come in the middle of what a program says on the console, but not of one another;
+# and the console shows of them only what the log level lets through.
 echo "penstock: board ready" >/dev/console
+echo "<2>penstock: board ready" >/dev/kmsg
 exec $bb init

@@ -28,11 +28,12 @@ use crate::{
     disk::Lasting,
     emulator::Emulator,
     error::BoardError,
+    failed::with_logs,
     forward::Forward,
     image::Image,
     kept::{self, KeptBoard, KeptBoards},
     kernel::KernelChoice,
-    machine::{self, DYING, Machine, READY, Run, SETTLED},
+    machine::{self, DYING, KERNEL_STARTS, Machine, READY, Run, SETTLED},
     origin::Origin,
     program,
     progress::{Listener, Progress},
@@ -320,13 +321,13 @@ impl Board {
     /// # Errors
     ///
     /// [`BoardError::NoDisk`] for a board without a disk that keeps what it writes, [`BoardError`] when QEMU does not answer,
-    /// or the board is not up again in time.
-    pub fn reset(&self, orderly: bool) -> Result<(), BoardError> {
+    /// or the board is not up again in time; its logs are kept in the cache then.
+    pub fn reset(&self, orderly: bool, cache: &Cache) -> Result<(), BoardError> {
         if !self.kept.can_be_reset {
             return Err(BoardError::NoDisk { name: self.kept.name.clone() });
         }
         let said = machine::said_so_far(&self.directory);
-        let deadline = Instant::now() + TIMEOUT;
+        let mut deadline = Instant::now() + TIMEOUT;
         if orderly {
             // It may be gone before it has answered.
             let _ = self.remote(&Command::new("sh").args(["-c", REBOOT]).deadline(SSH_TIMEOUT)).run();
@@ -336,7 +337,16 @@ impl Board {
         }
         // Nobody at the other end of the kept connection will ever answer again.
         self.shell.hang_up();
-        while !machine::said_since(&self.directory, said).contains(READY) {
+        let mut boots = false;
+        loop {
+            let since = machine::said_since(&self.directory, said);
+            if since.contains(READY) {
+                break;
+            }
+            if !boots && since.contains(KERNEL_STARTS) {
+                // What it took to end is not the boot's.
+                (boots, deadline) = (true, Instant::now() + TIMEOUT);
+            }
             if interrupt::pending() {
                 return Err(BoardError::Interrupted { doing: "waiting for the board" });
             }
@@ -345,7 +355,8 @@ impl Board {
             }
             if Instant::now() > deadline {
                 let console = machine::last_lines(&self.directory);
-                return Err(BoardError::NotReady { after: TIMEOUT, console });
+                let error = BoardError::NotReady { after: TIMEOUT, console, logs: None };
+                return Err(with_logs(error, cache, &self.kept.name, &self.directory));
             }
             thread::sleep(PAUSE);
         }
@@ -522,7 +533,8 @@ impl Up<'_> {
         timed(timings, "keys", || Shell::make_keys(&making.directory))?;
         self.options.lasting.furnish(&making.directory, self.image, self.design.vms)?;
         let mut machine = timed(timings, "start QEMU", || self.start(&mut making, false))?;
-        timed(timings, "boot", || machine.await_sign(READY, self.options.timeout))?;
+        let ready = timed(timings, "boot", || machine.await_sign(READY, self.options.timeout));
+        ready.map_err(|error| with_logs(error, self.cache, &making.kept.name, &making.directory))?;
         if !self.options.lasting.can_be_saved() {
             // Nor would it be the same board the next time.
         } else if let Some(what) = self.design.cannot_be_saved() {

@@ -145,6 +145,8 @@ pub enum BoardError {
         after: Duration,
         /// The last lines of its console.
         console: String,
+        /// The directory in which all its logs are kept.
+        logs: Option<PathBuf>,
     },
     /// SSH into the board failed.
     #[error("the board cannot be reached over SSH: {why}")]
@@ -299,9 +301,14 @@ impl BoardError {
             }
             BoardError::NoDisk { .. } => "bring it up with `penstock board up MODEL --keep-disk`",
             BoardError::Port { .. } => "end some program that listens on loopback ports, and try again",
-            BoardError::NotReady { .. } => {
-                "try again when the machine has less to do; with board.cpus and board.memory the model can ask for a \
-                 smaller board"
+            BoardError::NotReady { logs, .. } => {
+                let kept =
+                    logs.iter().map(|logs| format!("all that it said is kept in {}; ", logs.display()));
+                return Some(
+                    kept.collect::<String>()
+                        + "try again when the machine has less to do; with board.cpus and board.memory the model can ask \
+                           for a smaller board",
+                );
             }
             _ => return None,
         };

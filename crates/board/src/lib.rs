@@ -14,6 +14,7 @@ pub mod design;
 mod disk;
 mod emulator;
 mod error;
+mod failed;
 mod forward;
 mod image;
 mod interfaces;

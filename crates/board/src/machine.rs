@@ -28,6 +28,8 @@ use crate::{
 pub const READY: &str = "penstock: board ready";
 /// What a board with systemd says when all its units are up, which may be later.
 pub const SETTLED: &str = "penstock: board settled";
+/// With this each kernel begins on its console (init/version-timestamp.c).
+pub const KERNEL_STARTS: &str = "Linux version ";
 /// Everything that the console said, from the first byte.
 pub const SERIAL_LOG: &str = "serial.log";
 /// How long a QEMU whose connections broke off is given to be gone.
@@ -39,6 +41,8 @@ const CONTROL_SOCKET: &str = "control";
 const EMULATOR_LOG: &str = "qemu.log";
 /// What QEMU notes of resets of CPUs, and why: their state at each, and [`TRIPLE_FAULT`].
 const RESET_LOG: &str = "resets.log";
+/// All that a board's run leaves to look at.
+pub const LOGS: [&str; 3] = [SERIAL_LOG, EMULATOR_LOG, RESET_LOG];
 /// What QEMU's emulated CPU says there of a fault that it resets itself for (`check_exception` of target/i386/tcg/excp_helper.c).
 const TRIPLE_FAULT: &str = "Triple fault";
 
@@ -225,7 +229,8 @@ impl Machine {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(BoardError::NotReady { after: timeout, console: self.last_lines() });
+                let console = self.last_lines();
+                return Err(BoardError::NotReady { after: timeout, console, logs: None });
             }
             // Short enough to notice an interrupt; what the board says comes as an event.
             let wait = left.min(Duration::from_millis(200));

@@ -20,17 +20,22 @@ for module in $($bb cat /modules.order); do
     $bb insmod "/modules/$module" || echo "penstock: could not load $module"
 done
 command=$($bb cat /proc/cmdline)
-tries=0
-while [ -z "$(disk "")" ] && [ $tries -lt 100 ]; do
-    tries=$((tries + 1))
-    $bb usleep 50000
-done
+# Waits for a disk, for the kernel finds them one by one.
+await() {
+    tries=0
+    while [ -z "$(disk "$1")" ] && [ $tries -lt 100 ]; do
+        tries=$((tries + 1))
+        $bb usleep 50000
+    done
+}
+await ""
 $bb mount -t squashfs -o ro "$(disk "")" /lower || fail "no root file system"
 case " $command " in
 *" penstock.disk=1 "*)
     $bb mount -t proc proc /lower/proc
     $bb chroot /lower /usr/sbin/modprobe ext4 || fail "no driver for the kept disk"
     $bb umount /lower/proc
+    await penstock-kept
     $bb mount -t ext4 "$(disk penstock-kept)" /upper || fail "the kept disk cannot be mounted"
     ;;
 *) $bb mount -t tmpfs -o mode=755 upper /upper ;;

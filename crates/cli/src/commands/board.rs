@@ -49,7 +49,7 @@ pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Sta
         Verb::Reset { name, orderly } => {
             let board = Board::attach(boards.cache(), &name).map_err(boards::failed)?;
             printer.doing(format!("Resetting the board {name}"));
-            board.reset(orderly).map_err(boards::failed)?;
+            board.reset(orderly, boards.cache()).map_err(boards::failed)?;
             printer.done();
             printer.say(format!("The board {name} is up again."));
             printer.document(&OneBoard { board: name, model: None })?;
