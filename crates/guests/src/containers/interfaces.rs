@@ -46,6 +46,17 @@ pub trait Recognise: Send + Sync {
     }
 }
 
+/// How the interface of a function is to be on the host after its container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterContainer {
+    /// Down: its container was ended just now, or is about to be started.
+    Down,
+    /// Down, unless the host uses it by now: its container ended by itself, some time ago.
+    DownUnlessUsed,
+    /// Up if it was up before, unless the host uses it by now: the same, where nobody else brings it up.
+    AsBeforeUnlessUsed,
+}
+
 /// Whether a function that a container had is on the host again.
 enum Back {
     Here(Box<InterfaceReport>),
@@ -172,9 +183,11 @@ impl Interfaces {
     }
 
     /// Waits until a function that a container had is on the host again, then makes it as it was: its flags, link mode and alternative
-    /// names, its name where that is free, its MTU and MAC address, down unless it is to be `up_again` and was up. Addresses do not survive
-    /// the way back (`net/core/dev.c`, `__dev_change_net_namespace`); whatever was added to it since is removed. `owned` is what the container
-    /// is defined with by now: an address that it is to have there stays, since it may have been set after the container had ended.
+    /// names, its name where that is free, its MTU and MAC address. The kernel takes it down on the way back, and its addresses go
+    /// (`net/core/dev.c`, `__dev_change_net_namespace`): whatever is on it was added since, and is removed. Where it is to stay if the
+    /// host uses it (`after`), one that is up or has an address gets its flags, link mode and alternative names back, and no more: somebody
+    /// may work over it. `owned` is what the container is defined with by now: a MAC address that it is to have there
+    /// stays, since it may have been set after the container had ended.
     ///
     /// A function that is not on this machine any more, or was let go by its network driver, has nothing to give back. Nothing that a
     /// container may choose fails this: a name or an address that is refused is told of, and left.
@@ -182,7 +195,7 @@ impl Interfaces {
         &self,
         lent: &Lent,
         owned: Option<&GuestFunction>,
-        up_again: bool,
+        after: AfterContainer,
         timeout: Duration,
     ) -> Result<(), GuestError> {
         let mut netlink = Netlink::open()?;
@@ -198,6 +211,15 @@ impl Interfaces {
             }
         };
         let index = found.index;
+        if after != AfterContainer::Down
+            && let Some(used) = used(&found.interface)
+        {
+            eprintln!(
+                "penstock: the interface {} of {} is in use on this host since its container ended by itself ({used}): it stays so",
+                found.interface.name, lent.function
+            );
+            return Ok(restore_settings(&mut netlink, index, lent)?);
+        }
         let mut outcome = netlink.set_up(index, false);
         for address in &found.interface.addresses {
             outcome = outcome.and(netlink.remove_address(index, *address));
@@ -213,11 +235,19 @@ impl Interfaces {
             // Where something else has taken the name meanwhile, the one that the kernel gave it will do.
             tell(lent, netlink.rename(index, &lent.name));
         }
-        if up_again && lent.up {
+        if after == AfterContainer::AsBeforeUnlessUsed && lent.up {
             tell(lent, netlink.set_up(index, true));
         }
         Ok(outcome?)
     }
+}
+
+/// What shows that the host uses an interface that has come back to it; `None` when nothing does.
+fn used(interface: &Interface) -> Option<String> {
+    let addresses = interface.addresses.iter().filter(|address| !address.is_link_local());
+    let signs: Vec<String> =
+        interface.up.then(|| "up".to_owned()).into_iter().chain(addresses.map(ToString::to_string)).collect();
+    (!signs.is_empty()).then(|| signs.join(", "))
 }
 
 /// The MAC address that an interface is to have again instead of `seen`.

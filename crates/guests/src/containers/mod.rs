@@ -23,7 +23,11 @@ use penstock_host::{Netlink, Root, chain, files, running::Running};
 use penstock_model::{Bdf, Guest, GuestKind, GuestName, InterfaceName, Verdict, inventory::FoundGuest};
 use penstock_plan::action::{GuestDefinition, GuestFunction};
 
-use self::{config::Config, devices::Granted, interfaces::Interfaces};
+use self::{
+    config::Config,
+    devices::Granted,
+    interfaces::{AfterContainer, Interfaces},
+};
 use crate::{
     error::GuestError,
     state::{Lent, Started, State, this_boot},
@@ -268,7 +272,7 @@ impl Containers {
             return Err(GuestError::Running { guest: guest.clone() });
         }
         // One that ended by itself, with the interface of a PF: nobody else brings that up, as a plan does after a stop.
-        self.give_back(guest, true, timeout.min(BACK))?;
+        self.give_back(guest, AfterContainer::AsBeforeUnlessUsed, timeout.min(BACK))?;
         // They are made before the note that something was lent.
         self.remove_nodes(guest);
         ids::tidy(&self.root, &self.ids)?;
@@ -294,7 +298,7 @@ impl Containers {
         }
         self.check(&definition)?;
         let devices = devices::resolve(&self.root, &definition)?;
-        self.give_back(guest, false, timeout.min(BACK))?;
+        self.give_back(guest, AfterContainer::Down, timeout.min(BACK))?;
         let lent = self.resolve(&definition)?;
         let nics = self.nic_interfaces(&definition)?;
         self.prepare(&definition, &lent, &nics, &devices)?;
@@ -315,7 +319,7 @@ impl Containers {
     }
 
     /// Stops a guest and waits until its functions are back on the host, down and without addresses; already stopped is
-    /// success.
+    /// success. Of one that ended by itself, an interface that the host uses by now is left as it is.
     ///
     /// # Errors
     ///
@@ -326,13 +330,17 @@ impl Containers {
         let _lock = self.state.lock(guest, timeout)?;
         let interrupts = self.put_interrupts_back(guest);
         let definition = self.state.definition(guest)?;
+        let after = match self.running(guest)? {
+            Some(_) => AfterContainer::Down,
+            None => AfterContainer::DownUnlessUsed,
+        };
         let end = || self.end(guest, definition.as_ref(), timeout);
         match &definition {
             Some(definition) => self.beside_workqueues(definition, end)?,
             None => end()?,
         }
         let left = deadline.saturating_duration_since(Instant::now());
-        self.give_back(guest, false, left.max(BACK)).and(interrupts)
+        self.give_back(guest, after, left.max(BACK)).and(interrupts)
     }
 
     /// Ends its processes, and LXC's own.
@@ -563,7 +571,7 @@ impl Containers {
     /// Ends what is left of a start that failed; the error, with what could not be put right.
     fn abandon(&self, guest: &GuestName, error: GuestError) -> GuestError {
         let stopped = lxc::stop(&self.state, guest, Duration::ZERO).err().map(|error| chain(&error));
-        let back = self.give_back(guest, false, BACK).err().map(|error| chain(&error));
+        let back = self.give_back(guest, AfterContainer::Down, BACK).err().map(|error| chain(&error));
         error.then(stopped.into_iter().chain(back).collect())
     }
 
@@ -578,8 +586,13 @@ impl Containers {
     }
 
     /// Waits until all that a guest was lent is back, goes on past those that are not, and forgets the loan when none is
-    /// missing. Those that were up are `up_again`, or down.
-    fn give_back(&self, guest: &GuestName, up_again: bool, timeout: Duration) -> Result<(), GuestError> {
+    /// missing.
+    fn give_back(
+        &self,
+        guest: &GuestName,
+        after: AfterContainer,
+        timeout: Duration,
+    ) -> Result<(), GuestError> {
         let Some(started) = self.state.started(guest)? else {
             return Ok(());
         };
@@ -596,7 +609,7 @@ impl Containers {
         for lent in started.functions.iter().filter(|_| have_left) {
             let left = deadline.saturating_duration_since(Instant::now());
             let owned = owned.iter().find(|owned| owned.function == lent.function);
-            outcome = outcome.and(self.interfaces.take_back(lent, owned, up_again, left));
+            outcome = outcome.and(self.interfaces.take_back(lent, owned, after, left));
         }
         self.remove_nodes(guest);
         outcome.and_then(|()| self.state.forget_started(guest))

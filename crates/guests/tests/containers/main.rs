@@ -30,7 +30,7 @@ use penstock_testkit::{needs, trials::Trials};
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let lacking = trials.lacking("containers", || needs::containers(&["ip", "ping"]));
-    let tests: [(&str, fn()); 39] = [
+    let tests: [(&str, fn()); 40] = [
         ("a_function_goes_in_and_comes_back_in_netns", goes_in_and_comes_back),
         ("routes_are_there_before_the_first_process_in_netns", routes),
         ("a_vf_is_brought_round_until_it_has_its_link_in_netns", brought_round),
@@ -57,6 +57,7 @@ fn main() -> ExitCode {
         ("what_a_guest_called_its_interface_in_netns", taken_back::with_a_name_of_its_own),
         ("what_a_guest_of_an_older_version_left_goes_in_netns", taken_back::of_an_older_version),
         ("one_that_ended_by_itself_leaves_its_interface_up_in_netns", taken_back::ended_by_itself),
+        ("an_interface_that_the_host_uses_since_is_left_alone_in_netns", taken_back::used_since),
         ("a_name_that_is_anothers_alternative_one_in_netns", taken_back::with_a_name_that_is_taken),
         ("a_name_that_was_taken_meanwhile_in_netns", name_taken),
         ("lxc_dies_in_netns", lxc_dies),

@@ -6,10 +6,13 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use penstock_host::{Netlink, Place, netlink::LinkSettings, running::Running};
-use penstock_plan::action::GuestDefinition;
+use penstock_host::{Command, Netlink, Place, netlink::LinkSettings, running::Running};
+use penstock_plan::{Execute, GuestAction, action::GuestDefinition};
 
-use crate::bench::{Bench, TIMEOUT, ip, shell};
+use crate::{
+    bench::{Bench, TIMEOUT, ip, shell, until},
+    monitor_of,
+};
 
 fn settings(bench: &Bench, end: u32) -> LinkSettings {
     let index = bench.on_host(end).expect("the interface is on the host").index;
@@ -117,6 +120,50 @@ pub fn ended_by_itself() {
         ip(&["link", "set", &bench.link(0), "down"]);
     }
     bench.is_back(0);
+}
+
+/// The host works over an interface that came back by itself: `stop` found no container that runs, and took it down, with its address.
+pub fn used_since() {
+    let bench = Bench::new();
+    let definition = bench.guest("used-", 0);
+    let guest = || definition.guest.clone();
+    let stop = || GuestAction::StopGuest { guest: guest() };
+    let undefine = || GuestAction::UndefineGuest { guest: guest() };
+    ip(&["link", "set", &bench.link(0), "up"]);
+    ip(&["address", "add", "10.8.8.8/24", "dev", &bench.link(0)]);
+    let before = settings(&bench, 0);
+    for (up, ends) in [(true, vec![stop(), undefine()]), (true, vec![undefine()]), (false, vec![undefine()])]
+    {
+        let place = bench.start(&definition);
+        let (status, said) = shell(&place, "ip link set eth0 promisc on");
+        assert_eq!(status, 0, "{said}");
+        let init = place.namespace().unwrap().unwrap();
+        let monitor = monitor_of(init).as_raw().unsigned_abs();
+        kill(Pid::from_raw(i32::try_from(init).unwrap()), Signal::SIGKILL).unwrap();
+        until("LXC has ended", || Running::of(monitor).is_none());
+        assert!(!bench.runs(&definition));
+        let back = bench.on_host(0).expect("it is back").interface;
+        assert!(!back.up && back.addresses.is_empty(), "nobody has used it yet: {back:?}");
+        let name = back.name.as_str();
+        ip(&["address", "add", "192.0.2.1/24", "dev", name]);
+        if up {
+            ip(&["link", "set", name, "up"]);
+            ip(&["route", "add", "203.0.113.0/24", "via", "192.0.2.9"]);
+        }
+        for end in ends {
+            bench.guests().execute(&end, TIMEOUT).unwrap();
+            let now = bench.on_host(0).expect("it is the host's").interface;
+            assert_eq!((now.up, now.name.as_str()), (up, name), "{end}");
+            let addresses: Vec<String> = now.addresses.iter().map(ToString::to_string).collect();
+            assert!(addresses.contains(&"192.0.2.1/24".to_owned()), "{end}: {addresses:?}");
+            let routes = Command::new("ip").args(["route", "show", "dev", name]).succeed().unwrap().text();
+            assert_eq!(routes.contains("203.0.113.0/24 via 192.0.2.9"), up, "{end}: {routes}");
+            assert_eq!(settings(&bench, 0), before, "{end}");
+        }
+        assert!(!record(&bench, &definition).exists());
+        ip(&["address", "flush", "dev", name]);
+        ip(&["link", "set", name, "down"]);
+    }
 }
 
 /// A name that is refused keeps nobody from the container.
