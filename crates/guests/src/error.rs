@@ -41,6 +41,18 @@ pub enum GuestError {
         /// The guest that runs.
         guest: GuestName,
     },
+    /// It runs, and this state knows of no start of it.
+    #[error("guest {guest} runs already, as process {pid}, and was not started with the state in {}", state.display())]
+    Elsewhere {
+        /// The guest that was asked for.
+        guest: GuestName,
+        /// A VM's QEMU, or LXC's own process of a container.
+        pid: u32,
+        /// The directory of this state's guests.
+        state: PathBuf,
+        /// The command that ends it.
+        end: String,
+    },
     /// Another Penstock is at work on it.
     #[error("another Penstock has been at work on guest {guest} for more than {} s", after.as_secs_f32())]
     Busy {

@@ -71,12 +71,13 @@ fn main() -> ExitCode {
         let none = || (!device).then(|| "there is no /dev/net/tun".to_owned().into());
         needs::network_namespace().or_else(none).or_else(|| needs::programs(&["bridge", "python3"]))
     });
-    let checks: [(&str, fn()); 7] = [
+    let checks: [(&str, fn()); 8] = [
         ("taps_come_before_their_vm_and_go_after_it_in_netns", taps_come_and_go),
         ("taps_that_cannot_be_made_leave_none_in_netns", none_is_left),
         ("a_tap_that_was_only_begun_is_ours_in_netns", begun),
         ("a_switch_is_gone_only_with_its_tap_in_netns", switch_is_gone),
         ("a_vm_that_ended_by_itself_leaves_no_tap_of_another_definition_in_netns", redefined),
+        ("taps_of_a_vm_that_was_started_with_another_state_stay_in_netns", of_another_state),
         ("a_tap_changes_nothing_of_its_bridge_in_netns", a_bridge_stays_as_it_is),
         ("a_tap_that_the_host_would_hear_is_none_in_netns", unheard_or_none),
     ];
@@ -121,7 +122,11 @@ impl Host {
     }
 
     fn guests(&self) -> Guests {
-        let (root, state) = (|| Root::at(self.path("root")), self.path("state"));
+        self.guests_in("state")
+    }
+
+    fn guests_in(&self, state: &str) -> Guests {
+        let (root, state) = (|| Root::at(self.path("root")), self.path(state));
         let builtin = Builtin { directories: vec![self.path("builtin")] };
         let vms = Vms::new(root(), state.clone(), builtin).through(self.path("virsh"));
         Guests::of(state.clone(), Containers::new(root(), state), vms)
@@ -270,6 +275,27 @@ fn taps_come_and_go() {
         assert_eq!(interfaces(), Vec::<String>::new());
         act(guests, &GuestAction::UndefineGuest { guest: guest() });
     }
+}
+
+/// They were removed, and only then it was seen that the VM could not be made.
+fn of_another_state() {
+    let host = Host::new();
+    let guests = &mut host.guests();
+    act(guests, &GuestAction::DefineGuest(definition("br0", 0x10, 1)));
+    let file = "penstock-a/definition.json";
+    fs::create_dir_all(host.path("other/penstock-a")).unwrap();
+    fs::copy(host.path("state").join(file), host.path("other").join(file)).unwrap();
+    act(guests, &make());
+    act(guests, &GuestAction::CreateGuest { guest: "a".parse().unwrap() });
+    let other = &mut host.guests_in("other");
+    for action in [make(), remove(), GuestAction::DefineGuest(definition("br0", 0x20, 1))] {
+        let error = penstock_host::chain(&other.execute(&action, TIMEOUT).unwrap_err());
+        assert!(error.contains("was not started with the state in"), "{action}: {error}");
+        let taps = tap::taps().unwrap();
+        assert!(taps.len() == 3 && taps.values().all(|tap| tap.attached), "{action}: {:?}", interfaces());
+    }
+    act(guests, &GuestAction::StopGuest { guest: "a".parse().unwrap() });
+    act(guests, &remove());
 }
 
 fn none_is_left() {

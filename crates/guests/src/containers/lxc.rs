@@ -100,15 +100,23 @@ pub fn is_running(state: &State, guest: &GuestName) -> Result<bool, ProcessError
 /// LXC's own process beside the guest (`lxc-start`'s `lxc_monitor`), which outlives the guest's last process: it gives the interfaces
 /// back, removes the control groups and ends. `None` when there is none.
 pub fn monitor(root: &Root, state: &State, guest: &GuestName) -> Option<Running> {
-    let title = format!("[lxc monitor] {} {PREFIX}{guest}", state.directory().display());
-    let ours = files::owner(root.path("/proc/self")).ok()?;
-    let processes = files::list(root.path("/proc")).ok()?;
-    processes.iter().filter_map(|name| name.parse().ok()).find_map(|id: u32| {
+    monitors(root, guest).find(|(_, path)| path == state.directory()).map(|(monitor, _)| monitor)
+}
+
+/// The same of guests of this name of any state, each with its directory of all guests.
+pub fn monitors(root: &Root, guest: &GuestName) -> impl Iterator<Item = (Running, PathBuf)> {
+    let name = format!(" {PREFIX}{guest}");
+    let ours = files::owner(root.path("/proc/self")).ok();
+    let processes = files::list(root.path("/proc")).unwrap_or_default();
+    processes.into_iter().filter_map(move |id| {
+        let id: u32 = id.parse().ok()?;
         let directory = root.path(format!("/proc/{id}"));
         let line = files::read_at_most(directory.join("cmdline"), LONGEST_TITLE).ok()?.0;
-        let has_title = String::from_utf8_lossy(&line).trim_end_matches('\0') == title;
+        let line = String::from_utf8_lossy(&line);
+        let path = line.trim_end_matches('\0').strip_prefix("[lxc monitor] ")?.strip_suffix(&name)?;
         // Anybody can call himself so, a process of a container too; that one has another owner.
-        (has_title && files::owner(&directory).ok()? == ours).then(|| Running::find(root, id))?
+        let is_ours = files::owner(&directory).ok() == Some(ours?);
+        is_ours.then(|| Some((Running::find(root, id)?, PathBuf::from(path))))?
     })
 }
 

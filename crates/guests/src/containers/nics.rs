@@ -19,9 +19,10 @@ use penstock_model::{GuestName, InterfaceName, NicName, TenantNic, Uplink, VfSet
 use penstock_plan::action::{GuestDefinition, GuestNic};
 use serde_json::{Value, json};
 
-use super::Containers;
+use super::{Containers, lxc};
 use crate::{
     error::GuestError,
+    state::PREFIX,
     vms::switch::{self, SwitchStart, SwitchUnit},
 };
 
@@ -84,7 +85,7 @@ impl Containers {
     ///
     /// # Errors
     ///
-    /// [`GuestError::Running`] when the container runs, [`GuestError::NoVdpa`] when the kernel has no such devices,
+    /// [`GuestError::Running`] or [`GuestError::Elsewhere`] when the container runs, [`GuestError::NoVdpa`] when the kernel has no such devices,
     /// [`GuestError::NoTun`], [`GuestError::Taps`], [`GuestError::Switch`] with the last lines of the switch or of systemd,
     /// [`GuestError::Busy`] when another Penstock is at work on the container for longer than `timeout`.
     pub fn start_switch(
@@ -94,10 +95,8 @@ impl Containers {
         timeout: Duration,
     ) -> Result<(), GuestError> {
         let _lock = self.state.lock(guest, timeout)?;
+        self.not_there(guest)?;
         let own = self.own_nic(guest, nic)?;
-        if self.running(guest)?.is_some() {
-            return Err(GuestError::Running { guest: guest.clone() });
-        }
         let switch = self.switch_unit(guest, nic);
         switch.needs_systemd()?;
         vdpa::load(&self.root, VdpaDriver::Virtio)
@@ -109,6 +108,23 @@ impl Containers {
             let _ = self.end_switch(&switch, Some(&own));
         }
         made
+    }
+
+    /// Fails when the container runs, be it one of this name that was started with another state: units, taps and devices have the
+    /// same names whatever the state.
+    fn not_there(&self, guest: &GuestName) -> Result<(), GuestError> {
+        if self.running(guest)?.is_some() {
+            return Err(GuestError::Running { guest: guest.clone() });
+        }
+        let elsewhere = lxc::monitors(&self.root, guest).find(|(_, path)| path != self.state.directory());
+        elsewhere.map_or(Ok(()), |(monitor, path)| {
+            Err(GuestError::Elsewhere {
+                guest: guest.clone(),
+                pid: monitor.id,
+                state: self.state.directory().to_owned(),
+                end: format!("lxc-stop -P {} -n {PREFIX}{guest}", path.display()),
+            })
+        })
     }
 
     fn make(&self, switch: &SwitchUnit<'_>, own: &GuestNic, timeout: Duration) -> Result<(), GuestError> {
@@ -167,13 +183,11 @@ impl Containers {
     ///
     /// # Errors
     ///
-    /// [`GuestError::Running`] while the container runs, [`GuestError::Switch`] when it does not end or its device stays,
-    /// [`GuestError::Busy`] when another Penstock is at work on the container for longer than `timeout`.
+    /// [`GuestError::Running`] or [`GuestError::Elsewhere`] while the container runs, [`GuestError::Switch`] when it does not end or
+    /// its device stays, [`GuestError::Busy`] when another Penstock is at work on the container for longer than `timeout`.
     pub fn stop_switch(&self, guest: &GuestName, nic: &NicName, timeout: Duration) -> Result<(), GuestError> {
         let _lock = self.state.lock(guest, timeout)?;
-        if self.running(guest)?.is_some() {
-            return Err(GuestError::Running { guest: guest.clone() });
-        }
+        self.not_there(guest)?;
         let own = self.own_nic(guest, nic).ok();
         self.end_switch(&self.switch_unit(guest, nic), own.as_ref())
     }
@@ -274,7 +288,7 @@ impl Containers {
             None => Ok(()),
             Some(own) => {
                 let switch = self.switch_unit(&definition.guest, &own.name);
-                let said = super::lxc::last_words(&self.state, &definition.guest);
+                let said = lxc::last_words(&self.state, &definition.guest);
                 Err(switch.failed("runs, and its interface did not get into the container", said))
             }
         }
@@ -311,6 +325,31 @@ mod tests {
     use penstock_model::{DataPath, Emulation, Mac, TxRate, VlanId};
 
     use super::*;
+
+    #[test]
+    fn the_switch_of_a_container_that_was_started_with_another_state_is_let_alone() {
+        let tree = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = tree.path().join(path);
+            files::create_dir_all(path.parent().unwrap()).unwrap();
+            files::write_atomic(path, text).unwrap();
+        };
+        files::create_dir_all(tree.path().join("proc/self")).unwrap();
+        write("proc/7/cmdline", "[lxc monitor] /run/penstock/guests penstock-web\0");
+        write("proc/7/stat", &format!("7 (lxc-start) S {}300 0", "0 ".repeat(18)));
+        let containers = Containers::new(Root::at(tree.path()), tree.path().join("guests"));
+        let (guest, nic) = ("web".parse().unwrap(), "net0".parse().unwrap());
+        for refused in
+            [containers.start_switch(&guest, &nic, NAMING), containers.stop_switch(&guest, &nic, NAMING)]
+        {
+            let error = refused.unwrap_err();
+            assert!(error.to_string().contains("as process 7"), "{error}");
+            let hint = error.hint().unwrap();
+            assert!(hint.ends_with("lxc-stop -P /run/penstock/guests -n penstock-web"), "{hint}");
+        }
+        let other = containers.start_switch(&"we".parse().unwrap(), &nic, NAMING).unwrap_err();
+        assert!(matches!(other, GuestError::Undefined { .. }), "{other}");
+    }
 
     #[test]
     fn the_switch_of_a_container_is_told_of_its_device_and_of_a_tap_of_its_bridge() {

@@ -18,6 +18,10 @@ impl GuestError {
             GuestError::NoComposition { .. } => {
                 "it takes libvirt 8.2 and QEMU 10.2 (Debian 13: qemu-system-x86 from trixie-backports)".to_owned()
             }
+            GuestError::Elsewhere { end, .. } => format!(
+                "run Penstock with the PENSTOCK_STATE that it was started with (sudo does not pass it on); where that directory is \
+                 gone, end it: {end}"
+            ),
             GuestError::NoSystemd { .. } => "run Penstock where systemd is the first process".to_owned(),
             GuestError::NoVdpa { source: VdpaError::Closed(_), .. } => "run Penstock as root".to_owned(),
             GuestError::NoVdpa { .. } => {
@@ -139,7 +143,8 @@ impl GuestError {
         };
         match (kind, self.hint()) {
             (
-                GuestError::NoLxc { .. }
+                GuestError::Elsewhere { .. }
+                | GuestError::NoLxc { .. }
                 | GuestError::NoSystemd { .. }
                 | GuestError::NoTun { .. }
                 | GuestError::NoVdpa { .. }

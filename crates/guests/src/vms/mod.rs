@@ -243,16 +243,15 @@ impl Vms {
     ///
     /// # Errors
     ///
-    /// [`GuestError::Running`] when it is there as something else, [`GuestError::Busy`] when another Penstock is at work on it
-    /// for longer than `timeout`, [`GuestError::State`] when it cannot be written down.
+    /// [`GuestError::Running`] when it is there as something else, [`GuestError::Elsewhere`] when it was started with another
+    /// state, [`GuestError::Busy`] when another Penstock is at work on it for longer than `timeout`, [`GuestError::State`] when it
+    /// cannot be written down.
     pub fn define(&self, definition: &GuestDefinition, timeout: Duration) -> Result<(), GuestError> {
         let guest = &definition.guest;
         let _lock = self.state.lock(guest, timeout)?;
         let before = self.state.definition(guest)?;
         if before.as_ref() != Some(definition) {
-            if self.process(guest)?.is_some() {
-                return Err(GuestError::Running { guest: guest.clone() });
-            }
+            self.not_there(guest)?;
             // A VM that has ended by itself has left them, and another definition may not know of them.
             if let Some(before) = &before {
                 self.end_taps_of(before)?;
@@ -281,7 +280,8 @@ impl Vms {
     ///
     /// # Errors
     ///
-    /// [`GuestError::Undefined`], [`GuestError::Busy`], and [`GuestError`] for all that it lacks here: KVM, libvirt, memory,
+    /// [`GuestError::Undefined`], [`GuestError::Busy`], [`GuestError::Elsewhere`] when a VM of this name was started with another
+    /// state, which runs on, and [`GuestError`] for all that it lacks here: KVM, libvirt, memory,
     /// huge pages, a file to boot, a function that is bound to `vfio-pci` in a viable IOMMU group; [`GuestError::NotMade`] with
     /// what QEMU said.
     pub fn create(&self, guest: &GuestName, timeout: Duration) -> Result<(), GuestError> {
@@ -291,6 +291,7 @@ impl Vms {
         if let Some(process) = self.process(guest)? {
             return self.note_process(guest, process);
         }
+        self.not_there(guest)?;
         self.end_what_is_begun(guest, timeout)?;
         self.check(&definition)?;
         self.prepare(&definition)?;
@@ -313,6 +314,11 @@ impl Vms {
                 None => Err(GuestError::NotMade { said: self.qemu_log(guest) }),
             },
             Err(VirshError::Refused { said }) => {
+                // libvirt has answered that it made none: one that is there is of whoever was quicker, and is not ended.
+                if let Err(elsewhere) = self.not_elsewhere(guest) {
+                    self.state.forget_started(guest)?;
+                    return Err(elsewhere);
+                }
                 Err(GuestError::NotMade { said: self.qemu_said(guest, said) })
             }
             Err(source) => Err(self.libvirt(format!("have VM {guest} made"), source)),

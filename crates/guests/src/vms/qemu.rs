@@ -3,7 +3,8 @@
 use penstock_host::{Root, files, running::Running};
 use penstock_model::GuestName;
 
-use crate::state::PREFIX;
+use super::Vms;
+use crate::{error::GuestError, state::PREFIX};
 
 /// Where libvirt writes down the number of a VM's QEMU (`virPidFile`).
 pub fn file(guest: &GuestName) -> String {
@@ -22,4 +23,27 @@ pub fn process(root: &Root, guest: &GuestName) -> Option<Running> {
         word.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.is_empty() || rest[0] == b',')
     };
     (words.split(|byte| *byte == 0).any(own) && process.is_alive_below(root)).then_some(process)
+}
+
+impl Vms {
+    /// Fails when the VM is there: what it runs with is not touched meanwhile.
+    pub(super) fn not_there(&self, guest: &GuestName) -> Result<(), GuestError> {
+        match self.process(guest)? {
+            Some(_) => Err(GuestError::Running { guest: guest.clone() }),
+            None => self.not_elsewhere(guest),
+        }
+    }
+
+    /// Fails when a QEMU is there as this VM, whose start is not noted in this state. The names of domains, taps and units are the
+    /// same whatever the state.
+    pub(super) fn not_elsewhere(&self, guest: &GuestName) -> Result<(), GuestError> {
+        process(&self.root, guest).map_or(Ok(()), |process| {
+            Err(GuestError::Elsewhere {
+                guest: guest.clone(),
+                pid: process.id,
+                state: self.state.directory().to_owned(),
+                end: format!("virsh -c qemu:///system destroy {PREFIX}{guest}"),
+            })
+        })
+    }
 }

@@ -288,8 +288,8 @@ impl Vms {
     ///
     /// # Errors
     ///
-    /// [`GuestError::Running`] when the VM is there, [`GuestError::Switch`] with the last lines of the switch or of systemd
-    /// when it does not start, [`GuestError::Busy`] when another Penstock is at work on the VM for longer than `timeout`.
+    /// [`GuestError::Running`] or [`GuestError::Elsewhere`] when the VM is there, [`GuestError::Switch`] with the last lines of the
+    /// switch or of systemd when it does not start, [`GuestError::Busy`] when another Penstock is at work on the VM for longer than `timeout`.
     pub fn start_switch(
         &self,
         guest: &GuestName,
@@ -297,10 +297,8 @@ impl Vms {
         timeout: Duration,
     ) -> Result<(), GuestError> {
         let _lock = self.state.lock(guest, timeout)?;
+        self.not_there(guest)?;
         let own = self.own_nic(guest, nic)?;
-        if self.process(guest)?.is_some() {
-            return Err(GuestError::Running { guest: guest.clone() });
-        }
         let switch = self.switch_unit(guest, nic);
         switch.needs_systemd()?;
         let qemu_user = self
@@ -356,13 +354,11 @@ impl Vms {
     ///
     /// # Errors
     ///
-    /// [`GuestError::Running`] while the VM is there, [`GuestError::Switch`] when it does not end, [`GuestError::Busy`] when
-    /// another Penstock is at work on the VM for longer than `timeout`.
+    /// [`GuestError::Running`] or [`GuestError::Elsewhere`] while the VM is there, [`GuestError::Switch`] when it does not end,
+    /// [`GuestError::Busy`] when another Penstock is at work on the VM for longer than `timeout`.
     pub fn stop_switch(&self, guest: &GuestName, nic: &NicName, timeout: Duration) -> Result<(), GuestError> {
         let _lock = self.state.lock(guest, timeout)?;
-        if self.process(guest)?.is_some() {
-            return Err(GuestError::Running { guest: guest.clone() });
-        }
+        self.not_there(guest)?;
         let switch = self.switch_unit(guest, nic);
         switch.end()?;
         // Nobody knows of a device of a NIC that is in no definition.

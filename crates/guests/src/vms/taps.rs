@@ -64,10 +64,8 @@ impl Vms {
     /// When the VM is there or not defined with such a NIC, the bridge is not there, or a tap cannot be made.
     pub fn make_taps(&self, guest: &GuestName, nic: &NicName, timeout: Duration) -> Result<(), GuestError> {
         let _lock = self.state.lock(guest, timeout)?;
+        self.not_there(guest)?;
         let own = self.own_nic(guest, nic)?;
-        if self.process(guest)?.is_some() {
-            return Err(GuestError::Running { guest: guest.clone() });
-        }
         let Some(bridge) = bridge(&own) else {
             return Err(GuestError::NoTaps { guest: guest.clone(), nic: nic.clone() });
         };
@@ -88,9 +86,7 @@ impl Vms {
     /// When the VM is there, or a tap cannot be removed.
     pub fn remove_taps(&self, guest: &GuestName, nic: &NicName, timeout: Duration) -> Result<(), GuestError> {
         let _lock = self.state.lock(guest, timeout)?;
-        if self.process(guest)?.is_some() {
-            return Err(GuestError::Running { guest: guest.clone() });
-        }
+        self.not_there(guest)?;
         self.end_taps(guest, nic)
     }
 

@@ -107,8 +107,13 @@ impl Host {
     }
 
     pub fn vms(&self) -> Vms {
+        self.vms_in("state")
+    }
+
+    /// Those of this state.
+    pub fn vms_in(&self, state: &str) -> Vms {
         let builtin = Builtin { directories: vec![self.path("builtin")] };
-        Vms::new(Root::at(self.path("root")), self.path("state"), builtin).through(self.path("virsh"))
+        Vms::new(Root::at(self.path("root")), self.path(state), builtin).through(self.path("virsh"))
     }
 
     pub fn guests(&self) -> Guests {

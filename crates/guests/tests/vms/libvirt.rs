@@ -1,6 +1,7 @@
 //! What happens when libvirt, QEMU or Penstock itself is not there or does not do what it is asked.
 
-use penstock_guests::Condition;
+use penstock_guests::{Condition, GuestError};
+use penstock_host::running::Running;
 use penstock_model::Vm;
 use penstock_plan::{Execute, ExecuteError, GuestAction, Observe};
 use std::fs;
@@ -16,7 +17,7 @@ fn one_is_stopped_without_libvirt() {
         host.on(verb, SILENCE);
     }
     vms.stop(&a(), TIMEOUT).unwrap();
-    assert_eq!(penstock_host::running::Running::of(pid), None);
+    assert_eq!(Running::of(pid), None);
     assert_eq!(condition(&vms), Condition::Stopped, "and nobody has to be asked");
 }
 
@@ -136,4 +137,56 @@ fn another_process_is_not_taken_for_qemu() {
     fs::write(host.path("root/run/libvirt/qemu/penstock-a.pid"), own).unwrap();
     assert_eq!(vms.status().unwrap()[&a()].pid, None);
     fs::remove_file(host.path("root/run/libvirt/qemu/penstock-a.pid")).unwrap();
+}
+
+/// `sudo` dropped PENSTOCK_STATE: libvirt refused to make the domain a second time, and the one that ran was ended for that.
+#[test]
+fn one_that_was_started_with_another_state_is_let_alone() {
+    let host = Host::new();
+    host.running(Vm::default());
+    let (pid, other) = (host.pid(), host.vms_in("other"));
+    let is_refused = |outcome: Result<(), GuestError>| {
+        let error = outcome.unwrap_err();
+        says(&error, &[&format!("as process {pid}"), &host.path("other").to_string_lossy()]);
+        let hint = error.hint().unwrap();
+        assert!(hint.contains("PENSTOCK_STATE") && hint.contains("destroy penstock-a"), "{hint}");
+        assert!(matches!(error.into_carry_error("make it"), ExecuteError::Missing { .. }));
+    };
+    is_refused(other.define(&definition("a", Vm::default()), TIMEOUT));
+    // Defined there before it was started here.
+    fs::create_dir_all(host.path("other/penstock-a")).unwrap();
+    fs::copy(host.file("definition.json"), host.path("other/penstock-a/definition.json")).unwrap();
+    let exists = "operation failed: domain 'penstock-a' already exists with uuid 1";
+    host.on("create", &format!("echo \"error: {exists}\" >&2; exit 1"));
+    let nic = "net0".parse().unwrap();
+    is_refused(other.make_taps(&a(), &nic, TIMEOUT));
+    is_refused(other.start_switch(&a(), &nic, TIMEOUT));
+    is_refused(other.create(&a(), TIMEOUT));
+    is_refused(other.stop_switch(&a(), &nic, TIMEOUT));
+    is_refused(other.remove_taps(&a(), &nic, TIMEOUT));
+    other.stop(&a(), TIMEOUT).unwrap();
+    other.undefine(&a(), TIMEOUT).unwrap();
+    assert!(Running::of(pid).is_some());
+    assert!(!host.calls().contains(&"destroy penstock-a".to_owned()), "{:?}", host.calls());
+    assert_eq!(condition(&host.vms()), Condition::Running);
+}
+
+#[test]
+fn one_that_somebody_else_has_made_meanwhile_is_not_ended() {
+    let host = Host::new();
+    let vms = host.defined(Vm::default());
+    host.on(
+        "create",
+        "sh -c 'while :; do sleep 0.1; done' qemu -name guest=penstock-a,debug-threads=on >/dev/null 2>&1 &
+         until grep -q guest=penstock-a /proc/$!/cmdline; do :; done
+         echo $! >$HERE/root/run/libvirt/qemu/penstock-a.pid
+         echo \"error: operation failed: domain 'penstock-a' already exists with uuid 1\" >&2
+         exit 1",
+    );
+    let error = vms.create(&a(), TIMEOUT).unwrap_err();
+    says(&error, &[&format!("as process {}", host.pid())]);
+    vms.stop(&a(), TIMEOUT).unwrap();
+    assert!(Running::of(host.pid()).is_some());
+    assert!(!host.calls().contains(&"destroy penstock-a".to_owned()), "{:?}", host.calls());
+    assert!(!host.file("started.json").exists());
 }
