@@ -112,10 +112,7 @@ impl PciFunction {
             return Err(PciError::Missing { function: self.bdf });
         }
         if let Some(bound) = bound {
-            let by = self.held_by();
-            if !by.is_empty() {
-                return Err(PciError::Held { function: self.bdf, by: by.join(", ") });
-            }
+            self.is_free()?;
             // They go with a PF's driver.
             self.vfs_are_free()?;
             self.unbind(&bound)?;
@@ -411,10 +408,13 @@ impl PciFunction {
     ///
     /// # Errors
     ///
+    /// [`PciError::Held`] when a process has it open through VFIO, or a VF of it,
     /// [`PciError::Unsupported`] when it has no way to be reset, [`PciError::Refused`] with the kernel's reason when that
     /// fails.
     pub fn reset(&self) -> Result<(), PciError> {
         let attempt = format!("reset {}", self.bdf);
+        self.is_free()?;
+        self.vfs_are_free()?;
         self.write(&attempt, "reset", "1")
     }
 

@@ -200,6 +200,10 @@ fn vfs_stay_while_somebody_has_one_through_vfio() {
     tree.link(PF, "driver", "../../drivers/igb");
     let error = pf.set_driver(None).unwrap_err();
     assert!(matches!(error, PciError::Held { .. }), "the VFs go with the PF's driver: {error}");
+    for function in [PF, VF] {
+        let error = tree.function(function).reset().unwrap_err();
+        assert!(matches!(error, PciError::Held { .. }), "{function} is reset under it: {error}");
+    }
     fs::remove_file(open).unwrap();
     pf.set_vf_count(0, false).unwrap();
 }

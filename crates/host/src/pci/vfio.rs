@@ -50,13 +50,18 @@ impl PciFunction {
         nodes_of(Some(&group), &devices)
     }
 
+    /// That nobody has it through VFIO.
+    pub(super) fn is_free(&self) -> Result<(), PciError> {
+        match self.held_by() {
+            by if by.is_empty() => Ok(()),
+            by => Err(PciError::Held { function: self.bdf, by: by.join(", ") }),
+        }
+    }
+
     /// That nobody has one of its VFs through VFIO: while somebody does, removing the VFs waits in the kernel as unbinding does.
     pub(super) fn vfs_are_free(&self) -> Result<(), PciError> {
         for (_, vf) in self.virtual_functions()? {
-            let by = PciFunction::new(&self.root, vf).held_by();
-            if !by.is_empty() {
-                return Err(PciError::Held { function: vf, by: by.join(", ") });
-            }
+            PciFunction::new(&self.root, vf).is_free()?;
         }
         Ok(())
     }
