@@ -58,6 +58,9 @@ pub struct Started {
     /// The directories of the control groups that LXC made for a container.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<PathBuf>,
+    /// Whether a Penstock was ending a container, and has not seen its functions back.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ending: bool,
 }
 
 impl Started {
@@ -233,6 +236,20 @@ impl State {
         match self.started(guest)? {
             Some(started) => self.keep_started(guest, &Started { made_again: true, ..started }),
             None => Ok(()),
+        }
+    }
+
+    /// Whether a guest is being ended.
+    ///
+    /// # Errors
+    ///
+    /// As [`State::keep_awaited`].
+    pub fn keep_ending(&self, guest: &GuestName, ending: bool) -> Result<(), GuestError> {
+        match self.started(guest)? {
+            Some(started) if started.ending != ending => {
+                self.keep_started(guest, &Started { ending, ..started })
+            }
+            Some(_) | None => Ok(()),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    fmt,
+    env, fmt,
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -12,11 +12,12 @@ use penstock_host::{
     InterfaceReport, PciFunction, Root, chain, files,
     netlink::{Netlink, NetlinkError},
     pci::{gives_interface, interface_of},
-    scan::elsewhere::elsewhere,
+    scan::{elsewhere::elsewhere, lifelines},
 };
 use penstock_model::{Bdf, Mac, Mtu, inventory::Interface};
 use penstock_plan::action::GuestFunction;
 
+use super::used;
 use crate::{error::GuestError, state::Lent};
 
 /// How long processes of a container that has ended may still be seen: its others are killed after its first, one by one.
@@ -44,6 +45,12 @@ pub trait Recognise: Send + Sync {
     fn has_tenant(&self, _function: Bdf) -> bool {
         false
     }
+
+    /// What the host's own life hangs on and goes over the function, in words: a default route, the SSH connection that Penstock was started
+    /// from.
+    fn lifelines(&self, _function: Bdf) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// How the interface of a function is to be on the host after its container.
@@ -51,6 +58,9 @@ pub trait Recognise: Send + Sync {
 pub enum AfterContainer {
     /// Down: its container was ended just now, or is about to be started.
     Down,
+    /// Down, unless something stands on it or a lifeline of the host goes over it: a Penstock was ending its container, some time ago, and has
+    /// not seen it back. Addresses and routes may be what a network manager gave it meanwhile.
+    DownUnlessStoodOn,
     /// Down, unless the host uses it by now: its container ended by itself, some time ago.
     DownUnlessUsed,
     /// Up if it was up before, unless the host uses it by now: the same, where nobody else brings it up.
@@ -89,6 +99,14 @@ impl Recognise for ByDevice {
 
     fn has_tenant(&self, function: Bdf) -> bool {
         !elsewhere(&self.0, &BTreeSet::from([function])).is_empty()
+    }
+
+    fn lifelines(&self, function: Bdf) -> Vec<String> {
+        let ssh_connection = env::var("SSH_CONNECTION").ok();
+        let started =
+            lifelines::Started { ssh_connection, process: Some(std::process::id()), peers: Vec::new() };
+        let all = lifelines::lifelines_here(&started);
+        all.through(function).map(|(lifeline, _)| format!("{} goes over it", lifeline.kind)).collect()
     }
 }
 
@@ -185,8 +203,8 @@ impl Interfaces {
     /// Waits until a function that a container had is on the host again, then makes it as it was: its flags, link mode and alternative
     /// names, its name where that is free, its MTU and MAC address. The kernel takes it down on the way back, and its addresses go
     /// (`net/core/dev.c`, `__dev_change_net_namespace`): whatever is on it was added since, and is removed. Where it is to stay if the
-    /// host uses it (`after`), one that is up or has an address gets its flags, link mode and alternative names back, and no more: somebody
-    /// may work over it. `owned` is what the container is defined with by now: a MAC address that it is to have there
+    /// host uses it (`after`) it gets its flags, link mode and alternative names back then, and no more: somebody may work over it.
+    /// `owned` is what the container is defined with by now: a MAC address that it is to have there
     /// stays, since it may have been set after the container had ended.
     ///
     /// A function that is not on this machine any more, or was let go by its network driver, has nothing to give back. Nothing that a
@@ -211,12 +229,13 @@ impl Interfaces {
             }
         };
         let index = found.index;
-        if after != AfterContainer::Down
-            && let Some(used) = used(&found.interface)
-        {
+        let signs = self.signs_of_use(&mut netlink, lent.function, &found, after)?;
+        if !signs.is_empty() {
             eprintln!(
-                "penstock: the interface {} of {} is in use on this host since its container ended by itself ({used}): it stays so",
-                found.interface.name, lent.function
+                "penstock: the interface {} of {} is in use on this host since its container ended ({}): it stays so",
+                found.interface.name,
+                lent.function,
+                signs.join(", ")
             );
             return Ok(restore_settings(&mut netlink, index, lent)?);
         }
@@ -235,19 +254,33 @@ impl Interfaces {
             // Where something else has taken the name meanwhile, the one that the kernel gave it will do.
             tell(lent, netlink.rename(index, &lent.name));
         }
-        if after == AfterContainer::AsBeforeUnlessUsed && lent.up {
+        if outcome.is_ok() && after == AfterContainer::AsBeforeUnlessUsed && lent.up {
             tell(lent, netlink.set_up(index, true));
         }
         Ok(outcome?)
     }
-}
 
-/// What shows that the host uses an interface that has come back to it; `None` when nothing does.
-fn used(interface: &Interface) -> Option<String> {
-    let addresses = interface.addresses.iter().filter(|address| !address.is_link_local());
-    let signs: Vec<String> =
-        interface.up.then(|| "up".to_owned()).into_iter().chain(addresses.map(ToString::to_string)).collect();
-    (!signs.is_empty()).then(|| signs.join(", "))
+    /// What shows that an interface is not to be touched (`after`), in words; empty when nothing does.
+    fn signs_of_use(
+        &self,
+        netlink: &mut Netlink,
+        function: Bdf,
+        found: &InterfaceReport,
+        after: AfterContainer,
+    ) -> Result<Vec<String>, GuestError> {
+        if after == AfterContainer::Down {
+            return Ok(Vec::new());
+        }
+        let mut signs = used::stood_on(netlink, found)?;
+        if after != AfterContainer::DownUnlessStoodOn {
+            signs.extend(used::configured(netlink, found)?);
+        }
+        // They are looked for in the whole machine, and an SSH connection may do with a link-local address.
+        if signs.is_empty() {
+            signs = self.by.lifelines(function);
+        }
+        Ok(signs)
+    }
 }
 
 /// The MAC address that an interface is to have again instead of `seen`.

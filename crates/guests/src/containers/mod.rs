@@ -44,7 +44,7 @@ pub mod ids;
 mod interfaces;
 mod interrupts;
 mod limits;
-mod lxc;
+pub(crate) mod lxc;
 pub mod nics;
 mod place;
 mod proofs;
@@ -52,6 +52,7 @@ pub mod rates;
 mod ready;
 mod routes;
 pub mod start_script;
+mod used;
 mod vfs;
 
 pub use interfaces::Recognise;
@@ -310,6 +311,7 @@ impl Containers {
             not_awaited: true,
             made_again: false,
             groups: Vec::new(),
+            ending: false,
         };
         // Written before anything leaves the host, so that it can be found again whatever happens.
         self.state.keep_started(guest, &started)?;
@@ -330,15 +332,24 @@ impl Containers {
         let _lock = self.state.lock(guest, timeout)?;
         let interrupts = self.put_interrupts_back(guest);
         let definition = self.state.definition(guest)?;
-        let after = match self.running(guest)? {
-            Some(_) => AfterContainer::Down,
-            None => AfterContainer::DownUnlessUsed,
+        let after = match (self.running(guest)?, self.state.started(guest)?) {
+            (Some(_), _) => AfterContainer::Down,
+            (None, Some(started)) if started.ending => AfterContainer::DownUnlessStoodOn,
+            (None, _) => AfterContainer::DownUnlessUsed,
         };
-        let end = || self.end(guest, definition.as_ref(), timeout);
-        match &definition {
-            Some(definition) => self.beside_workqueues(definition, end)?,
-            None => end()?,
+        if after == AfterContainer::Down {
+            // That it cannot be written down, on a full disk, say, keeps nobody from the interfaces.
+            let _ = self.state.keep_ending(guest, true);
         }
+        let end = || self.end(guest, definition.as_ref(), timeout);
+        let ended = match &definition {
+            Some(definition) => self.beside_workqueues(definition, end),
+            None => end(),
+        };
+        ended.inspect_err(|_| {
+            // It runs on, and may end by itself later.
+            let _ = self.state.keep_ending(guest, false);
+        })?;
         let left = deadline.saturating_duration_since(Instant::now());
         self.give_back(guest, after, left.max(BACK)).and(interrupts)
     }
@@ -604,8 +615,9 @@ impl Containers {
         let deadline = Instant::now() + timeout;
         let mut outcome = Ok(());
         // LXC opens its log before all else: without one it was never asked, no interface has left the host, and what they have is the
-        // host's own.
-        let have_left = started.init.is_some() || files::exists(self.state.file(guest, lxc::LOG));
+        // host's own. So is what they have since the machine was switched on.
+        let have_left = (started.init.is_some() || files::exists(self.state.file(guest, lxc::LOG)))
+            && started.is_of_this_boot(&self.root)?;
         for lent in started.functions.iter().filter(|_| have_left) {
             let left = deadline.saturating_duration_since(Instant::now());
             let owned = owned.iter().find(|owned| owned.function == lent.function);

@@ -303,6 +303,7 @@ impl Vms {
             not_awaited: true,
             made_again: false,
             groups: Vec::new(),
+            ending: false,
         };
         // Written before libvirt is asked, so that it can be found again whatever happens.
         self.state.keep_started(guest, &started)?;

@@ -29,6 +29,8 @@ pub struct ByMac {
     pf: Option<Bdf>,
     /// Whether the functions are on this machine; a veth is gone for good when its namespace dies with it inside.
     pub exist: AtomicBool,
+    /// Whether the host's life hangs on them.
+    pub lifeline: AtomicBool,
 }
 
 impl Recognise for ByMac {
@@ -44,6 +46,10 @@ impl Recognise for ByMac {
 
     fn exists(&self, function: Bdf) -> bool {
         self.functions.contains_key(&function) && self.exist.load(Ordering::Relaxed)
+    }
+
+    fn lifelines(&self, _: Bdf) -> Vec<String> {
+        self.lifeline.load(Ordering::Relaxed).then(|| "all goes over it".to_owned()).into_iter().collect()
     }
 }
 
@@ -83,7 +89,8 @@ impl Bench {
             let mac = format!("02:00:00:00:{number:02x}:{end:02x}");
             functions.insert(bdf(end), mac.parse().unwrap());
         }
-        let by = Arc::new(ByMac { functions, pf, exist: AtomicBool::new(true) });
+        let by =
+            Arc::new(ByMac { functions, pf, exist: AtomicBool::new(true), lifeline: AtomicBool::new(false) });
         let containers = Containers::new(Root::system(), state.path().join("guests"))
             .keeping_ids_in(state.path().join("ids"))
             .recognising(by.clone());

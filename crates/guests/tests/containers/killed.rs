@@ -76,6 +76,17 @@ pub fn never_left() {
     configure(&bench, 0);
     bench.containers.undefine(&definition.guest, TIMEOUT).unwrap();
     is_configured(&bench, 0);
+
+    // So is one that had left it before the machine was switched on anew, where the state outlives that.
+    bench.start(&definition);
+    let mut started: serde_json::Value = serde_json::from_slice(&fs::read(&notes).unwrap()).unwrap();
+    bench.stop(&definition);
+    started["boot"] = "another".into();
+    fs::write(&notes, started.to_string()).unwrap();
+    ip(&["link", "set", &bench.link(0), "up"]);
+    bench.containers.stop(&definition.guest, TIMEOUT).unwrap();
+    assert!(bench.on_host(0).unwrap().interface.up);
+    assert!(!notes.exists());
 }
 
 /// Penstock was killed while it had an interface down, after LXC had started the container: the next apply found that it runs and left it

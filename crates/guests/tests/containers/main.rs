@@ -30,7 +30,7 @@ use penstock_testkit::{needs, trials::Trials};
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let lacking = trials.lacking("containers", || needs::containers(&["ip", "ping"]));
-    let tests: [(&str, fn()); 40] = [
+    let tests: [(&str, fn()); 43] = [
         ("a_function_goes_in_and_comes_back_in_netns", goes_in_and_comes_back),
         ("routes_are_there_before_the_first_process_in_netns", routes),
         ("a_vf_is_brought_round_until_it_has_its_link_in_netns", brought_round),
@@ -58,6 +58,9 @@ fn main() -> ExitCode {
         ("what_a_guest_of_an_older_version_left_goes_in_netns", taken_back::of_an_older_version),
         ("one_that_ended_by_itself_leaves_its_interface_up_in_netns", taken_back::ended_by_itself),
         ("an_interface_that_the_host_uses_since_is_left_alone_in_netns", taken_back::used_since),
+        ("an_interface_that_is_only_up_since_is_taken_back_in_netns", taken_back::raised_since),
+        ("an_ending_that_was_not_seen_to_its_end_is_in_netns", taken_back::configured_while_it_ended),
+        ("an_interface_that_is_not_as_it_was_stays_down_in_netns", taken_back::not_as_it_was),
         ("a_name_that_is_anothers_alternative_one_in_netns", taken_back::with_a_name_that_is_taken),
         ("a_name_that_was_taken_meanwhile_in_netns", name_taken),
         ("lxc_dies_in_netns", lxc_dies),
@@ -77,6 +80,15 @@ fn main() -> ExitCode {
         unshare(CloneFlags::CLONE_NEWNET).expect("root may make a network namespace");
     }
     trials.add(&lacking, tests);
+    let macvlan = "ip link add one type veth peer name two && ip link add link one type macvlan";
+    let macvlan = || needs::refused(Command::new("unshare").args(["--net", "sh", "-c", macvlan]));
+    let programs = || needs::programs(&["python3", "unshare", "nsenter"]).or_else(macvlan);
+    let lacking = lacking.or_else(|| trials.lacking("what stands on an interface", programs));
+    let upon: (&str, fn()) = (
+        "an_interface_that_the_host_has_built_upon_since_is_left_alone_in_netns",
+        taken_back::built_upon_since,
+    );
+    trials.add(&lacking, [upon]);
     trials.run()
 }
 

@@ -1,6 +1,6 @@
 //! What a container has set on its interface, and how the host has it back.
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::{fs, path::PathBuf, sync::atomic::Ordering, time::Duration};
 
 use nix::{
     sys::signal::{Signal, kill},
@@ -122,29 +122,48 @@ pub fn ended_by_itself() {
     bench.is_back(0);
 }
 
+/// The container starts, leaves its interface promiscuous and ends by itself; the name that its interface has on the host then.
+fn started_and_ended(bench: &Bench, definition: &GuestDefinition) -> String {
+    let place = bench.start(definition);
+    let (status, said) = shell(&place, "ip link set eth0 promisc on");
+    assert_eq!(status, 0, "{said}");
+    let init = place.namespace().unwrap().unwrap();
+    let monitor = monitor_of(init).as_raw().unsigned_abs();
+    kill(Pid::from_raw(i32::try_from(init).unwrap()), Signal::SIGKILL).unwrap();
+    until("LXC has ended", || Running::of(monitor).is_none());
+    assert!(!bench.runs(definition));
+    let back = bench.on_host(0).expect("it is back").interface;
+    assert!(!back.up && back.addresses.is_empty(), "nobody has used it yet: {back:?}");
+    back.name.to_string()
+}
+
+fn stop(definition: &GuestDefinition) -> GuestAction {
+    GuestAction::StopGuest { guest: definition.guest.clone() }
+}
+
+fn undefine(definition: &GuestDefinition) -> GuestAction {
+    GuestAction::UndefineGuest { guest: definition.guest.clone() }
+}
+
+/// Changes what is noted of the start.
+fn rewrite(bench: &Bench, definition: &GuestDefinition, change: impl FnOnce(&mut serde_json::Value)) {
+    let path = record(bench, definition);
+    let mut started: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    change(&mut started);
+    fs::write(&path, started.to_string()).unwrap();
+}
+
 /// The host works over an interface that came back by itself: `stop` found no container that runs, and took it down, with its address.
 pub fn used_since() {
     let bench = Bench::new();
     let definition = bench.guest("used-", 0);
-    let guest = || definition.guest.clone();
-    let stop = || GuestAction::StopGuest { guest: guest() };
-    let undefine = || GuestAction::UndefineGuest { guest: guest() };
+    let (stop, undefine) = (|| stop(&definition), || undefine(&definition));
     ip(&["link", "set", &bench.link(0), "up"]);
     ip(&["address", "add", "10.8.8.8/24", "dev", &bench.link(0)]);
     let before = settings(&bench, 0);
     for (up, ends) in [(true, vec![stop(), undefine()]), (true, vec![undefine()]), (false, vec![undefine()])]
     {
-        let place = bench.start(&definition);
-        let (status, said) = shell(&place, "ip link set eth0 promisc on");
-        assert_eq!(status, 0, "{said}");
-        let init = place.namespace().unwrap().unwrap();
-        let monitor = monitor_of(init).as_raw().unsigned_abs();
-        kill(Pid::from_raw(i32::try_from(init).unwrap()), Signal::SIGKILL).unwrap();
-        until("LXC has ended", || Running::of(monitor).is_none());
-        assert!(!bench.runs(&definition));
-        let back = bench.on_host(0).expect("it is back").interface;
-        assert!(!back.up && back.addresses.is_empty(), "nobody has used it yet: {back:?}");
-        let name = back.name.as_str();
+        let name = &started_and_ended(&bench, &definition);
         ip(&["address", "add", "192.0.2.1/24", "dev", name]);
         if up {
             ip(&["link", "set", name, "up"]);
@@ -153,7 +172,7 @@ pub fn used_since() {
         for end in ends {
             bench.guests().execute(&end, TIMEOUT).unwrap();
             let now = bench.on_host(0).expect("it is the host's").interface;
-            assert_eq!((now.up, now.name.as_str()), (up, name), "{end}");
+            assert_eq!((now.up, now.name.as_str()), (up, name.as_str()), "{end}");
             let addresses: Vec<String> = now.addresses.iter().map(ToString::to_string).collect();
             assert!(addresses.contains(&"192.0.2.1/24".to_owned()), "{end}: {addresses:?}");
             let routes = Command::new("ip").args(["route", "show", "dev", name]).succeed().unwrap().text();
@@ -164,6 +183,180 @@ pub fn used_since() {
         ip(&["address", "flush", "dev", name]);
         ip(&["link", "set", name, "down"]);
     }
+}
+
+/// udev or a network manager brings up whatever appears: such an interface was taken for the host's, and kept the name that the kernel gave it.
+pub fn raised_since() {
+    let bench = Bench::new();
+    let definition = bench.guest("raised-", 0);
+    for (end, up) in [(stop(&definition), false), (undefine(&definition), true)] {
+        ip(&["link", "set", &bench.link(0), "up"]);
+        ip(&["link", "set", &bench.link(1), "up"]);
+        let name = &started_and_ended(&bench, &definition);
+        ip(&["link", "set", name, "up"]);
+        ip(&["address", "add", "169.254.7.7/16", "dev", name]);
+        ip(&["route", "add", "169.254.0.0/16", "dev", name, "metric", "1000"]);
+        until("it has a link-local address", || {
+            let addresses = bench.on_host(0).unwrap().interface.addresses;
+            addresses.iter().any(|address| address.is_link_local())
+        });
+        bench.guests().execute(&end, TIMEOUT).unwrap();
+        let now = bench.on_host(0).expect("it is back").interface;
+        assert_eq!((now.up, now.name.as_str()), (up, bench.link(0).as_str()), "{end}");
+        assert!(!now.addresses.iter().any(|address| address.ip().is_ipv4()), "{end}: {:?}", now.addresses);
+        ip(&["link", "set", &bench.link(0), "down"]);
+    }
+    bench.is_back(0);
+}
+
+/// What the host has built on an interface needs no address of it.
+pub fn built_upon_since() {
+    let bench = Bench::new();
+    let definition = bench.guest("upon-", 0);
+    let bridge = format!("upon{}", bench.number);
+    ip(&["link", "add", &bridge, "type", "bridge"]);
+    let other = Beside::elsewhere();
+    let (away, inside) = (other.0.id().to_string(), format!("--net=/proc/{}/ns/net", other.0.id()));
+    // Each with its reverse, and whether it counts after an ending of Penstock's own.
+    let on = ["ip", "link", "add", "link", "IT"];
+    let uses: [(&[&str], &[&str], bool); 4] = [
+        (&["ip", "link", "set", "IT", "master", &bridge], &["ip", "link", "set", "IT", "nomaster"], true),
+        (&[&on[..], &["name", "upper", "type", "macvlan"]].concat(), &["ip", "link", "del", "upper"], true),
+        (
+            &[&on[..], &["name", "away", "netns", &away, "type", "macvlan"]].concat(),
+            &["nsenter", &inside, "ip", "link", "del", "away"],
+            true,
+        ),
+        (
+            &["ip", "route", "add", "203.0.113.0/24", "dev", "IT"],
+            &["ip", "route", "del", "203.0.113.0/24", "dev", "IT"],
+            false,
+        ),
+    ];
+    for (use_it, give_up, counts_always) in uses {
+        for ending in [false, true] {
+            let name = started_and_ended(&bench, &definition);
+            let run = |words: &[&str]| {
+                let words = words.iter().map(|word| if *word == "IT" { &name } else { *word });
+                Command::new(words.clone().next().unwrap()).args(words.skip(1)).succeed().unwrap();
+            };
+            run(&["ip", "link", "set", "IT", "up"]);
+            run(use_it);
+            rewrite(&bench, &definition, |started| started["ending"] = ending.into());
+            bench.guests().execute(&stop(&definition), TIMEOUT).unwrap();
+            let now = bench.on_host(0).expect("it is there").interface;
+            let stays = !ending || counts_always;
+            let wanted = if stays { name.clone() } else { bench.link(0) };
+            assert_eq!((now.up, now.name.to_string()), (stays, wanted), "{use_it:?}, {ending}");
+            if stays {
+                run(give_up);
+                run(&["ip", "link", "set", "IT", "down"]);
+            }
+        }
+    }
+    ip(&["link", "del", &bridge]);
+    bench.is_back(0);
+
+    // A switch whose uplink it is takes all frames.
+    let name = started_and_ended(&bench, &definition);
+    ip(&["link", "set", &name, "up", "promisc", "off"]);
+    let listens = Beside::run("python3", &["-c", TAKES_ALL, &name]);
+    until("it takes all", || bench.on_host(0).unwrap().promiscuous == Some(true));
+    bench.guests().execute(&stop(&definition), TIMEOUT).unwrap();
+    assert!(bench.on_host(0).unwrap().interface.up);
+    drop(listens);
+    ip(&["link", "set", &name, "down"]);
+}
+
+/// A packet socket of an interface, which asks for all frames (`PACKET_ADD_MEMBERSHIP`, `PACKET_MR_PROMISC`; packet(7)).
+const TAKES_ALL: &str = "import socket, struct, sys, time
+taker = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+taker.setsockopt(263, 1, struct.pack('iHH8s', socket.if_nametoindex(sys.argv[1]), 1, 0, b''))
+time.sleep(1000)";
+
+/// A program that runs until it is dropped.
+struct Beside(std::process::Child);
+
+impl Beside {
+    fn run(program: &str, arguments: &[&str]) -> Beside {
+        Beside(std::process::Command::new(program).args(arguments).spawn().unwrap())
+    }
+
+    /// One that lives in a network namespace of its own.
+    fn elsewhere() -> Beside {
+        let beside = Beside::run("unshare", &["--net", "sleep", "1000"]);
+        let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/net")).unwrap();
+        until("it has its own", || namespace(&beside.0.id().to_string()) != namespace("self"));
+        beside
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Penstock was killed while it ended a container: a network manager gives the interface that comes back an address, and the next `stop` took
+/// it for the host's. What a lifeline goes over stays all the same.
+pub fn configured_while_it_ended() {
+    let bench = Bench::new();
+    let mut definition = bench.guest("ending-", 0);
+    for lifeline in [true, false] {
+        let name = &started_and_ended(&bench, &definition);
+        rewrite(&bench, &definition, |started| started["ending"] = true.into());
+        ip(&["link", "set", name, "up"]);
+        ip(&["address", "add", "192.0.2.1/24", "dev", name]);
+        bench.by.lifeline.store(lifeline, Ordering::Relaxed);
+        bench.guests().execute(&stop(&definition), TIMEOUT).unwrap();
+        if lifeline {
+            assert!(bench.on_host(0).unwrap().interface.up);
+            bench.by.lifeline.store(false, Ordering::Relaxed);
+            ip(&["address", "flush", "dev", name]);
+            ip(&["link", "set", name, "down"]);
+        }
+    }
+    bench.is_back(0);
+    // An SSH connection may do with a link-local address.
+    let name = &started_and_ended(&bench, &definition);
+    ip(&["link", "set", name, "up"]);
+    bench.by.lifeline.store(true, Ordering::Relaxed);
+    bench.guests().execute(&stop(&definition), TIMEOUT).unwrap();
+    bench.by.lifeline.store(false, Ordering::Relaxed);
+    assert!(bench.on_host(0).unwrap().interface.up);
+    ip(&["link", "set", name, "down"]);
+
+    // It is noted before anything ends.
+    definition.init =
+        ["/bin/sh", "-c", "trap '' PWR TERM INT; while :; do sleep 1; done"].map(str::to_owned).to_vec();
+    bench.start(&definition);
+    std::thread::scope(|scope| {
+        scope.spawn(|| bench.stop(&definition));
+        until("its end is noted", || {
+            let text = fs::read_to_string(record(&bench, &definition)).unwrap_or_default();
+            serde_json::from_str(&text).is_ok_and(|started: serde_json::Value| started["ending"] == true)
+        });
+        assert!(bench.on_host(0).is_none(), "it is its container's still");
+    });
+    bench.is_back(0);
+}
+
+/// It was brought up although it could not be made as it was, whatever it had by then.
+pub fn not_as_it_was() {
+    let bench = Bench::new();
+    let definition = bench.guest("half-", 0);
+    ip(&["link", "set", &bench.link(0), "up"]);
+    started_and_ended(&bench, &definition);
+    // The kernel takes 255 bytes.
+    rewrite(&bench, &definition, |started| {
+        started["functions"][0]["settings"]["alias"] = "x".repeat(300).into()
+    });
+    bench.guests().execute(&undefine(&definition), TIMEOUT).unwrap_err();
+    assert!(!bench.on_host(0).unwrap().interface.up);
+    rewrite(&bench, &definition, |started| started["functions"][0]["settings"]["alias"] = "".into());
+    bench.guests().execute(&undefine(&definition), TIMEOUT).unwrap();
+    assert!(bench.on_host(0).unwrap().interface.up);
 }
 
 /// A name that is refused keeps nobody from the container.
