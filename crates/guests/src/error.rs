@@ -42,7 +42,7 @@ pub enum GuestError {
         guest: GuestName,
     },
     /// It runs, and this state knows of no start of it.
-    #[error("guest {guest} runs already, as process {pid}, and was not started with the state in {}", state.display())]
+    #[error("guest {guest} runs as process {pid}, and the state in {} knows of no start of it", state.display())]
     Elsewhere {
         /// The guest that was asked for.
         guest: GuestName,
@@ -50,6 +50,8 @@ pub enum GuestError {
         pid: u32,
         /// The directory of this state's guests.
         state: PathBuf,
+        /// That of the state that it was started with, where that is known.
+        of: Option<PathBuf>,
         /// The command that ends it.
         end: String,
     },

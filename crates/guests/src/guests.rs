@@ -3,7 +3,10 @@
 use std::{
     collections::BTreeMap,
     path::PathBuf,
-    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
     thread,
     time::Duration,
 };
@@ -32,6 +35,9 @@ pub struct Guests {
     state: State,
     containers: Containers,
     vms: Vms,
+    /// What was refused before anything was changed, since a guest of that name was started with another state: there is nothing to take
+    /// back, and what looks like it is that guest's.
+    refused: Arc<Mutex<Vec<GuestAction>>>,
 }
 
 impl Guests {
@@ -44,12 +50,13 @@ impl Guests {
             vms: Vms::new(root.clone(), state.clone(), builtin),
             state: State::new(state),
             root,
+            refused: Arc::default(),
         }
     }
 
     /// These containers and VMs, which share the directory `state`; for tests.
     pub fn of(state: PathBuf, containers: Containers, vms: Vms) -> Guests {
-        Guests { root: Root::system(), state: State::new(state), containers, vms }
+        Guests { root: Root::system(), state: State::new(state), containers, vms, refused: Arc::default() }
     }
 
     /// The containers among these guests.
@@ -147,7 +154,19 @@ impl Guests {
 
     fn act(&self, action: &GuestAction, timeout: Duration) -> Result<(), ExecuteError> {
         let attempt = attempt(action);
-        self.try_to(action, timeout).map_err(|error| error.into_carry_error(&attempt))
+        let outcome = self.try_to(action, timeout);
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        refused.retain(|before| before != action);
+        if matches!(outcome, Err(GuestError::Elsewhere { .. })) {
+            refused.push(action.clone());
+        }
+        outcome.map_err(|error| error.into_carry_error(&attempt))
+    }
+
+    /// Whether what this action takes back was refused.
+    fn was_refused(&self, inverse: &GuestAction) -> bool {
+        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        refused.iter().any(|refused| takes_back(inverse, refused))
     }
 
     fn try_to(&self, action: &GuestAction, timeout: Duration) -> Result<(), GuestError> {
@@ -220,6 +239,10 @@ impl Guests {
             }
             GuestAction::IsolateGuest { guest, cpus, on } => {
                 let there = self.there(guest)?;
+                if self.is_vm(guest)? {
+                    // What looks like left of its partition is the other's.
+                    self.vms.not_elsewhere(guest)?;
+                }
                 let done = match there {
                     Some(there) if *on => realtime::isolate(&self.root, there, cpus),
                     None if *on => return Err(GuestError::NotThere { guest: guest.clone() }),
@@ -282,6 +305,12 @@ impl Guests {
                 if !is_vm && there && *running && self.containers.is_unfinished(guest)? {
                     return Ok(Err("its start was not finished".to_owned()));
                 }
+                if is_vm
+                    && !*running
+                    && let Err(elsewhere) = self.vms.not_elsewhere(guest)
+                {
+                    return Ok(Err(elsewhere.to_string()));
+                }
                 if !there && !*running && self.has_left_something(guest)? {
                     return Ok(Err("it does not run, and its start was not taken back".to_owned()));
                 }
@@ -327,6 +356,21 @@ impl Guests {
     }
 }
 
+/// Whether one action takes back what the other makes.
+fn takes_back(inverse: &GuestAction, action: &GuestAction) -> bool {
+    match (inverse, action) {
+        (GuestAction::UndefineGuest { guest }, GuestAction::DefineGuest(definition)) => {
+            *guest == definition.guest
+        }
+        (GuestAction::StopGuest { guest }, GuestAction::CreateGuest { guest: made }) => guest == made,
+        (GuestAction::RemoveTaps { guest, nic }, GuestAction::MakeTaps { guest: made, nic: made_nic })
+        | (GuestAction::StopSwitch { guest, nic }, GuestAction::StartSwitch { guest: made, nic: made_nic }) => {
+            (guest, nic) == (made, made_nic)
+        }
+        _ => false,
+    }
+}
+
 /// What was attempted, for messages.
 fn attempt(action: &GuestAction) -> String {
     match action {
@@ -364,8 +408,12 @@ impl Execute<GuestAction> for Guests {
         side_by_side(actions, |action| self.act(action, deadline))
     }
 
-    /// A guest that is not there has taken along how it ran: a VM that failed to be made again, say, or one that somebody has stopped.
+    /// A guest that is not there has taken along how it ran: a VM that failed to be made again, say, or one that somebody has stopped. Nor is
+    /// there anything of what was refused.
     fn is_gone(&mut self, action: &GuestAction) -> bool {
+        if self.was_refused(action) {
+            return true;
+        }
         match action {
             GuestAction::SuspendGuest { guest }
             | GuestAction::ResumeGuest { guest }

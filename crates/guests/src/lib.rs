@@ -7,6 +7,7 @@
 
 pub mod console;
 pub mod containers;
+mod elsewhere;
 pub mod error;
 pub mod guests;
 pub mod incus;

@@ -38,6 +38,9 @@ use crate::error::GuestError;
 /// How LXC knows a guest: `penstock-NAME`.
 pub const PREFIX: &str = "penstock-";
 
+/// The socket of a VM's console in its directory.
+pub(crate) const CONSOLE: &str = "console.sock";
+
 /// A guest that was started, and whose functions have not been given back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Started {
@@ -119,6 +122,11 @@ impl State {
     /// The directory; also LXC's (`lxcpath`), so that nothing of the user's own containers is touched.
     pub fn directory(&self) -> &Path {
         &self.directory
+    }
+
+    /// Whether `directory` is the directory, however it is written.
+    pub fn is_in(&self, directory: &Path) -> bool {
+        directory == self.directory || files::is_same(directory, &self.directory)
     }
 
     /// The directory of one guest.

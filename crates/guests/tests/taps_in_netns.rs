@@ -288,13 +288,21 @@ fn of_another_state() {
     act(guests, &make());
     act(guests, &GuestAction::CreateGuest { guest: "a".parse().unwrap() });
     let other = &mut host.guests_in("other");
-    for action in [make(), remove(), GuestAction::DefineGuest(definition("br0", 0x20, 1))] {
+    let define = |first| GuestAction::DefineGuest(definition("br0", first, 1));
+    // The last ones are the ways back of a step that was refused.
+    let stop_switch = GuestAction::StopSwitch { guest: "a".parse().unwrap(), nic: net0() };
+    for action in [make(), define(0x20), define(0x10), remove(), stop_switch] {
         let error = penstock_host::chain(&other.execute(&action, TIMEOUT).unwrap_err());
-        assert!(error.contains("was not started with the state in"), "{action}: {error}");
+        assert!(error.contains("knows of no start of it"), "{action}: {error}");
         let taps = tap::taps().unwrap();
         assert!(taps.len() == 3 && taps.values().all(|tap| tap.attached), "{action}: {:?}", interfaces());
     }
+    // Nor is anything taken back of what was refused, whether or not that VM is there by then. Who comes later is told.
+    assert!(!host.guests_in("other").is_gone(&remove()));
     act(guests, &GuestAction::StopGuest { guest: "a".parse().unwrap() });
+    assert!(other.is_gone(&remove()));
+    act(other, &make());
+    assert!(!other.is_gone(&remove()));
     act(guests, &remove());
 }
 

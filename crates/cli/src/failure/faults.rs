@@ -215,6 +215,7 @@ impl Fault for GuestError {
             | GuestError::WrongKind { .. } => Status::BadInput,
             GuestError::Busy { .. } => Status::Busy,
             GuestError::Running { .. }
+            | GuestError::Elsewhere { .. }
             | GuestError::DeviceInUse { .. }
             | GuestError::InUse { .. }
             | GuestError::Held { .. } => Status::Refused,

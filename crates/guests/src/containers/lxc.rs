@@ -100,13 +100,18 @@ pub fn is_running(state: &State, guest: &GuestName) -> Result<bool, ProcessError
 /// LXC's own process beside the guest (`lxc-start`'s `lxc_monitor`), which outlives the guest's last process: it gives the interfaces
 /// back, removes the control groups and ends. `None` when there is none.
 pub fn monitor(root: &Root, state: &State, guest: &GuestName) -> Option<Running> {
-    monitors(root, guest).find(|(_, path)| path == state.directory()).map(|(monitor, _)| monitor)
+    monitors(root, guest).find(|(_, path)| state.is_in(path)).map(|(monitor, _)| monitor)
 }
 
 /// The same of guests of this name of any state, each with its directory of all guests.
-pub fn monitors(root: &Root, guest: &GuestName) -> impl Iterator<Item = (Running, PathBuf)> {
+pub fn monitors<'a>(root: &'a Root, guest: &GuestName) -> impl Iterator<Item = (Running, PathBuf)> + use<'a> {
     let name = format!(" {PREFIX}{guest}");
-    let ours = files::owner(root.path("/proc/self")).ok();
+    // The owner, and the namespace of process ids.
+    let whose = move |directory: PathBuf| {
+        let owner = files::owner(&directory).ok()?;
+        Some((owner, files::read_link(directory.join("ns/pid")).ok()))
+    };
+    let ours = whose(root.path("/proc/self"));
     let processes = files::list(root.path("/proc")).unwrap_or_default();
     processes.into_iter().filter_map(move |id| {
         let id: u32 = id.parse().ok()?;
@@ -114,8 +119,9 @@ pub fn monitors(root: &Root, guest: &GuestName) -> impl Iterator<Item = (Running
         let line = files::read_at_most(directory.join("cmdline"), LONGEST_TITLE).ok()?.0;
         let line = String::from_utf8_lossy(&line);
         let path = line.trim_end_matches('\0').strip_prefix("[lxc monitor] ")?.strip_suffix(&name)?;
-        // Anybody can call himself so, a process of a container too; that one has another owner.
-        let is_ours = files::owner(&directory).ok() == Some(ours?);
+        // Anybody can call himself so, a process of a container too; that one has another owner, or another namespace where the container
+        // is privileged.
+        let is_ours = ours.is_some() && whose(directory) == ours;
         is_ours.then(|| Some((Running::find(root, id)?, PathBuf::from(path))))?
     })
 }

@@ -21,8 +21,8 @@ use serde_json::{Value, json};
 
 use super::{Containers, lxc};
 use crate::{
+    elsewhere,
     error::GuestError,
-    state::PREFIX,
     vms::switch::{self, SwitchStart, SwitchUnit},
 };
 
@@ -85,8 +85,8 @@ impl Containers {
     ///
     /// # Errors
     ///
-    /// [`GuestError::Running`] or [`GuestError::Elsewhere`] when the container runs, [`GuestError::NoVdpa`] when the kernel has no such devices,
-    /// [`GuestError::NoTun`], [`GuestError::Taps`], [`GuestError::Switch`] with the last lines of the switch or of systemd,
+    /// [`GuestError::Running`] or [`GuestError::Elsewhere`] when the container runs, [`GuestError::NoVdpa`] when the kernel has no such
+    /// devices, [`GuestError::NoTun`], [`GuestError::Taps`], [`GuestError::Switch`] with the last lines of the switch or of systemd,
     /// [`GuestError::Busy`] when another Penstock is at work on the container for longer than `timeout`.
     pub fn start_switch(
         &self,
@@ -110,21 +110,12 @@ impl Containers {
         made
     }
 
-    /// Fails when the container runs, be it one of this name that was started with another state: units, taps and devices have the
-    /// same names whatever the state.
+    /// Fails when the container runs, or a guest of this name that was started with another state.
     fn not_there(&self, guest: &GuestName) -> Result<(), GuestError> {
-        if self.running(guest)?.is_some() {
-            return Err(GuestError::Running { guest: guest.clone() });
+        match self.running(guest)? {
+            Some(_) => Err(GuestError::Running { guest: guest.clone() }),
+            None => elsewhere::no_guest(&self.root, &self.state, guest),
         }
-        let elsewhere = lxc::monitors(&self.root, guest).find(|(_, path)| path != self.state.directory());
-        elsewhere.map_or(Ok(()), |(monitor, path)| {
-            Err(GuestError::Elsewhere {
-                guest: guest.clone(),
-                pid: monitor.id,
-                state: self.state.directory().to_owned(),
-                end: format!("lxc-stop -P {} -n {PREFIX}{guest}", path.display()),
-            })
-        })
     }
 
     fn make(&self, switch: &SwitchUnit<'_>, own: &GuestNic, timeout: Duration) -> Result<(), GuestError> {
@@ -334,21 +325,42 @@ mod tests {
             files::create_dir_all(path.parent().unwrap()).unwrap();
             files::write_atomic(path, text).unwrap();
         };
-        files::create_dir_all(tree.path().join("proc/self")).unwrap();
-        write("proc/7/cmdline", "[lxc monitor] /run/penstock/guests penstock-web\0");
-        write("proc/7/stat", &format!("7 (lxc-start) S {}300 0", "0 ".repeat(18)));
-        let containers = Containers::new(Root::at(tree.path()), tree.path().join("guests"));
+        let process = |id: u32, line: &str, namespace: &str| {
+            write(&format!("proc/{id}/cmdline"), line);
+            write(&format!("proc/{id}/stat"), &format!("{id} (lxc-start) S {}300 0", "0 ".repeat(18)));
+            files::create_dir_all(tree.path().join(format!("proc/{id}/ns"))).unwrap();
+            files::link(namespace, tree.path().join(format!("proc/{id}/ns/pid"))).unwrap();
+        };
+        files::create_dir_all(tree.path().join("proc/self/ns")).unwrap();
+        files::link("pid:[1]", tree.path().join("proc/self/ns/pid")).unwrap();
+        let state = tree.path().join("guests");
+        files::create_dir_all(&state).unwrap();
+        files::link(&state, tree.path().join("link")).unwrap();
+        let containers = Containers::new(Root::at(tree.path()), state);
         let (guest, nic) = ("web".parse().unwrap(), "net0".parse().unwrap());
-        for refused in
-            [containers.start_switch(&guest, &nic, NAMING), containers.stop_switch(&guest, &nic, NAMING)]
-        {
+        let both =
+            || [containers.start_switch(&guest, &nic, NAMING), containers.stop_switch(&guest, &nic, NAMING)];
+        // The state itself by another path, and who in a privileged container calls himself a process of LXC's.
+        process(5, &format!("[lxc monitor] {}/link penstock-web\0", tree.path().display()), "pid:[1]");
+        process(6, "[lxc monitor] /tmp/x penstock-web\0", "pid:[2]");
+        assert_eq!(lxc::monitor(&containers.root, &containers.state, &guest).map(|own| own.id), Some(5));
+        let undefined = containers.start_switch(&guest, &nic, NAMING).unwrap_err();
+        assert!(matches!(undefined, GuestError::Undefined { .. }), "{undefined}");
+        process(7, "[lxc monitor] /run/pen stock/guests penstock-web\0", "pid:[1]");
+        for refused in both() {
             let error = refused.unwrap_err();
             assert!(error.to_string().contains("as process 7"), "{error}");
             let hint = error.hint().unwrap();
-            assert!(hint.ends_with("lxc-stop -P /run/penstock/guests -n penstock-web"), "{hint}");
+            assert!(hint.contains(" PENSTOCK_STATE='/run/pen stock', "), "{hint}");
+            assert!(hint.ends_with("lxc-stop -P '/run/pen stock/guests' -n penstock-web"), "{hint}");
         }
         let other = containers.start_switch(&"we".parse().unwrap(), &nic, NAMING).unwrap_err();
         assert!(matches!(other, GuestError::Undefined { .. }), "{other}");
+        // A VM of that name has switches of the same names.
+        process(8, "qemu\0-name\0guest=penstock-vm,debug-threads=on\0", "pid:[1]");
+        write("run/libvirt/qemu/penstock-vm.pid", "8\n");
+        let error = containers.stop_switch(&"vm".parse().unwrap(), &nic, NAMING).unwrap_err();
+        assert!(error.to_string().contains("as process 8"), "{error}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What to do about what could not be done with a guest.
 
-use penstock_host::{chain, vdpa::VdpaError};
+use penstock_host::{chain, process::quoted_where_needed, vdpa::VdpaError};
 use penstock_plan::ExecuteError;
 
 use super::GuestError;
@@ -18,10 +18,18 @@ impl GuestError {
             GuestError::NoComposition { .. } => {
                 "it takes libvirt 8.2 and QEMU 10.2 (Debian 13: qemu-system-x86 from trixie-backports)".to_owned()
             }
-            GuestError::Elsewhere { end, .. } => format!(
-                "run Penstock with the PENSTOCK_STATE that it was started with (sudo does not pass it on); where that directory is \
-                 gone, end it: {end}"
-            ),
+            GuestError::Elsewhere { state, of, end, .. } => {
+                let known = of.as_deref().filter(|of| *of != state);
+                let known = known.map(|of| of.parent().filter(|_| of.ends_with("guests")).unwrap_or(of));
+                let with = match known {
+                    Some(of) => format!("PENSTOCK_STATE={}, which", quoted_where_needed(&of.to_string_lossy())),
+                    None => "the PENSTOCK_STATE that".to_owned(),
+                };
+                format!(
+                    "run Penstock with {with} it was started with (sudo does not pass it on); where that directory or what it knew of \
+                     the guest is gone, end it: {end}"
+                )
+            }
             GuestError::NoSystemd { .. } => "run Penstock where systemd is the first process".to_owned(),
             GuestError::NoVdpa { source: VdpaError::Closed(_), .. } => "run Penstock as root".to_owned(),
             GuestError::NoVdpa { .. } => {

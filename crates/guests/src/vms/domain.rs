@@ -408,6 +408,12 @@ fn escape(text: &str) -> String {
     out
 }
 
+/// What [`escape`] has made of text without blanks other than spaces, as libvirt writes it too.
+pub(super) fn unescape(text: &str) -> String {
+    let others = [("&lt;", "<"), ("&gt;", ">"), ("&apos;", "'"), ("&quot;", "\""), ("&amp;", "&")];
+    others.into_iter().fold(text.to_owned(), |text, (written, meant)| text.replace(written, meant))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -415,6 +421,7 @@ mod tests {
     #[test]
     fn text_is_escaped() {
         assert_eq!(escape("a&b<c>'d\"\n\u{1}"), "a&amp;b&lt;c&gt;&apos;d&quot;&#10;\u{fffd}");
+        assert_eq!(unescape(&escape("a&lt;b&<c>'d\"")), "a&lt;b&<c>'d\"");
     }
 
     #[test]

@@ -20,7 +20,7 @@ use penstock_host::{Place, Root, chain, files, interrupt, running::Running};
 use penstock_model::{Boot, DataPath, GuestKind, GuestName, Inside, NicName, Vm, inventory::FoundGuest};
 use penstock_plan::action::{GuestDefinition, GuestNic};
 
-use self::{place::report_of, virsh::Virsh};
+use self::{place::report_of, qemu::kill, virsh::Virsh};
 use crate::{
     console,
     error::GuestError,
@@ -62,11 +62,11 @@ const GRACE: Duration = Duration::from_secs(15);
 /// How long a builtin guest has: it keeps nothing that could be lost.
 const BUILTIN_GRACE: Duration = Duration::from_secs(4);
 
-/// How long QEMU has to be gone once it is killed: it gives the guest's memory back, and functions are reset.
-const GONE: Duration = Duration::from_secs(10);
-
 /// How many last lines of a log an error carries.
 const LINES: usize = 10;
+
+/// What libvirt says when a domain of that name is there or being started (`virDomainObjListAddLocked`).
+const TAKEN: [&str; 3] = ["already exists with uuid", "is already active", "is already being started"];
 
 /// What is of no matter in libvirt's log of a QEMU.
 const CHATTER: [&str; 5] =
@@ -258,6 +258,7 @@ impl Vms {
                 self.end_switches_of(before)?;
             }
         }
+        self.not_elsewhere(guest)?;
         self.state.define(definition)
     }
 
@@ -265,13 +266,15 @@ impl Vms {
     ///
     /// # Errors
     ///
-    /// [`GuestError::Running`] while it is there, [`GuestError::Busy`] when another Penstock is at work on it for longer than
-    /// `timeout`, [`GuestError::Libvirt`] when libvirt may be making it still and does not answer.
+    /// [`GuestError::Running`] while it is there, [`GuestError::Elsewhere`] while one is there that was started with another state,
+    /// [`GuestError::Busy`] when another Penstock is at work on it for longer than `timeout`, [`GuestError::Libvirt`] when libvirt may be
+    /// making it still and does not answer.
     pub fn undefine(&self, guest: &GuestName, timeout: Duration) -> Result<(), GuestError> {
         let _lock = self.state.lock(guest, timeout)?;
         if self.process(guest)?.is_some() {
             return Err(GuestError::Running { guest: guest.clone() });
         }
+        self.not_elsewhere(guest)?;
         self.end_what_is_begun(guest, timeout)?;
         self.state.forget(guest)
     }
@@ -291,8 +294,8 @@ impl Vms {
         if let Some(process) = self.process(guest)? {
             return self.note_process(guest, process);
         }
-        self.not_there(guest)?;
-        self.end_what_is_begun(guest, timeout)?;
+        self.not_elsewhere(guest)?;
+        let begun = self.end_what_is_begun(guest, timeout)?;
         self.check(&definition)?;
         self.prepare(&definition)?;
         let started = Started {
@@ -314,13 +317,16 @@ impl Vms {
                 Some(process) => self.note_process(guest, process),
                 None => Err(GuestError::NotMade { said: self.qemu_log(guest) }),
             },
-            Err(VirshError::Refused { said }) => {
-                // libvirt has answered that it made none: one that is there is of whoever was quicker, and is not ended.
-                if let Err(elsewhere) = self.not_elsewhere(guest) {
+            Err(refused @ VirshError::Refused { .. }) => {
+                let made = GuestError::NotMade { said: self.qemu_said(guest, refused.said()) };
+                // It made none: one that is there, or that it is at, is of whoever was quicker, and is not ended. That may only be a Penstock of
+                // this state where that was killed while libvirt was at it.
+                let elsewhere = self.not_elsewhere(guest);
+                if elsewhere.is_err() || (!begun && refused.says(&TAKEN)) {
                     self.state.forget_started(guest)?;
-                    return Err(elsewhere);
+                    return Err(elsewhere.err().unwrap_or(made));
                 }
-                Err(GuestError::NotMade { said: self.qemu_said(guest, said) })
+                Err(made)
             }
             Err(source) => Err(self.libvirt(format!("have VM {guest} made"), source)),
         };
@@ -373,12 +379,13 @@ impl Vms {
     ///
     /// # Errors
     ///
-    /// [`GuestError::Busy`] when another Penstock is at work on it for longer than `timeout`, [`GuestError::Unstoppable`] when
-    /// QEMU does not end.
+    /// [`GuestError::Elsewhere`] when one is there that was started with another state, which runs on with its functions,
+    /// [`GuestError::Busy`] when another Penstock is at work on it for longer than `timeout`, [`GuestError::Unstoppable`] when QEMU does
+    /// not end.
     pub fn stop(&self, guest: &GuestName, timeout: Duration) -> Result<(), GuestError> {
         let _lock = self.state.lock(guest, timeout)?;
         if self.state.started(guest)?.is_none() {
-            return Ok(());
+            return self.not_elsewhere(guest);
         }
         if let Some(process) = self.process(guest)? {
             let asked = match self.definition(guest)? {
@@ -395,7 +402,8 @@ impl Vms {
         } else {
             self.end_what_is_begun(guest, timeout)?;
         }
-        self.state.forget_started(guest)
+        self.state.forget_started(guest)?;
+        self.not_elsewhere(guest)
     }
 
     /// Waits until a running VM is ready: its agent answers, or it said so on its console, or there is nothing to wait for.
@@ -520,8 +528,8 @@ impl Vms {
         }
         match started.init {
             Some(init) => Ok(init.is_alive_below(&self.root).then_some(init)),
-            // Whoever had it made did not live to note its process; libvirt did.
-            None => Ok(qemu::process(&self.root, guest)),
+            // Whoever had it made did not live to note its process; libvirt did. One of another state may have taken its name since.
+            None => Ok(self.own_qemu(guest)),
         }
     }
 
@@ -569,39 +577,6 @@ impl Vms {
         }
     }
 
-    /// Ends a VM without a process that whoever had it made did not live to see: libvirt may be at it still.
-    fn end_what_is_begun(&self, guest: &GuestName, timeout: Duration) -> Result<(), GuestError> {
-        match self.state.started(guest)? {
-            Some(started) if started.init.is_none() && started.is_of_this_boot(&self.root)? => {
-                self.end_what_is_made(guest, timeout.min(MOMENT))
-            }
-            Some(_) | None => Ok(()),
-        }
-    }
-
-    /// Ends a VM of which it is not known how far libvirt has come with it. libvirt that does not answer is given
-    /// `timeout` to come back; what is there of QEMU by then is killed.
-    fn end_what_is_made(&self, guest: &GuestName, timeout: Duration) -> Result<(), GuestError> {
-        let deadline = Instant::now() + timeout;
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_secs(1));
-            let outcome = self.virsh.destroy(guest, left);
-            if let Some(process) = qemu::process(&self.root, guest) {
-                kill(process)?;
-            }
-            match outcome {
-                // A daemon that is not there has nothing in hand.
-                Err(source) if source.is_unreached() => return Ok(()),
-                Err(source @ VirshError::Silent { .. }) if Instant::now() >= deadline => {
-                    return Err(self.libvirt(format!("see whether VM {guest} is being made"), source));
-                }
-                Err(VirshError::Silent { .. }) => thread::sleep(Duration::from_millis(200)),
-                // Its process is what counts.
-                _ => return Ok(()),
-            }
-        }
-    }
-
     /// Asks a guest to end, and waits a while. An error when libvirt does not do even that.
     fn ask_to_end(
         &self,
@@ -638,14 +613,14 @@ impl Vms {
     }
 
     /// What libvirt said of why a VM was not made, and what QEMU did.
-    fn qemu_said(&self, guest: &GuestName, said: Vec<String>) -> Vec<String> {
+    fn qemu_said(&self, guest: &GuestName, said: &[String]) -> Vec<String> {
         let mut said: Vec<String> = said
-            .into_iter()
+            .iter()
             .filter(|line| !line.starts_with("Failed to create domain"))
             // libvirt passes on whatever QEMU said first, which may be a warning about something else.
             .map(|line| match line.split_once(": qemu-system-") {
                 Some((libvirt, qemu)) if qemu.contains(" warning: ") => libvirt.to_owned(),
-                _ => line,
+                _ => line.clone(),
             })
             .collect();
         for line in self.qemu_log(guest) {
@@ -681,9 +656,4 @@ fn vm(definition: &GuestDefinition) -> Vm {
 
 fn inside(definition: &GuestDefinition) -> Inside {
     definition.vm.as_ref().map_or(Inside::None, |vm| vm.inside)
-}
-
-/// Kills a QEMU, and waits until it is gone.
-fn kill(process: Running) -> Result<(), GuestError> {
-    if process.kill(GONE) { Ok(()) } else { Err(GuestError::Unstoppable { pid: process.id }) }
 }

@@ -15,7 +15,10 @@ use super::{
     domain::{self, Booted, Domain},
     identity, needs, switch, vm,
 };
-use crate::error::{GuestError, refuse_used};
+use crate::{
+    error::{GuestError, refuse_used},
+    state::CONSOLE,
+};
 
 /// The command line of the builtin guest: each byte on a serial console costs a slow machine an exit of the VM, and what
 /// the host's processor needs against itself the host's kernel does. ACPI tells of every bus: without `lastbus` the kernel asks 8,128 times
@@ -32,7 +35,7 @@ impl Vms {
     /// Writes what the guest boots and what libvirt reads.
     pub(super) fn prepare(&self, definition: &GuestDefinition) -> Result<(), GuestError> {
         let guest = &definition.guest;
-        for old in ["console.log", "console.log.0", "console.log.1", "console.log.2", "console.sock"] {
+        for old in ["console.log", "console.log.0", "console.log.1", "console.log.2", CONSOLE] {
             files::remove_file(self.state.file(guest, old))?;
         }
         // libvirt runs QEMU as another user.
@@ -57,7 +60,7 @@ impl Vms {
             boot: &boot,
             emulator: emulator.as_ref(),
             console_log: &self.console_log(guest).to_string_lossy(),
-            console_socket: &self.state.file(guest, "console.sock").to_string_lossy(),
+            console_socket: &self.state.file(guest, CONSOLE).to_string_lossy(),
             switches: &switches,
             lines: &lines,
         });

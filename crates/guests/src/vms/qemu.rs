@@ -1,10 +1,23 @@
 //! A VM's QEMU among the processes of this host.
 
+use std::{
+    path::PathBuf,
+    thread,
+    time::{Duration, Instant},
+};
+
 use penstock_host::{Root, files, running::Running};
 use penstock_model::GuestName;
 
-use super::Vms;
-use crate::{error::GuestError, state::PREFIX};
+use super::{MOMENT, VirshError, Vms, domain};
+use crate::{
+    elsewhere,
+    error::GuestError,
+    state::{CONSOLE, PREFIX},
+};
+
+/// How long QEMU has to be gone once it is killed: it gives the guest's memory back, and functions are reset.
+const GONE: Duration = Duration::from_secs(10);
 
 /// Where libvirt writes down the number of a VM's QEMU (`virPidFile`).
 pub fn file(guest: &GuestName) -> String {
@@ -25,25 +38,80 @@ pub fn process(root: &Root, guest: &GuestName) -> Option<Running> {
     (words.split(|byte| *byte == 0).any(own) && process.is_alive_below(root)).then_some(process)
 }
 
+/// The directory of the state that the VM which is there was started with. libvirt keeps what a VM was made of beside its number, from before
+/// QEMU runs until it has ended (`qemuProcessLaunch`, `qemuProcessRemoveDomainStatus`), and its console is served in the state. `None` where
+/// libvirt has no such file, or this user may not read it.
+pub fn state_of(root: &Root, guest: &GuestName) -> Option<PathBuf> {
+    let made_of = files::read_to_string(root.path(format!("/run/libvirt/qemu/{PREFIX}{guest}.xml"))).ok()?;
+    let (before, _) = made_of.split_once(&format!("/{PREFIX}{guest}/{CONSOLE}'"))?;
+    Some(domain::unescape(before.rsplit_once('\'')?.1).into())
+}
+
 impl Vms {
-    /// Fails when the VM is there: what it runs with is not touched meanwhile.
+    /// Whether the VM that is there was started with another state, as far as libvirt tells.
+    pub(super) fn is_of_another(&self, guest: &GuestName) -> bool {
+        state_of(&self.root, guest).is_some_and(|of| !self.state.is_in(&of))
+    }
+
+    /// The QEMU that is there and was not started with another state, as far as libvirt tells.
+    pub(super) fn own_qemu(&self, guest: &GuestName) -> Option<Running> {
+        process(&self.root, guest).filter(|_| !self.is_of_another(guest))
+    }
+
+    /// Fails when the guest is there, be it started with another state, or a container there: what it runs with is not touched meanwhile.
     pub(super) fn not_there(&self, guest: &GuestName) -> Result<(), GuestError> {
         match self.process(guest)? {
             Some(_) => Err(GuestError::Running { guest: guest.clone() }),
-            None => self.not_elsewhere(guest),
+            None => elsewhere::no_guest(&self.root, &self.state, guest),
         }
     }
 
-    /// Fails when a QEMU is there as this VM, whose start is not noted in this state. The names of domains, taps and units are the
-    /// same whatever the state.
-    pub(super) fn not_elsewhere(&self, guest: &GuestName) -> Result<(), GuestError> {
-        process(&self.root, guest).map_or(Ok(()), |process| {
-            Err(GuestError::Elsewhere {
-                guest: guest.clone(),
-                pid: process.id,
-                state: self.state.directory().to_owned(),
-                end: format!("virsh -c qemu:///system destroy {PREFIX}{guest}"),
-            })
-        })
+    /// Fails when the VM is there and was started with another state.
+    pub(crate) fn not_elsewhere(&self, guest: &GuestName) -> Result<(), GuestError> {
+        match self.process(guest)? {
+            Some(_) => Ok(()),
+            None => elsewhere::no_vm(&self.root, &self.state, guest),
+        }
     }
+
+    /// Ends a VM without a process that whoever had it made did not live to see: libvirt may be at it still. Whether one was begun.
+    pub(super) fn end_what_is_begun(&self, guest: &GuestName, timeout: Duration) -> Result<bool, GuestError> {
+        match self.state.started(guest)? {
+            Some(started) if started.init.is_none() && started.is_of_this_boot(&self.root)? => {
+                self.end_what_is_made(guest, timeout.min(MOMENT)).map(|()| true)
+            }
+            Some(_) | None => Ok(false),
+        }
+    }
+
+    /// Ends a VM of which it is not known how far libvirt has come with it. libvirt that does not answer is given
+    /// `timeout` to come back; what is there of QEMU by then is killed.
+    pub(super) fn end_what_is_made(&self, guest: &GuestName, timeout: Duration) -> Result<(), GuestError> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            if self.is_of_another(guest) {
+                return Ok(());
+            }
+            let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_secs(1));
+            let outcome = self.virsh.destroy(guest, left);
+            if let Some(process) = self.own_qemu(guest) {
+                kill(process)?;
+            }
+            match outcome {
+                // A daemon that is not there has nothing in hand.
+                Err(source) if source.is_unreached() => return Ok(()),
+                Err(source @ VirshError::Silent { .. }) if Instant::now() >= deadline => {
+                    return Err(self.libvirt(format!("see whether VM {guest} is being made"), source));
+                }
+                Err(VirshError::Silent { .. }) => thread::sleep(Duration::from_millis(200)),
+                // Its process is what counts.
+                _ => return Ok(()),
+            }
+        }
+    }
+}
+
+/// Kills a QEMU, and waits until it is gone.
+pub(super) fn kill(process: Running) -> Result<(), GuestError> {
+    if process.kill(GONE) { Ok(()) } else { Err(GuestError::Unstoppable { pid: process.id }) }
 }

@@ -289,7 +289,8 @@ impl Vms {
     /// # Errors
     ///
     /// [`GuestError::Running`] or [`GuestError::Elsewhere`] when the VM is there, [`GuestError::Switch`] with the last lines of the
-    /// switch or of systemd when it does not start, [`GuestError::Busy`] when another Penstock is at work on the VM for longer than `timeout`.
+    /// switch or of systemd when it does not start, [`GuestError::Busy`] when another Penstock is at work on the VM for longer than
+    /// `timeout`.
     pub fn start_switch(
         &self,
         guest: &GuestName,

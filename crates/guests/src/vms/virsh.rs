@@ -69,14 +69,17 @@ impl VirshError {
         matches!(self, VirshError::Silent { .. }) && self.says(&UNREACHED)
     }
 
+    /// What libvirt or `virsh` said, line by line.
+    pub fn said(&self) -> &[String] {
+        match self {
+            VirshError::Silent { said } | VirshError::Refused { said } => said,
+            VirshError::Missing | VirshError::NoDomain => &[],
+        }
+    }
+
     /// Whether what was said holds one of these words.
     pub fn says(&self, any: &[&str]) -> bool {
-        match self {
-            VirshError::Silent { said } | VirshError::Refused { said } => {
-                said.iter().any(|line| any.iter().any(|words| line.contains(words)))
-            }
-            _ => false,
-        }
+        self.said().iter().any(|line| any.iter().any(|words| line.contains(words)))
     }
 }
 

@@ -35,6 +35,8 @@ create)
     sh -c 'while :; do sleep 0.1; done' qemu -name guest=penstock-a,debug-threads=on >/dev/null 2>&1 &
     # Until it is what was asked for, it is this script still.
     until grep -q guest=penstock-a /proc/$!/cmdline; do :; done
+    # What it is made of, which libvirt keeps with more around it.
+    cp "$3" "$pids/penstock-a.xml"
     echo $! >"$pids/penstock-a.pid"
     touch "$HERE/paused"
     ;;
@@ -44,11 +46,23 @@ suspend) touch "$HERE/paused" ;;
 shutdown | destroy)
     if [ ! -e "$pids/penstock-a.pid" ]; then echo "error: failed to get domain 'penstock-a'" >&2; exit 1; fi
     kill "$(cat "$pids/penstock-a.pid")"
-    rm -f "$pids/penstock-a.pid" "$HERE/paused"
+    rm -f "$pids/penstock-a.pid" "$pids/penstock-a.xml" "$HERE/paused"
     ;;
 qemu-agent-command) echo '{"return":{}}' ;;
 esac
 "#;
+
+/// A libvirt that has made the VM for somebody else by the time that it is asked, of this domain (sed(1)).
+pub fn exists_by_then(edit: &str) -> String {
+    format!(
+        "sh -c 'while :; do sleep 0.1; done' qemu -name guest=penstock-a,debug-threads=on >/dev/null 2>&1 &
+         until grep -q guest=penstock-a /proc/$!/cmdline; do :; done
+         sed '{edit}' \"$3\" >$HERE/root/run/libvirt/qemu/penstock-a.xml
+         echo $! >$HERE/root/run/libvirt/qemu/penstock-a.pid
+         echo \"error: operation failed: domain 'penstock-a' already exists with uuid 1\" >&2
+         exit 1"
+    )
+}
 
 pub const SILENCE: &str = "echo 'error: failed to connect to the hypervisor' >&2; exit 1";
 
@@ -117,8 +131,21 @@ impl Host {
     }
 
     pub fn guests(&self) -> Guests {
-        let containers = Containers::new(Root::at(self.path("root")), self.path("state"));
-        Guests::of(self.path("state"), containers, self.vms())
+        self.guests_in("state")
+    }
+
+    /// Those of this state.
+    pub fn guests_in(&self, state: &str) -> Guests {
+        let containers = Containers::new(Root::at(self.path("root")), self.path(state));
+        Guests::of(self.path(state), containers, self.vms_in(state))
+    }
+
+    /// Makes the state know of a start whose process nobody has seen: that of whoever was killed meanwhile.
+    pub fn begun(&self, state: &str) {
+        let mut started: serde_json::Value =
+            serde_json::from_slice(&fs::read(self.file("started.json")).unwrap()).unwrap();
+        started["init"] = serde_json::Value::Null;
+        fs::write(self.path(state).join("penstock-a/started.json"), started.to_string()).unwrap();
     }
 
     pub fn defined(&self, vm: Vm) -> Vms {

@@ -2,11 +2,11 @@
 
 use penstock_guests::{Condition, GuestError};
 use penstock_host::running::Running;
-use penstock_model::Vm;
-use penstock_plan::{Execute, ExecuteError, GuestAction, Observe};
-use std::fs;
+use penstock_model::{NicName, Vm};
+use penstock_plan::{Execute, ExecuteError, Fact, GuestAction, Observe};
+use std::{fs, os::unix::fs::symlink};
 
-use crate::host::{Host, SILENCE, TIMEOUT, a, chain, condition, definition, says};
+use crate::host::{Host, SILENCE, TIMEOUT, a, chain, condition, definition, exists_by_then, says};
 
 #[test]
 fn one_is_stopped_without_libvirt() {
@@ -149,7 +149,8 @@ fn one_that_was_started_with_another_state_is_let_alone() {
         let error = outcome.unwrap_err();
         says(&error, &[&format!("as process {pid}"), &host.path("other").to_string_lossy()]);
         let hint = error.hint().unwrap();
-        assert!(hint.contains("PENSTOCK_STATE") && hint.contains("destroy penstock-a"), "{hint}");
+        let of = format!(" PENSTOCK_STATE={}, ", host.path("state").display());
+        assert!(hint.contains(&of) && hint.contains("destroy penstock-a"), "{hint}");
         assert!(matches!(error.into_carry_error("make it"), ExecuteError::Missing { .. }));
     };
     is_refused(other.define(&definition("a", Vm::default()), TIMEOUT));
@@ -158,35 +159,96 @@ fn one_that_was_started_with_another_state_is_let_alone() {
     fs::copy(host.file("definition.json"), host.path("other/penstock-a/definition.json")).unwrap();
     let exists = "operation failed: domain 'penstock-a' already exists with uuid 1";
     host.on("create", &format!("echo \"error: {exists}\" >&2; exit 1"));
-    let nic = "net0".parse().unwrap();
+    let nic: NicName = "net0".parse().unwrap();
+    is_refused(other.define(&definition("a", Vm::default()), TIMEOUT));
     is_refused(other.make_taps(&a(), &nic, TIMEOUT));
     is_refused(other.start_switch(&a(), &nic, TIMEOUT));
     is_refused(other.create(&a(), TIMEOUT));
     is_refused(other.stop_switch(&a(), &nic, TIMEOUT));
     is_refused(other.remove_taps(&a(), &nic, TIMEOUT));
-    other.stop(&a(), TIMEOUT).unwrap();
-    other.undefine(&a(), TIMEOUT).unwrap();
+    for begun in [false, true] {
+        // Whoever began to make it there was killed before he had asked libvirt.
+        if begun {
+            host.begun("other");
+            assert_eq!(condition(&other), Condition::Stopped);
+        }
+        is_refused(other.undefine(&a(), TIMEOUT));
+        is_refused(other.stop(&a(), TIMEOUT));
+    }
+    // What was refused needs not be taken back.
+    let mut refused = host.guests_in("other");
+    let define = GuestAction::DefineGuest(definition("a", Vm::default()));
+    let pairs = [
+        (define, GuestAction::UndefineGuest { guest: a() }),
+        (GuestAction::CreateGuest { guest: a() }, GuestAction::StopGuest { guest: a() }),
+        (
+            GuestAction::StartSwitch { guest: a(), nic: nic.clone() },
+            GuestAction::StopSwitch { guest: a(), nic: nic.clone() },
+        ),
+    ];
+    for (action, inverse) in &pairs {
+        assert!(!refused.is_gone(inverse), "{inverse}");
+        refused.execute(action, TIMEOUT).unwrap_err();
+        assert!(refused.is_gone(inverse), "{inverse}");
+        assert!(!host.guests_in("other").is_gone(inverse), "{inverse}");
+    }
+    let claims = GuestAction::IsolateGuest { guest: a(), cpus: "0".parse().unwrap(), on: false };
+    let error = refused.execute(&claims, TIMEOUT).unwrap_err();
+    assert!(error.to_string().contains(&format!("as process {pid}")), "{error}");
+    // What asks whether it runs hears of it, too: what needs its end is not done.
+    let stopped = Fact::GuestRunning { guest: a(), running: false };
+    let seen = host.guests_in("other").holds(&stopped).unwrap().unwrap_err();
+    assert!(seen.contains(&format!("runs as process {pid}")), "{seen}");
     assert!(Running::of(pid).is_some());
     assert!(!host.calls().contains(&"destroy penstock-a".to_owned()), "{:?}", host.calls());
+    // A guest that is defined nowhere there is taken for a container.
+    fs::remove_dir_all(host.path("other/penstock-a")).unwrap();
+    let stop = GuestAction::StopSwitch { guest: a(), nic };
+    let error = host.guests_in("other").execute(&stop, TIMEOUT).unwrap_err();
+    assert!(error.to_string().contains(&format!("as process {pid}")), "{error}");
     assert_eq!(condition(&host.vms()), Condition::Running);
+    // It is the state that counts, not how its path is written.
+    symlink(host.path("state"), host.path("link")).unwrap();
+    host.begun("state");
+    assert_eq!(condition(&host.vms_in("link")), Condition::Running);
+    host.vms_in("link").stop(&a(), TIMEOUT).unwrap();
+    other.stop(&a(), TIMEOUT).unwrap();
 }
 
 #[test]
 fn one_that_somebody_else_has_made_meanwhile_is_not_ended() {
     let host = Host::new();
     let vms = host.defined(Vm::default());
-    host.on(
-        "create",
-        "sh -c 'while :; do sleep 0.1; done' qemu -name guest=penstock-a,debug-threads=on >/dev/null 2>&1 &
-         until grep -q guest=penstock-a /proc/$!/cmdline; do :; done
-         echo $! >$HERE/root/run/libvirt/qemu/penstock-a.pid
-         echo \"error: operation failed: domain 'penstock-a' already exists with uuid 1\" >&2
-         exit 1",
-    );
+    host.on("create", &exists_by_then("s,/state/,/other/,"));
     let error = vms.create(&a(), TIMEOUT).unwrap_err();
     says(&error, &[&format!("as process {}", host.pid())]);
-    vms.stop(&a(), TIMEOUT).unwrap();
+    says(&vms.stop(&a(), TIMEOUT).unwrap_err(), &[&format!("as process {}", host.pid())]);
     assert!(Running::of(host.pid()).is_some());
     assert!(!host.calls().contains(&"destroy penstock-a".to_owned()), "{:?}", host.calls());
     assert!(!host.file("started.json").exists());
+
+    // libvirt is at it still, and there is no process yet.
+    host.kill();
+    host.on("create", "echo 'error: domain penstock-a is already being started' >&2; exit 1");
+    says(&vms.create(&a(), TIMEOUT).unwrap_err(), &["the VM was not made", "already being started"]);
+    assert!(!host.calls().contains(&"destroy penstock-a".to_owned()), "{:?}", host.calls());
+    assert!(!host.file("started.json").exists());
+}
+
+/// Penstock was killed while libvirt was at it, and the next one asked for it again: nobody knew of it any more.
+#[test]
+fn one_that_libvirt_has_made_meanwhile_for_who_was_killed_is_not_forgotten() {
+    let host = Host::new();
+    let vms = host.running(Vm::default());
+    host.begun("state");
+    let begun = fs::read(host.file("started.json")).unwrap();
+    vms.stop(&a(), TIMEOUT).unwrap();
+    fs::write(host.file("started.json"), begun).unwrap();
+    host.on("create", &exists_by_then(""));
+    let error = vms.create(&a(), TIMEOUT).unwrap_err();
+    says(&error, &["the VM was not made", "already exists"]);
+    assert_eq!(host.calls().last().unwrap(), "destroy penstock-a");
+    assert!(!host.path("root/run/libvirt/qemu/penstock-a.pid").exists(), "nothing is left");
+    assert!(!host.file("started.json").exists());
+    vms.undefine(&a(), TIMEOUT).unwrap();
 }
