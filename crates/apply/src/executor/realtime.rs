@@ -7,7 +7,10 @@ use penstock_host::{
     knob::{self, KnobError},
     resctrl::{ResctrlError, ResctrlGroups, Schemata},
 };
-use penstock_model::{Bdf, CpuSet, inventory::tuning::ResctrlGroup};
+use penstock_model::{
+    Bdf, CpuSet,
+    inventory::tuning::{Knob, ResctrlGroup},
+};
 use penstock_plan::{ExecuteError, Fact, RealTimeAction};
 
 use super::told;
@@ -19,7 +22,14 @@ type Seen = Result<(), String>;
 pub fn execute(root: &Root, action: &RealTimeAction) -> Result<(), ExecuteError> {
     let at = format!("{action}: not done");
     match action {
-        RealTimeAction::Tune { knob, to } => {
+        RealTimeAction::Tune { knob, function: Some(function), .. }
+            if has_left(root, *knob, Some(*function)) =>
+        {
+            Err(ExecuteError::Unsupported(format!(
+                "the driver of {function} has given the interrupt back since this was planned"
+            )))
+        }
+        RealTimeAction::Tune { knob, to, .. } => {
             knob::write(root, *knob, to).map_err(|error| from_knob(&at, error))
         }
         RealTimeAction::MakePartition { group, cpus } => Cgroups::of(root)
@@ -54,7 +64,15 @@ pub fn execute(root: &Root, action: &RealTimeAction) -> Result<(), ExecuteError>
 
 /// Whether what `action` is done to has left the machine: an interrupt that its driver gave back, a CPU that went off line.
 pub fn is_gone(root: &Root, action: &RealTimeAction) -> bool {
-    matches!(action, RealTimeAction::Tune { knob, .. } if !files::exists(root.path(knob.to_string())))
+    matches!(action, RealTimeAction::Tune { knob, function, .. } if has_left(root, *knob, *function))
+}
+
+/// Whether a knob is not there, or is of an interrupt that its function has no longer, though it be another's by now.
+fn has_left(root: &Root, knob: Knob, function: Option<Bdf>) -> bool {
+    match (knob, function) {
+        (Knob::IrqAffinity(number), Some(function)) => !irq::of_function(root, function).contains(&number),
+        _ => !files::exists(root.path(knob.to_string())),
+    }
 }
 
 /// Reads `fact` back if it is one of these.
@@ -166,7 +184,7 @@ fn from_resctrl(attempt: &str, error: ResctrlError) -> ExecuteError {
 
 #[cfg(test)]
 mod tests {
-    use penstock_model::inventory::tuning::{Knob, Value};
+    use penstock_model::inventory::tuning::Value;
 
     use super::*;
 
@@ -191,15 +209,15 @@ mod tests {
     fn a_knob_is_turned_there_and_back() {
         let latency = Knob::ResumeLatency(2);
         let (_directory, root) = tree(&[(&latency.to_string(), "0\n")]);
-        let strict = RealTimeAction::Tune { knob: latency, to: Value::Word("n/a".to_owned()) };
-        let before = RealTimeAction::Tune { knob: latency, to: Value::Number(0) };
+        let tune = |knob, to| RealTimeAction::Tune { knob, to, function: None };
+        let strict = tune(latency, Value::Word("n/a".to_owned()));
+        let before = tune(latency, Value::Number(0));
         assert_eq!(done(&root, strict.clone()), Ok(()));
         let held = holds(&root, &before.after()).unwrap().unwrap();
         assert_eq!(held, Err("it holds n/a".to_owned()));
         assert_eq!(done(&root, before), Ok(()));
         assert!(!is_gone(&root, &strict));
-        let absent =
-            RealTimeAction::Tune { knob: Knob::Governor(2), to: Value::Word("performance".to_owned()) };
+        let absent = tune(Knob::Governor(2), Value::Word("performance".to_owned()));
         assert!(is_gone(&root, &absent));
         assert!(matches!(execute(&root, &absent), Err(ExecuteError::Unsupported(_))));
     }
@@ -215,6 +233,25 @@ mod tests {
         let before = holds(&root, &place.after()).unwrap().unwrap();
         assert!(before.unwrap_err().contains("interrupt 37 of 0000:04:10.0 goes to the CPUs 0-3"));
         assert_eq!(done(&root, place), Ok(()));
+    }
+
+    #[test]
+    fn an_interrupt_that_its_driver_gave_back_is_gone_though_another_has_its_number() {
+        let (_directory, root) = tree(&[
+            ("/sys/bus/pci/devices/0000:04:10.0/msi_irqs/37", "msix\n"),
+            ("/proc/irq/37/smp_affinity_list", "0-3\n"),
+        ]);
+        let at = |cpus: &str| Value::Cpus(cpus.parse().unwrap());
+        let of = |function: &str, cpus: &str| RealTimeAction::Tune {
+            knob: Knob::IrqAffinity(37),
+            to: at(cpus),
+            function: Some(function.parse().unwrap()),
+        };
+        assert_eq!(done(&root, of("0000:04:10.0", "1")), Ok(()));
+        let others = of("0000:04:10.2", "2");
+        assert!(is_gone(&root, &others) && !is_gone(&root, &of("0000:04:10.0", "2")));
+        assert!(matches!(execute(&root, &others), Err(ExecuteError::Unsupported(_))));
+        assert_eq!(knob::read(&root, Knob::IrqAffinity(37)).unwrap(), at("1"));
     }
 
     #[test]

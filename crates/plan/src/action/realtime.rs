@@ -19,8 +19,14 @@ use crate::{Fact, names::Names};
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs)]
 pub enum RealTimeAction {
-    /// Write a file of the kernel that holds one value.
-    Tune { knob: Knob, to: Value },
+    /// Write a file of the kernel that holds one value. That of an interrupt is this function's where one is named: once its driver has
+    /// given it back, its number may be another's, and there is nothing left to write.
+    Tune {
+        knob: Knob,
+        to: Value,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        function: Option<Bdf>,
+    },
     /// Make a control group of ours, below the root of the groups, that is an isolated partition of these CPUs: nobody's
     /// threads are in it.
     MakePartition { group: String, cpus: CpuSet },
@@ -44,7 +50,7 @@ impl RealTimeAction {
     /// What is true after it.
     pub fn after(&self) -> Fact {
         match self.clone() {
-            Self::Tune { knob, to } => Fact::KnobIs { knob, value: to },
+            Self::Tune { knob, to, .. } => Fact::KnobIs { knob, value: to },
             Self::MakePartition { group, cpus } => Fact::Partition { group, cpus },
             Self::RemovePartition { group, .. } => Fact::NoPartition { group },
             Self::PlaceInterrupts { functions, cpus } => Fact::InterruptsAt { functions, cpus },
@@ -84,7 +90,7 @@ impl RealTimeAction {
 
     pub(super) fn write(&self, f: &mut fmt::Formatter<'_>, names: &Names) -> fmt::Result {
         match self {
-            Self::Tune { knob, to } => write!(f, "{knob} = {to}"),
+            Self::Tune { knob, to, .. } => write!(f, "{knob} = {to}"),
             Self::MakePartition { group, cpus } => {
                 write!(f, "control group {group}: isolated partition of {}", named(cpus))
             }

@@ -36,7 +36,7 @@ pub fn act(inventory: &mut Inventory, action: &Action) {
 
 fn tune(tuning: &mut Tuning, action: &Action) {
     match action {
-        Action::RealTime(RealTimeAction::Tune { knob, to }) => set(tuning, *knob, to),
+        Action::RealTime(RealTimeAction::Tune { knob, to, .. }) => set(tuning, *knob, to),
         Action::RealTime(RealTimeAction::MakePartition { group, cpus }) => {
             let partition = Partition {
                 state: "isolated".to_owned(),
@@ -95,7 +95,7 @@ fn set(tuning: &mut Tuning, knob: Knob, to: &Value) {
 /// Whether `action` by itself makes `fact` true.
 pub fn implied(action: &Action, fact: &Fact) -> bool {
     match (action, fact) {
-        (Action::RealTime(RealTimeAction::Tune { knob, to }), Fact::KnobIs { knob: of, value }) => {
+        (Action::RealTime(RealTimeAction::Tune { knob, to, .. }), Fact::KnobIs { knob: of, value }) => {
             knob == of && to == value
         }
         (
@@ -139,8 +139,9 @@ pub fn restoring(machine: &Machine, action: &Action) -> Option<Action> {
     let tuning = machine.inventory.tuning.as_ref();
     let groups = || tuning.and_then(|tuning| tuning.resctrl.known()).map(|resctrl| &resctrl.groups);
     Some(match action {
-        Action::RealTime(RealTimeAction::Tune { knob, .. }) => {
-            RealTimeAction::Tune { knob: *knob, to: value(tuning?, *knob)?.clone() }.into()
+        Action::RealTime(RealTimeAction::Tune { knob, function, .. }) => {
+            let to = value(tuning?, *knob)?.clone();
+            RealTimeAction::Tune { knob: *knob, to, function: *function }.into()
         }
         Action::RealTime(RealTimeAction::MakePartition { group, cpus }) => {
             RealTimeAction::RemovePartition { group: group.clone(), cpus: cpus.clone() }.into()
@@ -196,7 +197,7 @@ pub fn broken(machine: &Machine, model: &Model, action: &Action, way_there: bool
     let online = &machine.inventory.cpus.online.0;
     let mut wrong = Vec::new();
     match action {
-        Action::RealTime(RealTimeAction::Tune { knob, to: Value::Cpus(cpus) }) => {
+        Action::RealTime(RealTimeAction::Tune { knob, to: Value::Cpus(cpus), .. }) => {
             if cpus.0.is_disjoint(online) {
                 wrong.push(format!("{knob} would hold no CPU that is on line"));
             }

@@ -359,7 +359,7 @@ impl Gathering<'_> {
                 let words = |words: &[String]| (!words.is_empty()).then(|| words.join(" "));
                 self.own(Group::Start, "kernel command line", words(&boot.before), words(&boot.words));
             }
-            Action::RealTime(RealTimeAction::Tune { knob, to }) => {
+            Action::RealTime(RealTimeAction::Tune { knob, to, .. }) => {
                 let before = match inverse {
                     Some(Action::RealTime(RealTimeAction::Tune { to, .. })) => to.to_string(),
                     _ => String::new(),

@@ -158,8 +158,13 @@ fn tune(planner: &mut Planner<'_>, wishes: &RealtimeRequirements<'_>, turn: Turn
     if before == to {
         return;
     }
-    let inverse = RealTimeAction::Tune { knob, to: before }.into();
-    let sketch = StepSpec::new(RealTimeAction::Tune { knob, to }.into(), Some(inverse), needs, makes, reason);
+    let function = match knob {
+        Knob::IrqAffinity(number) => wishes.tuning.irqs.get(&number).and_then(|irq| irq.function),
+        _ => None,
+    };
+    let inverse = RealTimeAction::Tune { knob, to: before, function }.into();
+    let action = RealTimeAction::Tune { knob, to, function }.into();
+    let sketch = StepSpec::new(action, Some(inverse), needs, makes, reason);
     planner.draft.push(sketch.best_effort(best_effort));
 }
 
