@@ -6,6 +6,8 @@
 use std::{
     collections::BTreeMap,
     error::Error,
+    iter,
+    path::PathBuf,
     thread,
     time::{Duration, Instant},
 };
@@ -74,7 +76,7 @@ impl HostExecutor {
         let names = pci.interface_names().map_err(|error| from_pci(&at, error))?;
         match &names[..] {
             [] => Ok(None),
-            [name] => match self.index_of(name) {
+            [name] => match index_of(&pci, name) {
                 Some(index) => Ok(Some(Found { name: name.clone(), index })),
                 // Renamed between the two looks.
                 None => self.find_by_netlink(function, &at),
@@ -88,10 +90,6 @@ impl HostExecutor {
         let reports = self.netlink.interfaces().map_err(|error| from_netlink(at, error))?;
         Ok(interface_of(function, &reports, &self.root)
             .map(|report| Found { name: report.interface.name.to_string(), index: report.index }))
-    }
-
-    fn index_of(&self, name: &str) -> Option<u32> {
-        self.class_attribute(name, "ifindex")?.parse().ok()
     }
 
     /// An attribute in `/sys/class/net/NAME`.
@@ -343,6 +341,17 @@ impl HostExecutor {
         }
         outcomes
     }
+}
+
+/// The number of a function's interface, from its own directory: by its name alone it may be another's by now.
+fn index_of(pci: &PciFunction, name: &str) -> Option<u32> {
+    let own = pci.directory();
+    let below = pci.device_names().ok()?.into_iter().map(|device| own.join(device));
+    let read = |place: PathBuf| {
+        let text = files::read_to_string(place.join("net").join(name).join("ifindex")).ok()?;
+        text.trim().parse().ok()
+    };
+    iter::once(own.clone()).chain(below).find_map(read)
 }
 
 /// The PF whose VF an action gives an attribute.

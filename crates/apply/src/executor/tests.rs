@@ -31,6 +31,7 @@ impl Tree {
         {
             fs::write(tree.path(&format!("sys/class/net/lan0/{file}")), text).unwrap();
         }
+        fs::write(tree.device("0000:04:00.0/net/lan0/ifindex"), "7\n").unwrap();
         symlink("../0000:04:10.0", tree.device("0000:04:00.0/virtfn0")).unwrap();
         symlink("../0000:04:10.2", tree.device("0000:04:00.0/virtfn1")).unwrap();
         symlink("../../../bus/pci/drivers/vfio-pci", tree.device("0000:04:10.0/driver")).unwrap();
@@ -110,7 +111,7 @@ fn a_network_driver_without_an_interface_is_not_yet_bound_in_full() {
     // virtio keeps the interface one directory further down.
     fs::create_dir_all(tree.device("0000:04:10.2/virtio3/net/eth3")).unwrap();
     fs::create_dir_all(tree.path("sys/class/net/eth3")).unwrap();
-    fs::write(tree.path("sys/class/net/eth3/ifindex"), "9\n").unwrap();
+    fs::write(tree.device("0000:04:10.2/virtio3/net/eth3/ifindex"), "9\n").unwrap();
     assert!(tree.holds(fact));
     // Nor with an address of its driver's own, where its PF keeps another.
     fs::write(tree.path("sys/class/net/eth3/address"), "02:00:00:00:00:01\n").unwrap();
@@ -125,6 +126,13 @@ fn a_network_driver_without_an_interface_is_not_yet_bound_in_full() {
 }
 
 #[test]
+fn an_interface_is_the_functions_own_though_another_has_its_name_by_now() {
+    let tree = Tree::new();
+    fs::write(tree.path("sys/class/net/lan0/ifindex"), "8\n").unwrap();
+    assert_eq!(tree.executor().find(bdf(PF)).unwrap().map(|found| found.index), Some(7));
+}
+
+#[test]
 fn a_driver_that_keeps_an_address_of_its_own_is_bound_anew_until_the_deadline() {
     let tree = Tree::new();
     fs::create_dir_all(tree.path("sys/bus/pci/drivers/igbvf")).unwrap();
@@ -132,7 +140,7 @@ fn a_driver_that_keeps_an_address_of_its_own_is_bound_anew_until_the_deadline() 
     fs::write(tree.path("sys/bus/pci/drivers/igbvf/unbind"), "").unwrap();
     fs::create_dir_all(tree.device("0000:04:10.2/net/eth3")).unwrap();
     fs::create_dir_all(tree.path("sys/class/net/eth3")).unwrap();
-    fs::write(tree.path("sys/class/net/eth3/ifindex"), "9\n").unwrap();
+    fs::write(tree.device("0000:04:10.2/net/eth3/ifindex"), "9\n").unwrap();
     fs::write(tree.path("sys/class/net/eth3/address"), "02:00:00:00:00:01\n").unwrap();
     let bind = |mac: &str| {
         let mac = Some(mac.parse().unwrap());
