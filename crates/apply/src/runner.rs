@@ -1,6 +1,7 @@
 //! Takes a plan's steps in order, proves each, and takes them back when one fails.
 
 use std::{
+    collections::BTreeSet,
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
@@ -168,7 +169,7 @@ pub fn run(
         return Err(ApplyError::Journal(error));
     }
 
-    let mut run = Run { executors, journal, observer, options };
+    let mut run = Run { executors, journal, observer, options, proven: BTreeSet::new() };
     let mut applied = Applied::default();
     let mut failures = Vec::new();
     let mut losses = Losses::default();
@@ -203,17 +204,30 @@ pub fn run(
         if let (Err(error), Mode::Apply) = (run.journal.record(&[begin], false), options.mode) {
             return Err(run.failed(&plan.steps[next], error.into(), &begun));
         }
-        let outcomes = run.carry_batch(batch);
+        let outcomes = match run.changed_since_planned(&plan.steps[next]) {
+            Some(error) => vec![Tried { outcome: Err(error), touched: false, took: Duration::ZERO }],
+            None => run.carry_batch(batch),
+        };
         // The others of the batch were not attempted, because one before them failed.
         next += outcomes.len();
         let mut failed: Option<(&Step, StepError)> = None;
         let mut fallen: Vec<Fallen<'_>> = Vec::new();
         for (step, Tried { outcome, touched, took }) in batch.iter().zip(outcomes) {
             let report = report(step, &outcome, took);
-            let entry =
-                Entry::Outcome { step: step.id, outcome: report.outcome, detail: report.detail.clone() };
+            let mut entries = vec![Entry::Outcome {
+                step: step.id,
+                outcome: report.outcome,
+                detail: report.detail.clone(),
+            }];
+            if options.mode == Mode::Apply && report.outcome == Ending::Failed && !touched {
+                // Nothing of it is there for a later undo either.
+                entries.push(Entry::Undone { step: step.id, error: None });
+            }
             // The intent is on disk, which is what safety needs; the next intent tells whether the disk is full.
-            let _ = run.journal.record(&[entry], false);
+            let _ = run.journal.record(&entries, false);
+            if report.outcome == Ending::Done {
+                run.proven.insert(step.id);
+            }
             run.observer.finished(step, &report);
             if touched {
                 begun.push(step);
@@ -333,6 +347,22 @@ struct Run<'a, 'c> {
     journal: &'a mut dyn Journal,
     observer: &'a mut dyn RunProgress,
     options: &'a Options<'a>,
+    /// The steps that were done.
+    proven: BTreeSet<StepId>,
+}
+
+/// Whether a step's executor says that nothing was changed. What a number of VFs lacks is found before it is written, or is the
+/// kernel's reason not to take it.
+fn is_untouched(step: &Step, answer: &Result<(), ExecuteError>) -> bool {
+    match answer {
+        Err(ExecuteError::Unsupported(_)) => true,
+        Err(ExecuteError::Missing { .. }) => counts_vfs(&step.action),
+        _ => false,
+    }
+}
+
+fn counts_vfs(action: &Action) -> bool {
+    matches!(action, Action::Function(FunctionAction::SetVfCount { .. }))
 }
 
 impl Run<'_, '_> {
@@ -400,7 +430,7 @@ impl Run<'_, '_> {
             .iter()
             .zip(answers)
             .map(|(step, answer)| {
-                let touched = !matches!(answer, Err(ExecuteError::Unsupported(_)));
+                let touched = !is_untouched(step, &answer);
                 let outcome = match answer {
                     // Once one of the host's failed the others need no proof: they are taken back.
                     Ok(()) if stopped => Ok(()),
@@ -460,14 +490,30 @@ impl Run<'_, '_> {
         self.executors.holds(fact)
     }
 
-    /// Those of a batch up to the first of which an undo finds that it is so already.
+    /// Those of a batch up to the first that is not to be carried out: an undo finds that it is so already, or somebody has
+    /// changed what it was planned for.
     fn not_yet<'s>(&mut self, batch: &'s [Step]) -> &'s [Step] {
-        if self.options.mode != Mode::Undo {
-            return batch;
+        // The first is looked at by itself.
+        let other = batch.iter().skip(1).position(|step| match self.options.mode {
+            Mode::Undo => self.passes_over(step),
+            Mode::Apply => self.changed_since_planned(step).is_some(),
+            Mode::TearDown => false,
+        });
+        &batch[..other.map_or(batch.len(), |at| at + 1)]
+    }
+
+    /// That somebody has changed a number of VFs since it was planned to change it: VFs that are there now, be they as many as
+    /// wanted, are not this run's to set up and to remove.
+    fn changed_since_planned(&mut self, step: &Step) -> Option<StepError> {
+        let inverse = step.inverse.as_ref().filter(|_| counts_vfs(&step.action))?;
+        if self.options.mode != Mode::Apply {
+            return None;
         }
-        // The first was looked at before.
-        let already = batch.iter().skip(1).position(|step| self.passes_over(step));
-        &batch[..already.map_or(batch.len(), |at| at + 1)]
+        let before = Fact::after(inverse);
+        match self.look(&before)? {
+            Ok(Err(seen)) => Some(StepError::Lost { fact: before.to_string(), seen }),
+            _ => None,
+        }
     }
 
     /// Records a step as done of which it was seen that it is so already.

@@ -6,6 +6,7 @@ use penstock_plan::Direction;
 use penstock_plan::{ActionGroup, Execute, GuestAction, Observe};
 
 use super::*;
+use crate::history::{Phase, RunState};
 
 mod guests;
 
@@ -36,6 +37,10 @@ enum Trouble {
     Reloads,
     /// Fails since the device is gone, with all that it held.
     Unplugged,
+    /// Somebody else has made 8 VFs a moment before, for which the kernel refuses it.
+    Overtaken,
+    /// Works, and somebody else makes 8 VFs in place of those that are there.
+    Replaced,
 }
 
 fn set(action: &Action) -> (String, String) {
@@ -90,6 +95,12 @@ impl<A: ActionGroup + Clone> Execute<A> for World {
             Some(Trouble::Unsupported) => return Err(ExecuteError::Unsupported("EOPNOTSUPP".to_owned())),
             None | Some(Trouble::FailsHalfWay) => drop(self.state.insert(key, value)),
             Some(Trouble::Fails) => (),
+            Some(trouble @ (Trouble::Overtaken | Trouble::Replaced)) => {
+                if trouble == Trouble::Replaced {
+                    self.state.insert(key, value);
+                }
+                self.state.insert("vfs 0000:04:00.0".to_owned(), "8".to_owned());
+            }
             Some(Trouble::Reloads) => {
                 self.state.insert(key, value);
                 self.state.retain(|key, _| !key.starts_with("mac"));
@@ -101,7 +112,10 @@ impl<A: ActionGroup + Clone> Execute<A> for World {
             }
         }
         match trouble {
-            None | Some(Trouble::Reloads) => Ok(()),
+            None | Some(Trouble::Reloads | Trouble::Replaced) => Ok(()),
+            Some(Trouble::Overtaken) => {
+                Err(ExecuteError::Missing { what: "EBUSY".to_owned(), hint: "wait".to_owned() })
+            }
             Some(_) => Err(ExecuteError::Failed {
                 attempt: format!("could not do {action}"),
                 source: Box::new(io::Error::other("no luck")),
@@ -251,6 +265,42 @@ fn whenever_a_driver_is_reloaded_half_is_never_called_done() {
             assert!(source.to_string().contains("was a driver reloaded"), "{source}");
         }
     }
+}
+
+#[test]
+fn vfs_that_somebody_else_made_since_the_plan_stay() {
+    for (theirs, trouble) in [("8", None), ("2", None), ("8", Some(Trouble::Overtaken))] {
+        let mut world = before();
+        world.trouble.extend(trouble.map(|trouble| (1, trouble)));
+        if trouble.is_none() {
+            world.state.insert("vfs 0000:04:00.0".to_owned(), theirs.to_owned());
+        }
+        let (outcome, journal) = go(&mut world, &quick());
+        let Err(ApplyError::RolledBack { step, not_undone, undone, .. }) = outcome else {
+            panic!("{outcome:?}");
+        };
+        assert_eq!((step, not_undone, undone), (StepId(2), vec![], vec![StepId(1)]));
+        assert_eq!(world.state["vfs 0000:04:00.0"], theirs);
+        assert_eq!(world.state["autoprobe 0000:04:00.0"], "true");
+        // A later undo has nothing to remove either.
+        assert_eq!(RunState::read(&journal, false).phase, Phase::Nothing);
+    }
+}
+
+#[test]
+fn vfs_that_somebody_else_made_in_place_of_ours_are_left_and_told_of() {
+    let mut world = before();
+    world.trouble.extend([(3, Trouble::Replaced), (5, Trouble::Fails)]);
+    let (outcome, journal) = go(&mut world, &quick());
+    let Err(ApplyError::RolledBack { step, not_undone, .. }) = outcome else {
+        panic!("{outcome:?}");
+    };
+    let left: Vec<StepId> = not_undone.iter().map(|left| left.step).collect();
+    assert_eq!((step, left), (StepId(6), vec![StepId(2)]));
+    assert!(not_undone[0].error.contains("somebody has changed that since"), "{}", not_undone[0]);
+    assert_eq!(world.state["vfs 0000:04:00.0"], "8");
+    assert_eq!(world.state["mtu 0000:04:00.0"], "1500", "the rest is taken back");
+    assert_eq!(RunState::read(&journal, false).left, 1);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use penstock_host::{chain, interrupt};
 use penstock_plan::{Action, Fact, Step, StepId};
 use serde::{Deserialize, Serialize};
 
-use super::Run;
+use super::{Run, counts_vfs};
 use crate::journal::Entry;
 
 /// A step that could not be taken back.
@@ -50,7 +50,10 @@ impl Run<'_, '_> {
             let undo = Entry::Undo { step: step.id, action: inverse.clone() };
             // The way back goes on when the disk is full: the intents that it needs were written before.
             let _ = self.journal.record(&[undo], true);
-            let outcome = self.undo(inverse);
+            let outcome = match self.is_anothers(step, inverse) {
+                Some(seen) => Err(format!("somebody has changed that since, and it is left so: {seen}")),
+                None => self.undo(inverse),
+            };
             let error = outcome.err();
             let entry = Entry::Undone { step: step.id, error: error.clone() };
             let _ = self.journal.record(&[entry], false);
@@ -66,6 +69,18 @@ impl Run<'_, '_> {
             }
         }
         (undone, not_undone)
+    }
+
+    /// What is there instead of the VFs that a step made, or of none: its inverse would remove VFs that are not this run's. A step
+    /// that failed half-way may have made fewer than it was to.
+    fn is_anothers(&mut self, step: &Step, inverse: &Action) -> Option<String> {
+        if !counts_vfs(inverse) || !self.proven.contains(&step.id) {
+            return None;
+        }
+        match self.look(&step.postcondition)? {
+            Ok(Err(seen)) if !self.already(&Fact::after(inverse)) && !self.is_gone(inverse) => Some(seen),
+            _ => None,
+        }
     }
 
     fn undo(&mut self, inverse: &Action) -> Result<(), String> {
