@@ -339,3 +339,28 @@ fn interrupts_that_the_kernel_places_are_left_alone() {
         .collect();
     assert_eq!(moved, ["eth0-rx-0"], "{plan}");
 }
+
+#[test]
+fn a_step_that_moves_an_interrupt_names_the_function_that_has_it() {
+    let mut inventory: Inventory =
+        serde_json::from_str(include_str!("golden/realtime-both/inventory.json")).unwrap();
+    let source = Source::new("model.yaml", "nics: {NET0: }\nrealtime: {isolated: 2-3}\n");
+    let model = penstock_model::parse(&source).unwrap().model;
+    let function = "0000:81:00.0".parse().ok();
+    let irq = Irq { users: vec!["eth0-rx-0".to_owned()], function, ..Irq::default() };
+    let tuning = inventory.tuning.as_mut().unwrap();
+    tuning.irqs.insert(90, irq);
+    tuning.knobs.insert(Knob::IrqAffinity(90), Reading::Is(Value::Cpus("2-3".parse().unwrap())));
+    let plan = plan(&model, &inventory).unwrap();
+    let of = |action: &Action| match action {
+        Action::RealTime(RealTimeAction::Tune { knob: Knob::IrqAffinity(90), function, .. }) => *function,
+        _ => None,
+    };
+    let step = plan.steps.iter().find(|step| of(&step.action).is_some()).unwrap();
+    assert_eq!((of(&step.action), step.inverse.as_ref().and_then(of)), (function, function));
+    // Journals of earlier versions do not say whose it is.
+    let mut earlier = serde_json::to_value(&step.action).unwrap();
+    earlier["tune"].as_object_mut().unwrap().remove("function");
+    let read: Action = serde_json::from_value(earlier).unwrap();
+    assert_eq!((read.to_string(), of(&read)), (step.action.to_string(), None));
+}
