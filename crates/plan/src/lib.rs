@@ -62,6 +62,7 @@ pub use drive::resolve_drives;
 pub use error::{PlanError, Refusal};
 pub use execute::{Execute, ExecuteError, ExecuteGuests, ExecuteHost, Executors, Observe};
 pub use fact::Fact;
+pub use free::stranger;
 pub use names::Names;
 pub use nics::{NicOnMachine, VfOnMachine, lasting_match, nics_on_machine, vf_ranges};
 pub use overview::overview;

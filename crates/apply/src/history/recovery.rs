@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
 
 use penstock_model::{Bdf, GuestName, Inventory, text::counted};
-use penstock_plan::{Action, FileAction, FunctionAction, GuestAction, Plan, Step, StepId, undo};
+use penstock_plan::{
+    Action, Fact, FileAction, FunctionAction, GuestAction, Observe, Plan, Step, StepId, stranger, undo,
+};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -46,13 +48,16 @@ pub struct Kept {
     pub why: String,
 }
 
-/// Plans to take `runs` back, which are given oldest first, on the machine that `present` shows. All that may stand of
-/// them is taken back newest first; steps of which nobody knows are part of the plan, and are looked at when their turn comes.
-pub fn way_back(runs: &[RunToUndo<'_>], present: &Inventory) -> UndoPlan {
+/// Plans to take `runs` back, which are given oldest first, on the machine that `present` shows and `host` looks at. All that may
+/// stand of them is taken back newest first; steps of which nobody knows are part of the plan, and are looked at when their turn comes.
+///
+/// What was done and somebody has changed since stays: files, numbers of VFs, and attributes of VFs that somebody else has by now.
+pub fn way_back(runs: &[RunToUndo<'_>], present: &Inventory, host: &mut dyn Observe) -> UndoPlan {
     let mut all = Plan::default();
     let mut origins: Vec<(RunId, StepId)> = Vec::new();
     let mut kept = Vec::new();
     let mut earlier: Vec<StepId> = Vec::new();
+    let mut done: BTreeSet<StepId> = BTreeSet::new();
     for run in runs {
         all.nics.extend(run.plan.nics.iter().map(|(name, bdf)| (name.clone(), *bdf)));
         all.drives.extend(run.plan.drives.iter().map(|(name, bdf)| (name.clone(), *bdf)));
@@ -61,6 +66,9 @@ pub fn way_back(runs: &[RunToUndo<'_>], present: &Inventory) -> UndoPlan {
         for step in run.plan.steps.iter().filter(|step| fates.contains_key(&step.id)) {
             let id = StepId(u32::try_from(origins.len() + 1).unwrap_or(u32::MAX));
             names.insert(step.id, id);
+            if fates.get(&step.id) == Some(&&Fate::Done) {
+                done.insert(id);
+            }
             let own = step.needs.iter().filter_map(|need| names.get(need)).copied();
             // Which of an earlier run's steps it stands on nobody has written down: on all of them.
             let needs = earlier.iter().copied().chain(own).collect();
@@ -69,7 +77,7 @@ pub fn way_back(runs: &[RunToUndo<'_>], present: &Inventory) -> UndoPlan {
         }
         earlier.extend(names.into_values());
     }
-    let stays = what_stays(&all, present);
+    let stays = what_stays(&all, &done, present, host);
     for step in &all.steps {
         let why = match (stays.get(&step.id), &step.inverse) {
             (Some(why), _) => why.clone(),
@@ -96,8 +104,14 @@ pub fn way_back(runs: &[RunToUndo<'_>], present: &Inventory) -> UndoPlan {
     UndoPlan { plan, origins, kept }
 }
 
-/// Which steps must stay because somebody else has what they made, and all that these stand on; with the reason.
-fn what_stays(all: &Plan, present: &Inventory) -> BTreeMap<StepId, String> {
+/// Which steps must stay because somebody else has what they made, and all that these stand on; and those of `done` after which somebody
+/// has changed what they made, which hold nothing else; with the reason.
+fn what_stays(
+    all: &Plan,
+    done: &BTreeSet<StepId>,
+    present: &Inventory,
+    host: &mut dyn Observe,
+) -> BTreeMap<StepId, String> {
     // Guests that the way back stops give back what they have.
     let stopped: BTreeSet<&GuestName> = all
         .steps
@@ -108,16 +122,92 @@ fn what_stays(all: &Plan, present: &Inventory) -> BTreeMap<StepId, String> {
         })
         .collect();
     let mut stays: BTreeMap<StepId, String> = BTreeMap::new();
+    let mut changed: BTreeMap<StepId, String> = BTreeMap::new();
+    // What is so of a thing once the steps after this one are taken back.
+    let mut then: BTreeMap<String, Fact> = BTreeMap::new();
     for step in all.steps.iter().rev() {
         if let Entry::Vacant(place) = stays.entry(step.id) {
-            let Some(why) = taken_by_another(step, present, &stopped) else { continue };
+            let Some(why) = taken_by_another(step, present, &stopped) else {
+                let Some((thing, inverse)) = thing_of(&step.action).zip(step.inverse.as_ref()) else {
+                    continue;
+                };
+                let before = Fact::after(inverse);
+                let look = || changed_by_another(step, &before, then.get(&thing), present, &stopped, host);
+                match done.contains(&step.id).then(look).flatten() {
+                    Some(why) => drop(changed.insert(step.id, why)),
+                    None => drop(then.insert(thing, before)),
+                }
+                continue;
+            };
             place.insert(why);
         }
         for need in &step.needs {
             stays.entry(*need).or_insert_with(|| format!("\"{}\" needs it and stays", step.action));
         }
     }
+    stays.extend(changed);
     stays
+}
+
+/// What an action sets that others set as well, and that is not to be set back under them.
+fn thing_of(action: &Action) -> Option<String> {
+    match action {
+        Action::File(FileAction::WriteFile { path, .. } | FileAction::RemoveFile { path }) => {
+            Some(path.clone())
+        }
+        Action::Function(FunctionAction::SetVfCount { pf, .. }) => Some(format!("the VFs of {pf}")),
+        Action::Function(FunctionAction::SetVfAttribute { pf, vf, attribute }) => {
+            Some(format!("{} of VF {vf} of {pf}", attribute.kind()))
+        }
+        _ => None,
+    }
+}
+
+/// That somebody has changed what a step did since: neither that is so, nor what was `before` it. `then` is what is so once later
+/// steps are taken back; without one the machine is looked at.
+fn changed_by_another(
+    step: &Step,
+    before: &Fact,
+    then: Option<&Fact>,
+    present: &Inventory,
+    stopped: &BTreeSet<&GuestName>,
+    host: &mut dyn Observe,
+) -> Option<String> {
+    let who = match &step.action {
+        Action::Function(FunctionAction::SetVfAttribute { pf, vf, .. }) => {
+            let pf = present.pfs.iter().find(|found| found.bdf == *pf)?;
+            let vf = pf.sriov.as_ref()?.vfs.iter().find(|found| found.index == *vf)?;
+            match user_of(vf.bdf, present, stopped) {
+                Some(guest) => format!("guest {guest}, which has {},", vf.bdf),
+                None => {
+                    format!(
+                        "who has {}, {},",
+                        vf.bdf,
+                        stranger(present, vf.bdf, Some(pf), vf.present.as_ref())?
+                    )
+                }
+            }
+        }
+        _ => "somebody".to_owned(),
+    };
+    let seen = match then {
+        Some(fact) => (*fact != step.postcondition && fact != before).then(|| fact.to_string())?,
+        None => match host.holds(&step.postcondition) {
+            Ok(Err(seen)) if !matches!(host.holds(before), Ok(Ok(()))) => seen,
+            _ => return None,
+        },
+    };
+    Some(format!("{who} has it otherwise since, and that stays: {seen}"))
+}
+
+/// The guest that runs with a function, but for those that the way back stops.
+fn user_of<'a>(
+    function: Bdf,
+    present: &'a Inventory,
+    stopped: &BTreeSet<&GuestName>,
+) -> Option<&'a GuestName> {
+    let has = |(name, guest): &(&GuestName, &_)| uses(guest, function) && !stopped.contains(name);
+    present.guests.iter().find(has).map(|(name, _)| name)
 }
 
 /// Whether a step was about a VF that the same way back removes: then nothing of it is left to take back.
@@ -131,10 +221,7 @@ fn goes_with_its_vfs(step: &Step, all: &Plan, stays: &BTreeMap<StepId, String>) 
 
 /// Who else has what a step made, in words.
 fn taken_by_another(step: &Step, present: &Inventory, stopped: &BTreeSet<&GuestName>) -> Option<String> {
-    let user = |function: Bdf| {
-        let has = |(name, guest): &(&GuestName, &_)| uses(guest, function) && !stopped.contains(name);
-        present.guests.iter().find(has).map(|(name, _)| name)
-    };
+    let user = |function: Bdf| user_of(function, present, stopped);
     match (&step.action, &step.inverse) {
         (
             Action::Function(FunctionAction::SetVfCount { pf, count }),

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use penstock_plan::{Action, FunctionAction, GuestAction, Plan, StepId};
+use penstock_model::{VfAttribute, VfIndex};
+use penstock_plan::{Action, Fact, FileAction, FunctionAction, GuestAction, Plan, Step, StepId};
 
 use super::{
     carried::UndoJournal,
@@ -10,7 +11,7 @@ use super::{
     recovery::{RunToUndo, UndoPlan, way_back},
     state::{Fate, Phase, RunState},
 };
-use crate::journal::Entry;
+use crate::journal::{Ending, Entry};
 
 mod machine;
 mod stored;
@@ -45,7 +46,7 @@ fn way(machine: &Machine, runs: &[&Left], reset: bool) -> UndoPlan {
         .zip(runs.iter().zip(&states))
         .map(|(id, (run, state))| RunToUndo { id: RunId(id), plan: &run.plan, state })
         .collect();
-    way_back(&taken, &machine.inventory())
+    way_back(&taken, &machine.inventory(), &mut machine.clone())
 }
 
 /// Takes `runs` back, oldest first, until that is killed.
@@ -249,7 +250,8 @@ fn what_somebody_else_has_taken_since_stays_with_what_it_stands_on() {
         penstock_model::inventory::FoundGuest { running: true, functions: vec![taken], ..Default::default() };
     present.guests.insert(guest("stranger"), stranger);
     let state = run.state(false);
-    let way = way_back(&[RunToUndo { id: RunId(1), plan: &run.plan, state: &state }], &present);
+    let taken = [RunToUndo { id: RunId(1), plan: &run.plan, state: &state }];
+    let way = way_back(&taken, &present, &mut machine.clone());
     assert_eq!(present.guests.len(), 3);
     let counts = way.kept.iter().filter(|kept| kept.why.contains("guest stranger runs with"));
     assert_eq!(counts.count(), 1, "{:?}", way.kept);
@@ -266,6 +268,123 @@ fn what_somebody_else_has_taken_since_stays_with_what_it_stands_on() {
         let origin = run.plan.steps.iter().find(|step| step.id == *origin).unwrap();
         assert_eq!(Some(&step.action), origin.inverse.as_ref());
     }
+}
+
+/// The run on a machine that somebody has changed since.
+fn changed(machine: &Machine, run: &Left, key: &str, value: &str) -> (Machine, Left) {
+    let mut world = machine.snapshot();
+    assert!(world.insert(key.to_owned(), value.to_owned()).is_some(), "{key}");
+    let machine = Machine::with(world);
+    let tape = Tape::new(&machine, run.tape.writes().0);
+    (machine, Left { plan: run.plan.clone(), tape })
+}
+
+#[test]
+fn files_and_vfs_that_somebody_has_changed_since_stay_and_hold_nothing_else() {
+    let before = Machine::before().snapshot();
+    let applied = Machine::before();
+    let run = apply(&applied, Life::Whole);
+    let file = applied.snapshot().into_keys().find(|key| key.starts_with("file ")).unwrap();
+    for (key, value) in [(file, "edited"), (format!("vfs {}", pf(0)), "12")] {
+        let (machine, run) = changed(&applied, &run, &key, value);
+        let kept = way(&machine, &[&run], false).kept;
+        let whys: Vec<&str> = kept.iter().map(|kept| kept.why.as_str()).collect();
+        let told =
+            whys.iter().filter(|why| **why == "somebody has it otherwise since, and that stays: not so");
+        assert_eq!(told.count(), 1, "{key}: {whys:?}");
+        undo(&machine, &[&run], false, Life::Whole);
+        let now = machine.snapshot();
+        assert_eq!(now[&key], value);
+        let rest = |world: &BTreeMap<String, String>| {
+            let own = |key: &&String| {
+                ["autoprobe ", "mtu ", "link ", "guest "].iter().any(|kind| key.starts_with(kind))
+            };
+            world
+                .iter()
+                .filter(|(key, _)| own(key))
+                .map(|(key, value)| (key.clone(), value.clone()))
+                .collect()
+        };
+        let (now, before): (BTreeMap<_, _>, BTreeMap<_, _>) = (rest(&now), rest(&before));
+        assert_eq!(now, before, "{key}");
+        assert_eq!(run.state(false).phase, Phase::PartlyTakenBack);
+    }
+}
+
+#[test]
+fn what_a_later_run_changed_and_gives_back_is_nobody_elses_change() {
+    let write =
+        |text: &str| FileAction::WriteFile { path: "/etc/x".to_owned(), text: text.to_owned() }.into();
+    let runs = [
+        done_run(write("one"), FileAction::RemoveFile { path: "/etc/x".to_owned() }.into()),
+        done_run(write("two"), write("one")),
+    ];
+    let [first, second] = &runs;
+    let taken = |runs: &[&(Plan, RunState)], text: &str| {
+        let mut machine = Machine::with([("file /etc/x".to_owned(), text.to_owned())].into());
+        let runs: Vec<RunToUndo<'_>> =
+            (1..).zip(runs).map(|(id, (plan, state))| RunToUndo { id: RunId(id), plan, state }).collect();
+        let way = way_back(&runs, &Machine::before().inventory(), &mut machine);
+        (way.plan.steps.len(), way.kept.len())
+    };
+    assert_eq!(taken(&[first, second], "two"), (2, 0));
+    assert_eq!(taken(&[first, second], "edited"), (0, 2));
+    assert_eq!(taken(&[first], "one"), (1, 0));
+}
+
+#[test]
+fn attributes_of_a_vf_that_somebody_else_has_by_now_are_not_set_back_under_it() {
+    let attribute = |mac: &str| {
+        let attribute = VfAttribute::Mac(mac.parse().unwrap());
+        FunctionAction::SetVfAttribute { pf: pf(0), vf: VfIndex::new(3).unwrap(), attribute }.into()
+    };
+    let (plan, state) = done_run(attribute("02:00:00:00:00:01"), attribute("02:00:00:00:00:02"));
+    let taken = [RunToUndo { id: RunId(1), plan: &plan, state: &state }];
+    for (mac, held, stays) in [
+        ("02:00:00:00:00:09", true, true),
+        ("02:00:00:00:00:01", true, false),
+        ("02:00:00:00:00:02", true, false),
+        ("02:00:00:00:00:09", false, false),
+    ] {
+        let mut machine = Machine::with([(format!("mac {} 3", pf(0)), format!("mac {mac}"))].into());
+        let mut present = Machine::before().inventory();
+        let vf = present.pfs[0].sriov.as_ref().unwrap().vfs[3].bdf;
+        if held {
+            let holders = &mut present.lifelines.get_or_insert_default().holders;
+            holders.insert(vf, vec!["qemu (process 77)".to_owned()]);
+        }
+        let way = way_back(&taken, &present, &mut machine);
+        assert_eq!(
+            (way.plan.steps.len(), way.kept.len()),
+            if stays { (0, 1) } else { (1, 0) },
+            "{mac} {held}"
+        );
+        if stays {
+            assert!(way.kept[0].why.contains("qemu (process 77)"), "{}", way.kept[0].why);
+        }
+    }
+}
+
+/// A run of one step that was done.
+fn done_run(action: Action, inverse: Action) -> (Plan, RunState) {
+    let entries = [
+        Entry::Begin { version: 3, steps: 1 },
+        Entry::Intent { step: StepId(1), action: action.clone(), inverse: Some(inverse.clone()) },
+        Entry::Begun { steps: vec![StepId(1)] },
+        Entry::Outcome { step: StepId(1), outcome: Ending::Done, detail: None },
+        Entry::End { applied: true },
+    ];
+    let step = Step {
+        id: StepId(1),
+        postcondition: Fact::after(&action),
+        action,
+        reason: "a test".to_owned(),
+        needs: Vec::new(),
+        inverse: Some(inverse),
+        best_effort: false,
+        guest: None,
+    };
+    (Plan { steps: vec![step], ..Plan::default() }, RunState::read(&entries, false))
 }
 
 #[test]

@@ -13,7 +13,6 @@ use penstock_apply::{
     Mode, Options,
     history::{
         Confirm, Decision, KnownRun, Phase, RunId, Verdict, Who, decision, recovery::RunToUndo, store,
-        way_back,
     },
 };
 use penstock_host::{
@@ -221,8 +220,8 @@ pub fn take_back_lapsed(machine: &Machine, mut alone: Lock, printer: &mut Printe
             printer.warn(format!(
                 "run {id} was not confirmed before the machine was reset: what it left is taken back"
             ));
-            let way =
-                way_back(&[RunToUndo { id, plan: &deeds.plan, state: &deeds.state }], &machine.inventory()?);
+            let taken = [RunToUndo { id, plan: &deeds.plan, state: &deeds.state }];
+            let way = machine.way_back(&taken, &machine.inventory()?)?;
             run.release()?;
             let begun = machine.begin_undo(alone, std::slice::from_ref(run), &way);
             begun.said.iter().for_each(|said| printer.warn(said));

@@ -9,7 +9,6 @@ use penstock_apply::{
         recovery::{Kept, RunToUndo},
         store::{Deeds, StoreError, UnreadableRun},
         succession::has_gone_on_from,
-        way_back,
     },
     journal::CatchUpJournal,
 };
@@ -149,7 +148,7 @@ pub fn take_back(
         .map(|(run, deeds)| RunToUndo { id: run.id(), plan: &deeds.plan, state: &deeds.state })
         .collect();
     let inventory = machine.inventory()?;
-    let way = way_back(&taken, &inventory);
+    let way = machine.way_back(&taken, &inventory)?;
     if let Some(allowed) = allowed {
         let found = dangers::find(&way.plan, &inventory, printer);
         dangers::refuse(&found, allowed, printer)?;

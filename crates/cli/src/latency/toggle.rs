@@ -6,7 +6,7 @@
 
 use penstock_apply::{
     Mode,
-    history::{KnownRun, Phase, Purpose, recovery::RunToUndo, way_back},
+    history::{KnownRun, Phase, Purpose, recovery::RunToUndo},
 };
 use penstock_host::interrupt;
 use penstock_measure::latency::machine::Toggle;
@@ -100,7 +100,7 @@ impl<'a> Steps<'a> {
         }
         let inventory = self.machine.inventory()?;
         let taken = [RunToUndo { id: run.id(), plan: &deeds.plan, state: &deeds.state }];
-        let way = way_back(&taken, &inventory);
+        let way = self.machine.way_back(&taken, &inventory)?;
         let begun = self.machine.begin_undo(alone, std::slice::from_ref(&run), &way);
         self.machine.carry_out(begun, &way.plan, Mode::Undo, &mut ())??;
         if self.machine.runs().state(&run).phase != Phase::Nothing {

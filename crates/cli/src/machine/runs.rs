@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     env,
     path::Path,
+    rc::Rc,
     thread,
     time::Duration,
 };
@@ -12,7 +13,7 @@ use penstock_apply::{
     Applied, ApplyError, HostExecutor, Journal, Mode, Options, RunProgress,
     history::{
         Confirm, Decision, KnownRun, Outcome, Phase, Purpose, RunId, RunRecord, Runs, StoreError,
-        UndoJournal, UndoPlan, Verdict, Who, decision, store::UnreadableRun,
+        UndoJournal, UndoPlan, Verdict, Who, decision, recovery::RunToUndo, store::UnreadableRun, way_back,
     },
     journal::{CatchUpJournal, FileJournal},
 };
@@ -22,7 +23,7 @@ use penstock_host::{
     interrupt,
     running::Running,
 };
-use penstock_model::Bdf;
+use penstock_model::{Bdf, Inventory};
 use penstock_plan::{Executors, Plan, persist};
 
 use super::Machine;
@@ -37,7 +38,7 @@ const HOLDER_WRITES: Duration = Duration::from_secs(1);
 
 /// A run that was begun: nobody else changes the machine while this is there.
 pub struct Begun {
-    _alone: Lock,
+    _alone: Rc<Lock>,
     /// The run; `None` when there is nothing to do and nothing to go on from, and for an undo that could not be recorded.
     pub run: Option<KnownRun>,
     journal: Box<dyn Journal>,
@@ -135,7 +136,7 @@ impl Machine {
     /// Begins a run of `plan`, which was made while the lock was held. Refused while an earlier one waits for confirmation.
     pub fn begin(
         &self,
-        alone: Lock,
+        alone: impl Into<Rc<Lock>>,
         plan: &Plan,
         mode: Mode,
         model: &ModelFile,
@@ -169,7 +170,7 @@ impl Machine {
         }
         if plan.steps.is_empty() && half_way.is_empty() {
             let journal = Box::new(Vec::new());
-            return Ok(Begun { _alone: alone, run: None, journal, taken_back: Vec::new(), said });
+            return Ok(Begun { _alone: alone.into(), run: None, journal, taken_back: Vec::new(), said });
         }
         let purpose = match mode {
             Mode::TearDown => Purpose::Stop,
@@ -196,12 +197,13 @@ impl Machine {
             not_recorded(error)
         })?);
         said.extend(self.clear_overrides(&run.record.clears_overrides));
-        Ok(Begun { _alone: alone, run: Some(run), journal, taken_back: Vec::new(), said })
+        Ok(Begun { _alone: alone.into(), run: Some(run), journal, taken_back: Vec::new(), said })
     }
 
     /// Begins to take `targets` back by `way`; the caller holds the lock. Where that cannot be recorded, on a full disk, it goes on
     /// all the same: the next undo looks at the machine, and passes over what is so already.
     pub fn begin_undo(&self, alone: Lock, targets: &[KnownRun], way: &UndoPlan) -> Begun {
+        let alone = Rc::new(alone);
         let runs = self.runs();
         let ids: Vec<RunId> = targets.iter().map(KnownRun::id).collect();
         let mut said = Vec::new();
@@ -269,6 +271,12 @@ impl Machine {
             let _ = run.release();
         }
         Ok(outcome)
+    }
+
+    /// Plans to take `runs` back, which are given oldest first, where the machine is as `present` shows it.
+    pub fn way_back(&self, runs: &[RunToUndo<'_>], present: &Inventory) -> Result<UndoPlan, Failure> {
+        let mut host = HostExecutor::new(self.root.clone())?;
+        Ok(way_back(runs, present, &mut host))
     }
 
     /// Carries a plan out and records it in `journal`; the caller holds the machine's lock.

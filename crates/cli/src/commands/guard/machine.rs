@@ -9,7 +9,6 @@ use penstock_apply::{
         recovery::{Kept, RunToUndo},
         store,
         succession::{self, Successors},
-        way_back,
     },
     journal::CatchUpJournal,
 };
@@ -138,7 +137,8 @@ impl<'a> Watched<'a> {
             ));
         }
         let inventory = self.inventory()?;
-        let way = way_back(&[RunToUndo { id: self.run.id(), plan: &self.plan, state: &state }], &inventory);
+        let taken = [RunToUndo { id: self.run.id(), plan: &self.plan, state: &state }];
+        let way = self.machine.way_back(&taken, &inventory).map_err(|failure| failure.in_one_line())?;
         for Kept { run, step, action, why } in &way.kept {
             self.tell(&format!("run {run}, step {step} is not taken back ({action}): {why}"));
         }
