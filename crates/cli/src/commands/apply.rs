@@ -1,6 +1,6 @@
 //! `penstock apply MODEL`: carries the plan out on this machine.
 
-use std::time::Instant;
+use std::{rc::Rc, time::Instant};
 
 use penstock_apply::{
     ApplyError, Mode, RunProgress,
@@ -153,7 +153,7 @@ impl Conducted {
 /// Carries a plan out, which was made while `alone` was held, and says how it went.
 pub fn carry_out(
     machine: &Machine,
-    alone: Lock,
+    alone: impl Into<Rc<Lock>>,
     plan: Plan,
     mode: Mode,
     model: &ModelFile,
@@ -165,7 +165,7 @@ pub fn carry_out(
 
 fn begin(
     machine: &Machine,
-    alone: Lock,
+    alone: impl Into<Rc<Lock>>,
     plan: &Plan,
     mode: Mode,
     model: &ModelFile,

@@ -1,5 +1,7 @@
 //! `penstock apply --persist MODEL`: carries the plan out, and has it carried out at each boot.
 
+use std::rc::Rc;
+
 use penstock_apply::Mode;
 use penstock_host::files::Lock;
 use penstock_model::Inventory;
@@ -18,7 +20,7 @@ use crate::{
 };
 
 /// Applies, then has it last; only the latter where the model can come true only after a reboot. All that can be refused is
-/// refused before anything is touched.
+/// refused before anything is touched, and the lock is held throughout: what is to last was planned while nobody else changes anything.
 pub fn run(
     arguments: &Apply,
     machine: &Machine,
@@ -34,19 +36,20 @@ pub fn run(
     dangers::refuse(&found, &arguments.allowed.names, printer)?;
     let names = &arguments.allowed.names;
     let persisted = persisted::plan(machine, file, &arguments.subject, names, &inventory, &needs)?;
-    let (alone, applied) = if waits {
+    let alone = Rc::new(alone);
+    let applied = if waits {
         printer.say("The model cannot come true before the next boot; it is applied then.");
         printer.document(&Carried { plan, ..Carried::default() })?;
-        (alone, Status::DoesNotHold)
+        Status::DoesNotHold
     } else {
-        let conducted = carry_out(machine, alone, plan, Mode::Apply, file, printer)?;
+        let conducted = carry_out(machine, Rc::clone(&alone), plan, Mode::Apply, file, printer)?;
         let holds = conducted.holds();
         let status = conducted.end(printer)?;
         if !holds {
             printer.warn("nothing was made to last, because not all of the model came true");
             return Ok(status);
         }
-        (machine.lock()?, status)
+        status
     };
     let mut lasts = Status::Holds;
     if persisted.plan.steps.is_empty() {
