@@ -22,7 +22,7 @@ use crate::{
 pub struct Steps<'a> {
     machine: &'a Machine,
     file: &'a ModelFile,
-    /// What takes them off.
+    /// What takes them off, as it was found at first.
     off: Plan,
     /// The run that took them off, while they are.
     taken_off: Option<KnownRun>,
@@ -48,32 +48,35 @@ fn realtime_of(plans: &[(&Plan, Vec<StepId>)]) -> Plan {
     all
 }
 
+/// What takes off all that stands of the runs that tuned this machine; an error when nothing does.
+fn off_now(machine: &Machine, file: &ModelFile) -> Result<Plan, Failure> {
+    let runs = machine.runs();
+    let (all, _) = runs.list()?;
+    let mut deeds = Vec::new();
+    for run in all.iter().filter(|run| matches!(run.record.purpose, Purpose::Apply)) {
+        let deed = runs.deeds(run)?;
+        if deed.state.phase != Phase::Nothing {
+            deeds.push(deed);
+        }
+    }
+    let plans: Vec<(&Plan, Vec<StepId>)> =
+        deeds.iter().map(|deed| (&deed.plan, deed.state.standing().map(|(id, _)| id).collect())).collect();
+    let off = undo(&realtime_of(&plans));
+    if off.steps.is_empty() {
+        let text = "this machine cannot be untuned: no run of Penstock has tuned it since it started";
+        return Err(Failure::new(Status::DoesNotHold, text)
+            .hint(format!("tune it first: `penstock apply {}`", file.source.name)));
+    }
+    Ok(off)
+}
+
 impl<'a> Steps<'a> {
     /// Those of all runs of which something stands on this machine.
     ///
     /// # Errors
     /// When there is none.
     pub fn find(machine: &'a Machine, file: &'a ModelFile) -> Result<Steps<'a>, Failure> {
-        let runs = machine.runs();
-        let (all, _) = runs.list()?;
-        let mut deeds = Vec::new();
-        for run in all.iter().filter(|run| matches!(run.record.purpose, Purpose::Apply)) {
-            let deed = runs.deeds(run)?;
-            if deed.state.phase != Phase::Nothing {
-                deeds.push(deed);
-            }
-        }
-        let plans: Vec<(&Plan, Vec<StepId>)> = deeds
-            .iter()
-            .map(|deed| (&deed.plan, deed.state.standing().map(|(id, _)| id).collect()))
-            .collect();
-        let off = undo(&realtime_of(&plans));
-        if off.steps.is_empty() {
-            let text = "this machine cannot be untuned: no run of Penstock has tuned it since it started";
-            return Err(Failure::new(Status::DoesNotHold, text)
-                .hint(format!("tune it first: `penstock apply {}`", file.source.name)));
-        }
-        Ok(Steps { machine, file, off, taken_off: None })
+        Ok(Steps { machine, file, off: off_now(machine, file)?, taken_off: None })
     }
 
     /// What is taken off, in words.
@@ -83,9 +86,11 @@ impl<'a> Steps<'a> {
 
     fn take_off(&mut self) -> Result<(), Failure> {
         let alone = self.machine.lock()?;
-        let begun = self.machine.begin(alone, &self.off, Mode::Apply, self.file, None)?;
+        // Others may have changed the machine while the lock was free.
+        let off = off_now(self.machine, self.file)?;
+        let begun = self.machine.begin(alone, &off, Mode::Apply, self.file, None)?;
         self.taken_off = begun.run.clone();
-        self.machine.carry_out(begun, &self.off, Mode::Apply, &mut ())??;
+        self.machine.carry_out(begun, &off, Mode::Apply, &mut ())??;
         Ok(())
     }
 
@@ -97,6 +102,20 @@ impl<'a> Steps<'a> {
         if deeds.state.phase == Phase::Nothing {
             self.taken_off = None;
             return Ok(());
+        }
+        let (all, _) = runs.list()?;
+        let is_later = |later: &&KnownRun| {
+            later.id() > run.id()
+                && !matches!(later.record.purpose, Purpose::Undo(_) | Purpose::Persist)
+                && runs.state(later).phase != Phase::Nothing
+        };
+        if let Some(later) = all.iter().find(is_later) {
+            let text = format!(
+                "run {} of {} has changed the machine meanwhile: what it did is not overwritten",
+                later.id(),
+                later.record.who
+            );
+            return Err(Failure::new(Status::DoesNotHold, text));
         }
         let inventory = self.machine.inventory()?;
         let taken = [RunToUndo { id: run.id(), plan: &deeds.plan, state: &deeds.state }];
