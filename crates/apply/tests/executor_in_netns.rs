@@ -1,7 +1,7 @@
 //! The host's steps on a real interface: a veth pair in a namespace of its own stands for a PF's. `ip` is the witness.
 #![allow(clippy::disallowed_methods)]
 
-use std::{fs, path::Path, process::ExitCode, thread, time::Duration};
+use std::{fs, os::unix::fs::symlink, path::Path, process::ExitCode, thread, time::Duration};
 
 use nix::{
     mount::{MsFlags, mount},
@@ -65,8 +65,9 @@ fn alone(check: Check) {
             fs::create_dir_all(root.join(directory)).unwrap();
         }
         mount(Some("sysfs"), &root.join("real"), Some("sysfs"), MsFlags::MS_RDONLY, none).unwrap();
-        std::os::unix::fs::symlink(root.join("real/class/net"), root.join("sys/class/net")).unwrap();
-        fs::create_dir_all(net(root).join("pf0")).unwrap();
+        symlink(root.join("real/class/net"), root.join("sys/class/net")).unwrap();
+        fs::create_dir_all(net(root)).unwrap();
+        has_interface(root, "pf0");
         ip("link add pf0 type veth peer name peer");
         check(root);
         nix::mount::umount(&root.join("real")).unwrap();
@@ -76,6 +77,11 @@ fn alone(check: Check) {
 
 fn net(root: &Path) -> std::path::PathBuf {
     root.join(format!("sys/bus/pci/devices/{PF}/net"))
+}
+
+/// Has the function's own directory show its interface, as the kernel does in a real tree.
+fn has_interface(root: &Path, name: &str) {
+    symlink(root.join("real/class/net").join(name), net(root).join(name)).unwrap();
 }
 
 fn ip(line: &str) -> String {
@@ -212,8 +218,8 @@ fn an_interface_is_renamed(root: &Path) {
     assert_eq!(executor.holds(&fact).unwrap(), Err("it is called pf0".to_owned()));
     executor.execute(&FunctionAction::Rename { function, to }, Duration::from_secs(5)).unwrap();
     assert!(ip("link show lan0").contains("lan0"));
-    // In a real tree the kernel does this.
-    fs::rename(net(root).join("pf0"), net(root).join("lan0")).unwrap();
+    fs::remove_file(net(root).join("pf0")).unwrap();
+    has_interface(root, "lan0");
     assert_eq!(executor.holds(&fact).unwrap(), Ok(()));
 }
 

@@ -91,7 +91,8 @@ fn alone(check: Check) {
         fs::create_dir_all(at("real")).unwrap();
         mount(Some("sysfs"), &at("real"), Some("sysfs"), MsFlags::MS_RDONLY, none).unwrap();
         fs::create_dir_all(at("sys/class")).unwrap();
-        fs::create_dir_all(at(&format!("sys/bus/pci/devices/{PF}/net/pf0"))).unwrap();
+        fs::create_dir_all(at(&format!("sys/bus/pci/devices/{PF}/net"))).unwrap();
+        symlink(at("real/class/net/pf0"), at(&format!("sys/bus/pci/devices/{PF}/net/pf0"))).unwrap();
         symlink(at("real/class/net"), at("sys/class/net")).unwrap();
         mount(Some(&at("sys")), "/sys", none, MsFlags::MS_BIND, none).unwrap();
         check(&Host { directory: directory.path().to_owned() });
