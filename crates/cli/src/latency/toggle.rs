@@ -4,13 +4,16 @@
 //! guests run on. They are carried out as a run of their own, with its journal; putting the steps on again is taking that run
 //! back. A Penstock that is killed in between leaves a run that `penstock undo` takes back.
 
+use std::collections::BTreeSet;
+
 use penstock_apply::{
     Mode,
-    history::{KnownRun, Phase, Purpose, recovery::RunToUndo},
+    history::{KnownRun, Phase, Purpose, Runs, recovery::RunToUndo},
 };
 use penstock_host::interrupt;
 use penstock_measure::latency::machine::Toggle;
-use penstock_plan::{Plan, Step, StepId, undo};
+use penstock_model::{Bdf, CpuSet};
+use penstock_plan::{Action, GuestAction, Plan, RealTimeAction, Step, StepId, undo};
 
 use crate::{
     failure::{Failure, Status},
@@ -103,19 +106,8 @@ impl<'a> Steps<'a> {
             self.taken_off = None;
             return Ok(());
         }
-        let (all, _) = runs.list()?;
-        let is_later = |later: &&KnownRun| {
-            later.id() > run.id()
-                && !matches!(later.record.purpose, Purpose::Undo(_) | Purpose::Persist)
-                && runs.state(later).phase != Phase::Nothing
-        };
-        if let Some(later) = all.iter().find(is_later) {
-            let text = format!(
-                "run {} of {} has changed the machine meanwhile: what it did is not overwritten",
-                later.id(),
-                later.record.who
-            );
-            return Err(Failure::new(Status::DoesNotHold, text));
+        if let Some(why) = changed_since(&runs, &run, &deeds.plan)? {
+            return Err(why);
         }
         let inventory = self.machine.inventory()?;
         let taken = [RunToUndo { id: run.id(), plan: &deeds.plan, state: &deeds.state }];
@@ -129,6 +121,71 @@ impl<'a> Steps<'a> {
         self.taken_off = None;
         Ok(())
     }
+}
+
+/// Why what `off`, the plan of `run`, took off is not put on again: somebody has set the same since.
+fn changed_since(runs: &Runs, run: &KnownRun, off: &Plan) -> Result<Option<Failure>, Failure> {
+    let ours: BTreeSet<String> = off.steps.iter().flat_map(|step| sets(&step.action)).collect();
+    let (all, _) = runs.list()?;
+    for later in all.iter().filter(|later| later.id() > run.id()) {
+        // What came after ours and was taken back has left all as ours did.
+        let taken_back = match &later.record.purpose {
+            Purpose::Undo(runs) => runs.iter().find(|taken| **taken < run.id()),
+            _ => None,
+        };
+        if matches!(later.record.purpose, Purpose::Undo(_)) && taken_back.is_none() {
+            continue;
+        }
+        let deeds = runs.deeds(later)?;
+        let stands = |id: StepId| deeds.state.standing().any(|(standing, _)| standing == id);
+        let steps = deeds.plan.steps.iter().filter(|step| stands(step.id));
+        let Some(same) = steps.flat_map(|step| sets(&step.action)).find(|set| ours.contains(set)) else {
+            continue;
+        };
+        let (id, who) = (later.id(), &later.record.who);
+        let text = match taken_back {
+            Some(taken) => {
+                format!(
+                    "run {id} of {who} has taken run {taken} back meanwhile, which had set {same}: that stays off"
+                )
+            }
+            None => format!(
+                "run {id} of {who} has set {same} meanwhile, and that is not overwritten: `penstock undo {id}` takes it back"
+            ),
+        };
+        return Ok(Some(Failure::new(Status::DoesNotHold, text)));
+    }
+    Ok(None)
+}
+
+/// What an action sets, in words: two that set the same get in each other's way.
+fn sets(action: &Action) -> Vec<String> {
+    let cpus = |cpus: &CpuSet| cpus.0.iter().map(|cpu| format!("the partition of CPU {cpu}")).collect();
+    let interrupts = |function: &Bdf| format!("the interrupts of {function}");
+    let more: Vec<String> = match action {
+        Action::RealTime(RealTimeAction::Tune { function, .. }) => function.iter().map(interrupts).collect(),
+        Action::RealTime(RealTimeAction::PlaceInterrupts { functions, .. }) => {
+            functions.iter().map(interrupts).collect()
+        }
+        Action::RealTime(
+            RealTimeAction::MakePartition { cpus: of, .. } | RealTimeAction::RemovePartition { cpus: of, .. },
+        )
+        | Action::Guest(GuestAction::IsolateGuest { cpus: of, .. }) => cpus(of),
+        _ => Vec::new(),
+    };
+    let own = match action {
+        Action::RealTime(RealTimeAction::Tune { knob, .. }) => Some(knob.to_string()),
+        Action::RealTime(
+            RealTimeAction::MakeResctrlGroup { group, .. }
+            | RealTimeAction::RemoveResctrlGroup { group, .. }
+            | RealTimeAction::SetSchemata { group, .. },
+        ) => Some(match group.as_str() {
+            "" => "the shares of resctrl's default group".to_owned(),
+            name => format!("the shares of resctrl group {name}"),
+        }),
+        action => action.guest().map(|guest| format!("guest {guest}")),
+    };
+    own.into_iter().chain(more).collect()
 }
 
 /// A failure in one line.
@@ -162,9 +219,16 @@ impl Toggle for Steps<'_> {
 
 #[cfg(test)]
 mod tests {
-    use penstock_plan::{Action, Fact, GuestAction, RealTimeAction};
+    use penstock_apply::{
+        Journal,
+        history::{RunId, RunRecord},
+        journal::{Ending, Entry},
+    };
+    use penstock_model::inventory::tuning::{Knob, Value};
+    use penstock_plan::{Fact, FunctionAction};
 
     use super::*;
+    use crate::machine::runs::who;
 
     fn step(id: u32, action: Action, inverse: Option<Action>, needs: &[u32]) -> Step {
         Step {
@@ -216,5 +280,63 @@ mod tests {
         let on: Vec<Action> = undo(&off).steps.into_iter().map(|step| step.action).collect();
         assert_eq!(on, [partition("2", true), isolate(true)]);
         assert_eq!(off.steps[1].needs, [StepId(1)], "in this order and in no other");
+    }
+
+    fn tune(knob: Knob, to: i64) -> Action {
+        RealTimeAction::Tune { knob, to: Value::Number(to), function: None }.into()
+    }
+
+    /// A run of one step that was done.
+    fn done(runs: &Runs, purpose: Purpose, action: Action, inverse: Action) -> KnownRun {
+        let id = StepId(1);
+        let plan =
+            Plan { steps: vec![step(1, action.clone(), Some(inverse.clone()), &[])], ..Plan::default() };
+        let run = runs.create(RunRecord::new(purpose, who()), &plan, None).unwrap();
+        let entries = [
+            Entry::Intent { step: id, action, inverse: Some(inverse) },
+            Entry::Begun { steps: vec![id] },
+            Entry::Outcome { step: id, outcome: Ending::Done, detail: None },
+            Entry::End { applied: true },
+        ];
+        run.journal().unwrap().record(&entries, true).unwrap();
+        run
+    }
+
+    #[test]
+    fn what_was_taken_off_is_put_on_unless_somebody_has_set_the_same_since() {
+        let (knob, other) = (Knob::ResumeLatency(2), Knob::ResumeLatency(3));
+        let vfs = |count| FunctionAction::SetVfCount { pf: "04:00.0".parse().unwrap(), count }.into();
+        let cases: [(&str, Purpose, Action, Action, Option<&str>); 6] = [
+            ("another knob", Purpose::Apply, tune(other, 1), tune(other, 0), None),
+            ("no knob at all", Purpose::Apply, vfs(2), vfs(0), None),
+            (
+                "the same",
+                Purpose::Apply,
+                tune(knob, 7),
+                tune(knob, 0),
+                Some("`penstock undo 3` takes it back"),
+            ),
+            (
+                "what had tuned it is taken back",
+                Purpose::Undo(vec![RunId(1)]),
+                tune(knob, 0),
+                tune(knob, 1),
+                Some("has taken run 1 back meanwhile"),
+            ),
+            ("ours itself, in part", Purpose::Undo(vec![RunId(2)]), tune(knob, 1), tune(knob, 0), None),
+            ("one that came after ours", Purpose::Undo(vec![RunId(9)]), tune(knob, 0), tune(knob, 7), None),
+        ];
+        for (what, purpose, action, inverse, wanted) in cases {
+            let directory = tempfile::tempdir().unwrap();
+            let runs = Runs::new(directory.path(), None);
+            done(&runs, Purpose::Apply, tune(knob, 1), tune(knob, 0));
+            let ours = done(&runs, Purpose::Apply, tune(knob, 0), tune(knob, 1));
+            let off = runs.deeds(&ours).unwrap().plan;
+            assert!(changed_since(&runs, &ours, &off).unwrap().is_none(), "{what}");
+            done(&runs, purpose, action, inverse);
+            let why = changed_since(&runs, &ours, &off).unwrap().map(|why| why.in_one_line());
+            assert_eq!(why.is_some(), wanted.is_some(), "{what}: {why:?}");
+            assert!(why.unwrap_or_default().contains(wanted.unwrap_or_default()), "{what}");
+        }
     }
 }
