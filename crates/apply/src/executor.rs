@@ -6,6 +6,7 @@
 use std::{
     collections::BTreeMap,
     error::Error,
+    io::ErrorKind,
     iter,
     path::PathBuf,
     thread,
@@ -401,7 +402,7 @@ impl Execute<FunctionAction> for HostExecutor {
             FunctionAction::SetVfCount { pf, count } => {
                 let at = format!("the number of VFs of {pf} was not changed");
                 // Going through 0 destroys VFs; a plan says so by a step of its own.
-                self.function(*pf).set_vf_count(*count, false).map_err(|error| from_pci(&at, error))
+                self.function(*pf).set_vf_count(*count, false).map_err(|error| from_count(&at, error))
             }
             FunctionAction::SetVfAttribute { pf, vf, attribute } => {
                 if matches!(attribute, VfAttribute::Rate { .. }) {
@@ -529,6 +530,24 @@ impl Observe for HostExecutor {
     fn holds(&mut self, fact: &Fact) -> Result<Result<(), String>, ExecuteError> {
         facts::holds(self, fact)
     }
+
+    fn vf_count(&mut self, pf: Bdf) -> Option<u16> {
+        let pf = self.function(pf);
+        pf.vf_count().ok().filter(|_| pf.exists())
+    }
+
+    fn pf_of(&mut self, function: Bdf) -> Option<Bdf> {
+        self.function(function).physical_function().ok().flatten()
+    }
+
+    fn file_is(&mut self, path: &str, text: Option<&str>) -> Option<bool> {
+        match (files::read(self.root.path(path)), text) {
+            (Ok(seen), Some(text)) => Some(seen == text.as_bytes()),
+            (Ok(_), None) => Some(false),
+            (Err(error), text) if error.is_missing() => Some(text.is_none()),
+            (Err(_), _) => None,
+        }
+    }
 }
 
 fn failed(attempt: &str, source: impl Error + Send + Sync + 'static) -> ExecuteError {
@@ -538,6 +557,19 @@ fn failed(attempt: &str, source: impl Error + Send + Sync + 'static) -> ExecuteE
 fn from_pci(attempt: &str, error: PciError) -> ExecuteError {
     let (unsupported, hint) = (error.is_unsupported(), error.hint().map(str::to_owned));
     told(attempt, error, unsupported, hint)
+}
+
+/// The same of a number of VFs, which the kernel says to be busy, and we a VF that a process has, before anything is changed.
+fn from_count(attempt: &str, error: PciError) -> ExecuteError {
+    let busy = match &error {
+        PciError::Held { .. } => true,
+        PciError::Refused { source, .. } => source.kind() == ErrorKind::ResourceBusy,
+        _ => false,
+    };
+    match from_pci(attempt, error) {
+        ExecuteError::Missing { what, hint } if busy => ExecuteError::Refused { what, hint },
+        other => other,
+    }
 }
 
 fn from_netlink(attempt: &str, error: NetlinkError) -> ExecuteError {

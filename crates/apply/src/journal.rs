@@ -75,6 +75,10 @@ pub enum Entry {
         /// Why it could not be; `None` when it was.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<String>,
+        /// What somebody else has made of it since, where that was left alone: nothing of the run is there to be taken back, now or
+        /// later. To a reader of before it is a step that was taken back, which comes to the same.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        anothers: Option<String>,
     },
     /// The run ended by itself. A journal without this line was cut off.
     End {
@@ -331,6 +335,18 @@ mod tests {
         let mut length = 0;
         let error = append(&mut full, &mut length, &entries(), false).unwrap_err();
         assert_eq!((error.kind(), length), (io::ErrorKind::StorageFull, 0));
+    }
+
+    #[test]
+    fn what_is_somebody_elses_by_now_is_told_apart_and_is_taken_back_to_readers_of_before() {
+        let of_before = r#"{"entry":"undone","step":1}"#;
+        let taken_back = Entry::Undone { step: StepId(1), error: None, anothers: None };
+        assert_eq!(serde_json::from_str::<Entry>(of_before).unwrap(), taken_back);
+        assert_eq!(serde_json::to_string(&taken_back).unwrap(), of_before);
+        let left = Entry::Undone { step: StepId(1), error: None, anothers: Some("it has 8 VFs".to_owned()) };
+        let text = serde_json::to_value(&left).unwrap();
+        assert_eq!(text.get("error"), None, "that alone is what they look at");
+        assert_eq!(serde_json::from_value::<Entry>(text).unwrap(), left);
     }
 
     #[test]

@@ -11,6 +11,7 @@ pub mod capabilities;
 pub mod executor;
 pub mod history;
 pub mod journal;
+mod others;
 pub mod runner;
 
 pub use executor::HostExecutor;

@@ -14,7 +14,10 @@ use penstock_plan::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::journal::{Ending, Entry, JOURNAL_VERSION, Journal, JournalError};
+use crate::{
+    journal::{Ending, Entry, JOURNAL_VERSION, Journal, JournalError},
+    others,
+};
 
 mod error;
 mod losses;
@@ -205,27 +208,28 @@ pub fn run(
             return Err(run.failed(&plan.steps[next], error.into(), &begun));
         }
         let outcomes = match run.changed_since_planned(&plan.steps[next]) {
-            Some(error) => vec![Tried { outcome: Err(error), touched: false, took: Duration::ZERO }],
+            Some(error) => vec![Tried::not_begun(error)],
             None => run.carry_batch(batch),
         };
         // The others of the batch were not attempted, because one before them failed.
         next += outcomes.len();
         let mut failed: Option<(&Step, StepError)> = None;
         let mut fallen: Vec<Fallen<'_>> = Vec::new();
-        for (step, Tried { outcome, touched, took }) in batch.iter().zip(outcomes) {
+        for (step, Tried { outcome, touched, proven, took }) in batch.iter().zip(outcomes) {
             let report = report(step, &outcome, took);
-            let mut entries = vec![Entry::Outcome {
-                step: step.id,
-                outcome: report.outcome,
-                detail: report.detail.clone(),
-            }];
+            let mut entries = Vec::new();
+            // What was carried out and nobody has proven is begun, and no more is known of it.
+            if proven || outcome.is_err() {
+                let detail = report.detail.clone();
+                entries.push(Entry::Outcome { step: step.id, outcome: report.outcome, detail });
+            }
             if options.mode == Mode::Apply && report.outcome == Ending::Failed && !touched {
                 // Nothing of it is there for a later undo either.
-                entries.push(Entry::Undone { step: step.id, error: None });
+                entries.push(Entry::Undone { step: step.id, error: None, anothers: None });
             }
             // The intent is on disk, which is what safety needs; the next intent tells whether the disk is full.
             let _ = run.journal.record(&entries, false);
-            if report.outcome == Ending::Done {
+            if proven {
                 run.proven.insert(step.id);
             }
             run.observer.finished(step, &report);
@@ -239,7 +243,7 @@ pub fn run(
                     (Mode::TearDown | Mode::Undo, _) => {
                         failures.push(Failure { step: step.id, action: step.action.to_string(), error });
                         if options.mode == Mode::Undo {
-                            losses.hold_up(step.id, plan, next);
+                            losses.hold_up(step, plan, next);
                         }
                     }
                 }
@@ -339,7 +343,16 @@ struct Tried {
     outcome: Result<(), StepError>,
     /// Whether the machine may be different for it.
     touched: bool,
+    /// Whether its postcondition was seen to be so.
+    proven: bool,
     took: Duration,
+}
+
+impl Tried {
+    /// One that was not even begun.
+    fn not_begun(why: StepError) -> Tried {
+        Tried { outcome: Err(why), touched: false, proven: false, took: Duration::ZERO }
+    }
 }
 
 struct Run<'a, 'c> {
@@ -347,22 +360,8 @@ struct Run<'a, 'c> {
     journal: &'a mut dyn Journal,
     observer: &'a mut dyn RunProgress,
     options: &'a Options<'a>,
-    /// The steps that were done.
+    /// The steps whose postconditions were seen to be so.
     proven: BTreeSet<StepId>,
-}
-
-/// Whether a step's executor says that nothing was changed. What a number of VFs lacks is found before it is written, or is the
-/// kernel's reason not to take it.
-fn is_untouched(step: &Step, answer: &Result<(), ExecuteError>) -> bool {
-    match answer {
-        Err(ExecuteError::Unsupported(_)) => true,
-        Err(ExecuteError::Missing { .. }) => counts_vfs(&step.action),
-        _ => false,
-    }
-}
-
-fn counts_vfs(action: &Action) -> bool {
-    matches!(action, Action::Function(FunctionAction::SetVfCount { .. }))
 }
 
 impl Run<'_, '_> {
@@ -430,9 +429,11 @@ impl Run<'_, '_> {
             .iter()
             .zip(answers)
             .map(|(step, answer)| {
-                let touched = !is_untouched(step, &answer);
+                let touched =
+                    !matches!(answer, Err(ExecuteError::Unsupported(_) | ExecuteError::Refused { .. }));
+                // Once one of the host's failed the others need no proof: they are taken back.
+                let unproven = stopped && answer.is_ok();
                 let outcome = match answer {
-                    // Once one of the host's failed the others need no proof: they are taken back.
                     Ok(()) if stopped => Ok(()),
                     Ok(()) => {
                         let left = deadline.saturating_sub(began.elapsed());
@@ -450,7 +451,8 @@ impl Run<'_, '_> {
                 stopped |= self.options.mode == Mode::Apply
                     && step.guest.is_none()
                     && report(step, &outcome, Duration::ZERO).outcome == Ending::Failed;
-                Tried { outcome, touched, took: began.elapsed() }
+                let proven = outcome.is_ok() && !unproven;
+                Tried { outcome, touched, proven, took: began.elapsed() }
             })
             .collect()
     }
@@ -494,26 +496,29 @@ impl Run<'_, '_> {
     /// changed what it was planned for.
     fn not_yet<'s>(&mut self, batch: &'s [Step]) -> &'s [Step] {
         // The first is looked at by itself.
-        let other = batch.iter().skip(1).position(|step| match self.options.mode {
-            Mode::Undo => self.passes_over(step),
-            Mode::Apply => self.changed_since_planned(step).is_some(),
-            Mode::TearDown => false,
+        let other = batch.iter().skip(1).position(|step| {
+            self.options.mode == Mode::Undo && self.passes_over(step)
+                || self.changed_since_planned(step).is_some()
         });
         &batch[..other.map_or(batch.len(), |at| at + 1)]
     }
 
-    /// That somebody has changed a number of VFs since it was planned to change it: VFs that are there now, be they as many as
-    /// wanted, are not this run's to set up and to remove.
+    /// That somebody has changed what a step is to change since that was planned, a number of VFs or a file: VFs that are there now, be
+    /// they as many as wanted, are not this run's to set up and to remove.
     fn changed_since_planned(&mut self, step: &Step) -> Option<StepError> {
-        let inverse = step.inverse.as_ref().filter(|_| counts_vfs(&step.action))?;
-        if self.options.mode != Mode::Apply {
-            return None;
-        }
-        let before = Fact::after(inverse);
-        match self.look(&before)? {
-            Ok(Err(seen)) => Some(StepError::Lost { fact: before.to_string(), seen }),
-            _ => None,
-        }
+        let inverse = step.inverse.as_ref().filter(|_| self.options.mode != Mode::TearDown)?;
+        let lost = |seen| StepError::Lost { fact: Fact::after(inverse).to_string(), seen };
+        let (Some((pf, to)), Some((_, from))) = (others::vf_count(&step.action), others::vf_count(inverse))
+        else {
+            return self.edited(step).map(lost);
+        };
+        let now = self.executors.vf_count(pf)?;
+        let changed = match self.options.mode {
+            // What is taken back may have come about in part.
+            Mode::Undo => others::are_anothers(now, from, to, false),
+            _ => now != from,
+        };
+        changed.then(|| lost(others::seen(now)))
     }
 
     /// Records a step as done of which it was seen that it is so already.

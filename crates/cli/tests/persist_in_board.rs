@@ -122,7 +122,15 @@ fn after_a_reboot() -> Outcome {
         state["at_boot"]["units"],
         serde_json::json!(["penstock-guests.service", "penstock-nics.service"])
     );
-    board.inside(["penstock", "undo", "--persist"]).ended_with(0)?;
+    // What was edited above goes with the rest, and is kept aside.
+    let undone = board.inside(["penstock", "undo", "--persist"]);
+    undone.ended_with(0)?;
+    for edited in ["/etc/penstock/model.yaml", "/etc/systemd/system/penstock-nics.service"] {
+        let told = format!("somebody has edited {edited} since Penstock wrote it");
+        assert!(undone.stderr.contains(&told), "{told}: {}", undone.stderr);
+    }
+    let kept = text(&board, "cat /var/lib/penstock/runs/*/edited/etc/penstock/model.yaml")?;
+    assert!(kept.contains("NET0: {vfs: three}"), "{kept}");
     assert_eq!(text(&board, ETC)?, etc, "not everything is as it was");
     assert_eq!(text(&board, LOOK)?, before, "it is for the next boots, and nothing else");
     Ok(())

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use penstock_model::Bdf;
 use thiserror::Error;
 
 use crate::{
@@ -40,6 +41,22 @@ pub trait Observe {
     ///
     /// [`ExecuteError`] when it cannot be found out.
     fn holds(&mut self, fact: &Fact) -> Result<Result<(), String>, ExecuteError>;
+
+    /// How many VFs a PF has by its `sriov_numvfs` alone, whichever of them can be seen; `None` where nobody here can tell.
+    fn vf_count(&mut self, _pf: Bdf) -> Option<u16> {
+        None
+    }
+
+    /// The PF that a function is a VF of; `None` for any other function, or where nobody here can tell.
+    fn pf_of(&mut self, _function: Bdf) -> Option<Bdf> {
+        None
+    }
+
+    /// Whether a file holds exactly this text, or with `None` whether there is none, whatever lies beside it; `None` where nobody here
+    /// can tell.
+    fn file_is(&mut self, _path: &str, _text: Option<&str>) -> Option<bool> {
+        None
+    }
 }
 
 /// What carries out all that is done to the host itself.
@@ -161,6 +178,21 @@ impl<'a> Executors<'a> {
             Some(_) => self.guests.as_mut().map(|guests| guests.holds(fact)),
         }
     }
+
+    /// How many VFs a PF has, as [`Observe::vf_count`] says.
+    pub fn vf_count(&mut self, pf: Bdf) -> Option<u16> {
+        self.host.vf_count(pf)
+    }
+
+    /// The PF that a function is a VF of, as [`Observe::pf_of`] says.
+    pub fn pf_of(&mut self, function: Bdf) -> Option<Bdf> {
+        self.host.pf_of(function)
+    }
+
+    /// Whether a file holds this text, or is not there, as [`Observe::file_is`] says.
+    pub fn file_is(&mut self, path: &str, text: Option<&str>) -> Option<bool> {
+        self.host.file_is(path, text)
+    }
 }
 
 fn nobody(action: &Action) -> ExecuteError {
@@ -196,6 +228,14 @@ pub enum ExecuteError {
     #[error("{what}")]
     Missing {
         /// What was attempted and is missing.
+        what: String,
+        /// What to do about it.
+        hint: String,
+    },
+    /// It was refused before anything was changed, since somebody else has what it would change.
+    #[error("{what}")]
+    Refused {
+        /// What was attempted, and why it was refused.
         what: String,
         /// What to do about it.
         hint: String,

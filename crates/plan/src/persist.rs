@@ -48,6 +48,11 @@ pub fn paths() -> Vec<String> {
     fixed.into_iter().map(str::to_owned).chain([unit(NICS_UNIT), unit(GUESTS_UNIT)]).collect()
 }
 
+/// Whether a file is Penstock's own: nobody else writes it, and each [`persist`] makes it anew.
+pub fn owns(path: &str) -> bool {
+    ![KERNEL_COMMAND_LINE, VENDOR_COMMAND_LINE].contains(&path) && paths().iter().any(|own| own == path)
+}
+
 /// What is to be done at each start.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {

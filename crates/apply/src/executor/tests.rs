@@ -103,6 +103,40 @@ fn a_count_whose_vfs_do_not_exist_is_not_so() {
 }
 
 #[test]
+fn a_number_of_vfs_is_the_kernels_own_whichever_of_them_can_be_seen() {
+    let tree = Tree::new();
+    fs::remove_file(tree.device("0000:04:00.0/virtfn1")).unwrap();
+    let mut executor = tree.executor();
+    assert_eq!((executor.vf_count(bdf(PF)), executor.vf_count(bdf("0000:05:00.0"))), (Some(2), None));
+    symlink("../0000:04:00.0", tree.device("0000:04:10.0/physfn")).unwrap();
+    assert_eq!((executor.pf_of(bdf("0000:04:10.0")), executor.pf_of(bdf(PF))), (Some(bdf(PF)), None));
+    // Refused before anything is written: Linux takes no number over another.
+    let other = FunctionAction::SetVfCount { pf: bdf(PF), count: 5 };
+    let refused = executor.execute(&other, Duration::from_secs(1));
+    assert!(matches!(refused, Err(ExecuteError::Refused { .. })), "{refused:?}");
+}
+
+#[test]
+fn a_file_is_what_it_holds_and_nothing_beside_it() {
+    let tree = Tree::new();
+    let mut executor = tree.executor();
+    fs::create_dir_all(tree.path("etc/directory")).unwrap();
+    for (file, text) in [("etc/a", "one"), ("etc/a.ab12cd.part", "half")] {
+        fs::write(tree.path(file), text).unwrap();
+    }
+    for (path, text, is) in [
+        ("/etc/a", Some("one"), Some(true)),
+        ("/etc/a", Some("two"), Some(false)),
+        ("/etc/a", None, Some(false)),
+        ("/etc/b", Some("one"), Some(false)),
+        ("/etc/b", None, Some(true)),
+        ("/etc/directory", Some("one"), None),
+    ] {
+        assert_eq!(executor.file_is(path, text), is, "{path} {text:?}");
+    }
+}
+
+#[test]
 fn a_network_driver_without_an_interface_is_not_yet_bound_in_full() {
     let tree = Tree::new();
     symlink("../../../bus/pci/drivers/igbvf", tree.device("0000:04:10.2/driver")).unwrap();

@@ -1,6 +1,6 @@
 //! The journal of an undo: its own, and those of the runs that it takes back.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, mem};
 
 use penstock_plan::{Action, StepId};
 
@@ -14,6 +14,8 @@ pub struct UndoJournal<J> {
     runs: BTreeMap<RunId, J>,
     /// For each step of the undo what it takes back, and how.
     steps: BTreeMap<StepId, (RunId, StepId, Action)>,
+    /// What of each run is somebody else's by now.
+    anothers: BTreeMap<RunId, Vec<Entry>>,
 }
 
 impl<J: Journal> UndoJournal<J> {
@@ -21,7 +23,12 @@ impl<J: Journal> UndoJournal<J> {
     pub fn new(own: J, runs: BTreeMap<RunId, J>, way: &UndoPlan) -> UndoJournal<J> {
         let steps = way.plan.steps.iter().zip(&way.origins);
         let steps = steps.map(|(step, (run, origin))| (step.id, (*run, *origin, step.action.clone())));
-        UndoJournal { own, runs, steps: steps.collect() }
+        let mut anothers: BTreeMap<RunId, Vec<Entry>> = BTreeMap::new();
+        for (run, step, seen) in &way.anothers {
+            let left = Entry::Undone { step: *step, error: None, anothers: Some(seen.clone()) };
+            anothers.entry(*run).or_default().push(left);
+        }
+        UndoJournal { own, runs, steps: steps.collect(), anothers }
     }
 
     fn tell(&mut self, run: RunId, entries: &[Entry], sync: bool) -> Result<(), JournalError> {
@@ -34,6 +41,11 @@ impl<J: Journal> Journal for UndoJournal<J> {
         let mut first = self.own.record(entries, sync);
         for entry in entries {
             let told = match entry {
+                Entry::Begin { .. } => {
+                    let left = mem::take(&mut self.anothers);
+                    let told = left.into_iter().map(|(run, left)| self.tell(run, &left, true));
+                    told.fold(Ok(()), Result::and)
+                }
                 Entry::Begun { steps } => {
                     let mut of_runs: BTreeMap<RunId, Vec<Entry>> = BTreeMap::new();
                     for (run, step, action) in steps.iter().filter_map(|step| self.steps.get(step)) {
@@ -53,7 +65,7 @@ impl<J: Journal> Journal for UndoJournal<J> {
                         // Nothing was attempted, so that nothing has changed.
                         Ending::LeftOut => continue,
                     };
-                    self.tell(run, &[Entry::Undone { step: origin, error }], false)
+                    self.tell(run, &[Entry::Undone { step: origin, error, anothers: None }], false)
                 }
                 // A run that was cut off has come to its end when all of it is taken back.
                 Entry::End { applied: true } => {

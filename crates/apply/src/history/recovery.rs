@@ -1,10 +1,11 @@
 //! From runs and what is there to the plan that takes them back.
 
-use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
+use std::collections::{BTreeMap, BTreeSet};
 
-use penstock_model::{Bdf, GuestName, Inventory, text::counted};
+use penstock_model::{Bdf, GuestName, Inventory, VfIndex, inventory::FoundGuest, text::counted};
 use penstock_plan::{
-    Action, Fact, FileAction, FunctionAction, GuestAction, Observe, Plan, Step, StepId, stranger, undo,
+    Action, Fact, FileAction, FunctionAction, GuestAction, Observe, Plan, Step, StepId, persist, stranger,
+    undo,
 };
 use serde::{Deserialize, Serialize};
 
@@ -12,6 +13,7 @@ use super::{
     record::RunId,
     state::{Fate, RunState},
 };
+use crate::others;
 
 /// A run to take back.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +35,11 @@ pub struct UndoPlan {
     pub origins: Vec<(RunId, StepId)>,
     /// The steps that are not taken back, in the order in which they were carried out.
     pub kept: Vec<Kept>,
+    /// The steps of which nothing is left to take back, since somebody else has changed what they made, with what is there: they count as
+    /// taken back from now on. Those that were about VFs which went with that are among them.
+    pub anothers: Vec<(RunId, StepId, String)>,
+    /// Files of Penstock's own that somebody has edited and that are taken back all the same: whoever does that keeps the edit.
+    pub edited: Vec<String>,
 }
 
 /// A step that is not taken back.
@@ -51,11 +58,11 @@ pub struct Kept {
 /// Plans to take `runs` back, which are given oldest first, on the machine that `present` shows and `host` looks at. All that may
 /// stand of them is taken back newest first; steps of which nobody knows are part of the plan, and are looked at when their turn comes.
 ///
-/// What was done and somebody has changed since stays: files, numbers of VFs, and attributes of VFs that somebody else has by now.
+/// What somebody has changed since stays: files, numbers of VFs, and attributes of VFs that somebody else has by now. Of files of
+/// Penstock's own, which are nobody else's to change, the edit is kept and the file is taken back.
 pub fn way_back(runs: &[RunToUndo<'_>], present: &Inventory, host: &mut dyn Observe) -> UndoPlan {
     let mut all = Plan::default();
     let mut origins: Vec<(RunId, StepId)> = Vec::new();
-    let mut kept = Vec::new();
     let mut earlier: Vec<StepId> = Vec::new();
     let mut done: BTreeSet<StepId> = BTreeSet::new();
     for run in runs {
@@ -77,9 +84,18 @@ pub fn way_back(runs: &[RunToUndo<'_>], present: &Inventory, host: &mut dyn Obse
         }
         earlier.extend(names.into_values());
     }
-    let stays = what_stays(&all, &done, present, host);
+    let stays = Stays::find(&all, &done, present, host);
+    let origin = |step: &Step| origins[step.id.0 as usize - 1];
+    let (mut kept, mut anothers) = (Vec::new(), Vec::new());
     for step in &all.steps {
-        let why = match (stays.get(&step.id), &step.inverse) {
+        let (run, of) = origin(step);
+        if let Some(seen) = stays.gone.get(&step.id) {
+            anothers.push((run, of, seen.clone()));
+            continue;
+        }
+        let changed = stays.anothers.get(&step.id);
+        anothers.extend(changed.map(|seen| (run, of, seen.clone())));
+        let why = match (changed.or(stays.held.get(&step.id)), &step.inverse) {
             (Some(why), _) => why.clone(),
             (None, None) if goes_with_its_vfs(step, &all, &stays) => continue,
             (None, None) => match step.action.lost_for_good() {
@@ -88,140 +104,215 @@ pub fn way_back(runs: &[RunToUndo<'_>], present: &Inventory, host: &mut dyn Obse
             },
             (None, Some(_)) => continue,
         };
-        let (run, origin) = origins[step.id.0 as usize - 1];
-        kept.push(Kept { run, step: origin, action: step.action.to_string(), why });
+        kept.push(Kept { run, step: of, action: step.action.to_string(), why });
     }
-    all.steps.retain(|step| !stays.contains_key(&step.id));
-    let origins = all
-        .steps
-        .iter()
-        .rev()
-        .filter(|step| step.inverse.is_some())
-        .map(|step| origins[step.id.0 as usize - 1])
-        .collect();
+    all.steps.retain(|step| !stays.has(step.id));
+    let origins = all.steps.iter().rev().filter(|step| step.inverse.is_some()).map(origin).collect();
     let mut plan = undo(&all);
     plan.notes = notes(&plan);
-    UndoPlan { plan, origins, kept }
+    UndoPlan { plan, origins, kept, anothers, edited: stays.edited }
 }
 
-/// Which steps must stay because somebody else has what they made, and all that these stand on; and those of `done` after which somebody
-/// has changed what they made, which hold nothing else; with the reason.
-fn what_stays(
-    all: &Plan,
-    done: &BTreeSet<StepId>,
-    present: &Inventory,
-    host: &mut dyn Observe,
-) -> BTreeMap<StepId, String> {
-    // Guests that the way back stops give back what they have.
-    let stopped: BTreeSet<&GuestName> = all
-        .steps
-        .iter()
-        .filter_map(|step| match &step.inverse {
-            Some(Action::Guest(GuestAction::StopGuest { guest })) => Some(guest),
-            _ => None,
-        })
-        .collect();
-    let mut stays: BTreeMap<StepId, String> = BTreeMap::new();
-    let mut changed: BTreeMap<StepId, String> = BTreeMap::new();
-    // What is so of a thing once the steps after this one are taken back.
-    let mut then: BTreeMap<String, Fact> = BTreeMap::new();
-    for step in all.steps.iter().rev() {
-        if let Entry::Vacant(place) = stays.entry(step.id) {
-            let Some(why) = taken_by_another(step, present, &stopped) else {
-                let Some((thing, inverse)) = thing_of(&step.action).zip(step.inverse.as_ref()) else {
+/// What of steps is not taken back, and why.
+#[derive(Default)]
+struct Stays {
+    /// Those that stay for as long as somebody else has what they made, and those that these stand on.
+    held: BTreeMap<StepId, String>,
+    /// Those of which nothing is left, since somebody else has changed what they made. They hold nothing.
+    anothers: BTreeMap<StepId, String>,
+    /// Those of which nothing is left, since they were about VFs in whose place somebody else has made others.
+    gone: BTreeMap<StepId, String>,
+    /// Files that are taken back although somebody has edited them.
+    edited: Vec<String>,
+}
+
+impl Stays {
+    fn find(all: &Plan, done: &BTreeSet<StepId>, present: &Inventory, host: &mut dyn Observe) -> Stays {
+        let mut stays = Stays::default();
+        // Guests that the way back stops give back what they have.
+        let stopped: BTreeSet<&GuestName> = all
+            .steps
+            .iter()
+            .filter_map(|step| match &step.inverse {
+                Some(Action::Guest(GuestAction::StopGuest { guest })) => Some(guest),
+                _ => None,
+            })
+            .collect();
+        let own = Own::of(all);
+        let replaced = replaced(all, done, host);
+        // What is so of a thing once the steps after this one are taken back.
+        let mut then: BTreeMap<String, Fact> = BTreeMap::new();
+        for step in all.steps.iter().rev() {
+            if let Some(seen) = others::vf_count(&step.action).and_then(|(pf, _)| replaced.get(&pf)) {
+                stays.held.remove(&step.id);
+                stays.anothers.insert(step.id, otherwise("somebody", seen));
+                continue;
+            }
+            let of = others::about_vfs_of(&step.action, |function| host.pf_of(function));
+            if let Some(seen) = of.and_then(|pf| replaced.get(&pf)) {
+                stays.held.remove(&step.id);
+                stays.gone.insert(step.id, format!("its VF is another one by now: of its PF, {seen}"));
+                continue;
+            }
+            if !stays.held.contains_key(&step.id) {
+                let Some(why) = taken_by_another(step, present, &stopped) else {
+                    stays.look(step, done.contains(&step.id), &mut then, (present, &own), host);
                     continue;
                 };
-                let before = Fact::after(inverse);
-                let look = || changed_by_another(step, &before, then.get(&thing), present, &stopped, host);
-                match done.contains(&step.id).then(look).flatten() {
-                    Some(why) => drop(changed.insert(step.id, why)),
-                    None => drop(then.insert(thing, before)),
-                }
-                continue;
-            };
-            place.insert(why);
-        }
-        for need in &step.needs {
-            stays.entry(*need).or_insert_with(|| format!("\"{}\" needs it and stays", step.action));
-        }
-    }
-    stays.extend(changed);
-    stays
-}
-
-/// What an action sets that others set as well, and that is not to be set back under them.
-fn thing_of(action: &Action) -> Option<String> {
-    match action {
-        Action::File(FileAction::WriteFile { path, .. } | FileAction::RemoveFile { path }) => {
-            Some(path.clone())
-        }
-        Action::Function(FunctionAction::SetVfCount { pf, .. }) => Some(format!("the VFs of {pf}")),
-        Action::Function(FunctionAction::SetVfAttribute { pf, vf, attribute }) => {
-            Some(format!("{} of VF {vf} of {pf}", attribute.kind()))
-        }
-        _ => None,
-    }
-}
-
-/// That somebody has changed what a step did since: neither that is so, nor what was `before` it. `then` is what is so once later
-/// steps are taken back; without one the machine is looked at.
-fn changed_by_another(
-    step: &Step,
-    before: &Fact,
-    then: Option<&Fact>,
-    present: &Inventory,
-    stopped: &BTreeSet<&GuestName>,
-    host: &mut dyn Observe,
-) -> Option<String> {
-    let who = match &step.action {
-        Action::Function(FunctionAction::SetVfAttribute { pf, vf, .. }) => {
-            let pf = present.pfs.iter().find(|found| found.bdf == *pf)?;
-            let vf = pf.sriov.as_ref()?.vfs.iter().find(|found| found.index == *vf)?;
-            match user_of(vf.bdf, present, stopped) {
-                Some(guest) => format!("guest {guest}, which has {},", vf.bdf),
-                None => {
-                    format!(
-                        "who has {}, {},",
-                        vf.bdf,
-                        stranger(present, vf.bdf, Some(pf), vf.present.as_ref())?
-                    )
+                stays.held.insert(step.id, why);
+            }
+            for need in &step.needs {
+                let needed = all.steps.get((need.0 as usize).wrapping_sub(1));
+                if needed.is_some_and(|needed| is_held(step, needed)) {
+                    let why = || format!("\"{}\" needs it and stays", step.action);
+                    stays.held.entry(*need).or_insert_with(why);
                 }
             }
         }
-        _ => "somebody".to_owned(),
-    };
-    let seen = match then {
-        Some(fact) => (*fact != step.postcondition && fact != before).then(|| fact.to_string())?,
-        None => match host.holds(&step.postcondition) {
-            Ok(Err(seen)) if !matches!(host.holds(before), Ok(Ok(()))) => seen,
-            _ => return None,
-        },
-    };
-    Some(format!("{who} has it otherwise since, and that stays: {seen}"))
+        stays
+    }
+
+    /// Notes what somebody else has made of what a step set since; what is so `then`, after the steps that come after it are taken back,
+    /// counts where they set the same.
+    fn look(
+        &mut self,
+        step: &Step,
+        done: bool,
+        then: &mut BTreeMap<String, Fact>,
+        (present, own): (&Inventory, &Own<'_>),
+        host: &mut dyn Observe,
+    ) {
+        let Some(inverse) = &step.inverse else { return };
+        let (thing, who) = match &step.action {
+            Action::File(action) => (action.path().to_owned(), Some("somebody".to_owned())),
+            Action::Function(FunctionAction::SetVfAttribute { pf, vf, attribute }) => {
+                let who = done.then(|| own.who_else_has(*pf, *vf, present)).flatten();
+                (format!("{} of VF {vf} of {pf}", attribute.kind()), who)
+            }
+            _ => return,
+        };
+        let before = Fact::after(inverse);
+        let seen = match (&who, then.get(&thing)) {
+            (None, _) => None,
+            (Some(_), Some(fact)) => {
+                (*fact != step.postcondition && *fact != before).then(|| fact.to_string())
+            }
+            (Some(_), None) => {
+                let seen = instead(&step.postcondition, host);
+                seen.filter(|_| instead(&before, host).is_some())
+            }
+        };
+        match (seen, who) {
+            (Some(_), _) if persist::owns(&thing) => {
+                if !then.contains_key(&thing) && host.file_is(&thing, None) == Some(false) {
+                    self.edited.push(thing.clone());
+                }
+                then.insert(thing, before);
+            }
+            (Some(seen), Some(who)) => drop(self.anothers.insert(step.id, otherwise(&who, &seen))),
+            _ => drop(then.insert(thing, before)),
+        }
+    }
+
+    fn has(&self, step: StepId) -> bool {
+        [&self.held, &self.anothers, &self.gone].iter().any(|steps| steps.contains_key(&step))
+    }
 }
 
-/// The guest that runs with a function, but for those that the way back stops.
-fn user_of<'a>(
-    function: Bdf,
-    present: &'a Inventory,
-    stopped: &BTreeSet<&GuestName>,
-) -> Option<&'a GuestName> {
-    let has = |(name, guest): &(&GuestName, &_)| uses(guest, function) && !stopped.contains(name);
-    present.guests.iter().find(has).map(|(name, _)| name)
+fn otherwise(who: &str, seen: &str) -> String {
+    format!("{who} has it otherwise since, and that stays: {seen}")
+}
+
+/// Whether a step that stays holds one that it stands on.
+fn is_held(step: &Step, needed: &Step) -> bool {
+    let of = |step: &Step| step.inverse.clone().unwrap_or_else(|| step.action.clone());
+    others::holds(&of(step), &of(needed))
+}
+
+/// The PFs on which somebody else has another number of VFs since than what steps made, or found, with what is there.
+fn replaced(all: &Plan, done: &BTreeSet<StepId>, host: &mut dyn Observe) -> BTreeMap<Bdf, String> {
+    let mut last: BTreeMap<Bdf, (u16, u16, bool)> = BTreeMap::new();
+    for step in &all.steps {
+        let before = step.inverse.as_ref().and_then(others::vf_count);
+        if let (Some((pf, made)), Some((_, before))) = (others::vf_count(&step.action), before) {
+            last.insert(pf, (made, before, done.contains(&step.id)));
+        }
+    }
+    let look = |(pf, (made, before, done)): (Bdf, (u16, u16, bool))| {
+        let now = host.vf_count(pf)?;
+        others::are_anothers(now, made, before, done).then(|| (pf, others::seen(now)))
+    };
+    last.into_iter().filter_map(look).collect()
+}
+
+/// What is there instead of what a fact says; `None` where that is so, or where nobody can tell.
+fn instead(fact: &Fact, host: &mut dyn Observe) -> Option<String> {
+    let seen = match fact {
+        Fact::FileIs { path, text } => {
+            let is = host.file_is(path, Some(text))?;
+            let gone = host.file_is(path, None)?;
+            return (!is).then(|| if gone { "it is gone" } else { others::OTHER_TEXT }.to_owned());
+        }
+        Fact::NoFile { path } => return (!host.file_is(path, None)?).then(|| "it is there".to_owned()),
+        fact => host.holds(fact),
+    };
+    seen.ok()?.err()
+}
+
+/// What is of the runs themselves.
+struct Own<'a> {
+    /// The guests that their steps are part of, or done to.
+    guests: BTreeSet<&'a GuestName>,
+    /// The functions of guests that they define.
+    functions: BTreeSet<Bdf>,
+}
+
+impl<'a> Own<'a> {
+    fn of(all: &'a Plan) -> Own<'a> {
+        let actions =
+            || all.steps.iter().flat_map(|step| [Some(&step.action), step.inverse.as_ref()]).flatten();
+        let guests = all.steps.iter().filter_map(|step| step.guest.as_ref());
+        let functions = actions().filter_map(|action| match action {
+            Action::Guest(GuestAction::DefineGuest(definition)) => Some(definition.host_functions()),
+            _ => None,
+        });
+        Own {
+            guests: guests.chain(actions().filter_map(Action::guest)).collect(),
+            functions: functions.flatten().collect(),
+        }
+    }
+
+    /// Who has a VF of a PF, in words, other than a guest of these runs: what one of those does to its VF goes with it.
+    fn who_else_has(&self, pf: Bdf, vf: VfIndex, present: &Inventory) -> Option<String> {
+        let pf = present.pf(pf)?;
+        let vf = pf.sriov.as_ref()?.vf(vf)?;
+        match present.guests.iter().find(|(_, guest)| uses(guest, vf.bdf)) {
+            Some((guest, _)) if self.guests.contains(guest) => None,
+            Some((guest, _)) => Some(format!("guest {guest}, which has {},", vf.bdf)),
+            None if self.functions.contains(&vf.bdf) => None,
+            None => {
+                let who = stranger(present, vf.bdf, Some(pf), vf.present.as_ref())?;
+                Some(format!("who has {}, {who},", vf.bdf))
+            }
+        }
+    }
 }
 
 /// Whether a step was about a VF that the same way back removes: then nothing of it is left to take back.
-fn goes_with_its_vfs(step: &Step, all: &Plan, stays: &BTreeMap<StepId, String>) -> bool {
+fn goes_with_its_vfs(step: &Step, all: &Plan, stays: &Stays) -> bool {
     let Action::Function(FunctionAction::SetVfAttribute { pf, .. }) = &step.action else { return false };
     all.steps.iter().any(|other| {
         let removes = matches!(&other.inverse, Some(Action::Function(FunctionAction::SetVfCount { pf: of, count: 0 })) if of == pf);
-        removes && !stays.contains_key(&other.id)
+        removes && !stays.has(other.id)
     })
 }
 
 /// Who else has what a step made, in words.
 fn taken_by_another(step: &Step, present: &Inventory, stopped: &BTreeSet<&GuestName>) -> Option<String> {
-    let user = |function: Bdf| user_of(function, present, stopped);
+    let user = |function: Bdf| {
+        let has = |(name, guest): &(&GuestName, &_)| uses(guest, function) && !stopped.contains(name);
+        present.guests.iter().find(has).map(|(name, _)| name)
+    };
     match (&step.action, &step.inverse) {
         (
             Action::Function(FunctionAction::SetVfCount { pf, count }),
@@ -253,7 +344,7 @@ fn taken_by_another(step: &Step, present: &Inventory, stopped: &BTreeSet<&GuestN
     }
 }
 
-fn uses(guest: &penstock_model::inventory::FoundGuest, function: Bdf) -> bool {
+fn uses(guest: &FoundGuest, function: Bdf) -> bool {
     guest.running && (guest.functions.contains(&function) || guest.uplinks.contains(&function))
 }
 

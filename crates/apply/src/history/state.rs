@@ -23,6 +23,9 @@ pub enum Fate {
     TakenBack,
     /// It could not be taken back, and why.
     Stuck(String),
+    /// Somebody else has made this of it since, which was left alone. Nothing of the run is there: no later undo or guard looks at it
+    /// again.
+    Anothers(String),
     /// The machine was reset since, and with that it is gone.
     GoneWithReset,
 }
@@ -115,9 +118,13 @@ impl RunState {
                     undo_since |= ended.is_some();
                     fates.insert(*step, Fate::Unknown);
                 }
-                Entry::Undone { step, error } => {
+                Entry::Undone { step, error, anothers } => {
                     undo_since |= ended.is_some();
-                    let fate = error.clone().map_or(Fate::TakenBack, Fate::Stuck);
+                    let fate = match (error, anothers) {
+                        (Some(error), _) => Fate::Stuck(error.clone()),
+                        (None, Some(seen)) => Fate::Anothers(seen.clone()),
+                        (None, None) => Fate::TakenBack,
+                    };
                     fates.insert(*step, fate);
                 }
                 Entry::End { applied } => ended = Some(*applied),

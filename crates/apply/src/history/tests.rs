@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use penstock_model::{VfAttribute, VfIndex};
+use penstock_model::{VfAttribute, VfIndex, inventory::FoundGuest};
 use penstock_plan::{Action, Fact, FileAction, FunctionAction, GuestAction, Plan, Step, StepId};
 
 use super::{
@@ -285,13 +285,15 @@ fn files_and_vfs_that_somebody_has_changed_since_stay_and_hold_nothing_else() {
     let applied = Machine::before();
     let run = apply(&applied, Life::Whole);
     let file = applied.snapshot().into_keys().find(|key| key.starts_with("file ")).unwrap();
-    for (key, value) in [(file, "edited"), (format!("vfs {}", pf(0)), "12")] {
+    let vfs = format!("vfs {}", pf(0));
+    let cases = [(file, "edited", "it has another text"), (vfs.clone(), "12", "it has 12 VFs")];
+    for (key, value, seen) in cases {
         let (machine, run) = changed(&applied, &run, &key, value);
+        let theirs = machine.snapshot();
         let kept = way(&machine, &[&run], false).kept;
         let whys: Vec<&str> = kept.iter().map(|kept| kept.why.as_str()).collect();
-        let told =
-            whys.iter().filter(|why| **why == "somebody has it otherwise since, and that stays: not so");
-        assert_eq!(told.count(), 1, "{key}: {whys:?}");
+        let why = format!("somebody has it otherwise since, and that stays: {seen}");
+        assert_eq!(whys.iter().filter(|told| **told == why).count(), 1, "{key}: {whys:?}");
         undo(&machine, &[&run], false, Life::Whole);
         let now = machine.snapshot();
         assert_eq!(now[&key], value);
@@ -305,10 +307,100 @@ fn files_and_vfs_that_somebody_has_changed_since_stay_and_hold_nothing_else() {
                 .map(|(key, value)| (key.clone(), value.clone()))
                 .collect()
         };
-        let (now, before): (BTreeMap<_, _>, BTreeMap<_, _>) = (rest(&now), rest(&before));
-        assert_eq!(now, before, "{key}");
-        assert_eq!(run.state(false).phase, Phase::PartlyTakenBack);
+        let (left, before): (BTreeMap<_, _>, BTreeMap<_, _>) = (rest(&now), rest(&before));
+        assert_eq!(left, before, "{key}");
+        if key == vfs {
+            let of_vfs =
+                |key: &&String| key.starts_with(&format!("mac {}", pf(0))) || key.starts_with("driver 04:10");
+            let untouched = theirs.keys().filter(of_vfs).all(|key| now.get(key) == theirs.get(key));
+            assert!(untouched, "their VFs: {now:?}");
+        }
+        // Whatever somebody makes of it later, also what the run had: it is his.
+        assert_eq!(run.state(false).phase, Phase::Nothing);
+        let (machine, run) = changed(&machine, &run, &key, &applied.snapshot()[&key]);
+        undo(&machine, &[&run], false, Life::Whole);
+        assert_eq!(machine.snapshot()[&key], applied.snapshot()[&key]);
     }
+}
+
+#[test]
+fn whenever_a_run_was_killed_what_somebody_else_has_made_since_stays() {
+    let file = wanted().into_keys().find(|key| key.starts_with("file ")).unwrap();
+    for moment in 0..moments() {
+        let killed = Machine::before();
+        let run = apply(&killed, Life::Until(moment));
+        let mut world = killed.snapshot();
+        // A guest of ours would keep anybody from making other VFs.
+        world.remove("guest a");
+        let theirs = [(file.clone(), "edited"), (format!("vfs {}", pf(0)), "12")];
+        world.extend(theirs.clone().map(|(key, value)| (key, value.to_owned())));
+        let machine = Machine::with(world);
+        let run = Left { plan: run.plan, tape: Tape::new(&machine, run.tape.writes().0) };
+        for _ in 0..2 {
+            undo(&machine, &[&run], false, Life::Whole);
+            let now = machine.snapshot();
+            theirs.iter().for_each(|(key, value)| assert_eq!(now[key], *value, "killed at {moment}"));
+        }
+        assert_eq!(run.state(false).phase, Phase::Nothing, "killed at {moment}: {:?}", run.state(false));
+    }
+}
+
+#[test]
+fn a_file_of_penstocks_own_is_taken_back_though_somebody_has_edited_it() {
+    let path = penstock_plan::persist::MODEL.to_owned();
+    let write = |text: &str| FileAction::WriteFile { path: path.clone(), text: text.to_owned() }.into();
+    let runs = [
+        done_run(write("one"), FileAction::RemoveFile { path: path.clone() }.into()),
+        done_run(write("two"), write("one")),
+    ];
+    for (text, edited) in [("two", None), ("edited", Some(path.clone()))] {
+        let mut machine = Machine::with([(format!("file {path}"), text.to_owned())].into());
+        let runs: Vec<RunToUndo<'_>> =
+            (1..).zip(&runs).map(|(id, (plan, state))| RunToUndo { id: RunId(id), plan, state }).collect();
+        let way = way_back(&runs, &Machine::before().inventory(), &mut machine);
+        assert_eq!((way.plan.steps.len(), way.kept, way.anothers), (2, vec![], vec![]), "{text}");
+        assert_eq!(way.edited, Vec::from_iter(edited), "{text}");
+    }
+    // What the distribution's tools read is not.
+    assert!(!penstock_plan::persist::owns(penstock_plan::persist::KERNEL_COMMAND_LINE));
+}
+
+#[test]
+fn what_somebody_else_has_taken_holds_no_interface_of_the_host_and_no_guest_of_ours() {
+    let machine = Machine::before();
+    let run = apply(&machine, Life::Whole);
+    let mut plan = run.plan.clone();
+    // As where a PF is up before it has VFs, and where a guest of ours has it.
+    let position = |plan: &Plan, is: fn(&Action) -> bool| {
+        plan.steps.iter().find(|step| is(&step.action)).map(|step| step.id).unwrap()
+    };
+    let start = position(&plan, |action| matches!(action, Action::Guest(GuestAction::StartGuest { .. })));
+    let mtu = position(&plan, |action| matches!(action, Action::Function(FunctionAction::SetMtu { .. })));
+    let mut present = machine.inventory();
+    let vf = &mut present.pfs[1].sriov.as_mut().unwrap().vfs[3];
+    let function = vf.bdf;
+    vf.present.get_or_insert_default().driver = Some("somebodys".to_owned());
+    let last = plan.steps.last().unwrap().id;
+    let bind = |driver: Option<&str>| {
+        FunctionAction::SetDriver { function, driver: driver.map(str::to_owned), mac: None }.into()
+    };
+    plan.steps.push(Step {
+        id: StepId(last.0 + 1),
+        action: bind(Some("vfio-pci")),
+        inverse: Some(bind(None)),
+        postcondition: Fact::after(&bind(Some("vfio-pci"))),
+        needs: vec![mtu, start],
+        reason: "a test".to_owned(),
+        best_effort: false,
+        guest: None,
+    });
+    let state =
+        RunState { steps: plan.steps.iter().map(|step| (step.id, Fate::Done)).collect(), ..run.state(false) };
+    let taken = [RunToUndo { id: RunId(1), plan: &plan, state: &state }];
+    let way = way_back(&taken, &present, &mut machine.clone());
+    assert!(way.kept.iter().any(|kept| kept.why.contains("somebody has bound")), "{:?}", way.kept);
+    let back: Vec<StepId> = way.origins.iter().map(|(_, step)| *step).collect();
+    assert!(back.contains(&mtu) && back.contains(&start), "{:?}", way.kept);
 }
 
 #[test]
@@ -339,12 +431,17 @@ fn attributes_of_a_vf_that_somebody_else_has_by_now_are_not_set_back_under_it() 
         FunctionAction::SetVfAttribute { pf: pf(0), vf: VfIndex::new(3).unwrap(), attribute }.into()
     };
     let (plan, state) = done_run(attribute("02:00:00:00:00:01"), attribute("02:00:00:00:00:02"));
-    let taken = [RunToUndo { id: RunId(1), plan: &plan, state: &state }];
-    for (mac, held, stays) in [
-        ("02:00:00:00:00:09", true, true),
-        ("02:00:00:00:00:01", true, false),
-        ("02:00:00:00:00:02", true, false),
-        ("02:00:00:00:00:09", false, false),
+    let mut of_a = plan.clone();
+    of_a.steps[0].guest = Some(guest("a"));
+    for (mac, held, running, plan, stays) in [
+        ("02:00:00:00:00:09", true, None, &plan, true),
+        ("02:00:00:00:00:01", true, None, &plan, false),
+        ("02:00:00:00:00:02", true, None, &plan, false),
+        ("02:00:00:00:00:09", false, None, &plan, false),
+        // A VM of ours holds it as any other does, and a guest of ours has set an address of its own.
+        ("02:00:00:00:00:09", true, Some("a"), &of_a, false),
+        ("02:00:00:00:00:09", false, Some("a"), &of_a, false),
+        ("02:00:00:00:00:09", true, Some("c"), &of_a, true),
     ] {
         let mut machine = Machine::with([(format!("mac {} 3", pf(0)), format!("mac {mac}"))].into());
         let mut present = Machine::before().inventory();
@@ -353,14 +450,18 @@ fn attributes_of_a_vf_that_somebody_else_has_by_now_are_not_set_back_under_it() 
             let holders = &mut present.lifelines.get_or_insert_default().holders;
             holders.insert(vf, vec!["qemu (process 77)".to_owned()]);
         }
+        if let Some(name) = running {
+            let found = FoundGuest { running: true, functions: vec![vf], ..FoundGuest::default() };
+            present.guests.insert(guest(name), found);
+        }
+        let taken = [RunToUndo { id: RunId(1), plan, state: &state }];
         let way = way_back(&taken, &present, &mut machine);
-        assert_eq!(
-            (way.plan.steps.len(), way.kept.len()),
-            if stays { (0, 1) } else { (1, 0) },
-            "{mac} {held}"
-        );
+        let what = format!("{mac} {held} {running:?}");
+        assert_eq!((way.plan.steps.len(), way.kept.len()), if stays { (0, 1) } else { (1, 0) }, "{what}");
         if stays {
-            assert!(way.kept[0].why.contains("qemu (process 77)"), "{}", way.kept[0].why);
+            let who = running.map_or("qemu (process 77)", |_| "guest c");
+            assert!(way.kept[0].why.contains(who), "{}", way.kept[0].why);
+            assert_eq!(way.anothers.len(), 1, "{what}");
         }
     }
 }

@@ -77,7 +77,7 @@ mod tests {
     fn what_could_not_be_written_comes_first_when_it_can() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("there/journal");
-        let entry = |step| Entry::Undone { step: StepId(step), error: None };
+        let entry = |step| Entry::Undone { step: StepId(step), error: None, anothers: None };
         let mut journal = CatchUpJournal::new(&path);
         assert!(journal.record(&[entry(1)], true).is_err());
         assert!(journal.clone().record(&[entry(2)], false).is_err());

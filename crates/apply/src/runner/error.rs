@@ -179,7 +179,9 @@ impl StepError {
     /// What to do about it, when that is known.
     pub fn hint(&self) -> Option<&str> {
         match self {
-            StepError::Execute(ExecuteError::Missing { hint, .. }) => Some(hint),
+            StepError::Execute(ExecuteError::Missing { hint, .. } | ExecuteError::Refused { hint, .. }) => {
+                Some(hint)
+            }
             _ => None,
         }
     }

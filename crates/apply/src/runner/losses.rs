@@ -11,7 +11,10 @@ use super::{
     error::{GuestFailure, StepError},
     undo::NotUndone,
 };
-use crate::journal::{Ending, Entry};
+use crate::{
+    journal::{Ending, Entry},
+    others,
+};
 
 /// A guest's step that failed.
 pub(super) struct Fallen<'p> {
@@ -85,13 +88,16 @@ impl Losses {
         }
     }
 
-    /// Notes that `step` failed, and that nothing is attempted of `ahead` that needs it.
-    pub fn hold_up(&mut self, step: StepId, plan: &Plan, ahead: usize) {
-        self.failed.insert(step);
+    /// Notes that `failed` did, and that nothing is attempted of `ahead` that needs it and that it holds.
+    pub fn hold_up(&mut self, failed: &Step, plan: &Plan, ahead: usize) {
+        self.failed.insert(failed.id);
+        let by_id: BTreeMap<StepId, &Step> = plan.steps.iter().map(|step| (step.id, step)).collect();
         for step in &plan.steps[ahead..] {
             let held = step.needs.iter().find_map(|need| {
                 let fate = if self.failed.contains(need) { "failed" } else { "was left out" };
-                (self.failed.contains(need) || self.left_out.contains_key(need)).then_some((need, fate))
+                let is_missing = self.failed.contains(need) || self.left_out.contains_key(need);
+                let holds = by_id.get(need).is_none_or(|by| others::holds(&by.action, &step.action));
+                (is_missing && holds).then_some((need, fate))
             });
             if let Some((need, fate)) = held {
                 self.left_out.insert(step.id, format!("needs step {need}, which {fate}"));
@@ -198,6 +204,7 @@ impl<'p> Run<'_, '_> {
                     action: inverse.to_string(),
                     error: format!("step {other} needs it and stays"),
                     needed_by: Some(other),
+                    anothers: false,
                 });
             }
         }
@@ -205,8 +212,11 @@ impl<'p> Run<'_, '_> {
         if !back.is_empty() {
             self.observer.rolling_back(back.len(), &why);
         }
-        let (undone, not_undone) = self.take_back(&back);
-        begun.retain(|step| !undone.contains(&step.id));
+        let (undone, not_undone) = self.take_back(&back, begun);
+        let settled = |step: &Step| {
+            undone.contains(&step.id) || not_undone.iter().any(|left| left.anothers && left.step == step.id)
+        };
+        begun.retain(|step| !settled(step));
         losses.stuck.extend(not_undone);
     }
 }

@@ -3,12 +3,12 @@ use std::{collections::BTreeMap, io, path::PathBuf};
 use penstock_model::{Bdf, Mtu, VfAttribute, VfIndex};
 use penstock_plan::Direction;
 
-use penstock_plan::{ActionGroup, Execute, GuestAction, Observe};
+use penstock_plan::{ActionGroup, Execute, FileAction, GuestAction, Observe};
 
 use super::*;
-use crate::history::{Phase, RunState};
 
 mod guests;
+mod others;
 
 /// A machine of keys and values: an action sets one, a fact looks at one.
 #[derive(Default)]
@@ -41,7 +41,16 @@ enum Trouble {
     Overtaken,
     /// Works, and somebody else makes 8 VFs in place of those that are there.
     Replaced,
+    /// Says that it worked, and has made one VF alone.
+    Fewer,
+    /// The kernel refuses it for a reason that is known, when one VF is there already.
+    RefusedHalfWay,
+    /// Works, and somebody edits a file.
+    Edited,
 }
+
+/// The file that somebody edits.
+const FILE: &str = "/etc/a.conf";
 
 fn set(action: &Action) -> (String, String) {
     match action {
@@ -63,6 +72,7 @@ fn set(action: &Action) -> (String, String) {
         Action::Function(FunctionAction::SetLink { function, direction }) => {
             (format!("link {function}"), format!("{direction:?}"))
         }
+        Action::File(FileAction::WriteFile { path, text }) => (format!("file {path}"), text.clone()),
         other => panic!("not in these tests: {other}"),
     }
 }
@@ -77,6 +87,7 @@ fn looked_at(fact: &Fact) -> (String, String) {
         Fact::MtuIs { function, mtu } => (format!("mtu {function}"), mtu.to_string()),
         Fact::Driver { function, driver, .. } => (format!("driver {function}"), format!("{driver:?}")),
         Fact::Link { function, direction } => (format!("link {function}"), format!("{direction:?}")),
+        Fact::FileIs { path, text } => (format!("file {path}"), text.clone()),
         other => panic!("not in these tests: {other}"),
     }
 }
@@ -95,6 +106,7 @@ impl<A: ActionGroup + Clone> Execute<A> for World {
             Some(Trouble::Unsupported) => return Err(ExecuteError::Unsupported("EOPNOTSUPP".to_owned())),
             None | Some(Trouble::FailsHalfWay) => drop(self.state.insert(key, value)),
             Some(Trouble::Fails) => (),
+            Some(Trouble::Fewer | Trouble::RefusedHalfWay) => drop(self.state.insert(key, "1".to_owned())),
             Some(trouble @ (Trouble::Overtaken | Trouble::Replaced)) => {
                 if trouble == Trouble::Replaced {
                     self.state.insert(key, value);
@@ -106,15 +118,22 @@ impl<A: ActionGroup + Clone> Execute<A> for World {
                 self.state.retain(|key, _| !key.starts_with("mac"));
                 self.state.entry("vfs 0000:04:00.0".to_owned()).and_modify(|count| *count = "0".to_owned());
             }
+            Some(Trouble::Edited) => {
+                self.state.insert(key, value);
+                self.state.insert(format!("file {FILE}"), "edited".to_owned());
+            }
             Some(Trouble::Unplugged) => {
                 self.state.clear();
                 self.unplugged = true;
             }
         }
         match trouble {
-            None | Some(Trouble::Reloads | Trouble::Replaced) => Ok(()),
+            None | Some(Trouble::Reloads | Trouble::Replaced | Trouble::Fewer | Trouble::Edited) => Ok(()),
             Some(Trouble::Overtaken) => {
-                Err(ExecuteError::Missing { what: "EBUSY".to_owned(), hint: "wait".to_owned() })
+                Err(ExecuteError::Refused { what: "EBUSY".to_owned(), hint: "wait".to_owned() })
+            }
+            Some(Trouble::RefusedHalfWay) => {
+                Err(ExecuteError::Missing { what: "ENOMEM".to_owned(), hint: "boot with more".to_owned() })
             }
             Some(_) => Err(ExecuteError::Failed {
                 attempt: format!("could not do {action}"),
@@ -135,6 +154,14 @@ impl Observe for World {
             Some(seen) if *seen == value => Ok(()),
             seen => Err(format!("{seen:?}")),
         })
+    }
+
+    fn vf_count(&mut self, pf: Bdf) -> Option<u16> {
+        self.state.get(&format!("vfs {pf}"))?.parse().ok()
+    }
+
+    fn file_is(&mut self, path: &str, text: Option<&str>) -> Option<bool> {
+        Some(self.state.get(&format!("file {path}")).map(String::as_str) == text)
     }
 }
 
@@ -265,42 +292,6 @@ fn whenever_a_driver_is_reloaded_half_is_never_called_done() {
             assert!(source.to_string().contains("was a driver reloaded"), "{source}");
         }
     }
-}
-
-#[test]
-fn vfs_that_somebody_else_made_since_the_plan_stay() {
-    for (theirs, trouble) in [("8", None), ("2", None), ("8", Some(Trouble::Overtaken))] {
-        let mut world = before();
-        world.trouble.extend(trouble.map(|trouble| (1, trouble)));
-        if trouble.is_none() {
-            world.state.insert("vfs 0000:04:00.0".to_owned(), theirs.to_owned());
-        }
-        let (outcome, journal) = go(&mut world, &quick());
-        let Err(ApplyError::RolledBack { step, not_undone, undone, .. }) = outcome else {
-            panic!("{outcome:?}");
-        };
-        assert_eq!((step, not_undone, undone), (StepId(2), vec![], vec![StepId(1)]));
-        assert_eq!(world.state["vfs 0000:04:00.0"], theirs);
-        assert_eq!(world.state["autoprobe 0000:04:00.0"], "true");
-        // A later undo has nothing to remove either.
-        assert_eq!(RunState::read(&journal, false).phase, Phase::Nothing);
-    }
-}
-
-#[test]
-fn vfs_that_somebody_else_made_in_place_of_ours_are_left_and_told_of() {
-    let mut world = before();
-    world.trouble.extend([(3, Trouble::Replaced), (5, Trouble::Fails)]);
-    let (outcome, journal) = go(&mut world, &quick());
-    let Err(ApplyError::RolledBack { step, not_undone, .. }) = outcome else {
-        panic!("{outcome:?}");
-    };
-    let left: Vec<StepId> = not_undone.iter().map(|left| left.step).collect();
-    assert_eq!((step, left), (StepId(6), vec![StepId(2)]));
-    assert!(not_undone[0].error.contains("somebody has changed that since"), "{}", not_undone[0]);
-    assert_eq!(world.state["vfs 0000:04:00.0"], "8");
-    assert_eq!(world.state["mtu 0000:04:00.0"], "1500", "the rest is taken back");
-    assert_eq!(RunState::read(&journal, false).left, 1);
 }
 
 #[test]

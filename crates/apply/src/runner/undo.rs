@@ -3,11 +3,11 @@
 use std::{fmt, time::Instant};
 
 use penstock_host::{chain, interrupt};
-use penstock_plan::{Action, Fact, Step, StepId};
+use penstock_plan::{Action, Fact, Step, StepId, persist};
 use serde::{Deserialize, Serialize};
 
-use super::{Run, counts_vfs};
-use crate::journal::Entry;
+use super::Run;
+use crate::{journal::Entry, others};
 
 /// A step that could not be taken back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -21,6 +21,17 @@ pub struct NotUndone {
     /// The step that needs what it did, and stays; `None` where its inverse was tried and failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub needed_by: Option<StepId>,
+    /// Whether its inverse was not tried, because somebody else has changed since what it made: that is left so, and nothing of this
+    /// run is there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub anothers: bool,
+}
+
+impl NotUndone {
+    /// Whether something of the run is left that was to be taken back. What other steps stand on was never to be.
+    pub fn is_left(&self) -> bool {
+        self.needed_by.is_none() && !self.anothers
+    }
 }
 
 impl fmt::Display for NotUndone {
@@ -35,52 +46,78 @@ impl Run<'_, '_> {
         // The Ctrl-C that brought it about is heard with that; one that comes later is held off.
         interrupt::acknowledge();
         self.observer.rolling_back(begun.len(), why);
-        let outcome = self.take_back(begun);
+        let outcome = self.take_back(begun, begun);
         let _ = self.journal.record(&[Entry::End { applied: false }], true);
         outcome
     }
 
-    /// Takes steps back, last first, past every error. Whatever interrupts meanwhile ends none of the commands that this runs; it
-    /// counts afterwards, when only a guest was taken back and the run would go on.
-    pub(super) fn take_back(&mut self, begun: &[&Step]) -> (Vec<StepId>, Vec<NotUndone>) {
+    /// Takes those of `begun` that are to go back, last first, past every error. Whatever interrupts meanwhile ends none of the commands that
+    /// this runs; it counts afterwards, when only a guest was taken back and the run would go on.
+    pub(super) fn take_back(&mut self, back: &[&Step], begun: &[&Step]) -> (Vec<StepId>, Vec<NotUndone>) {
         let _held_off = interrupt::hold_off();
         let (mut undone, mut not_undone) = (Vec::new(), Vec::new());
-        for step in begun.iter().rev() {
+        for step in back.iter().rev() {
             let Some(inverse) = &step.inverse else { continue };
             let undo = Entry::Undo { step: step.id, action: inverse.clone() };
             // The way back goes on when the disk is full: the intents that it needs were written before.
             let _ = self.journal.record(&[undo], true);
-            let outcome = match self.is_anothers(step, inverse) {
-                Some(seen) => Err(format!("somebody has changed that since, and it is left so: {seen}")),
+            let anothers = self.anothers(step);
+            let outcome = match anothers {
+                Some(_) => Ok(()),
+                // The VF that it was about is gone, and with it what was set of it.
+                None if self.vfs_are_anothers(step, begun) => Ok(()),
                 None => self.undo(inverse),
             };
-            let error = outcome.err();
-            let entry = Entry::Undone { step: step.id, error: error.clone() };
+            let (error, left) = (outcome.err(), anothers.is_some());
+            let entry = Entry::Undone { step: step.id, error: error.clone(), anothers: anothers.clone() };
             let _ = self.journal.record(&[entry], false);
-            self.observer.undone(step, error.as_deref());
-            match error {
+            let told =
+                anothers.map(|seen| format!("somebody has changed that since, and it is left so: {seen}"));
+            let told = error.or(told);
+            self.observer.undone(step, told.as_deref());
+            match told {
                 None => undone.push(step.id),
                 Some(error) => not_undone.push(NotUndone {
                     step: step.id,
                     action: inverse.to_string(),
                     error,
                     needed_by: None,
+                    anothers: left,
                 }),
             }
         }
         (undone, not_undone)
     }
 
-    /// What is there instead of the VFs that a step made, or of none: its inverse would remove VFs that are not this run's. A step
-    /// that failed half-way may have made fewer than it was to.
-    fn is_anothers(&mut self, step: &Step, inverse: &Action) -> Option<String> {
-        if !counts_vfs(inverse) || !self.proven.contains(&step.id) {
-            return None;
+    /// What is there instead of what a step made, or of what was there before, where others set the same: VFs, which its inverse would
+    /// remove, or a file.
+    fn anothers(&mut self, step: &Step) -> Option<String> {
+        let Some((pf, made)) = others::vf_count(&step.action) else { return self.edited(step) };
+        let (_, before) = others::vf_count(step.inverse.as_ref()?)?;
+        let now = self.executors.vf_count(pf)?;
+        let proven = self.proven.contains(&step.id);
+        others::are_anothers(now, made, before, proven).then(|| others::seen(now))
+    }
+
+    /// That a file holds neither what a step writes nor what its inverse does.
+    pub(super) fn edited(&mut self, step: &Step) -> Option<String> {
+        let path = others::file(&step.action)?.0;
+        for action in [&step.action, step.inverse.as_ref()?] {
+            let (path, text) = others::file(action)?;
+            if self.executors.file_is(path, text)? {
+                return None;
+            }
         }
-        match self.look(&step.postcondition)? {
-            Ok(Err(seen)) if !self.already(&Fact::after(inverse)) && !self.is_gone(inverse) => Some(seen),
-            _ => None,
-        }
+        (!persist::owns(path)).then(|| others::OTHER_TEXT.to_owned())
+    }
+
+    /// Whether a step was about VFs in whose place somebody else has made others.
+    fn vfs_are_anothers(&mut self, step: &Step, begun: &[&Step]) -> bool {
+        let Some(pf) = others::about_vfs_of(&step.action, |function| self.executors.pf_of(function)) else {
+            return false;
+        };
+        let makes = |made: &&&Step| others::vf_count(&made.action).is_some_and(|(of, _)| of == pf);
+        begun.iter().rev().find(makes).is_some_and(|made| self.anothers(made).is_some())
     }
 
     fn undo(&mut self, inverse: &Action) -> Result<(), String> {

@@ -256,8 +256,7 @@ fn guests_failed(
     not_undone: &[NotUndone],
     printer: &mut Printer,
 ) -> Status {
-    // What other steps stand on was never to be taken back.
-    let half_way = not_undone.iter().any(|left| left.needed_by.is_none());
+    let half_way = not_undone.iter().any(NotUndone::is_left);
     let mut status = if half_way { Status::HalfWay } else { Status::DoesNotHold };
     for failure in failures {
         let hint = failure.hint().map(str::to_owned);

@@ -5,7 +5,12 @@
 
 use std::io;
 
-use penstock_apply::{ApplyError, history::StoreError, journal::JournalError, runner::StepError};
+use penstock_apply::{
+    ApplyError,
+    history::StoreError,
+    journal::JournalError,
+    runner::{NotUndone, StepError},
+};
 use penstock_board::{BoardError, PackedError, ProofError};
 use penstock_cluster::ClusterError;
 use penstock_guests::{
@@ -413,7 +418,7 @@ impl Fault for ExecuteError {
     fn status(&self) -> Status {
         match self {
             ExecuteError::Unsupported(_) => Status::DoesNotFit,
-            ExecuteError::Missing { .. } => Status::Missing,
+            ExecuteError::Missing { .. } | ExecuteError::Refused { .. } => Status::Missing,
             ExecuteError::Failed { .. } | ExecuteError::TimedOut { .. } => Status::Failed,
         }
     }
@@ -440,18 +445,17 @@ impl Fault for ApplyError {
             // The planner makes no step that nobody carries out.
             ApplyError::NotCarried { .. } | ApplyError::NotObserved { .. } => Status::Internal,
             ApplyError::Journal(error) => error.status(),
-            ApplyError::RolledBack { not_undone, .. } if not_undone.is_empty() => Status::RolledBack,
-            ApplyError::Cancelled { not_undone, .. } if not_undone.is_empty() => Status::Interrupted,
-            // What other steps stand on was never to be taken back.
-            ApplyError::GuestsFailed { not_undone, .. }
-                if not_undone.iter().all(|left| left.needed_by.is_some()) =>
+            ApplyError::RolledBack { not_undone, .. }
+            | ApplyError::Cancelled { not_undone, .. }
+            | ApplyError::GuestsFailed { not_undone, .. }
+                if not_undone.iter().any(NotUndone::is_left) =>
             {
-                Status::DoesNotHold
+                Status::HalfWay
             }
-            ApplyError::RolledBack { .. }
-            | ApplyError::Cancelled { .. }
-            | ApplyError::GuestsFailed { .. }
-            | ApplyError::Incomplete { .. } => Status::HalfWay,
+            ApplyError::RolledBack { .. } => Status::RolledBack,
+            ApplyError::Cancelled { .. } => Status::Interrupted,
+            ApplyError::GuestsFailed { .. } => Status::DoesNotHold,
+            ApplyError::Incomplete { .. } => Status::HalfWay,
         }
     }
 

@@ -225,8 +225,24 @@ impl Machine {
             targets.iter().map(|run| (run.id(), journal_of(run))).collect();
         let taken_back = journals.values().cloned().collect();
         let journal = Box::new(UndoJournal::new(own, journals, way));
+        if let Some(keeper) = run.as_ref().or(targets.last()) {
+            said.extend(way.edited.iter().map(|path| self.keep_edit(path, keeper)));
+        }
         said.extend(self.clear_overrides(&clears_overrides));
         Begun { _alone: alone, run, journal, taken_back, said }
+    }
+
+    /// Keeps what somebody has made of a file of Penstock's own, which is about to be taken back, with the run `keeper`; what a person is
+    /// told of it.
+    fn keep_edit(&self, path: &str, keeper: &KnownRun) -> String {
+        let kept = keeper.directory.join("edited").join(path.trim_start_matches('/'));
+        let made = kept.parent().map_or(Ok(()), files::create_dir_all);
+        let what =
+            format!("somebody has edited {path} since Penstock wrote it, and it is taken back all the same");
+        match made.and_then(|()| files::copy(self.root.path(path), &kept)) {
+            Ok(_) => format!("{what}: the edit is kept as {}", kept.display()),
+            Err(error) => format!("{what}; the edit could not be kept: {}", chain(&error)),
+        }
     }
 
     /// The functions whose `driver_override` runs that were cut off have left set, each once. A run whose plan cannot be read tells
@@ -580,6 +596,30 @@ mod tests {
                 assert_eq!(now, set, "{what}: {said}");
             }
         }
+    }
+
+    #[test]
+    fn an_edit_of_a_file_of_penstocks_own_is_kept_when_the_file_is_taken_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let machine = machine(&directory);
+        let path = persist::MODEL.to_owned();
+        let write = FileAction::WriteFile { path: path.clone(), text: "a".to_owned() };
+        let step = step(write.into(), FileAction::RemoveFile { path }.into());
+        let done = Entry::Outcome { step: StepId(1), outcome: Ending::Done, detail: None };
+        let run = cut_off(&machine, &step, &[Entry::Begun { steps: vec![StepId(1)] }, done]);
+        let place = machine.root.path(persist::MODEL);
+        files::create_dir_all(place.parent().unwrap()).unwrap();
+        files::write_atomic(&place, "edited").unwrap();
+        let deeds = machine.runs().deeds(&run).unwrap();
+        let taken = [RunToUndo { id: run.id(), plan: &deeds.plan, state: &deeds.state }];
+        let way = machine.way_back(&taken, &Inventory::default()).unwrap();
+        let begun = machine.begin_undo(machine.lock().unwrap(), &[run], &way);
+        let (kept, said) = (begun.run.clone().unwrap().directory, begun.said.join("\n"));
+        let kept = kept.join("edited/etc/penstock/model.yaml");
+        assert!(said.contains(&format!("the edit is kept as {}", kept.display())), "{said}");
+        assert_eq!(files::read_to_string(&kept).unwrap(), "edited");
+        machine.carry_out(begun, &way.plan, Mode::Undo, &mut ()).unwrap().unwrap();
+        assert!(!files::exists(place));
     }
 
     #[test]

@@ -288,6 +288,19 @@ impl Observe for Machine {
         let so = inner.is_dead() || is_so(&inner, fact);
         Ok(if so { Ok(()) } else { Err("not so".to_owned()) })
     }
+
+    fn vf_count(&mut self, pf: Bdf) -> Option<u16> {
+        self.0.borrow().get(&format!("vfs {pf}"))?.parse().ok()
+    }
+
+    fn pf_of(&mut self, function: Bdf) -> Option<Bdf> {
+        let bus = |of: Bdf| of.to_string()[..7].to_owned();
+        (0..2).map(pf).find(|pf| *pf != function && bus(*pf) == bus(function))
+    }
+
+    fn file_is(&mut self, path: &str, text: Option<&str>) -> Option<bool> {
+        Some(self.0.borrow().get(&format!("file {path}")) == text)
+    }
 }
 
 /// A write: from which byte to which, and the machine at that time.

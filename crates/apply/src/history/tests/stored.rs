@@ -178,7 +178,7 @@ fn of_a_damaged_run_all_that_was_not_surely_taken_back_may_be_there() {
         assert_eq!(Runs::new(directory.path(), Some("another".to_owned())).state(&run).phase, Phase::Nothing);
     }
     // Taken back, it is only a run with damage.
-    let back = (1..=2).map(|step| Entry::Undone { step: StepId(step), error: None });
+    let back = (1..=2).map(|step| Entry::Undone { step: StepId(step), error: None, anothers: None });
     run.journal().unwrap().record(&back.collect::<Vec<_>>(), true).unwrap();
     let state = runs.state(&run);
     assert_eq!((state.phase, state.damage.is_some()), (Phase::Nothing, true));

@@ -141,7 +141,7 @@ fn a_guest_fails_alone() {
     let undone: Vec<u32> = journal
         .iter()
         .filter_map(|entry| match entry {
-            Entry::Undone { step, error: None } => Some(step.0),
+            Entry::Undone { step, error: None, .. } => Some(step.0),
             _ => None,
         })
         .collect();

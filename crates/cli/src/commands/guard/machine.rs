@@ -309,7 +309,7 @@ mod tests {
         ];
         let taken_back = [
             Entry::Undo { step, action: set(0) },
-            Entry::Undone { step, error: None },
+            Entry::Undone { step, error: None, anothers: None },
             Entry::End { applied: false },
         ];
         let end = |run: &KnownRun, error: Option<&str>| {
