@@ -113,10 +113,8 @@ pub fn run(run: &Run<'_>) -> Result<(), String> {
     loop {
         match signals.wait() {
             Ok(Signal::SIGHUP) => {
-                let again =
-                    read(path).and_then(|config| server.apply(&config).map_err(|error| chain(&error)));
-                if let Err(failure) = again {
-                    eprintln!("penstock-switch: nothing was changed: {failure}");
+                if let Err(failure) = server.reload(|| read(path)) {
+                    eprintln!("penstock-switch: {} was not taken: {failure}", path.display());
                 }
             }
             Ok(_) => break,

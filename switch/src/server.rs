@@ -4,7 +4,9 @@ mod attached;
 mod events;
 mod filters;
 mod inside;
+mod kept;
 mod link;
+mod make;
 mod outside;
 mod port;
 mod qemu;
@@ -13,24 +15,21 @@ mod wishes;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    ffi::OsString,
-    fs,
-    hash::{BuildHasher, Hasher, RandomState},
-    io::{self, Write},
+    io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
     thread::JoinHandle,
     time::{Duration, Instant},
 };
 
-use serde::Serialize;
 use thiserror::Error;
 
 use self::{
-    attached::{Attached, is_enabled},
+    attached::Attached,
     events::Listeners,
     filters::{Follower, RequestedFilters},
     inside::{Inside, Unmet, replaced, with},
+    kept::{complain, inside_of, keep, keep_inside},
     link::Links,
 };
 pub use self::{
@@ -39,12 +38,11 @@ pub use self::{
 };
 use crate::{
     allow::Refusal,
-    config::{Config, ConfigError, MirrorDirection, PortBackend, QemuFilter},
+    causes::chain,
+    config::{Config, ConfigError, PortBackend},
     counters::Counters,
-    engine::{Engine, Mirror, Port, PortEvent},
+    engine::{Engine, PortEvent},
     net::Mac,
-    settings::Settings,
-    socket::Access,
     table::PortId,
     worker::{self, Handle},
 };
@@ -85,6 +83,9 @@ pub enum ServerError {
     /// No thread or no descriptor.
     #[error("the switch could not be started")]
     Start(#[source] std::io::Error),
+    /// No thread or no descriptor was left in the middle of a change.
+    #[error("the change broke off and is partly in force: try it again, or set what was before")]
+    Partly(#[source] std::io::Error),
     /// There is no such port.
     #[error("there is no port {name}; there are {all}")]
     NoPort {
@@ -141,7 +142,7 @@ struct State {
     config: Config,
     /// What was set from inside, and what guests ask of their devices.
     inside: Inside,
-    /// Both together: what holds.
+    /// Both together: what holds, also where a change broke off.
     effective: Config,
     /// What guests ask of their devices and is not granted.
     unmet: Unmet,
@@ -154,60 +155,6 @@ struct State {
     left_behind: BTreeSet<PortId>,
     /// Who follows what guests ask of their devices, by QEMU's monitor.
     followers: BTreeMap<PathBuf, Follower>,
-}
-
-/// Who watches whom, by number.
-fn mirrors(config: &Config, ports: &BTreeMap<String, Attached>) -> Vec<Mirror> {
-    let id = |name: &String| ports.get(name).map(Attached::id);
-    let all = config.ports.iter().filter_map(|(name, port)| {
-        let mirror = port.mirror.as_ref()?;
-        Some(Mirror {
-            port: id(name)?,
-            of: mirror.ports.iter().filter_map(id).collect(),
-            sent: mirror.direction != MirrorDirection::Rx,
-            received: mirror.direction != MirrorDirection::Tx,
-        })
-    });
-    all.collect()
-}
-
-/// Writes something whole or not at all, under a name that nobody can foresee until it is: where others may write to the
-/// directory, none of them can have put a link or a file of his there.
-fn keep(path: &Path, what: &impl Serialize) -> io::Result<()> {
-    let mut part = path.as_os_str().to_owned();
-    part.push(format!(".{:016x}.part", RandomState::new().build_hasher().finish()));
-    let write = || {
-        fs::File::create_new(&part)?.write_all(&serde_json::to_vec_pretty(what)?)?;
-        fs::rename(&part, path)
-    };
-    write().inspect_err(|_| {
-        let _ = fs::remove_file(&part);
-    })
-}
-
-/// Where what was set from inside is kept, beside the host's configuration.
-fn inside_of(path: &Path) -> PathBuf {
-    let mut name = OsString::from(path);
-    name.push(".inside");
-    name.into()
-}
-
-/// Writes what came from inside beside the host's configuration in `path`.
-fn keep_inside(path: &Path, inside: &Inside) {
-    let apart = inside_of(path);
-    let written = match inside.is_empty() {
-        true => fs::remove_file(&apart).or_else(|error| match error.kind() {
-            io::ErrorKind::NotFound => Ok(()),
-            _ => Err(error),
-        }),
-        false => keep(&apart, inside),
-    };
-    let _ = written.inspect_err(|error| complain(&apart, error));
-}
-
-/// It holds all the same: whoever sets something is not to take it for refused.
-fn complain(path: &Path, error: &io::Error) {
-    eprintln!("penstock-switch: what was set could not be written to {}: {error}", path.display());
 }
 
 /// A switch that runs.
@@ -274,13 +221,29 @@ impl Server {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Two who change something at a time come one after the other. Who has the turn reads what is set: before, somebody else's change
+    /// would be taken back.
+    fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Makes the switch as `config` has it. Ports that do not change lose nothing; one whose socket changes is a new one.
     ///
     /// # Errors
-    /// Nothing is changed when the configuration makes no sense or a socket cannot be had.
+    /// Nothing is changed when the configuration makes no sense or a socket cannot be had; [`ServerError::Partly`].
     pub fn apply(&self, config: &Config) -> Result<(), ServerError> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.turn();
         self.apply_now(config)
+    }
+
+    /// The same with what `read` gives, which is read when its turn has come: where the switch keeps what is set in what is read, it is
+    /// not to lose what another has set since.
+    ///
+    /// # Errors
+    /// In words: why it could not be read, or applied.
+    pub fn reload(&self, read: impl FnOnce() -> Result<Config, String>) -> Result<(), String> {
+        let _turn = self.turn();
+        self.apply_now(&read()?).map_err(|error| chain(&error))
     }
 
     fn apply_now(&self, host: &Config) -> Result<(), ServerError> {
@@ -320,139 +283,6 @@ impl Server {
         self.make(&effective, settings)?;
         self.remember(host, inside, effective, unmet);
         Ok(())
-    }
-
-    /// Makes the ports so, with the settings that the configuration gives.
-    fn make(&self, config: &Config, settings: BTreeMap<String, Settings>) -> Result<(), ServerError> {
-        let workers = self.handle.workers();
-        if let Some((port, settings)) = config.ports.iter().find(|(_, port)| workers > 1 && port.speed > 0) {
-            let speed = settings.speed;
-            return Err(ServerError::SharedUplink { port: port.clone(), speed, workers });
-        }
-        let backends = config.ports.iter().map(|(name, port)| Ok((name.clone(), port.backend(name)?)));
-        let backends: BTreeMap<String, PortBackend> = backends.collect::<Result<_, ConfigError>>()?;
-        let accesses = config.ports.iter().map(|(name, port)| Ok((name.clone(), port.access(name)?)));
-        let accesses: BTreeMap<String, Access> = accesses.collect::<Result<_, ConfigError>>()?;
-        let access = |name: &str| accesses.get(name).copied().unwrap_or_default();
-        config.control_access()?;
-        config.line_access()?;
-        let mut state = self.state();
-        let stays = |name: &str, attached: &Attached| {
-            backends.get(name).is_some_and(|backend| attached.is_at(backend))
-        };
-        let mut new = BTreeMap::new();
-        let taken: BTreeSet<PortId> =
-            state.ports.values().map(Attached::id).chain(state.left_behind.iter().copied()).collect();
-        let mut free = (0..PortId::MAX).filter(|id| !taken.contains(id));
-        for (name, settings) in &settings {
-            if state.ports.get(name).is_some_and(|attached| stays(name, attached)) {
-                continue;
-            }
-            let id = free.next().ok_or(ServerError::Ended)?;
-            let Some(backend) = backends.get(name) else { continue };
-            let failed =
-                |source| ServerError::Backend { port: name.clone(), backend: backend.clone(), source };
-            let attached = Attached::open(backend, id, settings, access(name)).map_err(failed)?;
-            new.insert(name.clone(), attached);
-        }
-        // From here on nothing fails but the worker.
-        let gone: Vec<String> = state
-            .ports
-            .iter()
-            .filter(|(name, port)| !stays(name, port))
-            .map(|(name, _)| name.clone())
-            .collect();
-        gone.iter().filter_map(|name| state.ports.get(name)).for_each(Attached::end);
-        let until = Instant::now() + LEAVE;
-        for name in gone {
-            if let Some(attached) = state.ports.remove(&name) {
-                let id = attached.id();
-                self.links.remove(id);
-                if !attached.close(until) {
-                    state.left_behind.insert(id);
-                }
-                let remove = move |engine: &mut Engine| drop(engine.set_port(id, None));
-                self.handle.change_each(|_| remove).ok_or(ServerError::Ended)?;
-                self.listeners.tell(&Event::Removed { port: name });
-            }
-        }
-        let loopback = config.loopback;
-        if loopback != state.effective.loopback {
-            self.listeners.tell(&Event::Loopback { on: loopback });
-        }
-        let set_loopback = move |engine: &mut Engine| engine.set_loopback(loopback);
-        self.handle.change_each(|_| set_loopback).ok_or(ServerError::Ended)?;
-        let mut same = Vec::new();
-        for (name, settings) in settings {
-            let settings = Arc::new(settings);
-            if let Some(mut attached) = new.remove(&name) {
-                let id = attached.id();
-                let mut ports = Port::for_each_worker(&settings, self.handle.workers()).into_iter();
-                let leads_out = matches!(attached, Attached::Outside(_));
-                let put = |_| {
-                    let port = ports.next().map(Box::new);
-                    move |engine: &mut Engine| {
-                        drop(engine.set_port(id, port));
-                        // Whoever is on its other side comes later.
-                        engine.set_carrier(id, !leads_out);
-                    }
-                };
-                self.handle.change_each(put).ok_or(ServerError::Ended)?;
-                self.links.put(id, &name);
-                attached.serve(&name, &settings, self.links.clone()).map_err(ServerError::Start)?;
-                state.ports.insert(name.clone(), attached);
-            } else if state.effective.ports.get(&name) == config.ports.get(&name) {
-                // Its part of the memory follows from all ports.
-                same.extend(state.ports.get(&name).map(|attached| (attached.id(), settings.memory)));
-                continue;
-            } else if let Some(attached) = state.ports.get(&name) {
-                if let Attached::Outside(outside) = attached {
-                    outside.set_enabled(is_enabled(&settings));
-                    outside.set_macs(&settings.macs);
-                }
-                let before = state.effective.ports.get(&name).and_then(|port| port.access(&name).ok());
-                if before != Some(access(&name))
-                    && let Some(backend) = backends.get(&name)
-                {
-                    let failed = |source| ServerError::Backend {
-                        port: name.clone(),
-                        backend: backend.clone(),
-                        source,
-                    };
-                    attached.set_access(access(&name)).map_err(failed)?;
-                }
-                let id = attached.id();
-                let set = |_| {
-                    // Each has its own: counting who uses them would keep the workers busy with each other.
-                    let settings = Arc::new(Settings::clone(&settings));
-                    move |engine: &mut Engine| engine.set_settings(id, settings)
-                };
-                self.handle.change_each(set).ok_or(ServerError::Ended)?;
-            }
-            if let Some(settings) = config.ports.get(&name) {
-                self.listeners.tell(&Event::Set { port: name, settings: Box::new(settings.clone()) });
-            }
-        }
-        let mirrors = mirrors(config, &state.ports);
-        let finish = |_| {
-            let (same, mirrors) = (same.clone(), mirrors.clone());
-            move |engine: &mut Engine| {
-                same.into_iter().for_each(|(id, memory)| engine.set_memory(id, memory));
-                engine.set_mirrors(mirrors);
-            }
-        };
-        self.handle.change_each(finish).ok_or(ServerError::Ended)?;
-        for (name, attached) in &state.ports {
-            let qemu = config.ports.get(name).and_then(|port| port.qemu.as_ref());
-            self.links.set_qemu(attached.id(), qemu).map_err(ServerError::Start)?;
-        }
-        let mut wanted: BTreeMap<PathBuf, BTreeMap<String, String>> = BTreeMap::new();
-        for (name, port) in &config.ports {
-            if let Some(QemuFilter { monitor, device }) = &port.filter {
-                wanted.entry(monitor.clone()).or_default().insert(device.clone(), name.clone());
-            }
-        }
-        filters::follow(&mut state.followers, wanted, &self.asked).map_err(ServerError::Start)
     }
 
     /// Notes what holds now, also where it outlives this process.
@@ -519,8 +349,7 @@ impl Server {
     /// # Errors
     /// Nothing is changed then.
     pub fn change(&self, changes: &BTreeMap<String, Attributes>) -> Result<(), ServerError> {
-        // Two who change something at a time come one after the other, so that neither takes the other's back.
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.turn();
         let mut config = self.config();
         for (name, attributes) in changes {
             let all = || config.ports.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
@@ -539,7 +368,8 @@ impl Server {
     /// # Errors
     /// [`ServerError::Ended`].
     pub fn set_loopback(&self, on: bool) -> Result<(), ServerError> {
-        self.apply(&Config { loopback: on, ..self.config() })
+        let _turn = self.turn();
+        self.apply_now(&Config { loopback: on, ..self.config() })
     }
 
     /// What the host has set.

@@ -8,7 +8,7 @@ use std::{
     fs, io,
     os::{
         fd::{AsFd, AsRawFd, OwnedFd},
-        unix::fs::FileTypeExt,
+        unix::fs::{FileTypeExt, MetadataExt},
     },
     path::Path,
 };
@@ -159,6 +159,19 @@ pub fn set_access(path: &Path, access: Access) -> io::Result<()> {
         nix::sys::stat::FchmodatFlags::FollowSymlink,
     );
     mode.map_err(|errno| tried("the mode", errno))
+}
+
+/// Who may come to a socket now.
+///
+/// # Errors
+/// What the kernel refuses.
+pub fn access_of(path: &Path) -> io::Result<Access> {
+    let file = fs::symlink_metadata(path)?;
+    Ok(Access {
+        mode: Mode::from_bits_retain(file.mode() & 0o777),
+        owner: Some(Uid::from_raw(file.uid())),
+        group: Some(Gid::from_raw(file.gid())),
+    })
 }
 
 fn new(kind: SockType) -> Result<OwnedFd, Errno> {

@@ -1,12 +1,12 @@
 //! What a port leads to: a guest's socket, a wire, or a vDPA device.
 
-use std::time::Instant;
+use std::{path::Path, time::Instant};
 
 use super::{link::Links, outside::Outside, port::Listening, vduse::Vduse};
 use crate::{
     config::{Cable, PortBackend},
     settings::{LinkState, Settings},
-    socket::{self, Access},
+    socket::Access,
     table::PortId,
 };
 
@@ -34,17 +34,15 @@ impl Attached {
         }
     }
 
-    /// Lets others come to its socket, if it has one, than before.
-    pub fn set_access(&self, access: Access) -> std::io::Result<()> {
+    /// Its socket, if it has one to which others come.
+    pub fn socket(&self) -> Option<&Path> {
         match self {
-            Attached::Guest(listening) => socket::set_access(listening.path(), access),
+            Attached::Guest(listening) => Some(listening.path()),
             Attached::Outside(outside) => match outside.backend() {
-                PortBackend::Cable(Cable::Listen(path) | Cable::Qemu(path)) => {
-                    socket::set_access(path, access)
-                }
-                _ => Ok(()),
+                PortBackend::Cable(Cable::Listen(path) | Cable::Qemu(path)) => Some(path),
+                _ => None,
             },
-            Attached::Vduse(_) => Ok(()),
+            Attached::Vduse(_) => None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! A switch that runs, and front ends of the `vhost` crate in front of guests of ours.
 
 mod cables;
+mod changes;
 mod descriptors;
 mod inside;
 mod iommu;
@@ -34,6 +35,7 @@ use crate::{
     counters::Dropped,
     driver::{Driver, Form, GuestMemory, SplitDriver, driver_of},
     features::{EVENT_INDEX, MERGEABLE, PACKED, PROTOCOL, VERSION_1},
+    socket::Access,
 };
 
 const ENTRIES: u16 = 64;

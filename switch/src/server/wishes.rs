@@ -12,7 +12,7 @@ use super::{
     inside::{Learned, with},
     port::STACK,
 };
-use crate::{allow::Refusal, rx_filter::Filter};
+use crate::{allow::Refusal, causes::chain, rx_filter::Filter};
 
 impl State {
     /// What is told of a port.
@@ -46,7 +46,8 @@ impl Server {
                 let Some(server) = server.upgrade() else { return };
                 if let Err(error) = server.follow_up() {
                     eprintln!(
-                        "penstock-switch: what guests have done to their devices had no effect: {error}"
+                        "penstock-switch: what guests have done to their devices had no effect: {}",
+                        chain(&error)
                     );
                 }
             }
@@ -55,20 +56,20 @@ impl Server {
         spawned.map(drop).map_err(ServerError::Start)
     }
 
-    /// Does what follows from what guests have done to their devices since.
+    /// Does what follows from what guests have done to their devices since. What fails for one port keeps no other from its own: the first
+    /// failure is given back at the end.
     fn follow_up(&self) -> Result<(), ServerError> {
-        {
-            let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-            self.lapse()?;
-        }
-        for (port, filter) in self.asked.take() {
-            match self.set_filter(&port, Some(filter)) {
-                // It is gone since.
-                Err(ServerError::NoPort { .. }) => {}
-                other => other?,
-            }
-        }
-        Ok(())
+        let lapsed = {
+            let _turn = self.turn();
+            self.lapse()
+        };
+        let asked = self.asked.take().into_iter();
+        let followed = asked.map(|(port, filter)| match self.set_filter(&port, Some(filter)) {
+            // It is gone since.
+            Err(ServerError::NoPort { .. }) => Ok(()),
+            other => other,
+        });
+        followed.fold(lapsed, Result::and)
     }
 
     /// Takes back what lapses with the devices that were reset since. Whoever calls it has the turn.
@@ -114,7 +115,7 @@ impl Server {
     /// # Errors
     /// Nothing is changed then; what was refused is counted.
     pub fn change_from_inside(&self, changes: &BTreeMap<String, Attributes>) -> Result<(), ServerError> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.turn();
         self.lapse()?;
         let (host, mut inside) = {
             let state = self.state();
@@ -156,7 +157,7 @@ impl Server {
     /// # Errors
     /// Where the host does not allow it.
     pub fn set_loopback_from_inside(&self, on: bool) -> Result<(), ServerError> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.turn();
         self.lapse()?;
         let (host, mut inside) = {
             let state = self.state();
@@ -182,7 +183,7 @@ impl Server {
     /// # Errors
     /// [`ServerError::NoPort`], [`ServerError::Ended`].
     pub fn set_filter(&self, name: &str, filter: Option<Filter>) -> Result<(), ServerError> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.turn();
         self.lapse()?;
         let (host, mut inside) = {
             let state = self.state();
