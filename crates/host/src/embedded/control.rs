@@ -15,10 +15,7 @@ use penstock_model::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{
-    refused,
-    wire::{Answer, Request, State},
-};
+use super::wire::{Answer, Request, State};
 use crate::NetlinkError;
 
 /// How long an answer may take.
@@ -138,10 +135,7 @@ fn ask(socket: &Path, attempt: &str, request: &Request) -> Result<Value, Netlink
     BufReader::new(stream.take(LONGEST)).read_until(b'\n', &mut line).map_err(failed)?;
     let answer: Answer = serde_json::from_slice(&line)
         .map_err(|error| NetlinkError::Malformed { attempt: attempt.to_owned(), what: error.to_string() })?;
-    match answer.error {
-        Some(why) => Err(refused(attempt, &why.text)),
-        None => Ok(answer.ok.unwrap_or_default()),
-    }
+    answer.into_result(attempt)
 }
 
 /// Whether somebody serves the control socket `socket`.
@@ -200,7 +194,10 @@ mod tests {
                 concat!(r#"{"id":1,"ok":{"version":1,"loopback":true,"ports":{}}}"#, "\n"),
                 concat!(r#"{"id":1,"ok":{}}"#, "\n"),
                 concat!(r#"{"id":1,"ok":{"version":1,"loopback":true,"ports":{}}}"#, "\n"),
-                concat!(r#"{"id":1,"error":{"text":"there is no port a/net0#9"}}"#, "\n"),
+                concat!(
+                    r#"{"id":1,"error":{"text":"port net0: the tap t0 could not be had","causes":["ioctl","it is busy"]}}"#,
+                    "\n"
+                ),
             ];
             answers.map(|answer| {
                 let (mut stream, _) = listener.accept().unwrap();
@@ -212,7 +209,8 @@ mod tests {
         });
         set(&path, "a/net0#1", &VfAttribute::Trust(true)).unwrap();
         let error = set(&path, "a/net0#9", &VfAttribute::Spoofchk(true)).unwrap_err();
-        assert!(crate::chain(&error).contains("there is no port a/net0#9"), "{error}");
+        let told = crate::chain(&error);
+        assert!(told.contains("port net0: the tap t0 could not be had: ioctl: it is busy"), "{told}");
         let requests = server.join().unwrap();
         let asked: Value = serde_json::from_str(&requests[1]).unwrap();
         assert_eq!(asked["do"], "set");

@@ -17,10 +17,7 @@ use nix::{
 };
 use serde_json::Value;
 
-use super::{
-    refused,
-    wire::{Answer, Request, State},
-};
+use super::wire::{Answer, Request, State};
 use crate::NetlinkError;
 
 /// How long the line may be another's, and how long an answer may take. Hundreds of ports take a second to tell of on an emulated
@@ -90,14 +87,7 @@ impl Line {
             if answer.id != Some(self.id) {
                 continue;
             }
-            let Some(why) = answer.error else { return Ok(answer.ok.unwrap_or_default()) };
-            let causes = why.causes.join(": ");
-            if causes.contains("unknown field") || causes.contains("unknown variant") {
-                let detail = Some(format!("{}: {causes}", why.text));
-                return Err(NetlinkError::Unsupported { attempt: attempt.to_owned(), detail });
-            }
-            let separator = if causes.is_empty() { "" } else { ": " };
-            return Err(refused(attempt, &format!("{}{separator}{causes}", why.text)));
+            return answer.into_result(attempt);
         }
     }
 

@@ -9,7 +9,11 @@ use penstock_model::{
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::control::{InsideReport, PortReport};
+use super::{
+    control::{InsideReport, PortReport},
+    refused,
+};
+use crate::NetlinkError;
 
 /// The version of the protocol.
 pub const VERSION: u32 = 1;
@@ -60,6 +64,23 @@ pub struct Answer {
     pub ok: Option<Value>,
     /// Why it was not done.
     pub error: Option<Why>,
+}
+
+impl Answer {
+    /// What was asked for; `attempt` is what for.
+    ///
+    /// # Errors
+    /// Why it was not done, with all that lies behind it.
+    pub fn into_result(self, attempt: &str) -> Result<Value, NetlinkError> {
+        let Some(Why { text, causes }) = self.error else { return Ok(self.ok.unwrap_or_default()) };
+        let unknown =
+            causes.iter().any(|cause| cause.contains("unknown field") || cause.contains("unknown variant"));
+        let why = std::iter::once(text).chain(causes).collect::<Vec<_>>().join(": ");
+        Err(match unknown {
+            true => NetlinkError::Unsupported { attempt: attempt.to_owned(), detail: Some(why) },
+            false => refused(attempt, &why),
+        })
+    }
 }
 
 /// Why something was not done.
