@@ -47,8 +47,16 @@ fn to_do(root: &Root, pages: u32) -> Persisted {
     found.entries = entries(root, found.loader.as_ref().unwrap()).unwrap();
     let program = "/usr/bin/penstock";
     let waits = std::time::Duration::ZERO;
-    let wanted =
-        Wanted { model: &model, text: &text, program, options: &[], needs: &needs, waits, cut_off: None };
+    let wanted = Wanted {
+        model: &model,
+        text: &text,
+        program,
+        search_path: None,
+        options: &[],
+        needs: &needs,
+        waits,
+        cut_off: None,
+    };
     persist::persist(&wanted, &found)
 }
 

@@ -1,9 +1,9 @@
 //! Boards as the verbs `rehearse` and `board` need them: designed from a model, booted with progress, furnished.
 
-use std::{collections::BTreeSet, env, path::Path};
+use std::{collections::BTreeSet, path::Path};
 
 use penstock_board::{Board, Cache, Design, Image, Lasting, Progress, Proof, UpOptions};
-use penstock_host::{Command, Place};
+use penstock_host::{Command, Place, process};
 use penstock_model::{DataPath, InterfaceName, Inventory, Model, Uplink};
 
 use crate::{
@@ -81,7 +81,7 @@ impl Boards {
 
 /// How every board is brought up: this very binary is its embedded switches, and the program that runs on it.
 pub fn options() -> Result<UpOptions, Failure> {
-    let binary = env::current_exe()?;
+    let binary = process::own_program()?;
     let program = Some(binary.clone());
     let switch = Some(Command::new(binary).args(["embedded-switch", "--until-left", "--again"]));
     Ok(UpOptions { switch, program, ..UpOptions::default() })

@@ -2,7 +2,7 @@
 
 use std::{env, time::SystemTime};
 
-use penstock_host::files;
+use penstock_host::{files, process};
 use penstock_model::{Guest, GuestName, Inventory, Model, NEEDS_PRIVILEGES, digest::sha256};
 use penstock_report::{Evidence, machine::Machine};
 
@@ -37,8 +37,7 @@ fn privileged(model: &Model) -> Vec<String> {
 
 /// The hash of this binary.
 pub fn binary() -> Result<String, Failure> {
-    let path = env::current_exe()?;
-    Ok(sha256(&files::read(&path)?))
+    Ok(sha256(&files::read(process::OWN_PROGRAM)?))
 }
 
 /// Takes in what is known of the machine.

@@ -15,12 +15,13 @@ mod screen;
 mod tests;
 mod view;
 
-use std::{env, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use penstock_guests::{console::Console, state::State};
 use penstock_host::{
     Command, interrupt,
     job_control::JobControl,
+    process,
     terminal::{self, Input},
 };
 use penstock_model::GuestName;
@@ -269,7 +270,7 @@ impl Live<'_> {
     /// Has `penstock console` have the terminal until somebody leaves it.
     fn console(&mut self, guest: &GuestName) -> Result<(), Failure> {
         self.screen.leave();
-        let penstock = Command::new(env::current_exe()?).arg("console").arg(guest.as_str());
+        let penstock = Command::new(process::own_program()?).arg("console").arg(guest.as_str());
         match penstock.run_attached_until_interrupt(FAREWELL) {
             Ok(0) => {}
             // What it said is to be read before the page covers it.

@@ -1,9 +1,13 @@
 //! What is done at each start of this machine: planned, and looked at.
 
-use std::{borrow::Cow, env, error::Error, path::Path};
+use std::{borrow::Cow, error::Error, ffi::OsString, path::Path};
 
 use penstock_apply::history::{KnownRun, Phase, Purpose};
-use penstock_host::{boot, files, scan};
+use penstock_host::{
+    boot, files,
+    process::{self, search_path},
+    scan,
+};
 use penstock_model::{
     Inventory, MachineName, Verdict, inventory::BootSetup, machine::with_machine, names::NameError,
     verdict::Subject,
@@ -51,7 +55,9 @@ pub fn plan(
     absolute_only(file)?;
     lasting_drives(file, inventory)?;
     let program = program()?;
-    for path in [persist::MODEL, persist::JOURNALS, &program] {
+    let search_path = search_path()?;
+    let directories = search_path.iter().flat_map(|named| named.split(':'));
+    for path in [persist::MODEL, persist::JOURNALS, &program].into_iter().chain(directories) {
         local_only(machine, path)?;
     }
     let options = options(file, asked, allowed, inventory);
@@ -61,6 +67,7 @@ pub fn plan(
         model: &file.model,
         text: &text,
         program: &program,
+        search_path: search_path.as_deref(),
         options: &options,
         needs,
         waits: longest_waits(&file.model, inventory),
@@ -155,9 +162,22 @@ fn local_only(machine: &Machine, path: &str) -> Result<(), Failure> {
     Err(Failure::new(Status::Refused, text).hint("keep it on a local file system"))
 }
 
+/// The directories in which programs are looked for alone, if somebody has named some: what applies the model at boot finds them there, too.
+fn search_path() -> Result<Option<String>, Failure> {
+    let refused = |named: OsString| {
+        let text = format!(
+            "{} is to be set at each boot and is not UTF-8: {}",
+            search_path::VARIABLE,
+            named.display()
+        );
+        Failure::new(Status::Refused, text).hint("name directories there whose names are UTF-8")
+    };
+    search_path::named().map(OsString::into_string).transpose().map_err(refused)
+}
+
 /// This program, where it will still be at the next boot, and be ours.
 fn program() -> Result<String, Failure> {
-    let path = env::current_exe()?;
+    let path = process::own_program()?;
     let path = files::canonical(&path)?;
     let shown = path.display();
     let install = format!("install -m 755 {shown} /usr/local/bin/penstock, then call that one");

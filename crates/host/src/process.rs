@@ -6,7 +6,10 @@ use std::{
     io,
     os::{
         fd::BorrowedFd,
-        unix::process::{CommandExt, ExitStatusExt},
+        unix::{
+            ffi::OsStrExt,
+            process::{CommandExt, ExitStatusExt},
+        },
     },
     path::{Path, PathBuf},
     process::{self, Stdio},
@@ -488,6 +491,28 @@ pub fn find(program: &str) -> Option<PathBuf> {
     SearchPath::own().find(program)
 }
 
+/// The file of the program that this process runs, whole and the very one, also where another has taken its place since: to be read.
+pub const OWN_PROGRAM: &str = "/proc/self/exe";
+
+/// Where the program that this process runs is, to be started. Where an upgrade has replaced it since, that is the new one.
+///
+/// # Errors
+///
+/// When the kernel does not tell.
+pub fn own_program() -> io::Result<PathBuf> {
+    std::fs::read_link(OWN_PROGRAM).map(in_place)
+}
+
+/// The file that has the place of one that is gone, if there is one. The kernel says of the latter that it is gone (proc_pid_exe(5)).
+fn in_place(path: PathBuf) -> PathBuf {
+    let name = path.as_os_str().as_bytes().strip_suffix(b" (deleted)");
+    let other = name.map(|name| PathBuf::from(OsStr::from_bytes(name)));
+    match other {
+        Some(other) if !crate::files::exists(&path) && crate::files::exists(&other) => other,
+        _ => path,
+    }
+}
+
 /// The processor time that this process has used, all of its threads together.
 pub fn cpu_time() -> Duration {
     use nix::time::{ClockId, clock_gettime};
@@ -537,6 +562,19 @@ mod tests {
             }
         }
         assert_eq!(quoted_where_needed("/x/NET0#1"), "/x/NET0#1");
+    }
+
+    #[test]
+    fn a_program_that_was_replaced_is_started_from_its_place() {
+        let directory = tempfile::tempdir().unwrap();
+        let [gone, other] = ["penstock (deleted)", "penstock"].map(|name| directory.path().join(name));
+        assert_eq!(in_place(gone.clone()), gone, "there is no other");
+        std::fs::write(&other, "").unwrap();
+        assert_eq!(in_place(gone.clone()), other);
+        assert_eq!(in_place(other.clone()), other);
+        std::fs::write(&gone, "").unwrap();
+        assert_eq!(in_place(gone.clone()), gone, "it is called so");
+        assert_eq!(own_program().unwrap(), std::env::current_exe().unwrap());
     }
 
     #[test]

@@ -62,6 +62,8 @@ pub struct Wanted<'a> {
     pub text: &'a str,
     /// The absolute path of the program that applies it.
     pub program: &'a str,
+    /// Directories in which it looks for programs alone, in the form of `PATH`, where somebody has named some (`PENSTOCK_PATH`).
+    pub search_path: Option<&'a str>,
     /// Options that it is given: `--nic`, `NET0=0c:c4:7a:9a:61:ea`.
     pub options: &'a [String],
     /// What it needs of the kernel's start.

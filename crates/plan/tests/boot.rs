@@ -61,13 +61,14 @@ fn setup(patch: &Value) -> BootSetup {
 
 fn make(model: &Model, text: &str, options: &[String], needs: &BootNeeds, setup: &BootSetup) -> Persisted {
     let (program, waits) = ("/usr/local/bin/penstock", Duration::from_secs(100));
-    persist(&Wanted { model, text, program, options, needs, waits, cut_off: None }, setup)
+    persist(&Wanted { model, text, program, search_path: None, options, needs, waits, cut_off: None }, setup)
 }
 
 /// The same after a run that was cut off and had found these words.
 fn go_on(model: &Model, text: &str, needs: &BootNeeds, setup: &BootSetup, found: &[String]) -> Persisted {
     let (program, waits) = ("/usr/local/bin/penstock", Duration::from_secs(100));
-    persist(&Wanted { model, text, program, options: &[], needs, waits, cut_off: Some(found) }, setup)
+    let (search_path, cut_off) = (None, Some(found));
+    persist(&Wanted { model, text, program, search_path, options: &[], needs, waits, cut_off }, setup)
 }
 
 /// An entry after a call of `grubby`, as `update_args` of grubby-bls has it: words are taken away, then each that is added takes the place
@@ -598,6 +599,26 @@ fn a_list_of_somebodys_that_the_kernel_keeps_to_is_told_of() {
             .collect();
         assert_eq!(keys, told, "{line}: {notes:?}");
     }
+}
+
+#[test]
+fn programs_are_looked_for_at_boot_where_they_are_now() {
+    let text = "nics: {NET0: }\nguests:\n  a: {}\n";
+    let (model, needs) = (model(text), BootNeeds::default());
+    for (search_path, line) in [
+        ("/opt/lxc/bin:/opt/bin", "+Environment=PENSTOCK_PATH=/opt/lxc/bin:/opt/bin\n"),
+        ("/opt/my 5% tools", "+Environment=\"PENSTOCK_PATH=/opt/my 5%% tools\"\n"),
+    ] {
+        let program = "/usr/bin/penstock";
+        let search_path = Some(search_path);
+        let (options, waits, cut_off) = (&[][..], Duration::ZERO, None);
+        let wanted =
+            Wanted { model: &model, text, program, search_path, options, needs: &needs, waits, cut_off };
+        let shown = persist(&wanted, &setup(&json!({}))).shown;
+        assert_eq!(shown.matches(line).count(), 2, "{shown}");
+    }
+    let shown = make(&model, text, &[], &needs, &setup(&json!({}))).shown;
+    assert!(!shown.contains("Environment"), "{shown}");
 }
 
 #[test]

@@ -174,7 +174,9 @@ impl Calls {
             return Some(Ok(text));
         }
         let text = argument.to_token_stream().to_string();
-        if text.contains("current_exe ()") || text.starts_with("env !") || self.built.contains(&text) {
+        let own = ["current_exe ()", "own_program ()"];
+        if own.iter().any(|own| text.contains(own)) || text.starts_with("env !") || self.built.contains(&text)
+        {
             return None;
         }
         Some(self.constants.get(&text).cloned().ok_or(text))

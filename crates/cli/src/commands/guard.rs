@@ -5,7 +5,7 @@
 //! `CLOCK_BOOTTIME`, which nobody sets. [`watch`] is how it goes on whatever fails, [`machine`] how it does what it does.
 
 use std::{
-    env, thread,
+    thread,
     time::{Duration, SystemTime},
 };
 
@@ -73,7 +73,7 @@ pub fn announce(machine: &Machine, run: &KnownRun, within: Duration, printer: &m
 
 /// Starts the guard of a run and waits until it watches.
 pub fn start(run: &KnownRun, settings: &Settings) -> Result<(), Failure> {
-    let program = env::current_exe()?;
+    let program = process::own_program()?;
     let id = run.id().to_string();
     let absolute = |path: &std::path::Path| files::canonical(path);
     let (state, journal) = (absolute(&settings.state)?, absolute(&settings.journal)?);
@@ -88,6 +88,7 @@ pub fn start(run: &KnownRun, settings: &Settings) -> Result<(), Failure> {
             .arg("--property=OOMScoreAdjust=-1000")
             .arg(keep("PENSTOCK_STATE", &state))
             .arg(keep("PENSTOCK_JOURNAL", &journal))
+            .args(process::search_path::for_service())
             .arg("--")
             .arg(&program)
             .args(["guard", &id]);

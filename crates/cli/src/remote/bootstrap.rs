@@ -1,8 +1,11 @@
 //! How Penstock comes to run on a machine that does not have it: a shell there is told a script, which says what it finds.
 
-use std::{env, sync::Arc};
+use std::sync::Arc;
 
-use penstock_host::{files, process::quoted};
+use penstock_host::{
+    files,
+    process::{self, quoted},
+};
 use penstock_model::digest::sha256;
 
 use crate::failure::Failure;
@@ -25,8 +28,7 @@ pub struct Program {
 impl Program {
     /// The program that runs.
     pub fn this() -> Result<Program, Failure> {
-        let path = env::current_exe()?;
-        let bytes = files::read(&path)?;
+        let bytes = files::read(process::OWN_PROGRAM)?;
         Ok(Program { hash: sha256(&bytes), bytes: bytes.into() })
     }
 }

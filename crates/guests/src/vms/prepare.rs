@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use penstock_host::{
     device::{self, used},
     emulated::LEFT_OUT,
-    files,
+    files, process,
 };
 use penstock_model::{Boot, DataPath, GuestName, Inside, Vm};
 use penstock_plan::action::GuestDefinition;
@@ -120,7 +120,7 @@ impl Vms {
 /// This program, where a builtin guest can run it.
 pub(super) fn own_program() -> Option<PathBuf> {
     // Without it the guest cannot be looked into as well as with it; everything else works.
-    std::env::current_exe().ok().filter(|path| files::exists(path))
+    process::own_program().ok().filter(|path| files::exists(path))
 }
 
 fn command_line(given: &str, vm: &Vm) -> String {

@@ -18,7 +18,7 @@ use penstock_host::{
     embedded::{PortReport, control},
     files, interrupt,
     pci::interface_of,
-    process,
+    process::{self, search_path},
     vdpa::{self, VdpaDriver},
 };
 use penstock_model::{
@@ -89,6 +89,7 @@ fn unit_command(unit: &str, description: &str, directory: &Path) -> Command {
         .args(["--property", "Restart=always", "--property", "StartLimitIntervalSec=0"])
         .args(["--property", &format!("StandardOutput={output}"), "--property"])
         .arg(format!("StandardError={output}"))
+        .args(search_path::for_service())
         .deadline(MOMENT)
 }
 

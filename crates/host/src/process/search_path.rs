@@ -33,7 +33,7 @@ impl SearchPath {
     pub fn own() -> &'static SearchPath {
         static OWN: OnceLock<SearchPath> = OnceLock::new();
         OWN.get_or_init(|| {
-            let named = env::var_os(VARIABLE).filter(|named| !named.is_empty());
+            let named = named();
             let checked = named.is_none() && rules_the_machine();
             let path = named.or_else(|| env::var_os("PATH")).unwrap_or_else(|| "/usr/bin:/bin".into());
             SearchPath::of(&path, |directory| !checked || is_theirs_alone(directory, &[0]))
@@ -77,6 +77,22 @@ impl SearchPath {
             file.display()
         )
     }
+}
+
+/// What [`VARIABLE`] says, if anything.
+pub fn named() -> Option<OsString> {
+    env::var_os(VARIABLE).filter(|named| !named.is_empty())
+}
+
+/// The option of systemd-run(1) that hands it on: a service has nothing of the environment of who has it started.
+pub fn for_service() -> Option<OsString> {
+    named().map(|named| handed_on(&named))
+}
+
+fn handed_on(named: &OsStr) -> OsString {
+    let mut option = OsString::from(format!("--setenv={VARIABLE}="));
+    option.push(named);
+    option
 }
 
 /// Whether this is root of the machine, and not of a user namespace, to which all files of the real root belong to nobody.
@@ -138,6 +154,11 @@ mod tests {
         let link = base.path().join("link");
         std::os::unix::fs::symlink(&open, &link).unwrap();
         assert!(!is_ours(&link), "where a link leads is what counts");
+    }
+
+    #[test]
+    fn a_service_looks_where_who_starts_it_does() {
+        assert_eq!(handed_on("/opt/a b:/c".as_ref()), "--setenv=PENSTOCK_PATH=/opt/a b:/c");
     }
 
     #[test]

@@ -49,13 +49,14 @@ Conflicts=shutdown.target
 [Service]
 Type=oneshot
 RemainAfterExit=yes
-ExecStart={command}
+{environment}ExecStart={command}
 TimeoutStartSec=180
 
 [Install]
 WantedBy={WANTED_BY}
 ",
-        program = path(wanted.program),
+        program = unexpanded(wanted.program),
+        environment = environment(wanted),
         command = command(wanted, "nics"),
     )
 }
@@ -90,7 +91,7 @@ After=tuned.service irqbalance.service power-profiles-daemon.service
 [Service]
 Type=oneshot
 RemainAfterExit=yes
-{mount}ExecStart={command}
+{environment}{mount}ExecStart={command}
 # A guest that fails does so alone: what the others run with must not be ended with this.
 KillMode=process
 TimeoutStartSec={start}
@@ -99,10 +100,16 @@ TimeoutStopSec={stop}
 [Install]
 WantedBy={WANTED_BY}
 ",
+        environment = environment(wanted),
         command = command(wanted, "guests"),
         start = 2 * STEP_LIMIT.as_secs() + starts + stops + wanted.waits.as_secs(),
         stop = 2 * STEP_LIMIT.as_secs() + stops,
     )
+}
+
+fn environment(wanted: &Wanted<'_>) -> String {
+    let line = |named: &str| format!("Environment={}\n", unexpanded(&format!("PENSTOCK_PATH={named}")));
+    wanted.search_path.map(line).unwrap_or_default()
 }
 
 fn command(wanted: &Wanted<'_>, phase: &str) -> String {
@@ -131,12 +138,12 @@ pub fn in_words_of_systemd(word: &str) -> String {
     text
 }
 
-/// A path as `RequiresMountsFor=` takes it.
-fn path(path: &str) -> String {
-    if path.contains([' ', '"', '\\', '%']) {
-        in_words_of_systemd(path).replace("$$", "$")
+/// A word as `RequiresMountsFor=` and `Environment=` take it, which know no variables.
+fn unexpanded(word: &str) -> String {
+    if word.contains([' ', '"', '\\', '%']) {
+        in_words_of_systemd(word).replace("$$", "$")
     } else {
-        path.to_owned()
+        word.to_owned()
     }
 }
 
