@@ -107,7 +107,7 @@ ifneq ($(machine),x86_64)
 	@scripts/install-dependencies packages-$(machine)
 	@scripts/build-release $(machine)-unknown-linux-gnu penstock-cli penstock-switch penstock-kubernetes
 endif
-	@scripts/make-packages $(machine)-unknown-linux-gnu
+	@BOARD_IMAGE=$(board_image) scripts/make-packages $(machine)-unknown-linux-gnu
 
 # Programs for another processor, under QEMU's emulation of its user mode: the tests that boot nothing, make no namespace, start no other
 # program and measure no time; of the switch those of frames, rings and memory. Not part of `make test`.
@@ -121,12 +121,12 @@ test-aarch64:
 # The packages and the board image as one container image, in target/packages (docs/install.md). Debian's part comes from a mirror.
 # Of the packages after the image: they are summed up with all that is there.
 container: board-image-file
-	@$(MAKE) --no-print-directory packages
+	@$(MAKE) --no-print-directory packages board_image=new
 	@scripts/make-container
 
 # All that is published of a version, in target/packages: the packages, the board image as a file, and the container image (docs/install.md).
 release: container
-	@$(MAKE) --no-print-directory packages machine=aarch64
+	@$(MAKE) --no-print-directory packages machine=aarch64 board_image=new
 
 board-image-file: image
 	@mkdir -p target/packages

@@ -17,13 +17,19 @@ const PROGRESS: &str = "var/lib/penstock/kubernetes/rollout/progress.json";
 const LATE: &str = "var/lib/penstock/kubernetes/claims/late.json";
 const UNIT: &str = "etc/systemd/system/penstock-nics.service";
 
-/// Notes what it is asked; the agent runs where `active` lies beside it. While it is stopped a pod gets a VF where `late` does.
+/// Notes what it is asked; the agent runs where `active` lies beside it. While it is stopped a pod gets a VF where `late` does. As
+/// `deb-systemd-invoke` it starts no agent that is not enabled, and none is here.
 const SYSTEMCTL: &str = r#"#!/bin/sh
 at=$(dirname "$0")
 echo "${0##*/} $*" >>"$at/asked"
-case " $* " in
+case " ${0##*/} $* " in
 *" is-active "*) if [ -e "$at/active" ]; then echo active; else echo inactive; exit 3; fi ;;
-*" stop "*) if [ -e "$at/late" ]; then mv "$at/late" "$(dirname "$at")/var/lib/penstock/kubernetes/claims/late.json"; fi ;;
+*" stop "*)
+    rm -f "$at/active"
+    if [ -e "$at/late" ]; then mv "$at/late" "$(dirname "$at")/var/lib/penstock/kubernetes/claims/late.json"; fi
+    ;;
+" deb-systemd-invoke "*" start "*) ;;
+*" start "*) touch "$at/active" ;;
 esac
 "#;
 
@@ -55,7 +61,7 @@ impl Machine {
     fn run(&self, script: &str, arguments: &[&str]) -> (Run, Vec<String>) {
         let root = self.0.path().display().to_string();
         let mut text = script.to_owned();
-        for directory in ["etc", "run", "var"] {
+        for directory in ["etc", "run", "var", "opt", "usr/local"] {
             text = text.replace(&format!(" /{directory}/"), &format!(" @ROOT@/{directory}/"));
             // Whatever is left would be this machine's.
             let left = text.replace(&format!("@ROOT@/{directory}/"), "").contains(&format!("/{directory}/"));
@@ -141,6 +147,7 @@ fn a_pod_that_gets_a_vf_just_when_the_agent_is_removed_keeps_it() {
         assert_eq!(run.status, 1, "{asked:?}");
         let service = "penstock-kubernetes.service";
         assert_eq!(asked, ["is-active", "stop", "start"].map(|verb| format!("systemctl {verb} {service}")));
+        assert!(machine.at("bin/active").exists(), "it runs on, though it is not enabled");
         // One that did not run is not started.
         fs::remove_file(machine.at("bin/active")).unwrap();
         fs::rename(machine.at(LATE), machine.at("bin/late")).unwrap();
@@ -235,6 +242,86 @@ fn a_purge_leaves_nothing_of_the_agent() {
     assert!(
         machine.at("etc/penstock/model.yaml").exists()
             && machine.at("var/lib/penstock/runs/1/journal").exists()
+    );
+}
+
+/// What a purge takes belongs to another program as well.
+#[test]
+fn a_purge_keeps_what_another_penstock_may_need() {
+    let others = [
+        (UNIT, false),
+        ("usr/local/bin/penstock", false),
+        ("opt/penstock/bin/penstock", false),
+        ("opt/penstock/bin/penstock-kubernetes", true),
+        (CLAIM, true),
+        (PROGRESS, true),
+    ];
+    for (other, of_agent) in others {
+        let machine = Machine::new();
+        let kept = ["etc/penstock/model.yaml", "var/lib/penstock/runs/1/journal"];
+        kept.iter().for_each(|file| machine.write(file, ""));
+        machine.write("var/lib/penstock/kubernetes/claims.lock", "");
+        machine.write("etc/penstock/kubernetes.token", "");
+        machine.write(other, "");
+        let (run, _) = machine.run(&of_deb("penstock-kubernetes.postrm"), &["purge"]);
+        assert_eq!(run.status, 0, "{}", run.stderr);
+        assert!(!machine.at("etc/penstock/kubernetes.token").exists(), "the package's agent alone has that");
+        let left = [other, "var/lib/penstock/kubernetes/claims.lock"].map(|file| machine.at(file).exists());
+        assert_eq!(left, [true, of_agent], "{other}: {}", run.stderr);
+        assert_eq!(run.stderr.contains(other), of_agent, "{}", run.stderr);
+        if of_agent && other.starts_with("opt") {
+            continue;
+        }
+        let (run, _) = machine.run(&of_deb("penstock.postrm"), &["purge"]);
+        assert!(run.status == 0 && run.stderr.contains(other), "{other}: {}", run.stderr);
+        assert!(kept.iter().all(|file| machine.at(file).exists()), "{other}");
+    }
+    let machine = Machine::new();
+    machine.write("etc/penstock/model.yaml", "");
+    let (run, _) = machine.run(&of_deb("penstock.postrm"), &["purge"]);
+    assert_eq!((run.status, run.stderr.as_str()), (0, ""));
+    assert!(!machine.at("etc/penstock").exists() && !machine.at("var/lib/penstock").exists());
+}
+
+/// As needrestart reads what lies in `/etc/needrestart/conf.d`, and looks for a service among the patterns of `override_rc`: 0 is not to
+/// restart it.
+#[test]
+fn needrestart_leaves_what_outlives_an_upgrade() {
+    let read = r#"our %nrconf; local $/; eval <STDIN>; die $@ if $@;
+for my $unit (@ARGV) {
+    my @of = grep { $unit =~ /$_/ } keys %{$nrconf{override_rc}};
+    print "$unit ", @of ? $nrconf{override_rc}{$of[0]} : "restarted", "
+";
+}"#;
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/needrestart.conf");
+    let ours = [
+        "penstock-switch-a:net0.service",
+        "penstock-filters-a:net0.service",
+        "penstock-guard-7-4711.service",
+        "penstock-kubernetes.service",
+        "penstock-guests.service",
+    ];
+    let mut command = Command::new("perl");
+    command.args(["-e", read]).args(ours).arg("cron.service").stdin(fs::File::open(file).unwrap());
+    let run = Run::from(command.output().unwrap());
+    let wanted: String = ours
+        .iter()
+        .map(|unit| {
+            format!(
+                "{unit} 0
+"
+            )
+        })
+        .collect();
+    assert_eq!(
+        (run.stdout, run.stderr),
+        (
+            format!(
+                "{wanted}cron.service restarted
+"
+            ),
+            String::new()
+        )
     );
 }
 
