@@ -12,7 +12,8 @@ author: The Penstock developers (@penstock)
 options:
   run:
     description:
-      - The run's number. Without it, the run that waits; none is no error, and changes nothing.
+      - The run's number. Without it, the run that waits; none is no error, and changes nothing. One that another user has begun is not
+        confirmed so, and fails the task.
       - With it, a run that is no longer waiting fails the task, since what it did may have been taken back.
     type: int
 extends_documentation_fragment: penstock.machine.penstock
@@ -34,8 +35,9 @@ EXAMPLES = r"""
   ansible.builtin.meta: reset_connection
 
 - name: Keep the change
+  when: change.waits_for_confirmation is defined
   penstock.machine.confirm:
-    run: "{{ change.waits_for_confirmation | default(omit) }}"
+    run: "{{ change.waits_for_confirmation }}"
 """
 
 RETURN = r"""
@@ -60,12 +62,14 @@ def main():
     runs = waiting(penstock)
     if wanted is None and not runs:
         module.exit_json(changed=False)
-    run = runs[-1] if wanted is None else wanted
     if module.check_mode:
+        run = runs[-1] if wanted is None else wanted
         module.exit_json(changed=run in runs, run=run)
-    answer = penstock.run("confirm", run)
+    # Who names no run is not to keep what somebody else has begun: that is for Penstock to see.
+    answer = penstock.run("confirm", *([] if wanted is None else [wanted]))
     if answer.status != HOLDS:
         penstock.fail(answer)
+    run = answer.document.get("run", wanted)
     module.exit_json(changed=run in runs, run=run, document=answer.document)
 
 

@@ -19,8 +19,9 @@ use tempfile::TempDir;
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let ansible = trials.lacking("ansible-core", || needs::ansible().err());
-    let tests: [(&str, Test); 5] = [
+    let tests: [(&str, Test); 6] = [
         ("what_is_to_last_is_confirmed_before", confirmed_before_it_lasts),
+        ("a_run_of_another_is_confirmed_by_its_number_alone", confirmed_by_its_number),
         ("what_needs_a_reboot_is_set_up_and_no_failure", set_up_for_the_next_boot),
         ("what_no_boot_loader_is_told_fails_each_time", no_boot_loader),
         ("options_that_exclude_each_other_are_refused", excluded),
@@ -37,7 +38,7 @@ fn main() -> ExitCode {
 }
 
 /// Answers as `penstock` does, on a machine that needs a reboot where `waits` lies beside it, and has no boot loader's tool where `bare` does; where
-/// `lost` does it loses that before it has applied. It notes how it was called.
+/// `lost` does it loses that before it has applied; where `anothers` does, the run that waits is another user's. It notes how it was called.
 const PENSTOCK: &str = r#"#!/bin/sh
 cd "$(dirname "$0")" || exit 70
 echo "$*" >>called
@@ -78,7 +79,10 @@ apply)
     answer 0 holds
     ;;
 status) if [ -e open ]; then answer 0 holds ', "open": [1]'; else answer 0 holds; fi ;;
-confirm) rm open && answer 0 holds ;;
+confirm)
+    [ ! -e anothers ] || [ "$2" != --json ] || answer 1 does-not-hold ', "errors": [{"message": "run 1 was begun by eve"}]'
+    rm open && answer 0 holds ', "run": 1'
+    ;;
 verify) answer 0 holds ', "holds": true, "verdicts": []' ;;
 undo) answer 0 holds ', "runs": []' ;;
 esac
@@ -158,6 +162,35 @@ fn confirmed_before_it_lasts() -> Outcome {
         .play(&role("penstock_applied is not changed, penstock_lasts is not changed"), &[])
         .ended_with(0)?;
     assert_eq!(managed.called(), ["verify"]);
+    Ok(())
+}
+
+fn confirmed_by_its_number() -> Outcome {
+    let managed = Managed::new();
+    let waits =
+        || ["open", "anothers"].iter().try_for_each(|file| fs::write(managed.0.path().join(file), ""));
+    waits()?;
+    let tasks = "    - penstock.machine.confirm: {executable: '{{ at }}/penstock'}
+      register: refused
+      ignore_errors: true
+    - ansible.builtin.assert: {that: [refused is failed, \"'begun by eve' in refused.msg\"]}
+";
+    managed.play(tasks, &[]).ended_with(0)?;
+    assert_eq!(managed.called(), ["confirm"]);
+    let confirmed = |options: &str| {
+        format!(
+            "    - penstock.machine.confirm: {{executable: '{{{{ at }}}}/penstock'{options}}}
+      register: confirmed
+    - ansible.builtin.assert: {{that: [confirmed is changed, confirmed.run == 1]}}
+"
+        )
+    };
+    managed.play(&confirmed(", run: 1"), &[]).ended_with(0)?;
+    assert_eq!(managed.called(), ["confirm 1"]);
+    waits()?;
+    fs::remove_file(managed.0.path().join("anothers"))?;
+    managed.play(&confirmed(""), &[]).ended_with(0)?;
+    assert_eq!(managed.called(), ["confirm"]);
     Ok(())
 }
 
