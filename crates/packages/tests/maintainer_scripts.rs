@@ -28,7 +28,7 @@ case " ${0##*/} $* " in
     rm -f "$at/active"
     if [ -e "$at/late" ]; then mv "$at/late" "$(dirname "$at")/var/lib/penstock/kubernetes/claims/late.json"; fi
     ;;
-" deb-systemd-invoke "*" start "*) ;;
+" deb-systemd-invoke start "*) ;;
 *" start "*) touch "$at/active" ;;
 esac
 "#;
