@@ -1,5 +1,5 @@
-//! Makes the ports as a configuration has them: first all that may be refused, and then what holds at once. Each step is noted as it is
-//! done, so that whatever is set next sets what another change has left, wherever that broke off.
+//! Makes the ports as a configuration has them: first all that may be refused, and then what holds at once. Where that breaks off all the
+//! same it is noted what has come of it, so that the next change sets the rest.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -164,17 +164,29 @@ impl Server {
         }
         let wanted = WantedPorts::new(config, settings)?;
         let mut state = self.state();
-        let state = &mut *state;
-        let mut new = wanted.open(state)?;
-        wanted.admit(state)?;
+        let new = wanted.open(&state)?;
+        wanted.admit(&state)?;
         // From here on nothing fails but the workers, and where neither thread nor descriptor is to be had.
-        self.remove_all_but(&wanted, state)?;
+        let mut made = state.effective.clone();
+        self.make_ports(config, &wanted, new, &mut state, &mut made).inspect_err(|_| state.effective = made)
+    }
+
+    /// Does what is decided, and notes in `made` what has come of it.
+    fn make_ports(
+        &self,
+        config: &Config,
+        wanted: &WantedPorts,
+        mut new: OpenedPorts,
+        state: &mut State,
+        made: &mut Config,
+    ) -> Result<(), ServerError> {
+        self.remove_all_but(wanted, state, made)?;
         let loopback = config.loopback;
         if loopback != state.effective.loopback {
             self.listeners.tell(&Event::Loopback { on: loopback });
         }
         self.each(move |engine| engine.set_loopback(loopback))?;
-        state.effective.loopback = loopback;
+        made.loopback = loopback;
         let mut same = Vec::new();
         for (name, settings) in &wanted.settings {
             let Some(port) = config.ports.get(name) else { continue };
@@ -188,7 +200,7 @@ impl Server {
             } else if let Some(attached) = state.ports.get(name) {
                 self.set_settings(attached, settings)?;
             }
-            state.effective.ports.insert(name.clone(), port.clone());
+            made.ports.insert(name.clone(), port.clone());
             self.listeners.tell(&Event::Set { port: name.clone(), settings: Box::new(port.clone()) });
         }
         let mirrors = mirrors(config, &state.ports);
@@ -212,7 +224,12 @@ impl Server {
     }
 
     /// Takes away the ports that are wanted no more, or elsewhere.
-    fn remove_all_but(&self, wanted: &WantedPorts, state: &mut State) -> Result<(), ServerError> {
+    fn remove_all_but(
+        &self,
+        wanted: &WantedPorts,
+        state: &mut State,
+        made: &mut Config,
+    ) -> Result<(), ServerError> {
         let gone: Vec<String> = state
             .ports
             .iter()
@@ -223,7 +240,7 @@ impl Server {
         let until = Instant::now() + LEAVE;
         for name in gone {
             if let Some(attached) = state.ports.remove(&name) {
-                state.effective.ports.remove(&name);
+                made.ports.remove(&name);
                 let id = attached.id();
                 self.links.remove(id);
                 if !attached.close(until) {
