@@ -174,8 +174,16 @@ fn of_grub(text: &str) -> Result<String, Failed> {
         let found = setup(&root, &persist::paths(), &wants).expect("its files");
         let program = "/usr/bin/penstock";
         let waits = std::time::Duration::ZERO;
-        let wanted =
-            Wanted { model: &model, text: &text, program, options: &[], needs: &needs, waits, cut_off: None };
+        let wanted = Wanted {
+            model: &model,
+            text: &text,
+            program,
+            search_path: None,
+            options: &[],
+            needs: &needs,
+            waits,
+            cut_off: None,
+        };
         let made = persist::persist(&wanted, &found);
         let mut host = HostExecutor::new(root).expect("a carrier");
         let mut carriers = Executors::of_host(&mut host);
