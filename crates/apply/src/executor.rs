@@ -30,6 +30,10 @@ mod drive;
 mod facts;
 mod interface;
 mod realtime;
+mod users;
+
+pub use users::MayTake;
+use users::{Kept, Users};
 
 /// How many functions are bound at once. Driver probes of different VFs run side by side in the kernel; the PF's
 /// driver serialises what they ask of it, so that more gain nothing.
@@ -48,6 +52,7 @@ pub struct HostExecutor {
     netlink: Netlink,
     /// What PFs' drivers report of their VFs, until the next change.
     vfs: BTreeMap<Bdf, Vec<(VfIndex, VfState)>>,
+    users: Users,
 }
 
 /// A function's interface on the host.
@@ -57,13 +62,20 @@ struct Found {
 }
 
 impl HostExecutor {
-    /// An executor for the machine under `root`, in the network namespace of the calling thread.
+    /// An executor for the machine under `root`, in the network namespace of the calling thread. It takes no function from whoever has it.
     ///
     /// # Errors
     ///
     /// When no netlink socket can be made.
     pub fn new(root: Root) -> Result<HostExecutor, NetlinkError> {
-        Ok(HostExecutor { root, netlink: Netlink::open()?, vfs: BTreeMap::new() })
+        Ok(HostExecutor { root, netlink: Netlink::open()?, vfs: BTreeMap::new(), users: Users::default() })
+    }
+
+    /// The same, which may take these.
+    #[must_use]
+    pub fn taking(mut self, may_take: MayTake) -> HostExecutor {
+        self.users.may_take = may_take;
+        self
     }
 
     fn function(&self, bdf: Bdf) -> PciFunction {
@@ -177,7 +189,7 @@ impl HostExecutor {
         mac: Option<Mac>,
         deadline: Instant,
     ) -> Result<(), ExecuteError> {
-        bind(&self.root, function, driver, 0)?;
+        bind(&self.root, &self.users, function, driver, 0, deadline)?;
         self.settle(function, driver, mac, deadline)
     }
 
@@ -210,10 +222,10 @@ impl HostExecutor {
                     .into(),
                 });
             }
-            bind(&self.root, function, None, attempt)?;
+            bind(&self.root, &self.users, function, None, attempt, deadline)?;
             thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_secs(1));
-            bind(&self.root, function, driver, attempt)?;
+            bind(&self.root, &self.users, function, driver, attempt, deadline)?;
         }
         Ok(())
     }
@@ -303,7 +315,38 @@ impl HostExecutor {
         if wanted.iter().any(|(_, attribute)| matches!(attribute, VfAttribute::Rate { .. })) {
             self.await_carrier(pf, Instant::now() + deadline.min(CARRIER))?;
         }
+        let _kept = self.keep_given_attributes(pf, actions, Instant::now() + deadline)?;
         self.change_kept(pf, |backend| backend.set(&wanted))
+    }
+
+    /// Keeps the VFs that go when a PF is to have `count`.
+    fn keep_vfs(
+        &self,
+        pf: Bdf,
+        count: u16,
+        at: &str,
+        deadline: Instant,
+    ) -> Result<Option<Kept>, ExecuteError> {
+        let failed = |error| from_pci(at, error);
+        let function = self.function(pf);
+        if function.vf_count().map_err(failed)? == count {
+            return Ok(None);
+        }
+        let vfs = function.virtual_functions().map_err(failed)?;
+        let vfs: Vec<Bdf> = vfs.into_iter().map(|(_, vf)| vf).collect();
+        self.users.keep(&self.root, &vfs, at, deadline).map(Some)
+    }
+
+    /// Keeps the VFs of a PF that these actions give attributes: a container that has one since has its own.
+    fn keep_given_attributes(
+        &self,
+        pf: Bdf,
+        actions: &[&FunctionAction],
+        deadline: Instant,
+    ) -> Result<Kept, ExecuteError> {
+        let at = format!("VFs of {pf} were not changed");
+        let vfs = users::given_attributes(&self.root, pf, actions).map_err(|error| from_pci(&at, error))?;
+        self.users.keep(&self.root, &vfs, &at, deadline)
     }
 
     /// Binds several functions side by side, each by a thread of its own in turn.
@@ -313,21 +356,18 @@ impl HostExecutor {
         deadline: Duration,
     ) -> Vec<Result<(), ExecuteError>> {
         let until = Instant::now() + deadline;
-        let root = &self.root;
+        let (root, users) = (&self.root, &self.users);
+        let bind = |(function, driver, _): &(Bdf, Option<&str>, Option<Mac>)| {
+            bind(root, users, *function, *driver, 0, until)
+        };
         let share = wanted.len().div_ceil(SIDE_BY_SIDE).max(1);
         let mut outcomes: Vec<Result<(), ExecuteError>> = thread::scope(|scope| {
             // A driver that is not loaded is loaded by the first; the others then find it.
             let (first, rest) = wanted.split_at(wanted.len().min(1));
-            let mut outcomes: Vec<_> =
-                first.iter().map(|(function, driver, _)| bind(root, *function, *driver, 0)).collect();
+            let mut outcomes: Vec<_> = first.iter().map(bind).collect();
             let threads: Vec<_> = rest
                 .chunks(share)
-                .map(|part| {
-                    let work = move || -> Vec<_> {
-                        part.iter().map(|(function, driver, _)| bind(root, *function, *driver, 0)).collect()
-                    };
-                    scope.spawn(work)
-                })
+                .map(|part| scope.spawn(move || part.iter().map(bind).collect::<Vec<_>>()))
                 .collect();
             for thread in threads {
                 let part = thread.join();
@@ -371,15 +411,34 @@ fn beside_its_pf<R>(root: &Root, function: Bdf, attempt: usize, work: impl FnOnc
     }
 }
 
-fn bind(root: &Root, function: Bdf, driver: Option<&str>, attempt: usize) -> Result<(), ExecuteError> {
+/// Binds a function to a driver, or unbinds it, unless somebody has it or a VF of it.
+fn bind(
+    root: &Root,
+    users: &Users,
+    function: Bdf,
+    driver: Option<&str>,
+    attempt: usize,
+    deadline: Instant,
+) -> Result<(), ExecuteError> {
     let pci = PciFunction::new(root, function);
+    let at = match driver {
+        Some(driver) => format!("{function} was not bound to {driver}"),
+        None => format!("{function} was not unbound"),
+    };
+    let failed = |error| from_pci(&at, error);
+    // What has its driver already is left to who has it.
+    let is_so = || Ok(driver.is_some() && pci.driver()?.as_deref() == driver);
+    let _kept = match is_so().map_err(failed)? {
+        true => None,
+        false => {
+            let functions = users::with_vfs(root, function).map_err(failed)?;
+            Some(users.keep(root, &functions, &at, deadline)?)
+        }
+    };
     match beside_its_pf(root, function, attempt, || pci.set_driver(driver)) {
         // A function that is gone has no driver.
         Err(PciError::Missing { .. }) if driver.is_none() => Ok(()),
-        outcome => outcome.map_err(|error| match driver {
-            Some(driver) => from_pci(&format!("{function} was not bound to {driver}"), error),
-            None => from_pci(&format!("{function} was not unbound"), error),
-        }),
+        outcome => outcome.map_err(failed),
     }
 }
 
@@ -401,6 +460,7 @@ impl Execute<FunctionAction> for HostExecutor {
                 .map_err(|error| from_pci(&format!("driver autoprobe of {pf} was not changed"), error)),
             FunctionAction::SetVfCount { pf, count } => {
                 let at = format!("the number of VFs of {pf} was not changed");
+                let _kept = self.keep_vfs(*pf, *count, &at, until)?;
                 // Going through 0 destroys VFs; a plan says so by a step of its own.
                 self.function(*pf).set_vf_count(*count, false).map_err(|error| from_count(&at, error))
             }
@@ -408,6 +468,7 @@ impl Execute<FunctionAction> for HostExecutor {
                 if matches!(attribute, VfAttribute::Rate { .. }) {
                     self.await_carrier(*pf, until.min(Instant::now() + CARRIER))?;
                 }
+                let _kept = self.keep_given_attributes(*pf, &[action], until)?;
                 self.change_kept(*pf, |backend| backend.set(&[(*vf, *attribute)]))
             }
             FunctionAction::SetDriver { function, driver, mac } => {
@@ -437,10 +498,16 @@ impl Execute<FunctionAction> for HostExecutor {
             FunctionAction::SetSwitchMode { pf, mode } => {
                 self.change_kept(*pf, |backend| backend.set_mode(*mode))
             }
-            FunctionAction::ResetFunction { function } => match self.function(*function).reset() {
-                Err(PciError::Missing { .. }) => Ok(()),
-                outcome => outcome.map_err(|error| from_pci(&format!("{function} was not reset"), error)),
-            },
+            FunctionAction::ResetFunction { function } => {
+                let at = format!("{function} was not reset");
+                let functions =
+                    users::with_vfs(&self.root, *function).map_err(|error| from_pci(&at, error))?;
+                let _kept = self.users.keep(&self.root, &functions, &at, until)?;
+                match self.function(*function).reset() {
+                    Err(PciError::Missing { .. }) => Ok(()),
+                    outcome => outcome.map_err(|error| from_pci(&at, error)),
+                }
+            }
             FunctionAction::RestoreInterface { function, setup } => {
                 interface::restore(self, *function, setup, until)
             }

@@ -14,6 +14,6 @@ pub mod journal;
 mod others;
 pub mod runner;
 
-pub use executor::HostExecutor;
+pub use executor::{HostExecutor, MayTake};
 pub use journal::{FileJournal, Journal};
 pub use runner::{Applied, ApplyError, Mode, Options, RunProgress, run};

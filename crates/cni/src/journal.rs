@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use penstock_host::{Root, files, netlink::LinkSettings};
+use penstock_host::{Root, files, netlink::LinkSettings, scan::attachments};
 use penstock_model::{Bdf, InterfaceName, Mac, VfAttribute, VfIndex, inventory::VfState};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Where the records are.
-pub const DIRECTORY: &str = "/run/penstock/cni";
+pub const DIRECTORY: &str = attachments::PENSTOCK;
 /// How long another call may be at a VF.
 const AT_WORK: Duration = Duration::from_secs(60);
 /// A record of a later Penstock is not read by this one. One of form 1 knows nothing of drivers that were bound.
@@ -165,15 +165,14 @@ impl Journal {
         Ok(Journal { directory: files::hold_own_directory(root.path(DIRECTORY))? })
     }
 
-    /// Waits until no other call is at the VF.
+    /// Waits until no other call is at the VF, nor a step of `penstock apply` that takes it away.
     ///
     /// # Errors
     ///
     /// When that takes too long.
     pub fn lock(&self, function: Bdf) -> Result<files::Lock, CniError> {
-        let path = self.directory.path().join(format!("{function}.lock"));
-        files::Lock::exclusive_within(path, AT_WORK)?.ok_or_else(|| {
-            let why = format!("another call of the plugin has been at {function} for a minute");
+        files::Lock::exclusive_within(self.lock_file(function), AT_WORK)?.ok_or_else(|| {
+            let why = format!("another call of the plugin, or a penstock that changes this machine, has been at {function} for a minute");
             CniError::new(CniError::TRY_AGAIN, why)
         })
     }
@@ -184,7 +183,11 @@ impl Journal {
     ///
     /// When the lock cannot be made.
     pub fn try_lock(&self, function: Bdf) -> Result<Option<files::Lock>, CniError> {
-        Ok(files::Lock::try_exclusive(self.directory.path().join(format!("{function}.lock")))?)
+        Ok(files::Lock::try_exclusive(self.lock_file(function))?)
+    }
+
+    fn lock_file(&self, function: Bdf) -> std::path::PathBuf {
+        attachments::lock_file(&self.directory.path(), function)
     }
 
     /// The record of a VF.

@@ -61,6 +61,25 @@ pub fn dangers(plan: &Plan, inventory: &Inventory) -> Vec<Danger> {
     found.dangers.into_iter().map(Growing::done).collect()
 }
 
+/// The functions that a plan touches while somebody has them: a guest that it does not stop before, or somebody else. What it does to these is
+/// known, and allowed once its dangers are; any other that somebody has by the time of its step was taken since.
+pub fn in_use(plan: &Plan, inventory: &Inventory) -> BTreeSet<Bdf> {
+    let words = Words::new(plan, inventory);
+    let mut played = Played::new(plan, inventory);
+    let mut found = BTreeSet::new();
+    for step in &plan.steps {
+        for harm in played.harms(step) {
+            let function = harm.function;
+            let by_stranger = || !played.is_given_back(function) && words.stranger(function).is_some();
+            if played.user(function).is_some() || by_stranger() {
+                found.insert(function);
+            }
+        }
+        played.take(step);
+    }
+    found
+}
+
 /// A danger that further steps may add to.
 struct Growing {
     name: String,

@@ -57,7 +57,7 @@ pub use action::{
 pub use arrival::not_there_yet;
 pub use boot::boot_needs;
 pub use check::{Finding, check};
-pub use danger::{Danger, Effects, dangers, effects};
+pub use danger::{Danger, Effects, dangers, effects, in_use};
 pub use drive::resolve_drives;
 pub use error::{PlanError, Refusal};
 pub use execute::{Execute, ExecuteError, ExecuteGuests, ExecuteHost, Executors, Observe};

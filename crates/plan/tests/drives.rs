@@ -11,7 +11,7 @@ use penstock_model::{
 use penstock_plan::{
     Action, ControllerResources, DriveAction, FunctionAction, Plan, PlanError, Step,
     check::{check, check_steps, simulate},
-    dangers, plan, start, undo,
+    dangers, in_use, plan, start, undo,
 };
 
 const VFS: [&str; 2] = ["0000:01:00.1", "0000:01:00.2"];
@@ -325,6 +325,8 @@ fn a_vf_that_somebody_has_open_is_refused_and_in_danger() {
     let danger = found.iter().find(|danger| danger.name == "vfs-in-use:SSD0").expect("it is in danger");
     assert!(danger.lost.contains("the controller of SSD0#0 would go off line"), "{}", danger.lost);
     assert!(danger.functions.contains(&bdf(0)));
+    assert_eq!(in_use(&made, &held), [bdf(0)].into());
+    assert!(in_use(&made, &inventory).is_empty());
     is_held(&mut held, 1);
     let found = dangers(&made, &held);
     assert!(found.iter().any(|danger| danger.lost.contains("SSD0#1 would lose namespace 2")), "{found:?}");

@@ -437,3 +437,116 @@ fn a_manager_that_has_not_read_its_file_is_not_told() {
         assert!(tree.holds(action.after()), "{action}");
     }
 }
+
+/// Since the plan was made: a container has the interface of the second VF.
+#[test]
+fn a_vf_that_somebody_has_taken_since_is_left_to_them() {
+    let tree = Tree::new();
+    let (pf, vf) = (bdf(PF), bdf("0000:04:10.2"));
+    let in_container = |_: &Root, away: &std::collections::BTreeSet<Bdf>| {
+        let found = away.iter().map(|function| (*function, "web (process 7)".to_owned())).collect();
+        penstock_host::scan::elsewhere::InterfacesElsewhere { found, unseen: None }
+    };
+    symlink("../../drivers/igbvf", tree.device("0000:04:10.2/driver")).unwrap();
+    symlink("../0000:04:00.0", tree.device("0000:04:10.2/physfn")).unwrap();
+    for file in ["0000:04:10.2/reset", "0000:04:10.2/driver_override"] {
+        fs::write(tree.device(file), "").unwrap();
+    }
+    fs::create_dir_all(tree.path("sys/bus/pci/drivers/igbvf")).unwrap();
+    fs::write(tree.path("sys/bus/pci/drivers/igbvf/unbind"), "").unwrap();
+    let untouched = || {
+        let read = |path: PathBuf| fs::read_to_string(path).unwrap();
+        read(tree.device("0000:04:00.0/sriov_numvfs")) == "2\n"
+            && read(tree.device("0000:04:10.2/reset")).is_empty()
+            && read(tree.path("sys/bus/pci/drivers/igbvf/unbind")).is_empty()
+    };
+    let set_driver = |driver: Option<&str>| FunctionAction::SetDriver {
+        function: vf,
+        driver: driver.map(str::to_owned),
+        mac: None,
+    };
+    let attribute = FunctionAction::SetVfAttribute {
+        pf,
+        vf: VfIndex::new(1).unwrap(),
+        attribute: VfAttribute::Spoofchk(false),
+    };
+    let actions = [
+        FunctionAction::SetVfCount { pf, count: 0 },
+        set_driver(None),
+        set_driver(Some("vfio-pci")),
+        FunctionAction::SetDriver { function: pf, driver: None, mac: None },
+        FunctionAction::ResetFunction { function: vf },
+        FunctionAction::ResetFunction { function: pf },
+        attribute,
+    ];
+    // The PF has one, too.
+    symlink("../../drivers/igb", tree.device("0000:04:00.0/driver")).unwrap();
+    let second = Duration::from_secs(1);
+    let refused = |executor: &mut HostExecutor, action: &FunctionAction, who: &str| {
+        for outcome in [Some(executor.execute(action, second)), executor.execute_all(&[action], second).pop()]
+        {
+            let error = outcome.unwrap().unwrap_err();
+            let text = penstock_host::chain(&error);
+            let wanted = format!("since the plan was made {vf} has gone to {who}");
+            assert!(
+                matches!(error, ExecuteError::Missing { .. }) && text.contains(&wanted),
+                "{action}: {text}"
+            );
+        }
+        assert!(untouched(), "{action}");
+    };
+    for action in &actions {
+        let mut executor = tree.executor();
+        executor.users.elsewhere = in_container;
+        refused(&mut executor, action, "web (process 7), who has its interface");
+        let unseen = |_: &Root, _: &_| penstock_host::scan::elsewhere::InterfacesElsewhere {
+            unseen: Some("hidden".to_owned()),
+            ..Default::default()
+        };
+        executor.users.elsewhere = unseen;
+        let text = penstock_host::chain(&executor.execute(action, second).unwrap_err());
+        assert!(text.contains("whether another network namespace has it is not known: hidden"), "{text}");
+        assert!(untouched(), "{action}");
+    }
+    // Its interface is here, and it is written down whose it is to be.
+    fs::create_dir_all(tree.device("0000:04:10.2/net/eth3")).unwrap();
+    fs::create_dir_all(tree.path("run/netns")).unwrap();
+    fs::write(tree.path("run/netns/a"), "").unwrap();
+    fs::create_dir_all(tree.path("run/penstock/cni")).unwrap();
+    let record = r#"{"network": "n", "container": "web", "netns": "/run/netns/a"}"#;
+    fs::write(tree.path(&format!("run/penstock/cni/{vf}.json")), record).unwrap();
+    for action in &actions {
+        refused(&mut tree.executor(), action, "container web (network n, penstock cni)");
+    }
+    // Of which the plan knew, and what is so already.
+    let known = MayTake::Known([vf].into());
+    tree.executor().taking(known.clone()).execute(&actions[4], second).unwrap();
+    assert!(!untouched());
+    fs::create_dir_all(tree.path("sys/class/net/eth3")).unwrap();
+    fs::write(tree.path("sys/class/net/eth3/ifindex"), "9\n").unwrap();
+    tree.executor().execute(&set_driver(Some("igbvf")), second).unwrap();
+    // Whoever has nobody's word for anything goes on as well.
+    fs::write(tree.device("0000:04:10.2/reset"), "").unwrap();
+    tree.executor().taking(MayTake::All).execute(&actions[4], second).unwrap();
+    assert!(!untouched());
+}
+
+#[test]
+fn a_plugin_and_a_step_are_at_a_vf_one_after_the_other() {
+    let tree = Tree::new();
+    let root = Root::at(tree.0.path());
+    let (vf, soon) = (bdf("0000:04:10.2"), Duration::from_millis(20));
+    let held = penstock_host::scan::attachments::lock(&root, vf, soon).unwrap().unwrap();
+    let count = FunctionAction::SetVfCount { pf: bdf(PF), count: 0 };
+    let text = penstock_host::chain(&tree.executor().execute(&count, soon).unwrap_err());
+    assert!(text.contains("a call of `penstock cni` has been at 0000:04:10.2"), "{text}");
+    assert_eq!(fs::read_to_string(tree.device("0000:04:00.0/sriov_numvfs")).unwrap(), "2\n");
+    drop(held);
+    tree.executor().execute(&count, soon).unwrap();
+    assert_eq!(fs::read_to_string(tree.device("0000:04:00.0/sriov_numvfs")).unwrap().trim(), "0");
+    let executor = tree.executor();
+    let kept = executor.users.keep(&root, &[vf], "x", Instant::now() + soon).unwrap();
+    assert!(penstock_host::scan::attachments::lock(&root, vf, soon).unwrap().is_none(), "a plugin waits");
+    drop(kept);
+    assert!(penstock_host::scan::attachments::lock(&root, vf, soon).unwrap().is_some());
+}

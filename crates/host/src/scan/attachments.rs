@@ -1,19 +1,43 @@
 //! VFs that network plugins of containers have given away, by what the plugins write down: `penstock cni` below `/run`, the SR-IOV
-//! plugin of the Kubernetes network plumbing group below `/var/lib`. Other plugins write nothing that names a VF.
+//! plugin of the Kubernetes network plumbing group below `/var/lib`. Other plugins write nothing that names a VF. And those that the agent of a
+//! Kubernetes node has promised to pods which are about to start.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use penstock_model::{Bdf, text::one_line};
 use serde::Deserialize;
 
 use super::reader::Reader;
-use crate::Root;
+use crate::{Root, files};
 
-/// The records of `penstock cni`: `BDF.json`.
+/// The records of `penstock cni`: `BDF.json`, and the lock of each VF beside them.
 pub const PENSTOCK: &str = "/run/penstock/cni";
 /// The allocations of sriov-cni (`pkg/utils/pci_allocator.go`): each file is called as a VF's address, and holds the path of a
 /// network namespace.
 const SRIOV_CNI: &str = "/var/lib/cni/sriov/pci";
+
+/// The claims that the agent of a Kubernetes node has prepared (`penstock_kubernetes::claim::state`): pods get their VFs when they start.
+const CLAIMS: &str = "/var/lib/penstock/kubernetes/claims";
+
+/// The file of a VF's lock in the directory of the records. `penstock cni` holds it for as long as it is at the VF.
+pub fn lock_file(directory: &Path, function: Bdf) -> PathBuf {
+    directory.join(format!("{function}.lock"))
+}
+
+/// Takes the lock of a VF, waiting this long for a call of `penstock cni` that is at it: nobody is given the VF before the lock is dropped. `None`
+/// when that was not long enough.
+///
+/// # Errors
+///
+/// The directory cannot be made (0700), or is not this user's alone; the lock cannot be made.
+pub fn lock(root: &Root, function: Bdf, timeout: Duration) -> files::Result<Option<files::Lock>> {
+    let directory = files::hold_own_directory(root.path(PENSTOCK))?;
+    files::Lock::exclusive_within(lock_file(&directory.path(), function), timeout)
+}
 
 /// What is read of a record of `penstock cni`.
 #[derive(Deserialize)]
@@ -22,6 +46,19 @@ struct Record {
     container: String,
     #[serde(default)]
     netns: Option<String>,
+}
+
+/// What is read of a prepared claim.
+#[derive(Deserialize)]
+struct Claim {
+    boot: String,
+    devices: Vec<ClaimDevice>,
+}
+
+/// A VF of a claim.
+#[derive(Deserialize)]
+struct ClaimDevice {
+    function: Bdf,
 }
 
 /// Who a network plugin has given a VF to, in words. A record whose network namespace is gone says nothing any more: the kernel has
@@ -39,12 +76,41 @@ pub fn left_over(root: &Root, function: Bdf) -> Option<String> {
     Some(one_line(&format!("container {container} (network {network}, penstock cni), which has ended")))
 }
 
-/// All VFs that network plugins have given away.
+/// All VFs that network plugins have given away or that are prepared for pods, each with who has it.
+pub fn given_away(root: &Root) -> BTreeMap<Bdf, String> {
+    attachments(&mut Reader::new(root))
+}
+
+/// As [`given_away`].
 pub(super) fn attachments(reader: &mut Reader<'_>) -> BTreeMap<Bdf, String> {
     let mut names = reader.quiet_list(PENSTOCK);
     names.extend(reader.quiet_list(SRIOV_CNI));
     let functions = names.iter().filter_map(|name| name.strip_suffix(".json").unwrap_or(name).parse().ok());
-    functions.filter_map(|function| Some((function, of(reader, function)?))).collect()
+    let mut given: BTreeMap<Bdf, String> =
+        functions.filter_map(|function| Some((function, of(reader, function)?))).collect();
+    for function in prepared(reader) {
+        given
+            .entry(function)
+            .or_insert_with(|| "a pod that is to have it (prepared claim of Kubernetes)".to_owned());
+    }
+    given
+}
+
+/// The VFs of prepared claims. In another run of the kernel an address may have been another VF's.
+fn prepared(reader: &mut Reader<'_>) -> Vec<Bdf> {
+    let names: Vec<String> =
+        reader.quiet_list(CLAIMS).into_iter().filter(|name| name.ends_with(".json")).collect();
+    if names.is_empty() {
+        return Vec::new();
+    }
+    let boot = reader.text("/proc/sys/kernel/random/boot_id");
+    names
+        .into_iter()
+        .filter_map(|name| serde_json::from_str(&reader.large_text(&format!("{CLAIMS}/{name}"))?).ok())
+        .filter(|claim: &Claim| boot.as_ref().is_none_or(|boot| claim.boot == *boot))
+        .flat_map(|claim| claim.devices)
+        .map(|device| device.function)
+        .collect()
 }
 
 fn own_record(reader: &mut Reader<'_>, function: Bdf) -> Option<Record> {
@@ -104,5 +170,28 @@ mod tests {
         let bound = attachment(&root, "0000:04:10.7".parse().unwrap());
         assert_eq!(bound.as_deref(), Some("container c (network n, penstock cni)"));
         assert_eq!(attachment(&root, ours).as_ref(), Some(&found[&ours]));
+    }
+
+    #[test]
+    fn a_vf_that_is_prepared_for_a_pod_is_promised_in_this_run_of_the_kernel() {
+        let tree = tempfile::tempdir().unwrap();
+        let root = Root::at(tree.path());
+        let write = |path: &str, text: &str| {
+            let path = root.path(path);
+            files::create_dir_all(path.parent().unwrap()).unwrap();
+            files::write_atomic(path, text).unwrap();
+        };
+        write("/proc/sys/kernel/random/boot_id", "now\n");
+        let claim = |boot: &str, function: &str| {
+            format!(
+                r#"{{"format": 2, "boot": "{boot}", "devices": [{{"device": "net0-0", "function": "{function}"}}]}}"#
+            )
+        };
+        write(&format!("{CLAIMS}/a-1.json"), &claim("now", "0000:04:10.1"));
+        write(&format!("{CLAIMS}/a-2.json"), &claim("before", "0000:04:10.3"));
+        write(&format!("{CLAIMS}/a-3.json"), "{");
+        let given = given_away(&root);
+        assert_eq!(given.keys().map(ToString::to_string).collect::<Vec<_>>(), ["0000:04:10.1"]);
+        assert!(given.values().all(|who| who.starts_with("a pod that is to have it")), "{given:?}");
     }
 }

@@ -1,0 +1,154 @@
+//! Whose a VF is at the moment when a step takes it away. The plan has asked that, too; since then a network plugin may have given the VF to a
+//! container.
+
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
+
+use penstock_host::{
+    PciFunction, Root,
+    files::Lock,
+    pci,
+    scan::{
+        attachments,
+        elsewhere::{self, InterfacesElsewhere},
+    },
+};
+use penstock_model::{Bdf, VfIndex};
+use penstock_plan::{ExecuteError, FunctionAction};
+
+use super::{failed, from_pci};
+
+/// How long a call of `penstock cni` may be at a VF.
+const AT_WORK: Duration = Duration::from_secs(60);
+
+/// Which functions a step may take from whoever has them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MayTake {
+    /// These, by their PCI addresses: that somebody has them was known when the plan was made, and allowed.
+    Known(BTreeSet<Bdf>),
+    /// All of them, and nobody is waited for: a machine is led back to what it was, whatever has become of it.
+    All,
+}
+
+impl Default for MayTake {
+    fn default() -> MayTake {
+        MayTake::Known(BTreeSet::new())
+    }
+}
+
+/// How it is found out who has a function.
+#[derive(Debug)]
+pub(super) struct Users {
+    pub may_take: MayTake,
+    /// [`elsewhere::look`]; a test's machine has no other namespaces.
+    pub elsewhere: fn(&Root, &BTreeSet<Bdf>) -> InterfacesElsewhere,
+}
+
+impl Default for Users {
+    fn default() -> Users {
+        Users { may_take: MayTake::default(), elsewhere: elsewhere::look }
+    }
+}
+
+/// Functions that no network plugin can give away before this is dropped.
+#[must_use]
+pub(super) struct Kept(#[allow(dead_code, reason = "they are held")] Vec<Lock>);
+
+impl Users {
+    /// Keeps these functions from network plugins, and makes sure that nobody has them but as is known. `attempt` is what is said to have
+    /// failed.
+    ///
+    /// # Errors
+    ///
+    /// Somebody has one, that cannot be found out, or a plugin is at one until `deadline`.
+    pub fn keep(
+        &self,
+        root: &Root,
+        functions: &[Bdf],
+        attempt: &str,
+        deadline: Instant,
+    ) -> Result<Kept, ExecuteError> {
+        let MayTake::Known(known) = &self.may_take else { return Ok(Kept(Vec::new())) };
+        let there = functions.iter().filter(|function| PciFunction::new(root, **function).exists());
+        let there: Vec<Bdf> = there.copied().collect();
+        let mut locks = Vec::with_capacity(there.len());
+        for function in &there {
+            let left = deadline.saturating_duration_since(Instant::now()).min(AT_WORK);
+            let lock = attachments::lock(root, *function, left).map_err(|error| failed(attempt, error))?;
+            locks.push(lock.ok_or_else(|| ExecuteError::Missing {
+                what: format!(
+                    "{attempt}: a call of `penstock cni` has been at {function} for {} s",
+                    left.as_secs()
+                ),
+                hint: "wait for it to end, then try again".to_owned(),
+            })?);
+        }
+        // Only now: whoever was at one has written down what came of it.
+        let given = attachments::given_away(root);
+        let mut away = BTreeSet::new();
+        for function in there.into_iter().filter(|function| !known.contains(function)) {
+            if let Some(who) = given.get(&function) {
+                return Err(taken(attempt, function, who));
+            }
+            if is_away(root, function).map_err(|error| from_pci(attempt, error))? {
+                away.insert(function);
+            }
+        }
+        let found = (self.elsewhere)(root, &away);
+        if let Some((function, who)) = found.found.first_key_value() {
+            return Err(taken(attempt, *function, &format!("{who}, who has its interface")));
+        }
+        // Of what is no VF the driver may give no interface at all: it is no NIC's.
+        let is_vf = |function: &&Bdf| {
+            PciFunction::new(root, **function).physical_function().is_ok_and(|pf| pf.is_some())
+        };
+        match (away.iter().find(is_vf), found.unseen) {
+            (Some(function), Some(why)) => Err(ExecuteError::Missing {
+                what: format!(
+                    "{attempt}: the interface of {function} is not here, and whether another network namespace has it is not known: {why}"
+                ),
+                hint: "bring the interface back to the host, then try again".to_owned(),
+            }),
+            _ => Ok(Kept(locks)),
+        }
+    }
+}
+
+/// A function and its VFs, which go with it.
+pub(super) fn with_vfs(root: &Root, function: Bdf) -> Result<Vec<Bdf>, penstock_host::PciError> {
+    let vfs = PciFunction::new(root, function).virtual_functions()?;
+    Ok(vfs.into_iter().map(|(_, vf)| vf).chain([function]).collect())
+}
+
+/// The VFs of a PF that these actions give attributes.
+pub(super) fn given_attributes(
+    root: &Root,
+    pf: Bdf,
+    actions: &[&FunctionAction],
+) -> Result<Vec<Bdf>, penstock_host::PciError> {
+    let wanted: BTreeSet<VfIndex> = actions
+        .iter()
+        .filter_map(|action| match action {
+            FunctionAction::SetVfAttribute { vf, .. } => Some(*vf),
+            _ => None,
+        })
+        .collect();
+    let vfs = PciFunction::new(root, pf).virtual_functions()?;
+    Ok(vfs.into_iter().filter(|(index, _)| wanted.contains(index)).map(|(_, vf)| vf).collect())
+}
+
+/// Whether a function has a driver that gives it an interface, and none here.
+fn is_away(root: &Root, function: Bdf) -> Result<bool, penstock_host::PciError> {
+    let pci = PciFunction::new(root, function);
+    let driver = pci.driver()?;
+    Ok(driver.is_some_and(|driver| pci::gives_interface(&driver)) && pci.interface_names()?.is_empty())
+}
+
+fn taken(attempt: &str, function: Bdf, who: &str) -> ExecuteError {
+    ExecuteError::Missing {
+        what: format!("{attempt}: since the plan was made {function} has gone to {who}"),
+        hint: "stop who uses it, or have it give the VF back; a plan that is made now tells what it takes from whom".to_owned(),
+    }
+}
