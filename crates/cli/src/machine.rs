@@ -28,12 +28,15 @@ use crate::{
     settings::Settings,
 };
 
+mod alone;
 mod capabilities;
 pub mod incus;
 mod others;
 mod overrides;
 pub mod run_states;
 pub mod runs;
+
+pub use alone::Alone;
 
 /// A machine that Penstock runs on, or a recorded tree of one.
 pub struct Machine {

@@ -68,6 +68,12 @@ impl FileError {
         matches!(errno, Some(Errno::ENOMEDIUM | Errno::ENXIO))
     }
 
+    /// Whether this user may not do that there, or nobody may: its file system is read-only.
+    pub fn is_denied(&self) -> bool {
+        let errno = self.source.raw_os_error().map(Errno::from_raw);
+        matches!(errno, Some(Errno::EACCES | Errno::EPERM | Errno::EROFS))
+    }
+
     /// Whether symbolic links on the way to it lead in a circle, or are too many.
     pub fn leads_in_a_circle(&self) -> bool {
         self.source.raw_os_error().map(Errno::from_raw) == Some(Errno::ELOOP)

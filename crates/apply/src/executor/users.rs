@@ -76,7 +76,11 @@ impl Users {
         let mut locks = Vec::with_capacity(there.len());
         for function in &there {
             let left = deadline.saturating_duration_since(Instant::now()).min(AT_WORK);
-            let lock = attachments::lock(root, *function, left).map_err(|error| failed(attempt, error))?;
+            let lock = match attachments::lock(root, *function, left) {
+                // Nor could a plugin write there what it gives away.
+                Err(error) if error.is_denied() => continue,
+                lock => lock.map_err(|error| failed(attempt, error))?,
+            };
             locks.push(lock.ok_or_else(|| ExecuteError::Missing {
                 what: format!(
                     "{attempt}: a call of `penstock cni` has been at {function} for {} s",

@@ -9,9 +9,9 @@ use penstock_apply::{
     runner::{GuestFailure, NotUndone, StepReport},
 };
 use penstock_guests::containers::apparmor;
-use penstock_host::{chain, files::Lock, process};
+use penstock_host::{chain, process};
 use penstock_model::{GuestName, text::counted};
-use penstock_plan::{Action, FunctionAction, GuestAction, Plan, Step, StepId};
+use penstock_plan::{Action, FunctionAction, GuestAction, Plan, Step, StepId, in_use};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
     commands::{guard, plan},
     dangers,
     failure::{Failure, Status},
-    machine::{Machine, runs::Begun},
+    machine::{Alone, Machine, runs::Begun},
     model_file::{self, For, ModelFile},
     printer::Printer,
     progress::Kept,
@@ -94,7 +94,7 @@ pub fn run(arguments: &Apply, settings: &Settings, printer: &mut Printer) -> Res
     let file = model_file::read_subject(&arguments.subject, For::Here(settings), printer)?;
     let machine = Machine::here(settings).reaching(&arguments.peers);
     // Before anything is looked at: what another run changes meanwhile would not be in the plan.
-    let alone = guard::take_back_lapsed(&machine, machine.lock()?, printer)?;
+    let mut alone = guard::take_back_lapsed(&machine, machine.lock()?, printer)?;
     printer.doing("Looking at this machine");
     let mut inventory = machine.inventory_for(&file.model)?;
     if arguments.persist {
@@ -111,6 +111,7 @@ pub fn run(arguments: &Apply, settings: &Settings, printer: &mut Printer) -> Res
     }
     let found = dangers::find(&plan, &inventory, printer);
     dangers::refuse(&found, &arguments.allowed.names, printer)?;
+    alone.in_use = in_use(&plan, &inventory);
     let Some(within) = arguments.confirm_within else {
         return carry_out(&machine, alone, plan, Mode::Apply, &file, printer)?.end(printer);
     };
@@ -153,7 +154,7 @@ impl Conducted {
 /// Carries a plan out, which was made while `alone` was held, and says how it went.
 pub fn carry_out(
     machine: &Machine,
-    alone: impl Into<Rc<Lock>>,
+    alone: impl Into<Rc<Alone>>,
     plan: Plan,
     mode: Mode,
     model: &ModelFile,
@@ -165,7 +166,7 @@ pub fn carry_out(
 
 fn begin(
     machine: &Machine,
-    alone: impl Into<Rc<Lock>>,
+    alone: impl Into<Rc<Alone>>,
     plan: &Plan,
     mode: Mode,
     model: &ModelFile,

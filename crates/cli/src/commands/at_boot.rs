@@ -12,7 +12,9 @@ use std::{
 use penstock_apply::Mode;
 use penstock_host::{InterfaceReport, Netlink, interface_of, netlink::wait_for_udev};
 use penstock_model::{GuestName, Inventory, text::counted};
-use penstock_plan::{Danger, Plan, StepId, not_there_yet, plan_without_guests, resolve_what_is_there};
+use penstock_plan::{
+    Danger, Plan, StepId, in_use, not_there_yet, plan_without_guests, resolve_what_is_there,
+};
 
 use crate::{
     arguments::{AtBoot, BootPhase},
@@ -62,6 +64,7 @@ pub fn run(arguments: &AtBoot, settings: &Settings, printer: &mut Printer) -> Re
         printer.warn(note);
     }
     let left_out = refuse(&mut plan, &inventory, arguments, printer)?;
+    alone.in_use = in_use(&plan, &inventory);
     let status = apply::carry_out(&machine, alone, plan, Mode::Apply, &file, printer)?.end(printer)?;
     Ok(if left_out { status.worse(Status::DoesNotHold) } else { status })
 }

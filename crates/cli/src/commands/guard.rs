@@ -15,19 +15,14 @@ use penstock_apply::{
         Confirm, Decision, KnownRun, Phase, RunId, Verdict, Who, decision, recovery::RunToUndo, store,
     },
 };
-use penstock_host::{
-    Command, Root, boot,
-    files::{self, Lock},
-    interrupt, process,
-    running::Running,
-};
+use penstock_host::{Command, Root, boot, files, interrupt, process, running::Running};
 use penstock_plan::Plan;
 use serde::Serialize;
 
 use crate::{
     arguments,
     failure::{Failure, Status},
-    machine::{Machine, runs::who},
+    machine::{Alone, Machine, runs::who},
     printer::Printer,
     progress,
     settings::Settings,
@@ -211,7 +206,11 @@ pub fn run(
 
 /// Takes back what is left of runs that nobody had confirmed when the machine was reset; the caller gives the lock, and gets it
 /// again.
-pub fn take_back_lapsed(machine: &Machine, mut alone: Lock, printer: &mut Printer) -> Result<Lock, Failure> {
+pub fn take_back_lapsed(
+    machine: &Machine,
+    mut alone: Alone,
+    printer: &mut Printer,
+) -> Result<Alone, Failure> {
     let runs = machine.runs();
     let (all, _) = runs.list()?;
     for run in all.iter().filter(|run| runs.has_lapsed(run)) {

@@ -2,7 +2,7 @@
 
 use penstock_apply::Mode;
 use penstock_model::{GuestName, Inventory, Model};
-use penstock_plan::{Plan, PlanError};
+use penstock_plan::{Plan, PlanError, in_use};
 
 use crate::{
     arguments::Guests,
@@ -37,7 +37,7 @@ fn run(
 ) -> Result<Status, Failure> {
     let file = model_file::read_subject(&arguments.subject, For::Here(settings), printer)?;
     let machine = Machine::here(settings);
-    let alone = guard::take_back_lapsed(&machine, machine.lock()?, printer)?;
+    let mut alone = guard::take_back_lapsed(&machine, machine.lock()?, printer)?;
     let inventory = machine.inventory_with_tuning(&file.model)?;
     let plan = planner(&file.model, &inventory, &arguments.guests)
         .map_err(|error| plan::explain(error, &file, printer))?;
@@ -47,5 +47,6 @@ fn run(
     }
     let found = dangers::find(&plan, &inventory, printer);
     dangers::refuse(&found, &arguments.allowed.names, printer)?;
+    alone.in_use = in_use(&plan, &inventory);
     apply::carry_out(&machine, alone, plan, mode, &file, printer)?.end(printer)
 }

@@ -12,7 +12,8 @@ use penstock_apply::{
     },
     journal::CatchUpJournal,
 };
-use penstock_host::{chain, files::Lock};
+use penstock_host::chain;
+use penstock_plan::in_use;
 use serde::Serialize;
 
 use crate::{
@@ -20,7 +21,7 @@ use crate::{
     commands::apply::{self, Carried},
     dangers,
     failure::{Failure, OrBadInput, Status},
-    machine::{Machine, runs::who},
+    machine::{Alone, Machine, runs::who},
     printer::Printer,
     progress,
     settings::Settings,
@@ -126,7 +127,7 @@ pub fn run(
 /// Takes runs back, which are given oldest first. What would be unsafe is refused unless it is `allowed`; `None` allows all.
 pub fn take_back(
     machine: &Machine,
-    alone: Lock,
+    mut alone: Alone,
     targets: &[(KnownRun, Deeds)],
     allowed: Option<&[String]>,
     printer: &mut Printer,
@@ -153,6 +154,7 @@ pub fn take_back(
         let found = dangers::find(&way.plan, &inventory, printer);
         dangers::refuse(&found, allowed, printer)?;
     }
+    alone.in_use = in_use(&way.plan, &inventory);
     for note in &way.plan.notes {
         printer.warn(note);
     }

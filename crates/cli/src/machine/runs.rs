@@ -3,14 +3,11 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     env,
-    path::Path,
     rc::Rc,
-    thread,
-    time::Duration,
 };
 
 use penstock_apply::{
-    Applied, ApplyError, HostExecutor, Journal, Mode, Options, RunProgress,
+    Applied, ApplyError, HostExecutor, Journal, MayTake, Mode, Options, RunProgress,
     history::{
         Confirm, Decision, KnownRun, Outcome, Phase, Purpose, RunId, RunRecord, Runs, StoreError,
         UndoJournal, UndoPlan, Verdict, Who, decision, recovery::RunToUndo, store::UnreadableRun, way_back,
@@ -26,19 +23,16 @@ use penstock_host::{
 use penstock_model::{Bdf, Inventory};
 use penstock_plan::{Executors, Plan, persist};
 
-use super::Machine;
+use super::{Alone, Machine};
 use crate::{
     failure::{Failure, Status},
     model_file::ModelFile,
     progress,
 };
 
-/// How long whoever has just taken the lock may need to write down who it is.
-const HOLDER_WRITES: Duration = Duration::from_secs(1);
-
 /// A run that was begun: nobody else changes the machine while this is there.
 pub struct Begun {
-    _alone: Rc<Lock>,
+    alone: Rc<Alone>,
     /// The run; `None` when there is nothing to do and nothing to go on from, and for an undo that could not be recorded.
     pub run: Option<KnownRun>,
     journal: Box<dyn Journal>,
@@ -73,31 +67,6 @@ impl Machine {
     /// The runs that changed it.
     pub fn runs(&self) -> Runs {
         Runs::new(&self.journal, boot::id(&self.root))
-    }
-
-    /// Makes sure that nobody else changes it, for as long as the lock is kept. The kernel drops the lock of a process that
-    /// dies.
-    pub fn lock(&self) -> Result<Lock, Failure> {
-        let needs_root =
-            "changing a machine needs root; `penstock rehearse` needs neither root nor the hardware";
-        let created = files::create_dir_all(&self.state);
-        created.map_err(|error| Failure::from(error).hint(needs_root))?;
-        let path = self.state.join("lock");
-        let lock = Lock::try_exclusive(&path).map_err(|error| Failure::from(error).hint(needs_root))?;
-        if let Some(mut lock) = lock {
-            // It is only told to others: a full disk must not keep anybody from putting things right.
-            let _ = serde_json::to_string(&who()).map(|text| lock.note(&text));
-            return Ok(lock);
-        }
-        let text = match holder(&path) {
-            Some(who) => format!(
-                "another penstock is changing this machine: {who}, for {} s",
-                progress::now().saturating_sub(who.since) / 1000
-            ),
-            None => format!("another penstock is changing this machine: it holds {}", path.display()),
-        };
-        Err(Failure::new(Status::Busy, text)
-            .hint("wait for it to end, then try again; `penstock status` says how far it is"))
     }
 
     /// Who changes it now, in words, if anybody does. The lock is not touched.
@@ -136,7 +105,7 @@ impl Machine {
     /// Begins a run of `plan`, which was made while the lock was held. Refused while an earlier one waits for confirmation.
     pub fn begin(
         &self,
-        alone: impl Into<Rc<Lock>>,
+        alone: impl Into<Rc<Alone>>,
         plan: &Plan,
         mode: Mode,
         model: &ModelFile,
@@ -170,7 +139,7 @@ impl Machine {
         }
         if plan.steps.is_empty() && half_way.is_empty() {
             let journal = Box::new(Vec::new());
-            return Ok(Begun { _alone: alone.into(), run: None, journal, taken_back: Vec::new(), said });
+            return Ok(Begun { alone: alone.into(), run: None, journal, taken_back: Vec::new(), said });
         }
         let purpose = match mode {
             Mode::TearDown => Purpose::Stop,
@@ -197,12 +166,12 @@ impl Machine {
             not_recorded(error)
         })?);
         said.extend(self.clear_overrides(&run.record.clears_overrides));
-        Ok(Begun { _alone: alone.into(), run: Some(run), journal, taken_back: Vec::new(), said })
+        Ok(Begun { alone: alone.into(), run: Some(run), journal, taken_back: Vec::new(), said })
     }
 
     /// Begins to take `targets` back by `way`; the caller holds the lock. Where that cannot be recorded, on a full disk, it goes on
     /// all the same: the next undo looks at the machine, and passes over what is so already.
-    pub fn begin_undo(&self, alone: Lock, targets: &[KnownRun], way: &UndoPlan) -> Begun {
+    pub fn begin_undo(&self, alone: Alone, targets: &[KnownRun], way: &UndoPlan) -> Begun {
         let alone = Rc::new(alone);
         let runs = self.runs();
         let ids: Vec<RunId> = targets.iter().map(KnownRun::id).collect();
@@ -229,7 +198,7 @@ impl Machine {
             said.extend(way.edited.iter().map(|path| self.keep_edit(path, keeper)));
         }
         said.extend(self.clear_overrides(&clears_overrides));
-        Begun { _alone: alone, run, journal, taken_back, said }
+        Begun { alone, run, journal, taken_back, said }
     }
 
     /// Keeps what somebody has made of a file of Penstock's own, which is about to be taken back, with the run `keeper`; what a person is
@@ -272,7 +241,8 @@ impl Machine {
         if begun.run.is_none() && begun.taken_back.is_empty() {
             return Ok(Ok(Applied::default()));
         }
-        let outcome = self.execute(plan, mode, &mut *begun.journal, observer)?;
+        let may_take = MayTake::Known(begun.alone.in_use.clone());
+        let outcome = self.execute(plan, mode, may_take, &mut *begun.journal, observer)?;
         // Whatever of it cannot be written even now is told by whoever began to undo.
         begun.taken_back.iter().for_each(|journal| drop(journal.catch_up()));
         let Some(run) = begun.run else { return Ok(outcome) };
@@ -295,15 +265,17 @@ impl Machine {
         Ok(way_back(runs, present, &mut host))
     }
 
-    /// Carries a plan out and records it in `journal`; the caller holds the machine's lock.
+    /// Carries a plan out and records it in `journal`; the caller holds the machine's lock. Functions that others have are taken as `may_take`
+    /// says.
     pub fn execute(
         &self,
         plan: &Plan,
         mode: Mode,
+        may_take: MayTake,
         journal: &mut dyn Journal,
         observer: &mut dyn RunProgress,
     ) -> Result<Result<Applied, ApplyError>, Failure> {
-        let (mut host, mut guests) = (HostExecutor::new(self.root.clone())?, self.guests());
+        let (mut host, mut guests) = (HostExecutor::new(self.root.clone())?.taking(may_take), self.guests());
         let mut executors = Executors::new(&mut host, &mut guests);
         let options = Options { mode, cancel: Some(interrupt::watched()), ..Options::default() };
         Ok(penstock_apply::run(plan, &mut executors, journal, observer, &options))
@@ -348,20 +320,6 @@ fn make_ready(
     run.journal()
 }
 
-/// Who holds the lock at `path`. It is written there right after the lock is taken, so that who comes second in the same moment
-/// waits a little for it.
-fn holder(path: &Path) -> Option<Who> {
-    let began = boot::elapsed();
-    loop {
-        let text = files::read(path).ok()?;
-        let holder = serde_json::from_slice::<Who>(&text).ok().filter(|who| who.process.is_alive());
-        if holder.is_some() || boot::elapsed() - began > HOLDER_WRITES {
-            return holder;
-        }
-        thread::sleep(Duration::from_millis(10));
-    }
-}
-
 fn journal_of(run: &KnownRun) -> CatchUpJournal {
     CatchUpJournal::new(run.directory.join("journal"))
 }
@@ -373,6 +331,8 @@ fn not_recorded(error: StoreError) -> Failure {
 #[cfg(test)]
 #[allow(clippy::disallowed_methods)]
 mod tests {
+    use std::thread;
+
     use nix::{
         mount::{MsFlags, mount, umount},
         sched::{CloneFlags, unshare},

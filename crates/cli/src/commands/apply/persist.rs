@@ -3,9 +3,8 @@
 use std::rc::Rc;
 
 use penstock_apply::Mode;
-use penstock_host::files::Lock;
 use penstock_model::Inventory;
-use penstock_plan::{boot::BootNeeds, boot_needs};
+use penstock_plan::{boot::BootNeeds, boot_needs, in_use};
 
 use super::{Carried, carry_out};
 use crate::{
@@ -13,7 +12,7 @@ use crate::{
     commands::plan::{self, Ready},
     dangers,
     failure::{Failure, Status},
-    machine::Machine,
+    machine::{Alone, Machine},
     model_file::ModelFile,
     persisted,
     printer::Printer,
@@ -24,7 +23,7 @@ use crate::{
 pub fn run(
     arguments: &Apply,
     machine: &Machine,
-    alone: Lock,
+    mut alone: Alone,
     file: &ModelFile,
     inventory: Inventory,
     printer: &mut Printer,
@@ -34,6 +33,7 @@ pub fn run(
     plan.notes.iter().chain(&needs.notes).for_each(|note| printer.warn(note));
     let found = dangers::find(&plan, &inventory, printer);
     dangers::refuse(&found, &arguments.allowed.names, printer)?;
+    alone.in_use = in_use(&plan, &inventory);
     let names = &arguments.allowed.names;
     let persisted = persisted::plan(machine, file, &arguments.subject, names, &inventory, &needs)?;
     let alone = Rc::new(alone);

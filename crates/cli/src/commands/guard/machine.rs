@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, panic, panic::AssertUnwindSafe, thread, time::Duration};
 
 use penstock_apply::{
-    Mode,
+    MayTake, Mode,
     history::{
         Decision, KnownRun, Outcome, Phase, Purpose, RunRecord, UndoJournal, Verdict, decision,
         recovery::{Kept, RunToUndo},
@@ -23,7 +23,7 @@ use penstock_plan::Plan;
 use super::watch::{Guarded, NoLock, RunEnd};
 use crate::{
     failure::{Failure, Status},
-    machine::{Machine, runs::who},
+    machine::{Alone, Machine, runs::who},
     printer::Printer,
     progress,
 };
@@ -37,7 +37,7 @@ pub struct Watched<'a> {
     run: KnownRun,
     plan: Plan,
     printer: &'a mut Printer,
-    alone: Option<Lock>,
+    alone: Option<Alone>,
     deciding: Option<Lock>,
     /// Our decision, as long as it is not written down.
     unwritten: Option<Decision>,
@@ -154,7 +154,8 @@ impl<'a> Watched<'a> {
         let mut journal = UndoJournal::new(self.own.clone(), of_runs, &way);
         let mut nobody = ();
         let mut kept = progress::Kept::new(&mut nobody, &way.plan, Mode::Undo, self.machine.progress_file());
-        let outcome = self.machine.execute(&way.plan, Mode::Undo, &mut journal, &mut kept);
+        // Whoever has taken a VF since has it from a change that nobody wanted.
+        let outcome = self.machine.execute(&way.plan, Mode::Undo, MayTake::All, &mut journal, &mut kept);
         drop(kept);
         let outcome = outcome.map_err(|failure| failure.in_one_line())?;
         self.outcome = Some(Outcome {
