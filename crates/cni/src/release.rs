@@ -430,10 +430,6 @@ impl Work<'_> {
         let previous = self.configuration.previous.as_ref().and_then(|previous| previous.of_container(name));
         let function = previous.and_then(|(_, interface)| interface.function).or(self.configuration.device);
         let (Some(function), Some(netns)) = (function, self.call.netns.clone()) else { return Ok(()) };
-        // Another attachment's; one that cannot be read may be of this one, and was logged.
-        if let Ok(Some(_)) = self.journal.of(function) {
-            return Ok(());
-        }
         if !penstock_host::files::exists(&netns) {
             return Ok(());
         }
@@ -442,6 +438,10 @@ impl Work<'_> {
             return Ok(());
         }
         let _lock = self.journal.lock(function)?;
+        // Another attachment's, which may have been made while the lock was waited for; one that cannot be read may be of this one, and was logged.
+        if let Ok(Some(_)) = self.journal.of(function) {
+            return Ok(());
+        }
         let links = container.netlink.links()?;
         let Some(report) = penstock_host::interface_of(function, &links, self.root()) else { return Ok(()) };
         if report.interface.name != *name {
