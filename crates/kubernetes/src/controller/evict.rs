@@ -1,6 +1,6 @@
 //! Has pods leave a node that is about to be changed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::{
     core::v1::Pod,
@@ -23,6 +23,9 @@ use crate::{
 /// How many pods are asked for at a time.
 const PAGE: u32 = 100;
 
+/// How many claims are asked for at a time: all of the cluster are, once nothing else is waited for.
+const CLAIMS: u32 = 500;
+
 /// Looks at the pods of a node, and evicts those with a claim on a VF that vanishes; with `all`, every one that does not belong to the node itself.
 /// PodDisruptionBudgets hold.
 pub async fn look(
@@ -40,6 +43,7 @@ pub async fn look(
         return Ok(drain::drained(&devices, &[]));
     }
     let mut leaving = Vec::new();
+    let mut there = BTreeSet::new();
     let mut claims: BTreeMap<(String, String), Holding> = BTreeMap::new();
     let pods = Api::<Pod>::all(client.clone());
     let mut next: Option<String> = None;
@@ -49,6 +53,7 @@ pub async fn look(
             page = page.continue_token(token);
         }
         let pods = pods.list(&page).await?;
+        there.extend(pods.items.iter().filter_map(ResourceExt::uid));
         for pod in pods.items.iter().filter(|pod| drain::is_alive(pod)) {
             if all && drain::leaves_with_node(pod) {
                 leaving.push(leave(client, pod, "its node is drained").await);
@@ -67,7 +72,31 @@ pub async fn look(
         }
         next = pods.metadata.continue_.filter(|token| !token.is_empty());
         if next.is_none() {
-            return Ok(drain::drained(&devices, &leaving));
+            break;
+        }
+    }
+    if !leaving.is_empty() || nothing {
+        return Ok(drain::drained(&devices, &leaving));
+    }
+    // After the pods: one that is bound in between is seen by its claim.
+    let waiting = on_its_way(client, &devices, &there).await?;
+    Ok(waiting.map_or_else(|| drain::drained(&devices, &leaving), Drained::Waiting))
+}
+
+/// As [`drain::on_its_way`], of the first such claim of the cluster.
+async fn on_its_way(
+    client: &Client,
+    devices: &drain::Devices,
+    there: &BTreeSet<String>,
+) -> Result<Option<String>, Error> {
+    let claims = Api::<ResourceClaim>::all(client.clone());
+    let mut page = ListParams::default().limit(CLAIMS);
+    loop {
+        let listed = claims.list(&page).await?;
+        let waiting = listed.items.iter().find_map(|claim| drain::on_its_way(devices, claim, there));
+        match listed.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) if waiting.is_none() => page = page.continue_token(&token),
+            _ => return Ok(waiting),
         }
     }
 }

@@ -55,7 +55,7 @@ fn controller_objects(namespace: &str) -> Vec<Value> {
         // Only while a node is drained: its pods, their claims, and the devices of its slices.
         ("", "pods", vec!["list"]),
         ("", "pods/eviction", vec!["create"]),
-        ("resource.k8s.io", "resourceclaims", vec!["get"]),
+        ("resource.k8s.io", "resourceclaims", vec!["get", "list"]),
         ("resource.k8s.io", "resourceslices", vec!["list"]),
     ];
     let rules: Vec<Value> = rules

@@ -165,6 +165,23 @@ impl Devices {
     }
 }
 
+/// Why a node is not drained yet, for a claim that has something which vanishes and is reserved for whom is none of the pods that are `there`, by
+/// their UIDs: the scheduler writes what it allocates on the claim before it binds the pod to the node. What is reserved for nobody no pod starts with.
+pub fn on_its_way(devices: &Devices, claim: &ResourceClaim, there: &BTreeSet<String>) -> Option<String> {
+    let reserved =
+        claim.status.as_ref().and_then(|status| status.reserved_for.as_deref()).unwrap_or_default();
+    let consumer = reserved.iter().find(|consumer| !there.contains(&consumer.uid))?;
+    if devices.held_by(claim) == Holding::Nothing {
+        return None;
+    }
+    let of = |name: &Option<String>| name.clone().unwrap_or_default();
+    let (namespace, name) = (of(&claim.metadata.namespace), of(&claim.metadata.name));
+    Some(format!(
+        "the claim {namespace}/{name} has a VF that vanishes for {namespace}/{}, which is not on the node yet, or not gone from the claim",
+        consumer.name
+    ))
+}
+
 /// How far what this driver has published on a node is all there.
 fn published(node: &str, slices: &[ResourceSlice], newest: &BTreeMap<(&str, &str), i64>) -> Devices {
     let is_ours = |slice: &&ResourceSlice| {
@@ -293,6 +310,35 @@ mod tests {
         assert_eq!(devices(&[], &[]).held_by(&claim("net1-0")), Holding::Nothing);
         let elsewhere = super::devices("other", &[], &vanishing());
         assert_eq!(elsewhere.held_by(&claim("net1-0")), Holding::Nothing, "a pool of another node");
+    }
+
+    #[test]
+    fn what_was_allocated_for_a_pod_that_is_not_bound_yet_is_waited_for() {
+        let claim = |device: &str, reserved: serde_json::Value| -> ResourceClaim {
+            serde_json::from_value(
+                json!({"metadata": {"namespace": "a", "name": "c"}, "spec": {}, "status": {
+                "reservedFor": reserved,
+                "allocation": {"devices": {"results": [
+                    {"request": "r", "driver": "sriov.penstock.dev", "pool": "n", "device": device}]}}}}),
+            )
+            .unwrap()
+        };
+        let pod = |uid: &str| json!({"resource": "pods", "name": format!("of-{uid}"), "uid": uid});
+        let found = devices(&[slice(1, true)], &vanishing());
+        let there = BTreeSet::from(["u-1".to_owned()]);
+        let waits = |claim: &ResourceClaim| on_its_way(&found, claim, &there);
+        let told = waits(&claim("net0-0", json!([pod("u-1"), pod("u-2")]))).unwrap();
+        assert!(
+            told.starts_with("the claim a/c has a VF that vanishes for a/of-u-2, which is not on"),
+            "{told}"
+        );
+        // Its pod is looked at by itself.
+        assert_eq!(waits(&claim("net0-0", json!([pod("u-1")]))), None);
+        assert_eq!(waits(&claim("net1-0", json!([pod("u-2")]))), None, "it does not vanish");
+        assert_eq!(waits(&claim("net0-0", json!([]))), None, "of a pod that has ended");
+        // Kubelet has removed the slices: any device of the pool may vanish.
+        let absent = devices(&[], &vanishing());
+        assert!(on_its_way(&absent, &claim("net1-0", json!([pod("u-2")])), &there).is_some());
     }
 
     #[test]
