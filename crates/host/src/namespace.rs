@@ -151,12 +151,22 @@ impl NetworkNamespace {
     ///
     /// When processes cannot be listed.
     pub fn inhabitant(identity: (u64, u64)) -> FileResult<Option<u32>> {
-        let lives_there = |process: &u32| {
+        Ok(NetworkNamespace::inhabitants(identity)?.next())
+    }
+
+    /// As [`NetworkNamespace::inhabitant`], all of them. Each is looked for when it is asked for.
+    ///
+    /// # Errors
+    ///
+    /// When processes cannot be listed.
+    pub fn inhabitants(identity: (u64, u64)) -> FileResult<impl Iterator<Item = u32>> {
+        let lives_there = move |process: &u32| {
             // One that has ended meanwhile lives nowhere.
             let namespace = NetworkNamespace::open(format!("/proc/{process}/ns/net"));
             namespace.and_then(|namespace| namespace.identity()).is_ok_and(|of| of == identity)
         };
-        Ok(files::list("/proc")?.iter().filter_map(|name| name.parse().ok()).find(lives_there))
+        let processes = files::list("/proc")?.into_iter().filter_map(|name| name.parse().ok());
+        Ok(processes.filter(lives_there))
     }
 
     /// Runs `work` in it; see [`within`].

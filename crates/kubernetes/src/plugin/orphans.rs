@@ -7,7 +7,8 @@
 //! - The API server says that the claim is gone, has another UID, has nothing of this node any more, or is reserved for no pod. Kubelet itself
 //!   starts no pod with such a claim (`IsReservedForPod`). Where the API server says nothing, nothing is taken back.
 //! - It said so twice, with a time in between in which kubelet had its turn, and the second time while nothing can be prepared.
-//! - Nobody lives in the network namespace that was given the VF: a pod that was deleted by force may run on.
+//! - Nobody lives in the network namespace that was given the VF: a pod that was deleted by force may run on. The number of a namespace that has
+//!   ended is given to another one: who lives there and is of another pod, by its control group, does not count.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,7 +17,10 @@ use std::{
 };
 
 use k8s_openapi::api::resource::v1::ResourceClaim;
-use penstock_host::{NetworkNamespace, chain, files::Lock};
+use penstock_host::{
+    NetworkNamespace, chain,
+    files::{self, Lock},
+};
 use tokio::{task, time};
 
 use super::claim_api::ClaimApi;
@@ -171,7 +175,7 @@ impl<C: ClaimApi> Orphans<C> {
 }
 
 /// Runs what waits for files and programs on a thread that may.
-async fn blocking<T: Send + 'static, E: Send + 'static>(
+pub(crate) async fn blocking<T: Send + 'static, E: Send + 'static>(
     work: impl FnOnce() -> Result<T, E> + Send + 'static,
 ) -> Result<T, E> {
     match task::spawn_blocking(work).await {
@@ -198,7 +202,8 @@ fn take_back(claims: &Claims, claim: &PreparedClaim, _held: Lock) -> Result<Opti
     let _lock = records.lock(&claim.uid, TURN)?;
     for device in &claim.devices {
         if let Some(record) = records.read(&claim.uid, &device.device)?
-            && let Some(process) = NetworkNamespace::inhabitant(record.namespace)?
+            && let Some(process) = NetworkNamespace::inhabitants(record.namespace)?
+                .find(|process| !is_of_another_pod(&groups_of(*process), claim))
         {
             return Ok(Some(process));
         }
@@ -206,6 +211,30 @@ fn take_back(claims: &Claims, claim: &PreparedClaim, _held: Lock) -> Result<Opti
     claims.unprepare_locked(&claims.store()?, &claim.uid)?;
     records.remove(&claim.uid)?;
     Ok(None)
+}
+
+/// The control groups of a process, as the kernel lists them; empty of one that has ended.
+fn groups_of(process: u32) -> String {
+    files::read_to_string(format!("/proc/{process}/cgroup")).unwrap_or_default()
+}
+
+/// Whether a process with these control groups is of a pod, and of none of the claim's. Of one whose groups name no pod nobody knows.
+fn is_of_another_pod(groups: &str, claim: &PreparedClaim) -> bool {
+    let pod = groups.split(['/', '\n']).find_map(pod_of_group);
+    pod.is_some_and(|pod| !claim.pods.iter().any(|of| of.uid == pod))
+}
+
+/// The UID of the pod that kubelet has made a control group for: `kubepods-burstable-podUID.slice` with systemd, where each `-` of the UID is a
+/// `_`, else `podUID` (`pkg/kubelet/cm/pod_container_manager_linux.go`).
+fn pod_of_group(name: &str) -> Option<String> {
+    let of_systemd = name.strip_suffix(".slice").filter(|name| name.starts_with("kubepods"));
+    let uid = match of_systemd {
+        Some(name) => name.rsplit_once("-pod")?.1,
+        None => name.strip_prefix("pod")?,
+    };
+    // A UID, or the digest that a static pod has in its place.
+    let plain = uid.len() >= 32 && uid.bytes().all(|byte| byte.is_ascii_hexdigit() || b"-_".contains(&byte));
+    plain.then(|| uid.replace('_', "-"))
 }
 
 /// Why no pod can run with what was prepared, when the claim of its name is this one; `None` when one can.
@@ -226,4 +255,37 @@ fn why_not_needed(there: Option<&ResourceClaim>, prepared: &PreparedClaim) -> Op
     }
     let reserved = status.and_then(|status| status.reserved_for.as_ref());
     reserved.is_none_or(Vec::is_empty).then(|| "it is reserved for no pod".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::claim::state::{PodReference, tests::claim};
+
+    #[test]
+    fn who_lives_in_a_namespace_of_the_same_number_is_of_another_pod() {
+        let (own, other) = ("0c5f4a1e-7f0d-4a56-9a50-1d2f3b4c5d6e", "7a9e1b30-1111-4222-8333-444455556666");
+        let mut of = claim("u-1", "net0-0");
+        of.pods = vec![PodReference { name: "pod".to_owned(), uid: own.to_owned() }];
+        let systemd = |uid: &str| {
+            let uid = uid.replace('-', "_");
+            format!(
+                "0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{uid}.slice/cri-containerd-ab.scope\n"
+            )
+        };
+        let guaranteed = |uid: &str| {
+            format!("0::/kubepods.slice/kubepods-pod{}.slice/crio-ab.scope\n", uid.replace('-', "_"))
+        };
+        let cgroupfs = |uid: &str| format!("4:memory:/\n1:name=systemd:/kubepods/besteffort/pod{uid}/ab\n");
+        for groups in [&systemd as &dyn Fn(&str) -> String, &guaranteed, &cgroupfs] {
+            assert!(!is_of_another_pod(&groups(own), &of), "{}", groups(own));
+            assert!(is_of_another_pod(&groups(other), &of), "{}", groups(other));
+        }
+        // A static pod has a digest.
+        assert!(is_of_another_pod("0::/kubepods/burstable/pod0123456789abcdef0123456789abcdef/ab\n", &of));
+        for unknown in ["", "0::/user.slice/session-1.scope\n", "0::/podman/pod-x\n", "0::/kubepods.slice\n"]
+        {
+            assert!(!is_of_another_pod(unknown, &of), "{unknown}");
+        }
+    }
 }
