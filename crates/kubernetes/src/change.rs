@@ -46,10 +46,13 @@ mod carry;
 mod elsewhere;
 mod probes;
 mod progress;
+mod replan;
 mod report;
 mod verbs;
 
-use progress::{Progress, RolloutStateError, Store};
+pub use progress::RolloutStateError;
+use progress::{Progress, Store};
+use replan::Replan;
 use verbs::Verbs;
 
 /// The name by which the agent owns fields of a status.
@@ -80,6 +83,8 @@ pub struct Settings {
     pub model: Option<watch::Sender<Option<PathBuf>>>,
     /// Gets the addresses of VFs that a granted change is about to destroy: no new claim may be given one. `None` until that is known.
     pub vanishing: watch::Sender<Option<Arc<BTreeSet<String>>>>,
+    /// Whether the API server says that there are no roll-outs for this agent: its kinds are not there, or it may not see them.
+    pub refused: watch::Sender<bool>,
     /// Is true from before a granted change until it has ended, one way or another: what is seen of the machine meanwhile is taken back, or
     /// follows a model that is not confirmed yet.
     pub changing: watch::Sender<bool>,
@@ -123,6 +128,15 @@ pub fn is_under_way(state: &std::path::Path) -> bool {
     progress::is_changing(state)
 }
 
+/// The VFs, by their PCI addresses, that a change which has begun destroys: no new claim is prepared with one.
+///
+/// # Errors
+///
+/// What was written down of the change cannot be read.
+pub fn going(state: &std::path::Path) -> Result<BTreeSet<String>, RolloutStateError> {
+    progress::going(state)
+}
+
 /// Takes part in roll-outs, for ever.
 ///
 /// # Errors
@@ -136,7 +150,8 @@ pub async fn serve(settings: Settings) -> Result<(), ChangeError> {
         Api::all_with(client.clone(), &ApiResource::erase::<SriovMachine>(&()));
     let node_api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::erase::<SriovNode>(&()));
     let mut machines = Watched::new(machine_api, "watch SriovMachines");
-    let mut records = Watched::named(node_api, "watch this node's SriovNode", &settings.node);
+    let mut records = Watched::named(node_api, "watch this node's SriovNode", &settings.node)
+        .telling(settings.refused.clone());
     let mut nodes = Watched::named(Api::<Node>::all(client), "watch this Node", &settings.node);
     let mut agent = Agent {
         verbs: Verbs::new(settings.penstock.clone()),
@@ -147,6 +162,7 @@ pub async fn serve(settings: Settings) -> Result<(), ChangeError> {
         records: Kept::default(),
         nodes: Kept::default(),
         planned: None,
+        replan: Replan::new(),
         elsewhere: None,
         accused: None,
     };
@@ -155,7 +171,8 @@ pub async fn serve(settings: Settings) -> Result<(), ChangeError> {
     let mut due: Option<Instant> = None;
     loop {
         let now = Instant::now();
-        let soon = Some(now + SETTLE);
+        // Also where something is to be done later by itself.
+        let soon = due.map_or(now + SETTLE, |due| due.min(now + SETTLE));
         if agent.records.has_gone_back() {
             log::say("the cluster has gone back to what it was earlier: all is listed anew");
             machines.relist();
@@ -163,11 +180,14 @@ pub async fn serve(settings: Settings) -> Result<(), ChangeError> {
             nodes.relist();
         }
         tokio::select! {
-            event = machines.next() => if agent.machines.see(event, machine) { due = due.or(soon) },
-            event = records.next() => if agent.records.see(event, record) { due = due.or(soon) },
-            event = nodes.next() => if agent.nodes.see(event, node) { due = due.or(soon) },
+            event = machines.next() => if agent.machines.see(event, machine) { due = Some(soon) },
+            event = records.next() => if agent.records.see(event, record) { due = Some(soon) },
+            event = nodes.next() => if agent.nodes.see(event, node) { due = Some(soon) },
             () = sleep_until(due.unwrap_or(now)), if due.is_some() => {
                 due = None;
+                if agent.records.is_whole() {
+                    agent.withhold();
+                }
                 if !(agent.machines.is_whole() && agent.records.is_whole() && agent.nodes.is_whole()) {
                     continue;
                 }
@@ -219,6 +239,7 @@ struct Agent {
     nodes: Kept<Own>,
     /// The hash that was planned since this agent was started.
     planned: Option<String>,
+    replan: Replan,
     /// Since when the Node seems to be another machine.
     elsewhere: Option<Instant>,
     /// Of which run of the Node's kernel that was said.
@@ -246,17 +267,13 @@ impl Agent {
         let (name, spec) = match self.chosen(&own) {
             Chosen::One(name, spec) => (name, spec),
             Chosen::None(reason, why) => {
-                self.withhold(&BTreeSet::new());
                 self.planned = None;
                 if let Some(record) = known {
                     self.forget_plan(&record, reason, why).await?;
                 }
                 return Ok(None);
             }
-            Chosen::Unknown => {
-                self.withhold(&BTreeSet::new());
-                return Ok(None);
-            }
+            Chosen::Unknown => return Ok(None),
         };
         let hash = spec.hash();
         let record = match known {
@@ -264,13 +281,17 @@ impl Agent {
             None => self.make_record(&own).await?,
         };
         let open = record.spec.open(&record.status).cloned();
-        self.withhold(&vanishing(&record, open.as_ref()));
         if let Some(change) = open.filter(|change| change.stage == Stage::Go) {
             return self.begin(&change, &name, &spec, &record).await;
         }
         let is_known = record.status.plan.as_ref().is_some_and(|plan| plan.hash == hash);
         if is_known && self.planned.as_ref() == Some(&hash) {
-            return Ok(None);
+            let wait = self.replan.wait(Instant::now().into_std());
+            if wait.is_none_or(|wait| !wait.is_zero()) {
+                return Ok(wait);
+            }
+        } else {
+            self.replan = Replan::new();
         }
         self.plan(&name, &spec, &record).await
     }
@@ -350,6 +371,7 @@ impl Agent {
         let hash = spec.hash();
         let Some(mut plan) = self.plan_of(name, spec, &hash).await? else { return Ok(Some(BUSY)) };
         let now = plan.at;
+        let began = Instant::now().into_std();
         let model = self.store.model(&hash);
         let before = record.status.result.clone();
         let mut result = before.clone();
@@ -395,6 +417,7 @@ impl Agent {
                 result.at = now;
             }
         }
+        let outcome = plan.outcome;
         let same = record.status.plan.as_ref().is_some_and(|before| report::same_plan(before, &plan));
         if !same || result != before {
             let says = if plan.message.is_empty() { String::new() } else { format!("; {}", plan.message) };
@@ -412,7 +435,7 @@ impl Agent {
             .collect();
         self.store.forget_models(&kept)?;
         self.planned = Some(hash);
-        Ok(None)
+        Ok(self.replan.after(outcome, began))
     }
 
     /// Begins a change that the controller granted, if it is still the one that was planned.
@@ -443,6 +466,7 @@ impl Agent {
         }
         let runs_before =
             runs::list(&self.settings.penstock).await?.iter().map(|run| run.run).max().unwrap_or(0);
+        let vanishing = plan.vanishing.iter().map(|vf| vf.address.clone()).collect();
         // That this gets through is the first proof that something can be proven afterwards.
         let status = report::status(Some(plan), Some(refuse(Outcome::Applying, "")), &record.status, now);
         let told = self.tell(&status).await?;
@@ -460,6 +484,7 @@ impl Agent {
             boot: self.boot.clone(),
             attempts: 0,
             applied: None,
+            vanishing,
         };
         self.store.keep_progress(&progress)?;
         self.go_on(progress).await?;
@@ -527,10 +552,14 @@ impl Agent {
         tokio::task::spawn_blocking(move || connection.addresses()).await.unwrap_or_default()
     }
 
-    fn withhold(&self, addresses: &BTreeSet<String>) {
-        let same = self.settings.vanishing.borrow().as_deref() == Some(addresses);
+    /// Has no new claim be given what an open change destroys, whichever machine it is of.
+    fn withhold(&self) {
+        let record = self.records.get(&self.settings.node);
+        let addresses =
+            record.map(|record| vanishing(record, record.spec.open(&record.status))).unwrap_or_default();
+        let same = self.settings.vanishing.borrow().as_deref() == Some(&addresses);
         if !same {
-            self.settings.vanishing.send_replace(Some(Arc::new(addresses.clone())));
+            self.settings.vanishing.send_replace(Some(Arc::new(addresses)));
         }
     }
 

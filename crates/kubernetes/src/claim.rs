@@ -23,4 +23,4 @@ pub mod status;
 pub mod unprepare;
 
 pub use prepare::{CallerWaits, ClaimSettings, Claims};
-pub use state::{ClaimUid, StateError, held, held_functions};
+pub use state::{ClaimUid, StateError, held, held_functions, held_when_nothing_is_prepared};

@@ -56,7 +56,8 @@ const BURST: u32 = 10;
 /// ...and then one each so long.
 const EVERY: Duration = Duration::from_secs(2);
 
-/// So long after the API server has answered it is waited for what vanishes in a roll-out: where its kinds are not there, nothing does.
+/// So long the API server has to say that there are no roll-outs before that is believed: it refuses much in the moments after its start. While it
+/// is away nothing is known.
 const ROLLOUTS: Duration = Duration::from_secs(30);
 
 /// How much news of drift may wait to be told.
@@ -147,7 +148,9 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
     // it is at work.
     let (path, path_seen) = watch::channel(first);
     let (vanishing, vanishing_seen) = watch::channel(None);
+    let (refused, refused_seen) = watch::channel(false);
     let (looks, looked) = watch::channel(0);
+    let (judged, judged_seen) = watch::channel(None);
     let (changing, changing_seen) = watch::channel(change::is_under_way(&state));
 
     let client = connection.client.clone();
@@ -178,6 +181,7 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
         state: state.clone(),
         model: arguments.model().is_none().then_some(path),
         vanishing,
+        refused,
         changing,
         looked,
     });
@@ -194,6 +198,7 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
         blind,
         blind_after: scanner::BLIND_AFTER,
         changed: model,
+        judged,
         looks,
     };
     let publisher = Publisher::new(&arguments, client.clone(), progress);
@@ -218,7 +223,12 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
     let events = NodeEvents::new(client, arguments.name.clone(), arguments.driver.clone());
     log::say(format!("{} publishes the NICs of the node {}", arguments.driver, arguments.name));
 
-    let watched = watching::Inputs { path: path_seen, changed: model_seen, changing: changing_seen };
+    let watched = watching::Inputs {
+        path: path_seen,
+        changed: model_seen,
+        judged: judged_seen,
+        changing: changing_seen,
+    };
     let ending = async {
         tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
         log::say("told to end");
@@ -231,7 +241,7 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
         () = scanner.run() => Ok(()),
         ended = changes => ended.map_err(NodeError::Rollout),
         () = watching::watch(penstock, watched, drift, news) => Ok(()),
-        () = publisher.run(devices_seen.clone(), drift_seen.clone(), vanishing_seen) => Ok(()),
+        () = publisher.run(devices_seen.clone(), drift_seen.clone(), vanishing_seen, refused_seen) => Ok(()),
         () = assess(devices_seen, drift_seen, blind_seen, health) => Ok(()),
         () = tell(events, news_told) => Ok(()),
     }
@@ -284,6 +294,7 @@ impl Publisher {
         mut devices: watch::Receiver<Option<Arc<Devices>>>,
         mut drift: watch::Receiver<Drift>,
         mut vanishing: watch::Receiver<Option<Arc<BTreeSet<String>>>>,
+        mut refused: watch::Receiver<bool>,
     ) {
         let fields = format!("spec.nodeName={},spec.driver={}", self.node, self.driver);
         let config = watcher::Config::default().fields(&fields).timeout(WATCH);
@@ -306,15 +317,16 @@ impl Publisher {
                 Ok(()) = drift.changed() => due = due.or(soon),
                 // What was waited for so long is not waited for any longer.
                 Ok(()) = vanishing.changed() => due = soon,
+                Ok(()) = refused.changed() => {
+                    unknown_until = refused.borrow_and_update().then(|| now + ROLLOUTS);
+                    due = due.or(soon);
+                }
                 () = sleep_until(due.unwrap_or(now)), if due.is_some() => {
                     let known = devices.borrow_and_update().clone();
                     let taints = {
                         let drift = drift.borrow_and_update();
                         known.as_ref().filter(|_| drift.is_settled()).map(|devices| drift.taints(devices))
                     };
-                    if self.published.is_known() {
-                        unknown_until.get_or_insert(now + ROLLOUTS);
-                    }
                     let waited = unknown_until.is_some_and(|until| now >= until);
                     let going = going(vanishing.borrow_and_update().clone(), waited);
                     due = match (known, taints, going) {

@@ -1,21 +1,24 @@
 //! Carries a change to its end: confirmed, or as it was before.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
+use penstock_model::Bdf;
 use tokio::time::{Instant, sleep};
 
 use super::{
     Agent, ChangeError, probes,
     progress::{Applied, Progress},
+    report,
     verbs::{self, Answer},
 };
 use crate::{
-    log,
+    claim, log,
     machine::{
         UtcTime,
         condition::shortened,
         node::{ChangeResult, LONGEST_MESSAGE, Outcome, VerdictCounts},
     },
+    plugin::orphans::blocking,
     runs::{self, Run},
 };
 
@@ -30,6 +33,12 @@ const MARGIN: Duration = Duration::from_secs(2);
 
 /// So long beyond the time to confirm within a guard may need to take a run back before that is called half-way. It goes on after that.
 const TAKING_BACK: Duration = Duration::from_secs(300);
+
+/// It is waited so long for the end of claims that have VFs which go.
+const UNPREPARED: Duration = Duration::from_secs(30);
+
+/// So long a call that prepares a claim may take.
+const PREPARING: Duration = Duration::from_secs(60);
 
 /// The machine was reset (`status` has the run under `lapsed`), or it was decided otherwise: `confirm` says no.
 const NO: i32 = 1;
@@ -52,6 +61,14 @@ impl Agent {
                     let why =
                         format!("begun {ATTEMPTS} times, and ended each time before anything was changed");
                     return Ok(ended(&progress, Outcome::Failed, None, &why));
+                }
+                if let Some(why) = self.in_the_way(&progress).await? {
+                    return Ok(ended(
+                        &progress,
+                        Outcome::Lapsed,
+                        None,
+                        &format!("{why}; nothing was changed"),
+                    ));
                 }
                 progress.attempts += 1;
                 self.store.keep_progress(&progress)?;
@@ -92,6 +109,21 @@ impl Agent {
                 return self.taken_back(&progress, &run, &why).await;
             }
             return self.decided(&progress, &run).await;
+        }
+    }
+
+    /// Waits until no claim is prepared with a VF that goes: one may have been since the pods of the node were looked at last. From now on none is
+    /// ([`super::going`]). Why not, where that takes too long.
+    async fn in_the_way(&self, progress: &Progress) -> Result<Option<String>, ChangeError> {
+        let until = Instant::now() + UNPREPARED;
+        loop {
+            let state = self.settings.state.clone();
+            let held = blocking(move || claim::held_when_nothing_is_prepared(&state, PREPARING)).await?;
+            match prepared(progress, &held) {
+                Some(why) if Instant::now() >= until => return Ok(Some(why)),
+                Some(_) => sleep(LOOK).await,
+                None => return Ok(None),
+            }
         }
     }
 
@@ -275,6 +307,15 @@ impl Agent {
     }
 }
 
+/// That claims are prepared with VFs which a change destroys, unless it was allowed to take them from whoever has them.
+fn prepared(progress: &Progress, held: &BTreeSet<Bdf>) -> Option<String> {
+    let going: Vec<String> =
+        held.iter().map(ToString::to_string).filter(|vf| progress.vanishing.contains(vf)).collect();
+    let allowed = progress.allow.iter().any(|name| name.starts_with(report::VFS_IN_USE));
+    (!going.is_empty() && !allowed)
+        .then(|| format!("claims are prepared on this node with VFs that go: {}", going.join(", ")))
+}
+
 fn ended(progress: &Progress, outcome: Outcome, run: Option<u64>, message: &str) -> ChangeResult {
     ChangeResult {
         number: progress.number,
@@ -284,5 +325,32 @@ fn ended(progress: &Progress, outcome: Outcome, run: Option<u64>, message: &str)
         verdicts: None,
         message: shortened(message, LONGEST_MESSAGE),
         at: UtcTime::now(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Span;
+
+    #[test]
+    fn a_claim_that_was_prepared_meanwhile_is_in_the_way_unless_its_vf_may_be_taken() {
+        let vf: Bdf = "0000:01:10.0".parse().unwrap();
+        let progress = |allow: &[&str]| Progress {
+            number: 1,
+            hash: "h".to_owned(),
+            allow: allow.iter().map(|name| (*name).to_owned()).collect(),
+            confirm_within: Span::seconds(60),
+            runs_before: 0,
+            boot: "b".to_owned(),
+            attempts: 0,
+            applied: None,
+            vanishing: BTreeSet::from([vf.to_string()]),
+        };
+        let other = BTreeSet::from(["0000:01:10.2".parse().unwrap()]);
+        assert_eq!(prepared(&progress(&[]), &other), None);
+        let told = prepared(&progress(&["ssh:eno1"]), &BTreeSet::from([vf])).unwrap();
+        assert!(told.ends_with("with VFs that go: 0000:01:10.0"), "{told}");
+        assert_eq!(prepared(&progress(&["vfs-in-use:NET0"]), &BTreeSet::from([vf])), None);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{
     borrow::Cow,
+    collections::BTreeSet,
     path::{Path, PathBuf},
 };
 
@@ -35,6 +36,9 @@ pub struct Progress {
     pub attempts: u32,
     /// When `apply` had ended, by this machine's clock.
     pub applied: Option<UtcTime>,
+    /// The PCI addresses of the VFs that it destroys.
+    #[serde(default)]
+    pub vanishing: BTreeSet<String>,
 }
 
 /// What was applied and confirmed last.
@@ -202,6 +206,16 @@ pub fn is_changing(state: &Path) -> bool {
     files::exists(progress_file(&state.join("rollout")))
 }
 
+/// The PCI addresses of the VFs that a change destroys which an agent below this directory has begun; nothing is locked for that.
+///
+/// # Errors
+///
+/// What is there cannot be read.
+pub fn going(state: &Path) -> Result<BTreeSet<String>, RolloutStateError> {
+    let progress: Option<Progress> = read(progress_file(&state.join("rollout")))?;
+    Ok(progress.map(|progress| progress.vanishing).unwrap_or_default())
+}
+
 fn applied_file(directory: &Path) -> PathBuf {
     directory.join("applied.json")
 }
@@ -246,10 +260,13 @@ mod tests {
             boot: "b".to_owned(),
             attempts: 1,
             applied: None,
+            vanishing: BTreeSet::from(["0000:01:10.0".to_owned()]),
         };
         assert!(!is_changing(directory.path()));
+        assert_eq!(going(directory.path()).unwrap(), BTreeSet::new());
         store.keep_progress(&progress).unwrap();
         assert!(is_changing(directory.path()));
+        assert_eq!(going(directory.path()).unwrap(), progress.vanishing);
         store.keep_model("h", "nics: {}").unwrap();
         store.keep_model("old", "nics: {}").unwrap();
         store.forget_models(&["h"]).unwrap();

@@ -16,8 +16,8 @@ use crate::machine::{
     policy::{DrainMode, SriovMachineSpec},
 };
 
-/// The danger that a drain takes care of, where pods of claims use the VFs, and nobody else does.
-const RESOLVED_BY_DRAIN: &str = "vfs-in-use:";
+/// How the names of dangers begin that somebody uses VFs. A drain takes care of it where pods of claims use them, and nobody else does.
+pub const VFS_IN_USE: &str = "vfs-in-use:";
 
 /// Another run is at work: there is no plan for now.
 const BUSY: i32 = 9;
@@ -145,7 +145,7 @@ fn same_addresses(model: &str) -> String {
 fn is_of_claims(danger: &Value, held: &BTreeSet<Bdf>) -> bool {
     let name = danger.get("name").and_then(Value::as_str).unwrap_or_default();
     let functions = danger.get("functions").and_then(Value::as_array).filter(|all| !all.is_empty());
-    name.starts_with(RESOLVED_BY_DRAIN)
+    name.starts_with(VFS_IN_USE)
         && functions.is_some_and(|all| {
             let of_claim = |function: &Value| {
                 function.as_str()?.parse().ok().map(|function: Bdf| held.contains(&function))

@@ -31,7 +31,12 @@ use super::{
     state::{AttachStore, ClaimStore, ClaimUid, PreparedClaim, PreparedDevice, StateError},
     unprepare::UnprepareError,
 };
-use crate::{cdi, devices::Devices, log::say};
+use crate::{
+    cdi,
+    change::{self, RolloutStateError},
+    devices::Devices,
+    log::say,
+};
 
 /// How long other calls may be at preparing claims, and another one, or a hook, at the claim. Kubelet waits for 45 s.
 pub(super) const LOCK: Duration = Duration::from_secs(20);
@@ -137,6 +142,17 @@ pub enum PrepareError {
         /// The VF that was there.
         function: Bdf,
     },
+    /// A change of a roll-out that has begun destroys the VF.
+    #[error("device {device}: {function} goes in a change of this node that is under way")]
+    Going {
+        /// The device.
+        device: String,
+        /// The VF.
+        function: Bdf,
+    },
+    /// What was written down of a change of a roll-out cannot be read: nobody knows which VFs go.
+    #[error("cannot read which VFs go in a change of this node")]
+    Change(#[from] RolloutStateError),
     /// The VF's driver is not one with which it can be what the claim asks for.
     #[error(
         "device {device}: {function} {has}, and a pod is to have it as {wants}: see `free` of the NIC in the model, or `mode` of the claim"
@@ -464,6 +480,8 @@ impl Claims {
         devices: &Devices,
         (boot, run): (String, &Path),
     ) -> Result<PreparedClaim, PrepareError> {
+        // Under the lock that a change waits for before it looks which claims there are.
+        let going = change::going(&self.settings.state)?;
         let others: Vec<PreparedClaim> =
             store.all()?.into_iter().filter(|other| other.uid != claim.uid).collect();
         let mut prepared = PreparedClaim {
@@ -481,6 +499,9 @@ impl Claims {
         };
         for (at, allocated) in claim.devices.iter().enumerate() {
             let device = self.device(claim, allocated, at, devices)?;
+            if going.contains(&device.function.to_string()) {
+                return Err(PrepareError::Going { device: device.device, function: device.function });
+            }
             for other in &others {
                 // In another run of the kernel an address may have been another VF's.
                 let of_now = other.boot == prepared.boot;

@@ -333,6 +333,16 @@ pub fn held_functions(state: &Path) -> Result<BTreeSet<Bdf>, StateError> {
     Ok(now.flat_map(|claim| claim.devices).map(|device| device.function).collect())
 }
 
+/// The same, at a moment when no call prepares a claim, for which it is waited this long: each that comes later sees what was written down before.
+///
+/// # Errors
+///
+/// As [`held_functions`]; [`StateError::Locked`] when it took longer.
+pub fn held_when_nothing_is_prepared(state: &Path, timeout: Duration) -> Result<BTreeSet<Bdf>, StateError> {
+    let _lock = ClaimStore::open(state)?.lock(timeout)?;
+    held_functions(state)
+}
+
 /// The hook's records.
 #[derive(Debug)]
 pub struct AttachStore {

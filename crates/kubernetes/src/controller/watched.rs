@@ -12,7 +12,10 @@ use kube::{
     runtime::watcher::{self, Event, watcher},
 };
 use serde::de::DeserializeOwned;
-use tokio::time::{Instant, sleep_until};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until},
+};
 use tokio_stream::{Stream, StreamExt};
 
 use crate::{client::ApiError, log::LastingTrouble, pace::Backoff};
@@ -45,6 +48,8 @@ pub struct Watched<K> {
     relist: Instant,
     /// How often it failed in a row.
     failures: u32,
+    /// Is told whether the API server's last answer was that it does not serve these objects.
+    refused: Option<watch::Sender<bool>>,
 }
 
 impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Watched<K> {
@@ -68,9 +73,23 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Watched<K>
             config,
             relist: Instant::now() + RELIST,
             failures: 0,
+            refused: None,
             trouble: LastingTrouble::new(what),
             backoff,
             from: Instant::now(),
+        }
+    }
+
+    /// Has it said whether the API server's last answer was that it does not serve these objects: there is no such kind, or they may not be
+    /// watched. Without an answer it is not known, and false.
+    pub fn telling(mut self, refused: watch::Sender<bool>) -> Watched<K> {
+        self.refused = Some(refused);
+        self
+    }
+
+    fn tell(&self, refused: bool) {
+        if let Some(sender) = &self.refused {
+            sender.send_if_modified(|told| std::mem::replace(told, refused) != refused);
         }
     }
 
@@ -97,6 +116,7 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Watched<K>
                     // A list is announced before anybody was asked for it.
                     if !matches!(event, Event::Init) {
                         self.failures = 0;
+                        self.tell(false);
                         self.trouble.end();
                         self.backoff.succeeded();
                     }
@@ -107,6 +127,7 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Watched<K>
                     if error.is_expired() {
                         continue;
                     }
+                    self.tell(matches!(error, ApiError::Refused { code: 403 | 404, .. }));
                     self.trouble.meet(&error);
                 }
                 // A watcher has no end; one that had would be asked no more often.
@@ -269,9 +290,63 @@ fn is_older(one: &str, other: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        io::{Read, Write},
+        net::{TcpListener, TcpStream},
+        sync::{
+            Arc,
+            atomic::{AtomicBool, Ordering},
+        },
+        thread,
+    };
+
     use k8s_openapi::api::core::v1::ConfigMap;
 
     use super::*;
+
+    /// Nothing may be concluded from an API server that is away.
+    #[test]
+    fn it_is_told_that_the_api_server_refuses_and_not_that_it_is_away() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (address, ends) = (listener.local_addr().unwrap(), Arc::new(AtomicBool::new(false)));
+        let end = ends.clone();
+        let server = thread::spawn(move || {
+            let status = r#"{"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "no", "code": 404}"#;
+            let head = "HTTP/1.1 404 Not Found\r\ncontent-type: application/json\r\nconnection: close";
+            while let Ok((mut stream, _)) = listener.accept() {
+                if end.load(Ordering::SeqCst) {
+                    return;
+                }
+                let _ = stream.read(&mut [0; 4096]);
+                let _ = write!(stream, "{head}\r\ncontent-length: {}\r\n\r\n{status}", status.len());
+            }
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let config = kube::Config::new(format!("http://{address}").parse().unwrap());
+            let client = kube::Client::try_from(config).unwrap();
+            let (tell, mut refused) = watch::channel(false);
+            let backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(10));
+            let api = Api::<ConfigMap>::all(client);
+            let mut watched = Watched::with(api, "watch", watcher::Config::default(), backoff).telling(tell);
+            let mut until = async |wanted: bool| {
+                let seen = async {
+                    loop {
+                        tokio::select! {
+                            _ = watched.next() => {}
+                            Ok(_) = refused.wait_for(|refused| *refused == wanted) => return,
+                        }
+                    }
+                };
+                tokio::time::timeout(Duration::from_secs(60), seen).await.expect("it is told");
+            };
+            until(true).await;
+            ends.store(true, Ordering::SeqCst);
+            drop(TcpStream::connect(address).unwrap());
+            until(false).await;
+        });
+        server.join().unwrap();
+    }
 
     fn object(name: &str, version: u64, data: &str) -> ConfigMap {
         serde_json::from_value(serde_json::json!({

@@ -1,7 +1,13 @@
 //! Looks at the machine whenever something may have changed. What a run makes that is under way, or that nobody has confirmed yet, may be gone in
 //! a moment: it is given to nobody. What such a run takes away is withdrawn at once.
 
-use std::{collections::BTreeSet, net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    net::IpAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use penstock_host::files;
 use thiserror::Error;
@@ -65,6 +71,8 @@ pub(super) struct Scanner {
     pub blind_after: Duration,
     /// Counts the changes of the model.
     pub changed: watch::Sender<u64>,
+    /// The model's file as it was read last, whether it was good or not.
+    pub judged: watch::Sender<Option<files::Stamp>>,
     /// Counts the looks whose outcome is told.
     pub looks: watch::Sender<u64>,
 }
@@ -97,6 +105,17 @@ impl LastScan {
             good: time::Instant::now(),
         }
     }
+
+    /// Reads which devices claims have now; where that cannot be read they are those of before.
+    fn read_held(&mut self, state: &Path, trouble: &mut LastingTrouble) {
+        match claim::held(state) {
+            Ok(held) => {
+                trouble.end();
+                self.held = held;
+            }
+            Err(error) => trouble.meet(&error),
+        }
+    }
 }
 
 /// The runs on this machine.
@@ -127,16 +146,10 @@ impl Scanner {
             let looked = time::Instant::now();
             let [of_model, of_claims, of_look] = &mut troubles;
             self.read_model(&mut seen, of_model);
-            match claim::held(&self.state) {
-                Ok(held) => {
-                    of_claims.end();
-                    seen.held = held;
-                }
-                Err(error) => of_claims.meet(&error),
-            }
+            seen.read_held(&self.state, of_claims);
             // Without the model it is not known what guests own.
             if seen.path.is_none() || seen.model.is_some() {
-                match self.look(&mut seen).await {
+                match self.look(&mut seen, of_claims).await {
                     // One that was under way when a change began saw some of it.
                     Ok(_) if self.changing.has_changed().unwrap_or(false) => continue,
                     Ok((devices, whole)) => {
@@ -187,6 +200,8 @@ impl Scanner {
             }
             Err(error) => trouble.meet(&error),
         }
+        // Last: whoever waits for this has heard by now whether the model is another one.
+        self.judged.send_replace(stamp);
     }
 
     /// After a look that said something, or nothing: then it may be that all is as it was, for a while.
@@ -205,14 +220,18 @@ impl Scanner {
     }
 
     /// Scans the machine. What it gives is all that there is, or, while a run is not settled, what of the last look is still there.
-    async fn look(&self, seen: &mut LastScan) -> Result<(Devices, bool), LookError> {
+    async fn look(
+        &self,
+        seen: &mut LastScan,
+        of_claims: &mut LastingTrouble,
+    ) -> Result<(Devices, bool), LookError> {
         let before = self.runs().await?;
         let unsettled = before.unsettled.as_deref();
         let known = self.devices.borrow().is_some();
         if let Some(why) = unsettled.filter(|_| !known) {
             return Err(LookError::Unsettled(why.to_owned()));
         }
-        let devices = self.scan(seen, unsettled).await?;
+        let devices = self.scan(seen, of_claims, unsettled).await?;
         // Of a run that began meanwhile the scan may have seen half.
         if self.devices.borrow().as_deref() != Some(&devices) && self.runs().await? != before {
             return Err(LookError::Meanwhile);
@@ -228,7 +247,12 @@ impl Scanner {
         Ok(RunsSeen { newest: runs.iter().map(|run| run.run).max(), unsettled })
     }
 
-    async fn scan(&self, seen: &mut LastScan, unsettled: Option<&str>) -> Result<Devices, PenstockError> {
+    async fn scan(
+        &self,
+        seen: &mut LastScan,
+        of_claims: &mut LastingTrouble,
+        unsettled: Option<&str>,
+    ) -> Result<Devices, PenstockError> {
         let connection = self.connection.clone();
         // A name server that is away takes no address from us that is known.
         if let Ok(addresses) = tokio::task::spawn_blocking(move || connection.addresses()).await
@@ -237,11 +261,15 @@ impl Scanner {
             seen.addresses = addresses;
         }
         let inventory = self.penstock.scan(seen.model.as_ref(), &seen.addresses).await?;
+        // A claim that was prepared, or has ended, while the machine was scanned may be seen with its VF in a pod.
+        let mut held = seen.held.clone();
+        seen.read_held(&self.state, of_claims);
+        held.extend(seen.held.iter().cloned());
         let previous = self.devices.borrow().clone();
         Ok(Devices::of(Input {
             inventory: &inventory,
             model: seen.model.as_ref().map(|model| &model.model),
-            held: &seen.held,
+            held: &held,
             known: &seen.known,
             previous: previous.as_deref(),
             unsettled,
@@ -273,7 +301,7 @@ impl Scanner {
 #[cfg(test)]
 #[allow(clippy::disallowed_methods)]
 mod tests {
-    use std::{fs, path::Path};
+    use std::fs;
 
     use penstock_testkit::script;
 
@@ -285,7 +313,10 @@ mod tests {
 d=$(dirname "$0")
 case $1 in
 undo) echo '{"runs": []}' ;;
-scan) [ ! -e "$d/away" ] && [ "$4" = - ] && grep -q good && cat "$d/scan.json" ;;
+scan)
+    [ ! -e "$d/begins.json" ] || mv "$d/begins.json" "$d/claims/u-1.json"
+    [ ! -e "$d/ends" ] || rm "$d/ends" "$d/claims/u-1.json"
+    [ ! -e "$d/away" ] && [ "$4" = - ] && grep -q good && cat "$d/scan.json" ;;
 esac
 "#;
 
@@ -312,8 +343,43 @@ esac
             blind: watch::channel(false).0,
             blind_after: Duration::ZERO,
             changed: watch::channel(0).0,
+            judged: watch::channel(None).0,
             looks: watch::channel(0).0,
         }
+    }
+
+    #[test]
+    fn a_claim_that_begins_or_ends_while_the_machine_is_scanned_has_its_vf() {
+        let directory = tempfile::tempdir().unwrap();
+        let model = directory.path().join("m.yaml");
+        fs::write(&model, "machine: good\nnics: {NET0: {}}\n").unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let scanner = scanner(directory.path(), &model);
+            let mut of_machine = machine(vec![pf(0, 1, 2)]);
+            let vf = of_machine.pfs[0].sriov.as_ref().unwrap().vfs[0].bdf;
+            of_machine.lifelines.as_mut().unwrap().holders.insert(vf, vec!["a pod".to_owned()]);
+            fs::write(at("scan.json"), serde_json::to_vec(&of_machine).unwrap()).unwrap();
+            let store = claim::state::ClaimStore::open(directory.path()).unwrap();
+            let prepared = claim::state::tests::claim("u-1", "net0-0");
+            let mut seen = LastScan::none(KnownNics::new());
+            let mut trouble = LastingTrouble::new("read");
+            scanner.read_model(&mut seen, &mut trouble);
+            let mut in_use = async || {
+                // As before each look.
+                seen.read_held(directory.path(), &mut trouble);
+                let (devices, _) = scanner.look(&mut seen, &mut trouble).await.unwrap();
+                devices.functions["net0-0"].in_use.is_some()
+            };
+            assert!(in_use().await, "somebody has it, and no claim");
+            fs::write(at("begins.json"), serde_json::to_vec(&prepared).unwrap()).unwrap();
+            assert!(!in_use().await, "it was prepared meanwhile");
+            fs::write(at("ends"), "").unwrap();
+            assert!(!in_use().await, "it has ended meanwhile");
+            assert!(store.all().unwrap().is_empty());
+            assert!(in_use().await);
+        });
     }
 
     #[test]
@@ -327,11 +393,17 @@ esac
             let mut seen = LastScan::none(KnownNics::new());
             let mut trouble = LastingTrouble::new("read the model");
             scanner.read_model(&mut seen, &mut trouble);
-            let first = scanner.look(&mut seen).await.unwrap();
+            let mut claims = LastingTrouble::new("read which devices claims have");
+            let first = scanner.look(&mut seen, &mut claims).await.unwrap();
             assert_eq!(first.0.functions.len(), 2);
+            let judged = scanner.judged.subscribe();
+            assert_eq!(*judged.borrow(), files::stamp(&model));
             fs::write(&model, "machine: other\nnics: [").unwrap();
+            assert_ne!(*judged.borrow(), files::stamp(&model));
             scanner.read_model(&mut seen, &mut trouble);
-            assert_eq!(scanner.look(&mut seen).await.unwrap(), first);
+            assert_eq!(*judged.borrow(), files::stamp(&model), "it was read, and is wrong");
+            assert_eq!(*scanner.changed.borrow(), 2, "it is no other model");
+            assert_eq!(scanner.look(&mut seen, &mut claims).await.unwrap(), first);
 
             // A machine that cannot be looked at is not known after a while, and known again at once.
             fs::write(directory.path().join("away"), "").unwrap();
@@ -339,13 +411,13 @@ esac
                 scanner.blind_after = blind_after;
                 scanner.looked(&mut seen, true);
                 for failures in 1..=FAILED + 1 {
-                    scanner.look(&mut seen).await.unwrap_err();
+                    scanner.look(&mut seen, &mut claims).await.unwrap_err();
                     scanner.looked(&mut seen, false);
                     assert_eq!(*scanner.blind.borrow(), ends && failures >= FAILED, "{failures}");
                 }
             }
             fs::remove_file(directory.path().join("away")).unwrap();
-            scanner.look(&mut seen).await.unwrap();
+            scanner.look(&mut seen, &mut claims).await.unwrap();
             scanner.looked(&mut seen, true);
             assert!(!*scanner.blind.borrow());
         });

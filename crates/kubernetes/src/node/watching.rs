@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use penstock_host::files;
 use tokio::{
     net::UnixStream,
     sync::{mpsc, watch},
@@ -38,6 +39,8 @@ pub(super) struct Inputs {
     pub path: watch::Receiver<Option<PathBuf>>,
     /// Counts the changes of the model.
     pub changed: watch::Receiver<u64>,
+    /// The model's file as it was read last.
+    pub judged: watch::Receiver<Option<files::Stamp>>,
     /// Whether the agent itself is changing the machine: what differs from the old model then is no drift.
     pub changing: watch::Receiver<bool>,
 }
@@ -49,7 +52,7 @@ pub(super) async fn watch(
     drift: watch::Sender<Drift>,
     news: mpsc::Sender<DriftEvent>,
 ) {
-    let Inputs { path, mut changed, mut changing } = inputs;
+    let Inputs { path, mut changed, mut judged, mut changing } = inputs;
     let mut trouble = LastingTrouble::new("watch for drift");
     let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
     loop {
@@ -75,7 +78,7 @@ pub(super) async fn watch(
             // Before the next line, which the change may be the reason of.
             biased;
             Ok(_) = changing.wait_for(|changing| *changing) => Ended::Paused,
-            ended = follow(&penstock, &model, &mut changed, &drift, &news, &mut alive) => ended,
+            ended = follow(&penstock, &model, (&mut changed, &mut judged), &drift, &news, &mut alive) => ended,
         };
         match watched {
             Ended::Paused => log::say("the watch for drift waits until the change of the machine is over"),
@@ -98,12 +101,14 @@ pub(super) async fn watch(
 async fn follow(
     penstock: &Penstock,
     model: &Path,
-    changed: &mut watch::Receiver<u64>,
+    (changed, judged): (&mut watch::Receiver<u64>, &mut watch::Receiver<Option<files::Stamp>>),
     drift: &watch::Sender<Drift>,
     news: &mpsc::Sender<DriftEvent>,
     alive: &mut dyn FnMut(),
 ) -> Ended {
     let words = |error: PenstockError| Ended::Why(penstock_host::chain(&error));
+    // Before it is read.
+    let stamp = files::stamp(model);
     let (mut child, stream) = match penstock.watch(model) {
         Ok(started) => started,
         Err(error) => return words(error),
@@ -126,6 +131,9 @@ async fn follow(
             }
             Err(error) => return Ended::Why(format!("{} cannot be read: {error}", child.command())),
         };
+        if !is_in_force(model, stamp, changed, judged).await {
+            return Ended::Changed;
+        }
         let mut told = None;
         drift.send_if_modified(|drift| {
             let read = drift.line(&line);
@@ -143,6 +151,27 @@ async fn follow(
             // Where so much is told that nobody comes to write it, the taints tell the state.
             Some(Ok(one)) => drop(news.try_send(one)),
             Some(Err(error)) => return Ended::Why(penstock_host::chain(&error)),
+        }
+    }
+}
+
+/// Whether the model that a watch has read when its file was `stamp` is still in force. Where the file is another one since, what differs from what
+/// the watch has read may be as that wants it: it is waited until it was read. One that is wrong leaves the one before in force.
+async fn is_in_force(
+    model: &Path,
+    stamp: Option<files::Stamp>,
+    changed: &mut watch::Receiver<u64>,
+    judged: &mut watch::Receiver<Option<files::Stamp>>,
+) -> bool {
+    loop {
+        let now = files::stamp(model);
+        if now.is_none() || now == stamp || *judged.borrow_and_update() == now {
+            return !changed.has_changed().unwrap_or(false);
+        }
+        tokio::select! {
+            Ok(()) = judged.changed() => {}
+            Ok(()) = changed.changed() => return false,
+            else => return true,
         }
     }
 }
@@ -184,10 +213,51 @@ impl Lines {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods)]
 mod tests {
-    use std::io::Write;
+    use std::{fs, io::Write};
 
     use super::*;
+
+    #[test]
+    fn a_line_is_told_when_the_file_of_its_model_was_read_and_is_no_other_model() {
+        let directory = tempfile::tempdir().unwrap();
+        let model = directory.path().join("m.yaml");
+        fs::write(&model, "one").unwrap();
+        let stamp = files::stamp(&model);
+        let (changes, mut changed) = watch::channel(0);
+        let (judge, mut judged) = watch::channel(stamp);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            assert!(is_in_force(&model, stamp, &mut changed, &mut judged).await);
+            // Each time another file.
+            let replace = |text: &str| {
+                let new = directory.path().join("new");
+                fs::write(&new, text).unwrap();
+                fs::rename(new, &model).unwrap();
+                files::stamp(&model)
+            };
+            // It is wrong, which shows when it is read; nobody is told before.
+            let wrong = replace("wrong!");
+            {
+                let mut waits = std::pin::pin!(is_in_force(&model, stamp, &mut changed, &mut judged));
+                let early = time::timeout(Duration::ZERO, &mut waits).await;
+                assert!(early.is_err(), "nobody has read the file yet");
+                judge.send_replace(wrong);
+                assert!(waits.await, "the one before stays in force");
+            }
+            assert!(is_in_force(&model, stamp, &mut changed, &mut judged).await);
+            // It is another model.
+            let other = replace("another");
+            {
+                let mut waits = std::pin::pin!(is_in_force(&model, stamp, &mut changed, &mut judged));
+                assert!(time::timeout(Duration::ZERO, &mut waits).await.is_err());
+                changes.send_modify(|changes| *changes += 1);
+                judge.send_replace(other);
+                assert!(!waits.await);
+            }
+        });
+    }
 
     #[test]
     fn lines_come_one_by_one_and_a_last_piece_is_none() {
