@@ -36,6 +36,11 @@ pub enum DeviceInPod {
         /// What.
         why: String,
     },
+    /// It could not be looked at, which is no word about it: nothing is told before it could.
+    Unknown {
+        /// Why not.
+        why: String,
+    },
     /// No container has come to it yet.
     Waits,
     /// The hook failed.
@@ -83,7 +88,7 @@ fn device_status(
     now: &str,
 ) -> Option<Value> {
     let (holds, reason, message) = match &outcome.seen {
-        DeviceInPod::Waits => return None,
+        DeviceInPod::Waits | DeviceInPod::Unknown { .. } => return None,
         DeviceInPod::Holds { .. } => ("True", "Attached", holding(device)),
         DeviceInPod::Differs { why } => {
             ("False", "Differs", format!("{} is not as it was given: {why}", device.device))

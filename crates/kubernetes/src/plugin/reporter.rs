@@ -4,12 +4,12 @@
 use std::{
     collections::BTreeSet,
     path::PathBuf,
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, SystemTime},
 };
 
 use penstock_host::{NetworkNamespace, chain, files};
-use tokio::{net::UnixDatagram, task, time};
+use tokio::{net::UnixDatagram, sync::Notify, task, time};
 
 use super::{
     ServeError,
@@ -19,13 +19,18 @@ use crate::{
     attach::now,
     claim::{
         ClaimUid, Claims,
+        network_plugin::CallError,
         parameters::VfMode,
+        prepare::TURN,
         state::{AttachRecord, AttachStore, PreparedClaim, PreparedDevice, SOCKET, StateError},
         status::{self, DeviceInPod, DeviceOutcome},
     },
     log::say,
     pace::Backoff,
 };
+
+/// The plugin's answer where something has to be found out first that cannot be now (docs/cni.md).
+const TRY_AGAIN: u64 = 11;
 
 /// How long after a failure it is tried again, at first and at most.
 const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
@@ -38,6 +43,24 @@ pub struct Reporter<C> {
     node: String,
     socket: UnixDatagram,
     path: PathBuf,
+}
+
+/// The claims whose hooks have run since somebody looked.
+#[derive(Debug, Default)]
+struct Woken {
+    claims: Mutex<BTreeSet<ClaimUid>>,
+    notify: Notify,
+}
+
+impl Woken {
+    fn add(&self, uid: ClaimUid) {
+        self.claims.lock().unwrap_or_else(PoisonError::into_inner).insert(uid);
+        self.notify.notify_one();
+    }
+
+    fn take(&self) -> BTreeSet<ClaimUid> {
+        std::mem::take(&mut self.claims.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 impl<C: ClaimApi> Reporter<C> {
@@ -59,9 +82,36 @@ impl<C: ClaimApi> Reporter<C> {
 
     /// Tells of all claims that there are, and then of each whose hook has run. It does not end.
     pub async fn report(&self) {
+        let woken = Woken::default();
+        tokio::select! {
+            () = self.listen(&woken) => {}
+            () = self.tell_all(&woken) => {}
+        }
+    }
+
+    /// Hears hooks at any time: few datagrams wait in a socket (`net.unix.max_dgram_qlen`), and no hook waits for room.
+    async fn listen(&self, woken: &Woken) {
+        loop {
+            let mut datagram = [0; 128];
+            match self.socket.recv(&mut datagram).await {
+                Ok(length) => {
+                    if let Ok(uid) = String::from_utf8_lossy(&datagram[..length]).parse() {
+                        woken.add(uid);
+                    }
+                }
+                Err(error) => {
+                    say(format!("could not read {}: {error}", self.path.display()));
+                    time::sleep(AGAIN.1).await;
+                }
+            }
+        }
+    }
+
+    async fn tell_all(&self, woken: &Woken) {
         let mut waiting = self.all().await.unwrap_or_default();
         let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
         loop {
+            waiting.append(&mut woken.take());
             let mut failed = BTreeSet::new();
             for uid in std::mem::take(&mut waiting) {
                 if !self.tell(&uid).await {
@@ -76,23 +126,10 @@ impl<C: ClaimApi> Reporter<C> {
                 false => backoff.failed(),
             };
             waiting.extend(failed);
-            let mut datagram = [0; 128];
-            let woken = async {
-                let received = self.socket.recv(&mut datagram).await;
-                received.map(|length| String::from_utf8_lossy(&datagram[..length]).into_owned())
-            };
-            let woken = match waiting.is_empty() {
-                true => Ok(woken.await),
-                false => time::timeout(delay, woken).await,
-            };
-            match woken {
-                Ok(Ok(uid)) => waiting.extend(uid.parse::<ClaimUid>()),
-                Ok(Err(error)) => {
-                    say(format!("could not read {}: {error}", self.path.display()));
-                    time::sleep(AGAIN.1).await;
-                }
-                // It is time to try again.
-                Err(_) => {}
+            match waiting.is_empty() {
+                true => woken.notify.notified().await,
+                // Or it is time to try again.
+                false => drop(time::timeout(delay, woken.notify.notified()).await),
             }
         }
     }
@@ -129,6 +166,14 @@ impl<C: ClaimApi> Reporter<C> {
             Some(Ok(None) | Err(StateError::Damaged { .. })) | None => return true,
             Some(Err(_)) => return false,
         };
+        let unseen = outcomes.iter().find_map(|outcome| match &outcome.seen {
+            DeviceInPod::Unknown { why } => Some(why),
+            _ => None,
+        });
+        if let Some(why) = unseen {
+            say(format!("claim {uid} could not be looked at, and is again: {why}"));
+            return false;
+        }
         let mut done = true;
         if let Some(told) = status::status(&claim, &outcomes, &now()) {
             done &= self.settled(self.api.tell_claim(&claim.namespace, &claim.name, &told).await);
@@ -165,14 +210,31 @@ impl<C> Drop for Reporter<C> {
 fn look(claims: &Claims, uid: &ClaimUid) -> Result<Option<(PreparedClaim, Vec<DeviceOutcome>)>, StateError> {
     let Some(claim) = claims.store()?.read(uid)? else { return Ok(None) };
     let records = claims.records(Some(&claim))?;
-    let mut outcomes = Vec::new();
-    for device in &claim.devices {
-        let record = records.read(uid, &device.device)?;
-        let seen = record.as_ref().map_or(DeviceInPod::Waits, |record| seen(claims, uid, device, record));
-        let refused = records.refusal(uid, &device.device)?;
-        outcomes.push(DeviceOutcome { record, seen, refused });
+    let outcomes = outcomes(claims, &records, &claim)?;
+    if !outcomes.iter().any(|outcome| matches!(outcome.seen, DeviceInPod::Differs { .. })) {
+        return Ok(Some((claim, outcomes)));
     }
-    Ok(Some((claim, outcomes)))
+    // A hook, or the claim's end, may be at it: kubelet asks for many ends as soon as the agent is there. It is looked at once more, alone.
+    let lock = records.lock(uid, TURN)?;
+    let claim = claims.store()?.read(uid)?;
+    let looked = claim.map(|claim| Ok((self::outcomes(claims, &records, &claim)?, claim))).transpose();
+    records.unlock(uid, lock)?;
+    looked.map(|looked| looked.map(|(outcomes, claim)| (claim, outcomes)))
+}
+
+fn outcomes(
+    claims: &Claims,
+    records: &AttachStore,
+    claim: &PreparedClaim,
+) -> Result<Vec<DeviceOutcome>, StateError> {
+    let outcome = |device: &PreparedDevice| {
+        let record = records.read(&claim.uid, &device.device)?;
+        let seen =
+            record.as_ref().map_or(DeviceInPod::Waits, |record| seen(claims, &claim.uid, device, record));
+        let refused = records.refusal(&claim.uid, &device.device)?;
+        Ok(DeviceOutcome { record, seen, refused })
+    };
+    claim.devices.iter().map(outcome).collect()
 }
 
 /// Forgets the refusals that were told, or are too old to be, unless there is a newer one.
@@ -197,8 +259,13 @@ fn seen(claims: &Claims, uid: &ClaimUid, device: &PreparedDevice, record: &Attac
         return DeviceInPod::Failed { why: why.clone() };
     }
     let Some(given) = &record.attached else { return DeviceInPod::Waits };
-    if let Err(error) = claims.network_plugin().check(uid, device, &record.netns, given) {
-        return DeviceInPod::Differs { why: chain(&error) };
+    match claims.network_plugin().check(uid, device, &record.netns, given) {
+        Ok(()) => {}
+        Err(error @ CallError::Refused { code, .. }) if code != TRY_AGAIN => {
+            return DeviceInPod::Differs { why: chain(&error) };
+        }
+        // It did not come to an answer: on a busy machine, or while the program is replaced.
+        Err(error) => return DeviceInPod::Unknown { why: chain(&error) },
     }
     if device.mode == VfMode::Vfio {
         return DeviceInPod::Holds { addresses: Vec::new(), mac: device.mac.map(|mac| mac.to_string()) };

@@ -133,3 +133,36 @@ pub fn of_an_earlier_run() -> Outcome {
     );
     Ok(())
 }
+
+/// A change of the node has begun: what it destroys is promised to nobody any more.
+pub fn of_a_change() -> Outcome {
+    run(async {
+        let machine = Machine::new();
+        let (agent, objects) = Agent::with_a_claim(&machine).await;
+        let change = json!({
+            "number": 1, "hash": "h", "allow": [], "confirm_within": "60s", "runs_before": 0, "boot": "run-1", "attempts": 0,
+            "applied": null, "vanishing": ["0000:01:10.0"],
+        });
+        let file = machine.path("state/rollout/progress.json");
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(&file, change.to_string()).unwrap();
+        assert_eq!(
+            agent.prepare("u-1").await.error,
+            "",
+            "what was prepared before is the change's to see to"
+        );
+        assert_eq!(agent.unprepare("u-1").await, "");
+        let error = agent.prepare("u-1").await.error;
+        assert!(error.contains("device net0-0: 0000:01:10.0 goes in a change of this node"), "{error}");
+        // Another VF is not concerned.
+        objects.claims.lock().unwrap().push(claim("u-2", "net0-1", json!({"mode": "vfio"})));
+        let error = agent.prepare("u-2").await.error;
+        assert!(!error.contains("goes in a change"), "{error}");
+        fs::write(&file, "{").unwrap();
+        let error = agent.prepare("u-1").await.error;
+        assert!(error.contains("cannot read which VFs go"), "{error}");
+        fs::remove_file(&file).unwrap();
+        assert_eq!(agent.prepare("u-1").await.error, "");
+        agent.end().await;
+    })
+}

@@ -24,6 +24,7 @@ const PENSTOCK: &str = r#"#!/bin/sh
 d=$(dirname "$0")
 cat > "$d/input"
 echo "$CNI_COMMAND $(sed -n 's/.*"name":"\([^"]*\)".*/\1/p' "$d/input")" >> "$d/log"
+[ ! -e "$d/dies-$CNI_COMMAND" ] || exit 9
 for refuses in "$d/refuses" "$d/refuses-$CNI_COMMAND"; do
     [ ! -e "$refuses" ] || { echo "{\"code\": 102, \"msg\": \"$(cat "$refuses")\", \"details\": \"try this\"}"; exit 1; }
 done

@@ -100,3 +100,74 @@ pub fn beside_one_that_cannot_be_read() -> Outcome {
         agent.end().await;
     })
 }
+
+/// Longer than a socket's queue is.
+pub fn hooks_that_run_meanwhile() -> Outcome {
+    run(async {
+        let machine = Machine::new();
+        let (agent, objects) = Agent::with_a_claim(&machine).await;
+        let uid = "u-1".parse().unwrap();
+        let records = AttachStore::open(&machine.path("run")).unwrap();
+        records.write(&uid, "net0-0", &failed_hook()).unwrap();
+        let socket = std::os::unix::net::UnixDatagram::unbound().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let wake = |uid: &str| socket.send_to(uid.as_bytes(), machine.path("run/agent.sock")).is_ok();
+        let slow = objects.slow.clone().write_owned().await;
+        assert!(wake("u-1"));
+        let telling = || *objects.telling.lock().unwrap();
+        until("it is told", || telling() == 1).await;
+        let room: usize =
+            fs::read_to_string("/proc/sys/net/unix/max_dgram_qlen").unwrap().trim().parse().unwrap();
+        for _ in 0..=2 * room {
+            until("the agent listens", || wake("u-9")).await;
+        }
+        until("the agent listens", || wake("u-1")).await;
+        assert_eq!(telling(), 1);
+        drop(slow);
+        until("it is told of the hook that has run meanwhile", || telling() == 2).await;
+        agent.end().await;
+    })
+}
+
+pub fn what_could_not_be_looked_at() -> Outcome {
+    run(async {
+        let machine = Machine::new();
+        let (agent, objects) = Agent::with_a_claim(&machine).await;
+        let uid = "u-1".parse().unwrap();
+        let (records, store) = (
+            AttachStore::open(&machine.path("run")).unwrap(),
+            ClaimStore::open(&machine.path("state")).unwrap(),
+        );
+        let record = AttachRecord { failure: None, attached: Some(json!({})), ..failed_hook() };
+        records.write(&uid, "net0-0", &record).unwrap();
+        let wake = || {
+            let socket = std::os::unix::net::UnixDatagram::unbound().unwrap();
+            socket.send_to(b"u-1", machine.path("run/agent.sock")).unwrap();
+        };
+        let looks = || machine.log().matches("CHECK u-1").count();
+        let told = || objects.told.lock().unwrap().clone();
+        // The plugin does not come to an answer.
+        let dies = machine.path("bin/dies-CHECK");
+        fs::write(&dies, "").unwrap();
+        wake();
+        until("it is looked at again", || looks() >= 2).await;
+        assert_eq!(told(), [json!(null); 0]);
+        fs::remove_file(dies).unwrap();
+        // There is no such namespace.
+        until("it is told", || !told().is_empty()).await;
+        assert_eq!(told()[0]["status"]["devices"][0]["conditions"][0]["reason"], "Differs");
+        assert_eq!(objects.told.lock().unwrap().split_off(0).len(), 1);
+        // While the claim's end is at it, it differs, and is nobody's.
+        let (lock, before) = (records.lock(&uid, Duration::ZERO).unwrap(), looks());
+        wake();
+        until("it is looked at again", || looks() >= before + 2).await;
+        assert_eq!(told(), [json!(null); 0]);
+        store.remove(&uid).unwrap();
+        records.unlock(&uid, lock).unwrap();
+        let (asked, telling) = (looks(), *objects.telling.lock().unwrap());
+        wake();
+        agent.end().await;
+        assert!(looks() <= asked + 1 && *objects.telling.lock().unwrap() == telling);
+        assert_eq!(told(), [json!(null); 0]);
+    })
+}
