@@ -3,12 +3,14 @@
 //! Serde stops at the first error. Here the wrong part is then struck out of the tree and the rest read again, so
 //! that one run tells everything that is wrong.
 
+mod trap;
+
 use std::{fmt, ops::RangeInclusive};
 
 use serde::de::{self, DeserializeOwned, DeserializeSeed, IntoDeserializer, Unexpected, Visitor};
 
 use crate::{
-    diagnostic::{Diagnostic, Path, PathTarget},
+    diagnostic::{Diagnostic, Path, PathTarget, Related},
     selectors,
     tree::{YamlEntry, YamlNode, YamlValue, shown},
 };
@@ -131,6 +133,15 @@ enum Kind {
     },
     Bool(String),
     LeadingZero(String),
+    /// A key of an entry that has it in another spelling before.
+    Again {
+        /// As it stands there.
+        key: String,
+        /// The spelling of models.
+        own: &'static str,
+        /// Whether the first one is spelled so.
+        own_first: bool,
+    },
     /// A whole number that its type cannot hold, and what that holds.
     OutOfRange(String, RangeInclusive<i128>),
     Message(String),
@@ -156,6 +167,7 @@ const RANGES: [(&str, &str, RangeInclusive<i128>); 12] = [
 
 impl Kind {
     fn diagnostic(self, path: Path, place: PathTarget) -> Diagnostic {
+        let mut related = None;
         let (message, hint) = match self {
             Kind::UnknownKey { key, known } => match selectors::explain(&path) {
                 Some((message, hint)) => (message, Some(hint)),
@@ -197,11 +209,29 @@ impl Kind {
                 let (least, most) = (range.start(), range.end());
                 (clipped(format!("{number} is out of range: it goes from {least} to {most}")), None)
             }
+            Kind::Again { key, own, own_first } => {
+                let above = path.0.split_last().map_or(&[][..], |(_, above)| above);
+                related = own_first.then(|| {
+                    let place = PathTarget::Key;
+                    Box::new(Related {
+                        path: Path::of(above).join(own),
+                        place,
+                        label: "first given here".to_owned(),
+                    })
+                });
+                let message = match key == own {
+                    true => {
+                        format!("{} is given a second time: before it stands in another spelling", shown(own))
+                    }
+                    false => format!("{} is given a second time, here as {}", shown(own), shown(&key)),
+                };
+                (message, Some("remove one of them".to_owned()))
+            }
             Kind::Message(message) => (clipped(message), None),
             Kind::Spoiled => (String::new(), None),
         };
-        let hint = hint.or_else(|| known_trap(&path, &message));
-        Diagnostic { place, hint, ..Diagnostic::error(path, message) }
+        let hint = hint.or_else(|| trap::hint(&path, &message));
+        Diagnostic { place, hint, related, ..Diagnostic::error(path, message) }
     }
 }
 
@@ -214,26 +244,6 @@ fn clipped(message: String) -> String {
     }
 }
 
-/// What to say on mistakes that many make.
-fn known_trap(path: &Path, message: &str) -> Option<String> {
-    let hint = match path.0.last()?.as_str() {
-        "vlan" if message.starts_with("4095 ") => {
-            "IEEE 802.1Q reserves 4095; use 1 to 4094, or leave `vlan` out"
-        }
-        "vfs" if message.contains(" is no number of VFs") => {
-            "`penstock scan` shows how many VFs yours can have"
-        }
-        "address" | "addresses" if message.contains("is not an address") => {
-            "write the address with the length of its network: 10.20.31.204/24"
-        }
-        "gateway" | "via" if message.contains("without a prefix length") => {
-            "write the router's address alone: 10.20.31.1"
-        }
-        _ => return None,
-    };
-    Some(hint.to_owned())
-}
-
 /// The keys that are known, without the spellings of other tools that are read too.
 fn spelled(known: &'static [&'static str]) -> impl Iterator<Item = &'static str> {
     let hump = |key: &str| {
@@ -244,6 +254,11 @@ fn spelled(known: &'static [&'static str]) -> impl Iterator<Item = &'static str>
 }
 
 fn suggest(key: &str, known: &'static [&'static str]) -> String {
+    if let Some((before, value)) = key.split_once(':')
+        && known.contains(&before)
+    {
+        return format!("write a space after the colon: `{before}: {}`", value.trim());
+    }
     match nearest(key, spelled(known)).or_else(|| nearest(key, known.iter().copied())) {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("what may stand here: {}", quoted(spelled(known))),
@@ -299,6 +314,7 @@ impl fmt::Display for Fault {
             Kind::UnknownWord { word, .. } => write!(f, "unknown word {}", shown(word)),
             Kind::Bool(text) => write!(f, "{} is neither on nor off", shown(text)),
             Kind::LeadingZero(text) => write!(f, "{} begins with a 0", shown(text)),
+            Kind::Again { own, .. } => write!(f, "{} is given a second time", shown(own)),
             Kind::OutOfRange(number, _) => write!(f, "{} is out of range", shown(number)),
             Kind::Message(message) => f.write_str(message),
             Kind::Spoiled => f.write_str("it was found wrong before"),
@@ -338,8 +354,9 @@ impl de::Error for Fault {
         Fault::new(Kind::UnknownWord { word: word.to_owned(), known })
     }
 
+    /// Keys of one spelling are found in the tree before; [`mapping`] knows the spelling that this one has.
     fn duplicate_field(key: &'static str) -> Fault {
-        Fault::message(format!("`{key}` is given a second time, in another spelling"))
+        Fault::new(Kind::Again { key: key.to_owned(), own: key, own_first: false })
     }
 }
 
@@ -463,7 +480,7 @@ impl<'de> de::Deserializer<'de> for Reader<'de> {
             YamlValue::Spoiled => visitor.visit_none(),
             YamlValue::Scalar(_) => visitor.visit_str(self.text(&"text")?),
             YamlValue::Sequence(items) => visitor.visit_seq(Items { items, at: 0 }),
-            YamlValue::Mapping(entries) => visitor.visit_map(Keys { entries, at: 0 }),
+            YamlValue::Mapping(entries) => mapping(entries, visitor),
         }
     }
 
@@ -524,9 +541,13 @@ impl<'de> de::Deserializer<'de> for Reader<'de> {
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
         match &self.0.value {
-            YamlValue::Null => visitor.visit_map(Keys { entries: &[], at: 0 }),
-            YamlValue::Mapping(entries) => visitor.visit_map(Keys { entries, at: 0 }),
-            _ => self.wrong(&visitor),
+            YamlValue::Null => mapping(&[], visitor),
+            YamlValue::Mapping(entries) => mapping(entries, visitor),
+            // What serde says of types that say nothing themselves.
+            _ => match (&visitor as &dyn de::Expected).to_string() {
+                plain if plain == "a map" || plain.starts_with("struct ") => self.wrong(&"a mapping"),
+                _ => self.wrong(&visitor),
+            },
         }
     }
 
@@ -589,6 +610,20 @@ impl<'a> de::SeqAccess<'a> for Items<'a> {
 struct Keys<'a> {
     entries: &'a [YamlEntry],
     at: usize,
+}
+
+/// Reads a mapping. A key that it has in two spellings is told at the second one.
+fn mapping<'a, V: Visitor<'a>>(entries: &'a [YamlEntry], visitor: V) -> Result<V::Value, Fault> {
+    let mut keys = Keys { entries, at: 0 };
+    visitor.visit_map(&mut keys).map_err(|mut fault| match (&mut fault.kind, entries.get(keys.at)) {
+        (Kind::Again { key, own, own_first }, Some(entry)) if fault.path.is_empty() => {
+            key.clone_from(&entry.key);
+            *own_first = entries.iter().take(keys.at).any(|before| before.key == *own);
+            fault.at_key = true;
+            fault.under(&entry.key)
+        }
+        _ => fault,
+    })
 }
 
 impl<'a> de::MapAccess<'a> for Keys<'a> {

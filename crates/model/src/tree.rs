@@ -6,6 +6,7 @@
 mod comment;
 mod directive;
 mod scalar;
+mod syntax;
 
 use std::{collections::HashMap, ops::Range};
 
@@ -202,7 +203,7 @@ pub(crate) fn read_documents(
     let mut builder = Builder::new(Offsets::new(body, text.len() - body.len()), most);
     let mut parser = Parser::new_from_str(body);
     while let Some(event) = parser.next_event() {
-        let (event, span) = event.map_err(|error| builder.scan_error(&error))?;
+        let (event, span) = event.map_err(|error| builder.scan_error(&error, text))?;
         let mut span = builder.offsets.bytes(span);
         if let Event::Scalar(_, ScalarStyle::SingleQuoted | ScalarStyle::DoubleQuoted, ..) = event {
             // The scanner's reaches to the next token, over a comment.
@@ -298,9 +299,10 @@ impl Builder {
         }
     }
 
-    fn scan_error(&self, error: &ScanError) -> Diagnostic {
+    fn scan_error(&self, error: &ScanError, text: &str) -> Diagnostic {
         let at = self.offsets.start + self.offsets.byte(error.marker().index());
-        Diagnostic::error(Path::default(), format!("this is not YAML: {}", error.info())).at_bytes(at..at)
+        let open: Vec<usize> = self.open.iter().map(|open| open.start).collect();
+        syntax::explain(text, error.info(), at, &open)
     }
 
     fn take(&mut self, event: Event<'_>, span: Range<usize>) -> Result<(), Diagnostic> {

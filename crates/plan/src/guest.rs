@@ -226,8 +226,7 @@ fn starting<'n, 'a>(
 ) -> Option<Starting<'n, 'a>> {
     let functions: Vec<_> =
         guest.functions.iter().filter_map(|function| place(planner, nics, &function.name)).collect();
-    let is_vm = guest.kind == GuestKind::Vm;
-    let suspended = is_vm && planner.suspended(name);
+    let suspended = guest.kind == GuestKind::Vm && planner.suspended(name);
     let starting = Starting { name, guest, functions, drives: drive::owned(drives, guest), suspended };
     planner.given.insert(name.clone(), starting.addresses().collect());
     if planner.runs(name) {
@@ -247,16 +246,6 @@ fn starting<'n, 'a>(
             planner.refuse(
                 format!("{function} is to go to {name}, but guest {user} runs with it"),
                 format!("stop it first: penstock stop MODEL {user}"),
-            );
-        }
-    }
-    for function in &guest.functions {
-        if is_vm && function.name.vf.is_none() {
-            free = false;
-            let nic = &function.name.nic;
-            planner.lack(
-                format!("{name} is a VM and is to get the PF {nic}: VFIO would take it from the host's driver, with its interface and all that is set on it, and nothing brings those back"),
-                format!("give {name} a VF, {nic}#0, which is as much a function of its own; or make it a container, which can own the PF's interface"),
             );
         }
     }

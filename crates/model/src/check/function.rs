@@ -181,12 +181,8 @@ fn check_tc_rates(owned: &Owned, messages: &mut Vec<Diagnostic>) {
     }
 }
 
-/// A PF in a guest: not in a VM while there are VFs, and not with addresses on the host.
+/// A PF in a guest: not in a VM, and not with addresses on the host.
 fn check_pfs(subject: &mut Subject<'_>) {
-    let mut first_vf: HashMap<&NicName, &Owned> = HashMap::new();
-    for owned in subject.owned.iter().filter(|owned| owned.function.name.vf.is_some()) {
-        first_vf.entry(&owned.function.name.nic).or_insert(owned);
-    }
     let host: HashMap<&NicName, &Path> =
         subject.host.iter().filter_map(|host| Some((&host.nic, &host.addresses.first()?.1))).collect();
     for owned in subject.owned.iter().filter(|owned| owned.function.name.vf.is_none()) {
@@ -194,30 +190,23 @@ fn check_pfs(subject: &mut Subject<'_>) {
             break;
         }
         let name = &owned.function.name.nic;
-        let Some(nic) = subject.model.nics.get(name) else {
+        if !subject.model.nics.contains_key(name) {
             continue;
-        };
-        let used = first_vf.get(name).copied();
-        let counted = subject.counted.get(name).copied().unwrap_or(false) && nic.vfs > 0;
-        if owned.kind == GuestKind::Vm && (used.is_some() || counted) {
-            let user = used.map_or_else(
-                || format!("while the NIC is to have {}", crate::text::counted(usize::from(nic.vfs), "VF")),
-                |other| match other.guest == owned.guest {
-                    true => format!("together with its VF {}", other.function.name),
-                    false => format!("while {} uses its VF {}", other.guest, other.function.name),
-                },
-            );
-            let (related, label) = match used {
-                Some(other) => (other.name_path(), "this VF would be gone"),
-                None => (Path::of(["nics", name.as_str(), "vfs"]), "these VFs would be gone"),
-            };
+        }
+        if owned.kind == GuestKind::Vm {
             subject.messages.push(
                 Diagnostic::error(
                     owned.name_path(),
-                    format!("the PF {name} cannot go to the VM {} {user}: Linux removes the VFs when the PF's driver lets go of it", owned.guest),
+                    format!(
+                        "{} is a VM and is to get the PF {name}: VFIO would take it from the host's driver, with its interface, its VFs and all that \
+                         is set on it, and nothing brings those back",
+                        owned.guest
+                    ),
                 )
-                .with_related(related, label)
-                .with_hint("give the VM a VF, or make it a container, which can own the PF's interface"),
+                .with_hint(format!(
+                    "give {} a VF, like {name}#0, which is a function of its own too; or make it a container, which can own the PF's interface",
+                    owned.guest
+                )),
             );
         }
         if let Some(place) = host.get(name) {

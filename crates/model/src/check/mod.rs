@@ -98,8 +98,6 @@ struct Subject<'a> {
     model: &'a Model,
     owned: &'a [Owned],
     host: &'a [HostAddresses],
-    /// Whether the NIC's `vfs` is written.
-    counted: &'a IndexMap<NicName, bool>,
     messages: &'a mut Vec<Diagnostic>,
 }
 
@@ -112,7 +110,6 @@ pub(crate) fn check(document: ModelDocument, file: &str, messages: &mut Vec<Diag
     let names_itself = of_file.is_some();
     let machine = machine.or(of_file).unwrap_or_else(nameless);
     let highest = highest_indices(&guests);
-    let counted = nics.iter().map(|(name, nic)| (name.clone(), nic.vfs.is_some())).collect();
     let mut host = Vec::new();
     let nics: IndexMap<NicName, Nic> = nics
         .into_iter()
@@ -174,7 +171,7 @@ pub(crate) fn check(document: ModelDocument, file: &str, messages: &mut Vec<Diag
         expect_latency,
         board: build_board(board),
     };
-    let mut subject = Subject { model: &model, owned: &owned, host: &host, counted: &counted, messages };
+    let mut subject = Subject { model: &model, owned: &owned, host: &host, messages };
     nic::check(&mut subject);
     drive::check(&written.drives, &mut subject);
     external::check(&mut subject);

@@ -263,7 +263,10 @@ impl Selector {
 
 fn missing_relation(text: &str) -> Wrong {
     match text.find(['<', '>', '=']) {
-        Some(at) => (at..at + 1, "the comparisons are >= and <=".into()),
+        Some(at) => (
+            at..at + 1,
+            "the comparisons are >= and <=, and in a line that begins with `latency` < too".into(),
+        ),
         None => (0..text.len(), "it has no comparison: >= or <=".into()),
     }
 }
@@ -368,6 +371,13 @@ fn selector(words: &[Word<'_>]) -> Result<Selector, Wrong> {
 }
 
 fn unknown(text: &str) -> String {
+    // As `measure --path` has it.
+    let two = text
+        .rsplit_once('-')
+        .filter(|(path, end)| WORDS.contains(path) && ["across", "inside"].contains(end));
+    if let Some((path, end)) = two {
+        return format!("{text:?} is written in two words here: {path} {end}");
+    }
     let known = WORDS.into_iter().chain(["guest", "across", "inside"]).chain(Metric::ALL.map(Metric::name));
     match line::near(text, known) {
         Some(word) if text.len() < 40 => format!("{text:?} means nothing here; did you mean {word:?}?"),

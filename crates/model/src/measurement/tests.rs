@@ -241,8 +241,21 @@ fn a_ruling_is_as_bad_as_its_worst_claim_and_nothing_is_not_enough() {
 fn lines_that_cannot_be_read_say_why_and_where() {
     for (line, why, at) in [
         ("", "it has no comparison: >= or <=", ""),
-        ("pf-pf > 1Gbit/s", "the comparisons are >= and <=", ">"),
-        ("pf-pf == 1Gbit/s", "the comparisons are >= and <=", "="),
+        (
+            "pf-pf > 1Gbit/s",
+            "the comparisons are >= and <=, and in a line that begins with `latency` < too",
+            ">",
+        ),
+        (
+            "pf-pf == 1Gbit/s",
+            "the comparisons are >= and <=, and in a line that begins with `latency` < too",
+            "=",
+        ),
+        (
+            "vf-vf-inside >= 1Gbit/s",
+            "\"vf-vf-inside\" is written in two words here: vf-vf inside",
+            "vf-vf-inside",
+        ),
         (">= 1Gbit/s", "nothing stands before >=", ">="),
         ("pf-pf >=", "nothing stands after >=", ">="),
         ("pf-pf >= 1Gbit/s <= 2Gbit/s", "there is a second comparison; one line makes one claim", "<"),

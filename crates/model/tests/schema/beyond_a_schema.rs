@@ -33,7 +33,6 @@ pub const BEYOND_A_SCHEMA: [(&str, &[&str]); 8] = [
             "nic-interface-twice",
             "pf-in-a-guest-with-host-addresses",
             "pf-to-a-vm",
-            "pf-to-a-vm-with-vfs-wanted",
             "pins-and-cpus",
             "priority-without-vlan",
             "rate-min-above-max",
