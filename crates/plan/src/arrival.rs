@@ -1,6 +1,6 @@
 //! What of a model's hardware is still to come while a machine is started.
 
-use penstock_model::{Diagnostics, GuestKind, Inventory, Model};
+use penstock_model::{Diagnostics, Inventory, Model};
 
 use crate::{
     drive::{DRIVER, resolve_drives},
@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// What `model` needs of the machine before it can be planned for and that is not there, each in a few words; empty when it can. A PF
-/// is there with its driver and its network interface, unless a VM owns it or a guest has it; a drive is there with its driver.
+/// is there with its driver and its network interface, unless a guest has it; a drive is there with its driver.
 /// Of one whose VFs others make only the PF is waited for.
 pub fn not_there_yet(model: &Model, inventory: &Inventory) -> Vec<String> {
     let (drives, Diagnostics(mut wrong)) = resolve_drives(model, inventory);
@@ -20,14 +20,8 @@ pub fn not_there_yet(model: &Model, inventory: &Inventory) -> Vec<String> {
     let mut lacking: Vec<String> = wrong.iter().map(said).collect();
     for (name, bdf) in &nics {
         let Some(pf) = inventory.pf(*bdf) else { continue };
-        let owned = model.guests.values().any(|guest| {
-            let owns = |function: &penstock_model::Function| {
-                function.name.nic == *name && function.name.vf.is_none()
-            };
-            guest.kind == GuestKind::Vm && guest.functions.iter().any(owns)
-        });
         let given = inventory.guests.values().any(|found| found.running && found.functions.contains(bdf));
-        if owned || given || model.nics.get(name).is_some_and(|nic| nic.externally_managed) {
+        if given || model.nics.get(name).is_some_and(|nic| nic.externally_managed) {
             continue;
         }
         match (&pf.driver, &pf.interface) {

@@ -110,15 +110,10 @@ fn a_nic_is_waited_for_until_it_has_its_driver_and_its_interface() {
     assert_eq!(lacking(&plain, &no_driver), [format!("NET0 ({bdf}) has no driver")]);
     let nothing = lacking(&plain, &|inventory| inventory.pfs.clear());
     assert!(nothing[0].starts_with("nics.NET0.match: no PF of this machine has"), "{nothing:?}");
-    // What others make, or a VM has, is not for us to wait for.
+    // What others make is not for us to wait for.
     let external =
         parsed(&format!("nics:\n  NET0: {{match: {{bdf: \"{bdf}\"}}, vfs: 2, externally_managed: true}}\n"));
-    let of_a_vm = parsed(&format!(
-        "nics:\n  NET0: {{match: {{bdf: \"{bdf}\"}}}}\nguests:\n  a: {{kind: vm, functions: [NET0]}}\n"
-    ));
-    for model in [external, of_a_vm] {
-        assert_eq!(lacking(&model, &no_driver), [""; 0]);
-    }
+    assert_eq!(lacking(&external, &no_driver), [""; 0]);
     let of_a_container = parsed(&format!(
         "nics:\n  NET0: {{match: {{bdf: \"{bdf}\"}}}}\nguests:\n  a: {{kind: container, functions: [NET0]}}\n"
     ));
