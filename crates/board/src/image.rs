@@ -73,36 +73,31 @@ impl Image {
         })
     }
 
-    /// The same, unpacked from a [file](Image::pack) where it is not in the cache already.
+    /// The same, unpacked from a [file](Image::pack) where it is not in the cache already, and whether it was. The file is the one of the
+    /// proof in either case.
     ///
     /// # Errors
     ///
-    /// [`BoardError::Unproven`] when the file is not the one of the proof, [`BoardError::Packed`] when it is no image of this version's recipe,
-    /// [`BoardError::NoSpace`], [`BoardError::Interrupted`]. Nothing is left under its name.
+    /// [`BoardError::Unproven`] when the file is not the one of the proof, [`BoardError::Packed`] when it cannot be read or is no image of this
+    /// version's recipe, [`BoardError::NoSpace`], [`BoardError::Interrupted`]. Nothing is left under its name that was not there.
     pub fn unpack(
         cache: &Cache,
         file: &Path,
         proof: &Proof,
         listener: Listener<'_>,
-    ) -> Result<Image, BoardError> {
-        Image::kept(cache, listener, |work, listener| {
+    ) -> Result<(Image, bool), BoardError> {
+        let mut unpacked = false;
+        let image = Image::kept(cache, &mut *listener, |work, listener| {
+            unpacked = true;
             check_room(work, NEEDED_UNPACKED, "unpack the board image")?;
             listener(Progress::Phase("Unpacking the board image".to_owned()));
-            let unopened =
-                |error| BoardError::Packed { file: file.to_owned(), source: PackedError::Unopened(error) };
-            let from = Attentive(files::open(file).map_err(unopened)?);
-            let length = files::length(file)?;
-            let unproven = |source| BoardError::Unproven { file: file.to_owned(), source };
-            let mut watched =
-                Watched { from, read: 0, length, witness: proof.begin().map_err(unproven)?, listener };
-            let read = packed::read(&recipe::digest(), &mut watched, work);
-            read.map_err(|error| match error {
-                PackedError::Interrupted => BoardError::Interrupted { doing: "unpacking the board image" },
-                PackedError::File(error) => error.into(),
-                source => BoardError::Packed { file: file.to_owned(), source },
-            })?;
-            watched.witness.judge().map_err(unproven)
-        })
+            proven(file, proof, listener, |from| packed::read(&recipe::digest(), from, work))
+        })?;
+        if !unpacked {
+            listener(Progress::Phase(format!("Reading {}", file.display())));
+            proven(file, proof, listener, |from| packed::read_through(from))?;
+        }
+        Ok((image, unpacked))
     }
 
     /// Writes it to a file, for machines without a Debian mirror; the SHA-256 of the file. Of the same image it is always the same.
@@ -260,6 +255,26 @@ impl Image {
     pub(crate) fn called(directory: &str, sums: &str) -> Image {
         Image { digest: "d".to_owned(), directory: directory.into(), sums: sums.to_owned() }
     }
+}
+
+/// Reads a file to its end, and then holds it against its proof.
+fn proven(
+    file: &Path,
+    proof: &Proof,
+    listener: Listener<'_>,
+    read: impl FnOnce(&mut Watched<'_, '_>) -> Result<(), PackedError>,
+) -> Result<(), BoardError> {
+    let unopened = |error| BoardError::Packed { file: file.to_owned(), source: PackedError::Unopened(error) };
+    let from = Attentive(files::open(file).map_err(unopened)?);
+    let length = files::length(file)?;
+    let unproven = |source| BoardError::Unproven { file: file.to_owned(), source };
+    let mut watched = Watched { from, read: 0, length, witness: proof.begin().map_err(unproven)?, listener };
+    read(&mut watched).map_err(|error| match error {
+        PackedError::Interrupted => BoardError::Interrupted { doing: "reading a board image" },
+        PackedError::File(error) => error.into(),
+        source => BoardError::Packed { file: file.to_owned(), source },
+    })?;
+    watched.witness.judge().map_err(unproven)
 }
 
 /// What is read of a file, as its proof sees it.
@@ -546,6 +561,31 @@ mod tests {
             let message = read_failure(said).to_string();
             assert!(message.contains(expected), "{message}");
         }
+    }
+
+    #[test]
+    fn a_file_is_held_against_its_proof_although_the_image_is_there_already() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::at(directory.path());
+        let there = cache.images().join(recipe::digest());
+        files::create_dir_all(&there).unwrap();
+        files::write_atomic(there.join(SUMS), "00  vmlinuz\n").unwrap();
+        files::write_atomic(there.join("vmlinuz"), "x").unwrap();
+        let file = directory.path().join("image.tar.gz");
+        let unpack = |digest: &str| {
+            let proof = Proof::of_sha256(digest).unwrap();
+            Image::unpack(&cache, &file, &proof, &mut |_| {}).map(|(_, unpacked)| unpacked)
+        };
+        let digest = sha256("other bytes");
+        let missing = unpack(&digest).unwrap_err();
+        assert!(matches!(missing, BoardError::Packed { source: PackedError::Unopened(_), .. }), "{missing}");
+        files::write_atomic(&file, "other bytes").unwrap();
+        let other = unpack(&"a".repeat(64)).unwrap_err();
+        assert!(
+            matches!(other, BoardError::Unproven { source: ProofError::OtherDigest { .. }, .. }),
+            "{other}"
+        );
+        assert!(!unpack(&digest).unwrap(), "nothing was unpacked");
     }
 
     #[test]

@@ -425,7 +425,7 @@ pub struct Plan {
     #[arg(long, value_name = "FILE")]
     pub inventory: Option<PathBuf>,
     /// Also show every step in order, with its reason and its inverse
-    #[arg(long, short_alias = 'v', alias = "verbose")]
+    #[arg(long, visible_short_alias = 'v', alias = "verbose")]
     pub steps: bool,
     /// Also show which files `apply --persist` changes, as a diff
     #[arg(long, conflicts_with = "inventory")]
@@ -590,7 +590,7 @@ pub struct Console {
     #[arg(long)]
     pub read_only: bool,
     /// Start with the last N lines [default: 24]
-    #[arg(long, value_name = "N", conflicts_with = "all")]
+    #[arg(long, value_name = "N", conflicts_with = "all", value_parser = |text: &str| text.parse::<usize>().map_err(|_| "a number of lines, like 24"))]
     pub lines: Option<usize>,
     /// Start with the first output since the guest was started
     #[arg(long)]

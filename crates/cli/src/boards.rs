@@ -46,8 +46,13 @@ impl Boards {
         Image::ensure(&self.cache, &mut |progress| show(printer, progress)).map_err(failed)
     }
 
-    /// The board image, unpacked from a file if it is not there.
-    pub fn image_from(&self, file: &Path, proof: &Proof, printer: &mut Printer) -> Result<Image, Failure> {
+    /// The board image, unpacked from a file if it is not there, and whether it was; the file is shown to be the one that is meant.
+    pub fn image_from(
+        &self,
+        file: &Path,
+        proof: &Proof,
+        printer: &mut Printer,
+    ) -> Result<(Image, bool), Failure> {
         Image::unpack(&self.cache, file, proof, &mut |progress| show(printer, progress)).map_err(failed)
     }
 

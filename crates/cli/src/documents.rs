@@ -163,6 +163,10 @@ pub struct BoardImage {
     pub digest: String,
     /// Where it is.
     pub directory: std::path::PathBuf,
+    /// With `--from`, whether it was unpacked from that file; not if it was there already. The file is then shown to be the one that is meant,
+    /// and nothing more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unpacked: Option<bool>,
     /// The file that it was written to, with `--to`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub packed: Option<PackedImage>,

@@ -66,7 +66,8 @@ fn nics(inventory: &Inventory, out: &mut Paragraphs) {
     if inventory.pfs.iter().all(|pf| pf.sriov.is_none()) {
         out.wrapped(
             "  ",
-            "No NIC here has SR-IOV: a model cannot be applied to this machine; it can be rehearsed.",
+            "No NIC here has SR-IOV: there can be no VFs. A model may give guests ports of an embedded switch \
+             (docs/container-nics.md, docs/tenant-nics.md), and any can be rehearsed.",
         );
     }
 }

@@ -4,13 +4,13 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     env,
     net::IpAddr,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process,
 };
 
 use penstock_guests::{Builtin, Condition, Containers, GuestError, Guests, Status as GuestStatus};
 use penstock_host::{
-    Netlink, Place, Root, chain, interface_of, scan,
+    Netlink, Place, Root, chain, files, interface_of, scan,
     scan::lifelines::{Started, lifelines, lifelines_here},
     tap, threads,
 };
@@ -45,6 +45,19 @@ pub struct Machine {
     journal: PathBuf,
     builtin: Builtin,
     peers: Vec<IpAddr>,
+}
+
+/// The tree of a machine that somebody recorded (`--root`).
+///
+/// # Errors
+///
+/// [`Status::BadInput`]: it holds neither `proc` nor `sys`.
+pub fn recorded(tree: &Path) -> Result<Root, Failure> {
+    if ["proc", "sys"].iter().any(|name| files::exists(tree.join(name))) {
+        return Ok(Root::recorded(tree));
+    }
+    let text = format!("{} holds neither proc nor sys: it is no recorded machine", tree.display());
+    Err(Failure::new(Status::BadInput, text).hint("`penstock audit --record DIR` makes one there"))
 }
 
 impl Machine {

@@ -1,6 +1,9 @@
 //! Reading the user's model and inventory files.
 
-use std::path::{Path, PathBuf};
+use std::{
+    io::ErrorKind,
+    path::{Path, PathBuf},
+};
 
 use penstock_host::{files, interrupt};
 use penstock_model::{
@@ -259,7 +262,14 @@ pub fn read_source(path: &Path, what: &str) -> Result<Source, Rejected> {
 /// What came of reading a file that the user names: an interrupt while it is waited for is one, and anything else wrong input.
 pub fn named<T>(read: files::Result<T>) -> Result<T, Failure> {
     match read {
-        Err(error) if interrupt::pending() => Err(Failure::new(Status::Interrupted, error)),
+        Err(error) if interrupt::pending() => Err(Failure::new(
+            Status::Interrupted,
+            format!("interrupted while {} was read", error.path.display()),
+        )),
+        Err(error) if error.source.kind() == ErrorKind::IsADirectory => {
+            let hint = format!("name the files in it, like {}/*.yaml", error.path.display());
+            Err(Failure::new(Status::BadInput, error).hint(hint))
+        }
         read => read.or_bad_input(),
     }
 }
@@ -391,12 +401,20 @@ pub fn explain_generate(error: &GenerateError, source: &Source, printer: &mut Pr
 /// Reads an inventory that `scan --json` printed.
 pub fn read_inventory(path: &Path) -> Result<Inventory, Failure> {
     let how = "make one with `penstock scan --json > inventory.json` on the machine";
-    let (bytes, more) = named(files::read_named_by_user(path, INVENTORY_LIMIT))?;
+    let read = named(files::read_named_by_user(path, INVENTORY_LIMIT));
+    let (bytes, more) = read.map_err(|failure| match failure.status {
+        Status::BadInput => failure.hint(how),
+        _ => failure,
+    })?;
     if more {
         return Err(Failure::new(Status::BadInput, format!("{} is too large", path.display())).hint(how));
     }
     let inventory: Inventory = serde_json::from_slice(&bytes).map_err(|error| {
-        Failure::new(Status::BadInput, format!("{} is no inventory: {error}", path.display())).hint(how)
+        let why = match bytes.trim_ascii_start().first() {
+            Some(b'{') => error.to_string(),
+            _ => "it is no JSON document; is it a model?".to_owned(),
+        };
+        Failure::new(Status::BadInput, format!("{} is no inventory: {why}", path.display())).hint(how)
     })?;
     if inventory.version > INVENTORY_VERSION {
         let text = format!(

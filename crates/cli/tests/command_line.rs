@@ -104,6 +104,23 @@ fn a_file_that_is_no_model_is_answered_in_words() {
     let run = penstock(directory.path(), &["check", "missing.yaml"]);
     assert_eq!(run.status, 2);
     assert!(run.stderr.contains("could not read missing.yaml"), "{}", run.stderr);
+    let run = penstock(directory.path(), &["check", "."]);
+    assert_eq!(run.status, 2);
+    assert!(run.stderr.contains("help: name the files in it, like ./*.yaml"), "{}", run.stderr);
+}
+
+#[test]
+fn a_directory_or_file_that_is_no_recorded_machine_is_not_taken_for_an_empty_one() {
+    let directory = tempfile::tempdir().unwrap();
+    write(directory.path(), "file", "x");
+    for verb in ["scan", "metrics", "audit"] {
+        for root in ["nowhere", "file", "."] {
+            let run = penstock(directory.path(), &[verb, "--root", root]);
+            assert_eq!((run.status, run.stdout.as_str()), (2, ""), "{verb} {root}: {}", run.stderr);
+            let wanted = format!("{root} holds neither proc nor sys: it is no recorded machine");
+            assert!(run.stderr.contains(&wanted), "{verb} {root}: {}", run.stderr);
+        }
+    }
 }
 
 #[test]
@@ -120,6 +137,10 @@ fn a_model_that_does_not_fit_points_at_the_line() {
     assert_eq!((run.status, run.stdout.as_str()), (6, ""));
     assert!(run.stderr.contains("large.yaml:12:9"), "{}", run.stderr);
     let run = penstock(directory.path(), &["plan", "fits.yaml", "--inventory", "fits.yaml"]);
+    assert_eq!(run.status, 2);
+    assert!(run.stderr.contains("penstock scan --json"), "{}", run.stderr);
+    assert!(run.stderr.contains("it is no JSON document; is it a model?"), "{}", run.stderr);
+    let run = penstock(directory.path(), &["plan", "fits.yaml", "--inventory", "missing.json"]);
     assert_eq!(run.status, 2);
     assert!(run.stderr.contains("penstock scan --json"), "{}", run.stderr);
 }

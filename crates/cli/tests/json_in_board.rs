@@ -191,7 +191,10 @@ fn an_image_as_a_file() -> Outcome {
         fs::read_dir(&images)?.map(|entry| entry.map(|entry| entry.file_name())).collect::<Result<_, _>>()?;
     assert!(left.iter().all(|name| name.to_string_lossy().ends_with(".lock")), "{left:?}");
     let unpacked = document(&from(&["--sha256", digest])?, "board-image", 0)?;
-    assert_eq!(unpacked["digest"], packed["digest"]);
+    assert_eq!((&unpacked["digest"], &unpacked["unpacked"]), (&packed["digest"], &true.into()));
+    let again = document(&from(&["--sha256", digest])?, "board-image", 0)?;
+    assert_eq!((&again["digest"], &again["unpacked"]), (&packed["digest"], &false.into()));
+    from(&["--sha256", &other])?.ended_with(3)?;
     let at = |image: &Value| PathBuf::from(image["directory"].as_str().unwrap_or_default());
     let list = |image: &Value| fs::read_to_string(at(image).join("SHA256SUMS"));
     assert_eq!(list(&unpacked)?, list(&packed)?);

@@ -189,6 +189,11 @@ pub(super) fn read(digest: &str, from: impl Read, directory: &Path) -> Result<()
     Ok(())
 }
 
+/// Reads all that `from` has, whatever it is.
+pub(super) fn read_through(from: &mut impl Read) -> Result<(), PackedError> {
+    io::copy(from, &mut io::sink()).map(drop).map_err(unreadable)
+}
+
 /// The permissions of a file that had these.
 fn mode_of(mode: u32) -> u32 {
     if mode & 0o111 == 0 { 0o644 } else { 0o755 }

@@ -3,7 +3,7 @@
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// What stands for a verb of others here.
-const VERBS: [(&[&str], &str); 19] = [
+const VERBS: [(&[&str], &str); 20] = [
     (
         &["show", "list", "ls", "get", "info", "describe", "inventory", "dump", "state"],
         "`penstock scan` shows this machine, `penstock status` its guests",
@@ -42,6 +42,7 @@ const VERBS: [(&[&str], &str); 19] = [
         &["try"],
         "`penstock apply MODEL --confirm-within 60s` undoes itself unless `penstock confirm` comes in time",
     ),
+    (&["version"], "`penstock --version` tells version and build"),
     (&["commit", "accept", "ok"], "`penstock confirm` keeps what `penstock apply --confirm-within` did"),
     (
         &["restart", "reload", "reboot", "reset"],
@@ -113,7 +114,10 @@ const OPTIONS: [(&[&str], &str); 5] = [
         &["-f", "--file", "--filename", "--model", "-c", "--config"],
         "the model stands by itself behind the verb: `penstock plan model.yaml`",
     ),
-    (&["-o", "--output", "--format"], "`--json` prints data as JSON; standard output can be sent to a file"),
+    (
+        &["-o", "--out", "--output", "--format"],
+        "`--json` prints data as JSON; standard output can be sent to a file",
+    ),
     (&["--timeout", "--wait"], "`penstock verify MODEL --timeout 10s` waits so long for links and frames"),
 ];
 

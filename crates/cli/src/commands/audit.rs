@@ -22,7 +22,7 @@ use crate::{
     arguments::Audit,
     audit_table,
     failure::{Failure, OrBadInput, Status},
-    machine::Machine,
+    machine::{self, Machine},
     model_file::{self, For, ModelFile},
     printer::Printer,
     settings::Settings,
@@ -57,7 +57,7 @@ pub fn run(mut arguments: Audit, settings: &Settings, printer: &mut Printer) -> 
     let profile = arguments.tuned.as_deref().map(tuned::read).transpose()?;
     let recorder = arguments.record.as_ref().map(|_| Arc::new(Recorder::default()));
     let root = match (&arguments.root, &recorder) {
-        (Some(tree), _) => recorded(tree)?,
+        (Some(tree), _) => machine::recorded(tree)?,
         (None, Some(recorder)) => Root::system().recording(recorder.clone()),
         (None, None) => Root::system(),
     };
@@ -126,15 +126,6 @@ fn watch(root: &Root, lasting: Duration, printer: &mut Printer) -> Watched {
         printer.say(format!("Stopped after {seconds:.1} s; what was seen until then is judged."));
     }
     watched
-}
-
-/// The tree that somebody recorded.
-fn recorded(tree: &Path) -> Result<Root, Failure> {
-    if ["proc", "sys"].iter().any(|name| files::exists(tree.join(name))) {
-        return Ok(Root::recorded(tree));
-    }
-    let text = format!("{} holds neither proc nor sys: it is no recorded machine", tree.display());
-    Err(Failure::new(Status::BadInput, text).hint("`penstock audit --record DIR` makes one there"))
 }
 
 /// What went on while the tree was recorded, if anybody watched.

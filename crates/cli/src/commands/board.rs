@@ -95,9 +95,16 @@ fn attached(board: &Board, command: Command) -> Result<Status, Failure> {
 
 /// Has the board image there, from a file or into one if asked to.
 fn image(boards: &Boards, file: &ImageFile, printer: &mut Printer) -> Result<Status, Failure> {
-    let image = match &file.from {
-        Some(from) => boards.image_from(from, &proof(from, file)?, printer)?,
-        None => boards.image(printer)?,
+    let (image, unpacked) = match &file.from {
+        Some(from) => {
+            let (image, unpacked) = boards.image_from(from, &proof(from, file)?, printer)?;
+            if !unpacked {
+                let what = "is the file that you mean; nothing of it was taken, since there is an image of this version already";
+                printer.say(format!("{} {what}.", from.display()));
+            }
+            (image, Some(unpacked))
+        }
+        None => (boards.image(printer)?, None),
     };
     let packed = match &file.to {
         Some(to) => Some(PackedImage { file: to.clone(), sha256: boards.pack(&image, to, printer)? }),
@@ -107,8 +114,8 @@ fn image(boards: &Boards, file: &ImageFile, printer: &mut Printer) -> Result<Sta
         }
     };
     printer.done();
-    let made =
-        BoardImage { digest: image.digest().to_owned(), directory: image.directory().to_owned(), packed };
+    let (digest, directory) = (image.digest().to_owned(), image.directory().to_owned());
+    let made = BoardImage { digest, directory, unpacked, packed };
     printer.data(&made, || match &made.packed {
         Some(packed) => format!("{}  {}", packed.sha256, packed.file.display()),
         None => format!("board image {} in {}", image.digest(), image.directory().display()),

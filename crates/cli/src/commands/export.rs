@@ -77,14 +77,22 @@ pub fn run(arguments: &Export, settings: &Settings, printer: &mut Printer) -> Re
         printer.say(format!("{}: nothing in it is for this program.", file.source.name));
     }
     let exported = ExportedModel { files: entries, left_out };
-    printer.data(&exported, || exported.files.iter().map(shown).collect::<String>())?;
+    let format = format(arguments.to);
+    if arguments.output.is_none() && exported.files.len() > 1 && format.heading("").is_none() {
+        let names: Vec<&str> = exported.files.iter().map(|file| file.name.as_str()).collect();
+        printer.say(format!("These are {} files, one behind the other: {}.", names.len(), names.join(", ")));
+    }
+    printer.data(&exported, || shown(&exported.files, format))?;
     Ok(Status::Holds)
 }
 
-/// A file for people: where it is, or its name and content, so that the whole can be read by who wants one file of one.
-fn shown(entry: &Entry) -> String {
-    match &entry.path {
-        Some(path) => format!("{}\n", path.display()),
-        None => format!("# {}\n{}\n", entry.name, entry.text),
-    }
+/// What is printed: where files are, or what is in them. One alone is printed as it is, for a program to read; of several each has its name
+/// before it, in a comment.
+fn shown(files: &[Entry], format: ExportFormat) -> String {
+    let one = |entry: &Entry| match (&entry.path, files) {
+        (Some(path), _) => format!("{}\n", path.display()),
+        (None, [_]) => entry.text.clone(),
+        (None, _) => format!("{}{}\n", format.heading(&entry.name).unwrap_or_default(), entry.text),
+    };
+    files.iter().map(one).collect()
 }

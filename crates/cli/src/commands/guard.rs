@@ -256,8 +256,14 @@ pub fn confirm(
     let asked = |run: &&KnownRun| {
         run.record.confirm.is_some() && arguments.run.is_none_or(|wanted| wanted == run.id())
     };
+    let waits = |run: &&KnownRun| {
+        let ended = run.record.confirm.is_some() && run.outcome.is_some();
+        ended && run.decision.is_none() && !machine.runs().has_lapsed(run)
+    };
+    let waiting = all.iter().rfind(waits).map(KnownRun::id);
     let Some(run) = all.iter().rfind(asked) else {
-        return Err(Failure::new(Status::DoesNotHold, "no run waits to be confirmed"));
+        let known = arguments.run.map(|wanted| (wanted, all.iter().any(|run| run.id() == wanted)));
+        return Err(nothing_to_confirm(known, waiting));
     };
     // Who comes late would keep what somebody else has begun since, and its own is gone.
     let own = who().user;
@@ -295,6 +301,9 @@ pub fn confirm(
     };
     let ours = Decision { verdict: Verdict::Confirmed, who: who(), at: progress::now() };
     let given = decision::decide(&run.directory, ours.clone())?;
+    if let Some(other) = waiting.filter(|other| *other != run.id()) {
+        printer.warn(format!("run {other} waits to be confirmed: `penstock confirm {other}`"));
+    }
     match told(run.id(), &given, given == ours) {
         Ok(said) => {
             printer.document(&Confirmed { run: run.id(), said: said.clone() })?;
@@ -305,6 +314,19 @@ pub fn confirm(
             Err(Failure::new(Status::DoesNotHold, said).hint("`penstock undo --list` says what is left"))
         }
     }
+}
+
+/// Why there is nothing to confirm: no run was named, or this one, which is known here or not. With the one that waits, if one does.
+fn nothing_to_confirm(named: Option<(RunId, bool)>, waiting: Option<RunId>) -> Failure {
+    let text = match named {
+        None => return Failure::new(Status::DoesNotHold, "no run waits to be confirmed"),
+        Some((run, false)) => format!("there is no run {run} on this machine"),
+        Some((run, true)) => format!("run {run} does not wait to be confirmed"),
+    };
+    Failure::new(Status::DoesNotHold, text).hint(match waiting {
+        Some(run) => format!("run {run} does: `penstock confirm {run}`"),
+        None => "no run does; `penstock undo --list` shows all runs".to_owned(),
+    })
 }
 
 fn told(run: RunId, given: &Decision, now: bool) -> Result<String, String> {
@@ -330,6 +352,25 @@ mod tests {
 
     use super::*;
     use crate::arguments::Common;
+
+    #[test]
+    fn who_confirms_another_run_is_told_which_one_waits() {
+        let three = || Some("3".parse().unwrap());
+        for (known, waiting, wanted) in [
+            (None, None, "no run waits to be confirmed"),
+            (Some(false), three(), "there is no run 99 on this machine; run 3 does: `penstock confirm 3`"),
+            (Some(true), three(), "run 99 does not wait to be confirmed; run 3 does: `penstock confirm 3`"),
+            (
+                Some(true),
+                None,
+                "run 99 does not wait to be confirmed; no run does; `penstock undo --list` shows all runs",
+            ),
+        ] {
+            let failure = nothing_to_confirm(known.map(|known| ("99".parse().unwrap(), known)), waiting);
+            let said = [vec![failure.in_one_line()], failure.hints].concat().join("; ");
+            assert_eq!(said, wanted);
+        }
+    }
 
     #[test]
     fn a_guard_is_waited_for_while_it_lives_and_refused_when_it_has_ended() {

@@ -8,7 +8,7 @@ use penstock_report::metrics::{Snapshot, TextFormat, render};
 use crate::{
     arguments::Metrics,
     failure::{Failure, Status},
-    machine::Machine,
+    machine::{self, Machine},
     metrics::snapshot,
     model_file::{self, For},
     printer::Printer,
@@ -25,7 +25,7 @@ pub fn run(arguments: &Metrics, settings: &Settings, printer: &mut Printer) -> R
         Some(subject) => Some(model_file::read_subject(&subject, For::of(None, is_here, settings), printer)?),
         None => None,
     };
-    let root = arguments.root.as_ref().map_or_else(Root::system, Root::recorded);
+    let root = arguments.root.as_deref().map_or_else(|| Ok(Root::system()), machine::recorded)?;
     let machine = Machine::at(root, settings);
     let snapshot = snapshot(&machine, file.as_ref(), arguments.verify, printer);
     match &arguments.textfile {

@@ -12,7 +12,7 @@ use crate::{
     documents::ScannedModel,
     failure::{Failure, Status},
     inventory_table,
-    machine::Machine,
+    machine::{self, Machine},
     model_file::{self, For},
     printer::Printer,
     settings::Settings,
@@ -20,7 +20,7 @@ use crate::{
 
 /// Prints the inventory, or a model of what is there. What could not be read is told on standard error as well.
 pub fn run(arguments: &Scan, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
-    let root = arguments.root.as_ref().map_or_else(Root::system, Root::recorded);
+    let root = arguments.root.as_deref().map_or_else(|| Ok(Root::system()), machine::recorded)?;
     let machine = Machine::at(root, settings);
     let model = match &arguments.model {
         Some(path) => Some(model_file::read(path, Strict::default(), For::Here(settings), printer)?),

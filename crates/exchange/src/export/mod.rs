@@ -58,6 +58,20 @@ impl ExportFormat {
         }
     }
 
+    /// What stands before a file of this name where several are printed one after the other: a comment with it. `None` where the format has no
+    /// comments.
+    pub fn heading(self, name: &str) -> Option<String> {
+        match self {
+            ExportFormat::Cni => None,
+            ExportFormat::Libvirt => Some(format!("<!-- {name} -->\n")),
+            ExportFormat::Incus => Some(format!("---\n# {name}\n")),
+            ExportFormat::Netplan
+            | ExportFormat::Networkd
+            | ExportFormat::Nmstate
+            | ExportFormat::SriovOperator => Some(format!("# {name}\n")),
+        }
+    }
+
     /// Whether it gives away the VFs that no guest owns, as Penstock has set them up.
     fn gives_free_vfs(self) -> bool {
         matches!(self, ExportFormat::Cni | ExportFormat::SriovOperator)
