@@ -3,7 +3,9 @@
 
 mod sources;
 
-use std::{collections::BTreeMap, process::Command};
+use std::{collections::BTreeMap, path::Path, process::Command};
+
+use penstock_testkit::golden;
 
 /// Which crates of ours a crate may use. One that is missing here fails the test: a new crate declares itself.
 const ARROWS: [(&str, &[&str]); 22] = [
@@ -69,6 +71,19 @@ fn the_crates_arrows_point_the_way_the_design_draws_them() {
     }
 }
 
+/// `UPDATE_GOLDEN=1 cargo test -p penstock-testkit --test arrows` writes it.
+#[test]
+fn the_page_has_each_arrow() {
+    let quoted = |names: &[&str]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    let row = |(name, uses): (&str, &[&str])| match uses.is_empty() {
+        true => format!("| `{name}` | nothing here |\n"),
+        false => format!("| `{name}` | {} |\n", quoted(uses)),
+    };
+    let table: String = ARROWS.into_iter().map(row).collect();
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ARCHITECTURE.md");
+    golden::compare_part(&page, "arrows", &format!("| crate | uses |\n|---|---|\n{table}"));
+}
+
 #[test]
 fn the_pure_crates_stay_pure() {
     let metadata = metadata();
@@ -81,6 +96,7 @@ fn the_pure_crates_stay_pure() {
             "penstock-exchange",
             "penstock-audit",
             "penstock-report",
+            "penstock-statistics",
         ]
         .contains(&name)
         {

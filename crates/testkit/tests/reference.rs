@@ -11,6 +11,7 @@ use std::{
 use penstock_model::{
     Source,
     inventory::{Ability, Capability},
+    measurement::Quantity,
     parse, schema,
     yaml::{YamlNode, YamlValue, documents},
 };
@@ -26,6 +27,14 @@ fn page(name: &str) -> PathBuf {
 
 fn text_of(name: &str) -> String {
     fs::read_to_string(page(name)).unwrap()
+}
+
+#[test]
+fn the_page_of_the_model_has_each_unit_of_a_claim() {
+    let page = text_of("model.md");
+    let list = page.split_once("\nunit     = ").and_then(|(_, rest)| rest.split_once("```")).unwrap().0;
+    let units: Vec<&str> = list.split([',', ';']).map(str::trim).collect();
+    assert_eq!(units, Quantity::UNITS.split(", ").collect::<Vec<_>>());
 }
 
 /// Of which trial an ability is what was seen, and what follows from it.
