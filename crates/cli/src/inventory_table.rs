@@ -452,6 +452,17 @@ mod tests {
     }
 
     #[test]
+    fn a_host_without_sr_iov_is_told_what_a_model_can_give_there() {
+        let mut inventory = penstock_testkit::models::machine(2, 8);
+        let told = |inventory: &Inventory| {
+            table(inventory, None).contains("A model may give guests ports of an embedded switch")
+        };
+        assert!(!told(&inventory));
+        inventory.pfs.iter_mut().for_each(|pf| pf.sriov = None);
+        assert!(told(&inventory));
+    }
+
+    #[test]
     fn lifelines_are_told_with_their_ways() {
         let mut inventory = Inventory::default();
         assert!(!table(&inventory, Some(WIDTH)).contains("Lifelines"), "nobody looked");

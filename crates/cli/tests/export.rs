@@ -55,7 +55,7 @@ fn what_is_printed_is_read_by_the_program_that_it_is_for() {
     fs::write(here.join("none.yaml"), "machine: m\nnics: {NET0: {vfs: 2}}\nguests: {}\n").unwrap();
     let export = |model, to| penstock(here, &["export", model, "--inventory", "machine.json", "--to", to]);
     let list = export("m.yaml", "cni");
-    let document = json::read(&list.stdout).unwrap();
+    let document: serde_json::Value = serde_json::from_str(&list.stdout).unwrap();
     assert_eq!(document["plugins"][0]["type"], "penstock-cni", "{}", list.stdout);
 
     let network = export("none.yaml", "libvirt");

@@ -42,7 +42,7 @@ const VERBS: [(&[&str], &str); 20] = [
         &["try"],
         "`penstock apply MODEL --confirm-within 60s` undoes itself unless `penstock confirm` comes in time",
     ),
-    (&["version"], "`penstock --version` tells version and build"),
+    (&["version"], "`--version` tells version and build"),
     (&["commit", "accept", "ok"], "`penstock confirm` keeps what `penstock apply --confirm-within` did"),
     (
         &["restart", "reload", "reboot", "reset"],
