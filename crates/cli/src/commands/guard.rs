@@ -324,8 +324,8 @@ fn nothing_to_confirm(named: Option<(RunId, bool)>, waiting: Option<RunId>) -> F
         Some((run, true)) => format!("run {run} does not wait to be confirmed"),
     };
     Failure::new(Status::DoesNotHold, text).hint(match waiting {
-        Some(run) => format!("run {run} does: `penstock confirm {run}`"),
-        None => "no run does; `penstock undo --list` shows all runs".to_owned(),
+        Some(run) => format!("run {run} waits to be confirmed: `penstock confirm {run}`"),
+        None => "no run waits to be confirmed; `penstock undo --list` shows all runs".to_owned(),
     })
 }
 
@@ -358,12 +358,20 @@ mod tests {
         let three = || Some("3".parse().unwrap());
         for (known, waiting, wanted) in [
             (None, None, "no run waits to be confirmed"),
-            (Some(false), three(), "there is no run 99 on this machine; run 3 does: `penstock confirm 3`"),
-            (Some(true), three(), "run 99 does not wait to be confirmed; run 3 does: `penstock confirm 3`"),
+            (
+                Some(false),
+                three(),
+                "there is no run 99 on this machine; run 3 waits to be confirmed: `penstock confirm 3`",
+            ),
+            (
+                Some(true),
+                three(),
+                "run 99 does not wait to be confirmed; run 3 waits to be confirmed: `penstock confirm 3`",
+            ),
             (
                 Some(true),
                 None,
-                "run 99 does not wait to be confirmed; no run does; `penstock undo --list` shows all runs",
+                "run 99 does not wait to be confirmed; no run waits to be confirmed; `penstock undo --list` shows all runs",
             ),
         ] {
             let failure = nothing_to_confirm(known.map(|known| ("99".parse().unwrap(), known)), waiting);
