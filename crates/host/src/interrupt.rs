@@ -6,16 +6,20 @@
 //! that the commands of the clean-up run; whoever must come to an end [holds off](hold_off) those that come meanwhile.
 
 use std::{
-    io,
+    io, mem,
     sync::{
-        Arc, OnceLock,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread,
     time::Duration,
 };
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::{
+    SigId,
+    consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM},
+    flag, low_level,
+};
 
 /// The time between two looks at whether an interrupt was heard.
 const LOOK: Duration = Duration::from_millis(10);
@@ -24,9 +28,21 @@ static DEAF: AtomicBool = AtomicBool::new(false);
 /// How many [`HeldOff`] there are.
 static HELD_OFF: AtomicUsize = AtomicUsize::new(0);
 static PENDING: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+/// What signals do here, for as long as interrupts are not ignored.
+static HANDLERS: Mutex<Vec<SigId>> = Mutex::new(Vec::new());
 
-fn flag() -> &'static Arc<AtomicBool> {
+fn noted() -> &'static Arc<AtomicBool> {
     PENDING.get_or_init(Arc::default)
+}
+
+fn handlers() -> MutexGuard<'static, Vec<SigId>> {
+    HANDLERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn note(signal: i32) -> io::Result<()> {
+    let handler = flag::register(signal, noted().clone())?;
+    handlers().push(handler);
+    Ok(())
 }
 
 /// Has SIGINT, SIGTERM and SIGHUP note an interrupt instead of ending the process.
@@ -35,10 +51,7 @@ fn flag() -> &'static Arc<AtomicBool> {
 ///
 /// The kernel's, when it takes no handler for a signal.
 pub fn catch() -> io::Result<()> {
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, flag().clone())?;
-    }
-    Ok(())
+    [SIGINT, SIGTERM, SIGHUP].into_iter().try_for_each(note)
 }
 
 /// Has SIGQUIT do the same from now on: for whoever has something to put back that nobody else can, such as a terminal.
@@ -47,18 +60,24 @@ pub fn catch() -> io::Result<()> {
 ///
 /// The kernel's, when it takes no handler for the signal.
 pub fn catch_quit() -> io::Result<()> {
-    signal_hook::flag::register(SIGQUIT, flag().clone()).map(drop)
+    note(SIGQUIT)
 }
 
 /// Notes an interrupt, as a signal would: for one that comes in another way.
 pub fn raise() {
-    flag().store(true, Ordering::Relaxed);
+    if !DEAF.load(Ordering::Relaxed) {
+        noted().store(true, Ordering::Relaxed);
+    }
 }
 
-/// From now on no interrupt is ever pending: for a process that has to end what it does whoever hangs up. The signals must
-/// have been caught.
+/// From now on no interrupt is ever pending, and none is noted any more, also where the [flag](watched) was given out before: for a
+/// process that has to end what it does whoever hangs up. The signals must have been caught, and stay so.
 pub fn ignore() {
     DEAF.store(true, Ordering::Relaxed);
+    for handler in mem::take(&mut *handlers()) {
+        // A signal that was caught and has no handler any more does nothing.
+        low_level::unregister(handler);
+    }
 }
 
 /// Waits until somebody has taken note of the interrupt that is pending, or holds it off, and has none pending ever after: for a
@@ -91,18 +110,18 @@ impl Drop for HeldOff {
 /// Whether an interrupt is pending.
 pub fn pending() -> bool {
     let heard = !DEAF.load(Ordering::Relaxed) && HELD_OFF.load(Ordering::Relaxed) == 0;
-    heard && flag().load(Ordering::Relaxed)
+    heard && noted().load(Ordering::Relaxed)
 }
 
 /// The flag itself, for code that is given one to look at; it is set also by an interrupt that is held off.
 pub fn watched() -> &'static AtomicBool {
     static NEVER: AtomicBool = AtomicBool::new(false);
-    if DEAF.load(Ordering::Relaxed) { &NEVER } else { flag() }
+    if DEAF.load(Ordering::Relaxed) { &NEVER } else { noted() }
 }
 
 /// Takes note of the interrupt: nothing is pending afterwards. Says whether something was.
 pub fn acknowledge() -> bool {
-    flag().swap(false, Ordering::Relaxed)
+    noted().swap(false, Ordering::Relaxed)
 }
 
 /// Does something that an interrupt must not end, such as giving back what was taken: one that is pending is put aside
