@@ -53,6 +53,8 @@ pub enum BootstrapReply {
     NoPlace(String),
     /// It wants the program.
     Need,
+    /// More of the program has come there.
+    Comes,
     /// Less of the program came than there is.
     Short(String),
     /// Something else than the program came.
@@ -77,6 +79,7 @@ impl BootstrapReply {
             "sudo" => BootstrapReply::Sudo(rest),
             "noplace" => BootstrapReply::NoPlace(rest),
             "need" => BootstrapReply::Need,
+            "comes" => BootstrapReply::Comes,
             "short" => BootstrapReply::Short(rest),
             "spoilt" => BootstrapReply::Spoilt,
             "broken" => BootstrapReply::Broken(rest),
@@ -90,13 +93,21 @@ impl BootstrapReply {
 mod tests {
     use std::{
         io::{BufRead, BufReader, Read, Write},
-        path::Path,
+        path::{Path, PathBuf},
+        process::{ChildStdin, ChildStdout},
+        sync::{
+            atomic::{AtomicUsize, Ordering},
+            mpsc::channel,
+        },
+        thread,
+        time::Duration,
     };
 
     use penstock_host::{
         Command,
-        process::{Talk, Terminal},
+        process::{self, Background, Talk, Terminal},
     };
+    use penstock_testkit::script as program_file;
 
     use super::*;
 
@@ -106,42 +117,99 @@ mod tests {
         Program { hash: sha256(&text), bytes: text.into_bytes().into() }
     }
 
-    /// Has a shell with this home run the script; gives what it said, and how often the program was brought.
-    fn converse(home: &Path, program: &Program, words: &[&str]) -> (Vec<String>, usize) {
-        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-        let shell = Command::new("sh").args(["-c", FIRST]).env("HOME", home).env("XDG_CACHE_HOME", "");
-        let Talk { program: shell, mut input, output, .. } = shell.talk(Terminal::Apart).unwrap();
-        input.write_all(&script("T", program, false, &words)).unwrap();
-        let mut lines = Vec::new();
-        let mut brought = 0;
-        let mut output = BufReader::new(output);
-        loop {
+    /// No two have one token: they may be at work in the same place.
+    static SHELLS: AtomicUsize = AtomicUsize::new(0);
+
+    /// A shell that runs the script, with what it has said so far.
+    struct Bringing {
+        token: String,
+        program: Program,
+        shell: Background,
+        input: ChildStdin,
+        output: BufReader<ChildStdout>,
+        lines: Vec<String>,
+        brought: usize,
+    }
+
+    impl Bringing {
+        /// One with this home, and with the programs in its `bin` before all others.
+        fn of(home: &Path, program: &Program, sudo: bool, words: &[&str]) -> Bringing {
+            let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+            let path = std::env::var("PATH").unwrap_or_default();
+            let path = format!("{}:{path}", home.join("bin").display());
+            let shell = Command::new("sh").args(["-c", FIRST]).env("HOME", home).env("XDG_CACHE_HOME", "");
+            let talk = shell.env("PATH", path).talk(Terminal::Apart).unwrap();
+            let Talk { program: shell, mut input, output, .. } = talk;
+            let token = format!("T{}", SHELLS.fetch_add(1, Ordering::Relaxed));
+            input.write_all(&script(&token, program, sudo, &words)).unwrap();
+            let output = BufReader::new(output);
+            Bringing { token, program: program.clone(), shell, input, output, lines: Vec::new(), brought: 0 }
+        }
+
+        fn line(&mut self) -> Option<BootstrapReply> {
             let mut line = String::new();
-            output.read_line(&mut line).unwrap();
-            lines.push(line.trim_end().to_owned());
-            match BootstrapReply::read(line.trim_end(), "T") {
-                Some(BootstrapReply::Machine(..)) => input.write_all(b"go\n").unwrap(),
-                Some(BootstrapReply::Need) => {
-                    brought += 1;
-                    input.write_all(&program.bytes).unwrap();
+            self.output.read_line(&mut line).unwrap();
+            self.lines.push(line.trim_end().to_owned());
+            BootstrapReply::read(line.trim_end(), &self.token)
+        }
+
+        /// Goes on until it wants the program.
+        fn wants(&mut self) {
+            loop {
+                match self.line() {
+                    Some(BootstrapReply::Machine(..)) => self.input.write_all(b"go\n").unwrap(),
+                    Some(BootstrapReply::Need) => return,
+                    told => panic!("{told:?}: {:?}", self.lines),
                 }
-                Some(BootstrapReply::Ready) => {
-                    input.write_all(b"the request\n").unwrap();
-                    drop(input);
-                    let mut rest = String::new();
-                    output.read_to_string(&mut rest).unwrap();
-                    lines.extend(rest.lines().map(str::to_owned));
-                    break;
-                }
-                _ => break,
             }
         }
-        shell.end(std::time::Duration::from_secs(5));
-        (lines, brought)
+
+        fn bring(&mut self) {
+            self.brought += 1;
+            self.input.write_all(&self.program.bytes).unwrap();
+        }
+
+        /// Goes on to the end; gives what it said, and how often the program was brought.
+        fn end(mut self) -> (Vec<String>, usize) {
+            loop {
+                match self.line() {
+                    Some(BootstrapReply::Machine(..)) => self.input.write_all(b"go\n").unwrap(),
+                    Some(BootstrapReply::Need) => self.bring(),
+                    Some(BootstrapReply::Comes) => {}
+                    Some(BootstrapReply::Ready) => {
+                        // It may be a program that reads nothing.
+                        let _ = self.input.write_all(b"the request\n");
+                        return self.rest();
+                    }
+                    _ => break,
+                }
+            }
+            self.shell.end(Duration::from_secs(5));
+            (self.lines, self.brought)
+        }
+
+        /// All that it says yet, where it hears no more.
+        fn rest(mut self) -> (Vec<String>, usize) {
+            drop(self.input);
+            let mut rest = String::new();
+            self.output.read_to_string(&mut rest).unwrap();
+            self.lines.extend(rest.lines().map(str::to_owned));
+            self.shell.end(Duration::from_secs(5));
+            (self.lines, self.brought)
+        }
+    }
+
+    fn converse(home: &Path, program: &Program, words: &[&str]) -> (Vec<String>, usize) {
+        Bringing::of(home, program, false, words).end()
     }
 
     fn builds(home: &Path) -> usize {
         files::list(home.join(".cache/penstock/bin")).unwrap().len()
+    }
+
+    /// Where a build is kept.
+    fn place(home: &Path, program: &Program) -> PathBuf {
+        home.join(".cache/penstock/bin").join(&program.hash).join("penstock")
     }
 
     #[test]
@@ -163,7 +231,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let program = program("true");
         converse(home.path(), &program, &[]);
-        let place = home.path().join(".cache/penstock/bin").join(&program.hash).join("penstock");
+        let place = place(home.path(), &program);
         let proof = home.path().join("it-ran");
         let planted = format!("#!/bin/sh\n: >{}\n", proof.display());
         files::remove_file(&place).unwrap();
@@ -188,25 +256,104 @@ mod tests {
     fn a_program_that_came_in_part_is_not_kept() {
         let home = tempfile::tempdir().unwrap();
         let whole = program("part");
-        let shell = Command::new("sh").args(["-c", FIRST]).env("HOME", home.path()).env("XDG_CACHE_HOME", "");
-        let Talk { program: _running, mut input, output, .. } = shell.talk(Terminal::Apart).unwrap();
-        input.write_all(&script("T", &whole, false, &[])).unwrap();
-        input.write_all(b"go\n").unwrap();
-        let mut output = BufReader::new(output);
-        let mut line = String::new();
-        while BootstrapReply::read(line.trim_end(), "T") != Some(BootstrapReply::Need) {
-            line.clear();
-            assert!(output.read_line(&mut line).unwrap() > 0);
-        }
-        input.write_all(&whole.bytes[..10]).unwrap();
-        drop(input);
-        let mut rest = String::new();
-        output.read_to_string(&mut rest).unwrap();
-        assert!(
-            matches!(BootstrapReply::read(rest.trim_end(), "T"), Some(BootstrapReply::Short(_))),
-            "{rest}"
-        );
+        let mut shell = Bringing::of(home.path(), &whole, false, &[]);
+        shell.wants();
+        shell.input.write_all(&whole.bytes[..10]).unwrap();
+        let token = shell.token.clone();
+        let (lines, _) = shell.rest();
+        let last = lines.last().and_then(|line| BootstrapReply::read(line, &token));
+        assert!(matches!(last, Some(BootstrapReply::Short(_))), "{lines:?}");
         assert_eq!(builds(home.path()), 0);
+    }
+
+    #[test]
+    fn a_program_that_comes_slowly_is_told_of_while_it_comes() {
+        let home = tempfile::tempdir().unwrap();
+        let program = program(&"x".repeat(100_000));
+        let mut slow = Bringing::of(home.path(), &program, false, &["scan"]);
+        slow.wants();
+        let (half, rest) = program.bytes.split_at(50_000);
+        slow.input.write_all(half).unwrap();
+        let (tell, told) = channel();
+        thread::spawn(move || {
+            let said = slow.line();
+            let _ = tell.send((slow, said));
+        });
+        let (mut slow, said) = told.recv_timeout(Duration::from_secs(60)).expect("it says something");
+        assert_eq!(said, Some(BootstrapReply::Comes));
+        slow.input.write_all(rest).unwrap();
+        let (lines, _) = slow.end();
+        assert_eq!(lines[lines.len() - 2..], ["ran --attended scan", "the request"], "{lines:?}");
+    }
+
+    #[test]
+    fn a_build_that_another_session_brought_meanwhile_keeps_its_name() {
+        let home = tempfile::tempdir().unwrap();
+        let program = program("two");
+        let mut slow = Bringing::of(home.path(), &program, false, &["scan"]);
+        slow.wants();
+        assert_eq!(converse(home.path(), &program, &[]).1, 1);
+        let place = place(home.path(), &program);
+        let running = files::stamp(&place);
+        slow.bring();
+        let (lines, _) = slow.end();
+        assert_eq!(lines.last().map(String::as_str), Some("the request"), "{lines:?}");
+        assert_eq!(files::stamp(&place), running, "what runs from there was unlinked");
+        let kept = files::list(home.path().join(".cache/penstock/bin").join(&program.hash)).unwrap();
+        assert_eq!((builds(home.path()), kept.len()), (1, 1));
+    }
+
+    #[test]
+    fn a_build_that_something_runs_from_stays_however_old_it_is() {
+        let home = tempfile::tempdir().unwrap();
+        let sleep = files::read(process::find("sleep").unwrap()).unwrap();
+        let old = Program { hash: sha256(&sleep), bytes: sleep.into() };
+        converse(home.path(), &old, &[]);
+        let place = place(home.path(), &old);
+        let running = Command::new(&place).arg("600").start_session(tempfile::tempfile().unwrap()).unwrap();
+        for name in ["a", "b", "c", "d"] {
+            converse(home.path(), &program(name), &[]);
+        }
+        assert!(files::exists(&place), "a switch that runs from there could not be started again");
+        running.end(Duration::from_secs(5));
+        converse(home.path(), &program("e"), &[]);
+        assert_eq!((files::exists(&place), builds(home.path())), (false, 3));
+    }
+
+    #[test]
+    fn a_place_is_one_from_which_sudo_runs_the_program() {
+        let home = tempfile::tempdir().unwrap();
+        let program = program("sudo");
+        // The name of an account that nobody has, so that its second place is nobody's.
+        let account = format!("test-{}", std::process::id());
+        let second = PathBuf::from(format!("/var/tmp/penstock-{account}"));
+        let bin = home.path().join("bin");
+        files::create_dir_all(&bin).unwrap();
+        program_file::write(bin.join("id"), format!("#!/bin/sh\necho {account}\n"));
+        let sudo = |refuses: &str| {
+            let text = format!(
+                "case $3 in {refuses}) echo 'not allowed' >&2; exit 1 ;; esac\nshift 2\nexec \"$@\"\n"
+            );
+            // `sudo -n true`, which has no `--`.
+            program_file::write(bin.join("sudo"), format!("#!/bin/sh\n[ \"$2\" = true ] && exit 0\n{text}"));
+        };
+        // Root does not see what is in the home.
+        sudo("*/.cache/*");
+        let (lines, brought) = Bringing::of(home.path(), &program, true, &["scan"]).end();
+        let there = files::exists(second.join(&program.hash).join("penstock"));
+        // sudo lets nothing of ours run: that is said before anything is taken for begun.
+        sudo("*/penstock* | */.try*");
+        let refusing = Bringing::of(home.path(), &program, true, &["scan"]);
+        let token = refusing.token.clone();
+        let (refused, _) = refusing.end();
+        files::remove_tree(&second).unwrap();
+        assert_eq!((brought, there, builds(home.path())), (1, true, 0), "{lines:?}");
+        assert_eq!(lines[lines.len() - 2..], ["ran --attended scan", "the request"], "{lines:?}");
+        let last = refused.last().and_then(|line| BootstrapReply::read(line, &token));
+        assert!(
+            matches!(&last, Some(BootstrapReply::NoPlace(why)) if why.contains("not allowed")),
+            "{refused:?}"
+        );
     }
 
     #[test]

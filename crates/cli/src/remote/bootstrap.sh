@@ -5,11 +5,14 @@ line() { tr "\n" " "; }
 say machine "$(uname -s)" "$(uname -m)" "$(id -u)"
 IFS= read -r answer && [ "$answer" = go ] || exit 0
 
+# What runs the program: sudo, or nothing.
+by=
 if [ "$s" = 1 ] && [ "$(id -u)" != 0 ]; then
     why=$(sudo -n true 2>&1 </dev/null) || { say sudo "$(printf %s "$why" | line)"; exit 0; }
-else
-    s=0
+    by="sudo -n --"
 fi
+# sudo need not let every program run, and root may not see what the account does, such as a home on NFS.
+runs() { [ -x "$1" ] && $by "$1" --version >/dev/null 2>&1 </dev/null; }
 
 # What is there is this very build only if it hashes to it, each time: the name of a directory proves nothing. Where nothing can
 # hash, the program is brought each time.
@@ -18,7 +21,7 @@ same() { [ -f "$1" ] && [ -x "$1" ] && [ "$(sha256sum <"$1" 2>/dev/null | cut -c
 # Where somebody has installed this build it is taken from there.
 program=
 for d in /usr/local/bin /usr/bin; do
-    if same "$d/penstock"; then
+    if same "$d/penstock" && runs "$d/penstock"; then
         program=$d/penstock
         break
     fi
@@ -28,7 +31,6 @@ if [ -z "$program" ]; then
     first=${XDG_CACHE_HOME:-${HOME:-/nowhere}/.cache}/penstock/bin
     second=/var/tmp/penstock-$(id -u)
     own() { [ "$1" = "$first" ] || { [ -d "$1" ] && [ ! -L "$1" ] && [ -O "$1" ]; }; }
-    runs() { [ -x "$1" ] && "$1" --version >/dev/null 2>&1 </dev/null; }
     old=$(umask)
     umask 077
     place=
@@ -39,7 +41,7 @@ if [ -z "$program" ]; then
         why=
         for d in "$first" "$second"; do
             try=$d/.try.$t
-            if why="$why$d: $( { mkdir -p "$d" && own "$d" && printf "#!/bin/sh\nexit 0\n" >"$try" && chmod 700 "$try" && "$try"; } 2>&1 </dev/null && echo good)"
+            if why="$why$d: $( { mkdir -p "$d" && own "$d" && printf "#!/bin/sh\nexit 0\n" >"$try" && chmod 700 "$try" && $by "$try"; } 2>&1 </dev/null && echo good)"
             then place=$d; fi
             rm -f "$try" 2>/dev/null
             [ -n "$place" ] && break
@@ -49,26 +51,42 @@ if [ -z "$program" ]; then
         new=$place/.new.$t
         trap "rm -f \"\$new\"" EXIT
         say need
+        # Only what has arrived tells the other side that a slow connection is alive: its ssh takes more than it has sent.
+        had=0
+        while sleep 5 >/dev/null 2>&1 && kill -0 "$$" 2>/dev/null; do
+            has=$(wc -c <"$new" 2>/dev/null)
+            [ "$has" = "$had" ] || say comes || exit
+            had=$has
+        done &
         why=$(head -c "$n" 2>&1 >"$new")
+        # Nothing of it may come between what the program says.
+        kill "$!" 2>/dev/null && wait "$!" 2>/dev/null
         if [ "$(wc -c <"$new" | tr -d " ")" != "$n" ]; then say short "$place: $(printf %s "$why" | line)"; exit 0; fi
         if command -v sha256sum >/dev/null && [ "$(sha256sum <"$new" | cut -c 1-64)" != "$h" ]; then say spoilt; exit 0; fi
-        chmod 700 "$new" && mkdir -p "$place/$h" && mv -f "$new" "$place/$h/penstock"
+        chmod 700 "$new" && mkdir -p "$place/$h"
+        # Another session may have brought it meanwhile, and runs it: a running program keeps its name, by which it starts others.
+        ln "$new" "$place/$h/penstock" 2>/dev/null || same "$place/$h/penstock" || mv -f "$new" "$place/$h/penstock"
+        rm -f "$new"
         trap - EXIT
         if ! runs "$place/$h/penstock"; then
-            why=$("$place/$h/penstock" --version 2>&1 </dev/null)
+            why=$($by "$place/$h/penstock" --version 2>&1 </dev/null)
             say broken "$(printf %s "$why" | line)"
             exit 0
         fi
     fi
-    # The builds that were used last stay; what was cut off while it was brought goes.
+    # The builds that were used last stay, and those that something runs from or a unit (a switch, a guard) names: systemd starts a switch
+    # again for as long as its VM is there. What was cut off while it was brought goes.
+    used() {
+        grep -qsF "/$1/penstock" /run/systemd/transient/*.service ||
+            ls -l /proc/[0-9]*/exe 2>/dev/null | grep -qF "/$1/penstock"
+    }
     touch "$place/$h" 2>/dev/null
     ls -1t "$place" | tail -n +4 | while IFS= read -r d; do
-        case $d in *[!0-9a-f]*) ;; *) rm -rf "${place:?}/$d" ;; esac
+        case $d in *[!0-9a-f]*) ;; *) used "$d" || rm -rf "${place:?}/$d" ;; esac
     done
     find "$place" -maxdepth 1 -name ".new.*" -mmin +60 -exec rm -f {} + 2>/dev/null
     umask "$old"
     program=$place/$h/penstock
 fi
 say ready
-if [ "$s" = 1 ]; then exec sudo -n -- "$program" --attended "$@"; fi
-exec "$program" --attended "$@"
+exec $by "$program" --attended "$@"

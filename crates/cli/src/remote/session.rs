@@ -6,7 +6,7 @@ use std::{
     process::ChildStdin,
     sync::{
         Arc,
-        atomic::{AtomicU8, AtomicU64, Ordering},
+        atomic::{AtomicU8, Ordering},
         mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel},
     },
     thread,
@@ -39,8 +39,6 @@ const GREETING: usize = 1000;
 const KEPT: usize = 40;
 /// The longest line of standard error.
 const COMPLAINT: usize = 4 << 10;
-/// So much is written at once.
-const PART: usize = 64 << 10;
 
 /// What is to be done on each machine.
 #[derive(Debug)]
@@ -143,7 +141,8 @@ enum Heard {
     Error(Vec<u8>),
 }
 
-/// Does the job on `host`; what happens is told to `tell`. Gives how it ended.
+/// Does the job on `host`; what happens is told to `tell`, which must not wait: meanwhile the other side would hear nothing. Gives how it
+/// ended.
 pub fn hold(host: &Host, job: &Job, wish: &Wish, tell: &mut dyn FnMut(Event)) -> Over {
     let way = SshTarget { host, config: job.config.as_deref().map(Path::new), batch: job.batch };
     tell(Event::Doing("connecting".to_owned()));
@@ -175,7 +174,7 @@ pub fn hold(host: &Host, job: &Job, wish: &Wish, tell: &mut dyn FnMut(Event)) ->
 }
 
 /// Takes `output` as what a machine prints that `apply` is run on, with nobody to answer it; gives how it ended, if that was said.
-#[cfg(feature = "fuzzing")]
+#[cfg(any(test, feature = "fuzzing"))]
 pub fn take_output(token: &str, output: &[u8], tell: &mut dyn FnMut(Event)) -> Option<Over> {
     let host: Host = "node-1".parse().expect("a name of a machine");
     let program = Program { bytes: Arc::from([]), hash: String::new() };
@@ -185,13 +184,12 @@ pub fn take_output(token: &str, output: &[u8], tell: &mut dyn FnMut(Event)) -> O
         changes: true,
         begin: Request::Alive,
         program,
-        sudo: false,
+        sudo: true,
         batch: true,
         config: None,
         confirms: false,
     };
-    let mouth = Mouth { to: None, written: Arc::default(), seen: 0 };
-    let mut session = Session::new(&host, &job, tell, token.to_owned(), mouth);
+    let mut session = Session::new(&host, &job, tell, token.to_owned(), Mouth { to: None });
     let mut over = None;
     each_line(output, MAX_LINE, &mut |line| {
         over = session.hear(Heard::Output(line.to_vec()));
@@ -375,10 +373,8 @@ impl<'a> Session<'a> {
                 Status::Missing,
                 "not brought",
                 Trouble::new(format!("{host}: no directory there can keep a program and run it"))
-                    .because(safe(why))
-                    .hint(
-                        "mount one of them without noexec, or set XDG_CACHE_HOME there to another directory",
-                    ),
+                    .hint(self.more_room(&why))
+                    .because(safe(why)),
             ),
             BootstrapReply::Need => {
                 let size = self.job.program.bytes.len() as f64 / 1e6;
@@ -386,6 +382,7 @@ impl<'a> Session<'a> {
                 self.mouth.say(self.job.program.bytes.clone());
                 None
             }
+            BootstrapReply::Comes => None,
             BootstrapReply::Short(why) => over(
                 Status::Missing,
                 "not brought",
@@ -410,6 +407,18 @@ impl<'a> Session<'a> {
                 self.beat = Instant::now();
                 None
             }
+        }
+    }
+
+    /// What to do where no directory is good, of which was said `why`.
+    fn more_room(&self, why: &str) -> &'static str {
+        if ["No space left", "quota exceeded"].iter().any(|sign| why.contains(sign)) {
+            "is the file system full?"
+        } else if self.job.sudo {
+            "root must be able to run a program from one of them by `sudo -n`: see whether sudo there lets it run any program, \
+             whether root may read the account's home, and whether they are mounted without noexec"
+        } else {
+            "mount one of them without noexec, or set XDG_CACHE_HOME there to another directory"
         }
     }
 
@@ -447,9 +456,6 @@ impl<'a> Session<'a> {
                 what: Some("given up"),
                 trouble: Some(trouble),
             });
-        }
-        if self.mouth.has_moved() {
-            self.last = Instant::now();
         }
         if self.stage == Stage::Running && self.beat.elapsed() >= HEARTBEAT {
             self.beat = Instant::now();
@@ -562,27 +568,20 @@ impl<'a> Session<'a> {
 /// The way to the other side. To say something never waits.
 struct Mouth {
     to: Option<Sender<Arc<[u8]>>>,
-    written: Arc<AtomicU64>,
-    seen: u64,
 }
 
 impl Mouth {
     fn of(mut input: ChildStdin) -> Mouth {
         let (to, from) = channel::<Arc<[u8]>>();
-        let written = Arc::new(AtomicU64::new(0));
-        let count = written.clone();
         thread::spawn(move || {
             for bytes in from {
-                for part in bytes.chunks(PART) {
-                    // Its end is seen by whoever listens.
-                    if input.write_all(part).and_then(|()| input.flush()).is_err() {
-                        return;
-                    }
-                    count.fetch_add(part.len() as u64, Ordering::Relaxed);
+                // Its end is seen by whoever listens.
+                if input.write_all(&bytes).and_then(|()| input.flush()).is_err() {
+                    return;
                 }
             }
         });
-        Mouth { to: Some(to), written, seen: 0 }
+        Mouth { to: Some(to) }
     }
 
     fn say(&self, bytes: impl Into<Arc<[u8]>>) {
@@ -591,18 +590,27 @@ impl Mouth {
         }
     }
 
-    /// Whether anything of it was taken since this was last asked. Our own signs of life prove nothing of the other side,
-    /// and are too few to matter: what takes long is the program.
-    fn has_moved(&mut self) -> bool {
-        let written = self.written.load(Ordering::Relaxed);
-        let moved = written > self.seen + PART as u64 / 2;
-        if moved {
-            self.seen = written;
-        }
-        moved
-    }
-
     fn close(&mut self) {
         self.to = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn why_no_directory_keeps_the_program_is_told_apart() {
+        let hint = |why: &str| {
+            let said = format!(
+                "penstock-T machine Linux {} 1000\npenstock-T noplace {why}\n",
+                std::env::consts::ARCH
+            );
+            let over = take_output("T", said.as_bytes(), &mut |_| {}).unwrap();
+            assert_eq!(over.status, Status::Missing);
+            over.trouble.unwrap().hints.join("\n")
+        };
+        assert!(hint("/a: mkdir: cannot create directory '/a': No space left on device").contains("full"));
+        assert!(hint("/a: sudo: a password is required").contains("sudo there lets it run any program"));
     }
 }
