@@ -55,7 +55,7 @@ pub fn replies(bytes: &[u8], json: bool, several: bool) {
             Reply::Doing(text) | Reply::Say(text) | Reply::Warn(text) => text.into(),
             Reply::Failure { causes, hints } => [causes, hints].concat().join("\n").into(),
             Reply::Data(text) | Reply::Explained(text) => text,
-            Reply::Alive | Reply::Ended(_) => continue,
+            Reply::Waits(_) | Reply::Alive | Reply::Ended(_) => continue,
         };
         let text = text.shown(false);
         assert!(

@@ -10,6 +10,7 @@ use std::{
 };
 
 use indicatif::{ProgressBar, ProgressStyle};
+use penstock_apply::history::RunId;
 use penstock_host::terminal;
 use penstock_model::{
     Against, Diagnostics, Located, Source,
@@ -257,6 +258,13 @@ impl Printer {
         match &self.replies {
             Some(replies) => replies.send(Reply::Warn(line.as_ref().to_owned())),
             None => self.tell(self.labelled(Style::Warning, "warning:", line.as_ref())),
+        }
+    }
+
+    /// Tells another Penstock that attends this one that `run` waits to be confirmed: it knows how to reach this machine.
+    pub fn waits(&self, run: RunId) {
+        if let Some(replies) = &self.replies {
+            replies.send(Reply::Waits(run));
         }
     }
 

@@ -3,8 +3,9 @@
 //! [`session`] is one machine, [`fleet`] all of them, [`summary`] what came of them. [`bootstrap`] has Penstock run there,
 //! where [`agent`] listens; [`protocol`] has the messages between the two.
 
-use std::env;
+use std::{collections::BTreeMap, env};
 
+use penstock_apply::history::RunId;
 use penstock_host::interrupt;
 
 use crate::{
@@ -103,7 +104,7 @@ pub fn run(
         json: settings.json,
         watches,
     };
-    let outcomes = fleet::perform(&hosts, &job, order, printer);
+    let (outcomes, interrupted) = fleet::perform(&hosts, &job, order, printer);
     interrupt::acknowledge();
     if hosts.len() > 1 {
         printer.data(&summary::document(&outcomes), || summary::table(&outcomes))?;
@@ -111,7 +112,7 @@ pub fn run(
     if job.confirms {
         tell_how_to_confirm(&outcomes, &job, printer);
     }
-    Ok(summary::worst(&outcomes))
+    Ok(summary::worst(&outcomes, interrupted))
 }
 
 /// An option that speaks of this machine's files.
@@ -144,10 +145,14 @@ fn nature(verb: &Verb) -> (&'static str, bool) {
 }
 
 fn tell_how_to_confirm(outcomes: &[summary::Outcome], job: &session::Job, printer: &mut Printer) {
-    let waits =
-        |outcome: &&summary::Outcome| matches!(outcome.status(), Some(Status::Holds | Status::DoesNotHold));
-    let names: Vec<&str> = outcomes.iter().filter(waits).map(|outcome| outcome.host.as_str()).collect();
-    if !names.is_empty() {
-        printer.say(format!("To keep it: penstock confirm {}", job.reach(&names.join(","))));
+    let mut waiting: BTreeMap<RunId, Vec<&str>> = BTreeMap::new();
+    for outcome in outcomes {
+        if let Some(run) = outcome.waits {
+            waiting.entry(run).or_default().push(outcome.host.as_str());
+        }
+    }
+    // By its number: who comes late must not keep what somebody else has begun there since.
+    for (run, hosts) in waiting {
+        printer.say(format!("To keep it: penstock confirm {run} {}", job.reach(&hosts.join(","))));
     }
 }

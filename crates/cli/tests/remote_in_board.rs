@@ -168,7 +168,7 @@ fn a_board_is_another_machine() -> Outcome {
         "{}",
         run.stdout
     );
-    assert!(run.stderr.contains("penstock confirm --host it"), "{}", run.stderr);
+    assert!(run.stderr.contains("To keep it: penstock confirm 3 --host it"), "{}", run.stderr);
     there.run(&["confirm", "--host", "it"]).ended_with(0)?;
     let verify = there.run(&["verify", model, "--json", "--host", "it"]);
     verify.ended_with(0)?;

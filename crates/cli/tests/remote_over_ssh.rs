@@ -28,12 +28,17 @@ fn main() -> ExitCode {
             .or_else(needs::built)
             .or_else(|| Server::start().err().map(Lack::Machine))
     });
-    let tests: [(&str, Test); 6] = [
+    let tests: [(&str, Test); 8] = [
         ("one_machine_answers_as_this_one_does_over_ssh", one_machine),
         ("several_machines_come_to_one_summary_over_ssh", several_machines),
         ("a_model_goes_along_over_ssh", a_model),
         ("machines_that_cannot_be_used_are_told_apart_over_ssh", unusable_machines),
         ("a_hostile_machine_harms_nobody_over_ssh", hostile_machines),
+        (
+            "a_terminal_that_stands_still_keeps_no_session_from_its_machine_over_ssh",
+            an_output_that_nobody_reads,
+        ),
+        ("machines_that_ctrl_c_kept_from_being_begun_are_no_success_over_ssh", machines_not_begun),
         ("a_machine_that_hangs_is_left_with_ctrl_c_over_ssh", a_machine_that_hangs),
     ];
     trials.add(&missing, tests);
@@ -41,7 +46,7 @@ fn main() -> ExitCode {
 }
 
 /// What each machine makes of the command that it is given.
-const MACHINES: [(&str, &str); 11] = [
+const MACHINES: [(&str, &str); 13] = [
     ("good", "exec sh -c \"$SSH_ORIGINAL_COMMAND\""),
     ("other", "exec sh -c \"$SSH_ORIGINAL_COMMAND\""),
     ("greeting", "echo welcome; echo to this machine >&2; exec sh -c \"$SSH_ORIGINAL_COMMAND\""),
@@ -53,6 +58,8 @@ const MACHINES: [(&str, &str); 11] = [
     ("painter", "exec sh painter.sh"),
     ("hanging", ": > reached; exec sleep 600"),
     ("newer", "exec sh newer.sh"),
+    ("talker", "exec sh talker.sh"),
+    ("willing", "exec sh willing.sh"),
 ];
 
 /// An SSH server of the test's own, with a directory that is everybody's home there.
@@ -103,6 +110,12 @@ impl Server {
             printf 'raw \033[31m noise\n' >&2; sleep 0.3; echo '{"ended":3}'"#;
         write("painter.sh", &format!("{pretend}{painted}\n"))?;
         write("newer.sh", &format!("{pretend}echo '{{\"ended\":42}}'; sleep 60\n"))?;
+        // Says more than all pipes on the way hold, and then waits to hear that somebody lives.
+        let talks = "awk 'BEGIN {for (n = 0; n < 4000; n++) printf \"{\\\"say\\\":\\\"%0500d\\\"}\\n\", n}'";
+        let until = |word: &str| format!("until [ \"$line\" = '\"{word}\"' ]; do read -r line || exit; done");
+        let ends = "echo '{\"ended\":0}'; sleep 60\n";
+        write("talker.sh", &format!("{pretend}{talks}\n{}; : >heard-alive\n{ends}", until("alive")))?;
+        write("willing.sh", &format!("{pretend}: >begun\n{}\n{ends}", until("interrupt")))?;
         fs::create_dir(at.join("bin")).map_err(|error| error.to_string())?;
         script::write(at.join("bin/uname"), "#!/bin/sh\n[ \"$1\" = -s ] && echo Linux || echo aarch64\n");
         let sshd = process::find("sshd").ok_or("needs sshd")?;
@@ -145,6 +158,21 @@ impl Server {
         command.args(words).args(["--ssh-config", "config"]).stdin(Stdio::null());
         command.env_remove("SSH_AUTH_SOCK").env("NO_COLOR", "1");
         command
+    }
+
+    /// Begins it; nobody reads what it says.
+    fn begin(&self, words: &[&str]) -> Child {
+        let mut command = self.command(words);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs")
+    }
+
+    /// Waits until a machine has made a file of this name.
+    fn until(&self, name: &str) {
+        let began = Instant::now();
+        while !self.path().join(name).exists() {
+            assert!(began.elapsed() < Duration::from_secs(60), "nothing on the machine has made {name}");
+            thread::sleep(Duration::from_millis(10));
+        }
     }
 
     fn run(&self, words: &[&str]) -> Run {
@@ -351,20 +379,37 @@ fn hostile_machines() -> Outcome {
     Ok(())
 }
 
+fn an_output_that_nobody_reads() -> Outcome {
+    let server = Server::start()?;
+    let child = server.begin(&["status", "--host", "talker"]);
+    server.until("heard-alive");
+    // Then somebody reads on, and nothing is lost.
+    let run = Run::from(child.wait_with_output().expect("it ends"));
+    run.ended_with(0)?;
+    assert!(run.stderr.contains(&format!("{:0500}\n", 3999)), "{} bytes", run.stderr.len());
+    Ok(())
+}
+
+fn machines_not_begun() -> Outcome {
+    let server = Server::start()?;
+    let child = server.begin(&["status", "--at-most", "1", "--host", "willing,good"]);
+    server.until("begun");
+    binary::interrupt(&child);
+    let run = Run::from(child.wait_with_output().expect("it ends"));
+    run.ended_with(130)?;
+    assert!(
+        run.stdout.contains("willing  holds ") && run.stdout.contains("good     not begun"),
+        "{}",
+        run.stdout
+    );
+    Ok(())
+}
+
 fn a_machine_that_hangs() -> Outcome {
     let server = Server::start()?;
-    let began = Instant::now();
-    let child = server
-        .command(&["status", "--host", "hanging"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the binary runs");
+    let child = server.begin(&["status", "--host", "hanging"]);
     // Only then is it the machine that is waited for.
-    while !server.directory.path().join("reached").exists() {
-        assert!(began.elapsed() < Duration::from_secs(60), "the machine was not reached");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    server.until("reached");
     let began = Instant::now();
     binary::interrupt(&child);
     let run = Run::from(child.wait_with_output().expect("it ends"));

@@ -64,6 +64,16 @@ pub struct Who {
     pub peer: Option<String>,
 }
 
+impl Who {
+    /// The user, and the address that it came from: `root from 192.0.2.7`. Where everybody logs in as root only that tells them apart.
+    pub fn caller(&self) -> String {
+        match &self.peer {
+            Some(peer) => format!("{} from {peer}", self.user),
+            None => self.user.clone(),
+        }
+    }
+}
+
 impl fmt::Display for Who {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "`{}` of {} (process {}", self.command.join(" "), self.user, self.process.id)?;

@@ -58,6 +58,7 @@ pub fn announce(machine: &Machine, run: &KnownRun, within: Duration, printer: &m
     if machine.runs().state(run).phase == Phase::Nothing {
         return;
     }
+    printer.waits(run.id());
     let until = humantime::format_rfc3339_seconds(SystemTime::now() + within);
     printer.warn(format!(
         "run {} is taken back unless it is confirmed within {}, until {until}: penstock confirm {0}",
@@ -266,10 +267,9 @@ pub fn confirm(
         return Err(nothing_to_confirm(known, waiting));
     };
     // Who comes late would keep what somebody else has begun since, and its own is gone.
-    let own = who().user;
-    let began_by = &run.record.who.user;
-    if arguments.run.is_none() && *began_by != own {
-        let id = run.id();
+    let (began_by, own) = (&run.record.who, who());
+    if arguments.run.is_none() && began_by.caller() != own.caller() {
+        let (id, began_by, own) = (run.id(), began_by.caller(), own.caller());
         let text = format!("run {id} was begun by {began_by}, and not by {own}: nothing is confirmed");
         return Err(Failure::new(Status::DoesNotHold, text)
             .hint(format!("`penstock confirm {id}` keeps it; `penstock undo --list` shows all runs")));

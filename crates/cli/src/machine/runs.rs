@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     env,
+    os::unix::process::parent_id,
     rc::Rc,
 };
 
@@ -53,8 +54,18 @@ pub fn who() -> Who {
         command: env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
         since: progress::now(),
         terminal: terminal.filter(|name| name.starts_with("/dev/pts/") || name.starts_with("/dev/tty")),
-        peer: present("SSH_CONNECTION").and_then(|text| text.split(' ').next().map(str::to_owned)),
+        peer: present("SSH_CONNECTION")
+            .or_else(|| present("SUDO_USER").and_then(|_| ssh_connection_of_sudo()))
+            .and_then(|text| text.split(' ').next().map(str::to_owned)),
     }
+}
+
+/// `SSH_CONNECTION` (ssh(1), ENVIRONMENT) as `sudo` was given it, which keeps it from what it runs: `sudo` is the parent.
+fn ssh_connection_of_sudo() -> Option<String> {
+    let environment = files::read(format!("/proc/{}/environ", parent_id())).ok()?;
+    let mut variables = environment.split(|byte| *byte == 0);
+    let value = variables.find_map(|variable| variable.strip_prefix(b"SSH_CONNECTION="))?;
+    Some(String::from_utf8_lossy(value).into_owned())
 }
 
 /// Whether somebody changed the machine as a look at it began, and the last time that its lock was taken.

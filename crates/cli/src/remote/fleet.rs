@@ -1,7 +1,7 @@
 //! Several machines side by side: who begins when, what is shown of each, and Ctrl-C.
 
 use std::{
-    sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
+    sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     thread,
     time::{Duration, Instant},
 };
@@ -41,14 +41,16 @@ pub struct Order {
     pub watches: bool,
 }
 
-/// Does the job on all of them and shows what happens meanwhile.
-pub fn perform(hosts: &[Host], job: &Job, order: Order, printer: &mut Printer) -> Vec<Outcome> {
+/// Does the job on all of them and shows what happens meanwhile. Gives what came of each, and whether it was interrupted.
+pub fn perform(hosts: &[Host], job: &Job, order: Order, printer: &mut Printer) -> (Vec<Outcome>, bool) {
     let wish = Wish::default();
-    let (events, from) = sync_channel(256);
+    // Without a limit: a terminal that stands still must not keep a session from telling its machine that it lives, or it takes back what
+    // it does. What a machine says is limited as a whole.
+    let (events, from) = channel();
     let mut fleet = Fleet::of(hosts, order, printer);
     thread::scope(|scope| {
         let wish = &wish;
-        let begin = |at: usize, events: &SyncSender<(usize, Event)>| {
+        let begin = |at: usize, events: &Sender<(usize, Event)>| {
             let (host, events) = (&hosts[at], events.clone());
             scope.spawn(move || {
                 // Nobody hears it only when all is over.
@@ -58,7 +60,7 @@ pub fn perform(hosts: &[Host], job: &Job, order: Order, printer: &mut Printer) -
         };
         fleet.go(&events, &from, wish, begin);
     });
-    fleet.outcomes
+    (fleet.outcomes, fleet.interrupted)
 }
 
 /// Shows what happened with the first of one or two machines, and how it ended.
@@ -88,6 +90,8 @@ struct Fleet<'a> {
     next: usize,
     /// No further one is begun.
     closed: bool,
+    /// Whether Ctrl-C is why.
+    interrupted: bool,
     /// Whether a line of a watch could not be written.
     unwritten: bool,
     /// Whether the watches were told to end, since nobody reads them.
@@ -103,18 +107,29 @@ impl<'a> Fleet<'a> {
             data: Vec::new(),
             error: Vec::new(),
             lost: None,
+            waits: None,
         };
         let outcomes: Vec<Outcome> = hosts.iter().map(outcome).collect();
         let at_work = vec![None; outcomes.len()];
-        Fleet { order, printer, outcomes, at_work, next: 0, closed: false, unwritten: false, unread: false }
+        Fleet {
+            order,
+            printer,
+            outcomes,
+            at_work,
+            next: 0,
+            closed: false,
+            interrupted: false,
+            unwritten: false,
+            unread: false,
+        }
     }
 
     fn go(
         &mut self,
-        events: &SyncSender<(usize, Event)>,
+        events: &Sender<(usize, Event)>,
         from: &Receiver<(usize, Event)>,
         wish: &Wish,
-        begin: impl Fn(usize, &SyncSender<(usize, Event)>),
+        begin: impl Fn(usize, &Sender<(usize, Event)>),
     ) {
         loop {
             while self.next < self.outcomes.len() && !self.closed && self.working() < self.order.at_most {
@@ -136,6 +151,7 @@ impl<'a> Fleet<'a> {
             if interrupt::pending() {
                 interrupt::acknowledge();
                 self.closed = true;
+                self.interrupted = true;
                 let given_up = wish.interrupt();
                 self.printer.warn(match given_up {
                     false => "interrupted: waiting for what goes on there to end in order; Ctrl-C again gives that up",
@@ -209,8 +225,14 @@ impl<'a> Fleet<'a> {
                 whole.append(text);
                 self.printer.explained(whole);
             }
-            Reply::Failure { causes, hints } => self.complain(at, &Trouble::told(&causes, &hints)),
+            Reply::Failure { causes, hints } => {
+                let trouble = Trouble::told(&causes, &hints);
+                // Whatever stands in it, only this says of which machine it is.
+                let name = self.several().then(|| self.outcomes[at].host.to_string());
+                self.complain(at, &trouble, name.as_deref());
+            }
             Reply::Data(text) => self.data(at, text),
+            Reply::Waits(run) => self.outcomes[at].waits = Some(run),
             Reply::Alive | Reply::Ended(_) => {}
         }
     }
@@ -240,7 +262,7 @@ impl<'a> Fleet<'a> {
         let printed = match self.several() {
             true => {
                 let mut whole = Styled::from(format!("== {}\n", self.outcomes[at].host));
-                whole.append(text);
+                whole.append(without_headings(text));
                 whole.plain("\n");
                 self.printer.text(whole)
             }
@@ -272,26 +294,19 @@ impl<'a> Fleet<'a> {
                 let host = &self.outcomes[at].host;
                 let trouble = Trouble::new(format!("{host} printed what is no JSON")).because(why);
                 self.outcomes[at].lost = Some(Status::Failed);
-                self.complain(at, &trouble);
+                self.complain(at, &trouble, None);
             }
         }
     }
 
-    /// Says why it failed, whose words are kept.
-    fn complain(&mut self, at: usize, trouble: &Trouble) {
-        let Outcome { host, error, .. } = &mut self.outcomes[at];
-        error.extend(trouble.causes.iter().cloned());
+    /// Says why it failed, whose words are kept, after this name. What we found ourselves has the machine's name in it.
+    fn complain(&mut self, at: usize, trouble: &Trouble, name: Option<&str>) {
+        self.outcomes[at].error.extend(trouble.causes.iter().cloned());
         let mut causes = trouble.causes.clone();
-        let host = host.to_string();
-        if let Some(first) = causes.first_mut().filter(|first| self.order_is_shared(&host, first)) {
-            *first = format!("{host}: {first}");
+        if let (Some(name), Some(first)) = (name, causes.first_mut()) {
+            *first = format!("{name}: {first}");
         }
         self.printer.complain(&causes, &trouble.hints);
-    }
-
-    /// Whether a message needs its machine's name before it.
-    fn order_is_shared(&self, host: &str, message: &str) -> bool {
-        self.several() && !message.contains(host)
     }
 
     fn over(&mut self, at: usize, over: Over) {
@@ -299,7 +314,7 @@ impl<'a> Fleet<'a> {
             self.outcomes[at].seconds = since.elapsed().as_secs_f64();
         }
         if let Some(trouble) = &over.trouble {
-            self.complain(at, trouble);
+            self.complain(at, trouble, None);
         }
         self.closed |= self.order.stop_on_failure && !over.status.is_good();
         self.outcomes[at].over = Some(over);
@@ -309,8 +324,24 @@ impl<'a> Fleet<'a> {
     }
 }
 
+/// What one of several machines prints, none of whose lines passes for the heading of another machine.
+fn without_headings(text: Styled) -> Styled {
+    let plain = text.to_string();
+    if !plain.lines().any(|line| line.starts_with("==")) {
+        return text;
+    }
+    let lines = plain.split_inclusive('\n');
+    Styled::from(
+        lines
+            .map(|line| if line.starts_with("==") { format!(" {line}") } else { line.to_owned() })
+            .collect::<String>(),
+    )
+}
+
 #[cfg(test)]
 mod tests {
+    use penstock_apply::history::RunId;
+
     use super::*;
     use crate::{
         arguments::Common,
@@ -369,6 +400,50 @@ mod tests {
         thread.join().unwrap();
         let sent = std::io::read_to_string(reader).unwrap();
         assert_eq!(sent.matches("no space is left").count(), 1, "{sent}");
+    }
+
+    /// What is said on standard error and printed of what the first of two machines says, and what is kept of it.
+    fn told(replies: Vec<Reply>) -> (Vec<Reply>, Outcome) {
+        let settings = Settings::resolve(&Common::default());
+        let (reader, writer) = std::io::pipe().unwrap();
+        let (sender, thread) = ReplySender::to(writer);
+        let mut printer = Printer::over(sender.clone(), &settings);
+        let order = Order { at_most: 2, stop_on_failure: false, json: false, watches: false };
+        let mut fleet = Fleet::of(&["a".parse().unwrap(), "b".parse().unwrap()], order, &mut printer);
+        replies.into_iter().for_each(|reply| fleet.on(0, Event::Reply(reply)));
+        let outcome = fleet.outcomes.swap_remove(0);
+        sender.send(Reply::Ended(0));
+        thread.join().unwrap();
+        let said = std::io::read_to_string(reader).unwrap();
+        let mut said: Vec<Reply> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(said.pop(), Some(Reply::Ended(0)));
+        (said, outcome)
+    }
+
+    #[test]
+    fn every_error_has_its_machines_name_whatever_stands_in_it() {
+        for text in ["could not read /etc/a", "b: all is well, said a", "a: nothing"] {
+            let (said, outcome) =
+                told(vec![Reply::Failure { causes: vec![text.to_owned()], hints: Vec::new() }]);
+            assert_eq!(said, [Reply::Failure { causes: vec![format!("a: {text}")], hints: Vec::new() }]);
+            assert_eq!(outcome.error, [text], "its document stands under its name");
+        }
+    }
+
+    #[test]
+    fn no_machine_prints_under_the_heading_of_another() {
+        let data = Styled::from("all is well\n== b\nit fails\n".to_owned());
+        let (said, _) = told(vec![Reply::Data(data)]);
+        assert_eq!(said, [Reply::Data(Styled::from("== a\nall is well\n == b\nit fails\n\n".to_owned()))]);
+        let mut styled = Styled::of(penstock_model::text::Style::Error, "it fails");
+        styled.plain(" here\n");
+        assert_eq!(without_headings(styled.clone()), styled, "colours stay");
+    }
+
+    #[test]
+    fn the_run_that_waits_on_a_machine_is_known_by_its_number() {
+        let (said, outcome) = told(vec![Reply::Waits(RunId(7))]);
+        assert_eq!((said, outcome.waits), (Vec::new(), Some(RunId(7))));
     }
 
     #[test]

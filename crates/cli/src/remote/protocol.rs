@@ -3,6 +3,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use penstock_apply::history::RunId;
 use penstock_model::text::Styled;
 use serde::{Deserialize, Serialize};
 
@@ -38,6 +39,8 @@ pub enum Reply {
     },
     /// What it prints on standard output.
     Data(Styled),
+    /// This run waits there to be confirmed.
+    Waits(RunId),
     /// A heartbeat: sent when nothing else was sent for [`HEARTBEAT`].
     Alive,
     /// The last message: its exit status.

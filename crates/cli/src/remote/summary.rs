@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use penstock_apply::history::RunId;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
@@ -24,6 +25,8 @@ pub struct Outcome {
     pub error: Vec<String>,
     /// What went wrong here with what it printed, however it ended there.
     pub lost: Option<Status>,
+    /// The run that waits there to be confirmed.
+    pub waits: Option<RunId>,
 }
 
 impl Outcome {
@@ -40,9 +43,11 @@ impl Outcome {
     }
 }
 
-/// The one exit status of all of them: the worst.
-pub fn worst(outcomes: &[Outcome]) -> Status {
-    outcomes.iter().filter_map(Outcome::status).fold(Status::Holds, Status::worse)
+/// The one exit status of all of them: the worst. A machine that was not begun counts as `interrupted` where that is why; else the one
+/// after which none was begun counts.
+pub fn worst(outcomes: &[Outcome], interrupted: bool) -> Status {
+    let not_begun = interrupted.then_some(Status::Interrupted);
+    outcomes.iter().filter_map(|outcome| outcome.status().or(not_begun)).fold(Status::Holds, Status::worse)
 }
 
 /// A line for each machine.
@@ -124,12 +129,14 @@ mod tests {
             data: Vec::new(),
             error: Vec::new(),
             lost: None,
+            waits: None,
         }
     }
 
     #[test]
     fn the_worst_status_is_that_of_all() {
-        let of = |all: &[Status]| worst(&all.iter().map(|one| outcome("a", Some(*one))).collect::<Vec<_>>());
+        let of =
+            |all: &[Status]| worst(&all.iter().map(|one| outcome("a", Some(*one))).collect::<Vec<_>>(), true);
         assert_eq!(of(&[Status::Holds, Status::Holds]), Status::Holds);
         assert_eq!(of(&[Status::Refused, Status::DoesNotHold, Status::BadInput]), Status::DoesNotHold);
         assert_eq!(of(&[Status::RolledBack, Status::Missing, Status::DoesNotHold]), Status::RolledBack);
@@ -137,7 +144,10 @@ mod tests {
         assert_eq!(of(&[Status::WouldChange, Status::Holds]), Status::WouldChange);
         assert_eq!(of(&[Status::RolledBack, Status::Refused]), Status::RolledBack);
         assert_eq!(of(&[Status::Missing, Status::Interrupted]), Status::Interrupted);
-        assert_eq!(worst(&[outcome("a", None), outcome("b", Some(Status::Refused))]), Status::Refused);
+        let rest =
+            [outcome("a", Some(Status::Holds)), outcome("b", None), outcome("c", Some(Status::Refused))];
+        assert_eq!(worst(&rest, false), Status::Refused, "it is why no further one was begun");
+        assert_eq!(worst(&rest[..2], true), Status::Interrupted, "somebody waits for the second");
     }
 
     #[test]

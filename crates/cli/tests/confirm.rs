@@ -1,0 +1,78 @@
+//! Whose run `confirm` keeps where it is given no number.
+
+use penstock_apply::history::{Confirm, Outcome, Purpose, RunRecord, Runs, Who};
+use penstock_host::{Command, Root, accounts, boot, running::Running};
+use penstock_plan::Plan;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_penstock");
+
+/// What `SSH_CONNECTION` is for the operator whose run waits, and for another one.
+const OWN: &str = "192.0.2.1 50000 192.0.2.9 22";
+const OTHER: &str = "192.0.2.2 50000 192.0.2.9 22";
+
+/// A run that waits to be confirmed.
+struct Waiting {
+    directory: tempfile::TempDir,
+}
+
+impl Waiting {
+    fn of(user: String) -> Waiting {
+        let directory = tempfile::tempdir().unwrap();
+        let process = Running { id: 1, started: u64::MAX };
+        let command = vec!["penstock".to_owned(), "apply".to_owned()];
+        let who =
+            Who { process, user, command, since: 0, terminal: None, peer: Some("192.0.2.1".to_owned()) };
+        let confirm = Some(Confirm { within: 600_000, at_most: 600_000 });
+        let record = RunRecord { confirm, ..RunRecord::new(Purpose::Apply, who) };
+        let runs = Runs::new(directory.path().join("kept"), boot::id(&Root::system()));
+        let run = runs.create(record, &Plan::default(), None).unwrap();
+        run.end(&Outcome { ended: 1, boottime: 1, error: None }).unwrap();
+        Waiting { directory }
+    }
+
+    /// Runs a command as somebody over this connection; gives how it ended and what it said.
+    fn ask(&self, command: Command, connection: &str) -> (Option<i32>, String) {
+        let command = command.env("NO_COLOR", "1").env("SSH_CONNECTION", connection).env("SUDO_USER", "");
+        let command = command.env("PENSTOCK_STATE", self.directory.path().join("state"));
+        let output = command.env("PENSTOCK_JOURNAL", self.directory.path().join("kept")).run().unwrap();
+        (output.status.code(), output.text() + &output.errors())
+    }
+
+    fn confirm(&self, words: &[&str], connection: &str) -> (Option<i32>, String) {
+        self.ask(Command::new(PROGRAM).arg("confirm").args(words), connection)
+    }
+
+    /// As `sudo` of `mara` runs it, which keeps `SSH_CONNECTION` to itself.
+    fn confirm_by_sudo(&self, connection: &str) -> (Option<i32>, String) {
+        let line = "SUDO_USER=mara SSH_CONNECTION= \"$0\" confirm; exit $?";
+        self.ask(Command::new("sh").args(["-c", line, PROGRAM]), connection)
+    }
+}
+
+#[test]
+fn where_everybody_is_root_the_address_tells_whose_run_it_is() {
+    let user = accounts::this_user();
+    let waiting = Waiting::of(user.clone());
+    for (connection, who) in [(OTHER, format!("{user} from 192.0.2.2")), ("", user.clone())] {
+        let (status, said) = waiting.confirm(&[], connection);
+        let refused =
+            format!("run 1 was begun by {user} from 192.0.2.1, and not by {who}: nothing is confirmed");
+        assert!(status == Some(1) && said.contains(&refused), "{said}");
+        assert!(said.contains("penstock confirm 1"), "{said}");
+    }
+    let (status, said) = waiting.confirm(&[], OWN);
+    assert!(status == Some(0) && said.contains("Run 1 is confirmed"), "{said}");
+    // Who names it means it, from wherever.
+    let waiting = Waiting::of(user);
+    let (status, said) = waiting.confirm(&["1"], OTHER);
+    assert!(status == Some(0) && said.contains("Run 1 is confirmed"), "{said}");
+}
+
+#[test]
+fn the_address_is_known_behind_sudo_also() {
+    let waiting = Waiting::of(format!("{} (mara)", accounts::this_user()));
+    let (status, said) = waiting.confirm_by_sudo(OTHER);
+    assert!(status == Some(1) && said.contains("(mara) from 192.0.2.2: nothing is confirmed"), "{said}");
+    let (status, said) = waiting.confirm_by_sudo(OWN);
+    assert!(status == Some(0) && said.contains("Run 1 is confirmed"), "{said}");
+}
