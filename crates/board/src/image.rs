@@ -95,7 +95,7 @@ impl Image {
         })?;
         if !unpacked {
             listener(Progress::Phase(format!("Reading {}", file.display())));
-            proven(file, proof, listener, |from| packed::read_through(from))?;
+            proven(file, proof, listener, |from| packed::read_through(&recipe::digest(), from))?;
         }
         Ok((image, unpacked))
     }
@@ -576,10 +576,23 @@ mod tests {
             let proof = Proof::of_sha256(digest).unwrap();
             Image::unpack(&cache, &file, &proof, &mut |_| {}).map(|(_, unpacked)| unpacked)
         };
-        let digest = sha256("other bytes");
+        let sums = format!("{}  vmlinuz\n", sha256("x"));
+        let packed = |recipe: &str| {
+            let mut bytes = Vec::new();
+            packed::write(recipe, &there, &sums, &mut bytes, |_| {}).unwrap();
+            bytes
+        };
+        let (ours, others) = (packed(&recipe::digest()), packed(&"0".repeat(64)));
+        let digest = sha256(&ours);
         let missing = unpack(&digest).unwrap_err();
         assert!(matches!(missing, BoardError::Packed { source: PackedError::Unopened(_), .. }), "{missing}");
-        files::write_atomic(&file, "other bytes").unwrap();
+        files::write_atomic(&file, &others).unwrap();
+        let another = unpack(&sha256(&others)).unwrap_err();
+        assert!(
+            matches!(another, BoardError::Packed { source: PackedError::OtherRecipe { .. }, .. }),
+            "{another}"
+        );
+        files::write_atomic(&file, &ours).unwrap();
         let other = unpack(&"a".repeat(64)).unwrap_err();
         assert!(
             matches!(other, BoardError::Unproven { source: ProofError::OtherDigest { .. }, .. }),

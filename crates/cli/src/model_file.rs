@@ -267,7 +267,7 @@ pub fn named<T>(read: files::Result<T>) -> Result<T, Failure> {
             format!("interrupted while {} was read", error.path.display()),
         )),
         Err(error) if error.source.kind() == ErrorKind::IsADirectory => {
-            let hint = format!("name the files in it, like {}/*.yaml", error.path.display());
+            let hint = format!("name a file in it, like {}/FILE", error.path.display());
             Err(Failure::new(Status::BadInput, error).hint(hint))
         }
         read => read.or_bad_input(),

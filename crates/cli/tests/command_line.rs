@@ -106,7 +106,7 @@ fn a_file_that_is_no_model_is_answered_in_words() {
     assert!(run.stderr.contains("could not read missing.yaml"), "{}", run.stderr);
     let run = penstock(directory.path(), &["check", "."]);
     assert_eq!(run.status, 2);
-    assert!(run.stderr.contains("help: name the files in it, like ./*.yaml"), "{}", run.stderr);
+    assert!(run.stderr.contains("help: name a file in it, like ./FILE"), "{}", run.stderr);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use penstock_host::{files, interrupt};
 use penstock_model::digest::{hexadecimal, is_sha256};
 use sha2::{Digest, Sha256};
-use tar::{Archive, Builder, EntryType, Header};
+use tar::{Archive, Builder, Entry, EntryType, Header};
 use thiserror::Error;
 
 use super::SUMS;
@@ -126,16 +126,7 @@ pub(super) fn read(digest: &str, from: impl Read, directory: &Path) -> Result<()
     let mut entries = archive.entries().map_err(unreadable)?.raw(true);
     let mut sums = String::new();
     let mut first = entries.next().ok_or_else(|| damaged("it is empty"))?.map_err(unreadable)?;
-    let whole = String::from_utf8_lossy(&first.path_bytes()).into_owned();
-    let of = whole.strip_prefix(DIRECTORY).and_then(|rest| rest.strip_suffix(SUMS)?.strip_suffix('/'));
-    match of {
-        None => return Err(damaged(format!("it begins with {whole:?}"))),
-        Some(found) if found != known_by(digest) => {
-            let found: String = found.chars().filter(char::is_ascii_alphanumeric).take(DIGITS).collect();
-            return Err(PackedError::OtherRecipe { found, wanted: known_by(digest).to_owned() });
-        }
-        Some(_) => {}
-    }
+    is_of(digest, &first)?;
     if first.header().entry_type() != EntryType::Regular || first.size() > LONGEST_LIST {
         return Err(damaged(format!("its {SUMS} is no list of files")));
     }
@@ -189,9 +180,26 @@ pub(super) fn read(digest: &str, from: impl Read, directory: &Path) -> Result<()
     Ok(())
 }
 
-/// Reads all that `from` has, whatever it is.
-pub(super) fn read_through(from: &mut impl Read) -> Result<(), PackedError> {
+/// Reads all that `from` has, which begins as an image of this recipe does; nothing of it is taken.
+pub(super) fn read_through(digest: &str, from: &mut impl Read) -> Result<(), PackedError> {
+    let mut archive = Archive::new(GzDecoder::new(&mut *from));
+    let mut entries = archive.entries().map_err(unreadable)?.raw(true);
+    is_of(digest, &entries.next().ok_or_else(|| damaged("it is empty"))?.map_err(unreadable)?)?;
     io::copy(from, &mut io::sink()).map(drop).map_err(unreadable)
+}
+
+/// That a file whose first entry this is is an image of this recipe.
+fn is_of(digest: &str, first: &Entry<'_, impl Read>) -> Result<(), PackedError> {
+    let whole = String::from_utf8_lossy(&first.path_bytes()).into_owned();
+    let of = whole.strip_prefix(DIRECTORY).and_then(|rest| rest.strip_suffix(SUMS)?.strip_suffix('/'));
+    match of {
+        None => Err(damaged(format!("it begins with {whole:?}"))),
+        Some(found) if found != known_by(digest) => {
+            let found: String = found.chars().filter(char::is_ascii_alphanumeric).take(DIGITS).collect();
+            Err(PackedError::OtherRecipe { found, wanted: known_by(digest).to_owned() })
+        }
+        Some(_) => Ok(()),
+    }
 }
 
 /// The permissions of a file that had these.

@@ -22,13 +22,16 @@ pub(super) fn explain(text: &str, said: &str, at: usize, open: &[usize]) -> Diag
                 "`*{name}` stands for what `&{name}` was written before; text that begins with `*` needs quotes"
             ))
         }
-        "while scanning a quoted scalar, found unexpected end of stream"
-        | "invalid indentation in quoted scalar" => {
+        "while scanning a quoted scalar, found unexpected end of stream" => {
             not_yaml(place, "the text in quotes that begins here is not closed").with_hint("close its quote")
+        }
+        "invalid indentation in quoted scalar" => {
+            not_yaml(place, "the text in quotes that begins here is not closed before a line that is indented less")
+                .with_hint("close its quote, or indent the lines in which it goes on")
         }
         "mapping values are not allowed in this context" => {
             not_yaml(place, "no value can stand behind this `:`").with_hint(
-                "write each key on a line of its own, and put text with a `: ` in it between quotes",
+                "write each key on a line of its own, with a `:` behind the one above, and put text with a `: ` in it between quotes",
             )
         }
         "block sequence entries are not allowed in this context" => not_yaml(place, "no list can begin here")
@@ -37,6 +40,9 @@ pub(super) fn explain(text: &str, said: &str, at: usize, open: &[usize]) -> Diag
         | "while parsing a flow mapping, did not find expected ',' or '}'"
         | "while parsing a flow sequence, expected ',' or ']'"
         | "while parsing a node, did not find expected node content" => {
+            if rest.starts_with(',') {
+                return not_yaml(place, "two commas follow one another").with_hint("remove one");
+            }
             unclosed(text, place.clone(), open).unwrap_or_else(|| not_yaml(place, said))
         }
         "while parsing a block mapping, did not find expected key"
@@ -110,6 +116,7 @@ mod tests {
             ("nics: {NET0: {vfs: 2}}\nguests: {a: {after: [b}}\n", "or the `]` that closes a `[`", ""),
             ("nics:\n\tNET0:\n", "a tab stands where YAML takes spaces", "indent with spaces"),
             ("nics: {NET0: *zz}\n", "no anchor above is called `zz`", "`&zz`"),
+            ("functions: [NET0#0,, NET0#1]\n", "two commas follow one another", "remove one"),
             ("machine: \"m\n", "the text in quotes that begins here is not closed", "close its quote"),
             (
                 "machine: \"m\nnics: {NET0: }\n",
