@@ -89,6 +89,12 @@ const VARIABLE: &[(&str, &str, Runs)] = &[
     ("crates/guests/src/vms/place.rs", "builtin :: PROGRAM", Own),
     ("crates/guests/src/vms/virsh.rs", "self . found () ?", OneOf(&["virsh"])),
     ("crates/guests/src/incus.rs", "program", OneOf(&["incus"])),
+    (
+        "crates/guests/tests/containers/taken_back.rs",
+        "words . clone () . next () . unwrap ()",
+        OneOf(&["ip", "nsenter"]),
+    ),
+    ("crates/guests/tests/containers/taken_back.rs", "program", OneOf(&["python3", "unshare"])),
     ("crates/guests/tests/devices.rs", "program", Given("of_swap")),
     ("crates/guests/tests/taps_in_netns.rs", "program", Given("run")),
     ("crates/host/src/process.rs", "& self . program", Given("Command::new")),
