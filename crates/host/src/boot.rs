@@ -117,6 +117,17 @@ pub fn systemd_serves_us() -> bool {
     systemd_runs(&root) && is_shared(&root, "net") && is_shared(&root, "mnt")
 }
 
+/// What makes a service that `systemd-run` starts stay when somebody isolates a target (`systemctl isolate`, `rescue`, `emergency`), as the
+/// scopes of VMs do; it ends when the machine goes down. Its dependencies are those that a service has by default (systemd.service(5)), but
+/// for `Requires=sysinit.target`: `emergency` ends that, and all that requires it.
+pub const STAYS_ON_ISOLATE: [&str; 5] = [
+    "--property=IgnoreOnIsolate=yes",
+    "--property=DefaultDependencies=no",
+    "--property=After=sysinit.target basic.target",
+    "--property=Conflicts=shutdown.target",
+    "--property=Before=shutdown.target",
+];
+
 /// Whether systemd may end this process, and each that it starts, with a login's session (`KillUserProcesses=` in logind.conf(5)), although
 /// it is the machine's own network that is changed: it is in the control group of a session or a user, and sees other files than systemd, so
 /// that it cannot ask for a service of its own.

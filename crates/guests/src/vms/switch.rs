@@ -14,7 +14,7 @@ use std::{
 };
 
 use penstock_host::{
-    Command, Netlink, Root,
+    Command, Netlink, Root, boot,
     embedded::{PortReport, control},
     files, interrupt,
     pci::interface_of,
@@ -85,6 +85,8 @@ fn unit_command(unit: &str, description: &str, directory: &Path) -> Command {
     let output = format!("append:{}", log.display());
     Command::new("systemd-run")
         .args(["--quiet", "--collect", "--unit", unit, "--property", &format!("Description={description}")])
+        // The VM stays, too.
+        .args(boot::STAYS_ON_ISOLATE)
         // However often it dies.
         .args(["--property", "Restart=always", "--property", "StartLimitIntervalSec=0"])
         .args(["--property", &format!("StandardOutput={output}"), "--property"])
@@ -590,5 +592,27 @@ mod tests {
         let (guest, nic) = ("g".repeat(48).parse().unwrap(), "n".repeat(12).parse().unwrap());
         let path = control_socket(&state, &guest, &nic);
         assert!(path.as_os_str().len() <= 107, "{}", path.display());
+    }
+
+    #[test]
+    fn what_runs_beside_a_vm_stays_when_a_target_is_isolated_as_the_vm_does_and_ends_with_the_machine() {
+        let state = State::new("/run/penstock/guests".into());
+        let (guest, nic) = ("web".parse().unwrap(), "NET0".parse().unwrap());
+        let program = Path::new("/usr/bin/penstock");
+        let start = SwitchStart { line: None, workers: 1 };
+        let switch = start_command("switch.service", program, &directory(&state, &guest, &nic), start);
+        for command in [switch, follow_command(&guest, &nic, program, &state)] {
+            let line = command.to_string();
+            let (asked, _) = line.split_once(" -- ").unwrap();
+            for property in [
+                "IgnoreOnIsolate=yes",
+                "DefaultDependencies=no",
+                "Conflicts=shutdown.target",
+                "Restart=always",
+            ] {
+                assert!(asked.contains(property), "{property}: {line}");
+            }
+            assert!(!asked.contains("Requires="), "{line}");
+        }
     }
 }
