@@ -163,6 +163,10 @@ fn nobody_confirms() -> Outcome {
     assert!(run.stderr.contains("penstock confirm"), "{}", run.stderr);
     let guards = board.shell("systemctl list-units --no-legend 'penstock-guard-*'").stdout;
     assert!(guards.contains("penstock-guard-1"), "the guard is a service: {guards}");
+    let shown =
+        board.shell("systemctl show --property=IgnoreOnIsolate --property=Restart 'penstock-guard-*'");
+    assert!(shown.stdout.contains("IgnoreOnIsolate=yes"), "{}", shown.stdout);
+    assert!(shown.stdout.contains("Restart=on-failure"), "{}", shown.stdout);
     board.inside(["penstock", "confirm"]).ended_with(0)?;
     let guards_end = || {
         until("the guard ends", || {
@@ -227,7 +231,16 @@ fn nobody_confirms() -> Outcome {
     guards_end();
     board.inside(["penstock", "confirm"]).ended_with(1)?;
 
-    // The same in the middle; then nobody but the guard is left, as when it is killed.
+    // The guard itself is killed: systemd starts it again.
+    let kill = "systemctl kill --signal=KILL 'penstock-guard-*'";
+    let run = board.shell(&format!("{} && {kill} && cat {numvfs}", apply("15s")));
+    run.ended_with(0)?;
+    assert_eq!(run.stdout.lines().last(), Some("2"));
+    until("it is taken back", || vfs() == "0\n");
+    guards_end();
+    board.inside(["penstock", "confirm"]).ended_with(1)?;
+
+    // The end of sessions in the middle; then nobody but the guard is left, as when it is killed.
     for (nth, end) in (1..).zip([end_sessions, "kill -9 $(pgrep -f '^penstock apply')"]) {
         let when = "while read n <$0 && [ $n = 0 ]; do :; done; ";
         let words = ["systemd-run", "--quiet", "sh", "-c", &format!("{when}{end}"), numvfs];

@@ -34,6 +34,9 @@ use penstock_model::{Bdf, Mtu};
 use penstock_plan::{Action, Direction, Fact, FileAction, FunctionAction, Plan, Step, StepId};
 use penstock_testkit::{needs, trials::Trials};
 
+#[path = "runs_in_netns/lapsed.rs"]
+mod lapsed;
+
 const PROGRAM: &str = env!("CARGO_BIN_EXE_penstock");
 const PF: &str = "0000:04:00.0";
 
@@ -42,11 +45,10 @@ type Check = fn(&Host);
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let missing = trials.lacking("network namespaces", needs::network_namespace);
-    let checks: [(&str, Check); 16] = [
+    let checks: [(&str, Check); 15] = [
         ("a_run_that_was_cut_off_is_seen_and_taken_back_in_netns", a_run_that_was_cut_off),
         ("what_cannot_be_taken_back_leaves_the_machine_half_way_in_netns", half_way),
         ("runs_are_taken_back_newest_first_in_netns", runs_are_taken_back_newest_first),
-        ("after_a_reset_nothing_of_the_kernel_is_touched_in_netns", after_a_reset),
         ("who_comes_second_is_told_who_is_at_it_in_netns", who_comes_second),
         ("what_nobody_confirms_is_taken_back_in_netns", nobody_confirms),
         ("what_is_confirmed_in_time_stays_in_netns", confirmed_in_time),
@@ -67,6 +69,7 @@ fn main() -> ExitCode {
     let lacking = missing.clone().or(missing_for_faults);
     let faults = || alone(every_system_call_of_a_guard_fails);
     trials.add(&lacking, [("whatever_system_call_of_a_guard_fails_the_run_is_taken_back_in_netns", faults)]);
+    let checks = checks.into_iter().chain(lapsed::CHECKS);
     trials.add(&missing, checks.map(|(name, check)| (name, move || alone(check))));
     trials.run()
 }
@@ -616,21 +619,6 @@ fn runs_are_taken_back_newest_first(host: &Host) {
     ip("link set pf0 mtu 5000");
     host.says("undo 1 --with-later", 0);
     assert_eq!(seen("mtu"), "1500");
-}
-
-fn after_a_reset(host: &Host) {
-    let file = host.path("made");
-    let path = file.display().to_string();
-    let write = FileAction::WriteFile { path: path.clone(), text: "text".to_owned() }.into();
-    let steps = [(mtu(9000), mtu(1500)), (write, FileAction::RemoveFile { path }.into())];
-    host.left(Some("another".to_owned()), &steps, true);
-    fs::write(&file, "text").unwrap();
-    // Somebody's own, since the machine started.
-    ip("link set pf0 mtu 4000");
-    host.says("undo", 0);
-    assert!(!file.exists());
-    assert_eq!(seen("mtu"), "4000");
-    assert!(host.says("undo", 0).contains("Nothing to undo"));
 }
 
 fn who_comes_second(host: &Host) {

@@ -17,6 +17,7 @@ use super::{
     decision::{self, Decision, Verdict},
     record::{Outcome, Purpose, RUN_VERSION, RunId, RunRecord},
     state::{Phase, RunState},
+    succession::{Successors, successors},
 };
 use crate::journal::{self, FileJournal, JournalError};
 
@@ -304,9 +305,16 @@ impl Runs {
         matches!((&run.record.boot, &self.boot), (Some(then), Some(now)) if then != now)
     }
 
-    /// Whether a run waited to be confirmed when the machine was reset: then it is not to stay.
+    /// Whether a run that was to be confirmed was not when the machine was reset: then it is not to stay. Of one that was being taken back
+    /// something may be left, too.
     pub fn has_lapsed(&self, run: &KnownRun) -> bool {
-        run.is_open() && self.was_reset_since(run)
+        (run.is_open() || run.is_not_to_stay()) && self.was_reset_since(run)
+    }
+
+    /// Whether something of a run, one of `all`, is there that nothing stands on.
+    pub fn is_left(&self, all: &[KnownRun], run: &KnownRun) -> bool {
+        self.state(run).phase != Phase::Nothing
+            && successors(all, run.id(), |later| self.state(later).phase) != Successors::Stand
     }
 
     /// The runs of `all` that left the machine half-way and that no later run has gone on from, oldest first.
@@ -336,10 +344,11 @@ impl Runs {
             let gone_on = || {
                 all.iter().any(|later| {
                     let whole = later.outcome.as_ref().is_some_and(|outcome| outcome.error.is_none());
-                    whole && goes_on(run, later)
+                    whole && goes_on(run, later) && !self.is_taken_away(all, later, run)
                 })
             };
-            let ended = run.outcome.is_some() && !undo_begun() && !run.is_not_to_stay();
+            let is_not_to_stay = run.is_not_to_stay() || self.has_lapsed(run);
+            let ended = run.outcome.is_some() && !undo_begun() && !is_not_to_stay;
             if is_undo || run.is_running() || ended || gone_on() {
                 continue;
             }
@@ -347,11 +356,20 @@ impl Runs {
                 Phase::Nothing => {}
                 phase if phase.is_half_way() => half_way.push((run.clone(), phase)),
                 // Whoever was to take it back did not come to it.
-                _ if run.is_not_to_stay() => half_way.push((run.clone(), Phase::PartlyTakenBack)),
+                _ if is_not_to_stay => half_way.push((run.clone(), Phase::PartlyTakenBack)),
                 _ => {}
             }
         }
         half_way
+    }
+
+    /// Whether the run `later` of `all`, which went on from `run`, was taken from above it again: all of it, or by an undo of both.
+    fn is_taken_away(&self, all: &[KnownRun], later: &KnownRun, run: &KnownRun) -> bool {
+        let undone = |which: &KnownRun| {
+            all.iter().any(|undo| undo.id() > later.id() && undo.takes_back().contains(&which.id()))
+        };
+        let is_gone = || self.state(later).phase == Phase::Nothing;
+        undone(run) || ((later.is_not_to_stay() || undone(later)) && is_gone())
     }
 
     /// Forgets old runs. Gives those of `all` that could have been taken back still, or that nobody can tell it of.

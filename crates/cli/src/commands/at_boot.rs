@@ -43,7 +43,7 @@ pub fn run(arguments: &AtBoot, settings: &Settings, printer: &mut Printer) -> Re
         await_nics(&machine, &file, printer)?;
     }
     // Before anything is looked at: a run that nobody had confirmed when the machine was reset stays in nobody's way.
-    alone = match guard::take_back_lapsed(&machine, alone, printer) {
+    alone = match guard::take_back_at_start(&machine, alone, printer) {
         Ok(alone) => alone,
         Err(failure) => {
             printer.warn(failure.in_one_line());

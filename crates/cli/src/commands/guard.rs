@@ -5,6 +5,7 @@
 //! `CLOCK_BOOTTIME`, which nobody sets. [`watch`] is how it goes on whatever fails, [`machine`] how it does what it does.
 
 use std::{
+    path::Path,
     thread,
     time::{Duration, SystemTime},
 };
@@ -12,16 +13,19 @@ use std::{
 use penstock_apply::{
     Mode, Options,
     history::{
-        Confirm, Decision, KnownRun, Phase, RunId, Verdict, Who, decision, recovery::RunToUndo, store,
+        Confirm, Decision, KnownRun, Phase, RunId, StoreError, Verdict, Who, decision,
+        recovery::{Kept, RunToUndo},
+        store,
+        succession::has_gone_on_from,
     },
 };
-use penstock_host::{Command, Root, boot, files, interrupt, process, running::Running};
-use penstock_plan::Plan;
+use penstock_host::{Command, Root, boot, chain, files, interrupt, process, running::Running};
+use penstock_plan::{Plan, in_use};
 use serde::Serialize;
 
 use crate::{
     arguments,
-    failure::{Failure, Status},
+    failure::{Failure, OrBadInput, Status},
     machine::{Alone, Machine, runs::who},
     printer::Printer,
     progress,
@@ -32,7 +36,7 @@ mod machine;
 mod watch;
 
 use machine::Watched;
-use watch::Ended;
+use watch::{Ended, Guarded};
 
 /// So long a confirmation waits for another that is being written.
 const ANOTHER_DECIDES: Duration = Duration::from_secs(2);
@@ -71,31 +75,23 @@ pub fn announce(machine: &Machine, run: &KnownRun, within: Duration, printer: &m
 pub fn start(run: &KnownRun, settings: &Settings) -> Result<(), Failure> {
     let program = process::own_program()?;
     let id = run.id().to_string();
-    let absolute = |path: &std::path::Path| files::canonical(path);
+    let absolute = |path: &Path| files::canonical(path);
     let (state, journal) = (absolute(&settings.state)?, absolute(&settings.journal)?);
     if boot::systemd_serves_us() {
         let unit = format!("penstock-guard-{id}-{}.service", std::process::id());
-        let keep = |name: &str, path: &std::path::Path| format!("--setenv={name}={}", path.display());
-        // A service of systemd's own belongs to no session: the end of one does not end it.
-        let command = Command::new("systemd-run")
-            .args(["--quiet", "--collect", "--property=TimeoutStopSec=2"])
-            .arg(format!("--unit={unit}"))
-            // Not what is ended when memory is short.
-            .arg("--property=OOMScoreAdjust=-1000")
-            .arg(keep("PENSTOCK_STATE", &state))
-            .arg(keep("PENSTOCK_JOURNAL", &journal))
-            .args(process::search_path::for_service())
-            .arg("--")
-            .arg(&program)
-            .args(["guard", &id]);
         // A process of ours may end with the session instead (`KillUserProcesses`), just when it is needed.
-        command.deadline(STARTING).succeed().map_err(|error| {
+        unit_command(&unit, &program, &id, &state, &journal).succeed().map_err(|error| {
             Failure::from(error).hint(
                 "nothing was changed: the process that would take it back could not be made a service of systemd, so that \
                  it would not surely outlive this session",
             )
         })?;
-        await_watching(run, || main_process(&unit), &format!("journalctl --unit={unit}"))
+        let watching = await_watching(run, || main_process(&unit), &format!("journalctl --unit={unit}"));
+        if watching.is_err() {
+            // Or systemd starts it again. One that it has started finds that nothing is to be taken back.
+            let _ = Command::new("systemctl").args(["stop", "--no-block", &unit]).deadline(ASKING).run();
+        }
+        watching
     } else if boot::ends_with_its_session(&Root::system()) {
         Err(Failure::new(
             Status::Failed,
@@ -116,6 +112,32 @@ pub fn start(run: &KnownRun, settings: &Settings) -> Result<(), Failure> {
         guard.leave();
         await_watching(run, || started, &log.display().to_string())
     }
+}
+
+/// How systemd is asked to run `program` as the guard of the run `id`. A service of systemd's own belongs to no session: the end of one does
+/// not end it. One that is killed or fails is started again, and goes on; what there is no run for is not.
+fn unit_command(unit: &str, program: &Path, id: &str, state: &Path, journal: &Path) -> Command {
+    let keep = |name: &str, path: &Path| format!("--setenv={name}={}", path.display());
+    Command::new("systemd-run")
+        .args(["--quiet", "--collect", "--property=TimeoutStopSec=2"])
+        .arg(format!("--unit={unit}"))
+        // Whoever is locked out goes to the console, and may well ask for the rescue target.
+        .args(boot::STAYS_ON_ISOLATE)
+        .args([
+            "--property=Restart=on-failure",
+            "--property=RestartSec=1",
+            "--property=StartLimitIntervalSec=0",
+        ])
+        .arg(format!("--property=RestartPreventExitStatus={}", Status::BadInput.code()))
+        // Not what is ended when memory is short.
+        .arg("--property=OOMScoreAdjust=-1000")
+        .arg(keep("PENSTOCK_STATE", state))
+        .arg(keep("PENSTOCK_JOURNAL", journal))
+        .args(process::search_path::for_service())
+        .arg("--")
+        .arg(program)
+        .args(["guard", id])
+        .deadline(STARTING)
 }
 
 /// What is known of a guard that was started.
@@ -190,14 +212,25 @@ pub fn run(
     interrupt::ignore();
     let machine = Machine::here(settings);
     let runs = machine.runs();
-    let run = runs.find(arguments.run)?;
+    let run = match runs.find(arguments.run) {
+        Err(error @ StoreError::NoSuchRun(_)) => return Err(error).or_bad_input(),
+        found => found?,
+    };
     let Some(terms) = run.record.confirm else {
         return Err(Failure::new(Status::BadInput, format!("run {} needs no guard", arguments.run)));
     };
     process::spare_when_memory_is_short();
-    let mut watched = Watched::new(&machine, run.clone(), printer)?;
-    let text = serde_json::to_string(&who())?;
-    files::write_durable(run.directory.join("guard.json"), text)?;
+    let own = run.directory.join("guard.json");
+    // One that was killed goes on without what is not to be had any more: the run is there by now.
+    let goes_on = files::exists(&own);
+    if !goes_on {
+        machine::make_ready(&run)?;
+    }
+    let mut watched = Watched::new(&machine, run, printer)?;
+    match files::write_durable(own, serde_json::to_string(&who())?) {
+        Err(error) if goes_on => watched.tell(&format!("who watches it is not recorded: {}", chain(&error))),
+        written => written?,
+    }
     // What is confirmed may still be undone, and needs the room for that.
     if watch::guard(&mut watched, terms) != Ended::Confirmed {
         watched.release();
@@ -206,35 +239,91 @@ pub fn run(
 }
 
 /// Takes back what is left of runs that nobody had confirmed when the machine was reset; the caller gives the lock, and gets it
-/// again.
-pub fn take_back_lapsed(
+/// again. One that cannot be taken back is told of and keeps nobody: who goes on does so from what is.
+///
+/// # Errors
+///
+/// The runs cannot be listed, an interrupt is pending, or somebody else has the lock by now.
+pub fn take_back_lapsed(machine: &Machine, alone: Alone, printer: &mut Printer) -> Result<Alone, Failure> {
+    take_back(machine, alone, |_| false, printer)
+}
+
+/// The same when the machine starts, where nobody is there to decide: also of runs that wait to be confirmed and that nobody watches any
+/// more. `systemctl soft-reboot` ends a guard as a reset does, and leaves the kernel with all that was set in it.
+pub fn take_back_at_start(machine: &Machine, alone: Alone, printer: &mut Printer) -> Result<Alone, Failure> {
+    let unwatched = |run: &KnownRun| run.is_open() && !run.is_running() && matches!(watcher(run), Ok(None));
+    take_back(machine, alone, unwatched, printer)
+}
+
+fn take_back(
     machine: &Machine,
     mut alone: Alone,
+    is_left_alone: impl Fn(&KnownRun) -> bool,
     printer: &mut Printer,
 ) -> Result<Alone, Failure> {
     let runs = machine.runs();
     let (all, _) = runs.list()?;
-    for run in all.iter().filter(|run| runs.has_lapsed(run)) {
-        let deeds = runs.deeds(run)?;
-        if deeds.state.phase != Phase::Nothing {
-            let id = run.id();
-            printer.warn(format!(
-                "run {id} was not confirmed before the machine was reset: what it left is taken back"
-            ));
-            let taken = [RunToUndo { id, plan: &deeds.plan, state: &deeds.state }];
-            let way = machine.way_back(&taken, &machine.inventory()?)?;
-            run.release()?;
-            let begun = machine.begin_undo(alone, std::slice::from_ref(run), &way);
-            begun.said.iter().for_each(|said| printer.warn(said));
-            let outcome = machine.carry_out(begun, &way.plan, Mode::Undo, &mut ())?;
-            outcome?;
+    let mut stay: Vec<RunId> = Vec::new();
+    // Newest first, and none from below one that stays.
+    for run in all.iter().rev().filter(|run| runs.has_lapsed(run) || is_left_alone(run)) {
+        let id = run.id();
+        let is_below = stay.iter().any(|later| has_gone_on_from(&all, *later, id));
+        if runs.is_left(&all, run) && !is_below {
+            printer.warn(match runs.has_lapsed(run) {
+                true => {
+                    format!(
+                        "run {id} was not confirmed before the machine was reset: what it left is taken back"
+                    )
+                }
+                false => {
+                    format!("run {id} was not confirmed, and nobody watches it any more: it is taken back")
+                }
+            });
+            let taken = take_one_back(machine, alone, run, printer);
             alone = machine.lock()?;
+            if let Err(failure) = taken {
+                if interrupt::pending() {
+                    return Err(failure);
+                }
+                printer.warn(format!(
+                    "what run {id} left stays for now, and `penstock undo` takes it back when the cause is gone: {}",
+                    failure.in_one_line()
+                ));
+            }
+            if runs.state(run).phase != Phase::Nothing {
+                stay.push(id);
+            }
         }
         // Last: whoever is killed before this finds the run as it was, and goes on.
         let ours = Decision { verdict: Verdict::Reset, who: who(), at: progress::now() };
-        decision::decide(&run.directory, ours)?;
+        if let Err(error) = decision::decide(&run.directory, ours) {
+            printer.warn(format!("that run {id} does not stay is not recorded: {}", chain(&error)));
+        }
     }
     Ok(alone)
+}
+
+/// Takes one run back, whatever of it is there.
+fn take_one_back(
+    machine: &Machine,
+    mut alone: Alone,
+    run: &KnownRun,
+    printer: &mut Printer,
+) -> Result<(), Failure> {
+    let deeds = machine.runs().deeds(run)?;
+    let taken = [RunToUndo { id: run.id(), plan: &deeds.plan, state: &deeds.state }];
+    let inventory = machine.inventory()?;
+    let way = machine.way_back(&taken, &inventory)?;
+    // As the guard would have taken it.
+    alone.in_use = in_use(&way.plan, &inventory);
+    for Kept { run, step, action, why } in &way.kept {
+        printer.warn(format!("run {run}, step {step} is not taken back ({action}): {why}"));
+    }
+    // Without the room that this gives it is tried all the same.
+    let _ = run.release();
+    let begun = machine.begin_undo(alone, std::slice::from_ref(run), &way);
+    begun.said.iter().for_each(|said| printer.warn(said));
+    Ok(machine.carry_out(begun, &way.plan, Mode::Undo, &mut ())?.map(drop)?)
 }
 
 /// A run that stays.
@@ -274,7 +363,7 @@ pub fn confirm(
         return Err(Failure::new(Status::DoesNotHold, text)
             .hint(format!("`penstock confirm {id}` keeps it; `penstock undo --list` shows all runs")));
     }
-    if machine.runs().has_lapsed(run) {
+    if run.is_open() && machine.runs().has_lapsed(run) {
         let text = format!("too late: the machine was reset before anybody confirmed run {}", run.id());
         return Err(Failure::new(Status::DoesNotHold, text)
             .hint("`penstock undo`, or the next `penstock apply`, takes back what it left"));
@@ -378,6 +467,29 @@ mod tests {
             let said = [vec![failure.in_one_line()], failure.hints].concat().join("; ");
             assert_eq!(said, wanted);
         }
+    }
+
+    #[test]
+    fn the_guard_s_service_stays_when_a_target_is_isolated_and_is_started_again_when_it_is_killed() {
+        let [program, state, journal] =
+            ["/usr/bin/penstock", "/run/penstock", "/var/lib/penstock"].map(Path::new);
+        let line = unit_command("penstock-guard-7-1.service", program, "7", state, journal).to_string();
+        let (asked, ran) = line.split_once(" -- ").unwrap();
+        assert_eq!(ran, "/usr/bin/penstock guard 7");
+        let properties = [
+            "IgnoreOnIsolate=yes",
+            "DefaultDependencies=no",
+            "Conflicts=shutdown.target",
+            "Before=shutdown.target",
+            "Restart=on-failure",
+            "StartLimitIntervalSec=0",
+            // Of a run that is not there any more.
+            "RestartPreventExitStatus=2",
+        ];
+        for property in properties {
+            assert!(asked.contains(&format!("--property={property}")), "{property}: {line}");
+        }
+        assert!(!asked.contains("Requires="), "{line}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use penstock_apply::history::{KnownRun, Phase, RunId, StoreError, store::UnreadableRun};
+use penstock_apply::history::{KnownRun, RunId, StoreError, store::UnreadableRun};
 
 use super::Machine;
 
@@ -46,22 +46,23 @@ impl Machine {
         let runs = self.runs();
         let (all, unreadable) = runs.list()?;
         let mut states = RunStates { unreadable, last: all.last().cloned(), ..RunStates::default() };
-        states.half_way = runs.half_way(&all).iter().map(|(run, _)| run.id()).collect();
         for run in &all {
             let state = runs.state(run);
             let damage: Vec<String> = run.damage.iter().cloned().chain(state.damage).collect();
             if !damage.is_empty() {
                 states.damaged.push((run.id(), damage));
             }
-            if !run.is_open() || run.is_running() {
-                continue;
-            }
-            if !runs.has_lapsed(run) {
+            if runs.has_lapsed(run) {
+                if runs.is_left(&all, run) {
+                    states.lapsed.push(run.id());
+                }
+            } else if run.is_open() && !run.is_running() {
                 states.open.push(run.clone());
-            } else if state.phase != Phase::Nothing {
-                states.lapsed.push(run.id());
             }
         }
+        // Of those that have lapsed the next change takes back what they left.
+        let half_way = runs.half_way(&all).into_iter().map(|(run, _)| run.id());
+        states.half_way = half_way.filter(|id| !states.lapsed.contains(id)).collect();
         Ok(states)
     }
 }

@@ -124,6 +124,98 @@ fn a_run_that_was_cut_off_is_half_way_until_a_whole_one_goes_on_from_it() {
 }
 
 #[test]
+fn a_run_that_was_cut_off_is_half_way_again_when_what_went_on_from_it_is_taken_back() {
+    let set = FunctionAction::SetVfCount { pf: pf(0), count: 0 }.into();
+    let back = [
+        Entry::Undo { step: StepId(1), action: set },
+        Entry::Undone { step: StepId(1), error: None, anothers: None },
+    ];
+    let found = |runs: &Runs| {
+        let found = runs.half_way(&runs.list().unwrap().0);
+        found.into_iter().map(|(run, phase)| (run.id(), phase)).collect::<Vec<_>>()
+    };
+    for verdict in [Verdict::Expired, Verdict::Failed, Verdict::TakenBack, Verdict::Confirmed] {
+        let directory = tempfile::tempdir().unwrap();
+        let runs = runs(&directory, "boot");
+        run(&runs, Purpose::Apply, &[], false);
+        let later = run(&runs, Purpose::Apply, &[RunId(1)], true);
+        let decision = Decision { verdict, who: who(), at: 1 };
+        decide(&later.directory, decision).unwrap();
+        later.journal().unwrap().record(&back[..1], true).unwrap();
+        let not_yet = if verdict == Verdict::Confirmed { vec![] } else { vec![RunId(2)] };
+        let ids = |found: Vec<(RunId, Phase)>| found.into_iter().map(|(id, _)| id).collect::<Vec<_>>();
+        assert_eq!(ids(found(&runs)), not_yet, "{verdict:?}: it is being taken back");
+        later.journal().unwrap().record(&back, true).unwrap();
+        let left = if verdict == Verdict::Confirmed { vec![] } else { vec![(RunId(1), Phase::Interrupted)] };
+        assert_eq!(found(&runs), left, "{verdict:?}: all of it is taken back");
+    }
+
+    // Undone by hand, and of the earlier one not all could be.
+    let directory = tempfile::tempdir().unwrap();
+    let runs = runs(&directory, "boot");
+    let first = run(&runs, Purpose::Apply, &[], false);
+    let later = run(&runs, Purpose::Apply, &[RunId(1)], true);
+    run(&runs, Purpose::Undo(vec![RunId(1), RunId(2)]), &[], true);
+    later.journal().unwrap().record(&back, true).unwrap();
+    let stuck = Entry::Undone { step: StepId(1), error: Some("no luck".to_owned()), anothers: None };
+    first.journal().unwrap().record(&[back[0].clone(), stuck], true).unwrap();
+    assert_eq!(found(&runs).len(), 1);
+    assert_eq!(found(&runs)[0].0, RunId(1));
+}
+
+#[test]
+fn a_run_that_was_not_confirmed_before_a_reset_has_lapsed_also_when_it_was_being_taken_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let earlier = runs(&directory, "earlier");
+    let now = runs(&directory, "now");
+    let open = |supersedes: &[RunId]| {
+        let run = run(&earlier, Purpose::Apply, supersedes, true);
+        let confirm = Some(Confirm { within: 1, at_most: 1 });
+        let record = RunRecord { confirm, ..run.record.clone() };
+        files::write_atomic(run.directory.join("run.json"), serde_json::to_vec(&record).unwrap()).unwrap();
+        let action = FileAction::WriteFile { path: "/etc/made".to_owned(), text: String::new() }.into();
+        let inverse = Some(FileAction::RemoveFile { path: "/etc/made".to_owned() }.into());
+        let step = StepId(2);
+        let entries = [Entry::Intent { step, action, inverse }, Entry::Begun { steps: vec![step] }];
+        run.journal().unwrap().record(&entries, true).unwrap();
+        run.id()
+    };
+    let id = open(&[]);
+    let verdicts = [
+        None,
+        Some(Verdict::Expired),
+        Some(Verdict::Failed),
+        Some(Verdict::TakenBack),
+        Some(Verdict::Confirmed),
+    ];
+    for verdict in verdicts {
+        let found = now.find(id).unwrap();
+        let path = found.directory.join("decision.json");
+        if let Some(verdict) = verdict {
+            let decision = Decision { verdict, who: who(), at: 1 };
+            files::write_atomic(path, serde_json::to_vec(&decision).unwrap()).unwrap();
+        }
+        let found = now.find(id).unwrap();
+        let stays = verdict == Some(Verdict::Confirmed);
+        assert_eq!(now.has_lapsed(&found), !stays, "{verdict:?}");
+        assert!(!earlier.has_lapsed(&found), "{verdict:?}");
+        let half_way = now.half_way(&[found]).len();
+        assert_eq!(half_way, usize::from(!stays), "{verdict:?}: whoever goes on goes on from it");
+    }
+
+    // What another run has gone on from stays below it.
+    let below = open(&[]);
+    let all = || now.list().unwrap().0;
+    let is_left = || now.is_left(&all(), &now.find(below).unwrap());
+    assert!(is_left());
+    run(&now, Purpose::Apply, &[below], true);
+    assert!(!is_left());
+    let back = Entry::Undone { step: StepId(2), error: None, anothers: None };
+    now.find(below).unwrap().journal().unwrap().record(&[back], true).unwrap();
+    assert_eq!(now.state(&now.find(below).unwrap()).phase, Phase::Nothing);
+}
+
+#[test]
 fn a_run_for_the_start_that_was_cut_off_is_not_gone_on_with_by_what_is_applied_at_boot() {
     let directory = tempfile::tempdir().unwrap();
     let runs = runs(&directory, "boot");

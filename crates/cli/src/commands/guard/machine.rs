@@ -31,6 +31,16 @@ use crate::{
 /// After so many attempts the way back goes without what cannot be found out about guests.
 const LOOKS_AT_GUESTS: u32 = 5;
 
+/// Takes what the way back of a run needs, before the run begins.
+pub fn make_ready(run: &KnownRun) -> Result<(), Failure> {
+    run.reserve().map_err(|error| {
+        Failure::from(error).hint("the way back needs this room, so that the disk may fill up meanwhile")
+    })?;
+    // Made now, so that it is there when nothing can be made.
+    drop(run.deciding()?);
+    Ok(())
+}
+
 /// A run that waits to be confirmed. All that is needed to take it back is read before the run begins.
 pub struct Watched<'a> {
     machine: &'a Machine,
@@ -51,18 +61,13 @@ pub struct Watched<'a> {
 }
 
 impl<'a> Watched<'a> {
-    /// Gets ready to watch `run`: reads its plan, and takes the room that its way back needs.
+    /// Gets ready to watch `run`: reads its plan.
     pub fn new(
         machine: &'a Machine,
         run: KnownRun,
         printer: &'a mut Printer,
     ) -> Result<Watched<'a>, Failure> {
         let plan = machine.runs().plan(&run)?;
-        run.reserve().map_err(|error| {
-            Failure::from(error).hint("the way back needs this room, so that the disk may fill up meanwhile")
-        })?;
-        // Made now, so that it is there when nothing can be made.
-        drop(run.deciding()?);
         let journal = CatchUpJournal::new(run.directory.join("journal"));
         Ok(Watched {
             machine,
