@@ -100,7 +100,7 @@ pub fn run(run: &Run<'_>) -> Result<(), String> {
             "penstock-switch: what was set from inside before does not hold any more: it could not be read: {error}"
         );
     }
-    server.apply(&config).map_err(|error| format!("{}: {}", path.display(), chain(&error)))?;
+    server.apply(&config).map_err(|error| format!("{}: {}", path.display(), chain(&error.at_start())))?;
     if keep {
         server.keep_in(path);
     }

@@ -29,7 +29,7 @@ use self::{
     events::Listeners,
     filters::{Follower, RequestedFilters},
     inside::{Inside, Unmet, replaced, with},
-    kept::{complain, inside_of, keep, keep_inside},
+    kept::{KeptInFiles, inside_of},
     link::Links,
 };
 pub use self::{
@@ -136,6 +136,16 @@ pub enum ServerError {
     Ended,
 }
 
+impl ServerError {
+    /// What is said where the change was the first: a switch that has not begun is to be started again, and nothing set back.
+    pub(crate) fn at_start(self) -> ServerError {
+        match self {
+            ServerError::Partly(source) => ServerError::Start(source),
+            other => other,
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct State {
     /// What the host has set.
@@ -149,7 +159,7 @@ struct State {
     /// How often something from inside was refused, by port.
     refused: BTreeMap<String, BTreeMap<Refusal, u64>>,
     /// Where what is set is written, too.
-    kept: Option<PathBuf>,
+    kept: Option<KeptInFiles>,
     ports: BTreeMap<String, Attached>,
     /// The numbers of ports whose threads have not ended: what such a one still does must reach no other port.
     left_behind: BTreeSet<PortId>,
@@ -230,7 +240,8 @@ impl Server {
     /// Makes the switch as `config` has it. Ports that do not change lose nothing; one whose socket changes is a new one.
     ///
     /// # Errors
-    /// Nothing is changed when the configuration makes no sense or a socket cannot be had; [`ServerError::Partly`].
+    /// Nothing is changed when the configuration makes no sense or a socket cannot be had, or given to others;
+    /// [`ServerError::Partly`].
     pub fn apply(&self, config: &Config) -> Result<(), ServerError> {
         let _turn = self.turn();
         self.apply_now(config)
@@ -285,7 +296,7 @@ impl Server {
         Ok(())
     }
 
-    /// Notes what holds now, also where it outlives this process.
+    /// Notes what holds now, also where it outlives this process. Whoever calls it has the turn.
     fn remember(&self, host: &Config, inside: Inside, effective: Config, unmet: Unmet) {
         let mut state = self.state();
         let mut news = Vec::new();
@@ -300,30 +311,40 @@ impl Server {
                 *state.refused.entry(port.clone()).or_default().entry(*why).or_default() += 1;
             }
         }
-        if let Some(path) = state.kept.clone() {
-            if state.config != *host {
-                let _ = keep(&path, host).inspect_err(|error| complain(&path, error));
-            }
-            if state.inside != inside {
-                keep_inside(&path, &inside);
-            }
-        }
+        let kept = state.kept.clone();
+        let config_changes = state.config != *host;
+        let inside_changes = state.inside != inside;
         state.config = host.clone();
-        state.inside = inside;
+        state.inside = inside.clone();
         state.effective = effective;
         state.unmet = unmet;
         let ports: BTreeSet<String> = state.config.ports.keys().cloned().collect();
         state.refused.retain(|port, _| ports.contains(port));
+        // The disk may take its time: whoever only looks does not wait for it.
         drop(state);
+        if let Some(kept) = kept {
+            if config_changes {
+                kept.keep_config(host);
+            }
+            if inside_changes {
+                kept.keep_inside(&inside);
+            }
+        }
         news.iter().for_each(|event| self.listeners.tell(event));
         self.links.refresh();
     }
 
-    /// Has everything that is set from now on written to `path`, too, and what comes from inside apart from that.
+    /// Has everything that is set from now on written to `path`, too, or to where a link of that name leads now, and what comes from
+    /// inside apart from that, beside `path`.
     pub fn keep_in(&self, path: &Path) {
-        let mut state = self.state();
-        keep_inside(path, &state.inside);
-        state.kept = Some(path.to_owned());
+        let _turn = self.turn();
+        let kept = KeptInFiles::at(path);
+        let inside = {
+            let mut state = self.state();
+            state.kept = Some(kept.clone());
+            state.inside.clone()
+        };
+        kept.keep_inside(&inside);
     }
 
     /// Begins with what a switch before this one, which kept its configuration in `path`, has been told from inside. It holds as far as
@@ -339,7 +360,7 @@ impl Server {
     /// Changes some attributes of a port: those that `attributes` names, in the spelling of the configuration.
     ///
     /// # Errors
-    /// Nothing is changed then.
+    /// Nothing is changed then, but with [`ServerError::Partly`].
     pub fn set(&self, name: &str, attributes: &Attributes) -> Result<(), ServerError> {
         self.change(&BTreeMap::from([(name.to_owned(), attributes.clone())]))
     }
@@ -347,7 +368,7 @@ impl Server {
     /// Changes some attributes of some ports, all or none.
     ///
     /// # Errors
-    /// Nothing is changed then.
+    /// Nothing is changed then, but with [`ServerError::Partly`].
     pub fn change(&self, changes: &BTreeMap<String, Attributes>) -> Result<(), ServerError> {
         let _turn = self.turn();
         let mut config = self.config();
@@ -366,7 +387,7 @@ impl Server {
     /// Keeps frames between ports inside (VEB), or has them go out to the uplink (VEPA).
     ///
     /// # Errors
-    /// [`ServerError::Ended`].
+    /// [`ServerError::Ended`], [`ServerError::Partly`].
     pub fn set_loopback(&self, on: bool) -> Result<(), ServerError> {
         let _turn = self.turn();
         self.apply_now(&Config { loopback: on, ..self.config() })

@@ -85,14 +85,14 @@ fn followed(config: &Config) -> BTreeMap<PathBuf, BTreeMap<String, String>> {
 }
 
 /// What a configuration says of its ports, looked at before anything is changed.
-struct WantedPorts {
+pub(super) struct WantedPorts {
     settings: BTreeMap<String, Settings>,
     backends: BTreeMap<String, PortBackend>,
     accesses: BTreeMap<String, Access>,
 }
 
 impl WantedPorts {
-    fn new(config: &Config, settings: BTreeMap<String, Settings>) -> Result<WantedPorts, ConfigError> {
+    pub fn new(config: &Config, settings: BTreeMap<String, Settings>) -> Result<WantedPorts, ConfigError> {
         let backends = config.ports.iter().map(|(name, port)| Ok((name.clone(), port.backend(name)?)));
         let backends = backends.collect::<Result<_, ConfigError>>()?;
         let accesses = config.ports.iter().map(|(name, port)| Ok((name.clone(), port.access(name)?)));
@@ -129,8 +129,9 @@ impl WantedPorts {
         Ok(new)
     }
 
-    /// Lets others come to the sockets of ports that stay, where it says so.
-    fn admit(&self, state: &State) -> Result<(), ServerError> {
+    /// Lets others come to the sockets of ports that stay, where it says so, and gives back what holds then.
+    pub fn admit(&self, config: &Config, state: &State) -> Result<Config, ServerError> {
+        let mut made = state.effective.clone();
         let mut admitted = Admitted::default();
         for (name, attached) in &state.ports {
             let before = state.effective.ports.get(name).and_then(|port| port.access(name).ok());
@@ -140,9 +141,12 @@ impl WantedPorts {
             if let Some(socket) = attached.socket().filter(|_| before != Some(self.access(name))) {
                 admitted.admit(socket, self.access(name)).map_err(|source| not_had(name, backend, source))?;
             }
+            if let (Some(port), Some(wanted)) = (made.ports.get_mut(name), config.ports.get(name)) {
+                port.access.clone_from(&wanted.access);
+            }
         }
         admitted.stay();
-        Ok(())
+        Ok(made)
     }
 }
 
@@ -165,9 +169,8 @@ impl Server {
         let wanted = WantedPorts::new(config, settings)?;
         let mut state = self.state();
         let new = wanted.open(&state)?;
-        wanted.admit(&state)?;
+        let mut made = wanted.admit(config, &state)?;
         // From here on nothing fails but the workers, and where neither thread nor descriptor is to be had.
-        let mut made = state.effective.clone();
         self.make_ports(config, &wanted, new, &mut state, &mut made).inspect_err(|_| state.effective = made)
     }
 
@@ -224,7 +227,7 @@ impl Server {
     }
 
     /// Takes away the ports that are wanted no more, or elsewhere.
-    fn remove_all_but(
+    pub(super) fn remove_all_but(
         &self,
         wanted: &WantedPorts,
         state: &mut State,
@@ -238,23 +241,37 @@ impl Server {
             .collect();
         gone.iter().filter_map(|name| state.ports.get(name)).for_each(Attached::end);
         let until = Instant::now() + LEAVE;
-        for name in gone {
-            if let Some(attached) = state.ports.remove(&name) {
-                made.ports.remove(&name);
+        for name in &gone {
+            if let Some(attached) = state.ports.remove(name) {
+                made.ports.remove(name);
                 let id = attached.id();
                 self.links.remove(id);
                 if !attached.close(until) {
                     state.left_behind.insert(id);
                 }
                 self.each(move |engine| drop(engine.set_port(id, None)))?;
-                self.listeners.tell(&Event::Removed { port: name });
+                self.listeners.tell(&Event::Removed { port: name.clone() });
             }
         }
-        Ok(())
+        if gone.is_empty() {
+            return Ok(());
+        }
+        // Their numbers are others' next, who are not to be watched, nor to watch, in their place.
+        let mirrors = mirrors(made, &state.ports);
+        let forget = |_| {
+            let mirrors = mirrors.clone();
+            move |engine: &mut Engine| engine.set_mirrors(mirrors)
+        };
+        self.handle.change_each(forget).map(drop).ok_or(ServerError::Ended)
     }
 
     /// Puts a new port at its place and has it served; there is none after a failure.
-    fn put(&self, name: &str, settings: &Settings, mut attached: Attached) -> Result<Attached, ServerError> {
+    pub(super) fn put(
+        &self,
+        name: &str,
+        settings: &Settings,
+        mut attached: Attached,
+    ) -> Result<Attached, ServerError> {
         let id = attached.id();
         let settings = Arc::new(settings.clone());
         let mut ports = Port::for_each_worker(&settings, self.handle.workers()).into_iter();

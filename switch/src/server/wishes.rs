@@ -113,7 +113,7 @@ impl Server {
     /// the PF's device is reset.
     ///
     /// # Errors
-    /// Nothing is changed then; what was refused is counted.
+    /// Nothing is changed then, but with [`ServerError::Partly`]; what was refused is counted.
     pub fn change_from_inside(&self, changes: &BTreeMap<String, Attributes>) -> Result<(), ServerError> {
         let _turn = self.turn();
         self.lapse()?;
@@ -155,7 +155,7 @@ impl Server {
     /// As [`Server::set_loopback`], for who is in a machine behind the ports.
     ///
     /// # Errors
-    /// Where the host does not allow it.
+    /// Where the host does not allow it; [`ServerError::Ended`], [`ServerError::Partly`].
     pub fn set_loopback_from_inside(&self, on: bool) -> Result<(), ServerError> {
         let _turn = self.turn();
         self.lapse()?;
@@ -181,7 +181,7 @@ impl Server {
     /// nothing. That holds until its device is reset.
     ///
     /// # Errors
-    /// [`ServerError::NoPort`], [`ServerError::Ended`].
+    /// [`ServerError::NoPort`], [`ServerError::Ended`], [`ServerError::Partly`].
     pub fn set_filter(&self, name: &str, filter: Option<Filter>) -> Result<(), ServerError> {
         let _turn = self.turn();
         self.lapse()?;
