@@ -1,6 +1,6 @@
 //! What is done at each start of this machine: planned, and looked at.
 
-use std::{borrow::Cow, error::Error, ffi::OsString, path::Path};
+use std::{borrow::Cow, env, error::Error, path::Path};
 
 use penstock_apply::history::{KnownRun, Phase, Purpose};
 use penstock_host::{
@@ -164,15 +164,23 @@ fn local_only(machine: &Machine, path: &str) -> Result<(), Failure> {
 
 /// The directories in which programs are looked for alone, if somebody has named some: what applies the model at boot finds them there, too.
 fn search_path() -> Result<Option<String>, Failure> {
-    let refused = |named: OsString| {
-        let text = format!(
-            "{} is to be set at each boot and is not UTF-8: {}",
-            search_path::VARIABLE,
-            named.display()
-        );
-        Failure::new(Status::Refused, text).hint("name directories there whose names are UTF-8")
+    let Some(named) = search_path::named() else { return Ok(None) };
+    let refused = |why: String| {
+        let text = format!("{} is to be set at each boot, and {why}", search_path::VARIABLE);
+        Failure::new(Status::Refused, text)
+            .hint("name directories there that only root can write to, and whose names are UTF-8")
     };
-    search_path::named().map(OsString::into_string).transpose().map_err(refused)
+    let lasting = search_path::lasting(&named, &[0]).map_err(|directory| {
+        let directory = directory.display();
+        refused(format!(
+            "others than root can put programs into {directory}, or another directory in its place"
+        ))
+    })?;
+    let joined =
+        env::join_paths(&lasting).map_err(|error| refused(format!("{}: {error}", named.display())))?;
+    let joined =
+        joined.into_string().map_err(|joined| refused(format!("it is not UTF-8: {}", joined.display())))?;
+    Ok(Some(joined).filter(|joined| !joined.is_empty()))
 }
 
 /// This program, where it will still be at the next boot, and be ours.

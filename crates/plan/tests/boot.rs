@@ -608,6 +608,8 @@ fn programs_are_looked_for_at_boot_where_they_are_now() {
     for (search_path, line) in [
         ("/opt/lxc/bin:/opt/bin", "+Environment=PENSTOCK_PATH=/opt/lxc/bin:/opt/bin\n"),
         ("/opt/my 5% tools", "+Environment=\"PENSTOCK_PATH=/opt/my 5%% tools\"\n"),
+        ("/opt/bob's", "+Environment=\"PENSTOCK_PATH=/opt/bob's\"\n"),
+        ("/opt/a\tb;$c", "+Environment=\"PENSTOCK_PATH=/opt/a\tb;$c\"\n"),
     ] {
         let program = "/usr/bin/penstock";
         let search_path = Some(search_path);

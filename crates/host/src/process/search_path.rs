@@ -84,6 +84,26 @@ pub fn named() -> Option<OsString> {
     env::var_os(VARIABLE).filter(|named| !named.is_empty())
 }
 
+/// Those of the directories in `named`, which has the form of `PATH`, in which programs are looked for at each boot: without links on the
+/// way, and each once. What is no absolute path means nothing then, and what is not there has no program: both are left out.
+///
+/// # Errors
+///
+/// The first in which others than these `users` can put a program, or in whose place they can put another directory.
+pub fn lasting(named: &OsStr, users: &[u32]) -> Result<Vec<PathBuf>, PathBuf> {
+    let mut lasting = Vec::new();
+    for directory in env::split_paths(named).filter(|directory| directory.is_absolute()) {
+        let Ok(real) = files::canonical(&directory) else { continue };
+        if !is_theirs_alone(&real, users) {
+            return Err(directory);
+        }
+        if !lasting.contains(&real) {
+            lasting.push(real);
+        }
+    }
+    Ok(lasting)
+}
+
 /// The option of systemd-run(1) that hands it on: a service has nothing of the environment of who has it started.
 pub fn for_service() -> Option<OsString> {
     named().map(|named| handed_on(&named))
@@ -154,6 +174,26 @@ mod tests {
         let link = base.path().join("link");
         std::os::unix::fs::symlink(&open, &link).unwrap();
         assert!(!is_ours(&link), "where a link leads is what counts");
+    }
+
+    #[test]
+    fn at_each_boot_programs_are_looked_for_where_nobody_else_can_put_one() {
+        let base = tempfile::tempdir().unwrap();
+        let base = fs::canonicalize(base.path()).unwrap();
+        let users = [0, fs::metadata(&base).unwrap().uid()];
+        fs::set_permissions(&base, fs::Permissions::from_mode(0o755)).unwrap();
+        let [good, open, shared, link] = ["good", "open", "shared", "link"].map(|name| base.join(name));
+        for (directory, mode) in [(&good, 0o755), (&open, 0o777), (&shared, 0o1777)] {
+            program(directory, mode);
+        }
+        std::os::unix::fs::symlink(&good, &link).unwrap();
+        let (gone, relative, empty) = (base.join("gone"), PathBuf::from("bin"), PathBuf::new());
+        let named = env::join_paths([&relative, &link, &empty, &gone, &good]).unwrap();
+        assert_eq!(lasting(&named, &users), Ok(vec![good.clone()]));
+        for others in [&open, &shared] {
+            let named = env::join_paths([&good, others]).unwrap();
+            assert_eq!(lasting(&named, &users).as_ref(), Err(others));
+        }
     }
 
     #[test]

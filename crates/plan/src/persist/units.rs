@@ -140,11 +140,7 @@ pub fn in_words_of_systemd(word: &str) -> String {
 
 /// A word as `RequiresMountsFor=` and `Environment=` take it, which know no variables.
 fn unexpanded(word: &str) -> String {
-    if word.contains([' ', '"', '\\', '%']) {
-        in_words_of_systemd(word).replace("$$", "$")
-    } else {
-        word.to_owned()
-    }
+    in_words_of_systemd(word).replace("$$", "$")
 }
 
 #[cfg(test)]
