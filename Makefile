@@ -130,6 +130,7 @@ release: container
 
 board-image-file: image
 	@mkdir -p target/packages
+	@rm -f target/packages/penstock-board-image-*
 	$(penstock) board image --to target/packages/penstock-board-image-x86_64.tar.gz
 
 # The packages as a machine meets them: bare Debian 12 and 13 trees where they are installed, upgraded, looked at by lintian and rpmlint, and

@@ -87,8 +87,11 @@ fn installed(release: &str) -> Outcome {
     // It asks for the very version of penstock that it was made with.
     install(&tree, &["penstock-kubernetes"])?;
     tree.root_runs("dpkg --verify penstock penstock-switch penstock-kubernetes")?;
-    let told = tree.root_runs("dpkg-query --show --showformat='${Conffiles}' penstock")?.stdout;
-    assert!(told.contains("/etc/needrestart/conf.d/penstock.conf"), "{told}");
+    for package in ["penstock", "penstock-switch"] {
+        let told =
+            tree.root_runs(&format!("dpkg-query --show --showformat='${{Conffiles}}' {package}"))?.stdout;
+        assert!(told.contains(&format!("/etc/needrestart/conf.d/{package}.conf")), "{told}");
+    }
 
     runs_on_nodes(&tree)?;
     works(&tree, "/usr")?;

@@ -147,6 +147,25 @@ fn packages_of_another_version_go_and_no_program_that_needs_libraries_is_package
 }
 
 #[test]
+fn no_signature_of_another_board_image_stays_beside_a_new_one() {
+    let tree = Tree::new();
+    symlink(
+        fs::canonicalize(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Makefile")).unwrap(),
+        tree.at("Makefile"),
+    )
+    .unwrap();
+    let [image, signature] =
+        ["", ".minisig"].map(|kind| format!("target/packages/penstock-board-image-x86_64.tar.gz{kind}"));
+    tree.write(&image, "old");
+    tree.write(&signature, "of the old one");
+    tree.program("penstock", "echo new >\"$4\"");
+    let run = tree.run("make", &["--silent", "--old-file=image", "penstock=./penstock", "board-image-file"]);
+    assert_eq!(run.status, 0, "{}", run.stderr);
+    assert_eq!(fs::read_to_string(tree.at(&image)).unwrap(), "new\n");
+    assert!(!tree.at(&signature).exists());
+}
+
+#[test]
 fn the_sums_are_those_of_files() {
     let tree = Tree::new();
     // The script goes from its own place.
