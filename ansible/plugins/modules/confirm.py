@@ -20,7 +20,7 @@ extends_documentation_fragment: penstock.machine.penstock
 attributes:
   check_mode:
     support: full
-    description: Says whether a run waits.
+    description: Says whether a run waits, and not whether it may be confirmed. One that another user has begun counts, too.
 """
 
 EXAMPLES = r"""
