@@ -1,10 +1,8 @@
 //! `penstock board cluster`: Kubernetes clusters whose nodes are boards.
 
-use std::env;
-
 use penstock_board::{Lasting, UpOptions};
 use penstock_cluster::{self as cluster, ClusterError, ClusterOptions, ClusterProgram, NodeDisk};
-use penstock_host::Command;
+use penstock_host::{Command, process};
 
 use crate::{
     arguments::{ClusterVerb as Verb, Strict},
@@ -100,7 +98,7 @@ fn up(
     let (program, disk) = parts(boards, printer)?;
     let lasting = Lasting { systemd: design.systemd, ..Lasting::default() };
     let board = UpOptions { cold, lasting, ..boards::options()? };
-    let carrier = Command::new(env::current_exe()?).arg("forward-connection");
+    let carrier = Command::new(process::own_program()?).arg("forward-connection");
     let options = ClusterOptions { name, nodes, simulate: kwok, board, carrier };
     let began = std::time::Instant::now();
     let mut path = String::new();

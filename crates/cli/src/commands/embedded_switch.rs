@@ -1,14 +1,13 @@
 //! Being an embedded switch, for a board: the data path of one of its NICs.
 
 use std::{
-    env,
     os::unix::process::ExitStatusExt,
     process::ExitStatus,
     thread,
     time::{Duration, Instant},
 };
 
-use penstock_host::{Command, interrupt};
+use penstock_host::{Command, interrupt, process};
 use penstock_switch::program::{self, Run};
 
 use crate::{
@@ -44,7 +43,7 @@ pub fn run(arguments: &EmbeddedSwitch) -> Result<Status, Failure> {
 /// Runs it in a process of its own, and another when that dies. The switch ends with this process.
 fn keep_alive(arguments: &EmbeddedSwitch) -> Result<Status, Failure> {
     let EmbeddedSwitch { config, control, own, line, until_left, workers, again: _ } = arguments;
-    let binary = env::current_exe()?;
+    let binary = process::own_program()?;
     let mut command = Command::new(binary).arg("embedded-switch").arg(config).arg("--control").arg(control);
     if *own {
         command = command.arg("--own");
