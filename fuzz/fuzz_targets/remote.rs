@@ -8,6 +8,6 @@ fuzz_target!(|bytes: &[u8]| {
     let Some((how, bytes)) = bytes.split_first() else { return };
     match how & 1 {
         0 => requests(bytes, usize::from(*how)),
-        _ => replies(bytes, how & 2 != 0, how & 4 != 0),
+        _ => replies(bytes, how & 2 != 0, how & 4 != 0, how & 8 != 0),
     }
 });

@@ -523,7 +523,7 @@ pub struct Guests {
 /// `confirm`
 #[derive(Debug, Args)]
 pub struct Confirm {
-    /// The run's number; without it, the last run that waits for confirmation
+    /// The run's number; without it, the last run that waits for confirmation, if you have begun it
     pub run: Option<RunId>,
     /// Other machines
     #[command(flatten)]

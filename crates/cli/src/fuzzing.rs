@@ -37,10 +37,11 @@ pub fn requests(bytes: &[u8], piece: usize) {
     }
 }
 
-/// The bytes come from a remote machine on its standard output. `json`: JSON was asked for; `several`: it is one of two.
-pub fn replies(bytes: &[u8], json: bool, several: bool) {
+/// The bytes come from a remote machine on its standard output. `json`: JSON was asked for; `several`: it is one of two; `sudo`: with
+/// `--sudo`.
+pub fn replies(bytes: &[u8], json: bool, several: bool, sudo: bool) {
     let mut events = Vec::new();
-    let end = session::take_output(TOKEN, bytes, &mut |event| events.push(event));
+    let end = session::take_output(TOKEN, bytes, sudo, &mut |event| events.push(event));
     let ready = format!("penstock-{TOKEN} ready");
     let ran = bytes.split(|byte| *byte == b'\n').any(|line| line.starts_with(ready.as_bytes()));
     assert!(ran || !events.iter().any(|event| matches!(event, Event::Reply(_))), "a reply before it ran");

@@ -17,11 +17,15 @@ struct Waiting {
 
 impl Waiting {
     fn of(user: String) -> Waiting {
+        Waiting::from(user, "192.0.2.1")
+    }
+
+    /// One that was begun from this address.
+    fn from(user: String, peer: &str) -> Waiting {
         let directory = tempfile::tempdir().unwrap();
         let process = Running { id: 1, started: u64::MAX };
         let command = vec!["penstock".to_owned(), "apply".to_owned()];
-        let who =
-            Who { process, user, command, since: 0, terminal: None, peer: Some("192.0.2.1".to_owned()) };
+        let who = Who { process, user, command, since: 0, terminal: None, peer: Some(peer.to_owned()) };
         let confirm = Some(Confirm { within: 600_000, at_most: 600_000 });
         let record = RunRecord { confirm, ..RunRecord::new(Purpose::Apply, who) };
         let runs = Runs::new(directory.path().join("kept"), boot::id(&Root::system()));
@@ -74,5 +78,14 @@ fn the_address_is_known_behind_sudo_also() {
     let (status, said) = waiting.confirm_by_sudo(OTHER);
     assert!(status == Some(1) && said.contains("(mara) from 192.0.2.2: nothing is confirmed"), "{said}");
     let (status, said) = waiting.confirm_by_sudo(OWN);
+    assert!(status == Some(0) && said.contains("Run 1 is confirmed"), "{said}");
+}
+
+#[test]
+fn an_address_of_a_link_is_the_same_whatever_its_interface_is_called_by_now() {
+    let waiting = Waiting::from(accounts::this_user(), "fe80::1");
+    let (status, said) = waiting.confirm(&[], "fe80::2%uplink0 50000 fe80::9%uplink0 22");
+    assert!(status == Some(1) && said.contains("from fe80::2: nothing is confirmed"), "{said}");
+    let (status, said) = waiting.confirm(&[], "fe80::1%uplink0 50000 fe80::9%uplink0 22");
     assert!(status == Some(0) && said.contains("Run 1 is confirmed"), "{said}");
 }

@@ -110,8 +110,8 @@ impl Server {
             printf 'raw \033[31m noise\n' >&2; sleep 0.3; echo '{"ended":3}'"#;
         write("painter.sh", &format!("{pretend}{painted}\n"))?;
         write("newer.sh", &format!("{pretend}echo '{{\"ended\":42}}'; sleep 60\n"))?;
-        // Says more than all pipes on the way hold, and then waits to hear that somebody lives.
-        let talks = "awk 'BEGIN {for (n = 0; n < 4000; n++) printf \"{\\\"say\\\":\\\"%0500d\\\"}\\n\", n}'";
+        // Says more than all pipes on the way and SSH's window (2 MiB) hold, and then waits to hear that somebody lives.
+        let talks = "awk 'BEGIN {for (n = 0; n < 16000; n++) printf \"{\\\"say\\\":\\\"%0500d\\\"}\\n\", n}'";
         let until = |word: &str| format!("until [ \"$line\" = '\"{word}\"' ]; do read -r line || exit; done");
         let ends = "echo '{\"ended\":0}'; sleep 60\n";
         write("talker.sh", &format!("{pretend}{talks}\n{}; : >heard-alive\n{ends}", until("alive")))?;
@@ -386,7 +386,7 @@ fn an_output_that_nobody_reads() -> Outcome {
     // Then somebody reads on, and nothing is lost.
     let run = Run::from(child.wait_with_output().expect("it ends"));
     run.ended_with(0)?;
-    assert!(run.stderr.contains(&format!("{:0500}\n", 3999)), "{} bytes", run.stderr.len());
+    assert!(run.stderr.contains(&format!("{:0500}\n", 15999)), "{} bytes", run.stderr.len());
     Ok(())
 }
 

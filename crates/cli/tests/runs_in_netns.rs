@@ -141,7 +141,7 @@ impl Host {
     fn open(&self, process: Running, within: u64, ended: bool) -> KnownRun {
         let run = self.left(here(), &[(mtu(9000), mtu(1500))], false);
         let confirm = Some(Confirm { within, at_most: 60_000 });
-        let who = Who { process, user: accounts::this_user(), ..who() };
+        let who = Who { process, user: accounts::this_user(), peer: Some("192.0.2.1".to_owned()), ..who() };
         let record = RunRecord { confirm, who, ..run.record.clone() };
         fs::write(run.directory.join("run.json"), serde_json::to_vec(&record).unwrap()).unwrap();
         ip("link set pf0 mtu 9000");
@@ -219,7 +219,9 @@ impl Host {
     }
 
     fn run(&self, command: Command) -> Output {
-        let command = command.env("NO_COLOR", "1").env("PENSTOCK_STATE", self.path("state"));
+        // From where `open` began its run, wherever the tester sits.
+        let command = command.env("NO_COLOR", "1").env("SSH_CONNECTION", "192.0.2.1 50000 192.0.2.9 22");
+        let command = command.env("PENSTOCK_STATE", self.path("state"));
         command.env("PENSTOCK_JOURNAL", self.path("kept")).run().unwrap()
     }
 
@@ -509,10 +511,8 @@ fn confirmed_in_time(host: &Host) {
     let other = host.penstock_of("confirm", "bob");
     let said = other.errors();
     assert_eq!(other.status.code(), Some(1), "{said}");
-    assert!(
-        said.contains("and not by root (bob): nothing is confirmed") && said.contains("penstock confirm 1"),
-        "{said}"
-    );
+    assert!(said.contains("and not by root (bob) from 192.0.2.1: nothing is confirmed"), "{said}");
+    assert!(said.contains("penstock confirm 1"), "{said}");
     assert!(guard.is_alive());
     assert!(host.says("confirm", 0).contains("Run 1 is confirmed"));
     until("the guard ends", || !guard.is_alive());

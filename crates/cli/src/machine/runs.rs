@@ -56,7 +56,8 @@ pub fn who() -> Who {
         terminal: terminal.filter(|name| name.starts_with("/dev/pts/") || name.starts_with("/dev/tty")),
         peer: present("SSH_CONNECTION")
             .or_else(|| present("SUDO_USER").and_then(|_| ssh_connection_of_sudo()))
-            .and_then(|text| text.split(' ').next().map(str::to_owned)),
+            // Without the interface that a link-local address is of, which may have another name by the time that it is compared.
+            .and_then(|text| text.split([' ', '%']).next().map(str::to_owned)),
     }
 }
 

@@ -98,8 +98,19 @@ fn listen(on_disconnect: OnDisconnect, begin: Sender<(Option<Box<Payload>>, Widt
         }
     });
     drop(begin);
+    lose(on_disconnect, interrupted);
+}
+
+/// Has the work go to its end or back, since the other end is lost. `interrupted`: the user there had pressed Ctrl-C before.
+fn lose(on_disconnect: OnDisconnect, interrupted: bool) {
     match on_disconnect {
-        OnDisconnect::Finish => interrupt::ignore(),
+        OnDisconnect::Finish => {
+            interrupt::ignore();
+            // A signal may have come before the loss was seen here, with the end of the session: no user meant that.
+            if !interrupted {
+                interrupt::acknowledge();
+            }
+        }
         OnDisconnect::Undo => {
             // Once is enough, and the work may be on its way back already.
             if !interrupted {
@@ -131,7 +142,11 @@ fn receive(on_request: &mut dyn FnMut(Request)) {
 
 #[cfg(test)]
 mod tests {
+    use std::{env, sync::atomic::Ordering};
+
     use clap::Parser;
+    use nix::sys::signal::{Signal, raise};
+    use penstock_host::Command;
 
     use super::*;
     use crate::arguments::Arguments;
@@ -147,5 +162,30 @@ mod tests {
         {
             assert_eq!(of(line), OnDisconnect::Undo, "{line}");
         }
+    }
+
+    #[test]
+    fn a_signal_that_comes_before_the_loss_is_seen_ends_no_way_back() {
+        const INTERRUPTED: &str = "INTERRUPTED_BEFORE_THE_LOSS";
+        let Ok(interrupted) = env::var(INTERRUPTED) else {
+            // Interrupts are a whole process's: each case is this test in a process of its own.
+            let name = "remote::agent::tests::a_signal_that_comes_before_the_loss_is_seen_ends_no_way_back";
+            for interrupted in ["false", "true"] {
+                let again = Command::new(env::current_exe().unwrap()).args(["--exact", name]);
+                let said = again.env(INTERRUPTED, interrupted).succeed().unwrap().text();
+                assert!(said.contains("1 passed"), "{said}");
+            }
+            return;
+        };
+        interrupt::catch().unwrap();
+        let given = interrupt::watched();
+        raise(Signal::SIGTERM).unwrap();
+        assert!(given.load(Ordering::Relaxed));
+        lose(OnDisconnect::Finish, interrupted == "true");
+        assert_eq!(
+            given.load(Ordering::Relaxed).to_string(),
+            interrupted,
+            "only what the user wished counts"
+        );
     }
 }

@@ -35,10 +35,24 @@ impl Program {
 
 /// The script, with its length before it, as [`FIRST`] reads it. What it says is marked with `token`.
 pub fn script(token: &str, program: &Program, sudo: bool, words: &[String]) -> Vec<u8> {
+    script_with(["/run/systemd/transient", "/var/tmp"], token, program, sudo, words)
+}
+
+/// The same, where systemd keeps the units that were made at run time in the first of these directories, and programs can be kept in the
+/// second.
+fn script_with(
+    [units, beside]: [&str; 2],
+    token: &str,
+    program: &Program,
+    sudo: bool,
+    words: &[String],
+) -> Vec<u8> {
     let words: String = words.iter().map(|word| format!(" {}", quoted(word))).collect();
     let Program { bytes, hash } = program;
     let (size, sudo) = (bytes.len(), u8::from(sudo));
-    let script = format!("t={token} h={hash} n={size} s={sudo}\nset --{words}\n{SCRIPT}");
+    let (units, beside) = (quoted(units), quoted(beside));
+    let script =
+        format!("t={token} h={hash} n={size} s={sudo} u={units} v={beside}\nset --{words}\n{SCRIPT}");
     format!("{}\n{script}", script.len()).into_bytes()
 }
 
@@ -132,7 +146,7 @@ mod tests {
     }
 
     impl Bringing {
-        /// One with this home, and with the programs in its `bin` before all others.
+        /// One with this home, with the programs in its `bin` before all others, and with its `units` and `beside` for those of the machine.
         fn of(home: &Path, program: &Program, sudo: bool, words: &[&str]) -> Bringing {
             let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
             let path = std::env::var("PATH").unwrap_or_default();
@@ -141,7 +155,9 @@ mod tests {
             let talk = shell.env("PATH", path).talk(Terminal::Apart).unwrap();
             let Talk { program: shell, mut input, output, .. } = talk;
             let token = format!("T{}", SHELLS.fetch_add(1, Ordering::Relaxed));
-            input.write_all(&script(&token, program, sudo, &words)).unwrap();
+            let places = ["units", "beside"].map(|name| home.join(name).display().to_string());
+            let script = script_with(places.each_ref().map(String::as_str), &token, program, sudo, &words);
+            input.write_all(&script).unwrap();
             let output = BufReader::new(output);
             Bringing { token, program: program.clone(), shell, input, output, lines: Vec::new(), brought: 0 }
         }
@@ -306,11 +322,13 @@ mod tests {
     #[test]
     fn a_build_that_something_runs_from_stays_however_old_it_is() {
         let home = tempfile::tempdir().unwrap();
-        let sleep = files::read(process::find("sleep").unwrap()).unwrap();
-        let old = Program { hash: sha256(&sleep), bytes: sleep.into() };
+        // A program that is itself under any name; what `coreutils` has may be one for all names.
+        let find = files::read(process::find("find").unwrap()).unwrap();
+        let old = Program { hash: sha256(&find), bytes: find.into() };
         converse(home.path(), &old, &[]);
         let place = place(home.path(), &old);
-        let running = Command::new(&place).arg("600").start_session(tempfile::tempfile().unwrap()).unwrap();
+        let waits = Command::new(&place).args(["/", "-maxdepth", "0", "-exec", "sleep", "600", ";"]);
+        let running = waits.start_session(tempfile::tempfile().unwrap()).unwrap();
         for name in ["a", "b", "c", "d"] {
             converse(home.path(), &program(name), &[]);
         }
@@ -321,32 +339,80 @@ mod tests {
     }
 
     #[test]
+    fn a_build_that_a_unit_names_stays_however_old_it_is() {
+        let home = tempfile::tempdir().unwrap();
+        let old = program("old");
+        converse(home.path(), &old, &[]);
+        let units = home.path().join("units");
+        files::create_dir_all(&units).unwrap();
+        let unit = units.join("penstock-guard-1.service");
+        let text = format!("[Service]\nExecStart={} guard 1\n", place(home.path(), &old).display());
+        files::write_atomic(&unit, text).unwrap();
+        for name in ["a", "b", "c", "d"] {
+            converse(home.path(), &program(name), &[]);
+        }
+        assert!(files::exists(&place(home.path(), &old)), "its guard could not be started again");
+        files::remove_file(&unit).unwrap();
+        converse(home.path(), &program("e"), &[]);
+        assert_eq!((files::exists(&place(home.path(), &old)), builds(home.path())), (false, 3));
+    }
+
+    /// Has this home a `sudo` that does this with some commands and runs all others, and an account that is not root's.
+    fn sudo(home: &Path, cases: &str) -> String {
+        let (bin, account) = (home.join("bin"), "somebody");
+        files::create_dir_all(&bin).unwrap();
+        program_file::write(bin.join("id"), format!("#!/bin/sh\necho {account}\n"));
+        // `sudo -n true` has no `--`.
+        let text = format!(
+            "#!/bin/sh\n[ \"$2\" = true ] && exit 0\nno() {{ echo 'not allowed' >&2; exit 1; }}\n\
+             shift 2\ncase $1 in {cases} esac\nexec \"$@\"\n"
+        );
+        program_file::write(bin.join("sudo"), text);
+        account.to_owned()
+    }
+
+    #[test]
+    fn a_build_that_root_runs_stays_and_so_do_all_where_nobody_sees_what_root_runs() {
+        let home = tempfile::tempdir().unwrap();
+        let home = home.path();
+        let old = program("old");
+        let bring = |program: &Program| Bringing::of(home, program, true, &[]).end();
+        sudo(home, &format!("ls) echo '/proc/1/exe -> /home/{}/penstock'; exit ;;", old.hash));
+        bring(&old);
+        ["a", "b", "c", "d"].into_iter().for_each(|name| drop(bring(&program(name))));
+        assert_eq!((files::exists(&place(home, &old)), builds(home)), (true, 4));
+        sudo(home, "ls) no ;;");
+        bring(&program("e"));
+        assert_eq!((files::exists(&place(home, &old)), builds(home)), (true, 5));
+        sudo(home, "ls) echo '/proc/1/exe -> /sbin/init'; exit ;;");
+        bring(&program("f"));
+        assert_eq!((files::exists(&place(home, &old)), builds(home)), (false, 3));
+    }
+
+    #[test]
+    fn a_rule_of_sudo_that_names_where_the_program_is_kept_is_enough() {
+        let home = tempfile::tempdir().unwrap();
+        // As sudoers(5) has it: `.../bin/*/penstock`, whose `*` is no dot at the front.
+        sudo(home.path(), "*/.cache/penstock/bin/[!.]*/penstock) ;; *) no ;;");
+        let (lines, brought) = Bringing::of(home.path(), &program("rule"), true, &["scan"]).end();
+        assert_eq!((brought, builds(home.path())), (1, 1), "{lines:?}");
+        assert_eq!(lines[lines.len() - 2..], ["ran --attended scan", "the request"], "{lines:?}");
+    }
+
+    #[test]
     fn a_place_is_one_from_which_sudo_runs_the_program() {
         let home = tempfile::tempdir().unwrap();
         let program = program("sudo");
-        // The name of an account that nobody has, so that its second place is nobody's.
-        let account = format!("test-{}", std::process::id());
-        let second = PathBuf::from(format!("/var/tmp/penstock-{account}"));
-        let bin = home.path().join("bin");
-        files::create_dir_all(&bin).unwrap();
-        program_file::write(bin.join("id"), format!("#!/bin/sh\necho {account}\n"));
-        let sudo = |refuses: &str| {
-            let text = format!(
-                "case $3 in {refuses}) echo 'not allowed' >&2; exit 1 ;; esac\nshift 2\nexec \"$@\"\n"
-            );
-            // `sudo -n true`, which has no `--`.
-            program_file::write(bin.join("sudo"), format!("#!/bin/sh\n[ \"$2\" = true ] && exit 0\n{text}"));
-        };
         // Root does not see what is in the home.
-        sudo("*/.cache/*");
+        let account = sudo(home.path(), "*/.cache/*) no ;;");
+        let second = home.path().join(format!("beside/penstock-{account}"));
         let (lines, brought) = Bringing::of(home.path(), &program, true, &["scan"]).end();
         let there = files::exists(second.join(&program.hash).join("penstock"));
         // sudo lets nothing of ours run: that is said before anything is taken for begun.
-        sudo("*/penstock* | */.try*");
+        sudo(home.path(), "*/penstock*) no ;;");
         let refusing = Bringing::of(home.path(), &program, true, &["scan"]);
         let token = refusing.token.clone();
         let (refused, _) = refusing.end();
-        files::remove_tree(&second).unwrap();
         assert_eq!((brought, there, builds(home.path())), (1, true, 0), "{lines:?}");
         assert_eq!(lines[lines.len() - 2..], ["ran --attended scan", "the request"], "{lines:?}");
         let last = refused.last().and_then(|line| BootstrapReply::read(line, &token));

@@ -1,5 +1,6 @@
 # Runs in the login account of another machine, in any POSIX shell, and becomes Penstock there. $t marks what it says,
-# $h and $n are the hash and the size of the program, $s is 1 for root by sudo, "$@" are the program's arguments.
+# $h and $n are the hash and the size of the program, $s is 1 for root by sudo, "$@" are the program's arguments; $u is where systemd
+# keeps the units that were made at run time, $v where programs can be kept beside the home.
 say() { printf "penstock-%s %s\n" "$t" "$*"; }
 line() { tr "\n" " "; }
 say machine "$(uname -s)" "$(uname -m)" "$(id -u)"
@@ -29,7 +30,7 @@ done
 if [ -z "$program" ]; then
     # Nobody else may write where programs are kept that root runs. The second place is for a home that runs no programs.
     first=${XDG_CACHE_HOME:-${HOME:-/nowhere}/.cache}/penstock/bin
-    second=/var/tmp/penstock-$(id -u)
+    second=$v/penstock-$(id -u)
     own() { [ "$1" = "$first" ] || { [ -d "$1" ] && [ ! -L "$1" ] && [ -O "$1" ]; }; }
     old=$(umask)
     umask 077
@@ -40,10 +41,12 @@ if [ -z "$program" ]; then
     if [ -z "$place" ]; then
         why=
         for d in "$first" "$second"; do
-            try=$d/.try.$t
-            if why="$why$d: $( { mkdir -p "$d" && own "$d" && printf "#!/bin/sh\nexit 0\n" >"$try" && chmod 700 "$try" && $by "$try"; } 2>&1 </dev/null && echo good)"
+            # Named as the program will be, for a rule of sudo that names its path: no wildcard there is a dot at the front.
+            try=$d/try.$t
+            if why="$why$d: $( { mkdir -p "$d" && own "$d" && mkdir "$try" && printf "#!/bin/sh\nexit 0\n" >"$try/penstock" &&
+                chmod 700 "$try/penstock" && $by "$try/penstock"; } 2>&1 </dev/null && echo good)"
             then place=$d; fi
-            rm -f "$try" 2>/dev/null
+            rm -rf "$try" 2>/dev/null
             [ -n "$place" ] && break
             why="$why; "
         done
@@ -75,16 +78,18 @@ if [ -z "$program" ]; then
         fi
     fi
     # The builds that were used last stay, and those that something runs from or a unit (a switch, a guard) names: systemd starts a switch
-    # again for as long as its VM is there. What was cut off while it was brought goes.
+    # again for as long as its VM is there. What was cut off while it was brought goes. What root runs only root sees; where sudo does not let
+    # that be seen, all stay.
     used() {
-        grep -qsF "/$1/penstock" /run/systemd/transient/*.service ||
-            ls -l /proc/[0-9]*/exe 2>/dev/null | grep -qF "/$1/penstock"
+        grep -qsF "/$1/penstock" "$u"/*.service && return
+        run=$($by ls -l /proc/[0-9]*/exe 2>/dev/null </dev/null)
+        [ -z "$run" ] || printf "%s\n" "$run" | grep -qF "/$1/penstock"
     }
     touch "$place/$h" 2>/dev/null
     ls -1t "$place" | tail -n +4 | while IFS= read -r d; do
         case $d in *[!0-9a-f]*) ;; *) used "$d" || rm -rf "${place:?}/$d" ;; esac
     done
-    find "$place" -maxdepth 1 -name ".new.*" -mmin +60 -exec rm -f {} + 2>/dev/null
+    find "$place" -maxdepth 1 "(" -name ".new.*" -o -name "try.*" ")" -mmin +60 -exec rm -rf {} + 2>/dev/null
     umask "$old"
     program=$place/$h/penstock
 fi

@@ -25,6 +25,9 @@ use super::{
 };
 use crate::failure::{Fault, Status};
 
+#[cfg(test)]
+mod tests;
+
 /// How often wishes and the time are looked at.
 const PAUSE: Duration = Duration::from_millis(50);
 /// A machine of which nobody is asked for a password answers within this.
@@ -33,6 +36,8 @@ const LOGIN: Duration = Duration::from_secs(90);
 const PARTING: Duration = Duration::from_secs(2);
 /// What one machine says altogether is no more than this.
 const MOST: usize = 256 << 20;
+/// What is told to the other thread takes so many bytes more than its text, until that thread comes to it: an empty line is not free.
+const EVENT: usize = 128;
 /// What a login shell says before the script does is no more lines than this.
 const GREETING: usize = 1000;
 /// So much is kept of what is said on standard error.
@@ -64,6 +69,22 @@ pub struct Job {
 }
 
 impl Job {
+    /// To apply something, for what is never sent anywhere.
+    #[cfg(any(test, feature = "fuzzing"))]
+    fn of_nothing(sudo: bool) -> Job {
+        Job {
+            words: Vec::new(),
+            verb: "apply",
+            changes: true,
+            begin: Request::Alive,
+            program: Program { bytes: Arc::from([]), hash: String::new() },
+            sudo,
+            batch: true,
+            config: None,
+            confirms: false,
+        }
+    }
+
     /// The options by which another command reaches this machine, or several with commas between them.
     pub fn reach(&self, hosts: &str) -> String {
         let sudo = if self.sudo { " --sudo" } else { "" };
@@ -173,22 +194,12 @@ pub fn hold(host: &Host, job: &Job, wish: &Wish, tell: &mut dyn FnMut(Event)) ->
     over
 }
 
-/// Takes `output` as what a machine prints that `apply` is run on, with nobody to answer it; gives how it ended, if that was said.
+/// Takes `output` as what a machine prints that `apply` is run on, by `sudo` or not, with nobody to answer it; gives how it ended, if that
+/// was said.
 #[cfg(any(test, feature = "fuzzing"))]
-pub fn take_output(token: &str, output: &[u8], tell: &mut dyn FnMut(Event)) -> Option<Over> {
+pub fn take_output(token: &str, output: &[u8], sudo: bool, tell: &mut dyn FnMut(Event)) -> Option<Over> {
     let host: Host = "node-1".parse().expect("a name of a machine");
-    let program = Program { bytes: Arc::from([]), hash: String::new() };
-    let job = Job {
-        words: Vec::new(),
-        verb: "apply",
-        changes: true,
-        begin: Request::Alive,
-        program,
-        sudo: true,
-        batch: true,
-        config: None,
-        confirms: false,
-    };
+    let job = Job::of_nothing(sudo);
     let mut session = Session::new(&host, &job, tell, token.to_owned(), Mouth { to: None });
     let mut over = None;
     each_line(output, MAX_LINE, &mut |line| {
@@ -218,7 +229,7 @@ struct Session<'a> {
     /// When it was last told that we live.
     beat: Instant,
     interrupted: bool,
-    /// Bytes heard so far on standard output and standard error; more than `MOST` end the session.
+    /// Bytes heard so far on standard output and standard error, and what was told of them takes; more than `MOST` end the session.
     size: usize,
     /// Lines heard before the script's first.
     greeting: usize,
@@ -311,7 +322,7 @@ impl<'a> Session<'a> {
                 self.complaints.push(line.clone());
                 // Why nobody gets in is told once, in the end; but where somebody sits here, he may be asked for something.
                 if self.stage != Stage::Connecting || !self.job.batch {
-                    (self.tell)(Event::Noise(line));
+                    self.tell(Event::Noise(line));
                 }
                 None
             }
@@ -322,6 +333,12 @@ impl<'a> Session<'a> {
     fn count(&mut self, bytes: usize) -> Option<Over> {
         self.size += bytes;
         (self.size > MOST).then(|| self.nonsense(&format!("more than {} MiB", MOST >> 20)))
+    }
+
+    /// Tells what happened, which is kept until somebody comes to it.
+    fn tell(&mut self, event: Event) {
+        self.size += EVENT;
+        (self.tell)(event);
     }
 
     fn script_says(&mut self, line: &str) -> Option<Over> {
@@ -378,7 +395,7 @@ impl<'a> Session<'a> {
             ),
             BootstrapReply::Need => {
                 let size = self.job.program.bytes.len() as f64 / 1e6;
-                (self.tell)(Event::Doing(format!("bringing penstock there ({size:.1} MB)")));
+                self.tell(Event::Doing(format!("bringing penstock there ({size:.1} MB)")));
                 self.mouth.say(self.job.program.bytes.clone());
                 None
             }
@@ -429,8 +446,15 @@ impl<'a> Session<'a> {
                 None => self.unknown(code),
             }),
             Ok(Reply::Alive) => None,
-            Ok(said) => {
-                (self.tell)(Event::Reply(said));
+            Ok(mut said) => {
+                if let Reply::Failure { hints, .. } = &mut said {
+                    // What it says is as if it was called there.
+                    if hints.iter().any(|hint| hint.contains("`penstock ")) {
+                        let reach = self.job.reach(self.host.as_str());
+                        hints.push(format!("from here add to such a command: {reach}"));
+                    }
+                }
+                self.tell(Event::Reply(said));
                 None
             }
             Err(_) => Some(self.nonsense(&format!("`{}`", clip(&one_line(text), 100)))),
@@ -515,9 +539,9 @@ impl<'a> Session<'a> {
     fn lost(&self, why: &str) -> Over {
         let text = match self.stage {
             Stage::Running => {
-                format!("the connection to {} was lost while `{}` ran there", self.host, self.job.verb)
+                format!("{}: the connection was lost while `{}` ran there", self.host, self.job.verb)
             }
-            _ => format!("the connection to {} was lost before anything was done there", self.host),
+            _ => format!("{}: the connection was lost before anything was done there", self.host),
         };
         Over::trouble(self.unheard(), "lost", self.left(text).because(why))
     }
@@ -592,25 +616,5 @@ impl Mouth {
 
     fn close(&mut self) {
         self.to = None;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn why_no_directory_keeps_the_program_is_told_apart() {
-        let hint = |why: &str| {
-            let said = format!(
-                "penstock-T machine Linux {} 1000\npenstock-T noplace {why}\n",
-                std::env::consts::ARCH
-            );
-            let over = take_output("T", said.as_bytes(), &mut |_| {}).unwrap();
-            assert_eq!(over.status, Status::Missing);
-            over.trouble.unwrap().hints.join("\n")
-        };
-        assert!(hint("/a: mkdir: cannot create directory '/a': No space left on device").contains("full"));
-        assert!(hint("/a: sudo: a password is required").contains("sudo there lets it run any program"));
     }
 }
