@@ -4,10 +4,12 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::atomic::Ordering,
     thread,
     time::Duration,
 };
 
+use nix::sys::signal::{Signal, raise};
 use penstock_apply::{Applied, ApplyError, Options, run};
 use penstock_host::{interrupt, process::Command};
 use penstock_model::{Bdf, Mtu};
@@ -117,15 +119,19 @@ fn a_way_back_that_was_begun_goes_to_its_end_whatever_interrupts_it() {
     assert!(!interrupt::pending(), "it was heard");
 
     // The connection is lost on the way back, and then the session hangs up.
+    interrupt::catch().unwrap();
+    let given = interrupt::watched();
     let lost = || {
         let listener = thread::spawn(|| {
             interrupt::raise();
             interrupt::ignore_once_heard();
-            interrupt::raise();
+            assert!(interrupt::acknowledge(), "what came before is known");
+            raise(Signal::SIGHUP).unwrap();
         });
         listener.join().unwrap();
     };
     let (outcome, functions) = carry(&host, 2, lost);
     assert_eq!(all_back(&outcome, &functions), [StepId(2), StepId(1)]);
     assert!(!interrupt::pending(), "nobody is there any more to be told of it");
+    assert!(!given.load(Ordering::Relaxed), "the signal reached what looks at the flag");
 }

@@ -130,7 +130,8 @@ pub fn set_aside<T>(act: impl FnOnce() -> T) -> T {
     let pending = acknowledge();
     let done = act();
     if pending {
-        raise();
+        // It came before whoever ignores those that come since.
+        noted().store(true, Ordering::Relaxed);
     }
     done
 }
