@@ -67,6 +67,11 @@ pub struct Started {
 }
 
 impl Started {
+    /// Whether a Penstock began to start or to end it, and has not seen that through.
+    pub fn is_halfway(&self) -> bool {
+        self.init.is_none() || self.ending
+    }
+
     /// Whether that was since the machine was last switched on: what was started before is gone.
     ///
     /// # Errors

@@ -30,7 +30,7 @@ pub struct Status {
     /// Whether it is there and nobody has waited to the end until it was ready.
     #[serde(skip)]
     pub not_awaited: bool,
-    /// Whether it is there and whoever started it did not live to note its process.
+    /// Whether it is there and whoever started it did not live to note its process, or whoever was ending a container to see its end.
     #[serde(skip)]
     pub unfinished: bool,
 }
@@ -55,7 +55,7 @@ impl Status {
             condition,
             pid: process.map(|process| process.id),
             not_awaited: process.is_some() && started.as_ref().is_some_and(|started| started.not_awaited),
-            unfinished: process.is_some() && started.as_ref().is_some_and(|started| started.init.is_none()),
+            unfinished: process.is_some() && started.as_ref().is_some_and(Started::is_halfway),
             made_again: process.is_some() && started.as_ref().is_some_and(|started| started.made_again),
             since: started.map(|started| started.since).filter(|_| process.is_some()),
             functions,

@@ -258,6 +258,14 @@ fn addresses_come_and_go() {
     assert!(!unusable.contains("fd00::4"), "usable at once: {unusable}");
     let addresses = named(&mut netlink, "left").interface.addresses;
     assert!(addresses.contains(&v4) && addresses.contains(&v6), "{addresses:?}");
+    // One as of a router advertisement, and one as of DHCP.
+    for lent in ["2001:db8::7/64", "192.0.2.7/24"] {
+        namespace.run(&format!("ip address add {lent} dev left valid_lft 3600 preferred_lft 1800"));
+    }
+    let mut configured = netlink.configured_addresses(index).unwrap();
+    configured.retain(|address| !address.is_link_local());
+    configured.sort_by_key(ToString::to_string);
+    assert_eq!(configured, [v4, address("192.0.2.7/24"), v6]);
     for _ in 0..2 {
         netlink.remove_address(index, v4).unwrap();
         netlink.remove_address(index, v6).unwrap();

@@ -152,7 +152,7 @@ pub struct FoundGuest {
     /// Whether it was started, and nobody has waited since until it was ready: whoever was to do so died.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub not_awaited: bool,
-    /// Whether it is a container that runs and whose start nobody has finished: whoever was at it died.
+    /// Whether it is a container that runs and whose start or end nobody has finished: whoever was at it died.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unfinished: bool,
     /// The functions that it owns while it runs: their interfaces are inside it and not among the host's.
@@ -160,6 +160,10 @@ pub struct FoundGuest {
     /// The driver that goes back to a function when the guest is stopped: that of a VF which somebody else made.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub home_drivers: BTreeMap<Bdf, String>,
+    /// Those of its functions whose interfaces the host uses since the container ended by itself. `scan` leaves it so; the binary fills
+    /// it in.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub in_use: BTreeSet<Bdf>,
     /// The NICs that it owns itself, as it was defined.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub nics: BTreeSet<NicName>,

@@ -274,7 +274,7 @@ fn running(planner: &mut Planner<'_>, name: &GuestName, wanted: &[Bdf], suspende
     if right && suspended {
         planner.note(format!("guest {name} is there, suspended, and is let run"));
     } else if right && planner.inventory.guests.get(name).is_some_and(|found| found.unfinished) {
-        planner.note(format!("guest {name} runs already, and its start is finished"));
+        planner.note(format!("guest {name} runs already, and what was begun with it is finished"));
     } else if right {
         planner.note(format!("guest {name} runs already and is left alone"));
     } else {

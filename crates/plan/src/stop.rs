@@ -77,6 +77,7 @@ pub fn stop_steps(
     let is_drive = |bdf: Bdf| of_drives.iter().any(|(_, vf)| vf.found.bdf == bdf);
     let mut returned = owned(planner, nics, guest, found.running.then_some(&found.functions[..]));
     returned.retain(|owned| !is_drive(owned.bdf));
+    leave_in_use(planner, nics, name, &mut returned);
     for function in &returned {
         give_back(planner, nics, name, function);
     }
@@ -152,6 +153,24 @@ fn owned(
             }
         })
         .collect()
+}
+
+/// What the host uses since the guest ended by itself is the host's: it is left as it is.
+fn leave_in_use(
+    planner: &mut Planner<'_>,
+    nics: &[WantedNic<'_>],
+    name: &GuestName,
+    returned: &mut Vec<Owned>,
+) {
+    let in_use = planner.inventory.guests.get(name).map(|found| found.in_use.clone()).unwrap_or_default();
+    for left in returned.extract_if(.., |owned| in_use.contains(&owned.bdf)) {
+        let who = match (left.nic.map(|index| nics[index].name), left.vf) {
+            (Some(nic), Some(vf)) => vf_name(nic, vf),
+            (Some(nic), None) => nic.to_string(),
+            (None, _) => left.bdf.to_string(),
+        };
+        planner.note(format!("{who} is in use on this host since {name} ended, and stays as it is"));
+    }
 }
 
 fn give_back(planner: &mut Planner<'_>, nics: &[WantedNic<'_>], name: &GuestName, owned: &Owned) {

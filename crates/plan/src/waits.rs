@@ -283,7 +283,7 @@ fn wait_for(
     Some(Wait {
         within: FINISHED_WITHIN,
         best_effort: wait.is_some_and(|wait| wait.best_effort),
-        reason: format!("whoever started {name} died before it had all that it is to have"),
+        reason: format!("whoever started {name}, or was stopping it, died before that was done"),
         in_any_case: true,
     })
 }
@@ -328,7 +328,7 @@ mod tests {
         inventory.guests.insert(name.clone(), FoundGuest { unfinished: true, ..found });
         let wait = wait_for(&inventory, &[], name, guest, false).unwrap();
         assert!(wait.in_any_case && !wait.best_effort);
-        assert_eq!(wait.reason, "whoever started a died before it had all that it is to have");
+        assert_eq!(wait.reason, "whoever started a, or was stopping it, died before that was done");
         assert_eq!(wait.within, FINISHED_WITHIN);
     }
 

@@ -18,19 +18,24 @@ use crate::{console, error::GuestError, state::Started};
 const LOOK: Duration = Duration::from_millis(20);
 
 impl Containers {
-    /// Whether a container runs whose start nobody has finished.
+    /// What of a container that runs nobody has finished, its start or its end, in words; `None` when there is nothing.
     ///
     /// # Errors
     ///
     /// As [`status`](Containers::status).
-    pub(crate) fn is_unfinished(&self, guest: &GuestName) -> Result<bool, GuestError> {
-        let is_begun = self.state.started(guest)?.is_some_and(|started| started.init.is_none());
-        Ok(is_begun && self.running(guest)?.is_some())
+    pub(crate) fn unfinished(&self, guest: &GuestName) -> Result<Option<&'static str>, GuestError> {
+        match self.state.started(guest)?.filter(Started::is_halfway) {
+            Some(started) if self.runs(guest)? => Ok(Some(match started.init {
+                None => "its start was not finished",
+                Some(_) => "it runs, and whoever was ending it died",
+            })),
+            Some(_) | None => Ok(None),
+        }
     }
 
-    /// Finishes the start of a container that runs, where nobody has.
+    /// Finishes the start of a container that runs, where nobody has, and gives up its end.
     pub(super) fn finish(&self, guest: &GuestName, timeout: Duration) -> Result<(), GuestError> {
-        if !self.is_unfinished(guest)? {
+        if self.unfinished(guest)?.is_none() {
             return Ok(());
         }
         let deadline = Instant::now() + timeout;
@@ -43,7 +48,7 @@ impl Containers {
     }
 
     /// The same of the container with this first process, whose lock the caller has. What its interfaces lack of what the definition gives
-    /// them is put back before it is proven.
+    /// them is put back before it is proven. Whoever was ending it has died, or the container outlived that: it may end by itself later.
     pub(super) fn finish_running(
         &self,
         definition: &GuestDefinition,
@@ -51,6 +56,7 @@ impl Containers {
         deadline: Instant,
     ) -> Result<(), GuestError> {
         let guest = &definition.guest;
+        self.state.keep_ending(guest, false)?;
         let Some(started) = self.state.started(guest)?.filter(|started| started.init.is_none()) else {
             return Ok(());
         };

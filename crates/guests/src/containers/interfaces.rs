@@ -1,7 +1,7 @@
 //! The network interfaces of functions: on the host, inside a container, and back.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     env, fmt,
     sync::Arc,
     thread,
@@ -17,7 +17,7 @@ use penstock_host::{
 use penstock_model::{Bdf, Mac, Mtu, inventory::Interface};
 use penstock_plan::action::GuestFunction;
 
-use super::used;
+use super::used::{Unless, Uses};
 use crate::{error::GuestError, state::Lent};
 
 /// How long processes of a container that has ended may still be seen: its others are killed after its first, one by one.
@@ -46,25 +46,25 @@ pub trait Recognise: Send + Sync {
         false
     }
 
-    /// What the host's own life hangs on and goes over the function, in words: a default route, the SSH connection that Penstock was started
-    /// from.
-    fn lifelines(&self, _function: Bdf) -> Vec<String> {
-        Vec::new()
+    /// What the host's own life hangs on and goes over functions, in words for each: a default route, the SSH connection that Penstock was
+    /// started from. It is looked for in the whole machine.
+    fn lifelines(&self) -> BTreeMap<Bdf, Vec<String>> {
+        BTreeMap::new()
     }
 }
 
 /// How the interface of a function is to be on the host after its container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AfterContainer {
-    /// Down: its container was ended just now, or is about to be started.
-    Down,
-    /// Down, unless something stands on it or a lifeline of the host goes over it: a Penstock was ending its container, some time ago, and has
-    /// not seen it back. Addresses and routes may be what a network manager gave it meanwhile.
-    DownUnlessStoodOn,
-    /// Down, unless the host uses it by now: its container ended by itself, some time ago.
-    DownUnlessUsed,
-    /// Up if it was up before, unless the host uses it by now: the same, where nobody else brings it up.
-    AsBeforeUnlessUsed,
+pub struct AfterContainer {
+    /// Whether it is to be up if it was up before, since nobody else brings it up; else it is down.
+    pub up_again: bool,
+    /// Which use by the host keeps it as it is.
+    pub unless: Unless,
+}
+
+impl AfterContainer {
+    /// Down, whatever has become of it.
+    pub const DOWN: AfterContainer = AfterContainer { up_again: false, unless: Unless::Never };
 }
 
 /// Whether a function that a container had is on the host again.
@@ -101,12 +101,16 @@ impl Recognise for ByDevice {
         !elsewhere(&self.0, &BTreeSet::from([function])).is_empty()
     }
 
-    fn lifelines(&self, function: Bdf) -> Vec<String> {
+    fn lifelines(&self) -> BTreeMap<Bdf, Vec<String>> {
         let ssh_connection = env::var("SSH_CONNECTION").ok();
         let started =
             lifelines::Started { ssh_connection, process: Some(std::process::id()), peers: Vec::new() };
         let all = lifelines::lifelines_here(&started);
-        all.through(function).map(|(lifeline, _)| format!("{} goes over it", lifeline.kind)).collect()
+        let paths = all.found.iter().flat_map(|lifeline| &lifeline.paths);
+        let functions: BTreeSet<Bdf> = paths.filter_map(|path| path.function).collect();
+        let over =
+            |function| all.through(function).map(|(lifeline, _)| format!("{} goes over it", lifeline.kind));
+        functions.into_iter().map(|function| (function, over(function).collect())).collect()
     }
 }
 
@@ -193,6 +197,26 @@ impl Interfaces {
         }
     }
 
+    /// What shows of the whole machine that its interfaces are used.
+    pub fn uses(&self) -> Uses<'_> {
+        Uses::of(&*self.by)
+    }
+
+    /// Those of these functions, which a container had that ended by itself, whose interfaces are on the host and used there.
+    pub fn in_use(&self, lent: &[Lent], unless: Unless) -> Result<BTreeSet<Bdf>, GuestError> {
+        let mut netlink = Netlink::open()?;
+        let (all, uses) = (netlink.interfaces()?, self.uses());
+        let mut in_use = BTreeSet::new();
+        for function in lent.iter().map(|lent| lent.function) {
+            if let Some(found) = self.by.find(function, &all)
+                && !uses.signs(&mut netlink, function, &found, unless)?.is_empty()
+            {
+                in_use.insert(function);
+            }
+        }
+        Ok(in_use)
+    }
+
     /// A function with this interface on the host, as it is to come back.
     pub fn lend(&self, function: Bdf, found: InterfaceReport) -> Result<Lent, GuestError> {
         let settings = Some(Netlink::open()?.link_settings(found.index)?);
@@ -203,9 +227,9 @@ impl Interfaces {
     /// Waits until a function that a container had is on the host again, then makes it as it was: its flags, link mode and alternative
     /// names, its name where that is free, its MTU and MAC address. The kernel takes it down on the way back, and its addresses go
     /// (`net/core/dev.c`, `__dev_change_net_namespace`): whatever is on it was added since, and is removed. Where it is to stay if the
-    /// host uses it (`after`) it gets its flags, link mode and alternative names back then, and no more: somebody may work over it.
-    /// `owned` is what the container is defined with by now: a MAC address that it is to have there
-    /// stays, since it may have been set after the container had ended.
+    /// host uses it (`after`, by `uses`) it gets its flags, link mode and alternative names back then, and no more: somebody may work over it.
+    /// `owned` is what the container is defined with by now: a MAC address that it is to have there stays, since it may have been set after
+    /// the container had ended.
     ///
     /// A function that is not on this machine any more, or was let go by its network driver, has nothing to give back. Nothing that a
     /// container may choose fails this: a name or an address that is refused is told of, and left.
@@ -214,6 +238,7 @@ impl Interfaces {
         lent: &Lent,
         owned: Option<&GuestFunction>,
         after: AfterContainer,
+        uses: &Uses<'_>,
         timeout: Duration,
     ) -> Result<(), GuestError> {
         let mut netlink = Netlink::open()?;
@@ -229,13 +254,18 @@ impl Interfaces {
             }
         };
         let index = found.index;
-        let signs = self.signs_of_use(&mut netlink, lent.function, &found, after)?;
+        let signs = uses.signs(&mut netlink, lent.function, &found, after.unless)?;
         if !signs.is_empty() {
+            // What it had before is told here for the last time.
+            let mac = lent.mac.map(|mac| format!(", its MAC address {mac}")).unwrap_or_default();
             eprintln!(
-                "penstock: the interface {} of {} is in use on this host since its container ended ({}): it stays so",
+                "penstock: the interface {} of {} is in use on this host since its container ended ({}): it stays so. Before, its name was {}, \
+                 its MTU {}{mac}",
                 found.interface.name,
                 lent.function,
-                signs.join(", ")
+                signs.join(", "),
+                lent.name,
+                lent.mtu
             );
             return Ok(restore_settings(&mut netlink, index, lent)?);
         }
@@ -254,32 +284,10 @@ impl Interfaces {
             // Where something else has taken the name meanwhile, the one that the kernel gave it will do.
             tell(lent, netlink.rename(index, &lent.name));
         }
-        if outcome.is_ok() && after == AfterContainer::AsBeforeUnlessUsed && lent.up {
+        if outcome.is_ok() && after.up_again && lent.up {
             tell(lent, netlink.set_up(index, true));
         }
         Ok(outcome?)
-    }
-
-    /// What shows that an interface is not to be touched (`after`), in words; empty when nothing does.
-    fn signs_of_use(
-        &self,
-        netlink: &mut Netlink,
-        function: Bdf,
-        found: &InterfaceReport,
-        after: AfterContainer,
-    ) -> Result<Vec<String>, GuestError> {
-        if after == AfterContainer::Down {
-            return Ok(Vec::new());
-        }
-        let mut signs = used::stood_on(netlink, found)?;
-        if after != AfterContainer::DownUnlessStoodOn {
-            signs.extend(used::configured(netlink, found)?);
-        }
-        // They are looked for in the whole machine, and an SSH connection may do with a link-local address.
-        if signs.is_empty() {
-            signs = self.by.lifelines(function);
-        }
-        Ok(signs)
     }
 }
 

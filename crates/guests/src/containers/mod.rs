@@ -12,7 +12,7 @@
 
 use std::{
     cell::OnceCell,
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::PathBuf,
     sync::Arc,
     thread,
@@ -27,6 +27,7 @@ use self::{
     config::Config,
     devices::Granted,
     interfaces::{AfterContainer, Interfaces},
+    used::Unless,
 };
 use crate::{
     error::GuestError,
@@ -116,8 +117,10 @@ impl Containers {
             definitions.extend(definition.map(|definition| (guest, definition)));
         }
         let status = self.status()?;
+        let mut in_use = BTreeMap::new();
         for (guest, _) in status.iter().filter(|(_, status)| status.pid.is_none()) {
             self.await_return(guest)?;
+            in_use.insert(guest.clone(), self.in_use(guest)?);
         }
         let status = status.into_iter().map(|(guest, status)| {
             let definition = definitions.remove(&guest);
@@ -133,6 +136,7 @@ impl Containers {
                 not_awaited: status.not_awaited,
                 functions: status.functions.iter().map(|owned| owned.function).collect(),
                 home_drivers: status.home_drivers(),
+                in_use: in_use.remove(&guest).unwrap_or_default(),
                 definition: found,
                 ..FoundGuest::default()
             };
@@ -273,7 +277,8 @@ impl Containers {
             return Err(GuestError::Running { guest: guest.clone() });
         }
         // One that ended by itself, with the interface of a PF: nobody else brings that up, as a plan does after a stop.
-        self.give_back(guest, AfterContainer::AsBeforeUnlessUsed, timeout.min(BACK))?;
+        let after = AfterContainer { up_again: true, unless: self.unless(guest)? };
+        self.give_back(guest, after, timeout.min(BACK))?;
         // They are made before the note that something was lent.
         self.remove_nodes(guest);
         ids::tidy(&self.root, &self.ids)?;
@@ -299,7 +304,7 @@ impl Containers {
         }
         self.check(&definition)?;
         let devices = devices::resolve(&self.root, &definition)?;
-        self.give_back(guest, AfterContainer::Down, timeout.min(BACK))?;
+        self.give_back(guest, AfterContainer::DOWN, timeout.min(BACK))?;
         let lent = self.resolve(&definition)?;
         let nics = self.nic_interfaces(&definition)?;
         self.prepare(&definition, &lent, &nics, &devices)?;
@@ -332,12 +337,11 @@ impl Containers {
         let _lock = self.state.lock(guest, timeout)?;
         let interrupts = self.put_interrupts_back(guest);
         let definition = self.state.definition(guest)?;
-        let after = match (self.running(guest)?, self.state.started(guest)?) {
-            (Some(_), _) => AfterContainer::Down,
-            (None, Some(started)) if started.ending => AfterContainer::DownUnlessStoodOn,
-            (None, _) => AfterContainer::DownUnlessUsed,
+        let after = match self.running(guest)? {
+            Some(_) => AfterContainer::DOWN,
+            None => AfterContainer { up_again: false, unless: self.unless(guest)? },
         };
-        if after == AfterContainer::Down {
+        if after == AfterContainer::DOWN {
             // That it cannot be written down, on a full disk, say, keeps nobody from the interfaces.
             let _ = self.state.keep_ending(guest, true);
         }
@@ -581,8 +585,10 @@ impl Containers {
 
     /// Ends what is left of a start that failed; the error, with what could not be put right.
     fn abandon(&self, guest: &GuestName, error: GuestError) -> GuestError {
+        // Should it not come back in time, what it has by then is not the host's for that.
+        let _ = self.state.keep_ending(guest, true);
         let stopped = lxc::stop(&self.state, guest, Duration::ZERO).err().map(|error| chain(&error));
-        let back = self.give_back(guest, AfterContainer::Down, BACK).err().map(|error| chain(&error));
+        let back = self.give_back(guest, AfterContainer::DOWN, BACK).err().map(|error| chain(&error));
         error.then(stopped.into_iter().chain(back).collect())
     }
 
@@ -593,6 +599,29 @@ impl Containers {
                 self.interfaces.await_return(&started.functions, time_to_return(started.functions.len()))
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Whether a guest's functions have left the host with this start of it. LXC opens its log before all else: without one it was never
+    /// asked, no interface has left the host, and what they have is the host's own. So is what they have since the machine was switched on.
+    fn have_left(&self, guest: &GuestName, started: &Started) -> Result<bool, GuestError> {
+        let was_asked = started.init.is_some() || files::exists(self.state.file(guest, lxc::LOG));
+        Ok(was_asked && started.is_of_this_boot(&self.root)?)
+    }
+
+    /// Which use by the host keeps the interfaces of a container that does not run from being taken back.
+    fn unless(&self, guest: &GuestName) -> Result<Unless, GuestError> {
+        let is_halfway = self.state.started(guest)?.is_some_and(|started| started.is_halfway());
+        Ok(if is_halfway { Unless::StoodOn } else { Unless::Used })
+    }
+
+    /// The functions that a container which does not run was lent, and that are not taken back since the host uses them.
+    fn in_use(&self, guest: &GuestName) -> Result<BTreeSet<Bdf>, GuestError> {
+        match self.state.started(guest)? {
+            Some(started) if self.have_left(guest, &started)? => {
+                self.interfaces.in_use(&started.functions, self.unless(guest)?)
+            }
+            Some(_) | None => Ok(BTreeSet::new()),
         }
     }
 
@@ -614,14 +643,12 @@ impl Containers {
         let owned = definition.map(|definition| definition.functions).unwrap_or_default();
         let deadline = Instant::now() + timeout;
         let mut outcome = Ok(());
-        // LXC opens its log before all else: without one it was never asked, no interface has left the host, and what they have is the
-        // host's own. So is what they have since the machine was switched on.
-        let have_left = (started.init.is_some() || files::exists(self.state.file(guest, lxc::LOG)))
-            && started.is_of_this_boot(&self.root)?;
+        let have_left = self.have_left(guest, &started)?;
+        let uses = self.interfaces.uses();
         for lent in started.functions.iter().filter(|_| have_left) {
             let left = deadline.saturating_duration_since(Instant::now());
             let owned = owned.iter().find(|owned| owned.function == lent.function);
-            outcome = outcome.and(self.interfaces.take_back(lent, owned, after, left));
+            outcome = outcome.and(self.interfaces.take_back(lent, owned, after, &uses, left));
         }
         self.remove_nodes(guest);
         outcome.and_then(|()| self.state.forget_started(guest))

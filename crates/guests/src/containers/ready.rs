@@ -67,8 +67,8 @@ impl Containers {
         let Some(init) = self.running(guest)? else {
             return Ok(Err("it does not run".to_owned()));
         };
-        if self.is_unfinished(guest)? {
-            return Ok(Err("its start was not finished".to_owned()));
+        if let Some(unfinished) = self.unfinished(guest)? {
+            return Ok(Err(unfinished.to_owned()));
         }
         let reports = Netlink::in_namespace_of(init.id)?.interfaces()?;
         Ok(match self.without_link(guest, &reports).flatten() {

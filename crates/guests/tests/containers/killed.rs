@@ -136,6 +136,33 @@ pub fn start_is_finished() {
     bench.is_back(0);
 }
 
+/// Penstock was killed before it had ended a container, which ran on: when that ended by itself later, it was taken for ended by Penstock, and
+/// the host's addresses on its interface went.
+pub fn end_is_given_up() {
+    let bench = Bench::new();
+    let definition = bench.guest("on-", 0);
+    let (notes, guest) = (file(&bench, &definition, "started.json"), || definition.guest.clone());
+    let read = || -> serde_json::Value { serde_json::from_slice(&fs::read(&notes).unwrap()).unwrap() };
+    let mut guests = bench.guests();
+    let runs = Fact::GuestRunning { guest: guest(), running: true };
+    bench.start(&definition);
+    for go_on in
+        [GuestAction::AwaitGuest { guest: guest(), within: 30 }, GuestAction::StartGuest { guest: guest() }]
+    {
+        let mut started = read();
+        started["ending"] = true.into();
+        fs::write(&notes, started.to_string()).unwrap();
+        let half = "it runs, and whoever was ending it died".to_owned();
+        assert_eq!(guests.holds(&runs).unwrap(), Err(half), "an undo of the stop has it go on");
+        assert!(bench.containers.found().unwrap()[&guest()].unfinished);
+        guests.execute(&go_on, TIMEOUT).unwrap();
+        assert_eq!(read()["ending"], serde_json::Value::Null, "{go_on}");
+        assert_eq!(guests.holds(&runs).unwrap(), Ok(()), "{go_on}");
+    }
+    bench.stop(&definition);
+    bench.is_back(0);
+}
+
 /// LXC's own process of a container that ended by itself: nobody but who removes or starts that comes by, and a stuck one kept its interfaces.
 pub fn process_of_lxc_is_stuck() {
     let bench = Bench::new();

@@ -30,7 +30,7 @@ use penstock_testkit::{needs, trials::Trials};
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let lacking = trials.lacking("containers", || needs::containers(&["ip", "ping"]));
-    let tests: [(&str, fn()); 43] = [
+    let tests: [(&str, fn()); 44] = [
         ("a_function_goes_in_and_comes_back_in_netns", goes_in_and_comes_back),
         ("routes_are_there_before_the_first_process_in_netns", routes),
         ("a_vf_is_brought_round_until_it_has_its_link_in_netns", brought_round),
@@ -58,8 +58,8 @@ fn main() -> ExitCode {
         ("what_a_guest_of_an_older_version_left_goes_in_netns", taken_back::of_an_older_version),
         ("one_that_ended_by_itself_leaves_its_interface_up_in_netns", taken_back::ended_by_itself),
         ("an_interface_that_the_host_uses_since_is_left_alone_in_netns", taken_back::used_since),
-        ("an_interface_that_is_only_up_since_is_taken_back_in_netns", taken_back::raised_since),
         ("an_ending_that_was_not_seen_to_its_end_is_in_netns", taken_back::configured_while_it_ended),
+        ("the_host_is_searched_for_lifelines_once_in_netns", taken_back::searched_once),
         ("an_interface_that_is_not_as_it_was_stays_down_in_netns", taken_back::not_as_it_was),
         ("a_name_that_is_anothers_alternative_one_in_netns", taken_back::with_a_name_that_is_taken),
         ("a_name_that_was_taken_meanwhile_in_netns", name_taken),
@@ -70,6 +70,7 @@ fn main() -> ExitCode {
         ("one_that_ended_by_itself_is_stopped_all_the_same_in_netns", killed::stopped_though_it_does_not_run),
         ("an_interface_that_never_left_the_host_stays_as_it_is_in_netns", killed::never_left),
         ("a_start_that_was_not_finished_is_in_netns", killed::start_is_finished),
+        ("an_end_that_was_not_finished_is_given_up_in_netns", killed::end_is_given_up),
         ("nodes_of_a_start_that_was_not_noted_go_in_netns", killed::nodes_of_a_start_that_was_not_noted),
         ("a_process_of_lxc_that_is_stuck_goes_in_netns", killed::process_of_lxc_is_stuck),
         ("limits_in_netns", limits),
@@ -80,6 +81,12 @@ fn main() -> ExitCode {
         unshare(CloneFlags::CLONE_NEWNET).expect("root may make a network namespace");
     }
     trials.add(&lacking, tests);
+    let is_on = "test \"$(cat /proc/sys/net/ipv6/conf/default/disable_ipv6)\" = 0";
+    let is_on = || needs::refused(Command::new("unshare").args(["--net", "sh", "-c", is_on]));
+    let without_ipv6 = lacking.clone().or_else(|| trials.lacking("IPv6 in a new network namespace", is_on));
+    let raised: (&str, fn()) =
+        ("an_interface_that_is_only_up_since_is_taken_back_in_netns", taken_back::raised_since);
+    trials.add(&without_ipv6, [raised]);
     let macvlan = "ip link add one type veth peer name two && ip link add link one type macvlan";
     let macvlan = || needs::refused(Command::new("unshare").args(["--net", "sh", "-c", macvlan]));
     let programs = || needs::programs(&["python3", "unshare", "nsenter"]).or_else(macvlan);

@@ -1,16 +1,20 @@
 //! What a container has set on its interface, and how the host has it back.
 
-use std::{fs, path::PathBuf, sync::atomic::Ordering, time::Duration};
+use std::{collections::BTreeSet, fs, path::PathBuf, sync::atomic::Ordering, time::Duration};
 
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
 use penstock_host::{Command, Netlink, Place, netlink::LinkSettings, running::Running};
-use penstock_plan::{Execute, GuestAction, action::GuestDefinition};
+use penstock_model::Bdf;
+use penstock_plan::{
+    Execute, GuestAction,
+    action::{GuestDefinition, GuestFunction},
+};
 
 use crate::{
-    bench::{Bench, TIMEOUT, ip, shell, until},
+    bench::{Bench, TIMEOUT, bdf, ip, shell, until},
     monitor_of,
 };
 
@@ -137,6 +141,11 @@ fn started_and_ended(bench: &Bench, definition: &GuestDefinition) -> String {
     back.name.to_string()
 }
 
+/// What a plan is told of an ended container's functions.
+fn in_use(bench: &Bench, definition: &GuestDefinition) -> BTreeSet<Bdf> {
+    bench.containers.found().unwrap()[&definition.guest].in_use.clone()
+}
+
 fn stop(definition: &GuestDefinition) -> GuestAction {
     GuestAction::StopGuest { guest: definition.guest.clone() }
 }
@@ -164,7 +173,9 @@ pub fn used_since() {
     for (up, ends) in [(true, vec![stop(), undefine()]), (true, vec![undefine()]), (false, vec![undefine()])]
     {
         let name = &started_and_ended(&bench, &definition);
+        assert_eq!(in_use(&bench, &definition), BTreeSet::new());
         ip(&["address", "add", "192.0.2.1/24", "dev", name]);
+        assert_eq!(in_use(&bench, &definition), BTreeSet::from([bdf(0)]));
         if up {
             ip(&["link", "set", name, "up"]);
             ip(&["route", "add", "203.0.113.0/24", "via", "192.0.2.9"]);
@@ -196,14 +207,19 @@ pub fn raised_since() {
         ip(&["link", "set", name, "up"]);
         ip(&["address", "add", "169.254.7.7/16", "dev", name]);
         ip(&["route", "add", "169.254.0.0/16", "dev", name, "metric", "1000"]);
+        // As of a router advertisement.
+        ip(&["address", "add", "2001:db8::7/64", "dev", name, "valid_lft", "3600", "preferred_lft", "1800"]);
         until("it has a link-local address", || {
             let addresses = bench.on_host(0).unwrap().interface.addresses;
             addresses.iter().any(|address| address.is_link_local())
         });
+        assert_eq!(in_use(&bench, &definition), BTreeSet::new());
         bench.guests().execute(&end, TIMEOUT).unwrap();
         let now = bench.on_host(0).expect("it is back").interface;
         assert_eq!((now.up, now.name.as_str()), (up, bench.link(0).as_str()), "{end}");
         assert!(!now.addresses.iter().any(|address| address.ip().is_ipv4()), "{end}: {:?}", now.addresses);
+        let advertised = "2001:db8::7/64".parse().unwrap();
+        assert!(!now.addresses.contains(&advertised), "{end}: {:?}", now.addresses);
         ip(&["link", "set", &bench.link(0), "down"]);
     }
     bench.is_back(0);
@@ -298,14 +314,17 @@ impl Drop for Beside {
     }
 }
 
-/// Penstock was killed while it ended a container: a network manager gives the interface that comes back an address, and the next `stop` took
-/// it for the host's. What a lifeline goes over stays all the same.
+/// Penstock was killed while it started or ended a container: a network manager gives the interface that comes back an address, and the next
+/// `stop` took it for the host's. What a lifeline goes over stays all the same.
 pub fn configured_while_it_ended() {
     let bench = Bench::new();
     let mut definition = bench.guest("ending-", 0);
-    for lifeline in [true, false] {
+    let halves = [("ending", serde_json::Value::Bool(true)), ("init", serde_json::Value::Null)];
+    for (lifeline, (half, value)) in
+        [true, false].into_iter().flat_map(|lifeline| halves.clone().map(|half| (lifeline, half)))
+    {
         let name = &started_and_ended(&bench, &definition);
-        rewrite(&bench, &definition, |started| started["ending"] = true.into());
+        rewrite(&bench, &definition, |started| started[half] = value);
         ip(&["link", "set", name, "up"]);
         ip(&["address", "add", "192.0.2.1/24", "dev", name]);
         bench.by.lifeline.store(lifeline, Ordering::Relaxed);
@@ -328,9 +347,10 @@ pub fn configured_while_it_ended() {
     ip(&["link", "set", name, "down"]);
 
     // It is noted before anything ends.
-    definition.init =
-        ["/bin/sh", "-c", "trap '' PWR TERM INT; while :; do sleep 1; done"].map(str::to_owned).to_vec();
-    bench.start(&definition);
+    definition.init = ["/bin/sh", "-c", "trap '' PWR TERM INT; until [ -e /tmp/go ]; do sleep 0.05; done"]
+        .map(str::to_owned)
+        .to_vec();
+    let place = bench.start(&definition);
     std::thread::scope(|scope| {
         scope.spawn(|| bench.stop(&definition));
         until("its end is noted", || {
@@ -338,8 +358,30 @@ pub fn configured_while_it_ended() {
             serde_json::from_str(&text).is_ok_and(|started: serde_json::Value| started["ending"] == true)
         });
         assert!(bench.on_host(0).is_none(), "it is its container's still");
+        // It may have ended as soon as that is there.
+        let _ = place.run(&Command::new("touch").arg("/tmp/go"));
     });
     bench.is_back(0);
+}
+
+/// The whole machine was searched anew for each function of a container.
+pub fn searched_once() {
+    let bench = Bench::new();
+    let mut definition = bench.guest("twice-", 0);
+    definition.functions.extend(
+        bench
+            .guest("twice-", 1)
+            .functions
+            .into_iter()
+            .map(|owned| GuestFunction { interface: "eth1".parse().unwrap(), ..owned }),
+    );
+    started_and_ended(&bench, &definition);
+    bench.by.lifeline.store(true, Ordering::Relaxed);
+    bench.by.looks.store(0, Ordering::Relaxed);
+    let names = [0, 1].map(|end| bench.on_host(end).unwrap().interface.name);
+    bench.containers.stop(&definition.guest, TIMEOUT).unwrap();
+    assert_eq!(bench.by.looks.load(Ordering::Relaxed), 1);
+    assert_eq!([0, 1].map(|end| bench.on_host(end).unwrap().interface.name), names, "they are left");
 }
 
 /// It was brought up although it could not be made as it was, whatever it had by then.

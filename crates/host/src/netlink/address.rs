@@ -16,6 +16,10 @@ use super::{
 
 /// The length of `struct ifaddrmsg`.
 const ADDRESS_HEADER: usize = 8;
+/// Who made an address (`IFA_PROTO`), and the kernel as that: for the loopback, of router advertisements, of the link
+/// (`include/uapi/linux/if_addr.h`).
+const IFA_PROTO: u16 = 11;
+const IFAPROT_OF_KERNEL: std::ops::RangeInclusive<u8> = 1..=3;
 
 impl Netlink {
     /// Adds an IP address to an interface; already there is success. An IPv6 address skips duplicate address
@@ -65,6 +69,22 @@ impl Netlink {
             interface_address,
         )
     }
+
+    /// The addresses of interface `index` that somebody gave it for good. Left out are IPv6 addresses that end by themselves, as those of
+    /// router advertisements do, and those that the kernel made.
+    ///
+    /// # Errors
+    ///
+    /// [`NetlinkError`] when the addresses cannot be listed.
+    pub fn configured_addresses(&mut self, index: u32) -> Result<Vec<InterfaceAddress>, NetlinkError> {
+        let all = self.route.dump(
+            "list the IP addresses",
+            libc::RTM_GETADDR,
+            &AddressMessage::default(),
+            configured_address,
+        )?;
+        Ok(all.into_iter().filter(|(at, _)| *at == index).map(|(_, address)| address).collect())
+    }
 }
 
 fn message(index: u32, address: InterfaceAddress) -> AddressMessage {
@@ -97,4 +117,13 @@ pub fn interface_address(message: &Message<'_>) -> Option<(u32, InterfaceAddress
         _ => return None,
     };
     Some((index, InterfaceAddress::new(ip, prefix)?))
+}
+
+/// The same of an address that somebody gave an interface for good.
+pub fn configured_address(message: &Message<'_>) -> Option<(u32, InterfaceAddress)> {
+    let found = interface_address(message)?;
+    let flags = u32::from(*message.payload.get(2)?);
+    let by = wire::attribute(message.payload.get(ADDRESS_HEADER..)?, IFA_PROTO).and_then(|by| by.first());
+    let lasts = flags & libc::IFA_F_PERMANENT != 0 && !by.is_some_and(|by| IFAPROT_OF_KERNEL.contains(by));
+    (lasts || found.1.ip().is_ipv4()).then_some(found)
 }
