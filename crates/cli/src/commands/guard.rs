@@ -5,6 +5,7 @@
 //! `CLOCK_BOOTTIME`, which nobody sets. [`watch`] is how it goes on whatever fails, [`machine`] how it does what it does.
 
 use std::{
+    env,
     path::Path,
     thread,
     time::{Duration, SystemTime},
@@ -134,6 +135,8 @@ fn unit_command(unit: &str, program: &Path, id: &str, state: &Path, journal: &Pa
         .arg(keep("PENSTOCK_STATE", state))
         .arg(keep("PENSTOCK_JOURNAL", journal))
         .args(process::search_path::for_service())
+        // Over which it is not to cut: a service has no SSH server among its ancestors.
+        .args(env::var("SSH_CONNECTION").ok().map(|from| format!("--setenv=SSH_CONNECTION={from}")))
         .arg("--")
         .arg(program)
         .args(["guard", id])
