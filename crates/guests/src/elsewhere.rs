@@ -39,6 +39,7 @@ pub(crate) fn no_guest(root: &Root, state: &State, guest: &GuestName) -> Result<
 }
 
 fn found(state: &State, guest: &GuestName, process: Running, of: Option<PathBuf>, end: String) -> GuestError {
+    let of = of.map(|of| if state.is_in(&of) { state.directory().to_owned() } else { of });
     let state = state.directory().to_owned();
     GuestError::Elsewhere { guest: guest.clone(), pid: process.id, state, of, end }
 }

@@ -35,8 +35,8 @@ pub struct Guests {
     state: State,
     containers: Containers,
     vms: Vms,
-    /// What was refused before anything was changed, since a guest of that name was started with another state: there is nothing to take
-    /// back, and what looks like it is that guest's.
+    /// What would take back what was refused before anything was changed, since a guest of that name was started with another state: there is
+    /// nothing to take back, and what looks like it is that guest's.
     refused: Arc<Mutex<Vec<GuestAction>>>,
 }
 
@@ -156,9 +156,10 @@ impl Guests {
         let attempt = attempt(action);
         let outcome = self.try_to(action, timeout);
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        refused.retain(|before| before != action);
+        let inverse = inverse(action);
+        refused.retain(|before| Some(before) != inverse.as_ref());
         if matches!(outcome, Err(GuestError::Elsewhere { .. })) {
-            refused.push(action.clone());
+            refused.extend(inverse);
         }
         outcome.map_err(|error| error.into_carry_error(&attempt))
     }
@@ -166,7 +167,7 @@ impl Guests {
     /// Whether what this action takes back was refused.
     fn was_refused(&self, inverse: &GuestAction) -> bool {
         let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        refused.iter().any(|refused| takes_back(inverse, refused))
+        refused.contains(inverse)
     }
 
     fn try_to(&self, action: &GuestAction, timeout: Duration) -> Result<(), GuestError> {
@@ -174,6 +175,10 @@ impl Guests {
             GuestAction::DefineGuest(definition) => {
                 let (guest, vm) = (&definition.guest, definition.vm.is_some());
                 let defined = self.state.definition(guest)?;
+                if vm {
+                    // Before what it was goes.
+                    self.vms.not_elsewhere(guest)?;
+                }
                 if defined.is_some_and(|defined| defined.vm.is_some() != vm) {
                     // It was of the other kind: nothing of that is to stay.
                     self.undefine(guest, timeout)?;
@@ -302,8 +307,11 @@ impl Guests {
                 if is_vm && there && *running && self.vms.suspended()?.contains(guest) {
                     return Ok(Err("it is suspended".to_owned()));
                 }
-                if !is_vm && there && *running && self.containers.is_unfinished(guest)? {
-                    return Ok(Err("its start was not finished".to_owned()));
+                if !is_vm
+                    && *running
+                    && let Some(unfinished) = self.containers.unfinished(guest)?
+                {
+                    return Ok(Err(unfinished.to_owned()));
                 }
                 if is_vm
                     && !*running
@@ -356,19 +364,21 @@ impl Guests {
     }
 }
 
-/// Whether one action takes back what the other makes.
-fn takes_back(inverse: &GuestAction, action: &GuestAction) -> bool {
-    match (inverse, action) {
-        (GuestAction::UndefineGuest { guest }, GuestAction::DefineGuest(definition)) => {
-            *guest == definition.guest
+/// What takes back what an action makes that can be refused since the guest was started with another state.
+fn inverse(action: &GuestAction) -> Option<GuestAction> {
+    Some(match action {
+        GuestAction::DefineGuest(definition) => {
+            GuestAction::UndefineGuest { guest: definition.guest.clone() }
         }
-        (GuestAction::StopGuest { guest }, GuestAction::CreateGuest { guest: made }) => guest == made,
-        (GuestAction::RemoveTaps { guest, nic }, GuestAction::MakeTaps { guest: made, nic: made_nic })
-        | (GuestAction::StopSwitch { guest, nic }, GuestAction::StartSwitch { guest: made, nic: made_nic }) => {
-            (guest, nic) == (made, made_nic)
+        GuestAction::CreateGuest { guest } => GuestAction::StopGuest { guest: guest.clone() },
+        GuestAction::MakeTaps { guest, nic } => {
+            GuestAction::RemoveTaps { guest: guest.clone(), nic: nic.clone() }
         }
-        _ => false,
-    }
+        GuestAction::StartSwitch { guest, nic } => {
+            GuestAction::StopSwitch { guest: guest.clone(), nic: nic.clone() }
+        }
+        _ => return None,
+    })
 }
 
 /// What was attempted, for messages.

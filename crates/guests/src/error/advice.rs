@@ -18,9 +18,12 @@ impl GuestError {
             GuestError::NoComposition { .. } => {
                 "it takes libvirt 8.2 and QEMU 10.2 (Debian 13: qemu-system-x86 from trixie-backports)".to_owned()
             }
-            GuestError::Elsewhere { state, of, end, .. } => {
-                let known = of.as_deref().filter(|of| *of != state);
-                let known = known.map(|of| of.parent().filter(|_| of.ends_with("guests")).unwrap_or(of));
+            GuestError::Elsewhere { guest, state, of: Some(of), end, .. } if of == state => format!(
+                "it was started with this state, where somebody has removed the record of that: `penstock stop MODEL {guest}` ends it where it is \
+                 defined there still, and this everywhere: {end}"
+            ),
+            GuestError::Elsewhere { of, end, .. } => {
+                let known = of.as_deref().map(|of| of.parent().filter(|_| of.ends_with("guests")).unwrap_or(of));
                 let with = match known {
                     Some(of) => format!("PENSTOCK_STATE={}, which", quoted_where_needed(&of.to_string_lossy())),
                     None => "the PENSTOCK_STATE that".to_owned(),

@@ -65,9 +65,6 @@ const BUILTIN_GRACE: Duration = Duration::from_secs(4);
 /// How many last lines of a log an error carries.
 const LINES: usize = 10;
 
-/// What libvirt says when a domain of that name is there or being started (`virDomainObjListAddLocked`).
-const TAKEN: [&str; 3] = ["already exists with uuid", "is already active", "is already being started"];
-
 /// What is of no matter in libvirt's log of a QEMU.
 const CHATTER: [&str; 5] =
     ["char device redirected", ": starting up", "warning:", " is tainted: ", "shutting down, reason=failed"];
@@ -320,9 +317,9 @@ impl Vms {
             Err(refused @ VirshError::Refused { .. }) => {
                 let made = GuestError::NotMade { said: self.qemu_said(guest, refused.said()) };
                 // It made none: one that is there, or that it is at, is of whoever was quicker, and is not ended. That may only be a Penstock of
-                // this state where that was killed while libvirt was at it.
+                // this state where that was killed while libvirt was at it. What libvirt's daemon says is in its own language.
                 let elsewhere = self.not_elsewhere(guest);
-                if elsewhere.is_err() || (!begun && refused.says(&TAKEN)) {
+                if elsewhere.is_err() || (!begun && self.virsh.knows(guest, MOMENT).unwrap_or(false)) {
                     self.state.forget_started(guest)?;
                     return Err(elsewhere.err().unwrap_or(made));
                 }
@@ -384,9 +381,6 @@ impl Vms {
     /// not end.
     pub fn stop(&self, guest: &GuestName, timeout: Duration) -> Result<(), GuestError> {
         let _lock = self.state.lock(guest, timeout)?;
-        if self.state.started(guest)?.is_none() {
-            return self.not_elsewhere(guest);
-        }
         if let Some(process) = self.process(guest)? {
             let asked = match self.definition(guest)? {
                 Some(definition) => self.ask_to_end(&definition, process, timeout),
@@ -402,7 +396,9 @@ impl Vms {
         } else {
             self.end_what_is_begun(guest, timeout)?;
         }
-        self.state.forget_started(guest)?;
+        if self.state.started(guest)?.is_some() {
+            self.state.forget_started(guest)?;
+        }
         self.not_elsewhere(guest)
     }
 
@@ -521,7 +517,8 @@ impl Vms {
     /// The guest's QEMU, if it is there.
     pub(crate) fn process(&self, guest: &GuestName) -> Result<Option<Running>, GuestError> {
         let Some(started) = self.state.started(guest)? else {
-            return Ok(None);
+            // Somebody may have removed the record of its start.
+            return Ok(self.proven_qemu(guest));
         };
         if !started.is_of_this_boot(&self.root)? {
             return Ok(None);

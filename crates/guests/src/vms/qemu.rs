@@ -58,11 +58,19 @@ impl Vms {
         process(&self.root, guest).filter(|_| !self.is_of_another(guest))
     }
 
+    /// The QEMU that is there and was started with this state: libvirt says so.
+    pub(super) fn proven_qemu(&self, guest: &GuestName) -> Option<Running> {
+        let is_own = || state_of(&self.root, guest).is_some_and(|of| self.state.is_in(&of));
+        process(&self.root, guest).filter(|_| is_own())
+    }
+
     /// Fails when the guest is there, be it started with another state, or a container there: what it runs with is not touched meanwhile.
     pub(super) fn not_there(&self, guest: &GuestName) -> Result<(), GuestError> {
         match self.process(guest)? {
-            Some(_) => Err(GuestError::Running { guest: guest.clone() }),
-            None => elsewhere::no_guest(&self.root, &self.state, guest),
+            Some(_) if self.state.started(guest)?.is_some() => {
+                Err(GuestError::Running { guest: guest.clone() })
+            }
+            _ => elsewhere::no_guest(&self.root, &self.state, guest),
         }
     }
 

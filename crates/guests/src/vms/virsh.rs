@@ -157,6 +157,13 @@ impl Virsh {
         Ok(text.lines().filter_map(|line| line.trim().strip_prefix(PREFIX)?.parse().ok()).collect())
     }
 
+    /// Whether libvirt has a domain of this name, be it one that it is still about to start.
+    pub fn knows(&self, guest: &GuestName, timeout: Duration) -> Result<bool, VirshError> {
+        let text = self.call(["list".into(), "--name".into(), "--all".into()], timeout)?;
+        let domain = format!("{PREFIX}{guest}");
+        Ok(String::from_utf8_lossy(&text).lines().any(|line| line.trim() == domain))
+    }
+
     /// Sends the guest's agent a command, and gives its answer.
     pub fn ask_agent(
         &self,

@@ -3,7 +3,7 @@
 use penstock_guests::{Condition, GuestError};
 use penstock_host::running::Running;
 use penstock_model::{NicName, Vm};
-use penstock_plan::{Execute, ExecuteError, Fact, GuestAction, Observe};
+use penstock_plan::{Execute, ExecuteError, Fact, GuestAction, Observe, action::GuestDefinition};
 use std::{fs, os::unix::fs::symlink};
 
 use crate::host::{Host, SILENCE, TIMEOUT, a, chain, condition, definition, exists_by_then, says};
@@ -229,10 +229,62 @@ fn one_that_somebody_else_has_made_meanwhile_is_not_ended() {
 
     // libvirt is at it still, and there is no process yet.
     host.kill();
+    host.on("list", "case \"$*\" in *--all*) echo penstock-a ;; esac");
     host.on("create", "echo 'error: domain penstock-a is already being started' >&2; exit 1");
     says(&vms.create(&a(), TIMEOUT).unwrap_err(), &["the VM was not made", "already being started"]);
     assert!(!host.calls().contains(&"destroy penstock-a".to_owned()), "{:?}", host.calls());
     assert!(!host.file("started.json").exists());
+
+    // Its daemon has a language of its own.
+    host.on("create", "echo 'error: Domain penstock-a wird bereits gestartet' >&2; exit 1");
+    says(&vms.create(&a(), TIMEOUT).unwrap_err(), &["the VM was not made", "wird bereits gestartet"]);
+    assert!(!host.calls().contains(&"destroy penstock-a".to_owned()), "{:?}", host.calls());
+}
+
+/// Somebody has removed the record of its start: it was taken for that of another state for good.
+#[test]
+fn one_whose_record_is_gone_is_known_by_what_libvirt_keeps() {
+    let host = Host::new();
+    let vms = host.running(Vm::default());
+    let pid = host.pid();
+    fs::remove_file(host.file("started.json")).unwrap();
+    let status = &vms.status().unwrap()[&a()];
+    assert_eq!((status.condition, status.pid), (Condition::Running, Some(pid)));
+    vms.create(&a(), TIMEOUT).unwrap();
+    assert_eq!(host.pid(), pid, "it is there already");
+    let otherwise = GuestDefinition { memory: Some(32 << 20), ..definition("a", Vm::default()) };
+    let error = vms.define(&otherwise, TIMEOUT).unwrap_err();
+    says(&error, &[&format!("as process {pid}")]);
+    let hint = error.hint().unwrap();
+    assert!(hint.contains("has removed the record") && hint.contains("`penstock stop MODEL a`"), "{hint}");
+    assert!(hint.ends_with("destroy penstock-a") && !hint.contains("sudo"), "{hint}");
+    let mut guests = host.guests();
+    let stop = GuestAction::StopGuest { guest: a() };
+    assert!(guests.holds(&stop.after()).unwrap().is_err());
+    guests.execute(&stop, TIMEOUT).unwrap();
+    assert_eq!(guests.holds(&stop.after()).unwrap(), Ok(()));
+    assert_eq!(Running::of(pid), None);
+    vms.undefine(&a(), TIMEOUT).unwrap();
+}
+
+/// A container of that name was to become a VM: it was removed, and only then was the VM refused.
+#[test]
+fn what_is_to_become_a_vm_that_is_refused_stays_what_it_is() {
+    let host = Host::new();
+    host.running(Vm::default());
+    let mut other = host.guests_in("other");
+    other.execute(&GuestAction::DefineGuest(GuestDefinition::bare(a())), TIMEOUT).unwrap();
+    let before = fs::read(host.path("other/penstock-a/definition.json")).unwrap();
+    let define = |memory| GuestDefinition { memory: Some(memory), ..definition("a", Vm::default()) };
+    let undefine = GuestAction::UndefineGuest { guest: a() };
+    other.execute(&GuestAction::DefineGuest(define(16 << 20)), TIMEOUT).unwrap_err();
+    assert_eq!(fs::read(host.path("other/penstock-a/definition.json")).unwrap(), before);
+    assert!(other.is_gone(&undefine));
+
+    // Another definition of it that is made is taken back.
+    host.vms().stop(&a(), TIMEOUT).unwrap();
+    other.execute(&GuestAction::DefineGuest(define(32 << 20)), TIMEOUT).unwrap();
+    assert!(!other.is_gone(&undefine));
 }
 
 /// Penstock was killed while libvirt was at it, and the next one asked for it again: nobody knew of it any more.
