@@ -61,7 +61,7 @@ const MANAGER: &str = "penstock-agent";
 /// What changes together is looked at together.
 const SETTLE: Duration = Duration::from_millis(200);
 
-/// A run of somebody else is waited for so long before it is asked again.
+/// A run of somebody else, or the end of a claim, is waited for so long before it is asked again.
 const BUSY: Duration = Duration::from_secs(15);
 
 /// How long it is waited for a look at the machine after a change.
@@ -455,6 +455,9 @@ impl Agent {
             let status = report::status(record.status.plan.clone(), Some(result), &record.status, now);
             self.tell(&status).await?;
             return Ok(Some(Duration::ZERO));
+        }
+        if self.awaits_claims(change, record, &spec.allow).await? {
+            return Ok(Some(BUSY));
         }
         let Some(plan) = self.plan_of(name, spec, &hash).await? else { return Ok(Some(BUSY)) };
         if plan.digest != change.plan || plan.outcome != PlanOutcome::Planned {

@@ -16,9 +16,10 @@ use crate::{
     machine::{
         UtcTime,
         condition::shortened,
-        node::{ChangeResult, LONGEST_MESSAGE, Outcome, VerdictCounts},
+        node::{Change, ChangeResult, LONGEST_MESSAGE, Outcome, PlanSummary, VerdictCounts},
     },
     plugin::orphans::blocking,
+    rollout::Record,
     runs::{self, Run},
 };
 
@@ -36,6 +37,9 @@ const TAKING_BACK: Duration = Duration::from_secs(300);
 
 /// It is waited so long for the end of claims that have VFs which go.
 const UNPREPARED: Duration = Duration::from_secs(30);
+
+/// How it begins what is told while a change waits for the end of claims.
+const WAITS: &str = "waits until kubelet asks for the end of claims: ";
 
 /// So long a call that prepares a claim may take.
 const PREPARING: Duration = Duration::from_secs(60);
@@ -112,14 +116,33 @@ impl Agent {
         }
     }
 
-    /// Waits until no claim is prepared with a VF that goes: one may have been since the pods of the node were looked at last. From now on none is
+    /// Whether a granted change waits for the end of claims, which kubelet may ask for long after their pods are gone: they were deleted by force, or
+    /// kubelet is down. The change stays open meanwhile, so that nobody is given what goes, and can be called off. It is told once.
+    pub(super) async fn awaits_claims(
+        &mut self,
+        change: &Change,
+        record: &Record,
+        allow: &[String],
+    ) -> Result<bool, ChangeError> {
+        let held = claim::held_functions(&self.settings.state)?;
+        let Some(waiting) = waiting(change, record, allow, &held) else { return Ok(false) };
+        let is_told = record.status.plan.as_ref().is_some_and(|plan| plan.message.starts_with(WAITS));
+        if !is_told {
+            log::say(format!("change {}: {}", change.number, waiting.message));
+            let result = record.status.result.clone();
+            self.tell(&report::status(Some(waiting), result, &record.status, UtcTime::now())).await?;
+        }
+        Ok(true)
+    }
+
+    /// Waits until no claim is prepared with a VF that goes: one may have been since that was looked at last. From now on none is
     /// ([`super::going`]). Why not, where that takes too long.
     async fn in_the_way(&self, progress: &Progress) -> Result<Option<String>, ChangeError> {
         let until = Instant::now() + UNPREPARED;
         loop {
             let state = self.settings.state.clone();
             let held = blocking(move || claim::held_when_nothing_is_prepared(&state, PREPARING)).await?;
-            match prepared(progress, &held) {
+            match prepared(&progress.vanishing, &progress.allow, &held) {
                 Some(why) if Instant::now() >= until => return Ok(Some(why)),
                 Some(_) => sleep(LOOK).await,
                 None => return Ok(None),
@@ -307,11 +330,18 @@ impl Agent {
     }
 }
 
+/// The plan of a granted change that waits for the end of claims, with what is told meanwhile. `None`: it need not wait.
+fn waiting(change: &Change, record: &Record, allow: &[String], held: &BTreeSet<Bdf>) -> Option<PlanSummary> {
+    let why = prepared(&super::vanishing(record, Some(change)), allow, held)?;
+    let message = shortened(&format!("{WAITS}{why}"), LONGEST_MESSAGE);
+    record.status.plan.clone().map(|plan| PlanSummary { message, ..plan })
+}
+
 /// That claims are prepared with VFs which a change destroys, unless it was allowed to take them from whoever has them.
-fn prepared(progress: &Progress, held: &BTreeSet<Bdf>) -> Option<String> {
+fn prepared(vanishing: &BTreeSet<String>, allow: &[String], held: &BTreeSet<Bdf>) -> Option<String> {
     let going: Vec<String> =
-        held.iter().map(ToString::to_string).filter(|vf| progress.vanishing.contains(vf)).collect();
-    let allowed = progress.allow.iter().any(|name| name.starts_with(report::VFS_IN_USE));
+        held.iter().map(ToString::to_string).filter(|vf| vanishing.contains(vf)).collect();
+    let allowed = allow.iter().any(|name| name.starts_with(report::VFS_IN_USE));
     (!going.is_empty() && !allowed)
         .then(|| format!("claims are prepared on this node with VFs that go: {}", going.join(", ")))
 }
@@ -330,27 +360,60 @@ fn ended(progress: &Progress, outcome: Outcome, run: Option<u64>, message: &str)
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
-    use crate::machine::Span;
+    use crate::machine::{
+        Span,
+        node::{PlanOutcome, Stage},
+    };
 
     #[test]
     fn a_claim_that_was_prepared_meanwhile_is_in_the_way_unless_its_vf_may_be_taken() {
         let vf: Bdf = "0000:01:10.0".parse().unwrap();
-        let progress = |allow: &[&str]| Progress {
-            number: 1,
-            hash: "h".to_owned(),
-            allow: allow.iter().map(|name| (*name).to_owned()).collect(),
-            confirm_within: Span::seconds(60),
-            runs_before: 0,
-            boot: "b".to_owned(),
-            attempts: 0,
-            applied: None,
-            vanishing: BTreeSet::from([vf.to_string()]),
+        let vanishing = BTreeSet::from([vf.to_string()]);
+        let prepared = |allow: &[&str], held: &BTreeSet<Bdf>| {
+            let allow: Vec<String> = allow.iter().map(|name| (*name).to_owned()).collect();
+            super::prepared(&vanishing, &allow, held)
         };
         let other = BTreeSet::from(["0000:01:10.2".parse().unwrap()]);
-        assert_eq!(prepared(&progress(&[]), &other), None);
-        let told = prepared(&progress(&["ssh:eno1"]), &BTreeSet::from([vf])).unwrap();
+        assert_eq!(prepared(&[], &other), None);
+        let told = prepared(&["ssh:eno1"], &BTreeSet::from([vf])).unwrap();
         assert!(told.ends_with("with VFs that go: 0000:01:10.0"), "{told}");
-        assert_eq!(prepared(&progress(&["vfs-in-use:NET0"]), &BTreeSet::from([vf])), None);
+        assert_eq!(prepared(&["vfs-in-use:NET0"], &BTreeSet::from([vf])), None);
+    }
+
+    #[test]
+    fn a_granted_change_stays_open_while_claims_have_what_goes() {
+        let vf: Bdf = "0000:01:10.0".parse().unwrap();
+        let record = |plan: &str, message: &str| -> Record {
+            let plan = json!({"machine": "m", "hash": "h", "digest": plan, "outcome": "Planned", "at": UtcTime(1),
+                "vanishing": [{"name": "NET0#0", "address": vf.to_string()}], "message": message});
+            let status = serde_json::from_value(json!({"plan": plan})).unwrap();
+            Record { status, ..Record::default() }
+        };
+        let change = Change {
+            number: 3,
+            hash: "h".to_owned(),
+            plan: "d".to_owned(),
+            stage: Stage::Go,
+            since: UtcTime(1),
+            confirm_within: Span::seconds(60),
+            cordon: false,
+        };
+        let (planned, held) = (record("d", ""), BTreeSet::from([vf]));
+        let told = waiting(&change, &planned, &[], &held).unwrap();
+        assert!(
+            told.message.starts_with(WAITS) && told.message.ends_with("0000:01:10.0"),
+            "{}",
+            told.message
+        );
+        // The grant is for what it was: nobody drains the node again.
+        assert_eq!((told.digest.as_str(), told.outcome), ("d", PlanOutcome::Planned));
+        let again = waiting(&change, &record("d", &told.message), &[], &held);
+        assert_eq!(again.map(|plan| plan.message), Some(told.message));
+        assert_eq!(waiting(&change, &planned, &[], &BTreeSet::new()), None, "all have ended");
+        assert_eq!(waiting(&change, &planned, &["vfs-in-use:NET0".to_owned()], &held), None);
+        assert_eq!(waiting(&change, &record("another", ""), &[], &held), None, "it is not carried out");
     }
 }

@@ -32,7 +32,8 @@ pub(super) fn call_off_unbegun(
         return None;
     }
     let (of, reason) = if is_silent && change.hash == hash {
-        let words = "and had not begun when that was called off: its agent is away; the node is as it was";
+        let words = "and had not begun when that was called off: its agent is away, or waits until claims have ended, \
+                     as its condition `Planned` tells; the node is as it was";
         (change.hash.clone(), format!("told to begin at {}, {words}", change.since))
     } else {
         (String::new(), "called off before it began, for no fault of this node".to_owned())
