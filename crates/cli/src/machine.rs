@@ -45,6 +45,8 @@ pub struct Machine {
     journal: PathBuf,
     builtin: Builtin,
     peers: Vec<IpAddr>,
+    /// Where the locks are that do not depend on `state`.
+    changing: PathBuf,
 }
 
 /// The tree of a machine that somebody recorded (`--root`).
@@ -74,6 +76,7 @@ impl Machine {
             journal: settings.journal.clone(),
             builtin: builtin(settings),
             peers: Vec::new(),
+            changing: PathBuf::from(alone::CHANGING),
         }
     }
 

@@ -68,10 +68,10 @@ impl FileError {
         matches!(errno, Some(Errno::ENOMEDIUM | Errno::ENXIO))
     }
 
-    /// Whether this user may not do that there, or nobody may: its file system is read-only.
+    /// Whether this user may not do that there, since it is not permitted or is [another user's](own_directory), or nobody may: its file system is
+    /// read-only.
     pub fn is_denied(&self) -> bool {
-        let errno = self.source.raw_os_error().map(Errno::from_raw);
-        matches!(errno, Some(Errno::EACCES | Errno::EPERM | Errno::EROFS))
+        matches!(self.source.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
     }
 
     /// Whether symbolic links on the way to it lead in a circle, or are too many.
@@ -442,7 +442,10 @@ fn is_own(data: &stat::FileStat) -> io::Result<()> {
     let why = match () {
         () if kind == stat::SFlag::S_IFLNK => "it is a symbolic link".to_owned(),
         () if kind != stat::SFlag::S_IFDIR => "it is no directory".to_owned(),
-        () if data.st_uid != us => format!("it belongs to user {}, and this is user {us}", data.st_uid),
+        () if data.st_uid != us => {
+            let why = format!("it belongs to user {}, and this is user {us}", data.st_uid);
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+        }
         () if data.st_mode & 0o022 != 0 => "others than its owner may write to it".to_owned(),
         () => return Ok(()),
     };

@@ -22,13 +22,23 @@ use crate::{
 };
 
 /// Where the locks are that do not depend on the directory of states, one for each network namespace.
-const CHANGING: &str = "/run/penstock/changing";
+pub(super) const CHANGING: &str = "/run/penstock/changing";
 
 /// How long a change with another directory of states is waited for: one that only looks at runs is over by then.
 const LOCKS_OF_OTHERS: Duration = Duration::from_secs(3);
 
+/// How long a guard waits for such a change altogether: it may hang for ever, and only a guard gives an operator the machine back.
+const OTHERS_HANG: Duration = Duration::from_secs(120);
+
 /// How long whoever has just taken the lock may need to write down who it is.
 const HOLDER_WRITES: Duration = Duration::from_secs(1);
+
+/// What to do while a penstock with the same directory of states is at work.
+const SEE_STATUS: &str = "wait for it to end, then try again; `penstock status` says how far it is";
+
+/// What to do while one with another is.
+const SEE_STATUS_THERE: &str = "wait for it to end, then try again; it has another directory of states, with which alone (`PENSTOCK_STATE`) \
+                                `penstock status` says how far it is";
 
 /// What to do where a lock cannot be made.
 const NEEDS_ROOT: &str =
@@ -38,11 +48,25 @@ const NEEDS_ROOT: &str =
 #[derive(Debug)]
 pub struct Alone {
     /// In the directory of states, where others look who is at work.
-    _state: Lock,
+    state: Lock,
     /// At the same path whatever directories of states there are.
-    _machine: Option<Lock>,
+    machine: Option<CommonLock>,
     /// The functions that are taken from whoever has them: that was known when the plan was made, and allowed ([`penstock_plan::in_use`]).
     pub in_use: BTreeSet<Bdf>,
+}
+
+/// The lock that is common to several directories of states. Its file goes with it, or each network namespace that ever was would leave one.
+#[derive(Debug)]
+struct CommonLock {
+    lock: Lock,
+    path: PathBuf,
+}
+
+impl Drop for CommonLock {
+    fn drop(&mut self) {
+        // Before the lock is let go: whoever has opened the file by then sees that it is there no more. One that stays is only taken again.
+        let _ = files::remove_file(&self.path);
+    }
 }
 
 impl Machine {
@@ -51,44 +75,119 @@ impl Machine {
         Alone::with(&self.state, self.lock_of_machine()?.as_deref(), LOCKS_OF_OTHERS)
     }
 
+    /// As [`Machine::lock`], for a guard, which goes on in the end beside a change with another directory of states that does not end. `held` is
+    /// since when such a one was met, as [`boot::elapsed`] has it. With the lock, whom it goes on beside.
+    pub fn lock_for_guard(&self, held: &mut Option<Duration>) -> Result<(Alone, Option<String>), Failure> {
+        let common = self.lock_of_machine()?;
+        Alone::for_guard(&self.state, common.as_deref(), LOCKS_OF_OTHERS, OTHERS_HANG, held)
+    }
+
     /// The lock that all have in common who change the functions and interfaces of one network namespace, which are one machine to Penstock.
-    /// `None` where nothing of this machine is changed (another root), or this process could change nothing: it is not root, or root of a
-    /// container that may not write there.
+    /// `None` where nothing of this machine is changed (another root), or this process may not lock there: it is not root, or root of a container
+    /// or of a user namespace to which the machine's root is a stranger.
     fn lock_of_machine(&self) -> Result<Option<PathBuf>, Failure> {
         if !self.root.is_system() || !process::is_root() {
             return Ok(None);
         }
-        match files::make_own_directory(CHANGING) {
+        match files::make_own_directory(&self.changing) {
             Err(error) if error.is_denied() => return Ok(None),
             made => made?,
         }
         let (_, namespace) = NetworkNamespace::current()?.identity()?;
-        Ok(Some(Path::new(CHANGING).join(format!("{namespace}.lock"))))
+        Ok(Some(self.changing.join(format!("{namespace}.lock"))))
     }
 }
 
 impl Alone {
-    /// By the lock in a directory of states, and by the one that is common to several, for which it is waited this long.
+    /// By the lock in a directory of states, and by the one that is common to several, for which it is waited this long. The former is not held
+    /// meanwhile, or an `undo` would find it held, and nothing is written into it: whoever watches it would see a change that is none.
     fn with(state: &Path, common: Option<&Path>, timeout: Duration) -> Result<Alone, Failure> {
+        let mut alone = Alone::of_state(state)?;
+        if let Some(path) = common {
+            alone = match lock_common(path, Duration::ZERO)? {
+                Some(machine) => Alone { machine, ..alone },
+                None => {
+                    drop(alone);
+                    let machine = lock_common(path, timeout)?.ok_or_else(|| busy(path, SEE_STATUS_THERE))?;
+                    Alone { machine, ..Alone::of_state(state)? }
+                }
+            };
+        }
+        Ok(alone.told())
+    }
+
+    /// By the lock in a directory of states alone, which does not say so yet.
+    fn of_state(state: &Path) -> Result<Alone, Failure> {
         files::create_dir_all(state).map_err(|error| Failure::from(error).hint(NEEDS_ROOT))?;
-        let state = take(&state.join("lock"), Duration::ZERO)?;
-        let machine = common.map(|path| take(path, timeout)).transpose()?;
-        Ok(Alone { _state: state, _machine: machine, in_use: BTreeSet::new() })
+        let path = state.join("lock");
+        let lock = Lock::try_exclusive(&path).map_err(|error| Failure::from(error).hint(NEEDS_ROOT))?;
+        let state = lock.ok_or_else(|| busy(&path, SEE_STATUS))?;
+        Ok(Alone { state, machine: None, in_use: BTreeSet::new() })
+    }
+
+    /// As [`Machine::lock_for_guard`], which goes on `at_last` after a time.
+    fn for_guard(
+        state: &Path,
+        common: Option<&Path>,
+        timeout: Duration,
+        at_last: Duration,
+        held: &mut Option<Duration>,
+    ) -> Result<(Alone, Option<String>), Failure> {
+        let failure = match Alone::with(state, common, timeout) {
+            Err(failure) if failure.status == Status::Busy => failure,
+            done => {
+                *held = None;
+                return done.map(|alone| (alone, None));
+            }
+        };
+        // Who has this directory of states too is waited for, however long it takes.
+        let Ok(alone) = Alone::of_state(state) else {
+            *held = None;
+            return Err(failure);
+        };
+        let now = boot::elapsed();
+        let since = *held.get_or_insert(now);
+        match now.saturating_sub(since) >= at_last {
+            true => Ok((alone.told(), Some(failure.in_one_line()))),
+            false => Err(failure),
+        }
+    }
+
+    /// Writes into the locks who has them.
+    fn told(mut self) -> Alone {
+        // It is only told to others: a full disk must not keep anybody from putting things right.
+        if let Ok(text) = serde_json::to_string(&who()) {
+            let common = self.machine.as_mut().map(|common| &mut common.lock);
+            for lock in std::iter::once(&mut self.state).chain(common) {
+                let _ = lock.note(&text);
+            }
+        }
+        self
     }
 }
 
-/// Takes a lock, and writes into it who has it.
-///
-/// # Errors
-///
-/// [`Status::Busy`] with who has it, when nobody has let it go within `timeout`.
-fn take(path: &Path, timeout: Duration) -> Result<Lock, Failure> {
-    let lock = Lock::exclusive_within(path, timeout);
-    if let Some(mut lock) = lock.map_err(|error| Failure::from(error).hint(NEEDS_ROOT))? {
-        // It is only told to others: a full disk must not keep anybody from putting things right.
-        let _ = serde_json::to_string(&who()).map(|text| lock.note(&text));
-        return Ok(lock);
+/// Takes the lock that is common to several directories of states: `Some(None)` where this process may not, `None` when nobody has let it go
+/// within `timeout`.
+fn lock_common(path: &Path, timeout: Duration) -> Result<Option<Option<CommonLock>>, Failure> {
+    let began = boot::elapsed();
+    loop {
+        let left = timeout.saturating_sub(boot::elapsed().saturating_sub(began));
+        match Lock::exclusive_within(path, left) {
+            Err(error) if error.is_denied() => return Ok(Some(None)),
+            lock => match lock? {
+                None => return Ok(None),
+                Some(lock) if lock.is_at(path) => {
+                    return Ok(Some(Some(CommonLock { lock, path: path.to_owned() })));
+                }
+                // Whoever had it has removed the file since this one was opened.
+                Some(_) => {}
+            },
+        }
     }
+}
+
+/// That somebody has the lock at `path`, and who.
+fn busy(path: &Path, hint: &str) -> Failure {
     let text = match holder(path) {
         Some(who) => format!(
             "another penstock is changing this machine: {who}, for {} s",
@@ -96,8 +195,7 @@ fn take(path: &Path, timeout: Duration) -> Result<Lock, Failure> {
         ),
         None => format!("another penstock is changing this machine: it holds {}", path.display()),
     };
-    Err(Failure::new(Status::Busy, text)
-        .hint("wait for it to end, then try again; `penstock status` says how far it is"))
+    Failure::new(Status::Busy, text).hint(hint)
 }
 
 /// Who holds the lock at `path`. It is written there right after the lock is taken, so that who comes second in the same moment
@@ -139,16 +237,79 @@ mod tests {
     }
 
     #[test]
+    fn who_waits_for_another_directory_of_states_is_no_change_of_its_own() {
+        let there = tempfile::tempdir().unwrap();
+        let at = |name: &str| there.path().join(name);
+        let common = at("machine");
+        let with = |state: &str, timeout: u64| {
+            Alone::with(&at(state), Some(&common), Duration::from_millis(timeout))
+        };
+        drop(with("two", 0).unwrap());
+        let before = (files::stamp(at("two/lock")), files::read(at("two/lock")).unwrap());
+        let first = with("one", 0).unwrap();
+        let failure = with("two", 0).unwrap_err();
+        assert!(failure.hints[0].contains("it has another directory of states"), "{:?}", failure.hints);
+        assert_eq!((files::stamp(at("two/lock")), files::read(at("two/lock")).unwrap()), before);
+        drop(first);
+        drop(with("two", 0).unwrap());
+    }
+
+    #[test]
+    fn the_common_lock_leaves_no_file_and_is_one_persons_at_a_time() {
+        let there = tempfile::tempdir().unwrap();
+        let (path, at_work) = (there.path().join("1.lock"), std::sync::atomic::AtomicU32::new(0));
+        let work = || {
+            for _ in 0..20 {
+                let held = lock_common(&path, Duration::from_secs(60)).unwrap().unwrap().unwrap();
+                assert_eq!(at_work.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0, "alone");
+                assert_eq!(at_work.fetch_sub(1, std::sync::atomic::Ordering::SeqCst), 1);
+                drop(held);
+            }
+        };
+        thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(work))));
+        assert!(!files::exists(&path));
+    }
+
+    #[test]
+    fn a_guard_goes_on_beside_whoever_hangs_with_another_directory_of_states() {
+        let there = tempfile::tempdir().unwrap();
+        let at = |name: &str| there.path().join(name);
+        let common = at("machine");
+        let guard = |at_last: Duration, held: &mut Option<Duration>| {
+            Alone::for_guard(&at("two"), Some(&common), Duration::ZERO, at_last, held)
+        };
+        let (mut held, hour) = (None, Duration::from_secs(3600));
+        let hangs = Alone::with(&at("one"), Some(&common), Duration::ZERO).unwrap();
+        assert_eq!(guard(hour, &mut held).unwrap_err().status, Status::Busy);
+        assert!(held.is_some());
+        let (alone, beside) = guard(Duration::ZERO, &mut held).unwrap();
+        let beside = beside.unwrap();
+        assert!(beside.contains("another penstock is changing this machine"), "{beside}");
+        // Who has the same directory of states is waited for.
+        assert_eq!(guard(Duration::ZERO, &mut held).unwrap_err().status, Status::Busy);
+        assert_eq!(held, None);
+        drop((alone, hangs));
+        assert_eq!(guard(hour, &mut held).unwrap().1, None);
+    }
+
+    #[test]
     fn the_lock_of_a_machine_is_that_of_its_network_namespace() {
         let there = tempfile::tempdir().unwrap();
         let settings = crate::settings::Settings::resolve(&crate::arguments::Common::default());
         let recorded = Machine::at(penstock_host::Root::at(there.path()), &settings);
         assert_eq!(recorded.lock_of_machine().unwrap(), None, "it is no machine that anything is done to");
-        let here = Machine::here(&settings);
+        let here = Machine { changing: there.path().join("changing"), ..Machine::here(&settings) };
         let path = here.lock_of_machine().unwrap();
+        if !process::is_root() {
+            assert_eq!(path, None, "nobody but root could change anything");
+            return;
+        }
         let (_, namespace) = NetworkNamespace::current().unwrap().identity().unwrap();
-        // Nobody but root could change anything.
-        let name = path.map(|path| path.file_name().unwrap().to_string_lossy().into_owned());
-        assert!(name.is_none_or(|name| process::is_root() && name == format!("{namespace}.lock")));
+        assert_eq!(path, Some(here.changing.join(format!("{namespace}.lock"))));
+        // As the machine's root is to the root of a user namespace.
+        if std::os::unix::fs::chown(&here.changing, Some(65534), Some(65534)).is_err() {
+            return;
+        }
+        assert_eq!(here.lock_of_machine().unwrap(), None, "it is another user's");
     }
 }

@@ -388,6 +388,7 @@ mod tests {
             journal: directory.path().join("kept"),
             builtin: Builtin { directories: Vec::new() },
             peers: Vec::new(),
+            changing: directory.path().join("changing"),
         }
     }
 

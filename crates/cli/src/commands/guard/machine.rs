@@ -48,6 +48,8 @@ pub struct Watched<'a> {
     plan: Plan,
     printer: &'a mut Printer,
     alone: Option<Alone>,
+    /// Since when somebody with another directory of states changes the machine.
+    beside: Option<Duration>,
     deciding: Option<Lock>,
     /// Our decision, as long as it is not written down.
     unwritten: Option<Decision>,
@@ -74,6 +76,7 @@ impl<'a> Watched<'a> {
             plan,
             printer,
             alone: None,
+            beside: None,
             deciding: None,
             unwritten: None,
             undo: None,
@@ -205,10 +208,15 @@ impl Guarded for Watched<'_> {
 
     fn lock(&mut self) -> Result<(), NoLock> {
         if self.alone.is_none() {
-            self.alone = Some(self.machine.lock().map_err(|failure| match failure.status {
+            let locked = self.machine.lock_for_guard(&mut self.beside);
+            let (alone, beside) = locked.map_err(|failure| match failure.status {
                 Status::Busy => NoLock::Held(failure.in_one_line()),
                 _ => NoLock::Failed(failure.in_one_line()),
-            })?);
+            })?;
+            self.alone = Some(alone);
+            if let Some(who) = beside {
+                self.tell(&format!("the run is taken back beside a change that does not end: {who}"));
+            }
         }
         Ok(())
     }
