@@ -281,7 +281,7 @@ impl HostExecutor {
     }
 
     /// Sets attributes of VFs, those of one PF with one request. Where that fails they are set one by one: setting again what
-    /// is so already does no harm, and shows which it was.
+    /// is so already does no harm, and shows which it was. What was waited for in vain is not waited for again.
     fn set_attributes(
         &mut self,
         actions: &[&FunctionAction],
@@ -289,9 +289,16 @@ impl HostExecutor {
     ) -> Vec<Result<(), ExecuteError>> {
         let mut answers = Vec::with_capacity(actions.len());
         for of_one in actions.chunk_by(|a, b| pf_of(a) == pf_of(b)) {
-            if self.set_at_once(of_one, deadline).is_ok() {
-                answers.extend(of_one.iter().map(|_| Ok(())));
-                continue;
+            match self.set_at_once(of_one, deadline) {
+                Ok(()) => {
+                    answers.extend(of_one.iter().map(|_| Ok(())));
+                    continue;
+                }
+                Err(error @ ExecuteError::TimedOut { .. }) => {
+                    answers.push(Err(error));
+                    break;
+                }
+                Err(_) => {}
             }
             answers.extend(one_by_one(self, of_one, deadline));
             if matches!(answers.last(), Some(Err(error)) if !matches!(error, ExecuteError::Unsupported(_))) {

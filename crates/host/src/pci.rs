@@ -18,21 +18,12 @@ use crate::{
 
 pub(crate) mod vfio;
 
+pub use penstock_model::pci::{gives_interface, passes_through};
 pub use vfio::opened_by;
 
 /// Drivers that take a function away from the host. `driver_override` is kept for them, so that nothing else takes the
 /// function when it is probed again; for every other driver it is cleared again, since a forgotten one blocks all others.
 const PASS_THROUGH: [&str; 2] = ["vfio-pci", "pci-stub"];
-
-/// Whether a driver makes no network interface of the functions that it has: it hands them to VMs and to programs.
-pub fn passes_through(driver: &str) -> bool {
-    PASS_THROUGH.contains(&driver) || driver.starts_with("uio") || driver == "igb_uio"
-}
-
-/// Whether a driver gives a function of a NIC a network interface: not one that hands it on, and not that of NVMe drives.
-pub fn gives_interface(driver: &str) -> bool {
-    !passes_through(driver) && driver != "nvme"
-}
 
 /// How long the kernel may take to load a driver's module.
 const LOADING: Duration = Duration::from_secs(60);

@@ -235,6 +235,16 @@ pub struct PciIds {
     pub subsystem: u16,
 }
 
+/// Whether a driver makes no network interface of the functions that it has: it hands them to VMs and to programs.
+pub fn passes_through(driver: &str) -> bool {
+    matches!(driver, "vfio-pci" | "pci-stub" | "igb_uio") || driver.starts_with("uio")
+}
+
+/// Whether a driver gives a function of a NIC a network interface: not one that hands it on, and not that of NVMe drives.
+pub fn gives_interface(driver: &str) -> bool {
+    !passes_through(driver) && driver != "nvme"
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

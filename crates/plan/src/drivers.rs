@@ -1,6 +1,9 @@
 //! What is known beforehand of PF drivers: which driver their VFs get, and which knobs they lack.
 
-use penstock_model::inventory::{Pf, SwitchMode};
+use penstock_model::{
+    inventory::{Pf, PresentVf, SwitchMode},
+    pci,
+};
 
 /// The driver of functions that are handed to VMs (`drivers/vfio/pci/vfio_pci.c`).
 pub const VFIO: &str = "vfio-pci";
@@ -110,6 +113,20 @@ pub fn of(pf: &Pf) -> Option<&'static PfDriver> {
 /// What is known of the PF driver `name`.
 pub fn known(name: &str) -> Option<&'static PfDriver> {
     KNOWN.iter().find(|driver| driver.name == name)
+}
+
+/// Whether a VF with the driver `vf`, whose PF has the driver `pf`, has a network interface, in whichever network namespace.
+pub fn gives_interface(pf: Option<&str>, vf: &str) -> bool {
+    match pf.and_then(known) {
+        Some(known) => vf == known.vf_driver,
+        None => pci::gives_interface(vf),
+    }
+}
+
+/// Whether a VF of a PF has an interface that is not here: another network namespace has it, it seems.
+pub fn has_interface_elsewhere(pf: &Pf, vf: &PresentVf) -> bool {
+    let driver = vf.driver.as_deref();
+    driver.is_some_and(|driver| gives_interface(pf.driver.as_deref(), driver)) && vf.interface.is_none()
 }
 
 /// The names of all drivers known, for messages.

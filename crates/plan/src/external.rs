@@ -3,6 +3,7 @@
 use penstock_model::{Mac, Path, text::counted};
 
 use crate::{
+    drivers,
     error::error,
     guest::Starting,
     planner::{Planner, vf_name},
@@ -56,9 +57,7 @@ pub fn usable(planner: &mut Planner<'_>, starting: &[Starting<'_, '_>]) {
 /// A VF that needs no other driver and that somebody has all the same: no step would show it before the guest starts.
 fn free(planner: &mut Planner<'_>, nic: &WantedNic<'_>, vf: &WantedVf<'_>, guest: &Starting<'_, '_>) {
     let Some(present) = nic.present(vf) else { return };
-    let driver = present.driver.as_deref();
-    let network = nic.driver.map(|driver| driver.vf_driver);
-    let away = !guest.is_vm() && driver.is_some() && driver == network && present.interface.is_none();
+    let away = !guest.is_vm() && drivers::has_interface_elsewhere(nic.pf, present);
     let lifelines = planner.inventory.lifelines.as_ref();
     let holders = lifelines.and_then(|found| found.holders.get(&vf.found.bdf)).filter(|_| guest.is_vm());
     let who = match holders {

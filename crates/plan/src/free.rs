@@ -26,11 +26,8 @@ pub fn stranger(
     if let Some(holders) = holders {
         return Some(holders.join(", "));
     }
-    let present = present?;
-    let network = pf?.driver.as_deref().and_then(drivers::known).map(|driver| driver.vf_driver);
-    let away =
-        present.driver.is_some() && present.driver.as_deref() == network && present.interface.is_none();
-    away.then(|| "another network namespace, it seems (its interface is not here)".to_owned())
+    drivers::has_interface_elsewhere(pf?, present?)
+        .then(|| "another network namespace, it seems (its interface is not here)".to_owned())
 }
 
 /// Who has taken a VF that stays.

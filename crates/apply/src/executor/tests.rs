@@ -540,6 +540,14 @@ fn a_plugin_and_a_step_are_at_a_vf_one_after_the_other() {
     let count = FunctionAction::SetVfCount { pf: bdf(PF), count: 0 };
     let text = penstock_host::chain(&tree.executor().execute(&count, soon).unwrap_err());
     assert!(text.contains("a call of `penstock cni` has been at 0000:04:10.2"), "{text}");
+    // It tells how long it was waited for, and several attributes are not waited for one after the other.
+    let told: f32 = text.rsplit_once("after ").unwrap().1.trim_end_matches(" s").parse().unwrap();
+    assert!(told >= 0.02, "{text}");
+    let attribute =
+        |attribute| FunctionAction::SetVfAttribute { pf: bdf(PF), vf: VfIndex::new(1).unwrap(), attribute };
+    let wanted = [attribute(VfAttribute::Spoofchk(false)), attribute(VfAttribute::Trust(true))];
+    let answers = tree.executor().execute_all(&wanted.each_ref(), soon);
+    assert!(matches!(answers[..], [Err(ExecuteError::TimedOut { .. })]), "{answers:?}");
     assert_eq!(fs::read_to_string(tree.device("0000:04:00.0/sriov_numvfs")).unwrap(), "2\n");
     drop(held);
     tree.executor().execute(&count, soon).unwrap();
@@ -549,4 +557,9 @@ fn a_plugin_and_a_step_are_at_a_vf_one_after_the_other() {
     assert!(penstock_host::scan::attachments::lock(&root, vf, soon).unwrap().is_none(), "a plugin waits");
     drop(kept);
     assert!(penstock_host::scan::attachments::lock(&root, vf, soon).unwrap().is_some());
+    // As the machine's root is to the root of a user namespace: no plugin of theirs could write there either.
+    if std::os::unix::fs::chown(tree.path("run/penstock/cni"), Some(65534), Some(65534)).is_ok() {
+        assert!(penstock_host::scan::attachments::lock(&root, vf, soon).unwrap_err().is_denied());
+        drop(executor.users.keep(&root, &[vf], "x", Instant::now() + soon).unwrap());
+    }
 }

@@ -16,11 +16,11 @@ use penstock_host::{
     },
 };
 use penstock_model::{Bdf, VfIndex};
-use penstock_plan::{ExecuteError, FunctionAction};
+use penstock_plan::{ExecuteError, FunctionAction, drivers};
 
 use super::{failed, from_pci};
 
-/// How long a call of `penstock cni` may be at a VF.
+/// How long calls of `penstock cni` may be at the VFs of a step.
 const AT_WORK: Duration = Duration::from_secs(60);
 
 /// Which functions a step may take from whoever has them.
@@ -74,19 +74,20 @@ impl Users {
         let there = functions.iter().filter(|function| PciFunction::new(root, **function).exists());
         let there: Vec<Bdf> = there.copied().collect();
         let mut locks = Vec::with_capacity(there.len());
+        let began = Instant::now();
+        let until = deadline.min(began + AT_WORK);
         for function in &there {
-            let left = deadline.saturating_duration_since(Instant::now()).min(AT_WORK);
+            let left = until.saturating_duration_since(Instant::now());
             let lock = match attachments::lock(root, *function, left) {
                 // Nor could a plugin write there what it gives away.
                 Err(error) if error.is_denied() => continue,
                 lock => lock.map_err(|error| failed(attempt, error))?,
             };
-            locks.push(lock.ok_or_else(|| ExecuteError::Missing {
-                what: format!(
-                    "{attempt}: a call of `penstock cni` has been at {function} for {} s",
-                    left.as_secs()
+            locks.push(lock.ok_or_else(|| ExecuteError::TimedOut {
+                attempt: format!(
+                    "{attempt}: a call of `penstock cni` has been at {function}, and was to come to its end"
                 ),
-                hint: "wait for it to end, then try again".to_owned(),
+                after: Duration::from_millis(began.elapsed().as_millis() as u64),
             })?);
         }
         // Only now: whoever was at one has written down what came of it.
@@ -143,11 +144,15 @@ pub(super) fn given_attributes(
     Ok(vfs.into_iter().filter(|(index, _)| wanted.contains(index)).map(|(_, vf)| vf).collect())
 }
 
-/// Whether a function has a driver that gives it an interface, and none here.
+/// Whether a function has a driver that gives it an interface, and none here. Of a VF the plan has asked the same.
 fn is_away(root: &Root, function: Bdf) -> Result<bool, penstock_host::PciError> {
     let pci = PciFunction::new(root, function);
-    let driver = pci.driver()?;
-    Ok(driver.is_some_and(|driver| pci::gives_interface(&driver)) && pci.interface_names()?.is_empty())
+    let Some(driver) = pci.driver()? else { return Ok(false) };
+    let gives = match pci.physical_function()? {
+        Some(pf) => drivers::gives_interface(PciFunction::new(root, pf).driver()?.as_deref(), &driver),
+        None => pci::gives_interface(&driver),
+    };
+    Ok(gives && pci.interface_names()?.is_empty())
 }
 
 fn taken(attempt: &str, function: Bdf, who: &str) -> ExecuteError {

@@ -92,7 +92,7 @@ pub fn above(adopted: &Adopted<'_>, sight: &ImportInput<'_>, out: &mut String) {
                 what.extend(own.into_iter().map(|word| word.replace(": ", " ")));
             }
         }
-        let away = away(pf, present.driver.as_deref(), present.interface.is_some());
+        let away = drivers::has_interface_elsewhere(pf, present);
         match sight.strangers.get(&vf.bdf) {
             Some(who) => what.push(format!("in use by {}", who.join(", "))),
             None if away
@@ -109,12 +109,6 @@ pub fn above(adopted: &Adopted<'_>, sight: &ImportInput<'_>, out: &mut String) {
             comment(out, "  ", &format!("{}#{} {}: {}", adopted.name, vf.index, vf.bdf, what.join(", ")));
         }
     }
-}
-
-/// Whether a VF has its network driver and no interface here.
-fn away(pf: &Pf, driver: Option<&str>, here: bool) -> bool {
-    let network = pf.driver.as_deref().and_then(drivers::known).map(|driver| driver.vf_driver);
-    driver.is_some() && driver == network && !here
 }
 
 fn device(pf: &Pf) -> String {

@@ -9,6 +9,7 @@ use penstock_model::{
     Bdf, DataPath, FreeDriver, FunctionName, FunctionOwners, Guest, GuestKind, GuestName, Inventory, Mac,
     Model, Nic, NicName, SlotName, Uplink, VfAttribute, VfIndex,
     inventory::{Interface, Pf, PresentVf, SwitchMode, Upper},
+    pci::gives_interface,
 };
 use penstock_render::{FoundMachine, render};
 
@@ -277,7 +278,9 @@ impl Judge<'_> {
     /// Whether a VF that no guest owns was somebody else's before the plan.
     fn in_use(&self, pf: &Pf, function: Bdf, had: &PresentVf) -> bool {
         let network = pf.driver.as_deref().and_then(vf_driver);
-        let elsewhere = network.is_some() && had.driver.as_deref() == network && had.interface.is_none();
+        // What a driver gives its functions that nobody here knows is not known either.
+        let drives = |driver: &str| network.map_or_else(|| gives_interface(driver), |known| driver == known);
+        let elsewhere = had.driver.as_deref().is_some_and(drives) && had.interface.is_none();
         let lifelines = self.inventory.lifelines.as_ref();
         elsewhere || lifelines.is_some_and(|found| found.holders.contains_key(&function))
     }
