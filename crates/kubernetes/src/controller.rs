@@ -429,9 +429,7 @@ impl Controller {
             let drained = match timeout(REQUEST, evict::look(&self.client, &name, &plan.vanishing, all)).await
             {
                 Ok(Ok(drained)) => drained,
-                Ok(Err(error)) => {
-                    Drained::Waiting(format!("its pods could not be looked at: {}", ApiError::from(error)))
-                }
+                Ok(Err(error)) => Drained::Waiting(evict::not_seen(&error.into())),
                 Err(_) => Drained::Waiting("its pods could not be looked at: no answer".to_owned()),
             };
             if self.drained.insert(name, (number, drained.clone())) != Some((number, drained)) {

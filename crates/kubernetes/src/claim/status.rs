@@ -5,6 +5,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use k8s_openapi::api::resource::v1::AllocatedDeviceStatus;
 use penstock_model::digest::sha256;
 use serde_json::{Map, Value, json};
 
@@ -36,7 +37,7 @@ pub enum DeviceInPod {
         /// What.
         why: String,
     },
-    /// It could not be looked at, which is no word about it: nothing is told before it could.
+    /// It could not be looked at, which is no word about it: what was told of it before stays.
     Unknown {
         /// Why not.
         why: String,
@@ -61,14 +62,29 @@ pub struct DeviceOutcome {
     pub refused: Option<PodRefusal>,
 }
 
-/// What is sent to the claim's `status` by server-side apply. `None` when there is nothing to tell yet. `now` is a time in RFC 3339 for what
-/// the hook has not dated.
-pub fn status(claim: &PreparedClaim, outcomes: &[DeviceOutcome], now: &str) -> Option<Value> {
+/// What is sent to the claim's `status` by server-side apply. `None` when there is nothing to tell yet. `former` is what was told of devices before
+/// and is told again of those that could not be looked at: what an apply leaves out goes. `now` is a time in RFC 3339 for what the hook has not dated.
+pub fn status(
+    claim: &PreparedClaim,
+    outcomes: &[DeviceOutcome],
+    former: &[AllocatedDeviceStatus],
+    now: &str,
+) -> Option<Value> {
+    let before = |device: &PreparedDevice| {
+        let is_it = |told: &&AllocatedDeviceStatus| {
+            (told.driver.as_str(), told.pool.as_str(), told.device.as_str())
+                == (claim.driver.as_str(), device.pool.as_str(), device.device.as_str())
+        };
+        former.iter().find(is_it).and_then(|told| serde_json::to_value(told).ok())
+    };
     let devices: Vec<Value> = claim
         .devices
         .iter()
         .zip(outcomes)
-        .filter_map(|(device, outcome)| device_status(claim, device, outcome, now))
+        .filter_map(|(device, outcome)| match outcome.seen {
+            DeviceInPod::Unknown { .. } => before(device),
+            _ => device_status(claim, device, outcome, now),
+        })
         .collect();
     (!devices.is_empty()).then(|| {
         json!({
@@ -292,7 +308,7 @@ mod tests {
             addresses: vec!["10.1.0.5/24".into()],
             mac: Some("02:00:00:00:00:01".into()),
         };
-        let told = status(&claim, &[outcome(seen)], "2026-01-01T00:00:09Z").unwrap();
+        let told = status(&claim, &[outcome(seen)], &[], "2026-01-01T00:00:09Z").unwrap();
         assert_eq!(
             told,
             json!({
@@ -310,7 +326,27 @@ mod tests {
                 }]},
             })
         );
-        assert_eq!(status(&claim, &[outcome(DeviceInPod::Waits)], "now"), None);
+        assert_eq!(status(&claim, &[outcome(DeviceInPod::Waits)], &[], "now"), None);
+    }
+
+    #[test]
+    fn of_a_device_that_could_not_be_looked_at_what_was_told_before_stays() {
+        let mut claim = claim("u-1", "net0-3");
+        let other = PreparedDevice { device: "net0-4".to_owned(), ..claim.devices[0].clone() };
+        claim.devices.push(other);
+        let holds = || outcome(DeviceInPod::Holds { addresses: Vec::new(), mac: None });
+        let unknown = || outcome(DeviceInPod::Unknown { why: "the program is replaced".to_owned() });
+        let both = status(&claim, &[holds(), holds()], &[], "now").unwrap();
+        let former: Vec<AllocatedDeviceStatus> =
+            serde_json::from_value(both["status"]["devices"].clone()).unwrap();
+        let devices = |told: Value| told["status"]["devices"].as_array().unwrap().clone();
+        let told = devices(status(&claim, &[holds(), unknown()], &former, "now").unwrap());
+        assert_eq!(told, devices(both));
+        // Of one that nothing was told of nothing is.
+        let told = devices(status(&claim, &[unknown(), holds()], &[], "now").unwrap());
+        assert_eq!(told.len(), 1);
+        assert_eq!(told[0]["device"], "net0-4");
+        assert_eq!(status(&claim, &[unknown(), unknown()], &[], "now"), None);
     }
 
     #[test]
@@ -325,8 +361,8 @@ mod tests {
         };
         let second = PodReference { name: "second".to_owned(), uid: "p-2".to_owned() };
         let refused = [DeviceOutcome { refused: Some(refusal(Some(second))), ..outcome(holds()) }];
-        let told = status(&claim, &refused, "now").unwrap();
-        assert_eq!(told, status(&claim, &[outcome(holds())], "now").unwrap());
+        let told = status(&claim, &refused, &[], "now").unwrap();
+        assert_eq!(told, status(&claim, &[outcome(holds())], &[], "now").unwrap());
         assert_eq!(told["status"]["devices"][0]["conditions"][0]["status"], "True");
         let events = super::events(&claim, &refused, "node-1", soon());
         assert_eq!(events.len(), 1);
@@ -341,7 +377,7 @@ mod tests {
     fn a_failure_is_a_condition_and_an_event() {
         let claim = claim("u-1", "net0-3");
         let failed = [outcome(DeviceInPod::Failed { why: "there is no PCI function".repeat(100) })];
-        let told = status(&claim, &failed, "now").unwrap();
+        let told = status(&claim, &failed, &[], "now").unwrap();
         let condition = &told["status"]["devices"][0]["conditions"][0];
         assert_eq!((&condition["status"], &condition["reason"]), (&json!("False"), &json!("AttachFailed")));
         assert!(condition["message"].as_str().unwrap().len() < 1024);

@@ -12,6 +12,7 @@ use kube::{
 };
 
 use crate::{
+    client::ApiError,
     log,
     machine::node::VanishingVf,
     rollout::{
@@ -81,6 +82,17 @@ pub async fn look(
     // After the pods: one that is bound in between is seen by its claim.
     let waiting = on_its_way(client, &devices, &there).await?;
     Ok(waiting.map_or_else(|| drain::drained(&devices, &leaving), Drained::Waiting))
+}
+
+/// What is told where [`look`] failed. The API server names the verb and the kind that it forbids.
+pub fn not_seen(error: &ApiError) -> String {
+    let hint = match error {
+        ApiError::Refused { code: 403, .. } => {
+            "; the access rules are of another version than this controller: `penstock-kubernetes manifests | kubectl apply -f -` with its own"
+        }
+        _ => "",
+    };
+    format!("its pods and their claims could not be looked at: {error}{hint}")
 }
 
 /// As [`drain::on_its_way`], of the first such claim of the cluster.
@@ -157,4 +169,25 @@ async fn leave(client: &Client, pod: &Pod, why: &str) -> Leaving {
         Err(error) => leaving.refused = Some(error.to_string()),
     }
     leaving
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn access_rules_of_an_earlier_version_are_told_of() {
+        let message =
+            "resourceclaims.resource.k8s.io is forbidden: User \"c\" cannot list resource \"resourceclaims\"";
+        let refused = |code| {
+            let (message, reason) = (message.to_owned(), "Forbidden".to_owned());
+            not_seen(&ApiError::Refused { message, reason, code })
+        };
+        let told = refused(403);
+        assert!(
+            told.contains(message) && told.contains("`penstock-kubernetes manifests | kubectl apply"),
+            "{told}"
+        );
+        assert!(!refused(500).contains("manifests"), "{}", refused(500));
+    }
 }

@@ -218,16 +218,17 @@ fn groups_of(process: u32) -> String {
     files::read_to_string(format!("/proc/{process}/cgroup")).unwrap_or_default()
 }
 
-/// Whether a process with these control groups is of a pod, and of none of the claim's. Of one whose groups name no pod nobody knows.
+/// Whether a process with these control groups is of a pod, and of none of the claim's. Of one whose groups name no pod nobody knows. They name
+/// several where the whole node is in a pod of another cluster.
 fn is_of_another_pod(groups: &str, claim: &PreparedClaim) -> bool {
-    let pod = groups.split(['/', '\n']).find_map(pod_of_group);
-    pod.is_some_and(|pod| !claim.pods.iter().any(|of| of.uid == pod))
+    let mut pods = groups.split(['/', '\n']).filter_map(pod_of_group).peekable();
+    pods.peek().is_some() && pods.all(|pod| !claim.pods.iter().any(|of| of.uid == pod))
 }
 
 /// The UID of the pod that kubelet has made a control group for: `kubepods-burstable-podUID.slice` with systemd, where each `-` of the UID is a
-/// `_`, else `podUID` (`pkg/kubelet/cm/pod_container_manager_linux.go`).
+/// `_`, and the names of the groups above (`--cgroup-root`) come first; else `podUID` (`pkg/kubelet/cm/pod_container_manager_linux.go`).
 fn pod_of_group(name: &str) -> Option<String> {
-    let of_systemd = name.strip_suffix(".slice").filter(|name| name.starts_with("kubepods"));
+    let of_systemd = name.strip_suffix(".slice").filter(|name| name.contains("kubepods"));
     let uid = match of_systemd {
         Some(name) => name.rsplit_once("-pod")?.1,
         None => name.strip_prefix("pod")?,
@@ -281,6 +282,14 @@ mod tests {
             assert!(!is_of_another_pod(&groups(own), &of), "{}", groups(own));
             assert!(is_of_another_pod(&groups(other), &of), "{}", groups(other));
         }
+        // A node that is a pod itself, of another cluster.
+        let nested = |uid: &str| {
+            let inner = format!("kubelet.slice/kubelet-kubepods-pod{}.slice", uid.replace('-', "_"));
+            let outer = systemd("5d1c2b3a-9999-4888-8777-666655554444");
+            format!("{}/{inner}/cri-containerd-cd.scope\n", outer.trim_end())
+        };
+        assert!(!is_of_another_pod(&nested(own), &of), "{}", nested(own));
+        assert!(is_of_another_pod(&nested(other), &of), "{}", nested(other));
         // A static pod has a digest.
         assert!(is_of_another_pod("0::/kubepods/burstable/pod0123456789abcdef0123456789abcdef/ab\n", &of));
         for unknown in ["", "0::/user.slice/session-1.scope\n", "0::/podman/pod-x\n", "0::/kubepods.slice\n"]

@@ -2,14 +2,20 @@
 //! without hooks nothing is looked at.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, SystemTime},
 };
 
+use k8s_openapi::api::resource::v1::AllocatedDeviceStatus;
 use penstock_host::{NetworkNamespace, chain, files};
-use tokio::{net::UnixDatagram, sync::Notify, task, time};
+use tokio::{
+    net::UnixDatagram,
+    sync::Notify,
+    task,
+    time::{self, Instant},
+};
 
 use super::{
     ServeError,
@@ -109,27 +115,23 @@ impl<C: ClaimApi> Reporter<C> {
 
     async fn tell_all(&self, woken: &Woken) {
         let mut waiting = self.all().await.unwrap_or_default();
-        let mut backoff = Backoff::new(AGAIN.0, AGAIN.1);
+        // Those that are to be told of again, each when it is its time.
+        let mut again: BTreeMap<ClaimUid, (Instant, Backoff)> = BTreeMap::new();
         loop {
             waiting.append(&mut woken.take());
-            let mut failed = BTreeSet::new();
+            let now = Instant::now();
+            waiting.extend(again.iter().filter(|(_, (at, _))| *at <= now).map(|(uid, _)| uid.clone()));
             for uid in std::mem::take(&mut waiting) {
-                if !self.tell(&uid).await {
-                    failed.insert(uid);
+                if self.tell(&uid).await {
+                    again.remove(&uid);
+                    continue;
                 }
+                let (at, backoff) = again.entry(uid).or_insert_with(|| (now, Backoff::new(AGAIN.0, AGAIN.1)));
+                *at = Instant::now() + backoff.failed();
             }
-            let delay = match failed.is_empty() {
-                true => {
-                    backoff.succeeded();
-                    AGAIN.0
-                }
-                false => backoff.failed(),
-            };
-            waiting.extend(failed);
-            match waiting.is_empty() {
-                true => woken.notify.notified().await,
-                // Or it is time to try again.
-                false => drop(time::timeout(delay, woken.notify.notified()).await),
+            match again.values().map(|(at, _)| *at).min() {
+                None => woken.notify.notified().await,
+                Some(at) => drop(time::timeout_at(at, woken.notify.notified()).await),
             }
         }
     }
@@ -170,24 +172,43 @@ impl<C: ClaimApi> Reporter<C> {
             DeviceInPod::Unknown { why } => Some(why),
             _ => None,
         });
-        if let Some(why) = unseen {
-            say(format!("claim {uid} could not be looked at, and is again: {why}"));
-            return false;
-        }
-        let mut done = true;
-        if let Some(told) = status::status(&claim, &outcomes, &now()) {
+        let mut done = unseen.is_none();
+        // Of what could not be looked at what was told before stays.
+        let former = match unseen {
+            None => Some(Vec::new()),
+            Some(why) => {
+                say(format!("claim {uid} could not all be looked at, and is again: {why}"));
+                self.former(&claim).await
+            }
+        };
+        if let Some(told) = former.and_then(|former| status::status(&claim, &outcomes, &former, &now())) {
             done &= self.settled(self.api.tell_claim(&claim.namespace, &claim.name, &told).await);
         }
+        let mut are_told = true;
         for event in status::events(&claim, &outcomes, &self.node, SystemTime::now()) {
-            done &= self.settled(self.api.tell_event(&claim.namespace, &event).await);
+            are_told &= self.settled(self.api.tell_event(&claim.namespace, &event).await);
         }
-        if done && outcomes.iter().any(|outcome| outcome.refused.is_some()) {
+        if are_told && outcomes.iter().any(|outcome| outcome.refused.is_some()) {
             let claims = self.claims.clone();
             let forget = move || forget_refusals(&claims, &claim, &outcomes);
             // One that stays is told once more.
             self.blocking(&format!("forget who was refused claim {uid}"), forget).await;
         }
-        done
+        done && are_told
+    }
+
+    /// What was told of the devices of a claim; `None` where the API server does not say.
+    async fn former(&self, claim: &PreparedClaim) -> Option<Vec<AllocatedDeviceStatus>> {
+        match self.api.claim(&claim.namespace, &claim.name).await {
+            Ok(there) => {
+                let same = there.filter(|there| there.metadata.uid.as_deref() == Some(claim.uid.as_str()));
+                Some(same.and_then(|there| there.status?.devices).unwrap_or_default())
+            }
+            Err(error) => {
+                say(chain(&error));
+                None
+            }
+        }
     }
 
     /// Whether something need not be told again.
