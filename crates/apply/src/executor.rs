@@ -7,7 +7,7 @@ use std::{
     collections::BTreeMap,
     error::Error,
     io::ErrorKind,
-    iter,
+    iter, mem,
     path::PathBuf,
     thread,
     time::{Duration, Instant},
@@ -189,18 +189,19 @@ impl HostExecutor {
         mac: Option<Mac>,
         deadline: Instant,
     ) -> Result<(), ExecuteError> {
-        bind(&self.root, &self.users, function, driver, 0, deadline)?;
-        self.settle(function, driver, mac, deadline)
+        let kept = bind_kept(&self.root, &self.users, function, driver, deadline)?;
+        self.settle(function, driver, mac, kept, deadline)
     }
 
     /// Waits until a function that was bound has its interface, with this MAC address. One with another is bound anew until
     /// its PF has answered: a driver asks once, while it is bound. After [`CARRIER`], or at the step's deadline if that is before,
-    /// it has failed.
+    /// it has failed. It is `kept` from network plugins, or is before it is bound anew.
     fn settle(
         &mut self,
         function: Bdf,
         driver: Option<&str>,
         mac: Option<Mac>,
+        mut kept: Option<Kept>,
         deadline: Instant,
     ) -> Result<(), ExecuteError> {
         let answered = deadline.min(Instant::now() + CARRIER);
@@ -222,10 +223,13 @@ impl HostExecutor {
                     .into(),
                 });
             }
-            bind(&self.root, &self.users, function, None, attempt, deadline)?;
+            if kept.is_none() {
+                kept = Some(keep_with_vfs(&self.root, &self.users, function, None, deadline)?);
+            }
+            bind(&self.root, function, None, attempt)?;
             thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_secs(1));
-            bind(&self.root, &self.users, function, driver, attempt, deadline)?;
+            bind(&self.root, function, driver, attempt)?;
         }
         Ok(())
     }
@@ -281,7 +285,8 @@ impl HostExecutor {
     }
 
     /// Sets attributes of VFs, those of one PF with one request. Where that fails they are set one by one: setting again what
-    /// is so already does no harm, and shows which it was. What was waited for in vain is not waited for again.
+    /// is so already does no harm, and shows which it was. What was waited for in vain is not waited for again,
+    /// and what was refused, which says for which VF, was not begun.
     fn set_attributes(
         &mut self,
         actions: &[&FunctionAction],
@@ -294,7 +299,7 @@ impl HostExecutor {
                     answers.extend(of_one.iter().map(|_| Ok(())));
                     continue;
                 }
-                Err(error @ ExecuteError::TimedOut { .. }) => {
+                Err(error @ (ExecuteError::TimedOut { .. } | ExecuteError::Refused { .. })) => {
                     answers.push(Err(error));
                     break;
                 }
@@ -365,10 +370,10 @@ impl HostExecutor {
         let until = Instant::now() + deadline;
         let (root, users) = (&self.root, &self.users);
         let bind = |(function, driver, _): &(Bdf, Option<&str>, Option<Mac>)| {
-            bind(root, users, *function, *driver, 0, until)
+            bind_kept(root, users, *function, *driver, until)
         };
         let share = wanted.len().div_ceil(SIDE_BY_SIDE).max(1);
-        let mut outcomes: Vec<Result<(), ExecuteError>> = thread::scope(|scope| {
+        let bound: Vec<Result<Option<Kept>, ExecuteError>> = thread::scope(|scope| {
             // A driver that is not loaded is loaded by the first; the others then find it.
             let (first, rest) = wanted.split_at(wanted.len().min(1));
             let mut outcomes: Vec<_> = first.iter().map(bind).collect();
@@ -382,12 +387,10 @@ impl HostExecutor {
             }
             outcomes
         });
-        for ((function, driver, mac), outcome) in wanted.iter().zip(&mut outcomes) {
-            if outcome.is_ok() {
-                *outcome = self.settle(*function, *driver, *mac, until);
-            }
-        }
-        outcomes
+        let settle = |((function, driver, mac), bound): (&(Bdf, Option<&str>, Option<Mac>), Result<_, _>)| {
+            self.settle(*function, *driver, *mac, bound?, until)
+        };
+        wanted.iter().zip(bound).map(settle).collect()
     }
 }
 
@@ -418,34 +421,53 @@ fn beside_its_pf<R>(root: &Root, function: Bdf, attempt: usize, work: impl FnOnc
     }
 }
 
-/// Binds a function to a driver, or unbinds it, unless somebody has it or a VF of it.
-fn bind(
+/// Binds a function to a driver, or unbinds it, unless somebody has it or a VF of it; no network plugin gets these before what this gives
+/// is dropped.
+fn bind_kept(
     root: &Root,
     users: &Users,
     function: Bdf,
     driver: Option<&str>,
-    attempt: usize,
     deadline: Instant,
-) -> Result<(), ExecuteError> {
-    let pci = PciFunction::new(root, function);
-    let at = match driver {
+) -> Result<Option<Kept>, ExecuteError> {
+    let bound = PciFunction::new(root, function).driver();
+    let bound = bound.map_err(|error| from_pci(&not_bound(function, driver), error))?;
+    // What has its driver already is left to who has it.
+    let kept = match driver.is_some() && bound.as_deref() == driver {
+        true => None,
+        false => Some(keep_with_vfs(root, users, function, driver, deadline)?),
+    };
+    bind(root, function, driver, 0)?;
+    Ok(kept)
+}
+
+/// Keeps a function, which is to be bound to a driver or unbound, and its VFs.
+fn keep_with_vfs(
+    root: &Root,
+    users: &Users,
+    function: Bdf,
+    driver: Option<&str>,
+    deadline: Instant,
+) -> Result<Kept, ExecuteError> {
+    let at = not_bound(function, driver);
+    let functions = users::with_vfs(root, function).map_err(|error| from_pci(&at, error))?;
+    users.keep(root, &functions, &at, deadline)
+}
+
+fn not_bound(function: Bdf, driver: Option<&str>) -> String {
+    match driver {
         Some(driver) => format!("{function} was not bound to {driver}"),
         None => format!("{function} was not unbound"),
-    };
-    let failed = |error| from_pci(&at, error);
-    // What has its driver already is left to who has it.
-    let is_so = || Ok(driver.is_some() && pci.driver()?.as_deref() == driver);
-    let _kept = match is_so().map_err(failed)? {
-        true => None,
-        false => {
-            let functions = users::with_vfs(root, function).map_err(failed)?;
-            Some(users.keep(root, &functions, &at, deadline)?)
-        }
-    };
+    }
+}
+
+/// Binds a function to a driver, or unbinds it.
+fn bind(root: &Root, function: Bdf, driver: Option<&str>, attempt: usize) -> Result<(), ExecuteError> {
+    let pci = PciFunction::new(root, function);
     match beside_its_pf(root, function, attempt, || pci.set_driver(driver)) {
         // A function that is gone has no driver.
         Err(PciError::Missing { .. }) if driver.is_none() => Ok(()),
-        outcome => outcome.map_err(failed),
+        outcome => outcome.map_err(|error| from_pci(&not_bound(function, driver), error)),
     }
 }
 
@@ -548,7 +570,19 @@ impl Execute<FunctionAction> for HostExecutor {
         }
     }
 
+    fn take_back(&mut self, action: &FunctionAction, deadline: Duration) -> Result<(), ExecuteError> {
+        let may_take = mem::replace(&mut self.users.may_take, MayTake::All);
+        let outcome = self.execute(action, deadline);
+        self.users.may_take = may_take;
+        outcome
+    }
+
     fn is_gone(&mut self, action: &FunctionAction) -> bool {
+        if let FunctionAction::SetDriver { function, driver: Some(driver), .. } = action
+            && users::has_gone_bound(&self.users, &self.root, *function, driver)
+        {
+            return true;
+        }
         action.function().is_some_and(|function| !self.function(function).exists())
     }
 }

@@ -1,7 +1,7 @@
 //! What somebody else has made of what a run changed, and what a way back owes the machine all the same.
 
 use penstock_model::{Bdf, text::counted};
-use penstock_plan::{Action, Direction, FileAction, FunctionAction, GuestAction};
+use penstock_plan::{Action, BootAction, Direction, FileAction, FunctionAction, GuestAction, persist};
 
 /// The PF and the number of VFs that an action gives it; `None` for another action.
 pub fn vf_count(action: &Action) -> Option<(Bdf, u16)> {
@@ -20,8 +20,19 @@ pub fn file(action: &Action) -> Option<(&str, Option<&str>)> {
     }
 }
 
+/// The file of Penstock's own that an action for the kernel's command line writes with this text, or with `None` removes; `None` for
+/// another action, and where the file is not Penstock's alone.
+pub fn own_boot_file(action: &Action) -> Option<(&str, Option<&str>)> {
+    let Action::Boot(BootAction::SetBootArguments(arguments)) = action else { return None };
+    let file = arguments.file.as_ref().filter(|file| persist::owns(&file.path))?;
+    Some((&file.path, file.text.as_deref()))
+}
+
 /// What is seen of a file that somebody has edited.
 pub const OTHER_TEXT: &str = "it has another text";
+
+/// What is seen of a file that somebody has removed.
+pub const GONE: &str = "it is gone";
 
 /// Whether VFs are somebody else's, of which there are `now`, where a step was to make `made` of them and there were `before`. One that
 /// was not seen to be `done` may have made fewer.
@@ -48,10 +59,22 @@ pub fn about_vfs_of(action: &Action, pf_of: impl FnOnce(Bdf) -> Option<Bdf>) -> 
 
 /// Whether `back`, which takes a step back, waits for `by`, which takes back one that stands on it and stays or fails. The machine's own
 /// connection may hang on an interface of the host, and on a guest that has one: whatever else stays, they come back. An
-/// interface is held by its own function's driver alone.
-pub fn holds(by: &Action, back: &Action) -> bool {
+/// interface is held by its own function's driver alone, and a driver comes back whatever else is set of its VF. A manager of interfaces gets
+/// back those functions that nothing holds: `done` is the step that `back` takes back, which names them too.
+pub fn holds(by: &Action, back: &Action, done: Option<&Action>) -> bool {
     match back {
         Action::Guest(GuestAction::StopGuest { .. }) => false,
+        Action::Function(FunctionAction::SetDriver { driver: Some(_), .. }) => {
+            !matches!(by, Action::Function(FunctionAction::SetVfAttribute { .. }))
+        }
+        Action::Function(FunctionAction::LeaveAlone { pf, .. }) => match (by, by.function()) {
+            (Action::Function(FunctionAction::SetVfAttribute { .. }), _) => false,
+            (Action::Function(FunctionAction::SetVfCount { pf: of, .. }), _) => of == pf,
+            (_, Some(function)) => {
+                [Some(back), done].into_iter().flatten().any(|action| names(action, function))
+            }
+            (_, None) => false,
+        },
         Action::Function(
             FunctionAction::RestoreInterface { .. }
             | FunctionAction::SetLink { direction: Direction::Up, .. }
@@ -65,4 +88,9 @@ pub fn holds(by: &Action, back: &Action) -> bool {
         }
         _ => true,
     }
+}
+
+/// Whether an action tells a manager of interfaces of a function.
+fn names(action: &Action, function: Bdf) -> bool {
+    matches!(action, Action::Function(FunctionAction::LeaveAlone { functions, .. }) if functions.contains(&function))
 }

@@ -202,20 +202,27 @@ pub fn run(
             continue;
         }
         let reach = next + plan.steps[next..announced].iter().take_while(|step| is_left(step)).count();
-        let batch = run.not_yet(batch(&plan.steps[next..reach]));
-        let begin = Entry::Begun { steps: batch.iter().map(|step| step.id).collect() };
-        if let (Err(error), Mode::Apply) = (run.journal.record(&[begin], false), options.mode) {
-            return Err(run.failed(&plan.steps[next], error.into(), &begun));
-        }
-        let outcomes = match run.changed_since_planned(&plan.steps[next]) {
+        let changed = run.changed_since_planned(&plan.steps[next]);
+        let batch = match changed {
+            Some(_) => &plan.steps[next..=next],
+            None => run.not_yet(batch(&plan.steps[next..reach])),
+        };
+        let outcomes = match changed {
             Some(error) => vec![Tried::not_begun(error)],
-            None => run.carry_batch(batch),
+            None => {
+                let begin = Entry::Begun { steps: batch.iter().map(|step| step.id).collect() };
+                if let (Err(error), Mode::Apply) = (run.journal.record(&[begin], false), options.mode) {
+                    return Err(run.failed(&plan.steps[next], error.into(), &begun));
+                }
+                run.carry_batch(batch)
+            }
         };
         // The others of the batch were not attempted, because one before them failed.
-        next += outcomes.len();
+        let attempted = outcomes.len();
+        next += attempted;
         let mut failed: Option<(&Step, StepError)> = None;
         let mut fallen: Vec<Fallen<'_>> = Vec::new();
-        for (step, Tried { outcome, touched, proven, took }) in batch.iter().zip(outcomes) {
+        for (step, Tried { outcome, touched, refused, proven, took }) in batch.iter().zip(outcomes) {
             let report = report(step, &outcome, took);
             let mut entries = Vec::new();
             // What was carried out and nobody has proven is begun, and no more is known of it.
@@ -223,7 +230,7 @@ pub fn run(
                 let detail = report.detail.clone();
                 entries.push(Entry::Outcome { step: step.id, outcome: report.outcome, detail });
             }
-            if options.mode == Mode::Apply && report.outcome == Ending::Failed && !touched {
+            if options.mode == Mode::Apply && refused {
                 // Nothing of it is there for a later undo either.
                 entries.push(Entry::Undone { step: step.id, error: None, anothers: None });
             }
@@ -249,6 +256,9 @@ pub fn run(
                 }
             }
             applied.steps.push(report);
+        }
+        if options.mode == Mode::Apply {
+            run.not_attempted(&batch[attempted.min(batch.len())..]);
         }
         if let Some((step, source)) = failed {
             return Err(run.failed(step, source, &begun));
@@ -341,8 +351,10 @@ fn report(step: &Step, outcome: &Result<(), StepError>, took: Duration) -> StepR
 /// What came of carrying one step.
 struct Tried {
     outcome: Result<(), StepError>,
-    /// Whether the machine may be different for it.
+    /// Whether the machine may be different for it, so that the run's own way back has something to do.
     touched: bool,
+    /// Whether it is sure that the machine is not: nobody began it, or it was refused before anything was changed.
+    refused: bool,
     /// Whether its postcondition was seen to be so.
     proven: bool,
     took: Duration,
@@ -351,7 +363,7 @@ struct Tried {
 impl Tried {
     /// One that was not even begun.
     fn not_begun(why: StepError) -> Tried {
-        Tried { outcome: Err(why), touched: false, proven: false, took: Duration::ZERO }
+        Tried { outcome: Err(why), touched: false, refused: true, proven: false, took: Duration::ZERO }
     }
 }
 
@@ -375,6 +387,19 @@ impl Run<'_, '_> {
             })
             .collect();
         self.journal.record(&intents, true)
+    }
+
+    /// Records that steps which were begun together with one that failed were not attempted after all.
+    fn not_attempted(&mut self, steps: &[Step]) {
+        let left = |step: &Step| Entry::Outcome {
+            step: step.id,
+            outcome: Ending::LeftOut,
+            detail: Some("not attempted, because a step before it failed".to_owned()),
+        };
+        let entries: Vec<Entry> = steps.iter().map(left).collect();
+        if !entries.is_empty() {
+            let _ = self.journal.record(&entries, false);
+        }
     }
 
     /// Takes `begun` back because `step` failed.
@@ -429,8 +454,8 @@ impl Run<'_, '_> {
             .iter()
             .zip(answers)
             .map(|(step, answer)| {
-                let touched =
-                    !matches!(answer, Err(ExecuteError::Unsupported(_) | ExecuteError::Refused { .. }));
+                let refused = matches!(answer, Err(ExecuteError::Refused { .. }));
+                let touched = !refused && !matches!(answer, Err(ExecuteError::Unsupported(_)));
                 // Once one of the host's failed the others need no proof: they are taken back.
                 let unproven = stopped && answer.is_ok();
                 let outcome = match answer {
@@ -452,7 +477,7 @@ impl Run<'_, '_> {
                     && step.guest.is_none()
                     && report(step, &outcome, Duration::ZERO).outcome == Ending::Failed;
                 let proven = outcome.is_ok() && !unproven;
-                Tried { outcome, touched, proven, took: began.elapsed() }
+                Tried { outcome, touched, refused, proven, took: began.elapsed() }
             })
             .collect()
     }

@@ -26,6 +26,15 @@ pub trait Execute<A> {
         one_by_one(self, actions, deadline)
     }
 
+    /// Does it to take back what a run has done: no longer refused for the sake of whoever has by now what it is done to.
+    ///
+    /// # Errors
+    ///
+    /// As [`Execute::execute`].
+    fn take_back(&mut self, action: &A, deadline: Duration) -> Result<(), ExecuteError> {
+        self.execute(action, deadline)
+    }
+
     /// Whether what the action is done to has left the machine, so that taking something back there is done already: a NIC
     /// that was unplugged has taken its settings along.
     fn is_gone(&mut self, _action: &A) -> bool {
@@ -131,6 +140,18 @@ impl<'a> Executors<'a> {
             Action::RealTime(action) => self.host.execute(action, deadline),
             Action::Boot(action) => self.host.execute(action, deadline),
             Action::File(action) => self.host.execute(action, deadline),
+        }
+    }
+
+    /// Takes back by one action, within `deadline`, as [`Execute::take_back`] says.
+    ///
+    /// # Errors
+    ///
+    /// As [`Executors::execute`].
+    pub fn take_back(&mut self, action: &Action, deadline: Duration) -> Result<(), ExecuteError> {
+        match action {
+            Action::Function(action) => self.host.take_back(action, deadline),
+            action => self.execute(action, deadline),
         }
     }
 

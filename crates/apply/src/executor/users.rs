@@ -62,7 +62,7 @@ impl Users {
     ///
     /// # Errors
     ///
-    /// Somebody has one, that cannot be found out, or a plugin is at one until `deadline`.
+    /// [`ExecuteError::Refused`]: somebody has one, that cannot be found out, or a plugin is at one until `deadline`.
     pub fn keep(
         &self,
         root: &Root,
@@ -83,11 +83,12 @@ impl Users {
                 Err(error) if error.is_denied() => continue,
                 lock => lock.map_err(|error| failed(attempt, error))?,
             };
-            locks.push(lock.ok_or_else(|| ExecuteError::TimedOut {
-                attempt: format!(
-                    "{attempt}: a call of `penstock cni` has been at {function}, and was to come to its end"
+            locks.push(lock.ok_or_else(|| ExecuteError::Refused {
+                what: format!(
+                    "{attempt}: a call of `penstock cni` has been at {function} for {:.2} s",
+                    began.elapsed().as_secs_f32()
                 ),
-                after: Duration::from_millis(began.elapsed().as_millis() as u64),
+                hint: "wait for it to end, then try again".to_owned(),
             })?);
         }
         // Only now: whoever was at one has written down what came of it.
@@ -110,7 +111,7 @@ impl Users {
             PciFunction::new(root, **function).physical_function().is_ok_and(|pf| pf.is_some())
         };
         match (away.iter().find(is_vf), found.unseen) {
-            (Some(function), Some(why)) => Err(ExecuteError::Missing {
+            (Some(function), Some(why)) => Err(ExecuteError::Refused {
                 what: format!(
                     "{attempt}: the interface of {function} is not here, and whether another network namespace has it is not known: {why}"
                 ),
@@ -119,6 +120,16 @@ impl Users {
             _ => Ok(Kept(locks)),
         }
     }
+}
+
+/// Whether a function is bound to this driver and somebody else has its interface: who binds it has nothing to do or to wait for.
+pub(super) fn has_gone_bound(users: &Users, root: &Root, function: Bdf, driver: &str) -> bool {
+    let bound = PciFunction::new(root, function).driver().ok().flatten();
+    if bound.as_deref() != Some(driver) || !is_away(root, function).unwrap_or(false) {
+        return false;
+    }
+    let elsewhere = || (users.elsewhere)(root, &BTreeSet::from([function])).found.contains_key(&function);
+    attachments::given_away(root).contains_key(&function) || elsewhere()
 }
 
 /// A function and its VFs, which go with it.
@@ -156,7 +167,7 @@ fn is_away(root: &Root, function: Bdf) -> Result<bool, penstock_host::PciError> 
 }
 
 fn taken(attempt: &str, function: Bdf, who: &str) -> ExecuteError {
-    ExecuteError::Missing {
+    ExecuteError::Refused {
         what: format!("{attempt}: since the plan was made {function} has gone to {who}"),
         hint: "stop who uses it, or have it give the VF back; a plan that is made now tells what it takes from whom".to_owned(),
     }

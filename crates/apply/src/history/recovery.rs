@@ -9,10 +9,7 @@ use penstock_plan::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{
-    record::RunId,
-    state::{Fate, RunState},
-};
+use super::{record::RunId, state::RunState};
 use crate::others;
 
 /// A run to take back.
@@ -69,11 +66,11 @@ pub fn way_back(runs: &[RunToUndo<'_>], present: &Inventory, host: &mut dyn Obse
         all.nics.extend(run.plan.nics.iter().map(|(name, bdf)| (name.clone(), *bdf)));
         all.drives.extend(run.plan.drives.iter().map(|(name, bdf)| (name.clone(), *bdf)));
         let mut names: BTreeMap<StepId, StepId> = BTreeMap::new();
-        let fates: BTreeMap<StepId, &Fate> = run.state.standing().collect();
-        for step in run.plan.steps.iter().filter(|step| fates.contains_key(&step.id)) {
+        let standing: BTreeSet<StepId> = run.state.standing().map(|(step, _)| step).collect();
+        for step in run.plan.steps.iter().filter(|step| standing.contains(&step.id)) {
             let id = StepId(u32::try_from(origins.len() + 1).unwrap_or(u32::MAX));
             names.insert(step.id, id);
-            if fates.get(&step.id) == Some(&&Fate::Done) {
+            if run.state.done.contains(&step.id) {
                 done.insert(id);
             }
             let own = step.needs.iter().filter_map(|need| names.get(need)).copied();
@@ -161,11 +158,16 @@ impl Stays {
                 };
                 stays.held.insert(step.id, why);
             }
-            for need in &step.needs {
+            // What it does not hold goes; what that stands on it holds all the same.
+            let (mut below, mut seen) = (step.needs.clone(), BTreeSet::new());
+            while let Some(need) = below.pop() {
                 let needed = all.steps.get((need.0 as usize).wrapping_sub(1));
-                if needed.is_some_and(|needed| is_held(step, needed)) {
+                let Some(needed) = needed.filter(|_| seen.insert(need)) else { continue };
+                if is_held(step, needed) {
                     let why = || format!("\"{}\" needs it and stays", step.action);
-                    stays.held.entry(*need).or_insert_with(why);
+                    stays.held.entry(need).or_insert_with(why);
+                } else {
+                    below.extend(&needed.needs);
                 }
             }
         }
@@ -183,6 +185,16 @@ impl Stays {
         host: &mut dyn Observe,
     ) {
         let Some(inverse) = &step.inverse else { return };
+        if let (Some((path, text)), Some((_, before))) =
+            (others::own_boot_file(&step.action), others::own_boot_file(inverse))
+        {
+            let mut is = |text| host.file_is(path, text) != Some(false);
+            if !then.contains_key(path) && !is(text) && !is(before) && !is(None) {
+                self.edited.push(path.to_owned());
+            }
+            then.insert(path.to_owned(), Fact::after(inverse));
+            return;
+        }
         let (thing, who) = match &step.action {
             Action::File(action) => (action.path().to_owned(), Some("somebody".to_owned())),
             Action::Function(FunctionAction::SetVfAttribute { pf, vf, attribute }) => {
@@ -226,7 +238,7 @@ fn otherwise(who: &str, seen: &str) -> String {
 /// Whether a step that stays holds one that it stands on.
 fn is_held(step: &Step, needed: &Step) -> bool {
     let of = |step: &Step| step.inverse.clone().unwrap_or_else(|| step.action.clone());
-    others::holds(&of(step), &of(needed))
+    others::holds(&of(step), &of(needed), Some(&needed.action))
 }
 
 /// The PFs on which somebody else has another number of VFs since than what steps made, or found, with what is there.
@@ -251,7 +263,7 @@ fn instead(fact: &Fact, host: &mut dyn Observe) -> Option<String> {
         Fact::FileIs { path, text } => {
             let is = host.file_is(path, Some(text))?;
             let gone = host.file_is(path, None)?;
-            return (!is).then(|| if gone { "it is gone" } else { others::OTHER_TEXT }.to_owned());
+            return (!is).then(|| if gone { others::GONE } else { others::OTHER_TEXT }.to_owned());
         }
         Fact::NoFile { path } => return (!host.file_is(path, None)?).then(|| "it is there".to_owned()),
         fact => host.holds(fact),
@@ -289,7 +301,8 @@ impl<'a> Own<'a> {
         match present.guests.iter().find(|(_, guest)| uses(guest, vf.bdf)) {
             Some((guest, _)) if self.guests.contains(guest) => None,
             Some((guest, _)) => Some(format!("guest {guest}, which has {},", vf.bdf)),
-            None if self.functions.contains(&vf.bdf) => None,
+            // A VM of ours that does not run holds nothing: whoever does is somebody else.
+            None if self.functions.contains(&vf.bdf) && !is_held_open(present, vf.bdf) => None,
             None => {
                 let who = stranger(present, vf.bdf, Some(pf), vf.present.as_ref())?;
                 Some(format!("who has {}, {who},", vf.bdf))
@@ -342,6 +355,11 @@ fn taken_by_another(step: &Step, present: &Inventory, stopped: &BTreeSet<&GuestN
         }
         _ => None,
     }
+}
+
+/// Whether a process holds a function open through VFIO.
+fn is_held_open(present: &Inventory, function: Bdf) -> bool {
+    present.lifelines.as_ref().is_some_and(|found| found.holders.contains_key(&function))
 }
 
 fn uses(guest: &FoundGuest, function: Bdf) -> bool {

@@ -1,6 +1,6 @@
 //! What became of a run's steps, read from its journal.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_plan::{Action, Plan, StepId};
 use serde::{Deserialize, Serialize};
@@ -67,6 +67,9 @@ impl Phase {
 pub struct RunState {
     /// Each step that was announced, in order.
     pub steps: Vec<(StepId, Fate)>,
+    /// The steps that were seen to be done once, and that nobody has taken back since: also those that could not be, or of which nobody
+    /// knows whether they were.
+    pub done: BTreeSet<StepId>,
     /// As a whole.
     pub phase: Phase,
     /// How many steps may still be there and have a way back. What has none, a wait for a guest or the reset of a function, is never taken
@@ -95,6 +98,7 @@ impl RunState {
     fn judge(entries: &[Entry], reset: bool, damage: Option<(Option<&Plan>, String)>) -> RunState {
         let mut fates: BTreeMap<StepId, Fate> = BTreeMap::new();
         let mut announced: BTreeMap<StepId, (&Action, bool)> = BTreeMap::new();
+        let mut done: BTreeSet<StepId> = BTreeSet::new();
         let (mut ended, mut undo_since) = (None, false);
         for entry in entries {
             match entry {
@@ -112,6 +116,9 @@ impl RunState {
                         Ending::Failed | Ending::Unsupported => Fate::Doubtful,
                         Ending::LeftOut => Fate::NotBegun,
                     };
+                    if fate == Fate::Done {
+                        done.insert(*step);
+                    }
                     fates.insert(*step, fate);
                 }
                 Entry::Undo { step, .. } => {
@@ -120,6 +127,9 @@ impl RunState {
                 }
                 Entry::Undone { step, error, anothers } => {
                     undo_since |= ended.is_some();
+                    if error.is_none() {
+                        done.remove(step);
+                    }
                     let fate = match (error, anothers) {
                         (Some(error), _) => Fate::Stuck(error.clone()),
                         (None, Some(seen)) => Fate::Anothers(seen.clone()),
@@ -160,7 +170,8 @@ impl RunState {
             Some(_) => Phase::AppliedInPart,
             None => Phase::Interrupted,
         };
-        RunState { steps, phase, left, ended: ended.is_some(), damage: damage.map(|(_, damage)| damage) }
+        let damage = damage.map(|(_, damage)| damage);
+        RunState { steps, done, phase, left, ended: ended.is_some(), damage }
     }
 
     /// The steps of which something may be there, with what became of them.

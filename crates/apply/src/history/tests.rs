@@ -2,8 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use penstock_model::{VfAttribute, VfIndex, inventory::FoundGuest};
-use penstock_plan::{Action, Fact, FileAction, FunctionAction, GuestAction, Plan, Step, StepId};
+use penstock_model::{
+    Mtu, VfAttribute, VfIndex,
+    inventory::{BootLoader, FoundGuest},
+};
+use penstock_plan::{
+    Action, BootAction, Fact, FileAction, FunctionAction, GuestAction, Plan, Step, StepId,
+    action::{BootArguments, BootFile, GuestDefinition},
+};
 
 use super::{
     carried::UndoJournal,
@@ -433,7 +439,22 @@ fn attributes_of_a_vf_that_somebody_else_has_by_now_are_not_set_back_under_it() 
     let (plan, state) = done_run(attribute("02:00:00:00:00:01"), attribute("02:00:00:00:00:02"));
     let mut of_a = plan.clone();
     of_a.steps[0].guest = Some(guest("a"));
+    // A VM of ours has stopped, and somebody else's has the VF.
+    let mut of_stopped = plan.clone();
+    let mut definition = GuestDefinition::bare(guest("a"));
+    definition.drives = vec![Machine::before().inventory().pfs[0].sriov.as_ref().unwrap().vfs[3].bdf];
+    let define = Action::from(GuestAction::DefineGuest(definition));
+    of_stopped.steps.push(Step {
+        id: StepId(2),
+        postcondition: Fact::after(&define),
+        action: define,
+        inverse: Some(GuestAction::UndefineGuest { guest: guest("a") }.into()),
+        ..plan.steps[0].clone()
+    });
+    let state = RunState { steps: vec![(StepId(1), Fate::Done), (StepId(2), Fate::Done)], ..state };
     for (mac, held, running, plan, stays) in [
+        ("02:00:00:00:00:09", true, None, &of_stopped, true),
+        ("02:00:00:00:00:09", false, None, &of_stopped, false),
         ("02:00:00:00:00:09", true, None, &plan, true),
         ("02:00:00:00:00:01", true, None, &plan, false),
         ("02:00:00:00:00:02", true, None, &plan, false),
@@ -457,7 +478,8 @@ fn attributes_of_a_vf_that_somebody_else_has_by_now_are_not_set_back_under_it() 
         let taken = [RunToUndo { id: RunId(1), plan, state: &state }];
         let way = way_back(&taken, &present, &mut machine);
         let what = format!("{mac} {held} {running:?}");
-        assert_eq!((way.plan.steps.len(), way.kept.len()), if stays { (0, 1) } else { (1, 0) }, "{what}");
+        let back = way.plan.steps.iter().filter(|step| step.action.guest().is_none());
+        assert_eq!((back.count(), way.kept.len()), if stays { (0, 1) } else { (1, 0) }, "{what}");
         if stays {
             let who = running.map_or("qemu (process 77)", |_| "guest c");
             assert!(way.kept[0].why.contains(who), "{}", way.kept[0].why);
@@ -468,7 +490,13 @@ fn attributes_of_a_vf_that_somebody_else_has_by_now_are_not_set_back_under_it() 
 
 /// A run of one step that was done.
 fn done_run(action: Action, inverse: Action) -> (Plan, RunState) {
-    let entries = [
+    let (plan, entries) = done_entries(action, inverse);
+    (plan, RunState::read(&entries, false))
+}
+
+/// The same with its journal.
+fn done_entries(action: Action, inverse: Action) -> (Plan, Vec<Entry>) {
+    let entries = vec![
         Entry::Begin { version: 3, steps: 1 },
         Entry::Intent { step: StepId(1), action: action.clone(), inverse: Some(inverse.clone()) },
         Entry::Begun { steps: vec![StepId(1)] },
@@ -485,7 +513,7 @@ fn done_run(action: Action, inverse: Action) -> (Plan, RunState) {
         best_effort: false,
         guest: None,
     };
-    (Plan { steps: vec![step], ..Plan::default() }, RunState::read(&entries, false))
+    (Plan { steps: vec![step], ..Plan::default() }, entries)
 }
 
 #[test]
@@ -509,4 +537,101 @@ fn steps_that_were_only_announced_are_no_part_of_the_way_back() {
     entries.push(Entry::Begun { steps: vec![StepId(3)] });
     let state = RunState::read(&entries, false);
     assert_eq!((state.standing().count(), state.left), (2, 1));
+}
+
+#[test]
+fn what_an_undo_could_not_take_back_is_told_from_what_somebody_makes_of_it_then() {
+    let vfs = |count| Action::from(FunctionAction::SetVfCount { pf: pf(0), count });
+    let attribute = |mac: &str| {
+        let attribute = VfAttribute::Mac(mac.parse().unwrap());
+        Action::from(FunctionAction::SetVfAttribute { pf: pf(0), vf: VfIndex::new(3).unwrap(), attribute })
+    };
+    let mut present = Machine::before().inventory();
+    let vf = present.pfs[0].sriov.as_ref().unwrap().vfs[3].bdf;
+    present.lifelines.get_or_insert_default().holders.insert(vf, vec!["qemu (process 77)".to_owned()]);
+    let (ours, before, theirs) = ("02:00:00:00:00:01", "02:00:00:00:00:02", "mac 02:00:00:00:00:09");
+    let cases = [
+        (vfs(4), vfs(0), (format!("vfs {}", pf(0)), "2".to_owned())),
+        (attribute(ours), attribute(before), (format!("mac {} 3", pf(0)), theirs.to_owned())),
+    ];
+    for (action, inverse, found) in cases {
+        let (plan, done) = done_entries(action, inverse.clone());
+        let undo = Entry::Undo { step: StepId(1), action: inverse };
+        let stuck = Entry::Undone { step: StepId(1), error: Some("held".to_owned()), anothers: None };
+        for since in [vec![], vec![undo.clone()], vec![undo, stuck]] {
+            let entries = [done.clone(), since].concat();
+            let damaged = RunState::read_damaged(&entries, Some(&plan), false, "a line".to_owned());
+            for state in [RunState::read(&entries, false), damaged] {
+                let mut machine = Machine::with([found.clone()].into());
+                let taken = [RunToUndo { id: RunId(1), plan: &plan, state: &state }];
+                let way = way_back(&taken, &present, &mut machine);
+                assert_eq!((way.plan.steps, way.anothers.len()), (vec![], 1), "{found:?}: {state:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_stays_holds_also_what_stands_below_an_interface_that_comes_back() {
+    let step = |id, action: Action, inverse, needs: &[u32]| Step {
+        id: StepId(id),
+        postcondition: Fact::after(&action),
+        action,
+        reason: "a test".to_owned(),
+        needs: needs.iter().copied().map(StepId).collect(),
+        inverse: Some(inverse),
+        best_effort: false,
+        guest: None,
+    };
+    let autoprobe = |on| FunctionAction::SetAutoprobe { pf: pf(0), on }.into();
+    let mtu = |bytes| FunctionAction::SetMtu { function: pf(0), mtu: Mtu::new(bytes).unwrap() }.into();
+    let vfs = |count| FunctionAction::SetVfCount { pf: pf(0), count }.into();
+    let plan = Plan {
+        steps: vec![
+            step(1, autoprobe(false), autoprobe(true), &[]),
+            step(2, mtu(9000), mtu(1500), &[1]),
+            step(3, vfs(8), vfs(0), &[2]),
+        ],
+        ..Plan::default()
+    };
+    let steps = plan.steps.iter().map(|step| (step.id, Fate::Done)).collect();
+    let state = RunState { steps, ..RunState::read(&[], false) };
+    let mut present = Machine::before().inventory();
+    let functions = vec![present.pfs[0].sriov.as_ref().unwrap().vfs[3].bdf];
+    present
+        .guests
+        .insert(guest("stranger"), FoundGuest { running: true, functions, ..FoundGuest::default() });
+    let mut machine = Machine::with([(format!("vfs {}", pf(0)), "8".to_owned())].into());
+    let taken = [RunToUndo { id: RunId(1), plan: &plan, state: &state }];
+    let way = way_back(&taken, &present, &mut machine);
+    assert_eq!(way.origins, [(RunId(1), StepId(2))], "{:?}", way.kept);
+}
+
+#[test]
+fn an_edit_of_penstocks_own_words_for_the_kernel_is_kept_aside() {
+    let path = penstock_plan::persist::GRUB_DROP_IN;
+    let set = |text: Option<&str>, path: &str| {
+        BootAction::SetBootArguments(BootArguments {
+            loader: BootLoader::Grub { refresh: vec!["update-grub".to_owned()], menu: "/m".to_owned() },
+            file: Some(BootFile { path: path.to_owned(), text: text.map(str::to_owned), over: None }),
+            words: Vec::new(),
+            before: Vec::new(),
+        })
+        .into()
+    };
+    let shared = penstock_plan::persist::KERNEL_COMMAND_LINE;
+    for (path, text, edited) in [
+        (path, Some("ours"), false),
+        (path, Some("before"), false),
+        (path, None, false),
+        (path, Some("edited"), true),
+        (shared, Some("edited"), false),
+    ] {
+        let (plan, state) = done_run(set(Some("ours"), path), set(Some("before"), path));
+        let world = text.map(|text| (format!("file {path}"), text.to_owned()));
+        let mut machine = Machine::with(world.into_iter().collect());
+        let taken = [RunToUndo { id: RunId(1), plan: &plan, state: &state }];
+        let way = way_back(&taken, &Machine::before().inventory(), &mut machine);
+        assert_eq!((way.plan.steps.len(), way.edited.len()), (1, usize::from(edited)), "{path} {text:?}");
+    }
 }

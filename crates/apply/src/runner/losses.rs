@@ -92,15 +92,25 @@ impl Losses {
     pub fn hold_up(&mut self, failed: &Step, plan: &Plan, ahead: usize) {
         self.failed.insert(failed.id);
         let by_id: BTreeMap<StepId, &Step> = plan.steps.iter().map(|step| (step.id, step)).collect();
+        // What is missing for steps that it does not hold: it holds what needs those all the same.
+        let mut passed: BTreeMap<StepId, BTreeSet<StepId>> = BTreeMap::new();
         for step in &plan.steps[ahead..] {
-            let held = step.needs.iter().find_map(|need| {
+            let mut missing: BTreeSet<StepId> = BTreeSet::new();
+            for need in &step.needs {
+                if self.failed.contains(need) || self.left_out.contains_key(need) {
+                    missing.insert(*need);
+                }
+                missing.extend(passed.get(need).into_iter().flatten());
+            }
+            let holds = |by: &&StepId| {
+                let by = by_id.get(*by);
+                by.is_none_or(|by| others::holds(&by.action, &step.action, step.inverse.as_ref()))
+            };
+            if let Some(need) = missing.iter().find(holds) {
                 let fate = if self.failed.contains(need) { "failed" } else { "was left out" };
-                let is_missing = self.failed.contains(need) || self.left_out.contains_key(need);
-                let holds = by_id.get(need).is_none_or(|by| others::holds(&by.action, &step.action));
-                (is_missing && holds).then_some((need, fate))
-            });
-            if let Some((need, fate)) = held {
                 self.left_out.insert(step.id, format!("needs step {need}, which {fate}"));
+            } else if !missing.is_empty() {
+                passed.insert(step.id, missing);
             }
         }
     }

@@ -17,6 +17,8 @@ struct World {
     /// What the next carries do instead of working, by how many carries came before.
     trouble: BTreeMap<usize, Trouble>,
     carried: usize,
+    /// How many of these took something back.
+    led_back: usize,
     /// Whether the device has left.
     unplugged: bool,
     /// Set by the world after so many carries.
@@ -140,6 +142,11 @@ impl<A: ActionGroup + Clone> Execute<A> for World {
                 source: Box::new(io::Error::other("no luck")),
             }),
         }
+    }
+
+    fn take_back(&mut self, action: &A, deadline: Duration) -> Result<(), ExecuteError> {
+        self.led_back += 1;
+        self.execute(action, deadline)
     }
 
     fn is_gone(&mut self, _: &A) -> bool {

@@ -108,7 +108,11 @@ impl Run<'_, '_> {
                 return None;
             }
         }
-        (!persist::owns(path)).then(|| others::OTHER_TEXT.to_owned())
+        if persist::owns(path) {
+            return None;
+        }
+        let gone = self.executors.file_is(path, None) == Some(true);
+        Some(if gone { others::GONE } else { others::OTHER_TEXT }.to_owned())
     }
 
     /// Whether a step was about VFs in whose place somebody else has made others.
@@ -130,7 +134,7 @@ impl Run<'_, '_> {
         if self.is_gone(inverse) {
             return Ok(());
         }
-        if let Err(error) = self.executors.execute(inverse, deadline) {
+        if let Err(error) = self.executors.take_back(inverse, deadline) {
             // A step that failed half-way may never have changed what its inverse restores.
             return if self.already(&fact) || self.is_gone(inverse) { Ok(()) } else { Err(chain(&error)) };
         }

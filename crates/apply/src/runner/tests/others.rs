@@ -71,8 +71,10 @@ fn vfs_of_a_step_that_nobody_has_proven_are_taken_back_however_many_there_are() 
         let Err(ApplyError::RolledBack { step, not_undone, .. }) = outcome else { panic!("{outcome:?}") };
         assert_eq!((step, not_undone), (StepId(1), vec![]));
         assert_eq!(world.state, before);
-        let told = |entry: &Entry| matches!(entry, Entry::Outcome { step: StepId(2), .. });
+        let told = |entry: &Entry| matches!(entry, Entry::Outcome { step: StepId(2), outcome, .. } if *outcome != Ending::LeftOut);
         assert!(!journal.iter().any(told), "nobody knows what came of it");
+        let state = RunState::read(&journal, false);
+        assert_eq!(state.phase, Phase::Nothing, "what was not attempted, too: {state:?}");
     }
 }
 
@@ -88,8 +90,8 @@ fn on_the_way_back_vfs_that_cannot_be_removed_keep_no_interface_of_the_host() {
     let steps: [(Action, Action, &[u32]); 4] = [
         (autoprobe(false), autoprobe(true), &[]),
         (link(Direction::Down), link(Direction::Up), &[]),
-        (mtu(9000), mtu(1500), &[2]),
-        (count(2), count(0), &[1, 3]),
+        (mtu(9000), mtu(1500), &[1, 2]),
+        (count(2), count(0), &[3]),
     ];
     for (step, (action, inverse, needs)) in there.steps.iter_mut().zip(steps) {
         step.needs = needs.iter().copied().map(StepId).collect();
@@ -155,4 +157,97 @@ fn a_file_that_somebody_edits_meanwhile_keeps_the_edit() {
             assert_eq!(RunState::read(&journal, false).phase, Phase::Nothing, "{edited_at}");
         }
     }
+}
+
+#[test]
+fn a_step_whose_vfs_somebody_has_changed_is_not_begun_nor_what_goes_with_it() {
+    let state = [("vfs 0000:04:00.0", "2"), ("vfs 0000:05:00.0", "0")];
+    let state = state.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let mut world = World { state: state.into(), ..World::default() };
+    let mut journal = Vec::new();
+    let outcome = run(&two_pfs(), &mut Executors::of_host(&mut world), &mut journal, &mut (), &quick());
+    assert!(matches!(outcome, Err(ApplyError::RolledBack { step: StepId(1), .. })), "{outcome:?}");
+    assert!(!journal.iter().any(|entry| matches!(entry, Entry::Begun { .. })), "{journal:?}");
+    assert_eq!((RunState::read(&journal, false).phase, world.carried), (Phase::Nothing, 0));
+}
+
+#[test]
+fn what_cannot_be_done_here_may_have_left_something_that_a_later_undo_looks_at() {
+    let mut world = before();
+    world.trouble.insert(1, Trouble::Unsupported);
+    let (outcome, journal) = go(&mut world, &quick());
+    assert!(matches!(outcome, Err(ApplyError::RolledBack { step: StepId(2), .. })), "{outcome:?}");
+    let state = RunState::read(&journal, false);
+    assert!(state.steps.contains(&(StepId(2), Fate::Doubtful)), "{state:?}");
+}
+
+#[test]
+fn what_a_run_takes_back_is_led_back_whoever_has_it() {
+    let mut world = before();
+    world.trouble.insert(5, Trouble::Fails);
+    let (outcome, _) = go(&mut world, &quick());
+    assert!(matches!(outcome, Err(ApplyError::RolledBack { .. })), "{outcome:?}");
+    assert_eq!((world.carried, world.led_back), (12, 6));
+}
+
+#[test]
+fn a_driver_of_the_host_comes_back_though_an_attribute_of_its_vf_does_not() {
+    let function = bdf("04:10.0");
+    let bound = |driver: Option<&str>| {
+        FunctionAction::SetDriver { function, driver: driver.map(str::to_owned), mac: None }.into()
+    };
+    let mut there = plan();
+    there.steps.truncate(3);
+    let autoprobe = |on| FunctionAction::SetAutoprobe { pf: bdf("04:00.0"), on }.into();
+    let steps: [(Action, Action, &[u32]); 3] = [
+        (autoprobe(false), autoprobe(true), &[]),
+        (bound(None), bound(Some("igbvf")), &[1]),
+        (mac(0, "02:00:00:00:00:01"), mac(0, "00:00:00:00:00:00"), &[2]),
+    ];
+    for (step, (action, inverse, needs)) in there.steps.iter_mut().zip(steps) {
+        step.needs = needs.iter().copied().map(StepId).collect();
+        (step.postcondition, step.action, step.inverse) = (Fact::after(&action), action, Some(inverse));
+    }
+    let state = there.steps.iter().map(|step| set(&step.action)).collect();
+    let mut world = World { state, trouble: [(0, Trouble::Fails)].into(), ..World::default() };
+    let undo = Options { mode: Mode::Undo, ..quick() };
+    let way = penstock_plan::undo(&there);
+    let outcome = run(&way, &mut Executors::of_host(&mut world), &mut Vec::new(), &mut (), &undo);
+    assert!(matches!(outcome, Err(ApplyError::Incomplete { .. })), "{outcome:?}");
+    assert!(world.state["driver 0000:04:10.0"].contains("igbvf"), "{:?}", world.state);
+    assert_eq!(world.state["autoprobe 0000:04:00.0"], "false", "the attribute stands on it all the same");
+}
+
+#[test]
+fn a_manager_of_interfaces_gets_back_what_nothing_holds() {
+    let (pf, vf, other) = (bdf("04:00.0"), bdf("04:10.0"), bdf("04:10.2"));
+    let manager = penstock_model::inventory::Manager::NetworkManager;
+    let told = |functions: &[Bdf]| {
+        FunctionAction::LeaveAlone { manager, pf, functions: functions.iter().copied().collect() }.into()
+    };
+    let driver = |function| FunctionAction::SetDriver { function, driver: None, mac: None }.into();
+    let (done, back): (Action, Action) = (told(&[vf]), told(&[]));
+    for (by, held) in [
+        (mac(0, "02:00:00:00:00:01"), false),
+        (driver(vf), true),
+        (driver(other), false),
+        (FunctionAction::SetVfCount { pf, count: 0 }.into(), true),
+        (FunctionAction::SetVfCount { pf: bdf("05:00.0"), count: 0 }.into(), false),
+        (FileAction::RemoveFile { path: FILE.to_owned() }.into(), false),
+    ] {
+        assert_eq!(crate::others::holds(&by, &back, Some(&done)), held, "{by}");
+    }
+}
+
+#[test]
+fn a_file_that_somebody_has_removed_is_told_to_be_gone() {
+    let mut there = plan();
+    let write =
+        |text: &str| Action::from(FileAction::WriteFile { path: FILE.to_owned(), text: text.to_owned() });
+    let step = &mut there.steps[0];
+    (step.action, step.inverse) = (write("ours"), Some(write("before")));
+    step.postcondition = Fact::after(&step.action);
+    let outcome = run(&there, &mut Executors::of_host(&mut before()), &mut Vec::new(), &mut (), &quick());
+    let Err(ApplyError::RolledBack { source, .. }) = outcome else { panic!("{outcome:?}") };
+    assert!(source.to_string().contains("it is gone"), "{source}");
 }
