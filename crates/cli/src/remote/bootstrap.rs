@@ -351,10 +351,10 @@ mod tests {
         for name in ["a", "b", "c", "d"] {
             converse(home.path(), &program(name), &[]);
         }
-        assert!(files::exists(&place(home.path(), &old)), "its guard could not be started again");
+        assert!(files::exists(place(home.path(), &old)), "its guard could not be started again");
         files::remove_file(&unit).unwrap();
         converse(home.path(), &program("e"), &[]);
-        assert_eq!((files::exists(&place(home.path(), &old)), builds(home.path())), (false, 3));
+        assert_eq!((files::exists(place(home.path(), &old)), builds(home.path())), (false, 3));
     }
 
     /// Has this home a `sudo` that does this with some commands and runs all others, and an account that is not root's.
@@ -380,13 +380,13 @@ mod tests {
         sudo(home, &format!("ls) echo '/proc/1/exe -> /home/{}/penstock'; exit ;;", old.hash));
         bring(&old);
         ["a", "b", "c", "d"].into_iter().for_each(|name| drop(bring(&program(name))));
-        assert_eq!((files::exists(&place(home, &old)), builds(home)), (true, 4));
+        assert_eq!((files::exists(place(home, &old)), builds(home)), (true, 4));
         sudo(home, "ls) no ;;");
         bring(&program("e"));
-        assert_eq!((files::exists(&place(home, &old)), builds(home)), (true, 5));
+        assert_eq!((files::exists(place(home, &old)), builds(home)), (true, 5));
         sudo(home, "ls) echo '/proc/1/exe -> /sbin/init'; exit ;;");
         bring(&program("f"));
-        assert_eq!((files::exists(&place(home, &old)), builds(home)), (false, 3));
+        assert_eq!((files::exists(place(home, &old)), builds(home)), (false, 3));
     }
 
     #[test]
