@@ -39,6 +39,17 @@ pub struct UndoPlan {
     pub edited: Vec<String>,
 }
 
+impl UndoPlan {
+    /// The steps of the plan that write or remove this file.
+    pub fn steps_at(&self, path: &str) -> impl Iterator<Item = StepId> {
+        let at = move |step: &&Step| {
+            let file = others::file(&step.action).or(others::own_boot_file(&step.action));
+            file.is_some_and(|(at, _)| at == path)
+        };
+        self.plan.steps.iter().filter(at).map(|step| step.id)
+    }
+}
+
 /// A step that is not taken back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {

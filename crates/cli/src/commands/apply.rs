@@ -194,6 +194,8 @@ fn without_profile(plan: &Plan, why: Option<&str>) -> Option<String> {
 pub fn conduct(machine: &Machine, begun: Begun, plan: Plan, mode: Mode, printer: &mut Printer) -> Conducted {
     if plan.steps.is_empty() {
         printer.done();
+    }
+    if plan.steps.is_empty() && mode != Mode::Undo {
         printer.say("Nothing to do: it is already so.");
     }
     let started = Instant::now();

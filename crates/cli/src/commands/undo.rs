@@ -178,6 +178,10 @@ pub fn take_back(
     for said in &begun.said {
         printer.warn(said);
     }
+    if way.plan.steps.is_empty() && way.kept.is_empty() {
+        printer.done();
+        printer.say("Nothing to do: it is already so.");
+    }
     let journals = begun.taken_back.clone();
     let conducted = apply::conduct(machine, begun, way.plan, Mode::Undo, printer);
     // Once more from their journals: what matters is what stands of them now.

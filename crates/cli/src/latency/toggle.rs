@@ -8,9 +8,10 @@ use std::collections::BTreeSet;
 
 use penstock_apply::{
     Mode,
-    history::{KnownRun, Phase, Purpose, Runs, recovery::RunToUndo},
+    history::{KnownRun, Phase, Purpose, RunState, Runs, StoreError, recovery::RunToUndo},
+    journal::{Entry, Journal},
 };
-use penstock_host::interrupt;
+use penstock_host::{chain, interrupt};
 use penstock_measure::latency::machine::Toggle;
 use penstock_model::{Bdf, CpuSet};
 use penstock_plan::{Action, GuestAction, Plan, RealTimeAction, Step, StepId, undo};
@@ -29,6 +30,8 @@ pub struct Steps<'a> {
     off: Plan,
     /// The run that took them off, while they are.
     taken_off: Option<KnownRun>,
+    /// Why they could not be put on again, as it was told.
+    told: Option<String>,
 }
 
 /// The real-time steps of plans, given oldest first with what stands of each, as one plan.
@@ -79,7 +82,7 @@ impl<'a> Steps<'a> {
     /// # Errors
     /// When there is none.
     pub fn find(machine: &'a Machine, file: &'a ModelFile) -> Result<Steps<'a>, Failure> {
-        Ok(Steps { machine, file, off: off_now(machine, file)?, taken_off: None })
+        Ok(Steps { machine, file, off: off_now(machine, file)?, taken_off: None, told: None })
     }
 
     /// What is taken off, in words.
@@ -107,7 +110,15 @@ impl<'a> Steps<'a> {
             return Ok(());
         }
         if let Some(why) = changed_since(&runs, &run, &deeds.plan)? {
-            return Err(why);
+            // It is another's machine by now: who looks what tunes it is not to take this for a part of that.
+            leave_off(&run, &deeds.state, &why)?;
+            self.taken_off = None;
+            let model = &self.file.source.name;
+            let text = format!(
+                "{}; the rest stays off, too: `penstock apply {model}` tunes the machine again",
+                line(why)
+            );
+            return Err(Failure::new(Status::DoesNotHold, text));
         }
         let inventory = self.machine.inventory()?;
         let taken = [RunToUndo { id: run.id(), plan: &deeds.plan, state: &deeds.state }];
@@ -123,6 +134,18 @@ impl<'a> Steps<'a> {
     }
 }
 
+/// Records of the run that took steps off that they stay so, because of `why`: nothing of it is there to be taken back.
+fn leave_off(run: &KnownRun, state: &RunState, why: &Failure) -> Result<(), Failure> {
+    let left = |(step, _): (StepId, _)| {
+        let anothers = Some(why.in_one_line());
+        Entry::Undone { step, error: None, anothers }
+    };
+    let left: Vec<Entry> = state.standing().map(left).collect();
+    let recorded = run.journal()?.record(&left, true);
+    recorded.map_err(StoreError::from)?;
+    Ok(run.release()?)
+}
+
 /// Why what `off`, the plan of `run`, took off is not put on again: somebody has set the same since.
 fn changed_since(runs: &Runs, run: &KnownRun, off: &Plan) -> Result<Option<Failure>, Failure> {
     let ours: BTreeSet<String> = off.steps.iter().flat_map(|step| sets(&step.action)).collect();
@@ -136,7 +159,16 @@ fn changed_since(runs: &Runs, run: &KnownRun, off: &Plan) -> Result<Option<Failu
         if matches!(later.record.purpose, Purpose::Undo(_)) && taken_back.is_none() {
             continue;
         }
-        let deeds = runs.deeds(later)?;
+        let unknown = |error: StoreError| {
+            let (id, ours) = (later.id(), run.id());
+            let text = format!(
+                "whether run {id} has set the same meanwhile is not known, since it cannot be read: {}",
+                chain(&error)
+            );
+            Failure::new(Status::DoesNotHold, text)
+                .hint(format!("`penstock undo {ours}` tunes the machine all the same"))
+        };
+        let deeds = runs.deeds(later).map_err(unknown)?;
         let stands = |id: StepId| deeds.state.standing().any(|(standing, _)| standing == id);
         let steps = deeds.plan.steps.iter().filter(|step| stands(step.id));
         let Some(same) = steps.flat_map(|step| sets(&step.action)).find(|set| ours.contains(set)) else {
@@ -203,16 +235,25 @@ impl Toggle for Steps<'_> {
             (false, None) => (self.take_off(), "untuned"),
             _ => return Ok(()),
         };
-        done.map_err(|failure| format!("the machine could not be {what}: {}", line(failure)))
+        done.map_err(|failure| {
+            let why = line(failure);
+            self.told = Some(why.clone());
+            format!("the machine could not be {what}: {why}")
+        })
     }
 
     fn restore(&mut self) -> Result<(), String> {
         let Some(run) = self.taken_off.as_ref().map(KnownRun::id) else { return Ok(()) };
         interrupt::set_aside(|| self.put_on()).map_err(|failure| {
-            format!(
-                "the machine is not tuned as it was found: {}; `penstock undo {run}` puts it right",
-                line(failure)
-            )
+            let why = line(failure);
+            // Once is enough.
+            let why = if self.told.as_ref() == Some(&why) { String::new() } else { format!(": {why}") };
+            match self.taken_off {
+                Some(_) => format!(
+                    "the machine is not tuned as it was found{why}; `penstock undo {run}` puts it right"
+                ),
+                None => format!("the machine is not tuned as it was found{why}"),
+            }
         })
     }
 }
@@ -337,6 +378,25 @@ mod tests {
             let why = changed_since(&runs, &ours, &off).unwrap().map(|why| why.in_one_line());
             assert_eq!(why.is_some(), wanted.is_some(), "{what}: {why:?}");
             assert!(why.unwrap_or_default().contains(wanted.unwrap_or_default()), "{what}");
+            if wanted.is_some() {
+                let why = changed_since(&runs, &ours, &off).unwrap().unwrap();
+                leave_off(&ours, &runs.state(&ours), &why).unwrap();
+                assert_eq!(runs.state(&ours).phase, Phase::Nothing, "{what}");
+            }
         }
+    }
+
+    #[test]
+    fn a_later_run_that_cannot_be_read_is_named_with_what_to_do() {
+        let directory = tempfile::tempdir().unwrap();
+        let runs = Runs::new(directory.path(), None);
+        let knob = Knob::ResumeLatency(2);
+        let ours = done(&runs, Purpose::Apply, tune(knob, 0), tune(knob, 1));
+        let off = runs.deeds(&ours).unwrap().plan;
+        let later = done(&runs, Purpose::Apply, tune(knob, 7), tune(knob, 0));
+        penstock_host::files::write_atomic(later.directory.join("plan.json"), "{").unwrap();
+        let why = changed_since(&runs, &ours, &off).unwrap_err();
+        assert!(why.in_one_line().contains("whether run 2 has set the same"), "{}", why.in_one_line());
+        assert!(why.hints[0].contains("`penstock undo 1`"), "{:?}", why.hints);
     }
 }

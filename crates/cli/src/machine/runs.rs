@@ -22,7 +22,7 @@ use penstock_host::{
     running::Running,
 };
 use penstock_model::{Bdf, Inventory};
-use penstock_plan::{Executors, Plan, persist};
+use penstock_plan::{Executors, Plan, StepId, persist};
 
 use super::{Alone, Machine};
 use crate::{
@@ -41,6 +41,8 @@ pub struct Begun {
     pub taken_back: Vec<CatchUpJournal>,
     /// What an operator should know before it goes on.
     pub said: Vec<String>,
+    /// The steps of an undo that are left out after all: what somebody has made of their files could not be kept.
+    left_out: BTreeSet<StepId>,
 }
 
 /// This process, and who started it.
@@ -151,7 +153,14 @@ impl Machine {
         }
         if plan.steps.is_empty() && half_way.is_empty() {
             let journal = Box::new(Vec::new());
-            return Ok(Begun { alone: alone.into(), run: None, journal, taken_back: Vec::new(), said });
+            return Ok(Begun {
+                alone: alone.into(),
+                run: None,
+                journal,
+                taken_back: Vec::new(),
+                said,
+                left_out: BTreeSet::new(),
+            });
         }
         let purpose = match mode {
             Mode::TearDown => Purpose::Stop,
@@ -178,7 +187,14 @@ impl Machine {
             not_recorded(error)
         })?);
         said.extend(self.clear_overrides(&run.record.clears_overrides));
-        Ok(Begun { alone: alone.into(), run: Some(run), journal, taken_back: Vec::new(), said })
+        Ok(Begun {
+            alone: alone.into(),
+            run: Some(run),
+            journal,
+            taken_back: Vec::new(),
+            said,
+            left_out: BTreeSet::new(),
+        })
     }
 
     /// Begins to take `targets` back by `way`; the caller holds the lock. Where that cannot be recorded, on a full disk, it goes on
@@ -206,23 +222,39 @@ impl Machine {
             targets.iter().map(|run| (run.id(), journal_of(run))).collect();
         let taken_back = journals.values().cloned().collect();
         let journal = Box::new(UndoJournal::new(own, journals, way));
-        if let Some(keeper) = run.as_ref().or(targets.last()) {
-            said.extend(way.edited.iter().map(|path| self.keep_edit(path, keeper)));
+        let mut left_out = BTreeSet::new();
+        let keeper = run.as_ref().or(targets.last());
+        for path in &way.edited {
+            match self.keep_edit(path, keeper) {
+                Ok(kept) => said.push(kept),
+                Err(why) => {
+                    said.push(why);
+                    left_out.extend(way.steps_at(path));
+                }
+            }
         }
         said.extend(self.clear_overrides(&clears_overrides));
-        Begun { alone, run, journal, taken_back, said }
+        Begun { alone, run, journal, taken_back, said, left_out }
     }
 
     /// Keeps what somebody has made of a file of Penstock's own, which is about to be taken back, with the run `keeper`; what a person is
-    /// told of it.
-    fn keep_edit(&self, path: &str, keeper: &KnownRun) -> String {
+    /// told of it, with `Err` that the file is to stay.
+    fn keep_edit(&self, path: &str, keeper: Option<&KnownRun>) -> Result<String, String> {
+        let what = format!("somebody has edited {path} since Penstock wrote it");
+        let Some(keeper) = keeper else {
+            return Err(format!("{what}: it stays, with no run to keep it with"));
+        };
         let kept = keeper.directory.join("edited").join(path.trim_start_matches('/'));
         let made = kept.parent().map_or(Ok(()), files::create_dir_all);
-        let what =
-            format!("somebody has edited {path} since Penstock wrote it, and it is taken back all the same");
         match made.and_then(|()| files::copy(self.root.path(path), &kept)) {
-            Ok(_) => format!("{what}: the edit is kept as {}", kept.display()),
-            Err(error) => format!("{what}; the edit could not be kept: {}", chain(&error)),
+            Ok(_) => Ok(format!(
+                "{what}, and it is taken back all the same: the edit is kept as {}",
+                kept.display()
+            )),
+            Err(error) => Err(format!(
+                "{what}: it is not taken back, since the edit could not be kept; make room, and call `penstock undo` again: {}",
+                chain(&error)
+            )),
         }
     }
 
@@ -254,7 +286,9 @@ impl Machine {
             return Ok(Ok(Applied::default()));
         }
         let may_take = MayTake::Known(begun.alone.in_use.clone());
-        let outcome = self.execute(plan, mode, may_take, &mut *begun.journal, observer)?;
+        let left = plan.steps.iter().filter(|step| !begun.left_out.contains(&step.id));
+        let plan = Plan { steps: left.cloned().collect(), ..plan.clone() };
+        let outcome = self.execute(&plan, mode, may_take, &mut *begun.journal, observer)?;
         // Whatever of it cannot be written even now is told by whoever began to undo.
         begun.taken_back.iter().for_each(|journal| drop(journal.catch_up()));
         let Some(run) = begun.run else { return Ok(outcome) };
@@ -593,6 +627,33 @@ mod tests {
         assert_eq!(files::read_to_string(&kept).unwrap(), "edited");
         machine.carry_out(begun, &way.plan, Mode::Undo, &mut ()).unwrap().unwrap();
         assert!(!files::exists(place));
+    }
+
+    #[test]
+    fn a_file_of_penstocks_own_stays_where_an_edit_of_it_cannot_be_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let machine = machine(&directory);
+        let path = persist::MODEL.to_owned();
+        let write = FileAction::WriteFile { path: path.clone(), text: "a".to_owned() };
+        let step = step(write.into(), FileAction::RemoveFile { path }.into());
+        let done = Entry::Outcome { step: StepId(1), outcome: Ending::Done, detail: None };
+        let end = Entry::End { applied: true };
+        let run = cut_off(&machine, &step, &[Entry::Begun { steps: vec![StepId(1)] }, done, end]);
+        let place = machine.root.path(persist::MODEL);
+        files::create_dir_all(place.parent().unwrap()).unwrap();
+        files::write_atomic(&place, "edited").unwrap();
+        let deeds = machine.runs().deeds(&run).unwrap();
+        let taken = [RunToUndo { id: run.id(), plan: &deeds.plan, state: &deeds.state }];
+        let way = machine.way_back(&taken, &Inventory::default()).unwrap();
+        // It cannot be copied.
+        files::remove_file(&place).unwrap();
+        let begun = machine.begin_undo(machine.lock().unwrap(), std::slice::from_ref(&run), &way);
+        let said = begun.said.join("\n");
+        assert!(said.contains("it is not taken back, since the edit could not be kept"), "{said}");
+        files::write_atomic(&place, "edited").unwrap();
+        machine.carry_out(begun, &way.plan, Mode::Undo, &mut ()).unwrap().unwrap();
+        assert_eq!(files::read_to_string(&place).unwrap(), "edited");
+        assert_eq!(machine.runs().state(&run).left, 1, "a later undo takes it back");
     }
 
     #[test]
