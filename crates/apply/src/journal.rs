@@ -97,7 +97,7 @@ pub enum Ending {
     Unsupported,
     /// It failed, or its postcondition did not come true.
     Failed,
-    /// Not attempted, because it belongs to a guest that failed, or needs something of it.
+    /// Not attempted, because it belongs to a guest that failed, or needs something of it, or because a step before it failed.
     LeftOut,
 }
 
