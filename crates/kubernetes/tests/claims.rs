@@ -78,7 +78,7 @@ fn main() -> ExitCode {
     }
     let mut trials = Trials::from_arguments();
     let missing = trials.lacking("the plugin", || needs::programs(&["sh", "sed", "grep", "readlink", "ln"]));
-    let tests: [(&str, Check); 26] = [
+    let tests: [(&str, Check); 27] = [
         ("kubelet_registers_the_driver_and_hears_of_health", kubelet_registers),
         ("a_claim_is_prepared_and_unprepared_over_the_sockets", a_claim_is_prepared),
         ("what_a_claim_cannot_have_is_refused_with_the_reason", what_a_claim_cannot_have),
@@ -95,6 +95,10 @@ fn main() -> ExitCode {
         ("a_claim_that_cannot_be_read_keeps_no_other_from_being_told", told::beside_one_that_cannot_be_read),
         ("a_hook_is_heard_while_the_api_server_is_slow", told::hooks_that_run_meanwhile),
         ("what_could_not_be_looked_at_is_not_told_to_differ", told::what_could_not_be_looked_at),
+        (
+            "a_device_that_could_not_be_looked_at_silences_no_other",
+            told::beside_a_device_that_could_not_be_looked_at,
+        ),
         ("a_vf_that_a_change_destroys_is_given_to_no_new_claim", beside::of_a_change),
         ("two_claims_of_a_pod_for_programs_have_no_interface_to_share", beside::for_programs),
         ("a_mac_address_of_a_neighbour_is_refused", beside::a_mac_address_of_a_neighbour),

@@ -171,3 +171,43 @@ pub fn what_could_not_be_looked_at() -> Outcome {
         assert_eq!(told(), [json!(null); 0]);
     })
 }
+
+pub fn beside_a_device_that_could_not_be_looked_at() -> Outcome {
+    run(async {
+        let machine = Machine::new();
+        let (agent, objects) = Agent::with_a_claim(&machine).await;
+        let uid = "u-1".parse().unwrap();
+        let (records, store) = (
+            AttachStore::open(&machine.path("run")).unwrap(),
+            ClaimStore::open(&machine.path("state")).unwrap(),
+        );
+        let mut prepared = store.read(&uid).unwrap().unwrap();
+        let mut second = prepared.devices[0].clone();
+        second.device = "net0-1".to_owned();
+        prepared.devices.push(second);
+        store.write(&prepared).unwrap();
+        // What the plugin does not come to an answer about was told to be fine before.
+        let former = json!({"driver": DRIVER, "pool": "node-1", "device": "net0-0", "conditions": [{
+            "type": "Ready", "status": "True", "reason": "Attached", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }]});
+        objects.claims.lock().unwrap()[0].status.as_mut().unwrap().devices =
+            serde_json::from_value(json!([former])).unwrap();
+        fs::write(machine.path("bin/dies-CHECK"), "").unwrap();
+        let attached = AttachRecord { failure: None, attached: Some(json!({})), ..failed_hook() };
+        records.write(&uid, "net0-1", &failed_hook()).unwrap();
+        records.write(&uid, "net0-0", &attached).unwrap();
+        let socket = std::os::unix::net::UnixDatagram::unbound().unwrap();
+        socket.send_to(b"u-1", machine.path("run/agent.sock")).unwrap();
+        until("both are told of", || objects.told.lock().unwrap().len() >= 2).await;
+        let told = objects.told.lock().unwrap().clone();
+        let reasons = [0, 1].map(|device| {
+            let device = &told[0]["status"]["devices"][device];
+            (device["device"].clone(), device["conditions"][0]["reason"].clone())
+        });
+        let wanted = [("net0-0", "Attached"), ("net0-1", "AttachFailed")];
+        assert_eq!(reasons, wanted.map(|(device, reason)| (json!(device), json!(reason))));
+        assert_eq!((&told[1]["kind"], &told[1]["reason"]), (&json!("Event"), &json!("AttachFailed")));
+        agent.end().await;
+    })
+}
