@@ -293,6 +293,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "a directory becomes another user's")]
     fn the_lock_of_a_machine_is_that_of_its_network_namespace() {
         let there = tempfile::tempdir().unwrap();
         let settings = crate::settings::Settings::resolve(&crate::arguments::Common::default());
