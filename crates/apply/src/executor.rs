@@ -285,8 +285,7 @@ impl HostExecutor {
     }
 
     /// Sets attributes of VFs, those of one PF with one request. Where that fails they are set one by one: setting again what
-    /// is so already does no harm, and shows which it was. What was waited for in vain is not waited for again,
-    /// and what was refused, which says for which VF, was not begun.
+    /// is so already does no harm, and shows which it was. What was waited for in vain is not waited for again.
     fn set_attributes(
         &mut self,
         actions: &[&FunctionAction],
@@ -299,7 +298,7 @@ impl HostExecutor {
                     answers.extend(of_one.iter().map(|_| Ok(())));
                     continue;
                 }
-                Err(error @ (ExecuteError::TimedOut { .. } | ExecuteError::Refused { .. })) => {
+                Err(error @ ExecuteError::TimedOut { .. }) => {
                     answers.push(Err(error));
                     break;
                 }
