@@ -149,8 +149,13 @@ fn what_holds_is_not_written(board: &KeptBoard) -> Outcome {
         if line.contains(" opened: ") {
             let flags = field(line, "flags").unwrap_or_default();
             let flags = u64::from_str_radix(flags.trim_start_matches("0x"), 16).unwrap_or(u64::MAX);
-            // The lock is a file of this boot's, which says who is at it. It is opened in its directory, which is held.
-            let lock = field(line, "path").is_some_and(|path| path == "lock");
+            // The locks are files of this boot's, which say who is at it: that of the directory of states, and that of the network
+            // namespace, which has its number. They are opened in their directories, which are held.
+            let of_a_namespace = |path: &str| {
+                path.strip_suffix(".lock")
+                    .is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
+            };
+            let lock = field(line, "path").is_some_and(|path| path == "lock" || of_a_namespace(&path));
             return flags & 0o3 != 0 && !lock;
         }
         if line.contains(" rtnetlink: ") {

@@ -50,23 +50,9 @@ pub struct Alone {
     /// In the directory of states, where others look who is at work.
     state: Lock,
     /// At the same path whatever directories of states there are.
-    machine: Option<CommonLock>,
+    machine: Option<Lock>,
     /// The functions that are taken from whoever has them: that was known when the plan was made, and allowed ([`penstock_plan::in_use`]).
     pub in_use: BTreeSet<Bdf>,
-}
-
-/// The lock that is common to several directories of states. Its file goes with it, or each network namespace that ever was would leave one.
-#[derive(Debug)]
-struct CommonLock {
-    lock: Lock,
-    path: PathBuf,
-}
-
-impl Drop for CommonLock {
-    fn drop(&mut self) {
-        // Before the lock is let go: whoever has opened the file by then sees that it is there no more. One that stays is only taken again.
-        let _ = files::remove_file(&self.path);
-    }
 }
 
 impl Machine {
@@ -157,8 +143,7 @@ impl Alone {
     fn told(mut self) -> Alone {
         // It is only told to others: a full disk must not keep anybody from putting things right.
         if let Ok(text) = serde_json::to_string(&who()) {
-            let common = self.machine.as_mut().map(|common| &mut common.lock);
-            for lock in std::iter::once(&mut self.state).chain(common) {
+            for lock in std::iter::once(&mut self.state).chain(&mut self.machine) {
                 let _ = lock.note(&text);
             }
         }
@@ -168,21 +153,10 @@ impl Alone {
 
 /// Takes the lock that is common to several directories of states: `Some(None)` where this process may not, `None` when nobody has let it go
 /// within `timeout`.
-fn lock_common(path: &Path, timeout: Duration) -> Result<Option<Option<CommonLock>>, Failure> {
-    let began = boot::elapsed();
-    loop {
-        let left = timeout.saturating_sub(boot::elapsed().saturating_sub(began));
-        match Lock::exclusive_within(path, left) {
-            Err(error) if error.is_denied() => return Ok(Some(None)),
-            lock => match lock? {
-                None => return Ok(None),
-                Some(lock) if lock.is_at(path) => {
-                    return Ok(Some(Some(CommonLock { lock, path: path.to_owned() })));
-                }
-                // Whoever had it has removed the file since this one was opened.
-                Some(_) => {}
-            },
-        }
+fn lock_common(path: &Path, timeout: Duration) -> Result<Option<Option<Lock>>, Failure> {
+    match Lock::exclusive_within(path, timeout) {
+        Err(error) if error.is_denied() => Ok(Some(None)),
+        lock => Ok(lock?.map(Some)),
     }
 }
 
@@ -255,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_common_lock_leaves_no_file_and_is_one_persons_at_a_time() {
+    fn the_common_lock_is_one_persons_at_a_time() {
         let there = tempfile::tempdir().unwrap();
         let (path, at_work) = (there.path().join("1.lock"), std::sync::atomic::AtomicU32::new(0));
         let work = || {
@@ -267,7 +241,6 @@ mod tests {
             }
         };
         thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(work))));
-        assert!(!files::exists(&path));
     }
 
     #[test]
