@@ -24,8 +24,8 @@ use crate::{
 /// Where the locks are that do not depend on the directory of states, one for each network namespace.
 pub(super) const CHANGING: &str = "/run/penstock/changing";
 
-/// How long a change with another directory of states is waited for: one that only looks at runs is over by then.
-const LOCKS_OF_OTHERS: Duration = Duration::from_secs(3);
+/// How long a change with another directory of states is waited for: one that only looks at the machine is over by then, also a busy one.
+const LOCKS_OF_OTHERS: Duration = Duration::from_secs(10);
 
 /// How long a guard waits for such a change altogether: it may hang for ever, and only a guard gives an operator the machine back.
 const OTHERS_HANG: Duration = Duration::from_secs(120);
