@@ -224,7 +224,8 @@ impl HostExecutor {
                 });
             }
             if kept.is_none() {
-                kept = Some(keep_with_vfs(&self.root, &self.users, function, None, deadline)?);
+                let at = not_bound(function, None);
+                kept = Some(self.users.keep_with_vfs(&self.root, function, &at, deadline)?);
             }
             bind(&self.root, function, None, attempt)?;
             thread::sleep(pause);
@@ -429,28 +430,15 @@ fn bind_kept(
     driver: Option<&str>,
     deadline: Instant,
 ) -> Result<Option<Kept>, ExecuteError> {
-    let bound = PciFunction::new(root, function).driver();
-    let bound = bound.map_err(|error| from_pci(&not_bound(function, driver), error))?;
+    let at = not_bound(function, driver);
+    let bound = PciFunction::new(root, function).driver().map_err(|error| from_pci(&at, error))?;
     // What has its driver already is left to who has it.
     let kept = match driver.is_some() && bound.as_deref() == driver {
         true => None,
-        false => Some(keep_with_vfs(root, users, function, driver, deadline)?),
+        false => Some(users.keep_with_vfs(root, function, &at, deadline)?),
     };
     bind(root, function, driver, 0)?;
     Ok(kept)
-}
-
-/// Keeps a function, which is to be bound to a driver or unbound, and its VFs.
-fn keep_with_vfs(
-    root: &Root,
-    users: &Users,
-    function: Bdf,
-    driver: Option<&str>,
-    deadline: Instant,
-) -> Result<Kept, ExecuteError> {
-    let at = not_bound(function, driver);
-    let functions = users::with_vfs(root, function).map_err(|error| from_pci(&at, error))?;
-    users.keep(root, &functions, &at, deadline)
 }
 
 fn not_bound(function: Bdf, driver: Option<&str>) -> String {
@@ -528,9 +516,7 @@ impl Execute<FunctionAction> for HostExecutor {
             }
             FunctionAction::ResetFunction { function } => {
                 let at = format!("{function} was not reset");
-                let functions =
-                    users::with_vfs(&self.root, *function).map_err(|error| from_pci(&at, error))?;
-                let _kept = self.users.keep(&self.root, &functions, &at, until)?;
+                let _kept = self.users.keep_with_vfs(&self.root, *function, &at, until)?;
                 match self.function(*function).reset() {
                     Err(PciError::Missing { .. }) => Ok(()),
                     outcome => outcome.map_err(|error| from_pci(&at, error)),

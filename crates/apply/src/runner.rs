@@ -202,19 +202,15 @@ pub fn run(
             continue;
         }
         let reach = next + plan.steps[next..announced].iter().take_while(|step| is_left(step)).count();
-        let changed = run.changed_since_planned(&plan.steps[next]);
-        let batch = match changed {
-            Some(_) => &plan.steps[next..=next],
-            None => run.not_yet(batch(&plan.steps[next..reach])),
-        };
-        let outcomes = match changed {
-            Some(error) => vec![Tried::not_begun(error)],
+        let (batch, outcomes) = match run.changed_since_planned(&plan.steps[next]) {
+            Some(error) => (&plan.steps[next..=next], vec![Tried::not_begun(error)]),
             None => {
+                let batch = run.not_yet(batch(&plan.steps[next..reach]));
                 let begin = Entry::Begun { steps: batch.iter().map(|step| step.id).collect() };
                 if let (Err(error), Mode::Apply) = (run.journal.record(&[begin], false), options.mode) {
                     return Err(run.failed(&plan.steps[next], error.into(), &begun));
                 }
-                run.carry_batch(batch)
+                (batch, run.carry_batch(batch))
             }
         };
         // The others of the batch were not attempted, because one before them failed.

@@ -120,6 +120,24 @@ impl Users {
             _ => Ok(Kept(locks)),
         }
     }
+
+    /// Keeps a function and its VFs, which go with it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`keep`](Users::keep), and of a look at its VFs.
+    pub fn keep_with_vfs(
+        &self,
+        root: &Root,
+        function: Bdf,
+        attempt: &str,
+        deadline: Instant,
+    ) -> Result<Kept, ExecuteError> {
+        let vfs = PciFunction::new(root, function).virtual_functions();
+        let vfs = vfs.map_err(|error| from_pci(attempt, error))?;
+        let functions: Vec<Bdf> = vfs.into_iter().map(|(_, vf)| vf).chain([function]).collect();
+        self.keep(root, &functions, attempt, deadline)
+    }
 }
 
 /// Whether a function is bound to this driver and somebody else has its interface: who binds it has nothing to do or to wait for.
@@ -130,12 +148,6 @@ pub(super) fn has_gone_bound(users: &Users, root: &Root, function: Bdf, driver: 
     }
     let elsewhere = || (users.elsewhere)(root, &BTreeSet::from([function])).found.contains_key(&function);
     attachments::given_away(root).contains_key(&function) || elsewhere()
-}
-
-/// A function and its VFs, which go with it.
-pub(super) fn with_vfs(root: &Root, function: Bdf) -> Result<Vec<Bdf>, penstock_host::PciError> {
-    let vfs = PciFunction::new(root, function).virtual_functions()?;
-    Ok(vfs.into_iter().map(|(_, vf)| vf).chain([function]).collect())
 }
 
 /// The VFs of a PF that these actions give attributes.

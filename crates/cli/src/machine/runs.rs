@@ -377,7 +377,7 @@ fn not_recorded(error: StoreError) -> Failure {
 #[cfg(test)]
 #[allow(clippy::disallowed_methods)]
 mod tests {
-    use std::thread;
+    use std::{path::PathBuf, thread};
 
     use nix::{
         mount::{MsFlags, mount, umount},
@@ -605,21 +605,29 @@ mod tests {
         }
     }
 
-    #[test]
-    fn an_edit_of_a_file_of_penstocks_own_is_kept_when_the_file_is_taken_back() {
-        let directory = tempfile::tempdir().unwrap();
-        let machine = machine(&directory);
+    /// A run that wrote the model for the next boots, with this at the journal's end; the file, which somebody has edited since; the way back.
+    fn edited(machine: &Machine, end: Option<Entry>) -> (KnownRun, PathBuf, UndoPlan) {
         let path = persist::MODEL.to_owned();
         let write = FileAction::WriteFile { path: path.clone(), text: "a".to_owned() };
         let step = step(write.into(), FileAction::RemoveFile { path }.into());
         let done = Entry::Outcome { step: StepId(1), outcome: Ending::Done, detail: None };
-        let run = cut_off(&machine, &step, &[Entry::Begun { steps: vec![StepId(1)] }, done]);
+        let begun = Entry::Begun { steps: vec![StepId(1)] };
+        let journal: Vec<Entry> = [begun, done].into_iter().chain(end).collect();
+        let run = cut_off(machine, &step, &journal);
         let place = machine.root.path(persist::MODEL);
         files::create_dir_all(place.parent().unwrap()).unwrap();
         files::write_atomic(&place, "edited").unwrap();
         let deeds = machine.runs().deeds(&run).unwrap();
         let taken = [RunToUndo { id: run.id(), plan: &deeds.plan, state: &deeds.state }];
         let way = machine.way_back(&taken, &Inventory::default()).unwrap();
+        (run, place, way)
+    }
+
+    #[test]
+    fn an_edit_of_a_file_of_penstocks_own_is_kept_when_the_file_is_taken_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let machine = machine(&directory);
+        let (run, place, way) = edited(&machine, None);
         let begun = machine.begin_undo(machine.lock().unwrap(), &[run], &way);
         let (kept, said) = (begun.run.clone().unwrap().directory, begun.said.join("\n"));
         let kept = kept.join("edited/etc/penstock/model.yaml");
@@ -633,18 +641,7 @@ mod tests {
     fn a_file_of_penstocks_own_stays_where_an_edit_of_it_cannot_be_kept() {
         let directory = tempfile::tempdir().unwrap();
         let machine = machine(&directory);
-        let path = persist::MODEL.to_owned();
-        let write = FileAction::WriteFile { path: path.clone(), text: "a".to_owned() };
-        let step = step(write.into(), FileAction::RemoveFile { path }.into());
-        let done = Entry::Outcome { step: StepId(1), outcome: Ending::Done, detail: None };
-        let end = Entry::End { applied: true };
-        let run = cut_off(&machine, &step, &[Entry::Begun { steps: vec![StepId(1)] }, done, end]);
-        let place = machine.root.path(persist::MODEL);
-        files::create_dir_all(place.parent().unwrap()).unwrap();
-        files::write_atomic(&place, "edited").unwrap();
-        let deeds = machine.runs().deeds(&run).unwrap();
-        let taken = [RunToUndo { id: run.id(), plan: &deeds.plan, state: &deeds.state }];
-        let way = machine.way_back(&taken, &Inventory::default()).unwrap();
+        let (run, place, way) = edited(&machine, Some(Entry::End { applied: true }));
         // It cannot be copied.
         files::remove_file(&place).unwrap();
         let begun = machine.begin_undo(machine.lock().unwrap(), std::slice::from_ref(&run), &way);

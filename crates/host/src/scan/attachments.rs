@@ -137,15 +137,17 @@ mod tests {
     use super::*;
     use crate::files;
 
+    fn write(root: &Root, path: &str, text: &str) {
+        let path = root.path(path);
+        files::create_dir_all(path.parent().unwrap()).unwrap();
+        files::write_atomic(path, text).unwrap();
+    }
+
     #[test]
     fn an_attachment_counts_while_its_namespace_is_there() {
         let tree = tempfile::tempdir().unwrap();
         let root = Root::at(tree.path());
-        let write = |path: &str, text: &str| {
-            let path = root.path(path);
-            files::create_dir_all(path.parent().unwrap()).unwrap();
-            files::write_atomic(path, text).unwrap();
-        };
+        let write = |path: &str, text: &str| write(&root, path, text);
         let (ours, theirs): (Bdf, Bdf) = ("0000:04:10.1".parse().unwrap(), "0000:04:10.3".parse().unwrap());
         write(
             &format!("{PENSTOCK}/{ours}.json"),
@@ -176,11 +178,7 @@ mod tests {
     fn a_vf_that_is_prepared_for_a_pod_is_promised_in_this_run_of_the_kernel() {
         let tree = tempfile::tempdir().unwrap();
         let root = Root::at(tree.path());
-        let write = |path: &str, text: &str| {
-            let path = root.path(path);
-            files::create_dir_all(path.parent().unwrap()).unwrap();
-            files::write_atomic(path, text).unwrap();
-        };
+        let write = |path: &str, text: &str| write(&root, path, text);
         write("/proc/sys/kernel/random/boot_id", "now\n");
         let claim = |boot: &str, function: &str| {
             format!(

@@ -4,6 +4,17 @@ use penstock_kubernetes::claim::state::{PodReference, PodRefusal};
 
 use super::*;
 
+/// Tells the agent of the claim `u-1` that a hook has run.
+fn wake(machine: &Machine) {
+    let socket = std::os::unix::net::UnixDatagram::unbound().unwrap();
+    socket.send_to(b"u-1", machine.path("run/agent.sock")).unwrap();
+}
+
+/// What hooks and the agent have written down.
+fn stores(machine: &Machine) -> (AttachStore, ClaimStore) {
+    (AttachStore::open(&machine.path("run")).unwrap(), ClaimStore::open(&machine.path("state")).unwrap())
+}
+
 /// The container of the pod asks for `vf`, and the scheduler took the second of its alternatives.
 pub fn a_request_of_alternatives() -> Outcome {
     run(async {
@@ -63,8 +74,7 @@ pub fn a_refusal_is_told_once() -> Outcome {
             let refusal =
                 PodRefusal { format: PodRefusal::FORMAT, pod: Some(pod.clone()), why, at: at.to_owned() };
             records.write_refusal(&uid, "net0-0", Some(&refusal)).unwrap();
-            let socket = std::os::unix::net::UnixDatagram::unbound().unwrap();
-            socket.send_to(b"u-1", machine.path("run/agent.sock")).unwrap();
+            wake(&machine);
             until("it is forgotten", || records.refusal(&uid, "net0-0").unwrap().is_none()).await;
             let told = objects.told.lock().unwrap().split_off(0);
             assert_eq!(told.len(), count, "{at}: {told:?}");
@@ -134,16 +144,10 @@ pub fn what_could_not_be_looked_at() -> Outcome {
         let machine = Machine::new();
         let (agent, objects) = Agent::with_a_claim(&machine).await;
         let uid = "u-1".parse().unwrap();
-        let (records, store) = (
-            AttachStore::open(&machine.path("run")).unwrap(),
-            ClaimStore::open(&machine.path("state")).unwrap(),
-        );
+        let (records, store) = stores(&machine);
         let record = AttachRecord { failure: None, attached: Some(json!({})), ..failed_hook() };
         records.write(&uid, "net0-0", &record).unwrap();
-        let wake = || {
-            let socket = std::os::unix::net::UnixDatagram::unbound().unwrap();
-            socket.send_to(b"u-1", machine.path("run/agent.sock")).unwrap();
-        };
+        let wake = || wake(&machine);
         let looks = || machine.log().matches("CHECK u-1").count();
         let told = || objects.told.lock().unwrap().clone();
         // The plugin does not come to an answer.
@@ -178,10 +182,7 @@ pub fn beside_a_device_that_could_not_be_looked_at() -> Outcome {
         let machine = Machine::new();
         let (agent, objects) = Agent::with_a_claim(&machine).await;
         let uid = "u-1".parse().unwrap();
-        let (records, store) = (
-            AttachStore::open(&machine.path("run")).unwrap(),
-            ClaimStore::open(&machine.path("state")).unwrap(),
-        );
+        let (records, store) = stores(&machine);
         let mut prepared = store.read(&uid).unwrap().unwrap();
         let mut second = prepared.devices[0].clone();
         second.device = "net0-1".to_owned();
@@ -198,8 +199,7 @@ pub fn beside_a_device_that_could_not_be_looked_at() -> Outcome {
         let attached = AttachRecord { failure: None, attached: Some(json!({})), ..failed_hook() };
         records.write(&uid, "net0-1", &failed_hook()).unwrap();
         records.write(&uid, "net0-0", &attached).unwrap();
-        let socket = std::os::unix::net::UnixDatagram::unbound().unwrap();
-        socket.send_to(b"u-1", machine.path("run/agent.sock")).unwrap();
+        wake(&machine);
         until("both are told of", || objects.told.lock().unwrap().len() >= 2).await;
         let told = objects.told.lock().unwrap().clone();
         let reasons = [0, 1].map(|device| {
