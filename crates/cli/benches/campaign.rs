@@ -15,11 +15,12 @@ use penstock_testkit::{
 };
 
 /// From the one that is over soonest to the longest.
-const MODELS: [&str; 10] = [
+const MODELS: [&str; 11] = [
     "smallest",
     "kubernetes-node",
     "container-nics",
     "embedded-switch",
+    "tenant",
     "storage-node",
     "realtime",
     "containers",
@@ -55,6 +56,7 @@ fn campaign() -> Result<bool, String> {
     }
     if models.is_empty() {
         models = MODELS.map(str::to_owned).to_vec();
+        models.extend(unlisted()?);
     }
     let program = binary::path().ok_or("there is no binary: `make build`")?;
     let program = fs::read(&program).map_err(|error| format!("{}: {error}", program.display()))?;
@@ -94,6 +96,19 @@ fn campaign() -> Result<bool, String> {
         println!("BROKEN OFF: {broken}");
     }
     Ok(broken.is_empty() && record.ended().iter().all(|ended| ended.wrong.is_empty()))
+}
+
+/// The examples that are not in [`MODELS`] yet.
+fn unlisted() -> Result<Vec<String>, String> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let failed = |error| format!("{}: {error}", directory.display());
+    let mut names = Vec::new();
+    for entry in fs::read_dir(&directory).map_err(failed)? {
+        let file = entry.map_err(failed)?.file_name().to_string_lossy().into_owned();
+        names.extend(file.strip_suffix(".yaml").filter(|name| !MODELS.contains(name)).map(str::to_owned));
+    }
+    names.sort();
+    Ok(names)
 }
 
 fn list<T: FromStr<Err: std::fmt::Display>>(text: &str) -> Result<Vec<T>, String> {

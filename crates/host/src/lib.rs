@@ -33,6 +33,7 @@ pub mod cgroup;
 pub mod cpio;
 pub mod datagrams;
 pub mod debian;
+pub mod descriptors;
 pub mod device;
 pub mod driver;
 pub mod embedded;

@@ -8,6 +8,7 @@ use std::{
 
 use penstock_host::{
     PciFunction, Root,
+    descriptors::Descriptors,
     files::Lock,
     pci,
     scan::{
@@ -54,7 +55,8 @@ impl Default for Users {
 
 /// Functions that no network plugin can give away before this is dropped.
 #[must_use]
-pub(super) struct Kept(#[allow(dead_code, reason = "they are held")] Vec<Lock>);
+#[allow(dead_code, reason = "they are held")]
+pub(super) struct Kept(Vec<Lock>, Option<Descriptors>);
 
 impl Users {
     /// Keeps these functions from network plugins, and makes sure that nobody has them but as is known. `attempt` is what is said to have
@@ -70,9 +72,10 @@ impl Users {
         attempt: &str,
         deadline: Instant,
     ) -> Result<Kept, ExecuteError> {
-        let MayTake::Known(known) = &self.may_take else { return Ok(Kept(Vec::new())) };
+        let MayTake::Known(known) = &self.may_take else { return Ok(Kept(Vec::new(), None)) };
         let there = functions.iter().filter(|function| PciFunction::new(root, **function).exists());
         let there: Vec<Bdf> = there.copied().collect();
+        let descriptors = Descriptors::for_files(there.len());
         let mut locks = Vec::with_capacity(there.len());
         let began = Instant::now();
         let until = deadline.min(began + AT_WORK);
@@ -117,7 +120,7 @@ impl Users {
                 ),
                 hint: "bring the interface back to the host, then try again".to_owned(),
             }),
-            _ => Ok(Kept(locks)),
+            _ => Ok(Kept(locks, Some(descriptors))),
         }
     }
 

@@ -130,7 +130,7 @@ fn work(
     mut done: impl FnMut() -> bool,
 ) -> Result<Heard, FramesError> {
     let stands = stands.min(task.stands.len());
-    let _descriptors = Descriptors::for_sockets(stands + task.asks.len());
+    let _descriptors = Descriptors::for_files(stands + task.asks.len());
     let sends = task.sends.iter().map(|Send(stand, peer, _)| (stand, peer));
     let asks = task.asks.iter().map(|Ask(stand, peer, _)| (stand, peer));
     for (pair, (stand, peer)) in sends.enumerate().chain(asks.enumerate()) {

@@ -21,17 +21,18 @@ use nix::{
 use penstock_model::Mac;
 use thiserror::Error;
 
-use crate::namespace::{NamespaceError, within};
+use crate::{
+    descriptors::Descriptors,
+    namespace::{NamespaceError, within},
+};
 
 pub mod agent;
-mod descriptors;
 mod load;
 mod neighbour;
 mod neighbour_probe;
 mod socket;
 mod wire;
 
-use descriptors::Descriptors;
 pub use load::{Carried, load};
 use neighbour::Answer;
 use neighbour_probe::Asking;
@@ -190,7 +191,7 @@ pub fn reach_and_ask(
     }
     let mut nonce = [0; NONCE];
     draw(&mut nonce)?;
-    let _descriptors = Descriptors::for_sockets(endpoints.len() + questions.len());
+    let _descriptors = Descriptors::for_files(endpoints.len() + questions.len());
     let own = |endpoint: &Endpoint| open(endpoint, wire::ETHERTYPE);
     let sockets = match pairs {
         [] => Vec::new(),
