@@ -9,7 +9,7 @@ use std::{
     },
     path::{Path, PathBuf},
     thread,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use nix::{
@@ -539,7 +539,22 @@ pub fn free_space(path: impl AsRef<Path>) -> Result<u64> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp(u64, i64, i64, u64);
 
-/// The stamp of a file; `None` where there is none to be seen.
+impl Stamp {
+    /// Whether what has this stamp was last changed longer ago than `age`, by this machine's clock.
+    pub fn is_older_than(&self, age: Duration) -> bool {
+        let Stamp(_, seconds, nanoseconds, _) = *self;
+        let since = |at: SystemTime| SystemTime::now().duration_since(at).is_ok_and(|since| since > age);
+        match (u64::try_from(seconds), u32::try_from(nanoseconds)) {
+            (Ok(seconds), Ok(nanoseconds)) => {
+                SystemTime::UNIX_EPOCH.checked_add(Duration::new(seconds, nanoseconds)).is_some_and(since)
+            }
+            // Before 1970.
+            _ => false,
+        }
+    }
+}
+
+/// The stamp of a file or a directory; `None` where there is none to be seen.
 pub fn stamp(path: impl AsRef<Path>) -> Option<Stamp> {
     let metadata = fs::metadata(path).ok()?;
     Some(Stamp(metadata.ino(), metadata.mtime(), metadata.mtime_nsec(), metadata.len()))

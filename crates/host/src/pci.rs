@@ -386,6 +386,15 @@ impl PciFunction {
         Ok(vfs)
     }
 
+    /// Its VF of this index, if that exists (`virtfnN`).
+    ///
+    /// # Errors
+    ///
+    /// [`PciError::File`] when the link cannot be read.
+    pub fn virtual_function(&self, index: VfIndex) -> Result<Option<Bdf>, PciError> {
+        Ok(self.link(&format!("virtfn{index}"))?.and_then(|target| target.parse().ok()))
+    }
+
     /// The PF that this VF belongs to; `None` for a function that is no VF.
     ///
     /// # Errors
@@ -432,8 +441,11 @@ impl PciFunction {
     /// [`PciError::File`] when a directory of sysfs cannot be read. One that is not there has no names.
     pub fn interface_names(&self) -> Result<Vec<String>, PciError> {
         let mut names = self.names("net")?;
-        for device in self.virtio_devices()? {
-            names.extend(self.names(&format!("{device}/net"))?);
+        // Looked for only where the function has none itself: that takes a list of all that sysfs has of it.
+        if names.is_empty() {
+            for device in self.virtio_devices()? {
+                names.extend(self.names(&format!("{device}/net"))?);
+            }
         }
         Ok(names)
     }

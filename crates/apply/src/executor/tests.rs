@@ -591,6 +591,56 @@ fn a_run_leaves_it_alone_to_the_end(
     assert!(run(&penstock_plan::undo(&plan), Mode::Undo).0.is_ok());
 }
 
+/// Below a directory of the tree that was recorded of what was looked at.
+fn names_in(recorded: &std::path::Path, directory: &str) -> usize {
+    fs::read_dir(recorded.join(directory)).map_or(0, Iterator::count)
+}
+
+#[test]
+fn a_step_reads_what_concerns_its_functions() {
+    const RECORDS: &str = "run/penstock/cni";
+    const CLAIMS: &str = "var/lib/penstock/kubernetes/claims";
+    let tree = Tree::new();
+    let vf = bdf("0000:04:10.2");
+    for directory in [RECORDS, CLAIMS, "proc/sys/kernel/random", "run/netns"] {
+        fs::create_dir_all(tree.path(directory)).unwrap();
+    }
+    fs::write(tree.path("proc/sys/kernel/random/boot_id"), "now\n").unwrap();
+    fs::write(tree.path("run/netns/a"), "").unwrap();
+    let record = r#"{"network": "n", "container": "web", "netns": "/run/netns/a"}"#;
+    let claim = |of: Bdf| format!(r#"{{"boot": "now", "devices": [{{"function": "{of}"}}]}}"#);
+    for number in 0..1000_u16 {
+        let other = bdf(&format!("0001:{:02x}:{:02x}.{}", number / 256, number % 256 / 8, number % 8));
+        fs::write(tree.path(&format!("{RECORDS}/{other}.json")), record).unwrap();
+        fs::write(tree.path(&format!("{RECORDS}/{other}.lock")), "").unwrap();
+        fs::write(tree.path(&format!("{CLAIMS}/claim-{number}.json")), claim(other)).unwrap();
+    }
+    let long_ago = std::time::SystemTime::now() - Duration::from_secs(60);
+    fs::File::open(tree.path(CLAIMS)).unwrap().set_modified(long_ago).unwrap();
+    let users = Users::default();
+    // How many names of records and of claims are looked at; who has the VF.
+    let keep = || {
+        let recorder = std::sync::Arc::new(penstock_host::record::Recorder::default());
+        let root = Root::at(tree.0.path()).recording(recorder.clone());
+        let kept = users.keep(&root, &[vf], "x", Instant::now() + Duration::from_secs(1));
+        let to = tempfile::tempdir().unwrap();
+        recorder.write(to.path()).unwrap();
+        let who = kept.err().map(|error| penstock_host::chain(&error));
+        (names_in(to.path(), RECORDS), names_in(to.path(), CLAIMS), who)
+    };
+    assert_eq!(keep(), (0, 1000, None));
+    assert_eq!(keep(), (0, 0, None), "nothing has changed");
+    // What is written since is seen, by whoever comes after the locks.
+    fs::write(tree.path(&format!("{CLAIMS}/mine.json")), claim(vf)).unwrap();
+    let (records, claims, who) = keep();
+    assert_eq!((records, claims), (0, 1001));
+    assert!(who.unwrap().contains("a pod that is to have it"));
+    fs::write(tree.path(&format!("{RECORDS}/{vf}.json")), record).unwrap();
+    let (records, _, who) = keep();
+    assert_eq!(records, 1);
+    assert!(who.unwrap().contains("container web"));
+}
+
 #[test]
 fn a_plugin_and_a_step_are_at_a_vf_one_after_the_other() {
     let tree = Tree::new();

@@ -12,7 +12,7 @@ use penstock_host::{
     files::Lock,
     pci,
     scan::{
-        attachments,
+        attachments::{self, AttachmentLookup},
         elsewhere::{self, InterfacesElsewhere},
     },
 };
@@ -45,11 +45,16 @@ pub(super) struct Users {
     pub may_take: MayTake,
     /// [`elsewhere::look`]; a test's machine has no other namespaces.
     pub elsewhere: fn(&Root, &BTreeSet<Bdf>) -> InterfacesElsewhere,
+    attachments: AttachmentLookup,
 }
 
 impl Default for Users {
     fn default() -> Users {
-        Users { may_take: MayTake::default(), elsewhere: elsewhere::look }
+        Users {
+            may_take: MayTake::default(),
+            elsewhere: elsewhere::look,
+            attachments: AttachmentLookup::default(),
+        }
     }
 }
 
@@ -95,7 +100,7 @@ impl Users {
             })?);
         }
         // Only now: whoever was at one has written down what came of it.
-        let given = attachments::given_away(root);
+        let given = self.attachments.given_away(root, &there);
         let mut away = BTreeSet::new();
         for function in there.into_iter().filter(|function| !known.contains(function)) {
             if let Some(who) = given.get(&function) {
@@ -150,7 +155,7 @@ pub(super) fn has_gone_bound(users: &Users, root: &Root, function: Bdf, driver: 
         return false;
     }
     let elsewhere = || (users.elsewhere)(root, &BTreeSet::from([function])).found.contains_key(&function);
-    attachments::given_away(root).contains_key(&function) || elsewhere()
+    users.attachments.given_away(root, &[function]).contains_key(&function) || elsewhere()
 }
 
 /// The VFs of a PF that these actions give attributes.
@@ -166,8 +171,8 @@ pub(super) fn given_attributes(
             _ => None,
         })
         .collect();
-    let vfs = PciFunction::new(root, pf).virtual_functions()?;
-    Ok(vfs.into_iter().filter(|(index, _)| wanted.contains(index)).map(|(_, vf)| vf).collect())
+    let pf = PciFunction::new(root, pf);
+    wanted.into_iter().filter_map(|index| pf.virtual_function(index).transpose()).collect()
 }
 
 /// Whether a function has a driver that gives it an interface, and none here. Of a VF the plan has asked the same.

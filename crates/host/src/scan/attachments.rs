@@ -3,8 +3,9 @@
 //! Kubernetes node has promised to pods which are about to start.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -22,6 +23,10 @@ const SRIOV_CNI: &str = "/var/lib/cni/sriov/pci";
 
 /// The claims that the agent of a Kubernetes node has prepared (`penstock_kubernetes::claim::state`): pods get their VFs when they start.
 const CLAIMS: &str = "/var/lib/penstock/kubernetes/claims";
+/// Of a directory that was changed less long ago a later change may leave the time as it is: the kernel's clock for files ticks each 1 to 10 ms.
+const SETTLED: Duration = Duration::from_secs(1);
+/// Who has a VF of a prepared claim.
+const POD: &str = "a pod that is to have it (prepared claim of Kubernetes)";
 
 /// The file of a VF's lock in the directory of the records. `penstock cni` holds it for as long as it is at the VF.
 pub fn lock_file(directory: &Path, function: Bdf) -> PathBuf {
@@ -76,12 +81,46 @@ pub fn left_over(root: &Root, function: Bdf) -> Option<String> {
     Some(one_line(&format!("container {container} (network {network}, penstock cni), which has ended")))
 }
 
-/// All VFs that network plugins have given away or that are prepared for pods, each with who has it.
-pub fn given_away(root: &Root) -> BTreeMap<Bdf, String> {
-    attachments(&mut Reader::new(root))
+/// Looks up whom functions were given to, again and again.
+#[derive(Debug, Default)]
+pub struct AttachmentLookup {
+    /// The functions of prepared claims, and what their directory's stamp was before they were read: a claim's file is called as the claim, and
+    /// tells only inside which functions it has.
+    prepared: Mutex<Option<(files::Stamp, Arc<BTreeSet<Bdf>>)>>,
 }
 
-/// As [`given_away`].
+impl AttachmentLookup {
+    /// Those of `functions` that network plugins have given away or that are prepared for pods, each with who has it. Of the plugins' records
+    /// only those of `functions` are read, and claims only when one was written or removed since they were read last.
+    pub fn given_away(&self, root: &Root, functions: &[Bdf]) -> BTreeMap<Bdf, String> {
+        let mut reader = Reader::new(root);
+        let prepared = self.prepared(root);
+        let given = |function: &Bdf| {
+            let pod = || prepared.contains(function).then(|| POD.to_owned());
+            Some((*function, of(&mut reader, *function).or_else(pod)?))
+        };
+        functions.iter().filter_map(given).collect()
+    }
+
+    fn prepared(&self, root: &Root) -> Arc<BTreeSet<Bdf>> {
+        let mut kept = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
+        // Before they are read: what comes meanwhile is read the next time.
+        let stamp = files::stamp(root.path(CLAIMS)).filter(|stamp| stamp.is_older_than(SETTLED));
+        if let (Some((of, functions)), Some(now)) = (&*kept, &stamp)
+            && of == now
+        {
+            return functions.clone();
+        }
+        let mut reader = Reader::new(root);
+        let functions: Arc<BTreeSet<Bdf>> = Arc::new(prepared(&mut reader).into_iter().collect());
+        // What could not be read is tried again.
+        let whole = reader.into_notes().is_empty();
+        *kept = stamp.filter(|_| whole).map(|stamp| (stamp, functions.clone()));
+        functions
+    }
+}
+
+/// All VFs that network plugins have given away or that are prepared for pods, each with who has it.
 pub(super) fn attachments(reader: &mut Reader<'_>) -> BTreeMap<Bdf, String> {
     let mut names = reader.quiet_list(PENSTOCK);
     names.extend(reader.quiet_list(SRIOV_CNI));
@@ -89,17 +128,14 @@ pub(super) fn attachments(reader: &mut Reader<'_>) -> BTreeMap<Bdf, String> {
     let mut given: BTreeMap<Bdf, String> =
         functions.filter_map(|function| Some((function, of(reader, function)?))).collect();
     for function in prepared(reader) {
-        given
-            .entry(function)
-            .or_insert_with(|| "a pod that is to have it (prepared claim of Kubernetes)".to_owned());
+        given.entry(function).or_insert_with(|| POD.to_owned());
     }
     given
 }
 
 /// The VFs of prepared claims. In another run of the kernel an address may have been another VF's.
 fn prepared(reader: &mut Reader<'_>) -> Vec<Bdf> {
-    let names: Vec<String> =
-        reader.quiet_list(CLAIMS).into_iter().filter(|name| name.ends_with(".json")).collect();
+    let names: Vec<String> = reader.list(CLAIMS).into_iter().filter(|name| name.ends_with(".json")).collect();
     if names.is_empty() {
         return Vec::new();
     }
@@ -134,8 +170,12 @@ fn of(reader: &mut Reader<'_>, function: Bdf) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        fs::{File, remove_dir},
+        time::SystemTime,
+    };
+
     use super::*;
-    use crate::files;
 
     fn write(root: &Root, path: &str, text: &str) {
         let path = root.path(path);
@@ -188,8 +228,46 @@ mod tests {
         write(&format!("{CLAIMS}/a-1.json"), &claim("now", "0000:04:10.1"));
         write(&format!("{CLAIMS}/a-2.json"), &claim("before", "0000:04:10.3"));
         write(&format!("{CLAIMS}/a-3.json"), "{");
-        let given = given_away(&root);
+        let given = attachments(&mut Reader::new(&root));
         assert_eq!(given.keys().map(ToString::to_string).collect::<Vec<_>>(), ["0000:04:10.1"]);
         assert!(given.values().all(|who| who.starts_with("a pod that is to have it")), "{given:?}");
+        let both = ["0000:04:10.1", "0000:04:10.3"].map(|text| text.parse().unwrap());
+        assert_eq!(AttachmentLookup::default().given_away(&root, &both), given);
+    }
+
+    #[test]
+    fn what_is_looked_up_is_as_it_is_now() {
+        let tree = tempfile::tempdir().unwrap();
+        let root = Root::at(tree.path());
+        let write = |path: &str, text: &str| write(&root, path, text);
+        let vf: Bdf = "0000:04:10.1".parse().unwrap();
+        let claim =
+            format!(r#"{{"format": 2, "boot": "now", "devices": [{{"device": "d", "function": "{vf}"}}]}}"#);
+        write("/proc/sys/kernel/random/boot_id", "now\n");
+        let changed = |ago: u64| {
+            let directory = File::open(root.path(CLAIMS)).unwrap();
+            directory.set_modified(SystemTime::now() - Duration::from_secs(ago)).unwrap();
+        };
+        let lookup = AttachmentLookup::default();
+        let is_given = || !lookup.given_away(&root, &[vf]).is_empty();
+        assert!(!is_given(), "there is no such directory");
+        // Each change is seen, however soon after the last one.
+        for ago in [None, Some(60), None, Some(50), Some(40)] {
+            write(&format!("{CLAIMS}/a-1.json"), &claim);
+            ago.map_or((), changed);
+            assert!(is_given() && is_given(), "{ago:?}");
+            files::remove_file(root.path(format!("{CLAIMS}/a-1.json"))).unwrap();
+            ago.map_or((), |ago| changed(ago - 5));
+            assert!(!is_given() && !is_given(), "{ago:?}");
+        }
+        // What cannot be read is not kept, though its directory stays as it is.
+        files::create_dir_all(root.path(format!("{CLAIMS}/a-2.json"))).unwrap();
+        changed(30);
+        assert!(!is_given());
+        let time = std::fs::metadata(root.path(CLAIMS)).unwrap().modified().unwrap();
+        remove_dir(root.path(format!("{CLAIMS}/a-2.json"))).unwrap();
+        write(&format!("{CLAIMS}/a-2.json"), &claim);
+        File::open(root.path(CLAIMS)).unwrap().set_modified(time).unwrap();
+        assert!(is_given());
     }
 }
