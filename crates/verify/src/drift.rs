@@ -1,6 +1,9 @@
 //! What has changed between one look and the next. Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    mem,
+};
 
 use penstock_model::{Outcome, Verdict, Verdicts, verdict::VerdictKey};
 
@@ -11,7 +14,18 @@ use super::Part;
 pub struct Known {
     parts: BTreeMap<Part, Verdicts>,
     /// What was said last of each attribute, also of those that are not judged for now: those of a NIC that is away.
-    told: BTreeMap<VerdictKey, (Outcome, bool, String)>,
+    told: BTreeMap<VerdictKey, LastTold>,
+    replaced: Replaced,
+}
+
+/// What was said of an attribute: its outcome, whether it held, and what was seen.
+type LastTold = (Outcome, bool, String);
+
+/// What the look that goes on has replaced, as it was before; `None` where there was nothing.
+#[derive(Clone, Debug, Default)]
+struct Replaced {
+    parts: BTreeMap<Part, Option<Verdicts>>,
+    told: BTreeMap<VerdictKey, Option<LastTold>>,
 }
 
 /// How an attribute has changed.
@@ -42,8 +56,12 @@ impl Known {
         for (part, verdicts) in fresh {
             let verdicts: Verdicts = verdicts.into_iter().collect();
             for verdict in &verdicts {
-                let now = (verdict.outcome, verdict.holds(), verdict.seen.clone());
-                let before = self.told.insert(verdict.key(), now);
+                let (key, now) = (verdict.key(), (verdict.outcome, verdict.holds(), verdict.seen.clone()));
+                if self.told.get(&key) == Some(&now) {
+                    continue;
+                }
+                let before = self.told.insert(key.clone(), now);
+                self.replaced.told.entry(key).or_insert_with(|| before.clone());
                 let (before, held, seen) = before.unwrap_or((Outcome::Pass, true, String::new()));
                 let turn = match (held, verdict.holds()) {
                     (false, true) => Turn::HoldsAgain,
@@ -54,20 +72,29 @@ impl Known {
                 };
                 changes.push(Change { turn, verdict: verdict.clone() });
             }
-            self.parts.insert(part, verdicts);
+            let before = self.parts.insert(part.clone(), verdicts);
+            self.replaced.parts.entry(part).or_insert(before);
         }
         changes
     }
 
-    /// All that is judged for now.
-    pub fn verdicts(&self) -> impl Iterator<Item = &Verdict> {
-        self.parts.values().flatten()
+    /// Begins a look, which ends with [`end`](Known::end) or [`put_back`](Known::put_back).
+    pub fn begin(&mut self) {
+        self.replaced = Replaced::default();
     }
 
-    /// Whether something that did not hold `before` is not judged any more.
-    pub fn has_dropped(&self, before: &Known) -> bool {
-        let mut gone: BTreeSet<_> =
-            before.verdicts().filter(|verdict| !verdict.holds()).map(Verdict::key).collect();
+    /// Forgets what was taken in since the look began.
+    pub fn put_back(&mut self) {
+        let Replaced { parts, told } = mem::take(&mut self.replaced);
+        put_back(&mut self.parts, parts);
+        put_back(&mut self.told, told);
+    }
+
+    /// Ends a look. Whether something that did not hold before it is not judged any more.
+    pub fn end(&mut self) -> bool {
+        let Replaced { parts, .. } = mem::take(&mut self.replaced);
+        let before = parts.values().flatten().flatten();
+        let mut gone: BTreeSet<_> = before.filter(|verdict| !verdict.holds()).map(Verdict::key).collect();
         if gone.is_empty() {
             return false;
         }
@@ -77,9 +104,23 @@ impl Known {
         !gone.is_empty()
     }
 
+    /// All that is judged for now.
+    pub fn verdicts(&self) -> impl Iterator<Item = &Verdict> {
+        self.parts.values().flatten()
+    }
+
     /// Whether all of it holds; nothing at all does not.
     pub fn holds(&self) -> bool {
         self.verdicts().next().is_some() && self.verdicts().all(Verdict::holds)
+    }
+}
+
+fn put_back<K: Ord, V>(now: &mut BTreeMap<K, V>, before: BTreeMap<K, Option<V>>) {
+    for (key, before) in before {
+        match before {
+            Some(before) => drop(now.insert(key, before)),
+            None => drop(now.remove(&key)),
+        }
     }
 }
 
@@ -139,14 +180,48 @@ mod tests {
     fn what_did_not_hold_and_is_not_judged_any_more_is_noticed() {
         let mut known = Known::default();
         let (good, bad) = (verdict("mac", "a", Outcome::Pass), verdict("vlan", "b", Outcome::Fail));
-        told(&mut known, &[good.clone(), bad.clone()]);
-        let before = known.clone();
-        told(&mut known, std::slice::from_ref(&bad));
-        assert!(!known.has_dropped(&before), "what held is no news");
-        told(&mut known, &[verdict("vlan", "a", Outcome::Pass)]);
-        assert!(!known.has_dropped(&before), "it is judged");
+        let mut drops = |verdicts: &[Verdict]| {
+            known.begin();
+            told(&mut known, &[good.clone(), bad.clone()]);
+            known.end();
+            known.begin();
+            told(&mut known, verdicts);
+            known.end()
+        };
+        assert!(!drops(std::slice::from_ref(&bad)), "what held is no news");
+        assert!(!drops(&[verdict("vlan", "a", Outcome::Pass)]), "it is judged");
+        assert!(drops(std::slice::from_ref(&good)));
+        // Another part judges it.
+        let part = Part::Nic("NET0".parse().unwrap());
+        known.take(vec![(part, vec![bad])]);
+        known.begin();
         told(&mut known, &[good]);
-        assert!(known.has_dropped(&before));
+        assert!(!known.end());
+    }
+
+    #[test]
+    fn what_a_look_has_brought_is_put_back_to_what_was_known_before() {
+        let part = |name: &str| Part::Nic(name.parse().unwrap());
+        let mut known = Known::default();
+        let bad = verdict("vlan", "b", Outcome::Fail);
+        known.take(vec![
+            (part("NET0"), vec![verdict("mac", "a", Outcome::Pass), bad.clone()]),
+            (part("NET1"), vec![verdict("mtu", "a", Outcome::Pass)]),
+        ]);
+        known.begin();
+        let state = |known: &Known| format!("{:?} {:?}", known.parts, known.told);
+        let before = state(&known);
+        known.take(vec![
+            (part("NET0"), vec![verdict("mac", "c", Outcome::Fail)]),
+            (Part::Rest, vec![verdict("up", "a", Outcome::Pass)]),
+        ]);
+        // The same look comes to the same part again.
+        known.take(vec![(part("NET0"), vec![verdict("mac", "d", Outcome::Unknown), bad])]);
+        assert_ne!(state(&known), before);
+        known.put_back();
+        assert_eq!(state(&known), before);
+        known.put_back();
+        assert_eq!(state(&known), before, "once is enough");
     }
 
     #[test]

@@ -46,6 +46,7 @@ impl Barrier {
 /// A port VLAN: tag protocol and id. Untagged is `None`, whatever protocol was given with it.
 type Vlan = Option<(VlanProtocol, VlanId)>;
 
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Port {
     nic: usize,
     vlan: Vlan,
@@ -119,9 +120,28 @@ impl Network {
         let (Some(sender), Some(receiver)) = (self.ports.get(from), self.ports.get(to)) else {
             return Expectation::NotJudged;
         };
-        if from == to {
-            return Expectation::NotJudged;
+        if from == to { Expectation::NotJudged } else { self.of_ports(sender, receiver) }
+    }
+
+    /// How many ordered pairs of these functions the model says something of. What it says depends on their ports alone, so that those that
+    /// are alike are counted and not gone through.
+    pub fn judged<'f>(&self, functions: impl IntoIterator<Item = &'f FunctionName>) -> usize {
+        let mut alike: BTreeMap<&Port, usize> = BTreeMap::new();
+        for port in functions.into_iter().filter_map(|function| self.ports.get(function)) {
+            *alike.entry(port).or_default() += 1;
         }
+        let of = |(sender, senders): (&&Port, &usize)| -> usize {
+            let judged =
+                alike.iter().filter(|(port, _)| self.of_ports(sender, port) != Expectation::NotJudged);
+            // Nobody sends to itself.
+            let receivers = judged.map(|(port, count)| if port == sender { count - 1 } else { *count });
+            senders * receivers.sum::<usize>()
+        };
+        alike.iter().map(of).sum()
+    }
+
+    /// What is expected of frames from one port to another.
+    fn of_ports(&self, sender: &Port, receiver: &Port) -> Expectation {
         let same_nic = sender.nic == receiver.nic;
         if !same_nic {
             match &self.joined {
@@ -310,6 +330,28 @@ mod tests {
         ] {
             assert_eq!(between(from, to), expected, "{from} to {to}");
             assert_eq!(between(to, from), expected, "{to} to {from}");
+        }
+    }
+
+    #[test]
+    fn pairs_that_are_judged_are_counted_as_they_are_gone_through() {
+        let guests = "guests:\n  g:\n    functions: [A#0, A#1, {vf: A#2, vlan: 7}, {vf: A#3, vlan: 7}, {vf: A#4, link_state: disable}, B#0, \
+                      {vf: B#1, vlan: 7}, {vf: B#2, vlan: 9}, {vf: B#3, link_state: disable}, C#0]\n";
+        for of_nics in ["", ", loopback: on", ", loopback: off"] {
+            for cables in ["", "board: {cables: [[A, B]]}\n", "board: {cables: [[B, C]]}\n"] {
+                let nics =
+                    format!("nics: {{A: {{vfs: 6{of_nics}}}, B: {{vfs: 4}}, C: {{vfs: 1{of_nics}}}}}\n");
+                let source = penstock_model::Source::new("m.yaml", format!("{nics}{guests}{cables}"));
+                let model = penstock_model::parse(&source).unwrap().model;
+                let network = Network::of(&model);
+                // A#9 is none of the model's.
+                let mut functions: Vec<FunctionName> = network.ports.keys().cloned().collect();
+                functions.push("A#9".parse().unwrap());
+                let pairs = functions.iter().flat_map(|from| functions.iter().map(move |to| (from, to)));
+                let judged =
+                    pairs.filter(|(from, to)| network.expectation(from, to) != Expectation::NotJudged);
+                assert_eq!(network.judged(&functions), judged.count(), "{nics}{cables}");
+            }
         }
     }
 

@@ -6,6 +6,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use indexmap::IndexSet;
 use penstock_host::{
     frames::{Endpoint, ProbeTimeouts, Reach},
     interrupt,
@@ -85,7 +86,7 @@ fn send_here(
     if ways.is_empty() {
         return Vec::new();
     }
-    let mut endpoints = Vec::new();
+    let mut endpoints = IndexSet::new();
     let mut pairs = Vec::new();
     for (way, _) in ways {
         let forger = forger(&way.from.endpoint, known);
@@ -93,6 +94,7 @@ fn send_here(
             [&way.from.endpoint, &forger, &way.to.endpoint].map(|end| position(&mut endpoints, end));
         pairs.push([(own, to), (forged, to)]);
     }
+    let endpoints: Vec<Endpoint> = endpoints.into_iter().collect();
     let wanted: Vec<bool> = ways.iter().map(|(_, on)| *on).collect();
     until_shown(&wanted, timeout, |open, window| {
         let pairs: Vec<(usize, usize)> = open.iter().flat_map(|at| pairs[*at]).collect();
@@ -166,7 +168,7 @@ fn send_away(
     if ways.is_empty() {
         return Vec::new();
     }
-    let mut probe_ends = Vec::new();
+    let mut probe_ends = IndexSet::new();
     let mut probe_paths = Vec::new();
     for (way, on) in ways {
         let forger = ProbeEnd { endpoint: forger(&way.from.endpoint, known), remote: way.from.remote };
@@ -176,6 +178,7 @@ fn send_away(
             ProbePath { from: forged, to, awaited: !on },
         ]);
     }
+    let probe_ends: Vec<ProbeEnd> = probe_ends.into_iter().collect();
     let told = observer.reach_across(&probe_ends, &probe_paths, &[], &neighbours.remotes.places, timeout);
     let both = |both: &[Result<Reach, String>]| match both {
         [own, forged] => Ok((own.clone()?, forged.clone()?)),

@@ -188,8 +188,7 @@ fn called<'s>(
 ) -> Result<&'s InterfaceReport, Unobserved> {
     let home = observation.inside(guest).map_err(|dark| Unobserved::Unknown(dark.why()))?;
     let interfaces = home.interfaces.as_ref().map_err(|why| Unobserved::Unknown(why.clone()))?;
-    let named = interfaces.iter().find(|report| report.interface.name.as_str() == name);
-    named.ok_or_else(|| {
+    home.named(name).ok_or_else(|| {
         let names: Vec<&str> = interfaces.iter().map(|report| report.interface.name.as_str()).collect();
         Unobserved::Absent(match names[..] {
             [] => "there is no interface".to_owned(),

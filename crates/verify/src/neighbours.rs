@@ -1,6 +1,8 @@
 //! Who in a VF's own NIC hears it. What nobody outside is ever to see is tried between two functions of one NIC, where the
 //! model has frames pass and where they were just seen to.
 
+use std::collections::HashMap;
+
 use penstock_host::frames::Reach;
 use penstock_model::{
     FunctionName, Outcome, VfSettings,
@@ -12,7 +14,7 @@ use super::{
     Expectation, nic,
     observation::Observation,
     probes::ProbeEnd,
-    reach::{self, Paths, Remotes, Trial},
+    reach::{self, Path, Paths, Remotes, Trial},
     writer::{self, Hidden, Unobserved, VerdictSheet, VerdictWriter},
 };
 
@@ -61,8 +63,8 @@ impl Nowhere {
 /// The paths that were tried, and what became of them.
 pub struct Neighbours<'s, 'p> {
     observation: &'s Observation<'p>,
-    paths: &'s Paths,
-    trials: &'s [Trial],
+    /// By who sends along them.
+    tried: HashMap<&'s FunctionName, Vec<(&'s Path, &'s Trial)>>,
     pub remotes: Remotes<'s>,
 }
 
@@ -72,7 +74,11 @@ impl<'s, 'p> Neighbours<'s, 'p> {
         paths: &'s Paths,
         trials: &'s [Trial],
     ) -> Neighbours<'s, 'p> {
-        Neighbours { observation, paths, trials, remotes: Remotes::default() }
+        let mut tried: HashMap<&FunctionName, Vec<(&Path, &Trial)>> = HashMap::new();
+        for (path, trial) in paths.tried.iter().zip(trials) {
+            tried.entry(&path.from).or_default().push((path, trial));
+        }
+        Neighbours { observation, tried, remotes: Remotes::default() }
     }
 
     /// A way that frames of `vf` take, with ends that `fit`; under this kernel alone where there is one. `None` where the model
@@ -83,9 +89,9 @@ impl<'s, 'p> Neighbours<'s, 'p> {
         fit: impl Fn(&ProbeEnd, &ProbeEnd) -> bool,
     ) -> Option<Result<ProvenPath, Nowhere>> {
         let observation = self.observation;
-        let inside: Vec<_> = (self.paths.tried.iter().zip(self.trials))
-            .filter(|(path, _)| path.from == *vf && path.to.nic == vf.nic)
-            .filter(|(path, _)| path.expectation == Expectation::Arrives)
+        let tried = self.tried.get(vf).into_iter().flatten().copied();
+        let inside: Vec<(&Path, &Trial)> = tried
+            .filter(|(path, _)| path.to.nic == vf.nic && path.expectation == Expectation::Arrives)
             .collect();
         let (first, _) = inside.first()?;
         let counted = |trial: &Trial| trial.reach == Ok(Reach::Arrived) && trial.witness.is_none();

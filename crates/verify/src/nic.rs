@@ -169,11 +169,11 @@ pub fn state<'s>(
             _ => Unobserved::Unsupported(format!("the PF's driver ({driver}) reports nothing of its VFs")),
         });
     }
-    sight
-        .vfs
-        .iter()
-        .find_map(|(at, state)| (*at == index).then_some(state))
-        .ok_or_else(|| Unobserved::Absent("the PF's driver reports no such VF".to_owned()))
+    let of_index = |(at, state): &'s (VfIndex, VfState)| (*at == index).then_some(state);
+    // They are in the order of indices; where not all are told of, further on than their places.
+    let in_place = sight.vfs.get(usize::from(index.get())).and_then(of_index);
+    let found = in_place.or_else(|| sight.vfs.iter().find_map(of_index));
+    found.ok_or_else(|| Unobserved::Absent("the PF's driver reports no such VF".to_owned()))
 }
 
 /// The MAC is always wanted. Where the PF's driver keeps none, the VF's own interface is the only witness: in a guest

@@ -1,7 +1,7 @@
 //! All that is to be compared with the model, looked at once.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     thread,
     time::{Duration, Instant},
 };
@@ -27,8 +27,10 @@ pub struct Observation<'a> {
     guests: BTreeMap<&'a GuestName, Result<Home, GuestUnobserved>>,
     /// Every function of the model that exists, and where.
     addresses: BTreeMap<FunctionName, Bdf>,
-    /// How many VFs each NIC says that it has; why they could not be listed, else.
-    said: BTreeMap<&'a NicName, Result<u16, String>>,
+    /// The first function at each of these addresses.
+    names: HashMap<Bdf, FunctionName>,
+    /// How many VFs each NIC says that it has, and how many of it there are; why they could not be listed, else.
+    said: BTreeMap<&'a NicName, Result<(u16, usize), String>>,
     /// The function behind a device of another bus.
     behind: BTreeMap<String, Option<Bdf>>,
     sights: BTreeMap<&'a NicName, Result<PfObservation, String>>,
@@ -46,6 +48,47 @@ pub struct Home {
     /// How long it took to look.
     pub took: Duration,
     pub interfaces: Result<Vec<InterfaceReport>, String>,
+    /// Where among the interfaces each function's own is: the first whose device it is, and that does not stand for one of its VFs.
+    by_function: HashMap<Bdf, usize>,
+    /// Where the first of each name is.
+    by_name: HashMap<String, usize>,
+}
+
+impl Home {
+    /// A home whose functions are not known yet.
+    fn of(
+        vantage: Vantage,
+        namespace: Result<Option<u32>, String>,
+        interfaces: Result<Vec<InterfaceReport>, String>,
+    ) -> Home {
+        let (by_function, by_name) = (HashMap::new(), HashMap::new());
+        Home { vantage, namespace, program: None, took: Duration::ZERO, interfaces, by_function, by_name }
+    }
+
+    /// Notes where among the interfaces each is, by what is `behind` their devices and by name.
+    fn number(&mut self, behind: &BTreeMap<String, Option<Bdf>>) {
+        self.by_function.clear();
+        self.by_name.clear();
+        for (at, report) in self.interfaces.iter().flatten().enumerate() {
+            self.by_name.entry(report.interface.name.to_string()).or_insert(at);
+            // Representors: `pf0vf3`, `c1pf0vf3`.
+            let stands_for_another = report.port_name.as_deref().is_some_and(pci::is_representor);
+            let function = report.device.as_ref().and_then(|device| *behind.get(device)?);
+            if let Some(function) = function.filter(|_| !stands_for_another) {
+                self.by_function.entry(function).or_insert(at);
+            }
+        }
+    }
+
+    /// The interface of the function at this address, where that is here.
+    fn interface_of(&self, address: Bdf) -> Option<&InterfaceReport> {
+        self.interfaces.as_ref().ok()?.get(*self.by_function.get(&address)?)
+    }
+
+    /// The interface of this name.
+    pub fn named(&self, name: &str) -> Option<&InterfaceReport> {
+        self.interfaces.as_ref().ok()?.get(*self.by_name.get(name)?)
+    }
 }
 
 /// A guest whose inside was not seen.
@@ -92,15 +135,10 @@ impl<'a> Observation<'a> {
             inventory,
             nics,
             places,
-            host: Home {
-                vantage: Vantage::Host,
-                namespace: Ok(None),
-                program: None,
-                took: Duration::ZERO,
-                interfaces: Err("not looked at".to_owned()),
-            },
+            host: Home::of(Vantage::Host, Ok(None), Err("not looked at".to_owned())),
             guests: BTreeMap::new(),
             addresses: BTreeMap::new(),
+            names: HashMap::new(),
             said: BTreeMap::new(),
             behind: BTreeMap::new(),
             sights: BTreeMap::new(),
@@ -115,6 +153,9 @@ impl<'a> Observation<'a> {
                 observation.find_functions(name, observer);
             }
         }
+        // Of several at one address the first stays.
+        let names = observation.addresses.iter().rev();
+        observation.names = names.map(|(function, address)| (*address, function.clone())).collect();
         observation.look_at_host(observer);
         observation.look_at_guests(guests, observer);
         let began = Instant::now();
@@ -141,7 +182,8 @@ impl<'a> Observation<'a> {
         }
         let free = observation.free_functions(scope);
         // Network plugins go on meanwhile: who has given a VF back once its PF was asked may have set what the PF tells.
-        let given = free.iter().filter(|(vf, _)| model.uplink_vf(vf).is_none()).map(|(_, vf)| *vf).collect();
+        let given = free.iter().filter(|(vf, _)| !observation.owners.is_uplink(vf)).map(|(_, vf)| *vf);
+        let given = given.collect();
         let taken = taken(&given, observer);
         for name in model.nics.keys().filter(|name| scope.nics.contains(*name)) {
             let pf = pf_of(name);
@@ -171,11 +213,12 @@ impl<'a> Observation<'a> {
             seen = observer.virtual_functions(*pf);
         }
         let said = seen.map(|(said, vfs)| {
+            let count = vfs.len();
             self.addresses.extend(vfs.into_iter().map(|(index, bdf)| {
                 let vf = FunctionName { nic: name.clone(), vf: Some(index) };
                 (vf, bdf)
             }));
-            said
+            (said, count)
         });
         self.said.insert(name, said);
     }
@@ -273,6 +316,8 @@ impl<'a> Observation<'a> {
                 .entry(device)
                 .or_insert_with_key(|device| device.parse().ok().or_else(|| observer.function_of(device)));
         }
+        let homes = self.guests.values_mut().flatten().chain([&mut self.host]);
+        homes.for_each(|home| home.number(&self.behind));
     }
 
     /// The place that a guest's inside is, when it was there to be looked into.
@@ -317,15 +362,13 @@ impl<'a> Observation<'a> {
 
     /// How many VFs a NIC says that it has, and how many of it there are.
     pub fn vf_count(&self, nic: &NicName) -> Result<(u16, usize), Unobserved> {
-        let said = self.said.get(nic).cloned().unwrap_or(Ok(0)).map_err(Unobserved::Unknown)?;
-        let of_nic = |function: &&FunctionName| function.nic == *nic && function.vf.is_some();
-        Ok((said, self.addresses.keys().filter(of_nic).count()))
+        self.said.get(nic).cloned().unwrap_or(Ok((0, 0))).map_err(Unobserved::Unknown)
     }
 
     /// The function at an address, as the model names it, with the address.
     pub fn name_of(&self, address: Bdf) -> String {
-        match self.addresses.iter().find(|(_, bdf)| **bdf == address) {
-            Some((function, _)) => format!("{function} at {address}"),
+        match self.names.get(&address) {
+            Some(function) => format!("{function} at {address}"),
             None => address.to_string(),
         }
     }
@@ -362,28 +405,20 @@ impl<'a> Observation<'a> {
         self.behind.get(report.device.as_ref()?).copied().flatten()
     }
 
-    /// Whether an interface is that of the function at `address`, and does not stand for one of its VFs (`pf0vf3`, `c1pf0vf3`).
-    fn is_of(&self, report: &InterfaceReport, address: Bdf) -> bool {
-        self.behind(report) == Some(address) && !report.port_name.as_deref().is_some_and(pci::is_representor)
-    }
-
     /// A function's interface, where the function is to live: the one whose device the function is.
     pub fn interface(&self, function: &FunctionName) -> Result<&InterfaceReport, Unobserved> {
         let home = self.home(function).map_err(|dark| Unobserved::Unknown(dark.why()))?;
-        let interfaces = home.interfaces.as_ref().map_err(|why| Unobserved::Unknown(why.clone()))?;
+        home.interfaces.as_ref().map_err(|why| Unobserved::Unknown(why.clone()))?;
         let address = self.address(function)?;
-        interfaces
-            .iter()
-            .find(|report| self.is_of(report, address))
-            .ok_or_else(|| Unobserved::Absent(self.elsewhere(address, &home.vantage)))
+        let found = home.interface_of(address);
+        found.ok_or_else(|| Unobserved::Absent(self.elsewhere(address, &home.vantage)))
     }
 
     /// Where else the interface of the function at `address` is.
     fn elsewhere(&self, address: Bdf, not_in: &Vantage) -> String {
         let homes = self.guests.values().flatten().chain([&self.host]);
         for home in homes.filter(|home| home.vantage != *not_in) {
-            let found = home.interfaces.iter().flatten().find(|report| self.is_of(report, address));
-            if let Some(report) = found {
+            if let Some(report) = home.interface_of(address) {
                 let place = match &home.vantage {
                     Vantage::Host => "on the host".to_owned(),
                     inside => inside.to_string(),
@@ -414,13 +449,12 @@ fn taken(free: &BTreeSet<Bdf>, observer: &mut dyn Observer) -> BTreeMap<Bdf, Res
 fn look_into(name: &GuestName, place: Option<&GuestPlace>) -> Result<Home, GuestUnobserved> {
     let began = Instant::now();
     match place {
-        Some(GuestPlace::Running(place)) => Ok(Home {
-            vantage: Vantage::Guest(name.clone()),
-            namespace: place.namespace().map_err(|error| chain(&error)),
-            program: place.own_program().map(str::to_owned),
-            interfaces: place.interfaces().map_err(|error| chain(&error)),
-            took: began.elapsed(),
-        }),
+        Some(GuestPlace::Running(place)) => {
+            let namespace = place.namespace().map_err(|error| chain(&error));
+            let interfaces = place.interfaces().map_err(|error| chain(&error));
+            let home = Home::of(Vantage::Guest(name.clone()), namespace, interfaces);
+            Ok(Home { program: place.own_program().map(str::to_owned), took: began.elapsed(), ..home })
+        }
         Some(GuestPlace::Closed(why)) => Err(GuestUnobserved::Closed(why.clone())),
         Some(GuestPlace::NotRunning(why)) => Err(GuestUnobserved::NotRunning(why.clone())),
         Some(GuestPlace::Unseen(why)) => Err(GuestUnobserved::Unseen(why.clone())),

@@ -34,7 +34,7 @@ pub struct Remote<'a> {
 }
 
 /// Where frames are sent from and received.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ProbeEnd {
     /// The interface. Its namespace is of no meaning in a remote place.
     pub endpoint: Endpoint,

@@ -2,9 +2,11 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    hash::Hash,
     time::Duration,
 };
 
+use indexmap::IndexSet;
 use penstock_host::{
     Place,
     frames::{Endpoint, NeighbourProbe, ProbeResult, ProbeTimeouts, Reach},
@@ -86,15 +88,6 @@ pub fn paths(network: &Network, functions: &BTreeSet<FunctionName>) -> Paths {
     Paths { tried: sample::pairs(&functions).into_iter().filter_map(judged).collect() }
 }
 
-/// How many paths the model says something of. What that takes grows with the square of the functions.
-fn judged(network: &Network, functions: &BTreeSet<FunctionName>, paths: &Paths) -> usize {
-    if functions.len() <= sample::ALL_UP_TO {
-        return paths.tried.len();
-    }
-    let all = functions.iter().flat_map(|from| functions.iter().map(move |to| network.expectation(from, to)));
-    all.filter(|expectation| *expectation != Expectation::NotJudged).count()
-}
-
 /// What became of a path.
 #[derive(Clone)]
 pub struct Trial {
@@ -131,7 +124,7 @@ pub fn judge(
     for (path, trial) in paths.tried.iter().zip(&trials) {
         judge_path(observation, path, trial, sheet);
     }
-    let judged = judged(&Network::of(observation.model), &functions(observation.model), paths);
+    let judged = Network::of(observation.model).judged(&functions(observation.model));
     if judged > paths.tried.len() {
         let nothing = BTreeSet::new();
         let page = sheet.page(Subject::Machine, Vantage::Host, &nothing);
@@ -226,7 +219,7 @@ fn send(
         if chosen.is_empty() && asked.is_empty() {
             continue;
         }
-        let mut endpoints: Vec<Endpoint> = Vec::new();
+        let mut endpoints: IndexSet<Endpoint> = IndexSet::new();
         let pairs: Vec<(usize, usize)> = chosen
             .iter()
             .map(|(_, from, to)| {
@@ -242,6 +235,7 @@ fn send(
                 planned_probe.question(position(&mut endpoints, &of_observer(planned_probe).endpoint))
             })
             .collect();
+        let endpoints: Vec<Endpoint> = endpoints.into_iter().collect();
         let timeout = ProbeTimeouts {
             arrival: if arriving { timeout } else { timeout.min(ISOLATION_WATCH) },
             silence: timeout.min(SILENCE),
@@ -261,7 +255,7 @@ fn send(
         }
     }
     if !probe_results.is_empty() || !asked_away.is_empty() {
-        let mut standing: Vec<ProbeEnd> = Vec::new();
+        let mut standing: IndexSet<ProbeEnd> = IndexSet::new();
         let probe_paths: Vec<ProbePath> = probe_results
             .iter()
             .map(|(at, from, to)| ProbePath {
@@ -279,6 +273,7 @@ fn send(
             awaited: false,
             ..planned_probe.question(position(&mut standing, of_observer(planned_probe)))
         }));
+        let standing: Vec<ProbeEnd> = standing.into_iter().collect();
         let told = observer.reach_across(&standing, &probe_paths, &planned_probes, &remotes.places, timeout);
         probe_results.iter().zip(told.frames).for_each(|((at, ..), reach)| trials[*at].reach = reach);
         asked_away
@@ -313,11 +308,8 @@ fn settle(planned_probe: &PlannedProbe<'_>, asked: Result<ProbeResult, String>, 
 }
 
 /// The position of `one` in `all`, where it is put unless it is there.
-pub fn position<T: Clone + PartialEq>(all: &mut Vec<T>, one: &T) -> usize {
-    all.iter().position(|other| other == one).unwrap_or_else(|| {
-        all.push(one.clone());
-        all.len() - 1
-    })
+pub fn position<T: Clone + Eq + Hash>(all: &mut IndexSet<T>, one: &T) -> usize {
+    all.get_index_of(one).unwrap_or_else(|| all.insert_full(one.clone()).0)
 }
 
 /// The places under other kernels that frames are sent from.

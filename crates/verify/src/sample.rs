@@ -1,8 +1,8 @@
 //! Which of a large machine's paths are tried. Pure.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use penstock_model::FunctionName;
+use penstock_model::{FunctionName, NicName};
 
 /// Up to so many functions every path is tried; it grows with their square.
 pub const ALL_UP_TO: usize = 64;
@@ -23,11 +23,12 @@ pub fn pairs(functions: &[&FunctionName]) -> Vec<(usize, usize)> {
         chosen.insert((a, b));
         chosen.insert((b, a));
     };
-    for at in 0..count {
+    let pfs = functions.iter().enumerate().filter(|(_, function)| function.vf.is_none());
+    let pfs: BTreeMap<&NicName, usize> = pfs.map(|(at, pf)| (&pf.nic, at)).collect();
+    for (at, function) in functions.iter().enumerate() {
         both(at, (at + 1) % count);
-        let pf = functions.iter().position(|other| other.vf.is_none() && other.nic == functions[at].nic);
-        if let Some(pf) = pf.filter(|pf| *pf != at) {
-            both(at, pf);
+        if let Some(pf) = pfs.get(&function.nic).filter(|pf| **pf != at) {
+            both(at, *pf);
         }
     }
     let certain = chosen.len();

@@ -1,7 +1,7 @@
 //! What silence proves. That nothing arrived says something only of ends that could send and receive all the time, so that these are looked at
 //! once more when the frames were sent.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use penstock_host::InterfaceReport;
 use penstock_model::{FunctionName, GuestName};
@@ -49,10 +49,10 @@ impl<'a> EndBefore<'a> {
     }
 
     /// What was lost of it meanwhile, in words, where these are the interfaces of its place `after` frames were sent.
-    fn lost(&self, after: &Result<Vec<InterfaceReport>, String>) -> Option<String> {
+    fn lost(&self, after: &After) -> Option<String> {
         let (end, before) = (&self.name, &self.report.interface);
         let report = match after {
-            Ok(reports) => reports.iter().find(|report| report.index == self.report.index),
+            Ok(reports) => reports.get(&self.report.index),
             Err(why) => {
                 let lost = "nothing arrived, and whether its link stayed is not known";
                 return Some(format!("{end}: {lost}: {why}"));
@@ -76,6 +76,13 @@ impl<'a> EndBefore<'a> {
     }
 }
 
+/// The interfaces of a place after frames were sent, by their indices; why they could not be looked at, else.
+type After = Result<HashMap<u32, InterfaceReport>, String>;
+
+fn by_index(reports: Vec<InterfaceReport>) -> HashMap<u32, InterfaceReport> {
+    reports.into_iter().map(|report| (report.index, report)).collect()
+}
+
 /// For each path along which nothing arrived: why that says nothing, if so. Such a path is given by what is expected of it and its ends, as
 /// far as they were seen. Where frames are to arrive, an end that had no carrier before is why they do not.
 pub fn doubts<'a>(
@@ -88,11 +95,11 @@ pub fn doubts<'a>(
     let guests = observation.look_into_guests(places.iter().copied().flatten().collect());
     let inside = guests.into_iter().map(|(guest, home)| {
         let interfaces = home.map_err(|dark| dark.why()).and_then(|home| home.interfaces);
-        (Some(guest), interfaces)
+        (Some(guest), interfaces.map(by_index))
     });
-    let mut after: BTreeMap<Option<&GuestName>, Result<Vec<InterfaceReport>, String>> = inside.collect();
+    let mut after: BTreeMap<Option<&GuestName>, After> = inside.collect();
     if places.contains(&None) {
-        after.insert(None, observer.interfaces());
+        after.insert(None, observer.interfaces().map(by_index));
     }
     let doubt = |(expectation, ends): &(Expectation, [Option<EndBefore<'a>>; 2])| {
         let ends = || ends.iter().flatten();

@@ -39,7 +39,7 @@ use neighbour_probe::Asking;
 pub use neighbour_probe::{NeighbourProbe, ProbeResult};
 
 /// An interface that frames are sent from and received at.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Endpoint {
     /// What to call it in messages.
     pub label: String,

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use penstock_host::InterfaceReport;
 use penstock_model::{
     FreeDriver, FunctionName, Outcome, TxRate, Verdict, inventory::SwitchMode, pci::PciIds,
 };
 
-use super::world::{GuestAnswer, MODEL, Source, World, mac, parse, world, world_of};
+use super::world::{self, GuestAnswer, MODEL, Source, World, mac, parse, world, world_of};
 use crate::{Barrier, Expectation, LINK_OF_PROOF, awaited, reach};
 
 /// The verdicts of an attribute that frames decided, as `subject (vantage): outcome, seen`.
@@ -285,6 +286,30 @@ fn a_carrier_that_is_lost_proves_the_barrier_that_it_is() {
     assert_eq!(path(&world, "NET0#0 -> NET0#2").0, Outcome::Pass);
     world.later("b", "eth0").interface.carrier = Some(false);
     assert_eq!(path(&world, "NET0#0 -> NET0#2").0, Outcome::Unknown);
+}
+
+/// A PF has the device of its representors, too; and a function may have several interfaces.
+#[test]
+fn a_functions_interface_is_the_first_that_is_its_own() {
+    let mut world = world();
+    let pf = world::bdf("04:00.0");
+    let other = |number, name| world::report(number, name, mac("02:ee:ee:ee:ee:ee"), pf, &[]);
+    let host = world.inside.get_mut("").unwrap();
+    host.insert(0, InterfaceReport { port_name: Some("pf0vf3".to_owned()), ..other(30, "rep3") });
+    host.push(other(31, "lan9"));
+    assert_eq!(world.not_passed(), Vec::<String>::new());
+}
+
+/// What is reported of VFs is found by their indices, also where not all are reported.
+#[test]
+fn a_vf_that_the_driver_does_not_report_is_no_other_one() {
+    let mut world = world();
+    world.sight.vfs.remove(1);
+    let not_passed = world.not_passed();
+    assert!(
+        !not_passed.is_empty() && not_passed.iter().all(|of| of.starts_with("NET0#1 ")),
+        "{not_passed:?}"
+    );
 }
 
 /// A network plugin restores the VF and then removes its record, as soon as the PF was asked.
