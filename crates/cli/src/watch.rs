@@ -219,7 +219,7 @@ impl Watch {
                 (scope, timeout) = (None, timeout.max(SETTLING));
                 continue;
             }
-            let before = self.watcher.before();
+            let before = self.watcher.begin();
             let began = Instant::now();
             let seen = match scope {
                 None => {
@@ -234,7 +234,7 @@ impl Watch {
             // With an interrupt the programs end that were asked: what they did not say tells nothing of the machine.
             if !changed && !interrupt::pending() {
                 let seen = seen.unwrap_or_else(SeenChanges::nothing);
-                let dropped = self.watcher.known.has_dropped(&before.known);
+                let dropped = self.watcher.known.end();
                 return Ok(Some(Look { seen, whole, settled, dropped, took }));
             }
             self.watcher.put_back(before);

@@ -6,8 +6,8 @@ use indexmap::IndexMap;
 use penstock_guests::incus::{self, ChosenVf, Instance, Listing};
 use penstock_host::{chain, running::Running};
 use penstock_model::{
-    Bdf, FunctionName, GuestKind, GuestName, Inventory, Model, NicName, Outcome, Verdict, inventory::Pf,
-    verdict::Subject,
+    Bdf, FunctionName, FunctionOwners, GuestKind, GuestName, Inventory, Model, NicName, Outcome, Verdict,
+    inventory::Pf, verdict::Subject,
 };
 use penstock_verify::GuestPlace;
 
@@ -67,20 +67,51 @@ impl ModelAsRun {
             let why = format!("which VF Incus gave to whom is not known: {}", unseen.why);
             unseen.may_run.iter().map(move |guest| (guest, why.clone()))
         });
-        let unsettled: BTreeMap<&GuestName, String> = ended.chain(unseen).collect();
-        let nics =
-            unsettled.iter().flat_map(|(guest, why)| nics_of(&self.model, guest).map(move |nic| (nic, why)));
-        let nics: BTreeMap<&NicName, &String> = nics.collect();
+        let unsettled = IncusFunctions::of(&self.model, ended.chain(unseen));
         for verdict in verdicts {
-            let Subject::Function(function) = &verdict.subject else { continue };
-            let why = match self.model.owner(function) {
-                Some((guest, _)) => unsettled.get(guest),
-                None if may_be_given(&self.model, function) => nics.get(&function.nic).copied(),
-                None => None,
-            };
-            if let Some(why) = why {
+            if let Some(IncusFunction::OfGuest(why) | IncusFunction::Free(why)) = unsettled.find(verdict) {
                 (verdict.outcome, verdict.seen) = (Outcome::Unknown, why.clone());
             }
+        }
+    }
+}
+
+/// The functions of a model that Incus may give or take because some guests are left to it, with what is known of each of these guests.
+pub struct IncusFunctions<'a, T> {
+    owners: FunctionOwners<'a>,
+    guests: BTreeMap<&'a GuestName, T>,
+    nics: BTreeMap<&'a NicName, T>,
+}
+
+/// How a function is one that Incus may give or take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IncusFunction<T> {
+    /// A guest has it that is left to Incus.
+    OfGuest(T),
+    /// A VF of a NIC of such a guest that neither a guest nor an uplink has: an instance that is started may be given it.
+    Free(T),
+}
+
+impl<'a, T: Clone> IncusFunctions<'a, T> {
+    /// Those of `model` while these guests are left to Incus.
+    pub fn of(model: &'a Model, guests: impl IntoIterator<Item = (&'a GuestName, T)>) -> Self {
+        let guests: BTreeMap<&GuestName, T> = guests.into_iter().collect();
+        let of_guest = |(guest, known): (&&GuestName, &T)| {
+            nics_of(model, guest).map(|nic| (nic, known.clone())).collect::<Vec<_>>()
+        };
+        let nics = guests.iter().flat_map(of_guest).collect();
+        IncusFunctions { owners: model.function_owners(), guests, nics }
+    }
+
+    /// Whether a verdict is on one of them.
+    pub fn find(&self, verdict: &Verdict) -> Option<IncusFunction<&T>> {
+        let Subject::Function(function) = &verdict.subject else { return None };
+        match self.owners.of(function) {
+            Some((guest, _)) => self.guests.get(guest).map(IncusFunction::OfGuest),
+            None if function.vf.is_some() && !self.owners.is_uplink(function) => {
+                self.nics.get(&function.nic).map(IncusFunction::Free)
+            }
+            None => None,
         }
     }
 }
@@ -202,11 +233,6 @@ fn as_incus_runs_it(
 pub fn nics_of<'a>(model: &'a Model, guest: &GuestName) -> impl Iterator<Item = &'a NicName> + use<'a> {
     let functions = model.guests.get(guest).map(|guest| &guest.functions);
     functions.into_iter().flatten().map(|function| &function.name.nic)
-}
-
-/// Whether a function is one that Incus may give to an instance that it starts: a VF that neither a guest nor an uplink has.
-pub fn may_be_given(model: &Model, function: &FunctionName) -> bool {
-    function.vf.is_some() && model.owner(function).is_none() && model.uplink_vf(function).is_none()
 }
 
 /// The function that Incus chose where the model has `wanted`, a VF of `pf`; `None` when it is another NIC's, or none of the model's that

@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, fmt::Display};
 
 use penstock_model::{
-    FunctionName, GuestName, Model, NicName, Verdict,
+    FunctionName, FunctionOwners, GuestName, Model, NicName, Verdict,
     verdict::{Subject, Vantage},
 };
 
@@ -40,6 +40,8 @@ const FROM_THE_START: [&str; 10] = [
 /// What is known beside the attribute that has drifted.
 pub struct Known<'a> {
     pub model: &'a Model,
+    /// Who has which function of it.
+    pub owners: &'a FunctionOwners<'a>,
     /// The guests that Incus runs: `penstock apply` would make second ones.
     pub of_incus: &'a BTreeSet<GuestName>,
     /// The guests that run now, and those of which nobody knows: a stop does those no harm that do not run.
@@ -113,8 +115,8 @@ impl Known<'_> {
     fn of_function(&self, function: &FunctionName, verdict: &Verdict) -> Advice {
         let nic = &function.nic;
         let attribute = verdict.attribute.as_str();
-        let owner = self.model.owner(function).map(|(owner, _)| owner.clone());
-        let uplink = self.model.uplink_vf(function);
+        let owner = self.owners.of(function).map(|(owner, _)| owner.clone());
+        let is_uplink = self.owners.is_uplink(function);
         let inside = matches!(&verdict.vantage, Vantage::Guest(guest) if Some(guest) == owner.as_ref());
         if attribute == "carrier" && !(self.is_linked)(nic) && (self.is_up)(nic) {
             return Advice::Elsewhere(format!(
@@ -129,8 +131,8 @@ impl Known<'_> {
             _ if inside || attribute.ends_with("gress_rate") => self.restart(owner),
             None => self.managed_elsewhere(nic).unwrap_or(Advice::Apply),
             // A switch is at the interface that was there when it started, and keeps it promiscuous.
-            Some(_) if matches!(attribute, "mac" | "driver" | "promiscuous") && uplink.is_some() => {
-                self.restart(uplink.map(|uplink| uplink.guest.clone()))
+            Some(_) if matches!(attribute, "mac" | "driver" | "promiscuous") && is_uplink => {
+                self.restart(self.model.uplink_vf(function).map(|uplink| uplink.guest.clone()))
             }
             // A driver sees another address only when it is bound anew.
             Some(_) if matches!(attribute, "mac" | "driver") => match self.managed_elsewhere(nic) {
@@ -163,7 +165,7 @@ impl Known<'_> {
     /// The guest of Incus that owns a function.
     fn owner_in_incus(&self, subject: &Subject) -> Option<&GuestName> {
         let Subject::Function(function) = subject else { return None };
-        let (owner, _) = self.model.owner(function)?;
+        let (owner, _) = self.owners.of(function)?;
         self.of_incus.get(owner)
     }
 
@@ -185,7 +187,7 @@ impl Known<'_> {
     /// The guest that has the NIC's PF, with those that have VFs of it: they stop before it.
     fn holder(&self, nic: &NicName) -> BTreeSet<GuestName> {
         let pf = FunctionName { nic: nic.clone(), vf: None };
-        let held = self.model.owner(&pf).is_some_and(|(owner, _)| self.running.contains(owner));
+        let held = self.owners.of(&pf).is_some_and(|(owner, _)| self.running.contains(owner));
         if held { self.users(nic) } else { BTreeSet::new() }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_host::process::quoted_where_needed;
 use penstock_model::{
-    FunctionName, GuestName, Model, NicName, Outcome, Verdict,
+    FunctionName, FunctionOwners, GuestName, Model, NicName, Outcome, Verdict,
     verdict::{Subject, Vantage},
 };
 use penstock_verify::drift::{Change, Turn};
@@ -179,6 +179,7 @@ impl Lines {
         }
         let time = time();
         let owners = Owners::of(watcher.model());
+        let situation = Situation::of(watcher);
         let stopped: BTreeSet<&GuestName> = changes.iter().filter_map(stopped).collect();
         let folded = |change: &&Change| {
             let inside = matches!(&change.verdict.vantage, Vantage::Guest(guest) if stopped.contains(guest));
@@ -186,7 +187,7 @@ impl Lines {
         };
         let unseen = changes.iter().filter(folded).count();
         for change in changes {
-            let turned = self.turned(change, &owners, watcher);
+            let turned = self.turned(change, &owners, &situation);
             let line = Line { time: time.clone(), what: Event::Turned(&turned) };
             let words = || match folded(&change) {
                 true => String::new(),
@@ -199,7 +200,7 @@ impl Lines {
         Ok(true)
     }
 
-    fn turned<'a>(&self, change: &'a Change, owners: &Owners, watcher: &Watcher) -> Turned<'a> {
+    fn turned<'a>(&self, change: &'a Change, owners: &Owners, situation: &Situation<'_>) -> Turned<'a> {
         let concerns = owners.concerned(&change.verdict.subject);
         let event = match change.turn {
             Turn::Drift => "drift",
@@ -208,7 +209,7 @@ impl Lines {
         };
         let (mut mend, mut advice) = (None, None);
         if change.turn == Turn::Drift {
-            let found = advised(&change.verdict, watcher);
+            let found = situation.advice(&change.verdict);
             let words = Some(found.words(&self.file, &self.nics));
             *if found.is_command() { &mut mend } else { &mut advice } = words;
         }
@@ -240,29 +241,44 @@ impl Lines {
     }
 }
 
-/// What puts this right as everything is now.
-fn advised(verdict: &Verdict, watcher: &Watcher) -> Advice {
-    let of_pf = |nic: &NicName, attribute: &str| {
-        let pf = Subject::Function(FunctionName { nic: nic.clone(), vf: None });
-        let is_of = |verdict: &&Verdict| verdict.subject == pf && verdict.attribute == attribute;
-        watcher.known.verdicts().filter(is_of).all(|verdict| verdict.outcome != Outcome::Fail)
-    };
-    let failed = |verdict: &&Verdict| verdict.attribute == "running" && verdict.outcome == Outcome::Fail;
-    let guest = |verdict: &'_ Verdict| match &verdict.subject {
-        Subject::Guest(guest) => Some(guest.clone()),
-        _ => None,
-    };
-    let stopped: BTreeSet<GuestName> = watcher.known.verdicts().filter(failed).filter_map(guest).collect();
-    let model = watcher.model();
-    let running = model.guests.keys().filter(|guest| !stopped.contains(*guest)).cloned().collect();
-    let known = advice::Known {
-        model,
-        of_incus: &watcher.of_incus(),
-        running: &running,
-        is_up: &|nic| of_pf(nic, "up"),
-        is_linked: &|nic| of_pf(nic, "carrier"),
-    };
-    known.advice(verdict)
+/// How everything is now, as far as it matters for what puts something right.
+struct Situation<'a> {
+    model: &'a Model,
+    owners: FunctionOwners<'a>,
+    of_incus: BTreeSet<GuestName>,
+    running: BTreeSet<GuestName>,
+    /// What fails of PFs.
+    failed: BTreeSet<(&'a NicName, &'a str)>,
+}
+
+impl<'a> Situation<'a> {
+    fn of(watcher: &'a Watcher) -> Situation<'a> {
+        let (mut stopped, mut failed) = (BTreeSet::new(), BTreeSet::new());
+        for verdict in watcher.known.verdicts().filter(|verdict| verdict.outcome == Outcome::Fail) {
+            let attribute = verdict.attribute.as_str();
+            match &verdict.subject {
+                Subject::Guest(guest) if attribute == "running" => _ = stopped.insert(guest),
+                Subject::Function(FunctionName { nic, vf: None }) => _ = failed.insert((nic, attribute)),
+                _ => {}
+            }
+        }
+        let model = watcher.model();
+        let running = model.guests.keys().filter(|guest| !stopped.contains(*guest)).cloned().collect();
+        Situation { model, owners: model.function_owners(), of_incus: watcher.of_incus(), running, failed }
+    }
+
+    /// What puts this right.
+    fn advice(&self, verdict: &Verdict) -> Advice {
+        let known = advice::Known {
+            model: self.model,
+            owners: &self.owners,
+            of_incus: &self.of_incus,
+            running: &self.running,
+            is_up: &|nic| !self.failed.contains(&(nic, "up")),
+            is_linked: &|nic| !self.failed.contains(&(nic, "carrier")),
+        };
+        known.advice(verdict)
+    }
 }
 
 /// The guest that has stopped.

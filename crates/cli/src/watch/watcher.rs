@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::Arc,
     time::Duration,
 };
 
@@ -17,7 +18,6 @@ use penstock_host::{
 };
 use penstock_model::{
     Bdf, Diagnostics, FunctionName, GuestKind, GuestName, Inventory, Model, NicName, Verdict,
-    verdict::Subject,
 };
 use penstock_verify::{
     GuestPlace, KernelObserver, Observer, Part, Scope, attributes,
@@ -30,7 +30,7 @@ use crate::{
     failure::Failure,
     machine::{
         Machine,
-        incus::{IncusUnseen, ModelAsRun, may_be_given, nics_of},
+        incus::{IncusFunction, IncusFunctions, IncusUnseen, ModelAsRun, nics_of},
     },
     model_file::ModelFile,
     printer::Printer,
@@ -87,12 +87,10 @@ pub struct SeenChanges {
     pub again: bool,
 }
 
-/// What was known before a look.
+/// What was known before a look, but for what was judged.
 pub struct KnownBefore {
-    /// What was judged.
-    pub known: Known,
     of_incus: BTreeMap<GuestName, Running>,
-    as_run: Option<Model>,
+    as_run: Option<Arc<Model>>,
     nics: IndexMap<NicName, Bdf>,
 }
 
@@ -150,7 +148,7 @@ pub struct Watcher {
     /// when they have stopped: what Penstock would do about that makes second ones.
     of_incus: BTreeMap<GuestName, Running>,
     /// The model as it was carried out when all of these ran.
-    as_run: Option<Model>,
+    as_run: Option<Arc<Model>>,
     polled: BTreeSet<SourceName>,
     said: BTreeSet<String>,
     inventory: Inventory,
@@ -216,20 +214,17 @@ impl Watcher {
         Ok(SeenChanges { changes, unseen, postponed: unseen_guests.in_words(), lost, again: false })
     }
 
-    /// What is known now, to be put back when it turns out that somebody changed the machine during the next look.
-    pub fn before(&self) -> KnownBefore {
-        KnownBefore {
-            known: self.known.clone(),
-            of_incus: self.of_incus.clone(),
-            as_run: self.as_run.clone(),
-            nics: self.nics.clone(),
-        }
+    /// Begins a look: what is known now, to be put back when it turns out that somebody changed the machine meanwhile.
+    pub fn begin(&mut self) -> KnownBefore {
+        self.known.begin();
+        KnownBefore { of_incus: self.of_incus.clone(), as_run: self.as_run.clone(), nics: self.nics.clone() }
     }
 
     /// Forgets what was seen since.
     pub fn put_back(&mut self, before: KnownBefore) {
-        let KnownBefore { known, of_incus, as_run, nics } = before;
-        (self.known, self.of_incus, self.as_run, self.nics) = (known, of_incus, as_run, nics);
+        self.known.put_back();
+        let KnownBefore { of_incus, as_run, nics } = before;
+        (self.of_incus, self.as_run, self.nics) = (of_incus, as_run, nics);
     }
 
     /// Looks at these NICs and guests.
@@ -274,7 +269,7 @@ impl Watcher {
 
     /// The model as it was carried out when all of its guests ran that Incus runs; as it is in the file where they never did.
     pub fn model(&self) -> &Model {
-        self.as_run.as_ref().unwrap_or(&self.file.model)
+        self.as_run.as_deref().unwrap_or(&self.file.model)
     }
 
     /// The guests that are left to Incus: those that it was seen to run, and those that it may run.
@@ -300,7 +295,7 @@ impl Watcher {
         let left = self.left_to_incus(run.incus_unseen.as_ref());
         let all_ran = left.iter().all(|guest| run.of_incus.contains_key(guest));
         // Without those that have stopped the NICs would be another's, and to apply the model would make second guests.
-        let model = match &self.as_run {
+        let model = match self.as_run.as_deref() {
             Some(as_run) if !all_ran => as_run,
             _ => &run.model,
         };
@@ -318,30 +313,18 @@ impl Watcher {
             When::AtOnce | When::Later => IncusStarts::None,
         };
         if all_ran && settled {
-            self.as_run = Some(run.model.clone());
+            self.as_run = Some(Arc::new(run.model.clone()));
         } else {
-            let is_left = |verdict: &Verdict| match &verdict.subject {
-                Subject::Function(function) => {
-                    model.owner(function).is_some_and(|(guest, _)| left.contains(guest))
-                }
-                _ => false,
-            };
-            let their_nics: BTreeSet<&NicName> =
-                left.iter().flat_map(|guest| nics_of(&self.file.model, guest)).collect();
-            let may_be_given = |verdict: &Verdict| match &verdict.subject {
-                Subject::Function(function) => {
-                    starts != IncusStarts::None
-                        && their_nics.contains(&function.nic)
-                        && may_be_given(model, function)
-                }
-                _ => false,
+            let theirs = IncusFunctions::of(model, left.iter().map(|guest| (guest, ())));
+            let may_be_given = |verdict: &Verdict| {
+                starts != IncusStarts::None && theirs.find(verdict) == Some(IncusFunction::Free(&()))
             };
             let before = self.known.verdicts().filter(|verdict| may_be_given(verdict));
             let before: BTreeMap<_, &Verdict> = before.map(|verdict| (verdict.key(), verdict)).collect();
             for (_, verdicts) in &mut fresh {
                 verdicts.retain_mut(|verdict| {
                     if !may_be_given(verdict) {
-                        return !is_left(verdict);
+                        return theirs.find(verdict) != Some(IncusFunction::OfGuest(&()));
                     }
                     // As it was last seen.
                     let was = before.get(&verdict.key());

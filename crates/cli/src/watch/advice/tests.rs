@@ -48,6 +48,7 @@ fn advised(about: &str, running: &str, down: &str, dark: &str) -> String {
     let is_in = |list: &str, nic: &NicName| list.split_whitespace().any(|name| name == nic.as_str());
     let known = Known {
         model: &model,
+        owners: &model.function_owners(),
         of_incus: &BTreeSet::new(),
         running: &running,
         is_up: &|nic| !is_in(down, nic),
@@ -70,7 +71,9 @@ fn what_incus_runs_is_not_put_right_by_a_second_guest() {
     let of_incus = ["box".parse().unwrap()].into();
     let running = ["box".parse().unwrap(), "other".parse().unwrap()].into();
     let yes = &|_: &NicName| true;
-    let known = Known { model: &model, of_incus: &of_incus, running: &running, is_up: yes, is_linked: yes };
+    let owners = &model.function_owners();
+    let known =
+        Known { model: &model, owners, of_incus: &of_incus, running: &running, is_up: yes, is_linked: yes };
     let advised = |about: &str| known.advice(&verdict(about)).words(&"m.yaml", "");
     let own = advised("NET0#0 mac (host)");
     assert!(own.contains("`incus restart box`") && !own.contains("apply"), "{own}");

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use penstock_guests::state::State;
 use penstock_host::netlink::Touched;
-use penstock_model::{Outcome, Source};
+use penstock_model::{Outcome, Source, verdict::Subject};
 use penstock_plan::action::GuestDefinition;
 
 use super::*;
@@ -173,7 +173,7 @@ fn a_guest_that_penstock_has_defined_since_is_judged_again() {
     let state = tempfile::tempdir().unwrap();
     let settings = Settings { state: state.path().to_owned(), ..Settings::resolve(&Common::default()) };
     watcher.machine = Machine::here(&settings);
-    watcher.as_run = Some(watcher.file.model.clone());
+    watcher.as_run = Some(Arc::new(watcher.file.model.clone()));
     let whole = Scope::whole(&watcher.file.model);
     let of_box = |(judged, _): (Judged, UnseenGuests)| {
         judged.iter().any(|(part, verdicts)| matches!(part, Part::Guest(_)) && !verdicts.is_empty())
