@@ -16,6 +16,7 @@ mod mirror;
 mod neighbour;
 mod port;
 mod rate;
+mod rebuild;
 mod receive;
 mod share;
 mod stream;
@@ -182,7 +183,9 @@ impl Engine {
             self.ports.resize_with(at + 1, || None);
         }
         let before = self.ports.get_mut(at).and_then(|place| std::mem::replace(place, port));
-        self.rebuild();
+        if before.is_some() || !self.append(id) {
+            self.rebuild();
+        }
         before
     }
 
@@ -207,7 +210,7 @@ impl Engine {
         if let Some(port) = self.port_mut(id) {
             port.carrier = carrier;
         }
-        self.rebuild();
+        self.find_links(id);
     }
 
     /// Gives a port what it has instead of rings, with what may be sent through it; or takes it away.
@@ -309,42 +312,6 @@ impl Engine {
     /// A port's counters.
     pub fn counters(&self, id: PortId) -> Option<Counters> {
         self.port(id).map(|port| port.counters)
-    }
-
-    /// Makes anew what is looked up for each frame.
-    fn rebuild(&mut self) {
-        let found = || {
-            let numbered = (0..).zip(self.ports.iter());
-            numbered.filter_map(|(id, port): (PortId, _)| Some((id, port.as_deref()?)))
-        };
-        let addresses: Vec<_> =
-            found().flat_map(|(id, port)| port.settings().macs.iter().map(move |mac| (*mac, id))).collect();
-        self.table = Table::new(&addresses);
-        let hears_all = |port: &Port| port.settings().promiscuous && port.settings().trust;
-        self.promiscuous = found().filter(|(_, port)| hears_all(port)).map(|(id, _)| id).collect();
-        // Who hears everything hears this too, and once.
-        self.unclaimed = found()
-            .filter(|(_, port)| port.settings().default || port.settings().uplink || hears_all(port))
-            .map(|(id, _)| id)
-            .collect();
-        self.uplink = found().find(|(_, port)| port.settings().uplink).map(|(id, _)| id);
-        // Who watches others and has no address hears nothing but copies.
-        let hears = |id: PortId, port: &Port| !self.mirrors.watches(id) || !port.settings().macs.is_empty();
-        self.present = found().filter(|(id, port)| hears(*id, port)).map(|(id, _)| id).collect();
-        let speed = |id: PortId| Some((id, self.port(id)?.settings().speed));
-        let share = Share::new(self.uplink.and_then(speed));
-        if !share.is_like(&self.share) {
-            self.share = share;
-        }
-        for (id, port) in (0..).zip(&mut self.ports) {
-            let Some(port) = port.as_deref_mut() else { continue };
-            port.watched = self.mirrors.watched(id);
-            port.noted = port.watched.received || self.uplink == Some(id) && port.settings().speed > 0;
-        }
-        let carrier = self.uplink.and_then(|id| self.port(id)).is_none_or(Port::leads_out);
-        self.ports.iter_mut().flatten().for_each(|port| port.find_link(carrier));
-        let all = self.present.len();
-        self.touched.reserve(all.saturating_sub(self.touched.capacity()));
     }
 
     /// Has the rings of all ports served; to be called when one was added or taken away.

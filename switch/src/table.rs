@@ -8,7 +8,7 @@ pub type PortId = u16;
 const NOBODY: PortId = PortId::MAX;
 
 /// An address and the port that has it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry {
     mac: u64,
     port: PortId,
@@ -17,35 +17,50 @@ struct Entry {
 const EMPTY: Entry = Entry { mac: 0, port: NOBODY };
 
 /// Addresses and the ports that have them; several ports may have one address, in different VLANs. Made anew whenever
-/// settings change, which is rare, and only looked up in between.
-#[derive(Debug)]
+/// settings change, which is rare; only looked up, and added to, in between.
+#[derive(Debug, PartialEq, Eq)]
 pub struct Table {
     /// Open addressing; a power of two, at most half full, so that every search ends at an empty entry.
     entries: Vec<Entry>,
+    /// How many entries are used.
+    used: usize,
 }
 
 impl Default for Table {
     fn default() -> Table {
-        Table { entries: vec![EMPTY; 2] }
+        Table { entries: vec![EMPTY; 2], used: 0 }
     }
 }
 
 impl Table {
     /// The table of these addresses.
     pub fn new(addresses: &[(Mac, PortId)]) -> Table {
-        let size = (addresses.len() * 4).max(2).next_power_of_two();
-        let mut table = Table { entries: vec![EMPTY; size] };
-        for (mac, port) in addresses {
-            let mut at = table.place(*mac);
-            while let Some(entry) = table.entries.get_mut(at) {
-                if entry.port == NOBODY {
-                    *entry = Entry { mac: mac.bits(), port: *port };
-                    break;
-                }
-                at = (at + 1) & (size - 1);
-            }
-        }
+        let mut table = Table { entries: vec![EMPTY; size_for(addresses.len())], used: 0 };
+        addresses.iter().for_each(|(mac, port)| table.put(*mac, *port));
         table
+    }
+
+    /// Adds addresses of a port behind all others; `false`: there is no room for them, and the table has to be made anew.
+    pub fn add(&mut self, macs: &[Mac], port: PortId) -> bool {
+        let fits = size_for(self.used + macs.len()) <= self.entries.len();
+        if fits {
+            macs.iter().for_each(|mac| self.put(*mac, port));
+        }
+        fits
+    }
+
+    /// Puts an address into an empty entry, of which there is one.
+    fn put(&mut self, mac: Mac, port: PortId) {
+        let mut at = self.place(mac);
+        let last = self.entries.len() - 1;
+        while let Some(entry) = self.entries.get_mut(at) {
+            if entry.port == NOBODY {
+                *entry = Entry { mac: mac.bits(), port };
+                self.used += 1;
+                break;
+            }
+            at = (at + 1) & last;
+        }
     }
 
     #[inline]
@@ -70,6 +85,11 @@ impl Table {
             at = (at + 1) & (self.entries.len() - 1);
         }
     }
+}
+
+/// How many entries a table of so many addresses has.
+fn size_for(addresses: usize) -> usize {
+    (addresses * 4).max(2).next_power_of_two()
 }
 
 #[cfg(test)]
