@@ -153,9 +153,10 @@ lint:
 	else echo "skipped: clippy is not installed"; fi
 	cargo check --locked --manifest-path fuzz/Cargo.toml --target-dir target
 
+# What a user waits for; hours for all of it. `make bench rows="audit plan"` measures some (docs/performance.md).
 bench: image
 	@scripts/install-dependencies bench
-	PENSTOCK_BINARY=$(CURDIR)/$(penstock) cargo bench --locked --package penstock-cli --bench rehearsal
+	PENSTOCK_BINARY=$(CURDIR)/$(penstock) cargo bench --locked --package penstock-cli --bench rehearsal -- $(rows)
 
 # How time and memory grow with VFs, guests, steps, cells of a report and ports of a switch. `make bench-growth what="vfs ports"` measures
 # some of it, `what=docs` puts the pictures into docs/pictures (docs/performance.md).

@@ -1,7 +1,7 @@
-//! `make bench`: what a user waits for, measured on the binary that a user runs. Prints a table and keeps JSON.
+//! `make bench`: what a user waits for, measured on the binary that a user runs. Prints a table and keeps each sample in
+//! `bench/samples/rehearsal.json`.
 //!
-//! Arguments after `--` choose among `attributes`, `audit`, `binds`, `empty`, `image`, `kill`, `kill-realtime`, `latency`, `measure`,
-//! `overhead`, `plan`, `rehearse`, `report`, `reset`, `vfs`; all of them without any.
+//! Arguments after `--` choose among [`groups`]; all of them without any.
 #![allow(clippy::disallowed_methods)]
 
 mod attributes;
@@ -17,10 +17,14 @@ use std::{
     env, fs,
     path::{Path, PathBuf},
     process::Command,
-    time::Instant,
+    time::{Instant, SystemTime},
 };
 
-use penstock_testkit::{binary, models, sysfs};
+use penstock_testkit::{
+    binary, models,
+    samples::{self, SampleRow},
+    sysfs,
+};
 use serde_json::{Value, json};
 
 #[path = "../../report/tests/runs/mod.rs"]
@@ -47,56 +51,51 @@ impl Row {
 fn main() {
     process::launch_if_asked();
     let chosen: Vec<String> = env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
-    let wanted = |name: &str| chosen.is_empty() || chosen.iter().any(|word| word == name);
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let mut rows = Vec::new();
-    if wanted("plan") {
-        rows.extend(plan(directory.path()));
+    let groups = groups(directory.path());
+    for word in &chosen {
+        let known: Vec<&str> = groups.iter().map(|(name, _)| *name).collect();
+        assert!(known.contains(&word.as_str()), "`{word}` is none of {}", known.join(", "));
     }
-    if wanted("empty") {
-        rows.extend(empty(directory.path()));
+    let wanted = |name: &str| chosen.is_empty() || chosen.iter().any(|word| word == name);
+    let mut measured = Vec::new();
+    for (name, measure) in groups.into_iter().filter(|(name, _)| wanted(name)) {
+        measured.extend(measure().into_iter().map(|row| (name, row)));
     }
-    if wanted("attributes") {
-        rows.extend(attributes());
-    }
-    if wanted("audit") {
-        rows.extend(audits(directory.path()));
-    }
-    if wanted("binds") {
-        rows.extend(["standard", "realtime"].into_iter().flat_map(binds));
-    }
-    if wanted("report") {
-        rows.extend(report());
-    }
-    if wanted("rehearse") {
-        rows.extend(rehearse(directory.path()));
-    }
-    if wanted("measure") {
-        rows.extend(measure(directory.path()));
-    }
-    if wanted("latency") {
-        rows.extend(latency());
-    }
-    if wanted("overhead") {
-        rows.extend(overhead());
-    }
-    if wanted("vfs") {
-        rows.push(vfs(directory.path()));
-    }
-    if wanted("kill") {
-        rows.push(crashes("killed in every step, back and on again", &crash::kill()));
-    }
-    if wanted("kill-realtime") {
-        rows.push(crashes("killed in every step of real time, back and on again", &crash::kill_realtime()));
-    }
-    if wanted("reset") {
-        rows.push(crashes("reset at a random moment, back or on again", &crash::reset()));
-    }
-    if wanted("image") {
-        rows.push(image(directory.path()));
-    }
-    print(&rows);
-    keep(&rows);
+    print(&measured);
+    keep(&measured, &chosen);
+}
+
+/// Rows that are measured in one go, by what they are asked for with.
+type Group<'a> = (&'static str, Box<dyn FnOnce() -> Vec<Row> + 'a>);
+
+/// All groups, in the order in which they are measured.
+fn groups(directory: &Path) -> Vec<Group<'_>> {
+    vec![
+        ("plan", Box::new(move || plan(directory))),
+        ("empty", Box::new(move || empty(directory))),
+        ("attributes", Box::new(attributes)),
+        ("audit", Box::new(move || audits(directory))),
+        ("binds", Box::new(move || ["standard", "realtime"].into_iter().flat_map(binds).collect())),
+        ("report", Box::new(report)),
+        ("rehearse", Box::new(move || rehearse(directory))),
+        ("measure", Box::new(move || measure(directory))),
+        ("latency", Box::new(latency)),
+        ("overhead", Box::new(overhead)),
+        ("vfs", Box::new(move || vec![vfs(directory)])),
+        ("kill", Box::new(move || vec![crashes("killed in every step, back and on again", &crash::kill())])),
+        (
+            "kill-realtime",
+            Box::new(move || {
+                vec![crashes("killed in every step of real time, back and on again", &crash::kill_realtime())]
+            }),
+        ),
+        (
+            "reset",
+            Box::new(move || vec![crashes("reset at a random moment, back or on again", &crash::reset())]),
+        ),
+        ("image", Box::new(move || vec![image(directory)])),
+    ]
 }
 
 fn example(name: &str) -> PathBuf {
@@ -399,7 +398,11 @@ fn overhead() -> Vec<Row> {
             "netperf through penstock, off from by hand",
             2.0,
             vec![(compared.ratio - 1.0).abs() * 100.0],
-            format!("ratio of medians {:.4} of {} pairs", compared.ratio, compared.ratios.len()),
+            format!(
+                "ratio of medians {:.4} of {} pairs, in instructions of the board",
+                compared.ratio,
+                compared.ratios.len()
+            ),
         ),
         row(
             "  the same by hand twice, for comparison",
@@ -451,10 +454,10 @@ fn crashes(what: &'static str, counted: &crash::Counted) -> Row {
     Row { what, unit: "s", target: f64::INFINITY, samples: counted.seconds.clone(), parts }
 }
 
-fn print(rows: &[Row]) {
+fn print(rows: &[(&str, Row)]) {
     println!("| what | median | target | samples | where the time goes (last run, s) |");
     println!("|---|---|---|---|---|");
-    for row in rows {
+    for (_, row) in rows {
         let (median, unit) = (row.median(), row.unit);
         let met = if median <= row.target { "" } else { " **missed**" };
         println!(
@@ -467,20 +470,17 @@ fn print(rows: &[Row]) {
     }
 }
 
-/// Keeps the raw samples with the commit and the machine that they belong to.
-fn keep(rows: &[Row]) {
-    let commit = Command::new("git")
-        .args(["rev-parse", "HEAD"])
-        .output()
-        .map(|output| output.stdout)
-        .unwrap_or_default();
-    let rows: Vec<Value> = rows
-        .iter()
-        .map(|row| json!({"what": row.what.trim(), "unit": row.unit, "target": row.target, "samples": row.samples, "parts": row.parts}))
-        .collect();
-    let cpus = std::thread::available_parallelism().map_or(0, usize::from);
-    let kept = json!({"commit": String::from_utf8_lossy(&commit).trim(), "cpus": cpus, "rows": rows});
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/bench.json");
-    fs::write(&path, serde_json::to_vec_pretty(&kept).expect("JSON")).expect("the samples are kept");
-    println!("\nraw samples: target/bench.json");
+/// Keeps the raw samples with the date, the commit, the machine and the command that they belong to. What was not measured stays.
+fn keep(rows: &[(&str, Row)], chosen: &[String]) {
+    let row = |(group, row): &(&str, Row)| SampleRow {
+        group: (*group).to_owned(),
+        row: json!({
+            "what": row.what.trim(), "unit": row.unit, "target": row.target, "samples": row.samples, "parts": row.parts,
+        }),
+    };
+    let words = if chosen.is_empty() { String::new() } else { format!(" rows=\"{}\"", chosen.join(" ")) };
+    let date = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    let measured = samples::provenance(&date, &format!("make bench{words}"));
+    let path = samples::keep("rehearsal", &measured, rows.iter().map(row).collect());
+    println!("\nraw samples: {}", path.expect("the samples are kept").display());
 }

@@ -19,6 +19,7 @@ pub mod namespace;
 pub mod needs;
 pub mod page;
 pub mod programs;
+pub mod samples;
 pub mod script;
 pub mod sysfs;
 pub mod tree;

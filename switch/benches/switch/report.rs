@@ -1,11 +1,12 @@
 //! The table, and the file with every sample.
 
 use std::{
-    fmt, fs, io,
+    env, fmt, fs, io,
     path::{Path, PathBuf},
     process::Command,
 };
 
+use penstock_testkit::samples::{self, SampleRow};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -200,6 +201,19 @@ impl Report {
             fs::create_dir_all(directory)?;
         }
         fs::write(&path, serde_json::to_vec_pretty(&kept)?)?;
-        Ok(Path::new("target/bench-switch.json").to_owned())
+        let words: Vec<String> = env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
+        let began = kept["began"].as_str().unwrap_or_default();
+        let mut measured =
+            samples::provenance(began, format!("make bench-switch {}", words.join(" ")).trim());
+        for part in ["versions", "failures", "again"] {
+            measured[part] = kept[part].clone();
+        }
+        measured["machine"]["clock"] = kept["machine"]["clock"].clone();
+        // A row is a group by itself: any of them may be measured alone.
+        let row = |row: &Value| SampleRow {
+            group: row["what"].as_str().unwrap_or_default().to_owned(),
+            row: row.clone(),
+        };
+        samples::keep("switch", &measured, kept["rows"].as_array().into_iter().flatten().map(row).collect())
     }
 }

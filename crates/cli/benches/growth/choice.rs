@@ -1,7 +1,7 @@
 //! What is measured, and how often.
 
 /// A kind of size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Axis {
     /// VFs of one NIC.
     Vfs,
@@ -59,6 +59,8 @@ impl Axis {
 
 /// What was asked for.
 pub struct Choice {
+    /// The words that say so.
+    pub words: Vec<String>,
     names: Vec<String>,
     most: u32,
     /// How often each size is measured.
@@ -72,9 +74,11 @@ pub struct Choice {
 impl Choice {
     /// Reads the arguments.
     pub fn read(words: impl Iterator<Item = String>) -> Choice {
-        let mut choice = Choice { names: Vec::new(), most: u32::MAX, repeats: 7, docs: false, kept: false };
         // Cargo adds `--bench`.
-        for word in words.filter(|word| !word.starts_with("--")) {
+        let words: Vec<String> = words.filter(|word| !word.starts_with("--")).collect();
+        let (names, most, repeats) = (Vec::new(), u32::MAX, 7);
+        let mut choice = Choice { words: words.clone(), names, most, repeats, docs: false, kept: false };
+        for word in words {
             let number = |text: &str| text.parse().unwrap_or_else(|_| panic!("`{word}` has no number"));
             match word.split_once('=') {
                 Some(("repeats", text)) => choice.repeats = number(text) as usize,

@@ -1,66 +1,42 @@
-//! All samples, with the date, the commit and the machine that they belong to.
+//! All samples, with the date, the commit, the machine and the command that they belong to.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-    time::SystemTime,
-};
+use std::time::SystemTime;
 
+use penstock_testkit::samples::{self, SampleRow};
 use serde_json::{Value, json};
 
 use super::{choice::Axis, curve::Curve};
 
-/// Writes `target/bench-growth.json`.
-pub fn keep(curves: &[Curve]) {
-    // A tree with changes of its own has `-dirty` behind the commit.
-    let commit =
-        Command::new("git").args(["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]).output();
-    let commit = commit.map(|output| output.stdout).unwrap_or_default();
-    let curves: Vec<Value> = curves
-        .iter()
-        .map(|curve| {
-            json!({
-                "by": curve.axis.name(), "what": curve.subject, "quantity": curve.quantity,
-                "unit": curve.quantity.unit(), "points": curve.points,
-            })
-        })
-        .collect();
-    let kept = json!({
-        "date": humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
-        "commit": String::from_utf8_lossy(&commit).trim(),
-        "machine": machine(),
-        "curves": curves,
-    });
-    fs::write(path(), serde_json::to_vec_pretty(&kept).expect("JSON")).expect("the samples are kept");
-    println!("\nraw samples: target/bench-growth.json");
+/// The file's name in `bench/samples/`.
+const NAME: &str = "growth";
+
+/// Keeps the curves of the kinds of size that were measured; those of the others stay.
+pub fn keep(curves: &[Curve], words: &[String]) {
+    let row = |curve: &Curve| SampleRow {
+        group: curve.axis.name().to_owned(),
+        row: json!({
+            "what": curve.subject, "quantity": curve.quantity, "unit": curve.quantity.unit(), "points": curve.points,
+        }),
+    };
+    let what = if words.is_empty() { String::new() } else { format!(" what=\"{}\"", words.join(" ")) };
+    let date = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    let measured = samples::provenance(&date, &format!("make bench-growth{what}"));
+    let path =
+        samples::keep(NAME, &measured, curves.iter().map(row).collect()).expect("the samples are kept");
+    println!("\nraw samples: {}", path.display());
 }
 
-/// The curves that were kept last.
+/// The curves that are kept, by kinds of size as [`Axis`] has them.
 pub fn read() -> Vec<Curve> {
-    let text = fs::read_to_string(path()).expect("something was measured before");
-    let kept: Value = serde_json::from_str(&text).expect("JSON");
-    let curves = kept["curves"].as_array().expect("curves").iter();
+    let rows = samples::read(NAME).expect("the samples can be read");
     let curve = |curve: &Value| Curve {
-        axis: curve["by"].as_str().and_then(Axis::of).expect("a kind of size"),
+        axis: curve["group"].as_str().and_then(Axis::of).expect("a kind of size"),
         subject: curve["what"].as_str().expect("a name").to_owned(),
         quantity: serde_json::from_value(curve["quantity"].clone()).expect("a quantity"),
         points: serde_json::from_value(curve["points"].clone()).expect("samples"),
     };
-    curves.map(curve).collect()
-}
-
-fn path() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/bench-growth.json")
-}
-
-fn machine() -> Value {
-    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-    let info = read("/proc/cpuinfo");
-    let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-    json!({
-        "processor": model.map(|(_, model)| model),
-        "cpus": std::thread::available_parallelism().map_or(0, usize::from),
-        "kernel": read("/proc/sys/kernel/osrelease").trim(),
-    })
+    let mut curves: Vec<Curve> = rows.iter().map(curve).collect();
+    assert!(!curves.is_empty(), "nothing is kept yet: `make bench-growth` measures it");
+    curves.sort_by_key(|curve| curve.axis);
+    curves
 }

@@ -11,6 +11,7 @@ use super::{
     choice::{Axis, Choice},
     curve::Curve,
     rounds::{self, Sized, Subject},
+    settled,
 };
 
 /// VFs of a guest, where guests are counted.
@@ -22,6 +23,7 @@ const CHECK_HERE: Subject =
 const PLAN: Subject = Subject { name: "plan", words: &["plan", "model.yaml", "--inventory", "new.json"] };
 const EMPTY_PLAN: Subject =
     Subject { name: "empty plan", words: &["plan", "model.yaml", "--inventory", "settled.json"] };
+const DEFINED: Subject = Subject { name: "empty plan, definitions compared", words: &[settled::PLAN] };
 const STEPS: Subject =
     Subject { name: "plan --steps", words: &["plan", "model.yaml", "--steps", "--inventory", "new.json"] };
 const JSON: Subject =
@@ -35,7 +37,7 @@ const AUDIT_VMS: Subject = Subject { name: "audit of VMs", words: &["audit", "--
 
 /// One NIC with so many VFs for up to eight containers.
 pub fn by_vfs(choice: &Choice) -> Vec<Curve> {
-    let subjects = [CHECK, CHECK_HERE, PLAN, EMPTY_PLAN, SCAN, AUDIT, METRICS];
+    let subjects = [CHECK, CHECK_HERE, PLAN, EMPTY_PLAN, DEFINED, SCAN, AUDIT, METRICS];
     grow(Axis::Vfs, choice, &subjects, |directory, vfs| {
         write(directory, vfs, vfs.min(8));
         u32::from(vfs)
@@ -44,7 +46,7 @@ pub fn by_vfs(choice: &Choice) -> Vec<Curve> {
 
 /// So many containers with eight VFs each; for an audit as many VMs.
 pub fn by_guests(choice: &Choice) -> Vec<Curve> {
-    let subjects = [CHECK, CHECK_HERE, PLAN, EMPTY_PLAN, METRICS, AUDIT_VMS];
+    let subjects = [CHECK, CHECK_HERE, PLAN, EMPTY_PLAN, DEFINED, METRICS, AUDIT_VMS];
     grow(Axis::Guests, choice, &subjects, |directory, guests| {
         write(directory, guests * EACH, guests);
         let vms = audit::Extent { cpus: 8, irqs: 64, vms: usize::from(guests), threads: 8, processes: 0 };
@@ -84,10 +86,11 @@ fn grow(
 }
 
 /// A model in `model.yaml`; the machine without VFs in `new.json`, with one too few in `fewer.json`, with all of them as a tree in `root`
-/// and as the model has it in `settled.json`.
+/// and as the model has it in `settled.json`, where the guests were defined as in `definitions.json`.
 fn write(directory: &Path, vfs: u16, guests: u16) {
     let put = |name: &str, bytes: &[u8]| fs::write(directory.join(name), bytes).expect("a file");
-    put("model.yaml", models::dealt_out(1, vfs, guests).as_bytes());
+    let model = models::dealt_out(1, vfs, guests);
+    put("model.yaml", model.as_bytes());
     // Nobody's connection is in danger there.
     let quiet = |found| Inventory {
         lifelines: Some(Lifelines::default()),
@@ -97,6 +100,8 @@ fn write(directory: &Path, vfs: u16, guests: u16) {
     };
     let json = |inventory: Inventory| serde_json::to_vec(&quiet(inventory)).expect("an inventory is JSON");
     put("new.json", &json(models::machine(1, vfs)));
+    let definitions = settled::definitions(&model, &quiet(models::machine(1, vfs)));
+    put("definitions.json", &serde_json::to_vec(&definitions).expect("definitions are JSON"));
     let root = directory.join("root");
     fs::create_dir(&root).expect("a directory");
     sysfs::plant(&models::tree(1, vfs), &root).expect("the tree is planted");

@@ -1,5 +1,5 @@
 //! How time and memory grow with size: VFs, guests, steps of a plan, cells of a report, ports of a switch. Whole processes of the release
-//! binary. Prints a table, keeps each sample in `target/bench-growth.json` and draws a picture for each kind of size in `target/`.
+//! binary. Prints a table, keeps each sample in `bench/samples/growth.json` and draws a picture for each kind of size in `target/`.
 //!
 //! Arguments after `--` choose among `vfs`, `guests`, `steps`, `cells`, `ports`; all of them without any. `repeats=N` (7) is how often
 //! each is measured, `most=N` leaves larger sizes out, and `docs` puts the pictures into `docs/pictures/`. `kept` measures nothing and shows
@@ -17,6 +17,7 @@ mod picture;
 mod ports;
 mod process;
 mod rounds;
+mod settled;
 mod table;
 
 use choice::{Axis, Choice};
@@ -26,6 +27,7 @@ mod runs;
 
 fn main() {
     process::launch_if_asked();
+    settled::plan_if_asked();
     let choice = Choice::read(std::env::args().skip(1));
     let mut curves = if choice.kept { kept::read() } else { Vec::new() };
     for axis in choice.axes() {
@@ -40,7 +42,7 @@ fn main() {
     }
     table::print(&curves);
     if !choice.kept {
-        kept::keep(&curves);
+        kept::keep(&curves, &choice.words);
     }
     picture::draw(&curves, choice.docs);
 }

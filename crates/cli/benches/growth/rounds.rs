@@ -1,17 +1,17 @@
 //! All commands at all sizes, in rounds: whatever else the machine does in a while concerns all sizes alike.
 
 use std::{
-    fs,
+    env, fs,
     path::{Path, PathBuf},
 };
 
 use super::{
     choice::Axis,
     curve::{Curve, Point, Quantity},
-    process,
+    process, settled,
 };
 
-/// A command line of `penstock`.
+/// A command line of `penstock`, or of the bench itself ([`settled::PLAN`]).
 pub struct Subject {
     /// What it is called.
     pub name: &'static str,
@@ -43,12 +43,14 @@ pub fn measure(
         .iter()
         .flat_map(|quantity| subjects.iter().map(|subject| curve(subject, *quantity)))
         .collect();
+    let bench = env::current_exe().expect("this program's path");
     for round in 1..=repeats {
         eprintln!("  {round} of {repeats}");
         for (place, Sized { directory, .. }) in sizes.iter().enumerate() {
             for (number, subject) in subjects.iter().enumerate() {
                 // A run may want a directory of its own.
                 let _ = fs::remove_dir_all(directory.join("made"));
+                let program = if subject.words == [settled::PLAN] { &bench } else { program };
                 let used = process::measure(directory, program, subject.words);
                 curves[number].points[place].samples.push(used.cpu);
                 curves[subjects.len() + number].points[place].samples.push(used.memory);
