@@ -67,10 +67,10 @@ fn main() {
 }
 
 /// Rows that are measured in one go, by what they are asked for with.
-type Group<'a> = (&'static str, Box<dyn FnOnce() -> Vec<Row> + 'a>);
+type RowGroup<'a> = (&'static str, Box<dyn FnOnce() -> Vec<Row> + 'a>);
 
 /// All groups, in the order in which they are measured.
-fn groups(directory: &Path) -> Vec<Group<'_>> {
+fn groups(directory: &Path) -> Vec<RowGroup<'_>> {
     vec![
         ("plan", Box::new(move || plan(directory))),
         ("empty", Box::new(move || empty(directory))),

@@ -11,7 +11,7 @@ use super::{
     choice::{Axis, Choice},
     curve::Curve,
     rounds::{self, Sized, Subject},
-    settled,
+    settled, verified,
 };
 
 /// VFs of a guest, where guests are counted.
@@ -24,6 +24,7 @@ const PLAN: Subject = Subject { name: "plan", words: &["plan", "model.yaml", "--
 const EMPTY_PLAN: Subject =
     Subject { name: "empty plan", words: &["plan", "model.yaml", "--inventory", "settled.json"] };
 const DEFINED: Subject = Subject { name: "empty plan, definitions compared", words: &[settled::PLAN] };
+const VERIFY: Subject = Subject { name: "verdicts", words: &[verified::VERIFY] };
 const STEPS: Subject =
     Subject { name: "plan --steps", words: &["plan", "model.yaml", "--steps", "--inventory", "new.json"] };
 const JSON: Subject =
@@ -37,7 +38,7 @@ const AUDIT_VMS: Subject = Subject { name: "audit of VMs", words: &["audit", "--
 
 /// One NIC with so many VFs for up to eight containers.
 pub fn by_vfs(choice: &Choice) -> Vec<Curve> {
-    let subjects = [CHECK, CHECK_HERE, PLAN, EMPTY_PLAN, DEFINED, SCAN, AUDIT, METRICS];
+    let subjects = [CHECK, CHECK_HERE, PLAN, EMPTY_PLAN, DEFINED, VERIFY, SCAN, AUDIT, METRICS];
     grow(Axis::Vfs, choice, &subjects, |directory, vfs| {
         write(directory, vfs, vfs.min(8));
         u32::from(vfs)
@@ -46,7 +47,7 @@ pub fn by_vfs(choice: &Choice) -> Vec<Curve> {
 
 /// So many containers with eight VFs each; for an audit as many VMs.
 pub fn by_guests(choice: &Choice) -> Vec<Curve> {
-    let subjects = [CHECK, CHECK_HERE, PLAN, EMPTY_PLAN, DEFINED, METRICS, AUDIT_VMS];
+    let subjects = [CHECK, CHECK_HERE, PLAN, EMPTY_PLAN, DEFINED, VERIFY, METRICS, AUDIT_VMS];
     grow(Axis::Guests, choice, &subjects, |directory, guests| {
         write(directory, guests * EACH, guests);
         let vms = audit::Extent { cpus: 8, irqs: 64, vms: usize::from(guests), threads: 8, processes: 0 };

@@ -19,6 +19,7 @@ mod process;
 mod rounds;
 mod settled;
 mod table;
+mod verified;
 
 use choice::{Axis, Choice};
 
@@ -28,6 +29,7 @@ mod runs;
 fn main() {
     process::launch_if_asked();
     settled::plan_if_asked();
+    verified::verify_if_asked();
     let choice = Choice::read(std::env::args().skip(1));
     let mut curves = if choice.kept { kept::read() } else { Vec::new() };
     for axis in choice.axes() {

@@ -8,10 +8,13 @@ use std::{
 use super::{
     choice::Axis,
     curve::{Curve, Point, Quantity},
-    process, settled,
+    process, settled, verified,
 };
 
-/// A command line of `penstock`, or of the bench itself ([`settled::PLAN`]).
+/// What the bench does itself.
+const OWN: [&str; 2] = [settled::PLAN, verified::VERIFY];
+
+/// A command line of `penstock`, or one word of [`OWN`].
 pub struct Subject {
     /// What it is called.
     pub name: &'static str,
@@ -50,7 +53,7 @@ pub fn measure(
             for (number, subject) in subjects.iter().enumerate() {
                 // A run may want a directory of its own.
                 let _ = fs::remove_dir_all(directory.join("made"));
-                let program = if subject.words == [settled::PLAN] { &bench } else { program };
+                let program = if OWN.iter().any(|word| subject.words == [*word]) { &bench } else { program };
                 let used = process::measure(directory, program, subject.words);
                 curves[number].points[place].samples.push(used.cpu);
                 curves[subjects.len() + number].points[place].samples.push(used.memory);

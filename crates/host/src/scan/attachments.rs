@@ -254,10 +254,10 @@ mod tests {
         // Each change is seen, however soon after the last one.
         for ago in [None, Some(60), None, Some(50), Some(40)] {
             write(&format!("{CLAIMS}/a-1.json"), &claim);
-            ago.map_or((), changed);
+            ago.into_iter().for_each(changed);
             assert!(is_given() && is_given(), "{ago:?}");
             files::remove_file(root.path(format!("{CLAIMS}/a-1.json"))).unwrap();
-            ago.map_or((), |ago| changed(ago - 5));
+            ago.into_iter().for_each(|ago| changed(ago - 5));
             assert!(!is_given() && !is_given(), "{ago:?}");
         }
         // What cannot be read is not kept, though its directory stays as it is.
