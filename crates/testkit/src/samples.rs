@@ -21,20 +21,22 @@ pub struct SampleRow {
 }
 
 /// What rows belong to that are measured at `date` (UTC, RFC 3339) by `command`: these two, the commit (with `-dirty` behind it where files of the
-/// tree are otherwise) and the machine.
+/// tree are otherwise; `null` where git does not say) and the machine.
 pub fn provenance(date: &str, command: &str) -> Value {
     let git = |words: &[&str]| {
-        let output = Command::new("git").args(words).current_dir(root()).output();
-        output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default()
+        let git = Command::new("git").arg("--no-optional-locks").args(words).current_dir(root()).output().ok()?;
+        git.status.success().then(|| String::from_utf8_lossy(&git.stdout).trim().to_owned())
     };
     let status = [&["status", "--porcelain", "--untracked-files=no", "--", ":/"][..], &NOT_COUNTED].concat();
-    let dirty = if git(&status).is_empty() { "" } else { "-dirty" };
+    let dirty = |changes: String| if changes.is_empty() { "" } else { "-dirty" };
+    // Git tells nothing of a checkout that is another user's.
+    let commit = git(&["rev-parse", "HEAD"]).zip(git(&status).map(dirty));
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let info = read("/proc/cpuinfo");
     let processor = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     json!({
         "date": date,
-        "commit": format!("{}{dirty}", git(&["rev-parse", "HEAD"])),
+        "commit": commit.map(|(head, dirty)| format!("{head}{dirty}")),
         "command": command,
         "machine": {
             "processor": processor.map(|(_, name)| name),
@@ -124,6 +126,7 @@ mod tests {
         assert_eq!((&told["date"], &told["command"]), (&json!("2026-01-01T00:00:00Z"), &json!("make bench")));
         assert!(told["machine"]["cpus"].as_u64().is_some_and(|cpus| cpus > 0));
         assert!(told["machine"]["kernel"].as_str().is_some_and(|kernel| !kernel.is_empty()));
-        assert!(told["commit"].is_string());
+        let commit = told["commit"].as_str();
+        assert!(commit.is_none_or(|commit| commit.trim_end_matches("-dirty").len() == 40), "{commit:?}");
     }
 }

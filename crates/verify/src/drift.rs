@@ -14,18 +14,18 @@ use super::Part;
 pub struct Known {
     parts: BTreeMap<Part, Verdicts>,
     /// What was said last of each attribute, also of those that are not judged for now: those of a NIC that is away.
-    told: BTreeMap<VerdictKey, LastTold>,
+    told: BTreeMap<VerdictKey, LastVerdict>,
     replaced: Replaced,
 }
 
 /// What was said of an attribute: its outcome, whether it held, and what was seen.
-type LastTold = (Outcome, bool, String);
+type LastVerdict = (Outcome, bool, String);
 
 /// What the look that goes on has replaced, as it was before; `None` where there was nothing.
 #[derive(Clone, Debug, Default)]
 struct Replaced {
     parts: BTreeMap<Part, Option<Verdicts>>,
-    told: BTreeMap<VerdictKey, Option<LastTold>>,
+    told: BTreeMap<VerdictKey, Option<LastVerdict>>,
 }
 
 /// How an attribute has changed.

@@ -82,7 +82,7 @@ impl Engine {
     /// A frame for all touches each of them.
     fn make_room(&mut self) {
         let all = self.present.len();
-        self.touched.reserve(all.saturating_sub(self.touched.capacity()));
+        self.touched.reserve(all.saturating_sub(self.touched.len()));
     }
 }
 

@@ -1,5 +1,8 @@
 //! What is measured, and how often.
 
+/// How often each size is measured, unless the arguments say.
+const REPEATS: usize = 7;
+
 /// A kind of size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Axis {
@@ -76,7 +79,7 @@ impl Choice {
     pub fn read(words: impl Iterator<Item = String>) -> Choice {
         // Cargo adds `--bench`.
         let words: Vec<String> = words.filter(|word| !word.starts_with("--")).collect();
-        let (names, most, repeats) = (Vec::new(), u32::MAX, 7);
+        let (names, most, repeats) = (Vec::new(), u32::MAX, REPEATS);
         let mut choice = Choice { words: words.clone(), names, most, repeats, docs: false, kept: false };
         for word in words {
             let number = |text: &str| text.parse().unwrap_or_else(|_| panic!("`{word}` has no number"));
@@ -96,6 +99,11 @@ impl Choice {
     pub fn axes(&self) -> impl Iterator<Item = Axis> {
         let wanted = |axis: &Axis| self.names.is_empty() || self.names.iter().any(|name| name == axis.name());
         Axis::ALL.into_iter().filter(move |axis| !self.kept && wanted(axis))
+    }
+
+    /// Whether less is measured of a kind than is told of it elsewhere.
+    pub fn is_trial(&self) -> bool {
+        self.most < u32::MAX || self.repeats < REPEATS
     }
 
     /// The sizes of one kind, each twice as large as the one before.

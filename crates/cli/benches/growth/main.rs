@@ -43,7 +43,9 @@ fn main() {
         });
     }
     table::print(&curves);
-    if !choice.kept {
+    if choice.is_trial() {
+        println!("\nnothing is kept of a trial: it measured less than all sizes, or each less often");
+    } else if !choice.kept {
         kept::keep(&curves, &choice.words);
     }
     picture::draw(&curves, choice.docs);

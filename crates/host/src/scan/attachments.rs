@@ -91,7 +91,7 @@ pub struct AttachmentLookup {
 
 impl AttachmentLookup {
     /// Those of `functions` that network plugins have given away or that are prepared for pods, each with who has it. Of the plugins' records
-    /// only those of `functions` are read, and claims only when one was written or removed since they were read last.
+    /// only those of `functions` are read, and claims only when one was written anew (by rename) or removed since they were read last.
     pub fn given_away(&self, root: &Root, functions: &[Bdf]) -> BTreeMap<Bdf, String> {
         let mut reader = Reader::new(root);
         let prepared = self.prepared(root);
@@ -142,11 +142,16 @@ fn prepared(reader: &mut Reader<'_>) -> Vec<Bdf> {
     let boot = reader.text("/proc/sys/kernel/random/boot_id");
     names
         .into_iter()
-        .filter_map(|name| serde_json::from_str(&reader.large_text(&format!("{CLAIMS}/{name}"))?).ok())
-        .filter(|claim: &Claim| boot.as_ref().is_none_or(|boot| claim.boot == *boot))
+        .filter_map(|name| claim(reader, &format!("{CLAIMS}/{name}")))
+        .filter(|claim| boot.as_ref().is_none_or(|boot| claim.boot == *boot))
         .flat_map(|claim| claim.devices)
         .map(|device| device.function)
         .collect()
+}
+
+fn claim(reader: &mut Reader<'_>, path: &str) -> Option<Claim> {
+    let text = reader.large_text(path)?;
+    serde_json::from_str(&text).map_err(|error| reader.note(format!("{path}: {error}"))).ok()
 }
 
 fn own_record(reader: &mut Reader<'_>, function: Bdf) -> Option<Record> {
