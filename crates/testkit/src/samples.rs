@@ -24,7 +24,8 @@ pub struct SampleRow {
 /// tree are otherwise; `null` where git does not say) and the machine.
 pub fn provenance(date: &str, command: &str) -> Value {
     let git = |words: &[&str]| {
-        let git = Command::new("git").arg("--no-optional-locks").args(words).current_dir(root()).output().ok()?;
+        let git =
+            Command::new("git").arg("--no-optional-locks").args(words).current_dir(root()).output().ok()?;
         git.status.success().then(|| String::from_utf8_lossy(&git.stdout).trim().to_owned())
     };
     let status = [&["status", "--porcelain", "--untracked-files=no", "--", ":/"][..], &NOT_COUNTED].concat();
