@@ -1,5 +1,6 @@
 //! The inventory as a person reads it, in the order in which questions come.
 
+mod devlink;
 mod nvme;
 
 use std::{collections::BTreeMap, fmt::Write};
@@ -75,6 +76,10 @@ fn nics(inventory: &Inventory, out: &mut Paragraphs) {
 fn pf_details(inventory: &Inventory, pf: &Pf, out: &mut Paragraphs) {
     out.wrapped("    ", &what(&pf.identity));
     place(&pf.identity, out);
+    firmware(pf.firmware.as_deref(), out);
+    if let Some(devlink) = &pf.devlink {
+        devlink::details(devlink, out);
+    }
     if let Some(interface) = &pf.interface {
         if pf.permanent_mac.is_some_and(|mac| mac != interface.mac) {
             out.wrapped("    ", &format!("present MAC {}", interface.mac));
@@ -133,7 +138,10 @@ fn vfs(sriov: &Sriov, out: &mut Paragraphs) {
     // Runs of VFs of which there is nothing to tell one by one.
     let tells = |vf: &Vf| {
         vf.present.as_ref().is_some_and(|present| {
-            present.driver.is_some() || present.driver_override.is_some() || present.interface.is_some()
+            present.driver.is_some()
+                || present.driver_override.is_some()
+                || present.interface.is_some()
+                || present.representor.is_some()
         })
     };
     let quiet: Vec<&Vf> = sriov.vfs.iter().filter(|vf| !tells(vf)).collect();
@@ -155,7 +163,11 @@ fn vfs(sriov: &Sriov, out: &mut Paragraphs) {
     }
     let present = sriov.vfs.iter().filter_map(|vf| Some((vf, vf.present.as_ref()?)));
     let rows: Vec<_> = present.filter(|(vf, _)| tells(vf)).map(|(vf, present)| vf_row(vf, present)).collect();
-    inner_table(out, &["VF", "BDF", "driver", "interface", "MAC", "VLAN", "link", "IOMMU"], &rows);
+    inner_table(
+        out,
+        &["VF", "BDF", "driver", "interface", "MAC", "VLAN", "link", "IOMMU", "representor", "port of"],
+        &rows,
+    );
 }
 
 /// A table below a function, without the columns in which no row has anything; none without rows.
@@ -169,9 +181,10 @@ fn inner_table<const N: usize>(out: &mut Paragraphs, header: &[&str; N], rows: &
     }
 }
 
-fn vf_row(vf: &Vf, present: &PresentVf) -> [String; 8] {
+fn vf_row(vf: &Vf, present: &PresentVf) -> [String; 10] {
     let interface = present.interface.as_ref();
     let attributes = present.attributes.as_ref();
+    let representor = present.representor.as_ref();
     let driver = match (&present.driver, &present.driver_override) {
         (Some(driver), Some(forced)) if driver != forced => format!("{driver} (wants {forced})"),
         (None, Some(forced)) => format!("{NONE} (wants {forced})"),
@@ -193,6 +206,10 @@ fn vf_row(vf: &Vf, present: &PresentVf) -> [String; 8] {
         vlan,
         interface.map_or(NONE.into(), link),
         number(present.iommu_group),
+        representor.map_or(NONE.into(), |representor| representor.interface.to_string()),
+        representor
+            .and_then(|representor| representor.master.as_ref())
+            .map_or(NONE.into(), ToString::to_string),
     ]
 }
 
@@ -226,6 +243,7 @@ fn nvme(inventory: &Inventory, out: &mut Paragraphs) {
 fn nvme_details(inventory: &Inventory, controller: &NvmeController, out: &mut Paragraphs) {
     out.wrapped("    ", &what(&controller.identity));
     place(&controller.identity, out);
+    firmware(controller.firmware.as_deref(), out);
     group(inventory, controller.bdf, controller.iommu_group, out);
     if let Some(sriov) = &controller.sriov {
         vfs(sriov, out);
@@ -346,6 +364,12 @@ fn place(identity: &PciIdentity, out: &mut Paragraphs) {
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     if !parts.is_empty() {
         out.wrapped("    ", &plain(&parts.join(", ")));
+    }
+}
+
+fn firmware(version: Option<&str>, out: &mut Paragraphs) {
+    if let Some(version) = version {
+        out.wrapped("    ", &plain(&format!("firmware {version}")));
     }
 }
 
@@ -492,6 +516,7 @@ mod tests {
             name: None,
             model: Some("m\r\n".repeat(200)),
             serial: Some("s".repeat(200)),
+            firmware: Some("\u{1b}[2J".repeat(80)),
             numa_node: None,
             iommu_group: None,
             sriov: None,

@@ -64,15 +64,24 @@ fn known(driver: &str, interface: &str, ids: PciIds, release: &str) -> Option<Dr
     let socket = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None).ok()?;
     let info = ask(&socket, interface).ok()?;
     let version = text(&info.version);
-    // What a driver without firmware says.
-    let firmware = text(&info.firmware);
-    let firmware = if firmware == "N/A" { String::new() } else { firmware };
     Some(DriverIdentity {
         driver: driver.to_owned(),
         version: if version.is_empty() || version == "N/A" { release.to_owned() } else { version },
-        firmware,
+        firmware: firmware_of(&info).unwrap_or_default(),
         device: format!("{:04x}:{:04x}", ids.vendor, ids.device),
     })
+}
+
+/// The version of the firmware below an interface in the namespace of the calling thread, as its driver has it for `ethtool -i`; `None` where
+/// it names none.
+pub(crate) fn firmware(interface: &str) -> Option<String> {
+    let socket = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None).ok()?;
+    firmware_of(&ask(&socket, interface).ok()?)
+}
+
+fn firmware_of(info: &DriverInfo) -> Option<String> {
+    // What a driver without firmware says.
+    Some(text(&info.firmware)).filter(|firmware| !firmware.is_empty() && firmware != "N/A")
 }
 
 fn release(root: &Root) -> String {

@@ -588,6 +588,15 @@ pub fn is_representor(port: &str) -> bool {
     port.starts_with("pf")
 }
 
+/// The index of the VF whose representor's port has this name: 3 of `pf0vf3`. Of a VF that another host has (`c1pf0vf3`) and of a sub-function
+/// there is none.
+pub(crate) fn represented_vf(port: &str) -> Option<VfIndex> {
+    let (pf, vf) = port.strip_prefix("pf")?.split_once("vf")?;
+    let number = |text: &str| text.parse::<u16>().ok().filter(|number| number.to_string() == text);
+    number(pf)?;
+    VfIndex::new(number(vf)?)
+}
+
 /// A PCI operation that failed.
 #[derive(Debug, Error)]
 pub enum PciError {

@@ -6,7 +6,7 @@ use std::{env, fs, io, os::unix::fs::symlink};
 use penstock_host::{InterfaceReport, Links, Root, scan, scan::LinkError, scan_system};
 use penstock_model::{
     Bdf, ByteSize, InterfaceRoute, Inventory, LinkState, PortVlans, TxRate, VfIndex, VlanId, VlanQos,
-    inventory::{Interface, SwitchMode, VfState},
+    inventory::{EswitchMode, Interface, Representor, SwitchMode, VfState},
 };
 use penstock_testkit::sysfs;
 use proptest::prelude::*;
@@ -252,6 +252,90 @@ fn netlink_adds_what_sysfs_does_not_know() {
     for said in ["could not list the VFs", "reports VF 8", "enp4s0f0v1 of 0000:04:10.2"] {
         assert!(inventory.unknown.iter().any(|text| text.contains(said)), "{said}: {:#?}", inventory.unknown);
     }
+}
+
+#[test]
+fn what_drivers_answered_is_read_from_the_tree() {
+    let inventory = scanned("mlx5-switchdev");
+    let [pf] = &inventory.pfs[..] else { panic!("{:?}", inventory.pfs) };
+    assert_eq!(pf.interface.as_ref().unwrap().name.as_str(), "ens1f0np0");
+    assert_eq!(
+        (pf.switch_mode, pf.firmware.as_deref()),
+        (SwitchMode::Switchdev, Some("22.41.1000 (MT_0000000359)"))
+    );
+    let devlink = pf.devlink.as_ref().unwrap();
+    assert_eq!(devlink.eswitch.unwrap().mode, EswitchMode::Switchdev);
+    assert_eq!(devlink.versions.stored["fw"], "22.43.1014");
+    assert!(devlink.health.iter().all(|reporter| reporter.healthy), "{:?}", devlink.health);
+
+    let representor = |index: usize| {
+        let representor =
+            pf.sriov.as_ref().unwrap().vfs[index].present.as_ref().unwrap().representor.as_ref().unwrap();
+        let Representor { interface, port, switch_id, master } = representor;
+        assert_eq!(switch_id.as_deref(), Some("1c34da0003b8599c"));
+        format!("{interface} {port} {}", master.as_ref().map_or("-", |name| name.as_str()))
+    };
+    assert_eq!(representor(0), "ens1f0npf0vf0 pf0vf0 br-vf");
+    assert_eq!(representor(1), "ens1f0npf0vf1 pf0vf1 -");
+
+    // The representors of port and PF stand for no VF.
+    let inventory = scanned("nfp-switchdev");
+    let pf = &inventory.pfs[0];
+    assert_eq!(pf.interface.as_ref().unwrap().name.as_str(), "enp8s0");
+    assert_eq!(pf.switch_mode, SwitchMode::Switchdev);
+    let vf = pf.sriov.as_ref().unwrap().vfs[0].present.as_ref().unwrap();
+    assert_eq!(vf.representor.as_ref().unwrap().interface.as_str(), "enp8s0npf0vf0");
+
+    // Who recorded it was not root: that is said, and nothing is made up.
+    let inventory = scanned("ice-without-root");
+    let [pf] = &inventory.pfs[..] else { panic!("{:?}", inventory.pfs) };
+    let devlink = pf.devlink.as_ref().unwrap();
+    assert_eq!((devlink.eswitch, pf.switch_mode), (None, SwitchMode::Unreported));
+    assert_eq!(devlink.versions.running["fw.mgmt"], "7.4.13");
+    let said = |inventory: &Inventory, what: &str| inventory.unknown.iter().any(|note| note.contains(what));
+    assert!(said(&inventory, "0000:17:00.0 with devlink: not permitted"), "{:?}", inventory.unknown);
+
+    // A tree without answers, and one whose answers make no sense.
+    assert!(said(&scanned("x550-two-port"), "was not asked for devlink"));
+    let tree = sysfs::machine("mlx5-switchdev");
+    for nonsense in
+        ["", "7", "{\"pfs\": {\"\u{1b}\": {}}}", "{\"pfs\": {\"0000:08:00.0\": {\"devlink\": 3}}}"]
+    {
+        fs::write(tree.path().join(".drivers.json"), nonsense).unwrap();
+        let inventory = scan(&Root::recorded(tree.path()), None);
+        assert!(said(&inventory, "/.drivers.json makes no sense"), "{nonsense}: {:?}", inventory.unknown);
+        // The representors tell the mode.
+        assert_eq!(inventory.pfs[0].switch_mode, SwitchMode::Switchdev);
+        assert_eq!(inventory.pfs[0].devlink, None);
+    }
+}
+
+/// Without VFs there are no representors, and devlink alone tells.
+#[test]
+fn switchdev_mode_is_known_without_representors() {
+    let tree = sysfs::machine("ice-without-root");
+    for (mode, seen) in [
+        ("switchdev", SwitchMode::Switchdev),
+        ("switchdev_inactive", SwitchMode::Switchdev),
+        ("legacy", SwitchMode::Unreported),
+    ] {
+        let answers =
+            format!(r#"{{"pfs": {{"0000:17:00.0": {{"devlink": {{"eswitch": {{"mode": "{mode}"}}}}}}}}}}"#);
+        fs::write(tree.path().join(".drivers.json"), answers).unwrap();
+        assert_eq!(scan(&Root::recorded(tree.path()), None).pfs[0].switch_mode, seen, "{mode}");
+    }
+}
+
+/// A record of a record has the same answers.
+#[test]
+fn the_answers_of_drivers_are_recorded() {
+    let tree = sysfs::machine("mlx5-switchdev");
+    let recorder = std::sync::Arc::new(penstock_host::record::Recorder::default());
+    let inventory = scan(&Root::recorded(tree.path()).recording(recorder.clone()), None);
+    let to = tempfile::tempdir().unwrap();
+    recorder.write(to.path()).unwrap();
+    assert!(inventory.pfs[0].devlink.is_some());
+    assert_eq!(scan(&Root::recorded(to.path()), None), inventory);
 }
 
 #[test]

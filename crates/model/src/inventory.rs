@@ -6,6 +6,7 @@
 mod boot;
 mod capability;
 mod counters;
+mod devlink;
 mod interface;
 mod lifelines;
 mod nvme;
@@ -20,7 +21,10 @@ pub use self::{
     boot::{BootFacts, BootLoader, BootSetup, IommuKind},
     capability::{Ability, Capabilities, Capability, DriverIdentity, Trial, is_preset},
     counters::{InterfaceCounters, PortCounters, VfCounters},
-    interface::{Interface, Master, Upper, VlanTag},
+    devlink::{
+        Devlink, DevlinkVersions, Eswitch, EswitchEncapMode, EswitchInlineMode, EswitchMode, HealthReporter,
+    },
+    interface::{Interface, Master, Representor, Upper, VlanTag},
     lifelines::{Family, Lifeline, LifelineKind, LifelinePath, LifelineSort, Lifelines, UnknownLifeline},
     nvme::{FlexibleResources, NvmeNamespace, NvmeVirtualization, SecondaryController},
 };
@@ -331,6 +335,12 @@ pub struct Pf {
     pub sriov: Option<Sriov>,
     /// The embedded switch between the PF, its VFs and the uplink.
     pub switch_mode: SwitchMode,
+    /// The version of its firmware, as its driver has it for `ethtool -i`. `None`: the driver names none, or nobody could ask it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub firmware: Option<String>,
+    /// What devlink tells of it. `None`: its driver has no devlink, or nobody could ask.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub devlink: Option<Devlink>,
 }
 
 /// The mode of an embedded switch.
@@ -434,6 +444,9 @@ pub struct PresentVf {
     pub iommu_group: Option<u32>,
     /// What the PF's driver reports of it over netlink; `None` when it reports nothing (virtio never does).
     pub attributes: Option<VfState>,
+    /// What stands for it at its PF's embedded switch; `None` where that is not in switchdev mode.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub representor: Option<Representor>,
 }
 
 /// An NVMe controller that is a physical function.
@@ -451,6 +464,9 @@ pub struct NvmeController {
     pub model: Option<String>,
     /// The controller's serial number.
     pub serial: Option<String>,
+    /// The revision of its firmware (`firmware_rev`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub firmware: Option<String>,
     /// The NUMA node.
     pub numa_node: Option<u32>,
     /// Its IOMMU group.

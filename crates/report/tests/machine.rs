@@ -48,6 +48,8 @@ fn a_machine_is_what_the_model_wants_and_the_inventory_knows() {
                 vfs: vfs.collect(),
             }),
             switch_mode: SwitchMode::Veb,
+            firmware: None,
+            devlink: None,
         }],
         iommu_groups: BTreeMap::new(),
         ..Inventory::default()

@@ -76,6 +76,8 @@ pub fn machine(nics: u16, vfs: u16) -> Inventory {
                 vfs: (0..vfs).map(vf).collect(),
             }),
             switch_mode: SwitchMode::Veb,
+            firmware: None,
+            devlink: None,
         }
     };
     Inventory { version: 1, pfs: (0..nics).map(pf).collect(), ..Inventory::default() }

@@ -101,6 +101,11 @@ impl NetlinkError {
         matches!(self, NetlinkError::Unsupported { .. })
     }
 
+    /// Whether it takes more rights than this process has.
+    pub fn is_not_permitted(&self) -> bool {
+        matches!(self, NetlinkError::NotPermitted { .. })
+    }
+
     /// What to do about it, when that is known.
     pub fn hint(&self) -> Option<&'static str> {
         match self {

@@ -5,10 +5,12 @@
 
 mod address;
 mod counters;
+mod devlink;
 mod elsewhere;
 mod error;
 mod ethtool;
 mod events;
+mod generic;
 mod glance;
 mod interface_route;
 mod leftovers;
@@ -29,11 +31,12 @@ mod tests;
 use netlink_sys::protocols::NETLINK_ROUTE;
 use nix::errno::Errno;
 use penstock_model::{
-    InterfaceAddress, PortVlans, VfIndex,
+    Bdf, InterfaceAddress, PortVlans, VfIndex,
     inventory::{InterfaceCounters, SwitchMode, VfCounters, VfState},
 };
 
 pub use self::{
+    devlink::{DevlinkPart, DevlinkSocket},
     elsewhere::lowers_of_others,
     error::NetlinkError,
     events::{LinkEvents, Touched},
@@ -65,6 +68,8 @@ pub struct Reading {
     pub port_vlans: Vec<(u32, PortVlans)>,
     /// Routes that lead over interfaces, without those of the local table.
     pub routes: Vec<Route>,
+    /// What devlink tells of PCI devices.
+    pub devlink: Vec<(Bdf, DevlinkPart)>,
     /// Speeds in Mbit/s with the index of their interface.
     pub speeds: Vec<(u32, u32)>,
     /// Error numbers, with the kernel's own words.
@@ -88,6 +93,7 @@ pub fn read(datagram: &[u8]) -> Result<Reading, String> {
         reading.switches.extend(switch::bridge_mode(&message));
         reading.port_vlans.extend(port_vlans::port_vlans(&message));
         reading.routes.extend(route::route(&message));
+        reading.devlink.extend(devlink::devlink_part(&message));
         reading.speeds.extend(ethtool::speed(&message));
         if matches!(message.kind, wire::NLMSG_ERROR | wire::NLMSG_DONE)
             && let (Some(errno), words) = wire::verdict(&message)

@@ -336,6 +336,96 @@ fn udev_is_waited_for_only_where_it_runs() {
     assert!(took(7, long) < long);
 }
 
+/// A message of devlink's family, whose number here is 21, of a device on PCI.
+fn of_devlink(command: u8, bus: &[u8], attributes: &[u8]) -> Vec<u8> {
+    let handle = [attribute(1, bus), attribute(2, b"0000:08:00.0\0")].concat();
+    wire::request(21, 0, 1, &[&[command, 1, 0, 0], &handle[..], attributes].concat())
+}
+
+fn devlink_parts(datagram: &[u8]) -> Vec<DevlinkPart> {
+    let device: Bdf = "0000:08:00.0".parse().unwrap();
+    let told = read(datagram).unwrap().devlink;
+    assert!(told.iter().all(|(of, _)| *of == device), "{told:?}");
+    told.into_iter().map(|(_, part)| part).collect()
+}
+
+/// As `devlink_nl_eswitch_fill` lays it out (`net/devlink/dev.c`).
+#[test]
+fn the_mode_of_an_embedded_switch_is_read_with_what_goes_with_it() {
+    use penstock_model::inventory::{Eswitch, EswitchEncapMode, EswitchInlineMode, EswitchMode};
+    let whole = [attribute(25, &[1, 0]), attribute(26, &[3]), attribute(62, &[1])].concat();
+    let switchdev = Eswitch {
+        mode: EswitchMode::Switchdev,
+        inline_mode: Some(EswitchInlineMode::Transport),
+        encap_mode: Some(EswitchEncapMode::Basic),
+    };
+    assert_eq!(devlink_parts(&of_devlink(29, b"pci\0", &whole)), [DevlinkPart::Eswitch(switchdev)]);
+    // A driver without the calls for the others, and one with numbers of a later kernel.
+    let legacy = Eswitch { mode: EswitchMode::Legacy, inline_mode: None, encap_mode: None };
+    for rest in [vec![], [attribute(26, &[9]), attribute(62, &[9])].concat()] {
+        let message = of_devlink(29, b"pci\0", &[attribute(25, &[0, 0]), rest].concat());
+        assert_eq!(devlink_parts(&message), [DevlinkPart::Eswitch(legacy)]);
+    }
+    let unknown = of_devlink(29, b"pci\0", &attribute(25, &[7, 0]));
+    assert_eq!(devlink_parts(&unknown), [DevlinkPart::UnknownMode(7)]);
+    // A driver without an embedded switch; a device on another bus.
+    assert_eq!(devlink_parts(&of_devlink(29, b"pci\0", &[])), []);
+    assert_eq!(devlink_parts(&of_devlink(29, b"netdevsim\0", &whole)), []);
+    assert_eq!(devlink_parts(&of_devlink(3, b"pci\0", &[])), [DevlinkPart::Device]);
+}
+
+/// As `devlink_info_version_put` lays them out (`net/devlink/dev.c`).
+#[test]
+fn versions_are_read_by_whether_they_run() {
+    let version = |kind: u16, name: &[u8], value: &[u8]| {
+        attribute(kind | 0x8000, &[attribute(103, name), attribute(104, value)].concat())
+    };
+    let attributes = [
+        attribute(98, b"mlx5_core\0"),
+        version(100, b"fw.psid\0", b"MT_0000000359\0"),
+        version(101, b"fw\0", b"22.41.1000\0"),
+        version(101, b"fw.mgmt\0", b" 1.\n2 \0"),
+        version(102, b"fw\0", b"22.43.1014\0"),
+        attribute(101 | 0x8000, &attribute(103, b"nameless\0")),
+    ];
+    let [DevlinkPart::Versions(versions)] =
+        &devlink_parts(&of_devlink(51, b"pci\0", &attributes.concat()))[..]
+    else {
+        panic!()
+    };
+    let pairs = |of: &std::collections::BTreeMap<String, String>| {
+        of.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(pairs(&versions.fixed), "fw.psid=MT_0000000359");
+    assert_eq!(pairs(&versions.running), "fw=22.41.1000 fw.mgmt=1.2");
+    assert_eq!(pairs(&versions.stored), "fw=22.43.1014");
+}
+
+/// As `devlink_nl_health_reporter_fill` lays it out (`net/devlink/health.c`).
+#[test]
+fn health_reporters_are_read_of_devices_and_of_ports() {
+    use penstock_model::inventory::HealthReporter;
+    let reporter = |name: &[u8], state: u8, errors: u64, recoveries: u64| {
+        let inner = [
+            attribute(115, name),
+            attribute(116, &[state]),
+            attribute(117, &errors.to_le_bytes()),
+            attribute(118, &recoveries.to_le_bytes()),
+        ];
+        attribute(114 | 0x8000, &inner.concat())
+    };
+    let expected = |port, name: &str, healthy, errors, recoveries| {
+        DevlinkPart::Health(HealthReporter { port, name: name.to_owned(), healthy, errors, recoveries })
+    };
+    let of_device = of_devlink(52, b"pci\0", &reporter(b"fw_fatal\0", 1, 3, 2));
+    assert_eq!(devlink_parts(&of_device), [expected(None, "fw_fatal", false, 3, 2)]);
+    let of_port = [attribute(3, &words(&[65535])), reporter(b"tx\0", 0, 0, 0)].concat();
+    assert_eq!(devlink_parts(&of_devlink(52, b"pci\0", &of_port)), [expected(Some(65535), "tx", true, 0, 0)]);
+    // One without a state says nothing.
+    let none = attribute(114 | 0x8000, &attribute(115, b"fw\0"));
+    assert_eq!(devlink_parts(&of_devlink(52, b"pci\0", &none)), []);
+}
+
 proptest! {
     #[test]
     fn no_bytes_make_reading_panic(bytes in prop::collection::vec(any::<u8>(), 0..512)) {
@@ -350,6 +440,19 @@ proptest! {
         payload in prop::collection::vec(any::<u8>(), 0..256),
     ) {
         let _ = read(&wire::request(kind, flags, 1, &payload));
+    }
+
+    /// devlink's likewise, with its handle and any attributes of the kinds that are read.
+    #[test]
+    fn no_attributes_make_reading_devlink_panic(
+        command in prop::sample::select(vec![3_u8, 29, 51, 52]),
+        attributes in prop::collection::vec(
+            (prop::sample::select(vec![3_u16, 25, 26, 62, 100, 101, 102, 114]), prop::collection::vec(any::<u8>(), 0..40)),
+            0..6,
+        ),
+    ) {
+        let attributes: Vec<u8> = attributes.iter().flat_map(|(kind, value)| attribute(*kind, value)).collect();
+        let _ = read(&of_devlink(command, b"pci\0", &attributes));
     }
 
     /// A true answer with some octets changed or its end cut off.

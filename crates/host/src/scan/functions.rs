@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use penstock_model::inventory::tuning::Reading;
 use penstock_model::{
     Bdf, PcieRoot,
-    inventory::{NvmeController, OtherFunction, PciIdentity, Pf, SwitchMode},
+    inventory::{EswitchMode, NvmeController, OtherFunction, PciIdentity, Pf, SwitchMode},
     pci::PciIds,
 };
 
 use super::{
+    answers::{DriverAnswer, DriverAnswers},
     capability::{self, CONFIG_SPACE},
     interfaces::Interfaces,
     places::Slots,
@@ -96,9 +97,10 @@ pub(super) fn pfs(
     room: &mut Room,
     reader: &mut Reader<'_>,
     interfaces: &mut Interfaces<'_>,
+    drivers: &mut DriverAnswers<'_>,
 ) -> Vec<Pf> {
     let ethernet = functions.iter().filter(|function| function.class >> 8 == ETHERNET);
-    ethernet.map(|function| pf(function, slots, room, reader, interfaces)).collect()
+    ethernet.map(|function| pf(function, slots, room, reader, interfaces, drivers)).collect()
 }
 
 pub(super) fn pf(
@@ -107,6 +109,7 @@ pub(super) fn pf(
     room: &mut Room,
     reader: &mut Reader<'_>,
     interfaces: &mut Interfaces<'_>,
+    drivers: &mut DriverAnswers<'_>,
 ) -> Pf {
     let config = function.config(reader);
     let report = interfaces.of(&function.directory, function.bdf, reader);
@@ -117,6 +120,16 @@ pub(super) fn pf(
         if let Some(sriov) = &mut sriov {
             interfaces.fill_attributes(report, sriov, reader);
         }
+    }
+    if let Some(sriov) = &mut sriov {
+        interfaces.fill_representors(function.bdf, sriov, reader);
+    }
+    let name = report.as_ref().map(|report| report.interface.name.as_str());
+    let DriverAnswer { firmware, devlink } = drivers.of(function.bdf, name, reader);
+    // Without VFs it has no representors to know it by.
+    let told = devlink.as_ref().and_then(|devlink| devlink.eswitch).map(|eswitch| eswitch.mode);
+    if matches!(told, Some(EswitchMode::Switchdev | EswitchMode::SwitchdevInactive)) {
+        switch_mode = SwitchMode::Switchdev;
     }
     let permanent = report
         .as_ref()
@@ -131,6 +144,8 @@ pub(super) fn pf(
         iommu_group: iommu_group(&function.directory, reader),
         sriov,
         switch_mode,
+        firmware,
+        devlink,
     }
 }
 
@@ -150,7 +165,7 @@ pub(super) fn nvme(
                 let name = name.as_ref()?;
                 reader.text(&format!("{named}/{name}/{attribute}")).filter(|text| !text.is_empty())
             };
-            let (model, serial) = (text("model"), text("serial"));
+            let (model, serial, firmware) = (text("model"), text("serial"), text("firmware_rev"));
             let config = function.config(reader);
             NvmeController {
                 bdf: function.bdf,
@@ -159,6 +174,7 @@ pub(super) fn nvme(
                 name,
                 model,
                 serial,
+                firmware,
                 numa_node: numa_node(function, reader),
                 iommu_group: iommu_group(&function.directory, reader),
                 sriov: sriov::sriov(function, config.as_deref(), room, reader, None),

@@ -1,15 +1,18 @@
 //! Network interfaces: which one a PCI function has, and what netlink adds to what sysfs says of it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use nix::errno::Errno;
 use penstock_model::{
     Bdf, InterfaceName, InterfaceRoute, Mac, PortVlans,
-    inventory::{Interface, Master, Sriov, SwitchMode, Upper},
+    inventory::{Interface, Master, Representor, Sriov, SwitchMode, Upper},
 };
 
 use super::{Links, reader::Reader};
-use crate::{InterfaceReport, Lower, chain, pci::is_representor};
+use crate::{
+    InterfaceReport, Lower, chain,
+    pci::{is_representor, represented_vf},
+};
 
 /// As many interfaces stand on each other at most (`MAX_NEST_DEV`, `include/linux/netdevice.h`).
 const MAX_NESTED: usize = 8;
@@ -25,8 +28,8 @@ pub(super) struct Interfaces<'a> {
     netlink: Option<(&'a mut dyn Links, Vec<InterfaceReport>)>,
     /// The VLANs of bridges' ports by the index of the port, read when the first is asked for.
     port_vlans: Option<HashMap<u32, PortVlans>>,
-    /// PFs that have representors beside their own interface.
-    with_representors: BTreeSet<Bdf>,
+    /// The representors that PFs have beside their own interface.
+    representors: BTreeMap<Bdf, Vec<InterfaceReport>>,
     /// Names of interfaces that turned out to be some function's.
     claimed: BTreeSet<String>,
 }
@@ -55,14 +58,14 @@ impl<'a> Interfaces<'a> {
                  not known",
             );
         }
-        Interfaces { netlink, port_vlans: None, with_representors: BTreeSet::new(), claimed: BTreeSet::new() }
+        Interfaces { netlink, port_vlans: None, representors: BTreeMap::new(), claimed: BTreeSet::new() }
     }
 
     /// The interface of the function in `directory`.
     pub fn of(&mut self, directory: &str, bdf: Bdf, reader: &mut Reader<'_>) -> Option<InterfaceReport> {
         let (names, devices) = names_below(directory, bdf, reader);
         self.claimed.extend(names.iter().cloned());
-        let mut reports: Vec<InterfaceReport> = match &self.netlink {
+        let reports: Vec<InterfaceReport> = match &self.netlink {
             None => names.iter().filter_map(|name| from_sysfs(name, &devices, reader)).collect(),
             Some((_, reports)) => {
                 // Kernels before 5.14 do not say which device is behind an interface; there the name has to do.
@@ -83,10 +86,11 @@ impl<'a> Interfaces<'a> {
             ));
         }
         self.claimed.extend(reports.iter().map(|report| report.interface.name.as_str().to_owned()));
-        let all = reports.len();
-        reports.retain(|report| !report.port_name.as_deref().is_some_and(is_representor));
-        if reports.len() < all {
-            self.with_representors.insert(bdf);
+        let stands_for_another =
+            |report: &InterfaceReport| report.port_name.as_deref().is_some_and(is_representor);
+        let (representors, mut reports): (Vec<_>, Vec<_>) = reports.into_iter().partition(stands_for_another);
+        if !representors.is_empty() {
+            self.representors.insert(bdf, representors);
         }
         reports.sort_by_key(|report| report.index);
         if reports.len() > 1 {
@@ -165,9 +169,9 @@ impl<'a> Interfaces<'a> {
     }
 
     /// The mode of the embedded switch behind a PF's interface. Only an embedded switch in switchdev mode has
-    /// representors, and devlink need not be asked for it.
+    /// representors, so that one is known also where devlink may not be asked.
     pub fn switch_mode(&mut self, report: &InterfaceReport, pf: Bdf, reader: &mut Reader<'_>) -> SwitchMode {
-        if self.with_representors.contains(&pf) {
+        if self.representors.contains_key(&pf) {
             return SwitchMode::Switchdev;
         }
         let Some((links, _)) = &mut self.netlink else {
@@ -178,6 +182,28 @@ impl<'a> Interfaces<'a> {
             reader.note(format!("the switch mode of {pf} ({name}) is not known: {}", chain(&*error)));
             SwitchMode::default()
         })
+    }
+
+    /// Puts representors to the VFs of the PF that exist.
+    pub fn fill_representors(&self, pf: Bdf, sriov: &mut Sriov, reader: &mut Reader<'_>) {
+        for report in self.representors.get(&pf).into_iter().flatten() {
+            let (name, port) = (&report.interface.name, report.port_name.as_deref().unwrap_or_default());
+            let Some(index) = represented_vf(port) else { continue };
+            let vf = sriov.vfs.iter_mut().find(|vf| vf.index == index);
+            let Some(present) = vf.and_then(|vf| vf.present.as_mut()) else {
+                reader.note(format!("{name} stands for VF {index} of {pf} ({port}), which is not there"));
+                continue;
+            };
+            let directory = format!("{CLASS}/{name}");
+            present.representor = Some(Representor {
+                interface: name.clone(),
+                port: port.to_owned(),
+                switch_id: reader
+                    .text_unless(&format!("{directory}/phys_switch_id"), &[Errno::EOPNOTSUPP])
+                    .filter(|id| !id.is_empty()),
+                master: reader.link_name(&format!("{directory}/master")).and_then(|name| name.parse().ok()),
+            });
+        }
     }
 
     /// Puts what the PF's driver reports of its VFs to those that exist.
@@ -309,6 +335,23 @@ fn speed(name: &str, reader: &mut Reader<'_>) -> Option<u32> {
         _ => {
             reader.note(format!("{path} holds {}, which is no speed", super::reader::quoted(&text)));
             None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn which_vf_a_representor_stands_for_is_in_its_ports_name() {
+        let index = |port: &str| represented_vf(port).map(|index| index.get());
+        assert_eq!((index("pf0vf0"), index("pf1vf12")), (Some(0), Some(12)));
+        // Another host's, a sub-function's, the PF's, the uplink's, and what no kernel gives.
+        for port in
+            ["c1pf0vf3", "pf0sf1", "pf0", "p0", "", "pfvf", "pf0vf", "pf0vf+1", "pf0vf01", "pf0vf99999"]
+        {
+            assert_eq!(index(port), None, "{port}");
         }
     }
 }

@@ -4,6 +4,7 @@
 //! file that cannot be read and a contradiction between two sources each become one sentence in
 //! [`Inventory::unknown`] that names the file; nothing of this kind makes a scan fail.
 
+mod answers;
 pub mod attachments;
 pub mod boot;
 pub mod capability;
@@ -29,6 +30,7 @@ use penstock_model::{
 };
 
 use crate::{InterfaceReport, Netlink, Root, VfBackend, chain, driver, managers};
+use answers::DriverAnswers;
 use interfaces::Interfaces;
 use reader::Reader;
 
@@ -78,10 +80,12 @@ pub trait Links {
 /// The inventory of the machine whose file systems are under `root`.
 ///
 /// `links` is what asks the kernel over netlink. Without it, as for a recorded tree, interfaces are what
-/// `/sys/class/net` says: IP addresses, permanent MAC addresses, VF attributes and switch modes stay unknown.
+/// `/sys/class/net` says: IP addresses, permanent MAC addresses, VF attributes and switch modes stay unknown. What drivers answer of their
+/// firmware and over devlink is asked of the kernel where `root` is the system's, and else what a recorded tree has of it.
 pub fn scan(root: &Root, links: Option<&mut dyn Links>) -> Inventory {
     let mut reader = Reader::new(root);
     let mut interfaces = Interfaces::new(links, &mut reader);
+    let mut drivers = DriverAnswers::new(root);
     let functions = functions::find(&mut reader);
     let slots = places::Slots::read(&mut reader);
     let mut room = sriov::Room::default();
@@ -91,7 +95,7 @@ pub fn scan(root: &Root, links: Option<&mut dyn Links>) -> Inventory {
         cpus: cpus::cpus(&mut reader),
         huge_pages: kernel::huge_pages(&mut reader),
         memory: kernel::memory(&mut reader),
-        pfs: functions::pfs(&functions, &slots, &mut room, &mut reader, &mut interfaces),
+        pfs: functions::pfs(&functions, &slots, &mut room, &mut reader, &mut interfaces, &mut drivers),
         nvme: functions::nvme(&functions, &slots, &mut room, &mut reader),
         iommu_groups: functions::iommu_groups(&mut reader),
         interfaces: interfaces.names(),
@@ -99,6 +103,7 @@ pub fn scan(root: &Root, links: Option<&mut dyn Links>) -> Inventory {
         chosen_drivers: overrides::chosen(&mut reader),
         ..Inventory::default()
     };
+    drivers.record();
     inventory.others = functions::others(&functions, &inventory.iommu_groups, &mut reader);
     name_functions(&mut inventory, &mut reader);
     inventory.uppers = uppers(&inventory, &reader);
@@ -159,7 +164,9 @@ pub fn scan_pf(root: &Root, links: Option<&mut dyn Links>, pf: Bdf) -> Option<Pf
     let mut interfaces = Interfaces::new(links, &mut reader);
     let function = functions::at(pf, &mut reader)?;
     let slots = places::Slots::read(&mut reader);
-    Some(functions::pf(&function, &slots, &mut sriov::Room::default(), &mut reader, &mut interfaces))
+    let mut drivers = DriverAnswers::new(root);
+    let mut room = sriov::Room::default();
+    Some(functions::pf(&function, &slots, &mut room, &mut reader, &mut interfaces, &mut drivers))
 }
 
 /// The inventory of the machine that Penstock runs on. Its NVMe drives that have SR-IOV are asked for their VFs' queues and for namespaces.

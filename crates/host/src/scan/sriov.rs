@@ -323,5 +323,6 @@ fn present(
             .map(|report| report.interface),
         iommu_group: iommu_group(&directory, reader),
         attributes: None,
+        representor: None,
     })
 }

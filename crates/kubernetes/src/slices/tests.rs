@@ -74,6 +74,8 @@ pub(crate) fn pf(nic: u8, bus: u8, vfs: u16) -> Pf {
             vfs: (0..vfs).map(vf).collect(),
         }),
         switch_mode: SwitchMode::Veb,
+        firmware: None,
+        devlink: None,
     }
 }
 

@@ -35,6 +35,21 @@ pub struct Interface {
     pub uppers: Vec<Upper>,
 }
 
+/// The interface on the host that stands for a VF at an embedded switch in switchdev mode (`Documentation/networking/representors.rst`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Representor {
+    /// Its name.
+    pub interface: InterfaceName,
+    /// The name of its port, as the driver has it (`phys_port_name`): `pf0vf3`.
+    pub port: String,
+    /// The switch that it is a port of (`phys_switch_id`); the ports of one have the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub switch_id: Option<String>,
+    /// The bridge of the host that it is a port of; of Open vSwitch's bridges that is `ovs-system`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub master: Option<InterfaceName>,
+}
+
 /// An interface of software that stands on another one: that of a VLAN, a macvlan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Upper {

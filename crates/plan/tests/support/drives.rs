@@ -136,6 +136,7 @@ fn controller(dice: &mut Dice, number: u64) -> NvmeController {
         name: Some(format!("nvme{number}")),
         model: Some("a drive".to_owned()),
         serial: Some(format!("S{number}")),
+        firmware: None,
         numa_node: None,
         iommu_group: None,
         sriov: Some(Sriov {

@@ -193,6 +193,8 @@ fn pf(dice: &mut Dice, nic: usize, total: u16) -> Pf {
             _ if switched => [SwitchMode::Veb, SwitchMode::Vepa][dice.below(2) as usize],
             _ => SwitchMode::Unreported,
         },
+        firmware: None,
+        devlink: None,
     }
 }
 

@@ -229,6 +229,8 @@ pub fn world_of(model: &str) -> World {
             vfs: (0..5).map(vf).collect(),
         }),
         switch_mode: SwitchMode::Unreported,
+        firmware: None,
+        devlink: None,
     };
     let inside = [
         (

@@ -1,0 +1,220 @@
+//! devlink's generic netlink family (`include/uapi/linux/devlink.h`), as far as it tells of PCI devices: their embedded switches, versions
+//! and health reporters.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use penstock_model::{
+    Bdf,
+    inventory::{
+        Devlink, DevlinkVersions, Eswitch, EswitchEncapMode, EswitchInlineMode, EswitchMode, HealthReporter,
+    },
+};
+
+use super::{
+    NetlinkError,
+    generic::{GenericBody, GenericFamily, attributes},
+    wire::{self, Message},
+};
+
+const CMD_GET: u8 = 1;
+/// What answers [`CMD_GET`].
+const CMD_NEW: u8 = 3;
+const CMD_ESWITCH_GET: u8 = 29;
+const CMD_INFO_GET: u8 = 51;
+const CMD_HEALTH_REPORTER_GET: u8 = 52;
+
+const ATTR_BUS_NAME: u16 = 1;
+const ATTR_DEV_NAME: u16 = 2;
+const ATTR_PORT_INDEX: u16 = 3;
+const ATTR_ESWITCH_MODE: u16 = 25;
+const ATTR_ESWITCH_INLINE_MODE: u16 = 26;
+const ATTR_ESWITCH_ENCAP_MODE: u16 = 62;
+const ATTR_INFO_VERSION_FIXED: u16 = 100;
+const ATTR_INFO_VERSION_RUNNING: u16 = 101;
+const ATTR_INFO_VERSION_STORED: u16 = 102;
+const ATTR_INFO_VERSION_NAME: u16 = 103;
+const ATTR_INFO_VERSION_VALUE: u16 = 104;
+const ATTR_HEALTH_REPORTER: u16 = 114;
+const ATTR_HEALTH_REPORTER_NAME: u16 = 115;
+const ATTR_HEALTH_REPORTER_STATE: u16 = 116;
+const ATTR_HEALTH_REPORTER_ERR_COUNT: u16 = 117;
+const ATTR_HEALTH_REPORTER_RECOVER_COUNT: u16 = 118;
+
+/// `DEVLINK_HEALTH_REPORTER_STATE_HEALTHY` (`include/net/devlink.h`).
+const STATE_HEALTHY: u8 = 0;
+/// The bus of what is looked at here; others are `auxiliary`, `netdevsim`...
+const PCI: &str = "pci";
+
+/// What one message tells of a PCI device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DevlinkPart {
+    /// It is there.
+    Device,
+    /// Its embedded switch.
+    Eswitch(Eswitch),
+    /// The number of a mode of its embedded switch that is not known here.
+    UnknownMode(u16),
+    /// Its versions.
+    Versions(DevlinkVersions),
+    /// One of its health reporters.
+    Health(HealthReporter),
+}
+
+/// What a message of devlink tells, and of which PCI device.
+pub fn devlink_part(message: &Message<'_>) -> Option<(Bdf, DevlinkPart)> {
+    let attributes = attributes(message)?;
+    let text = |kind| wire::attribute(attributes, kind).map(wire::text);
+    let device = text(ATTR_DEV_NAME).filter(|_| text(ATTR_BUS_NAME).as_deref() == Some(PCI))?.parse().ok()?;
+    let part = match *message.payload.first()? {
+        CMD_NEW => DevlinkPart::Device,
+        CMD_ESWITCH_GET => eswitch(attributes)?,
+        CMD_INFO_GET => DevlinkPart::Versions(versions(attributes)),
+        CMD_HEALTH_REPORTER_GET => DevlinkPart::Health(reporter(attributes)?),
+        _ => return None,
+    };
+    Some((device, part))
+}
+
+/// `None`: the driver has no embedded switch.
+fn eswitch(attributes: &[u8]) -> Option<DevlinkPart> {
+    let byte = |kind| wire::attribute(attributes, kind)?.first().copied();
+    let mode = match wire::u16_at(wire::attribute(attributes, ATTR_ESWITCH_MODE)?, 0)? {
+        0 => EswitchMode::Legacy,
+        1 => EswitchMode::Switchdev,
+        2 => EswitchMode::SwitchdevInactive,
+        other => return Some(DevlinkPart::UnknownMode(other)),
+    };
+    let inline_mode = byte(ATTR_ESWITCH_INLINE_MODE).and_then(|mode| match mode {
+        0 => Some(EswitchInlineMode::None),
+        1 => Some(EswitchInlineMode::Link),
+        2 => Some(EswitchInlineMode::Network),
+        3 => Some(EswitchInlineMode::Transport),
+        _ => None,
+    });
+    let encap_mode = byte(ATTR_ESWITCH_ENCAP_MODE).and_then(|mode| match mode {
+        0 => Some(EswitchEncapMode::None),
+        1 => Some(EswitchEncapMode::Basic),
+        _ => None,
+    });
+    Some(DevlinkPart::Eswitch(Eswitch { mode, inline_mode, encap_mode }))
+}
+
+fn versions(attributes: &[u8]) -> DevlinkVersions {
+    let mut versions = DevlinkVersions::default();
+    for (kind, version) in wire::attributes(attributes) {
+        let of = match kind {
+            ATTR_INFO_VERSION_FIXED => &mut versions.fixed,
+            ATTR_INFO_VERSION_RUNNING => &mut versions.running,
+            ATTR_INFO_VERSION_STORED => &mut versions.stored,
+            _ => continue,
+        };
+        let text = |kind| wire::attribute(version, kind).map(plain);
+        if let (Some(name), Some(value)) = (text(ATTR_INFO_VERSION_NAME), text(ATTR_INFO_VERSION_VALUE)) {
+            of.insert(name, value);
+        }
+    }
+    versions
+}
+
+fn reporter(attributes: &[u8]) -> Option<HealthReporter> {
+    let reporter = wire::attribute(attributes, ATTR_HEALTH_REPORTER)?;
+    let count = |kind| wire::attribute(reporter, kind).and_then(|value| wire::u64_at(value, 0));
+    Some(HealthReporter {
+        port: wire::attribute(attributes, ATTR_PORT_INDEX).and_then(|value| wire::u32_at(value, 0)),
+        name: plain(wire::attribute(reporter, ATTR_HEALTH_REPORTER_NAME)?),
+        healthy: *wire::attribute(reporter, ATTR_HEALTH_REPORTER_STATE)?.first()? == STATE_HEALTHY,
+        errors: count(ATTR_HEALTH_REPORTER_ERR_COUNT).unwrap_or_default(),
+        recoveries: count(ATTR_HEALTH_REPORTER_RECOVER_COUNT).unwrap_or_default(),
+    })
+}
+
+/// A driver's text, without what would break a line.
+fn plain(value: &[u8]) -> String {
+    wire::text(value).trim().chars().filter(|c| !c.is_control()).collect()
+}
+
+/// devlink in one network namespace, and the PCI devices that it has there.
+#[derive(Debug)]
+pub struct DevlinkSocket {
+    family: GenericFamily,
+    number: u16,
+    devices: BTreeSet<Bdf>,
+}
+
+impl DevlinkSocket {
+    /// A socket in the calling thread's namespace; `Ok(None)` where the kernel has no devlink.
+    ///
+    /// # Errors
+    ///
+    /// [`NetlinkError`] when no socket can be opened, or devices cannot be listed.
+    pub fn open() -> Result<Option<DevlinkSocket>, NetlinkError> {
+        let mut family = GenericFamily::open("devlink")?;
+        let Some(number) = family.number()? else { return Ok(None) };
+        let devices =
+            family.dump("list devlink's devices", number, &GenericBody::new(CMD_GET), |message| {
+                devlink_part(message).map(|(device, _)| device)
+            })?;
+        Ok(Some(DevlinkSocket { family, number, devices: devices.into_iter().collect() }))
+    }
+
+    /// Whether devlink has this device.
+    pub fn has(&self, device: Bdf) -> bool {
+        self.devices.contains(&device)
+    }
+
+    /// The health reporters of all devices. Empty where the kernel has none (before Linux 5.1).
+    ///
+    /// # Errors
+    ///
+    /// [`NetlinkError`] when they cannot be listed.
+    pub fn health(&mut self) -> Result<BTreeMap<Bdf, Vec<HealthReporter>>, NetlinkError> {
+        let body = GenericBody::new(CMD_HEALTH_REPORTER_GET);
+        let listed = self.family.dump("list devlink's health reporters", self.number, &body, devlink_part);
+        let listed = match listed {
+            Err(error) if error.is_unsupported() => Vec::new(),
+            listed => listed?,
+        };
+        let mut health: BTreeMap<Bdf, Vec<HealthReporter>> = BTreeMap::new();
+        for (device, part) in listed {
+            if let DevlinkPart::Health(reporter) = part {
+                health.entry(device).or_default().push(reporter);
+            }
+        }
+        health.values_mut().for_each(|reporters| reporters.sort());
+        Ok(health)
+    }
+
+    /// The embedded switch and the versions of one device, without its health reporters, and why something of them is not known. What its
+    /// driver has no call for is left out and no error.
+    pub fn read(&mut self, device: Bdf) -> (Devlink, Vec<NetlinkError>) {
+        let (mut devlink, mut errors) = (Devlink::default(), Vec::new());
+        // The kernel gives the former to root alone (`GENL_ADMIN_PERM`).
+        for (what, command) in
+            [("the mode of the embedded switch", CMD_ESWITCH_GET), ("the versions", CMD_INFO_GET)]
+        {
+            let attempt = format!("read {what} of {device} with devlink");
+            let body = GenericBody::new(command)
+                .with(ATTR_BUS_NAME, format!("{PCI}\0").as_bytes())
+                .with(ATTR_DEV_NAME, format!("{device}\0").as_bytes());
+            let mut unknown = None;
+            let asked =
+                self.family.ask(&attempt, self.number, &body, |message| match devlink_part(message) {
+                    Some((_, DevlinkPart::Eswitch(eswitch))) => devlink.eswitch = Some(eswitch),
+                    Some((_, DevlinkPart::UnknownMode(mode))) => unknown = Some(mode),
+                    Some((_, DevlinkPart::Versions(versions))) => devlink.versions = versions,
+                    _ => {}
+                });
+            match asked {
+                // It has gone meanwhile.
+                Err(NetlinkError::NoSuchInterface { .. }) => {}
+                Err(error) if error.is_unsupported() => {}
+                Err(error) => errors.push(error),
+                Ok(()) => errors.extend(unknown.map(|mode| NetlinkError::Malformed {
+                    attempt,
+                    what: format!("mode {mode} is none that is known here"),
+                })),
+            }
+        }
+        (devlink, errors)
+    }
+}
