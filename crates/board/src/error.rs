@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf, time::Duration};
 
-use penstock_host::{PlaceError, ProcessError, files::FileError, packages};
+use penstock_host::{PlaceError, ProcessError, files::FileError, packages, process::search_path::SearchPath};
 use penstock_model::NicName;
 use thiserror::Error;
 
@@ -16,7 +16,7 @@ use crate::{
 #[derive(Debug, Error)]
 pub enum BoardError {
     /// A program that makes or reaches a board is not installed.
-    #[error("{program} is needed to {purpose} and is not installed")]
+    #[error("{program} is needed to {purpose} and is not installed{}", SearchPath::own().why_not(program))]
     Missing {
         /// The name of the program's file.
         program: &'static str,

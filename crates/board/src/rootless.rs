@@ -7,7 +7,10 @@
 
 use std::{fmt, path::PathBuf, time::Duration};
 
-use penstock_host::{Command, Root, accounts, files, packages, process};
+use penstock_host::{
+    Command, Root, accounts, files, packages,
+    process::{self, search_path::SearchPath},
+};
 
 use crate::error::BoardError;
 
@@ -71,7 +74,7 @@ pub fn check() -> Result<(), BoardError> {
 fn without(programs: &[&str], find: impl Fn(&str) -> Option<PathBuf>) -> Vec<Lack> {
     let missing = programs.iter().filter(|program| find(program).is_none());
     let lacks = missing.map(|program| Lack {
-        what: format!("{program} is not installed"),
+        what: format!("{program} is not installed{}", SearchPath::own().why_not(program)),
         remedy: packages::row(program).map_or_else(
             || format!("look for the package that has {program}"),
             |row| format!("sudo apt-get install {}", row.package),

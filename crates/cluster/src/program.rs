@@ -7,7 +7,10 @@ use std::{
 };
 
 use penstock_board::{Cache, Listener, Progress, cached};
-use penstock_host::{Command, files, process};
+use penstock_host::{
+    Command, files,
+    process::{self, search_path::SearchPath},
+};
 use penstock_model::digest::sha256;
 
 use crate::error::ClusterError;
@@ -95,7 +98,7 @@ impl ClusterProgram {
 fn go_version() -> Result<String, ClusterError> {
     let found = |found: String| ClusterError::NoGo { needed: NEEDED, found };
     if process::find("go").is_none() {
-        return Err(found("it is not installed".to_owned()));
+        return Err(found(format!("it is not installed{}", SearchPath::own().why_not("go"))));
     }
     // Not another one that a file or the network would name.
     let output = Command::new("go")

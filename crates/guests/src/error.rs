@@ -97,7 +97,7 @@ pub enum GuestError {
         path: String,
     },
     /// A program of LXC is not there.
-    #[error("the program {program:?} is not installed")]
+    #[error("{}", penstock_host::process::not_installed(program))]
     NoLxc {
         /// The first program of LXC that was not found.
         program: String,

@@ -16,13 +16,14 @@ use nix::{
     errno::Errno,
     fcntl::{AtFlags, FallocateFlags, Flock, FlockArg, OFlag, renameat},
     sys::stat,
-    unistd::{UnlinkatFlags, fchownat, symlinkat, unlinkat},
+    unistd::{UnlinkatFlags, fchownat, linkat, symlinkat, unlinkat},
 };
 use thiserror::Error;
 
 mod atomic;
 mod held;
 mod in_root;
+mod others;
 mod read;
 
 pub use atomic::{
@@ -36,6 +37,8 @@ use held::Held;
 
 pub use in_root::read_in_root;
 pub(crate) use in_root::{lacks_openat2, open_in_root, read_opened};
+
+pub use others::writable_by_others;
 
 pub(crate) use read::open_plain;
 
@@ -307,13 +310,17 @@ pub fn read_link(path: impl AsRef<Path>) -> Result<PathBuf> {
     on("read the link", path.as_ref(), fs::read_link(&path))
 }
 
-/// Gives a file another name on the same file system.
+/// Gives a file another name on the same file system; of a link it is the link that gets one.
 ///
 /// # Errors
 ///
 /// [`FileError`] when something is at `path` already, the file is not there, or the directory may not be written.
 pub fn hard_link(file: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<()> {
-    on("make the hard link", path.as_ref(), fs::hard_link(&file, &path))
+    let make = || -> io::Result<()> {
+        let (old, new) = (Held::of(file.as_ref())?, Held::of(path.as_ref())?);
+        Ok(linkat(&old, old.name.as_os_str(), &new, new.name.as_os_str(), AtFlags::empty())?)
+    };
+    on("make the hard link", path.as_ref(), make())
 }
 
 /// Makes a symbolic link, and has it reach the disk; one that points there already is success.
@@ -339,28 +346,6 @@ pub fn link(target: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<()> {
             path.parent().map_or(Ok(()), sync_directory)
         }
     }
-}
-
-/// Debian's group for who may install below /usr/local: its members can become root at will (base-passwd, users-and-groups).
-const STAFF: u32 = 50;
-
-/// What somebody else than these `users` can change of what is at `path`: the first of it and the directories above that another
-/// user owns or may write to. `path` is absolute and without symbolic links.
-///
-/// # Errors
-///
-/// [`FileError`] when something on the way cannot be looked at.
-pub fn writable_by_others(path: impl AsRef<Path>, users: &[u32]) -> Result<Option<PathBuf>> {
-    for place in path.as_ref().ancestors() {
-        let data = on("look at", place, fs::metadata(place))?;
-        let by_group = data.mode() & 0o020 != 0 && ![0, STAFF].contains(&data.gid());
-        // A directory with the sticky bit lets nobody replace what is somebody else's.
-        let open = (data.mode() & 0o002 != 0 || by_group) && !(data.is_dir() && data.mode() & 0o1000 != 0);
-        if !users.contains(&data.uid()) || open {
-            return Ok(Some(place.to_owned()));
-        }
-    }
-    Ok(None)
 }
 
 /// The first directory above `path` that the account `user`, which is in no group, may not pass through, as far as permission

@@ -172,7 +172,7 @@ impl Command {
     ) -> Result<(process::ExitStatus, bool), ProcessError> {
         let deadline = self.deadline.map(|deadline| (deadline, Instant::now() + deadline));
         let mut child = self
-            .prepare(Stdio::piped(), Stdio::piped(), Stdio::piped())
+            .prepare(Stdio::piped(), Stdio::piped(), Stdio::piped())?
             .spawn()
             .map_err(|error| self.start(error))?;
         let command = || self.to_string();
@@ -235,7 +235,7 @@ impl Command {
     }
 
     fn spawn_attached(&self) -> Result<process::Child, ProcessError> {
-        let mut command = self.call();
+        let mut command = self.call()?;
         if let Some(directory) = &self.directory {
             command.current_dir(directory);
         }
@@ -248,51 +248,68 @@ impl Command {
     ///
     /// [`ProcessError::NotInstalled`] or [`ProcessError::Start`] when it cannot be started.
     pub fn replace_this_process(&self) -> Result<Infallible, ProcessError> {
-        let mut command = self.call();
+        let mut command = self.call()?;
         if let Some(directory) = &self.directory {
             command.current_dir(directory);
         }
         Err(self.start(command.exec()))
     }
 
-    fn prepare(&self, stdin: Stdio, stdout: Stdio, stderr: Stdio) -> process::Command {
-        let mut command = self.compose(stdin, stdout, stderr);
+    fn prepare(&self, stdin: Stdio, stdout: Stdio, stderr: Stdio) -> Result<process::Command, ProcessError> {
+        let mut command = self.compose(stdin, stdout, stderr)?;
         die_with_parent(&mut command);
-        command
+        Ok(command)
     }
 
-    fn compose(&self, stdin: Stdio, stdout: Stdio, stderr: Stdio) -> process::Command {
-        let mut command = self.compose_in_our_group(stdin, stdout, stderr);
+    fn compose(&self, stdin: Stdio, stdout: Stdio, stderr: Stdio) -> Result<process::Command, ProcessError> {
+        let mut command = self.compose_in_our_group(stdin, stdout, stderr)?;
         let_output_be_opened_again(&mut command);
         // Its own process group: Ctrl-C reaches Penstock alone, which then ends its children in order.
         command.process_group(0);
-        command
+        Ok(command)
     }
 
-    /// The program with its arguments and environment.
-    fn call(&self) -> process::Command {
-        let mut command = process::Command::new(&self.program);
-        // The program is looked for there too, and so is what it runs itself.
+    /// The program with its arguments and environment. It is found here and run by its path: libc would take the first of its name that
+    /// it comes upon, whosever it is.
+    fn call(&self) -> Result<process::Command, ProcessError> {
+        let is_named_by_path = self.program.as_bytes().contains(&b'/');
+        let found = match is_named_by_path {
+            true => PathBuf::from(&self.program),
+            false => SearchPath::own().find(&self.program).ok_or_else(|| self.not_installed())?,
+        };
+        let mut command = process::Command::new(found);
+        // Some are several programs in one, and tell by their name which is meant.
+        command.arg0(&self.program);
+        // What it runs itself is looked for there.
         command.env("PATH", SearchPath::own().joined());
         command.args(&self.arguments).envs(self.environment.iter().map(|(n, v)| (n, v)));
-        command
+        Ok(command)
     }
 
-    fn compose_in_our_group(&self, stdin: Stdio, stdout: Stdio, stderr: Stdio) -> process::Command {
-        let mut command = self.call();
+    fn compose_in_our_group(
+        &self,
+        stdin: Stdio,
+        stdout: Stdio,
+        stderr: Stdio,
+    ) -> Result<process::Command, ProcessError> {
+        let mut command = self.call()?;
         command.stdin(stdin).stdout(stdout).stderr(stderr);
         if let Some(directory) = &self.directory {
             command.current_dir(directory);
         }
-        command
+        Ok(command)
     }
 
     fn start(&self, source: io::Error) -> ProcessError {
         if source.kind() == io::ErrorKind::NotFound {
-            ProcessError::NotInstalled { program: self.program.to_string_lossy().into_owned() }
+            self.not_installed()
         } else {
             ProcessError::Start { command: self.to_string(), source }
         }
+    }
+
+    fn not_installed(&self) -> ProcessError {
+        ProcessError::NotInstalled { program: self.program.to_string_lossy().into_owned() }
     }
 }
 
@@ -429,7 +446,7 @@ impl Output {
 #[derive(Debug, Error)]
 pub enum ProcessError {
     /// There is no such program.
-    #[error("the program {program:?} is not installed{}", SearchPath::own().why_not(program))]
+    #[error("{}", not_installed(program))]
     NotInstalled {
         /// The program that was looked for.
         program: String,
@@ -486,9 +503,14 @@ pub fn quoted_where_needed(word: &str) -> String {
 }
 
 /// Where `program` is, if it is there and executable: on `PATH` and in the usual directories for daemons. Root looks only where
-/// nobody else can put a program ([`search_path`]).
+/// nobody else can put a program, and takes none that somebody else can change ([`search_path`]).
 pub fn find(program: &str) -> Option<PathBuf> {
     SearchPath::own().find(program)
+}
+
+/// What to say of a program that [`find`] does not find: also where it is there and passed over, and why.
+pub fn not_installed(program: &str) -> String {
+    format!("the program {program:?} is not installed{}", SearchPath::own().why_not(program))
 }
 
 /// The file of the program that this process runs, whole and the very one, also where another has taken its place since: to be read.

@@ -69,6 +69,8 @@ fn a_link_of_another_user() {
         ("rename", files::rename(&own, &new)),
         ("rename from", files::rename(way.join("file"), there.path().join("stolen"))),
         ("link", files::link("/nowhere", &new)),
+        ("hard_link", files::hard_link(&own, &new)),
+        ("hard_link of", files::hard_link(way.join("file"), there.path().join("stolen"))),
         ("allocate", files::allocate(&new, 10)),
         ("lock", files::Lock::try_exclusive(way.join("file")).map(drop)),
         ("set_mode", files::set_mode(way.join("file"), 0o666)),

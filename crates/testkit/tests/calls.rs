@@ -97,7 +97,7 @@ const VARIABLE: &[(&str, &str, Runs)] = &[
     ("crates/guests/tests/containers/taken_back.rs", "program", OneOf(&["python3", "unshare"])),
     ("crates/guests/tests/devices.rs", "program", Given("of_swap")),
     ("crates/guests/tests/taps_in_netns.rs", "program", Given("run")),
-    ("crates/host/src/process.rs", "& self . program", Given("Command::new")),
+    ("crates/host/src/process.rs", "found", Given("Command::new")),
     ("crates/kubernetes/src/claim/network_plugin.rs", "& self . program", Own),
     ("crates/measure/src/latency/command.rs", "& words [0]", OneOf(&["rtla", "hwlatdetect"])),
     ("crates/measure/src/probe.rs", "program", Own),

@@ -50,7 +50,7 @@ pub fn check(definition: &GuestDefinition) -> Result<(), GuestError> {
             if let Some(program) =
                 ["nsenter", "tc", "ip"].into_iter().find(|name| process::find(name).is_none())
             {
-                return Err(refused(format!("the program {program:?} is not installed")));
+                return Err(refused(process::not_installed(program)));
             }
         }
     }
@@ -157,8 +157,7 @@ type Look = fn(Tc<'_>, &InterfaceName, TxRate) -> Seen;
 
 /// What `tc` of the host says in the network namespace of process `pid`.
 fn tc(pid: u32, arguments: &[&str]) -> Result<String, String> {
-    let find =
-        |name: &str| process::find(name).ok_or_else(|| format!("the program {name:?} is not installed"));
+    let find = |name: &str| process::find(name).ok_or_else(|| process::not_installed(name));
     let command = Command::new(find("nsenter")?)
         .args(["-t", &pid.to_string(), "-n", "--"])
         .arg(find("tc")?)

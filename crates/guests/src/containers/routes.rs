@@ -35,7 +35,7 @@ pub fn check(definition: &GuestDefinition) -> Result<(), GuestError> {
             guest: definition.guest.clone(),
             interface,
             route: route.to_string(),
-            why: format!("the program {program:?} is not installed"),
+            why: process::not_installed(program),
         }),
     }
 }

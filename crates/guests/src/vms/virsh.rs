@@ -44,7 +44,7 @@ const RETURN: Duration = Duration::from_secs(3);
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum VirshError {
     /// There is no `virsh`.
-    #[error("the program \"virsh\" is not installed")]
+    #[error("{}", process::not_installed("virsh"))]
     Missing,
     /// It did not answer.
     #[error("libvirt does not answer{}", words::listed(said))]
@@ -267,6 +267,13 @@ impl Virsh {
             thread::sleep(Duration::from_millis(200));
         }
     }
+}
+
+/// Reads what `virsh` says where it refuses, and what it answers to questions; the lines of it that are shown.
+#[cfg(feature = "fuzzing")]
+pub fn read_answers(text: &str) -> Vec<String> {
+    let _ = read_user(text);
+    read_refusal(text).said().to_vec()
 }
 
 /// The user of the security model `dac`: `<baselabel type='kvm'>+64055:+994</baselabel>`

@@ -27,8 +27,10 @@ use nix::{
     unistd::{Uid, UnlinkatFlags, geteuid, symlinkat, unlinkat},
 };
 
+use super::others::is_open;
+
 /// As many links on the way to a file as Linux follows (`MAXSYMLINKS`).
-const LINKS: usize = 40;
+pub(super) const LINKS: usize = 40;
 
 /// How a part of a path is opened: neither read nor written, and only if it is a directory.
 const STEP: OFlag = OFlag::O_PATH.union(OFlag::O_DIRECTORY).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
@@ -124,7 +126,7 @@ pub(super) fn directory(path: &Path, make: Option<u32>) -> io::Result<OwnedFd> {
 }
 
 /// The parts of a path that are to be gone through.
-fn parts(path: &Path) -> impl DoubleEndedIterator<Item = OsString> + '_ {
+pub(super) fn parts(path: &Path) -> impl DoubleEndedIterator<Item = OsString> + '_ {
     path.components().filter_map(|part| match part {
         Component::Normal(name) => Some(name.to_owned()),
         Component::ParentDir => Some("..".into()),
@@ -204,11 +206,14 @@ fn distrust(link: &FileStat, above: &FileStat) -> Option<String> {
         let owner = || fs::metadata("/").map(|data| std::os::unix::fs::MetadataExt::uid(&data));
         user == 0 || Uid::from_raw(user) == us || owner().is_ok_and(|owner| owner == user)
     };
-    let others = above.st_mode & 0o002 != 0 && above.st_mode & 0o1000 == 0;
+    let others = is_open(above.st_mode, above.st_uid, above.st_gid);
     match () {
         () if !trusted(link.st_uid) => Some(format!("that belongs to user {}", link.st_uid)),
         () if !trusted(above.st_uid) => Some(format!("in a directory that belongs to user {}", above.st_uid)),
-        () if others => Some("in a directory to which everybody may write".to_owned()),
+        () if others && above.st_mode & 0o002 != 0 => {
+            Some("in a directory to which everybody may write".to_owned())
+        }
+        () if others => Some(format!("in a directory to which group {} may write", above.st_gid)),
         () => None,
     }
 }
@@ -368,6 +373,23 @@ mod tests {
             let error = crate::chain(&write().unwrap_err());
             assert!(error.contains("in a directory that belongs to user 65534"), "{error}");
             lchown(at("links"), Some(0), None).unwrap();
+            // A group that may write there: one with others in it, and those of root and of who may become root.
+            let group = |group: u32| lchown(at("links"), None, Some(group)).unwrap();
+            for (number, bits, is_followed) in [
+                (NOBODY, 0o775, false),
+                (NOBODY, 0o1775, true),
+                (NOBODY, 0o755, true),
+                (0, 0o775, true),
+                (50, 0o775, true),
+            ] {
+                group(number);
+                mode(bits);
+                let outcome = write().map_err(|error| crate::chain(&error));
+                assert_eq!(outcome.is_ok(), is_followed, "{number} {bits:o}: {outcome:?}");
+                let told = outcome.err().is_none_or(|error| error.contains("to which group 65534 may write"));
+                assert!(told, "{number} {bits:o}");
+            }
+            group(0);
         }
         // Links that lead to nothing, nowhere and in circles.
         symlink("nothing", at("links/dangling")).unwrap();

@@ -87,7 +87,7 @@ impl Command {
     pub fn start_logged(&self, log: File) -> Result<Background, ProcessError> {
         let errors = log.try_clone().map_err(|e| self.start(e))?;
         let child =
-            self.prepare(Stdio::null(), log.into(), errors.into()).spawn().map_err(|e| self.start(e))?;
+            self.prepare(Stdio::null(), log.into(), errors.into())?.spawn().map_err(|e| self.start(e))?;
         Ok(Background { command: self.to_string(), child: Some(child) })
     }
 
@@ -98,7 +98,7 @@ impl Command {
     ///
     /// [`ProcessError::NotInstalled`] or [`ProcessError::Start`] when it cannot be started.
     pub fn start_beside(&self) -> Result<Background, ProcessError> {
-        let mut command = self.prepare(Stdio::null(), Stdio::inherit(), Stdio::inherit());
+        let mut command = self.prepare(Stdio::null(), Stdio::inherit(), Stdio::inherit())?;
         let child = command.spawn().map_err(|e| self.start(e))?;
         Ok(Background { command: self.to_string(), child: Some(child) })
     }
@@ -113,7 +113,7 @@ impl Command {
         let (ours, its) = UnixStream::pair().map_err(|e| self.start(e))?;
         let output = its.try_clone().map_err(|e| self.start(e))?;
         let child = self
-            .prepare(OwnedFd::from(its).into(), OwnedFd::from(output).into(), Stdio::null())
+            .prepare(OwnedFd::from(its).into(), OwnedFd::from(output).into(), Stdio::null())?
             .spawn()
             .map_err(|e| self.start(e))?;
         Ok((Background { command: self.to_string(), child: Some(child) }, ours))
@@ -128,7 +128,7 @@ impl Command {
     pub fn start_to_stay(&self, log: File) -> Result<Background, ProcessError> {
         let errors = log.try_clone().map_err(|e| self.start(e))?;
         let child =
-            self.compose(Stdio::null(), log.into(), errors.into()).spawn().map_err(|e| self.start(e))?;
+            self.compose(Stdio::null(), log.into(), errors.into())?.spawn().map_err(|e| self.start(e))?;
         Ok(Background { command: self.to_string(), child: Some(child) })
     }
 
@@ -140,7 +140,7 @@ impl Command {
     /// As [`start_logged`](Command::start_logged).
     pub fn start_session(&self, log: File) -> Result<Background, ProcessError> {
         let errors = log.try_clone().map_err(|e| self.start(e))?;
-        let mut command = self.call();
+        let mut command = self.call()?;
         command.stdin(Stdio::null()).stdout(log).stderr(errors);
         command.current_dir(self.directory.as_deref().unwrap_or(Path::new("/")));
         lead_a_session(&mut command);

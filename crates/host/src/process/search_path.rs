@@ -1,8 +1,12 @@
 //! Where programs are looked for.
 //!
 //! Root runs what it finds. So root takes programs only from directories in which nobody but root can put something, whatever `PATH`
-//! says; what is passed over for that is said where a program is missed. [`VARIABLE`] names other directories, which are taken
-//! as they are: sudo does not hand it on (sudoers(5), `env_reset`).
+//! says, and of those only programs that nobody but root can change, wherever links lead to them; what is passed over for that is
+//! said where a program is missed. [`VARIABLE`] names other directories, which are taken as they are: sudo does not hand it on
+//! (sudoers(5), `env_reset`).
+//!
+//! What is found is run by its whole path ([`super::Command`]): neither the kernel nor libc looks for it once more. A program that is named by
+//! a path is taken as it is.
 
 use std::{
     env,
@@ -13,7 +17,7 @@ use std::{
     sync::OnceLock,
 };
 
-use crate::files;
+use crate::{files, packages};
 
 /// Directories in the form of `PATH`, which root takes programs from instead of `PATH`, unchecked.
 pub const VARIABLE: &str = "PENSTOCK_PATH";
@@ -22,10 +26,14 @@ pub const VARIABLE: &str = "PENSTOCK_PATH";
 const USUAL: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
 /// The directories that programs are looked for in, and those that are passed over.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct SearchPath {
     directories: Vec<PathBuf>,
     passed_over: Vec<PathBuf>,
+    /// Who alone may change what is taken; `None`: anybody.
+    users: Option<Vec<u32>>,
+    /// What [`SearchPath::joined`] gives.
+    joined: OnceLock<OsString>,
 }
 
 impl SearchPath {
@@ -36,47 +44,83 @@ impl SearchPath {
             let named = named();
             let checked = named.is_none() && rules_the_machine();
             let path = named.or_else(|| env::var_os("PATH")).unwrap_or_else(|| "/usr/bin:/bin".into());
-            SearchPath::of(&path, |directory| !checked || is_theirs_alone(directory, &[0]))
+            SearchPath::of(&path, checked.then(|| vec![0]))
         })
     }
 
-    fn of(path: &OsStr, trusted: impl Fn(&Path) -> bool) -> SearchPath {
-        let mut found = SearchPath { directories: Vec::new(), passed_over: Vec::new() };
+    fn of(path: &OsStr, users: Option<Vec<u32>>) -> SearchPath {
+        let (mut directories, mut passed_over) = (Vec::new(), Vec::new());
         for directory in env::split_paths(path).chain(USUAL.map(PathBuf::from)) {
-            let list = match directory.is_absolute() && trusted(&directory) {
-                true => &mut found.directories,
-                false => &mut found.passed_over,
+            let trusted = users.as_ref().is_none_or(|users| is_theirs_alone(&directory, users));
+            let list = match directory.is_absolute() && trusted {
+                true => &mut directories,
+                false => &mut passed_over,
             };
             if !list.contains(&directory) {
                 list.push(directory);
             }
         }
-        found
+        SearchPath { directories, passed_over, users, joined: OnceLock::new() }
     }
 
-    /// In the form of `PATH`, for a program that looks for others.
-    pub fn joined(&self) -> OsString {
-        // Each comes from such a list, so that none has a colon in it.
-        env::join_paths(&self.directories).unwrap_or_default()
+    /// In the form of `PATH`, for a program that looks for others. A directory in which others can change one of those that Penstock's
+    /// scripts call is left out: a shell would take that one.
+    pub fn joined(&self) -> &OsStr {
+        self.joined.get_or_init(|| {
+            let is_called = |row: &packages::Row| row.is_for("build", false) || row.is_for("place", false);
+            let called: Vec<&str> = packages::rows()
+                .filter(is_called)
+                .map(|row| row.program)
+                .filter(|program| !program.starts_with('/'))
+                .collect();
+            let is_sound = |file: PathBuf| !executable(&file) || self.changeable(&file).is_none();
+            let sound = |directory: &&PathBuf| {
+                self.users.is_none() || called.iter().all(|program| is_sound(directory.join(program)))
+            };
+            // Each comes from such a list, so that none has a colon in it.
+            env::join_paths(self.directories.iter().filter(sound)).unwrap_or_default()
+        })
     }
 
-    /// Where `program` is, if it is there and executable.
-    pub fn find(&self, program: &str) -> Option<PathBuf> {
-        self.directories.iter().map(|directory| directory.join(program)).find(|file| executable(file))
+    /// Where `program` is, if it is there, executable, and nobody else can change it.
+    pub fn find(&self, program: impl AsRef<Path>) -> Option<PathBuf> {
+        executables(&self.directories, program).find(|file| self.changeable(file).is_none())
     }
 
-    /// What to say of a program that is not found although it is in a directory which is passed over; else nothing.
+    /// What others can change of a program or of the way to it, if that matters.
+    fn changeable(&self, file: &Path) -> Option<PathBuf> {
+        let users = self.users.as_ref()?;
+        files::writable_by_others(file, users).unwrap_or_else(|error| Some(error.path))
+    }
+
+    /// What to say of a program that is not found although it is there, since it or its directory is passed over; else nothing.
     pub fn why_not(&self, program: &str) -> String {
-        let mut there = self.passed_over.iter().map(|directory| directory.join(program));
-        let Some(file) = there.find(|file| !program.contains('/') && executable(file)) else {
+        if program.contains('/') {
             return String::new();
-        };
+        }
+        let refused = executables(&self.directories, program)
+            .find_map(|file| self.changeable(&file).map(|place| (file, place)));
+        if let Some((file, place)) = refused {
+            return format!(
+                " where root may take it from: {} is passed over, since others than root can change {} (have that belong to root, \
+                 and let nobody else write to it; {VARIABLE} names directories whose programs are taken as they are)",
+                file.display(),
+                place.display()
+            );
+        }
+        let Some(file) = executables(&self.passed_over, program).next() else { return String::new() };
         format!(
             " where root may take it from: {} is passed over, since others than root can write there, or it is no absolute path \
              ({VARIABLE} names directories that are taken as they are)",
             file.display()
         )
     }
+}
+
+/// The files of this name that can be run, in the order of the directories.
+fn executables(directories: &[PathBuf], program: impl AsRef<Path>) -> impl Iterator<Item = PathBuf> {
+    let files = directories.iter().map(move |directory| directory.join(program.as_ref()));
+    files.filter(|file| executable(file))
 }
 
 /// What [`VARIABLE`] says, if anything.
@@ -124,11 +168,10 @@ fn rules_the_machine() -> bool {
 /// Whether nobody but these users can put something into a directory, nor put another directory in its place.
 fn is_theirs_alone(directory: &Path, users: &[u32]) -> bool {
     // A directory that is not there has no program.
-    let Ok(real) = files::canonical(directory) else { return false };
-    let Ok(data) = fs::metadata(&real) else { return false };
+    let Ok(data) = fs::metadata(directory) else { return false };
     // What is somebody else's stays in such a directory, and anybody can put more there.
     let shared = data.mode() & 0o1000 != 0 && data.mode() & 0o022 != 0;
-    !shared && files::writable_by_others(&real, users).is_ok_and(|other| other.is_none())
+    !shared && files::writable_by_others(directory, users).is_ok_and(|other| other.is_none())
 }
 
 fn executable(file: &Path) -> bool {
@@ -155,25 +198,110 @@ mod tests {
         let base = tempfile::tempdir().unwrap();
         // Who runs the test stands for root, to whom what is above the test's directory belongs.
         let us = fs::metadata(base.path()).unwrap().uid();
-        let is_ours = |directory: &Path| is_theirs_alone(directory, &[0, us]);
+        let users = [0, us];
+        let of = |path: &OsStr| SearchPath::of(path, Some(users.to_vec()));
         fs::set_permissions(base.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let [open, below, good] = ["open", "open/below", "good"].map(|name| base.path().join(name));
         program(&open, 0o777);
         program(&below, 0o755);
         let path = env::join_paths([&open, &below, &PathBuf::from("."), &PathBuf::from("")]).unwrap();
-        let found = SearchPath::of(&path, is_ours);
+        let found = of(&path);
         assert_eq!(found.find("planted"), None);
         assert!(found.why_not("planted").contains("is passed over"), "{}", found.why_not("planted"));
         assert_eq!(found.why_not("nothing"), "");
 
         let planted = program(&good, 0o755);
-        let found = SearchPath::of(&env::join_paths([&open, &good]).unwrap(), is_ours);
+        let found = of(&env::join_paths([&open, &good]).unwrap());
         assert_eq!(found.find("planted"), Some(planted));
         assert!(!found.joined().to_string_lossy().contains("open"));
         assert!(!is_theirs_alone(&good, &[us.wrapping_add(1)]), "it is another user's");
         let link = base.path().join("link");
         std::os::unix::fs::symlink(&open, &link).unwrap();
-        assert!(!is_ours(&link), "where a link leads is what counts");
+        assert!(!is_theirs_alone(&link, &users), "where a link leads is what counts");
+    }
+
+    #[test]
+    fn a_program_that_others_can_change_is_passed_over_and_that_is_said() {
+        let base = tempfile::tempdir().unwrap();
+        let base = fs::canonicalize(base.path()).unwrap();
+        let users = vec![0, fs::metadata(&base).unwrap().uid()];
+        fs::set_permissions(&base, fs::Permissions::from_mode(0o755)).unwrap();
+        let [first, second, open, sound] = ["first", "second", "open", "sound"].map(|name| base.join(name));
+        let planted = program(&open, 0o777);
+        let whole = program(&sound, 0o755);
+        program(&first, 0o755);
+        let last = program(&second, 0o755);
+        let path = env::join_paths([&first, &second]).unwrap();
+        let of = || SearchPath::of(&path, Some(users.clone()));
+        let link = |target: &Path| {
+            fs::remove_file(first.join("planted")).unwrap();
+            std::os::unix::fs::symlink(target, first.join("planted")).unwrap();
+        };
+        let passed_over = |place: &Path| {
+            assert_eq!(of().find("planted"), Some(last.clone()), "another one is taken");
+            let alone = SearchPath::of(first.as_os_str(), Some(users.clone()));
+            assert_eq!(alone.find("planted"), None);
+            let why = alone.why_not("planted");
+            let program = first.join("planted");
+            let wanted = format!(
+                "{} is passed over, since others than root can change {} ",
+                program.display(),
+                place.display()
+            );
+            assert!(why.contains(&wanted), "{why}");
+            assert!(why.contains("have that belong to root") && why.contains(VARIABLE), "{why}");
+        };
+        // As /usr/bin/vi leads to /etc/alternatives/vi, and that to /usr/bin/vim.
+        let alternative = base.join("alternative");
+        std::os::unix::fs::symlink(&whole, &alternative).unwrap();
+        for target in [whole.clone(), PathBuf::from("../sound/planted"), alternative] {
+            link(&target);
+            assert_eq!(of().find("planted"), Some(first.join("planted")), "{}", target.display());
+        }
+        link(&planted);
+        passed_over(&open);
+        // Where the link leads is good now; others choose where it leads at another time.
+        let way = open.join("way");
+        std::os::unix::fs::symlink(&sound, &way).unwrap();
+        link(&way.join("planted"));
+        passed_over(&open);
+        fs::set_permissions(&whole, fs::Permissions::from_mode(0o777)).unwrap();
+        link(&whole);
+        passed_over(&whole);
+        fs::remove_file(&whole).unwrap();
+        assert_eq!(of().why_not("planted"), "", "a link to nothing is no program");
+        // Nobody else is root here, but where root runs the test.
+        if crate::process::is_root() {
+            program(&sound, 0o755);
+            std::os::unix::fs::chown(&whole, Some(65534), None).unwrap();
+            passed_over(&whole);
+            link(&last);
+            std::os::unix::fs::lchown(first.join("planted"), Some(65534), None).unwrap();
+            passed_over(&first.join("planted"));
+        }
+        // Who names the directories takes what is there, as does an ordinary user.
+        link(&planted);
+        assert_eq!(SearchPath::of(&path, None).find("planted"), Some(first.join("planted")));
+    }
+
+    #[test]
+    fn a_shell_does_not_look_where_others_can_change_what_our_scripts_call() {
+        let base = tempfile::tempdir().unwrap();
+        let base = fs::canonicalize(base.path()).unwrap();
+        let users = vec![0, fs::metadata(&base).unwrap().uid()];
+        fs::set_permissions(&base, fs::Permissions::from_mode(0o755)).unwrap();
+        let [first, open] = ["first", "open"].map(|name| base.join(name));
+        let planted = program(&open, 0o777);
+        program(&first, 0o755);
+        let looks_there = |users: Option<Vec<u32>>| {
+            let path = SearchPath::of(first.as_os_str(), users);
+            env::split_paths(path.joined()).any(|directory| directory == first)
+        };
+        std::os::unix::fs::symlink(&planted, first.join("nobody-calls-it")).unwrap();
+        assert!(looks_there(Some(users.clone())));
+        std::os::unix::fs::symlink(&planted, first.join("ip")).unwrap();
+        assert!(!looks_there(Some(users)));
+        assert!(looks_there(None));
     }
 
     #[test]
@@ -203,7 +331,7 @@ mod tests {
 
     #[test]
     fn a_directory_is_looked_in_once() {
-        let twice = SearchPath::of("/usr/sbin:/usr/sbin".as_ref(), |_| true);
+        let twice = SearchPath::of("/usr/sbin:/usr/sbin".as_ref(), None);
         assert_eq!(twice.directories.iter().filter(|one| one.ends_with("usr/sbin")).count(), 1);
     }
 }

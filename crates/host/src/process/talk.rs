@@ -36,8 +36,8 @@ impl Command {
     pub fn talk(&self, terminal: Terminal) -> Result<Talk, ProcessError> {
         let [stdin, stdout, stderr] = [(); 3].map(|()| Stdio::piped());
         let mut command = match terminal {
-            Terminal::Apart => self.compose(stdin, stdout, stderr),
-            Terminal::Shared => self.compose_in_our_group(stdin, stdout, stderr),
+            Terminal::Apart => self.compose(stdin, stdout, stderr)?,
+            Terminal::Shared => self.compose_in_our_group(stdin, stdout, stderr)?,
         };
         if terminal == Terminal::Shared {
             deaf_to_interrupts(&mut command);
