@@ -42,6 +42,7 @@ mod driver;
 pub mod engine;
 pub mod eventfd;
 pub mod features;
+mod held;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod hostile;
 pub mod inflight;

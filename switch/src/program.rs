@@ -26,7 +26,7 @@ use crate::{
     config::{Config, PortBackend, PortConfig},
     control::{self, Rights},
     server::{Event, Server},
-    worker,
+    socket, worker,
 };
 
 /// How long the first guest is awaited by a switch that is to end with its guests.
@@ -123,7 +123,7 @@ pub fn run(run: &Run<'_>) -> Result<(), String> {
     }
     server.close();
     for socket in [control, line].into_iter().flatten() {
-        let _ = fs::remove_file(socket);
+        socket::remove(socket);
     }
     Ok(())
 }

@@ -2,20 +2,18 @@
 //!
 //! A socket has its mode from its first moment on, whatever the umask is: that of the file is the descriptor's, which is set before it
 //! is bound (`unix_bind_bsd`), so that no umask has to be changed, which all threads share. Owner and group follow, and the mode is
-//! widened last.
+//! widened last. Everything is done in a directory that is held: nobody who owns one on the way leads the switch to another
+//! ([`HeldName`]).
 
 use std::{
     fs, io,
-    os::{
-        fd::{AsFd, AsRawFd, OwnedFd},
-        unix::fs::{FileTypeExt, MetadataExt},
-    },
+    os::fd::{AsFd, AsRawFd, OwnedFd},
     path::Path,
 };
 
 use nix::{
     errno::Errno,
-    fcntl::{AtFlags, OFlag, open},
+    fcntl::{AtFlags, OFlag},
     sys::{
         socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen, socket},
         stat::{Mode, SFlag, fchmod, fstat},
@@ -24,7 +22,10 @@ use nix::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::passed;
+use crate::{
+    held::{HeldName, kind},
+    passed,
+};
 
 /// Who may come to a socket, as a configuration says it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -115,21 +116,37 @@ fn listen_with(
     backlog: i32,
     access: Access,
 ) -> io::Result<OwnedFd> {
-    let address = UnixAddr::new(path)?;
+    // Who comes has no shorter name for it.
+    UnixAddr::new(path)?;
+    let held = HeldName::of(path)?;
+    let address = UnixAddr::new(&held.path())?;
     fchmod(&end, PRIVATE)?;
     match bind(end.as_raw_fd(), &address) {
-        Err(Errno::EADDRINUSE) if is_dead(path, kind) => {
-            fs::remove_file(path)?;
+        Err(Errno::EADDRINUSE) if is_dead(&held, kind) => {
+            held.remove()?;
             bind(end.as_raw_fd(), &address)?;
         }
         outcome => outcome?,
     }
     // Before anybody is heard.
-    set_access(path, access).inspect_err(|_| {
-        let _ = fs::remove_file(path);
+    set_access_of(&held, path, access).inspect_err(|_| {
+        let _ = held.remove();
     })?;
     listen(&end, Backlog::new(backlog)?)?;
     Ok(end)
+}
+
+/// Takes a socket away; what else is there stays.
+pub fn remove(path: &Path) {
+    let remove = || -> io::Result<()> {
+        let held = HeldName::of(path)?;
+        if kind(&held.look()?) == SFlag::S_IFSOCK {
+            held.remove()?;
+        }
+        Ok(())
+    };
+    // The next one that is to be there replaces it.
+    let _ = remove();
 }
 
 /// Gives a socket of ours its owner, its group, and then its mode.
@@ -137,13 +154,17 @@ fn listen_with(
 /// # Errors
 /// What the kernel refuses; something else than a socket on `path`: who may write to the directory could have put it there.
 pub fn set_access(path: &Path, access: Access) -> io::Result<()> {
+    set_access_of(&HeldName::of(path)?, path, access)
+}
+
+fn set_access_of(held: &HeldName, path: &Path, access: Access) -> io::Result<()> {
     let tried = |what: &str, errno: Errno| {
         let kind = io::Error::from(errno).kind();
         io::Error::new(kind, format!("{what} of {} could not be set: {errno}", path.display()))
     };
     // Links are not followed: from here on it is this file, whatever its name leads to.
-    let file = open(path, OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty())?;
-    if SFlag::from_bits_truncate(fstat(&file)?.st_mode) & SFlag::S_IFMT != SFlag::S_IFSOCK {
+    let file = held.open(OFlag::O_PATH, Mode::empty())?;
+    if kind(&fstat(&file)?) != SFlag::S_IFSOCK {
         return Err(io::Error::other(format!("{} is no socket any more", path.display())));
     }
     if access.owner.is_some() || access.group.is_some() {
@@ -166,11 +187,11 @@ pub fn set_access(path: &Path, access: Access) -> io::Result<()> {
 /// # Errors
 /// What the kernel refuses.
 pub fn access_of(path: &Path) -> io::Result<Access> {
-    let file = fs::symlink_metadata(path)?;
+    let file = HeldName::of(path)?.look()?;
     Ok(Access {
-        mode: Mode::from_bits_retain(file.mode() & 0o777),
-        owner: Some(Uid::from_raw(file.uid())),
-        group: Some(Gid::from_raw(file.gid())),
+        mode: Mode::from_bits_retain(file.st_mode & 0o777),
+        owner: Some(Uid::from_raw(file.st_uid)),
+        group: Some(Gid::from_raw(file.st_gid)),
     })
 }
 
@@ -180,11 +201,12 @@ fn new(kind: SockType) -> Result<OwnedFd, Errno> {
 }
 
 /// Whether it is a socket on which nobody listens. One whose listener takes nobody is not awaited.
-fn is_dead(path: &Path, kind: SockType) -> bool {
-    let is_socket = fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
+fn is_dead(held: &HeldName, kind_of_socket: SockType) -> bool {
+    let is_socket = held.look().is_ok_and(|found| kind(&found) == SFlag::S_IFSOCK);
     let refused = || {
-        let end = new(kind).ok()?;
-        Some(connect(end.as_fd().as_raw_fd(), &UnixAddr::new(path).ok()?) == Err(Errno::ECONNREFUSED))
+        let end = new(kind_of_socket).ok()?;
+        let address = UnixAddr::new(&held.path()).ok()?;
+        Some(connect(end.as_fd().as_raw_fd(), &address) == Err(Errno::ECONNREFUSED))
     };
     is_socket && refused().unwrap_or(false)
 }
@@ -195,13 +217,14 @@ mod tests {
         io::IoSlice,
         os::unix::{
             fs::{MetadataExt, PermissionsExt, symlink},
-            net::UnixListener,
+            net::{UnixListener, UnixStream},
         },
     };
 
     use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 
     use super::*;
+    use crate::held::tests::WriteAccess;
 
     fn mode(path: &Path) -> u32 {
         fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
@@ -271,7 +294,7 @@ mod tests {
         let living = UnixListener::bind(at("living")).unwrap();
         // A listener that takes nobody has a full backlog, at which who comes would wait.
         let full = listen_on(&at("full"), SockType::Stream, 0, Access::default()).unwrap();
-        let _waits = std::os::unix::net::UnixStream::connect(at("full")).unwrap();
+        let _waits = UnixStream::connect(at("full")).unwrap();
         for name in ["file", "link", "living", "full"] {
             let refused = listen_on(&at(name), SockType::Stream, 1, Access::default());
             assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::AddrInUse, "{name}");
@@ -299,6 +322,41 @@ mod tests {
         ] {
             let error = access(text).unwrap_err();
             assert!(error.contains(told), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_link_that_others_can_put_above_a_socket_leads_a_switch_nowhere() {
+        let open = access(r#"{"mode": "0666"}"#).unwrap();
+        for write_access in WriteAccess::all() {
+            let there = tempfile::tempdir().unwrap();
+            let at = |name: &str| there.path().join(name);
+            ["theirs", "victim"].iter().for_each(|name| fs::create_dir(at(name)).unwrap());
+            symlink(at("victim"), at("theirs/way")).unwrap();
+            symlink(at("victim"), at("ours")).unwrap();
+            write_access.open(&at("theirs"), &[at("theirs/way")]);
+            drop(UnixListener::bind(at("victim/dead")).unwrap());
+            let before = mode(&at("victim/dead"));
+            let behind = |name: &str| at("theirs/way").join(name);
+            for name in ["dead", "new"] {
+                let refused = listen_on(&behind(name), SockType::Stream, 1, open).unwrap_err().to_string();
+                assert!(refused.contains("way is a symbolic link that others"), "{refused}");
+            }
+            assert!(set_access(&behind("dead"), open).is_err() && access_of(&behind("dead")).is_err());
+            remove(&behind("dead"));
+            assert_eq!(mode(&at("victim/dead")), before);
+            assert_eq!(fs::read_dir(at("victim")).unwrap().count(), 1);
+            // In their directory itself, and behind a link of ours, it is as ever, and who comes finds it.
+            for path in [at("theirs/new"), at("ours/new"), at("ours/dead")] {
+                let _socket = listen_on(&path, SockType::Stream, 1, open).unwrap();
+                UnixStream::connect(&path).unwrap();
+                assert_eq!((access_of(&path).unwrap().mode.bits(), mode(&path)), (0o666, 0o666));
+                remove(&path);
+                assert!(fs::symlink_metadata(&path).is_err(), "{}", path.display());
+            }
+            fs::write(at("ours/file"), "").unwrap();
+            remove(&at("ours/file"));
+            assert!(at("victim/file").exists(), "it is no socket");
         }
     }
 }

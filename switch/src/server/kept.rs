@@ -2,18 +2,28 @@
 
 use std::{
     ffi::OsString,
-    fs::{self, File, Metadata},
+    fs::{File, Permissions},
     hash::{BuildHasher, Hasher, RandomState},
     io::{self, Write},
-    os::unix::fs::{MetadataExt, OpenOptionsExt, fchown},
+    os::unix::fs::{PermissionsExt, fchown},
     path::{Path, PathBuf},
 };
 
-use nix::unistd::Uid;
+use nix::{
+    fcntl::OFlag,
+    sys::stat::{FileStat, Mode, SFlag},
+    unistd::Uid,
+};
 use serde::Serialize;
 
 use super::inside::Inside;
-use crate::config::Config;
+use crate::{
+    config::Config,
+    held::{HeldName, kind},
+};
+
+/// As many links from a configuration's name to its file as Linux follows (`MAXSYMLINKS`).
+const LINKS: usize = 40;
 
 /// Where what is set is kept.
 #[derive(Clone, Debug)]
@@ -23,28 +33,33 @@ pub(super) struct KeptInFiles {
 }
 
 impl KeptInFiles {
-    /// In the file `path`, or where a link of that name leads now: one that comes there later is replaced, and not followed. What came
-    /// from inside is kept beside `path`.
+    /// In the file `path`, or where a link of that name leads now: one that comes there later is replaced, and not followed, as is one
+    /// that somebody else could have put there. What came from inside is kept beside `path`. What a switch that was killed has left of
+    /// writing either is removed.
     pub fn at(path: &Path) -> KeptInFiles {
-        let config = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        KeptInFiles { config, inside: inside_of(path) }
+        let kept = KeptInFiles { config: led(path), inside: inside_of(path) };
+        for file in [&kept.config, &kept.inside] {
+            // It takes room, and does no harm.
+            let _ = remove_parts(file);
+        }
+        kept
     }
 
     /// Writes what the host has set, also for the case that the machine loses its power.
     pub fn keep_config(&self, config: &Config) {
-        let _ =
-            write(&self.config, config, File::sync_all).inspect_err(|error| complain(&self.config, error));
+        let written = write(&self.config, config, File::sync_all).and_then(|held| held.sync_directory());
+        let _ = written.inspect_err(|error| complain(&self.config, error));
     }
 
     /// Writes what came from inside. Nobody waits for the disk: a guest can have that done as often as it likes, and what it has asked
     /// for lapses with the machine's power anyway.
     pub fn keep_inside(&self, inside: &Inside) {
         let written = match inside.is_empty() {
-            true => fs::remove_file(&self.inside).or_else(|error| match error.kind() {
-                io::ErrorKind::NotFound => Ok(()),
-                _ => Err(error),
-            }),
-            false => write(&self.inside, inside, |_| Ok(())),
+            true => match HeldName::of(&self.inside).and_then(|held| Ok(held.remove()?)) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                removed => removed,
+            },
+            false => write(&self.inside, inside, |_| Ok(())).map(drop),
         };
         let _ = written.inspect_err(|error| complain(&self.inside, error));
     }
@@ -62,39 +77,81 @@ fn complain(path: &Path, error: &io::Error) {
     eprintln!("penstock-switch: what was set could not be written to {}: {error}", path.display());
 }
 
+/// Where the links lead that begin at `path`, as far as they may be followed.
+fn led(path: &Path) -> PathBuf {
+    let mut path = path.to_owned();
+    for _ in 0..LINKS {
+        let Some(target) = HeldName::of(&path).ok().and_then(|held| held.leads_to()) else { break };
+        path = path.parent().unwrap_or(Path::new("")).join(target);
+    }
+    path
+}
+
 /// Writes something whole or not at all, under a name that nobody can foresee until it is: where others may write to the
 /// directory, none of them can have put a link or a file of his there. `settle` comes before it has its own name.
-fn write(path: &Path, what: &impl Serialize, settle: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
-    let mut part = OsString::from(path);
-    part.push(format!(".{:016x}.part", RandomState::new().build_hasher().finish()));
+fn write(
+    path: &Path,
+    what: &impl Serialize,
+    settle: impl FnOnce(&File) -> io::Result<()>,
+) -> io::Result<HeldName> {
+    let held = HeldName::of(path)?;
+    let mut name = held.name().to_owned();
+    name.push(format!(".{:016x}{PART}", RandomState::new().build_hasher().finish()));
+    let part = held.beside(name)?;
     let written = || {
-        let mut file = File::options().write(true).create_new(true).mode(0o600).open(&part)?;
-        if let Some(before) = ours(path) {
-            let _ = fchown(&file, Some(before.uid()), Some(before.gid()));
-            file.set_permissions(before.permissions())?;
+        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL;
+        let mut file = File::from(part.open(flags, Mode::S_IRUSR | Mode::S_IWUSR)?);
+        if let Some(before) = ours(&held) {
+            let _ = fchown(&file, Some(before.st_uid), Some(before.st_gid));
+            file.set_permissions(Permissions::from_mode(before.st_mode & 0o7777))?;
         }
         file.write_all(&serde_json::to_vec_pretty(what)?)?;
         settle(&file)?;
-        fs::rename(&part, path)
+        Ok(part.replace(&held)?)
     };
-    written().inspect_err(|_| {
-        let _ = fs::remove_file(&part);
-    })
+    match written() {
+        Ok(()) => Ok(held),
+        Err(error) => {
+            let _ = part.remove();
+            Err(error)
+        }
+    }
+}
+
+/// What a file's name ends with while it is written.
+const PART: &str = ".part";
+
+/// Removes what was begun of writing the file `path` and never got its name: one switch writes it, and this is the one.
+fn remove_parts(path: &Path) -> io::Result<()> {
+    let held = HeldName::of(path)?;
+    let is_part = |name: &OsString| {
+        let rest = name.to_str().zip(held.name().to_str()).and_then(|(name, own)| name.strip_prefix(own));
+        let random = rest.and_then(|rest| rest.strip_prefix('.')?.strip_suffix(PART));
+        random.is_some_and(|random| random.len() == 16 && random.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    };
+    for name in held.siblings()?.into_iter().filter(is_part) {
+        held.beside(name)?.remove()?;
+    }
+    Ok(())
 }
 
 /// The file whose owner, group and mode another that takes its place has, too. Any other is its owner's alone: who may write to the
 /// directory could have put something there that many may read, and that he owns.
-fn ours(path: &Path) -> Option<Metadata> {
-    let there = fs::symlink_metadata(path).ok()?;
-    let is_ours = there.uid() == 0 || there.uid() == Uid::effective().as_raw();
-    (there.is_file() && is_ours).then_some(there)
+fn ours(held: &HeldName) -> Option<FileStat> {
+    let there = held.look().ok()?;
+    let is_ours = there.st_uid == 0 || there.st_uid == Uid::effective().as_raw();
+    (kind(&there) == SFlag::S_IFREG && is_ours).then_some(there)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+    use std::{
+        fs,
+        os::unix::fs::{MetadataExt, chown, symlink},
+    };
 
     use super::*;
+    use crate::held::tests::WriteAccess;
 
     fn mode(file: &Path) -> u32 {
         fs::symlink_metadata(file).unwrap().mode() & 0o7777
@@ -129,6 +186,7 @@ mod tests {
         fs::write(&precious, "precious").unwrap();
         fs::set_permissions(&precious, fs::Permissions::from_mode(0o666)).unwrap();
         let kept = KeptInFiles::at(&file);
+        assert_eq!(kept.config, file);
         for link in [&file, &inside] {
             symlink(&precious, link).unwrap();
         }
@@ -145,5 +203,49 @@ mod tests {
         chown(&file, Some(12345), Some(12345)).unwrap();
         kept.keep_config(&config);
         assert_eq!((mode(&file), fs::metadata(&file).unwrap().uid()), (0o600, 0), "it was somebody else's");
+    }
+
+    #[test]
+    fn a_link_that_others_can_put_above_a_file_leads_a_switch_nowhere() {
+        let config = Config { version: 1, ..Config::default() };
+        let set = Inside { loopback: Some(true), ..Inside::default() };
+        for access in WriteAccess::all() {
+            let there = tempfile::tempdir().unwrap();
+            let at = |name: &str| there.path().join(name);
+            ["theirs", "victim"].iter().for_each(|name| fs::create_dir(at(name)).unwrap());
+            fs::write(at("victim/switch.json.inside"), "precious").unwrap();
+            let kept = KeptInFiles::at(&at("theirs/way/switch.json"));
+            symlink(at("victim"), at("theirs/way")).unwrap();
+            symlink(at("victim/switch.json"), at("theirs/switch.json")).unwrap();
+            access.open(&at("theirs"), &[at("theirs/way"), at("theirs/switch.json")]);
+            kept.keep_config(&config);
+            kept.keep_inside(&set);
+            kept.keep_inside(&Inside::default());
+            // Nor is one followed at its own name, if it was there from the beginning.
+            KeptInFiles::at(&at("theirs/switch.json")).keep_config(&config);
+            assert_eq!(crate::program::read(&at("theirs/switch.json")).unwrap(), config);
+            assert!(fs::symlink_metadata(at("theirs/switch.json")).unwrap().is_file());
+            assert_eq!(fs::read(at("victim/switch.json.inside")).unwrap(), b"precious");
+            assert_eq!(fs::read_dir(at("victim")).unwrap().count(), 1);
+        }
+    }
+
+    #[test]
+    fn what_a_killed_switch_has_begun_to_write_is_removed_by_the_next_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let others =
+            ["switch.json", "switch.json.0123.part", "other.json.0123456789abcdef.part", "switch.json.part"];
+        let left = ["switch.json.0123456789abcdef.part", "switch.json.inside.0123456789abcdef.part"];
+        for name in others.iter().chain(&left) {
+            fs::write(at(name), "").unwrap();
+        }
+        KeptInFiles::at(&at("switch.json"));
+        let mut there: Vec<OsString> =
+            fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        there.sort();
+        let mut wanted = others.map(OsString::from);
+        wanted.sort();
+        assert_eq!(there, wanted);
     }
 }

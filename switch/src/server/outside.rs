@@ -30,7 +30,7 @@ use crate::{
     outside::{AttachError, Opened, cable, interface, interface::LinkSocket, packet, tap},
     passed::PassedFiles,
     settings::Settings,
-    socket::Access,
+    socket::{self, Access},
     table::PortId,
     worker::Kick,
 };
@@ -183,7 +183,7 @@ impl Outside {
         let thread = self.thread.take();
         let ended = thread.is_none_or(|thread| join(thread, until, &self.backend.to_string()));
         if let PortBackend::Cable(Cable::Listen(path) | Cable::Qemu(path)) = &self.backend {
-            let _ = std::fs::remove_file(path);
+            socket::remove(path);
         }
         ended
     }

@@ -1,7 +1,7 @@
 //! A port's socket, and who is connected to it.
 
 use std::{
-    fs, io,
+    io,
     net::Shutdown,
     os::{
         fd::AsFd,
@@ -141,7 +141,7 @@ impl Listening {
     pub fn close(mut self, until: Instant) -> bool {
         let thread = self.thread.take();
         let ended = thread.is_none_or(|thread| join(thread, until, &self.path.display().to_string()));
-        let _ = fs::remove_file(&self.path);
+        socket::remove(&self.path);
         ended
     }
 }

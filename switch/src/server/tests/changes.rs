@@ -77,20 +77,22 @@ fn what_a_change_that_breaks_off_has_set_is_told_and_set_back_by_the_next() {
         assert!(output.status.success() && told[0].contains(" 1 passed"), "{}", told.concat());
         return;
     }
-    let (directory, server, before) = rig(2);
+    let (directory, server, before) = rig(4);
     let mut guests =
         [0, 1].map(|number| Guest::connect(&before.ports[&format!("NET0#{number}")].socket, false));
     let mut config = before.clone();
     config.ports.get_mut("NET0#0").unwrap().spoofchk = false;
     config.ports.values_mut().for_each(|port| port.access = access("0666"));
     let modes = || before.ports.values().map(|port| mode(&port.socket)).collect::<Vec<_>>();
-    // Whoever follows one of these needs a descriptor, and there is one: before that access is set with it.
+    // Whoever follows one of these needs a descriptor, and there are two for four: before that access is set with them.
     for (name, port) in &mut config.ports {
         port.filter = Some(QemuFilter { monitor: directory.path().join(name), device: "net0".to_owned() });
     }
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
-    let next = File::open("/dev/null").unwrap().as_raw_fd() as u64;
-    setrlimit(Resource::RLIMIT_NOFILE, next + 1, hard).unwrap();
+    let free = [(); 2].map(|()| File::open("/dev/null").unwrap());
+    let last = free.each_ref().map(|file| file.as_raw_fd() as u64).into_iter().max().unwrap();
+    drop(free);
+    setrlimit(Resource::RLIMIT_NOFILE, last + 1, hard).unwrap();
     let broken_off = server.apply(&config).unwrap_err();
     setrlimit(Resource::RLIMIT_NOFILE, soft, hard).unwrap();
     assert!(matches!(broken_off, ServerError::Partly(_)), "{broken_off}");
@@ -98,13 +100,13 @@ fn what_a_change_that_breaks_off_has_set_is_told_and_set_back_by_the_next() {
         matches!(broken_off.at_start(), ServerError::Start(_)),
         "there is nothing to be set back at the start"
     );
-    assert_eq!(modes(), [0o666, 0o666]);
+    assert_eq!(modes(), [0o666; 4]);
     assert!(!server.ports().unwrap()["NET0#0"].settings.spoofchk, "it is told as it is");
     guests[0].send(&frame(1, 9, 60));
     assert_eq!(guests[1].receive(), frame(1, 9, 60));
 
     server.apply(&before).unwrap();
-    assert_eq!(modes(), [0o600, 0o600], "nobody else may come any more");
+    assert_eq!(modes(), [0o600; 4], "nobody else may come any more");
     guests[0].send(&frame(1, 9, 61));
     guests[0].send(&frame(1, 0, 62));
     assert_eq!(guests[1].receive(), frame(1, 0, 62), "what was set before holds again");
