@@ -25,6 +25,9 @@ pub use catch_up::CatchUpJournal;
 /// The version of the journal's form; a reader refuses a newer one.
 pub const JOURNAL_VERSION: u32 = 3;
 
+/// No file of a run's record is longer, in bytes: it is read as a whole, and takes some times its length of memory.
+pub(crate) const RECORD_LIMIT: usize = 64 << 20;
+
 /// One line of a journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "entry", rename_all = "snake_case")]
@@ -170,7 +173,7 @@ impl FileJournal {
     pub fn open(path: impl Into<PathBuf>) -> Result<FileJournal, JournalError> {
         let path = path.into();
         let file = files::append(&path)?;
-        let bytes = files::read(&path)?;
+        let bytes = files::read_whole(&path, RECORD_LIMIT)?;
         if bytes.is_empty()
             && let Some(directory) = path.parent()
         {
@@ -241,7 +244,7 @@ pub fn read(path: impl AsRef<Path>) -> Result<Vec<Entry>, JournalError> {
 /// lines that are no entries, or is of a newer Penstock (of which nothing is relied on).
 pub fn read_past_damage(path: impl AsRef<Path>) -> (Vec<Entry>, Option<JournalError>) {
     let path = path.as_ref();
-    let bytes = match files::read(path) {
+    let bytes = match files::read_whole(path, RECORD_LIMIT) {
         Ok(bytes) => bytes,
         Err(error) => return (Vec::new(), Some(error.into())),
     };

@@ -12,6 +12,8 @@ use crate::failure::{Failure, OrBadInput, Status};
 const EVIDENCE: &str = "evidence.json";
 /// No file of a run is longer, in bytes.
 pub const RUN_FILE_LIMIT: usize = 256 << 20;
+/// Nor is its evidence, which is read as a whole.
+const EVIDENCE_LIMIT: usize = 64 << 20;
 /// Directories within directories that are looked into.
 const DEEPEST: usize = 8;
 
@@ -30,7 +32,7 @@ impl KeptRun {
         } else {
             (path.to_owned(), path.join(EVIDENCE))
         };
-        let bytes = files::read_whole(&file, RUN_FILE_LIMIT).map_err(|error| {
+        let bytes = files::read_whole(&file, EVIDENCE_LIMIT).map_err(|error| {
             let missing = error.is_missing();
             let failure = Failure::new(Status::BadInput, error);
             match (missing, files::exists(&directory)) {
@@ -49,14 +51,16 @@ impl KeptRun {
         let evidence = Evidence::from_json(&text).map_err(|error| {
             let hint = match &error {
                 ReadError::Newer { .. } => None,
-                ReadError::Repeated { .. } => Some("evidence.json is written by Penstock; was it edited?"),
+                ReadError::Repeated { .. } | ReadError::TooMuch { .. } => {
+                    Some("evidence.json is written by Penstock; was it edited?")
+                }
                 ReadError::Form(source) if source.is_eof() => {
                     Some("the file ends too early: was the disk full?")
                 }
                 ReadError::Form(_) => Some("evidence.json is written by Penstock; was it edited?"),
             };
-            let error = Unreadable { file: file.clone(), source: error };
-            Failure::new(Status::BadInput, error).hints(hint.map(str::to_owned))
+            Failure::new(Status::BadInput, UnreadableFile { file: file.clone(), source: error })
+                .hints(hint.map(str::to_owned))
         })?;
         if let Some(measurements) = &evidence.measurements
             && measurements.version > MEASUREMENT_VERSION
@@ -126,20 +130,22 @@ fn below(root: &Path, at: &Path, depth: usize, found: &mut KeptFiles) -> Result<
     Ok(())
 }
 
-/// An `evidence.json` that is none.
+/// A file of a run that is not what it should be.
 #[derive(Debug)]
-struct Unreadable {
-    file: PathBuf,
-    source: ReadError,
+pub struct UnreadableFile {
+    /// The file.
+    pub file: PathBuf,
+    /// What it is not.
+    pub source: ReadError,
 }
 
-impl std::fmt::Display for Unreadable {
+impl std::fmt::Display for UnreadableFile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "could not read {}", self.file.display())
     }
 }
 
-impl std::error::Error for Unreadable {
+impl std::error::Error for UnreadableFile {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&self.source)
     }

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::{
+    extent::{self, ReadMode},
     groups::{self, Counts, Group},
     machine::Machine,
     seconds,
@@ -261,6 +262,16 @@ pub enum ReadError {
         /// The name that they have in common.
         name: String,
     },
+    /// It would take too much memory.
+    #[error("this has {found} {what}, and at most {most} are read")]
+    TooMuch {
+        /// What they are.
+        what: &'static str,
+        /// How many they are, or a few more.
+        found: usize,
+        /// How many are read.
+        most: usize,
+    },
 }
 
 impl Evidence {
@@ -355,14 +366,15 @@ impl Evidence {
     /// Reads evidence from JSON. Unknown fields are passed over.
     ///
     /// # Errors
-    /// When a newer Penstock wrote it, when two verdicts have the same key or two cells the same name, or when it is no evidence
-    /// at all.
+    /// When a newer Penstock wrote it, when two verdicts have the same key or two cells the same name, when it is no evidence
+    /// at all, or would take more than some 512 MiB of memory.
     pub fn from_json(text: &str) -> Result<Evidence, ReadError> {
         /// What is read first: a newer form may differ in everything else.
         #[derive(Deserialize)]
         struct Version {
             version: u64,
         }
+        extent::check(text, ReadMode::Typed)?;
         let Version { version: found } = serde_json::from_str(text).map_err(ReadError::Form)?;
         if found > u64::from(EVIDENCE_VERSION) {
             return Err(ReadError::Newer { found });
@@ -370,6 +382,7 @@ impl Evidence {
         if found >= 2 {
             return serde_json::from_str::<Evidence>(text).map_err(ReadError::Form)?.checked();
         }
+        extent::check(text, ReadMode::Whole)?;
         /// What of version 1 is read apart.
         #[derive(Deserialize)]
         struct Keyless {

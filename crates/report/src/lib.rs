@@ -12,6 +12,7 @@ mod audit;
 mod charts;
 pub mod compare;
 pub mod evidence;
+mod extent;
 pub mod groups;
 mod latency_files;
 pub mod machine;

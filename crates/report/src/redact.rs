@@ -22,7 +22,10 @@ use penstock_model::GuestName;
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::{Evidence, ReadError};
+use crate::{
+    Evidence, ReadError,
+    extent::{self, ReadMode},
+};
 use find::Address;
 use names::Names;
 use pseudonyms::Pseudonyms;
@@ -35,6 +38,9 @@ const LONGEST_NAME: usize = 255;
 
 /// Texts of at most so many bytes are looked at once: evidence repeats its keys, and many a value, for each cell.
 const REPEATED: usize = 64;
+
+/// So many of them are remembered.
+const REMEMBERED: usize = 1 << 18;
 
 /// Evidence that could not be redacted.
 #[derive(Debug, Error)]
@@ -103,6 +109,9 @@ impl Redactor {
             Value::Array(items) => items.iter().for_each(|item| self.learn_value(item)),
             Value::Object(entries) => entries.iter().for_each(|(key, value)| {
                 self.learn_text(key);
+                if is_commit(key, value) {
+                    return;
+                }
                 // A key says what its value is, as in text.
                 if let Value::String(name) = value
                     && name.len() <= LONGEST_NAME
@@ -111,11 +120,21 @@ impl Redactor {
                     if is_new(&mut self.learnt_pairs, &pair) {
                         self.shown.clear();
                         self.names.learn(&pair);
+                        self.learn_bare(&pair);
                     }
                 }
                 self.learn_value(value);
             }),
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+
+    /// Takes up the MAC addresses without marks that only a key tells.
+    fn learn_bare(&mut self, pair: &str) {
+        for (_, address) in find::addresses(pair) {
+            if let Address::Bare(mac) = address {
+                _ = self.addresses.mac(mac);
+            }
         }
     }
 
@@ -127,7 +146,7 @@ impl Redactor {
         self.names.learn(text);
         for (_, address) in find::addresses(text) {
             match address {
-                Address::Mac(mac, _) | Address::Dotted(mac) | Address::Name(mac) => {
+                Address::Mac(mac, _) | Address::Dotted(mac) | Address::Bare(mac) => {
                     _ = self.addresses.mac(mac);
                 }
                 Address::Eui64(all, _) => drop(self.addresses.mac(of_eui64(all))),
@@ -160,7 +179,13 @@ impl Redactor {
             Value::String(text) => Value::String(self.text(&text)),
             Value::Array(items) => Value::Array(items.into_iter().map(|item| self.value(item)).collect()),
             Value::Object(entries) => Value::Object(
-                entries.into_iter().map(|(key, value)| (self.text(&key), self.value(value))).collect(),
+                entries
+                    .into_iter()
+                    .map(|(key, value)| {
+                        let shown = if is_commit(&key, &value) { value } else { self.value(value) };
+                        (self.text(&key), shown)
+                    })
+                    .collect(),
             ),
             other => other,
         }
@@ -179,7 +204,9 @@ impl Redactor {
             return shown.clone();
         }
         let shown = self.replaced(text);
-        self.shown.insert(text.to_owned(), shown.clone());
+        if self.shown.len() < REMEMBERED {
+            self.shown.insert(text.to_owned(), shown.clone());
+        }
         shown
     }
 
@@ -229,7 +256,7 @@ impl Redactor {
                 let given = self.addresses.v6(address);
                 (given != address).then(|| given.to_string())
             }
-            Address::Name(mac) => {
+            Address::Bare(mac) => {
                 let given = self.addresses.mac(mac);
                 (given != mac).then(|| mac_text(given, ""))
             }
@@ -273,9 +300,16 @@ impl Redactor {
     }
 }
 
+/// Whether it is a commit, which may look like an address, and stays what it is.
+fn is_commit(key: &str, value: &Value) -> bool {
+    let is_hash = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    key == "commit" && value.as_str().is_some_and(is_hash)
+}
+
 /// Whether a text is to be looked at: it is long, or was not among `seen`, where it is from now on.
 fn is_new(seen: &mut HashSet<String>, text: &str) -> bool {
-    text.len() > REPEATED || !seen.contains(text) && seen.insert(text.to_owned())
+    text.len() > REPEATED
+        || !seen.contains(text) && (seen.len() >= REMEMBERED || seen.insert(text.to_owned()))
 }
 
 /// The MAC address that an EUI-64 was made of; of another one what tells devices apart, its ends.
@@ -287,9 +321,22 @@ fn mac_text(mac: [u8; 6], separator: &str) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(separator)
 }
 
+/// Whether a file's text can be redacted.
+///
+/// # Errors
+///
+/// It is JSON, and would take more than some 512 MiB of memory.
+pub fn check(text: &str) -> Result<(), ReadError> {
+    if is_perhaps_structured(text) { extent::check(text, ReadMode::Whole) } else { Ok(()) }
+}
+
+fn is_perhaps_structured(text: &str) -> bool {
+    text.trim_start().starts_with(['{', '['])
+}
+
 /// The values of a JSON file or of lines of JSON; `None` for any other text.
 fn structured(text: &str) -> Option<Vec<Value>> {
-    if !text.trim_start().starts_with(['{', '[']) {
+    if !is_perhaps_structured(text) {
         return None;
     }
     if let Ok(value) = serde_json::from_str(text) {

@@ -19,7 +19,7 @@ use super::{
     state::{Phase, RunState},
     succession::{Successors, successors},
 };
-use crate::journal::{self, FileJournal, JournalError};
+use crate::journal::{self, FileJournal, JournalError, RECORD_LIMIT};
 
 /// So many runs are kept; of older ones those of which nothing is left to take back are forgotten.
 pub const KEPT: usize = 100;
@@ -488,6 +488,6 @@ pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, StoreErr
 }
 
 fn need_json<T: DeserializeOwned>(path: &Path) -> Result<T, StoreError> {
-    serde_json::from_slice(&files::read(path)?)
+    serde_json::from_slice(&files::read_whole(path, RECORD_LIMIT)?)
         .map_err(|source| StoreError::Damaged { path: path.to_owned(), source })
 }

@@ -494,7 +494,10 @@ impl Fault for GenerateError {
 impl Fault for ReadError {
     fn status(&self) -> Status {
         match self {
-            ReadError::Newer { .. } | ReadError::Form(_) | ReadError::Repeated { .. } => Status::BadInput,
+            ReadError::Newer { .. }
+            | ReadError::Form(_)
+            | ReadError::Repeated { .. }
+            | ReadError::TooMuch { .. } => Status::BadInput,
         }
     }
 }

@@ -30,10 +30,11 @@ pub(super) enum Address {
     },
     /// `fe80::1`, or one with an IPv4 address at its end: `::ffff:10.0.0.1`.
     V6(Ipv6Addr),
-    /// Twelve digits in a row, which may be a MAC address: `0cc47a9a61ea`.
+    /// Twelve hexadecimal digits in a row, which may be a MAC address: `001122334455`, or a part of a longer word.
     Digits([u8; 6]),
-    /// The same behind what makes them one: `enx0cc47a9a61ea`, as systemd calls an interface by its MAC address (systemd.net-naming-scheme(7)).
-    Name([u8; 6]),
+    /// The same where they are taken for one: a word with a letter in it, what is called `mac`, or `enx0cc47a9a61ea`, as systemd calls an interface by
+    /// its MAC address (systemd.net-naming-scheme(7)).
+    Bare([u8; 6]),
     /// Bytes of a C initializer, which may be any address: `0x0c, 0xc4, ...`.
     Bytes(Vec<u8>),
 }
@@ -302,8 +303,45 @@ fn digits(text: &str, at: usize) -> Here {
     for (number, slot) in octets.iter_mut().enumerate() {
         *slot = octet(text, at + 2 * number)?;
     }
-    let address = if is_named(bytes, at) { Address::Name(octets) } else { Address::Digits(octets) };
+    let address = match is_named(bytes, at) || is_bare(text, at, octets) {
+        true => Address::Bare(octets),
+        false => Address::Digits(octets),
+    };
     Some((at..at + 12, address))
+}
+
+/// Whether the digits at `at` are a word of their own that is taken for a MAC address.
+///
+/// Hashes are longer, or abbreviated to less; numbers have no letter. What is left that has twelve digits and a letter is a commit of Linux,
+/// a container's id or an address in memory. The latter are told apart: where programs lie (0x55..., 0x7f...) the first octet is odd, as
+/// no station's is (IEEE 802, the group bit). The others are replaced too, since an address that stays is a leak.
+fn is_bare(text: &str, at: usize, octets: [u8; 6]) -> bool {
+    let bytes = text.as_bytes();
+    let inside = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric());
+    if inside(before(bytes, at)) || inside(bytes.get(at + 12).copied()) {
+        return false;
+    }
+    // `1.234567890e12` is a number.
+    let is_fraction = before(bytes, at) == Some(b'.') && at >= 2 && bytes[at - 2].is_ascii_digit();
+    let has_letter = bytes[at..at + 12].iter().any(u8::is_ascii_alphabetic);
+    has_letter && !is_fraction && octets[0] & 1 == 0 || is_called_mac(text, at)
+}
+
+/// Whether the word before `at` says that what is there is a MAC address: `mac=`, `"hwaddr": "`, `MAC address `.
+fn is_called_mac(text: &str, at: usize) -> bool {
+    const WORDS: [&str; 4] = ["mac", "hwaddr", "lladdr", "address"];
+    last_word(text, at, &[' ', '\t', '"', '\'', ':', '=', '(', '\\'])
+        .is_some_and(|word| WORDS.contains(&&*word))
+}
+
+/// The word before `at`, in lower case, if nothing but these marks is between.
+fn last_word(text: &str, at: usize, marks: &[char]) -> Option<String> {
+    let mut from = at.saturating_sub(24);
+    while !text.is_char_boundary(from) {
+        from += 1;
+    }
+    let word = text[from..at].trim_end_matches(marks).rsplit(|c: char| !c.is_ascii_alphanumeric()).next()?;
+    Some(word.to_ascii_lowercase())
 }
 
 /// Whether the digits at `at` are the end of an interface's name, which has no letter before or behind it.

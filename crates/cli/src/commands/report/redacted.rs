@@ -6,13 +6,13 @@ use std::{
 };
 
 use penstock_host::files;
-use penstock_report::redact::Redactor;
+use penstock_report::redact::{self, Redactor};
 use serde::Serialize;
 
 use crate::{
     arguments::Report,
     failure::{Failure, OrBadInput, Status},
-    kept_run::{KeptFiles, KeptRun, RUN_FILE_LIMIT},
+    kept_run::{KeptFiles, KeptRun, RUN_FILE_LIMIT, UnreadableFile},
     printer::Printer,
 };
 
@@ -136,11 +136,17 @@ fn same_text(run: &Path, path: &Path, learnt: u64) -> Result<String, Failure> {
 /// The text of a file of the run; `None` when it is none.
 fn text_of(run: &Path, path: &Path) -> Result<Option<String>, Failure> {
     let bytes = files::read_whole(run.join(path), RUN_FILE_LIMIT).or_bad_input()?;
-    Ok(match String::from_utf8(bytes) {
+    let text = match String::from_utf8(bytes) {
         // A serial console may print half a character; it is text all the same.
         Err(error) if is_text(path) => Some(String::from_utf8_lossy(error.as_bytes()).into_owned()),
         text => text.ok(),
-    })
+    };
+    let checked = text.iter().flat_map(|text| pieces(path, text)).try_for_each(redact::check);
+    checked.map_err(|source| {
+        Failure::new(Status::BadInput, UnreadableFile { file: run.join(path), source })
+            .hint("take it out of the run, or have whoever made it look at what wrote it")
+    })?;
+    Ok(text)
 }
 
 fn is_text(path: &Path) -> bool {

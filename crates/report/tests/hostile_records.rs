@@ -1,0 +1,96 @@
+//! Records of runs that try to take all memory. In a program of its own: the memory of the process is measured.
+#![allow(clippy::disallowed_methods)]
+
+use std::fs;
+
+use penstock_model::{Verdict, verdict::Subject};
+use penstock_report::{Evidence, ReadError, redact};
+
+/// A line of `/proc/self/status`, in bytes.
+fn status(key: &str) -> u64 {
+    let text = fs::read_to_string("/proc/self/status").unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':')).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}
+
+/// How much more memory the process had while this was done than before.
+fn peak<T>(act: impl FnOnce() -> T) -> (T, u64) {
+    // So that the peak counts from now on (proc_pid_clear_refs(5)).
+    fs::write("/proc/self/clear_refs", "5").unwrap();
+    let before = status("VmRSS");
+    let outcome = act();
+    (outcome, status("VmHWM").saturating_sub(before))
+}
+
+/// What `docs/reports.md` says, for each of these.
+const MOST: u64 = 512 << 20;
+
+/// As many values and objects as are read, but for a few of the record's own.
+const VALUES: usize = (4 << 20) - 100;
+const KEPT_VALUES: usize = (1 << 20) - 100;
+const OBJECTS: usize = (512 << 10) - 100;
+
+fn list(item: &str, count: usize) -> String {
+    format!("[{item}{}]", format!(",{item}").repeat(count - 1))
+}
+
+#[test]
+fn no_record_of_a_run_takes_all_memory() {
+    let record =
+        |version: u32, key: &str, value: &str| format!("{{\"version\":{version},\"{key}\":{value}}}");
+    let keys = |count: usize| {
+        let all: Vec<String> = (0..count).map(|number| format!("\"{number}\":0")).collect();
+        format!("{{{}}}", all.join(","))
+    };
+    let verdicts = |count: usize| {
+        let of = |number: usize| {
+            let attribute = number.to_string();
+            Verdict::of_host(Subject::Machine, &attribute, String::new(), Ok((String::new(), true)))
+        };
+        serde_json::to_string(&(0..count).map(of).collect::<Vec<_>>()).unwrap()
+    };
+    let step = r#"{"id":1,"what":"","why":"","outcome":"done"}"#;
+    let guest = r#"{"name":"web","kind":"vm"}"#;
+    // What is as large as it may be.
+    let read = [
+        ("nothing known", record(2, "unknown", &list("0", VALUES))),
+        ("steps", record(2, "steps", &list(step, OBJECTS))),
+        ("verdicts", record(2, "verdicts", &verdicts(VALUES / 10))),
+        ("phases", record(2, "phases", &list(r#"{"name":"","seconds":0}"#, OBJECTS))),
+        ("notes", record(2, "notes", &list("\"\"", VALUES))),
+        ("guests", record(2, "machine", &format!("{{\"guests\":{}}}", list(guest, OBJECTS)))),
+        ("verdicts of version 1", record(1, "verdicts", &verdicts(KEPT_VALUES / 10))),
+        ("numbers of version 1", record(1, "unknown", &list("0", KEPT_VALUES))),
+        ("objects of version 1", record(1, "unknown", &list("{\"\":0}", OBJECTS))),
+        ("keys of version 1", record(1, "unknown", &keys(KEPT_VALUES))),
+        ("lists of version 1", record(1, "unknown", &list("[0]", KEPT_VALUES / 2))),
+    ];
+    // What is free again may stay with the process, and counts.
+    let before = status("VmRSS");
+    for (name, text) in read {
+        assert!(text.len() <= 64 << 20, "{name}: no file of a run's evidence is longer");
+        let (read, _) = peak(|| Evidence::from_json(&text).map(drop));
+        let took = status("VmHWM").saturating_sub(before);
+        println!("{name}: {} MiB for {} MiB", took >> 20, text.len() >> 20);
+        assert!(read.is_ok(), "{name}: {read:?}");
+        assert!(took < MOST, "{name}: {} MiB", took >> 20);
+    }
+    // What is larger is refused before anything is made of it.
+    let refused = [
+        record(2, "unknown", &list("0", VALUES + 200)),
+        record(2, "steps", &list("{}", OBJECTS + 200)),
+        record(1, "unknown", &list("0", KEPT_VALUES + 200)),
+        record(1, "unknown", &list("0", 32 << 20)),
+    ];
+    for text in refused {
+        let (read, took) = peak(|| Evidence::from_json(&text));
+        let error = read.expect_err("it is too much");
+        assert!(matches!(error, ReadError::TooMuch { .. }), "{error}");
+        assert!(took < 1 << 20, "{took} bytes: {error}");
+    }
+    // The same of what is to be redacted, and a text that is no JSON is as long as it likes.
+    let (checked, took) = peak(|| redact::check(&list("0", KEPT_VALUES + 200)));
+    assert!(matches!(checked, Err(ReadError::TooMuch { .. })), "{checked:?}");
+    assert!(took < 16 << 20, "{took}");
+    redact::check(&format!("log: {}", list("0", KEPT_VALUES + 200))).unwrap();
+}
