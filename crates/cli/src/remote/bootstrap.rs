@@ -260,6 +260,43 @@ mod tests {
     }
 
     #[test]
+    fn a_place_where_others_may_write_is_not_taken_for_a_cache() {
+        let home = tempfile::tempdir().unwrap();
+        let program = program("shared");
+        converse(home.path(), &program, &[]);
+        let bin = home.path().join(".cache/penstock/bin");
+        let id = Command::new("id").arg("-u").succeed().unwrap().text();
+        let second = home.path().join("beside").join(format!("penstock-{}", id.trim()));
+        let whole = home.path().join("whole");
+        for mode in [0o777, 0o770, 0o702] {
+            files::set_mode(&bin, mode).unwrap();
+            let (lines, brought) = converse(home.path(), &program, &["scan"]);
+            assert_eq!(brought, 1, "{mode:o}: what lies there was run: {lines:?}");
+            assert!(files::exists(second.join(&program.hash).join("penstock")), "{lines:?}");
+            assert_eq!(lines[lines.len() - 2..], ["ran --attended scan", "the request"], "{lines:?}");
+            files::remove_tree(&second).unwrap();
+        }
+        // Nor is a link to such a directory, nor a build's own directory in which others may write.
+        files::set_mode(&bin, 0o700).unwrap();
+        files::rename(&bin, &whole).unwrap();
+        files::link(&whole, &bin).unwrap();
+        assert_eq!(converse(home.path(), &program, &[]).1, 1);
+        files::remove_file(&bin).unwrap();
+        files::rename(&whole, &bin).unwrap();
+        files::remove_tree(&second).unwrap();
+        files::set_mode(bin.join(&program.hash), 0o777).unwrap();
+        let refused = Bringing::of(home.path(), &program, false, &[]);
+        let token = refused.token.clone();
+        let (lines, _) = refused.end();
+        let last = lines.last().and_then(|line| BootstrapReply::read(line, &token));
+        assert!(
+            matches!(&last, Some(BootstrapReply::NoPlace(why)) if why.contains("of this account alone")),
+            "{lines:?}"
+        );
+        assert!(!files::exists(&second), "there is a place of its own");
+    }
+
+    #[test]
     fn old_builds_and_what_was_cut_off_go() {
         let home = tempfile::tempdir().unwrap();
         for name in ["a", "b", "c", "d", "e"] {

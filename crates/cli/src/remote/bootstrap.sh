@@ -28,15 +28,25 @@ for d in /usr/local/bin /usr/bin; do
     fi
 done
 if [ -z "$program" ]; then
-    # Nobody else may write where programs are kept that root runs. The second place is for a home that runs no programs.
+    # Nobody else may write where programs are kept that root runs: between the look at one and its start another could come. The second
+    # place is for a home that runs no programs.
     first=${XDG_CACHE_HOME:-${HOME:-/nowhere}/.cache}/penstock/bin
     second=$v/penstock-$(id -u)
-    own() { [ "$1" = "$first" ] || { [ -d "$1" ] && [ ! -L "$1" ] && [ -O "$1" ]; }; }
+    own() {
+        if [ -d "$1" ] && [ ! -L "$1" ] && [ -O "$1" ]; then
+            # Neither its group nor others write there.
+            case $(ls -ld "$1" 2>/dev/null) in d????-??-*) return ;; esac
+        fi
+        echo "$1 is no directory of this account alone: remove it, or chmod go-w" >&2
+        return 1
+    }
+    # The hash is of a file that nobody else changes.
+    kept() { own "${1%/*}" 2>/dev/null && [ -O "$1" ] && same "$1"; }
     old=$(umask)
     umask 077
     place=
     for d in "$first" "$second"; do
-        if own "$d" && same "$d/$h/penstock" && runs "$d/$h/penstock"; then place=$d; break; fi
+        if own "$d" 2>/dev/null && kept "$d/$h/penstock" && runs "$d/$h/penstock"; then place=$d; break; fi
     done
     if [ -z "$place" ]; then
         why=
@@ -67,8 +77,9 @@ if [ -z "$program" ]; then
         if [ "$(wc -c <"$new" | tr -d " ")" != "$n" ]; then say short "$place: $(printf %s "$why" | line)"; exit 0; fi
         if command -v sha256sum >/dev/null && [ "$(sha256sum <"$new" | cut -c 1-64)" != "$h" ]; then say spoilt; exit 0; fi
         chmod 700 "$new" && mkdir -p "$place/$h"
+        why=$(own "$place/$h" 2>&1) || { say noplace "$why"; exit 0; }
         # Another session may have brought it meanwhile, and runs it: a running program keeps its name, by which it starts others.
-        ln "$new" "$place/$h/penstock" 2>/dev/null || same "$place/$h/penstock" || mv -f "$new" "$place/$h/penstock"
+        ln "$new" "$place/$h/penstock" 2>/dev/null || kept "$place/$h/penstock" || mv -f "$new" "$place/$h/penstock"
         rm -f "$new"
         trap - EXIT
         if ! runs "$place/$h/penstock"; then
