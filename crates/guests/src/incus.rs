@@ -208,6 +208,20 @@ fn here(server: &Server, listed: Vec<Listed>) -> BTreeMap<GuestName, Listed> {
     running.filter_map(|instance| Some((instance.name.parse().ok()?, instance))).collect()
 }
 
+/// Reads what Incus answers of itself, of its instances and of its operations; how many guests it tells of.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn read_answers(server: &[u8], listed: &[u8], operations: &[u8]) -> usize {
+    let at_work = read::<Operations>("", operations).map_or(0, |operations| worked_on(&operations).len());
+    let state = read::<State>("", operations).ok().and_then(|state| state.process().ok().flatten());
+    let (Ok(server), Ok(listed)) = (read("", server), read::<Vec<Listed>>("", listed)) else {
+        return at_work;
+    };
+    let process = state.unwrap_or(Running { id: 1, started: 1 });
+    let here = here(&server, listed);
+    let found: Vec<Instance> = here.values().map(|instance| found(instance, process)).collect();
+    found.len() + at_work
+}
+
 fn found(instance: &Listed, process: Running) -> Instance {
     let kind = if instance.kind == "virtual-machine" { GuestKind::Vm } else { GuestKind::Container };
     let vf = |(device, keys): (&String, &BTreeMap<String, String>)| {

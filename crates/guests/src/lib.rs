@@ -9,6 +9,8 @@ pub mod console;
 pub mod containers;
 mod elsewhere;
 pub mod error;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 pub mod guests;
 pub mod incus;
 pub mod realtime;

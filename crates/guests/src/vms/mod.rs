@@ -53,6 +53,9 @@ pub use domain::MOST_FUNCTIONS;
 pub use place::{ConsolePlace, VmPlace, addresses};
 pub use virsh::VirshError;
 
+#[cfg(feature = "fuzzing")]
+pub(crate) use {filters::read_answer as read_filters, virsh::read_answers as read_virsh};
+
 /// How long libvirt has for what takes it a moment.
 const MOMENT: Duration = Duration::from_secs(15);
 
