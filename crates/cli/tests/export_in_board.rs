@@ -18,6 +18,8 @@ use serde_json::Value;
 
 /// From a tree's top.
 const DRIVER: &str = "usr/lib/x86_64-linux-gnu/libvirt/connection-driver/libvirt_driver_network.so";
+/// What `virsh net-define --validate` holds a file against.
+const SCHEMA: &str = "usr/share/libvirt/schemas/network.rng";
 
 /// VFs, libvirt with its driver for networks, which has it when the board has started it anew, and a VM without devices, which takes one of a pool.
 const START: &str = r#"set -e
@@ -66,8 +68,9 @@ systemctl start systemd-networkd";
 
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
-    let libvirt = trials
-        .lacking("libvirt on boards", || needs::board().or_else(|| unpacked::lacking(LIBVIRT, &[DRIVER])));
+    let libvirt = trials.lacking("libvirt on boards", || {
+        needs::board().or_else(|| unpacked::lacking(LIBVIRT, &[DRIVER, SCHEMA]))
+    });
     let test: (&str, Test) = ("libvirt_gives_vms_what_was_exported_in_board", libvirt_gives_vms_vfs);
     trials.add(&libvirt, [test]);
     let netplan = trials.lacking("netplan on boards", || {
@@ -135,7 +138,9 @@ fn libvirt_gives_vms_vfs() -> Outcome {
     assert!(before.ends_with("igbvf\nigbvf\nigbvf\n"), "{before}");
 
     board.say(&format!("penstock export --to libvirt --output /root/out {}", board.model()))?;
-    board.say("virsh net-define /root/out/penstock-NET0.network.xml && virsh net-start penstock-NET0")?;
+    board.say(
+        "virsh net-define --validate /root/out/penstock-NET0.network.xml && virsh net-start penstock-NET0",
+    )?;
     board.say("virsh create --paused /root/plain.xml")?;
     board.say("virsh attach-device plain /root/out/penstock-NET0-vf0.interface.xml")?;
     let with = board.say(STATE)?;

@@ -124,7 +124,7 @@ impl Bench {
 }
 
 fn incus_runs_what_was_exported() -> Outcome {
-    let web = "  web:\n    functions:\n      - {vf: NET0#0, mac: 02:00:00:00:77:01, vlan: 100, mtu: 1400, interface: data0, spoofchk: on}\n\
+    let web = "  web:\n    cpus: 1\n    memory: 256MiB\n    functions:\n      - {vf: NET0#0, mac: 02:00:00:00:77:01, vlan: 100, mtu: 1400, interface: data0, spoofchk: on}\n\
                \x20     - {vf: NET0#1, interface: plain0, spoofchk: off}\n";
     let bench = Bench::up(&own_name("incus"), &format!("{web}  db: {{functions: [{{vf: NET0#3}}]}}\n"))?;
     bench.board.say(IMAGE)?;
@@ -149,6 +149,8 @@ fn incus_runs_what_was_exported() -> Outcome {
     bench.board.say("incus list --format yaml > /root/list.yaml")?;
     let imported = bench.board.say("penstock import --from incus /root/list.yaml 2>/root/said")?;
     for line in [
+        // Incus was told of the limits, and goes by them.
+        "memory: \"256MiB\"\n    cpus: 1\n".to_owned(),
         format!(
             "- {{vf: \"{pf}#0\", mac: \"02:00:00:00:77:01\", vlan: 100, spoofchk: on, interface: \"data0\", mtu: 1400}}"
         ),

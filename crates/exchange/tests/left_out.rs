@@ -194,6 +194,111 @@ fn each_key_of_a_function_is_exported_or_told() {
     }
 }
 
+/// Of a guest that has a function, in the one file that has words for guests. Of all others it is told that guests are not in them.
+#[test]
+fn each_key_of_a_guest_is_exported_or_told() {
+    let (both, container, vm): (&[&str], &[&str], &[&str]) = (&["container", "vm"], &["container"], &["vm"]);
+    let of_kinds = [
+        ("kind", both, ""),
+        ("functions", both, ""),
+        ("cpus", both, "cpus: 2"),
+        ("memory", both, "memory: 512MiB"),
+        ("pin", both, "pin: 2-3"),
+        ("exclusive", both, "pin: 2, exclusive: on"),
+        ("realtime", both, "pin: 2, realtime: on"),
+        ("drives", both, "drives: [SSD0#0]"),
+        ("nics", vm, "nics: {net0: {vfs: 1}}"),
+        ("after", both, "after: [b]"),
+        ("root", container, "root: /srv/a"),
+        ("init", container, "init: /bin/a"),
+        ("privileged", container, "privileged: on"),
+        ("devices", container, "devices: [/dev/null]"),
+        ("boot", vm, "boot: {kernel: /boot/a}"),
+        ("command_line", vm, "command_line: quiet"),
+        ("firmware", vm, "firmware: uefi"),
+        ("emulator", vm, "emulator: 0"),
+        ("locked_memory", vm, "locked_memory: on"),
+        ("huge_pages", vm, "huge_pages: 2MiB"),
+        ("inside", vm, "inside: none"),
+        ("ready_within", vm, "ready_within: 60"),
+        ("generate", both, "generate: [{template: json, to: a.json}]"),
+    ];
+    let model = |kind: &str, more: &str| {
+        format!(
+            "machine: m\nnics: {{NET0: {{vfs: 2}}}}\ndrives: {{SSD0: {{vfs: 1}}}}\n\
+             guests:\n  b: {{functions: [NET0#1]}}\n  a: {{kind: {kind}, functions: [NET0#0], {more}}}\n"
+        )
+    };
+    let samples = of_kinds.map(|(key, _, value)| (key, value));
+    each("Guest", &samples, |key, value| {
+        let (_, kinds, _) = of_kinds.iter().find(|(of, ..)| *of == key).unwrap();
+        for kind in *kinds {
+            let less = if ["exclusive", "realtime"].contains(&key) { "pin: 2" } else { "" };
+            let (less, more) = (model(kind, less), model(kind, value));
+            let words = format!("`{key}`");
+            assert!(is_said(&words, &less, &more, ExportFormat::Incus), "{key} of a {kind}");
+        }
+    });
+    let model = model("vm", "");
+    let left_out = exported(&model, ExportFormat::Incus).left_out;
+    assert!(left_out.iter().any(|line| line.starts_with("`kind` of a: ")), "{left_out:?}");
+    for format in ExportFormat::ALL.into_iter().filter(|format| *format != ExportFormat::Incus) {
+        let left_out = exported(&model, format).left_out;
+        assert!(left_out.iter().any(|line| line.starts_with("`guests`, ")), "{format:?}: {left_out:?}");
+    }
+}
+
+/// What a file has of a guest's key is told nowhere as left out, and what it has not is.
+#[test]
+fn incus_is_told_of_cpus_memory_and_privileges() {
+    let model = |guest: &str| {
+        let model = format!(
+            "machine: m\nnics: {{NET0: {{vfs: 1}}}}\nguests: {{a: {{functions: [NET0#0], {guest}}}}}\n"
+        );
+        let exported = exported(&model, ExportFormat::Incus);
+        let text = exported.files[0].text.clone();
+        let config =
+            text.split_once("config:").unwrap().1.split_once("devices:").unwrap().0.trim().to_owned();
+        let of_guests = exported.left_out.into_iter().filter(|line| line.contains(" of a: "));
+        (config, of_guests.collect::<Vec<_>>())
+    };
+    let vm = "`kind` of a: a profile made here has a guest's functions, CPUs, memory and privileges alone";
+    let none: &[&str] = &[];
+    for (guest, wanted, told) in [
+        ("", "{}", none),
+        (
+            "cpus: 2, memory: 512MiB, privileged: on",
+            "limits.cpu: '2'\n  limits.memory: '512MiB'\n  security.privileged: 'true'",
+            none,
+        ),
+        ("kind: vm", "limits.memory: '256MiB'", &[vm]),
+        // A number alone would be how many.
+        ("pin: 3", "limits.cpu: '3-3'", none),
+        ("pin: \"2,4-5\"", "limits.cpu: '2,4-5'", none),
+        (
+            "kind: vm, pin: 2-3, cpus: 2, huge_pages: 2MiB",
+            "limits.cpu: '2-3'\n  limits.memory: '256MiB'\n  limits.memory.hugepages: 'true'",
+            &[vm],
+        ),
+        (
+            "pin: 2-3, cpus: 1",
+            "limits.cpu: '2-3'",
+            &["`cpus: 1` of a: Incus has one word for which CPUs and how many, and `pin` has it"],
+        ),
+        (
+            "kind: vm, memory: 1GiB, huge_pages: 1GiB",
+            "limits.memory: '1GiB'\n  limits.memory.hugepages: 'true'",
+            &["`huge_pages: 1GiB` of a: Incus takes huge pages of the size that the host mounts", vm],
+        ),
+    ] {
+        assert_eq!(
+            model(guest),
+            (wanted.to_owned(), told.iter().map(|line| (*line).to_owned()).collect()),
+            "{guest}"
+        );
+    }
+}
+
 #[test]
 fn no_vlan_is_told_where_a_program_has_words_for_vlans_alone() {
     let model =

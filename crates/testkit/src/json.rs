@@ -33,6 +33,29 @@ pub fn sarif(text: &str) -> Result<Value, String> {
     Ok(log)
 }
 
+/// A bill of materials, held against the schema of CycloneDX 1.6 (fixtures/cyclonedx).
+///
+/// # Errors
+///
+/// When it is no JSON, or the schema does not hold.
+pub fn bill_of_materials(text: &str) -> Result<Value, String> {
+    let bill: Value = serde_json::from_str(text).map_err(|error| format!("{error}: {text:.2000}"))?;
+    held(&bill, concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/cyclonedx/bom-1.6.schema.json"))?;
+    Ok(bill)
+}
+
+/// A `SriovNetworkNodePolicy`, held against the resource definition of the SR-IOV network operator (fixtures/sriov-operator).
+///
+/// # Errors
+///
+/// When the definition does not hold.
+pub fn sriov_policy(policy: &Value) -> Result<(), String> {
+    held(
+        policy,
+        concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/sriov-operator/sriovnetworknodepolicy.schema.json"),
+    )
+}
+
 /// Holds a document against the schema in this file, formats of strings too.
 fn held(document: &Value, path: &str) -> Result<(), String> {
     let schema = fs::read(Path::new(path)).map_err(|error| format!("{path}: {error}"))?;

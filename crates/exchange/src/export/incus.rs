@@ -1,9 +1,9 @@
-//! Profiles of Incus, one for each guest with functions: `nic` devices with `nictype: sriov` for VFs and `physical` for PFs (Incus'
-//! documentation, "Type: nic").
+//! Profiles of Incus, one for each guest with functions: `nic` devices with `nictype: sriov` for VFs and `physical` for PFs, and what the guest
+//! may have of CPUs and memory (Incus' documentation, "Type: nic", "Instance options").
 
 use std::{collections::BTreeMap, fmt::Write};
 
-use penstock_model::{Function, GuestKind, GuestName, Model, NicName, VfIndex, VfKey};
+use penstock_model::{ByteSize, Function, Guest, GuestKind, GuestName, Model, NicName, VfIndex, VfKey};
 use penstock_plan::NicOnMachine;
 
 use super::{
@@ -11,6 +11,9 @@ use super::{
     left_out::{Omissions, ranges},
     single_quoted,
 };
+
+/// The huge pages that a host mounts unless its command line says otherwise, and `import` takes for Incus'.
+const HUGE_PAGE: ByteSize = ByteSize(2 << 20);
 
 /// A profile for each guest that owns functions.
 pub fn files(model: &Model, nics: &[NicOnMachine<'_>], left_out: &mut Omissions) -> Vec<ExportedFile> {
@@ -30,7 +33,12 @@ pub fn files(model: &Model, nics: &[NicOnMachine<'_>], left_out: &mut Omissions)
                 owned.entry(nic.name).or_default().push(index);
             }
         }
-        if !profile.devices.is_empty() {
+        if profile.devices.is_empty() {
+            left_out.guest(format!(
+                "`guests`: {guest} gets no profile, since it has no function of a NIC that is exported"
+            ));
+        } else {
+            profile.config = config(guest, what, left_out);
             files.push(profile.file(guest));
         }
     }
@@ -60,16 +68,71 @@ pub fn files(model: &Model, nics: &[NicOnMachine<'_>], left_out: &mut Omissions)
             );
         }
         let of_guests: Vec<_> = nic.vfs.iter().filter(|vf| mine.contains(&vf.index)).collect();
-        left_out.vf_keys_of(nic, &of_guests, |key| matches!(key, VfKey::Mac | VfKey::Vlan | VfKey::Spoofchk));
+        let trusted = of_guests.iter().filter(|vf| vf.settings.trust.is_some());
+        let trusted: Vec<VfIndex> = trusted.map(|vf| vf.index).collect();
+        if !trusted.is_empty() {
+            left_out.nic(
+                nic.name,
+                format!(
+                    "`trust` of VF {}: Incus 6.0 takes no profile with the word that later ones have for it (`security.trusted`)",
+                    ranges(&trusted).join(", ")
+                ),
+            );
+        }
+        left_out.vf_keys_of(nic, &of_guests, |key| {
+            matches!(key, VfKey::Mac | VfKey::Vlan | VfKey::Spoofchk | VfKey::Trust)
+        });
         let rest: Vec<_> = nic.vfs.iter().filter(|vf| !mine.contains(&vf.index)).collect();
         left_out.vf_keys_of(nic, &rest, |_| false);
     }
     files
 }
 
-/// The devices of one guest.
+/// What Incus is told of a guest's CPUs, memory and privileges: options of an instance, each with its value.
+fn config(name: &GuestName, guest: &Guest, left_out: &mut Omissions) -> Vec<(&'static str, String)> {
+    let is_vm = guest.kind == GuestKind::Vm;
+    let mut config = Vec::new();
+    let pinned = guest.pin.as_ref().map(|pin| pin.0.len());
+    match (&guest.pin, guest.cpus) {
+        (Some(pin), _) => {
+            // A number alone is how many, and not which.
+            let only = pin.0.first().filter(|_| pin.0.len() == 1);
+            config.push(("limits.cpu", only.map_or_else(|| pin.to_string(), |cpu| format!("{cpu}-{cpu}"))));
+        }
+        (None, Some(cpus)) => config.push(("limits.cpu", cpus.to_string())),
+        (None, None) => {}
+    }
+    // An Incus that is told nothing gives a VM more.
+    let memory = guest.memory.or(is_vm.then(|| ByteSize(guest.vm_memory())));
+    config.extend(memory.map(|memory| ("limits.memory", memory.to_string())));
+    if let Some(size) = guest.vm.huge_pages.filter(|_| is_vm) {
+        config.push(("limits.memory.hugepages", "true".to_owned()));
+        if size != HUGE_PAGE {
+            left_out.guest(format!(
+                "`huge_pages: {size}` of {name}: Incus takes huge pages of the size that the host mounts"
+            ));
+        }
+    }
+    if guest.privileged && !is_vm {
+        config.push(("security.privileged", "true".to_owned()));
+    }
+    let both = guest.cpus.zip(pinned).filter(|(cpus, pinned)| usize::try_from(*cpus) != Ok(*pinned));
+    if let Some((cpus, _)) = both {
+        left_out.guest(format!(
+            "`cpus: {cpus}` of {name}: Incus has one word for which CPUs and how many, and `pin` has it"
+        ));
+    }
+    let why = "a profile made here has a guest's functions, CPUs, memory and privileges alone";
+    left_out.guest_keys(name, guest, why, |key| {
+        matches!(key, "cpus" | "pin" | "memory" | "huge_pages" | "privileged")
+    });
+    config
+}
+
+/// The options and devices of one guest.
 #[derive(Default)]
 struct Profile {
+    config: Vec<(&'static str, String)>,
     devices: String,
 }
 
@@ -118,11 +181,14 @@ impl Profile {
     }
 
     fn file(self, guest: &GuestName) -> ExportedFile {
-        let text = format!(
-            "# By `penstock export`: incus profile create penstock-{guest} < FILE\ndescription: Functions of {guest}, of a Penstock \
-             model\nconfig: {{}}\ndevices:\n{}",
-            self.devices
+        let mut text = format!(
+            "# By `penstock export`: incus profile create penstock-{guest} < FILE\ndescription: Functions of {guest}, of a Penstock model\n"
         );
+        text.push_str(if self.config.is_empty() { "config: {}\n" } else { "config:\n" });
+        for (key, value) in self.config {
+            let _ = writeln!(text, "  {key}: {}", single_quoted(&value));
+        }
+        let _ = write!(text, "devices:\n{}", self.devices);
         ExportedFile { name: format!("penstock-{guest}.profile.yaml"), text }
     }
 }

@@ -1,6 +1,9 @@
 //! What a format has no word for.
 
-use penstock_model::{Function, Measure, Model, NicName, VfIndex, VfKey};
+use penstock_model::{
+    Boot, Firmware, Function, Guest, GuestKind, GuestName, Inside, Measure, Model, NicName, READY_WITHIN,
+    Root, VfIndex, VfKey, Vm,
+};
 use penstock_plan::{NicOnMachine, VfOnMachine, vf_ranges};
 
 use super::ExportFormat;
@@ -11,12 +14,21 @@ pub struct Omissions {
     of_nics: Vec<(NicName, String)>,
     /// Of each NIC and key the VFs that have it.
     of_vfs: Vec<(NicName, VfKey, Vec<VfIndex>)>,
+    /// Sentences about guests.
+    of_guests: Vec<String>,
+    /// Keys of the model.
     of_model: Vec<String>,
 }
 
 impl Omissions {
     pub fn new(format: ExportFormat) -> Omissions {
-        Omissions { format, of_nics: Vec::new(), of_vfs: Vec::new(), of_model: Vec::new() }
+        Omissions {
+            format,
+            of_nics: Vec::new(),
+            of_vfs: Vec::new(),
+            of_guests: Vec::new(),
+            of_model: Vec::new(),
+        }
     }
 
     /// Something of a NIC, with why.
@@ -103,15 +115,77 @@ impl Omissions {
         }
     }
 
+    /// Something of a guest, with why.
+    pub fn guest(&mut self, sentence: String) {
+        self.of_guests.push(sentence);
+    }
+
+    /// What a guest has beside its functions, and `carries` does not say of a key; `why` its file does not.
+    pub fn guest_keys(&mut self, name: &GuestName, guest: &Guest, why: &str, carries: impl Fn(&str) -> bool) {
+        let Guest {
+            kind,
+            cpus,
+            memory,
+            pin,
+            exclusive,
+            realtime,
+            functions: _,
+            drives,
+            nics,
+            after,
+            root,
+            init,
+            privileged,
+            devices,
+            vm,
+            generate,
+        } = guest;
+        let Vm { boot, command_line, firmware, emulator, locked_memory, huge_pages, inside, ready_within } =
+            vm;
+        let is_vm = *kind == GuestKind::Vm;
+        let said = [
+            ("kind", is_vm),
+            ("cpus", cpus.is_some()),
+            ("memory", memory.is_some()),
+            ("pin", pin.is_some()),
+            ("exclusive", *exclusive),
+            ("realtime", realtime.is_some()),
+            ("drives", !drives.is_empty()),
+            ("nics", !nics.is_empty()),
+            ("after", !after.is_empty()),
+            ("root", *root != Root::default()),
+            ("init", !init.is_empty()),
+            ("privileged", *privileged),
+            ("devices", !devices.is_empty()),
+            ("boot", is_vm && *boot != Boot::default()),
+            ("command_line", is_vm && command_line.is_some()),
+            ("firmware", is_vm && *firmware != Firmware::default()),
+            ("emulator", is_vm && emulator.is_some()),
+            ("locked_memory", is_vm && *locked_memory),
+            ("huge_pages", is_vm && huge_pages.is_some()),
+            ("inside", is_vm && *inside != Inside::default()),
+            ("ready_within", is_vm && *ready_within != READY_WITHIN),
+            ("generate", !generate.is_empty()),
+        ];
+        let left = said.into_iter().filter(|(key, said)| *said && !carries(key));
+        let left: Vec<String> = left.map(|(key, _)| format!("`{key}`")).collect();
+        if !left.is_empty() {
+            self.guest(format!("{} of {name}: {why}", left.join(", ")));
+        }
+    }
+
     /// What of the model is no NIC's.
     pub fn rest_of(&mut self, model: &Model) {
-        if !model.guests.is_empty() {
-            let but = match self.format {
-                ExportFormat::Libvirt => "but for the VFs of VMs",
-                ExportFormat::Incus => "but for their functions",
-                _ => "and who owns which function",
-            };
-            self.of_model.push(format!("`guests`, {but}"));
+        match self.format {
+            _ if model.guests.is_empty() => {}
+            // It has told of each guest.
+            ExportFormat::Incus => {}
+            ExportFormat::Libvirt => self.guest(
+                "`guests`, but for the VFs of VMs: no domain is written, though libvirt has words for VMs; `penstock start` \
+                 defines Penstock's own"
+                    .to_owned(),
+            ),
+            _ => self.of_model.push("`guests`, and who owns which function".to_owned()),
         }
         // `board` is a rehearsal's alone, and nothing that a machine is to have.
         let Model {
@@ -148,7 +222,7 @@ impl Omissions {
             format!("{name}: `{}` of VF {vfs}: {program} has no word for it", key.name())
         });
         let of_model = self.of_model.into_iter().map(|what| format!("{what}: {program} has no word for it"));
-        of_nics.chain(of_vfs).chain(of_model).collect()
+        of_nics.chain(of_vfs).chain(self.of_guests).chain(of_model).collect()
     }
 }
 
