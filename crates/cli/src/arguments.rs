@@ -321,6 +321,8 @@ pub enum Format {
     Sarif,
     /// Annotations of a GitHub workflow
     Github,
+    /// A Code Quality report of GitLab
+    Gitlab,
 }
 
 /// `generate`
@@ -411,7 +413,7 @@ pub enum ImportFrom {
     Networkd,
     /// nmstate's desired state, also within a policy of kubernetes-nmstate
     Nmstate,
-    /// The SR-IOV network operator of Kubernetes: its policies
+    /// The SR-IOV network operator of Kubernetes: its policies and networks
     SriovOperator,
 }
 

@@ -49,7 +49,7 @@ pub fn run(
             let text = "--host checks one model, and several were named";
             return Err(Failure::new(Status::BadInput, text).hint("check them one after the other"));
         }
-        if matches!(format, Format::Sarif | Format::Github) {
+        if !matches!(format, Format::Human | Format::Json) {
             let text = "--host prints for people or as JSON, and another format was asked for";
             return Err(Failure::new(Status::BadInput, text).hint("leave --format out, or use --json"));
         }

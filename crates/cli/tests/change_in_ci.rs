@@ -26,6 +26,8 @@ mkdir -p "$3"
 echo "# The run of this model" >"$3/report.md"
 if grep -q worse "$4"; then
     sed '0,/"outcome": "pass"/s//"outcome": "fail"/' '{evidence}' >"$3/evidence.json"
+    # The second verdict is about a NIC.
+    ! grep -q 'NET0 worse' "$4" || sed -i '0,/"outcome": "pass"/s//"outcome": "fail"/' "$3/evidence.json"
     exit 1
 fi
 cp '{evidence}' "$3/evidence.json"
@@ -66,7 +68,7 @@ impl Repository {
         for role in ["AUTHOR", "COMMITTER"] {
             command.env(format!("GIT_{role}_NAME"), "a").env(format!("GIT_{role}_EMAIL"), "a@example.org");
         }
-        command.env_remove("GITHUB_ACTIONS");
+        command.env_remove("GITHUB_ACTIONS").env_remove("GITLAB_CI");
         command
     }
 
@@ -81,6 +83,11 @@ impl Repository {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/ci/rehearse-change");
         let mut command = self.command(script.to_str().unwrap());
         command.args(["models/machine.yaml", base]).envs(setting).output().unwrap().into()
+    }
+
+    /// What GitLab is given for the lines of a merge request.
+    fn code_quality(&self) -> serde_json::Value {
+        serde_json::from_slice(&fs::read(self.at("clone/rehearsal/code-quality.json")).unwrap()).unwrap()
     }
 
     /// What the script says of the change, after that it left nothing but its directory.
@@ -140,6 +147,10 @@ fn a_model_that_is_wrong_is_not_rehearsed() {
     let (run, _) = Repository::new(None, "nisc: {}\n").rehearsed(Some(("GITHUB_ACTIONS", "true")));
     assert_eq!(run.status, 2);
     assert!(run.stdout.contains("::error file=models/machine.yaml,line=1"), "{}", run.stdout);
+    let repository = Repository::new(None, "nisc: {}\n");
+    let (run, summary) = repository.rehearsed(Some(("GITLAB_CI", "true")));
+    assert!(run.status == 2 && summary.contains("nisc"), "{summary}");
+    assert_eq!(repository.code_quality()[0]["location"]["path"], "models/machine.yaml");
     // No board: its own words and its status.
     let (run, summary) = Repository::new(None, &model("no board")).rehearsed(None);
     assert_eq!(run.status, 4);
@@ -147,6 +158,27 @@ fn a_model_that_is_wrong_is_not_rehearsed() {
         summary.contains("left no evidence") && summary.contains("no board can be made here"),
         "{summary}"
     );
+}
+
+/// What does not hold on the board stands at the line of the model that it is about.
+#[test]
+fn verdicts_that_fail_are_annotations_in_a_workflow_and_none_elsewhere() {
+    let worse = || Repository::new(Some(&model("as it was")), &model("worse"));
+    let (run, _) = worse().rehearsed(Some(("GITHUB_ACTIONS", "true")));
+    assert_eq!(run.status, 1, "{}", run.stderr);
+    let annotations: Vec<&str> = run.stdout.lines().filter(|line| line.starts_with("::")).collect();
+    // The recorded run's first verdict is about the machine, of which the model says nothing.
+    let wanted =
+        "::error file=models/machine.yaml,title=machine iommu::machine iommu: fail: wanted on, seen on";
+    assert_eq!(annotations, [wanted]);
+    let (run, _) = Repository::new(None, &model("NET0 worse")).rehearsed(Some(("GITHUB_ACTIONS", "true")));
+    let annotations: Vec<&str> = run.stdout.lines().filter(|line| line.starts_with("::")).collect();
+    assert!(annotations.len() == 2 && annotations[1].contains(",line=1,title=NET0 "), "{annotations:?}");
+
+    let repository = worse();
+    let (run, summary) = repository.rehearsed(Some(("GITLAB_CI", "true")));
+    assert_eq!((run.status, run.stdout), (1, summary));
+    assert_eq!(repository.code_quality(), serde_json::json!([]));
 }
 
 #[test]

@@ -225,7 +225,7 @@ fn a_model_comes_on_standard_input_too() {
 }
 
 #[test]
-fn github_and_sarif_say_the_same_as_the_document() {
+fn github_gitlab_and_sarif_say_the_same_as_the_document() {
     let here = Here::new();
     here.write("100%,a:b.yaml", BAD);
     let run = here.run("check 100%,a:b.yaml good.yaml --format github");
@@ -236,6 +236,16 @@ fn github_and_sarif_say_the_same_as_the_document() {
         run.stdout
     );
     assert!(run.stdout.contains("%0Ahelp: "), "{}", run.stdout);
+
+    let run = here.run("check ./100%,a:b.yaml good.yaml --format gitlab");
+    assert_eq!(run.status, 2);
+    let report: Value = serde_json::from_str(&run.stdout).unwrap();
+    let [found] = &report.as_array().unwrap()[..] else { panic!("{report}") };
+    assert_eq!(found["location"], serde_json::json!({"path": "100%,a:b.yaml", "lines": {"begin": 2}}));
+    assert_eq!((&found["severity"], &found["check_name"]), (&"major".into(), &"model.unknown-key".into()));
+    assert!(found["description"].as_str().unwrap().starts_with("unknown key"), "{report}");
+    assert_eq!(found["fingerprint"].as_str().unwrap().len(), 64, "{report}");
+    assert_eq!(here.run("check good.yaml --format gitlab").stdout.trim(), "[]");
 
     let run = here.run("check 100%,a:b.yaml good.yaml --format sarif");
     assert_eq!(run.status, 2);

@@ -105,6 +105,78 @@ fn commented(found: Result<&str, &str>) -> (Run, String) {
     (run, fs::read_to_string(directory.path().join("asked")).unwrap_or_default())
 }
 
+/// Comments on a merge request with a `curl` that notes what it is asked, and answers as GitLab does: `notes` are those of the first page. What
+/// it ends with, and what it was asked.
+fn commented_on_gitlab(notes: &str, settings: &[(&str, &str)]) -> (Run, String) {
+    let curl = format!(
+        r#"cat >>config
+echo "$*" >>asked
+case $* in
+*denied*) echo '{{"message": "403 Forbidden"}}'; echo 'curl: (22) The requested URL returned error: 403' >&2; exit 22 ;;
+*'GET '*/user) echo '{{"id": 5}}' ;;
+*'GET '*'&page=1') printf '%s\n' '{notes}' ;;
+*'GET '*) echo '[]' ;;
+*) for word; do case $word in body@*) cat "${{word#body@}}" >sent ;; esac; done; echo '{{}}' ;;
+esac"#
+    );
+    let directory = with_program("curl", &curl);
+    fs::write(directory.path().join("summary.md"), "Nothing got worse\n").unwrap();
+    let path = format!("{}:{}", directory.path().display(), std::env::var("PATH").unwrap_or_default());
+    let mut command = Command::new(template("comment-on-gitlab"));
+    command.args(["summary.md", "machine.yaml"]).current_dir(&directory).env("PATH", path);
+    command.env("CI_API_V4_URL", "https://gitlab.example/api/v4");
+    command.env("CI_MERGE_REQUEST_PROJECT_ID", "12").env("CI_MERGE_REQUEST_IID", "34");
+    command.env("PENSTOCK_GITLAB_TOKEN", "secret").envs(settings.iter().copied());
+    let run = Run::from(command.output().unwrap());
+    let read = |name: &str| fs::read_to_string(directory.path().join(name)).unwrap_or_default();
+    let (asked, sent) = (read("asked"), read("sent"));
+    if !asked.is_empty() {
+        assert!(!asked.contains("secret"), "the token is on a command line: {asked}");
+        assert!(read("config").lines().all(|line| line == "header = \"PRIVATE-TOKEN: secret\""));
+    }
+    if asked.contains("body@") {
+        assert_eq!(sent, "<!-- penstock: machine.yaml -->\nNothing got worse\n");
+    }
+    (run, asked)
+}
+
+#[test]
+fn a_comment_on_gitlab_is_edited_or_made() {
+    let notes = "https://gitlab.example/api/v4/projects/12/merge_requests/34/notes";
+    let own = r#"{"id": 8, "author": {"id": 5}, "body": "<!-- penstock: machine.yaml -->\nold"}"#;
+    let other = r#"{"id": 7, "author": {"id": 6}, "body": "<!-- penstock: machine.yaml -->\nof somebody"}"#;
+    let of_another_model = r#"{"id": 9, "author": {"id": 5}, "body": "<!-- penstock: other.yaml -->\nold"}"#;
+    for (there, asked) in [
+        ("[]".to_owned(), format!("POST --data-urlencode body@{{}} {notes}")),
+        (format!("[{other}, {of_another_model}]"), format!("POST --data-urlencode body@{{}} {notes}")),
+        (format!("[{other}, {own}]"), format!("PUT --data-urlencode body@{{}} {notes}/8")),
+    ] {
+        let (run, all) = commented_on_gitlab(&there, &[]);
+        assert_eq!((run.status, run.stderr.as_str()), (0, ""));
+        let last = all.lines().last().unwrap().split_once("--request ").unwrap().1;
+        let (begin, end) = asked.split_once("{}").unwrap();
+        assert!(last.starts_with(begin) && last.ends_with(end), "{last} is not {asked}");
+    }
+}
+
+#[test]
+fn why_there_is_no_comment_on_gitlab_is_told_and_no_failure() {
+    for (setting, value, why) in [
+        ("PENSTOCK_GITLAB_TOKEN", "", "PENSTOCK_GITLAB_TOKEN is not set"),
+        ("CI_MERGE_REQUEST_IID", "", "CI_MERGE_REQUEST_IID is not set"),
+        ("CI_API_V4_URL", "https://denied.example", "403 Forbidden"),
+    ] {
+        let (run, asked) = commented_on_gitlab("[]", &[(setting, value)]);
+        assert_eq!(run.status, 0, "{}", run.stderr);
+        assert!(
+            run.stderr.contains("no comment on the merge request") && run.stderr.contains(why),
+            "{}",
+            run.stderr
+        );
+        assert!(!asked.contains("POST"), "{asked}");
+    }
+}
+
 #[test]
 fn a_comment_is_edited_by_its_number_or_made_and_a_refusal_is_told() {
     let body = "--field body=@rehearsal/comment.md";

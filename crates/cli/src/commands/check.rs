@@ -19,6 +19,7 @@ use crate::{
 };
 
 mod github;
+mod gitlab;
 mod sarif;
 
 /// What was found, file by file.
@@ -89,6 +90,7 @@ pub fn run(arguments: &Check, settings: &Settings, printer: &mut Printer) -> Res
         Format::Human | Format::Json => printer.answer(true, &checks, || in_words(&checks))?,
         Format::Sarif => printer.json(&sarif::log(&checks))?,
         Format::Github => printer.text(github::annotations(&checks))?,
+        Format::Gitlab => printer.json(&gitlab::report(&checks))?,
     }
     Ok(status.unwrap_or(Status::Holds))
 }
