@@ -41,6 +41,20 @@ const LOOK: Duration = Duration::from_millis(20);
 /// How many last lines of its log an error carries.
 const LINES: usize = 5;
 
+/// What a switch never does, and is kept from (systemd.exec(5)), since it reads what guests and their QEMUs write: it runs no other program, makes
+/// no namespace, maps nothing that can be executed (guests' memory is mapped to be read and written), asks for no real-time scheduling, and has
+/// sockets of these families alone: those of ports and control, taps and their flags, packet sockets, and links that go up and down. None of it takes a
+/// namespace of its own or a rule about devices, which would change what it sees of the machine. `packaging/penstock-switch@.service` has the same.
+const CONFINED: [&str; 7] = [
+    "NoNewPrivileges=yes",
+    "LockPersonality=yes",
+    "MemoryDenyWriteExecute=yes",
+    "RestrictAddressFamilies=AF_UNIX AF_INET AF_PACKET AF_NETLINK",
+    "RestrictNamespaces=yes",
+    "RestrictRealtime=yes",
+    "SystemCallArchitectures=native",
+];
+
 /// The unit of systemd that is the switch of the NIC `nic` of `guest`. Neither name can have a colon.
 pub fn unit(guest: &GuestName, nic: &NicName) -> String {
     format!("penstock-switch-{guest}:{nic}.service")
@@ -111,6 +125,7 @@ fn start_command(unit: &str, program: &Path, directory: &Path, start: SwitchStar
         .args(["--property", "RestartSec=100ms"])
         // When the machine goes down libvirt ends its VMs first: a QEMU that lets go of vDPA devices waits for who serves them.
         .args(["--property", "Before=libvirt-guests.service"])
+        .args(CONFINED.iter().flat_map(|property| ["--property", property]))
         .arg("--")
         .arg(program)
         .arg("embedded-switch")
@@ -613,6 +628,18 @@ mod tests {
                 assert!(asked.contains(property), "{property}: {line}");
             }
             assert!(!asked.contains("Requires="), "{line}");
+        }
+    }
+
+    /// What the package has for who runs a switch without Penstock keeps it from the same.
+    #[test]
+    fn both_units_of_a_switch_confine_it_alike() {
+        let start = SwitchStart { line: None, workers: 1 };
+        let line = start_command("a.service", Path::new("/a"), Path::new("/b"), start).to_string();
+        let packaged = include_str!("../../../../packaging/penstock-switch@.service");
+        for property in CONFINED {
+            assert!(packaged.lines().any(|line| line == property), "{property}");
+            assert!(line.contains(property), "{property}: {line}");
         }
     }
 }
