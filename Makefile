@@ -6,7 +6,7 @@ machine  ?= x86_64
 penstock := target/$(target)/release/penstock
 model    ?= examples/xeon-d.yaml
 
-.PHONY: demo docs test foreign test-aarch64 quick build image cluster lint bench bench-growth bench-switch campaign fresh kubernetes packages packages-test container board-image-file release fuzz sanitize clean
+.PHONY: demo docs test foreign test-aarch64 quick build image cluster lint bench bench-growth bench-switch campaign fresh kubernetes packages packages-test container board-image-file release msrv fuzz sanitize clean
 
 demo: build
 	$(penstock) rehearse $(model)
@@ -67,8 +67,8 @@ foreign:
 		libunbound8 libcap-ng0 'libssl3t64|libssl3' 'libbpf1|libbpf0' 'libevent-2.1-7t64|libevent-2.1-7' 'libnuma1'
 	@$(unpack_incus)
 	@$(unpack_netplan)
-	@scripts/unpack-of-boards target/libvirt usr/lib/x86_64-linux-gnu/libvirt libvirt-daemon-driver-network \
-		'./usr/lib/*/libvirt/connection-driver/libvirt_driver_network.so'
+	@scripts/unpack-of-boards target/libvirt usr/share/libvirt/schemas libvirt-daemon-driver-network \
+		'./usr/lib/*/libvirt/connection-driver/libvirt_driver_network.so' ./usr/share/libvirt/schemas
 	@scripts/unpack-packages target/tuned usr/lib/tuned/realtime/tuned.conf tuned
 	@scripts/fetch-yaml-language-server $(CURDIR)/target/yaml-language-server
 	@scripts/fetch-ansible $(CURDIR)/target/ansible
@@ -124,9 +124,18 @@ container: board-image-file
 	@$(MAKE) --no-print-directory packages board_image=new
 	@scripts/make-container
 
-# All that is published of a version, in target/packages: the packages, the board image as a file, and the container image (docs/install.md).
-release: container
+# All that is published of a version, in target/packages: the packages, the board image as a file, the container image, what CHANGELOG.md says of the
+# version, which has to be something, the sums, and with `make release key=FILE.key` their signatures (docs/install.md).
+release:
+	@scripts/release-notes "$$(scripts/version)" >/dev/null
+	@$(MAKE) --no-print-directory msrv
+	@$(MAKE) --no-print-directory container
 	@$(MAKE) --no-print-directory packages machine=aarch64 board_image=new
+	@scripts/publish $(key)
+
+# Whether the oldest Rust that Cargo.toml names compiles everything. `rustup toolchain install VERSION --profile minimal` brings it.
+msrv:
+	@scripts/check-msrv
 
 board-image-file: image
 	@mkdir -p target/packages
@@ -134,8 +143,12 @@ board-image-file: image
 	$(penstock) board image --to target/packages/penstock-board-image-x86_64.tar.gz
 
 # The packages as a machine meets them: bare Debian 12 and 13 trees where they are installed, upgraded, looked at by lintian and rpmlint, and
-# removed; and the container image as podman runs it. Not part of `make test`.
+# removed, and a first rehearsal; the container image as podman runs it; and packages for aarch64, where this machine can make them. Not part of
+# `make test`.
 packages-test: container
+	@if command -v aarch64-linux-gnu-gcc >/dev/null 2>&1 && command -v qemu-aarch64 >/dev/null 2>&1; then \
+	$(MAKE) --no-print-directory packages machine=aarch64 board_image=new; \
+	else echo "skipped: packages for aarch64 need a cross compiler and qemu-aarch64 (scripts/install-dependencies packages-aarch64)"; fi
 	@$(unpack_containerd)
 	@$(unpack_podman)
 	@scripts/fetch-ansible $(CURDIR)/target/ansible

@@ -92,7 +92,47 @@ fn url((name, version): &Id) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::{collections::BTreeSet, path::PathBuf};
+
+    use penstock_testkit::json;
+
     use super::*;
+
+    #[test]
+    fn a_bill_is_what_cyclonedx_says_and_one_that_is_not_is_told() {
+        let crates: Vec<Dependency> = [("penstock-switch", None), ("adler2", Some("0".repeat(64)))]
+            .map(|(name, checksum)| Dependency {
+                id: (name.to_owned(), "2.0.1+a".to_owned()),
+                license: Some("0BSD OR MIT".to_owned()),
+                authors: Vec::new(),
+                repository: Some("https://example.org/adler2".to_owned()),
+                checksum,
+                directory: PathBuf::new(),
+                uses: BTreeSet::new(),
+            })
+            .into();
+        let glibc = Linked {
+            name: "glibc",
+            version: "2.36-8".to_owned(),
+            license: "LGPL-2.1-or-later",
+            note: String::new(),
+            from: "deb/debian",
+        };
+        let target = "x86_64-unknown-linux-gnu";
+        let bill = bill(Program::Switch, target, &crates, &[glibc], "c0ffee", SystemTime::UNIX_EPOCH);
+        json::bill_of_materials(&bill.to_string()).unwrap();
+        for (pointer, wrong) in [
+            ("/serialNumber", json!("urn:uuid:1")),
+            ("/components/0/type", json!("crate")),
+            ("/components/0/hashes/0/content", json!("0")),
+            ("/components/0/licenses", json!([{"name": "MIT"}])),
+            ("/metadata/timestamp", json!("today")),
+        ] {
+            let mut other = bill.clone();
+            *other.pointer_mut(pointer).unwrap() = wrong;
+            assert!(json::bill_of_materials(&other.to_string()).is_err(), "{pointer}");
+        }
+    }
 
     #[test]
     fn bills_of_other_contents_have_other_numbers() {

@@ -4,10 +4,18 @@
 
 mod published;
 
-use std::{collections::BTreeSet, env, fs, path::Path, process::ExitCode};
+use std::{
+    collections::BTreeSet,
+    env, fs,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode},
+    time::{Duration, Instant},
+};
 
 use penstock_testkit::{
-    needs::Lack,
+    binary::Run,
+    json,
+    needs::{self, Lack},
     tree::{self, Tree, USER},
     trials::{Outcome, Test, Trials},
 };
@@ -19,14 +27,143 @@ fn main() -> ExitCode {
         let none = published::directory().is_none();
         none.then(|| Lack::Machine("`make packages-test` makes them first".to_owned()))
     };
-    let missing = trials.lacking("packages", || made().or_else(tree::lacking));
-    let tests: [(&str, Test); 3] = [
+    let missing =
+        trials.lacking("packages", || made().or_else(|| needs::programs(&["dpkg-deb", "rpmbuild"])));
+    let tests: [(&str, Test); 2] = [
+        ("packages_that_are_made_again_elsewhere_have_the_same_bytes", made_again),
+        ("bills_of_materials_are_what_cyclonedx_says", bills_hold),
+    ];
+    trials.add(&missing, tests);
+    let missing = trials.lacking("packages and trees of Debian", || made().or_else(tree::lacking));
+    let tests: [(&str, Test); 4] = [
+        ("a_first_rehearsal_of_what_is_published_takes_two_minutes_in_tree", rehearses_what_is_published),
         ("debian_and_rpm_linters_and_shells_are_content_in_tree", judged),
         ("packages_are_installed_upgraded_and_gone_on_debian_12_in_tree", || installed("bookworm")),
         ("packages_are_installed_upgraded_and_gone_on_debian_13_in_tree", || installed("trixie")),
     ];
     trials.add(&missing, tests);
     trials.run()
+}
+
+/// From the files of a release and nothing else to a rehearsal that holds, its image unpacked: how long it may take.
+const FIRST_REHEARSAL: Duration = Duration::from_secs(120);
+
+/// The published file whose name begins and ends so.
+fn published(begin: &str, end: &str) -> Result<PathBuf, String> {
+    let directory = published::directory().ok_or("no packages")?;
+    let entries = fs::read_dir(&directory).map_err(|error| format!("{}: {error}", directory.display()))?;
+    let mut files = entries.flatten().map(|entry| entry.path()).filter(|path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with(begin) && name.ends_with(end)
+    });
+    files.next().ok_or_else(|| format!("{} has no {begin}*{end}", directory.display()))
+}
+
+/// Scripts of the sources run in the sources.
+fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The same commit, packed in another directory by somebody with other habits.
+fn made_again() -> Outcome {
+    let again = tempfile::tempdir()?;
+    let directory = published::directory().ok_or("no packages")?;
+    let mut targets = vec!["x86_64-unknown-linux-gnu"];
+    if published("penstock_", "_arm64.deb").is_ok() {
+        targets.push("aarch64-unknown-linux-gnu");
+    }
+    for target in targets {
+        let mut make = Command::new("sh");
+        make.args(["-c", "umask 077 && exec scripts/make-packages \"$@\"", "sh", target]).arg(again.path());
+        make.current_dir(sources())
+            .env("TZ", "Asia/Tokyo")
+            .env("LC_ALL", "C")
+            .env("XZ_DEFAULTS", "--threads=2");
+        Run::from(make.output()?).ended_with(0)?;
+    }
+    let mut compared = 0;
+    for entry in fs::read_dir(again.path().join("packages"))?.flatten() {
+        let name = entry.file_name();
+        if name == "SHA256SUMS" {
+            continue;
+        }
+        let first = directory.join(&name);
+        let first = fs::read(&first).map_err(|error| format!("{}: {error}", first.display()))?;
+        if fs::read(entry.path())? != first {
+            return Err(format!("{} has other bytes when it is made again", name.display()).into());
+        }
+        compared += 1;
+    }
+    // A .deb, an .rpm, a tarball and a bill of each program.
+    assert!(compared >= 12, "{compared} files");
+    Ok(())
+}
+
+fn bills_hold() -> Outcome {
+    let mut held = 0;
+    for entry in fs::read_dir(published::directory().ok_or("no packages")?)?.flatten() {
+        let name = entry.file_name();
+        if name.to_string_lossy().ends_with(".cdx.json") {
+            let bill = json::bill_of_materials(&fs::read_to_string(entry.path())?)
+                .map_err(|wrong| format!("{}: {wrong}", name.display()))?;
+            let components = bill["components"].as_array().map_or(0, Vec::len);
+            assert!(components > 30, "{}: {components} components", name.display());
+            held += 1;
+        }
+    }
+    assert!(held >= 3, "{held} bills");
+    Ok(())
+}
+
+/// What a user does who has the files of a release, no compiler and no mirror for an image.
+fn rehearses_what_is_published() -> Outcome {
+    const IMAGE: &str = "penstock-board-image-x86_64.tar.gz";
+    let tree = Tree::bare("trixie")?;
+    let package = published("penstock_", "_amd64.deb")?;
+    for file in [&package, &published(IMAGE, "")?, &published("SHA256SUMS", "")?] {
+        let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        tree.copy_in(file, &format!("/release/{name}"))?;
+    }
+    let at_start = Instant::now();
+    tree.run(USER, "cd /release && sha256sum --check --ignore-missing --strict SHA256SUMS").ended_with(0)?;
+    tree.root_runs("apt-get update -qq && apt-get install -qq -y /release/*.deb >/dev/null")?;
+    let installed = at_start.elapsed();
+    for compiler in ["cc", "gcc", "rustc", "cargo"] {
+        assert_ne!(tree.run(USER, &format!("command -v {compiler}")).status, 0, "{compiler} is there");
+    }
+
+    let began = Instant::now();
+    let unpack = format!(
+        "penstock board image --from /release/{IMAGE} --sha256 $(sed -n 's/  {IMAGE}$//p' /release/SHA256SUMS)"
+    );
+    tree.run(USER, &unpack).ended_with(0)?;
+    let unpacked = began.elapsed();
+    let run = tree.run(USER, "penstock rehearse --output run /usr/share/penstock/examples/smallest.yaml");
+    run.ended_with(0)?;
+    assert!(run.stdout.contains("Holds: ") || run.stderr.contains("Holds: "), "{}{}", run.stdout, run.stderr);
+    let took = began.elapsed();
+    println!(
+        "installed in {:.1} s, the image unpacked in {:.1} s, rehearsed in {:.1} s",
+        installed.as_secs_f64(),
+        unpacked.as_secs_f64(),
+        (took - unpacked).as_secs_f64()
+    );
+    assert!(tree.path(&format!("/home/{USER}/run/report.html")).exists());
+    assert!(took <= FIRST_REHEARSAL, "{} s", took.as_secs());
+
+    // What minisign itself signs is taken with its key, and with no other.
+    tree.root_runs(
+        "apt-get install -qq -y --no-install-recommends minisign >/dev/null && chmod o+w /release",
+    )?;
+    let sign = format!(
+        "for key in own other; do minisign -G -W -f -s $key.key -p $key.pub >/dev/null || exit 1; done; \
+         minisign -S -W -s own.key -t 'penstock: {IMAGE}' -m /release/{IMAGE} && minisign -V -q -p own.pub -m /release/{IMAGE}"
+    );
+    tree.run(USER, &sign).ended_with(0)?;
+    let with =
+        |key: &str| tree.run(USER, &format!("penstock board image --from /release/{IMAGE} --key {key}.pub"));
+    with("own").ended_with(0)?;
+    with("other").ended_with(3)
 }
 
 /// A bare tree with the packages in `/packages`, each by its name without version: `penstock.deb`, `penstock-switch.rpm`.
@@ -36,16 +173,19 @@ fn machine(release: &str) -> Result<Tree, String> {
     let mut copied = 0;
     for entry in fs::read_dir(&directory).map_err(|error| error.to_string())?.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        let ending = match () {
-            () if name.ends_with("_amd64.deb") => "deb",
-            () if name.ends_with(".x86_64.rpm") => "rpm",
-            () if name.ends_with("x86_64-unknown-linux-gnu.tar.gz") => "tar.gz",
+        // Those of aarch64 are there to be judged alone.
+        let (place, ending) = match () {
+            () if name.ends_with("_amd64.deb") => ("", "deb"),
+            () if name.ends_with(".x86_64.rpm") => ("", "rpm"),
+            () if name.ends_with("x86_64-unknown-linux-gnu.tar.gz") => ("", "tar.gz"),
+            () if name.ends_with("_arm64.deb") => ("aarch64/", "deb"),
+            () if name.ends_with(".aarch64.rpm") => ("aarch64/", "rpm"),
             () => continue,
         };
         let others = ["penstock-switch", "penstock-kubernetes"];
         let program = others.into_iter().find(|program| name.starts_with(program)).unwrap_or("penstock");
-        tree.copy_in(&entry.path(), &format!("/packages/{program}.{ending}"))?;
-        copied += 1;
+        tree.copy_in(&entry.path(), &format!("/packages/{place}{program}.{ending}"))?;
+        copied += usize::from(place.is_empty());
     }
     if copied == 9 { Ok(tree) } else { Err(format!("{}: {copied} packages, not 9", directory.display())) }
 }
@@ -200,7 +340,8 @@ fn works(tree: &Tree, prefix: &str) -> Outcome {
 fn runs_on_nodes(tree: &Tree) -> Outcome {
     let version = tree.run(USER, "penstock-kubernetes --version");
     version.ended_with(0)?;
-    assert!(version.stdout.starts_with("penstock-kubernetes 0.1.0"), "{}", version.stdout);
+    let said = &version.stdout;
+    assert!(said.starts_with("penstock-kubernetes 0.1.0 (") && said.trim().len() > 30, "{said}");
     let share = "/usr/share/penstock-kubernetes";
     tree.run(USER, &format!("penstock-kubernetes manifests | cmp - {share}/cluster.yaml")).ended_with(0)?;
     let unit = "/usr/lib/systemd/system/penstock-kubernetes.service";
@@ -232,8 +373,16 @@ fn judged() -> Outcome {
             wrong += &format!("`{line}` ended with {}:\n{}{}\n", run.status, run.stdout, run.stderr);
         }
     };
-    judge("lintian --fail-on=error,warning,info --display-info --tag-display-limit=0 /packages/*.deb");
-    judge("rpmlint --strict --config /packages/rpmlint.toml /packages/*.rpm");
+    let packages = |ending: &str| {
+        let of_aarch64 = tree.path("/packages/aarch64").exists();
+        let of_aarch64 = if of_aarch64 { format!(" /packages/aarch64/*.{ending}") } else { String::new() };
+        format!("/packages/*.{ending}{of_aarch64}")
+    };
+    judge(&format!(
+        "lintian --fail-on=error,warning,info --display-info --tag-display-limit=0 {}",
+        packages("deb")
+    ));
+    judge(&format!("rpmlint --strict --config /packages/rpmlint.toml {}", packages("rpm")));
 
     // As on a machine of Fedora's kin, with what the packages themselves bring and nothing else: no shell for their scriptlets, which
     // `maintainer_scripts.rs` runs.

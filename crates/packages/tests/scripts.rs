@@ -185,6 +185,109 @@ fn the_sums_are_those_of_files() {
 }
 
 #[test]
+fn a_release_of_which_the_changelog_says_nothing_is_refused() {
+    let tree = Tree::new();
+    tree.write(
+        "CHANGELOG.md",
+        "# Changelog\n\n## Unreleased\n\nMuch.\n\n## [1.2.3] - 2026-12-01\n\n### One\n\n- a\n\n## 1.2.2\n\n",
+    );
+    for (version, said) in [
+        ("1.2.3", "### One\n\n- a\n\n"),
+        ("1.2.3~20261201.gc0ffee", "Much.\n\n"),
+        ("1.2.3+dirty", "Much.\n\n"),
+    ] {
+        let run = tree.run("scripts/release-notes", &[version]);
+        assert_eq!((run.status, run.stdout.as_str()), (0, said), "{version}: {}", run.stderr);
+    }
+    // A section in which nothing is, and none.
+    for version in ["1.2.2", "1.2", "1.3.0"] {
+        let run = tree.run("scripts/release-notes", &[version]);
+        assert_eq!((run.status, run.stdout.as_str()), (1, ""), "{version}");
+        assert!(run.stderr.contains(&format!("says nothing of {version}")), "{}", run.stderr);
+    }
+}
+
+/// With the scripts that go from their own place, and something to publish.
+fn to_publish() -> Tree {
+    let tree = Tree::new();
+    fs::remove_file(tree.at("scripts")).unwrap();
+    for name in ["publish", "release-notes", "sum-packages"] {
+        let text = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts").join(name);
+        script::write(tree.at("programs").join(name), fs::read_to_string(text).unwrap());
+    }
+    fs::rename(tree.at("programs"), tree.at("scripts")).unwrap();
+    tree.program("scripts/version", "echo 1.2.3");
+    tree.write("CHANGELOG.md", "## 1.2.3\n\n- a\n");
+    tree.write("target/packages/penstock_1.2.3-1_amd64.deb", "");
+    tree.write("target/packages/penstock-board-image-x86_64.tar.gz", "");
+    tree
+}
+
+#[test]
+fn what_is_published_has_its_changes_its_sums_and_with_a_key_signatures() {
+    let tree = to_publish();
+    let run = tree.run("scripts/publish", &[]);
+    assert_eq!(run.status, 0, "{}", run.stderr);
+    assert!(run.stderr.contains("nothing is signed"), "{}", run.stderr);
+    let notes = fs::read_to_string(tree.at("target/packages/penstock-1.2.3-changes.md")).unwrap();
+    assert_eq!(notes, "- a\n");
+    assert_eq!(run.stdout.lines().count(), 3, "{}", run.stdout);
+
+    // The sums of an earlier signature are others.
+    tree.write("target/packages/SHA256SUMS.minisig", "old");
+    let run = tree.run("scripts/publish", &["release.key"]);
+    assert_eq!(run.status, 2, "{}", run.stderr);
+    assert!(run.stderr.contains("there is no release.key"), "{}", run.stderr);
+    assert!(!tree.at("target/packages/SHA256SUMS.minisig").exists());
+    tree.write("release.key", "");
+    tree.write("release.pub", "");
+    tree.program(
+        "programs/minisign",
+        "echo \"$*\" >>said\ncase $1 in -S) for file; do :; done; echo >\"$file.minisig\" ;; esac",
+    );
+    let run = tree.run("scripts/publish", &["release.key"]);
+    assert_eq!(run.status, 0, "{}", run.stderr);
+    let said = fs::read_to_string(tree.at("said")).unwrap();
+    let wanted: String = ["SHA256SUMS", "penstock-board-image-x86_64.tar.gz"]
+        .map(|file| {
+            format!(
+                "-S -s release.key -t penstock 1.2.3: {file} -m target/packages/{file}\n-V -q -p release.pub -m target/packages/{file}\n"
+            )
+        })
+        .concat();
+    assert_eq!(said, wanted);
+    // What is summed again has no signatures in it.
+    assert!(!tree.run("scripts/sum-packages", &[]).stdout.contains("minisig"));
+    // A signature that is none of the public key's is no release.
+    tree.program("programs/minisign", "[ $1 = -S ] || exit 1");
+    assert_ne!(tree.run("scripts/publish", &["release.key"]).status, 0);
+}
+
+#[test]
+fn the_oldest_rust_is_tried_where_it_is_there_and_named_where_it_is_not() {
+    let tree = Tree::new();
+    tree.write("Cargo.toml", "[workspace.package]\nversion = \"1.2.3\"\nrust-version = \"1.89\"\n");
+    tree.program("programs/cargo", "echo \"$*\"");
+    for (there, said) in [
+        ("stable-x86_64-unknown-linux-gnu (active, default)\n1.8-x\n1.890.0-x\n11.89.0-x", None),
+        (
+            "stable-a\n1.89.0-x86_64-unknown-linux-gnu",
+            Some("+1.89.0-x86_64-unknown-linux-gnu check --workspace --all-targets"),
+        ),
+        ("1.89-x86_64-unknown-linux-gnu (override)", Some("+1.89-x86_64-unknown-linux-gnu check ")),
+    ] {
+        tree.program(
+            "programs/rustup",
+            &format!("[ \"$*\" = 'toolchain list' ] && printf '{}\\n'", there.replace('\n', "\\n")),
+        );
+        let run = tree.run("scripts/check-msrv", &[]);
+        assert_eq!(run.status, 0, "{}", run.stderr);
+        let wanted = said.unwrap_or("skipped: Rust 1.89 is not installed");
+        assert!(run.stdout.starts_with(wanted), "{there}: {}", run.stdout);
+    }
+}
+
+#[test]
 fn an_image_of_a_mirror_has_security_updates_unless_there_are_none_and_that_is_said() {
     let tree = Tree::committed();
     for name in ["penstock_1_amd64.deb", "penstock-switch_1_amd64.deb", "penstock-board-image-x86_64.tar.gz"]
