@@ -247,9 +247,21 @@ fn instance(profile: &ExportedFile) -> String {
 
 /// What of a file that `export` has written a model cannot say: of this alone does the import warn.
 fn is_expected(to: ExportFormat, warning: &str) -> bool {
+    let of_no_model =
+        |keys: &[&str]| keys.iter().any(|key| warning.starts_with(&format!("`{key}` is left out: ")));
     match to {
         ExportFormat::Incus => warning.starts_with("which VF each guest has is not in these files"),
-        _ => false,
+        // What a file for the program has to say beside the model's words.
+        ExportFormat::Netplan => of_no_model(&["optional", "link-local"]),
+        ExportFormat::Networkd => of_no_model(&["NamePolicy", "AlternativeNamesPolicy", "MACAddressPolicy"]),
+        ExportFormat::SriovOperator => {
+            // It finds a PF by the name that the model gives it.
+            let renamed = "which PF this is was not found: no PF of the machine is called other";
+            of_no_model(&["resourceName"])
+                || warning.starts_with("that some VFs are in no policy is left out")
+                || warning.starts_with(renamed)
+        }
+        ExportFormat::Cni | ExportFormat::Libvirt | ExportFormat::Nmstate => false,
     }
 }
 
