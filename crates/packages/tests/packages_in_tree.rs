@@ -120,7 +120,9 @@ fn rehearses_what_is_published() -> Outcome {
     const IMAGE: &str = "penstock-board-image-x86_64.tar.gz";
     let tree = Tree::bare("trixie")?;
     let package = published("penstock_", "_amd64.deb")?;
-    for file in [&package, &published(IMAGE, "")?, &published("SHA256SUMS", "")?] {
+    for file in
+        [&package, &published("penstock-board-image-x86_64", ".tar.gz")?, &published("SHA256", "SUMS")?]
+    {
         let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
         tree.copy_in(file, &format!("/release/{name}"))?;
     }
