@@ -6,7 +6,7 @@ machine  ?= x86_64
 penstock := target/$(target)/release/penstock
 model    ?= examples/xeon-d.yaml
 
-.PHONY: demo docs test foreign test-aarch64 quick build image cluster lint bench bench-growth bench-switch campaign fresh kubernetes packages packages-test container board-image-file release msrv fuzz sanitize clean
+.PHONY: demo docs test foreign test-aarch64 quick build image cluster lint bars bench bench-growth bench-switch campaign fresh kubernetes packages packages-test container board-image-file release msrv fuzz sanitize clean
 
 demo: build
 	$(penstock) rehearse $(model)
@@ -170,6 +170,21 @@ lint:
 bench: image
 	@scripts/install-dependencies bench
 	PENSTOCK_BINARY=$(CURDIR)/$(penstock) cargo bench --locked --package penstock-cli --bench rehearsal -- $(rows)
+
+# What pods and fleets on Kubernetes cost, as figures beside what is wanted (docs/performance.md): for root, and a machine that does nothing else for an
+# hour. `make bars pods=20 nodes=200` takes less. Each part is run, also after one that failed.
+pods ?= 100
+nodes ?= 1000
+bars: kubernetes cluster
+	@scripts/install-dependencies test
+	@failed=; export $(test_environment); \
+	PENSTOCK_KUBERNETES=$(CURDIR)/target/$(target)/release/penstock-kubernetes; export PENSTOCK_KUBERNETES; \
+	part() { echo "== $$*"; "$$@" || failed="$$failed$$*; "; }; \
+	part cargo bench --locked --package penstock-kubernetes --bench claims; \
+	part env PENSTOCK_FLEET_NODES=$(nodes) cargo test --locked --package penstock-kubernetes --test rollout_in_cluster -- many_nodes; \
+	part env PENSTOCK_BARS=1 cargo test --locked --package penstock-cluster --test cluster_in_board -- costs; \
+	part env PENSTOCK_PODS=$(pods) cargo test --locked --package penstock-kubernetes --test claims_in_board; \
+	[ -z "$$failed" ] || { echo "failed: $$failed" >&2; exit 1; }
 
 # How time and memory grow with VFs, guests, steps, cells of a report and ports of a switch. `make bench-growth what="vfs ports"` measures
 # some of it, `what=docs` puts the pictures into docs/pictures (docs/performance.md).

@@ -2,7 +2,7 @@
 #![allow(clippy::disallowed_methods)]
 
 use std::{
-    fs,
+    env, fs,
     os::unix::fs::PermissionsExt,
     path::Path,
     process::{Child, ExitCode, Stdio},
@@ -14,7 +14,8 @@ use penstock_host::running::Running;
 use penstock_testkit::{
     binary::{self, Run, run},
     cluster::{self, TestCluster, until},
-    json, needs,
+    json,
+    needs::{self, Lack},
     trials::{Failed, Outcome, Test, Trials},
 };
 use serde_json::Value;
@@ -25,6 +26,9 @@ const MODEL: &str = "machine: MACHINE\nnics: {NET0: {vfs: 3}}\nguests: {a: {func
 const SLEEPER: &str = r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "NAME"}, "spec": {
     "nodeName": "NODE", "terminationGracePeriodSeconds": 5,
     "containers": [{"name": "main", "image": "localhost/penstock:1", "imagePullPolicy": "Never"}]}}"#;
+
+/// Asks for what a cluster costs, beside what is wanted: figures for a machine that does nothing else, which no test run is (`make bars`).
+const BARS: &str = "PENSTOCK_BARS";
 
 const FAKE: &str = r#"{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "fake-1", "annotations": {"kwok.x-k8s.io/node": "fake"}}}"#;
 
@@ -38,6 +42,10 @@ fn main() -> ExitCode {
         ("a_cluster_whose_up_was_killed_is_cleared_away_in_board", a_killed_up_is_cleared_away),
     ];
     trials.add(&missing, tests);
+    let unasked =
+        env::var_os(BARS).is_none().then(|| Lack::Machine(format!("{BARS} asks for figures: `make bars`")));
+    let figures: [(&str, Test); 1] = [("what_a_cluster_of_two_nodes_costs_in_board", what_two_nodes_cost)];
+    trials.add(&missing.or(unasked), figures);
     trials.run()
 }
 
@@ -84,7 +92,7 @@ fn a_cluster_is_used() -> Outcome {
     assert_eq!(nodes, [format!("{}-1", bed.name()), format!("{}-2", bed.name())]);
     let first = nodes[0];
     bed.cluster(&["up", "model.yaml"]).ended_with(2)?;
-    memory(&cluster);
+    resident(&cluster);
 
     nobody_else_is_let_in(&bed, &cluster)?;
     // The node's own identity, from the node.
@@ -146,8 +154,34 @@ fn a_cluster_is_used() -> Outcome {
     Ok(())
 }
 
-/// What is resident of the control plane and the boards, for whoever reads the test's output.
-fn memory(cluster: &KeptCluster) {
+fn what_two_nodes_cost() -> Outcome {
+    let bed = bed("bars")?;
+    // What is made once is made by this one.
+    bed.up(&[])?;
+    bed.cluster(&["down", bed.name()]).ended_with(0)?;
+    let (document, run) = bed.up(&[])?;
+    let cluster: KeptCluster = serde_json::from_value(document["cluster"].clone())?;
+    let whole = document["seconds"].as_f64().ok_or("`up` says no seconds")?;
+    let took = |what: &str| {
+        since_the_beginning(&run.stderr, what).ok_or_else(|| format!("no {what}: {}", run.stderr))
+    };
+    let ready = took("nodes Ready")? - took("board up")?;
+    eprintln!("two nodes, everything made before: ready after {whole:.0} s (wanted: 90 s)");
+    eprintln!("the second node: ready {ready:.0} s after its board was up (wanted: 30 s)");
+    eprintln!("resident of all: {:.1} GB (wanted: 5 GB)", resident(&cluster) as f64 / 1e9);
+    bed.cluster(&["down", bed.name()]).ended_with(0)?;
+    is_gone(&bed, &cluster)
+}
+
+/// When a phase of `up` had ended the last time, in seconds since the beginning, as its line `Took:` has it.
+fn since_the_beginning(said: &str, phase: &str) -> Option<f64> {
+    let line = said.lines().find_map(|line| line.strip_prefix("Took: "))?;
+    let last = line.trim_end_matches('.').split(", ").filter_map(|part| part.strip_prefix(phase)).last()?;
+    last.trim().strip_suffix(" s")?.parse().ok()
+}
+
+/// The bytes that are resident of the control plane and the boards; what each has is told to whoever reads the test's output.
+fn resident(cluster: &KeptCluster) -> u64 {
     let of = |process: Running| {
         let status = fs::read_to_string(format!("/proc/{}/status", process.id)).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or("0");
@@ -157,7 +191,9 @@ fn memory(cluster: &KeptCluster) {
     let nodes = cluster.nodes.iter().filter_map(|node| Some((node.name.as_str(), of(node.qemu?))));
     let all: Vec<(&str, u64)> = programs.chain(nodes).collect();
     let lines: Vec<String> = all.iter().map(|(name, mib)| format!("{name} {mib}")).collect();
-    eprintln!("resident, MiB: {}; {} in all", lines.join(", "), all.iter().map(|(_, mib)| mib).sum::<u64>());
+    let sum: u64 = all.iter().map(|(_, mib)| mib).sum();
+    eprintln!("resident, MiB: {}; {sum} in all", lines.join(", "));
+    sum << 20
 }
 
 /// The processes that carry connections of the cluster's nodes: they work in the directories of the boards, as their QEMUs do.

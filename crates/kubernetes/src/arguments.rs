@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
 
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{ArgGroup, Args, CommandFactory, Parser, Subcommand};
 
 use crate::{
     claim::state::RUN,
@@ -43,9 +43,9 @@ pub enum Verb {
     Attach(Attach),
     /// Bring models to nodes in waves, each confirmed or taken back by its node; once in a cluster
     Controller(Controller),
-    /// Print what the cluster needs: access rules, the policy that fences slices to their node, device classes, the systemd unit
+    /// Print what the cluster needs: service accounts, access rules, policies, device classes, kinds; or what runs agents or the controller
     Manifests(Manifests),
-    /// Write the container image that the DaemonSet of `manifests --daemonset` runs: this program and penstock, and nothing else
+    /// Write the container image that `manifests --daemonset` and `manifests --controller` run: this program and penstock, and nothing else
     Image(AgentImage),
 }
 
@@ -153,24 +153,28 @@ pub struct Controller {
 
 /// `manifests`
 #[derive(Clone, Debug, Args)]
+#[command(group = ArgGroup::new("pods").args(["daemonset", "controller"]))]
 pub struct Manifests {
     /// The name of the driver
     #[arg(long, value_name = "NAME", default_value = DRIVER)]
     pub driver: DriverName,
-    /// The namespace of the agent's service account
+    /// The namespace of the service accounts of agents and the controller
     #[arg(long, value_name = "NAME", default_value = "penstock")]
     pub namespace: NodeName,
     /// Print the systemd unit of the agent and not what the cluster needs
-    #[arg(long)]
+    #[arg(long, conflicts_with = "pods")]
     pub unit: bool,
     /// Print a DaemonSet that runs the agent from this container image, and not what the cluster needs
-    #[arg(long, value_name = "IMAGE", conflicts_with = "unit", value_parser = image)]
+    #[arg(long, value_name = "IMAGE", value_parser = image)]
     pub daemonset: Option<String>,
+    /// Print a Deployment that runs the controller from this container image, and not what the cluster needs
+    #[arg(long, value_name = "IMAGE", value_parser = image)]
+    pub controller: Option<String>,
     /// The API server as nodes reach it, for the DaemonSet. Default: by the cluster's own service
-    #[arg(long, value_name = "URL", requires = "daemonset", value_parser = url)]
+    #[arg(long, value_name = "URL", requires = "daemonset", conflicts_with_all = ["controller", "unit"], value_parser = url)]
     pub server: Option<String>,
-    /// Where the DaemonSet's agents serve metrics, on their nodes. Default: nowhere
-    #[arg(long, value_name = "ADDRESS:PORT", requires = "daemonset")]
+    /// Where the DaemonSet's agents serve metrics, on their nodes, or the Deployment's controller, in its pod. Default: nowhere
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "pods")]
     pub metrics: Option<SocketAddr>,
 }
 

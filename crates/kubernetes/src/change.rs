@@ -409,12 +409,11 @@ impl Agent {
             result.as_mut().filter(|result| result.hash == hash && result.outcome == Outcome::Verified)
         {
             let applied = self.store.applied()?;
-            // The VFs of an earlier run of the kernel are gone, with all that was set for them.
-            if applied.is_none_or(|applied| applied.boot != self.boot) {
+            if let Some(why) = progress::why_lapsed(applied.as_ref(), &hash, &self.boot) {
                 result.outcome = Outcome::Lapsed;
-                result.message =
-                    format!("this node was started anew, and is {} steps away from the model", plan.steps);
+                result.message = format!("{why}, and is {} steps away from the model", plan.steps);
                 result.at = now;
+                log::say(&result.message);
             }
         }
         let outcome = plan.outcome;

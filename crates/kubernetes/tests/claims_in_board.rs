@@ -5,6 +5,8 @@
 
 #[path = "claims_in_board/daemon_set.rs"]
 mod daemon_set;
+#[path = "claims_in_board/drift.rs"]
+mod drift;
 #[path = "claims_in_board/rollout.rs"]
 mod rollout;
 
@@ -28,7 +30,7 @@ use penstock_testkit::{
 use serde_json::{Value, json};
 
 /// Pods have VFs of the first NIC; a VF of the second, whose uplink leads to the third, carries a node's way to the API server in the roll-out.
-const MODEL: &str = "machine: MACHINE\nnics: {NET0: {vfs: 7}, NET1: {vfs: 1}, NET2: {vfs: 0}}\n\
+const MODEL: &str = "machine: MACHINE\nnics: {NET0: {vfs: 7, defaults: {spoofchk: on}}, NET1: {vfs: 1}, NET2: {vfs: 0}}\n\
     board: {emulation: {NET0: igb, NET1: virtio, NET2: igb}, cables: [[NET1, NET2]]}\n";
 /// How many pods have VFs at once.
 const VFS: usize = 7;
@@ -112,8 +114,9 @@ fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     trials.one_at_a_time();
     let missing = trials.lacking("pods", || needs::board().or_else(cluster::lacking));
-    let tests: [(&str, Check); 8] = [
+    let tests: [(&str, Check); 9] = [
         ("slices_come_back_when_kubelet_was_restarted_in_board", slices_come_back),
+        ("a_change_of_a_free_vf_is_a_taint_until_it_is_mended_in_board", drift::is_told),
         ("a_pod_has_its_vf_as_its_claim_says_in_board", a_pod_has_its_vf),
         ("a_program_drives_the_vf_of_its_claim_and_no_other_in_board", a_program_drives_its_vf),
         ("a_pod_with_the_hosts_network_is_refused_in_board", host_network_is_refused),

@@ -2,6 +2,10 @@
 //! and leaves a guard as the real one does; nodes without a kubelet, whose Leases a thread renews.
 #![allow(clippy::disallowed_methods)]
 
+#[path = "rollout_in_cluster/deployed.rs"]
+mod deployed;
+#[path = "rollout_in_cluster/faults.rs"]
+mod faults;
 #[path = "rollout_in_cluster/fenced.rs"]
 mod fenced;
 #[path = "rollout_in_cluster/fleet.rs"]
@@ -47,7 +51,7 @@ fn main() -> ExitCode {
         plane.must(&["apply", "--filename", "-"], &manifests());
         let _ = PLANE.set(Mutex::new(plane));
     }
-    let tests: [(&'static str, fn()); 20] = [
+    let tests: [(&'static str, fn()); 25] = [
         ("a_model_reaches_all_nodes_in_waves_after_its_canary", waves),
         ("a_change_that_cuts_a_node_off_is_taken_back_and_stops_the_wave", cut_off),
         ("one_node_that_refuses_keeps_all_from_being_touched", refused),
@@ -76,9 +80,23 @@ fn main() -> ExitCode {
             "an_agent_may_write_the_record_of_its_own_node_alone_and_not_what_it_is_told",
             fenced::own_record_alone,
         ),
+        ("the_controller_may_cordon_nodes_and_write_nothing_else_of_them", fenced::cordons_alone),
         ("a_second_agent_on_a_machine_says_so_and_ends", second_agent),
+        (
+            "a_node_that_is_reset_in_the_middle_of_a_change_says_what_became_of_it",
+            faults::reset_in_the_middle,
+        ),
+        ("a_cluster_that_has_gone_back_gets_its_nodes_to_the_model_that_it_has", faults::etcd_restored),
+        (
+            "a_change_is_taken_back_and_told_when_the_api_server_was_away_for_long",
+            faults::api_server_away_for_long,
+        ),
+        ("a_machine_of_a_newer_kind_changes_no_node_and_says_so", faults::newer_kind),
     ];
     trials.add(&missing, tests);
+    let in_pods: [(&'static str, fn()); 1] =
+        [("the_controller_of_the_deployment_brings_a_model_to_a_node", deployed::runs_in_a_pod)];
+    trials.add(&missing.clone().or_else(deployed::lacking), in_pods);
     // It takes minutes, and says what it took: for figures, not for every run.
     let unasked = std::env::var_os(NODES)
         .is_none()

@@ -76,6 +76,9 @@ impl LocalControlPlane {
             .expect("it can be written");
         plane.start_servers();
         plane.proxy = Some(plane.begin_proxy("kubeconfig", &plane.api()));
+        // The API server makes its own namespaces when it is ready already, and access rules are put into them.
+        let made = || plane.api().find("/api/v1/namespaces/kube-node-lease").is_some();
+        plane.wait_for("kube-apiserver", made).unwrap_or_else(|why| panic!("{why}"));
         plane
     }
 
@@ -197,9 +200,47 @@ impl LocalControlPlane {
 
     /// Ends the API server.
     pub fn stop_api_server(&self) {
-        if let Some(process) = self.servers.borrow_mut().remove("kube-apiserver") {
+        self.stop("kube-apiserver");
+    }
+
+    fn stop(&self, name: &str) {
+        if let Some(process) = self.servers.borrow_mut().remove(name) {
             process.end(Duration::from_secs(30));
         }
+    }
+
+    /// Keeps a copy of all that the cluster has, for [`Self::restore_etcd`]. The API server is away meanwhile.
+    ///
+    /// # Panics
+    ///
+    /// When it cannot be copied, or the servers do not become ready again.
+    pub fn keep_etcd(&self) {
+        self.without_servers(|| {
+            let copy = Command::new("cp").args(["-a", "--no-target-directory", "etcd", "etcd.kept"]);
+            copy.current_dir(self.directory.path()).succeed().expect("it can be copied");
+        });
+    }
+
+    /// Has the cluster go back to what [`Self::keep_etcd`] kept, as from a snapshot: what was written since is gone, and its versions of objects are
+    /// given anew.
+    ///
+    /// # Panics
+    ///
+    /// When nothing was kept, or the servers do not become ready again.
+    pub fn restore_etcd(&self) {
+        self.without_servers(|| {
+            fs::remove_dir_all(self.path("etcd")).expect("it can be removed");
+            fs::rename(self.path("etcd.kept"), self.path("etcd")).expect("it was kept");
+        });
+    }
+
+    /// Does something while neither etcd nor the API server runs.
+    fn without_servers(&self, act: impl FnOnce()) {
+        self.stop_api_server();
+        self.stop("etcd");
+        act();
+        self.serve("etcd", self.etcd_flags());
+        self.start_api_server();
     }
 
     /// A kubeconfig for whoever has `token`.

@@ -5,11 +5,8 @@ use kube::Api;
 
 use crate::{
     client::{ApiError, ClientSettings, answer, connect},
-    machine::UtcTime,
+    machine::{UtcTime, manifests::NODE_LEASES},
 };
-
-/// The namespace of the Leases that kubelets renew.
-const LEASES: &str = "kube-node-lease";
 
 /// Asks the API server, by a client that is made for this: whether it answers, kubelet has renewed the node's Lease after `applied`, and
 /// the Node is ready. Both times are of this machine's clock: kubelet writes the Lease's.
@@ -21,7 +18,7 @@ pub async fn probe(settings: &ClientSettings, node: &str, applied: UtcTime) -> R
     let connection = connect(settings).await.map_err(|error| penstock_host::chain(&error))?;
     let server = format!("the API server at {}:{}", connection.host, connection.port);
     let failed = |error: ApiError| format!("asked {server} over a new connection: {error}");
-    let leases: Api<Lease> = Api::namespaced(connection.client.clone(), LEASES);
+    let leases: Api<Lease> = Api::namespaced(connection.client.clone(), NODE_LEASES);
     let lease = answer(leases.get(node)).await.map_err(failed)?;
     let renewed = lease.spec.and_then(|spec| spec.renew_time).map(|time| time.0.as_second().max(0) as u64);
     if renewed.is_none_or(|renewed| renewed <= applied.0) {

@@ -50,6 +50,20 @@ pub struct Applied {
     pub boot: String,
 }
 
+/// Why a node that was the model with this hash, as the cluster has it, need not be so any more in this run of the kernel: how a sentence
+/// of it begins. `None`: it was the last one that was applied here, and since then the kernel was not started.
+pub fn why_lapsed(applied: Option<&Applied>, hash: &str, boot: &str) -> Option<&'static str> {
+    match applied {
+        Some(applied) if applied.boot == boot && applied.hash == hash => None,
+        // etcd was restored: what the cluster says is of before.
+        Some(applied) if applied.boot == boot => {
+            Some("the cluster has gone back to what it was earlier: this node was given another model since")
+        }
+        // The VFs of an earlier run of the kernel are gone, with all that was set for them.
+        Some(_) | None => Some("this node was started anew"),
+    }
+}
+
 /// The agent's files for roll-outs.
 #[derive(Debug)]
 pub struct Store {
@@ -279,6 +293,17 @@ mod tests {
         assert_eq!(store.progress().unwrap(), None);
         files::write_durable(directory.path().join("rollout/progress.json"), "{").unwrap();
         assert!(store.progress().unwrap_err().to_string().contains("penstock status"));
+    }
+
+    #[test]
+    fn what_the_cluster_says_was_applied_is_held_against_what_was_applied_last() {
+        let applied = |hash: &str, boot: &str| Applied { hash: hash.to_owned(), boot: boot.to_owned() };
+        let why = |applied: Option<Applied>| why_lapsed(applied.as_ref(), "h", "now");
+        assert_eq!(why(Some(applied("h", "now"))), None);
+        for before in [Some(applied("h", "before")), Some(applied("other", "before")), None] {
+            assert_eq!(why(before), Some("this node was started anew"));
+        }
+        assert!(why(Some(applied("other", "now"))).unwrap().contains("has gone back"));
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! What the cluster needs to know of the agent: its service account with what it may do, the policy that fences its slices to its own
-//! node, device classes; and what runs it on the host: a unit of systemd, or a DaemonSet.
+//! What the cluster needs to know of agents and the controller: service accounts with what they may do, policies that fence what they write,
+//! device classes, kinds; and what runs them: a unit of systemd or a DaemonSet for agents, a Deployment for the controller.
 
 use std::io::{self, Write};
 
@@ -13,6 +13,7 @@ use crate::{
 const ACCESS: &str = include_str!("access.yaml");
 const POLICY: &str = include_str!("policy.yaml");
 const DAEMONSET: &str = include_str!("daemonset.yaml");
+const CONTROLLER: &str = include_str!("controller.yaml");
 const CLASSES: &str = include_str!("classes.yaml");
 const UNIT: &str = include_str!("penstock-kubernetes.service");
 
@@ -31,6 +32,8 @@ pub fn print(arguments: &Manifests) -> Result<(), PrintError> {
         unit()
     } else if let Some(image) = &arguments.daemonset {
         daemonset(image, arguments)
+    } else if let Some(image) = &arguments.controller {
+        controller(image, arguments)
     } else {
         all(&arguments.driver, &arguments.namespace)
     };
@@ -65,9 +68,6 @@ fn rollout(namespace: &NodeName) -> String {
 /// The DaemonSet of the agent, as YAML documents.
 fn daemonset(image: &str, arguments: &Manifests) -> String {
     let Manifests { driver, namespace, server, metrics, .. } = arguments;
-    let option = |name: &str, value: Option<String>| {
-        value.map(|value| format!(", {name}, \"{value}\"")).unwrap_or_default()
-    };
     let driver = Some(driver.to_string()).filter(|driver| *driver != DRIVER);
     DAEMONSET
         .replace("@IMAGE@", &format!("\"{image}\""))
@@ -76,6 +76,20 @@ fn daemonset(image: &str, arguments: &Manifests) -> String {
         .replace("@DRIVER@", &option("--driver", driver))
         .replace("@METRICS@", &option("--metrics", metrics.map(|address| address.to_string())))
         .replace("@DIRECTORY@", HOST_DIRECTORY)
+}
+
+/// The Deployment of the controller, as YAML documents.
+fn controller(image: &str, arguments: &Manifests) -> String {
+    let Manifests { namespace, metrics, .. } = arguments;
+    CONTROLLER
+        .replace("@IMAGE@", &format!("\"{image}\""))
+        .replace("@NAMESPACE@", namespace.as_str())
+        .replace("@METRICS@", &option("--metrics", metrics.map(|address| address.to_string())))
+}
+
+/// An option of a command line that stands as a list in YAML; nothing where it has no value.
+fn option(name: &str, value: Option<String>) -> String {
+    value.map(|value| format!(", {name}, \"{value}\"")).unwrap_or_default()
 }
 
 /// The unit of the agent.
@@ -93,7 +107,11 @@ mod tests {
     fn told(more: &[&str]) -> String {
         let line = CommandLine::parse_from([&["penstock-kubernetes", "manifests"][..], more].concat());
         let Verb::Manifests(arguments) = line.verb else { panic!("another verb") };
-        daemonset(arguments.daemonset.as_deref().unwrap(), &arguments)
+        match (&arguments.daemonset, &arguments.controller) {
+            (Some(image), None) => daemonset(image, &arguments),
+            (None, Some(image)) => controller(image, &arguments),
+            _ => panic!("one of the two"),
+        }
     }
 
     #[test]
@@ -104,6 +122,23 @@ mod tests {
         penstock_testkit::golden::compare(&golden.join("penstock-kubernetes.service"), &unit());
         let text = told(&["--daemonset", "registry.example.org/penstock:1.0"]);
         penstock_testkit::golden::compare(&golden.join("daemonset.yaml"), &text);
+        let text = told(&["--controller", "registry.example.org/penstock:1.0"]);
+        penstock_testkit::golden::compare(&golden.join("controller.yaml"), &text);
+    }
+
+    #[test]
+    fn an_option_that_is_of_no_use_is_refused() {
+        for words in [
+            &["--metrics", "127.0.0.1:9810"][..],
+            &["--unit", "--metrics", "127.0.0.1:9810"],
+            &["--unit", "--server", "https://10.0.0.1:6443"],
+            &["--unit", "--controller", "a/b:1"],
+            &["--daemonset", "a/b:1", "--controller", "a/b:1"],
+            &["--controller", "a/b:1", "--server", "https://10.0.0.1:6443"],
+        ] {
+            let line = [&["penstock-kubernetes", "manifests"][..], words].concat();
+            assert!(CommandLine::try_parse_from(line).is_err(), "{}", words.join(" "));
+        }
     }
 
     #[test]
@@ -124,5 +159,11 @@ mod tests {
             assert!(pods.contains(words), "{words}: {pods}");
         }
         assert!(!text.contains("penstock.dev"), "another driver has nothing of the default one: {text}");
+        let image = ["--controller", "a/b@sha256:00", "--namespace", "infra", "--metrics", "[::]:9811"];
+        let controller = told(&image);
+        assert!(!controller.replace("@sha256", "").contains('@'), "{controller}");
+        for words in ["--namespace, \"infra\", --metrics, \"[::]:9811\"]", "namespace: infra\n"] {
+            assert!(controller.contains(words), "{words}: {controller}");
+        }
     }
 }

@@ -79,6 +79,20 @@ impl Fleet {
         }
     }
 
+    /// What agents and controller have said.
+    pub fn said(&self) -> String {
+        fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
+    }
+
+    /// Waits for something.
+    pub fn wait_for(&self, what: &str, holds: impl Fn() -> bool) {
+        let deadline = Instant::now() + PATIENT;
+        while !holds() {
+            assert!(Instant::now() < deadline, "{what}: {:#}", self.status());
+            thread::sleep(PAUSE);
+        }
+    }
+
     /// With all agents and the controller.
     pub fn started(name: &str, count: usize) -> Fleet {
         let mut fleet = Fleet::new(name, count);
@@ -319,8 +333,7 @@ impl Drop for Fleet {
         self.kill_controller();
         self.leases.end();
         if thread::panicking() {
-            let log = fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
-            eprintln!("agents and controller said:\n{log}");
+            eprintln!("agents and controller said:\n{}", self.said());
             for node in &self.nodes {
                 eprintln!("{:#}", self.record(node));
             }

@@ -30,6 +30,7 @@ apply)
     say begin
     phase waiting
     setsid "$at/penstock" guard "$run" "$within" > /dev/null 2>&1 < /dev/null &
+    echo "$!" > "$at/guard.process"
     if [ -e "$at/cut" ]; then mv "$at/kubeconfig" "$at/kubeconfig.cut"; fi
     if [ -e "$at/made.json" ]; then mv "$at/made.json" "$at/scan.json"; fi
     # What a watch of the old model tells while the machine changes.
@@ -59,9 +60,11 @@ confirm)
     *) echo '{"kind":"error","errors":[{"message":"too late: nobody confirmed it in time","causes":[],"hints":[]}]}'; exit 1 ;;
     esac ;;
 undo)
+    if [ "$2" != --list ]; then phase nothing; say undone; echo '{"kind":"undo"}'; exit; fi
     run=$(have run 0)
     now=$(have phase nothing)
-    case "$now" in waiting) left=applied; waits=true ;; *) left=$now; waits=false ;; esac
+    # `lapsed`: nobody had confirmed it when the machine was reset.
+    case "$now" in waiting) left=applied; waits=true ;; lapsed) left=applied; waits=false ;; *) left=$now; waits=false ;; esac
     if [ "$run" = 0 ]; then echo '{"kind":"runs","runs":[]}'; else
         echo "{\"kind\":\"runs\",\"runs\":[{\"run\":$run,\"purpose\":\"apply\",\"command\":[\"penstock\",\"apply\",\"$(have model)\"],\"running\":false,\"phase\":\"$left\",\"waits_for_confirmation\":$waits}]}"
     fi ;;
