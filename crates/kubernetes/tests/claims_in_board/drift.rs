@@ -21,7 +21,7 @@ use super::Bed;
 /// What is wanted where nothing else runs, in seconds; here two CPUs emulate two others, and the figure is told.
 const WANTED: u32 = 2;
 
-/// The taints of a node's slice, a line for each change of it.
+/// The taints of a VF of the first node, a line for each change of its slice.
 struct TaintWatch {
     kubectl: Child,
     lines: Receiver<(Instant, String)>,
@@ -32,7 +32,8 @@ impl TaintWatch {
         let of_node = format!("--field-selector=spec.nodeName={}", bed.node);
         let mut command = binary::command(bed.cluster.at());
         command.args(["board", "cluster", "kubectl", bed.cluster.name(), "get", "resourceslices", "--watch"]);
-        command.args([&of_node, "--output=jsonpath={.spec.devices[*].taints[*].key}{\"\\n\"}"]);
+        let taints = r#"{.spec.devices[?(@.name=="net0-6")].taints[*].key}{"\n"}"#;
+        command.arg(of_node).arg(format!("--output=jsonpath={taints}"));
         // In a group of its own, with which the kubectl is ended that penstock runs.
         let mut kubectl = command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
         let output = kubectl.stdout.take().ok_or("kubectl has no output")?;
@@ -45,7 +46,7 @@ impl TaintWatch {
         Ok(TaintWatch { kubectl, lines })
     }
 
-    /// When the slice first had the taint, or first had it no more.
+    /// When the VF first had the taint, or first had it no more.
     fn until(&self, tainted: bool) -> Result<Instant, Failed> {
         loop {
             let (when, line) = self
