@@ -442,7 +442,7 @@ impl Run<'_, '_> {
             answers.extend(rest);
         }
         if answers.is_empty() {
-            let what = format!("{}: nobody attempted it", actions[0]);
+            let what = format!("{}: it was not attempted", actions[0]);
             answers.push(Err(ExecuteError::Failed { attempt: what, source: "no answer".into() }));
         }
         let mut stopped = false;

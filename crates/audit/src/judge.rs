@@ -38,7 +38,7 @@ pub fn audit(inventory: &Inventory, model: Option<&Model>) -> Audit {
 
 fn said(rule: &Rule, machine: &Machine<'_>) -> RuleResult {
     if !machine.looked {
-        return unknown("nobody looked: the inventory says nothing of the machine's tuning");
+        return unknown("not observed: the inventory has nothing about the machine's tuning");
     }
     if !machine.needs(rule.need) {
         return left_out("the model asks for nothing of it");

@@ -158,7 +158,7 @@ impl<'a> Machine<'a> {
     pub(crate) fn knob(&self, knob: Knob) -> Result<Option<&Value>, NoFinding> {
         match self.tuning.knobs.get(&knob) {
             Some(reading) => read(reading, &knob.to_string()),
-            None => unknown(format!("nobody looked at {knob}")),
+            None => unknown(format!("{knob} was not read")),
         }
     }
 

@@ -113,7 +113,7 @@ fn score(audit: &Audit, verbose: bool, out: &mut Paragraphs) {
     let all = score.pass + score.fail + score.conflict + score.unknown;
     let _ = writeln!(out);
     let counts = format!(
-        "Score {} %: {} pass, {} fail, {} conflict, {} unknown of {all} rows; {} more are told and not judged.",
+        "Score {} %: {} pass, {} fail, {} conflict, {} unknown of {all} rows; {} more are listed and not judged.",
         score.percent, score.pass, score.fail, score.conflict, score.unknown, score.recorded,
     );
     out.wrapped("", &counts);

@@ -489,7 +489,7 @@ mod tests {
     #[test]
     fn lifelines_are_told_with_their_ways() {
         let mut inventory = Inventory::default();
-        assert!(!table(&inventory, Some(WIDTH)).contains("Lifelines"), "nobody looked");
+        assert!(!table(&inventory, Some(WIDTH)).contains("Lifelines"), "not observed");
         let path = LifelinePath {
             names: vec!["bond0".to_owned(), "eno1".to_owned()],
             function: Some("04:00.0".parse().unwrap()),

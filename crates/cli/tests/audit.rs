@@ -155,7 +155,7 @@ fn a_wrong_use_is_said() -> Outcome {
     fs::write(tree.path().join(".watched.json"), "[[[[")?;
     let output = audit(&["--root", text(tree.path())]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stderr).contains(".watched.json makes no sense"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains(".watched.json cannot be parsed"));
     Ok(())
 }
 

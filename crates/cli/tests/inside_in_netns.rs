@@ -218,7 +218,7 @@ fn a_place_that_fails() {
         let scene = scene([Vm::new(), bad]);
         for (from, to, outcome) in scene.reach() {
             match outcome {
-                Err(why) if from == 2 || to == 2 => assert!(why.ends_with("makes no sense"), "{why}"),
+                Err(why) if from == 2 || to == 2 => assert!(why.ends_with("cannot be parsed"), "{why}"),
                 Ok(Reach::Arrived) if from != 2 && to != 2 => (),
                 other => panic!("{from} -> {to}: {other:?}"),
             }

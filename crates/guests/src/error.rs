@@ -77,7 +77,7 @@ pub enum GuestError {
     #[error("the state of the guests cannot be kept")]
     State(#[from] FileError),
     /// A file of its state makes no sense.
-    #[error("{} makes no sense", path.display())]
+    #[error("{} cannot be parsed", path.display())]
     Garbled {
         /// The path of the file.
         path: PathBuf,

@@ -26,7 +26,7 @@ pub enum IncusError {
     #[error("Incus does not say what it runs")]
     Silent(#[from] ProcessError),
     /// What it answers is not what its API says.
-    #[error("`incus query {path}` makes no sense")]
+    #[error("the output of `incus query {path}` cannot be parsed")]
     Garbled {
         /// What was asked for.
         path: String,

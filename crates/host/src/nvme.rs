@@ -460,7 +460,7 @@ pub enum NvmeError {
         why: String,
     },
     /// An answer makes no sense.
-    #[error("NVMe drive {drive}: its answer makes no sense")]
+    #[error("NVMe drive {drive}: its answer cannot be parsed")]
     Malformed {
         /// The PF's address.
         drive: Bdf,

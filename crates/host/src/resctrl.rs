@@ -56,7 +56,7 @@ pub enum ResctrlError {
         source: FileError,
     },
     /// A file that makes no sense.
-    #[error("{MOUNT}/{file} holds {text:?}, which makes no sense")]
+    #[error("{MOUNT}/{file} holds {text:?}, which cannot be parsed")]
     Odd {
         /// The path of the file, below the mount point.
         file: String,

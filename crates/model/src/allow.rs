@@ -13,7 +13,7 @@ use crate::{Mac, TxRate, VlanQos, VlanSet};
 /// How far a VM may go by itself at a function of its NIC: of each attribute the furthest value. What is left out may go no
 /// further than the model sets it. What takes less than the model gives is always allowed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default, expecting = "how far a VM may go: a mapping like {vlan: 100-199}")]
+#[serde(deny_unknown_fields, default, expecting = "the limits of a VM: a mapping like {vlan: 100-199}")]
 pub struct Allow {
     /// Addresses beside that of the model: a list, `any`, or `own`, none. Default: own.
     #[serde(deserialize_with = "or_default")]

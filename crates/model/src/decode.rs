@@ -261,7 +261,7 @@ fn suggest(key: &str, known: &'static [&'static str]) -> String {
     }
     match nearest(key, spelled(known)).or_else(|| nearest(key, known.iter().copied())) {
         Some(near) => format!("did you mean `{near}`?"),
-        None => format!("what may stand here: {}", quoted(spelled(known))),
+        None => format!("expected one of: {}", quoted(spelled(known))),
     }
 }
 
@@ -330,7 +330,7 @@ impl de::Error for Fault {
     }
 
     fn invalid_type(found: Unexpected<'_>, expected: &dyn de::Expected) -> Fault {
-        Fault::message(format!("here stands {}, but it should be {expected}", found_words(found)))
+        Fault::message(format!("expected {expected}, found {}", found_words(found)))
     }
 
     fn invalid_value(found: Unexpected<'_>, expected: &dyn de::Expected) -> Fault {
@@ -343,7 +343,7 @@ impl de::Error for Fault {
     }
 
     fn invalid_length(length: usize, expected: &dyn de::Expected) -> Fault {
-        Fault::message(format!("here stands a list of {length}, but it should be {expected}"))
+        Fault::message(format!("expected {expected}, found a list of {length}"))
     }
 
     fn unknown_field(key: &str, known: &'static [&'static str]) -> Fault {

@@ -118,7 +118,7 @@ pub(crate) struct NicDocument {
 #[serde(
     deny_unknown_fields,
     default,
-    expecting = "what becomes of VFs that no guest owns: a mapping like {driver: vfio-pci}"
+    expecting = "a rule for VFs that no guest owns: a mapping like {driver: vfio-pci}"
 )]
 #[schemars(rename = "Free")]
 pub(crate) struct FreeDocument {

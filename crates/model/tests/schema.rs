@@ -76,7 +76,7 @@ fn every_key_that_a_message_offers_is_in_the_schema() {
         "GuestRealtime",
     ] {
         let seen = messages(name, "nonsense");
-        let offered = seen.split("what may stand here: ").nth(1).unwrap().lines().next().unwrap();
+        let offered = seen.split("expected one of: ").nth(1).unwrap().lines().next().unwrap();
         let keys = keys(name);
         for key in offered.split(", ").map(|key| key.trim_matches('`')) {
             // `name` is what other tools call `interface`.

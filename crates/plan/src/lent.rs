@@ -90,7 +90,7 @@ fn lacks(planner: &Planner<'_>, nic: &WantedNic<'_>, vf: &WantedVf<'_>, is_vm: b
     if let (Some(mac), false) = (vfs::address(nic, vf), is_vm) {
         match &present.interface {
             Some(interface) if interface.mac != mac => missing.push(format!("mac {mac} at its interface")),
-            None if state.is_none() => return Some(format!("nobody can tell whether it has mac {mac}")),
+            None if state.is_none() => return Some(format!("it is not known whether it has mac {mac}")),
             Some(_) | None => {}
         }
     }

@@ -55,7 +55,7 @@ fn say(planner: &mut Planner<'_>, nic: &WantedNic<'_>, functions: &BTreeSet<Bdf>
         }
         let why = match functions.is_subset(&before) {
             true if before == *functions => {
-                format!("who told {manager} last was stopped before it had read that")
+                format!("{manager} was stopped before it had read what was written for it last")
             }
             true => format!("functions of {} are no longer a guest's", nic.name),
             false => format!(

@@ -262,7 +262,7 @@ proptest! {
     fn unknown_is_not_none(seed in any::<u64>()) {
         let (model, mut inventory) = machine(seed, &SMALL);
         let Ok(plan) = plan(&model, &inventory) else { return Ok(()) };
-        let unknown = UnknownLifeline { sort: LifelineSort::Ssh, why: "nobody looked".into() };
+        let unknown = UnknownLifeline { sort: LifelineSort::Ssh, why: "not observed".into() };
         inventory.lifelines = Some(Lifelines { unknown: vec![unknown], ..Lifelines::default() });
         let found = dangers(&plan, &inventory);
         for pf in &inventory.pfs {

@@ -79,7 +79,7 @@ fn facts(a: &Evidence, b: &Evidence) -> Vec<Fact> {
         // A driver that tells no speed, as those of VFs and of virtio, is no reason to leave its link out of what is compared.
         let told = links.map(|link| match link.speed {
             Some(speed) => format!("{} {speed} Mbit/s", link.end),
-            None => format!("{} not told", link.end),
+            None => format!("{} not reported", link.end),
         });
         Some(told.collect::<Vec<_>>().join(", "))
     });
@@ -178,7 +178,7 @@ fn notes(a: &Evidence, b: &Evidence, comparison: &RunComparison) -> Vec<String> 
         note(&text);
     }
     if !same_model(a, b) {
-        note("The model is another one: what only one run has is told, and counts for nothing.");
+        note("The model is another one: what only one run has is shown and not compared.");
     }
     if a.latency.is_some() && b.latency.is_some() {
         note(

@@ -157,7 +157,7 @@ fn look(place: Option<&GuestPlace>) -> Result<Vec<SeenController>, Unobserved> {
             Err(Unobserved::Absent(format!("the guest does not run: {why}")))
         }
         Some(GuestPlace::Closed(why) | GuestPlace::Unseen(why)) => Err(Unobserved::Unknown(why.clone())),
-        None => Err(Unobserved::Unknown("nobody looked".to_owned())),
+        None => Err(Unobserved::Unknown("not observed".to_owned())),
     }
 }
 
@@ -175,7 +175,7 @@ fn parse(text: &str) -> Result<Vec<SeenController>, String> {
     /// More than any drive that a VM is given.
     const MOST: usize = 10_000;
     let wrong = |line: &str| {
-        format!("its list of NVMe controllers has a line that makes no sense: {}", one_line(line))
+        format!("its list of NVMe controllers has a line that cannot be parsed: {}", one_line(line))
     };
     let mut all: Vec<SeenController> = Vec::new();
     for line in text.lines().take(MOST) {
@@ -283,7 +283,7 @@ mod tests {
             "controller 1 live x\nnamespace 1 -1",
         ];
         for text in hostile {
-            assert!(parse(text).unwrap_err().contains("makes no sense"), "{text}");
+            assert!(parse(text).unwrap_err().contains("cannot be parsed"), "{text}");
         }
         assert_eq!(
             parse(&format!("controller 1 live x\nnamespace 1 {}", u64::MAX)).unwrap()[0].namespaces[&1].0,

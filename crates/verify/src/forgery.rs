@@ -133,7 +133,7 @@ fn until_shown(
         for at in &open {
             let fresh = match both.next() {
                 Some([own, forged]) => Ok((own.clone(), forged.clone())),
-                _ => Err("nothing was told of it".to_owned()),
+                _ => Err("it was not reported".to_owned()),
             };
             // That the own frame arrived and the forged one did not says more than that neither did.
             let says_less = matches!(&fresh, Ok((own, _)) if *own != Reach::Arrived);
@@ -182,7 +182,7 @@ fn send_away(
     let told = observer.reach_across(&probe_ends, &probe_paths, &[], &neighbours.remotes.places, timeout);
     let both = |both: &[Result<Reach, String>]| match both {
         [own, forged] => Ok((own.clone()?, forged.clone()?)),
-        _ => Err("nothing was told of it".to_owned()),
+        _ => Err("it was not reported".to_owned()),
     };
     told.frames.chunks(2).map(both).collect()
 }

@@ -142,7 +142,7 @@ fn routes(
     page: &mut VerdictWriter<'_>,
 ) {
     let there = report.and_then(|report| {
-        report.routes.as_ref().ok_or_else(|| Unobserved::Unknown("its routes are not told".to_owned()))
+        report.routes.as_ref().ok_or_else(|| Unobserved::Unknown("its routes were not reported".to_owned()))
     });
     for route in wanted {
         let text = with_metric(route);

@@ -377,7 +377,7 @@ impl<'a> Observation<'a> {
     pub fn inside(&self, guest: &GuestName) -> Result<&Home, GuestUnobserved> {
         match self.guests.get(guest) {
             Some(seen) => seen.as_ref().map_err(Clone::clone),
-            None => Err(GuestUnobserved::Unseen("nobody looked".to_owned())),
+            None => Err(GuestUnobserved::Unseen("not observed".to_owned())),
         }
     }
 
@@ -458,7 +458,7 @@ fn look_into(name: &GuestName, place: Option<&GuestPlace>) -> Result<Home, Guest
         Some(GuestPlace::Closed(why)) => Err(GuestUnobserved::Closed(why.clone())),
         Some(GuestPlace::NotRunning(why)) => Err(GuestUnobserved::NotRunning(why.clone())),
         Some(GuestPlace::Unseen(why)) => Err(GuestUnobserved::Unseen(why.clone())),
-        None => Err(GuestUnobserved::Unseen("nobody looked".to_owned())),
+        None => Err(GuestUnobserved::Unseen("not observed".to_owned())),
     }
 }
 

@@ -20,7 +20,7 @@ pub fn placement(
 ) -> Vec<Verdict> {
     let mut sheet = VerdictSheet::default();
     let nothing = BTreeSet::new();
-    let unseen = Err("nobody looked".to_owned());
+    let unseen = Err("not observed".to_owned());
     for (name, guest) in model.guests.iter().filter(|(_, guest)| guest.kind == GuestKind::Vm) {
         let sight =
             sights.get(name).unwrap_or(&unseen).as_ref().map_err(|why| Unobserved::Unknown(why.clone()));

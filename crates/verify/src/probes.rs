@@ -409,7 +409,7 @@ fn ask(remote: &Remote<'_>, task: &Task) -> Result<Answer, String> {
         Some(heard) if heard.sent.len() == task.sends.len() && heard.asked.len() == task.asks.len() => {
             Ok(Answer { asked, told, heard })
         }
-        _ => Err(format!("what was told {place} of its frames makes no sense")),
+        _ => Err(format!("the report {place} of its frames cannot be parsed")),
     }
 }
 

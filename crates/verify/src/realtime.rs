@@ -46,8 +46,7 @@ pub fn realtime(
     for (name, guest) in &model.guests {
         let (Some(realtime), Some(pin)) = (&guest.realtime, &guest.pin) else { continue };
         let mut page = sheet.page(Subject::Guest(name.clone()), Vantage::Host, &nothing);
-        let unseen =
-            GuestObservation { threads: Err("nobody looked".to_owned()), functions: BTreeSet::new() };
+        let unseen = GuestObservation { threads: Err("not observed".to_owned()), functions: BTreeSet::new() };
         let sight = sights.get(name).unwrap_or(&unseen);
         partition(pin, inventory, tuning, sight, &mut page);
         threads(guest, pin, sight, &mut page);
@@ -85,7 +84,7 @@ fn known<'a, T>(reading: &'a Reading<T>, what: &str) -> Result<&'a T, Unobserved
 fn held(tuning: &Tuning, knob: Knob) -> Result<&Value, Unobserved> {
     match tuning.knobs.get(&knob) {
         Some(reading) => known(reading, &knob.to_string()),
-        None => Err(Unobserved::Unknown(format!("nobody looked at {knob}"))),
+        None => Err(Unobserved::Unknown(format!("{knob} was not read"))),
     }
 }
 
@@ -202,7 +201,7 @@ fn housekeeping(
         _ if !there.is_empty() => page.put("interrupts", none, there.join(", "), Outcome::Fail),
         Some(blind) => page.blind("interrupts", none, blind),
         None if tuning.irqs.is_empty() => {
-            page.blind("interrupts", none, Unobserved::Unknown("nobody looked at interrupts".to_owned()));
+            page.blind("interrupts", none, Unobserved::Unknown("interrupts were not read".to_owned()));
         }
         None if later.is_empty() => page.put("interrupts", none.clone(), none, Outcome::Pass),
         None => {

@@ -49,7 +49,7 @@ pub(super) fn set_inside(switches: &TenantSwitches, network: &mut Network) {
 /// whether the VM has enabled its VFs. A NIC that is missing in `seen` was not looked at. One that is at taps is compared with `taps`, and so is the uplink of a container's.
 pub fn tenant_nics(model: &Model, seen: &TenantSwitches, taps: &TenantTaps) -> Vec<Verdict> {
     let mut sheet = VerdictSheet::default();
-    let unseen: TenantPorts = Err("nobody looked".to_owned());
+    let unseen: TenantPorts = Err("not observed".to_owned());
     for (guest, found) in &model.guests {
         for (name, nic) in &found.nics {
             if nic.path == DataPath::Tap {
@@ -419,7 +419,7 @@ pub(super) mod tests {
     }
 
     fn nobody_looked() -> TenantTaps {
-        Err("nobody looked".to_owned())
+        Err("not observed".to_owned())
     }
 
     #[test]

@@ -71,8 +71,8 @@ impl Run<'_, '_> {
             let (error, left) = (outcome.err(), anothers.is_some());
             let entry = Entry::Undone { step: step.id, error: error.clone(), anothers: anothers.clone() };
             let _ = self.journal.record(&[entry], false);
-            let told =
-                anothers.map(|seen| format!("somebody has changed that since, and it is left so: {seen}"));
+            let told = anothers
+                .map(|seen| format!("it was changed by something else since, and is left so: {seen}"));
             let told = error.or(told);
             self.observer.undone(step, told.as_deref());
             match told {

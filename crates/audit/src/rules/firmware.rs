@@ -12,7 +12,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "management-interrupts",
         layer: Layer::Firmware,
-        what: "system management interrupts while somebody watched (MSR 0x34)",
+        what: "system management interrupts during an observation (MSR 0x34)",
         why: "each takes all CPUs into firmware, for microseconds up to milliseconds; no setting of the kernel stops them",
         price: None,
         source: "Intel SDM volume 4, MSR_SMI_COUNT; rt-tests, hwlatdetect",
@@ -72,7 +72,7 @@ pub(super) const RULES: &[Rule] = &[
 fn smi(machine: &Machine<'_>) -> RuleResult {
     let wanted = "none";
     let Some(watched) = &machine.tuning.watched else {
-        return left_out("nobody watched: audit --over 60s does, as root");
+        return left_out("not observed: audit --over 60s observes it, as root");
     };
     match read(&watched.smi, "MSR 0x34")? {
         None => unknown("this CPU does not count them, or /dev/cpu/0/msr is not there (modprobe msr)"),

@@ -114,7 +114,7 @@ fn governor_of<'a>(
                 Some(other) => return unknown(format!("{knob} holds {other}")),
                 None => {}
             },
-            None => return unknown(format!("nobody looked at {knob}")),
+            None => return unknown(format!("{knob} was not read")),
         }
     }
     Ok(found)
@@ -183,7 +183,7 @@ fn governor(machine: &Machine<'_>) -> RuleResult {
     }
     let all_the_same = governors.iter().all(|(_, governor)| *governor == governors[0].1);
     if !all_the_same && !machine.kept.0.is_empty() {
-        return left_out("governors differ, which is told under governors-differ");
+        return left_out("governors differ, which is reported under governors-differ");
     }
     let slow: CpuSet = CpuSet(
         governors.iter().filter(|(_, governor)| *governor != "performance").map(|(cpu, _)| *cpu).collect(),
@@ -239,7 +239,7 @@ fn driver(machine: &Machine<'_>) -> RuleResult {
     match first.as_str() {
         "intel_pstate" => Finding::pass(first.as_str(), wanted).into(),
         other if machine.line.says("intel_pstate", "disable") => {
-            left_out(format!("{other}, since intel_pstate=disable: told under pstate-off-with-hwp"))
+            left_out(format!("{other}, since intel_pstate=disable: reported under pstate-off-with-hwp"))
         }
         other => Finding::fail(other, wanted, boot("intel_pstate=active")).into(),
     }

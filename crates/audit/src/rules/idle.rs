@@ -44,7 +44,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "idle-states-in-fact",
         layer: Layer::Idle,
-        what: "deep idle states that isolated CPUs entered while somebody watched",
+        what: "deep idle states that isolated CPUs entered during an observation",
         why: "what was counted is what happens, whatever the limits say",
         price: POWER,
         source: CPUIDLE,
@@ -225,7 +225,7 @@ fn latency_zero(machine: &Machine<'_>) -> RuleResult {
 fn in_fact(machine: &Machine<'_>) -> RuleResult {
     let kept = machine.kept()?;
     let Some(watched) = &machine.tuning.watched else {
-        return left_out("nobody watched: audit --over 60s does");
+        return left_out("not observed: audit --over 60s observes it");
     };
     if watched.idle.is_empty() {
         // Also where none could be counted.

@@ -98,7 +98,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "irqs-in-fact",
         layer: Layer::Interrupts,
-        what: "interrupts that isolated CPUs had while somebody watched",
+        what: "interrupts that isolated CPUs had during an observation",
         why: "what was counted is what happens, whatever the files say",
         price: None,
         source: "/proc/interrupts",
@@ -109,7 +109,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "soft-irqs-in-fact",
         layer: Layer::Interrupts,
-        what: "soft interrupts that isolated CPUs had while somebody watched",
+        what: "soft interrupts that isolated CPUs had during an observation",
         why: "timers, networking and RCU of others run in them",
         price: None,
         source: "/proc/softirqs",
@@ -351,7 +351,7 @@ fn banned(told: &BTreeMap<String, String>) -> Result<Option<(CpuSet, String)>, N
     let said = |name: &str| told.get(name).map(|value| value.trim()).filter(|value| !value.is_empty());
     let sense = |cpus: Option<CpuSet>, text: &str| match cpus {
         Some(cpus) => Ok(Some((cpus, text.to_owned()))),
-        None => unknown(format!("{text} makes no sense")),
+        None => unknown(format!("{text} cannot be parsed")),
     };
     if let Some(mask) = said(BANNED_MASK) {
         let text = format!("{BANNED_MASK}={mask}");
@@ -374,7 +374,7 @@ fn irqbalance(machine: &Machine<'_>) -> RuleResult {
     }
     let wanted = "every isolated CPU banned from it, or no irqbalance";
     let Some(told) = &machine.tuning.irqbalance else {
-        return unknown("irqbalance runs, and nobody looked at its settings");
+        return unknown("irqbalance runs, and its settings were not read");
     };
     let tickless =
         read(&machine.tuning.tickless, "/sys/devices/system/cpu/nohz_full")?.cloned().unwrap_or_default();
@@ -431,7 +431,7 @@ fn watched_for(
 ) -> RuleResult {
     let kept = machine.kept()?;
     let Some(watched) = &machine.tuning.watched else {
-        return left_out("nobody watched: audit --over 60s does");
+        return left_out("not observed: audit --over 60s observes it");
     };
     let wanted = format!("at most {A_MINUTE} a minute on each of {kept}");
     let Some(counts) = read(counts, path)? else {
@@ -462,7 +462,7 @@ fn watched_for(
 
 fn in_fact(machine: &Machine<'_>) -> RuleResult {
     let Some(watched) = &machine.tuning.watched else {
-        return left_out("nobody watched: audit --over 60s does");
+        return left_out("not observed: audit --over 60s observes it");
     };
     let irqs = irqs(machine)?;
     let counted = |label: &str| {
@@ -482,7 +482,7 @@ fn in_fact(machine: &Machine<'_>) -> RuleResult {
 
 fn soft_in_fact(machine: &Machine<'_>) -> RuleResult {
     let Some(watched) = &machine.tuning.watched else {
-        return left_out("nobody watched: audit --over 60s does");
+        return left_out("not observed: audit --over 60s observes it");
     };
     watched_for(
         machine,

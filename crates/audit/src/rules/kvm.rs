@@ -150,7 +150,7 @@ fn apicv(machine: &Machine<'_>) -> RuleResult {
         return Finding::pass(format!("{name} Y"), "Y").into();
     }
     if machine.vms.iter().any(|vm| !vm.process.functions.is_empty()) {
-        return left_out("told under kvm-apicv-off-with-functions");
+        return left_out("reported under kvm-apicv-off-with-functions");
     }
     Finding::fail(format!("{name} N"), "Y", turn_on(machine, name)).into()
 }

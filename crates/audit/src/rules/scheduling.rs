@@ -163,15 +163,15 @@ fn throttles(machine: &Machine<'_>) -> Result<(String, bool), NoFinding> {
         (_, Some(true)) if by_default || switched => Ok((format!("{runtime}, with RT_GROUP_SCHED"), true)),
         (Some(true), Some(false)) => Ok((
             format!(
-                "{runtime}, which stops nobody: this kernel has the fair server in its place, and no RT_GROUP_SCHED"
+                "{runtime}, which limits nothing: this kernel has the fair server in its place, and no RT_GROUP_SCHED"
             ),
             false,
         )),
         (Some(true), Some(true)) => unknown(format!(
-            "sched_rt_runtime_us is {runtime}; whether a kernel whose RT_GROUP_SCHED is switched off stops anybody is not known"
+            "sched_rt_runtime_us is {runtime}; whether a kernel whose RT_GROUP_SCHED is switched off limits anything is not known"
         )),
         (Some(true), None) => unknown(format!(
-            "sched_rt_runtime_us is {runtime}, which stops somebody only with RT_GROUP_SCHED: how this kernel was built could not be read (/proc/config.gz, /boot/config-*)"
+            "sched_rt_runtime_us is {runtime}, which limits anything only with RT_GROUP_SCHED: how this kernel was built could not be read (/proc/config.gz, /boot/config-*)"
         )),
         (None, _) => unknown(format!(
             "sched_rt_runtime_us is {runtime}; whether this kernel has a fair server in its place is for root to see (/sys/kernel/debug/sched)"
@@ -179,7 +179,7 @@ fn throttles(machine: &Machine<'_>) -> Result<(String, bool), NoFinding> {
     }
 }
 
-const WANTED: &str = "-1, or as much as sched_rt_period_us; anything on a kernel that stops nobody by it";
+const WANTED: &str = "-1, or as much as sched_rt_period_us; any value on a kernel that does not enforce it";
 
 fn throttling(machine: &Machine<'_>) -> RuleResult {
     machine.kept()?;
@@ -217,7 +217,7 @@ fn fair_server(machine: &Machine<'_>) -> RuleResult {
         return Finding::pass("0", wanted).into();
     }
     if runtime(machine)? == -1 {
-        return left_out("told under throttling-off-fair-server-on");
+        return left_out("reported under throttling-off-fair-server-on");
     }
     Finding::fail(format!("on for {}", named(&on)), wanted, off(&on)).about(named(&on)).into()
 }

@@ -209,7 +209,7 @@ fn vulnerabilities(machine: &Machine<'_>) -> RuleResult {
         };
     }
     if !Open::of(machine, false).is_empty() {
-        return left_out("told under mitigations-off");
+        return left_out("reported under mitigations-off");
     }
     let in_vm = machine.is_vm();
     let found = open.into_iter().map(|(name, state)| {

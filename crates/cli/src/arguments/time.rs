@@ -33,7 +33,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 pub fn at_least_a_second(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         time if time >= Duration::from_secs(1) => Ok(time),
-        _ => Err("nobody can confirm within less than a second".to_owned()),
+        _ => Err("at least 1 second is needed to confirm".to_owned()),
     }
 }
 

@@ -159,7 +159,7 @@ pub fn listen(
             records.push(record);
         }
         Some(line) => hear(line, printer),
-        None => printer.warn(format!("the penstock inside said what makes no sense: {text:.200}")),
+        None => printer.warn(format!("the output of the penstock inside cannot be parsed: {text:.200}")),
     });
     printer.done();
     Listened { records, notes, output: streamed.map_err(Failure::from) }

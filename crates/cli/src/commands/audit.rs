@@ -132,7 +132,7 @@ fn watch(root: &Root, lasting: Duration, printer: &mut Printer) -> Watched {
 fn recall(tree: &Path) -> Result<Option<Watched>, Failure> {
     match files::read_in_root(tree, WATCHED, WATCHED_LIMIT) {
         Ok(bytes) => {
-            let failed = |error| format!("{} makes no sense: {error}", tree.join(WATCHED).display());
+            let failed = |error| format!("{} cannot be parsed: {error}", tree.join(WATCHED).display());
             serde_json::from_slice(&bytes).map(Some).map_err(failed).or_bad_input()
         }
         Err(error) if error.is_missing() => Ok(None),

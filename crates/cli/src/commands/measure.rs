@@ -60,7 +60,7 @@ pub fn run(arguments: &Measure, settings: &Settings, printer: &mut Printer) -> R
     }
     let testbed = testbed::testbed(&file.model, &nics, places, machine.root());
     if let Some(why) = testbed::nobody_there(&testbed) {
-        let text = format!("there is nobody to measure between: {why}");
+        let text = format!("there is nothing to measure between: {why}");
         return Err(Failure::new(Status::DoesNotHold, text)
             .hint(format!("start the guests first: `penstock apply {}`", file.source.name)));
     }

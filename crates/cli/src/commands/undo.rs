@@ -135,7 +135,10 @@ pub fn take_back(
     for (run, deeds) in targets {
         printer.doing(format!("Undoing run {}: {}", run.id(), run.record.who));
         if deeds.state.phase == Phase::Interrupted {
-            printer.say(format!("Run {} was cut off; steps of which nobody knows are looked at.", run.id()));
+            printer.say(format!(
+                "Run {} was interrupted; steps whose outcome is unknown are checked.",
+                run.id()
+            ));
         }
         if let Some(damage) = &deeds.state.damage {
             printer.warn(format!(

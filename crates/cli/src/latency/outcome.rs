@@ -87,7 +87,7 @@ fn compared(text: &mut String, latency: &Latency) {
             })
             .collect();
         let why =
-            || all.iter().find_map(|one| one.why.clone()).unwrap_or_else(|| "it cannot be told".to_owned());
+            || all.iter().find_map(|one| one.why.clone()).unwrap_or_else(|| "it is not known".to_owned());
         let told = if told.is_empty() { why() } else { told.join(", ") };
         let count = all.first().map_or(0, |one| one.pairs);
         let _ = writeln!(text, "{other} / {base}, {count} pairs: {told}");

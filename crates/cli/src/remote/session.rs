@@ -564,7 +564,7 @@ impl<'a> Session<'a> {
     }
 
     fn nonsense(&self, what: &str) -> Over {
-        let text = format!("{} said what no penstock says: {what}", self.host);
+        let text = format!("{} sent an answer that cannot be parsed: {what}", self.host);
         Over::trouble(self.unheard(), "nonsense", self.left(text))
     }
 

@@ -60,14 +60,14 @@ pub fn verdicts(root: &Root, guest: &GuestName, pid: Result<u32, String>, wanted
     if let Some(cpus) = wanted.cpus {
         let seen = read("cpu.max").and_then(|text| {
             let (quota, period) =
-                text.split_once(' ').ok_or_else(|| format!("cpu.max makes no sense: {text:?}"))?;
+                text.split_once(' ').ok_or_else(|| format!("cpu.max cannot be parsed: {text:?}"))?;
             if quota == "max" {
                 return Ok(("no limit".to_owned(), false));
             }
             let number = |field: &str| field.parse::<u64>().ok().filter(|number| *number > 0);
             let (quota, period) = number(quota)
                 .zip(number(period))
-                .ok_or_else(|| format!("cpu.max makes no sense: {text:?}"))?;
+                .ok_or_else(|| format!("cpu.max cannot be parsed: {text:?}"))?;
             let share =
                 if quota % period == 0 { (quota / period).to_string() } else { format!("{quota}/{period}") };
             Ok((share, quota == u64::from(cpus).saturating_mul(period)))
@@ -79,7 +79,7 @@ pub fn verdicts(root: &Root, guest: &GuestName, pid: Result<u32, String>, wanted
             if text == "max" {
                 return Ok(("no limit".to_owned(), false));
             }
-            let seen: u64 = text.parse().map_err(|_| format!("memory.max makes no sense: {text:?}"))?;
+            let seen: u64 = text.parse().map_err(|_| format!("memory.max cannot be parsed: {text:?}"))?;
             let rounded = seen <= memory && memory - seen < LARGEST_PAGE;
             Ok((penstock_model::ByteSize(seen).to_string(), rounded))
         });
@@ -89,7 +89,7 @@ pub fn verdicts(root: &Root, guest: &GuestName, pid: Result<u32, String>, wanted
         // What it may run on in truth: of what was asked for, what its parents allow and what is online.
         let seen = read("cpuset.cpus.effective").and_then(|text| {
             let seen: CpuSet =
-                text.parse().map_err(|_| format!("cpuset.cpus.effective makes no sense: {text:?}"))?;
+                text.parse().map_err(|_| format!("cpuset.cpus.effective cannot be parsed: {text:?}"))?;
             Ok((seen.to_string(), seen == *pin))
         });
         verdicts.push(verdict("pin", pin.to_string(), seen));

@@ -128,7 +128,7 @@ pub fn verdicts(
 /// The host's id of a container's 0, from `/proc/PID/uid_map` or `gid_map` (`user_namespaces(7)`). The host's own 0 counts,
 /// wherever it is mapped to.
 fn root_outside(map: &str) -> Result<u64, String> {
-    let odd = || format!("the kernel's map of ids makes no sense: {map:?}");
+    let odd = || format!("the kernel's map of ids cannot be parsed: {map:?}");
     let mut outside = None;
     for line in map.lines() {
         let numbers: Option<Vec<u64>> = line.split_whitespace().map(|word| word.parse().ok()).collect();
@@ -143,7 +143,7 @@ fn root_outside(map: &str) -> Result<u64, String> {
 }
 
 fn number(mask: &str) -> Result<u64, String> {
-    u64::from_str_radix(mask, 16).map_err(|_| format!("the kernel's capabilities make no sense: {mask:?}"))
+    u64::from_str_radix(mask, 16).map_err(|_| format!("the kernel's capabilities cannot be parsed: {mask:?}"))
 }
 
 /// What a shell inside came to.

@@ -272,7 +272,7 @@ fn parse<T: serde::de::DeserializeOwned>(text: &str) -> Result<Vec<T>, String> {
     if text.trim().is_empty() {
         return Ok(Vec::new());
     }
-    serde_json::from_str(text).map_err(|error| format!("what tc printed makes no sense: {error}"))
+    serde_json::from_str(text).map_err(|error| format!("the output of tc cannot be parsed: {error}"))
 }
 
 /// Of what a guest may have made up, what a terminal can be shown.

@@ -27,7 +27,7 @@ pub enum AnswerError {
     #[error("the agent's answer is longer than {} MiB", MOST >> 20)]
     TooLong,
     /// It is not what the protocol has there.
-    #[error("the agent's answer makes no sense")]
+    #[error("the agent's answer cannot be parsed")]
     Garbled(#[from] serde_json::Error),
     /// A text in it is not base64.
     #[error("the agent's answer has bytes that are not in base64")]

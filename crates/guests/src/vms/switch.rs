@@ -508,7 +508,7 @@ impl Vms {
         let ports = self.switch_ports(guest, nic)?;
         let name = port(guest, nic, vf);
         let report = ports.get(&name).ok_or_else(|| format!("it has no port {name}"))?;
-        let has = report.settings_of_host().ok_or("what it tells of the host's settings makes no sense")?;
+        let has = report.settings_of_host().ok_or("its report of the host's settings cannot be parsed")?;
         let mut wanted = has.clone();
         wanted.set(attribute);
         if wanted == has { Ok(()) } else { Err("the switch has it otherwise".to_owned()) }

@@ -46,7 +46,7 @@ pub enum NetlinkError {
     #[error(transparent)]
     Namespace(#[from] NamespaceError),
     /// The kernel answered with bytes that make no sense.
-    #[error("could not {attempt}: the kernel's answer makes no sense: {what}")]
+    #[error("could not {attempt}: the kernel's answer cannot be parsed: {what}")]
     Malformed {
         /// What was attempted.
         attempt: String,

@@ -132,7 +132,7 @@ pub(super) fn check_keys(
 pub(super) fn check_cpus(cpus: Option<u32>, path: &Path, messages: &mut Vec<Diagnostic>) {
     match cpus {
         Some(0) => messages.push(
-            Diagnostic::error(path.join("cpus"), "with 0 CPUs nothing runs")
+            Diagnostic::error(path.join("cpus"), "a guest needs at least 1 CPU")
                 .with_hint("leave it out for the default"),
         ),
         Some(cpus) if cpus > MAX_CPUS => messages.push(Diagnostic::error(

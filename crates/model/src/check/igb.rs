@@ -76,8 +76,7 @@ fn check_allow(
         ("loopback", allow.loopback != usual.loopback),
     ];
     for (key, _) in asked.into_iter().filter(|(_, given)| *given) {
-        let text =
-            format!("nobody tells the switch of an igb what {guest} asks of it, and `{key}` is asked for");
+        let text = format!("the switch of an igb cannot be set for {guest}, and `{key}` asks for it");
         messages.push(Diagnostic::error(path.join(key), text).at_key().with_hint(
             "leave it out: `vlan`, `mac` and `max_tx_rate` bound frames; or write `emulation: virtio`",
         ));

@@ -141,7 +141,7 @@ pub(super) fn check_words<'a>(
             let hint = match nearest(word, best_effort_words()) {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => {
-                    format!("what may stand here: {}", best_effort_words().collect::<Vec<_>>().join(", "))
+                    format!("expected one of: {}", best_effort_words().collect::<Vec<_>>().join(", "))
                 }
             };
             let text = format!("`{key}` names the attribute {}, which is none", crate::tree::shown(word));

@@ -6,7 +6,7 @@ use crate::diagnostic::Path;
 pub(super) fn hint(path: &Path, message: &str) -> Option<String> {
     let last = path.0.last()?.as_str();
     if let Some(word) =
-        message.strip_prefix("here stands `").and_then(|rest| rest.strip_suffix("`, but it should be a list"))
+        message.strip_prefix("expected a list, found `").and_then(|rest| rest.strip_suffix('`'))
     {
         return Some(format!("write `[{word}]`"));
     }
@@ -20,9 +20,9 @@ pub(super) fn hint(path: &Path, message: &str) -> Option<String> {
         return Some(format!("write a space after the colon: `{{{key}: {value}}}`"));
     }
     let hint = match last {
-        "nics" if message.starts_with("here stands a list") => "NICs stand by name: `nics: {NET0: {vfs: 3}}`",
-        "guests" if message.starts_with("here stands a list") => {
-            "guests stand by name: `guests: {web: {functions: [NET0#0]}}`"
+        "nics" if message.ends_with(", found a list") => "give NICs by name: `nics: {NET0: {vfs: 3}}`",
+        "guests" if message.ends_with(", found a list") => {
+            "give guests by name: `guests: {web: {functions: [NET0#0]}}`"
         }
         "vlan" if message.starts_with("4095 ") => {
             "IEEE 802.1Q reserves 4095; use 1 to 4094, or leave `vlan` out"

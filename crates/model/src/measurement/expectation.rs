@@ -389,7 +389,9 @@ fn unknown(text: &str) -> String {
 fn resolve(left: &Selector, bound: &Bound) -> Result<Metric, String> {
     if let Some(metric) = left.metric {
         if let Some(path) = left.path.filter(|path| metric.is_cost() && !path.is_of_vm_nic()) {
-            return Err(format!("{metric} is told of paths by a VM's own NIC only, and {path} is none"));
+            return Err(format!(
+                "{metric} is measured on paths of a VM's own NIC only, and {path} is not one"
+            ));
         }
         let stream = match metric {
             Metric::Throughput
@@ -412,7 +414,7 @@ fn resolve(left: &Selector, bound: &Bound) -> Result<Metric, String> {
                     (true, _) => "a stream",
                     (false, _) => "request and response (rr)",
                 };
-                Err(format!("{metric} is told by {of} only"))
+                Err(format!("{metric} is measured by {of} only"))
             }
             _ => Ok(metric),
         };

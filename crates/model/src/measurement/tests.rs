@@ -278,13 +278,13 @@ fn lines_that_cannot_be_read_say_why_and_where() {
         ("p99 <= 50", "p99 is written with a unit, for example 1us", "50"),
         (
             "tcp stream port-port host_cpu_per_gbit <= 1s/Gbit",
-            "host_cpu_per_gbit is told of paths by a VM's own NIC only, and port-port is none",
+            "host_cpu_per_gbit is measured on paths of a VM's own NIC only, and port-port is not one",
             "tcp stream port-port host_cpu_per_gbit <= 1s/Gbit",
         ),
-        ("p99 stream <= 50us", "p99 is told by request and response (rr) only", "p99 stream <= 50us"),
+        ("p99 stream <= 50us", "p99 is measured by request and response (rr) only", "p99 stream <= 50us"),
         (
             "udp rr loss <= 1%",
-            "loss is told by a stream, and by round trips in an open loop (rr open), only",
+            "loss is measured by a stream, and by round trips in an open loop (rr open), only",
             "udp rr loss <= 1%",
         ),
         ("vf-vf inside >= pf-pf", "a comparison with \"pf-pf\" needs a factor: 1 x pf-pf", "pf-pf"),

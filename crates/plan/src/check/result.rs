@@ -325,7 +325,7 @@ impl Judge<'_> {
         let ran = self.ran(name) && !self.inventory.guests.get(name).is_some_and(|found| found.suspended);
         let tells = guest.kind == GuestKind::Vm || guest.functions.iter().any(|of| of.name.vf.is_none());
         if tells && !ran && !self.machine.is_ready(name) {
-            wrong.push(format!("nobody waits until guest {name} is ready"));
+            wrong.push(format!("no step waits until guest {name} is ready"));
         }
         let mut has = self.machine.functions(name).to_vec();
         let mut should = wanted.clone();

@@ -185,13 +185,13 @@ impl<'a> Rules<'a> {
             && !machine.is_ready(holder)
         {
             broken.push(format!(
-                "{holder} has the PF of {function}, and nobody waited until that has its link"
+                "{holder} has the PF of {function}, and no step waited until that has its link"
             ));
         }
         let wanted = self.macs.get(&function).filter(|_| up_wanted);
         if wanted.is_some_and(|wanted| mac != Some(*wanted)) {
             broken.push(format!(
-                "nobody looks whether {function} has the MAC address that its PF keeps for it"
+                "no step checks whether {function} has the MAC address that its PF keeps for it"
             ));
         }
         broken.extend(self.lacking(machine, function));
@@ -239,7 +239,7 @@ impl<'a> Rules<'a> {
             before.kind == GuestKind::Vm || before.functions.iter().any(|function| function.name.vf.is_none())
         });
         (self.waits && tells && !machine.is_ready(before))
-            .then(|| format!("{guest} runs after {before}, and nobody waited until that is ready"))
+            .then(|| format!("{guest} runs after {before}, and no step waited until that is ready"))
     }
 
     fn create(&self, machine: &Machine, guest: &GuestName) -> Vec<String> {
@@ -289,7 +289,9 @@ impl<'a> Rules<'a> {
             match machine.user(pf.bdf) {
                 Some(holder) => broken.extend(self.unready(machine, guest, holder)),
                 None if machine.is_linked(pf.bdf, guest) => {}
-                None => broken.push(format!("{guest} runs, and nobody waited until {} has its link", pf.bdf)),
+                None => {
+                    broken.push(format!("{guest} runs, and no step waited until {} has its link", pf.bdf))
+                }
             }
         }
         broken

@@ -142,7 +142,7 @@ fn tune(planner: &mut Planner<'_>, wishes: &RealtimeRequirements<'_>, turn: Turn
         Some(Reading::Is(before)) => before.clone(),
         other => {
             let why = match other {
-                None => "nobody looked at it",
+                None => "it was not read",
                 // What this machine does not have at all was told once.
                 Some(Reading::Absent) if told(knob) => return,
                 Some(Reading::Absent) => "it is not there",

@@ -238,7 +238,7 @@ fn lists(comparison: &RunComparison) -> Vec<List> {
 }
 
 fn facts(comparison: &RunComparison) -> Vec<FactRow> {
-    let value = |value: &Option<String>| value.as_deref().map_or("not told".to_owned(), one_line);
+    let value = |value: &Option<String>| value.as_deref().map_or("not reported".to_owned(), one_line);
     let rows = comparison.facts.iter().map(|fact| FactRow {
         what: one_line(&fact.what),
         a: value(&fact.a),

@@ -70,8 +70,8 @@ fn a_link_whose_speed_is_not_told_is_compared_all_the_same() {
         let fact = facts.into_iter().find(|fact| fact.what == "link speeds").expect("it is a fact");
         (fact.a.unwrap_or_default(), fact.b.unwrap_or_default())
     };
-    assert_eq!(of(Some(1000), None), ("host:NET0 1000 Mbit/s".into(), "host:NET0 not told".into()));
-    assert_eq!(of(None, None), ("host:NET0 not told".into(), "host:NET0 not told".into()));
+    assert_eq!(of(Some(1000), None), ("host:NET0 1000 Mbit/s".into(), "host:NET0 not reported".into()));
+    assert_eq!(of(None, None), ("host:NET0 not reported".into(), "host:NET0 not reported".into()));
 }
 
 fn verdict(outcome: Outcome, attribute: &str) -> Verdict {
@@ -160,7 +160,7 @@ fn verdicts_turn() {
     assert!(comparison.got_worse());
     assert!(markdown(&comparison).contains("unsupported, as the model allows"));
 
-    // Of another model what only one run has is told, and counts for nothing.
+    // Of another model what only one run has is shown and not compared.
     let other =
         Evidence { hashes: crate::Hashes { model: Some("cc".into()), ..b.hashes.clone() }, ..b.clone() };
     let alone = told(&a, &other).into_iter().filter(|(_, worse)| *worse).collect::<Vec<_>>();

@@ -55,7 +55,7 @@ fn write(to: &mut String, comparison: &RunComparison) -> fmt::Result {
     }
     writeln!(to, "## What the runs were made with\n\n| what | A | B | |\n|---|---|---|---|")?;
     for fact in &comparison.facts {
-        let value = |value: &Option<String>| value.as_deref().map_or("not told".to_owned(), plain);
+        let value = |value: &Option<String>| value.as_deref().map_or("not reported".to_owned(), plain);
         writeln!(to, "| {} | {} | {} | {} |", plain(&fact.what), value(&fact.a), value(&fact.b), same(fact))?;
     }
     Ok(())

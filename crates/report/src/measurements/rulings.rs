@@ -54,7 +54,7 @@ fn meaning(source: &Source<'_>, ruling: &ExpectationResult) -> String {
         if ruling.told == Conclusion::NotAsked {
             return "What this line means was left out of this run on purpose.".to_owned();
         }
-        return "Nothing that was measured is meant by this line, so nobody can tell.".to_owned();
+        return "No measurement matches this line, so it cannot be judged.".to_owned();
     };
     let metric = metric_word(expectation.metric());
     let cell = source.label(&decisive.cell);

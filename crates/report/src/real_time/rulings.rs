@@ -67,7 +67,7 @@ fn meaning(source: &Source<'_>, ruling: &ExpectationResult<LatencyExpectation>) 
     let alike = || ruling.claims.iter().filter(|claim| claim.told == ruling.told);
     let worst = |claim: &&Claim| claim.max.or(claim.seen.map(|seen| -seen.low())).unwrap_or(0.0);
     let Some(decisive) = alike().max_by(|a, b| worst(a).total_cmp(&worst(b))) else {
-        return "No series that was measured is meant by this line, so nobody can tell.".to_owned();
+        return "No measured series matches this line, so it cannot be judged.".to_owned();
     };
     let series = source.label(&decisive.cell);
     let against = decisive.against.as_deref().map(|id| format!(" against {}", source.label(id)));

@@ -135,7 +135,7 @@ impl Table {
                 counts += line.counts.len();
                 found.push(line);
             } else if let Some(number) = device(line) {
-                return Err(format!("the line of interrupt {number} makes no sense"));
+                return Err(format!("the line of interrupt {number} cannot be parsed"));
             }
             if found.len() > MOST_IRQS || counts > MOST_COUNTS {
                 return Err("it has more interrupts than are read".to_owned());
@@ -221,7 +221,7 @@ mod tests {
         // A number that fits nowhere is no count.
         for odd in ["1: 99999999999999999999999 1 x", "1: 7", "1:"] {
             let read = Table::parse(&format!("CPU0 CPU1\n{odd}\n"));
-            assert_eq!(read, Err("the line of interrupt 1 makes no sense".to_owned()), "{odd:?}");
+            assert_eq!(read, Err("the line of interrupt 1 cannot be parsed".to_owned()), "{odd:?}");
         }
         assert_eq!(Table::parse("CPU0 CPU1\nERR: 1\nMIS: x\n"), Ok(Table::default()));
     }

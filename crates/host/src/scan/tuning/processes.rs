@@ -305,7 +305,7 @@ fn huge_page_nodes(id: u32, reader: &mut Reader<'_>) -> Reading<BTreeMap<u32, u6
     };
     match reader.part_of(&path, kept).map(|text| pages_by_node(&text)) {
         Reading::Is(Some(nodes)) => Reading::Is(nodes),
-        Reading::Is(None) => Reading::Unreadable(format!("{path} makes no sense")),
+        Reading::Is(None) => Reading::Unreadable(format!("{path} cannot be parsed")),
         other => other.map(|_| BTreeMap::new()),
     }
 }

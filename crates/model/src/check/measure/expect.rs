@@ -112,7 +112,7 @@ pub(in crate::check) fn check(placed: &[PlacedLine], subject: &mut Subject<'_>) 
                     subject.messages.push(at(unknown));
                 }
                 Some(found) if found.kind == GuestKind::Vm && found.vm.inside != Inside::Agent => {
-                    let why = format!("nothing can be run in {guest}, so that this cannot be told");
+                    let why = format!("nothing can be run in {guest}, so that this cannot be measured");
                     let hint = "that takes `inside: agent`";
                     subject.messages.push(at(Diagnostic::warning(path.clone(), why).with_hint(hint)));
                 }

@@ -30,7 +30,7 @@ pub(super) fn check(claim: &LatencyExpectation, path: &Path, subject: &mut Subje
                 }));
             }
             Some(found) if found.kind == GuestKind::Vm && found.vm.inside != Inside::Agent => {
-                let why = format!("nothing can be run in {guest}, so that this cannot be told");
+                let why = format!("nothing can be run in {guest}, so that this cannot be measured");
                 let hint = "that takes `inside: agent`";
                 subject.messages.push(at(Diagnostic::warning(path.clone(), why).with_hint(hint)));
             }

@@ -199,7 +199,7 @@ impl fmt::Display for Value {
 
 /// Text that a knob never holds.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{knob} holds {text:?}, which makes no sense")]
+#[error("{knob} holds {text:?}, which cannot be parsed")]
 pub struct ParseValueError {
     /// The knob whose file holds the text.
     pub knob: Knob,
