@@ -49,7 +49,7 @@ use crate::{
     count::Count,
     disk::{Disk, NEEDED},
     failure::Failure,
-    order::{SLOW, boots, is_slow, place, waits},
+    order::{SLOW, boots, is_slow, kind, place, waits},
     room::Room,
     spent::{ProgramUsage, Spent},
 };
@@ -181,7 +181,8 @@ fn run(words: &[String], all: bool, quick: bool) -> Result<ExitCode, String> {
         }
         while let Some(next) = waiting.last()
             && (waits(&next.name)
-                || room.for_one_more(running.iter().filter(|one| !waits(&one.name)).count()))
+                || room
+                    .for_one_more(kind(&next.name), running.iter().filter(|one| !waits(&one.name)).count()))
             && (!boots(&next.name) || running.iter().filter(|one| boots(&one.name)).count() < room.boards())
         {
             running.extend(waiting.pop().map(|task| start(task, Some(myself))).transpose()?);

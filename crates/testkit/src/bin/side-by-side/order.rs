@@ -1,7 +1,9 @@
 //! In which order programs are run.
 
+use crate::room::Kind;
+
 /// The programs that take longest, the longest first: whoever begins last is waited for by nobody. Others begin after them.
-const LONGEST: [&str; 47] = [
+const LONGEST: &[&str] = &[
     // Against an API server on this machine: they wait most of their time.
     "rollout_in_cluster",
     "agent_in_cluster",
@@ -52,6 +54,15 @@ const LONGEST: [&str; 47] = [
     "drives_in_board",
     "identity_in_board",
     "runtimes_in_board",
+    "others_in_board",
+    "vduse_in_board",
+    "page_in_browser",
+    "remote_in_board",
+    "attach_in_board",
+    "nvme_in_board",
+    "composition_in_qemu",
+    "capabilities_in_board",
+    "packages_in_tree",
 ];
 
 /// How the names of programs end that take minutes, by what they are run in.
@@ -75,6 +86,11 @@ pub fn boots(name: &str) -> bool {
     is_slow(name) && !waits(name)
 }
 
+/// What a program of this name takes.
+pub fn kind(name: &str) -> Kind {
+    if boots(name) { Kind::Boots } else { Kind::BootsNothing }
+}
+
 /// What programs are sorted by: those that boot nothing come first, since most mistakes show there.
 pub fn place(name: &str) -> (bool, usize) {
     let listed = LONGEST.iter().position(|longest| *longest == name);
@@ -83,7 +99,42 @@ pub fn place(name: &str) -> (bool, usize) {
 
 #[cfg(test)]
 mod tests {
+    use std::{fs, path::Path};
+
     use super::*;
+
+    /// The names of all test programs of this tree, as cargo has them: of the files and folders of `tests`, and of unit tests the package's.
+    fn all_programs() -> Vec<String> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let folders = fs::read_dir(root.join("crates")).unwrap().map(|entry| entry.unwrap().path());
+        let mut names = Vec::new();
+        for folder in folders.chain([root.join("switch")]) {
+            let name = folder.file_name().unwrap().to_str().unwrap();
+            names.push(format!("penstock_{}", name.replace('-', "_")));
+            let Ok(tests) = fs::read_dir(folder.join("tests")) else { continue };
+            let files = tests.map(|entry| entry.unwrap().path());
+            let programs = files.filter(|file| {
+                file.extension().is_some_and(|end| end == "rs") || file.join("main.rs").is_file()
+            });
+            names.extend(programs.map(|file| file.file_stem().unwrap().to_str().unwrap().to_owned()));
+        }
+        names
+    }
+
+    #[test]
+    fn the_longest_are_programs_of_this_tree_and_all_slow_ones_are_among_them() {
+        let all = all_programs();
+        for name in LONGEST {
+            assert!(all.iter().any(|program| program == name), "{name} is no test program: take it out");
+            assert_eq!(LONGEST.iter().filter(|other| *other == name).count(), 1, "{name} stands twice");
+        }
+        for slow in all.iter().filter(|name| is_slow(name)) {
+            assert!(
+                LONGEST.contains(&slow.as_str()),
+                "{slow} takes minutes: say in LONGEST how long beside others"
+            );
+        }
+    }
 
     #[test]
     fn quick_leaves_out_what_boots_a_kernel_or_a_cluster_and_nothing_else() {

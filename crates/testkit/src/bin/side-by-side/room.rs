@@ -1,15 +1,13 @@
 //! Whether the machine has room for one more program.
 //!
-//! Programs that boot kernels or serve API servers wait for one another much of the time, and how much depends on the machine. So as many are
-//! run as there are CPUs, and one more each time that CPUs are seen idle and memory is left.
+//! Programs wait for one another much of the time, and how much depends on the machine. So some are begun at once, and one more each time that
+//! CPUs are seen idle and memory is left; while CPUs are busy, there are as many as CPUs. How many depends on what the next one does
+//! ([`Kind`]): one that boots a kernel takes memory and CPUs, one that boots nothing little of either.
 
 use std::{
     fs, thread,
     time::{Duration, Instant},
 };
-
-/// How long CPUs are looked at before another one is given a place: what was begun last is to be seen in it.
-const LOOK: Duration = Duration::from_secs(3);
 
 /// How much of all CPUs' time has to have been idle for one place more.
 const IDLE: f64 = 0.2;
@@ -17,14 +15,53 @@ const IDLE: f64 = 0.2;
 /// With less than this there is one place less.
 const BUSY: f64 = 0.03;
 
-/// How many run beside as many as there are CPUs, at most.
-const MOST_BESIDE: usize = 4;
+/// More CPUs than this are not counted: what is begun at once, without a look at what is idle, would need more memory than a small machine
+/// has.
+const MOST_CPUS: usize = 4;
 
-/// More of them than this at once, without a look at what is idle, need more memory than a small machine has: each may have a board.
-const MOST_AT_ONCE: usize = 4;
+/// What a program does, and with it what it takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It may boot a kernel.
+    Boots,
+    /// It boots nothing: tests of functions, golden files, namespaces.
+    BootsNothing,
+}
 
-/// What has to be available for one more, in bytes: the largest board with its VMs takes some 4 GB.
-const MEMORY: u64 = 5 << 30;
+impl Kind {
+    /// How many are begun at once.
+    fn at_once(self, cpus: usize) -> usize {
+        match self {
+            Kind::Boots => cpus,
+            Kind::BootsNothing => 2 * cpus,
+        }
+    }
+
+    /// How many run at most.
+    fn most(self, cpus: usize) -> usize {
+        match self {
+            Kind::Boots => cpus + 4,
+            Kind::BootsNothing => cpus + 10,
+        }
+    }
+
+    /// What has to be available for one more than there are CPUs, in bytes. The largest board with its VMs takes some 4 GB; of the others the
+    /// documentation's examples take most, as compilers do.
+    fn memory(self) -> u64 {
+        match self {
+            Kind::Boots => 5 << 30,
+            Kind::BootsNothing => 1 << 30,
+        }
+    }
+
+    /// How long CPUs are looked at before another one is given a place: what was begun last is to be seen in it.
+    fn look(self) -> Duration {
+        match self {
+            Kind::Boots => Duration::from_secs(3),
+            Kind::BootsNothing => Duration::from_secs(1),
+        }
+    }
+}
 
 /// What CPUs have done since the kernel's start, in clock ticks of all of them together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +73,8 @@ struct Ticks {
 /// Looks at the machine from time to time.
 pub struct Room {
     cpus: usize,
-    places: usize,
+    /// `None`: none has begun.
+    places: Option<usize>,
     since: Instant,
     ticks: Option<Ticks>,
 }
@@ -44,8 +82,8 @@ pub struct Room {
 impl Room {
     /// Of this machine.
     pub fn of_this_machine() -> Room {
-        let cpus = thread::available_parallelism().map_or(1, usize::from).min(MOST_AT_ONCE);
-        Room { cpus, places: cpus, since: Instant::now(), ticks: ticks() }
+        let cpus = thread::available_parallelism().map_or(1, usize::from).min(MOST_CPUS);
+        Room { cpus, places: None, since: Instant::now(), ticks: ticks() }
     }
 
     /// How many programs with boards may run at once: an emulated VM has to be ready within the time that a real one may take, and with
@@ -54,24 +92,26 @@ impl Room {
         self.cpus
     }
 
-    /// Whether one more program may begin beside so many.
-    pub fn for_one_more(&mut self, running: usize) -> bool {
-        if self.since.elapsed() >= LOOK {
-            let (before, now) = (self.ticks, ticks());
-            (self.since, self.ticks) = (Instant::now(), now);
-            let idle = before.zip(now).map_or(0.0, |(before, now)| idle(before, now));
-            self.places = places(self.places, self.cpus, running, idle, available().unwrap_or(0));
+    /// Whether one more program of a kind may begin beside so many.
+    pub fn for_one_more(&mut self, kind: Kind, running: usize) -> bool {
+        let mut now = self.places.unwrap_or_else(|| kind.at_once(self.cpus));
+        if self.since.elapsed() >= kind.look() {
+            let (before, after) = (self.ticks, ticks());
+            (self.since, self.ticks) = (Instant::now(), after);
+            let idle = before.zip(after).map_or(0.0, |(before, after)| idle(before, after));
+            now = places(now, self.cpus, kind, running, idle, available().unwrap_or(0));
         }
-        running < self.places
+        self.places = Some(now);
+        running < now.min(kind.most(self.cpus))
     }
 }
 
 /// How many places there are from now on. As long as one of those that there are is empty, nobody knows what one more would take.
-fn places(places: usize, cpus: usize, running: usize, idle: f64, available: u64) -> usize {
-    if available < MEMORY {
+fn places(places: usize, cpus: usize, kind: Kind, running: usize, idle: f64, available: u64) -> usize {
+    if available < kind.memory() {
         cpus
     } else if idle >= IDLE && running >= places {
-        (places + 1).min(cpus + MOST_BESIDE)
+        (places + 1).min(kind.most(cpus))
     } else if idle < BUSY {
         (places - 1).max(cpus)
     } else {
@@ -112,13 +152,25 @@ mod tests {
     #[test]
     fn there_are_more_places_while_cpus_are_idle_and_memory_is_left() {
         let memory = 8 << 30;
-        assert_eq!(places(2, 2, 2, 0.3, memory), 3);
-        assert_eq!(places(3, 2, 2, 0.3, memory), 3, "one is empty");
-        assert_eq!(places(3, 2, 3, 0.1, memory), 3);
-        assert_eq!(places(3, 2, 3, 0.0, memory), 2, "CPUs are busy");
-        assert_eq!(places(2, 2, 2, 0.0, memory), 2, "one for each CPU");
-        assert_eq!(places(6, 2, 6, 0.9, memory), 6, "there are many already");
-        assert_eq!(places(4, 2, 4, 0.9, 1 << 30), 2, "memory is short");
+        let boots = |now, running, idle, memory| places(now, 2, Kind::Boots, running, idle, memory);
+        assert_eq!(boots(2, 2, 0.3, memory), 3);
+        assert_eq!(boots(3, 2, 0.3, memory), 3, "one is empty");
+        assert_eq!(boots(3, 3, 0.1, memory), 3);
+        assert_eq!(boots(3, 3, 0.0, memory), 2, "CPUs are busy");
+        assert_eq!(boots(2, 2, 0.0, memory), 2, "one for each CPU");
+        assert_eq!(boots(6, 6, 0.9, memory), 6, "there are many already");
+        assert_eq!(boots(4, 4, 0.9, 1 << 30), 2, "memory is short");
+    }
+
+    #[test]
+    fn programs_that_boot_nothing_have_more_places_and_need_less_memory() {
+        let memory = 2 << 30;
+        let quiet = |now, running, idle, memory| places(now, 2, Kind::BootsNothing, running, idle, memory);
+        assert_eq!(quiet(6, 6, 0.9, memory), 7);
+        assert_eq!(quiet(12, 12, 0.9, memory), 12, "there are many already");
+        assert_eq!(quiet(4, 4, 0.0, memory), 3, "CPUs are busy");
+        assert_eq!(quiet(2, 2, 0.0, memory), 2, "one for each CPU");
+        assert_eq!(quiet(4, 4, 0.9, 1 << 29), 2, "memory is short");
     }
 
     #[test]
@@ -134,10 +186,27 @@ mod tests {
         assert!(ticks().is_some() && available().is_some(), "this kernel tells both");
     }
 
+    fn room() -> Room {
+        // Not to be looked at within this test.
+        let since = Instant::now() + Duration::from_secs(3600);
+        Room { cpus: 2, places: None, since, ticks: ticks() }
+    }
+
     #[test]
-    fn as_many_as_there_are_cpus_begin_at_once() {
-        let mut room = Room { cpus: 2, places: 2, since: Instant::now(), ticks: ticks() };
-        assert!(room.for_one_more(0) && room.for_one_more(1));
-        assert!(!room.for_one_more(2), "nothing was looked at yet");
+    fn as_many_as_there_are_cpus_begin_at_once_and_twice_as_many_that_boot_nothing() {
+        let mut boots = room();
+        assert!(boots.for_one_more(Kind::Boots, 0) && boots.for_one_more(Kind::Boots, 1));
+        assert!(!boots.for_one_more(Kind::Boots, 2), "nothing was looked at yet");
+        let mut quiet = room();
+        assert!(quiet.for_one_more(Kind::BootsNothing, 3));
+        assert!(!quiet.for_one_more(Kind::BootsNothing, 4), "nothing was looked at yet");
+    }
+
+    #[test]
+    fn places_of_programs_that_boot_nothing_are_not_all_those_of_boards() {
+        let mut room = Room { places: Some(12), ..room() };
+        assert!(room.for_one_more(Kind::BootsNothing, 11));
+        assert!(!room.for_one_more(Kind::Boots, 6), "more than boards' programs may have");
+        assert!(room.for_one_more(Kind::Boots, 5));
     }
 }
