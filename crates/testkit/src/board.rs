@@ -6,6 +6,7 @@ use std::{
     panic::{self, AssertUnwindSafe},
     path::Path,
     process::{Command, Stdio},
+    time::Instant,
 };
 
 use penstock_host::chain;
@@ -83,6 +84,19 @@ pub fn caught(what: impl FnOnce() -> Outcome) -> Outcome {
     })
 }
 
+/// How a board came up, by what `penstock board up` said: a test whose board is booted though another test has saved one that differs in
+/// nothing that matters costs that boot.
+fn start_kind(said: &str) -> &'static str {
+    let kinds = [
+        ("which QEMU cannot save", "booted, as it is each time,"),
+        ("did not resume", "booted, since the saved one did not resume,"),
+        ("could not be saved", "booted, and not saved,"),
+        ("Booting the board", "booted"),
+        ("Resuming the saved board", "resumed"),
+    ];
+    kinds.iter().find(|(words, _)| said.contains(words)).map_or("up", |(_, kind)| kind)
+}
+
 /// A board's name that no other run of this test has: two boards of one name cannot be up at once.
 pub fn own_name(test: &str) -> String {
     format!("{test}-{}", std::process::id())
@@ -117,10 +131,12 @@ impl KeptBoard {
         let directory = tempfile::tempdir().map_err(|error| error.to_string())?;
         let file = format!("{name}.yaml");
         fs::write(directory.path().join(&file), text).map_err(|error| error.to_string())?;
+        let began = Instant::now();
         let up = run(directory.path(), [&["board", "up", &file][..], options].concat());
         if up.status != 0 {
             return Err(format!("the board {name} did not come up: {}", up.stderr));
         }
+        eprintln!("board {name}: {} in {:.1} s", start_kind(&up.stderr), began.elapsed().as_secs_f64());
         Ok(KeptBoard { name: name.to_owned(), model: format!("/root/{file}"), directory })
     }
 
@@ -273,5 +289,26 @@ impl Drop for KeptBoard {
         if down.status != 0 {
             eprintln!("the board {} was not dropped: {}", self.name, down.stderr);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_a_board_came_up_is_read_from_what_was_said() {
+        let resumes = "Resuming the saved board\n";
+        let boots = "Booting the board\n";
+        assert_eq!(start_kind(resumes), "resumed");
+        assert_eq!(start_kind(boots), "booted");
+        let failed = "The saved board did not resume (no memory); booting instead\n";
+        assert_eq!(
+            start_kind(&[resumes, failed, boots].concat()),
+            "booted, since the saved one did not resume,"
+        );
+        let drive = "The board has an NVMe controller, which QEMU cannot save: it boots anew each time\n";
+        assert_eq!(start_kind(&[boots, drive].concat()), "booted, as it is each time,");
+        assert_eq!(start_kind(""), "up");
     }
 }
