@@ -129,8 +129,9 @@ fn libvirt_gives_vms_vfs() -> Outcome {
     let name = own_name("libvirt");
     let model = format!(
         "machine: {name}\nnics: {{NET0: {{vfs: 4, defaults: {{vlan: 200}}}}}}\nguests:\n  vm: {{kind: vm, memory: 128MiB, functions: [{{vf: \
-         NET0#0, mac: 02:00:00:00:77:01, vlan: 100}}]}}\nboard: {{emulation: {{NET0: igb}}}}\n"
+         NET0#0, mac: 02:00:00:00:77:01, vlan: 100}}]}}\nboard: {{memory: 2GiB, emulation: {{NET0: igb}}}}\n"
     );
+    // The hardware of `guests/machine.yaml`, so that one saved board serves both.
     let board = KeptBoard::up(&name, &model)?;
     board.put_usr(&tree(LIBVIRT))?;
     board.say(START)?;
