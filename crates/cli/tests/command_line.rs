@@ -54,6 +54,82 @@ fn every_example_of_the_reference_passes_a_strict_check() {
     assert!(examples.len() >= 20, "{}", examples.len());
 }
 
+/// The commands of a document's console examples, and what the document shows that they print.
+fn consoles(document: &str) -> Vec<(&str, String)> {
+    // What stands before a block's first command, or between blocks, belongs to none.
+    let mut found = vec![("", String::new())];
+    let mut within = false;
+    for line in document.lines() {
+        if line.starts_with("```") {
+            within = line == "```text";
+            found.push(("", String::new()));
+        } else if let Some(command) = line.strip_prefix("$ ").filter(|_| within) {
+            found.push((command, String::new()));
+        } else if let Some((_, shown)) = found.last_mut() {
+            *shown += line;
+            shown.push('\n');
+        }
+    }
+    found.retain(|(command, _)| !command.is_empty());
+    found
+}
+
+/// Whether that is what is printed; a line `…` stands for any that are left out.
+fn is_printed(shown: &str, printed: &str) -> bool {
+    let mut rest = printed;
+    for (at, part) in shown.split("…\n").enumerate() {
+        let Some(found) = rest.find(part).filter(|found| at > 0 || *found == 0) else { return false };
+        rest = &rest[found + part.len()..];
+    }
+    rest.is_empty()
+}
+
+/// The README and the tutorial show what `check` and `plan` print; the machine is the practice board of the tutorial.
+#[test]
+fn what_the_documents_show_of_check_and_plan_is_what_is_printed() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    std::os::unix::fs::symlink(root.join("examples"), at.join("examples")).unwrap();
+    let office =
+        page::examples("tutorial.md").into_iter().find(|one| one.text.contains("office")).unwrap().text;
+    let recorded = root.join("crates/plan/tests/golden/tenant/inventory.json");
+    let recorded =
+        std::fs::read_to_string(recorded).unwrap().replace("0c:c4:7a:9a:61:ea", "02:70:73:4e:a9:c1");
+    let mut machine: serde_json::Value = json::read(&recorded).unwrap();
+    let paths = serde_json::json!([{"names": ["mgmt"], "function": "0000:00:03.0"}]);
+    machine["lifelines"] = serde_json::json!({
+        "found": [{"kind": {"ssh": {"peer": "10.0.2.2", "own": true}}, "paths": paths}]
+    });
+    write(at, "server.json", machine.to_string());
+    for (name, wanted) in [("README.md", 2), ("docs/tutorial.md", 4)] {
+        let document = std::fs::read_to_string(root.join(name)).unwrap();
+        let mut count = 0;
+        for (command, shown) in consoles(&document) {
+            let arguments: Vec<&str> = command.split(' ').skip(1).collect();
+            if !command.starts_with("penstock ") || !["check", "plan"].contains(&arguments[0]) {
+                continue;
+            }
+            count += 1;
+            let wrong = shown.contains("adress");
+            let office = if wrong {
+                office.replace("address: 10.20.30.2/", "adress: 10.20.30.2/")
+            } else {
+                office.clone()
+            };
+            write(at, "office.yaml", office);
+            let run = penstock(at, &arguments);
+            assert_eq!(run.status, if wrong { 2 } else { 0 }, "{name}: {command}: {}", run.stderr);
+            let printed = if wrong { run.stderr } else { run.stdout };
+            assert!(
+                is_printed(&shown, &printed),
+                "{name} shows of `{command}`:\n{shown}\nand it prints:\n{printed}"
+            );
+        }
+        assert_eq!(count, wanted, "{name}");
+    }
+}
+
 #[test]
 fn one_of_a_thing_is_one() {
     let directory = tempfile::tempdir().unwrap();
