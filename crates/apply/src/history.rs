@@ -18,7 +18,7 @@ pub mod store;
 pub mod succession;
 
 pub use carried::UndoJournal;
-pub use decision::{Decision, Verdict};
+pub use decision::{Confirmation, Decision};
 pub use record::{Confirm, Outcome, Purpose, RunId, RunRecord, Who};
 pub use recovery::{UndoPlan, way_back};
 pub use state::{Fate, Phase, RunState};

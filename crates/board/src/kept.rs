@@ -226,7 +226,7 @@ pub(crate) fn list(cache: &Cache, named: Option<&str>) -> Result<KeptBoards, Boa
         let Some((board, orphaned)) = kept else { continue };
         match (board.is_up(), board.owner) {
             _ if orphaned => {
-                let ended = board.end_within(&cache.running().join(name), patience(named, &board.name));
+                let ended = board.end_within(&cache.running().join(name), ending_timeout(named, &board.name));
                 boards.stuck.extend(ended.err().map(|error| (board.name, error)));
             }
             (true, _) => boards.running.push(board),
@@ -239,7 +239,7 @@ pub(crate) fn list(cache: &Cache, named: Option<&str>) -> Result<KeptBoards, Boa
 }
 
 /// How long each process of a board may take to be gone where that board, another, or none is named.
-fn patience(named: Option<&str>, board: &str) -> Duration {
+fn ending_timeout(named: Option<&str>, board: &str) -> Duration {
     if named == Some(board) { ENDING } else { PASSING }
 }
 
@@ -414,7 +414,7 @@ pub(crate) mod tests {
         assert_eq!((names(&all), cleared.len()), (vec!["runs"], 2));
         // Only who asks for that one waits for it.
         assert_eq!(
-            [Some("left"), Some("runs"), None].map(|named| patience(named, "left")),
+            [Some("left"), Some("runs"), None].map(|named| ending_timeout(named, "left")),
             [ENDING, PASSING, PASSING]
         );
         assert_eq!(clear_ended(&cache, Some("left")).unwrap().len(), 1);

@@ -60,13 +60,13 @@ fn without(line: &str) -> Option<String> {
 }
 
 /// A namespace with its own sysfs in a directory that stands for the machine.
-struct Scene {
+struct Testbed {
     namespace: Namespace,
     tree: TempDir,
 }
 
-impl Scene {
-    fn new(lines: &str) -> Scene {
+impl Testbed {
+    fn new(lines: &str) -> Testbed {
         let namespace = Namespace::new();
         namespace.batch("ip", lines);
         let tree = tempfile::tempdir().unwrap();
@@ -74,7 +74,7 @@ impl Scene {
         std::fs::create_dir(&sys).unwrap();
         // A sysfs shows the interfaces of the namespace in which it was mounted.
         namespace.run(&format!("mount -t sysfs none {}", sys.display()));
-        Scene { namespace, tree }
+        Testbed { namespace, tree }
     }
 
     fn look(&self, ssh_connection: Option<&str>) -> Lifelines {
@@ -110,7 +110,7 @@ impl Scene {
     }
 }
 
-impl Drop for Scene {
+impl Drop for Testbed {
     fn drop(&mut self) {
         let sys = self.tree.path().join("sys");
         let _ = Command::new("umount").arg("--lazy").arg(Path::new(&sys)).succeed();
@@ -128,39 +128,39 @@ fn kinds(found: &Lifelines) -> Vec<String> {
 }
 
 fn default_routes_of_all_tables_are_found() {
-    let scene = Scene::new(&format!(
+    let testbed = Testbed::new(&format!(
         "{TWO}route add default via 192.0.2.1 dev d0\nroute add default via 198.51.100.1 dev d1 table 1000\n\
          route add default via 2001:db8::1 dev d1\nroute add unreachable default metric 999\n\
          route add 203.0.113.0/24 via 192.0.2.1\n"
     ));
     assert_eq!(
-        kinds(&scene.look(None)),
+        kinds(&testbed.look(None)),
         ["the default route of IPv4", "the default route of IPv4 in table 1000", "the default route of IPv6"]
     );
-    assert_eq!(scene.shown(None), ["default-route: d0 > d0", "default-route: d1 > d1"]);
+    assert_eq!(testbed.shown(None), ["default-route: d0 > d0", "default-route: d1 > d1"]);
 }
 
 fn each_next_hop_counts() {
-    let scene = Scene::new(&format!(
+    let testbed = Testbed::new(&format!(
         "{TWO}route add default nexthop via 192.0.2.1 dev d0 nexthop via 198.51.100.1 dev d1\n"
     ));
-    assert_eq!(scene.shown(None), ["default-route: d0 > d0", "default-route: d1 > d1"]);
+    assert_eq!(testbed.shown(None), ["default-route: d0 > d0", "default-route: d1 > d1"]);
     // The two halves of a VPN that leaves the default route itself alone.
-    let scene = Scene::new(&format!("{TWO}route add 0.0.0.0/1 dev d0\nroute add 128.0.0.0/1 dev d0\n"));
-    assert_eq!(kinds(&scene.look(None)), ["the default route of IPv4"]);
+    let testbed = Testbed::new(&format!("{TWO}route add 0.0.0.0/1 dev d0\nroute add 128.0.0.0/1 dev d0\n"));
+    assert_eq!(kinds(&testbed.look(None)), ["the default route of IPv4"]);
     let hops = format!(
         "{TWO}nexthop add id 1 via 192.0.2.1 dev d0\nnexthop add id 2 via 198.51.100.1 dev d1\n\
          nexthop add id 9 group 1/2\nroute add default nhid 9\n"
     );
-    let scene = Scene::new(&hops);
-    assert_eq!(scene.shown(None), ["default-route: d0 > d0", "default-route: d1 > d1"]);
+    let testbed = Testbed::new(&hops);
+    assert_eq!(testbed.shown(None), ["default-route: d0 > d0", "default-route: d1 > d1"]);
 }
 
 fn the_way_to_a_named_peer_is_followed() {
-    let scene = Scene::new(&format!("{TWO}route add 203.0.113.0/24 via 198.51.100.1 dev d1\n"));
+    let testbed = Testbed::new(&format!("{TWO}route add 203.0.113.0/24 via 198.51.100.1 dev d1\n"));
     let peers = ["203.0.113.9", "::ffff:192.0.2.7", "127.0.0.1", "10.9.8.7"];
     let peers = peers.iter().map(|peer| peer.parse().unwrap()).collect();
-    let found = scene.look_as(Started { peers, ..Started::default() });
+    let found = testbed.look_as(Started { peers, ..Started::default() });
     // One on this machine is no lifeline; one that no route leads to is said to be none that is known.
     assert_eq!(kinds(&found), ["the way to 10.9.8.7", "the way to 192.0.2.7", "the way to 203.0.113.9"]);
     let told = |words: &str| {
@@ -171,11 +171,11 @@ fn the_way_to_a_named_peer_is_followed() {
 }
 
 fn the_way_to_the_client_is_followed() {
-    let scene = Scene::new(&format!(
+    let testbed = Testbed::new(&format!(
         "{TWO}link set lo up\nroute add default via 192.0.2.1 dev d0\nroute add 203.0.113.0/24 via 198.51.100.1\n"
     ));
     let over = |peer: &str, local: &str| {
-        let shown = scene.shown(Some(&format!("{peer} 50000 {local} 22")));
+        let shown = testbed.shown(Some(&format!("{peer} 50000 {local} 22")));
         shown.into_iter().filter(|line| line.starts_with("ssh")).collect::<Vec<_>>()
     };
     assert_eq!(over("203.0.113.7", "198.51.100.2"), ["ssh: d1 > d1"]);
@@ -185,7 +185,7 @@ fn the_way_to_the_client_is_followed() {
     assert_eq!(over("203.0.113.7", "10.0.0.1"), ["ssh: d1 > d1"]);
     // Who comes from this machine itself came to it over a connection that this does not tell.
     for own in ["127.0.0.1", "::1", "192.0.2.2", "2001:db8::2"] {
-        let found = scene.look(Some(&format!("{own} 50000 {own} 22")));
+        let found = testbed.look(Some(&format!("{own} 50000 {own} 22")));
         assert!(!kinds(&found).iter().any(|kind| kind.contains("SSH")), "{own}: {found:?}");
         let told = |words: &str| found.unknown.iter().any(|unknown| unknown.why.contains(words));
         assert!(told("it was started over SSH from this machine itself"), "{own}: {found:?}");
@@ -202,10 +202,10 @@ fn followed(name: &str) -> String {
 
 /// Packets come in by the port whose address was called, and answers leave by the one with the default route.
 fn what_holds_the_address_of_a_connection_is_followed() {
-    let scene = Scene::new(&format!(
+    let testbed = Testbed::new(&format!(
         "{TWO}link set lo up\nroute add default via 192.0.2.1 dev d0\naddress add 10.0.0.1/32 dev lo\n"
     ));
-    let over = |local: &str| scene.lost_of_ssh(&format!("203.0.113.7 50000 {local} 22"));
+    let over = |local: &str| testbed.lost_of_ssh(&format!("203.0.113.7 50000 {local} 22"));
     assert_eq!(over("192.0.2.2"), [followed("d0")]);
     assert_eq!(over("198.51.100.2"), [followed("d0"), followed("d1")]);
     let arrives = "where the SSH connection from 203.0.113.7 that penstock was started from arrives";
@@ -217,11 +217,11 @@ fn what_holds_the_address_of_a_connection_is_followed() {
 
 /// `/proc/net/tcp6` does not say over which link such a peer is, and the kernel's route to it is that of any link.
 fn a_link_local_client() {
-    let scene = Scene::new(&format!(
+    let testbed = Testbed::new(&format!(
         "{TWO}address add fe80::a/64 dev d0 nodad\naddress add fe80::b/64 dev d1 nodad\n\
          address add fe80::c/64 dev d0 nodad\naddress add fe80::c/64 dev d1 nodad\n"
     ));
-    let over = |local: &str| scene.lost_of_ssh(&format!("fe80::7 50000 {local} 22"));
+    let over = |local: &str| testbed.lost_of_ssh(&format!("fe80::7 50000 {local} 22"));
     assert_eq!(over("fe80::a"), [followed("d0")]);
     assert_eq!(over("fe80::b"), [followed("d1")]);
     assert_eq!(over("2001:db8::2"), [followed("d1")]);
@@ -229,18 +229,18 @@ fn a_link_local_client() {
     let none = "no interface holds fe80::d, where the SSH connection from fe80::7 that penstock was started from arrives";
     assert_eq!(over("fe80::d"), [none]);
     // A scope says it, whoever else holds the address.
-    assert_eq!(scene.lost_of_ssh("fe80::7%d1 50000 fe80::c%d1 22"), [followed("d1")]);
+    assert_eq!(testbed.lost_of_ssh("fe80::7%d1 50000 fe80::c%d1 22"), [followed("d1")]);
 }
 
 /// Management over d1 in a VRF, everything else over d0.
 fn the_routes_of_a_vrf_lead_back() {
-    let scene = Scene::new(&format!(
+    let testbed = Testbed::new(&format!(
         "link add name mgmt type vrf table 77\nlink set mgmt up\n{TWO}link set d1 master mgmt\n\
          route add default via 192.0.2.1 dev d0\nroute add 203.0.113.0/24 via 198.51.100.1 dev d1 table 77\n\
          link add d2 type veth peer name p2\nlink set d2 master mgmt\nlink set d2 up\nlink set p2 up\n\
          address add 198.18.0.2/24 dev d2\n"
     ));
-    let over = |local: &str| scene.lost_of_ssh(&format!("203.0.113.7 50000 {local} 22"));
+    let over = |local: &str| testbed.lost_of_ssh(&format!("203.0.113.7 50000 {local} 22"));
     assert_eq!(over("198.51.100.2"), [followed("d1")]);
     // In by one port of the VRF, back by the other.
     assert_eq!(over("198.18.0.2"), [followed("d1"), followed("d2")]);
@@ -248,8 +248,8 @@ fn the_routes_of_a_vrf_lead_back() {
 }
 
 fn without_a_route_there_is_none() {
-    let scene = Scene::new("link add d0 type veth peer name p0\n");
-    let found = scene.look(Some("203.0.113.7 50000 198.51.100.2 22"));
+    let testbed = Testbed::new("link add d0 type veth peer name p0\n");
+    let found = testbed.look(Some("203.0.113.7 50000 198.51.100.2 22"));
     assert_eq!(kinds(&found), ["the SSH connection from 203.0.113.7 that penstock was started from"]);
     assert!(
         found.unknown.iter().any(|unknown| unknown.why.contains("no route to 203.0.113.7")),
@@ -260,12 +260,12 @@ fn without_a_route_there_is_none() {
 }
 
 fn a_bond_is_followed_to_its_ports() {
-    let scene = Scene::new(
+    let testbed = Testbed::new(
         "link add bond0 type bond\nlink add d0 type veth peer name p0\nlink add d1 type veth peer name p1\nlink set d0 master bond0\n\
          link set d1 master bond0\nlink set bond0 up\naddress add 192.0.2.2/24 dev bond0\n\
          route add default via 192.0.2.1\n",
     );
-    assert_eq!(scene.shown(None), ["default-route: bond0 > d0", "default-route: bond0 > d1"]);
+    assert_eq!(testbed.shown(None), ["default-route: bond0 > d0", "default-route: bond0 > d1"]);
 }
 
 fn a_vlan_on_a_bridge_is_followed() {
@@ -278,12 +278,12 @@ fn a_bridge_is_followed_to_its_ports() {
 
 /// A bridge with a port and a veth into another bridge with a port, and the default route over `over`, which `made` makes.
 fn follows_a_bridge(made: &str, over: &str) {
-    let scene = Scene::new(&format!(
+    let testbed = Testbed::new(&format!(
         "link add br0 type bridge\nlink add d0 type veth peer name p0\nlink add v0 type veth peer name v1\n\
          link add br1 type bridge\nlink add d1 type veth peer name p1\nlink set d1 master br1\n\
          link set v1 master br1\nlink set d0 master br0\nlink set v0 master br0\nlink set br0 up\n\
          {made}address add 192.0.2.2/24 dev {over}\nroute add default via 192.0.2.1\n",
     ));
     let ports = ["d0", "d1"].map(|port| format!("default-route: {over} > {port}"));
-    assert_eq!(scene.shown(None), ports, "through the veth into the other bridge too");
+    assert_eq!(testbed.shown(None), ports, "through the veth into the other bridge too");
 }

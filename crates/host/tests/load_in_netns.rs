@@ -32,13 +32,13 @@ fn no_limits() -> Option<Lack> {
 }
 
 /// A cable between two namespaces.
-struct Scene {
+struct Testbed {
     near: Namespace,
     _far: Namespace,
     ends: [Endpoint; 2],
 }
 
-fn scene() -> Scene {
+fn testbed() -> Testbed {
     let (near, far) = (Namespace::new(), Namespace::new());
     near.run(&format!("ip link add e0 type veth peer name e1 netns {}", far.id));
     near.run("ip link set e0 up");
@@ -54,10 +54,10 @@ fn scene() -> Scene {
         }
     };
     let ends = [end(&near, "e0"), end(&far, "e1")];
-    Scene { near, _far: far, ends }
+    Testbed { near, _far: far, ends }
 }
 
-impl Scene {
+impl Testbed {
     fn load(&self, mtu: u32) -> Carried {
         let [from, to] = &self.ends;
         let lasting = Duration::from_secs(1);
@@ -69,12 +69,12 @@ impl Scene {
 }
 
 fn a_limit_on_the_way_is_seen() {
-    let scene = scene();
-    let free = scene.load(1500);
+    let testbed = testbed();
+    let free = testbed.load(1500);
     assert!(free.arrived > 0 && free.failed.is_none(), "{free:?}");
-    scene.near.run("tc qdisc add dev e0 root tbf rate 20mbit burst 8kb latency 100ms");
+    testbed.near.run("tc qdisc add dev e0 root tbf rate 20mbit burst 8kb latency 100ms");
     for mtu in [1500, 200] {
-        let limited = scene.load(mtu);
+        let limited = testbed.load(mtu);
         let megabits = limited.arrived as f64 * 8.0 / limited.took.as_secs_f64() / 1e6;
         // The burst is 8 KB; a machine that has no time for us may get less through.
         assert!(megabits < 20.5 && megabits > 5.0, "{megabits} Mbit/s: {limited:?}");
@@ -84,9 +84,9 @@ fn a_limit_on_the_way_is_seen() {
 }
 
 fn an_end_that_is_down_carries_nothing() {
-    let scene = scene();
-    scene.near.run("ip link set e0 down");
-    let [from, to] = &scene.ends;
+    let testbed = testbed();
+    testbed.near.run("ip link set e0 down");
+    let [from, to] = &testbed.ends;
     match load(from, to, 1500, Duration::from_millis(300)) {
         Ok(carried) => {
             assert_eq!(carried.arrived, 0, "{carried:?}");

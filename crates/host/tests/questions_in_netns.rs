@@ -42,7 +42,7 @@ const SHORT: ProbeTimeouts =
 
 /// A bridge whose ports end in a namespace for the ends that ask (`e0`, `e1`) and one that is the guest (`e2`, `e3`). The
 /// guest alone has addresses, both interfaces in one network.
-struct Scene {
+struct Testbed {
     switch: Namespace,
     guest: Namespace,
     host: Namespace,
@@ -54,7 +54,7 @@ const FOUR: &str = "10.20.31.204";
 const FIVE: &str = "10.20.31.205";
 const SIX: &str = "fd00::4";
 
-fn scene() -> Scene {
+fn testbed() -> Testbed {
     let (switch, host, guest) = (Namespace::new(), Namespace::new(), Namespace::new());
     let mut lines = "link add br0 type bridge\nlink set br0 up\n".to_owned();
     for at in 0..4 {
@@ -87,10 +87,10 @@ fn scene() -> Scene {
             mac: report.interface.mac,
         })
         .collect();
-    Scene { switch, guest, host, endpoints, macs: macs.try_into().unwrap() }
+    Testbed { switch, guest, host, endpoints, macs: macs.try_into().unwrap() }
 }
 
-impl Scene {
+impl Testbed {
     fn question(&self, from: usize, to: usize, address: &str) -> NeighbourProbe {
         NeighbourProbe { from, to: self.macs[to], address: address.parse().unwrap(), awaited: true }
     }
@@ -105,36 +105,36 @@ impl Scene {
 }
 
 fn linux_answers_by_itself() {
-    let scene = scene();
+    let testbed = testbed();
     let questions = [
-        scene.question(0, 0, FOUR),
-        scene.question(1, 0, FOUR),
-        scene.question(0, 1, FIVE),
-        scene.question(0, 0, SIX),
-        scene.question(1, 0, SIX),
+        testbed.question(0, 0, FOUR),
+        testbed.question(1, 0, FOUR),
+        testbed.question(0, 1, FIVE),
+        testbed.question(0, 0, SIX),
+        testbed.question(1, 0, SIX),
     ];
     let started = Instant::now();
     let pairs = [(0, 1), (1, 0)];
-    let (reached, asked) = reach_and_ask(&scene.endpoints, &pairs, &questions, TIMEOUT).unwrap();
+    let (reached, asked) = reach_and_ask(&testbed.endpoints, &pairs, &questions, TIMEOUT).unwrap();
     let took = started.elapsed();
     eprintln!("two frames and five answers: {took:?}");
     assert_eq!(reached, [Reach::Arrived, Reach::Arrived]);
     assert_eq!(asked, vec![ProbeResult::Answered; 5]);
     assert!(took < TIMEOUT.silence, "nothing is waited for: {took:?}");
-    assert_eq!(scene.neighbours_of_guest(), "", "a probe leaves nothing in the guest's table");
+    assert_eq!(testbed.neighbours_of_guest(), "", "a probe leaves nothing in the guest's table");
 }
 
 fn linux_answers_whatever_it_is_set_to() {
-    let scene = scene();
+    let testbed = testbed();
     // The way back to an asker with an address in this network would be through e2.
     let settings = [("rp_filter", "1"), ("arp_ignore", "1"), ("arp_ignore", "2"), ("arp_filter", "1")];
     for (name, value) in settings {
         for interface in ["all", "e2", "e3"] {
-            scene.guest.run(&format!("sysctl -qw net.ipv4.conf.{interface}.{name}={value}"));
+            testbed.guest.run(&format!("sysctl -qw net.ipv4.conf.{interface}.{name}={value}"));
         }
-        let questions = [scene.question(1, 1, FIVE), scene.question(0, 0, FOUR)];
+        let questions = [testbed.question(1, 1, FIVE), testbed.question(0, 0, FOUR)];
         assert_eq!(
-            scene.ask(&questions, TIMEOUT),
+            testbed.ask(&questions, TIMEOUT),
             [ProbeResult::Answered, ProbeResult::Answered],
             "{name}={value}"
         );
@@ -142,39 +142,39 @@ fn linux_answers_whatever_it_is_set_to() {
 }
 
 fn another_address_or_mac() {
-    let scene = scene();
-    let questions = [scene.question(0, 0, "10.20.31.99"), scene.question(0, 0, "fd00::99")];
-    assert_eq!(scene.ask(&questions, SHORT), [ProbeResult::AnswersNobody, ProbeResult::AnswersNobody]);
+    let testbed = testbed();
+    let questions = [testbed.question(0, 0, "10.20.31.99"), testbed.question(0, 0, "fd00::99")];
+    assert_eq!(testbed.ask(&questions, SHORT), [ProbeResult::AnswersNobody, ProbeResult::AnswersNobody]);
     // The address is there, and not at this MAC address.
-    let mut nobody = scene.question(0, 0, FOUR);
+    let mut nobody = testbed.question(0, 0, FOUR);
     nobody.to = "02:00:00:00:77:77".parse().unwrap();
-    let mut nobody_six = scene.question(0, 0, SIX);
+    let mut nobody_six = testbed.question(0, 0, SIX);
     nobody_six.to = nobody.to;
-    let asked = scene.ask(&[nobody, nobody_six, scene.question(0, 0, FOUR)], SHORT);
+    let asked = testbed.ask(&[nobody, nobody_six, testbed.question(0, 0, FOUR)], SHORT);
     assert_eq!(asked, [ProbeResult::AnswersNobody, ProbeResult::AnswersNobody, ProbeResult::Answered]);
 }
 
 fn silence_is_told_from_nobody_there() {
-    let scene = scene();
+    let testbed = testbed();
     // The first end is kept apart from both of the guest's interfaces.
     for port in ["p0", "p2", "p3"] {
-        scene.switch.run(&format!("bridge link set dev {port} isolated on"));
+        testbed.switch.run(&format!("bridge link set dev {port} isolated on"));
     }
     for address in [FOUR, SIX] {
-        let apart = NeighbourProbe { awaited: false, ..scene.question(0, 0, address) };
+        let apart = NeighbourProbe { awaited: false, ..testbed.question(0, 0, address) };
         let started = Instant::now();
         let timeout = ProbeTimeouts { arrival: Duration::from_millis(500), silence: Duration::from_secs(20) };
-        let asked = scene.ask(&[apart.clone(), scene.question(1, 0, address)], timeout);
+        let asked = testbed.ask(&[apart.clone(), testbed.question(1, 0, address)], timeout);
         assert_eq!(asked, [ProbeResult::NotAnswered, ProbeResult::Answered], "{address}");
         let took = started.elapsed();
         assert!(took >= timeout.arrival && took < Duration::from_secs(5), "{took:?}");
-        assert_eq!(scene.ask(&[apart], SHORT), [ProbeResult::AnswersNobody]);
+        assert_eq!(testbed.ask(&[apart], SHORT), [ProbeResult::AnswersNobody]);
     }
     // One that is to answer and answers nobody is given up when others are still waited for.
-    scene.guest.run("ip link set e3 down");
+    testbed.guest.run("ip link set e3 down");
     let started = Instant::now();
     let timeout = ProbeTimeouts { arrival: Duration::from_secs(60), silence: Duration::from_millis(700) };
-    let asked = scene.ask(&[scene.question(1, 1, FIVE), scene.question(1, 0, FOUR)], timeout);
+    let asked = testbed.ask(&[testbed.question(1, 1, FIVE), testbed.question(1, 0, FOUR)], timeout);
     let took = started.elapsed();
     assert_eq!(asked, [ProbeResult::AnswersNobody, ProbeResult::Answered]);
     assert!(took >= timeout.silence && took < Duration::from_secs(10), "{took:?}");
@@ -182,21 +182,21 @@ fn silence_is_told_from_nobody_there() {
     let late = thread::scope(|scope| {
         scope.spawn(|| {
             thread::sleep(Duration::from_millis(1500));
-            scene.guest.run("ip link set e3 up");
+            testbed.guest.run("ip link set e3 up");
         });
-        let apart = NeighbourProbe { awaited: false, ..scene.question(0, 1, FIVE) };
+        let apart = NeighbourProbe { awaited: false, ..testbed.question(0, 1, FIVE) };
         let timeout = ProbeTimeouts { arrival: Duration::from_millis(300), silence: Duration::from_secs(20) };
-        scene.ask(&[apart, scene.question(1, 1, FIVE)], timeout)
+        testbed.ask(&[apart, testbed.question(1, 1, FIVE)], timeout)
     });
     assert_eq!(late, [ProbeResult::NotAnswered, ProbeResult::Answered]);
 }
 
 fn an_answer_that_gets_lost_is_none() {
-    let scene = scene();
+    let testbed = testbed();
     // What the guest sends to the first end goes nowhere; what that end sends still arrives.
-    scene.switch.run("bridge link set dev p0 learning off");
-    scene.switch.run(&format!("bridge fdb replace {} dev p2 master static", scene.endpoints[0].mac));
-    let asked = scene.ask(&[scene.question(0, 0, FOUR), scene.question(1, 0, FOUR)], SHORT);
+    testbed.switch.run("bridge link set dev p0 learning off");
+    testbed.switch.run(&format!("bridge fdb replace {} dev p2 master static", testbed.endpoints[0].mac));
+    let asked = testbed.ask(&[testbed.question(0, 0, FOUR), testbed.question(1, 0, FOUR)], SHORT);
     assert_eq!(asked, [ProbeResult::NotAnswered, ProbeResult::Answered]);
 }
 
@@ -231,13 +231,13 @@ fn what_others_make_up_does_not_count() {
     if Command::new("python3").arg("--version").succeed().is_err() {
         panic!("python3, which makes the frames up, is not here");
     }
-    let scene = scene();
-    scene.guest.run("ip address del 10.20.31.204/24 dev e2");
+    let testbed = testbed();
+    testbed.guest.run("ip address del 10.20.31.204/24 dev e2");
     // The bridge is not to believe what is made up either.
-    scene.switch.run("bridge link set dev p2 learning off");
+    testbed.switch.run("bridge link set dev p2 learning off");
     let absent: Mac = "02:00:00:00:77:77".parse().unwrap();
-    let (asker, other) = (scene.endpoints[0].mac, scene.endpoints[1].mac);
-    let [own, second] = scene.macs;
+    let (asker, other) = (testbed.endpoints[0].mac, testbed.endpoints[1].mac);
+    let [own, second] = testbed.macs;
     let four = [10, 20, 31, 204];
     let made_up = [
         // In the name of one that is not there: by the frame alone, by the answer alone.
@@ -251,15 +251,16 @@ fn what_others_make_up_does_not_count() {
         arp_reply(own, own, "ff:ff:ff:ff:ff:ff".parse().unwrap(), four),
         vec![0; 60],
     ];
-    let mut nobody = scene.question(0, 0, FOUR);
+    let mut nobody = testbed.question(0, 0, FOUR);
     nobody.to = absent;
     let timeout =
         ProbeTimeouts { arrival: Duration::from_millis(1500), silence: Duration::from_millis(1500) };
     let (asked, took) = thread::scope(|scope| {
-        scope.spawn(|| forge(&scene.guest, "e2", &made_up, 20_000));
+        scope.spawn(|| forge(&testbed.guest, "e2", &made_up, 20_000));
         thread::sleep(Duration::from_millis(200));
         let started = Instant::now();
-        let asked = scene.ask(&[nobody, scene.question(0, 0, FOUR), scene.question(0, 1, FIVE)], timeout);
+        let asked =
+            testbed.ask(&[nobody, testbed.question(0, 0, FOUR), testbed.question(0, 1, FIVE)], timeout);
         (asked, started.elapsed())
     });
     assert_eq!(asked[..2], [ProbeResult::AnswersNobody, ProbeResult::AnswersNobody]);
@@ -268,26 +269,26 @@ fn what_others_make_up_does_not_count() {
 }
 
 fn an_end_that_is_down_asks_nothing() {
-    let mut scene = scene();
-    scene.host.run("ip link set e0 down");
-    let asked = scene.ask(&[scene.question(0, 0, FOUR), scene.question(1, 0, FOUR)], SHORT);
+    let mut testbed = testbed();
+    testbed.host.run("ip link set e0 down");
+    let asked = testbed.ask(&[testbed.question(0, 0, FOUR), testbed.question(1, 0, FOUR)], SHORT);
     assert!(matches!(&asked[0], ProbeResult::SendFailed(why) if why.contains("down")), "{asked:?}");
     assert_eq!(asked[1], ProbeResult::Answered);
-    let beyond = scene.question(2, 0, FOUR);
-    let error = reach_and_ask(&scene.endpoints, &[], &[beyond], SHORT).unwrap_err();
+    let beyond = testbed.question(2, 0, FOUR);
+    let error = reach_and_ask(&testbed.endpoints, &[], &[beyond], SHORT).unwrap_err();
     assert!(matches!(error, FramesError::NoSuchEndpoint { pair: 0, endpoint: 2, count: 2 }), "{error}");
-    scene.endpoints[1].interface = 4711;
-    let question = scene.question(1, 0, FOUR);
-    let error = reach_and_ask(&scene.endpoints, &[], &[question], SHORT).unwrap_err();
+    testbed.endpoints[1].interface = 4711;
+    let question = testbed.question(1, 0, FOUR);
+    let error = reach_and_ask(&testbed.endpoints, &[], &[question], SHORT).unwrap_err();
     assert!(matches!(error, FramesError::Socket { interface: 4711, .. }), "{error}");
 }
 
 fn a_station_asks_too() {
-    let scene = scene();
+    let testbed = testbed();
     let stand = |endpoint: &Endpoint| ProbeSocket { interface: endpoint.interface, mac: endpoint.mac };
     let task = Task {
-        stands: scene.endpoints.iter().map(stand).collect(),
-        peers: vec![scene.macs[0], scene.macs[1]],
+        stands: testbed.endpoints.iter().map(stand).collect(),
+        peers: vec![testbed.macs[0], testbed.macs[1]],
         asks: vec![
             Ask(0, 0, FOUR.parse().unwrap()),
             Ask(1, 0, SIX.parse().unwrap()),
@@ -298,7 +299,7 @@ fn a_station_asks_too() {
         ..Task::default()
     };
     let mut rounds = 0;
-    let heard = agent::carry_out_at(&scene.endpoints, &task, || {
+    let heard = agent::carry_out_at(&testbed.endpoints, &task, || {
         rounds += 1;
         rounds == 8
     })
@@ -310,6 +311,6 @@ fn a_station_asks_too() {
     };
     assert_eq!(silent, 8, "asked again until answered");
     let wrong = Task { asks: vec![Ask(0, 9, FOUR.parse().unwrap())], ..task };
-    let error = agent::carry_out_at(&scene.endpoints, &wrong, || true).unwrap_err();
+    let error = agent::carry_out_at(&testbed.endpoints, &wrong, || true).unwrap_err();
     assert!(matches!(error, FramesError::NoSuchEndpoint { endpoint: 9, .. }), "{error}");
 }

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// What a plan does to an interface of the host, by places in its steps.
-struct Taken {
+struct TakenInterface {
     /// The step that takes it away first, and all that do so or change it later.
     steps: Vec<usize>,
     /// How much of it goes.
@@ -45,7 +45,7 @@ pub fn restore(mut plan: Plan, inventory: &Inventory) -> Plan {
     let taken = taken(&plan, &mut played);
     let names = Names::of(&plan, inventory);
     let told = lost(&taken, &played, &names);
-    let mut added: Vec<(Bdf, Taken, InterfaceSetup)> = taken
+    let mut added: Vec<(Bdf, TakenInterface, InterfaceSetup)> = taken
         .into_iter()
         .filter_map(|(function, taken)| {
             let sets_link = |place: &usize| {
@@ -64,7 +64,7 @@ pub fn restore(mut plan: Plan, inventory: &Inventory) -> Plan {
 }
 
 /// What does not come back with interfaces that a plan takes away.
-fn lost(taken: &HashMap<Bdf, Taken>, played: &Played<'_>, names: &Names) -> Vec<String> {
+fn lost(taken: &HashMap<Bdf, TakenInterface>, played: &Played<'_>, names: &Names) -> Vec<String> {
     let mut functions: Vec<(&Bdf, Loss)> =
         taken.iter().map(|(function, taken)| (function, taken.how)).collect();
     functions.sort_unstable();
@@ -109,8 +109,8 @@ fn without_a_vlan(interface: &Interface) -> Vec<&Upper> {
 }
 
 /// The host's interfaces that a plan takes away, wholly or in part.
-fn taken<'a>(plan: &'a Plan, played: &mut Played<'a>) -> HashMap<Bdf, Taken> {
-    let mut all: HashMap<Bdf, Taken> = HashMap::new();
+fn taken<'a>(plan: &'a Plan, played: &mut Played<'a>) -> HashMap<Bdf, TakenInterface> {
+    let mut all: HashMap<Bdf, TakenInterface> = HashMap::new();
     for (place, step) in plan.steps.iter().enumerate() {
         for harm in played.harms(step) {
             let how = match harm.how {
@@ -133,8 +133,11 @@ fn taken<'a>(plan: &'a Plan, played: &mut Played<'a>) -> HashMap<Bdf, Taken> {
                 | How::Attribute
                 | How::Loses(_) => continue,
             };
-            let taken =
-                all.entry(harm.function).or_insert_with(|| Taken { steps: Vec::new(), how, is_back: false });
+            let taken = all.entry(harm.function).or_insert_with(|| TakenInterface {
+                steps: Vec::new(),
+                how,
+                is_back: false,
+            });
             taken.how = taken.how.max(how);
             taken.steps.push(place);
             taken.is_back = false;
@@ -195,7 +198,7 @@ fn loses_with_its_link(setup: &InterfaceSetup) -> bool {
 }
 
 /// `steps`, numbered anew, with those of `added` among them.
-fn with(steps: Vec<Step>, added: &[(Bdf, Taken, InterfaceSetup)], names: &Names) -> Vec<Step> {
+fn with(steps: Vec<Step>, added: &[(Bdf, TakenInterface, InterfaceSetup)], names: &Names) -> Vec<Step> {
     let id = |place: usize| StepId(u32::try_from(place + 1).unwrap_or(u32::MAX));
     let mut all: Vec<Step> = Vec::with_capacity(steps.len() + 2 * added.len());
     // By places in `steps`: what each is called now.
@@ -248,7 +251,7 @@ fn with(steps: Vec<Step>, added: &[(Bdf, Taken, InterfaceSetup)], names: &Names)
             made.entry(*function).or_default().push(step.id);
         }
         all.push(step);
-        let ends = |taken: &Taken| taken.is_back && taken.steps.last() == Some(&place);
+        let ends = |taken: &TakenInterface| taken.is_back && taken.steps.last() == Some(&place);
         for (function, taken, setup) in here().filter(|(_, taken, _)| ends(taken)) {
             // What the plan has set itself is not brought back.
             let mut setup = setup.clone();

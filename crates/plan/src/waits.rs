@@ -240,7 +240,7 @@ const EMULATED: u32 = 5;
 const LONGEST_EMULATED: u32 = 600;
 
 /// The seconds that a VM has until it is ready.
-fn patience(cpus: &Cpus, asked: u32) -> u32 {
+fn ready_within(cpus: &Cpus, asked: u32) -> u32 {
     match cpus.are_emulated() {
         true => asked.saturating_mul(EMULATED).min(LONGEST_EMULATED).max(asked),
         false => asked,
@@ -250,7 +250,7 @@ fn patience(cpus: &Cpus, asked: u32) -> u32 {
 /// How long VMs may be waited for in all where each begins when the one before is ready: what a run of the plan may take beside its work.
 pub fn longest_waits(model: &Model, inventory: &Inventory) -> Duration {
     let vms = model.guests.values().filter(|guest| guest.kind == GuestKind::Vm);
-    let seconds = vms.map(|vm| u64::from(patience(&inventory.cpus, vm.vm.ready_within)));
+    let seconds = vms.map(|vm| u64::from(ready_within(&inventory.cpus, vm.vm.ready_within)));
     Duration::from_secs(seconds.sum())
 }
 
@@ -270,7 +270,7 @@ fn wait_for(
                 format!("nobody can look into {name}: that it runs is all that can be waited for")
             }
         };
-        let within = patience(&inventory.cpus, guest.vm.ready_within);
+        let within = ready_within(&inventory.cpus, guest.vm.ready_within);
         return Some(Wait { within, best_effort: false, reason, in_any_case });
     }
     let own = |nic: &&WantedNic<'_>| nic.owner.is_some_and(|(owner, _)| owner == name);
@@ -311,7 +311,7 @@ mod tests {
         let of = |model: &str| Cpus { model: model.to_owned(), ..Cpus::default() };
         let (real, emulated) = (of("Intel(R) Xeon(R) D-1541"), of("QEMU TCG CPU version 2.5+"));
         for (asked, here, there) in [(1, 1, 5), (120, 120, 600), (300, 300, 600), (3600, 3600, 3600)] {
-            assert_eq!((patience(&real, asked), patience(&emulated, asked)), (here, there));
+            assert_eq!((ready_within(&real, asked), ready_within(&emulated, asked)), (here, there));
         }
     }
 

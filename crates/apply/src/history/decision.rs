@@ -10,7 +10,7 @@ use super::{record::Who, store::StoreError};
 /// What was decided of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum Confirmation {
     /// Somebody confirmed it: what it did stays.
     Confirmed,
     /// Nobody confirmed it in time.
@@ -23,11 +23,11 @@ pub enum Verdict {
     Reset,
 }
 
-/// A verdict, who gave it, and when.
+/// What was decided, by whom, and when.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
     /// What was decided.
-    pub verdict: Verdict,
+    pub verdict: Confirmation,
     /// The user and the process that gave it.
     pub who: Who,
     /// When, in milliseconds since 1970.

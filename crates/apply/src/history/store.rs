@@ -14,7 +14,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
 use super::{
-    decision::{self, Decision, Verdict},
+    decision::{self, Confirmation, Decision},
     record::{Outcome, Purpose, RUN_VERSION, RunId, RunRecord},
     state::{Phase, RunState},
     succession::{Successors, successors},
@@ -124,7 +124,7 @@ impl KnownRun {
 
     /// Whether it was decided that it does not stay.
     pub fn is_not_to_stay(&self) -> bool {
-        self.decision.as_ref().is_some_and(|decision| decision.verdict != Verdict::Confirmed)
+        self.decision.as_ref().is_some_and(|decision| decision.verdict != Confirmation::Confirmed)
     }
 
     /// The runs that it takes back, of an undo.

@@ -1,6 +1,6 @@
 //! Which runs have gone on from what others left.
 
-use super::{decision::Verdict, record::RunId, state::Phase, store::KnownRun};
+use super::{decision::Confirmation, record::RunId, state::Phase, store::KnownRun};
 
 /// Whether the run `later` of `all` went on from the run `earlier`, directly or through others.
 pub fn has_gone_on_from(all: &[KnownRun], later: RunId, earlier: RunId) -> bool {
@@ -40,11 +40,16 @@ fn stands(run: &KnownRun, phase: Phase) -> Successors {
     let is_whole = run.outcome.as_ref().is_some_and(|outcome| outcome.error.is_none());
     let verdict = run.decision.as_ref().map(|decision| decision.verdict);
     match (run.record.confirm.is_some(), verdict, phase != Phase::Nothing) {
-        (false, _, left) | (true, Some(Verdict::Confirmed), left) if left || is_whole => Successors::Stand,
+        (false, _, left) | (true, Some(Confirmation::Confirmed), left) if left || is_whole => {
+            Successors::Stand
+        }
         (true, None, false) if is_whole => Successors::Stand,
         (
             true,
-            None | Some(Verdict::Expired | Verdict::Failed | Verdict::TakenBack | Verdict::Reset),
+            None
+            | Some(
+                Confirmation::Expired | Confirmation::Failed | Confirmation::TakenBack | Confirmation::Reset,
+            ),
             true,
         ) => Successors::Undecided,
         _ => Successors::None,

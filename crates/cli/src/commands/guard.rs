@@ -14,7 +14,7 @@ use std::{
 use penstock_apply::{
     Mode, Options,
     history::{
-        Confirm, Decision, KnownRun, Phase, RunId, StoreError, Verdict, Who, decision,
+        Confirm, Confirmation, Decision, KnownRun, Phase, RunId, StoreError, Who, decision,
         recovery::{Kept, RunToUndo},
         store,
         succession::has_gone_on_from,
@@ -298,7 +298,7 @@ fn take_back(
             }
         }
         // Last: whoever is killed before this finds the run as it was, and goes on.
-        let ours = Decision { verdict: Verdict::Reset, who: who(), at: progress::now() };
+        let ours = Decision { verdict: Confirmation::Reset, who: who(), at: progress::now() };
         if let Err(error) = decision::decide(&run.directory, ours) {
             printer.warn(format!("that run {id} does not stay is not recorded: {}", chain(&error)));
         }
@@ -391,7 +391,7 @@ pub fn confirm(
         }
         thread::sleep(Duration::from_millis(10));
     };
-    let ours = Decision { verdict: Verdict::Confirmed, who: who(), at: progress::now() };
+    let ours = Decision { verdict: Confirmation::Confirmed, who: who(), at: progress::now() };
     let given = decision::decide(&run.directory, ours.clone())?;
     if let Some(other) = waiting.filter(|other| *other != run.id()) {
         printer.warn(format!("run {other} waits to be confirmed: `penstock confirm {other}`"));
@@ -423,18 +423,18 @@ fn nothing_to_confirm(named: Option<(RunId, bool)>, waiting: Option<RunId>) -> F
 
 fn told(run: RunId, given: &Decision, now: bool) -> Result<String, String> {
     match given.verdict {
-        Verdict::Confirmed if now => Ok(format!("Run {run} is confirmed: what it did stays.")),
-        Verdict::Confirmed => Ok(format!("Run {run} was confirmed before, by {}.", given.who)),
-        Verdict::Expired => {
+        Confirmation::Confirmed if now => Ok(format!("Run {run} is confirmed: what it did stays.")),
+        Confirmation::Confirmed => Ok(format!("Run {run} was confirmed before, by {}.", given.who)),
+        Confirmation::Expired => {
             Err(format!("too late: nobody confirmed run {run} in time, and it was taken back"))
         }
-        Verdict::Failed => {
+        Confirmation::Failed => {
             Err(format!("run {run} did not come to a good end, and what it had done was taken back"))
         }
-        Verdict::Reset => Err(format!(
+        Confirmation::Reset => Err(format!(
             "too late: the machine was reset before anybody confirmed run {run}, which was taken back"
         )),
-        Verdict::TakenBack => Err(format!("run {run} was taken back by {}", given.who)),
+        Confirmation::TakenBack => Err(format!("run {run} was taken back by {}", given.who)),
     }
 }
 

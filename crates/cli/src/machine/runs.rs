@@ -10,8 +10,9 @@ use std::{
 use penstock_apply::{
     Applied, ApplyError, HostExecutor, Journal, MayTake, Mode, Options, RunProgress,
     history::{
-        Confirm, Decision, KnownRun, Outcome, Phase, Purpose, RunId, RunRecord, Runs, StoreError,
-        UndoJournal, UndoPlan, Verdict, Who, decision, recovery::RunToUndo, store::UnreadableRun, way_back,
+        Confirm, Confirmation, Decision, KnownRun, Outcome, Phase, Purpose, RunId, RunRecord, Runs,
+        StoreError, UndoJournal, UndoPlan, Who, decision, recovery::RunToUndo, store::UnreadableRun,
+        way_back,
     },
     journal::{CatchUpJournal, FileJournal},
 };
@@ -332,7 +333,7 @@ impl Machine {
         if run.outcome.is_some() || !run.is_running() {
             let nothing = runs.state(run).phase == Phase::Nothing;
             if nothing {
-                let ours = Decision { verdict: Verdict::Failed, who: who(), at: progress::now() };
+                let ours = Decision { verdict: Confirmation::Failed, who: who(), at: progress::now() };
                 decision::decide(&run.directory, ours)?;
                 return Ok(());
             }

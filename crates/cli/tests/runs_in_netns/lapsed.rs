@@ -1,6 +1,6 @@
 //! Runs that a reset of the machine, or the end of their guard, has left.
 
-use penstock_apply::history::{Decision, Verdict, decision};
+use penstock_apply::history::{Confirmation, Decision, decision};
 
 use super::*;
 
@@ -52,7 +52,9 @@ fn model(host: &Host) -> String {
 
 fn a_reset_of_a_way_back(host: &Host) {
     let (stop, file) = (format!("stop {}", model(host)), host.path("made"));
-    for verdict in [None, Some(Verdict::Expired), Some(Verdict::Failed), Some(Verdict::TakenBack)] {
+    for verdict in
+        [None, Some(Confirmation::Expired), Some(Confirmation::Failed), Some(Confirmation::TakenBack)]
+    {
         let run = lapsed(host, &file);
         if let Some(verdict) = verdict {
             decision::decide(&run.directory, Decision { verdict, who: who(), at: 1 }).unwrap();
@@ -68,7 +70,8 @@ fn a_reset_of_a_way_back(host: &Host) {
     }
     // What was confirmed stays.
     let run = lapsed(host, &file);
-    decision::decide(&run.directory, Decision { verdict: Verdict::Confirmed, who: who(), at: 1 }).unwrap();
+    decision::decide(&run.directory, Decision { verdict: Confirmation::Confirmed, who: who(), at: 1 })
+        .unwrap();
     host.says(&stop, 0);
     assert!(file.exists());
 }

@@ -6,7 +6,7 @@ use std::{fmt::Write, time::Duration};
 use penstock_host::{Command, process::quoted};
 use penstock_model::{Mac, Mtu};
 
-use super::lease::{Made, is_made, shell};
+use super::lease::{TestLink, is_made, shell};
 
 /// What the alias of a link that was made for a run begins with.
 pub(super) const ALIAS: &str = "penstock measure";
@@ -90,10 +90,10 @@ impl Bridge {
     }
 
     /// What was made on the host. What is inside the namespaces goes with it, and an uplink is let go by it.
-    pub fn made(&self) -> Vec<Made> {
+    pub fn made(&self) -> Vec<TestLink> {
         let ports = (0..self.processes.len()).map(|side| self.port(side));
         let names = ports.chain([name(self.number)]);
-        names.map(|name| Made { name, alias: self.alias.clone() }).collect()
+        names.map(|name| TestLink { name, alias: self.alias.clone() }).collect()
     }
 
     /// The command that makes it, on the host. What runs that were killed left is removed first; a link of the same name that

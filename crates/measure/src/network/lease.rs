@@ -34,7 +34,7 @@ pub struct Lease {
     /// Servers of measuring tools, which listen in the place while the lease lasts.
     pub servers: Vec<Server>,
     /// Links that were made there for the run, with what their alias says (`ip link set alias`).
-    pub links: Vec<Made>,
+    pub links: Vec<TestLink>,
     /// Containers that are made there for samples; each is there during one.
     pub containers: Vec<SampleContainer>,
 }
@@ -70,7 +70,7 @@ pub struct Server {
 
 /// A link that was made for a run.
 #[derive(Clone, Debug)]
-pub struct Made {
+pub struct TestLink {
     /// Name of the interface.
     pub name: String,
     /// Its alias: a link of this name with another alias is somebody else's, and is left alone.
@@ -173,7 +173,7 @@ impl Lease {
 
     /// Removes the links that were made for this run.
     fn remove_links(&self, script: &mut String) {
-        for Made { name, alias } in &self.links {
+        for TestLink { name, alias } in &self.links {
             let _ = writeln!(
                 script,
                 "{} && \"$ip\" link del dev {name} 2>/dev/null",
@@ -297,7 +297,7 @@ impl Lease {
             let neighbour = format!("left the neighbour {peer}{SAID}");
             script.push_str(&left("g", format!("{peer} dev {interface} "), neighbour, "f"));
         }
-        for Made { name, alias } in &self.links {
+        for TestLink { name, alias } in &self.links {
             let _ = writeln!(script, "{} && echo 'left the link {name}'", is_made(name, &quoted(alias)));
         }
         script.push_str(&SampleContainer::take_all_back(&self.containers));

@@ -133,8 +133,8 @@ impl NetworkTaker {
     /// and not of a dead one: it is made once more, with more time. What the server's interface had counted before comes first.
     fn exchanged(&self, route: &Route, exchange: &Exchange) -> Result<(Counted, EndReport), String> {
         // What is silent through an uplink is silent for good: its NIC hands nothing on.
-        let patience = route.uplink.as_ref().map_or(Duration::MAX, |_| THROUGH_A_PF);
-        let timeout = self.options.timeout.min(patience);
+        let longest = route.uplink.as_ref().map_or(Duration::MAX, |_| THROUGH_A_PF);
+        let timeout = self.options.timeout.min(longest);
         let client = &self.sites[&route.client.place];
         let mut before = self.counted(&route.server)?;
         let mut spent = Duration::ZERO;

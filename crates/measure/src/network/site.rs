@@ -10,7 +10,7 @@ use penstock_host::{Command, Output, Place, PlaceError, ProcessError, chain};
 use penstock_model::measurement::EndKind;
 
 use super::{
-    lease::{Granted, Lease, Made},
+    lease::{Granted, Lease, TestLink},
     survey::{self, Survey},
 };
 
@@ -99,7 +99,7 @@ impl Site {
     }
 
     /// Has links be removed at the end that are about to be made there.
-    pub fn will_make(&mut self, links: Vec<Made>) {
+    pub fn will_make(&mut self, links: Vec<TestLink>) {
         self.lease.links.extend(links);
         self.touched = true;
     }

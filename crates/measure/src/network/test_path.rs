@@ -14,7 +14,7 @@ use super::{
     bridge::{self, Bridge, Uplink},
     container::{SampleContainer, takes_interface},
     ends::{self, Pair},
-    lease::Made,
+    lease::TestLink,
     veth::Veth,
 };
 
@@ -206,7 +206,7 @@ impl NetworkTaker {
         Ok(TestPath { interfaces, uplink: None, container: Some(container) })
     }
 
-    fn make(&mut self, links: Vec<Made>, make: &Command, pair: &Pair) -> Result<(), String> {
+    fn make(&mut self, links: Vec<TestLink>, make: &Command, pair: &Pair) -> Result<(), String> {
         self.survey(&Vantage::Host)?;
         let host = self.sites.get_mut(&Vantage::Host).ok_or("the host is not there")?;
         // Removed at the end also when they are only half made.

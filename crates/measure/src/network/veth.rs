@@ -8,7 +8,7 @@ use penstock_model::{Mac, Mtu, digest::sha256};
 
 use super::{
     bridge::remove_left_over,
-    lease::{Made, shell},
+    lease::{TestLink, shell},
 };
 
 /// A veth into a network namespace, whose other end is a port of a bridge.
@@ -56,8 +56,8 @@ impl Veth {
     }
 
     /// What was made on the host; the other end goes with it.
-    pub fn made(&self) -> Made {
-        Made { name: self.port(), alias: self.alias.clone() }
+    pub fn made(&self) -> TestLink {
+        TestLink { name: self.port(), alias: self.alias.clone() }
     }
 
     /// The command that makes it, on the host. A bridge that speaks the spanning tree protocol is refused: it would let the first frame

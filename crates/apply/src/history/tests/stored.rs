@@ -8,7 +8,7 @@ use super::*;
 use crate::{
     FileJournal, Journal,
     history::{
-        decision::{Decision, Verdict, decide},
+        decision::{Confirmation, Decision, decide},
         record::{Confirm, Outcome, Purpose, RunRecord, Who},
         store::{KEPT, KEPT_AT_MOST, KnownRun, Runs, StoreError, UnreadableRun},
     },
@@ -134,7 +134,9 @@ fn a_run_that_was_cut_off_is_half_way_again_when_what_went_on_from_it_is_taken_b
         let found = runs.half_way(&runs.list().unwrap().0);
         found.into_iter().map(|(run, phase)| (run.id(), phase)).collect::<Vec<_>>()
     };
-    for verdict in [Verdict::Expired, Verdict::Failed, Verdict::TakenBack, Verdict::Confirmed] {
+    for verdict in
+        [Confirmation::Expired, Confirmation::Failed, Confirmation::TakenBack, Confirmation::Confirmed]
+    {
         let directory = tempfile::tempdir().unwrap();
         let runs = runs(&directory, "boot");
         run(&runs, Purpose::Apply, &[], false);
@@ -142,11 +144,12 @@ fn a_run_that_was_cut_off_is_half_way_again_when_what_went_on_from_it_is_taken_b
         let decision = Decision { verdict, who: who(), at: 1 };
         decide(&later.directory, decision).unwrap();
         later.journal().unwrap().record(&back[..1], true).unwrap();
-        let not_yet = if verdict == Verdict::Confirmed { vec![] } else { vec![RunId(2)] };
+        let not_yet = if verdict == Confirmation::Confirmed { vec![] } else { vec![RunId(2)] };
         let ids = |found: Vec<(RunId, Phase)>| found.into_iter().map(|(id, _)| id).collect::<Vec<_>>();
         assert_eq!(ids(found(&runs)), not_yet, "{verdict:?}: it is being taken back");
         later.journal().unwrap().record(&back, true).unwrap();
-        let left = if verdict == Verdict::Confirmed { vec![] } else { vec![(RunId(1), Phase::Interrupted)] };
+        let left =
+            if verdict == Confirmation::Confirmed { vec![] } else { vec![(RunId(1), Phase::Interrupted)] };
         assert_eq!(found(&runs), left, "{verdict:?}: all of it is taken back");
     }
 
@@ -183,10 +186,10 @@ fn a_run_that_was_not_confirmed_before_a_reset_has_lapsed_also_when_it_was_being
     let id = open(&[]);
     let verdicts = [
         None,
-        Some(Verdict::Expired),
-        Some(Verdict::Failed),
-        Some(Verdict::TakenBack),
-        Some(Verdict::Confirmed),
+        Some(Confirmation::Expired),
+        Some(Confirmation::Failed),
+        Some(Confirmation::TakenBack),
+        Some(Confirmation::Confirmed),
     ];
     for verdict in verdicts {
         let found = now.find(id).unwrap();
@@ -196,7 +199,7 @@ fn a_run_that_was_not_confirmed_before_a_reset_has_lapsed_also_when_it_was_being
             files::write_atomic(path, serde_json::to_vec(&decision).unwrap()).unwrap();
         }
         let found = now.find(id).unwrap();
-        let stays = verdict == Some(Verdict::Confirmed);
+        let stays = verdict == Some(Confirmation::Confirmed);
         assert_eq!(now.has_lapsed(&found), !stays, "{verdict:?}");
         assert!(!earlier.has_lapsed(&found), "{verdict:?}");
         let half_way = now.half_way(&[found]).len();
@@ -290,7 +293,7 @@ fn what_is_damaged_beside_a_run_hides_no_run() {
     }
     let (all, unreadable) = runs.list().unwrap();
     assert_eq!((all.len(), unreadable.len(), all[0].damage.len()), (1, 0, 2));
-    let ours = Decision { verdict: Verdict::TakenBack, who: who(), at: 1 };
+    let ours = Decision { verdict: Confirmation::TakenBack, who: who(), at: 1 };
     assert_eq!(decide(&run.directory, ours.clone()).unwrap(), ours);
     assert_eq!(runs.find(run.id()).unwrap().decision, Some(ours));
 }
@@ -304,12 +307,12 @@ fn of_all_that_decide_at_once_one_does() {
             decide(directory.path(), decision).unwrap().verdict
         };
         let (one, other) = std::thread::scope(|scope| {
-            let one = scope.spawn(|| decide(Verdict::Confirmed));
-            let other = scope.spawn(|| decide(Verdict::Expired));
+            let one = scope.spawn(|| decide(Confirmation::Confirmed));
+            let other = scope.spawn(|| decide(Confirmation::Expired));
             (one.join().unwrap(), other.join().unwrap())
         });
         assert_eq!(one, other);
-        assert_eq!(decide(Verdict::TakenBack), one);
+        assert_eq!(decide(Confirmation::TakenBack), one);
         assert_eq!(files::list(directory.path()).unwrap(), ["decision.json"]);
     }
 }

@@ -4,7 +4,7 @@ use penstock_host::running::Running;
 
 use super::*;
 use crate::history::{
-    decision::{Decision, Verdict},
+    decision::{Confirmation, Decision},
     record::{Confirm, Outcome, Purpose, RunRecord, Who},
     store::KnownRun,
     succession::{Successors, has_gone_on_from, successors},
@@ -85,7 +85,8 @@ fn many_runs_that_each_went_on_from_all_before_are_looked_through_once() {
 
 #[test]
 fn a_run_that_may_still_be_taken_back_by_its_guard_is_not_yet_built_upon() {
-    let verdicts = [None, Some(Verdict::Confirmed), Some(Verdict::Expired), Some(Verdict::TakenBack)];
+    let verdicts =
+        [None, Some(Confirmation::Confirmed), Some(Confirmation::Expired), Some(Confirmation::TakenBack)];
     let wanted = [
         // Something of it stands, or nothing does.
         (Successors::Undecided, Successors::Stand),

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, panic, panic::AssertUnwindSafe, thread, time::D
 use penstock_apply::{
     MayTake, Mode,
     history::{
-        Decision, KnownRun, Outcome, Phase, Purpose, RunRecord, UndoJournal, Verdict, decision,
+        Confirmation, Decision, KnownRun, Outcome, Phase, Purpose, RunRecord, UndoJournal, decision,
         recovery::{Kept, RunToUndo},
         store,
         succession::{self, Successors},
@@ -176,7 +176,7 @@ impl<'a> Watched<'a> {
 }
 
 impl Guarded for Watched<'_> {
-    fn decision(&mut self) -> Result<Option<Verdict>, String> {
+    fn decision(&mut self) -> Result<Option<Confirmation>, String> {
         let decision = decision::read(&self.run.directory).map_err(|error| chain(&error))?;
         Ok(decision.map(|decision| decision.verdict))
     }
@@ -237,7 +237,7 @@ impl Guarded for Watched<'_> {
         self.deciding = None;
     }
 
-    fn decide(&mut self, verdict: Verdict) -> Result<Verdict, String> {
+    fn decide(&mut self, verdict: Confirmation) -> Result<Confirmation, String> {
         // From here on the room is needed.
         self.release();
         let ours = Decision { verdict, who: who(), at: progress::now() };

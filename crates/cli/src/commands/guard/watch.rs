@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use penstock_apply::history::{Confirm, Verdict, succession::Successors};
+use penstock_apply::history::{Confirm, Confirmation, succession::Successors};
 
 /// How often the guard looks.
 pub const PAUSE: Duration = Duration::from_millis(100);
@@ -36,7 +36,7 @@ pub enum RunEnd {
 /// A run, its machine and the clock. Errors are texts for people.
 pub trait Guarded {
     /// What was decided of the run, if anything.
-    fn decision(&mut self) -> Result<Option<Verdict>, String>;
+    fn decision(&mut self) -> Result<Option<Confirmation>, String>;
     /// How the run came to its end by itself; `None` while it has not.
     fn ended(&mut self) -> Result<Option<RunEnd>, String>;
     /// Whether whoever carries the run out lives.
@@ -54,7 +54,7 @@ pub trait Guarded {
     /// Gives that back.
     fn let_decide(&mut self);
     /// Writes a decision down, unless there is one; gives the one that counts.
-    fn decide(&mut self, verdict: Verdict) -> Result<Verdict, String>;
+    fn decide(&mut self, verdict: Confirmation) -> Result<Confirmation, String>;
     /// Whether later runs have gone on from what is there, and have not come to nothing.
     fn successors(&mut self) -> Result<Successors, String>;
     /// Takes the run back, or finds that nothing is left of it.
@@ -88,7 +88,7 @@ pub fn guard(world: &mut dyn Guarded, terms: Confirm) -> Ended {
             world.sleep(PAUSE);
             continue;
         };
-        if verdict == Verdict::Confirmed {
+        if verdict == Confirmation::Confirmed {
             return Ended::Confirmed;
         }
         // The lock first: nobody may begin to build on the run once it is decided that it does not stay.
@@ -97,7 +97,7 @@ pub fn guard(world: &mut dyn Guarded, terms: Confirm) -> Ended {
         }
         // Whoever held it may have been the run itself, which has come to its end meanwhile.
         match guard.judge(world) {
-            Some(Verdict::Confirmed) => return Ended::Confirmed,
+            Some(Confirmation::Confirmed) => return Ended::Confirmed,
             Some(verdict) => break verdict,
             None => world.unlock(),
         }
@@ -128,7 +128,7 @@ struct Guard {
 
 impl Guard {
     /// What is to become of the run; `None` while nothing is.
-    fn judge(&mut self, world: &mut dyn Guarded) -> Option<Verdict> {
+    fn judge(&mut self, world: &mut dyn Guarded) -> Option<Confirmation> {
         let now = world.now();
         self.listen(world);
         // Whether it lives first: what it wrote last was written before it ended.
@@ -143,15 +143,15 @@ impl Guard {
         }
         let within = Duration::from_millis(self.terms.within);
         match (world.ended(), self.dead_since) {
-            (Ok(Some(RunEnd::NothingIsLeft)), _) => Some(Verdict::Failed),
+            (Ok(Some(RunEnd::NothingIsLeft)), _) => Some(Confirmation::Failed),
             (Ok(Some(RunEnd::At(ended))), _) => {
-                (now >= Duration::from_millis(ended) + within).then_some(Verdict::Expired)
+                (now >= Duration::from_millis(ended) + within).then_some(Confirmation::Expired)
             }
             // Nobody sees when it ended: since it was seen to be dead at the latest.
-            (Err(_), Some(dead)) => (now >= dead + within).then_some(Verdict::Expired),
+            (Err(_), Some(dead)) => (now >= dead + within).then_some(Confirmation::Expired),
             // Once more, since what says that it lives may have been unreadable.
-            (Ok(None), Some(dead)) => (now > dead).then_some(Verdict::Failed),
-            (_, None) => self.is_silent(now).then(|| world.kill()).map(|()| Verdict::Failed),
+            (Ok(None), Some(dead)) => (now > dead).then_some(Confirmation::Failed),
+            (_, None) => self.is_silent(now).then(|| world.kill()).map(|()| Confirmation::Failed),
         }
     }
 
@@ -176,7 +176,7 @@ impl Guard {
             match world.lock() {
                 Ok(()) => return true,
                 Err(NoLock::Held(who)) => {
-                    if world.decision() == Ok(Some(Verdict::Confirmed)) {
+                    if world.decision() == Ok(Some(Confirmation::Confirmed)) {
                         return false;
                     }
                     refused = None;
@@ -208,7 +208,7 @@ impl Guard {
 
     /// Decides that the run does not stay. `false` when somebody has decided that it does. Where nothing can be written the
     /// decision is that the guard keeps everybody else from deciding.
-    fn decide(&mut self, world: &mut dyn Guarded, verdict: Verdict) -> bool {
+    fn decide(&mut self, world: &mut dyn Guarded, verdict: Confirmation) -> bool {
         let began = world.now();
         while let Err(no_lock) = world.hold_decision() {
             if world.now().saturating_sub(began) >= REFUSED {
@@ -224,7 +224,7 @@ impl Guard {
         let began = world.now();
         loop {
             let why = match (world.decide(verdict), world.decision()) {
-                (Ok(Verdict::Confirmed), _) | (Err(_), Ok(Some(Verdict::Confirmed))) => {
+                (Ok(Confirmation::Confirmed), _) | (Err(_), Ok(Some(Confirmation::Confirmed))) => {
                     world.let_decide();
                     world.unlock();
                     return false;

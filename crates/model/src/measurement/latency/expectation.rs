@@ -184,7 +184,7 @@ fn read(text: &str) -> Result<LatencyExpectation, Wrong> {
     let sign = Sign::find(text, from, &[">=", "<=", "≥", "≤", "<", ">"])?
         .ok_or_else(|| (0..text.len(), "it has no comparison: <, <= or, between two sides, >=".to_owned()))?;
     let (at, right_at) = (sign.range.start, sign.range.end);
-    let mut said = Said::default();
+    let mut said = LineSoFar::default();
     let (left, of) = match text[from..at].find('/') {
         None => (said.side(&words(&text[from..at], from))?, None),
         Some(slash) => {
@@ -327,7 +327,7 @@ fn exception<'a, 'b>(words: &'b [Word<'a>]) -> Result<Excepted<'a, 'b>, Wrong> {
 
 /// What the words of a line have said so far of the statistic, which is the same on both sides.
 #[derive(Default)]
-struct Said {
+struct LineSoFar {
     statistic: Option<Statistic>,
 }
 
@@ -346,7 +346,7 @@ const WORDS: [&str; 11] = [
     "hwlat",
 ];
 
-impl Said {
+impl LineSoFar {
     fn side(&mut self, words: &[Word<'_>]) -> Result<Side, Wrong> {
         let mut side = Side::default();
         let mut words = words.iter();

@@ -54,7 +54,7 @@ struct World {
     killed: bool,
     locked: bool,
     holds_decision: bool,
-    decided: Option<Verdict>,
+    decided: Option<Confirmation>,
     /// What `confirm` told whoever called it.
     was_told_that_it_stays: bool,
     attempts: u32,
@@ -115,14 +115,14 @@ impl World {
         };
         let cannot_record = self.fault == ("confirm's record", Fault::Always);
         if self.clock >= at && !self.holds_decision && self.decided.is_none() && !cannot_record {
-            self.decided = Some(Verdict::Confirmed);
+            self.decided = Some(Confirmation::Confirmed);
             self.was_told_that_it_stays = true;
         }
     }
 }
 
 impl Guarded for World {
-    fn decision(&mut self) -> Result<Option<Verdict>, String> {
+    fn decision(&mut self) -> Result<Option<Confirmation>, String> {
         self.fails("decision").map(|()| self.decided)
     }
     fn ended(&mut self) -> Result<Option<RunEnd>, String> {
@@ -162,7 +162,7 @@ impl Guarded for World {
     fn let_decide(&mut self) {
         self.holds_decision = false;
     }
-    fn decide(&mut self, verdict: Verdict) -> Result<Verdict, String> {
+    fn decide(&mut self, verdict: Confirmation) -> Result<Confirmation, String> {
         self.fails("decide")?;
         Ok(*self.decided.get_or_insert(verdict))
     }
@@ -231,7 +231,7 @@ fn whatever_fails_the_machine_is_as_before_or_confirmed() {
                 assert_eq!(world.changed, ended == Ended::Confirmed, "{what}");
                 assert!(!world.locked, "{what}");
                 if ended == Ended::Confirmed {
-                    assert_eq!(world.decided, Some(Verdict::Confirmed), "{what}");
+                    assert_eq!(world.decided, Some(Confirmation::Confirmed), "{what}");
                     assert!(matches!(course, Course::Confirmed | Course::TooLate), "{what}");
                 }
                 if matches!(course, Course::NobodyConfirms | Course::CutOff | Course::Hangs) {
