@@ -550,6 +550,11 @@ pub enum GuestError {
 }
 
 impl GuestError {
+    /// [`GuestError::Taps`] of a NIC.
+    pub(crate) fn taps(guest: &GuestName, nic: &NicName, source: TapError) -> GuestError {
+        GuestError::Taps { guest: guest.clone(), nic: nic.clone(), source: Box::new(source) }
+    }
+
     /// The same, with what could not be put right afterwards.
     pub(crate) fn then(mut self, failures: Vec<String>) -> GuestError {
         if failures.is_empty() {

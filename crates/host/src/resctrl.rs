@@ -139,13 +139,7 @@ impl ResctrlGroups {
     ///
     /// See [`ResctrlError`].
     pub fn remove(&self, group: &str) -> Result<(), ResctrlError> {
-        let path = self.path(group, "")?;
-        match fs::remove_dir(&path) {
-            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-                Err(FileError { attempt: "remove the resctrl group", path, source }.into())
-            }
-            _ => Ok(()),
-        }
+        Ok(files::remove_directory(self.path(group, "")?)?)
     }
 
     /// Whether there is a group of this name.

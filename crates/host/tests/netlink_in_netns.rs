@@ -263,7 +263,7 @@ fn addresses_come_and_go() {
         namespace.run(&format!("ip address add {lent} dev left valid_lft 3600 preferred_lft 1800"));
     }
     let mut configured = netlink.configured_addresses(index).unwrap();
-    configured.retain(|address| !address.is_link_local());
+    configured.retain(|address| !address.is_kernel_made());
     configured.sort_by_key(ToString::to_string);
     assert_eq!(configured, [v4, address("192.0.2.7/24"), v6]);
     for _ in 0..2 {

@@ -10,7 +10,7 @@ mod lost;
 
 use std::{collections::BTreeMap, time::Duration};
 
-use penstock_model::measurement::{Expectation, Measurements, Rules, StopReason, Subject, ToolVersion};
+use penstock_model::measurement::{Expectation, Measurements, Rules, StopReason, ToolVersion};
 use penstock_statistics::{Confidence, InterimAnalyses, Look, median, samples_for_interval};
 
 pub use self::conclude::{Outcome, conclude};
@@ -221,7 +221,7 @@ impl<'a> Cells<'a> {
 
     fn give_up_path(&mut self, run: &mut Going<'_>, cell: usize, why: &str) {
         let planned = &self.matrix.cells[cell];
-        let Subject::Network(network) = &planned.measurement.subject else { return };
+        let Some(network) = planned.measurement.network() else { return };
         let path = format!("{} {}>{}", network.path, network.client, network.server);
         run.note(format!("{path} is given up: everything on it failed, in the end with: {why}"));
         for other in 0..run.arms.len() {
@@ -399,10 +399,7 @@ impl Workload for Cells<'_> {
             Err(why) => (None, Some(why)),
         };
         let values = self.values(cell, u32::MAX);
-        let path = match &planned.measurement.subject {
-            Subject::Network(network) => Some(network.path),
-            Subject::Storage(_) => None,
-        };
+        let path = planned.measurement.network().map(|network| network.path);
         run.tell(Event::Sampled(CellSample {
             cell: planned.id.clone(),
             path,

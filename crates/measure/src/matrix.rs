@@ -178,9 +178,9 @@ impl Matrix {
             let null = own.or_else(akin);
             comparisons.extend(others.iter().map(|other| (*base, *other, null)));
             for bridge in others {
-                let Some(baseline) = network_of(&self.cells[*bridge].measurement) else { continue };
+                let Some(baseline) = self.cells[*bridge].measurement.network() else { continue };
                 let same = |position: &usize| {
-                    network_of(&self.cells[*position].measurement).is_some_and(|n| {
+                    self.cells[*position].measurement.network().is_some_and(|n| {
                         baseline.path.is_baseline_of(n.path) && places(n) == places(baseline)
                     })
                 };
@@ -215,7 +215,9 @@ impl Matrix {
         for (at, cell) in self.cells.iter().enumerate().filter(|(at, cell)| !cell.null && wanted(*at)) {
             let warms = |other: &usize| warms(&self.cells[*other].measurement, &cell.measurement);
             match largest.iter().position(warms) {
-                Some(known) if self.cells[largest[known]].size() < cell.size() => largest[known] = at,
+                Some(known) if self.cells[largest[known]].measurement.size() < cell.measurement.size() => {
+                    largest[known] = at
+                }
                 Some(_) => {}
                 None => largest.push(at),
             }
@@ -248,7 +250,7 @@ impl Matrix {
                     ([greatest, least, 4096], (storage.depth, storage.jobs) == (1, 1))
                 }
             };
-            let place = order.iter().position(|size| alone && *size == cell.size());
+            let place = order.iter().position(|size| alone && *size == cell.measurement.size());
             place.unwrap_or(order.len()) as u32
         };
         let of_block = |block: &Vec<usize>| {
@@ -257,16 +259,6 @@ impl Matrix {
             if cells().any(needed) { size } else { size + 4 }
         };
         self.blocks().iter().map(of_block).collect()
-    }
-}
-
-impl Planned {
-    /// Message or block size in bytes.
-    fn size(&self) -> u32 {
-        match &self.measurement.subject {
-            Subject::Network(network) => network.size,
-            Subject::Storage(storage) => storage.block,
-        }
     }
 }
 
@@ -305,13 +297,6 @@ fn warms(one: &Measurement, other: &Measurement) -> bool {
         _ => false,
     };
     alike && one.tool == other.tool
-}
-
-fn network_of(measurement: &Measurement) -> Option<&Network> {
-    match &measurement.subject {
-        Subject::Network(network) => Some(network),
-        Subject::Storage(_) => None,
-    }
 }
 
 fn places(network: &Network) -> BTreeSet<&Vantage> {

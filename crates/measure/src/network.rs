@@ -447,7 +447,7 @@ impl Sampler for NetworkTaker {
             }
         }
         for cell in cells {
-            let Some(network) = ends::network(cell) else { continue };
+            let Some(network) = cell.measurement.network() else { continue };
             let pair = Pair::of(network);
             let tool = cell.measurement.tool;
             let why = failed.get(&pair).cloned().or_else(|| self.lacks(tool, &pair)).or_else(|| {
@@ -464,7 +464,8 @@ impl Sampler for NetworkTaker {
     }
 
     fn take(&mut self, cell: &Planned, dwell: Duration) -> Result<RawOutput, Failure> {
-        let network = ends::network(cell).ok_or_else(|| format!("{} is not of the network", cell.id))?;
+        let network =
+            cell.measurement.network().ok_or_else(|| format!("{} is not of the network", cell.id))?;
         let pair = Pair::of(network);
         let unprepared = || format!("{} was not made ready", cell.id);
         let route = self.routes.get(&pair).ok_or_else(unprepared)?.clone();

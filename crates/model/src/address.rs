@@ -31,13 +31,21 @@ impl InterfaceAddress {
     }
 
     /// Whether it is one of IPv6 that the kernel makes by itself wherever an interface is up (`fe80::/10`).
-    pub fn is_link_local(self) -> bool {
+    pub fn is_kernel_made(self) -> bool {
         matches!(self.ip(), IpAddr::V6(ip) if ip.is_unicast_link_local())
     }
 
     /// Whether `other` lies in the same network.
     pub fn same_network(self, other: InterfaceAddress) -> bool {
         self.0.trunc() == other.0.trunc()
+    }
+}
+
+/// Whether an address is one that an interface may have given itself: `fe80::/10` (RFC 4291, section 2.5.6), `169.254.0.0/16` (RFC 3927).
+pub fn is_link_local(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
     }
 }
 

@@ -66,6 +66,19 @@ pub fn one_line(text: &str) -> String {
     printable(text).replace(['\n', '\t'], " ")
 }
 
+/// So many characters of a metric's label are kept. Names of ours are shorter; what firmware or a file is called need not be.
+const LONGEST_LABEL: usize = 128;
+
+/// The value of a metric's label: on one line, without what steers a terminal, and not longer than 128 characters; what is cut off is said
+/// with an ellipsis.
+pub fn metric_label(value: &str) -> String {
+    let value = one_line(value);
+    match value.char_indices().nth(LONGEST_LABEL) {
+        None => value,
+        Some((end, _)) => format!("{}…", &value[..end]),
+    }
+}
+
 /// JSON without what steers a terminal, and with the same meaning: characters that are hidden can stand in its strings alone,
 /// where they can be written otherwise.
 pub fn printable_json(json: &str) -> Cow<'_, str> {

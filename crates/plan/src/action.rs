@@ -5,7 +5,10 @@ use std::{fmt, mem, time::Duration};
 use penstock_model::{Bdf, CpuSet, GuestName};
 use serde::Serialize;
 
-use crate::{Fact, names::Names};
+use crate::{
+    Fact,
+    names::{self, Names},
+};
 
 mod boot;
 mod drive;
@@ -223,13 +226,7 @@ impl Action {
 
     /// The same as its `Display`, with functions named as in `names`.
     pub fn named(&self, names: &Names) -> String {
-        struct Named<'a>(&'a Action, &'a Names);
-        impl fmt::Display for Named<'_> {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                self.0.write(f, self.1)
-            }
-        }
-        Named(self, names).to_string()
+        names::text(|f| self.write(f, names))
     }
 
     fn write(&self, f: &mut fmt::Formatter<'_>, names: &Names) -> fmt::Result {

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     Action, ControllerResources, Direction, InterfaceSetup,
     action::{BootArguments, Schemata, Shares, named, resctrl_group, resources},
-    names::Names,
+    names::{self, Names},
 };
 
 /// Something that can be looked up on a machine. Carrying out a step must make its fact true; it is read back.
@@ -155,13 +155,7 @@ impl fmt::Display for Fact {
 impl Fact {
     /// The same as its `Display`, with functions named as in `names`.
     pub fn named(&self, names: &Names) -> String {
-        struct Named<'a>(&'a Fact, &'a Names);
-        impl fmt::Display for Named<'_> {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                self.0.write(f, self.1)
-            }
-        }
-        Named(self, names).to_string()
+        names::text(|f| self.write(f, names))
     }
 
     fn write(&self, f: &mut fmt::Formatter<'_>, names: &Names) -> fmt::Result {

@@ -1,6 +1,9 @@
 //! What functions are called in what is said of a plan.
 
-use std::collections::{BTreeSet, HashMap};
+use std::{
+    collections::{BTreeSet, HashMap},
+    fmt,
+};
 
 use penstock_model::{Bdf, Inventory, VfIndex};
 
@@ -104,4 +107,15 @@ impl Names {
         };
         self.pfs.get(&function).map(ToString::to_string).or_else(of_vf)
     }
+}
+
+/// What `write` writes, as a text.
+pub(crate) fn text(write: impl Fn(&mut fmt::Formatter<'_>) -> fmt::Result) -> String {
+    struct Written<W>(W);
+    impl<W: Fn(&mut fmt::Formatter<'_>) -> fmt::Result> fmt::Display for Written<W> {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            self.0(f)
+        }
+    }
+    Written(write).to_string()
 }

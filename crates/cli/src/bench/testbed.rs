@@ -16,7 +16,8 @@ use penstock_measure::{
 };
 use penstock_model::{
     Bdf, Board, DataPath, EndpointName, FunctionName, Guest, GuestKind, GuestName, InterfaceAddress,
-    Inventory, Mac, Model, Mtu, NicName, TenantFunctionName, Uplink, inventory::Interface, verdict::Vantage,
+    Inventory, Mac, Model, Mtu, NicName, TenantFunctionName, Uplink, address::is_link_local,
+    inventory::Interface, verdict::Vantage,
 };
 use penstock_verify::GuestPlace;
 
@@ -166,7 +167,7 @@ fn function_interface(
     })?;
     // What the model itself gives a guest's interface is nobody else's.
     let given: &[InterfaceAddress] = owner.map_or(&[], |(_, owned)| &owned.addresses);
-    let foreign = |address: &&InterfaceAddress| !is_link_local(address) && !given.contains(address);
+    let foreign = |address: &&InterfaceAddress| !is_link_local(address.ip()) && !given.contains(address);
     let name = found.interface.name.as_str();
     let in_use = found.interface.addresses.iter().any(|address| foreign(&address))
         || (home == Vantage::Host && (is_part(root, name) || has_route(root, name)));
@@ -225,7 +226,7 @@ fn tenant_station(
         };
         format!("{name} ({mac}) has no interface inside {guest}: {elsewhere}")
     })?;
-    let in_use = found.interface.addresses.iter().any(|address| !is_link_local(address));
+    let in_use = found.interface.addresses.iter().any(|address| !is_link_local(address.ip()));
     station_of(found.interface.clone(), in_use, name)
 }
 
@@ -290,13 +291,6 @@ fn address(nics: &IndexMap<NicName, Bdf>, function: &FunctionName, root: &Root) 
     let vfs = PciFunction::new(root, pf).virtual_functions().map_err(|error| chain(&error))?;
     let found = vfs.into_iter().find(|(index, _)| *index == wanted);
     found.map(|(_, address)| address).ok_or_else(|| format!("there is no {function}"))
-}
-
-fn is_link_local(address: &InterfaceAddress) -> bool {
-    match address.ip() {
-        std::net::IpAddr::V4(v4) => v4.is_link_local(),
-        std::net::IpAddr::V6(v6) => v6.is_unicast_link_local(),
-    }
 }
 
 /// Whether it is a port of a bridge or bond, or has a VLAN or the like on it. A bridge of a run that was killed does not count:

@@ -74,10 +74,7 @@ fn arms(matrix: &Matrix) -> impl Iterator<Item = &Planned> {
 /// Streams at their largest size, request and response at its smallest: what a network is known by.
 fn network(matrix: &Matrix) -> Option<Grid> {
     let all: Vec<(&Planned, &Network)> = arms(matrix)
-        .filter_map(|cell| match &cell.measurement.subject {
-            Subject::Network(network) => Some((cell, network)),
-            Subject::Storage(_) => None,
-        })
+        .filter_map(|cell| Some((cell, cell.measurement.network()?)))
         .filter(|(cell, network)| cell.measurement.tool == Tool::Netperf && network.load == Load::Closed)
         .collect();
     let sizes =

@@ -122,7 +122,8 @@ impl Containers {
         let (guest, nic) = (switch.guest, switch.nic);
         let bridge = bridge(own).ok_or_else(|| switch.failed("has no bridge to lead to", Vec::new()))?;
         let name = switch::port(guest, nic, None);
-        let tap = tap::make(&name, own.nic.mac, 1, bridge).map_err(|source| failed(guest, nic, source))?;
+        let tap = tap::make(&name, own.nic.mac, 1, bridge)
+            .map_err(|source| GuestError::taps(guest, nic, source))?;
         let mtu = mtu(&self.root, bridge);
         if let (Some(wanted), Some(has)) = (own.nic.mtu, mtu)
             && wanted.get() > u32::from(has)
@@ -190,7 +191,9 @@ impl Containers {
             switch.has_left_no_device([own.nic.mac])?;
         }
         match left_tap(switch, own)? {
-            Some(tap) => tap::remove(&tap).map_err(|source| failed(switch.guest, switch.nic, source)),
+            Some(tap) => {
+                tap::remove(&tap).map_err(|source| GuestError::taps(switch.guest, switch.nic, source))
+            }
             None => Ok(()),
         }
     }
@@ -288,7 +291,7 @@ impl Containers {
 
 /// The tap that there is of a NIC's switch, be it only begun to be made.
 fn left_tap(switch: &SwitchUnit<'_>, own: Option<&GuestNic>) -> Result<Option<InterfaceName>, GuestError> {
-    let failed = |source| failed(switch.guest, switch.nic, source);
+    let failed = |source| GuestError::taps(switch.guest, switch.nic, source);
     let mut taps = tap::taps().map_err(failed)?;
     if let Some(tap) = taps.remove(&switch::port(switch.guest, switch.nic, None)) {
         return Ok(Some(tap.name));
@@ -305,10 +308,6 @@ const ETHERNET: u16 = 1500;
 fn mtu(root: &Root, interface: &InterfaceName) -> Option<u16> {
     let text = files::read_to_string(root.path(format!("/sys/class/net/{interface}/mtu"))).ok()?;
     text.trim().parse().ok()
-}
-
-fn failed(guest: &GuestName, nic: &NicName, source: tap::TapError) -> GuestError {
-    GuestError::Taps { guest: guest.clone(), nic: nic.clone(), source: Box::new(source) }
 }
 
 #[cfg(test)]

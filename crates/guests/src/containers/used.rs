@@ -3,11 +3,10 @@
 use std::{
     cell::OnceCell,
     collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
 };
 
 use penstock_host::{InterfaceReport, Netlink, NetlinkError, NetworkNamespace, netlink::lowers_of_others};
-use penstock_model::Bdf;
+use penstock_model::{Bdf, address::is_link_local};
 
 use super::interfaces::Recognise;
 
@@ -113,12 +112,4 @@ fn configured(netlink: &mut Netlink, found: &InterfaceReport) -> Result<Vec<Stri
     });
     signs.extend(routes.iter().map(|route| format!("the route {route} goes over it")));
     Ok(signs)
-}
-
-/// Whether an interface may have given itself this address (`fe80::/10`; RFC 3927, `169.254.0.0/16`).
-fn is_link_local(ip: IpAddr) -> bool {
-    match ip {
-        IpAddr::V4(ip) => ip.is_link_local(),
-        IpAddr::V6(ip) => ip.is_unicast_link_local(),
-    }
 }

@@ -228,11 +228,8 @@ impl Containers {
         };
         inside.set_up(found.index, false)?;
         found.interface.up = false;
-        let dropped = |address: &InterfaceAddress| match address.ip() {
-            // One that the kernel makes itself comes back by itself.
-            std::net::IpAddr::V6(ip) => !ip.is_unicast_link_local(),
-            std::net::IpAddr::V4(_) => false,
-        };
+        // One that the kernel makes itself comes back by itself.
+        let dropped = |address: &InterfaceAddress| address.ip().is_ipv6() && !address.is_kernel_made();
         let (dropped, kept) = found.interface.addresses.iter().partition::<Vec<_>, _>(|one| dropped(one));
         found.interface.addresses = kept;
         self.put_back(guest, inside, init, &found, (&dropped, &owned.routes))

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use penstock_host::{
     chain,
-    tap::{self, TapError, TapReport},
+    tap::{self, TapReport},
 };
 use penstock_model::{DataPath, GuestName, InterfaceName, NicName, TenantNic, Uplink};
 use penstock_plan::action::{GuestDefinition, GuestNic};
@@ -74,7 +74,7 @@ impl Vms {
         for (function, mac) in wanted(guest, &own) {
             if let Err(error) = tap::make(&function, mac, own.nic.queues, bridge) {
                 let _ = self.end_taps(guest, nic);
-                return Err(failed(guest, nic, error));
+                return Err(GuestError::taps(guest, nic, error));
             }
         }
         Ok(())
@@ -99,14 +99,14 @@ impl Vms {
         let switch = self.switch_unit(guest, nic);
         switch.needs_tun()?;
         switch.needs_systemd()?;
-        tap::makes_unheard().map_err(|error| failed(guest, nic, error))
+        tap::makes_unheard().map_err(|error| GuestError::taps(guest, nic, error))
     }
 
     /// Makes the tap that is the port of an igb at its switch. The caller has the guest's lock.
     pub(super) fn make_tap_of_switch(&self, guest: &GuestName, own: &GuestNic) -> Result<(), GuestError> {
         for (function, mac) in wanted(guest, own) {
             tap::make_unheard(&function, mac, LONGEST_FRAME)
-                .map_err(|error| failed(guest, &own.name, error))?;
+                .map_err(|error| GuestError::taps(guest, &own.name, error))?;
         }
         Ok(())
     }
@@ -116,7 +116,7 @@ impl Vms {
         let mut outcome = Ok(());
         for (tap, _) in self.left_taps(guest, nic)? {
             if let Err(error) = tap::remove(&tap) {
-                outcome = outcome.and(Err(failed(guest, nic, error)));
+                outcome = outcome.and(Err(GuestError::taps(guest, nic, error)));
             }
         }
         outcome
@@ -129,11 +129,11 @@ impl Vms {
         guest: &GuestName,
         nic: &NicName,
     ) -> Result<Vec<(InterfaceName, String)>, GuestError> {
-        let taps = tap::taps().map_err(|error| failed(guest, nic, error))?;
+        let taps = tap::taps().map_err(|error| GuestError::taps(guest, nic, error))?;
         let made = of_nic(&taps, guest, nic).map(|(function, tap)| (tap.name.clone(), function.clone()));
         let mut left: Vec<_> = made.collect();
         if let Some(own) = self.nic_of_definition(guest, nic)? {
-            let begun = tap::begun().map_err(|error| failed(guest, nic, error))?;
+            let begun = tap::begun().map_err(|error| GuestError::taps(guest, nic, error))?;
             let of_mac =
                 wanted(guest, &own).into_iter().map(|(function, mac)| (TenantNic::tap(mac), function));
             left.extend(of_mac.filter(|(tap, _)| begun.contains(tap)));
@@ -163,7 +163,7 @@ impl Vms {
         if !there {
             return self.no_taps(guest, nic);
         }
-        let taps = tap::taps().map_err(|error| failed(guest, nic, error))?;
+        let taps = tap::taps().map_err(|error| GuestError::taps(guest, nic, error))?;
         let own = self.own_nic(guest, nic)?;
         Ok(missing(&taps, guest, &own).map_or(Ok(()), Err))
     }
@@ -179,8 +179,4 @@ impl Vms {
             Err(format!("QEMU has not opened {}, the tap of {function}", tap.name))
         })
     }
-}
-
-fn failed(guest: &GuestName, nic: &NicName, source: TapError) -> GuestError {
-    GuestError::Taps { guest: guest.clone(), nic: nic.clone(), source: Box::new(source) }
 }

@@ -211,7 +211,7 @@ pub fn raised_since() {
         ip(&["address", "add", "2001:db8::7/64", "dev", name, "valid_lft", "3600", "preferred_lft", "1800"]);
         until("it has a link-local address", || {
             let addresses = bench.on_host(0).unwrap().interface.addresses;
-            addresses.iter().any(|address| address.is_link_local())
+            addresses.iter().any(|address| address.is_kernel_made())
         });
         assert_eq!(in_use(&bench, &definition), BTreeSet::new());
         bench.guests().execute(&end, TIMEOUT).unwrap();

@@ -1,12 +1,10 @@
 //! Partitions of our own, right below the root of the groups: for CPUs that no guest has and nobody else shall.
 
-use std::fs;
-
 use nix::errno::Errno;
 use penstock_model::CpuSet;
 
 use super::{CPUS, CgroupError, Cgroups, PARTITION, SUBTREE};
-use crate::files::{self, FileError};
+use crate::files;
 
 /// A group in ours that says that the root did not hand the cpuset controller down before: whoever removes the partition
 /// knows it by that, whatever became of who made it.
@@ -87,13 +85,7 @@ impl Cgroups {
     }
 
     fn remove(&self, group: &str) -> Result<(), CgroupError> {
-        let path = self.path(group, "");
-        match fs::remove_dir(&path) {
-            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-                Err(FileError { attempt: "remove the control group", path, source }.into())
-            }
-            _ => Ok(()),
-        }
+        Ok(files::remove_directory(self.path(group, ""))?)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Paths on which nothing goes through any more.
 
-use penstock_model::measurement::{End, Measurement, Network, PathKind, Subject};
+use penstock_model::measurement::{End, Measurement, Network, PathKind};
 
 use crate::matrix::Planned;
 
@@ -40,8 +40,6 @@ pub(super) fn same_path(one: &Planned, other: &Planned) -> bool {
 }
 
 fn path(measurement: &Measurement) -> Option<(Path, &Network)> {
-    match &measurement.subject {
-        Subject::Network(n) => Some(((n.path, n.client.clone(), n.server.clone()), n)),
-        Subject::Storage(_) => None,
-    }
+    let network = measurement.network()?;
+    Some(((network.path, network.client.clone(), network.server.clone()), network))
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, net::Ipv4Addr};
 
 use penstock_model::{
     EndpointName, Mac,
-    measurement::{End, Network, PathKind, Subject, Tool},
+    measurement::{End, Network, PathKind, Tool},
     verdict::Vantage,
 };
 
@@ -66,19 +66,11 @@ impl Pair {
     }
 }
 
-/// The network measurement of a cell, if it is one.
-pub fn network(cell: &Planned) -> Option<&Network> {
-    match &cell.measurement.subject {
-        Subject::Network(network) => Some(network),
-        Subject::Storage(_) => None,
-    }
-}
-
 /// The pairs of these cells in their order, each with the tools that are to be used between them.
 pub fn pairs(cells: &[Planned]) -> Vec<(Pair, BTreeSet<Tool>)> {
     let mut pairs: Vec<(Pair, BTreeSet<Tool>)> = Vec::new();
     for cell in cells {
-        let Some(network) = network(cell) else { continue };
+        let Some(network) = cell.measurement.network() else { continue };
         let pair = Pair::of(network);
         let tool = cell.measurement.tool;
         match pairs.iter_mut().find(|(known, _)| *known == pair) {

@@ -82,6 +82,22 @@ impl Measurement {
             },
         }
     }
+
+    /// The size of a message or a block, in bytes.
+    pub fn size(&self) -> u32 {
+        match &self.subject {
+            Subject::Network(network) => network.size,
+            Subject::Storage(storage) => storage.block,
+        }
+    }
+
+    /// What is measured of the network; `None` where storage is measured.
+    pub fn network(&self) -> Option<&Network> {
+        match &self.subject {
+            Subject::Network(network) => Some(network),
+            Subject::Storage(_) => None,
+        }
+    }
 }
 
 /// A measuring program.

@@ -74,7 +74,7 @@ impl InterfaceSetup {
     pub fn used(found: &Interface) -> InterfaceSetup {
         InterfaceSetup {
             master: found.master.clone().filter(Master::takes_ports),
-            addresses: found.addresses.iter().copied().filter(|address| !address.is_link_local()).collect(),
+            addresses: found.addresses.iter().copied().filter(|address| !address.is_kernel_made()).collect(),
             routes: found.routes.clone(),
             vlans: found.uppers.iter().filter_map(|upper| VlanSetup::of(upper, found.mac)).collect(),
             ..InterfaceSetup::default()
@@ -91,7 +91,7 @@ impl InterfaceSetup {
         let replaced = |ipv4: bool| {
             let mut of_family = addresses
                 .iter()
-                .filter(|address| address.ip().is_ipv4() == ipv4 && !address.is_link_local())
+                .filter(|address| address.ip().is_ipv4() == ipv4 && !address.is_kernel_made())
                 .peekable();
             of_family.peek().is_some() && !of_family.any(|address| self.addresses.contains(address))
         };

@@ -50,7 +50,7 @@ pub fn nic(adopted: &Adopted<'_>, matching: NicMatch, out: &mut String) {
         if let Some(mtu) = Mtu::new(found.mtu) {
             let _ = writeln!(out, "    mtu: {mtu}");
         }
-        let kept = found.addresses.iter().filter(|address| !address.is_link_local());
+        let kept = found.addresses.iter().filter(|address| !address.is_kernel_made());
         let addresses: Vec<String> = kept.map(|address| quoted(&address.to_string())).collect();
         if !addresses.is_empty() && adopted.form == Form::Whole {
             let _ = writeln!(out, "    addresses: {}", flow_list(addresses.into_iter()));

@@ -2,7 +2,7 @@
 
 use penstock_model::{
     Bdf, Mac, Model, Nic, NicName,
-    inventory::{Pf, PresentVf},
+    inventory::{Pf, Vf},
 };
 
 use super::machine::Machine;
@@ -94,18 +94,17 @@ pub fn changed(name: &NicName, nic: &Nic, before: &Pf, after: &Pf) -> Vec<String
     wrong
 }
 
-/// The VF at `function` as its PF's driver tells.
-fn present(pf: &Pf, function: Bdf) -> Option<&PresentVf> {
-    pf.sriov.as_ref()?.vfs.iter().find(|vf| vf.bdf == function)?.present.as_ref()
+/// The VF at `function`.
+fn vf(pf: &Pf, function: Bdf) -> Option<&Vf> {
+    pf.sriov.as_ref()?.vfs.iter().find(|vf| vf.bdf == function)
 }
 
 /// The address that a VF was given.
 pub fn given_mac(pf: &Pf, function: Bdf) -> Option<Mac> {
-    let state = present(pf, function)?.attributes.as_ref()?;
-    (state.mac != Mac::new([0; 6])).then_some(state.mac)
+    vf(pf, function)?.given_mac()
 }
 
 /// The driver of a VF.
 pub fn driver(pf: &Pf, function: Bdf) -> Option<&str> {
-    present(pf, function)?.driver.as_deref()
+    vf(pf, function)?.present.as_ref()?.driver.as_deref()
 }

@@ -10,7 +10,7 @@ use crate::{Action, Direction, FunctionAction, InterfaceSetup, VlanSetup};
 /// What a move between namespaces takes from an interface (`net/core/dev.c`, `__dev_change_net_namespace`).
 pub fn lose(interface: &mut Interface) {
     interface.up = false;
-    interface.addresses.retain(|address| address.is_link_local());
+    interface.addresses.retain(|address| address.is_kernel_made());
     interface.routes.clear();
     interface.master = None;
     take_vlans_down(interface);
@@ -21,7 +21,7 @@ pub fn lose(interface: &mut Interface) {
 /// `vlan_device_event`).
 fn take_down(interface: &mut Interface) {
     interface.up = false;
-    interface.addresses.retain(|address| address.ip().is_ipv4() || address.is_link_local());
+    interface.addresses.retain(|address| address.ip().is_ipv4() || address.is_kernel_made());
     interface.routes.clear();
     take_vlans_down(interface);
 }

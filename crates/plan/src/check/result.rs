@@ -493,7 +493,7 @@ fn setup_lost(name: &str, before: &Interface, now: &Interface) -> Option<String>
         return Some(format!("{name}'s interface was a port of {}, and is none", master.name));
     }
     let lost =
-        before.addresses.iter().find(|address| !address.is_link_local() && !now.addresses.contains(address));
+        before.addresses.iter().find(|address| !address.is_kernel_made() && !now.addresses.contains(address));
     let address = lost.map(|address| format!("{name}'s interface has lost {address}"));
     address.or_else(|| route_lost(name, before, now))
 }

@@ -367,7 +367,7 @@ fn interface(machine: &Machine, action: &Action) -> WayBack {
 
 /// Whether an interface, or that of a VLAN on it, has what Linux takes away when it goes down.
 fn goes_with_its_link(interface: &Interface) -> bool {
-    let mut addresses = interface.addresses.iter().filter(|address| !address.is_link_local());
+    let mut addresses = interface.addresses.iter().filter(|address| !address.is_kernel_made());
     !interface.routes.is_empty()
         || addresses.any(|address| address.ip().is_ipv6())
         || interface.uppers.iter().any(|upper| upper.vlan.is_some() && goes_with_its_link(&upper.interface))
@@ -377,7 +377,7 @@ fn goes_with_its_link(interface: &Interface) -> bool {
 pub fn loses(machine: &Machine, action: &Action) -> Option<String> {
     let lost = |function, all: bool| {
         let found = machine.interface(function).filter(|_| !machine.is_restored(function))?;
-        let mut addresses = found.addresses.iter().filter(|address| !address.is_link_local());
+        let mut addresses = found.addresses.iter().filter(|address| !address.is_kernel_made());
         let address = addresses
             .find(|address| all || address.ip().is_ipv6())
             .map(|address| format!("address {address}"));

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{
     Source, anchor,
-    family::{Family, line, size},
+    family::{Family, line},
     shown::{self, Scaled, bytes, count, scaled},
 };
 use crate::printable::{clip, one_line};
@@ -143,7 +143,7 @@ fn row(
         id: anchor(place),
         name: format!("{}{again}", of.name()),
         detail: of.detail(),
-        size: bytes(size(&cell.measurement)),
+        size: bytes(cell.measurement.size()),
         missing: String::new(),
         n: String::new(),
         median: String::new(),

@@ -91,7 +91,7 @@ pub(crate) fn families(measurements: &Measurements) -> Vec<Family<'_>> {
     let family = |(kind, mut all): (_, Vec<usize>)| {
         let key = |place: &usize| {
             let cell = &measurements.cells[*place];
-            (line(&cell.measurement), size(&cell.measurement), cell.null)
+            (line(&cell.measurement), cell.measurement.size(), cell.null)
         };
         all.sort_by_key(key);
         let plain = || all.iter().map(|place| (key(place), *place)).filter(|((.., null), _)| !null);
@@ -136,14 +136,6 @@ pub(crate) fn line(measurement: &Measurement) -> Line<'_> {
     }
 }
 
-/// A cell's size.
-pub(crate) fn size(measurement: &Measurement) -> u32 {
-    match &measurement.subject {
-        Subject::Network(network) => network.size,
-        Subject::Storage(storage) => storage.block,
-    }
-}
-
 /// Everything about a cell in one line of text.
 pub(crate) fn label(cell: &Cell) -> String {
     let line = line(&cell.measurement);
@@ -153,7 +145,7 @@ pub(crate) fn label(cell: &Cell) -> String {
     format!(
         "{}, {}, {}{detail}{again}",
         kind(&cell.measurement).title(),
-        bytes(size(&cell.measurement)),
+        bytes(cell.measurement.size()),
         line.name()
     )
 }

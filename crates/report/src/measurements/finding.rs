@@ -7,7 +7,7 @@ use penstock_model::{
 
 use super::{
     Source,
-    family::{Kind, Line, capital, kind, line, size},
+    family::{Kind, Line, capital, kind, line},
     shown::{self, bytes},
 };
 
@@ -63,7 +63,7 @@ pub(crate) fn findings(source: &Source<'_>) -> Vec<String> {
                 base: line(&base.measurement),
                 other: line(&other.measurement),
                 kind: kind(&other.measurement),
-                size: size(&other.measurement),
+                size: other.measurement.size(),
             })
         })
         .collect();

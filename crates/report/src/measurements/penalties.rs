@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{
     MOST_COLUMNS, Source,
-    family::{Kind, Line, kind, line, load_word, place_word, size},
+    family::{Kind, Line, kind, line, load_word, place_word},
     metric_word,
     shown::{self, bytes},
 };
@@ -91,7 +91,7 @@ pub(crate) fn view(source: &Source<'_>) -> PenaltyView {
             }
             _ => (kind(other), metric, from, None),
         };
-        tables.entry(key).or_default().push((to, size(other), comparison));
+        tables.entry(key).or_default().push((to, other.size(), comparison));
     }
     let left_out = tables.len().saturating_sub(MOST_TABLES);
     let tables = tables.into_iter().take(MOST_TABLES);

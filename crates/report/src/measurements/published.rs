@@ -1,7 +1,7 @@
 //! Ratios that others published, beside this run's: a container in a VM, by a VF of the VM's own NIC, against a bridge in the VM.
 
 use penstock_model::measurement::{
-    Comparison, Direction, Load, Metric, Network, PathKind, Protocol, Subject, Tool,
+    Comparison, Direction, Load, Metric, Network, PathKind, Protocol, Tool,
 };
 use serde::Serialize;
 
@@ -111,10 +111,7 @@ pub(crate) fn view(source: &Source<'_>) -> Option<PublishedView> {
 }
 
 fn network<'a>(source: &Source<'a>, id: &str) -> Option<&'a Network> {
-    match &source.named(id)?.measurement.subject {
-        Subject::Network(network) => Some(network),
-        Subject::Storage(_) => None,
-    }
+    source.named(id)?.measurement.network()
 }
 
 /// The ratio of a VF to this bridge that is nearest to what was published: of streams by the tool that measures both directions, and

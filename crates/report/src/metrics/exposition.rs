@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use penstock_model::{
     GuestKind, Outcome,
     inventory::{InterfaceCounters, PortCounters, VfCounters},
-    text::one_line,
+    text::metric_label,
 };
 
 use super::{
@@ -14,8 +14,6 @@ use super::{
     families::{FAMILIES, MetricFamily},
 };
 
-/// So many characters of a label's value are kept. Names of ours are shorter; what firmware or a file is called need not be.
-const LONGEST_LABEL: usize = 128;
 /// So many attributes have verdicts of their own; the others are counted together as [`OTHER`].
 const ATTRIBUTES: usize = 64;
 /// So many series tell what has drifted.
@@ -108,7 +106,7 @@ impl Exposition {
         debug_assert!(labels.iter().all(|(name, _)| family.labels.contains(name)), "{family:?}: {labels:?}");
         // An empty label is one that is missing (Prometheus' data model).
         let labels = labels.iter().filter(|(_, value)| !value.is_empty());
-        let labels = labels.map(|(name, value)| (*name, clean(value))).collect();
+        let labels = labels.map(|(name, value)| (*name, metric_label(value))).collect();
         self.0.entry(place).or_default().entry(labels).or_insert(value);
     }
 
@@ -332,13 +330,4 @@ fn flag(on: bool) -> SeriesValue {
 
 fn count(count: usize) -> SeriesValue {
     SeriesValue::Count(count as u64)
-}
-
-/// A label's value on one line, without what steers a terminal, and not longer than [`LONGEST_LABEL`].
-fn clean(value: &str) -> String {
-    let value = one_line(value);
-    match value.char_indices().nth(LONGEST_LABEL) {
-        None => value,
-        Some((end, _)) => format!("{}…", &value[..end]),
-    }
 }
