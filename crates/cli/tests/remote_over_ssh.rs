@@ -348,7 +348,11 @@ fn hostile_machines() -> Outcome {
     for (name, what) in [("garbage", "what is this"), ("endless", "greeting")] {
         let run = server.run(&["status", "--host", name]);
         run.ended_with(8)?;
-        assert!(run.stderr.contains(&format!("{name} said what no penstock says")), "{}", run.stderr);
+        assert!(
+            run.stderr.contains(&format!("{name} sent an answer that cannot be parsed")),
+            "{}",
+            run.stderr
+        );
         assert!(run.stderr.contains(what), "{}", run.stderr);
     }
     // The program there is another version's: what its status means is not known, and it is no success.

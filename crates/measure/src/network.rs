@@ -338,7 +338,7 @@ impl NetworkTaker {
 
     fn counters_of_stream(&self, route: &Route, network: &Network) -> Result<CpuCounters, String> {
         let host = Arc::clone(self.testbed.place(&Vantage::Host)?);
-        let unknown = || Err(format!("nobody looked for the control groups of {}", route.client.place));
+        let unknown = || Err(format!("the control groups of {} were not read", route.client.place));
         let groups = self.testbed.vm_groups.get(&route.client.place).cloned().unwrap_or_else(unknown);
         // What is in the same network namespace as a process of the host's is counted there.
         let process = self.testbed.place(&route.server.place)?.namespace().map_err(|error| chain(&error))?;

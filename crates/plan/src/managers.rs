@@ -55,7 +55,7 @@ fn say(planner: &mut Planner<'_>, nic: &WantedNic<'_>, functions: &BTreeSet<Bdf>
         }
         let why = match functions.is_subset(&before) {
             true if before == *functions => {
-                format!("{manager} was stopped before it had read what was written for it last")
+                format!("an earlier run was stopped before {manager} had read what it wrote")
             }
             true => format!("functions of {} are no longer a guest's", nic.name),
             false => format!(

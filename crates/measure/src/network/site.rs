@@ -37,7 +37,7 @@ impl Site {
     /// A place that nothing is known of yet.
     pub fn new(place: Arc<dyn Place>, kind: EndKind, mark: String) -> Site {
         let lease = Lease { mark, ..Lease::default() };
-        let survey = Err(format!("nobody looked at what is {}", place.describe()));
+        let survey = Err(format!("what is {} was not surveyed", place.describe()));
         Site {
             place,
             survey,

@@ -76,7 +76,9 @@ fn check_allow(
         ("loopback", allow.loopback != usual.loopback),
     ];
     for (key, _) in asked.into_iter().filter(|(_, given)| *given) {
-        let text = format!("the switch of an igb cannot be set for {guest}, and `{key}` asks for it");
+        let text = format!(
+            "the switch of an igb is not told what {guest} sets inside, so that `{key}` would have no effect"
+        );
         messages.push(Diagnostic::error(path.join(key), text).at_key().with_hint(
             "leave it out: `vlan`, `mac` and `max_tx_rate` bound frames; or write `emulation: virtio`",
         ));

@@ -33,7 +33,7 @@ fn vfs_that_somebody_else_made_in_place_of_ours_are_left_and_told_of() {
     };
     let left: Vec<StepId> = not_undone.iter().map(|left| left.step).collect();
     assert_eq!((step, left), (StepId(6), vec![StepId(2)]));
-    assert!(not_undone[0].error.contains("somebody has changed that since"), "{}", not_undone[0]);
+    assert!(not_undone[0].error.contains("changed by something else since"), "{}", not_undone[0]);
     assert!(!not_undone[0].is_left(), "nothing of this run");
     assert_eq!(world.state["vfs 0000:04:00.0"], "8");
     assert_eq!(world.state["mtu 0000:04:00.0"], "1500", "the rest is taken back");
