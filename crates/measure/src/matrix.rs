@@ -239,7 +239,7 @@ impl Matrix {
         let by_size = |cell: &Planned| {
             let alike = self.cells.iter().filter(|other| akin(&other.measurement, &cell.measurement));
             let (least, greatest) = alike
-                .map(Planned::size)
+                .map(|cell| cell.measurement.size())
                 .fold((u32::MAX, 0), |(least, greatest), size| (least.min(size), greatest.max(size)));
             let (order, alone) = match &cell.measurement.subject {
                 Subject::Network(network) if network.protocol.is_stream() => {
