@@ -1,4 +1,4 @@
-//! Runs the tests of this workspace as `cargo test --no-fail-fast` does, but several programs at once: as many as there are CPUs, and more
+//! Runs the tests of this workspace as `cargo test --no-fail-fast` does, but several programs at once: as many as there are CPUs or twice as many, and more
 //! while CPUs are idle ([`room`]). Programs that drive boards one after the other leave CPUs idle, and the shortest still have to wait for the
 //! longest ([`order`]).
 //!
