@@ -5,7 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use penstock_apply::{
     Mode,
     history::{
-        Decision, KnownRun, Phase, Purpose, RunId, Runs, Verdict, decision, recovery,
+        Confirmation, Decision, KnownRun, Phase, Purpose, RunId, Runs, decision, recovery,
         recovery::{Kept, RunToUndo},
         store::{Deeds, StoreError, UnreadableRun},
         succession::has_gone_on_from,
@@ -170,7 +170,7 @@ pub fn take_back(
         run.release()?;
     }
     for run in known.iter().filter(|run| run.is_open()) {
-        let ours = Decision { verdict: Verdict::TakenBack, who: who(), at: progress::now() };
+        let ours = Decision { verdict: Confirmation::TakenBack, who: who(), at: progress::now() };
         if let Err(error) = decision::decide(&run.directory, ours) {
             // It is still to be confirmed, and its guard may need the room.
             let _ = run.reserve();
