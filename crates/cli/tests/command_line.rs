@@ -96,7 +96,7 @@ fn what_the_documents_show_of_check_and_plan_is_what_is_printed() {
     let recorded = root.join("crates/plan/tests/golden/tenant/inventory.json");
     let recorded =
         std::fs::read_to_string(recorded).unwrap().replace("0c:c4:7a:9a:61:ea", "02:70:73:4e:a9:c1");
-    let mut machine: serde_json::Value = json::read(&recorded).unwrap();
+    let mut machine: serde_json::Value = serde_json::from_str(&recorded).unwrap();
     let paths = serde_json::json!([{"names": ["mgmt"], "function": "0000:00:03.0"}]);
     machine["lifelines"] = serde_json::json!({
         "found": [{"kind": {"ssh": {"peer": "10.0.2.2", "own": true}}, "paths": paths}]

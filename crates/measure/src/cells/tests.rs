@@ -140,7 +140,7 @@ impl Sampler for Scripted<'_, '_> {
 
 /// What the tool prints for this value of the main metric.
 fn printed(cell: &Planned, value: f64) -> String {
-    let Subject::Network(network) = &cell.measurement.subject else { unreachable!() };
+    let network = cell.measurement.network().unwrap();
     let text = match (cell.measurement.tool, network.load, network.direction) {
         (Tool::Netperf, ..) if network.protocol.is_stream() => {
             STREAM.replace("REMOTE_RECV_THROUGHPUT=1913.18", &format!("REMOTE_RECV_THROUGHPUT={value}"))
