@@ -162,6 +162,12 @@ impl Work<'_> {
     /// The record of the attachment that the call is about. One that cannot be read is logged: it may be of it, and must not keep all others
     /// from what is theirs.
     pub(crate) fn recorded(&self, name: &InterfaceName) -> Result<Option<Record>, CniError> {
+        // The VF that the configuration names has it as a rule. One that cannot be read is told of below.
+        if let Some(Ok(Some(record))) = self.configuration.device.map(|function| self.journal.of(function))
+            && self.is_of_call(&record, name)
+        {
+            return Ok(Some(record));
+        }
         let (records, unreadable) = self.journal.all()?;
         unreadable.iter().for_each(|of| self.log.say(LogLevel::Warning, of.error.to_string()));
         Ok(records.into_iter().find(|record| self.is_of_call(record, name)))
@@ -267,7 +273,7 @@ impl Work<'_> {
         let settings = &self.configuration.settings;
         let (mut state, mut pf) = (None, None);
         if !settings.attributes().is_empty() {
-            let index = Attributes::index(&plugin.root, &vf.pf, &self.netlink.links()?)?;
+            let index = Attributes::index(&plugin.root, &mut self.netlink, &vf.pf)?;
             state = Attributes::through(&plugin.root, &mut self.netlink, &vf.pf, index)?.state(vf.index)?;
             pf = Some(index);
         }

@@ -364,7 +364,7 @@ impl Work<'_> {
     fn mac_at_pf(&mut self, vf: &Vf, record: &Record, changed: bool) -> Result<Option<(Mac, u32)>, CniError> {
         let Some(before) = &record.before.state else { return Ok(None) };
         let plugin = self.plugin;
-        let index = Attributes::index(&plugin.root, &vf.pf, &self.netlink.links()?)?;
+        let index = Attributes::index(&plugin.root, &mut self.netlink, &vf.pf)?;
         let now = Attributes::through(&plugin.root, &mut self.netlink, &vf.pf, index)?.state(vf.index)?;
         let mac = vf::mac_to_restore(before, &record.wanted, now.as_ref(), changed);
         Ok(mac.map(|mac| (mac, index)))

@@ -93,7 +93,7 @@ fn function_named(root: &Root, name: &str) -> Option<PciFunction> {
     Some(PciFunction::new(root, function))
 }
 
-/// The interface of a VF in the namespace of `netlink`. The kernel is asked for the one alone that sysfs names, and for all where that
+/// The interface of a function in the namespace of `netlink`. The kernel is asked for the one alone that sysfs names, and for all where that
 /// is not it: thousands of others cost nothing.
 ///
 /// # Errors
@@ -141,17 +141,17 @@ impl<'a> Attributes<'a> {
     ///
     /// When it is not.
     pub fn of(root: &Root, netlink: &'a mut Netlink, pf: &PciFunction) -> Result<Attributes<'a>, CniError> {
-        let index = Attributes::index(root, pf, &netlink.links()?)?;
+        let index = Attributes::index(root, netlink, pf)?;
         Attributes::through(root, netlink, pf, index)
     }
 
-    /// The index of a PF's interface, among those of the namespace.
+    /// The index of a PF's interface in the namespace of `netlink`.
     ///
     /// # Errors
     ///
     /// When it is not there.
-    pub fn index(root: &Root, pf: &PciFunction, links: &[InterfaceReport]) -> Result<u32, CniError> {
-        let report = local_interface_of(pf.bdf(), links, root).ok_or_else(|| {
+    pub fn index(root: &Root, netlink: &mut Netlink, pf: &PciFunction) -> Result<u32, CniError> {
+        let report = interface_here(root, netlink, pf)?.ok_or_else(|| {
             let text = format!("the PF {} has no interface here, through which its VFs are set", pf.bdf());
             CniError::new(CniError::REFUSED, text)
         })?;

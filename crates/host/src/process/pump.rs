@@ -108,12 +108,15 @@ impl<'a> Pump<'a> {
         loop {
             self.wait(interval)?;
             self.feed();
+            let was_open = self.is_open();
             let read = self.read(on_bytes);
-            interval = if read > 0 { 1 } else { (interval * 2).min(INTERVAL) };
+            // Who closes both outputs ends, as a rule: nothing else wakes this then.
+            let closes = was_open && !self.is_open();
+            interval = if read > 0 || closes { 1 } else { (interval * 2).min(INTERVAL) };
             let overdue = deadline.is_some_and(|deadline| Instant::now() >= deadline);
             if let Some((status, end)) = ended {
                 read_since_end += read;
-                let held_open = self.stdout.is_some() || self.stderr.is_some();
+                let held_open = self.is_open();
                 let given_up = (end.elapsed() > LINGER || overdue || interrupt::pending())
                     && (read == 0 || read_since_end > PIPE_CAPACITY);
                 if !held_open || given_up {
@@ -123,6 +126,9 @@ impl<'a> Pump<'a> {
             }
             // Looked at after the pipes were read: what it wrote before its end is read in a further round.
             ended = child.try_wait()?.map(|status| (status, Instant::now()));
+            if let Some((status, _)) = ended.filter(|_| asked.is_none() && !self.is_open()) {
+                return Ok(Ended::Exited { status, held_open: false });
+            }
             if asked.is_none() && ended.is_none() && (overdue || interrupt::pending()) {
                 let why = if interrupt::pending() { Ended::Interrupted } else { Ended::TimedOut };
                 asked = Some((why, Instant::now()));
@@ -135,6 +141,11 @@ impl<'a> Pump<'a> {
                 return Ok(why);
             }
         }
+    }
+
+    /// Whether it may write more.
+    fn is_open(&self) -> bool {
+        self.stdout.is_some() || self.stderr.is_some()
     }
 
     /// Waits until a pipe can be used, for at most `interval` milliseconds.
