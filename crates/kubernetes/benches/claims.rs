@@ -20,12 +20,15 @@ use std::{
 
 use penstock_host::Root;
 use penstock_kubernetes::{
+    change::Whereabouts,
     claim::state::RUN,
     client::{self, ClientSettings},
     devices::{Devices, PublishedFunction},
     health::HealthReport,
     metrics::ClaimTimings,
-    plugin::{Settings, claim_api::ClaimApiClient, orphans::OrphanSettings, serve_on},
+    plugin::{
+        Settings, claim_api::ClaimApiClient, orphans::OrphanSettings, reporter::ClaimDriftTeller, serve_on,
+    },
     protocol::dra_v1::{
         Claim, NodePrepareResourcesRequest, NodeUnprepareResourcesRequest, dra_plugin_client::DraPluginClient,
     },
@@ -35,7 +38,7 @@ use penstock_testkit::{
     control_plane::{self, LocalControlPlane},
 };
 use serde_json::{Value, json};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tonic::transport::{Channel, Endpoint};
 
 /// Says to this program that it is in namespaces of its own.
@@ -181,6 +184,8 @@ async fn measure(plane: &LocalControlPlane, uid: &str, pod: u32, rounds: usize, 
         cdi: at("cdi"),
         devices,
         health,
+        drift: ClaimDriftTeller { now: watch::channel(Arc::default()).0, news: mpsc::channel(1).0 },
+        whereabouts: watch::channel(Whereabouts::Here).1,
         shutdown,
         timings: ClaimTimings::default(),
         orphans: OrphanSettings::default(),

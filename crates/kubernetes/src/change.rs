@@ -50,6 +50,8 @@ mod replan;
 mod report;
 mod verbs;
 
+use elsewhere::Suspicion;
+pub use elsewhere::Whereabouts;
 pub use progress::RolloutStateError;
 use progress::{Progress, Store};
 use replan::Replan;
@@ -88,6 +90,8 @@ pub struct Settings {
     /// Is true from before a granted change until it has ended, one way or another: what is seen of the machine meanwhile is taken back, or
     /// follows a model that is not confirmed yet.
     pub changing: watch::Sender<bool>,
+    /// Whether the Node is this machine: on another one the rest of the agent does nothing either.
+    pub whereabouts: watch::Sender<Whereabouts>,
     /// Counts how often the machine was looked at; not while it is changed, and no look counts that began before the end of a change.
     pub looked: watch::Receiver<u64>,
 }
@@ -163,8 +167,7 @@ pub async fn serve(settings: Settings) -> Result<(), ChangeError> {
         nodes: Kept::default(),
         planned: None,
         replan: Replan::new(),
-        elsewhere: None,
-        accused: None,
+        suspicion: Suspicion::default(),
     };
     let mut trouble = LastingTrouble::new("take part in the roll-out");
     let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
@@ -182,7 +185,10 @@ pub async fn serve(settings: Settings) -> Result<(), ChangeError> {
         tokio::select! {
             event = machines.next() => if agent.machines.see(event, machine) { due = Some(soon) },
             event = records.next() => if agent.records.see(event, record) { due = Some(soon) },
-            event = nodes.next() => if agent.nodes.see(event, node) { due = Some(soon) },
+            event = nodes.next() => if agent.nodes.see(event, node) {
+                agent.locate();
+                due = Some(soon);
+            },
             () = sleep_until(due.unwrap_or(now)), if due.is_some() => {
                 due = None;
                 if agent.records.is_whole() {
@@ -240,10 +246,7 @@ struct Agent {
     /// The hash that was planned since this agent was started.
     planned: Option<String>,
     replan: Replan,
-    /// Since when the Node seems to be another machine.
-    elsewhere: Option<Instant>,
-    /// Of which run of the Node's kernel that was said.
-    accused: Option<String>,
+    suspicion: Suspicion,
 }
 
 impl Agent {
@@ -259,7 +262,7 @@ impl Agent {
             log::say(format!("there is no Node {} in the cluster; waiting for it", self.settings.node));
             return Ok(None);
         };
-        if !own.boot.is_empty() && !self.boot.is_empty() && own.boot != self.boot {
+        if Whereabouts::of(Some(&own), &self.boot) == Whereabouts::Elsewhere {
             return self.is_elsewhere(&own).await;
         }
         let known = self.records.get(&self.settings.node).cloned();

@@ -176,17 +176,22 @@ impl NodeEvents {
         let drifted = news.iter().filter_map(|news| match news {
             DriftEvent::Drift(verdict) => Some(in_words(verdict)),
             DriftEvent::Unseen(verdict) => Some(in_words(verdict)),
-            DriftEvent::HoldsAgain(_) | DriftEvent::State | DriftEvent::Blind(_) | DriftEvent::Nothing => {
-                None
-            }
+            DriftEvent::ClaimDrift(told) => Some(told.clone()),
+            DriftEvent::HoldsAgain(_)
+            | DriftEvent::ClaimHoldsAgain(_)
+            | DriftEvent::State
+            | DriftEvent::Blind(_)
+            | DriftEvent::Nothing => None,
         });
         let drifted: Vec<String> = drifted.collect();
         let again = news.iter().filter_map(|news| match news {
             DriftEvent::HoldsAgain(verdict) => {
                 Some(format!("{} {}: {}", verdict.subject, verdict.attribute, verdict.seen))
             }
+            DriftEvent::ClaimHoldsAgain(told) => Some(told.clone()),
             DriftEvent::Drift(_)
             | DriftEvent::Unseen(_)
+            | DriftEvent::ClaimDrift(_)
             | DriftEvent::State
             | DriftEvent::Blind(_)
             | DriftEvent::Nothing => None,

@@ -85,8 +85,45 @@ pub enum DriftEvent {
     HoldsAgain(Box<Verdict>),
     /// Something cannot be looked at for now.
     Blind(String),
+    /// A VF that a pod has is no longer as it was given: a sentence.
+    ClaimDrift(String),
+    /// It is again as it was given: a sentence.
+    ClaimHoldsAgain(String),
     /// Nothing that concerns devices.
     Nothing,
+}
+
+/// What pods have and is not as it was given, by the device's name: why, in words.
+pub type ClaimDrift = BTreeMap<String, String>;
+
+/// Adds the taint of devices that are not as a pod was given them. One that is not as the model says has one already.
+pub fn add_claim_taints(claims: &ClaimDrift, devices: &Devices, taints: &mut Taints) {
+    for device in claims.keys().filter_map(|name| devices.get(name)) {
+        let of_device = taints.entry(device.name.clone()).or_default();
+        if !of_device.iter().any(|taint| taint.key == DRIFT) {
+            of_device.push(Taint { key: DRIFT, value: Some(OF_A_CLAIM.to_owned()) });
+        }
+    }
+}
+
+/// Adds to the health of devices what is not as a pod was given it. One that is as it was keeps the time of `previous`.
+pub fn add_claim_health(
+    claims: &ClaimDrift,
+    previous: &HealthReport,
+    now: SystemTime,
+    report: &mut HealthReport,
+) {
+    for (name, why) in claims {
+        let Some(health) = report.get_mut(name.as_str()) else { continue };
+        let mut message = format!("not as the pod was given it: {why}");
+        if health.condition == DeviceCondition::Unhealthy {
+            message = format!("{}; {message}", health.message);
+        }
+        let (condition, message) = (DeviceCondition::Unhealthy, cut(message));
+        let before = previous.get(name.as_str());
+        let same = before.filter(|before| (before.condition, &before.message) == (condition, &message));
+        *health = DeviceHealth { condition, since: same.map_or(now, |before| before.since), message };
+    }
 }
 
 /// Everything that is otherwise than the model says.
@@ -144,7 +181,11 @@ impl Drift {
                 self.verdicts.insert(verdict.key(), (**verdict).clone());
             }
             DriftEvent::HoldsAgain(verdict) => drop(self.verdicts.remove(&verdict.key())),
-            DriftEvent::State | DriftEvent::Blind(_) | DriftEvent::Nothing => {}
+            DriftEvent::State
+            | DriftEvent::Blind(_)
+            | DriftEvent::ClaimDrift(_)
+            | DriftEvent::ClaimHoldsAgain(_)
+            | DriftEvent::Nothing => {}
         }
         Ok(news)
     }
@@ -244,6 +285,9 @@ impl Drift {
         report
     }
 }
+
+/// The value of a taint that a claim is the reason of, where the model's has the attribute.
+const OF_A_CLAIM: &str = "claim";
 
 /// How long a device that is gone is remembered.
 const GONE: Duration = Duration::from_secs(24 * 3600);

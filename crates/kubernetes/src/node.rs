@@ -23,12 +23,13 @@ use tokio::{
 };
 
 use crate::{
-    arguments, change,
+    arguments,
+    change::{self, Whereabouts},
     client::{ApiError, ClientSettings, ConnectError, answer, connect},
     controller::Watched,
     devices::Devices,
     events::NodeEvents,
-    health::{Drift, DriftEvent, HealthReport},
+    health::{ClaimDrift, Drift, DriftEvent, HealthReport, add_claim_health, add_claim_taints},
     identity::{DriverName, NodeName, VANISHING},
     log::{self, LastingTrouble},
     metrics::{
@@ -37,7 +38,7 @@ use crate::{
     },
     pace::{Backoff, Bucket},
     penstock::{Penstock, PenstockError},
-    plugin::{self, claim_api::ClaimApiClient, orphans::OrphanSettings},
+    plugin::{self, claim_api::ClaimApiClient, orphans::OrphanSettings, reporter::ClaimDriftTeller},
     slices::{Owner, Taint, Taints, publish::Published, slices},
 };
 
@@ -141,6 +142,8 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
     let (health, health_seen) = watch::channel(Arc::new(HealthReport::new()));
     let (model, model_seen) = watch::channel(0);
     let (news, news_told) = mpsc::channel(NEWS);
+    let (claim_drift, claim_drift_seen) = watch::channel(Arc::new(ClaimDrift::new()));
+    let (whereabouts, whereabouts_seen) = watch::channel(Whereabouts::Unknown);
     let (shutdown, shutdown_seen) = watch::channel(false);
     let (progress, progress_seen) = watch::channel(None);
     let timings = ClaimTimings::default();
@@ -168,6 +171,8 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
             cdi: arguments.cdi_directory.clone(),
             devices: published_seen,
             health: health_seen,
+            drift: ClaimDriftTeller { now: claim_drift, news: news.clone() },
+            whereabouts: whereabouts_seen.clone(),
             shutdown: shutdown_seen,
             timings: timings.clone(),
             orphans: OrphanSettings::default(),
@@ -183,6 +188,7 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
         vanishing,
         refused,
         changing,
+        whereabouts,
         looked,
     });
     let scanner = scanner::Scanner {
@@ -241,9 +247,16 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
         () = scanner.run() => Ok(()),
         ended = changes => ended.map_err(NodeError::Rollout),
         () = watching::watch(penstock, watched, drift, news) => Ok(()),
-        () = publisher.run(devices_seen.clone(), drift_seen.clone(), vanishing_seen, refused_seen) => Ok(()),
-        () = assess(devices_seen, drift_seen, blind_seen, health) => Ok(()),
-        () = tell(events, news_told) => Ok(()),
+        () = publisher.run(PublisherInputs {
+            devices: devices_seen.clone(),
+            drift: drift_seen.clone(),
+            claims: claim_drift_seen.clone(),
+            vanishing: vanishing_seen,
+            refused: refused_seen,
+            whereabouts: whereabouts_seen.clone(),
+        }) => Ok(()),
+        () = assess(devices_seen, drift_seen, claim_drift_seen, blind_seen, health) => Ok(()),
+        () = tell(events, news_told, whereabouts_seen) => Ok(()),
     }
 }
 
@@ -259,6 +272,16 @@ struct Publisher {
     progress: watch::Sender<Option<SliceProgress>>,
     trouble: LastingTrouble,
     backoff: Backoff,
+}
+
+/// What slices follow from.
+struct PublisherInputs {
+    devices: watch::Receiver<Option<Arc<Devices>>>,
+    drift: watch::Receiver<Drift>,
+    claims: watch::Receiver<Arc<ClaimDrift>>,
+    vanishing: watch::Receiver<Option<Arc<BTreeSet<String>>>>,
+    refused: watch::Receiver<bool>,
+    whereabouts: watch::Receiver<Whereabouts>,
 }
 
 /// The Node cannot be read.
@@ -289,13 +312,15 @@ impl Publisher {
         }
     }
 
-    async fn run(
-        mut self,
-        mut devices: watch::Receiver<Option<Arc<Devices>>>,
-        mut drift: watch::Receiver<Drift>,
-        mut vanishing: watch::Receiver<Option<Arc<BTreeSet<String>>>>,
-        mut refused: watch::Receiver<bool>,
-    ) {
+    async fn run(mut self, inputs: PublisherInputs) {
+        let PublisherInputs {
+            mut devices,
+            mut drift,
+            mut claims,
+            mut vanishing,
+            mut refused,
+            mut whereabouts,
+        } = inputs;
         let fields = format!("spec.nodeName={},spec.driver={}", self.node, self.driver);
         let config = watcher::Config::default().fields(&fields).timeout(WATCH);
         let mut watch = Watched::with(self.slices.clone(), "watch the slices", config, backoff());
@@ -315,6 +340,8 @@ impl Publisher {
                 }
                 Ok(()) = devices.changed() => due = due.or(soon),
                 Ok(()) = drift.changed() => due = due.or(soon),
+                Ok(()) = claims.changed() => due = due.or(soon),
+                Ok(()) = whereabouts.changed() => due = due.or(soon),
                 // What was waited for so long is not waited for any longer.
                 Ok(()) = vanishing.changed() => due = soon,
                 Ok(()) = refused.changed() => {
@@ -323,6 +350,8 @@ impl Publisher {
                 }
                 () = sleep_until(due.unwrap_or(now)), if due.is_some() => {
                     let known = devices.borrow_and_update().clone();
+                    let is_here = *whereabouts.borrow_and_update() == Whereabouts::Here;
+                    let claims = claims.borrow_and_update().clone();
                     let taints = {
                         let drift = drift.borrow_and_update();
                         known.as_ref().filter(|_| drift.is_settled()).map(|devices| drift.taints(devices))
@@ -330,8 +359,11 @@ impl Publisher {
                     let waited = unknown_until.is_some_and(|until| now >= until);
                     let going = going(vanishing.borrow_and_update().clone(), waited);
                     due = match (known, taints, going) {
+                        // The slices are those of another machine, as far as is known.
+                        _ if !is_here => None,
                         (Some(_), Some(_), None) => unknown_until,
                         (Some(devices), Some(mut taints), Some(going)) if self.published.is_known() => {
+                            add_claim_taints(&claims, &devices, &mut taints);
                             add_vanishing(&devices, &going, &mut taints);
                             let wait = self.publish(&devices, &taints).await;
                             self.tell_progress(wait.is_none());
@@ -422,6 +454,7 @@ fn backoff() -> Backoff {
 async fn assess(
     mut devices: watch::Receiver<Option<Arc<Devices>>>,
     mut drift: watch::Receiver<Drift>,
+    mut claims: watch::Receiver<Arc<ClaimDrift>>,
     mut blind: watch::Receiver<bool>,
     health: watch::Sender<Arc<HealthReport>>,
 ) {
@@ -430,8 +463,9 @@ async fn assess(
         if let Some(devices) = known {
             let previous = health.borrow().clone();
             let blind = *blind.borrow_and_update();
-            let drift = drift.borrow_and_update();
-            let report = drift.report(&devices, blind, &previous, SystemTime::now());
+            let (drift, now) = (drift.borrow_and_update(), SystemTime::now());
+            let mut report = drift.report(&devices, blind, &previous, now);
+            add_claim_health(&claims.borrow_and_update(), &previous, now, &mut report);
             if report != *previous {
                 health.send_replace(Arc::new(report));
             }
@@ -439,21 +473,28 @@ async fn assess(
         tokio::select! {
             Ok(()) = devices.changed() => {}
             Ok(()) = drift.changed() => {}
+            Ok(()) = claims.changed() => {}
             Ok(()) = blind.changed() => {}
             else => return std::future::pending().await,
         }
     }
 }
 
-/// Tells what drifted, what came in one moment together.
-async fn tell(mut events: NodeEvents, mut news: mpsc::Receiver<DriftEvent>) {
+/// Tells what drifted, what came in one moment together; nothing of a Node that is another machine.
+async fn tell(
+    mut events: NodeEvents,
+    mut news: mpsc::Receiver<DriftEvent>,
+    whereabouts: watch::Receiver<Whereabouts>,
+) {
     while let Some(first) = news.recv().await {
         time::sleep(SETTLE).await;
         let mut all = vec![first];
         while let Ok(more) = news.try_recv() {
             all.push(more);
         }
-        events.tell(&all).await;
+        if *whereabouts.borrow() != Whereabouts::Elsewhere {
+            events.tell(&all).await;
+        }
     }
     std::future::pending().await
 }

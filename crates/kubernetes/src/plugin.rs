@@ -1,7 +1,8 @@
 //! The kubelet plugin: two Unix sockets. By one kubelet finds the driver, over the other it has claims prepared and hears of devices' health.
 //!
 //! - [`sockets`]: how sockets are made and served. [`registration`], [`resources`], [`health_stream`]: the three services.
-//! - [`claim_api`]: what is asked of the API server. [`reporter`]: what is told there of claims. [`orphans`]: claims that kubelet has forgotten.
+//! - [`claim_api`]: what is asked of the API server. [`reporter`]: what is told there of claims, and whether pods have what they were given.
+//!   [`orphans`]: claims that kubelet has forgotten.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -13,6 +14,7 @@ use thiserror::Error;
 use tokio::{sync::watch, task};
 
 use crate::{
+    change::Whereabouts,
     claim::{ClaimSettings, Claims, StateError},
     devices::Devices,
     health::HealthReport,
@@ -21,6 +23,7 @@ use crate::{
 };
 
 pub mod claim_api;
+mod glance;
 pub mod health_stream;
 pub mod orphans;
 pub mod registration;
@@ -56,6 +59,10 @@ pub struct Settings<C = ClaimApiClient> {
     pub devices: watch::Receiver<Arc<Devices>>,
     /// Their health.
     pub health: watch::Receiver<Arc<HealthReport>>,
+    /// Who is told of what pods have and is not as it was given.
+    pub drift: reporter::ClaimDriftTeller,
+    /// Where the Node is of which it takes itself to be: nothing is prepared for another machine.
+    pub whereabouts: watch::Receiver<Whereabouts>,
     /// True when the plugin is to end.
     pub shutdown: watch::Receiver<bool>,
     /// Where it is counted how long calls take.
@@ -130,7 +137,7 @@ pub async fn serve_on<C: ClaimApi>(
         cdi: settings.cdi,
     });
     let api = Arc::new(settings.client);
-    let reporter = reporter::Reporter::open(claims.clone(), api.clone(), &settings.node)?;
+    let reporter = reporter::Reporter::open(claims.clone(), api.clone(), &settings.node, settings.drift)?;
 
     let orphans =
         Orphans::new(claims.clone(), api.clone(), &settings.node, settings.orphans, settings.timings.clone());
@@ -148,8 +155,14 @@ pub async fn serve_on<C: ClaimApi>(
     let name = registration::socket_name(&settings.driver);
     let registry = sockets::Socket::bind(settings.kubelet.join("plugins_registry").join(name))?;
 
-    let resources =
-        resources::Resources::new(claims, api, &settings.node, settings.devices, settings.timings);
+    let resources = resources::Resources {
+        claims: Arc::new(claims),
+        api,
+        node: settings.node,
+        devices: settings.devices,
+        whereabouts: settings.whereabouts,
+        timings: settings.timings,
+    };
     let health = health_stream::HealthStream::new(&settings.pool, settings.health, settings.shutdown.clone());
     let registration = registration::Registration::new(&settings.driver, endpoint.path());
     let served = endpoint.serve(

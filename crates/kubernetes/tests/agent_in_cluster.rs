@@ -63,7 +63,7 @@ fn main() -> ExitCode {
         plane.must(&["apply", "--filename", "-"], &manifests());
         let _ = PLANE.set(Plane(std::sync::Mutex::new(plane)));
     }
-    let tests: [(&'static str, fn()); 12] = [
+    let tests: [(&'static str, fn()); 13] = [
         ("slices_are_what_was_scanned", slices_are_what_was_scanned),
         ("slices_that_were_wiped_are_back_within_five_seconds", wiped_slices_come_back),
         ("what_a_run_makes_that_is_not_decided_yet_is_not_published", runs::held_back),
@@ -79,6 +79,7 @@ fn main() -> ExitCode {
         ("an_idle_agent_writes_nothing_and_stays_small", idle),
         ("slices_follow_when_the_api_server_comes_back", api_server_away),
         ("a_node_that_is_made_anew_gets_its_slices_again", node_made_anew),
+        ("an_agent_that_has_another_nodes_name_publishes_nothing", on_another_machine),
     ];
     trials.add(&missing, tests);
     // The pod's namespaces.
@@ -618,6 +619,44 @@ fn api_server_away() {
     node.plane.start_api_server();
     node.until("published anew", |devices| devices.len() == 200);
     assert!(node.log().contains("could publish the slices after"), "{}", node.log());
+}
+
+fn on_another_machine() {
+    let mut node = Node::new("elsewhere", &igb());
+    let booted = |node: &Node<'_>, boot: &str| {
+        let info = json!({"status": {"nodeInfo": {"bootID": boot}}}).to_string();
+        let patch = ["patch", "node", "elsewhere", "--subresource=status", "--type=merge", "--patch"];
+        node.plane.must(&[&patch[..], &[&info]].concat(), "");
+    };
+    booted(&node, "run-of-another-machine");
+    node.start();
+    let deadline = Instant::now() + PATIENT;
+    for words in ["the Node elsewhere is another machine", "functions for pods: 7"] {
+        while !node.log().contains(words) {
+            assert!(Instant::now() < deadline, "{words}: {}", node.log());
+            thread::sleep(PAUSE);
+        }
+    }
+    // One that published would have by then.
+    thread::sleep(Duration::from_secs(3));
+    assert_eq!(node.slices(), [json!(null); 0], "{}", node.log());
+    // Kubelet runs here after all.
+    booted(&node, fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap().trim());
+    node.until("published", |devices| devices.len() == 7);
+    // What another machine publishes of its own stays.
+    booted(&node, "run-of-another-machine");
+    let moved = || node.log().matches("the Node elsewhere is another machine").count() == 2;
+    while !moved() {
+        assert!(Instant::now() < deadline, "{}", node.log());
+        thread::sleep(PAUSE);
+    }
+    node.scanned(&large());
+    while !node.log().contains("functions for pods: 200") {
+        assert!(Instant::now() < deadline, "{}", node.log());
+        thread::sleep(PAUSE);
+    }
+    thread::sleep(Duration::from_secs(3));
+    assert_eq!(node.devices().map(|devices| devices.len()), Some(7), "{}", node.log());
 }
 
 fn node_made_anew() {

@@ -4,12 +4,16 @@
 
 #[path = "claims/beside.rs"]
 mod beside;
+#[path = "claims/drift.rs"]
+mod drift;
 #[path = "claims/given_up.rs"]
 mod given_up;
 #[path = "claims/machine.rs"]
 mod machine;
 #[path = "claims/orphans.rs"]
 mod orphans;
+#[path = "claims/refused.rs"]
+mod refused;
 #[path = "claims/told.rs"]
 mod told;
 #[path = "claims/updated.rs"]
@@ -32,6 +36,7 @@ use nix::{
 };
 use penstock_host::{Root, chain};
 use penstock_kubernetes::{
+    change::Whereabouts,
     claim::{
         CallerWaits, Claims,
         allocation::{AllocatedClaim, allocated},
@@ -40,13 +45,15 @@ use penstock_kubernetes::{
         state::{AttachRecord, AttachStore, ClaimStore},
     },
     devices::Devices,
-    health::{DeviceCondition, DeviceHealth, HealthReport},
+    health::{ClaimDrift, DeviceCondition, DeviceHealth, DriftEvent, HealthReport},
     metrics::ClaimTimings,
     plugin::{
         ServeError, Settings,
         claim_api::{ClaimApi, ClaimApiError},
         orphans::OrphanSettings,
-        registration, serve_on,
+        registration,
+        reporter::ClaimDriftTeller,
+        serve_on,
     },
     protocol::{
         dra_health_v1alpha1::{
@@ -64,7 +71,7 @@ use penstock_testkit::{
     trials::{Outcome, Trials},
 };
 use serde_json::{Value, json};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tonic::transport::{Channel, Endpoint};
 
 /// How long something is waited for that takes milliseconds.
@@ -78,7 +85,7 @@ fn main() -> ExitCode {
     }
     let mut trials = Trials::from_arguments();
     let missing = trials.lacking("the plugin", || needs::programs(&["sh", "sed", "grep", "readlink", "ln"]));
-    let tests: [(&str, Check); 27] = [
+    let tests: [(&str, Check); 29] = [
         ("kubelet_registers_the_driver_and_hears_of_health", kubelet_registers),
         ("a_claim_is_prepared_and_unprepared_over_the_sockets", a_claim_is_prepared),
         ("what_a_claim_cannot_have_is_refused_with_the_reason", what_a_claim_cannot_have),
@@ -109,7 +116,16 @@ fn main() -> ExitCode {
         ("a_prepare_waits_for_its_own_claim_alone", given_up::waits_for_its_own_claim_alone),
         ("a_record_that_cannot_be_read_keeps_its_own_claim_alone", given_up::a_record_that_cannot_be_read),
         ("claims_go_on_after_an_update_of_the_agent", updated::after_an_update),
+        ("a_claim_that_is_refused_says_so_until_it_is_prepared", refused::is_told_on_the_claim),
+        ("nothing_is_prepared_for_a_node_on_another_machine", refused::for_another_machine),
     ];
+    trials.add(&missing, tests);
+    let missing = missing
+        .or_else(needs::root)
+        .or_else(needs::network_namespace)
+        .or_else(|| needs::programs(&["ip", "nsenter"]));
+    let tests: [(&str, Check); 1] =
+        [("what_a_pod_has_and_is_not_as_it_was_given_is_told_in_netns", drift::is_told)];
     trials.add(&missing, tests);
     trials.run()
 }
@@ -194,6 +210,11 @@ impl ClaimApi for Objects {
 /// An agent that serves, and what kubelet has of it.
 struct Agent {
     health: watch::Sender<Arc<HealthReport>>,
+    /// What it tells of what pods have.
+    drifted: watch::Receiver<Arc<ClaimDrift>>,
+    news: Mutex<mpsc::Receiver<DriftEvent>>,
+    /// Where it is.
+    whereabouts: watch::Sender<Whereabouts>,
     shutdown: watch::Sender<bool>,
     served: tokio::task::JoinHandle<Result<(), ServeError>>,
     sockets: [PathBuf; 2],
@@ -231,6 +252,9 @@ impl Agent {
         let (of_devices, devices) = watch::channel(Arc::new(devices()));
         let (of_health, health) = watch::channel(Arc::default());
         let (of_shutdown, shutdown) = watch::channel(false);
+        let (now, drifted) = watch::channel(Arc::default());
+        let (news, told_news) = mpsc::channel(64);
+        let (of_whereabouts, whereabouts) = watch::channel(Whereabouts::Here);
         let kubelet = machine.path("kubelet");
         let timings = ClaimTimings::default();
         let settings = Settings {
@@ -245,6 +269,8 @@ impl Agent {
             cdi: machine.path("cdi"),
             devices,
             health,
+            drift: ClaimDriftTeller { now, news },
+            whereabouts,
             shutdown,
             timings: timings.clone(),
             orphans,
@@ -253,6 +279,9 @@ impl Agent {
         let registry = kubelet.join("plugins_registry").join(registration::socket_name(DRIVER));
         Agent {
             health: of_health,
+            drifted,
+            news: Mutex::new(told_news),
+            whereabouts: of_whereabouts,
             shutdown: of_shutdown,
             served,
             sockets: [registry, kubelet.join("plugins").join(DRIVER).join("dra.sock")],

@@ -1,4 +1,4 @@
-//! An agent that takes itself for a node that it does not run on.
+//! An agent that takes itself for a node that it does not run on: it publishes nothing, prepares nothing and takes part in no roll-out.
 
 use std::time::Duration;
 
@@ -21,28 +21,79 @@ const MANAGER: &str = "penstock-agent-elsewhere";
 /// So long a Node may seem to be another machine: after a start kubelet needs some time to say anew which run of the kernel it is.
 const ELSEWHERE: Duration = Duration::from_secs(180);
 
+/// Where the Node is that the agent has the name of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Whereabouts {
+    /// It is not known yet, or there is no such Node.
+    #[default]
+    Unknown,
+    /// It is this machine, or its kubelet does not say which it is.
+    Here,
+    /// It is another machine, or this one, and kubelet has not said yet that it was started anew.
+    Elsewhere,
+}
+
+impl Whereabouts {
+    pub(super) fn of(node: Option<&Own>, boot: &str) -> Whereabouts {
+        match node {
+            None => Whereabouts::Unknown,
+            Some(node) if node.boot.is_empty() || boot.is_empty() || node.boot == boot => Whereabouts::Here,
+            Some(_) => Whereabouts::Elsewhere,
+        }
+    }
+}
+
+/// That the Node seems to be another machine.
+#[derive(Debug, Default)]
+pub(super) struct Suspicion {
+    since: Option<Instant>,
+    /// Of which run of the Node's kernel it was said.
+    accused: Option<String>,
+}
+
+impl Suspicion {
+    /// How long it is to last until it is said of a Node with this run of the kernel; `None` when that was done.
+    fn wait(&mut self, node: &str, now: Instant) -> Option<Duration> {
+        let since = *self.since.get_or_insert(now);
+        let left = ELSEWHERE.saturating_sub(now.duration_since(since));
+        (!left.is_zero() || self.accused.as_deref() != Some(node)).then_some(left)
+    }
+}
+
 impl Agent {
+    /// Tells the rest of the agent whether the Node is this machine.
+    pub(super) fn locate(&self) {
+        if !self.nodes.is_whole() {
+            return;
+        }
+        let node = &self.settings.node;
+        let seen = Whereabouts::of(self.nodes.get(node), &self.boot);
+        let before = self.settings.whereabouts.send_replace(seen);
+        if before != seen && seen == Whereabouts::Elsewhere {
+            log::say(format!(
+                "the Node {node} is another machine, or was started anew and kubelet has not said so yet: until it is this one nothing is published \
+                 and no claim prepared"
+            ));
+        }
+    }
+
     /// The Node is another machine, or was started anew and kubelet has not said so yet. Nothing is done.
     pub(super) async fn is_elsewhere(&mut self, own: &Own) -> Result<Option<Duration>, ChangeError> {
-        let since = *self.elsewhere.get_or_insert_with(Instant::now);
-        let left = ELSEWHERE.saturating_sub(since.elapsed());
-        if !left.is_zero() {
-            return Ok(Some(left));
+        match self.suspicion.wait(&own.boot, Instant::now()) {
+            Some(left) if left.is_zero() => {}
+            left => return Ok(left.or(Some(ELSEWHERE))),
         }
-        if self.accused.as_ref() != Some(&own.boot) {
-            let message = accusation(&own.boot, &self.boot);
-            log::say(&message);
-            let condition = StatusCondition::new(KIND, false, "AnotherMachine", &message, UtcTime::now());
-            self.apply_status(json!({"conditions": [condition]}), MANAGER).await?;
-            self.accused = Some(own.boot.clone());
-        }
+        let message = accusation(&own.boot, &self.boot);
+        log::say(&message);
+        let condition = StatusCondition::new(KIND, false, "AnotherMachine", &message, UtcTime::now());
+        self.apply_status(json!({"conditions": [condition]}), MANAGER).await?;
+        self.suspicion.accused = Some(own.boot.clone());
         Ok(Some(ELSEWHERE))
     }
 
     /// The Node is this machine. What was said before kubelet had told of this run of the kernel is taken back.
     pub(super) async fn is_here(&mut self, own: &Own, record: Option<&Record>) -> Result<(), ChangeError> {
-        self.elsewhere = None;
-        self.accused = None;
+        self.suspicion = Suspicion::default();
         let conditions = record.map(|record| record.status.conditions.as_slice()).unwrap_or_default();
         if is_outdated(conditions, &own.boot) {
             log::say("the Node is this machine after all");
@@ -56,7 +107,7 @@ impl Agent {
 fn accusation(node: &str, agent: &str) -> String {
     format!(
         "an agent that takes itself for this node runs on another machine, or kubelet does not run here: the Node's kernel was started \
-         as {node}, the agent's as {agent}; that agent does nothing"
+         as {node}, the agent's as {agent}; that agent publishes and prepares nothing"
     )
 }
 
@@ -68,7 +119,17 @@ fn is_outdated(conditions: &[StatusCondition], node: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader, Read, Write};
+
+    use tokio::sync::watch;
+
     use super::*;
+    use crate::{
+        change::{Replan, Settings, Store, Verbs},
+        client::{ClientSettings, Connection},
+        controller::Kept,
+        penstock::Penstock,
+    };
 
     #[test]
     fn what_a_kubelet_that_was_slow_led_to_is_taken_back_and_a_second_agent_is_not_acquitted() {
@@ -84,5 +145,92 @@ mod tests {
         assert!(is_outdated(&said("second", "other"), "third"));
         assert!(!is_outdated(&[], "second"));
         assert!(!is_outdated(&said("first", "second"), ""), "nobody knows which run it is");
+    }
+
+    #[test]
+    fn a_node_is_elsewhere_when_both_say_which_run_of_the_kernel_they_are_of() {
+        let node = |boot: &str| Own { boot: boot.to_owned(), ..Own::default() };
+        assert_eq!(Whereabouts::of(None, "this"), Whereabouts::Unknown);
+        assert_eq!(Whereabouts::of(Some(&node("this")), "this"), Whereabouts::Here);
+        assert_eq!(Whereabouts::of(Some(&node("")), "this"), Whereabouts::Here);
+        assert_eq!(Whereabouts::of(Some(&node("another")), ""), Whereabouts::Here);
+        assert_eq!(Whereabouts::of(Some(&node("another")), "this"), Whereabouts::Elsewhere);
+    }
+
+    #[test]
+    fn an_agent_on_another_machine_is_accused_after_a_while_and_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = server.local_addr().unwrap();
+        // Answers one request with a SriovNode, and gives what it was sent.
+        let server = std::thread::spawn(move || {
+            let (stream, _) = server.accept().unwrap();
+            let mut reader = BufReader::new(stream);
+            let (mut head, mut length) = (String::new(), 0);
+            while reader.read_line(&mut head).unwrap() > 2 {
+                let line = head.lines().last().unwrap_or_default().to_ascii_lowercase();
+                if let Some(number) = line.strip_prefix("content-length:") {
+                    length = number.trim().parse().unwrap();
+                }
+            }
+            let mut body = vec![0; length];
+            reader.read_exact(&mut body).unwrap();
+            let object = json!({"apiVersion": "penstock.dev/v1alpha1", "kind": "SriovNode", "metadata": {"name": "node-1"}}).to_string();
+            let head_of_answer = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close";
+            let answer = format!("{head_of_answer}\r\ncontent-length: {}\r\n\r\n{object}", object.len());
+            reader.into_inner().write_all(answer.as_bytes()).unwrap();
+            (head, serde_json::from_slice::<serde_json::Value>(&body).unwrap())
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let config = kube::Config::new(format!("http://{address}").parse().unwrap());
+            let client = kube::Client::try_from(config).unwrap();
+            let penstock = Penstock::new(std::path::Path::new("/bin/sh")).unwrap();
+            let settings = Settings {
+                client: ClientSettings { kubeconfig: None },
+                connection: Connection { client, host: "127.0.0.1".to_owned(), port: address.port() },
+                node: "node-1".to_owned(),
+                penstock: penstock.clone(),
+                state: directory.path().to_owned(),
+                model: None,
+                vanishing: watch::channel(None).0,
+                refused: watch::channel(false).0,
+                changing: watch::channel(false).0,
+                whereabouts: watch::channel(Whereabouts::Unknown).0,
+                looked: watch::channel(0).1,
+            };
+            let mut agent = Agent {
+                verbs: Verbs::new(penstock),
+                settings,
+                store: Store::open(directory.path()).unwrap(),
+                boot: "of-the-agent".to_owned(),
+                machines: Kept::default(),
+                records: Kept::default(),
+                nodes: Kept::default(),
+                planned: None,
+                replan: Replan::new(),
+                suspicion: Suspicion::default(),
+            };
+            let node = Own { boot: "of-the-node".to_owned(), ..Own::default() };
+            // Kubelet may not have told yet.
+            let left = agent.is_elsewhere(&node).await.unwrap().unwrap();
+            assert!(left <= ELSEWHERE && left > ELSEWHERE / 2, "{left:?}");
+            agent.suspicion.since = Instant::now().checked_sub(ELSEWHERE);
+            for _ in 0..2 {
+                // The second time nobody would answer.
+                assert_eq!(agent.is_elsewhere(&node).await.unwrap(), Some(ELSEWHERE));
+            }
+        });
+        let (head, told) = server.join().unwrap();
+        assert!(head.starts_with("PATCH ") && head.contains("/sriovnodes/node-1/status?"), "{head}");
+        assert!(head.contains(MANAGER), "{head}");
+        let condition = &told["status"]["conditions"][0];
+        assert_eq!((&condition["type"], &condition["status"]), (&json!(KIND), &json!("False")));
+        let message = condition["message"].as_str().unwrap();
+        for words in
+            ["started as of-the-node", "the agent's as of-the-agent", "publishes and prepares nothing"]
+        {
+            assert!(message.contains(words), "{message}");
+        }
     }
 }

@@ -360,6 +360,16 @@ impl Claims {
         }
     }
 
+    /// Whether a claim is prepared in this run of the kernel, as far as is written down.
+    ///
+    /// # Errors
+    ///
+    /// When that cannot be read.
+    pub fn is_prepared(&self, uid: &ClaimUid) -> Result<bool, StateError> {
+        let boot = boot::id(&self.settings.root).unwrap_or_default();
+        Ok(self.before(&self.store()?, uid, &boot)?.is_some())
+    }
+
     /// What is prepared of a claim in this run of the kernel.
     fn before(
         &self,

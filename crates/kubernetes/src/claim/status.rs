@@ -2,10 +2,13 @@
 
 use std::{
     fmt::Write,
-    time::{Duration, SystemTime},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use k8s_openapi::api::resource::v1::AllocatedDeviceStatus;
+use k8s_openapi::{
+    api::resource::v1::{AllocatedDeviceStatus, ResourceClaim},
+    apimachinery::pkg::apis::meta::v1::Condition,
+};
 use penstock_model::digest::sha256;
 use serde_json::{Map, Value, json};
 
@@ -14,9 +17,14 @@ use super::{
     parameters::VfMode,
     state::{AttachRecord, PodReference, PodRefusal, PreparedClaim, PreparedDevice},
 };
+use crate::health::DriftEvent;
 
 /// The type of the condition.
 const READY: &str = "Ready";
+/// Its reason while a device is not as it was given.
+const DIFFERS: &str = "Differs";
+/// Its reason while a claim is refused.
+const NOT_PREPARED: &str = "NotPrepared";
 /// So long after a pod was refused a device it is told so; a later one that is made for it is refused anew.
 const REFUSED: Duration = Duration::from_secs(600);
 /// An Event's message and a condition's may have no more characters (the API server refuses longer Events).
@@ -70,50 +78,162 @@ pub fn status(
     former: &[AllocatedDeviceStatus],
     now: &str,
 ) -> Option<Value> {
-    let before = |device: &PreparedDevice| {
-        let is_it = |told: &&AllocatedDeviceStatus| {
-            (told.driver.as_str(), told.pool.as_str(), told.device.as_str())
-                == (claim.driver.as_str(), device.pool.as_str(), device.device.as_str())
-        };
-        former.iter().find(is_it).and_then(|told| serde_json::to_value(told).ok())
-    };
     let devices: Vec<Value> = claim
         .devices
         .iter()
         .zip(outcomes)
-        .filter_map(|(device, outcome)| match outcome.seen {
-            DeviceInPod::Unknown { .. } => before(device),
-            _ => device_status(claim, device, outcome, now),
+        .filter_map(|(device, outcome)| {
+            let before = told_of(claim, device, former);
+            match outcome.seen {
+                DeviceInPod::Unknown { .. } => before.and_then(|told| serde_json::to_value(told).ok()),
+                _ => device_status(claim, device, outcome, before, now),
+            }
         })
         .collect();
-    (!devices.is_empty()).then(|| {
-        json!({
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "ResourceClaim",
-            // A claim that was made anew under the name is not told of this one.
-            "metadata": {"name": claim.name, "namespace": claim.namespace, "uid": claim.uid},
-            "status": {"devices": devices},
-        })
+    let (namespace, name, uid) = (claim.namespace.as_str(), claim.name.as_str(), claim.uid.as_str());
+    (!devices.is_empty()).then(|| document((namespace, name, uid), &devices))
+}
+
+/// A claim's status with these devices. A claim that was made anew under the name is not told of this one.
+fn document((namespace, name, uid): (&str, &str, &str), devices: &[Value]) -> Value {
+    json!({
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": namespace, "uid": uid},
+        "status": {"devices": devices},
     })
+}
+
+/// The devices of what [`status`] gives, as the API server tells of them.
+pub fn devices(status: &Value) -> Vec<AllocatedDeviceStatus> {
+    serde_json::from_value(status["status"]["devices"].clone()).unwrap_or_default()
+}
+
+/// What was told of a device.
+fn told_of<'a>(
+    claim: &PreparedClaim,
+    device: &PreparedDevice,
+    former: &'a [AllocatedDeviceStatus],
+) -> Option<&'a AllocatedDeviceStatus> {
+    former.iter().find(|told| {
+        (told.driver.as_str(), told.pool.as_str(), told.device.as_str())
+            == (claim.driver.as_str(), device.pool.as_str(), device.device.as_str())
+    })
+}
+
+/// The condition of a device as it was told.
+fn ready(told: &AllocatedDeviceStatus) -> Option<&Condition> {
+    told.conditions.iter().flatten().find(|condition| condition.type_ == READY)
+}
+
+/// What is news of these devices of a claim since `former` was told: that one is not as it was given any more, or is so again.
+pub fn drift_news(
+    claim: &PreparedClaim,
+    devices: &[(&PreparedDevice, &DeviceOutcome)],
+    former: &[AllocatedDeviceStatus],
+) -> Vec<DriftEvent> {
+    let news = |(device, outcome): &(&PreparedDevice, &DeviceOutcome)| {
+        let before = told_of(claim, device, former).and_then(ready);
+        let differed = before.is_some_and(|before| before.reason == DIFFERS);
+        let name = &device.device;
+        match &outcome.seen {
+            DeviceInPod::Differs { why } if !differed => Some(DriftEvent::ClaimDrift(format!(
+                "{name}, which a pod has, is not as it was given: {why}"
+            ))),
+            DeviceInPod::Holds { .. } if differed => {
+                Some(DriftEvent::ClaimHoldsAgain(format!("{name}, which a pod has, is as it was given")))
+            }
+            _ => None,
+        }
+    };
+    devices.iter().filter_map(news).collect()
+}
+
+/// What is sent to the status of a claim that could not be prepared: that none of its devices of this pool is ready, and why. `None` when that was told
+/// already, or it has none.
+pub fn refused(claim: &ResourceClaim, driver: &str, pool: &str, why: &str, now: &str) -> Option<Value> {
+    let status = claim.status.as_ref()?;
+    let results = status.allocation.as_ref()?.devices.as_ref()?.results.as_deref().unwrap_or_default();
+    let told = status.devices.as_deref().unwrap_or_default();
+    let mut is_news = false;
+    let mut devices = Vec::new();
+    for result in results.iter().filter(|result| result.driver == driver && result.pool == pool) {
+        let message = clipped(&format!("{} could not be made ready for the pod: {why}", result.device));
+        let is_it = |told: &&AllocatedDeviceStatus| {
+            (&told.driver, &told.pool, &told.device) == (&result.driver, &result.pool, &result.device)
+        };
+        let before = told.iter().find(is_it).and_then(ready);
+        is_news |= before.is_none_or(|of| (of.reason.as_str(), &of.message) != (NOT_PREPARED, &message));
+        let since = before.filter(|before| before.status == "False");
+        let since = since.map_or_else(|| json!(now), |before| json!(before.last_transition_time));
+        devices.push(json!({
+            "driver": driver,
+            "pool": pool,
+            "device": result.device,
+            "conditions": [{
+                "type": READY,
+                "status": "False",
+                "reason": NOT_PREPARED,
+                "message": message,
+                "lastTransitionTime": since,
+            }],
+        }));
+    }
+    is_news.then(|| document(identity(claim), &devices))
+}
+
+/// What takes back that a claim was refused; `None` when that was not told. Nothing is told of its devices then, until a container comes to them.
+pub fn no_longer_refused(claim: &ResourceClaim, driver: &str, pool: &str) -> Option<Value> {
+    let told = claim.status.as_ref()?.devices.as_deref().unwrap_or_default();
+    let mut own = told.iter().filter(|told| told.driver == driver && told.pool == pool);
+    let refused = |told: &AllocatedDeviceStatus| ready(told).is_some_and(|of| of.reason == NOT_PREPARED);
+    own.any(refused).then(|| document(identity(claim), &[]))
+}
+
+/// Namespace, name and UID.
+fn identity(claim: &ResourceClaim) -> (&str, &str, &str) {
+    let metadata = &claim.metadata;
+    let [namespace, name, uid] =
+        [&metadata.namespace, &metadata.name, &metadata.uid].map(|text| text.as_deref().unwrap_or_default());
+    (namespace, name, uid)
+}
+
+/// Since when a device is so: as long as was told; else since its hook ran, if that was later than what was told before, or since now.
+fn since(before: Option<&Condition>, holds: &str, outcome: &DeviceOutcome, now: &str) -> Value {
+    let hook = outcome.record.as_ref().map(|record| record.at.as_str());
+    let Some(before) = before else {
+        let of_hook = hook.filter(|_| !matches!(outcome.seen, DeviceInPod::Differs { .. }));
+        return json!(of_hook.unwrap_or(now));
+    };
+    if before.status == holds {
+        return json!(before.last_transition_time);
+    }
+    let is_later = |at: &&str| {
+        let at = humantime::parse_rfc3339(at).ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+        let before = u64::try_from(before.last_transition_time.0.as_second()).unwrap_or_default();
+        at.is_some_and(|at| at.as_secs() > before)
+    };
+    json!(hook.filter(is_later).unwrap_or(now))
 }
 
 fn device_status(
     claim: &PreparedClaim,
     device: &PreparedDevice,
     outcome: &DeviceOutcome,
+    before: Option<&AllocatedDeviceStatus>,
     now: &str,
 ) -> Option<Value> {
     let (holds, reason, message) = match &outcome.seen {
         DeviceInPod::Waits | DeviceInPod::Unknown { .. } => return None,
         DeviceInPod::Holds { .. } => ("True", "Attached", holding(device)),
         DeviceInPod::Differs { why } => {
-            ("False", "Differs", format!("{} is not as it was given: {why}", device.device))
+            ("False", DIFFERS, format!("{} is not as it was given: {why}", device.device))
         }
         DeviceInPod::Failed { why } => {
             ("False", "AttachFailed", format!("{} could not be given to the pod: {why}", device.device))
         }
     };
-    let at = outcome.record.as_ref().map_or(now, |record| record.at.as_str());
+    let at = since(before.and_then(ready), holds, outcome, now);
     let mut told = json!({
         "driver": claim.driver,
         "pool": device.pool,
@@ -347,6 +467,82 @@ mod tests {
         assert_eq!(told.len(), 1);
         assert_eq!(told[0]["device"], "net0-4");
         assert_eq!(status(&claim, &[unknown(), unknown()], &[], "now"), None);
+    }
+
+    #[test]
+    fn a_condition_keeps_its_time_until_it_is_another_and_what_changed_is_news_once() {
+        let claim = claim("u-1", "net0-3");
+        let holds = || outcome(DeviceInPod::Holds { addresses: Vec::new(), mac: None });
+        let differs = |why: &str| outcome(DeviceInPod::Differs { why: why.to_owned() });
+        let told = |outcome: DeviceOutcome, former: &[AllocatedDeviceStatus], now: &str| {
+            let outcomes = [outcome];
+            let news = drift_news(&claim, &[(&claim.devices[0], &outcomes[0])], former);
+            (devices(&status(&claim, &outcomes, former, now).unwrap()), news)
+        };
+        let at = |told: &[AllocatedDeviceStatus]| {
+            let condition = json!(ready(&told[0]).unwrap());
+            (condition["reason"].clone(), condition["lastTransitionTime"].clone())
+        };
+        let (given, news) = told(holds(), &[], "2026-01-01T01:00:00Z");
+        assert_eq!(at(&given), (json!("Attached"), json!("2026-01-01T00:00:01Z")));
+        assert_eq!(news, []);
+        let (drifted, news) = told(differs("vlan 7"), &given, "2026-01-01T01:00:00Z");
+        assert_eq!(at(&drifted), (json!("Differs"), json!("2026-01-01T01:00:00Z")));
+        let words = "net0-3, which a pod has, is not as it was given: vlan 7";
+        assert_eq!(news, [DriftEvent::ClaimDrift(words.to_owned())]);
+        // The same, and another thing, later.
+        assert_eq!(told(differs("vlan 7"), &drifted, "2026-01-01T02:00:00Z"), (drifted.clone(), Vec::new()));
+        let (other, news) = told(differs("vlan 8"), &drifted, "2026-01-01T02:00:00Z");
+        assert_eq!((at(&other), news), (at(&drifted), Vec::new()));
+        let (again, news) = told(holds(), &drifted, "2026-01-01T03:00:00Z");
+        assert_eq!(at(&again), (json!("Attached"), json!("2026-01-01T03:00:00Z")));
+        assert!(matches!(news.as_slice(), [DriftEvent::ClaimHoldsAgain(_)]), "{news:?}");
+        // A hook that has failed since says when.
+        let mut failed = outcome(DeviceInPod::Failed { why: "no".to_owned() });
+        failed.record.as_mut().unwrap().at = "2026-01-01T03:30:00Z".to_owned();
+        let (failed, _) = told(failed, &again, "2026-01-01T04:00:00Z");
+        assert_eq!(at(&failed), (json!("AttachFailed"), json!("2026-01-01T03:30:00Z")));
+        // An agent that finds it so when it starts knows no earlier time.
+        let (found, news) = told(differs("vlan 7"), &[], "2026-01-01T05:00:00Z");
+        assert_eq!((at(&found).1, news.len()), (json!("2026-01-01T05:00:00Z"), 1));
+    }
+
+    #[test]
+    fn a_refusal_is_told_once_of_each_device_of_this_node_and_taken_back() {
+        let result = |pool: &str, device: &str| json!({"driver": "d", "pool": pool, "device": device, "request": "vf"});
+        let with = |devices: &[AllocatedDeviceStatus]| -> ResourceClaim {
+            let results =
+                [result("node-1", "net0-0"), result("node-1", "net0-1"), result("node-2", "net0-0")];
+            serde_json::from_value(json!({
+                "metadata": {"name": "c", "namespace": "n", "uid": "u"}, "spec": {},
+                "status": {"allocation": {"devices": {"results": results}}, "devices": devices},
+            }))
+            .unwrap()
+        };
+        let refuse = |devices: &[AllocatedDeviceStatus], why: &str, now: &str| {
+            refused(&with(devices), "d", "node-1", why, now)
+        };
+        let first = refuse(&[], "it is gone", "2026-01-01T00:00:01Z").unwrap();
+        assert_eq!(first["metadata"], json!({"name": "c", "namespace": "n", "uid": "u"}));
+        let told = devices(&first);
+        assert_eq!(told.len(), 2);
+        assert_eq!(
+            first["status"]["devices"][1]["conditions"][0],
+            json!({
+                "type": "Ready", "status": "False", "reason": "NotPrepared", "lastTransitionTime": "2026-01-01T00:00:01Z",
+                "message": "net0-1 could not be made ready for the pod: it is gone",
+            })
+        );
+        assert_eq!(refuse(&told, "it is gone", "2026-01-01T00:00:09Z"), None);
+        let other = refuse(&told, "another has it", "2026-01-01T00:00:09Z").unwrap();
+        let condition = &other["status"]["devices"][0]["conditions"][0];
+        assert_eq!(condition["lastTransitionTime"], "2026-01-01T00:00:01Z");
+        assert!(condition["message"].as_str().unwrap().ends_with("another has it"));
+        assert_eq!(refused(&with(&[]), "d", "node-3", "no", "now"), None, "nothing of it is here");
+        let back = no_longer_refused(&with(&told), "d", "node-1").unwrap();
+        assert_eq!(back["status"]["devices"], json!([]));
+        assert_eq!(no_longer_refused(&with(&[]), "d", "node-1"), None);
+        assert_eq!(no_longer_refused(&with(&told), "d", "node-2"), None);
     }
 
     #[test]

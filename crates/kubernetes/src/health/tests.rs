@@ -111,6 +111,48 @@ fn nothing_is_healthy_while_nobody_sees_the_machine() {
 }
 
 #[test]
+fn what_a_pod_has_and_is_not_as_it_was_given_is_unhealthy_and_tainted_until_it_is() {
+    let (mut drift, devices) = watched();
+    let claims = |why: &str| {
+        ClaimDrift::from([("net0-1".to_owned(), why.to_owned()), ("net9-9".to_owned(), String::new())])
+    };
+    let health = |drift: &Drift, claims: &ClaimDrift, previous: &HealthReport, seconds| {
+        let now = UNIX_EPOCH + Duration::from_secs(seconds);
+        let mut report = drift.report(&devices, false, previous, now);
+        add_claim_health(claims, previous, now, &mut report);
+        report
+    };
+    let taints = |drift: &Drift, claims: &ClaimDrift| {
+        let mut taints = drift.taints(&devices);
+        add_claim_taints(claims, &devices, &mut taints);
+        taints
+    };
+    let why = claims("the PF has vlan 7");
+    let first = health(&drift, &why, &HealthReport::new(), 1);
+    assert_eq!(first["net0-1"].condition, DeviceCondition::Unhealthy);
+    assert_eq!(first["net0-1"].message, "not as the pod was given it: the PF has vlan 7");
+    assert_eq!((first["net0-0"].condition, first.len()), (DeviceCondition::Healthy, 4));
+    assert_eq!(health(&drift, &why, &first, 9), first, "since when it is so");
+    assert_eq!(taints(&drift, &why)["net0-1"], [Taint { key: DRIFT, value: Some("claim".to_owned()) }]);
+    assert_eq!(taints(&drift, &why).len(), 1);
+    // What is wrong with its PF comes first, and there is one taint.
+    line(&mut drift, "drift", r#"{"function":"NET0"}"#, "mtu", "fail");
+    let both = &health(&drift, &why, &first, 9)["net0-1"];
+    assert_eq!(
+        both.message,
+        "NET0 mtu: wanted 100, seen 200; not as the pod was given it: the PF has vlan 7"
+    );
+    assert_eq!(taints(&drift, &why)["net0-1"], [Taint { key: DRIFT, value: Some("mtu".to_owned()) }]);
+    line(&mut drift, "holds_again", r#"{"function":"NET0"}"#, "mtu", "pass");
+    let mended = health(&drift, &ClaimDrift::new(), &first, 12);
+    assert_eq!(
+        (mended["net0-1"].condition, mended["net0-1"].message.as_str()),
+        (DeviceCondition::Healthy, "")
+    );
+    assert!(taints(&drift, &ClaimDrift::new()).is_empty());
+}
+
+#[test]
 fn a_device_that_is_gone_is_unhealthy_for_a_day() {
     let (drift, all) = watched();
     let report = drift.report(&all, false, &HealthReport::new(), UNIX_EPOCH);

@@ -7,16 +7,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::{core::v1::Pod, resource::v1::ResourceClaim};
 use penstock_host::chain;
 use thiserror::Error;
-use tokio::{sync::watch, task};
+use tokio::{sync::watch, task, time::timeout};
 use tonic::{Request, Response, Status};
 
 use super::claim_api::{ClaimApi, ClaimApiError};
 use crate::{
     attach::now,
     cdi,
+    change::Whereabouts,
     claim::{
         CallerWaits, ClaimUid, Claims, StateError,
         allocation::{AllocatedClaim, AllocationError, allocated, base},
@@ -37,9 +38,18 @@ use crate::{
     },
 };
 
+/// How long an agent that was just started may not know yet whether the Node is this machine. Kubelet waits for 45 s.
+const LOCATED: Duration = Duration::from_secs(10);
+
 /// Why kubelet's call for a claim came to nothing.
 #[derive(Debug, Error)]
 enum ResourceError {
+    #[error(
+        "the Node {node} is another machine, or was started anew and its kubelet has not told the API server: nothing is prepared for it here"
+    )]
+    Elsewhere { node: String },
+    #[error("whether the Node {node} is this machine is not known: the API server has not told within {} s", LOCATED.as_secs())]
+    Unlocated { node: String },
     #[error(transparent)]
     Api(#[from] ClaimApiError),
     #[error("there is no ResourceClaim {namespace}/{name} any more")]
@@ -56,14 +66,47 @@ enum ResourceError {
     Worker(#[from] task::JoinError),
 }
 
-/// The service.
+impl ResourceError {
+    /// Whether it is a word on the claim: not that somebody could not be asked, or is at work on it, or waits no more.
+    fn is_of_the_claim(&self) -> bool {
+        match self {
+            ResourceError::Allocation(error) => {
+                !matches!(error, AllocationError::OtherClaim { .. } | AllocationError::Uid(_))
+            }
+            ResourceError::Prepare(error) => !matches!(
+                error,
+                PrepareError::State(_)
+                    | PrepareError::File(_)
+                    | PrepareError::Change(_)
+                    | PrepareError::NoBoot
+                    | PrepareError::GivenUp
+            ),
+            ResourceError::Elsewhere { .. }
+            | ResourceError::Unlocated { .. }
+            | ResourceError::Api(_)
+            | ResourceError::NoClaim { .. }
+            | ResourceError::Unprepare(_)
+            | ResourceError::State(_)
+            | ResourceError::Worker(_) => false,
+        }
+    }
+}
+
+/// The service, of the claims of this node.
 #[derive(Debug)]
 pub struct Resources<C> {
-    claims: Arc<Claims>,
-    api: Arc<C>,
-    node: String,
-    devices: watch::Receiver<Arc<Devices>>,
-    timings: ClaimTimings,
+    /// The claims.
+    pub claims: Arc<Claims>,
+    /// What is asked of the API server.
+    pub api: Arc<C>,
+    /// The node's name.
+    pub node: String,
+    /// The devices of this node.
+    pub devices: watch::Receiver<Arc<Devices>>,
+    /// Whether the Node is this machine.
+    pub whereabouts: watch::Receiver<Whereabouts>,
+    /// Where it is counted how long calls take.
+    pub timings: ClaimTimings,
 }
 
 /// A call of kubelet: counted when it ends, also when kubelet gives it up and its future is dropped.
@@ -84,17 +127,6 @@ impl Drop for KubeletCall<'_> {
 }
 
 impl<C: ClaimApi> Resources<C> {
-    /// Of the claims of this node.
-    pub fn new(
-        claims: Claims,
-        api: Arc<C>,
-        node: &str,
-        devices: watch::Receiver<Arc<Devices>>,
-        timings: ClaimTimings,
-    ) -> Resources<C> {
-        Resources { claims: Arc::new(claims), api, node: node.to_owned(), devices, timings }
-    }
-
     /// The service, to be served.
     pub fn service(self) -> DraPluginServer<Resources<C>> {
         DraPluginServer::new(self)
@@ -102,19 +134,68 @@ impl<C: ClaimApi> Resources<C> {
 
     async fn prepare(&self, asked: &Claim, caller: CallerWaits) -> Result<PreparedClaim, ResourceError> {
         let uid: ClaimUid = asked.uid.parse()?;
+        self.is_here().await?;
         let (namespace, name) = (asked.namespace.as_str(), asked.name.as_str());
         let claim = self.api.claim(namespace, name).await?.ok_or_else(|| ResourceError::NoClaim {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
         })?;
+        let prepared = self.prepare_claim(&uid, &claim, caller).await;
+        self.tell_refusal(&uid, &claim, prepared.as_ref().err()).await;
+        prepared
+    }
+
+    async fn prepare_claim(
+        &self,
+        uid: &ClaimUid,
+        there: &ResourceClaim,
+        caller: CallerWaits,
+    ) -> Result<PreparedClaim, ResourceError> {
         let settings = &self.claims.settings;
-        let mut claim = allocated(&claim, &uid, &settings.driver, &settings.pool)?;
+        let mut claim = allocated(there, uid, &settings.driver, &settings.pool)?;
         let pods = self.pods_of(&mut claim).await?;
         let devices = self.devices.borrow().clone();
         let claims = self.claims.clone();
         let prepared = task::spawn_blocking(move || claims.prepare(&claim, &devices, &caller)).await??;
         self.tell_unused(&prepared, &pods);
         Ok(prepared)
+    }
+
+    /// Waits until it is known that the Node is this machine.
+    async fn is_here(&self) -> Result<(), ResourceError> {
+        let node = || self.node.clone();
+        let mut whereabouts = self.whereabouts.clone();
+        let known = whereabouts.wait_for(|seen| *seen != Whereabouts::Unknown);
+        let seen = timeout(LOCATED, known).await.map(|seen| seen.map(|seen| *seen));
+        match seen {
+            Ok(Ok(Whereabouts::Here)) => Ok(()),
+            Ok(Ok(Whereabouts::Elsewhere)) => Err(ResourceError::Elsewhere { node: node() }),
+            Ok(Ok(Whereabouts::Unknown) | Err(_)) | Err(_) => Err(ResourceError::Unlocated { node: node() }),
+        }
+    }
+
+    /// Tells on the claim why it could not be prepared, or that it is no longer so. Of one that a pod has nothing is: that another pod cannot have it
+    /// is no word on it.
+    async fn tell_refusal(&self, uid: &ClaimUid, there: &ResourceClaim, error: Option<&ResourceError>) {
+        let settings = &self.claims.settings;
+        let (driver, pool) = (settings.driver.as_str(), settings.pool.as_str());
+        let told = match error {
+            None => status::no_longer_refused(there, driver, pool),
+            Some(error) if error.is_of_the_claim() => {
+                let (claims, of) = (self.claims.clone(), uid.clone());
+                let prepared = task::spawn_blocking(move || claims.is_prepared(&of)).await;
+                // What nobody can read may be a pod's.
+                let is_free = matches!(prepared, Ok(Ok(false)));
+                is_free.then(|| status::refused(there, driver, pool, &chain(error), &now())).flatten()
+            }
+            Some(_) => None,
+        };
+        let metadata = &there.metadata;
+        if let (Some(told), Some(namespace), Some(name)) = (told, &metadata.namespace, &metadata.name)
+            && let Err(error) = self.api.tell_claim(namespace, name, &told).await
+        {
+            say(chain(&error));
+        }
     }
 
     /// Tells pods of which no container asks for the claim that its devices are theirs all the same. Kubelet is not kept waiting for that.

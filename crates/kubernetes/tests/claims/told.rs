@@ -5,7 +5,7 @@ use penstock_kubernetes::claim::state::{PodReference, PodRefusal};
 use super::*;
 
 /// Tells the agent of the claim `u-1` that a hook has run.
-fn wake(machine: &Machine) {
+pub fn wake(machine: &Machine) {
     let socket = std::os::unix::net::UnixDatagram::unbound().unwrap();
     socket.send_to(b"u-1", machine.path("run/agent.sock")).unwrap();
 }

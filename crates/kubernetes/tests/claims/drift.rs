@@ -1,0 +1,178 @@
+//! What a pod has and is not as it was given, in network namespaces of this test's own: the PF is one end of a veth pair, what is kept of its VF is
+//! an embedded switch's that the test plays, and the pod's interface is another veth.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    os::unix::fs::MetadataExt,
+    panic,
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+};
+
+use nix::sched::{CloneFlags, unshare};
+use penstock_host::Command;
+use penstock_testkit::namespace::Namespace;
+
+use super::*;
+
+const PF_MAC: &str = "02:00:00:00:00:10";
+/// What is to be seen so soon is, once in three times at least: a machine that does other things takes longer.
+const AT_MOST: Duration = Duration::from_secs(2);
+
+pub fn is_told() -> Outcome {
+    // Threads that it starts live in its namespace.
+    let test = thread::spawn(|| {
+        unshare(CloneFlags::CLONE_NEWNET).unwrap();
+        run(async { in_namespaces().await }).map_err(|error| chain(&*error))
+    });
+    Ok(test.join().unwrap_or_else(|panic| panic::resume_unwind(panic))?)
+}
+
+fn ip(line: &str) {
+    Command::new("ip").args(line.split(' ')).succeed().expect(line);
+}
+
+/// The embedded switch of the PF: what it keeps of the VF, and how often it was asked.
+#[derive(Clone)]
+struct Switch {
+    settings: Arc<Mutex<Value>>,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Switch {
+    fn at(machine: &Machine) -> Switch {
+        let settings = json!({
+            "mac": "02:00:00:00:00:21", "vlan": 0, "qos": 0, "vlan_proto": "802.1Q", "spoofchk": true, "trust": false,
+            "link_state": "auto", "max_tx_rate": 0,
+        });
+        let switch = Switch { settings: Arc::new(Mutex::new(settings)), asked: Arc::default() };
+        let mut raw = nix::sys::termios::tcgetattr(&nix::pty::openpty(None, None).unwrap().slave).unwrap();
+        nix::sys::termios::cfmakeraw(&mut raw);
+        let line = nix::pty::openpty(None, Some(&raw)).unwrap();
+        let port = machine.path("root/sys/class/virtio-ports/vport0p1");
+        fs::create_dir_all(&port).unwrap();
+        fs::write(port.join("name"), format!("org.penstock.switch.{PF_MAC}\n")).unwrap();
+        fs::create_dir_all(machine.path("root/dev")).unwrap();
+        symlink(nix::unistd::ttyname(&line.slave).unwrap(), machine.path("root/dev/vport0p1")).unwrap();
+        let served = switch.clone();
+        thread::spawn(move || {
+            // Without it the line ends with each process that was at it.
+            let _held = line.slave;
+            let mut answers = fs::File::from(line.master);
+            let requests = BufReader::new(answers.try_clone().unwrap());
+            for line in requests.lines().map_while(Result::ok) {
+                let Ok(request) = serde_json::from_str::<Value>(&line) else { continue };
+                served.asked.fetch_add(1, Ordering::SeqCst);
+                let settings = served.settings.lock().unwrap().clone();
+                let ports = json!({"NET0": {"settings": settings}, "NET0#0": {"settings": settings}});
+                let state = json!({"loopback": true, "ports": ports});
+                writeln!(answers, "{}", json!({"id": request["id"], "ok": state})).unwrap();
+            }
+        });
+        switch
+    }
+
+    fn set(&self, key: &str, value: Value) {
+        self.settings.lock().unwrap()[key] = value;
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.load(Ordering::SeqCst)
+    }
+}
+
+async fn in_namespaces() {
+    let machine = Machine::new();
+    let pf = machine.path("root/sys/bus/pci/devices/0000:01:00.0");
+    fs::create_dir_all(pf.join("net/pf0")).unwrap();
+    symlink("../0000:01:10.0", pf.join("virtfn0")).unwrap();
+    ip(&format!("link add pf0 address {PF_MAC} type veth peer name wire"));
+    let switch = Switch::at(&machine);
+    let (pod, elsewhere) = (Namespace::new(), Namespace::new());
+    pod.batch("ip", "link add net1 address 02:00:00:00:00:21 type veth peer name wire1\nlink set net1 up\n");
+    let netns = PathBuf::from(format!("/proc/{}/ns/net", pod.id));
+    let identity = fs::metadata(&netns).unwrap();
+
+    let (agent, objects) = Agent::with_a_claim(&machine).await;
+    let attached = AttachRecord {
+        failure: None,
+        attached: Some(json!({})),
+        namespace: (identity.dev(), identity.ino()),
+        netns,
+        ..failed_hook()
+    };
+    let records = AttachStore::open(&machine.path("run")).unwrap();
+    records.write(&"u-1".parse().unwrap(), "net0-0", &attached).unwrap();
+    told::wake(&machine);
+    // The condition that was told last.
+    let condition = || {
+        let told = objects.told.lock().unwrap();
+        told.last().map(|told| told["status"]["devices"][0]["conditions"][0].clone()).unwrap_or_default()
+    };
+    let news = || agent.news.lock().unwrap().try_recv().ok();
+    let drifted = || agent.drifted.borrow().get("net0-0").cloned();
+    until("the pod has its VF", || condition()["reason"] == "Attached").await;
+    assert_eq!((news(), drifted()), (None, None));
+
+    // Each is told of soon, and goes back.
+    let mut soonest = [Duration::MAX; 2];
+    type Change<'a> = (&'a str, Box<dyn Fn(bool) + 'a>);
+    let set = |key: &'static str, other: Value, before: Value| -> Box<dyn Fn(bool)> {
+        let switch = switch.clone();
+        Box::new(move |changed| switch.set(key, if changed { other.clone() } else { before.clone() }))
+    };
+    let moves = |changed: bool| match changed {
+        true => drop(pod.run(&format!("ip link set net1 netns /proc/{}/ns/net", elsewhere.id))),
+        false => {
+            elsewhere.run(&format!("ip link set net1 netns /proc/{}/ns/net", pod.id));
+            pod.run("ip link set net1 up");
+        }
+    };
+    let changes: [Change<'_>; 6] = [
+        ("the PF has vlan 7", set("vlan", json!(7), json!(0))),
+        ("spoofchk off", set("spoofchk", json!(false), json!(true))),
+        ("trust on", set("trust", json!(true), json!(false))),
+        ("max_tx_rate 50", set("max_tx_rate", json!(50), json!(0))),
+        ("mac 02:00:00:00:00:22", set("mac", json!("02:00:00:00:00:22"), json!("02:00:00:00:00:21"))),
+        ("the pod has no interface net1", Box::new(moves)),
+    ];
+    for (words, change) in &changes {
+        change(true);
+        let began = std::time::Instant::now();
+        until(words, || condition()["reason"] == "Differs").await;
+        soonest[0] = soonest[0].min(began.elapsed());
+        let message = condition()["message"].as_str().unwrap().to_owned();
+        assert!(message.contains(words), "{words}: {message}");
+        assert!(drifted().is_some_and(|why| why.contains(words)), "{:?}", drifted());
+        until("it is news", || matches!(news(), Some(DriftEvent::ClaimDrift(told)) if told.contains(words)))
+            .await;
+        change(false);
+        let began = std::time::Instant::now();
+        until("it is as it was given", || condition()["reason"] == "Attached").await;
+        soonest[1] = soonest[1].min(began.elapsed());
+        assert_eq!(drifted(), None);
+        until("it is over", || matches!(news(), Some(DriftEvent::ClaimHoldsAgain(_)))).await;
+    }
+    eprintln!("drift was told after {soonest:?}");
+    assert!(soonest.iter().all(|soonest| *soonest < AT_MOST), "{soonest:?}");
+
+    // Nothing changes: it is looked at, without a program, and nothing is told.
+    let counts = || (machine.log().matches("CHECK u-1").count(), *objects.telling.lock().unwrap());
+    let (before, asked) = (counts(), switch.asked());
+    until("it is looked at", || switch.asked() >= asked + 3).await;
+    assert_eq!(counts(), before);
+
+    // A claim that ends is not as it was given again, and no drift any more.
+    switch.set("vlan", json!(7));
+    until("it is told", || drifted().is_some()).await;
+    drop(changes);
+    drop(pod);
+    assert_eq!(agent.unprepare("u-1").await, "");
+    until("it is forgotten", || drifted().is_none()).await;
+    let mut last = Vec::new();
+    while let Some(one) = news() {
+        last.push(one);
+    }
+    assert!(last.iter().all(|one| matches!(one, DriftEvent::ClaimDrift(_))), "{last:?}");
+    agent.end().await;
+}
