@@ -271,10 +271,32 @@ impl Bed {
         }
         let pf = self.cluster.on(&self.node, STATE_OF_PF)?;
         let of_vf = pf.lines().find(|line| line.contains(MAC)).unwrap_or_default();
-        assert!(of_vf.contains("vlan 100") && of_vf.contains("spoof checking on"), "{pf}");
+        for words in ["vlan 100", "spoof checking on", "max_tx_rate 100Mbps"] {
+            assert!(of_vf.contains(words), "{words}: {pf}");
+        }
+        Ok(())
+    }
+
+    /// A program in a container reads which device it has; `vf` is the device's name.
+    fn reads_its_metadata(&self, container: &str, vf: &str) -> Outcome {
+        let file = format!("{METADATA}/resourceclaimtemplates/nic/vf/sriov.penstock.dev-metadata.json");
+        let read = format!("ctr -n k8s.io tasks exec --exec-id metadata {container} cat {file}");
+        let metadata: Value = serde_json::from_str(&self.cluster.on(&self.node, &read)?)?;
+        assert_eq!((&metadata["kind"], &metadata["podClaimName"]), (&json!("DeviceMetadata"), &json!("nic")));
+        let device = &metadata["requests"][0]["devices"][0];
+        assert_eq!((&metadata["requests"][0]["name"], &device["name"]), (&json!("vf"), &json!(vf)));
+        let (_, index) = vf.rsplit_once('-').unwrap_or_default();
+        let link = format!("basename $(readlink /sys/bus/pci/devices/0000:01:00.0/virtfn{index})");
+        let address = self.cluster.on(&self.node, &link)?;
+        assert_eq!(device["attributes"]["resource.kubernetes.io/pciBusID"]["string"], address.trim());
+        let network = json!({"interfaceName": "data", "ips": ["10.20.30.5/24"], "hardwareAddress": MAC});
+        assert_eq!(device["networkData"], network);
         Ok(())
     }
 }
+
+/// Where containers find which devices they have (KEP-5304).
+const METADATA: &str = "/var/run/kubernetes.io/dra-device-attributes";
 
 const STATE_OF_PF: &str = "ip link show $(ls /sys/bus/pci/devices/0000:01:00.0/net)";
 
@@ -353,7 +375,8 @@ fn templates() -> Value {
         })
     };
     let template = |name: &str, parameters| template_of(name, r#"nic == "NET0""#, parameters);
-    let data = json!({"interface": "data", "mac": MAC, "vlan": 100, "spoofchk": true, "addresses": ["10.20.30.5/24"]});
+    let data = json!({"interface": "data", "mac": MAC, "vlan": 100, "spoofchk": true, "max_tx_rate": 100,
+        "addresses": ["10.20.30.5/24"]});
     let program = json!({"mode": "vfio", "mac": PROGRAM_MAC, "vlan": 200});
     let items = [
         template("data", data),
@@ -423,9 +446,11 @@ fn a_pod_has_its_vf(bed: &Bed) -> Outcome {
     bed.await_ready("one")?;
     let first = bed.pod("one")?;
     bed.holds(&first)?;
+    let mut told = Value::Null;
     until("the claim says that the pod has its VF", || {
         let claims = bed.cluster.get(&["resourceclaims"])?;
-        let device = &claims["items"][0]["status"]["devices"][0];
+        told = claims["items"][0]["status"]["devices"][0].clone();
+        let device = &told;
         let network = &device["networkData"];
         let ready = &device["conditions"][0];
         Ok(ready["type"] == "Ready"
@@ -433,6 +458,24 @@ fn a_pod_has_its_vf(bed: &Bed) -> Outcome {
             && network["hardwareAddress"] == MAC
             && network["interfaceName"] == "data"
             && network["ips"] == json!(["10.20.30.5/24"]))
+    })?;
+    let sentence = text(&told["conditions"][0]["message"]);
+    for words in [MAC, "VLAN 100", "spoof check on", "max rate 100"] {
+        assert!(sentence.contains(words), "{words}: {sentence}");
+    }
+    for container in containers(&first).values() {
+        bed.reads_its_metadata(container, &text(&told["device"]))?;
+    }
+    until("kubelet says that the containers' devices are healthy", || {
+        let pod = bed.pod("one")?;
+        let statuses = list(&pod["status"]["containerStatuses"]).to_vec();
+        let healthy = |status: &Value| {
+            let of_claim =
+                list(&status["allocatedResourcesStatus"]).iter().find(|of| of["name"] == "claim:nic");
+            let resources = of_claim.map(|of| list(&of["resources"])).unwrap_or_default();
+            resources.len() == 1 && resources[0]["health"] == "Healthy"
+        };
+        Ok(statuses.len() == 2 && statuses.iter().all(healthy))
     })?;
 
     // A container is started again, and the other one goes on.
