@@ -2,7 +2,11 @@
 
 use std::{
     collections::BTreeSet,
-    os::fd::{AsFd, AsRawFd},
+    fs,
+    os::{
+        fd::{AsFd, AsRawFd},
+        unix::fs::MetadataExt,
+    },
 };
 
 use netlink_packet_route::{
@@ -47,7 +51,10 @@ pub fn lowers_of_others(home: &NetworkNamespace) -> Result<BTreeSet<u32>, FileEr
     let paths = paths.chain(named.iter().map(|name| format!("{NAMED}/{name}")));
     let mut lowers = BTreeSet::new();
     for path in paths {
-        // A process that has ended meanwhile lives nowhere.
+        // Most live where another one does, and need not be opened. One that has ended meanwhile lives nowhere.
+        if !fs::metadata(&path).is_ok_and(|data| !seen.contains(&(data.dev(), data.ino()))) {
+            continue;
+        }
         let Ok(namespace) = NetworkNamespace::open(path) else { continue };
         if namespace.identity().is_ok_and(|identity| seen.insert(identity)) {
             let found = namespace.netlink().and_then(|mut netlink| netlink.lowers_in(home));
