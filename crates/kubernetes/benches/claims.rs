@@ -20,14 +20,14 @@ use std::{
 
 use penstock_host::Root;
 use penstock_kubernetes::{
-    change::Whereabouts,
+    change::NodeHost,
     claim::state::RUN,
     client::{self, ClientSettings},
     devices::{Devices, PublishedFunction},
     health::HealthReport,
     metrics::ClaimTimings,
     plugin::{
-        Settings, claim_api::ClaimApiClient, orphans::OrphanSettings, reporter::ClaimDriftTeller, serve_on,
+        Settings, claim_api::ClaimApiClient, orphans::OrphanSettings, reporter::ClaimDriftReport, serve_on,
     },
     protocol::dra_v1::{
         Claim, NodePrepareResourcesRequest, NodeUnprepareResourcesRequest, dra_plugin_client::DraPluginClient,
@@ -184,8 +184,8 @@ async fn measure(plane: &LocalControlPlane, uid: &str, pod: u32, rounds: usize, 
         cdi: at("cdi"),
         devices,
         health,
-        drift: ClaimDriftTeller { now: watch::channel(Arc::default()).0, news: mpsc::channel(1).0 },
-        whereabouts: watch::channel(Whereabouts::Here).1,
+        drift: ClaimDriftReport { now: watch::channel(Arc::default()).0, news: mpsc::channel(1).0 },
+        node_host: watch::channel(NodeHost::ThisMachine).1,
         shutdown,
         timings: ClaimTimings::default(),
         orphans: OrphanSettings::default(),

@@ -50,8 +50,8 @@ mod replan;
 mod report;
 mod verbs;
 
-use elsewhere::Suspicion;
-pub use elsewhere::Whereabouts;
+use elsewhere::BootMismatch;
+pub use elsewhere::NodeHost;
 pub use progress::RolloutStateError;
 use progress::{Progress, Store};
 use replan::Replan;
@@ -91,7 +91,7 @@ pub struct Settings {
     /// follows a model that is not confirmed yet.
     pub changing: watch::Sender<bool>,
     /// Whether the Node is this machine: on another one the rest of the agent does nothing either.
-    pub whereabouts: watch::Sender<Whereabouts>,
+    pub node_host: watch::Sender<NodeHost>,
     /// Counts how often the machine was looked at; not while it is changed, and no look counts that began before the end of a change.
     pub looked: watch::Receiver<u64>,
 }
@@ -167,7 +167,7 @@ pub async fn serve(settings: Settings) -> Result<(), ChangeError> {
         nodes: Kept::default(),
         planned: None,
         replan: Replan::new(),
-        suspicion: Suspicion::default(),
+        mismatch: BootMismatch::default(),
     };
     let mut trouble = LastingTrouble::new("take part in the roll-out");
     let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
@@ -186,7 +186,7 @@ pub async fn serve(settings: Settings) -> Result<(), ChangeError> {
             event = machines.next() => if agent.machines.see(event, machine) { due = Some(soon) },
             event = records.next() => if agent.records.see(event, record) { due = Some(soon) },
             event = nodes.next() => if agent.nodes.see(event, node) {
-                agent.locate();
+                agent.show_node_host();
                 due = Some(soon);
             },
             () = sleep_until(due.unwrap_or(now)), if due.is_some() => {
@@ -246,7 +246,7 @@ struct Agent {
     /// The hash that was planned since this agent was started.
     planned: Option<String>,
     replan: Replan,
-    suspicion: Suspicion,
+    mismatch: BootMismatch,
 }
 
 impl Agent {
@@ -262,7 +262,7 @@ impl Agent {
             log::say(format!("there is no Node {} in the cluster; waiting for it", self.settings.node));
             return Ok(None);
         };
-        if Whereabouts::of(Some(&own), &self.boot) == Whereabouts::Elsewhere {
+        if NodeHost::of(Some(&own), &self.boot) == NodeHost::AnotherMachine {
             return self.is_elsewhere(&own).await;
         }
         let known = self.records.get(&self.settings.node).cloned();

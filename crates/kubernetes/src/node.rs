@@ -24,7 +24,7 @@ use tokio::{
 
 use crate::{
     arguments,
-    change::{self, Whereabouts},
+    change::{self, NodeHost},
     client::{ApiError, ClientSettings, ConnectError, answer, connect},
     controller::Watched,
     devices::Devices,
@@ -38,7 +38,7 @@ use crate::{
     },
     pace::{Backoff, Bucket},
     penstock::{Penstock, PenstockError},
-    plugin::{self, claim_api::ClaimApiClient, orphans::OrphanSettings, reporter::ClaimDriftTeller},
+    plugin::{self, claim_api::ClaimApiClient, orphans::OrphanSettings, reporter::ClaimDriftReport},
     slices::{Owner, Taint, Taints, publish::Published, slices},
 };
 
@@ -143,7 +143,7 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
     let (model, model_seen) = watch::channel(0);
     let (news, news_told) = mpsc::channel(NEWS);
     let (claim_drift, claim_drift_seen) = watch::channel(Arc::new(ClaimDrift::new()));
-    let (whereabouts, whereabouts_seen) = watch::channel(Whereabouts::Unknown);
+    let (node_host, node_host_seen) = watch::channel(NodeHost::Unknown);
     let (shutdown, shutdown_seen) = watch::channel(false);
     let (progress, progress_seen) = watch::channel(None);
     let timings = ClaimTimings::default();
@@ -171,8 +171,8 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
             cdi: arguments.cdi_directory.clone(),
             devices: published_seen,
             health: health_seen,
-            drift: ClaimDriftTeller { now: claim_drift, news: news.clone() },
-            whereabouts: whereabouts_seen.clone(),
+            drift: ClaimDriftReport { now: claim_drift, news: news.clone() },
+            node_host: node_host_seen.clone(),
             shutdown: shutdown_seen,
             timings: timings.clone(),
             orphans: OrphanSettings::default(),
@@ -188,7 +188,7 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
         vanishing,
         refused,
         changing,
-        whereabouts,
+        node_host,
         looked,
     });
     let scanner = scanner::Scanner {
@@ -253,10 +253,10 @@ async fn serve(arguments: arguments::Node) -> Result<(), NodeError> {
             claims: claim_drift_seen.clone(),
             vanishing: vanishing_seen,
             refused: refused_seen,
-            whereabouts: whereabouts_seen.clone(),
+            node_host: node_host_seen.clone(),
         }) => Ok(()),
         () = assess(devices_seen, drift_seen, claim_drift_seen, blind_seen, health) => Ok(()),
-        () = tell(events, news_told, whereabouts_seen) => Ok(()),
+        () = tell(events, news_told, node_host_seen) => Ok(()),
     }
 }
 
@@ -281,7 +281,7 @@ struct PublisherInputs {
     claims: watch::Receiver<Arc<ClaimDrift>>,
     vanishing: watch::Receiver<Option<Arc<BTreeSet<String>>>>,
     refused: watch::Receiver<bool>,
-    whereabouts: watch::Receiver<Whereabouts>,
+    node_host: watch::Receiver<NodeHost>,
 }
 
 /// The Node cannot be read.
@@ -313,14 +313,8 @@ impl Publisher {
     }
 
     async fn run(mut self, inputs: PublisherInputs) {
-        let PublisherInputs {
-            mut devices,
-            mut drift,
-            mut claims,
-            mut vanishing,
-            mut refused,
-            mut whereabouts,
-        } = inputs;
+        let PublisherInputs { mut devices, mut drift, mut claims, mut vanishing, mut refused, mut node_host } =
+            inputs;
         let fields = format!("spec.nodeName={},spec.driver={}", self.node, self.driver);
         let config = watcher::Config::default().fields(&fields).timeout(WATCH);
         let mut watch = Watched::with(self.slices.clone(), "watch the slices", config, backoff());
@@ -341,7 +335,7 @@ impl Publisher {
                 Ok(()) = devices.changed() => due = due.or(soon),
                 Ok(()) = drift.changed() => due = due.or(soon),
                 Ok(()) = claims.changed() => due = due.or(soon),
-                Ok(()) = whereabouts.changed() => due = due.or(soon),
+                Ok(()) = node_host.changed() => due = due.or(soon),
                 // What was waited for so long is not waited for any longer.
                 Ok(()) = vanishing.changed() => due = soon,
                 Ok(()) = refused.changed() => {
@@ -350,7 +344,7 @@ impl Publisher {
                 }
                 () = sleep_until(due.unwrap_or(now)), if due.is_some() => {
                     let known = devices.borrow_and_update().clone();
-                    let is_here = *whereabouts.borrow_and_update() == Whereabouts::Here;
+                    let is_here = *node_host.borrow_and_update() == NodeHost::ThisMachine;
                     let claims = claims.borrow_and_update().clone();
                     let taints = {
                         let drift = drift.borrow_and_update();
@@ -484,7 +478,7 @@ async fn assess(
 async fn tell(
     mut events: NodeEvents,
     mut news: mpsc::Receiver<DriftEvent>,
-    whereabouts: watch::Receiver<Whereabouts>,
+    node_host: watch::Receiver<NodeHost>,
 ) {
     while let Some(first) = news.recv().await {
         time::sleep(SETTLE).await;
@@ -492,7 +486,7 @@ async fn tell(
         while let Ok(more) = news.try_recv() {
             all.push(more);
         }
-        if *whereabouts.borrow() != Whereabouts::Elsewhere {
+        if *node_host.borrow() != NodeHost::AnotherMachine {
             events.tell(&all).await;
         }
     }

@@ -14,7 +14,7 @@ use thiserror::Error;
 use tokio::{sync::watch, task};
 
 use crate::{
-    change::Whereabouts,
+    change::NodeHost,
     claim::{ClaimSettings, Claims, StateError},
     devices::Devices,
     health::HealthReport,
@@ -23,9 +23,9 @@ use crate::{
 };
 
 pub mod claim_api;
-mod glance;
 pub mod health_stream;
 pub mod orphans;
+mod poll;
 pub mod registration;
 pub mod reporter;
 pub mod resources;
@@ -60,9 +60,9 @@ pub struct Settings<C = ClaimApiClient> {
     /// Their health.
     pub health: watch::Receiver<Arc<HealthReport>>,
     /// Who is told of what pods have and is not as it was given.
-    pub drift: reporter::ClaimDriftTeller,
+    pub drift: reporter::ClaimDriftReport,
     /// Where the Node is of which it takes itself to be: nothing is prepared for another machine.
-    pub whereabouts: watch::Receiver<Whereabouts>,
+    pub node_host: watch::Receiver<NodeHost>,
     /// True when the plugin is to end.
     pub shutdown: watch::Receiver<bool>,
     /// Where it is counted how long calls take.
@@ -160,7 +160,7 @@ pub async fn serve_on<C: ClaimApi>(
         api,
         node: settings.node,
         devices: settings.devices,
-        whereabouts: settings.whereabouts,
+        node_host: settings.node_host,
         timings: settings.timings,
     };
     let health = health_stream::HealthStream::new(&settings.pool, settings.health, settings.shutdown.clone());

@@ -36,7 +36,7 @@ use nix::{
 };
 use penstock_host::{Root, chain};
 use penstock_kubernetes::{
-    change::Whereabouts,
+    change::NodeHost,
     claim::{
         CallerWaits, Claims,
         allocation::{AllocatedClaim, allocated},
@@ -52,7 +52,7 @@ use penstock_kubernetes::{
         claim_api::{ClaimApi, ClaimApiError},
         orphans::OrphanSettings,
         registration,
-        reporter::ClaimDriftTeller,
+        reporter::ClaimDriftReport,
         serve_on,
     },
     protocol::{
@@ -214,7 +214,7 @@ struct Agent {
     drifted: watch::Receiver<Arc<ClaimDrift>>,
     news: Mutex<mpsc::Receiver<DriftEvent>>,
     /// Where it is.
-    whereabouts: watch::Sender<Whereabouts>,
+    node_host: watch::Sender<NodeHost>,
     shutdown: watch::Sender<bool>,
     served: tokio::task::JoinHandle<Result<(), ServeError>>,
     sockets: [PathBuf; 2],
@@ -254,7 +254,7 @@ impl Agent {
         let (of_shutdown, shutdown) = watch::channel(false);
         let (now, drifted) = watch::channel(Arc::default());
         let (news, told_news) = mpsc::channel(64);
-        let (of_whereabouts, whereabouts) = watch::channel(Whereabouts::Here);
+        let (of_node_host, node_host) = watch::channel(NodeHost::ThisMachine);
         let kubelet = machine.path("kubelet");
         let timings = ClaimTimings::default();
         let settings = Settings {
@@ -269,8 +269,8 @@ impl Agent {
             cdi: machine.path("cdi"),
             devices,
             health,
-            drift: ClaimDriftTeller { now, news },
-            whereabouts,
+            drift: ClaimDriftReport { now, news },
+            node_host,
             shutdown,
             timings: timings.clone(),
             orphans,
@@ -281,7 +281,7 @@ impl Agent {
             health: of_health,
             drifted,
             news: Mutex::new(told_news),
-            whereabouts: of_whereabouts,
+            node_host: of_node_host,
             shutdown: of_shutdown,
             served,
             sockets: [registry, kubelet.join("plugins").join(DRIVER).join("dra.sock")],

@@ -23,35 +23,37 @@ const ELSEWHERE: Duration = Duration::from_secs(180);
 
 /// Where the Node is that the agent has the name of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Whereabouts {
+pub enum NodeHost {
     /// It is not known yet, or there is no such Node.
     #[default]
     Unknown,
     /// It is this machine, or its kubelet does not say which it is.
-    Here,
+    ThisMachine,
     /// It is another machine, or this one, and kubelet has not said yet that it was started anew.
-    Elsewhere,
+    AnotherMachine,
 }
 
-impl Whereabouts {
-    pub(super) fn of(node: Option<&Own>, boot: &str) -> Whereabouts {
+impl NodeHost {
+    pub(super) fn of(node: Option<&Own>, boot: &str) -> NodeHost {
         match node {
-            None => Whereabouts::Unknown,
-            Some(node) if node.boot.is_empty() || boot.is_empty() || node.boot == boot => Whereabouts::Here,
-            Some(_) => Whereabouts::Elsewhere,
+            None => NodeHost::Unknown,
+            Some(node) if node.boot.is_empty() || boot.is_empty() || node.boot == boot => {
+                NodeHost::ThisMachine
+            }
+            Some(_) => NodeHost::AnotherMachine,
         }
     }
 }
 
 /// That the Node seems to be another machine.
 #[derive(Debug, Default)]
-pub(super) struct Suspicion {
+pub(super) struct BootMismatch {
     since: Option<Instant>,
     /// Of which run of the Node's kernel it was said.
     accused: Option<String>,
 }
 
-impl Suspicion {
+impl BootMismatch {
     /// How long it is to last until it is said of a Node with this run of the kernel; `None` when that was done.
     fn wait(&mut self, node: &str, now: Instant) -> Option<Duration> {
         let since = *self.since.get_or_insert(now);
@@ -62,14 +64,14 @@ impl Suspicion {
 
 impl Agent {
     /// Tells the rest of the agent whether the Node is this machine.
-    pub(super) fn locate(&self) {
+    pub(super) fn show_node_host(&self) {
         if !self.nodes.is_whole() {
             return;
         }
         let node = &self.settings.node;
-        let seen = Whereabouts::of(self.nodes.get(node), &self.boot);
-        let before = self.settings.whereabouts.send_replace(seen);
-        if before != seen && seen == Whereabouts::Elsewhere {
+        let seen = NodeHost::of(self.nodes.get(node), &self.boot);
+        let before = self.settings.node_host.send_replace(seen);
+        if before != seen && seen == NodeHost::AnotherMachine {
             log::say(format!(
                 "the Node {node} is another machine, or was started anew and kubelet has not said so yet: until it is this one nothing is published \
                  and no claim prepared"
@@ -79,7 +81,7 @@ impl Agent {
 
     /// The Node is another machine, or was started anew and kubelet has not said so yet. Nothing is done.
     pub(super) async fn is_elsewhere(&mut self, own: &Own) -> Result<Option<Duration>, ChangeError> {
-        match self.suspicion.wait(&own.boot, Instant::now()) {
+        match self.mismatch.wait(&own.boot, Instant::now()) {
             Some(left) if left.is_zero() => {}
             left => return Ok(left.or(Some(ELSEWHERE))),
         }
@@ -87,13 +89,13 @@ impl Agent {
         log::say(&message);
         let condition = StatusCondition::new(KIND, false, "AnotherMachine", &message, UtcTime::now());
         self.apply_status(json!({"conditions": [condition]}), MANAGER).await?;
-        self.suspicion.accused = Some(own.boot.clone());
+        self.mismatch.accused = Some(own.boot.clone());
         Ok(Some(ELSEWHERE))
     }
 
     /// The Node is this machine. What was said before kubelet had told of this run of the kernel is taken back.
     pub(super) async fn is_here(&mut self, own: &Own, record: Option<&Record>) -> Result<(), ChangeError> {
-        self.suspicion = Suspicion::default();
+        self.mismatch = BootMismatch::default();
         let conditions = record.map(|record| record.status.conditions.as_slice()).unwrap_or_default();
         if is_outdated(conditions, &own.boot) {
             log::say("the Node is this machine after all");
@@ -150,11 +152,11 @@ mod tests {
     #[test]
     fn a_node_is_elsewhere_when_both_say_which_run_of_the_kernel_they_are_of() {
         let node = |boot: &str| Own { boot: boot.to_owned(), ..Own::default() };
-        assert_eq!(Whereabouts::of(None, "this"), Whereabouts::Unknown);
-        assert_eq!(Whereabouts::of(Some(&node("this")), "this"), Whereabouts::Here);
-        assert_eq!(Whereabouts::of(Some(&node("")), "this"), Whereabouts::Here);
-        assert_eq!(Whereabouts::of(Some(&node("another")), ""), Whereabouts::Here);
-        assert_eq!(Whereabouts::of(Some(&node("another")), "this"), Whereabouts::Elsewhere);
+        assert_eq!(NodeHost::of(None, "this"), NodeHost::Unknown);
+        assert_eq!(NodeHost::of(Some(&node("this")), "this"), NodeHost::ThisMachine);
+        assert_eq!(NodeHost::of(Some(&node("")), "this"), NodeHost::ThisMachine);
+        assert_eq!(NodeHost::of(Some(&node("another")), ""), NodeHost::ThisMachine);
+        assert_eq!(NodeHost::of(Some(&node("another")), "this"), NodeHost::AnotherMachine);
     }
 
     #[test]
@@ -196,7 +198,7 @@ mod tests {
                 vanishing: watch::channel(None).0,
                 refused: watch::channel(false).0,
                 changing: watch::channel(false).0,
-                whereabouts: watch::channel(Whereabouts::Unknown).0,
+                node_host: watch::channel(NodeHost::Unknown).0,
                 looked: watch::channel(0).1,
             };
             let mut agent = Agent {
@@ -209,13 +211,13 @@ mod tests {
                 nodes: Kept::default(),
                 planned: None,
                 replan: Replan::new(),
-                suspicion: Suspicion::default(),
+                mismatch: BootMismatch::default(),
             };
             let node = Own { boot: "of-the-node".to_owned(), ..Own::default() };
             // Kubelet may not have told yet.
             let left = agent.is_elsewhere(&node).await.unwrap().unwrap();
             assert!(left <= ELSEWHERE && left > ELSEWHERE / 2, "{left:?}");
-            agent.suspicion.since = Instant::now().checked_sub(ELSEWHERE);
+            agent.mismatch.since = Instant::now().checked_sub(ELSEWHERE);
             for _ in 0..2 {
                 // The second time nobody would answer.
                 assert_eq!(agent.is_elsewhere(&node).await.unwrap(), Some(ELSEWHERE));

@@ -1,5 +1,5 @@
 //! What became of a claim's devices is told on the claim: hooks wake this, it looks into the pod, and tells the API server. What pods have is
-//! looked at each second besides ([`glance`](super::glance)), and told anew when it is not as it was given any more, or is so again.
+//! looked at each second besides (`poll.rs`), and told anew when it is not as it was given any more, or is so again.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,7 +20,7 @@ use tokio::{
 use super::{
     ServeError,
     claim_api::{ClaimApi, ClaimApiError},
-    glance::{self, ClaimGlimpse, Glance, VfGlimpse},
+    poll::{self, ClaimVfs, VfInPod, VfPoll},
 };
 use crate::{
     attach::now,
@@ -58,7 +58,7 @@ const DIFFERING: Duration = Duration::from_secs(10);
 
 /// Whom the agent tells of what pods have.
 #[derive(Clone, Debug)]
-pub struct ClaimDriftTeller {
+pub struct ClaimDriftReport {
     /// Gets what is not as it was given now.
     pub now: watch::Sender<Arc<ClaimDrift>>,
     /// Gets what has come to be so, or to be over.
@@ -71,18 +71,18 @@ pub struct Reporter<C> {
     claims: Claims,
     api: Arc<C>,
     node: String,
-    drift: ClaimDriftTeller,
+    drift: ClaimDriftReport,
     socket: UnixDatagram,
     path: PathBuf,
 }
 
 /// What is remembered of a claim that a container has come to.
 #[derive(Debug)]
-struct ToldClaim {
+struct ReportedClaim {
     /// Its VFs as they were right before they were looked at last.
-    seen: ClaimGlimpse,
+    seen: ClaimVfs,
     /// Its VFs as they were when they were first as they were given.
-    given: ClaimGlimpse,
+    given: ClaimVfs,
     /// What the API server was told of its devices, as far as this agent knows.
     devices: Option<Vec<AllocatedDeviceStatus>>,
     /// What of it is not as it was given.
@@ -92,9 +92,9 @@ struct ToldClaim {
     changes: Bucket,
 }
 
-impl Default for ToldClaim {
-    fn default() -> ToldClaim {
-        ToldClaim {
+impl Default for ReportedClaim {
+    fn default() -> ReportedClaim {
+        ReportedClaim {
             seen: Vec::new(),
             given: Vec::new(),
             devices: None,
@@ -105,17 +105,17 @@ impl Default for ToldClaim {
     }
 }
 
-type ToldClaims = BTreeMap<ClaimUid, ToldClaim>;
+type ReportedClaims = BTreeMap<ClaimUid, ReportedClaim>;
 
 /// Claims whose hooks have run, until no more hooks do.
 #[derive(Debug, Default)]
-struct HooksThatRan {
+struct PendingHooks {
     claims: BTreeSet<ClaimUid>,
     /// When the first and the last were heard.
     heard: Option<(Instant, Instant)>,
 }
 
-impl HooksThatRan {
+impl PendingHooks {
     fn add(&mut self, mut claims: BTreeSet<ClaimUid>, now: Instant) {
         if !claims.is_empty() {
             self.claims.append(&mut claims);
@@ -166,7 +166,7 @@ impl<C: ClaimApi> Reporter<C> {
         claims: Claims,
         api: Arc<C>,
         node: &str,
-        drift: ClaimDriftTeller,
+        drift: ClaimDriftReport,
     ) -> Result<Reporter<C>, ServeError> {
         let run = &claims.settings.run;
         AttachStore::open(run)?;
@@ -207,9 +207,9 @@ impl<C: ClaimApi> Reporter<C> {
 
     async fn tell_all(&self, woken: &Woken) {
         let mut waiting = self.all().await.unwrap_or_default();
-        let mut ran = HooksThatRan::default();
-        let mut told = ToldClaims::new();
-        let mut look = Instant::now() + glance::EVERY;
+        let mut ran = PendingHooks::default();
+        let mut told = ReportedClaims::new();
+        let mut look = Instant::now() + poll::EVERY;
         // Those that are to be told of again, each when it is its time.
         let mut again: BTreeMap<ClaimUid, (Instant, Backoff)> = BTreeMap::new();
         loop {
@@ -220,7 +220,7 @@ impl<C: ClaimApi> Reporter<C> {
             waiting.extend(again.iter().filter(|(_, (at, _))| *at <= now).map(|(uid, _)| uid.clone()));
             if now >= look && !told.is_empty() {
                 waiting.append(&mut self.changed(&mut told).await);
-                look = Instant::now() + glance::EVERY;
+                look = Instant::now() + poll::EVERY;
             }
             for uid in std::mem::take(&mut waiting) {
                 if self.tell(&uid, &mut told, of_hooks.contains(&uid)).await {
@@ -241,9 +241,9 @@ impl<C: ClaimApi> Reporter<C> {
     }
 
     /// The claims whose VFs are otherwise than when they were looked at. Those that are prepared no more are forgotten.
-    async fn changed(&self, told: &mut ToldClaims) -> BTreeSet<ClaimUid> {
+    async fn changed(&self, told: &mut ReportedClaims) -> BTreeSet<ClaimUid> {
         let (claims, of) = (self.claims.clone(), told.keys().cloned().collect::<Vec<_>>());
-        let looked = self.blocking("look at what pods have", move || glance::glance(&claims, of)).await;
+        let looked = self.blocking("look at what pods have", move || poll::all(&claims, of)).await;
         let Some(Ok(seen)) = looked else { return BTreeSet::new() };
         told.retain(|uid, _| seen.contains_key(uid));
         let mut changed = BTreeSet::new();
@@ -252,7 +252,7 @@ impl<C: ClaimApi> Reporter<C> {
             let is_due = !of.drifted.is_empty() && of.looked.elapsed() >= DIFFERING;
             let still_differs = is_due && now.iter().any(Option::is_some);
             if still_differs
-                || glance::differs(&of.seen, now) && of.changes.take(std::time::Instant::now()).is_ok()
+                || poll::differs(&of.seen, now) && of.changes.take(std::time::Instant::now()).is_ok()
             {
                 changed.insert(uid.clone());
             }
@@ -261,7 +261,7 @@ impl<C: ClaimApi> Reporter<C> {
     }
 
     /// Tells the rest of the agent what is not as it was given.
-    fn show(&self, told: &ToldClaims) {
+    fn show(&self, told: &ReportedClaims) {
         let all: ClaimDrift = told.values().flat_map(|of| of.drifted.clone()).collect();
         self.drift.now.send_if_modified(|before| {
             let differs = **before != all;
@@ -295,7 +295,7 @@ impl<C: ClaimApi> Reporter<C> {
     }
 
     /// Tells of one claim; whether that is done with. What was told already is told again only of a hook that has run.
-    async fn tell(&self, uid: &ClaimUid, all: &mut ToldClaims, hook_has_run: bool) -> bool {
+    async fn tell(&self, uid: &ClaimUid, all: &mut ReportedClaims, hook_has_run: bool) -> bool {
         let (claims, of) = (self.claims.clone(), uid.clone());
         let given = all.get(uid).map(|told| told.given.clone()).unwrap_or_default();
         let looked = self.blocking(&format!("look at claim {uid}"), move || look(&claims, &of, given)).await;
@@ -312,7 +312,7 @@ impl<C: ClaimApi> Reporter<C> {
         let is_told = outcomes.iter().any(|outcome| outcome.seen != DeviceInPod::Waits);
         let mut told = all.remove(uid).unwrap_or_default();
         // A pod that has ended may leave its VF in any way.
-        let lives = |((_, outcome), now): &((&PreparedDevice, &DeviceOutcome), &Option<VfGlimpse>)| {
+        let lives = |((_, outcome), now): &((&PreparedDevice, &DeviceOutcome), &Option<VfInPod>)| {
             now.is_some() || !matches!(outcome.seen, DeviceInPod::Differs { .. })
         };
         let of_pods = claim.devices.iter().zip(&outcomes).zip(&seen).filter(lives).map(|(of, _)| of);
@@ -407,16 +407,16 @@ struct ClaimLook {
     claim: PreparedClaim,
     outcomes: Vec<DeviceOutcome>,
     /// How its VFs were right before: what changes meanwhile differs from that the next time.
-    seen: ClaimGlimpse,
+    seen: ClaimVfs,
     /// How they were when they were as they were given.
-    given: ClaimGlimpse,
+    given: ClaimVfs,
 }
 
 impl ClaimLook {
     /// Looks at a claim whose VFs were `given` as they were then.
-    fn at(claims: &Claims, claim: PreparedClaim, given: ClaimGlimpse) -> Result<ClaimLook, StateError> {
+    fn at(claims: &Claims, claim: PreparedClaim, given: ClaimVfs) -> Result<ClaimLook, StateError> {
         let records = claims.records(Some(&claim))?;
-        let seen = Glance::new(&claims.settings.root).at(claims, &claim)?;
+        let seen = VfPoll::new(&claims.settings.root).at(claims, &claim)?;
         let mut outcomes = outcomes(claims, &records, &claim)?;
         let mut was_given = given.into_iter();
         let mut given = Vec::new();
@@ -438,7 +438,7 @@ impl ClaimLook {
 }
 
 /// A claim, and what is seen of its devices; `None` when it is not prepared any more.
-fn look(claims: &Claims, uid: &ClaimUid, given: ClaimGlimpse) -> Result<Option<ClaimLook>, StateError> {
+fn look(claims: &Claims, uid: &ClaimUid, given: ClaimVfs) -> Result<Option<ClaimLook>, StateError> {
     let Some(claim) = claims.store()?.read(uid)? else { return Ok(None) };
     let records = claims.records(Some(&claim))?;
     let look = ClaimLook::at(claims, claim, given.clone())?;
@@ -550,7 +550,7 @@ mod tests {
     fn what_hooks_leave_is_looked_at_when_no_more_hooks_run_and_not_too_late() {
         let start = Instant::now();
         let claim = |uid: &str| BTreeSet::from([uid.parse::<ClaimUid>().unwrap()]);
-        let mut ran = HooksThatRan::default();
+        let mut ran = PendingHooks::default();
         ran.add(BTreeSet::new(), start);
         assert_eq!((ran.due(), ran.take(start + LONGEST)), (None, BTreeSet::new()));
         ran.add(claim("a"), start);

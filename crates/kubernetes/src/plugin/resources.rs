@@ -17,7 +17,7 @@ use super::claim_api::{ClaimApi, ClaimApiError};
 use crate::{
     attach::now,
     cdi,
-    change::Whereabouts,
+    change::NodeHost,
     claim::{
         CallerWaits, ClaimUid, Claims, StateError,
         allocation::{AllocatedClaim, AllocationError, allocated, base},
@@ -39,7 +39,7 @@ use crate::{
 };
 
 /// How long an agent that was just started may not know yet whether the Node is this machine. Kubelet waits for 45 s.
-const LOCATED: Duration = Duration::from_secs(10);
+const HOST_KNOWN: Duration = Duration::from_secs(10);
 
 /// Why kubelet's call for a claim came to nothing.
 #[derive(Debug, Error)]
@@ -47,9 +47,9 @@ enum ResourceError {
     #[error(
         "the Node {node} is another machine, or was started anew and its kubelet has not told the API server: nothing is prepared for it here"
     )]
-    Elsewhere { node: String },
-    #[error("whether the Node {node} is this machine is not known: the API server has not told within {} s", LOCATED.as_secs())]
-    Unlocated { node: String },
+    AnotherMachine { node: String },
+    #[error("whether the Node {node} is this machine is not known: the API server has not told within {} s", HOST_KNOWN.as_secs())]
+    NodeHostUnknown { node: String },
     #[error(transparent)]
     Api(#[from] ClaimApiError),
     #[error("there is no ResourceClaim {namespace}/{name} any more")]
@@ -81,8 +81,8 @@ impl ResourceError {
                     | PrepareError::NoBoot
                     | PrepareError::GivenUp
             ),
-            ResourceError::Elsewhere { .. }
-            | ResourceError::Unlocated { .. }
+            ResourceError::AnotherMachine { .. }
+            | ResourceError::NodeHostUnknown { .. }
             | ResourceError::Api(_)
             | ResourceError::NoClaim { .. }
             | ResourceError::Unprepare(_)
@@ -104,7 +104,7 @@ pub struct Resources<C> {
     /// The devices of this node.
     pub devices: watch::Receiver<Arc<Devices>>,
     /// Whether the Node is this machine.
-    pub whereabouts: watch::Receiver<Whereabouts>,
+    pub node_host: watch::Receiver<NodeHost>,
     /// Where it is counted how long calls take.
     pub timings: ClaimTimings,
 }
@@ -134,7 +134,7 @@ impl<C: ClaimApi> Resources<C> {
 
     async fn prepare(&self, asked: &Claim, caller: CallerWaits) -> Result<PreparedClaim, ResourceError> {
         let uid: ClaimUid = asked.uid.parse()?;
-        self.is_here().await?;
+        self.on_this_machine().await?;
         let (namespace, name) = (asked.namespace.as_str(), asked.name.as_str());
         let claim = self.api.claim(namespace, name).await?.ok_or_else(|| ResourceError::NoClaim {
             namespace: namespace.to_owned(),
@@ -162,15 +162,17 @@ impl<C: ClaimApi> Resources<C> {
     }
 
     /// Waits until it is known that the Node is this machine.
-    async fn is_here(&self) -> Result<(), ResourceError> {
+    async fn on_this_machine(&self) -> Result<(), ResourceError> {
         let node = || self.node.clone();
-        let mut whereabouts = self.whereabouts.clone();
-        let known = whereabouts.wait_for(|seen| *seen != Whereabouts::Unknown);
-        let seen = timeout(LOCATED, known).await.map(|seen| seen.map(|seen| *seen));
+        let mut node_host = self.node_host.clone();
+        let known = node_host.wait_for(|seen| *seen != NodeHost::Unknown);
+        let seen = timeout(HOST_KNOWN, known).await.map(|seen| seen.map(|seen| *seen));
         match seen {
-            Ok(Ok(Whereabouts::Here)) => Ok(()),
-            Ok(Ok(Whereabouts::Elsewhere)) => Err(ResourceError::Elsewhere { node: node() }),
-            Ok(Ok(Whereabouts::Unknown) | Err(_)) | Err(_) => Err(ResourceError::Unlocated { node: node() }),
+            Ok(Ok(NodeHost::ThisMachine)) => Ok(()),
+            Ok(Ok(NodeHost::AnotherMachine)) => Err(ResourceError::AnotherMachine { node: node() }),
+            Ok(Ok(NodeHost::Unknown) | Err(_)) | Err(_) => {
+                Err(ResourceError::NodeHostUnknown { node: node() })
+            }
         }
     }
 

@@ -91,20 +91,20 @@ pub fn for_another_machine() -> Outcome {
         let objects = Objects::default();
         objects.claims.lock().unwrap().push(claim("u-1", "net0-0", json!({})));
         let agent = Agent::serve(&machine, objects.clone()).await;
-        agent.whereabouts.send_replace(Whereabouts::Elsewhere);
+        agent.node_host.send_replace(NodeHost::AnotherMachine);
         let error = agent.prepare("u-1").await.error;
         assert!(error.contains("the Node node-1 is another machine"), "{error}");
         assert_eq!((machine.log(), machine.files()), (String::new(), Vec::new()));
         assert_eq!(*objects.told.lock().unwrap(), [json!(null); 0]);
         // An agent that was just started waits until it knows.
-        agent.whereabouts.send_replace(Whereabouts::Unknown);
+        agent.node_host.send_replace(NodeHost::Unknown);
         let (prepared, ()) = tokio::join!(agent.prepare("u-1"), async {
             tokio::task::yield_now().await;
-            agent.whereabouts.send_replace(Whereabouts::Here);
+            agent.node_host.send_replace(NodeHost::ThisMachine);
         });
         assert_eq!(prepared.error, "");
         // What was prepared is taken back wherever the Node is.
-        agent.whereabouts.send_replace(Whereabouts::Elsewhere);
+        agent.node_host.send_replace(NodeHost::AnotherMachine);
         assert_eq!((agent.unprepare("u-1").await.as_str(), machine.files()), ("", Vec::new()));
         agent.end().await;
     })

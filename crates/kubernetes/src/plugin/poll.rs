@@ -20,7 +20,7 @@ pub(super) const EVERY: Duration = Duration::from_secs(1);
 
 /// A VF that a pod has, as it is in one moment. What cannot be read is so in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct VfGlimpse {
+pub(super) struct VfInPod {
     /// The pod's network namespace.
     namespace: (u64, u64),
     mode: VfMode,
@@ -28,27 +28,27 @@ pub(super) struct VfGlimpse {
     /// What is kept of it; `None` where nothing is.
     at_pf: Result<Option<VfState>, String>,
     /// Its interface in the pod; `None` where there is none.
-    inside: Result<Option<InterfaceGlimpse>, String>,
+    inside: Result<Option<InterfaceInPod>, String>,
 }
 
 /// An interface in a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct InterfaceGlimpse {
+struct InterfaceInPod {
     index: u32,
     mac: Mac,
     mtu: u32,
     up: bool,
 }
 
-impl VfGlimpse {
+impl VfInPod {
     /// Whether it is still, or again, in the same pod.
-    pub(super) fn is_of(&self, other: &VfGlimpse) -> bool {
+    pub(super) fn is_of(&self, other: &VfInPod) -> bool {
         self.namespace == other.namespace
     }
 
     /// What the PF keeps otherwise than it did when the pod was given the VF, whatever the claim says of it. A program that drives a VF itself may
     /// give it an address, and so may a pod where the PF has none for it.
-    pub(super) fn changed_since(&self, given: &VfGlimpse) -> Option<String> {
+    pub(super) fn changed_since(&self, given: &VfInPod) -> Option<String> {
         let (Ok(Some(given)), Ok(Some(now))) = (&given.at_pf, &self.at_pf) else { return None };
         let own_address = self.mode == VfMode::Vfio || given.mac.is_zero();
         let changed = given.attributes().into_iter().filter_map(|before| {
@@ -62,23 +62,23 @@ impl VfGlimpse {
 }
 
 /// The devices of a claim, in its order; `None` of those that no pod has.
-pub(super) type ClaimGlimpse = Vec<Option<VfGlimpse>>;
+pub(super) type ClaimVfs = Vec<Option<VfInPod>>;
 
 /// Looks at VFs; each PF is asked once.
-pub(super) struct Glance<'a> {
+pub(super) struct VfPoll<'a> {
     root: &'a Root,
     /// What each PF keeps of its VFs.
     pfs: BTreeMap<Bdf, Result<BTreeMap<Bdf, VfState>, String>>,
 }
 
-impl<'a> Glance<'a> {
+impl<'a> VfPoll<'a> {
     /// On the machine below `root`.
-    pub(super) fn new(root: &'a Root) -> Glance<'a> {
-        Glance { root, pfs: BTreeMap::new() }
+    pub(super) fn new(root: &'a Root) -> VfPoll<'a> {
+        VfPoll { root, pfs: BTreeMap::new() }
     }
 
     /// The devices of a claim.
-    pub(super) fn at(&mut self, claims: &Claims, claim: &PreparedClaim) -> Result<ClaimGlimpse, StateError> {
+    pub(super) fn at(&mut self, claims: &Claims, claim: &PreparedClaim) -> Result<ClaimVfs, StateError> {
         let records = claims.records(Some(claim))?;
         let mut seen = Vec::new();
         for device in &claim.devices {
@@ -91,7 +91,7 @@ impl<'a> Glance<'a> {
     }
 
     /// A VF, as long as the network namespace that was given it lives.
-    fn vf(&mut self, device: &PreparedDevice, record: &AttachRecord) -> Option<VfGlimpse> {
+    fn vf(&mut self, device: &PreparedDevice, record: &AttachRecord) -> Option<VfInPod> {
         let namespace = NetworkNamespace::open(&record.netns).ok()?;
         if !namespace.identity().is_ok_and(|identity| identity == record.namespace) {
             return None;
@@ -101,7 +101,7 @@ impl<'a> Glance<'a> {
             VfMode::Netdev => inside(&namespace, &device.interface),
             VfMode::Vfio => Ok(None),
         };
-        Some(VfGlimpse {
+        Some(VfInPod {
             namespace: record.namespace,
             mode: device.mode,
             driver: function.driver().map_err(|error| chain(&error)),
@@ -135,10 +135,10 @@ fn vfs_of(root: &Root, pf: Bdf) -> Result<BTreeMap<Bdf, VfState>, String> {
     Err(format!("the PF {pf} has no interface on the host"))
 }
 
-fn inside(namespace: &NetworkNamespace, name: &InterfaceName) -> Result<Option<InterfaceGlimpse>, String> {
+fn inside(namespace: &NetworkNamespace, name: &InterfaceName) -> Result<Option<InterfaceInPod>, String> {
     let report = namespace.netlink().and_then(|mut netlink| netlink.link_named(name));
     let report = report.map_err(|error| chain(&error))?;
-    Ok(report.map(|report| InterfaceGlimpse {
+    Ok(report.map(|report| InterfaceInPod {
         index: report.index,
         mac: report.interface.mac,
         mtu: report.interface.mtu,
@@ -147,16 +147,16 @@ fn inside(namespace: &NetworkNamespace, name: &InterfaceName) -> Result<Option<I
 }
 
 /// The devices of several claims, without claims that are prepared no more. One that cannot be read now has no devices here, and is not known to differ.
-pub(super) fn glance(
+pub(super) fn all(
     claims: &Claims,
     of: impl IntoIterator<Item = ClaimUid>,
-) -> Result<BTreeMap<ClaimUid, ClaimGlimpse>, StateError> {
+) -> Result<BTreeMap<ClaimUid, ClaimVfs>, StateError> {
     let store = claims.store()?;
-    let mut glance = Glance::new(&claims.settings.root);
+    let mut poll = VfPoll::new(&claims.settings.root);
     let mut seen = BTreeMap::new();
     for uid in of {
         let devices = match store.read(&uid) {
-            Ok(Some(claim)) => glance.at(claims, &claim),
+            Ok(Some(claim)) => poll.at(claims, &claim),
             Ok(None) => continue,
             Err(error) => Err(error),
         };
@@ -166,7 +166,7 @@ pub(super) fn glance(
 }
 
 /// Whether a VF is otherwise than it was. One that no pod has any more, or that one has got since, is its hook's matter.
-pub(super) fn differs(before: &ClaimGlimpse, now: &ClaimGlimpse) -> bool {
+pub(super) fn differs(before: &ClaimVfs, now: &ClaimVfs) -> bool {
     let both = before.iter().zip(now).filter_map(|(before, now)| Some((before.as_ref()?, now.as_ref()?)));
     both.into_iter().any(|(before, now)| before != now)
 }
@@ -177,8 +177,8 @@ mod tests {
 
     use super::*;
 
-    fn glimpse(mode: VfMode, at_pf: VfState) -> VfGlimpse {
-        VfGlimpse {
+    fn vf(mode: VfMode, at_pf: VfState) -> VfInPod {
+        VfInPod {
             namespace: (4, 17),
             mode,
             driver: Ok(Some("igbvf".to_owned())),
@@ -191,22 +191,22 @@ mod tests {
     fn what_a_claim_leaves_out_is_to_stay_as_it_was_but_an_address_of_its_own() {
         let (one, other) = (Mac::new([2, 0, 0, 0, 0, 1]), Mac::new([2, 0, 0, 0, 0, 2]));
         let given = VfState { mac: one, spoofchk: Some(true), ..VfState::default() };
-        let before = glimpse(VfMode::Netdev, given.clone());
+        let before = vf(VfMode::Netdev, given.clone());
         assert_eq!(before.changed_since(&before), None);
         let vlan = VfState { vlan: VlanId::new(7).unwrap(), ..given.clone() };
-        let said = glimpse(VfMode::Netdev, vlan).changed_since(&before).unwrap();
+        let said = vf(VfMode::Netdev, vlan).changed_since(&before).unwrap();
         assert!(said.starts_with("the PF has vlan 7 ") && said.contains(", not vlan 0 "), "{said}");
         // What is not told any more is no change of it.
         let silent = VfState { spoofchk: None, ..given.clone() };
-        assert_eq!(glimpse(VfMode::Netdev, silent).changed_since(&before), None);
+        assert_eq!(vf(VfMode::Netdev, silent).changed_since(&before), None);
         let address = VfState { mac: other, ..given.clone() };
-        let now = glimpse(VfMode::Netdev, address.clone());
+        let now = vf(VfMode::Netdev, address.clone());
         assert!(now.changed_since(&before).unwrap().contains("mac"));
-        let program = glimpse(VfMode::Vfio, address.clone());
-        assert_eq!(program.changed_since(&glimpse(VfMode::Vfio, given.clone())), None);
+        let program = vf(VfMode::Vfio, address.clone());
+        assert_eq!(program.changed_since(&vf(VfMode::Vfio, given.clone())), None);
         let nobodys = VfState { mac: Mac::new([0; 6]), ..given };
-        assert_eq!(now.changed_since(&glimpse(VfMode::Netdev, nobodys)), None);
-        let unread = VfGlimpse { at_pf: Err("no".to_owned()), ..now.clone() };
+        assert_eq!(now.changed_since(&vf(VfMode::Netdev, nobodys)), None);
+        let unread = VfInPod { at_pf: Err("no".to_owned()), ..now.clone() };
         assert_eq!(unread.changed_since(&before), None);
         assert!(differs(&vec![Some(before.clone())], &vec![Some(now.clone())]));
         assert!(!differs(&vec![Some(before.clone()), None], &vec![None, Some(now)]));
