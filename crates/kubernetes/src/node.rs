@@ -474,7 +474,7 @@ async fn assess(
     }
 }
 
-/// Tells what drifted, what came in one moment together; nothing of a Node that is another machine.
+/// Tells what drifted, what came in one moment together, once the Node is known to be this machine.
 async fn tell(
     mut events: NodeEvents,
     mut news: mpsc::Receiver<DriftEvent>,
@@ -486,7 +486,7 @@ async fn tell(
         while let Ok(more) = news.try_recv() {
             all.push(more);
         }
-        if *node_host.borrow() != NodeHost::AnotherMachine {
+        if *node_host.borrow() == NodeHost::ThisMachine {
             events.tell(&all).await;
         }
     }

@@ -93,7 +93,7 @@ fn main() -> ExitCode {
         ("a_vf_for_a_program_is_bound_and_comes_back", a_vf_for_a_program),
         ("an_agent_killed_while_it_binds_a_vf_is_asked_again", an_agent_killed_while_it_binds),
         ("a_claim_is_prepared_anew_after_a_restart_of_the_node", after_a_restart),
-        ("what_hooks_have_written_is_told_on_the_claim", what_hooks_have_written),
+        ("what_hooks_have_written_is_told_on_the_claim", told::what_hooks_have_written),
         ("a_claim_that_kubelet_has_forgotten_is_taken_back", orphans::forgotten),
         ("one_agent_serves_a_node", one_agent),
         ("a_request_is_named_as_containers_name_it", told::a_request_of_alternatives),
@@ -642,51 +642,6 @@ fn after_a_restart() -> Outcome {
     assert_eq!(prepared.devices[0].function, "0000:02:10.0".parse()?);
     assert_eq!((prepared.boot.as_str(), machine.log().as_str()), ("run-2", "STATUS u-1\nSTATUS u-1\n"));
     Ok(())
-}
-
-fn what_hooks_have_written() -> Outcome {
-    run(async {
-        let machine = Machine::new();
-        let (agent, objects) = Agent::with_a_claim(&machine).await;
-        let uid = "u-1".parse().unwrap();
-        let told = async |count: usize| {
-            let began = tokio::time::Instant::now();
-            while objects.told.lock().unwrap().len() < count {
-                assert!(began.elapsed() < SOON, "{:?}", objects.told.lock().unwrap());
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-            objects.told.lock().unwrap().split_off(0)
-        };
-        let wake = || {
-            let socket = std::os::unix::net::UnixDatagram::unbound().unwrap();
-            socket.send_to(b"u-1", machine.path("run/agent.sock")).unwrap();
-            // Of nobody, and no UID at all.
-            socket.send_to(b"u-9", machine.path("run/agent.sock")).unwrap();
-            socket.send_to(b"../../x\xff", machine.path("run/agent.sock")).unwrap();
-        };
-        let mut record = failed_hook();
-        let records = AttachStore::open(&machine.path("run")).unwrap();
-        records.write(&uid, "net0-0", &record).unwrap();
-        wake();
-        let failed = told(2).await;
-        let condition = &failed[0]["status"]["devices"][0]["conditions"][0];
-        assert_eq!((&condition["status"], &condition["reason"]), (&json!("False"), &json!("AttachFailed")));
-        assert_eq!(failed[1]["involvedObject"]["name"], "pod");
-        // It was given, and is not there: the script's CHECK holds, but there is no namespace.
-        record.failure = None;
-        record.attached = Some(json!({}));
-        records.write(&uid, "net0-0", &record).unwrap();
-        wake();
-        let differs = told(1).await;
-        assert_eq!(differs[0]["status"]["devices"][0]["conditions"][0]["reason"], "Differs");
-        // An agent that was not there when the hook ran tells it when it starts.
-        agent.end().await;
-        let agent = Agent::serve(&machine, objects.clone()).await;
-        assert_eq!(told(1).await.len(), 1);
-        agent.end().await;
-        let store = ClaimStore::open(&machine.path("state")).unwrap();
-        assert!(store.read(&uid).unwrap().is_some());
-    })
 }
 
 fn one_agent() -> Outcome {
