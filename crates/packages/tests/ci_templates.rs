@@ -122,8 +122,9 @@ esac"#
     let directory = with_program("curl", &curl);
     fs::write(directory.path().join("summary.md"), "Nothing got worse\n").unwrap();
     let path = format!("{}:{}", directory.path().display(), std::env::var("PATH").unwrap_or_default());
-    let mut command = Command::new(template("comment-on-gitlab"));
-    command.args(["summary.md", "machine.yaml"]).current_dir(&directory).env("PATH", path);
+    let mut command = Command::new("sh");
+    command.arg(template("comment-on-gitlab")).args(["summary.md", "machine.yaml"]);
+    command.current_dir(&directory).env("PATH", path);
     command.env("CI_API_V4_URL", "https://gitlab.example/api/v4");
     command.env("CI_MERGE_REQUEST_PROJECT_ID", "12").env("CI_MERGE_REQUEST_IID", "34");
     command.env("PENSTOCK_GITLAB_TOKEN", "secret").envs(settings.iter().copied());
