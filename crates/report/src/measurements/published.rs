@@ -1,8 +1,6 @@
 //! Ratios that others published, beside this run's: a container in a VM, by a VF of the VM's own NIC, against a bridge in the VM.
 
-use penstock_model::measurement::{
-    Comparison, Direction, Load, Metric, Network, PathKind, Protocol, Tool,
-};
+use penstock_model::measurement::{Comparison, Direction, Load, Metric, Network, PathKind, Protocol, Tool};
 use serde::Serialize;
 
 use super::{
