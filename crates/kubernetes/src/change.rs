@@ -176,7 +176,7 @@ pub async fn serve(settings: Settings) -> Result<(), ChangeError> {
         let now = Instant::now();
         // Also where something is to be done later by itself.
         let soon = due.map_or(now + SETTLE, |due| due.min(now + SETTLE));
-        if agent.records.has_gone_back() {
+        if agent.machines.has_gone_back() | agent.records.has_gone_back() | agent.nodes.has_gone_back() {
             log::say("the cluster has gone back to what it was earlier: all is listed anew");
             machines.relist();
             records.relist();

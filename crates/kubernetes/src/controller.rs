@@ -263,6 +263,7 @@ impl Controller {
             }
         }
         let mut events = announce::begun(&machines, &fleet, &begun);
+        let mut waits = false;
         if Instant::now() >= self.statuses_from {
             for (name, status) in &statuses {
                 if silent {
@@ -279,6 +280,7 @@ impl Controller {
                 self.statuses_from = Instant::now() + STATUSES;
             }
         } else if !statuses.is_empty() {
+            waits = true;
             self.due_by(self.statuses_from);
         }
         self.drained.retain(|name, _| draining.contains(name));
@@ -293,7 +295,8 @@ impl Controller {
         if silent || refused {
             let wait = self.backoff.failed();
             self.due_by(Instant::now() + wait);
-        } else {
+        } else if !waits {
+            // What was not tried has not worked.
             self.trouble.end();
             self.backoff.succeeded();
         }

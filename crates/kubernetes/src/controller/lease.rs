@@ -32,6 +32,8 @@ pub struct Leadership {
     identity: String,
     /// Until then it is ours.
     held_until: Option<Instant>,
+    /// Whether it was when that was told last: it runs out between two looks.
+    told: bool,
     /// Who has it, with which renewal, and since when we have seen that: clocks of others are not compared with ours.
     seen: Option<(String, Option<Timestamp>, Instant)>,
     next: Instant,
@@ -47,6 +49,7 @@ impl Leadership {
             api: Api::namespaced(client, namespace),
             identity,
             held_until: None,
+            told: false,
             seen: None,
             next: Instant::now(),
             trouble: LastingTrouble::new("hold the Lease"),
@@ -63,7 +66,6 @@ impl Leadership {
         loop {
             sleep_until(self.next).await;
             self.next = Instant::now() + RENEW;
-            let held = self.is_held();
             let asked = Instant::now();
             match timeout(WITHIN, self.ask()).await {
                 Ok(Ok(true)) => {
@@ -77,7 +79,8 @@ impl Leadership {
                 Ok(Err(error)) => self.trouble.meet(&ApiError::from(error)),
                 Err(_) => self.trouble.meet_words(format!("no answer within {} s", WITHIN.as_secs())),
             }
-            match (held, self.is_held()) {
+            let held = self.is_held();
+            match (std::mem::replace(&mut self.told, held), held) {
                 (false, true) => log::say("this controller holds the Lease, and decides"),
                 (true, false) => log::say("this controller lost the Lease, and decides nothing"),
                 _ => continue,

@@ -154,6 +154,8 @@ pub struct Kept<V> {
     listed: Option<BTreeSet<String>>,
     /// Those that were written since the list was begun, and may be newer than what is on it.
     written: BTreeSet<String>,
+    /// Whether the list has an object in an older version than was known before it was begun.
+    older: bool,
     /// The versions with which writes were refused last, and since when.
     conflicts: BTreeMap<String, (String, Instant)>,
     /// Whether the cluster was seen to have gone back to what it was earlier.
@@ -167,6 +169,7 @@ impl<V> Default for Kept<V> {
             objects: BTreeMap::new(),
             listed: None,
             written: BTreeSet::new(),
+            older: false,
             conflicts: BTreeMap::new(),
             gone_back: false,
             whole: false,
@@ -181,18 +184,23 @@ impl<V: PartialEq> Kept<V> {
             Event::Init => {
                 self.listed = Some(BTreeSet::new());
                 self.written.clear();
+                self.older = false;
                 false
             }
             Event::InitApply(object) => {
                 let name = object.name_any();
                 // What is listed is what there is, also where its version is a lower one: etcd may have been restored.
-                let stale = self.written.contains(&name) && self.has_newer(&object);
+                let is_older = self.has_newer(&object);
+                let stale = is_older && self.written.contains(&name);
+                self.older |= is_older && !stale;
                 if let Some(listed) = &mut self.listed {
                     listed.insert(name);
                 }
                 !stale && self.keep(object, keep) && self.whole
             }
             Event::InitDone => {
+                // Watches of other kinds may wait for versions that the cluster has not come to yet again, and tell of nothing.
+                self.gone_back |= std::mem::take(&mut self.older);
                 let listed = self.listed.take().unwrap_or_default();
                 let before = self.objects.len();
                 let written = std::mem::take(&mut self.written);
@@ -386,6 +394,23 @@ mod tests {
         kept.see::<ConfigMap>(Event::InitDone, keep);
         assert_eq!((kept.get("a").unwrap().as_str(), kept.version("a")), ("of earlier", Some("41")));
         assert!(kept.see(Event::Apply(object("a", 42, "and on")), keep));
+    }
+
+    /// Whoever writes nothing finds out, too; of a list that is not whole yet nothing is said.
+    #[test]
+    fn a_list_of_older_versions_says_once_that_the_cluster_has_gone_back() {
+        let mut kept: Kept<String> = Kept::default();
+        for name in ["a", "b"] {
+            kept.see(Event::Apply(object(name, 900, "of later")), keep);
+        }
+        for back in [true, false] {
+            kept.see::<ConfigMap>(Event::Init, keep);
+            kept.see(Event::InitApply(object("a", 41, "of earlier")), keep);
+            assert!(!kept.has_gone_back());
+            kept.see(Event::InitApply(object("b", 42, "of earlier")), keep);
+            kept.see::<ConfigMap>(Event::InitDone, keep);
+            assert_eq!(kept.has_gone_back(), back);
+        }
     }
 
     #[test]

@@ -153,6 +153,9 @@ pub fn api_server_away_for_long() {
     let (node, _) = &calls[0];
     assert_eq!(calls, [(node.clone(), "begin".to_owned()), (node.clone(), "back".to_owned())]);
     assert_eq!(fleet.outcome(node), "RolledBack");
+    // It was said once, not each time that something was not tried.
+    let said = fleet.said();
+    assert!(said.matches("could write what was decided").count() <= 2, "{said}");
     let (_, message) = condition(&status, "Degraded");
     assert!(
         message.starts_with(&format!(
