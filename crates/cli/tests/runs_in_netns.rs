@@ -572,7 +572,7 @@ fn a_run_that_was_cut_off(host: &Host) {
     assert!(host.says("status", 0).contains("Run 1 left this machine half-way"));
     assert!(host.says("undo --list", 0).contains("cut off"));
     let said = host.says("undo", 0);
-    assert!(said.contains("Run 1 was cut off"), "{said}");
+    assert!(said.contains("Run 1 was interrupted"), "{said}");
     assert_eq!((seen("mtu").as_str(), seen("flags").as_str()), ("1500", "0x1002"));
     assert!(host.says("undo", 0).contains("Nothing to undo"));
     assert!(!host.says("status", 0).contains("half-way"));

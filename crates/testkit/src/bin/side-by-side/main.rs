@@ -1,5 +1,5 @@
-//! Runs the tests of this workspace as `cargo test --no-fail-fast` does, but several programs at once: as many as there are CPUs or twice as many, and more
-//! while CPUs are idle ([`room`]). Programs that drive boards one after the other leave CPUs idle, and the shortest still have to wait for the
+//! Runs the tests of this workspace as `cargo test --no-fail-fast` does, but several programs at once: as many as there are CPUs, and more while
+//! CPUs are idle ([`room`]). Programs that drive boards one after the other leave CPUs idle, and the shortest still have to wait for the
 //! longest ([`order`]).
 //!
 //! `side-by-side [--quick] [WORDS...]`: the words choose programs as they do for `cargo test`; `--workspace` without any. `--quick`

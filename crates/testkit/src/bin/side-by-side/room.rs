@@ -1,8 +1,8 @@
 //! Whether the machine has room for one more program.
 //!
 //! Programs wait for one another much of the time, and how much depends on the machine. So some are begun at once, and one more each time that
-//! CPUs are seen idle and memory is left; while CPUs are busy, there are as many as CPUs. How many depends on what the next one does
-//! ([`Kind`]): one that boots a kernel takes memory and CPUs, one that boots nothing little of either.
+//! CPUs are seen idle and memory is left; while CPUs are busy, there are as many as CPUs. How soon, and how much memory, depends on what the next
+//! one does ([`Kind`]).
 
 use std::{
     fs, thread,
@@ -14,6 +14,9 @@ const IDLE: f64 = 0.2;
 
 /// With less than this there is one place less.
 const BUSY: f64 = 0.03;
+
+/// How many run beside as many as there are CPUs, at most. Many tests say how long something takes at most.
+const MOST_BESIDE: usize = 4;
 
 /// More CPUs than this are not counted: what is begun at once, without a look at what is idle, would need more memory than a small machine
 /// has.
@@ -29,22 +32,6 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// How many are begun at once.
-    fn at_once(self, cpus: usize) -> usize {
-        match self {
-            Kind::Boots => cpus,
-            Kind::BootsNothing => 2 * cpus,
-        }
-    }
-
-    /// How many run at most.
-    fn most(self, cpus: usize) -> usize {
-        match self {
-            Kind::Boots => cpus + 4,
-            Kind::BootsNothing => cpus + 10,
-        }
-    }
-
     /// What has to be available for one more than there are CPUs, in bytes. The largest board with its VMs takes some 4 GB; of the others the
     /// documentation's examples take most, as compilers do.
     fn memory(self) -> u64 {
@@ -58,7 +45,7 @@ impl Kind {
     fn look(self) -> Duration {
         match self {
             Kind::Boots => Duration::from_secs(3),
-            Kind::BootsNothing => Duration::from_secs(1),
+            Kind::BootsNothing => Duration::from_secs(2),
         }
     }
 }
@@ -73,8 +60,7 @@ struct Ticks {
 /// Looks at the machine from time to time.
 pub struct Room {
     cpus: usize,
-    /// `None`: none has begun.
-    places: Option<usize>,
+    places: usize,
     since: Instant,
     ticks: Option<Ticks>,
 }
@@ -83,7 +69,7 @@ impl Room {
     /// Of this machine.
     pub fn of_this_machine() -> Room {
         let cpus = thread::available_parallelism().map_or(1, usize::from).min(MOST_CPUS);
-        Room { cpus, places: None, since: Instant::now(), ticks: ticks() }
+        Room { cpus, places: cpus, since: Instant::now(), ticks: ticks() }
     }
 
     /// How many programs with boards may run at once: an emulated VM has to be ready within the time that a real one may take, and with
@@ -94,15 +80,14 @@ impl Room {
 
     /// Whether one more program of a kind may begin beside so many.
     pub fn for_one_more(&mut self, kind: Kind, running: usize) -> bool {
-        let mut now = self.places.unwrap_or_else(|| kind.at_once(self.cpus));
         if self.since.elapsed() >= kind.look() {
-            let (before, after) = (self.ticks, ticks());
-            (self.since, self.ticks) = (Instant::now(), after);
-            let idle = before.zip(after).map_or(0.0, |(before, after)| idle(before, after));
-            now = places(now, self.cpus, kind, running, idle, available().unwrap_or(0));
+            let (before, now) = (self.ticks, ticks());
+            (self.since, self.ticks) = (Instant::now(), now);
+            let idle = before.zip(now).map_or(0.0, |(before, now)| idle(before, now));
+            self.places = places(self.places, self.cpus, kind, running, idle, available().unwrap_or(0));
         }
-        self.places = Some(now);
-        running < now.min(kind.most(self.cpus))
+        // A place may have been given when the next one was to boot nothing.
+        running < self.places && (running < self.cpus || available().unwrap_or(0) >= kind.memory())
     }
 }
 
@@ -111,7 +96,7 @@ fn places(places: usize, cpus: usize, kind: Kind, running: usize, idle: f64, ava
     if available < kind.memory() {
         cpus
     } else if idle >= IDLE && running >= places {
-        (places + 1).min(kind.most(cpus))
+        (places + 1).min(cpus + MOST_BESIDE)
     } else if idle < BUSY {
         (places - 1).max(cpus)
     } else {
@@ -163,13 +148,11 @@ mod tests {
     }
 
     #[test]
-    fn programs_that_boot_nothing_have_more_places_and_need_less_memory() {
-        let memory = 2 << 30;
+    fn programs_that_boot_nothing_need_less_memory() {
         let quiet = |now, running, idle, memory| places(now, 2, Kind::BootsNothing, running, idle, memory);
-        assert_eq!(quiet(6, 6, 0.9, memory), 7);
-        assert_eq!(quiet(12, 12, 0.9, memory), 12, "there are many already");
-        assert_eq!(quiet(4, 4, 0.0, memory), 3, "CPUs are busy");
-        assert_eq!(quiet(2, 2, 0.0, memory), 2, "one for each CPU");
+        assert_eq!(quiet(4, 4, 0.9, 2 << 30), 5);
+        assert_eq!(quiet(6, 6, 0.9, 2 << 30), 6, "there are many already");
+        assert_eq!(quiet(4, 4, 0.0, 2 << 30), 3, "CPUs are busy");
         assert_eq!(quiet(4, 4, 0.9, 1 << 29), 2, "memory is short");
     }
 
@@ -186,27 +169,14 @@ mod tests {
         assert!(ticks().is_some() && available().is_some(), "this kernel tells both");
     }
 
-    fn room() -> Room {
-        // Not to be looked at within this test.
-        let since = Instant::now() + Duration::from_secs(3600);
-        Room { cpus: 2, places: None, since, ticks: ticks() }
-    }
-
     #[test]
-    fn as_many_as_there_are_cpus_begin_at_once_and_twice_as_many_that_boot_nothing() {
-        let mut boots = room();
-        assert!(boots.for_one_more(Kind::Boots, 0) && boots.for_one_more(Kind::Boots, 1));
-        assert!(!boots.for_one_more(Kind::Boots, 2), "nothing was looked at yet");
-        let mut quiet = room();
-        assert!(quiet.for_one_more(Kind::BootsNothing, 3));
-        assert!(!quiet.for_one_more(Kind::BootsNothing, 4), "nothing was looked at yet");
-    }
-
-    #[test]
-    fn places_of_programs_that_boot_nothing_are_not_all_those_of_boards() {
-        let mut room = Room { places: Some(12), ..room() };
-        assert!(room.for_one_more(Kind::BootsNothing, 11));
-        assert!(!room.for_one_more(Kind::Boots, 6), "more than boards' programs may have");
-        assert!(room.for_one_more(Kind::Boots, 5));
+    fn as_many_as_there_are_cpus_begin_at_once() {
+        for kind in [Kind::Boots, Kind::BootsNothing] {
+            // Not to be looked at within this test.
+            let since = Instant::now() + Duration::from_secs(3600);
+            let mut room = Room { cpus: 2, places: 2, since, ticks: ticks() };
+            assert!(room.for_one_more(kind, 0) && room.for_one_more(kind, 1));
+            assert!(!room.for_one_more(kind, 2), "nothing was looked at yet");
+        }
     }
 }
