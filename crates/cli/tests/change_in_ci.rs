@@ -181,6 +181,29 @@ fn verdicts_that_fail_are_annotations_in_a_workflow_and_none_elsewhere() {
     assert_eq!(repository.code_quality(), serde_json::json!([]));
 }
 
+/// By fingerprints GitLab tells what is new.
+#[test]
+fn a_line_above_a_finding_leaves_its_fingerprint_as_it_is() {
+    let wrong = "nics:\n  NET0: {vfs: 2, vsf: 1}\n  NET1: {vfs: 2, vsf: 1}\n";
+    let found = |text: &str| {
+        let repository = Repository::new(None, text);
+        assert_eq!(repository.rehearsed(Some(("GITLAB_CI", "true"))).0.status, 2);
+        let report = repository.code_quality();
+        let of = |pointer: &str| -> Vec<serde_json::Value> {
+            report.as_array().unwrap().iter().map(|found| found.pointer(pointer).unwrap().clone()).collect()
+        };
+        (of("/location/lines/begin"), of("/description"), of("/fingerprint"))
+    };
+    let (lines, texts, before) = found(wrong);
+    let (below, _, after) = found(&format!("# one more\n{wrong}"));
+    assert_eq!((lines, below), (vec![2.into(), 3.into()], vec![3.into(), 4.into()]));
+    assert_eq!(before, after);
+    assert!(
+        texts[0] == texts[1] && before[0] != before[1],
+        "of two that are equal both are shown: {texts:?}"
+    );
+}
+
 #[test]
 fn a_commit_that_is_not_there_is_named() {
     let repository = Repository::new(None, &model("new"));

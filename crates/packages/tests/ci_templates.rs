@@ -32,12 +32,17 @@ esac"
     )
 }
 
-/// The script on a model that was changed, in a repository where `break_it` was run; how it ended, and its summary.
+/// The script on a model that was changed, in a repository where `break_it` was run, and outside of GitHub; how it ended, and its summary.
 fn compared(status: i32, break_it: &str) -> (Run, String) {
+    changed(status, &format!("unset GITHUB_ACTIONS && {break_it}"))
+}
+
+/// The same with the environment that `prepare_it` makes.
+fn changed(status: i32, prepare_it: &str) -> (Run, String) {
     let directory = with_program("penstock", &penstock(status));
     let prepare = "git init --quiet clone && cd clone && echo a >machine.yaml && git add . && git commit --quiet --message a && git tag base";
     let line = format!(
-        "{prepare} && {break_it} && exec '{}' machine.yaml base",
+        "{prepare} && {prepare_it} && exec '{}' machine.yaml base",
         template("rehearse-change").display()
     );
     let mut command = Command::new("sh");
@@ -45,7 +50,7 @@ fn compared(status: i32, break_it: &str) -> (Run, String) {
     for role in ["AUTHOR", "COMMITTER"] {
         command.env(format!("GIT_{role}_NAME"), "a").env(format!("GIT_{role}_EMAIL"), "a@example.org");
     }
-    let run = Run::from(command.env_remove("GITHUB_ACTIONS").output().unwrap());
+    let run = Run::from(command.output().unwrap());
     let summary = fs::read_to_string(directory.path().join("clone/rehearsal/summary.md")).unwrap();
     (run, summary)
 }
@@ -60,6 +65,18 @@ fn runs_that_cannot_be_compared_end_as_the_rehearsal_does_and_never_well() {
             assert!(summary.starts_with("What the change does was not found out:"), "{summary}");
             assert!(summary.contains(said) && summary.contains("# The run"), "{summary}");
         }
+    }
+}
+
+#[test]
+fn annotations_that_cannot_be_made_keep_nothing_else_from_being_said() {
+    let broken = "mkdir programs && printf '#!/bin/sh\\nexit 5\\n' >programs/jq && chmod +x programs/jq && \
+                  export GITHUB_ACTIONS=true PATH=$PWD/programs:$PATH";
+    for (rehearsed, ends) in [(0, 8), (1, 1)] {
+        let (run, summary) = changed(rehearsed, broken);
+        assert_eq!(run.status, ends, "{}", run.stderr);
+        assert!(run.stdout.contains("::notice::what does not hold could not be annotated"), "{}", run.stdout);
+        assert!(summary.contains("the disk is full") && summary.contains("# The run"), "{summary}");
     }
 }
 
@@ -154,6 +171,10 @@ fn a_comment_on_gitlab_is_edited_or_made() {
     ] {
         let (run, all) = commented_on_gitlab(&there, &[]);
         assert_eq!((run.status, run.stderr.as_str()), (0, ""));
+        // Of two that are the same a reader would see both.
+        let mut again =
+            all.lines().map(|line| (line.contains("--request POST "), line.contains("--retry 0 ")));
+        assert!(again.all(|(post, never)| post == never), "{all}");
         let last = all.lines().last().unwrap().split_once("--request ").unwrap().1;
         let (begin, end) = asked.split_once("{}").unwrap();
         assert!(last.starts_with(begin) && last.ends_with(end), "{last} is not {asked}");

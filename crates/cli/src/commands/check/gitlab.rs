@@ -1,6 +1,8 @@
-//! What was found as a Code Quality report of GitLab, which shows it at the lines of a merge request.
+//! What was found as a Code Quality report of GitLab: a merge request shows what a report of the target branch does not have, in paid tiers at the lines.
 //!
 //! Source: GitLab's documentation, "Code Quality", "Code Quality report format".
+
+use std::collections::HashMap;
 
 use penstock_model::digest::sha256;
 use serde::Serialize;
@@ -12,7 +14,7 @@ use super::{Checked, Checks};
 pub struct QualityFinding {
     description: String,
     check_name: String,
-    /// By this GitLab tells what is new: of two that are alike it shows one.
+    /// By this GitLab tells what is new: of two that are alike it shows one. Lines that come and go above it leave it as it is.
     fingerprint: String,
     severity: &'static str,
     location: QualityLocation,
@@ -31,7 +33,16 @@ struct QualityLines {
 
 /// All that was found.
 pub fn report(checks: &Checks) -> Vec<QualityFinding> {
-    checks.files.iter().flat_map(of_file).collect()
+    let mut findings: Vec<QualityFinding> = checks.files.iter().flat_map(of_file).collect();
+    let mut equals: HashMap<String, usize> = HashMap::new();
+    for found in &mut findings {
+        let text =
+            [&found.location.path, &found.check_name, &found.description].map(String::as_str).join("\n");
+        let number = equals.entry(text.clone()).or_default();
+        found.fingerprint = sha256(format!("{text}\n{number}"));
+        *number += 1;
+    }
+    findings
 }
 
 fn of_file(checked: &Checked) -> Vec<QualityFinding> {
@@ -50,17 +61,16 @@ fn of_file(checked: &Checked) -> Vec<QualityFinding> {
     diagnostics.chain(errors).collect()
 }
 
-/// `line` counts from 1; 0 where it is about the whole file.
+/// `line` counts from 1; 0 where it is about the whole file. The fingerprint is still to be added.
 fn finding(code: &str, level: &str, description: String, file: &str, line: usize) -> QualityFinding {
-    let begin = line.max(1);
     QualityFinding {
-        fingerprint: sha256(format!("{file}\n{begin}\n{code}\n{description}")),
+        fingerprint: String::new(),
         description,
         check_name: code.to_owned(),
         severity: if level == "error" { "major" } else { "minor" },
         location: QualityLocation {
             path: file.strip_prefix("./").unwrap_or(file).to_owned(),
-            lines: QualityLines { begin },
+            lines: QualityLines { begin: line.max(1) },
         },
     }
 }
