@@ -127,11 +127,12 @@ container: board-image-file
 # All that is published of a version, in target/packages: the packages, the board image as a file, the container image, what CHANGELOG.md says of the
 # version, which has to be something, the sums, and with `make release key=FILE.key` their signatures (docs/install.md).
 release:
+	@scripts/check-signing-key "$(key)"
 	@scripts/release-notes "$$(scripts/version)" >/dev/null
 	@$(MAKE) --no-print-directory msrv
 	@$(MAKE) --no-print-directory container
 	@$(MAKE) --no-print-directory packages machine=aarch64 board_image=new
-	@scripts/publish $(key)
+	@scripts/publish "$(key)"
 
 # Whether the oldest Rust that Cargo.toml names compiles everything. `rustup toolchain install VERSION --profile minimal` brings it.
 msrv:
