@@ -23,6 +23,7 @@ const SYSTEMCTL: &str = r#"#!/bin/sh
 at=$(dirname "$0")
 echo "${0##*/} $*" >>"$at/asked"
 case " ${0##*/} $* " in
+*" list-units "*" penstock-switch@"*) cat "$at/switches" 2>/dev/null ;;
 *" is-active "*) if [ -e "$at/active" ]; then echo active; else echo inactive; exit 3; fi ;;
 *" stop "*)
     rm -f "$at/active"
@@ -154,6 +155,56 @@ fn a_pod_that_gets_a_vf_just_when_the_agent_is_removed_keeps_it() {
         let (run, asked) = machine.run(&script, &[argument]);
         assert_eq!((run.status, asked.len()), (1, 2), "{asked:?}");
     }
+}
+
+#[test]
+fn a_switch_that_runs_keeps_its_package_and_an_upgrade_ends_none() {
+    let wants = "etc/systemd/system/multi-user.target.wants/penstock-switch@a.service";
+    for (script, argument) in
+        [(of_deb("penstock-switch.prerm"), "remove"), (of_rpm("%preun -n penstock-switch"), "0")]
+    {
+        let machine = Machine::new();
+        let running = "penstock-switch@a.service loaded active running Embedded switch a\n\
+                       penstock-switch@b-c.service loaded activating auto-restart Embedded switch b-c\n";
+        machine.write("bin/switches", running);
+        let (run, asked) = machine.run(&script, &[argument]);
+        let told = "disable --now penstock-switch@a.service penstock-switch@b-c.service\n";
+        assert!(run.status == 1 && run.stderr.contains(told), "{}", run.stderr);
+        assert_eq!(asked.len(), 1, "it is looked at alone: {asked:?}");
+        for upgrade in ["upgrade", "1"] {
+            assert_eq!(machine.run(&script, &[upgrade]).0.status, 0, "an upgrade is none");
+        }
+        fs::remove_file(machine.at("bin/switches")).unwrap();
+        assert_eq!(machine.run(&script, &[argument]).0.status, 0);
+        machine.write("bin/switches", running);
+        fs::remove_dir(machine.at("run/systemd/system")).unwrap();
+        assert_eq!(
+            machine.run(&script, &[argument]).0.status,
+            0,
+            "where systemd does not run none of them does"
+        );
+    }
+    let upgrades = [
+        (of_deb("penstock-switch.postinst"), ["configure", "0.0.9-1"]),
+        (of_rpm("%postun -n penstock-switch"), ["1", ""]),
+    ];
+    for (script, arguments) in upgrades {
+        let (run, asked) = Machine::new().run(&script, &arguments);
+        assert_eq!((run.status, asked), (0, vec!["systemctl daemon-reload".to_owned()]), "{}", run.stderr);
+    }
+    // What was enabled.
+    let enabled = Machine::new();
+    fs::create_dir_all(enabled.at(wants).parent().unwrap()).unwrap();
+    symlink("/usr/lib/systemd/system/penstock-switch@.service", enabled.at(wants)).unwrap();
+    let (_, asked) = enabled.run(&of_rpm("%preun -n penstock-switch"), &["0"]);
+    assert!(
+        asked.contains(&"systemctl --no-reload disable penstock-switch@a.service".to_owned()),
+        "{asked:?}"
+    );
+    enabled.run(&of_deb("penstock-switch.postrm"), &["remove"]);
+    assert!(enabled.at(wants).is_symlink(), "only a purge takes it");
+    enabled.run(&of_deb("penstock-switch.postrm"), &["purge"]);
+    assert!(!enabled.at(wants).is_symlink());
 }
 
 /// Lintian's `maintainer-script-calls-systemctl` looks at lines, whether they are a command or text that is shown.

@@ -229,6 +229,7 @@ fn installed(release: &str) -> Outcome {
     // It asks for the very version of penstock that it was made with.
     install(&tree, &["penstock-kubernetes"])?;
     tree.root_runs("dpkg --verify penstock penstock-switch penstock-kubernetes")?;
+    assert!(tree.path("/etc/penstock-switch").is_dir(), "the unit's files belong there");
     for package in ["penstock", "penstock-switch"] {
         let told =
             tree.root_runs(&format!("dpkg-query --show --showformat='${{Conffiles}}' {package}"))?.stdout;

@@ -637,9 +637,14 @@ mod tests {
         let start = SwitchStart { line: None, workers: 1 };
         let line = start_command("a.service", Path::new("/a"), Path::new("/b"), start).to_string();
         let packaged = include_str!("../../../../packaging/penstock-switch@.service");
-        for property in CONFINED {
+        // Nor does either stay down after it has died often.
+        let restarted = ["Restart=always", "StartLimitIntervalSec=0"];
+        for property in CONFINED.into_iter().chain(restarted) {
             assert!(packaged.lines().any(|line| line == property), "{property}");
             assert!(line.contains(property), "{property}: {line}");
         }
+        // systemd takes no notice of it among what is of a service.
+        let (of_unit, _) = packaged.split_once("[Service]").unwrap();
+        assert!(of_unit.contains("\nStartLimitIntervalSec=0\n"), "{of_unit}");
     }
 }
