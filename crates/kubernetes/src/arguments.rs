@@ -156,10 +156,10 @@ pub struct Controller {
 #[command(group = ArgGroup::new("pods").args(["daemonset", "controller"]))]
 pub struct Manifests {
     /// The name of the driver
-    #[arg(long, value_name = "NAME", default_value = DRIVER)]
+    #[arg(long, value_name = "NAME", default_value = DRIVER, conflicts_with_all = ["controller", "unit"])]
     pub driver: DriverName,
     /// The namespace of the service accounts of agents and the controller
-    #[arg(long, value_name = "NAME", default_value = "penstock")]
+    #[arg(long, value_name = "NAME", default_value = "penstock", conflicts_with = "unit")]
     pub namespace: NodeName,
     /// Print the systemd unit of the agent and not what the cluster needs
     #[arg(long, conflicts_with = "pods")]

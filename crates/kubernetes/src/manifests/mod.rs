@@ -135,6 +135,9 @@ mod tests {
             &["--unit", "--controller", "a/b:1"],
             &["--daemonset", "a/b:1", "--controller", "a/b:1"],
             &["--controller", "a/b:1", "--server", "https://10.0.0.1:6443"],
+            &["--controller", "a/b:1", "--driver", "nics.example.org"],
+            &["--unit", "--driver", "nics.example.org"],
+            &["--unit", "--namespace", "infra"],
         ] {
             let line = [&["penstock-kubernetes", "manifests"][..], words].concat();
             assert!(CommandLine::try_parse_from(line).is_err(), "{}", words.join(" "));

@@ -21,7 +21,10 @@ use super::Bed;
 /// What is wanted where nothing else runs, in seconds; here two CPUs emulate two others, and the figure is told.
 const WANTED: u32 = 2;
 
-/// The taints of a VF of the first node, a line for each change of its slice.
+/// The VF that is changed.
+const DEVICE: &str = "net0-6";
+
+/// A VF of the first node with its taints, a line for each change of a slice that has it; of the node's other slices a line says nothing.
 struct TaintWatch {
     kubectl: Child,
     lines: Receiver<(Instant, String)>,
@@ -32,8 +35,10 @@ impl TaintWatch {
         let of_node = format!("--field-selector=spec.nodeName={}", bed.node);
         let mut command = binary::command(bed.cluster.at());
         command.args(["board", "cluster", "kubectl", bed.cluster.name(), "get", "resourceslices", "--watch"]);
-        let taints = r#"{.spec.devices[?(@.name=="net0-6")].taints[*].key}{"\n"}"#;
-        command.arg(of_node).arg(format!("--output=jsonpath={taints}"));
+        let device = format!(
+            r#"{{range .spec.devices[?(@.name=="{DEVICE}")]}}{{.name}} {{.taints[*].key}}{{end}}{{"\n"}}"#
+        );
+        command.arg(of_node).arg(format!("--output=jsonpath={device}"));
         // In a group of its own, with which the kubectl is ended that penstock runs.
         let mut kubectl = command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
         let output = kubectl.stdout.take().ok_or("kubectl has no output")?;
@@ -53,7 +58,7 @@ impl TaintWatch {
                 .lines
                 .recv_timeout(PATIENT)
                 .map_err(|error| format!("the taint {DRIFT} did not become {tainted}: {error}"))?;
-            if line.contains(DRIFT) == tainted {
+            if line.starts_with(DEVICE) && line.contains(DRIFT) == tainted {
                 return Ok(when);
             }
         }
