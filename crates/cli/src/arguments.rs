@@ -285,6 +285,9 @@ pub struct Scan {
     /// they have, and the VF is reset
     #[arg(long, conflicts_with = "root")]
     pub probe: bool,
+    /// Do not ask the drivers of NICs for firmware, versions and health, which waits while firmware is flashed
+    #[arg(long, conflicts_with = "root")]
+    pub without_drivers: bool,
 }
 
 /// `check`

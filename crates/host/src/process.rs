@@ -566,6 +566,15 @@ pub fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }
 
+/// Whether the calling thread may administer networks (`CAP_NET_ADMIN`, capabilities(7)), in its own user namespace.
+pub fn may_administer_networks() -> bool {
+    const NET_ADMIN: u32 = 12;
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let effective = effective.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    effective.map_or_else(is_root, |mask| mask >> NET_ADMIN & 1 == 1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

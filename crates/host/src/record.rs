@@ -34,6 +34,8 @@ pub const ERRORS: &str = ".errors";
 const ERRORS_LIMIT: usize = 4 << 20;
 /// Directories of the tree are their owner's, and files that not everybody could read, too.
 const PRIVATE_MODE: u32 = 0o600;
+/// Other files of it.
+const PUBLIC_MODE: u32 = 0o644;
 /// As many links on the way to a file as Linux follows (`MAXSYMLINKS`).
 const LINKS: usize = 40;
 
@@ -195,6 +197,12 @@ impl Recorder {
         });
     }
 
+    /// A file that the tree has and the machine does not, for everybody to read.
+    pub(crate) fn added(&self, path: &str, bytes: &[u8]) {
+        let file = RecordNode::File { bytes: bytes.to_owned(), mode: PUBLIC_MODE };
+        self.note(|seen| seen.put(Some(path.trim_start_matches('/').into()), file));
+    }
+
     pub(crate) fn directory(&self, root: &Path, path: &str, entries: &[Entry]) {
         self.note(|seen| {
             let at = seen.place(root, path, true);
@@ -323,7 +331,7 @@ fn one_line(path: &str) -> String {
 /// what is gone by now nobody knows.
 fn mode(root: &Path, path: &str) -> u32 {
     let data = fs::metadata(root.join(path.trim_start_matches('/')));
-    if data.is_ok_and(|data| data.mode() & 0o004 != 0) { 0o644 } else { PRIVATE_MODE }
+    if data.is_ok_and(|data| data.mode() & 0o004 != 0) { PUBLIC_MODE } else { PRIVATE_MODE }
 }
 
 /// What the link at `at` of a tree is made to say so that it does not lead out of the tree: where that is possible, what it said.

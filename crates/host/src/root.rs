@@ -221,6 +221,13 @@ impl Root {
         }
     }
 
+    /// Has a recorder add a file that this machine does not have.
+    pub(crate) fn add(&self, path: &str, bytes: &[u8]) {
+        if let Some(recorder) = &self.recorder {
+            recorder.added(path, bytes);
+        }
+    }
+
     /// The same without the recorder: for what only a part of is to be recorded.
     pub(crate) fn unnoted(&self) -> Root {
         Root { recorder: None, ..self.clone() }

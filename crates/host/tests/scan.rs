@@ -3,7 +3,13 @@
 
 use std::{env, fs, io, os::unix::fs::symlink};
 
-use penstock_host::{InterfaceReport, Links, Root, scan, scan::LinkError, scan_system};
+use penstock_host::{
+    InterfaceReport, Links, Root,
+    record::Recorder,
+    scan,
+    scan::{LinkError, ask_drivers},
+    scan_system,
+};
 use penstock_model::{
     Bdf, ByteSize, InterfaceRoute, Inventory, LinkState, PortVlans, TxRate, VfIndex, VlanId, VlanQos,
     inventory::{EswitchMode, Interface, Representor, SwitchMode, VfState},
@@ -151,6 +157,25 @@ fn this_machine_is_read_without_a_contradiction() {
     assert_eq!(serde_json::from_str::<Inventory>(&json).unwrap(), inventory);
 }
 
+/// Their answers may take as long as firmware is flashed.
+#[test]
+fn a_scan_asks_no_driver() {
+    let recorder = std::sync::Arc::new(Recorder::default());
+    let root = Root::system().recording(recorder.clone());
+    let mut inventory = scan(&root, None);
+    for pf in inventory.pfs.iter().chain(&scan_system().pfs) {
+        assert_eq!((&pf.firmware, &pf.devlink), (&None, &None), "{}", pf.bdf);
+    }
+    let answers = || {
+        let to = tempfile::tempdir().unwrap();
+        recorder.write(to.path()).unwrap();
+        to.path().join(".drivers.json").exists()
+    };
+    assert!(!answers());
+    ask_drivers(&root, &mut inventory);
+    assert_eq!(answers(), !inventory.pfs.is_empty());
+}
+
 /// Answers as netlink does on the recorded storage node, in the namespace that has the PFs and VF 0 of the first.
 struct Kernel {
     vfs: bool,
@@ -293,10 +318,14 @@ fn what_drivers_answered_is_read_from_the_tree() {
     assert_eq!((devlink.eswitch, pf.switch_mode), (None, SwitchMode::Unreported));
     assert_eq!(devlink.versions.running["fw.mgmt"], "7.4.13");
     let said = |inventory: &Inventory, what: &str| inventory.unknown.iter().any(|note| note.contains(what));
-    assert!(said(&inventory, "0000:17:00.0 with devlink: not permitted"), "{:?}", inventory.unknown);
+    assert!(
+        said(&inventory, "switches could not be read with devlink: not permitted"),
+        "{:?}",
+        inventory.unknown
+    );
 
     // A tree without answers, and one whose answers make no sense.
-    assert!(said(&scanned("x550-two-port"), "was not asked for devlink"));
+    assert!(said(&scanned("x550-two-port"), "this tree has no answers of drivers"));
     let tree = sysfs::machine("mlx5-switchdev");
     for nonsense in
         ["", "7", "{\"pfs\": {\"\u{1b}\": {}}}", "{\"pfs\": {\"0000:08:00.0\": {\"devlink\": 3}}}"]
@@ -308,6 +337,28 @@ fn what_drivers_answered_is_read_from_the_tree() {
         assert_eq!(inventory.pfs[0].switch_mode, SwitchMode::Switchdev);
         assert_eq!(inventory.pfs[0].devlink, None);
     }
+}
+
+/// Some drivers keep the representors of all VFs that could be.
+#[test]
+fn representors_of_no_vfs_at_all_are_no_contradiction() {
+    let tree = sysfs::machine("mlx5-switchdev");
+    let function = tree.path().join("sys/devices/pci0000:00/0000:00:03.1/0000:08:00.0");
+    let about = |inventory: &Inventory| {
+        inventory.unknown.iter().filter(|note| note.contains("stands for VF")).cloned().collect::<Vec<_>>()
+    };
+    fs::remove_file(function.join("virtfn1")).unwrap();
+    let inventory = scan(&Root::at(tree.path()), None);
+    assert_eq!(
+        about(&inventory),
+        ["ens1f0npf0vf1 stands for VF 1 of 0000:08:00.0 (pf0vf1), which is not there"]
+    );
+
+    fs::remove_file(function.join("virtfn0")).unwrap();
+    fs::write(function.join("sriov_numvfs"), "0").unwrap();
+    let inventory = scan(&Root::at(tree.path()), None);
+    assert!(about(&inventory).is_empty(), "{:?}", inventory.unknown);
+    assert_eq!(inventory.pfs[0].switch_mode, SwitchMode::Switchdev);
 }
 
 /// Without VFs there are no representors, and devlink alone tells.
@@ -330,7 +381,7 @@ fn switchdev_mode_is_known_without_representors() {
 #[test]
 fn the_answers_of_drivers_are_recorded() {
     let tree = sysfs::machine("mlx5-switchdev");
-    let recorder = std::sync::Arc::new(penstock_host::record::Recorder::default());
+    let recorder = std::sync::Arc::new(Recorder::default());
     let inventory = scan(&Root::recorded(tree.path()).recording(recorder.clone()), None);
     let to = tempfile::tempdir().unwrap();
     recorder.write(to.path()).unwrap();

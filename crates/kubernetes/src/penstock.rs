@@ -121,7 +121,9 @@ impl Penstock {
     ) -> Result<Inventory, PenstockError> {
         let named = model.iter().flat_map(|_| ["--model".to_owned(), "-".to_owned()]);
         let peers = peers.iter().flat_map(|peer| ["--peer".to_owned(), peer.to_string()]);
-        let arguments = ["scan".to_owned(), "--json".to_owned()].into_iter().chain(named).chain(peers);
+        // Drivers may keep whoever asks them waiting for longer than a Node's devices can go unlooked at.
+        let verb = ["scan", "--json", "--without-drivers"].map(str::to_owned);
+        let arguments = verb.into_iter().chain(named).chain(peers);
         let mut command = self.command(arguments).deadline(SCAN);
         if let Some(model) = model {
             command = command.input(model.text.clone());

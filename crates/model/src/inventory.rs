@@ -335,10 +335,10 @@ pub struct Pf {
     pub sriov: Option<Sriov>,
     /// The embedded switch between the PF, its VFs and the uplink.
     pub switch_mode: SwitchMode,
-    /// The version of its firmware, as its driver has it for `ethtool -i`. `None`: the driver names none, or nobody could ask it.
+    /// The version of its firmware, as its driver has it for `ethtool -i`. `None`: the driver names none, or was not asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub firmware: Option<String>,
-    /// What devlink tells of it. `None`: its driver has no devlink, or nobody could ask.
+    /// What devlink tells of it. `None`: its driver has no devlink, or was not asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub devlink: Option<Devlink>,
 }

@@ -70,11 +70,13 @@ pub fn run(mut arguments: Audit, settings: &Settings, printer: &mut Printer) -> 
         (None, None) => None,
     };
     printer.doing("Looking at this machine");
-    let inventory = inventory(&root, file.as_ref(), watched, settings)?;
+    let mut inventory = inventory(&root, file.as_ref(), watched, settings)?;
     let model = file.as_ref().map(|file| &file.model);
     let found = audit(&inventory, model);
     printer.done();
     if let (Some(directory), Some(recorder)) = (&arguments.record, &recorder) {
+        // For `scan`, which reads the tree: no rule of the audit judges it.
+        scan::ask_drivers(&root, &mut inventory);
         let recorded = write(directory, recorder, &inventory)?;
         tell(directory, recorded, printer);
     }

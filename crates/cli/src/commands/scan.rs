@@ -1,6 +1,6 @@
 //! `penstock scan`: the inventory of this machine, or a model of it.
 
-use penstock_host::Root;
+use penstock_host::{Root, scan::ask_drivers};
 use penstock_model::{Diagnostics, Inventory, Model};
 use penstock_plan::{
     adopt::{ImportInput, adopt},
@@ -33,6 +33,10 @@ pub fn run(arguments: &Scan, settings: &Settings, printer: &mut Printer) -> Resu
         inventory = machine.inventory_reaching(&arguments.peers)?;
         machine.probe_all(&mut inventory, printer)?;
         printer.done();
+    }
+    // No model has any of it. The lock is not held: others can change the machine while this waits.
+    if !arguments.as_model && !arguments.without_drivers {
+        ask_drivers(machine.root(), &mut inventory);
     }
     if let Some(file) = &model {
         name_nics(&file.model, &mut inventory);

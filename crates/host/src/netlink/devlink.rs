@@ -15,6 +15,7 @@ use super::{
     generic::{GenericBody, GenericFamily, attributes},
     wire::{self, Message},
 };
+use crate::process;
 
 const CMD_GET: u8 = 1;
 /// What answers [`CMD_GET`].
@@ -133,6 +134,19 @@ fn plain(value: &[u8]) -> String {
     wire::text(value).trim().chars().filter(|c| !c.is_control()).collect()
 }
 
+/// Whether the answer to a command is that there is nothing to tell.
+///
+/// On older kernels `mlx5_core` answers EPERM for a function that does not manage the embedded switch, such as a VF in a VM or the
+/// host's PF of a BlueField; by itself the kernel answers that to who may not administer networks.
+fn tells_nothing(error: &NetlinkError, command: u8, may_administer: bool) -> bool {
+    match error {
+        // The device has gone meanwhile.
+        NetlinkError::NoSuchInterface { .. } | NetlinkError::Unsupported { .. } => true,
+        NetlinkError::NotPermitted { .. } => command == CMD_ESWITCH_GET && may_administer,
+        _ => false,
+    }
+}
+
 /// devlink in one network namespace, and the PCI devices that it has there.
 #[derive(Debug)]
 pub struct DevlinkSocket {
@@ -142,13 +156,19 @@ pub struct DevlinkSocket {
 }
 
 impl DevlinkSocket {
-    /// A socket in the calling thread's namespace; `Ok(None)` where the kernel has no devlink.
+    /// A socket in the calling thread's namespace; `Ok(None)` where the kernel has no devlink, or no generic netlink.
+    ///
+    /// What is asked over it waits for as long as the kernel, or a driver, holds the lock of a device (`devl_lock`), and no signal ends
+    /// that: while firmware is flashed, the device is reloaded, or the driver recovers it.
     ///
     /// # Errors
     ///
     /// [`NetlinkError`] when no socket can be opened, or devices cannot be listed.
     pub fn open() -> Result<Option<DevlinkSocket>, NetlinkError> {
-        let mut family = GenericFamily::open("devlink")?;
+        let mut family = match GenericFamily::open("devlink") {
+            Err(error) if error.is_without_protocol() => return Ok(None),
+            opened => opened?,
+        };
         let Some(number) = family.number()? else { return Ok(None) };
         let devices =
             family.dump("list devlink's devices", number, &GenericBody::new(CMD_GET), |message| {
@@ -188,6 +208,7 @@ impl DevlinkSocket {
     /// driver has no call for is left out and no error.
     pub fn read(&mut self, device: Bdf) -> (Devlink, Vec<NetlinkError>) {
         let (mut devlink, mut errors) = (Devlink::default(), Vec::new());
+        let may_administer = process::may_administer_networks();
         // The kernel gives the former to root alone (`GENL_ADMIN_PERM`).
         for (what, command) in
             [("the mode of the embedded switch", CMD_ESWITCH_GET), ("the versions", CMD_INFO_GET)]
@@ -205,9 +226,7 @@ impl DevlinkSocket {
                     _ => {}
                 });
             match asked {
-                // It has gone meanwhile.
-                Err(NetlinkError::NoSuchInterface { .. }) => {}
-                Err(error) if error.is_unsupported() => {}
+                Err(error) if tells_nothing(&error, command, may_administer) => {}
                 Err(error) => errors.push(error),
                 Ok(()) => errors.extend(unknown.map(|mode| NetlinkError::Malformed {
                     attempt,
@@ -216,5 +235,36 @@ impl DevlinkSocket {
             }
         }
         (devlink, errors)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::errno::Errno;
+
+    use super::{super::socket::socket_error, *};
+
+    #[test]
+    fn what_a_driver_refuses_root_is_no_lack_of_rights() {
+        let nothing = |errno, command, may_administer| {
+            tells_nothing(&NetlinkError::answered("read", errno, None), command, may_administer)
+        };
+        // As `mlx5_eswitch_check` answers where the function is no manager of the switch.
+        assert!(nothing(Errno::EPERM, CMD_ESWITCH_GET, true));
+        assert!(!nothing(Errno::EPERM, CMD_ESWITCH_GET, false));
+        assert!(!nothing(Errno::EPERM, CMD_INFO_GET, true));
+        for command in [CMD_ESWITCH_GET, CMD_INFO_GET] {
+            assert!(nothing(Errno::EOPNOTSUPP, command, false) && nothing(Errno::ENODEV, command, false));
+            assert!(!nothing(Errno::EIO, command, true));
+        }
+    }
+
+    #[test]
+    fn a_kernel_without_generic_netlink_has_no_devlink() {
+        let opening = |errno: Errno| socket_error("open", errno.into());
+        assert!(opening(Errno::EPROTONOSUPPORT).is_without_protocol());
+        assert!(opening(Errno::EAFNOSUPPORT).is_without_protocol());
+        assert!(!opening(Errno::EMFILE).is_without_protocol());
+        assert!(!NetlinkError::answered("open", Errno::EPROTONOSUPPORT, None).is_without_protocol());
     }
 }

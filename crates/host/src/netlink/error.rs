@@ -78,7 +78,7 @@ fn in_words(detail: &Option<String>) -> String {
 
 impl NetlinkError {
     /// The error for a kernel answer of `errno`.
-    pub(super) fn answered(attempt: &str, errno: Errno, detail: Option<String>) -> NetlinkError {
+    pub(crate) fn answered(attempt: &str, errno: Errno, detail: Option<String>) -> NetlinkError {
         let attempt = attempt.to_owned();
         match errno {
             Errno::EOPNOTSUPP | Errno::EPROTONOSUPPORT => NetlinkError::Unsupported { attempt, detail },
@@ -104,6 +104,13 @@ impl NetlinkError {
     /// Whether it takes more rights than this process has.
     pub fn is_not_permitted(&self) -> bool {
         matches!(self, NetlinkError::NotPermitted { .. })
+    }
+
+    /// Whether the kernel has no sockets of the protocol that was asked for.
+    pub(super) fn is_without_protocol(&self) -> bool {
+        let NetlinkError::Socket { source, .. } = self else { return false };
+        let errno = source.raw_os_error().map(Errno::from_raw);
+        matches!(errno, Some(Errno::EPROTONOSUPPORT | Errno::EAFNOSUPPORT))
     }
 
     /// What to do about it, when that is known.

@@ -2,34 +2,38 @@
 //!
 //! The answers of a machine lie beside what was read of it in a tree that is recorded, and are read from there again.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, mem};
 
 use penstock_model::{
-    Bdf,
-    inventory::{Devlink, HealthReporter, tuning::Reading},
+    Bdf, Inventory,
+    inventory::{Devlink, EswitchMode, Pf, SwitchMode, tuning::Reading},
+    text::one_line,
 };
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::reader::Reader;
-use crate::{Root, chain, driver, netlink::DevlinkSocket};
+use crate::{NetlinkError, Root, chain, driver, netlink::DevlinkSocket, process};
 
 /// In a recorded tree: the answers.
-pub(super) const ANSWERS: &str = "/.drivers.json";
+const ANSWERS: &str = "/.drivers.json";
 /// A machine of a hundred PFs has some 200 KiB.
 const LIMIT: usize = 4 << 20;
+/// So many characters are taken of each text of a recorded tree: more than any driver gives.
+const TEXT: usize = 500;
 
 /// What one PF's driver answers.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(super) struct DriverAnswer {
+struct DriverAnswer {
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub firmware: Option<String>,
+    firmware: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub devlink: Option<Devlink>,
+    devlink: Option<Devlink>,
 }
 
 /// The answers of a machine, as a recorded tree has them.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct RecordedAnswers {
+struct DriverAnswers {
     #[serde(default)]
     pfs: BTreeMap<Bdf, DriverAnswer>,
     /// Why something is not known.
@@ -37,114 +41,141 @@ struct RecordedAnswers {
     unknown: Vec<String>,
 }
 
-/// Who answers.
-enum Answering {
-    /// Nobody was asked yet.
-    Nobody,
-    /// The kernel; `None`: it has no devlink, or cannot be asked.
-    Kernel(Option<(DevlinkSocket, BTreeMap<Bdf, Vec<HealthReporter>>)>),
-    /// A recorded tree.
-    Tree,
-}
-
-/// The answers of the drivers of the machine that is scanned.
-pub(super) struct DriverAnswers<'a> {
-    root: &'a Root,
-    answering: Answering,
-    answers: RecordedAnswers,
-}
-
-impl<'a> DriverAnswers<'a> {
-    /// Nobody is asked before the first PF is.
-    pub fn new(root: &'a Root) -> DriverAnswers<'a> {
-        DriverAnswers { root, answering: Answering::Nobody, answers: RecordedAnswers::default() }
+/// Asks the drivers of the NICs of the machine that Penstock runs on for the version of their firmware, and over devlink. An inventory of
+/// another machine keeps what it has.
+///
+/// This waits without end while firmware is flashed, a device is reloaded, or its driver recovers it ([`DevlinkSocket`]). So it is only for
+/// who shows the answers, and never for what takes a change back, watches or waits with a deadline. No lock may be held meanwhile.
+pub fn ask_drivers(root: &Root, inventory: &mut Inventory) {
+    if !root.is_system() || inventory.pfs.is_empty() {
+        return;
     }
+    let answers = DriverAnswers::of_kernel(&inventory.pfs);
+    answers.record(root);
+    let mut reader = Reader::new(root);
+    answers.give(&mut inventory.pfs, &mut reader);
+    inventory.unknown.extend(reader.into_notes());
+}
 
-    /// What the driver of the PF at `pf` answers, whose interface in this namespace is `interface`.
-    pub fn of(&mut self, pf: Bdf, interface: Option<&str>, reader: &mut Reader<'_>) -> DriverAnswer {
-        if matches!(self.answering, Answering::Nobody) {
-            self.answering =
-                if self.root.is_system() { self.ask_kernel(reader) } else { self.read_tree(reader) };
-        }
-        let Answering::Kernel(devlink) = &mut self.answering else {
-            return self.answers.pfs.get(&pf).cloned().unwrap_or_default();
-        };
-        let mut answer =
-            DriverAnswer { firmware: interface.and_then(driver::firmware), ..DriverAnswer::default() };
+/// Gives PFs the answers that a recorded tree has.
+pub(super) fn recall(pfs: &mut [Pf], reader: &mut Reader<'_>) {
+    if !pfs.is_empty() {
+        DriverAnswers::of_tree(reader).give(pfs, reader);
+    }
+}
+
+impl DriverAnswers {
+    fn of_kernel(pfs: &[Pf]) -> DriverAnswers {
+        let mut answers = DriverAnswers::default();
         let mut errors = Vec::new();
-        if let Some((socket, health)) = devlink.as_mut().filter(|(socket, _)| socket.has(pf)) {
-            let (found, unknown) = socket.read(pf);
-            answer.devlink = Some(Devlink { health: health.remove(&pf).unwrap_or_default(), ..found });
-            errors = unknown;
-        }
-        for error in errors {
-            let hint = if error.is_not_permitted() { " (run as root: CAP_NET_ADMIN)" } else { "" };
-            self.note(format!("{}{hint}", chain(&error)), reader);
-        }
-        self.answers.pfs.insert(pf, answer.clone());
-        answer
-    }
-
-    fn ask_kernel(&mut self, reader: &mut Reader<'_>) -> Answering {
-        let mut socket = match DevlinkSocket::open() {
-            Ok(Some(socket)) => socket,
-            Ok(None) => {
-                self.note(
-                    "this kernel has no devlink: modes of embedded switches in its words, versions and health of NICs \
-                     cannot be seen"
-                        .to_owned(),
-                    reader,
-                );
-                return Answering::Kernel(None);
-            }
-            Err(error) => {
-                self.note(chain(&error), reader);
-                return Answering::Kernel(None);
-            }
-        };
-        let health = socket.health().unwrap_or_else(|error| {
-            self.note(chain(&error), reader);
-            BTreeMap::new()
+        let mut socket = DevlinkSocket::open().unwrap_or_else(|error| {
+            errors.push(error);
+            None
         });
-        Answering::Kernel(Some((socket, health)))
+        let health = socket.as_mut().map(DevlinkSocket::health).transpose();
+        let mut health = health.unwrap_or_else(|error| {
+            errors.push(error);
+            None
+        });
+        for pf in pfs {
+            let interface = pf.interface.as_ref().map(|interface| interface.name.as_str());
+            let mut answer = DriverAnswer { firmware: interface.and_then(driver::firmware), devlink: None };
+            if let Some(socket) = socket.as_mut().filter(|socket| socket.has(pf.bdf)) {
+                let (found, unread) = socket.read(pf.bdf);
+                let health = health.as_mut().and_then(|health| health.remove(&pf.bdf));
+                answer.devlink = Some(Devlink { health: health.unwrap_or_default(), ..found });
+                errors.extend(unread);
+            }
+            answers.pfs.insert(pf.bdf, answer);
+        }
+        answers.unknown = in_words(&errors, process::may_administer_networks());
+        answers
     }
 
-    fn read_tree(&mut self, reader: &mut Reader<'_>) -> Answering {
+    fn of_tree(reader: &mut Reader<'_>) -> DriverAnswers {
         match reader.lines_up_to(ANSWERS, LIMIT) {
-            Reading::Is(text) => match serde_json::from_str(&text) {
-                Ok(answers) => self.answers = answers,
+            Reading::Is(text) => match DriverAnswers::parse(&text) {
+                Ok(answers) => return answers,
                 Err(error) => reader.note(format!("{ANSWERS} makes no sense: {error}")),
             },
-            Reading::Absent => {
-                reader.note(
-                    "netlink was not asked for devlink: firmware, versions and health of NICs are not known",
-                );
-            }
+            Reading::Absent => reader.note(
+                "this tree has no answers of drivers: firmware, versions and health of NICs are not known",
+            ),
             Reading::Denied => reader.note(format!("{ANSWERS} may not be read")),
             Reading::Unreadable(why) => reader.note(why),
         }
-        self.answers.unknown.iter().for_each(|why| reader.note(why));
-        Answering::Tree
+        DriverAnswers::default()
     }
 
-    fn note(&mut self, why: String, reader: &mut Reader<'_>) {
-        reader.note(&why);
-        self.answers.unknown.push(why);
+    /// Answers of a tree that may be anybody's.
+    fn parse(text: &str) -> Result<DriverAnswers, serde_json::Error> {
+        let mut value = serde_json::from_str(text)?;
+        shorten(&mut value);
+        serde_json::from_value(value)
     }
 
-    /// Gives a recorder what the kernel answered.
-    pub fn record(&self) {
-        if matches!(self.answering, Answering::Kernel(_))
-            && let Ok(bytes) = serde_json::to_vec_pretty(&self.answers)
-        {
-            self.root.note(ANSWERS, Ok(&bytes));
+    fn give(mut self, pfs: &mut [Pf], reader: &mut Reader<'_>) {
+        for pf in pfs {
+            let DriverAnswer { firmware, devlink } = self.pfs.remove(&pf.bdf).unwrap_or_default();
+            (pf.firmware, pf.devlink) = (firmware, devlink);
+            // Without VFs there are no representors to know it by.
+            let eswitch = pf.devlink.as_ref().and_then(|devlink| devlink.eswitch);
+            if let Some(EswitchMode::Switchdev | EswitchMode::SwitchdevInactive) =
+                eswitch.map(|eswitch| eswitch.mode)
+            {
+                pf.switch_mode = SwitchMode::Switchdev;
+            }
         }
+        self.unknown.iter().for_each(|why| reader.note(why));
+    }
+
+    fn record(&self, root: &Root) {
+        if let Ok(bytes) = serde_json::to_vec_pretty(self) {
+            root.add(ANSWERS, &bytes);
+        }
+    }
+}
+
+/// Why something is not known. What takes more rights is the same for all PFs, and said once.
+fn in_words(errors: &[NetlinkError], may_administer: bool) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut lacks_rights = false;
+    for error in errors {
+        if error.is_not_permitted() && !may_administer {
+            lacks_rights = true;
+        } else {
+            words.push(chain(error));
+        }
+    }
+    if lacks_rights {
+        words.push(
+            "the modes of embedded switches could not be read with devlink: not permitted (run as root: CAP_NET_ADMIN)"
+                .to_owned(),
+        );
+    }
+    words
+}
+
+/// Makes each text of a document one short line.
+fn shorten(value: &mut Value) {
+    let short = |text: &str| one_line(text).chars().take(TEXT).collect::<String>();
+    match value {
+        Value::String(text) => *text = short(text),
+        Value::Array(all) => all.iter_mut().for_each(shorten),
+        Value::Object(all) => {
+            all.values_mut().for_each(shorten);
+            *all = mem::take(all).into_iter().map(|(name, value)| (short(&name), value)).collect();
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::{os::unix::fs::PermissionsExt, sync::Arc};
+
+    use nix::errno::Errno;
+    use penstock_model::inventory::HealthReporter;
 
     use super::*;
     use crate::record::Recorder;
@@ -160,17 +191,35 @@ mod tests {
         let devlink = Devlink { health: vec![reporter], ..Devlink::default() };
         let answer = DriverAnswer { firmware: Some("1.2".to_owned()), devlink: Some(devlink.clone()) };
         let answers =
-            RecordedAnswers { pfs: [(pf, answer)].into(), unknown: vec!["of something else".to_owned()] };
-        DriverAnswers { root: &root, answering: Answering::Kernel(None), answers }.record();
-        recorder.write(to.path()).unwrap();
+            DriverAnswers { pfs: [(pf, answer)].into(), unknown: vec!["of something else".to_owned()] };
+        answers.record(&root);
+        let recorded = recorder.write(to.path()).unwrap();
+        // No file of the machine says who may read it.
+        assert_eq!((recorded.files, recorded.private), (1, 0));
+        let mode = std::fs::metadata(to.path().join(".drivers.json")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o644);
 
         let root = Root::recorded(to.path());
         let mut reader = Reader::new(&root);
-        let mut drivers = DriverAnswers::new(&root);
-        let again = drivers.of(pf, Some("eth0"), &mut reader);
-        assert_eq!((again.firmware.as_deref(), again.devlink), (Some("1.2"), Some(devlink)));
-        let other = drivers.of("0000:08:00.1".parse().unwrap(), Some("eth1"), &mut reader);
-        assert!(other.firmware.is_none() && other.devlink.is_none());
-        assert_eq!(reader.into_notes(), ["of something else"]);
+        let again = DriverAnswers::of_tree(&mut reader);
+        assert_eq!(again.unknown, ["of something else"]);
+        let [(bdf, answer)] = &Vec::from_iter(again.pfs)[..] else { panic!() };
+        assert_eq!(
+            (*bdf, answer.firmware.as_deref(), answer.devlink.as_ref()),
+            (pf, Some("1.2"), Some(&devlink))
+        );
+        assert!(reader.into_notes().is_empty());
+    }
+
+    #[test]
+    fn what_takes_more_rights_is_said_once_for_all_pfs() {
+        let of = |pf: u8, errno| NetlinkError::answered(&format!("read of 0000:17:00.{pf}"), errno, None);
+        let errors = [of(0, Errno::EPERM), of(1, Errno::EPERM), of(1, Errno::EIO), of(2, Errno::EPERM)];
+        let words = in_words(&errors, false);
+        let [other, rights] = &words[..] else { panic!("{words:?}") };
+        assert!(other.contains("0000:17:00.1: ") && rights.contains("run as root"), "{words:?}");
+        // Whoever has the rights is not told to get them.
+        let words = in_words(&errors, true);
+        assert!(words.len() == 4 && words.iter().all(|why| !why.contains("root")), "{words:?}");
     }
 }

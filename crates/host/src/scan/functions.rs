@@ -5,12 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use penstock_model::inventory::tuning::Reading;
 use penstock_model::{
     Bdf, PcieRoot,
-    inventory::{EswitchMode, NvmeController, OtherFunction, PciIdentity, Pf, SwitchMode},
+    inventory::{NvmeController, OtherFunction, PciIdentity, Pf, SwitchMode},
     pci::PciIds,
 };
 
 use super::{
-    answers::{DriverAnswer, DriverAnswers},
     capability::{self, CONFIG_SPACE},
     interfaces::Interfaces,
     places::Slots,
@@ -97,19 +96,18 @@ pub(super) fn pfs(
     room: &mut Room,
     reader: &mut Reader<'_>,
     interfaces: &mut Interfaces<'_>,
-    drivers: &mut DriverAnswers<'_>,
 ) -> Vec<Pf> {
     let ethernet = functions.iter().filter(|function| function.class >> 8 == ETHERNET);
-    ethernet.map(|function| pf(function, slots, room, reader, interfaces, drivers)).collect()
+    ethernet.map(|function| pf(function, slots, room, reader, interfaces)).collect()
 }
 
+/// One of them, without what its driver has to be asked for ([`super::ask_drivers`]).
 pub(super) fn pf(
     function: &Function,
     slots: &Slots,
     room: &mut Room,
     reader: &mut Reader<'_>,
     interfaces: &mut Interfaces<'_>,
-    drivers: &mut DriverAnswers<'_>,
 ) -> Pf {
     let config = function.config(reader);
     let report = interfaces.of(&function.directory, function.bdf, reader);
@@ -124,13 +122,6 @@ pub(super) fn pf(
     if let Some(sriov) = &mut sriov {
         interfaces.fill_representors(function.bdf, sriov, reader);
     }
-    let name = report.as_ref().map(|report| report.interface.name.as_str());
-    let DriverAnswer { firmware, devlink } = drivers.of(function.bdf, name, reader);
-    // Without VFs it has no representors to know it by.
-    let told = devlink.as_ref().and_then(|devlink| devlink.eswitch).map(|eswitch| eswitch.mode);
-    if matches!(told, Some(EswitchMode::Switchdev | EswitchMode::SwitchdevInactive)) {
-        switch_mode = SwitchMode::Switchdev;
-    }
     let permanent = report
         .as_ref()
         .and_then(|report| report.permanent_mac.or(Some(report.interface.mac)).filter(|mac| !mac.is_zero()));
@@ -144,8 +135,8 @@ pub(super) fn pf(
         iommu_group: iommu_group(&function.directory, reader),
         sriov,
         switch_mode,
-        firmware,
-        devlink,
+        firmware: None,
+        devlink: None,
     }
 }
 

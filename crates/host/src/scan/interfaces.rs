@@ -184,8 +184,11 @@ impl<'a> Interfaces<'a> {
         })
     }
 
-    /// Puts representors to the VFs of the PF that exist.
+    /// Puts representors to the VFs of the PF that exist. Without any VFs a driver may keep the representors of all that could be.
     pub fn fill_representors(&self, pf: Bdf, sriov: &mut Sriov, reader: &mut Reader<'_>) {
+        if sriov.num_vfs == 0 {
+            return;
+        }
         for report in self.representors.get(&pf).into_iter().flatten() {
             let (name, port) = (&report.interface.name, report.port_name.as_deref().unwrap_or_default());
             let Some(index) = represented_vf(port) else { continue };

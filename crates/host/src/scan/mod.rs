@@ -30,7 +30,7 @@ use penstock_model::{
 };
 
 use crate::{InterfaceReport, Netlink, Root, VfBackend, chain, driver, managers};
-use answers::DriverAnswers;
+pub use answers::ask_drivers;
 use interfaces::Interfaces;
 use reader::Reader;
 
@@ -80,12 +80,11 @@ pub trait Links {
 /// The inventory of the machine whose file systems are under `root`.
 ///
 /// `links` is what asks the kernel over netlink. Without it, as for a recorded tree, interfaces are what
-/// `/sys/class/net` says: IP addresses, permanent MAC addresses, VF attributes and switch modes stay unknown. What drivers answer of their
-/// firmware and over devlink is asked of the kernel where `root` is the system's, and else what a recorded tree has of it.
+/// `/sys/class/net` says: IP addresses, permanent MAC addresses, VF attributes and switch modes stay unknown. No driver is asked for its
+/// firmware or over devlink, which may take long ([`ask_drivers`]): of these there is what a recorded tree has.
 pub fn scan(root: &Root, links: Option<&mut dyn Links>) -> Inventory {
     let mut reader = Reader::new(root);
     let mut interfaces = Interfaces::new(links, &mut reader);
-    let mut drivers = DriverAnswers::new(root);
     let functions = functions::find(&mut reader);
     let slots = places::Slots::read(&mut reader);
     let mut room = sriov::Room::default();
@@ -95,7 +94,7 @@ pub fn scan(root: &Root, links: Option<&mut dyn Links>) -> Inventory {
         cpus: cpus::cpus(&mut reader),
         huge_pages: kernel::huge_pages(&mut reader),
         memory: kernel::memory(&mut reader),
-        pfs: functions::pfs(&functions, &slots, &mut room, &mut reader, &mut interfaces, &mut drivers),
+        pfs: functions::pfs(&functions, &slots, &mut room, &mut reader, &mut interfaces),
         nvme: functions::nvme(&functions, &slots, &mut room, &mut reader),
         iommu_groups: functions::iommu_groups(&mut reader),
         interfaces: interfaces.names(),
@@ -103,7 +102,9 @@ pub fn scan(root: &Root, links: Option<&mut dyn Links>) -> Inventory {
         chosen_drivers: overrides::chosen(&mut reader),
         ..Inventory::default()
     };
-    drivers.record();
+    if !root.is_system() {
+        answers::recall(&mut inventory.pfs, &mut reader);
+    }
     inventory.others = functions::others(&functions, &inventory.iommu_groups, &mut reader);
     name_functions(&mut inventory, &mut reader);
     inventory.uppers = uppers(&inventory, &reader);
@@ -158,18 +159,18 @@ fn told(
     (all, unread)
 }
 
-/// One PF of that machine anew; `None` when there is no such function any more.
+/// One PF of that machine anew, whose driver is not asked; `None` when there is no such function any more.
 pub fn scan_pf(root: &Root, links: Option<&mut dyn Links>, pf: Bdf) -> Option<Pf> {
     let mut reader = Reader::new(root);
     let mut interfaces = Interfaces::new(links, &mut reader);
     let function = functions::at(pf, &mut reader)?;
     let slots = places::Slots::read(&mut reader);
-    let mut drivers = DriverAnswers::new(root);
     let mut room = sriov::Room::default();
-    Some(functions::pf(&function, &slots, &mut room, &mut reader, &mut interfaces, &mut drivers))
+    Some(functions::pf(&function, &slots, &mut room, &mut reader, &mut interfaces))
 }
 
-/// The inventory of the machine that Penstock runs on. Its NVMe drives that have SR-IOV are asked for their VFs' queues and for namespaces.
+/// The inventory of the machine that Penstock runs on. Its NVMe drives that have SR-IOV are asked for their VFs' queues and for namespaces;
+/// drivers of NICs are not ([`ask_drivers`]).
 pub fn scan_system() -> Inventory {
     let root = Root::system();
     let mut inventory = match Netlink::open() {
