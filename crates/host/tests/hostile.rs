@@ -22,6 +22,7 @@ use penstock_host::{
 use penstock_model::{Inventory, inventory::tuning::Reading};
 use penstock_testkit::sysfs;
 use proptest::prelude::*;
+use serde_json::json;
 
 /// Far more than a scan takes, far less than a person waits. A scan that waits for a pipe never ends.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -184,7 +185,7 @@ fn nothing_in_the_place_of_a_file_breaks_a_scan() {
         Evil::Gone,
     ] {
         // All at once: that each is met is what matters, and a scan goes on past each.
-        for machine in ["82576-seven-vfs", TUNED] {
+        for machine in ["82576-seven-vfs", "mlx5-switchdev", TUNED] {
             let (tree, found) = planted(machine);
             found.iter().filter(|path| !path.is_symlink()).for_each(|path| evil.put(path));
             look(tree.path());
@@ -200,8 +201,9 @@ fn no_mixture_of_evils_breaks_a_scan() {
     let changes = prop::collection::vec((any::<prop::sample::Index>(), evil()), 1..40);
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(24));
     runner
-        .run(&(0usize..4, changes), |(machine, changes)| {
-            let machines = ["82599-two-port", "shared-iommu-group", "82576-seven-vfs", TUNED];
+        .run(&(0usize..5, changes), |(machine, changes)| {
+            let machines =
+                ["82599-two-port", "shared-iommu-group", "82576-seven-vfs", "mlx5-switchdev", TUNED];
             let (tree, found) = planted(machines[machine]);
             for (which, evil) in changes {
                 evil.put(&found[which.index(found.len())]);
@@ -225,6 +227,41 @@ fn names_and_texts_of_a_megabyte_stay_out() {
     let json = serde_json::to_string(&inventory).unwrap();
     assert!(json.len() < 1 << 20, "an inventory of {} bytes", json.len());
     assert!(began.elapsed() < TIMEOUT / 2, "{:?}", began.elapsed());
+}
+
+/// Nor what is said to be drivers' answers.
+#[test]
+fn answers_of_drivers_of_a_megabyte_stay_out() {
+    let tree = sysfs::machine("mlx5-switchdev");
+    let long = "\u{1b}[2J\n".repeat(1 << 18);
+    let pf = "0000:08:00.0";
+    let versions = json!({"fixed": {&long: &long}, "running": {"fw": &long}, "stored": {&long: "1"}});
+    let reporter = json!({"name": &long, "healthy": true, "errors": 0, "recoveries": 0});
+    for answers in [
+        json!({"pfs": {pf: {"firmware": &long, "devlink": {"versions": versions, "health": [reporter]}}}}),
+        json!({"unknown": [&long, "a", "a"]}),
+        // These make no sense, and an error says what they are.
+        json!({"pfs": {&long: {}}}),
+        json!({"pfs": &long}),
+        json!({"pfs": {pf: {"devlink": {"eswitch": {"mode": &long}}}}}),
+    ] {
+        fs::write(tree.path().join(".drivers.json"), answers.to_string()).unwrap();
+        let inventory = look(tree.path());
+        let json = serde_json::to_string(&inventory).unwrap();
+        assert!(json.len() < 1 << 17, "an inventory of {} bytes", json.len());
+        let texts = inventory.pfs.iter().flat_map(|pf| {
+            let devlink = pf.devlink.iter();
+            let versions = devlink.clone().flat_map(|it| it.versions.fixed.iter().flat_map(|(a, b)| [a, b]));
+            pf.firmware
+                .iter()
+                .chain(versions)
+                .chain(devlink.flat_map(|it| it.health.iter().map(|it| &it.name)))
+        });
+        texts.for_each(|text| assert!(!text.contains(char::is_control), "{text:?}"));
+    }
+    // A record of 4 MiB and more is not read.
+    fs::write(tree.path().join(".drivers.json"), " ".repeat(5 << 20)).unwrap();
+    assert!(look(tree.path()).unknown.iter().any(|note| note.contains("/.drivers.json is longer than")));
 }
 
 /// Registers that make no sense together: no VF is where none can be, and no list grows past what PCI has room for.

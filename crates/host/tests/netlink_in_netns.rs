@@ -10,12 +10,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nix::errno::Errno;
+use nix::{
+    errno::Errno,
+    sched::{CloneFlags, unshare},
+};
 use penstock_host::{
     Here, InterfaceReport, Netlink, NetlinkError, NetworkNamespace, PciFunction, Place, Root,
     frames::{Endpoint, FramesError, Reach, reach},
     interface_of,
-    netlink::{LinkSettings, wait_for_interface},
+    netlink::{DevlinkSocket, LinkSettings, wait_for_interface},
 };
 use penstock_model::{
     Bdf, InterfaceAddress, Mac, Mtu, PortVlans, VfAttribute, VfIndex,
@@ -28,7 +31,7 @@ type Check = fn();
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let missing = trials.lacking("network namespaces", needs::network_namespace);
-    let plain: [(&str, Check); 18] = [
+    let plain: [(&str, Check); 19] = [
         ("interfaces_are_listed_in_netns", interfaces_are_listed),
         ("interfaces_count_what_went_through_them_in_netns", interfaces_count),
         ("an_interface_is_changed_in_netns", an_interface_is_changed),
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
         ("refusals_say_what_was_refused_in_netns", refusals_say_what_was_refused),
         ("what_a_driver_lacks_is_unsupported_in_netns", what_a_driver_lacks_is_unsupported),
         ("without_privilege_it_says_so_in_netns", without_privilege_it_says_so),
+        ("devlink_lists_its_devices_to_everybody_in_netns", devlink_lists_its_devices_to_everybody),
         ("a_namespace_that_is_gone_is_an_error_in_netns", a_namespace_that_is_gone_is_an_error),
         ("an_interface_is_waited_for_in_netns", an_interface_is_waited_for),
         ("waiting_ends_at_its_deadline_in_netns", waiting_ends_at_its_deadline),
@@ -340,6 +344,23 @@ fn without_privilege_it_says_so() {
     });
     assert!(matches!(error, NetlinkError::NotPermitted { .. }), "{error}");
     assert!(error.hint().unwrap().contains("root"));
+}
+
+/// Whether this kernel has devlink or not. In a namespace of its own no device of the machine's can keep the test waiting.
+fn devlink_lists_its_devices_to_everybody() {
+    for privileged in [true, false] {
+        let attempt = || {
+            unshare(CloneFlags::CLONE_NEWNET).unwrap();
+            if !privileged {
+                drop_privilege();
+            }
+            let socket = DevlinkSocket::open().map_err(|error| error.to_string())?;
+            let health = socket.map(|mut socket| socket.health().map_err(|error| error.to_string()));
+            health.transpose()
+        };
+        let health = thread::scope(|scope| scope.spawn(attempt).join().unwrap());
+        assert!(matches!(health, Ok(None)) || health == Ok(Some(Default::default())), "{health:?}");
+    }
 }
 
 /// Makes the calling thread, and no other, an ordinary user. (The C library would change every thread.)
