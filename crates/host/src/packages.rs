@@ -23,6 +23,11 @@ impl Row {
         who.any(|one| one == target) && !(root && self.who.split(',').any(|one| one == "user"))
     }
 
+    /// Whether scripts that Penstock runs on the machine call it by its name, so that it is looked for on `PATH`.
+    pub fn is_of_scripts(&self) -> bool {
+        self.is_for("script", false)
+    }
+
     /// Whether `apt-get` can install it.
     pub fn is_packaged(&self) -> bool {
         !["rustup", "image"].contains(&self.package)
@@ -73,6 +78,7 @@ mod tests {
             "packages-aarch64",
             "user",
             "place",
+            "script",
             "other",
         ];
         for row in rows() {

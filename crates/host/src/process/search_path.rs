@@ -25,6 +25,12 @@ pub const VARIABLE: &str = "PENSTOCK_PATH";
 /// Daemons and QEMU live in sbin, which an ordinary user's PATH leaves out on Debian.
 const USUAL: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
+/// What a distribution has there is no more than what it needs, and belongs to root.
+const SYSTEM: [&str; 4] = ["/usr/bin", "/bin", "/usr/sbin", "/sbin"];
+
+/// A directory that is not there.
+const NOWHERE: &str = "/nonexistent";
+
 /// The directories that programs are looked for in, and those that are passed over.
 #[derive(Debug)]
 pub struct SearchPath {
@@ -63,23 +69,55 @@ impl SearchPath {
         SearchPath { directories, passed_over, users, joined: OnceLock::new() }
     }
 
-    /// In the form of `PATH`, for a program that looks for others. A directory in which others can change one of those that Penstock's
-    /// scripts call is left out: a shell would take that one.
+    /// In the form of `PATH`, for a program that looks for others, and never empty. What of it others can change is said on standard
+    /// error at the first call.
     pub fn joined(&self) -> &OsStr {
         self.joined.get_or_init(|| {
-            let is_called = |row: &packages::Row| row.is_for("build", false) || row.is_for("place", false);
-            let called: Vec<&str> = packages::rows()
-                .filter(is_called)
-                .map(|row| row.program)
-                .filter(|program| !program.starts_with('/'))
-                .collect();
-            let is_sound = |file: PathBuf| !executable(&file) || self.changeable(&file).is_none();
-            let sound = |directory: &&PathBuf| {
-                self.users.is_none() || called.iter().all(|program| is_sound(directory.join(program)))
-            };
-            // Each comes from such a list, so that none has a colon in it.
-            env::join_paths(self.directories.iter().filter(sound)).unwrap_or_default()
+            let (joined, said) = self.for_scripts();
+            said.iter().for_each(|line| eprintln!("penstock: {line}"));
+            joined
         })
+    }
+
+    /// What [`SearchPath::joined`] gives, and what is said with it. A shell takes the first program of a name. So a directory is left out in
+    /// which that is one which Penstock's scripts call and others can change; but none of the [`SYSTEM`], without which no script does
+    /// anything.
+    fn for_scripts(&self) -> (OsString, Vec<String>) {
+        const REMEDY: &str = "have that belong to root, and let nobody else write to it";
+        let (mut kept, mut said) = (self.directories.clone(), Vec::new());
+        let called: Vec<&str> =
+            packages::rows().filter(packages::Row::is_of_scripts).map(|row| row.program).collect();
+        let unsound = |kept: &[PathBuf]| -> Vec<(PathBuf, PathBuf)> {
+            if self.users.is_none() {
+                return Vec::new();
+            }
+            let firsts = called.iter().filter_map(|program| executables(kept, program).next());
+            firsts.filter_map(|file| Some((self.changeable(&file)?, file))).collect()
+        };
+        let directory = |file: &Path| file.parent().map(Path::to_owned).unwrap_or_default();
+        let may_go = |file: &Path| SYSTEM.iter().all(|system| directory(file) != Path::new(system));
+        // Where one is left out, programs of others come first.
+        while let Some((place, file)) = unsound(&kept).into_iter().find(|(_, file)| may_go(file)) {
+            let out = directory(&file);
+            said.push(format!(
+                "others than root can change {}, and scripts that Penstock runs would take {}: they do not look in {} ({REMEDY})",
+                place.display(),
+                file.display(),
+                out.display()
+            ));
+            kept.retain(|one| *one != out);
+        }
+        said.extend(unsound(&kept).into_iter().map(|(place, file)| {
+            format!(
+                "others than root can change {}, and scripts that Penstock runs take {} all the same: {REMEDY}",
+                place.display(),
+                file.display()
+            )
+        }));
+        // Each comes from such a list, so that none has a colon in it.
+        let joined = env::join_paths(&kept).unwrap_or_default();
+        // A shell takes nothing for the directory that it is in.
+        (if joined.is_empty() { NOWHERE.into() } else { joined }, said)
     }
 
     /// Where `program` is, if it is there, executable, and nobody else can change it.
@@ -297,11 +335,55 @@ mod tests {
             let path = SearchPath::of(first.as_os_str(), users);
             env::split_paths(path.joined()).any(|directory| directory == first)
         };
-        std::os::unix::fs::symlink(&planted, first.join("nobody-calls-it")).unwrap();
-        assert!(looks_there(Some(users.clone())));
+        // No script calls these: what builds Penstock, and what Penstock finds itself.
+        for name in ["nobody-calls-it", "go", "git", "fio"] {
+            std::os::unix::fs::symlink(&planted, first.join(name)).unwrap();
+            assert!(looks_there(Some(users.clone())), "{name}");
+            assert_eq!(
+                SearchPath::of(first.as_os_str(), Some(users.clone())).for_scripts().1.len(),
+                0,
+                "{name}"
+            );
+        }
         std::os::unix::fs::symlink(&planted, first.join("ip")).unwrap();
-        assert!(!looks_there(Some(users)));
+        assert!(!looks_there(Some(users.clone())));
         assert!(looks_there(None));
+        let (_, said) = SearchPath::of(first.as_os_str(), Some(users.clone())).for_scripts();
+        let wanted = format!(
+            "others than root can change {}, and scripts that Penstock runs would take {}: they do not look in {} ",
+            open.display(),
+            first.join("ip").display(),
+            first.display()
+        );
+        assert!(matches!(&said[..], [line] if line.starts_with(&wanted)), "{said:?}");
+        // A sound one of the same name that comes before it is the one that is taken.
+        let sound = base.join("sound");
+        let ip = program(&sound, 0o755);
+        fs::rename(ip, sound.join("ip")).unwrap();
+        let of = |path: &[&PathBuf]| {
+            let path = SearchPath::of(&env::join_paths(path).unwrap(), Some(users.clone()));
+            env::split_paths(path.joined()).collect::<Vec<_>>()
+        };
+        assert_eq!(of(&[&sound, &first])[..2], [sound.clone(), first.clone()]);
+        assert!(!of(&[&first, &sound]).contains(&first));
+    }
+
+    #[test]
+    fn a_shell_never_looks_in_the_directory_that_it_is_in() {
+        let base = tempfile::tempdir().unwrap();
+        let open = base.path().join("open");
+        fs::create_dir(&open).unwrap();
+        // Nobody is trusted, so that all are passed over.
+        let none = SearchPath::of(open.as_os_str(), Some(Vec::new()));
+        assert_eq!(none.joined(), NOWHERE);
+        for path in ["", ".", ":", "bin:"] {
+            let path = SearchPath::of(path.as_ref(), None);
+            assert!(
+                env::split_paths(path.joined()).all(|one| one.is_absolute()),
+                "{}",
+                path.joined().display()
+            );
+        }
     }
 
     #[test]
