@@ -168,11 +168,44 @@ fn target(directory: BorrowedFd<'_>, name: &OsStr) -> io::Result<PathBuf> {
 fn is_trusted(link: &FileStat, above: &FileStat) -> bool {
     // In a user namespace the real root's files belong to nobody, as `/` does.
     let root = fs::metadata("/").map_or(0, |data| data.uid());
-    let ours = |user: u32| user == 0 || user == root || Uid::from_raw(user) == Uid::effective();
-    let is_sticky = above.st_mode & 0o1000 != 0;
-    // A group whose number is its owner's has nobody else in it (the private groups of useradd(8)).
-    let by_others = above.st_mode & 0o002 != 0 || above.st_mode & 0o020 != 0 && above.st_gid != above.st_uid;
-    ours(link.st_uid) && ours(above.st_uid) && (is_sticky || !by_others)
+    let us = Uid::effective().as_raw();
+    let ours = |user: u32| user == 0 || user == root || user == us;
+    let (owner, group) = (above.st_uid, above.st_gid);
+    let is_own = || {
+        let read = |file: &str| fs::read_to_string(file).unwrap_or_default();
+        owner == us && is_own_group(owner, group, &read("/etc/passwd"), &read("/etc/group"))
+    };
+    ours(link.st_uid) && ours(owner) && !is_open_unless(above.st_mode, owner, group, is_own)
+}
+
+/// Debian's group for who may install below /usr/local: its members can become root at will (base-passwd, users-and-groups).
+const STAFF: u32 = 50;
+
+/// Whether others than its owner may write to what has this mode, owner and group. A directory with the sticky bit lets nobody replace what
+/// is somebody else's. A group whose number is its owner's has nobody else in it (the private groups of useradd(8)), nor has
+/// one of which somebody knows that it is his own.
+fn is_open_unless(mode: u32, owner: u32, group: u32, is_own: impl Fn() -> bool) -> bool {
+    let is_directory = mode & SFlag::S_IFMT.bits() == SFlag::S_IFDIR.bits();
+    let by_group = mode & 0o020 != 0 && ![0, STAFF, owner].contains(&group) && !is_own();
+    (mode & 0o002 != 0 || by_group) && !(is_directory && mode & 0o1000 != 0)
+}
+
+/// Whether a group is the one of this user's own, as these files tell (passwd(5), group(5)): it is his first one, has his name, and nobody
+/// else is in it.
+fn is_own_group(user: u32, group: u32, passwd: &str, groups: &str) -> bool {
+    let number = |text: Option<&&str>| text.and_then(|text| text.parse::<u32>().ok());
+    let users: Vec<Vec<&str>> = passwd.lines().map(|line| line.split(':').collect()).collect();
+    let of_group = |line: &&Vec<&str>| number(line.get(3)) == Some(group);
+    let mut firsts = users.iter().filter(of_group);
+    let (Some(first), None) = (firsts.next(), firsts.next()) else { return false };
+    let name = first.first().copied().unwrap_or_default();
+    let mut named = groups.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    let of_number = |line: &Vec<&str>| number(line.get(2)) == Some(group);
+    let is_his = |line: Vec<&str>| {
+        let mut members = line.get(3).copied().unwrap_or_default().split(',').filter(|one| !one.is_empty());
+        line.first() == Some(&name) && members.all(|member| member == name)
+    };
+    number(first.get(2)) == Some(user) && !name.is_empty() && named.find(of_number).is_some_and(is_his)
 }
 
 #[cfg(test)]
@@ -219,6 +252,30 @@ pub(crate) mod tests {
                 }
             }
         }
+    }
+
+    /// As for Penstock's own files.
+    #[test]
+    fn who_may_write_is_as_the_table_says() {
+        let table = include_str!("../../crates/host/src/files/who_may_write.txt");
+        for case in table.lines().filter(|line| !line.starts_with('#')) {
+            let words: Vec<&str> = case.split_whitespace().collect();
+            let [mode, owner, group, own, told] = words[..] else { panic!("{case}") };
+            let mode = u32::from_str_radix(mode, 8).unwrap();
+            let open = is_open_unless(mode, owner.parse().unwrap(), group.parse().unwrap(), || own == "own");
+            assert_eq!(open, told == "open", "{case}");
+        }
+    }
+
+    #[test]
+    fn a_group_is_ones_own_if_it_has_his_name_and_nobody_else() {
+        let passwd = "mara:x:1001:1002::/home/mara:/bin/sh\n";
+        assert!(is_own_group(1001, 1002, passwd, "mara:x:1002:mara\n"));
+        for groups in ["", "mara:x:1002:jan\n", "staff:x:1002:\n", "mara:x:1004:\n"] {
+            assert!(!is_own_group(1001, 1002, passwd, groups), "{groups}");
+        }
+        let two = format!("{passwd}kim:x:1004:1002::/:/bin/sh\n");
+        assert!(!is_own_group(1001, 1002, &two, "mara:x:1002:\n"), "another user has it, too");
     }
 
     #[test]

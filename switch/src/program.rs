@@ -102,7 +102,8 @@ pub fn run(run: &Run<'_>) -> Result<(), String> {
     }
     server.apply(&config).map_err(|error| format!("{}: {}", path.display(), chain(&error.at_start())))?;
     if keep {
-        server.keep_in(path);
+        let failed = |error| format!("what is set could not be kept in {}: {error}", path.display());
+        server.keep_in(path).map_err(failed)?;
     }
     server.attend().map_err(|error| chain(&error))?;
     for (socket, rights, access) in sockets {

@@ -336,15 +336,19 @@ impl Server {
 
     /// Has everything that is set from now on written to `path`, too, or to where a link of that name leads now, and what comes from
     /// inside apart from that, beside `path`.
-    pub fn keep_in(&self, path: &Path) {
+    ///
+    /// # Errors
+    /// A directory in which one of them is to be cannot be reached, or a link of somebody else's is on the way.
+    pub fn keep_in(&self, path: &Path) -> io::Result<()> {
         let _turn = self.turn();
-        let kept = KeptInFiles::at(path);
+        let kept = KeptInFiles::at(path)?;
         let inside = {
             let mut state = self.state();
             state.kept = Some(kept.clone());
             state.inside.clone()
         };
         kept.keep_inside(&inside);
+        Ok(())
     }
 
     /// Begins with what a switch before this one, which kept its configuration in `path`, has been told from inside. It holds as far as

@@ -117,9 +117,10 @@ fn listen_with(
     access: Access,
 ) -> io::Result<OwnedFd> {
     // Who comes has no shorter name for it.
-    UnixAddr::new(path)?;
+    UnixAddr::new(path).map_err(|errno| too_long(errno, path, "path", path))?;
     let held = HeldName::of(path)?;
-    let address = UnixAddr::new(&held.path())?;
+    let bound = held.path();
+    let address = UnixAddr::new(&bound).map_err(|errno| too_long(errno, path, "name", &bound))?;
     fchmod(&end, PRIVATE)?;
     match bind(end.as_raw_fd(), &address) {
         Err(Errno::EADDRINUSE) if is_dead(&held, kind) => {
@@ -136,6 +137,20 @@ fn listen_with(
     Ok(end)
 }
 
+/// What the kernel says of an address that has too many bytes does not tell of what: of a socket's `part`, which is bound as `bound`.
+fn too_long(errno: Errno, path: &Path, part: &str, bound: &Path) -> io::Error {
+    if errno != Errno::ENAMETOOLONG {
+        return errno.into();
+    }
+    let over = bound.as_os_str().len().saturating_sub(LONGEST);
+    let text =
+        format!("{} is too long for a socket: its {part} is to have {over} bytes less", path.display());
+    io::Error::new(io::ErrorKind::InvalidFilename, text)
+}
+
+/// A socket's address has no more bytes (`sun_path` of unix(7), with a zero at its end).
+const LONGEST: usize = 107;
+
 /// Takes a socket away; what else is there stays.
 pub fn remove(path: &Path) {
     let remove = || -> io::Result<()> {
@@ -145,8 +160,16 @@ pub fn remove(path: &Path) {
         }
         Ok(())
     };
-    // The next one that is to be there replaces it.
-    let _ = remove();
+    match remove() {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            // The next one that is to be there replaces it.
+            eprintln!(
+                "penstock-switch: the socket {} could not be removed, and stays: {error}",
+                path.display()
+            );
+        }
+        _ => {}
+    }
 }
 
 /// Gives a socket of ours its owner, its group, and then its mode.
@@ -283,6 +306,30 @@ mod tests {
             assert!(!passed::are_refused(&listener));
             fs::remove_file(&path).unwrap();
         }
+    }
+
+    #[test]
+    fn a_name_that_is_too_long_is_refused_in_words() {
+        let directory = tempfile::tempdir().unwrap();
+        let refused = |path: &Path| {
+            let error = listen_on(path, SockType::Stream, 1, Access::default()).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidFilename);
+            error.to_string()
+        };
+        let text = refused(&directory.path().join("n".repeat(107)));
+        let over = directory.path().as_os_str().len() + 1;
+        assert!(text.ends_with(&format!("its path is to have {over} bytes less")), "{text}");
+        // Its path is short enough: it is bound as /proc/self/fd/N/NAME.
+        let here = format!("/{}", "n".repeat(100));
+        let text = refused(Path::new(&here));
+        assert!(text.contains("its name is to have ") && text.contains(&here), "{text}");
+        let most = "n".repeat(88);
+        // In the directory where the test runs, so that the path is no longer.
+        let short = Path::new("/tmp").join(format!("penstock-{}{}", std::process::id(), most));
+        let short = short.as_os_str().to_str().unwrap().chars().take(5 + 88).collect::<String>();
+        let _socket = listen_on(Path::new(&short), SockType::Stream, 1, Access::default()).unwrap();
+        remove(Path::new(&short));
+        assert!(!Path::new(&short).exists());
     }
 
     #[test]

@@ -36,19 +36,31 @@ impl KeptInFiles {
     /// In the file `path`, or where a link of that name leads now: one that comes there later is replaced, and not followed, as is one
     /// that somebody else could have put there. What came from inside is kept beside `path`. What a switch that was killed has left of
     /// writing either is removed.
-    pub fn at(path: &Path) -> KeptInFiles {
+    ///
+    /// # Errors
+    /// A directory in which one of them is to be cannot be reached, or a link of somebody else's is on the way.
+    pub fn at(path: &Path) -> io::Result<KeptInFiles> {
         let kept = KeptInFiles { config: led(path), inside: inside_of(path) };
         for file in [&kept.config, &kept.inside] {
-            // It takes room, and does no harm.
-            let _ = remove_parts(file);
+            remove_parts(&HeldName::of(file)?);
         }
-        kept
+        Ok(kept)
     }
 
     /// Writes what the host has set, also for the case that the machine loses its power.
     pub fn keep_config(&self, config: &Config) {
-        let written = write(&self.config, config, File::sync_all).and_then(|held| held.sync_directory());
-        let _ = written.inspect_err(|error| complain(&self.config, error));
+        match write(&self.config, config, File::sync_all) {
+            Err(error) => complain(&self.config, &error),
+            Ok(held) => {
+                if let Err(error) = held.sync_directory() {
+                    eprintln!(
+                        "penstock-switch: what was set is in {}, and may be gone from there when the machine loses its power: \
+                         its directory could not be written to the disk: {error}",
+                        self.config.display()
+                    );
+                }
+            }
+        }
     }
 
     /// Writes what came from inside. Nobody waits for the disk: a guest can have that done as often as it likes, and what it has asked
@@ -121,18 +133,17 @@ fn write(
 /// What a file's name ends with while it is written.
 const PART: &str = ".part";
 
-/// Removes what was begun of writing the file `path` and never got its name: one switch writes it, and this is the one.
-fn remove_parts(path: &Path) -> io::Result<()> {
-    let held = HeldName::of(path)?;
+/// Removes what was begun of writing a file and never got its name: one switch writes it, and this is the one. What cannot be removed
+/// takes room, and does no harm.
+fn remove_parts(held: &HeldName) {
     let is_part = |name: &OsString| {
         let rest = name.to_str().zip(held.name().to_str()).and_then(|(name, own)| name.strip_prefix(own));
         let random = rest.and_then(|rest| rest.strip_prefix('.')?.strip_suffix(PART));
         random.is_some_and(|random| random.len() == 16 && random.bytes().all(|byte| byte.is_ascii_hexdigit()))
     };
-    for name in held.siblings()?.into_iter().filter(is_part) {
-        held.beside(name)?.remove()?;
+    for name in held.siblings().unwrap_or_default().into_iter().filter(is_part) {
+        let _ = held.beside(name).map(|part| part.remove());
     }
-    Ok(())
 }
 
 /// The file whose owner, group and mode another that takes its place has, too. Any other is its owner's alone: who may write to the
@@ -162,15 +173,15 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let [file, link] = ["switch.json", "link"].map(|name| directory.path().join(name));
         let config = Config { version: 1, ..Config::default() };
-        KeptInFiles::at(&file).keep_config(&config);
+        KeptInFiles::at(&file).unwrap().keep_config(&config);
         assert_eq!(mode(&file), 0o600, "a new one is nobody else's to read");
         for wanted in [0o640, 0o644] {
             fs::set_permissions(&file, fs::Permissions::from_mode(wanted)).unwrap();
-            KeptInFiles::at(&file).keep_config(&config);
+            KeptInFiles::at(&file).unwrap().keep_config(&config);
             assert_eq!(mode(&file), wanted);
         }
         symlink(&file, &link).unwrap();
-        KeptInFiles::at(&link).keep_config(&Config { loopback: true, ..config });
+        KeptInFiles::at(&link).unwrap().keep_config(&Config { loopback: true, ..config });
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert!(crate::program::read(&file).unwrap().loopback);
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2, "nothing is left beside them");
@@ -185,7 +196,7 @@ mod tests {
         let set = Inside { loopback: Some(true), ..Inside::default() };
         fs::write(&precious, "precious").unwrap();
         fs::set_permissions(&precious, fs::Permissions::from_mode(0o666)).unwrap();
-        let kept = KeptInFiles::at(&file);
+        let kept = KeptInFiles::at(&file).unwrap();
         assert_eq!(kept.config, file);
         for link in [&file, &inside] {
             symlink(&precious, link).unwrap();
@@ -214,15 +225,20 @@ mod tests {
             let at = |name: &str| there.path().join(name);
             ["theirs", "victim"].iter().for_each(|name| fs::create_dir(at(name)).unwrap());
             fs::write(at("victim/switch.json.inside"), "precious").unwrap();
-            let kept = KeptInFiles::at(&at("theirs/way/switch.json"));
+            fs::create_dir(at("theirs/way")).unwrap();
+            let kept = KeptInFiles::at(&at("theirs/way/switch.json")).unwrap();
+            fs::remove_dir(at("theirs/way")).unwrap();
             symlink(at("victim"), at("theirs/way")).unwrap();
             symlink(at("victim/switch.json"), at("theirs/switch.json")).unwrap();
             access.open(&at("theirs"), &[at("theirs/way"), at("theirs/switch.json")]);
             kept.keep_config(&config);
             kept.keep_inside(&set);
             kept.keep_inside(&Inside::default());
+            // Who begins there is told.
+            let refused = KeptInFiles::at(&at("theirs/way/switch.json")).unwrap_err().to_string();
+            assert!(refused.contains("way is a symbolic link that others"), "{refused}");
             // Nor is one followed at its own name, if it was there from the beginning.
-            KeptInFiles::at(&at("theirs/switch.json")).keep_config(&config);
+            KeptInFiles::at(&at("theirs/switch.json")).unwrap().keep_config(&config);
             assert_eq!(crate::program::read(&at("theirs/switch.json")).unwrap(), config);
             assert!(fs::symlink_metadata(at("theirs/switch.json")).unwrap().is_file());
             assert_eq!(fs::read(at("victim/switch.json.inside")).unwrap(), b"precious");
@@ -240,11 +256,14 @@ mod tests {
         for name in others.iter().chain(&left) {
             fs::write(at(name), "").unwrap();
         }
-        KeptInFiles::at(&at("switch.json"));
+        // What cannot be removed keeps nothing else from it.
+        let stays = "switch.json.0000000000000000.part";
+        fs::create_dir(at(stays)).unwrap();
+        KeptInFiles::at(&at("switch.json")).unwrap();
         let mut there: Vec<OsString> =
             fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         there.sort();
-        let mut wanted = others.map(OsString::from);
+        let mut wanted: Vec<OsString> = others.iter().chain([&stays]).map(OsString::from).collect();
         wanted.sort();
         assert_eq!(there, wanted);
     }

@@ -254,7 +254,7 @@ fn a_switch_that_keeps_what_is_set_inside() {
     let server = Arc::new(Server::start().unwrap());
     server.begin_with(&path).unwrap();
     server.apply(&crate::program::read(&path).unwrap()).unwrap();
-    server.keep_in(&path);
+    server.keep_in(&path).unwrap();
     server.attend().unwrap();
     let access = Access::default();
     control::serve(&directory.join("control"), Arc::clone(&server), Rights::All, access).unwrap();

@@ -40,7 +40,7 @@ fn nor_does_it_where_the_switch_was_not_there_meanwhile() {
         let server = Arc::new(Server::start().unwrap());
         server.begin_with(&path).unwrap();
         server.apply(config).unwrap();
-        server.keep_in(&path);
+        server.keep_in(&path).unwrap();
         if set {
             Line::to(&server, Rights::Attributes).set("NET0#0", json!({"vlan": 150})).unwrap();
         }
