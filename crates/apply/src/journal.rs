@@ -28,6 +28,10 @@ pub const JOURNAL_VERSION: u32 = 3;
 /// No file of a run's record is longer, in bytes: it is read as a whole, and takes some times its length of memory.
 pub(crate) const RECORD_LIMIT: usize = 64 << 20;
 
+/// But for its journal, in bytes, which tells of each step of its plan several times: what it does, what takes it back, and that it was taken
+/// back. More than a run's reserve has room for.
+pub(crate) const JOURNAL_LIMIT: usize = 9 * RECORD_LIMIT;
+
 /// One line of a journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "entry", rename_all = "snake_case")]
@@ -173,7 +177,7 @@ impl FileJournal {
     pub fn open(path: impl Into<PathBuf>) -> Result<FileJournal, JournalError> {
         let path = path.into();
         let file = files::append(&path)?;
-        let bytes = files::read_whole(&path, RECORD_LIMIT)?;
+        let bytes = files::read_whole(&path, JOURNAL_LIMIT)?;
         if bytes.is_empty()
             && let Some(directory) = path.parent()
         {
@@ -244,7 +248,7 @@ pub fn read(path: impl AsRef<Path>) -> Result<Vec<Entry>, JournalError> {
 /// lines that are no entries, or is of a newer Penstock (of which nothing is relied on).
 pub fn read_past_damage(path: impl AsRef<Path>) -> (Vec<Entry>, Option<JournalError>) {
     let path = path.as_ref();
-    let bytes = match files::read_whole(path, RECORD_LIMIT) {
+    let bytes = match files::read_whole(path, JOURNAL_LIMIT) {
         Ok(bytes) => bytes,
         Err(error) => return (Vec::new(), Some(error.into())),
     };

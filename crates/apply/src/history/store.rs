@@ -19,7 +19,7 @@ use super::{
     state::{Phase, RunState},
     succession::{Successors, successors},
 };
-use crate::journal::{self, FileJournal, JournalError, RECORD_LIMIT};
+use crate::journal::{self, FileJournal, JOURNAL_LIMIT, JournalError, RECORD_LIMIT};
 
 /// So many runs are kept; of older ones those of which nothing is left to take back are forgotten.
 pub const KEPT: usize = 100;
@@ -32,6 +32,8 @@ const RESERVE: &str = "reserve";
 /// So many bytes of it whatever the plan is, and so many times the plan.
 const RESERVED: u64 = 256 << 10;
 const RESERVED_FOR_PLAN: u64 = 8;
+/// What there is room for is also read again.
+const _: () = assert!(JOURNAL_LIMIT as u64 > RESERVED + RESERVED_FOR_PLAN * RECORD_LIMIT as u64);
 /// As many files as an undo makes, and one more: a disk also runs out of inodes.
 const RESERVED_FILES: u64 = 8;
 
@@ -60,6 +62,18 @@ pub enum StoreError {
         path: PathBuf,
         /// The [`RUN_VERSION`] of the Penstock that wrote it.
         version: u32,
+    },
+    /// Its plan, or its model, is longer than what is read again, so that nobody could take the run back.
+    #[error(
+        "the {what} has {length} bytes as it is recorded, and at most {most} are read again: make several smaller changes of it"
+    )]
+    TooLong {
+        /// What it is: `plan` or `model`.
+        what: &'static str,
+        /// How long it is, in bytes.
+        length: usize,
+        /// How long it may be, in bytes.
+        most: usize,
     },
     /// There is no such run.
     #[error("there is no run {0} on this machine")]
@@ -162,13 +176,20 @@ impl Runs {
     ///
     /// # Errors
     ///
-    /// [`StoreError::File`] when the directory or a file in it cannot be written: a full disk.
+    /// [`StoreError::File`] when the directory or a file in it cannot be written: a full disk. [`StoreError::TooLong`] when the
+    /// run could not be read again; nothing is written then.
     pub fn create(
         &self,
         mut record: RunRecord,
         plan: &Plan,
         model: Option<&str>,
     ) -> Result<KnownRun, StoreError> {
+        let plan = json(plan);
+        for (what, length) in [("plan", plan.len()), ("model", model.map_or(0, str::len))] {
+            if length > RECORD_LIMIT {
+                return Err(StoreError::TooLong { what, length, most: RECORD_LIMIT });
+            }
+        }
         files::create_dir_all(&self.directory)?;
         // A number that a damaged directory has is not given again.
         let last = self.names()?.into_iter().map(|(id, _)| id.0).max().unwrap_or(0);
@@ -179,7 +200,7 @@ impl Runs {
         files::remove_tree(&part)?;
         files::create_dir_all(&part)?;
         files::write_atomic(part.join("run.json"), json(&record))?;
-        files::write_atomic(part.join("plan.json"), json(plan))?;
+        files::write_atomic(part.join("plan.json"), plan)?;
         if let Some(model) = model {
             files::write_atomic(part.join("model.yaml"), model)?;
         }

@@ -399,7 +399,7 @@ impl Fault for StoreError {
             StoreError::File(error) => error.status(),
             StoreError::Journal(error) => error.status(),
             StoreError::Damaged { .. } | StoreError::Newer { .. } => Status::Internal,
-            StoreError::NoSuchRun(_) => Status::BadInput,
+            StoreError::TooLong { .. } | StoreError::NoSuchRun(_) => Status::BadInput,
         }
     }
 }

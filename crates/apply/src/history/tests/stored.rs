@@ -12,7 +12,7 @@ use crate::{
         record::{Confirm, Outcome, Purpose, RunRecord, Who},
         store::{KEPT, KEPT_AT_MOST, KnownRun, Runs, StoreError, UnreadableRun},
     },
-    journal::{Ending, JOURNAL_VERSION},
+    journal::{Ending, JOURNAL_VERSION, RECORD_LIMIT},
 };
 
 fn who() -> Who {
@@ -52,6 +52,33 @@ fn run(runs: &Runs, purpose: Purpose, supersedes: &[RunId], ended: bool) -> Know
     }
     journal.record(&entries, true).unwrap();
     runs.find(run.id()).unwrap()
+}
+
+#[test]
+fn a_run_that_could_not_be_read_again_does_not_begin() {
+    let directory = tempfile::tempdir().unwrap();
+    let runs = runs(&directory, "boot");
+    let step = |id: u32, reason: String| Step {
+        id: StepId(id),
+        action: FunctionAction::SetVfCount { pf: pf(0), count: 8 }.into(),
+        reason,
+        needs: Vec::new(),
+        inverse: None,
+        postcondition: Fact::VfCount { pf: pf(0), count: 8 },
+        best_effort: false,
+        guest: None,
+    };
+    let plan = |length: usize| Plan { steps: vec![step(1, "x".repeat(length))], ..Plan::default() };
+    let record = || RunRecord::new(Purpose::Apply, who());
+    let around = serde_json::to_vec_pretty(&plan(0)).unwrap().len();
+    let refused = runs.create(record(), &plan(RECORD_LIMIT - around + 1), None).unwrap_err();
+    assert!(matches!(refused, StoreError::TooLong { what: "plan", .. }), "{refused}");
+    let refused = runs.create(record(), &Plan::default(), Some(&"x".repeat(RECORD_LIMIT + 1))).unwrap_err();
+    assert!(matches!(refused, StoreError::TooLong { what: "model", .. }), "{refused}");
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "nothing is left of them");
+    // The longest is read again.
+    let run = runs.create(record(), &plan(RECORD_LIMIT - around), None).unwrap();
+    runs.plan(&run).unwrap();
 }
 
 #[test]
