@@ -276,8 +276,17 @@ mod tests {
             assert_eq!(lines[lines.len() - 2..], ["ran --attended scan", "the request"], "{lines:?}");
             files::remove_tree(&second).unwrap();
         }
-        // Nor is a link to such a directory, nor a build's own directory in which others may write.
         files::set_mode(&bin, 0o700).unwrap();
+        // Nor is one that others could put another in the place of.
+        for above in [".cache/penstock", ".cache"].map(|name| home.path().join(name)) {
+            files::set_mode(&above, 0o770).unwrap();
+            let (lines, brought) = converse(home.path(), &program, &["scan"]);
+            assert_eq!(brought, 1, "{}: {lines:?}", above.display());
+            assert!(files::exists(second.join(&program.hash).join("penstock")), "{lines:?}");
+            files::remove_tree(&second).unwrap();
+            files::set_mode(&above, 0o700).unwrap();
+        }
+        // Nor is a link to such a directory, nor a build's own directory in which others may write.
         files::rename(&bin, &whole).unwrap();
         files::link(&whole, &bin).unwrap();
         assert_eq!(converse(home.path(), &program, &[]).1, 1);

@@ -32,13 +32,22 @@ if [ -z "$program" ]; then
     # place is for a home that runs no programs.
     first=${XDG_CACHE_HOME:-${HOME:-/nowhere}/.cache}/penstock/bin
     second=$v/penstock-$(id -u)
-    own() {
+    alone() {
         if [ -d "$1" ] && [ ! -L "$1" ] && [ -O "$1" ]; then
             # Neither its group nor others write there.
             case $(ls -ld "$1" 2>/dev/null) in d????-??-*) return ;; esac
         fi
         echo "$1 is no directory of this account alone: remove it, or chmod go-w" >&2
         return 1
+    }
+    # Nor do they below the home in what it is in, where they could put another in its place.
+    own() {
+        alone "$1" || return
+        a=${1%/*}
+        while case $a in "${HOME:-/nowhere}"/*) ;; *) false ;; esac do
+            alone "$a" || return
+            a=${a%/*}
+        done
     }
     # The hash is of a file that nobody else changes.
     kept() { own "${1%/*}" 2>/dev/null && [ -O "$1" ] && same "$1"; }
