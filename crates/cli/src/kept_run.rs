@@ -9,13 +9,25 @@ use penstock_report::{Evidence, ReadError};
 use crate::failure::{Failure, OrBadInput, Status};
 
 /// The file that makes a directory that of a run.
-const EVIDENCE: &str = "evidence.json";
+pub const EVIDENCE: &str = "evidence.json";
 /// No file of a run is longer, in bytes.
 pub const RUN_FILE_LIMIT: usize = 256 << 20;
 /// Nor is its evidence, which is read as a whole.
 const EVIDENCE_LIMIT: usize = 64 << 20;
 /// Directories within directories that are looked into.
 const DEEPEST: usize = 8;
+
+/// Why [`KeptRun::read`] would not read this evidence, in words, where it is too large for that.
+pub fn why_not_read(json: &str) -> Option<String> {
+    if json.len() > EVIDENCE_LIMIT {
+        return Some(format!(
+            "it has {} MiB, and at most {} are read",
+            json.len() >> 20,
+            EVIDENCE_LIMIT >> 20
+        ));
+    }
+    Evidence::check_extent(json).err().map(|error| error.to_string())
+}
 
 /// A run that has been.
 pub struct KeptRun {
@@ -50,10 +62,8 @@ impl KeptRun {
         })?;
         let evidence = Evidence::from_json(&text).map_err(|error| {
             let hint = match &error {
-                ReadError::Newer { .. } => None,
-                ReadError::Repeated { .. } | ReadError::TooMuch { .. } => {
-                    Some("evidence.json is written by Penstock; was it edited?")
-                }
+                ReadError::Newer { .. } | ReadError::TooMuch { .. } => None,
+                ReadError::Repeated { .. } => Some("evidence.json is written by Penstock; was it edited?"),
                 ReadError::Form(source) if source.is_eof() => {
                     Some("the file ends too early: was the disk full?")
                 }

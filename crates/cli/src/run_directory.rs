@@ -9,7 +9,11 @@ use std::{
 use penstock_host::files::{self, FileError, Lock};
 use penstock_report::Evidence;
 
-use crate::failure::{Failure, Status};
+use crate::{
+    failure::{Failure, Status},
+    kept_run::{self, EVIDENCE},
+    printer::Printer,
+};
 
 /// The directory of one run: `evidence.json`, `report.html`, `report.md`, `model.yaml`, `serial.log`, what was brought out of
 /// the machine: `consoles/GUEST.log`, `generated/`; and of a run that measures what it was asked for and every sample with
@@ -114,12 +118,12 @@ impl RunDirectory {
     }
 
     /// Writes the evidence and its renderings, each file whole or not at all. What cannot be written, on a full disk, keeps
-    /// nothing else from being tried.
-    pub fn keep(&self, evidence: &Evidence) -> Result<(), Failure> {
+    /// nothing else from being tried. It warns of evidence that `penstock report` will not read, as of more VFs than its limits hold.
+    pub fn keep(&self, evidence: &Evidence, printer: &mut Printer) -> Result<(), Failure> {
         // The evidence first: all others can be made from it.
         type Render = fn(&Evidence) -> String;
         let renderings: [(&str, Render); 5] = [
-            ("evidence.json", |evidence| evidence.json()),
+            (EVIDENCE, |evidence| evidence.json()),
             ("model.yaml", |evidence| evidence.model.text.clone()),
             ("serial.log", |evidence| evidence.serial_log.clone().unwrap_or_default()),
             ("report.md", penstock_report::markdown),
@@ -127,7 +131,14 @@ impl RunDirectory {
         ];
         let mut failures: Vec<(&str, FileError)> = Vec::new();
         for (name, render) in renderings {
-            let written = files::write_atomic(self.path.join(name), render(evidence));
+            let text = render(evidence);
+            if name == EVIDENCE
+                && let Some(why) = kept_run::why_not_read(&text)
+            {
+                let file = self.path.join(name);
+                printer.warn(format!("{} cannot be read again by `penstock report`: {why}", file.display()));
+            }
+            let written = files::write_atomic(self.path.join(name), text);
             failures.extend(written.err().map(|error| (name, error)));
         }
         let lost: Vec<&str> = failures.iter().map(|(name, _)| *name).collect();

@@ -345,6 +345,14 @@ impl Evidence {
         text
     }
 
+    /// Whether [`Evidence::from_json`] reads this text of its own again.
+    ///
+    /// # Errors
+    /// [`ReadError::TooMuch`].
+    pub fn check_extent(json: &str) -> Result<(), ReadError> {
+        extent::check(json, ReadMode::Typed)
+    }
+
     /// Whether its verdicts have keys of their own; in version 1 several could have the same. They are numbered when they are
     /// read, and two runs are compared by more than the keys ([`crate::compare`]).
     pub fn has_keys(&self) -> bool {

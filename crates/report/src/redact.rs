@@ -19,6 +19,7 @@ use std::{
 };
 
 use penstock_model::GuestName;
+use serde::de::IgnoredAny;
 use serde_json::Value;
 use thiserror::Error;
 
@@ -321,22 +322,33 @@ fn mac_text(mac: [u8; 6], separator: &str) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(separator)
 }
 
-/// Whether a file's text can be redacted.
+/// Whether a file's text can be redacted, also the evidence's own.
 ///
 /// # Errors
 ///
-/// It is JSON, and would take more than some 512 MiB of memory.
+/// It is JSON, and has so many values that to redact it would take more than some 512 MiB of memory.
 pub fn check(text: &str) -> Result<(), ReadError> {
-    if is_perhaps_structured(text) { extent::check(text, ReadMode::Whole) } else { Ok(()) }
+    match is_perhaps_structured(text).then(|| extent::check(text, ReadMode::Whole)) {
+        Some(Err(error)) if is_structured(text) => Err(error),
+        _ => Ok(()),
+    }
 }
 
+/// Whether it begins as JSON does. So does a kernel's log, with the time.
 fn is_perhaps_structured(text: &str) -> bool {
     text.trim_start().starts_with(['{', '['])
 }
 
+/// Whether a text is a JSON file or lines of JSON. Nothing of it is kept.
+fn is_structured(text: &str) -> bool {
+    let is_json = |text: &str| serde_json::from_str::<IgnoredAny>(text).is_ok();
+    is_json(text) || text.lines().filter(|line| !line.trim().is_empty()).all(is_json)
+}
+
 /// The values of a JSON file or of lines of JSON; `None` for any other text.
 fn structured(text: &str) -> Option<Vec<Value>> {
-    if !is_perhaps_structured(text) {
+    // A text may have as many as it likes before it turns out to be no JSON.
+    if !is_perhaps_structured(text) || extent::check(text, ReadMode::Whole).is_err() && !is_structured(text) {
         return None;
     }
     if let Ok(value) = serde_json::from_str(text) {

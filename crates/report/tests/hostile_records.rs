@@ -4,7 +4,10 @@
 use std::fs;
 
 use penstock_model::{Verdict, verdict::Subject};
-use penstock_report::{Evidence, ReadError, redact};
+use penstock_report::{
+    Evidence, ReadError,
+    redact::{self, Redactor},
+};
 
 /// A line of `/proc/self/status`, in bytes.
 fn status(key: &str) -> u64 {
@@ -24,6 +27,9 @@ fn peak<T>(act: impl FnOnce() -> T) -> (T, u64) {
 
 /// What `docs/reports.md` says, for each of these.
 const MOST: u64 = 512 << 20;
+
+/// And for the evidence that is redacted.
+const REDACTED_MOST: u64 = 1 << 30;
 
 /// As many values and objects as are read, but for a few of the record's own.
 const VALUES: usize = (4 << 20) - 100;
@@ -93,4 +99,40 @@ fn no_record_of_a_run_takes_all_memory() {
     assert!(matches!(checked, Err(ReadError::TooMuch { .. })), "{checked:?}");
     assert!(took < 16 << 20, "{took}");
     redact::check(&format!("log: {}", list("0", KEPT_VALUES + 200))).unwrap();
+    // A kernel's log begins as a list does, and lines as well as values may come before what shows that it is none.
+    let line = "[    0.000000] [mem 0x0-0x1], [mem 0x2-0x3], [mem 0x4-0x5]\n";
+    redact::check(&line.repeat(KEPT_VALUES / 5)).unwrap();
+    let lines = format!("{}no JSON", "[0,0,0,0,0,0,0,0,0]\n".repeat(KEPT_VALUES / 4));
+    let logs = [format!("{} and more", list("0", 4 << 20)), lines];
+    let mut redactor = Redactor::new(&Evidence::default(), false);
+    for log in logs {
+        let ((), took) = peak(|| {
+            redact::check(&log).unwrap();
+            redactor.learn(&log);
+        });
+        println!("log: {} MiB", took >> 20);
+        assert!(took < 64 << 20, "{took}: {}", &log[..40]);
+    }
+    let (lines, _) = peak(|| redact::check(&"[0,0,0,0,0,0,0,0,0]\n".repeat(KEPT_VALUES / 8)));
+    assert!(matches!(lines, Err(ReadError::TooMuch { .. })), "{lines:?}");
+    // The evidence itself, which is a value more than once while it is redacted.
+    let evidence = [
+        record(2, "notes", &list("\"10.1.2.3\"", KEPT_VALUES - 400)),
+        record(2, "steps", &list(step, KEPT_VALUES / 10)),
+        record(2, "verdicts", &verdicts(KEPT_VALUES / 12)),
+    ];
+    for text in evidence {
+        let before = status("VmRSS");
+        let evidence = Evidence::from_json(&text).unwrap();
+        let (redacted, _) = peak(|| {
+            redact::check(&evidence.json()).unwrap();
+            Redactor::new(&evidence, false).evidence(&evidence).map(drop)
+        });
+        redacted.unwrap();
+        let took = status("VmHWM").saturating_sub(before);
+        println!("redacted: {} MiB for {} MiB", took >> 20, text.len() >> 20);
+        assert!(took < REDACTED_MOST, "{} MiB", took >> 20);
+    }
+    let many = Evidence::from_json(&record(2, "notes", &list("\"\"", KEPT_VALUES + 200))).unwrap();
+    assert!(matches!(redact::check(&many.json()), Err(ReadError::TooMuch { .. })));
 }

@@ -172,7 +172,7 @@ fn conclude(
 ) -> Result<Status, Failure> {
     evidence.run.took = began.elapsed();
     evidence.run.exit = Some(status.code());
-    let kept = directory.keep(&evidence);
+    let kept = directory.keep(&evidence, printer);
     printer.data(&evidence, || format!("{}{measured}", penstock_report::summary(&evidence)))?;
     kept?;
     printer.say(format!("report: {}", directory.path().join("report.html").display()));

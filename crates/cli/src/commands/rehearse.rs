@@ -46,7 +46,7 @@ pub fn run(arguments: &Rehearse, settings: &Settings, printer: &mut Printer) -> 
     printer.done();
     let brought = directory.keep_files(rehearsal.files());
     let evidence = rehearsal.conclude(status);
-    let kept = directory.keep(&evidence).and(brought);
+    let kept = directory.keep(&evidence, printer).and(brought);
     if status == Status::Interrupted {
         printer.say(format!(
             "Interrupted: the board is gone; what was seen so far is in {}",

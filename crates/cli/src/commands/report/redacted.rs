@@ -32,6 +32,11 @@ pub struct Redacted {
 
 /// Reads everything, then reads it again and writes the copy: all of it at once may be more than memory holds. The original is only read.
 pub fn write(run: &KeptRun, arguments: &Report, printer: &mut Printer) -> Result<Status, Failure> {
+    redact::check(&run.evidence().json()).map_err(|source| {
+        let file = run.directory().join("evidence.json");
+        Failure::new(Status::BadInput, UnreadableFile { file, source })
+            .hint("it is too large to be redacted; a run with fewer guests or samples is not")
+    })?;
     let mut redactor = Redactor::new(run.evidence(), arguments.redact_names);
     let KeptFiles { mut files, too_deep } = run.files()?;
     files.retain(|path| !RENDERED.iter().any(|name| path == Path::new(name)));
