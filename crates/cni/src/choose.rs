@@ -1,7 +1,7 @@
 //! Which VF an ADD takes.
 
 use penstock_host::{InterfaceReport, files::Lock};
-use penstock_model::Bdf;
+use penstock_model::{Bdf, address::is_link_local};
 
 use crate::{
     config::{LogLevel, Pf},
@@ -156,14 +156,10 @@ impl Work<'_> {
             |link: &InterfaceReport| link.lower.as_ref().is_some_and(|lower| lower.index == report.index);
         let entries = penstock_host::files::list(class).unwrap_or_default();
         let has_uppers = links.iter().any(stands) || entries.iter().any(|entry| entry.starts_with("upper_"));
-        let own = |ip: std::net::IpAddr| match ip {
-            std::net::IpAddr::V4(ip) => ip.is_link_local(),
-            std::net::IpAddr::V6(ip) => ip.is_unicast_link_local(),
-        };
         in_bridge
             || has_uppers
             || listened_to(report)
-            || report.interface.addresses.iter().any(|address| !own(address.ip()))
+            || report.interface.addresses.iter().any(|address| !is_link_local(address.ip()))
     }
 
     /// Whether something in another namespace stands on an interface, as a macvlan that is a container's; also where nobody knows.

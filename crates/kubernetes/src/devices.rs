@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_model::{
     Bdf, FunctionName, GuestName, Inventory, Mac, Model, NicName, VfIndex,
+    address::is_link_local,
     digest::sha256,
     inventory::{Interface, LifelineSort, Pf, PresentVf, SwitchMode, Vf},
 };
@@ -375,13 +376,5 @@ impl Judge<'_> {
             }
         }
         attributes
-    }
-}
-
-/// Whether an address is one that every interface gives itself (RFC 3927, RFC 4291 2.5.6).
-fn is_link_local(address: std::net::IpAddr) -> bool {
-    match address {
-        std::net::IpAddr::V4(address) => address.is_link_local(),
-        std::net::IpAddr::V6(address) => address.is_unicast_link_local(),
     }
 }
