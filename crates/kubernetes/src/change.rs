@@ -5,13 +5,7 @@
 //! Each step is on disk before the next one. An agent that is killed anywhere finds out from Penstock's own runs what became of the change,
 //! and ends it in one of two ways: as it was before, or confirmed.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
-    path::PathBuf,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::Node;
 use kube::{
@@ -22,7 +16,7 @@ use penstock_host::{Root, boot};
 use serde_json::{Value, json};
 use thiserror::Error;
 use tokio::{
-    sync::watch,
+    sync::{Notify, watch},
     time::{Instant, sleep, sleep_until, timeout},
 };
 
@@ -50,8 +44,8 @@ mod replan;
 mod report;
 mod verbs;
 
-use elsewhere::BootMismatch;
 pub use elsewhere::NodeHost;
+use elsewhere::{BootMismatch, Own};
 pub use progress::RolloutStateError;
 use progress::{Progress, Store};
 use replan::Replan;
@@ -90,7 +84,7 @@ pub struct Settings {
     /// Is true from before a granted change until it has ended, one way or another: what is seen of the machine meanwhile is taken back, or
     /// follows a model that is not confirmed yet.
     pub changing: watch::Sender<bool>,
-    /// Whether the Node is this machine: on another one the rest of the agent does nothing either.
+    /// Whether the Node is this machine: on another one the rest of the agent publishes and prepares nothing either.
     pub node_host: watch::Sender<NodeHost>,
     /// Counts how often the machine was looked at; not while it is changed, and no look counts that began before the end of a change.
     pub looked: watch::Receiver<u64>,
@@ -156,7 +150,16 @@ pub async fn serve(settings: Settings) -> Result<(), ChangeError> {
     let mut machines = Watched::new(machine_api, "watch SriovMachines");
     let mut records = Watched::named(node_api, "watch this node's SriovNode", &settings.node)
         .telling(settings.refused.clone());
-    let mut nodes = Watched::named(Api::<Node>::all(client), "watch this Node", &settings.node);
+    let nodes = Watched::named(Api::<Node>::all(client), "watch this Node", &settings.node);
+    let (node_seen, mut node_changed) = watch::channel(Kept::default());
+    let (node_relist, node_went_back) = (Notify::new(), Notify::new());
+    let watching = elsewhere::watch_node(
+        nodes,
+        (settings.node.clone(), boot.clone()),
+        settings.node_host.clone(),
+        node_seen,
+        (&node_relist, &node_went_back),
+    );
     let mut agent = Agent {
         verbs: Verbs::new(settings.penstock.clone()),
         settings,
@@ -164,52 +167,59 @@ pub async fn serve(settings: Settings) -> Result<(), ChangeError> {
         boot,
         machines: Kept::default(),
         records: Kept::default(),
-        nodes: Kept::default(),
+        nodes: node_changed.clone(),
         planned: None,
         replan: Replan::new(),
         mismatch: BootMismatch::default(),
     };
-    let mut trouble = LastingTrouble::new("take part in the roll-out");
-    let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
-    let mut due: Option<Instant> = None;
-    loop {
-        let now = Instant::now();
-        // Also where something is to be done later by itself.
-        let soon = due.map_or(now + SETTLE, |due| due.min(now + SETTLE));
-        if agent.machines.has_gone_back() | agent.records.has_gone_back() | agent.nodes.has_gone_back() {
-            log::say("the cluster has gone back to what it was earlier: all is listed anew");
-            machines.relist();
-            records.relist();
-            nodes.relist();
-        }
-        tokio::select! {
-            event = machines.next() => if agent.machines.see(event, machine) { due = Some(soon) },
-            event = records.next() => if agent.records.see(event, record) { due = Some(soon) },
-            event = nodes.next() => if agent.nodes.see(event, node) {
-                agent.show_node_host();
-                due = Some(soon);
-            },
-            () = sleep_until(due.unwrap_or(now)), if due.is_some() => {
-                due = None;
-                if agent.records.is_whole() {
-                    agent.withhold();
+    let working = async {
+        let mut trouble = LastingTrouble::new("take part in the roll-out");
+        let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
+        let mut due: Option<Instant> = None;
+        loop {
+            let now = Instant::now();
+            // Also where something is to be done later by itself.
+            let soon = due.map_or(now + SETTLE, |due| due.min(now + SETTLE));
+            if agent.machines.has_gone_back() | agent.records.has_gone_back() {
+                log::say(elsewhere::GONE_BACK);
+                machines.relist();
+                records.relist();
+                node_relist.notify_one();
+            }
+            tokio::select! {
+                event = machines.next() => if agent.machines.see(event, machine) { due = Some(soon) },
+                event = records.next() => if agent.records.see(event, record) { due = Some(soon) },
+                Ok(()) = node_changed.changed() => due = Some(soon),
+                () = node_went_back.notified() => {
+                    machines.relist();
+                    records.relist();
                 }
-                if !(agent.machines.is_whole() && agent.records.is_whole() && agent.nodes.is_whole()) {
-                    continue;
-                }
-                match agent.work().await {
-                    Ok(again) => {
-                        trouble.end();
-                        backoff.succeeded();
-                        due = again.map(|wait| Instant::now() + wait);
+                () = sleep_until(due.unwrap_or(now)), if due.is_some() => {
+                    due = None;
+                    if agent.records.is_whole() {
+                        agent.withhold();
                     }
-                    Err(error) => {
-                        trouble.meet(&error);
-                        due = Some(Instant::now() + backoff.failed());
+                    if !(agent.machines.is_whole() && agent.records.is_whole() && agent.nodes.borrow().is_whole()) {
+                        continue;
+                    }
+                    match agent.work().await {
+                        Ok(again) => {
+                            trouble.end();
+                            backoff.succeeded();
+                            due = again.map(|wait| Instant::now() + wait);
+                        }
+                        Err(error) => {
+                            trouble.meet(&error);
+                            due = Some(Instant::now() + backoff.failed());
+                        }
                     }
                 }
             }
         }
+    };
+    tokio::select! {
+        () = watching => Ok(()),
+        () = working => Ok(()),
     }
 }
 
@@ -226,15 +236,6 @@ enum Chosen {
 /// What is kept of a `SriovMachine`: its spec, unless it is for a newer version.
 type Spec = Result<SriovMachineSpec, String>;
 
-/// What is kept of the Node.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Own {
-    uid: String,
-    labels: BTreeMap<String, String>,
-    /// The kernel's run that kubelet reported.
-    boot: String,
-}
-
 struct Agent {
     settings: Settings,
     verbs: Verbs,
@@ -242,7 +243,7 @@ struct Agent {
     boot: String,
     machines: Kept<Spec>,
     records: Kept<Record>,
-    nodes: Kept<Own>,
+    nodes: watch::Receiver<Kept<Own>>,
     /// The hash that was planned since this agent was started.
     planned: Option<String>,
     replan: Replan,
@@ -258,7 +259,8 @@ impl Agent {
         }
         // Somebody may have removed what was written down of a change.
         self.changing(false);
-        let Some(own) = self.nodes.get(&self.settings.node).cloned() else {
+        let own = self.nodes.borrow().get(&self.settings.node).cloned();
+        let Some(own) = own else {
             log::say(format!("there is no Node {} in the cluster; waiting for it", self.settings.node));
             return Ok(None);
         };
@@ -608,7 +610,7 @@ impl Agent {
         let own = answer(api.get(&self.settings.node)).await.map_err(api_error("read this Node"))?;
         log::say(format!("the SriovNode {} is gone, and made anew", self.settings.node));
         self.records.forget(&self.settings.node);
-        self.make_record(&node(own)).await?;
+        self.make_record(&Own::of(own)).await?;
         Ok(())
     }
 
@@ -681,14 +683,5 @@ fn record(object: DynamicObject) -> Record {
         (Ok(spec), Ok(status)) => Record { spec, status, unreadable: false },
         // What it is told it does not understand: it does nothing, and says anew what it planned.
         _ => Record { unreadable: true, ..Record::default() },
-    }
-}
-
-fn node(node: Node) -> Own {
-    let info = node.status.and_then(|status| status.node_info);
-    Own {
-        uid: node.metadata.uid.unwrap_or_default(),
-        labels: node.metadata.labels.unwrap_or_default(),
-        boot: info.map(|info| info.boot_id).unwrap_or_default(),
     }
 }

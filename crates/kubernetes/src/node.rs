@@ -64,6 +64,9 @@ const ROLLOUTS: Duration = Duration::from_secs(30);
 /// How much news of drift may wait to be told.
 const NEWS: usize = 1024;
 
+/// So long news of drift waits for the API server to say whether the Node is this machine.
+const NODE_KNOWN: Duration = Duration::from_secs(60);
+
 /// How long kubelet's calls in flight may take when the agent is told to end.
 const ENDING: Duration = Duration::from_secs(20);
 
@@ -474,20 +477,32 @@ async fn assess(
     }
 }
 
-/// Tells what drifted, what came in one moment together, once the Node is known to be this machine.
+/// Tells what drifted, what came in one moment together, once the Node is known to be this machine. What is of another machine, or of nobody knows
+/// which after [`NODE_KNOWN`], is left to the log.
 async fn tell(
     mut events: NodeEvents,
     mut news: mpsc::Receiver<DriftEvent>,
-    node_host: watch::Receiver<NodeHost>,
+    mut node_host: watch::Receiver<NodeHost>,
 ) {
     while let Some(first) = news.recv().await {
         time::sleep(SETTLE).await;
+        let known = time::timeout(NODE_KNOWN, node_host.wait_for(|host| *host != NodeHost::Unknown)).await;
+        let host = known.ok().and_then(Result::ok).map(|host| *host).unwrap_or_default();
         let mut all = vec![first];
         while let Ok(more) = news.try_recv() {
             all.push(more);
         }
-        if *node_host.borrow() == NodeHost::ThisMachine {
-            events.tell(&all).await;
+        match host {
+            NodeHost::ThisMachine => events.tell(&all).await,
+            NodeHost::AnotherMachine => log::say(format!(
+                "{} pieces of news of drift get no Event: the Node of this name is another machine",
+                all.len()
+            )),
+            NodeHost::Unknown => log::say(format!(
+                "{} pieces of news of drift get no Event: whether the Node is this machine is not known after {} s",
+                all.len(),
+                NODE_KNOWN.as_secs()
+            )),
         }
     }
     std::future::pending().await

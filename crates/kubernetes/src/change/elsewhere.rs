@@ -1,12 +1,17 @@
 //! An agent that takes itself for a node that it does not run on: it publishes nothing, prepares nothing and takes part in no roll-out.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
+use k8s_openapi::api::core::v1::Node;
 use serde_json::json;
-use tokio::time::Instant;
+use tokio::{
+    sync::{Notify, watch},
+    time::Instant,
+};
 
-use super::{Agent, ChangeError, Own};
+use super::{Agent, ChangeError};
 use crate::{
+    controller::{Kept, Watched},
     log,
     machine::{ConditionStatus, StatusCondition, UtcTime, condition},
     rollout::Record,
@@ -18,8 +23,31 @@ const KIND: &str = "SingleAgent";
 /// The name by which whoever says so owns it: the node's own agent writes all others.
 const MANAGER: &str = "penstock-agent-elsewhere";
 
+/// What is said when a cluster shows older versions than it had: etcd was restored from a snapshot.
+pub(super) const GONE_BACK: &str = "the cluster has gone back to what it was earlier: all is listed anew";
+
 /// So long a Node may seem to be another machine: after a start kubelet needs some time to say anew which run of the kernel it is.
 const ELSEWHERE: Duration = Duration::from_secs(180);
+
+/// What is kept of the Node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Own {
+    pub(super) uid: String,
+    pub(super) labels: BTreeMap<String, String>,
+    /// The kernel's run that kubelet reported.
+    pub(super) boot: String,
+}
+
+impl Own {
+    pub(super) fn of(node: Node) -> Own {
+        let info = node.status.and_then(|status| status.node_info);
+        Own {
+            uid: node.metadata.uid.unwrap_or_default(),
+            labels: node.metadata.labels.unwrap_or_default(),
+            boot: info.map(|info| info.boot_id).unwrap_or_default(),
+        }
+    }
+}
 
 /// Where the Node is that the agent has the name of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,23 +90,54 @@ impl BootMismatch {
     }
 }
 
-impl Agent {
-    /// Tells the rest of the agent whether the Node is this machine.
-    pub(super) fn show_node_host(&self) {
-        if !self.nodes.is_whole() {
-            return;
+/// Keeps what is known of the Node of this name in `seen`, and tells the rest of the agent in `node_host` whether it is the machine whose kernel's
+/// run is `boot`: at any time, also while a change of the machine takes minutes. It lists the Node anew when `relist` says so, and says in `went_back` that all
+/// else has to be, because the cluster has gone back. It does not end.
+pub(super) async fn watch_node(
+    mut watched: Watched<Node>,
+    (name, boot): (String, String),
+    node_host: watch::Sender<NodeHost>,
+    seen: watch::Sender<Kept<Own>>,
+    (relist, went_back): (&Notify, &Notify),
+) {
+    loop {
+        let event = tokio::select! {
+            event = watched.next() => event,
+            () = relist.notified() => {
+                watched.relist();
+                continue;
+            }
+        };
+        let mut is_back = false;
+        seen.send_if_modified(|kept| {
+            let is_news = kept.see(event, Own::of);
+            is_back = kept.has_gone_back();
+            is_news
+        });
+        if is_back {
+            log::say(GONE_BACK);
+            watched.relist();
+            went_back.notify_one();
         }
-        let node = &self.settings.node;
-        let seen = NodeHost::of(self.nodes.get(node), &self.boot);
-        let before = self.settings.node_host.send_replace(seen);
-        if before != seen && seen == NodeHost::AnotherMachine {
-            log::say(format!(
-                "the Node {node} is another machine, or was started anew and kubelet has not said so yet: until it is this one nothing is published \
-                 and no claim prepared"
-            ));
+        let kept = seen.borrow();
+        if kept.is_whole() {
+            show_node_host(&name, NodeHost::of(kept.get(&name), &boot), &node_host);
         }
     }
+}
 
+/// Tells the rest of the agent where the Node is.
+fn show_node_host(node: &str, now: NodeHost, told: &watch::Sender<NodeHost>) {
+    let is_news = told.send_if_modified(|before| std::mem::replace(before, now) != now);
+    if is_news && now == NodeHost::AnotherMachine {
+        log::say(format!(
+            "the Node {node} is another machine, or was started anew and kubelet has not said so yet: until it is this one nothing is published \
+             and no claim prepared"
+        ));
+    }
+}
+
+impl Agent {
     /// The Node is another machine, or was started anew and kubelet has not said so yet. Nothing is done.
     pub(super) async fn is_elsewhere(&mut self, own: &Own) -> Result<Option<Duration>, ChangeError> {
         match self.mismatch.wait(&own.boot, Instant::now()) {
@@ -121,15 +180,19 @@ fn is_outdated(conditions: &[StatusCondition], node: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{BufRead, BufReader, Read, Write};
+    use std::{
+        io::{BufRead, BufReader, Read, Write},
+        net::{TcpListener, TcpStream},
+        sync::mpsc,
+        thread,
+    };
 
-    use tokio::sync::watch;
+    use penstock_host::{Root, boot};
 
     use super::*;
     use crate::{
         change::{Replan, Settings, Store, Verbs},
         client::{ClientSettings, Connection},
-        controller::Kept,
         penstock::Penstock,
     };
 
@@ -159,6 +222,129 @@ mod tests {
         assert_eq!(NodeHost::of(Some(&node("another")), "this"), NodeHost::AnotherMachine);
     }
 
+    /// Of an agent whose API server is at this address.
+    fn settings(address: std::net::SocketAddr, state: &std::path::Path) -> Settings {
+        let config = kube::Config::new(format!("http://{address}").parse().unwrap());
+        let client = kube::Client::try_from(config).unwrap();
+        Settings {
+            client: ClientSettings { kubeconfig: None },
+            connection: Connection { client, host: "127.0.0.1".to_owned(), port: address.port() },
+            node: "node-1".to_owned(),
+            penstock: Penstock::new(std::path::Path::new("/bin/sh")).unwrap(),
+            state: state.to_owned(),
+            model: None,
+            vanishing: watch::channel(None).0,
+            refused: watch::channel(false).0,
+            changing: watch::channel(false).0,
+            node_host: watch::channel(NodeHost::Unknown).0,
+            looked: watch::channel(0).1,
+        }
+    }
+
+    /// The Node whose kubelet says that its kernel's run is `boot`.
+    fn node_object(boot: &str, version: u32) -> serde_json::Value {
+        let info = json!({
+            "architecture": "", "bootID": boot, "containerRuntimeVersion": "", "kernelVersion": "", "kubeProxyVersion": "",
+            "kubeletVersion": "", "machineID": "", "operatingSystem": "", "osImage": "", "systemUUID": "",
+        });
+        json!({
+            "apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1", "uid": "n", "resourceVersion": version.to_string()},
+            "status": {"nodeInfo": info},
+        })
+    }
+
+    /// Answers one request of an agent: lists a machine and the Node, whose watch tells what comes from `nodes`. Whoever makes a record is left without
+    /// an answer: `made` hears that it was asked for, and then that nobody waits any more.
+    fn serve_one(
+        stream: TcpStream,
+        nodes: &std::sync::Mutex<mpsc::Receiver<String>>,
+        made: &mpsc::Sender<bool>,
+    ) {
+        let mut reader = BufReader::new(stream);
+        let (mut line, mut length) = (String::new(), 0);
+        reader.read_line(&mut line).unwrap();
+        loop {
+            let mut header = String::new();
+            if reader.read_line(&mut header).unwrap_or_default() <= 2 {
+                break;
+            }
+            if let Some(number) = header.to_ascii_lowercase().strip_prefix("content-length:") {
+                length = number.trim().parse().unwrap();
+            }
+        }
+        if line.starts_with("POST ") {
+            let mut body = vec![0; length];
+            drop(reader.read_exact(&mut body));
+            made.send(true).unwrap();
+            drop(reader.read(&mut body));
+            let _ = made.send(false);
+            return;
+        }
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n";
+        let mut stream = reader.into_inner();
+        let is_of_nodes = line.starts_with("GET /api/v1/nodes?");
+        if line.contains("watch=") {
+            stream.write_all(format!("{head}\r\n").as_bytes()).unwrap();
+            if is_of_nodes {
+                for event in nodes.lock().unwrap().iter() {
+                    stream.write_all(event.as_bytes()).unwrap();
+                }
+            }
+            drop(stream.read(&mut [0]));
+            return;
+        }
+        let (kind, version, items) = if is_of_nodes {
+            let boot = boot::id(&Root::system()).unwrap();
+            ("NodeList", "v1", json!([node_object(&boot, 1)]))
+        } else if line.contains("/sriovmachines?") {
+            let machine = json!({
+                "apiVersion": "penstock.dev/v1alpha1", "kind": "SriovMachine", "metadata": {"name": "all", "resourceVersion": "1"},
+                "spec": {"model": "m", "nodeSelector": {}},
+            });
+            ("SriovMachineList", "penstock.dev/v1alpha1", json!([machine]))
+        } else {
+            ("SriovNodeList", "penstock.dev/v1alpha1", json!([]))
+        };
+        let list = json!({"apiVersion": version, "kind": kind, "metadata": {"resourceVersion": "1"}, "items": items});
+        let list = list.to_string();
+        drop(stream.write_all(format!("{head}content-length: {}\r\n\r\n{list}", list.len()).as_bytes()));
+    }
+
+    #[test]
+    fn a_node_that_moves_elsewhere_is_seen_while_the_agent_is_at_work() {
+        let directory = tempfile::tempdir().unwrap();
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = server.local_addr().unwrap();
+        let (node, nodes) = mpsc::channel::<String>();
+        let (made, heard) = mpsc::channel();
+        thread::spawn(move || {
+            let nodes = std::sync::Arc::new(std::sync::Mutex::new(nodes));
+            for stream in server.incoming().map_while(Result::ok) {
+                let (nodes, made) = (nodes.clone(), made.clone());
+                thread::spawn(move || serve_one(stream, &nodes, &made));
+            }
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (told, mut host) = watch::channel(NodeHost::Unknown);
+            let settings = Settings { node_host: told, ..settings(address, directory.path()) };
+            let moves = async {
+                host.wait_for(|host| *host == NodeHost::ThisMachine).await.unwrap();
+                let asked = tokio::task::spawn_blocking(move || (heard.recv().unwrap(), heard));
+                let (asked, heard) = asked.await.unwrap();
+                assert!(asked, "the agent makes its record");
+                let event = json!({"type": "MODIFIED", "object": node_object("of-another-machine", 2)});
+                node.send(format!("{event}\n")).unwrap();
+                host.wait_for(|host| *host == NodeHost::AnotherMachine).await.unwrap();
+                assert_eq!(heard.try_recv(), Err(mpsc::TryRecvError::Empty), "it still waits for an answer");
+            };
+            tokio::select! {
+                ended = crate::change::serve(settings) => panic!("{ended:?}"),
+                () = moves => {}
+            }
+        });
+    }
+
     #[test]
     fn an_agent_on_another_machine_is_accused_after_a_while_and_once() {
         let directory = tempfile::tempdir().unwrap();
@@ -185,30 +371,15 @@ mod tests {
         });
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let config = kube::Config::new(format!("http://{address}").parse().unwrap());
-            let client = kube::Client::try_from(config).unwrap();
-            let penstock = Penstock::new(std::path::Path::new("/bin/sh")).unwrap();
-            let settings = Settings {
-                client: ClientSettings { kubeconfig: None },
-                connection: Connection { client, host: "127.0.0.1".to_owned(), port: address.port() },
-                node: "node-1".to_owned(),
-                penstock: penstock.clone(),
-                state: directory.path().to_owned(),
-                model: None,
-                vanishing: watch::channel(None).0,
-                refused: watch::channel(false).0,
-                changing: watch::channel(false).0,
-                node_host: watch::channel(NodeHost::Unknown).0,
-                looked: watch::channel(0).1,
-            };
+            let settings = settings(address, directory.path());
             let mut agent = Agent {
-                verbs: Verbs::new(penstock),
+                verbs: Verbs::new(settings.penstock.clone()),
                 settings,
                 store: Store::open(directory.path()).unwrap(),
                 boot: "of-the-agent".to_owned(),
                 machines: Kept::default(),
                 records: Kept::default(),
-                nodes: Kept::default(),
+                nodes: watch::channel(Kept::default()).1,
                 planned: None,
                 replan: Replan::new(),
                 mismatch: BootMismatch::default(),
