@@ -10,7 +10,7 @@ pub mod control;
 mod line;
 mod wire;
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use nix::errno::Errno;
 use penstock_model::{
@@ -77,6 +77,18 @@ impl<'a> VfBackend<'a> {
         match &self.line {
             None => self.netlink.vfs(self.index),
             Some(line) => Ok(Line::open(line, "list the VFs")?.state()?.vfs()),
+        }
+    }
+
+    /// The same, where an embedded switch has `timeout` for its line to become free, and as long again to answer.
+    ///
+    /// # Errors
+    ///
+    /// As of [`VfBackend::vfs`].
+    pub fn vfs_within(&mut self, timeout: Duration) -> Result<Vec<(VfIndex, VfState)>, NetlinkError> {
+        match &self.line {
+            None => self.netlink.vfs(self.index),
+            Some(line) => Ok(Line::open_within(line, "list the VFs", timeout)?.state()?.vfs()),
         }
     }
 

@@ -162,6 +162,7 @@ pub async fn serve_on<C: ClaimApi>(
         devices: settings.devices,
         node_host: settings.node_host,
         timings: settings.timings,
+        woken: reporter.woken(),
     };
     let health = health_stream::HealthStream::new(&settings.pool, settings.health, settings.shutdown.clone());
     let registration = registration::Registration::new(&settings.driver, endpoint.path());

@@ -44,6 +44,7 @@ use penstock_kubernetes::{
         prepare::ClaimStep,
         state::{AttachRecord, AttachStore, ClaimStore},
     },
+    client::ApiError,
     devices::Devices,
     health::{ClaimDrift, DeviceCondition, DeviceHealth, DriftEvent, HealthReport},
     metrics::ClaimTimings,
@@ -172,6 +173,8 @@ struct Objects {
     /// How often it was begun to tell it of a claim, and what that waits for.
     telling: Arc<Mutex<usize>>,
     slow: Arc<tokio::sync::RwLock<()>>,
+    /// Whether it refuses for good what it is told of claims.
+    refuses: Arc<Mutex<bool>>,
 }
 
 impl ClaimApi for Objects {
@@ -198,6 +201,11 @@ impl ClaimApi for Objects {
         *self.telling.lock().unwrap() += 1;
         let _answers = self.slow.read().await;
         self.told.lock().unwrap().push(status.clone());
+        if *self.refuses.lock().unwrap() {
+            let (message, reason) = ("no such field".to_owned(), "Invalid".to_owned());
+            let source = ApiError::Refused { message, reason, code: 422 };
+            return Err(ClaimApiError::Api { attempt: "patch the claim".to_owned(), source });
+        }
         Ok(())
     }
 

@@ -32,11 +32,17 @@ pub struct Line {
     port: File,
     id: u64,
     read: Vec<u8>,
+    timeout: Duration,
 }
 
 impl Line {
     /// Takes the line; `attempt` is what for.
     pub fn open(path: &Path, attempt: &str) -> Result<Line, NetlinkError> {
+        Line::open_within(path, attempt, TIMEOUT)
+    }
+
+    /// The same, where the line may be another's for `timeout`, and each answer takes as long at most.
+    pub fn open_within(path: &Path, attempt: &str, timeout: Duration) -> Result<Line, NetlinkError> {
         let attempt = format!("{attempt} over the line {} to the embedded switch", path.display());
         let began = Instant::now();
         loop {
@@ -47,11 +53,11 @@ impl Line {
                     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
                     // Numbers beyond 2^53 are not safe in JSON.
                     let id = now.as_micros() as u64 & ((1 << 53) - 1);
-                    return Ok(Line { port, id, read: Vec::new() });
+                    return Ok(Line { port, id, read: Vec::new(), timeout });
                 }
                 Err(error) if error.raw_os_error() == Some(Errno::EBUSY as i32) => {
-                    if began.elapsed() > TIMEOUT {
-                        return Err(NetlinkError::TimedOut { attempt, after: TIMEOUT });
+                    if began.elapsed() > timeout {
+                        return Err(NetlinkError::TimedOut { attempt, after: timeout });
                     }
                     thread::sleep(Duration::from_millis(10));
                 }
@@ -73,10 +79,11 @@ impl Line {
 
     /// Asks, and waits for the answer.
     pub fn ask(&mut self, attempt: &str, request: Request) -> Result<Value, NetlinkError> {
-        let deadline = Instant::now() + TIMEOUT;
+        let deadline = Instant::now() + self.timeout;
         self.id += 1;
+        let after = self.timeout;
         let failed = |source: io::Error| match source.kind() {
-            ErrorKind::TimedOut => NetlinkError::TimedOut { attempt: attempt.to_owned(), after: TIMEOUT },
+            ErrorKind::TimedOut => NetlinkError::TimedOut { attempt: attempt.to_owned(), after },
             _ => NetlinkError::Socket { attempt: attempt.to_owned(), source },
         };
         self.write(request.line(self.id).as_bytes(), deadline).map_err(failed)?;

@@ -38,6 +38,19 @@ pub enum CallError {
     },
 }
 
+/// The error of `penstock cni` where something has to be found out first that cannot be now (docs/cni.md).
+const TRY_AGAIN: u64 = 11;
+
+impl CallError {
+    /// Whether it is a word on what was asked: not that the program came to no answer, or may come to one later.
+    pub fn is_answer(&self) -> bool {
+        match self {
+            CallError::Refused { code, .. } => *code != TRY_AGAIN,
+            CallError::Process(_) | CallError::NoAnswer { .. } => false,
+        }
+    }
+}
+
 /// `penstock cni`.
 #[derive(Clone, Debug)]
 pub struct NetworkPlugin {

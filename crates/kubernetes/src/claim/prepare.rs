@@ -360,14 +360,16 @@ impl Claims {
         }
     }
 
-    /// Whether a claim is prepared in this run of the kernel, as far as is written down.
+    /// Whether a claim is prepared in this run of the kernel, as far as is written down. Where the kernel does not tell which run this is one of any
+    /// run counts.
     ///
     /// # Errors
     ///
     /// When that cannot be read.
     pub fn is_prepared(&self, uid: &ClaimUid) -> Result<bool, StateError> {
-        let boot = boot::id(&self.settings.root).unwrap_or_default();
-        Ok(self.before(&self.store()?, uid, &boot)?.is_some())
+        let boot = boot::id(&self.settings.root);
+        let there = self.store()?.read(uid)?;
+        Ok(there.is_some_and(|claim| boot.is_none_or(|boot| claim.boot == boot)))
     }
 
     /// What is prepared of a claim in this run of the kernel.

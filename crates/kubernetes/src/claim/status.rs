@@ -1,6 +1,7 @@
 //! What is told of a claim: the condition `Ready` and the network data of each device in `status.devices`, and Events of its pods. Pure.
 
 use std::{
+    collections::BTreeSet,
     fmt::Write,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -50,13 +51,8 @@ pub enum DeviceInPod {
         /// Why not.
         why: String,
     },
-    /// No container has come to it yet.
+    /// No container has it yet.
     Waits,
-    /// The hook failed.
-    Failed {
-        /// Why.
-        why: String,
-    },
 }
 
 /// A device as the hook has left it, and as it was seen.
@@ -68,6 +64,13 @@ pub struct DeviceOutcome {
     pub seen: DeviceInPod,
     /// The pod that was refused it last, since another one has it.
     pub refused: Option<PodRefusal>,
+}
+
+impl DeviceOutcome {
+    /// Why the last hook failed. A pod that got it before may have it all the same.
+    pub fn failure(&self) -> Option<&str> {
+        self.record.as_ref()?.failure.as_deref()
+    }
 }
 
 /// What is sent to the claim's `status` by server-side apply. `None` when there is nothing to tell yet. `former` is what was told of devices before
@@ -85,7 +88,9 @@ pub fn status(
         .filter_map(|(device, outcome)| {
             let before = told_of(claim, device, former);
             match outcome.seen {
-                DeviceInPod::Unknown { .. } => before.and_then(|told| serde_json::to_value(told).ok()),
+                DeviceInPod::Unknown { .. } if outcome.failure().is_none() => {
+                    before.and_then(|told| serde_json::to_value(told).ok())
+                }
                 _ => device_status(claim, device, outcome, before, now),
             }
         })
@@ -126,21 +131,25 @@ fn ready(told: &AllocatedDeviceStatus) -> Option<&Condition> {
     told.conditions.iter().flatten().find(|condition| condition.type_ == READY)
 }
 
-/// What is news of these devices of a claim since `former` was told: that one is not as it was given any more, or is so again.
+/// What is news of these devices of a claim: that one is not as it was given any more, or is so again. `differing` are those that were seen to
+/// differ, and is brought up to date. What `former`, the status as it was, has of one that is not among them was told by an agent before this one:
+/// it is not told again, nor is its end where this agent has not seen it.
 pub fn drift_news(
     claim: &PreparedClaim,
     devices: &[(&PreparedDevice, &DeviceOutcome)],
     former: &[AllocatedDeviceStatus],
+    differing: &mut BTreeSet<String>,
 ) -> Vec<DriftEvent> {
     let news = |(device, outcome): &(&PreparedDevice, &DeviceOutcome)| {
-        let before = told_of(claim, device, former).and_then(ready);
-        let differed = before.is_some_and(|before| before.reason == DIFFERS);
         let name = &device.device;
         match &outcome.seen {
-            DeviceInPod::Differs { why } if !differed => Some(DriftEvent::ClaimDrift(format!(
-                "{name}, which a pod has, is not as it was given: {why}"
-            ))),
-            DeviceInPod::Holds { .. } if differed => {
+            DeviceInPod::Differs { why } if differing.insert(name.clone()) => {
+                let before = told_of(claim, device, former).and_then(ready);
+                let is_told = before.is_some_and(|before| before.reason == DIFFERS);
+                let told = || format!("{name}, which a pod has, is not as it was given: {why}");
+                (!is_told).then(|| DriftEvent::ClaimDrift(told()))
+            }
+            DeviceInPod::Holds { .. } if differing.remove(name) => {
                 Some(DriftEvent::ClaimHoldsAgain(format!("{name}, which a pod has, is as it was given")))
             }
             _ => None,
@@ -223,14 +232,14 @@ fn device_status(
     before: Option<&AllocatedDeviceStatus>,
     now: &str,
 ) -> Option<Value> {
-    let (holds, reason, message) = match &outcome.seen {
-        DeviceInPod::Waits | DeviceInPod::Unknown { .. } => return None,
-        DeviceInPod::Holds { .. } => ("True", "Attached", holding(device)),
-        DeviceInPod::Differs { why } => {
-            ("False", DIFFERS, format!("{} is not as it was given: {why}", device.device))
-        }
-        DeviceInPod::Failed { why } => {
+    let (holds, reason, message) = match (outcome.failure(), &outcome.seen) {
+        (Some(why), _) => {
             ("False", "AttachFailed", format!("{} could not be given to the pod: {why}", device.device))
+        }
+        (None, DeviceInPod::Waits | DeviceInPod::Unknown { .. }) => return None,
+        (None, DeviceInPod::Holds { .. }) => ("True", "Attached", holding(device)),
+        (None, DeviceInPod::Differs { why }) => {
+            ("False", DIFFERS, format!("{} is not as it was given: {why}", device.device))
         }
     };
     let at = since(before.and_then(ready), holds, outcome, now);
@@ -319,7 +328,7 @@ pub fn events(claim: &PreparedClaim, outcomes: &[DeviceOutcome], node: &str, now
     };
     let mut events = Vec::new();
     for (device, outcome) in claim.devices.iter().zip(outcomes) {
-        if let (DeviceInPod::Failed { why }, Some(record)) = (&outcome.seen, &outcome.record) {
+        if let (Some(why), Some(record)) = (outcome.failure(), &outcome.record) {
             let failed = |pod| event(claim, device, pod, not_given(claim, device, why), &record.at, node);
             events.extend(claim.pods.iter().map(failed));
         }
@@ -419,6 +428,13 @@ mod tests {
         DeviceOutcome { record: Some(record), seen, refused: None }
     }
 
+    /// One whose hook has failed.
+    fn failing(why: String) -> DeviceOutcome {
+        let mut outcome = outcome(DeviceInPod::Waits);
+        outcome.record.as_mut().unwrap().failure = Some(why);
+        outcome
+    }
+
     #[test]
     fn a_device_that_holds_is_ready_and_its_network_is_told() {
         let mut claim = claim("u-1", "net0-3");
@@ -474,9 +490,11 @@ mod tests {
         let claim = claim("u-1", "net0-3");
         let holds = || outcome(DeviceInPod::Holds { addresses: Vec::new(), mac: None });
         let differs = |why: &str| outcome(DeviceInPod::Differs { why: why.to_owned() });
+        let differing = std::cell::RefCell::new(BTreeSet::new());
         let told = |outcome: DeviceOutcome, former: &[AllocatedDeviceStatus], now: &str| {
             let outcomes = [outcome];
-            let news = drift_news(&claim, &[(&claim.devices[0], &outcomes[0])], former);
+            let of = [(&claim.devices[0], &outcomes[0])];
+            let news = drift_news(&claim, &of, former, &mut differing.borrow_mut());
             (devices(&status(&claim, &outcomes, former, now).unwrap()), news)
         };
         let at = |told: &[AllocatedDeviceStatus]| {
@@ -498,13 +516,19 @@ mod tests {
         assert_eq!(at(&again), (json!("Attached"), json!("2026-01-01T03:00:00Z")));
         assert!(matches!(news.as_slice(), [DriftEvent::ClaimHoldsAgain(_)]), "{news:?}");
         // A hook that has failed since says when.
-        let mut failed = outcome(DeviceInPod::Failed { why: "no".to_owned() });
+        let mut failed = failing("no".to_owned());
         failed.record.as_mut().unwrap().at = "2026-01-01T03:30:00Z".to_owned();
         let (failed, _) = told(failed, &again, "2026-01-01T04:00:00Z");
         assert_eq!(at(&failed), (json!("AttachFailed"), json!("2026-01-01T03:30:00Z")));
         // An agent that finds it so when it starts knows no earlier time.
         let (found, news) = told(differs("vlan 7"), &[], "2026-01-01T05:00:00Z");
         assert_eq!((at(&found).1, news.len()), (json!("2026-01-01T05:00:00Z"), 1));
+        // One that is started when it was told already tells its end, unless it was over before.
+        differing.borrow_mut().clear();
+        assert_eq!(told(differs("vlan 7"), &drifted, "2026-01-01T06:00:00Z").1, []);
+        let (_, news) = told(holds(), &drifted, "2026-01-01T06:00:00Z");
+        assert!(matches!(news.as_slice(), [DriftEvent::ClaimHoldsAgain(_)]), "{news:?}");
+        assert_eq!(told(holds(), &drifted, "2026-01-01T06:00:00Z").1, []);
     }
 
     #[test]
@@ -572,7 +596,7 @@ mod tests {
     #[test]
     fn a_failure_is_a_condition_and_an_event() {
         let claim = claim("u-1", "net0-3");
-        let failed = [outcome(DeviceInPod::Failed { why: "there is no PCI function".repeat(100) })];
+        let failed = [failing("there is no PCI function".repeat(100))];
         let told = status(&claim, &failed, &[], "now").unwrap();
         let condition = &told["status"]["devices"][0]["conditions"][0];
         assert_eq!((&condition["status"], &condition["reason"]), (&json!("False"), &json!("AttachFailed")));
@@ -581,7 +605,7 @@ mod tests {
         let name = |events: &[Value]| events[0]["metadata"]["name"].as_str().unwrap().to_owned();
         assert!(name(&events).starts_with("p-1.net0-3.20260101000."), "{}", name(&events));
         let later = |at: &str, why: &str| {
-            let mut outcome = outcome(DeviceInPod::Failed { why: why.repeat(100) });
+            let mut outcome = failing(why.repeat(100));
             outcome.record.as_mut().unwrap().at = at.to_owned();
             name(&super::events(&claim, &[outcome], "node-1", soon()))
         };

@@ -4,7 +4,7 @@
 //! By the clock, since the kernel does not tell of all of it: not of a PF that is down, of a VF that resets itself, nor of an embedded switch. To
 //! hear of the interfaces of a pod's network namespace a socket would have to stay there, and the namespace with it: its VF would not come home.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use penstock_host::{Netlink, NetworkNamespace, PciFunction, Root, VfBackend, chain, local_interface_of};
 use penstock_model::{Bdf, InterfaceName, Mac, VfAttributeKind, inventory::VfState};
@@ -15,14 +15,26 @@ use crate::claim::{
     state::{AttachRecord, PreparedClaim, PreparedDevice},
 };
 
-/// So often.
-pub(super) const EVERY: Duration = Duration::from_secs(1);
+/// So often...
+const EVERY: Duration = Duration::from_secs(1);
+
+/// ...and so much longer than a look takes: the line to an embedded switch is nobody else's meanwhile.
+const REST: u32 = 10;
+
+/// So long that line may be another's, and so long an answer may take. What is not seen then is in the next look.
+const LINE: Duration = Duration::from_secs(3);
+
+/// How long to wait after a look that has taken so long.
+pub(super) fn pause(look: Duration) -> Duration {
+    EVERY.max(look * REST)
+}
 
 /// A VF that a pod has, as it is in one moment. What cannot be read is so in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct VfInPod {
-    /// The pod's network namespace.
+    /// The pod's network namespace, and the file by which it was known: its number is another's when it has ended.
     namespace: (u64, u64),
+    netns: PathBuf,
     mode: VfMode,
     driver: Result<Option<String>, String>,
     /// What is kept of it; `None` where nothing is.
@@ -43,7 +55,12 @@ struct InterfaceInPod {
 impl VfInPod {
     /// Whether it is still, or again, in the same pod.
     pub(super) fn is_of(&self, other: &VfInPod) -> bool {
-        self.namespace == other.namespace
+        self.namespace == other.namespace && self.netns == other.netns
+    }
+
+    /// Whether what the PF keeps of it could be read, and is something.
+    pub(super) fn is_known_at_pf(&self) -> bool {
+        matches!(self.at_pf, Ok(Some(_)))
     }
 
     /// What the PF keeps otherwise than it did when the pod was given the VF, whatever the claim says of it. A program that drives a VF itself may
@@ -83,8 +100,7 @@ impl<'a> VfPoll<'a> {
         let mut seen = Vec::new();
         for device in &claim.devices {
             let record = records.read(&claim.uid, &device.device)?;
-            // Of one whose hook has failed the next hook tells, which kubelet has run again and again.
-            let given = record.filter(|record| record.attached.is_some() && record.failure.is_none());
+            let given = record.filter(|record| record.attached.is_some());
             seen.push(given.and_then(|record| self.vf(device, &record)));
         }
         Ok(seen)
@@ -103,6 +119,7 @@ impl<'a> VfPoll<'a> {
         };
         Some(VfInPod {
             namespace: record.namespace,
+            netns: record.netns.clone(),
             mode: device.mode,
             driver: function.driver().map_err(|error| chain(&error)),
             at_pf: self.at_pf(&function),
@@ -127,7 +144,8 @@ fn vfs_of(root: &Root, pf: Bdf) -> Result<BTreeMap<Bdf, VfState>, String> {
     for name in names.iter().filter_map(|name| name.parse::<InterfaceName>().ok()) {
         let report = netlink.link_named(&name).map_err(|error| chain(&error))?;
         let Some(link) = report.and_then(|report| local_interface_of(pf, &[report], root)) else { continue };
-        let states = VfBackend::of(root, &mut netlink, link.index).and_then(|mut backend| backend.vfs());
+        let states =
+            VfBackend::of(root, &mut netlink, link.index).and_then(|mut backend| backend.vfs_within(LINE));
         let mut states: BTreeMap<_, _> = states.map_err(|error| chain(&error))?.into_iter().collect();
         let vfs = function.virtual_functions().map_err(|error| chain(&error))?;
         return Ok(vfs.into_iter().filter_map(|(vf, at)| Some((at, states.remove(&vf)?))).collect());
@@ -172,18 +190,31 @@ pub(super) fn differs(before: &ClaimVfs, now: &ClaimVfs) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use penstock_model::VlanId;
 
     use super::*;
 
-    fn vf(mode: VfMode, at_pf: VfState) -> VfInPod {
+    pub(in super::super) fn vf(mode: VfMode, at_pf: VfState) -> VfInPod {
         VfInPod {
             namespace: (4, 17),
+            netns: "/run/netns/a".into(),
             mode,
             driver: Ok(Some("igbvf".to_owned())),
             at_pf: Ok(Some(at_pf)),
             inside: Ok(None),
+        }
+    }
+
+    /// One of which the PF tells nothing.
+    pub(in super::super) fn silent() -> VfInPod {
+        VfInPod { at_pf: Ok(None), ..vf(VfMode::Netdev, VfState::default()) }
+    }
+
+    impl VfInPod {
+        /// The same, in a namespace of the same number that this file leads to.
+        pub(in super::super) fn in_namespace_of(&self, netns: &str) -> VfInPod {
+            VfInPod { netns: netns.into(), ..self.clone() }
         }
     }
 
@@ -210,5 +241,19 @@ mod tests {
         assert_eq!(unread.changed_since(&before), None);
         assert!(differs(&vec![Some(before.clone())], &vec![Some(now.clone())]));
         assert!(!differs(&vec![Some(before.clone()), None], &vec![None, Some(now)]));
+    }
+
+    #[test]
+    fn another_pod_may_have_the_number_of_a_namespace_that_has_ended() {
+        let first = vf(VfMode::Netdev, VfState::default());
+        assert!(first.is_of(&first.clone()));
+        assert!(!first.in_namespace_of("/run/netns/b").is_of(&first));
+        assert!(!VfInPod { namespace: (4, 18), ..first.clone() }.is_of(&first));
+    }
+
+    #[test]
+    fn a_look_that_takes_long_leaves_the_line_to_others_ten_times_as_long() {
+        assert_eq!(pause(Duration::from_millis(3)), EVERY);
+        assert_eq!(pause(Duration::from_millis(400)), Duration::from_secs(4));
     }
 }

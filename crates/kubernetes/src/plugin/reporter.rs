@@ -10,6 +10,8 @@ use std::{
 
 use k8s_openapi::api::resource::v1::AllocatedDeviceStatus;
 use penstock_host::{NetworkNamespace, chain, files};
+use penstock_model::address::is_link_local;
+use serde_json::Value;
 use tokio::{
     net::UnixDatagram,
     sync::{Notify, mpsc, watch},
@@ -37,8 +39,8 @@ use crate::{
     pace::{Backoff, Bucket},
 };
 
-/// The plugin's answer where something has to be found out first that cannot be now (docs/cni.md).
-const TRY_AGAIN: u64 = 11;
+/// The plugin's answer where something is not as it was given (docs/cni.md). By its others nobody knows.
+const DIFFERS: u64 = 103;
 
 /// How long after a failure it is tried again, at first and at most.
 const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
@@ -74,19 +76,30 @@ pub struct Reporter<C> {
     drift: ClaimDriftReport,
     socket: UnixDatagram,
     path: PathBuf,
+    woken: Arc<WokenClaims>,
+}
+
+/// The VFs of a claim in the past.
+#[derive(Clone, Debug, Default)]
+struct FormerVfs {
+    /// As they were right before they were looked at last: what changes meanwhile differs from that the next time.
+    seen: ClaimVfs,
+    /// As they were when they were first as they were given.
+    given: ClaimVfs,
 }
 
 /// What is remembered of a claim that a container has come to.
 #[derive(Debug)]
 struct ReportedClaim {
-    /// Its VFs as they were right before they were looked at last.
-    seen: ClaimVfs,
-    /// Its VFs as they were when they were first as they were given.
-    given: ClaimVfs,
-    /// What the API server was told of its devices, as far as this agent knows.
+    vfs: FormerVfs,
+    /// What the API server was told of its devices, as far as this agent knows, or has refused for good.
     devices: Option<Vec<AllocatedDeviceStatus>>,
     /// What of it is not as it was given.
     drifted: ClaimDrift,
+    /// The devices that were told to differ, and not to be as they were given again.
+    differing: BTreeSet<String>,
+    /// The Events that pods were told last.
+    events: Vec<Value>,
     /// When it was looked at last.
     looked: Instant,
     changes: Bucket,
@@ -95,10 +108,11 @@ struct ReportedClaim {
 impl Default for ReportedClaim {
     fn default() -> ReportedClaim {
         ReportedClaim {
-            seen: Vec::new(),
-            given: Vec::new(),
+            vfs: FormerVfs::default(),
             devices: None,
             drifted: ClaimDrift::new(),
+            differing: BTreeSet::new(),
+            events: Vec::new(),
             looked: Instant::now(),
             changes: Bucket::new(CHANGES.0, CHANGES.1, std::time::Instant::now()),
         }
@@ -138,20 +152,22 @@ impl PendingHooks {
     }
 }
 
-/// The claims whose hooks have run since somebody looked.
+/// The claims that are to be told of since somebody looked, and whether something else was told of them.
 #[derive(Debug, Default)]
-struct Woken {
-    claims: Mutex<BTreeSet<ClaimUid>>,
+pub(super) struct WokenClaims {
+    claims: Mutex<BTreeMap<ClaimUid, bool>>,
     notify: Notify,
 }
 
-impl Woken {
-    fn add(&self, uid: ClaimUid) {
-        self.claims.lock().unwrap_or_else(PoisonError::into_inner).insert(uid);
+impl WokenClaims {
+    /// A hook has run for this claim, or somebody else than the reporter has told of it: it is told anew.
+    pub(super) fn add(&self, uid: ClaimUid, told_otherwise: bool) {
+        let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
+        *claims.entry(uid).or_default() |= told_otherwise;
         self.notify.notify_one();
     }
 
-    fn take(&self) -> BTreeSet<ClaimUid> {
+    fn take(&self) -> BTreeMap<ClaimUid, bool> {
         std::mem::take(&mut self.claims.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -175,26 +191,31 @@ impl<C: ClaimApi> Reporter<C> {
         let socket =
             UnixDatagram::bind(&path).map_err(|source| ServeError::Listen { path: path.clone(), source })?;
         files::set_mode(&path, 0o600)?;
-        Ok(Reporter { claims, api, node: node.to_owned(), drift, socket, path })
+        let woken = Arc::default();
+        Ok(Reporter { claims, api, node: node.to_owned(), drift, socket, path, woken })
+    }
+
+    /// Where it is said that a claim is to be told of.
+    pub(super) fn woken(&self) -> Arc<WokenClaims> {
+        self.woken.clone()
     }
 
     /// Tells of all claims that there are, and then of each whose hook has run, or whose VFs are otherwise than they were. It does not end.
     pub async fn report(&self) {
-        let woken = Woken::default();
         tokio::select! {
-            () = self.listen(&woken) => {}
-            () = self.tell_all(&woken) => {}
+            () = self.listen() => {}
+            () = self.tell_all() => {}
         }
     }
 
     /// Hears hooks at any time: few datagrams wait in a socket (`net.unix.max_dgram_qlen`), and no hook waits for room.
-    async fn listen(&self, woken: &Woken) {
+    async fn listen(&self) {
         loop {
             let mut datagram = [0; 128];
             match self.socket.recv(&mut datagram).await {
                 Ok(length) => {
                     if let Ok(uid) = String::from_utf8_lossy(&datagram[..length]).parse() {
-                        woken.add(uid);
+                        self.woken.add(uid, false);
                     }
                 }
                 Err(error) => {
@@ -205,37 +226,53 @@ impl<C: ClaimApi> Reporter<C> {
         }
     }
 
-    async fn tell_all(&self, woken: &Woken) {
+    async fn tell_all(&self) {
         let mut waiting = self.all().await.unwrap_or_default();
         let mut ran = PendingHooks::default();
         let mut told = ReportedClaims::new();
-        let mut look = Instant::now() + poll::EVERY;
+        let mut poll = Instant::now();
         // Those that are to be told of again, each when it is its time.
         let mut again: BTreeMap<ClaimUid, (Instant, Backoff)> = BTreeMap::new();
         loop {
             let now = Instant::now();
-            ran.add(woken.take(), now);
+            let woken = self.woken.take();
+            for (uid, _) in woken.iter().filter(|(_, told_otherwise)| **told_otherwise) {
+                told.entry(uid.clone()).and_modify(|of| of.devices = None);
+            }
+            ran.add(woken.into_keys().collect(), now);
             let of_hooks = ran.take(now);
             waiting.extend(of_hooks.iter().cloned());
             waiting.extend(again.iter().filter(|(_, (at, _))| *at <= now).map(|(uid, _)| uid.clone()));
-            if now >= look && !told.is_empty() {
+            if now >= poll && !told.is_empty() {
                 waiting.append(&mut self.changed(&mut told).await);
-                look = Instant::now() + poll::EVERY;
+                poll = Instant::now() + poll::pause(now.elapsed());
             }
+            let mut looks = Vec::new();
             for uid in std::mem::take(&mut waiting) {
-                if self.tell(&uid, &mut told, of_hooks.contains(&uid)).await {
+                let look = self.look(&uid, &mut told).await;
+                // Kubelet hears of it whatever the API server does, which is told when all were looked at.
+                self.show(&told);
+                looks.push((uid, look));
+            }
+            self.show(&told);
+            for (uid, look) in looks {
+                let done = match look {
+                    Ok(Some(look)) => self.tell(look, &mut told, of_hooks.contains(&uid)).await,
+                    Ok(None) => true,
+                    Err(LookAgain) => false,
+                };
+                if done {
                     again.remove(&uid);
                     continue;
                 }
                 let (at, backoff) = again.entry(uid).or_insert_with(|| (now, Backoff::new(AGAIN.0, AGAIN.1)));
                 *at = Instant::now() + backoff.failed();
             }
-            self.show(&told);
             let next = again.values().map(|(at, _)| *at).chain(ran.due());
             // Where no pod has anything nothing is looked at.
-            match next.chain((!told.is_empty()).then_some(look)).min() {
-                None => woken.notify.notified().await,
-                Some(at) => drop(time::timeout_at(at, woken.notify.notified()).await),
+            match next.chain((!told.is_empty()).then_some(poll)).min() {
+                None => self.woken.notify.notified().await,
+                Some(at) => drop(time::timeout_at(at, self.woken.notify.notified()).await),
             }
         }
     }
@@ -252,7 +289,7 @@ impl<C: ClaimApi> Reporter<C> {
             let is_due = !of.drifted.is_empty() && of.looked.elapsed() >= DIFFERING;
             let still_differs = is_due && now.iter().any(Option::is_some);
             if still_differs
-                || poll::differs(&of.seen, now) && of.changes.take(std::time::Instant::now()).is_ok()
+                || poll::differs(&of.vfs.seen, now) && of.changes.take(std::time::Instant::now()).is_ok()
             {
                 changed.insert(uid.clone());
             }
@@ -294,37 +331,36 @@ impl<C: ClaimApi> Reporter<C> {
         done.ok()
     }
 
-    /// Tells of one claim; whether that is done with. What was told already is told again only of a hook that has run.
-    async fn tell(&self, uid: &ClaimUid, all: &mut ReportedClaims, hook_has_run: bool) -> bool {
+    /// Looks at one claim, and takes note of what is not as it was given. `None` when there is nothing to tell of it.
+    async fn look(&self, uid: &ClaimUid, all: &mut ReportedClaims) -> Result<Option<ClaimLook>, LookAgain> {
         let (claims, of) = (self.claims.clone(), uid.clone());
-        let given = all.get(uid).map(|told| told.given.clone()).unwrap_or_default();
-        let looked = self.blocking(&format!("look at claim {uid}"), move || look(&claims, &of, given)).await;
-        let ClaimLook { claim, outcomes, seen, given } = match looked {
-            Some(Ok(Some(looked))) => looked,
+        let former = all.get(uid).map(|told| told.vfs.clone()).unwrap_or_default();
+        let looked =
+            self.blocking(&format!("look at claim {uid}"), move || look(&claims, &of, &former)).await;
+        let look = match looked {
+            Some(Ok(Some(look))) => look,
             Some(Ok(None)) => {
                 all.remove(uid);
-                return true;
+                return Ok(None);
             }
             // What cannot be understood now cannot be later.
-            Some(Err(StateError::Damaged { .. })) | None => return true,
-            Some(Err(_)) => return false,
+            Some(Err(StateError::Damaged { .. })) | None => return Ok(None),
+            Some(Err(_)) => return Err(LookAgain),
         };
-        let is_told = outcomes.iter().any(|outcome| outcome.seen != DeviceInPod::Waits);
-        let mut told = all.remove(uid).unwrap_or_default();
-        // A pod that has ended may leave its VF in any way.
-        let lives = |((_, outcome), now): &((&PreparedDevice, &DeviceOutcome), &Option<VfInPod>)| {
-            now.is_some() || !matches!(outcome.seen, DeviceInPod::Differs { .. })
-        };
-        let of_pods = claim.devices.iter().zip(&outcomes).zip(&seen).filter(lives).map(|(of, _)| of);
-        let of_pods: Vec<(&PreparedDevice, &DeviceOutcome)> = of_pods.collect();
-        told.drifted = drifted(&of_pods, &told.drifted);
-        (told.seen, told.given, told.looked) = (seen.clone(), given, Instant::now());
-        let former = told.devices.clone();
-        if is_told {
-            all.insert(uid.clone(), told);
+        if look.is_told() {
+            let told = all.entry(uid.clone()).or_default();
+            told.drifted = drifted(&look.of_pods(), &told.drifted);
+            (told.vfs, told.looked) = (look.vfs.clone(), Instant::now());
+        } else {
+            all.remove(uid);
         }
-        // Kubelet hears of it whatever the API server does.
-        self.show(all);
+        Ok(Some(look))
+    }
+
+    /// Tells of one claim; whether that is done with. What was told already is told again only of a hook that has run.
+    async fn tell(&self, look: ClaimLook, all: &mut ReportedClaims, hook_has_run: bool) -> bool {
+        let (claim, outcomes) = (&look.claim, &look.outcomes);
+        let uid = &claim.uid;
         let unseen = outcomes.iter().find_map(|outcome| match &outcome.seen {
             DeviceInPod::Unknown { why } => Some(why),
             _ => None,
@@ -333,40 +369,57 @@ impl<C: ClaimApi> Reporter<C> {
             say(format!("claim {uid} could not all be looked at, and is again: {why}"));
         }
         let mut done = unseen.is_none();
-        if is_told {
-            let former = match former {
-                None => self.former(&claim).await,
+        if let Some(told) = all.get_mut(uid) {
+            let former = match told.devices.clone() {
+                None => self.former(claim).await,
                 former => former,
             };
-            done &= former.is_some();
-            let status = former.and_then(|of| Some((status::status(&claim, &outcomes, &of, &now())?, of)));
-            if let Some((status, former)) = status
-                && (hook_has_run || status::devices(&status) != former)
-            {
-                let answer = self.api.tell_claim(&claim.namespace, &claim.name, &status).await;
-                let is_taken = answer.is_ok();
-                if let Some(told) = all.get_mut(uid) {
-                    told.devices = is_taken.then(|| status::devices(&status));
-                }
-                done &= self.settled(answer);
-                for news in status::drift_news(&claim, &of_pods, &former).into_iter().filter(|_| is_taken) {
-                    // Where so much is told that nobody comes to write it, the condition tells the state.
-                    drop(self.drift.news.try_send(news));
-                }
+            match former {
+                Some(former) => done &= self.tell_devices(&look, told, &former, hook_has_run).await,
+                None => done = false,
             }
         }
         let mut are_told = true;
-        for event in status::events(&claim, &outcomes, &self.node, SystemTime::now()) {
-            are_told &= self.settled(self.api.tell_event(&claim.namespace, &event).await);
+        let events = status::events(claim, outcomes, &self.node, SystemTime::now());
+        if all.get(uid).is_none_or(|told| told.events != events) {
+            for event in &events {
+                are_told &= self.settled(self.api.tell_event(&claim.namespace, event).await);
+            }
+        }
+        if let Some(told) = all.get_mut(uid).filter(|_| are_told) {
+            told.events = events;
         }
         if are_told && outcomes.iter().any(|outcome| outcome.refused.is_some()) {
             let claims = self.claims.clone();
-            let (claim, outcomes) = (claim.clone(), outcomes.clone());
-            let forget = move || forget_refusals(&claims, &claim, &outcomes);
+            let ClaimLook { claim, outcomes, .. } = look;
+            let what = format!("forget who was refused claim {}", claim.uid);
             // One that stays is told once more.
-            self.blocking(&format!("forget who was refused claim {uid}"), forget).await;
+            self.blocking(&what, move || forget_refusals(&claims, &claim, &outcomes)).await;
         }
         done && are_told
+    }
+
+    /// Tells of the devices of a claim, of which `former` was told before; whether that is done with.
+    async fn tell_devices(
+        &self,
+        look: &ClaimLook,
+        told: &mut ReportedClaim,
+        former: &[AllocatedDeviceStatus],
+        hook_has_run: bool,
+    ) -> bool {
+        for news in status::drift_news(&look.claim, &look.of_pods(), former, &mut told.differing) {
+            // Where so much is told that nobody comes to write it, the condition tells the state.
+            drop(self.drift.news.try_send(news));
+        }
+        let claim = &look.claim;
+        let Some(status) = status::status(claim, &look.outcomes, former, &now()) else { return true };
+        if !hook_has_run && status::devices(&status) == former {
+            return true;
+        }
+        let settled = self.settled(self.api.tell_claim(&claim.namespace, &claim.name, &status).await);
+        // What is refused for good would be each time.
+        told.devices = settled.then(|| status::devices(&status));
+        settled
     }
 
     /// What was told of the devices of a claim that are this agent's; `None` where the API server does not say.
@@ -402,53 +455,93 @@ impl<C> Drop for Reporter<C> {
     }
 }
 
+/// A claim could not be looked at, and may be later.
+struct LookAgain;
+
 /// A claim, and what is seen of its devices.
 struct ClaimLook {
     claim: PreparedClaim,
     outcomes: Vec<DeviceOutcome>,
-    /// How its VFs were right before: what changes meanwhile differs from that the next time.
-    seen: ClaimVfs,
-    /// How they were when they were as they were given.
-    given: ClaimVfs,
+    vfs: FormerVfs,
 }
 
 impl ClaimLook {
-    /// Looks at a claim whose VFs were `given` as they were then.
-    fn at(claims: &Claims, claim: PreparedClaim, given: ClaimVfs) -> Result<ClaimLook, StateError> {
+    /// Looks at a claim whose VFs were as `former` says.
+    fn at(claims: &Claims, claim: PreparedClaim, former: &FormerVfs) -> Result<ClaimLook, StateError> {
         let records = claims.records(Some(&claim))?;
         let seen = VfPoll::new(&claims.settings.root).at(claims, &claim)?;
         let mut outcomes = outcomes(claims, &records, &claim)?;
-        let mut was_given = given.into_iter();
         let mut given = Vec::new();
-        for (now, outcome) in seen.iter().zip(&mut outcomes) {
-            let before = was_given.next().flatten();
-            let before = before.filter(|before| now.as_ref().is_none_or(|now| now.is_of(before)));
-            if let DeviceInPod::Holds { .. } = outcome.seen {
-                let changed = now.as_ref().zip(before.as_ref()).and_then(|(now, of)| now.changed_since(of));
-                given.push(before.or_else(|| now.clone()));
-                if let Some(why) = changed {
-                    outcome.seen = DeviceInPod::Differs { why };
-                }
-            } else {
-                given.push(before);
-            }
+        for (position, (now, outcome)) in seen.iter().zip(&mut outcomes).enumerate() {
+            let of = |vfs: &ClaimVfs| vfs.get(position).cloned().flatten();
+            given.push(compared(outcome, now.as_ref(), of(&former.seen), of(&former.given)));
         }
-        Ok(ClaimLook { claim, outcomes, seen, given })
+        Ok(ClaimLook { claim, outcomes, vfs: FormerVfs { seen, given } })
+    }
+
+    /// Whether a container has come to a device, so that there is something to tell.
+    fn is_told(&self) -> bool {
+        let is_told =
+            |outcome: &DeviceOutcome| outcome.failure().is_some() || outcome.seen != DeviceInPod::Waits;
+        self.outcomes.iter().any(is_told)
+    }
+
+    /// Its devices, without those that a pod which has ended may have left in any way.
+    fn of_pods(&self) -> Vec<(&PreparedDevice, &DeviceOutcome)> {
+        let lives = |((_, outcome), now): &((&PreparedDevice, &DeviceOutcome), &Option<VfInPod>)| {
+            now.is_some() || !matches!(outcome.seen, DeviceInPod::Differs { .. })
+        };
+        self.claim
+            .devices
+            .iter()
+            .zip(&self.outcomes)
+            .zip(&self.vfs.seen)
+            .filter(lives)
+            .map(|(of, _)| of)
+            .collect()
     }
 }
 
+/// Compares a VF with what it was when it was `given`, and brings what was seen of it up to date; how it was given. `last` is how it was seen before.
+fn compared(
+    outcome: &mut DeviceOutcome,
+    now: Option<&VfInPod>,
+    last: Option<VfInPod>,
+    given: Option<VfInPod>,
+) -> Option<VfInPod> {
+    let given = given.filter(|given| given.is_known_at_pf() && now.is_none_or(|now| now.is_of(given)));
+    let (Some(now), Some(before)) = (now, &given) else {
+        let holds = matches!(outcome.seen, DeviceInPod::Holds { .. });
+        return given.or_else(|| now.filter(|_| holds).cloned());
+    };
+    let was_silent = last.is_some_and(|last| last.is_of(now) && !last.is_known_at_pf());
+    match &outcome.seen {
+        DeviceInPod::Holds { .. } => {
+            if let Some(why) = now.changed_since(before) {
+                outcome.seen = DeviceInPod::Differs { why };
+            }
+        }
+        // Where the PF tells nothing in one moment nobody knows yet.
+        DeviceInPod::Differs { why } if !now.is_known_at_pf() && !was_silent => {
+            outcome.seen = DeviceInPod::Unknown { why: why.clone() };
+        }
+        DeviceInPod::Differs { .. } | DeviceInPod::Unknown { .. } | DeviceInPod::Waits => {}
+    }
+    given
+}
+
 /// A claim, and what is seen of its devices; `None` when it is not prepared any more.
-fn look(claims: &Claims, uid: &ClaimUid, given: ClaimVfs) -> Result<Option<ClaimLook>, StateError> {
+fn look(claims: &Claims, uid: &ClaimUid, former: &FormerVfs) -> Result<Option<ClaimLook>, StateError> {
     let Some(claim) = claims.store()?.read(uid)? else { return Ok(None) };
     let records = claims.records(Some(&claim))?;
-    let look = ClaimLook::at(claims, claim, given.clone())?;
+    let look = ClaimLook::at(claims, claim, former)?;
     if !look.outcomes.iter().any(|outcome| matches!(outcome.seen, DeviceInPod::Differs { .. })) {
         return Ok(Some(look));
     }
     // A hook, or the claim's end, may be at it: kubelet asks for many ends as soon as the agent is there. It is looked at once more, alone.
     let lock = records.lock(uid, TURN)?;
     let claim = claims.store()?.read(uid)?;
-    let looked = claim.map(|claim| ClaimLook::at(claims, claim, given)).transpose();
+    let looked = claim.map(|claim| ClaimLook::at(claims, claim, former)).transpose();
     records.unlock(uid, lock)?;
     looked
 }
@@ -456,13 +549,10 @@ fn look(claims: &Claims, uid: &ClaimUid, given: ClaimVfs) -> Result<Option<Claim
 /// What of a claim is not as it was given, by device. Of what could not be looked at it is as `before`.
 fn drifted(devices: &[(&PreparedDevice, &DeviceOutcome)], before: &ClaimDrift) -> ClaimDrift {
     let of = |(device, outcome): &(&PreparedDevice, &DeviceOutcome)| {
-        let was_given = outcome.record.as_ref().is_some_and(|record| record.attached.is_some());
         let why = match &outcome.seen {
             DeviceInPod::Differs { why } => why.clone(),
-            // What a pod had, and a container of it was not started with.
-            DeviceInPod::Failed { why } if was_given => why.clone(),
             DeviceInPod::Unknown { .. } => before.get(&device.device)?.clone(),
-            DeviceInPod::Failed { .. } | DeviceInPod::Holds { .. } | DeviceInPod::Waits => return None,
+            DeviceInPod::Holds { .. } | DeviceInPod::Waits => return None,
         };
         Some((device.device.clone(), why))
     };
@@ -502,49 +592,88 @@ fn forget_refusals(
 
 /// What is seen of a device in the pod.
 fn seen(claims: &Claims, uid: &ClaimUid, device: &PreparedDevice, record: &AttachRecord) -> DeviceInPod {
-    if let Some(why) = &record.failure {
-        return DeviceInPod::Failed { why: why.clone() };
-    }
     let Some(given) = &record.attached else { return DeviceInPod::Waits };
-    match claims.network_plugin().check(uid, device, &record.netns, given) {
-        Ok(()) => {}
-        Err(error @ CallError::Refused { code, .. }) if code != TRY_AGAIN => {
-            return DeviceInPod::Differs { why: chain(&error) };
+    let checked = claims.network_plugin().check(uid, device, &record.netns, given);
+    match &checked {
+        Err(error @ CallError::Refused { code: DIFFERS, .. }) => {
+            return DeviceInPod::Differs { why: chain(error) };
         }
         // It did not come to an answer: on a busy machine, or while the program is replaced.
-        Err(error) => return DeviceInPod::Unknown { why: chain(&error) },
+        Err(error) if !error.is_answer() => return DeviceInPod::Unknown { why: chain(error) },
+        Ok(()) | Err(_) => {}
     }
-    if device.mode == VfMode::Vfio {
-        return DeviceInPod::Holds { addresses: Vec::new(), mac: device.mac.map(|mac| mac.to_string()) };
-    }
-    match inside(device, record) {
-        Ok(seen) => seen,
-        Err(why) => DeviceInPod::Differs { why },
+    let inside = match device.mode {
+        VfMode::Netdev => inside(device, record),
+        VfMode::Vfio => {
+            Ok(DeviceInPod::Holds { addresses: Vec::new(), mac: device.mac.map(|mac| mac.to_string()) })
+        }
+    };
+    match (inside, checked) {
+        (Ok(differs @ DeviceInPod::Differs { .. }), _) => differs,
+        // It could not be looked at as a whole, which is no word about it.
+        (_, Err(error)) => DeviceInPod::Unknown { why: chain(&error) },
+        (Ok(seen), Ok(())) => seen,
+        (Err(why), Ok(())) => DeviceInPod::Unknown { why },
     }
 }
 
-/// The interface as the pod has it.
+/// The interface as the pod has it; why it could not be looked at.
 fn inside(device: &PreparedDevice, record: &AttachRecord) -> Result<DeviceInPod, String> {
-    let namespace = NetworkNamespace::open(&record.netns).map_err(|error| chain(&error))?;
+    let gone = || Ok(DeviceInPod::Differs { why: "the pod's network namespace is gone".to_owned() });
+    let namespace = match NetworkNamespace::open(&record.netns) {
+        Ok(namespace) => namespace,
+        Err(error) if error.is_missing() => return gone(),
+        Err(error) => return Err(chain(&error)),
+    };
     if namespace.identity().map_err(|error| chain(&error))? != record.namespace {
-        return Err("the pod's network namespace is gone".to_owned());
+        return gone();
     }
     let mut netlink = namespace.netlink().map_err(|error| chain(&error))?;
     let report = netlink.link_named(&device.interface).map_err(|error| chain(&error))?;
-    let report = report.ok_or_else(|| format!("the pod has no interface {}", device.interface))?;
-    let addresses = netlink.addresses_of(report.index).map_err(|error| chain(&error))?;
-    let link_local = |ip: std::net::IpAddr| match ip {
-        std::net::IpAddr::V4(ip) => ip.is_link_local(),
-        std::net::IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    let Some(report) = report else {
+        return Ok(DeviceInPod::Differs { why: format!("the pod has no interface {}", device.interface) });
     };
+    let addresses = netlink.addresses_of(report.index).map_err(|error| chain(&error))?;
     let told =
-        addresses.iter().filter(|address| !link_local(address.ip())).map(ToString::to_string).collect();
+        addresses.iter().filter(|address| !is_link_local(address.ip())).map(ToString::to_string).collect();
     Ok(DeviceInPod::Holds { addresses: told, mac: Some(report.interface.mac.to_string()) })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use penstock_model::{VlanId, inventory::VfState};
+
+    use super::{
+        super::poll::tests::{silent, vf},
+        *,
+    };
+
+    fn outcome(seen: DeviceInPod) -> DeviceOutcome {
+        DeviceOutcome { record: None, seen, refused: None }
+    }
+
+    #[test]
+    fn a_pf_that_is_silent_for_one_moment_makes_no_drift_and_is_no_measure() {
+        let given = vf(VfMode::Netdev, VfState::default());
+        let differs = DeviceInPod::Differs { why: "the PF tells nothing of the VF".to_owned() };
+        let holds = DeviceInPod::Holds { addresses: Vec::new(), mac: None };
+        let compare = |seen: &DeviceInPod, now: &VfInPod, last: &VfInPod, given: &VfInPod| {
+            let mut outcome = outcome(seen.clone());
+            let given = compared(&mut outcome, Some(now), Some(last.clone()), Some(given.clone()));
+            (outcome.seen, given)
+        };
+        let (seen, kept) = compare(&differs, &silent(), &given, &given);
+        assert!(matches!(seen, DeviceInPod::Unknown { .. }), "{seen:?}");
+        assert_eq!(kept, Some(given.clone()));
+        assert_eq!(compare(&differs, &silent(), &silent(), &given), (differs.clone(), Some(given.clone())));
+        // What could not be seen when it was given is as it is seen first.
+        let vlan = vf(VfMode::Netdev, VfState { vlan: VlanId::new(7).unwrap(), ..VfState::default() });
+        assert_eq!(compare(&holds, &vlan, &silent(), &silent()), (holds.clone(), Some(vlan.clone())));
+        assert!(matches!(compare(&holds, &vlan, &given, &given), (DeviceInPod::Differs { .. }, Some(_))));
+        // Another pod, whose namespace has the number of the former one's.
+        let other = vlan.in_namespace_of("/run/netns/b");
+        assert_eq!(compare(&holds, &other, &given, &given), (holds.clone(), Some(other.clone())));
+    }
 
     #[test]
     fn what_hooks_leave_is_looked_at_when_no_more_hooks_run_and_not_too_late() {

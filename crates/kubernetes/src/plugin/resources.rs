@@ -13,7 +13,10 @@ use thiserror::Error;
 use tokio::{sync::watch, task, time::timeout};
 use tonic::{Request, Response, Status};
 
-use super::claim_api::{ClaimApi, ClaimApiError};
+use super::{
+    claim_api::{ClaimApi, ClaimApiError},
+    reporter::WokenClaims,
+};
 use crate::{
     attach::now,
     cdi,
@@ -73,10 +76,14 @@ impl ResourceError {
             ResourceError::Allocation(error) => {
                 !matches!(error, AllocationError::OtherClaim { .. } | AllocationError::Uid(_))
             }
+            ResourceError::Prepare(PrepareError::Refused { why, .. } | PrepareError::Bind { why, .. }) => {
+                why.is_answer()
+            }
             ResourceError::Prepare(error) => !matches!(
                 error,
                 PrepareError::State(_)
                     | PrepareError::File(_)
+                    | PrepareError::Pci(_)
                     | PrepareError::Change(_)
                     | PrepareError::NoBoot
                     | PrepareError::GivenUp
@@ -107,6 +114,8 @@ pub struct Resources<C> {
     pub node_host: watch::Receiver<NodeHost>,
     /// Where it is counted how long calls take.
     pub timings: ClaimTimings,
+    /// Who tells what became of claims.
+    pub(super) woken: Arc<WokenClaims>,
 }
 
 /// A call of kubelet: counted when it ends, also when kubelet gives it up and its future is dropped.
@@ -193,10 +202,12 @@ impl<C: ClaimApi> Resources<C> {
             Some(_) => None,
         };
         let metadata = &there.metadata;
-        if let (Some(told), Some(namespace), Some(name)) = (told, &metadata.namespace, &metadata.name)
-            && let Err(error) = self.api.tell_claim(namespace, name, &told).await
-        {
-            say(chain(&error));
+        if let (Some(told), Some(namespace), Some(name)) = (told, &metadata.namespace, &metadata.name) {
+            if let Err(error) = self.api.tell_claim(namespace, name, &told).await {
+                say(chain(&error));
+            }
+            // A container may have come to the claim meanwhile, and what was told of that is gone.
+            self.woken.add(uid.clone(), true);
         }
     }
 

@@ -111,12 +111,41 @@ async fn in_namespaces() {
     // The condition that was told last.
     let condition = || {
         let told = objects.told.lock().unwrap();
-        told.last().map(|told| told["status"]["devices"][0]["conditions"][0].clone()).unwrap_or_default()
+        let last = told.iter().rev().find(|told| told["kind"] == "ResourceClaim");
+        last.map(|told| told["status"]["devices"][0]["conditions"][0].clone()).unwrap_or_default()
     };
+    let checks = || machine.log().matches("CHECK u-1").count();
     let news = || agent.news.lock().unwrap().try_recv().ok();
     let drifted = || agent.drifted.borrow().get("net0-0").cloned();
     until("the pod has its VF", || condition()["reason"] == "Attached").await;
     assert_eq!((news(), drifted()), (None, None));
+
+    // What the plugin could not find out is no word on the VF.
+    machine.refuses_with(102);
+    machine.refuses_verb("-CHECK", Some("the kernel gave no answer"));
+    let before = checks();
+    told::wake(&machine);
+    until("it is looked at again and again", || checks() >= before + 3).await;
+    assert_eq!((condition()["reason"].as_str(), news(), drifted()), (Some("Attached"), None, None));
+    machine.refuses_verb("-CHECK", None);
+    machine.refuses_with(103);
+
+    // A container of the pod was not started: the VF is fine, and looked at on.
+    let uid = "u-1".parse().unwrap();
+    let failed = AttachRecord { failure: Some("the runtime was at fault".to_owned()), ..attached.clone() };
+    records.write(&uid, "net0-0", &failed).unwrap();
+    told::wake(&machine);
+    until("that is told", || condition()["reason"] == "AttachFailed").await;
+    assert_eq!((news(), drifted()), (None, None));
+    switch.set(&json!({"vlan": 7}));
+    until("it differs", || drifted().is_some()).await;
+    until("it is news", || matches!(news(), Some(DriftEvent::ClaimDrift(_)))).await;
+    switch.set(&json!({"vlan": 0}));
+    until("it is over", || matches!(news(), Some(DriftEvent::ClaimHoldsAgain(_)))).await;
+    assert_eq!((condition()["reason"].as_str(), drifted()), (Some("AttachFailed"), None));
+    records.write(&uid, "net0-0", &attached).unwrap();
+    told::wake(&machine);
+    until("the next one was started", || condition()["reason"] == "Attached").await;
 
     // Each is told of soon, and goes back.
     let mut soonest = [Duration::MAX; 2];
@@ -168,22 +197,27 @@ async fn in_namespaces() {
     assert!(soonest.iter().all(|soonest| *soonest < AT_MOST), "{soonest:?}");
 
     // What is mended where nothing is seen at the PF or the interface, as a route is, goes back too.
+    // What the API server refuses for good is not told again and again.
+    *objects.refuses.lock().unwrap() = true;
     machine.refuses_verb("-CHECK", Some("there is no route"));
     switch.set(&json!({"vlan": 7}));
     until("it is told", || condition()["reason"] == "Differs").await;
     switch.set(&json!({"vlan": 0}));
-    let (before, asked) = (machine.log().matches("CHECK u-1").count(), switch.asked());
-    until("it is looked at, and differs still", || {
-        machine.log().matches("CHECK u-1").count() > before && switch.asked() > asked + 2
-    })
-    .await;
-    assert_eq!(condition()["reason"], "Differs");
+    let (before, asked, telling) = (checks(), switch.asked(), *objects.telling.lock().unwrap());
+    until("it is looked at, and differs still", || checks() > before && switch.asked() > asked + 2).await;
+    let asked = switch.asked();
+    until("it was told what there was", || switch.asked() >= asked + 2).await;
+    assert_eq!(
+        (condition()["reason"].as_str(), *objects.telling.lock().unwrap()),
+        (Some("Differs"), telling)
+    );
+    *objects.refuses.lock().unwrap() = false;
     machine.refuses_verb("-CHECK", None);
     until("it is as it was given", || condition()["reason"] == "Attached").await;
     while news().is_some() {}
 
     // Nothing changes: it is looked at, without a program, and nothing is told.
-    let counts = || (machine.log().matches("CHECK u-1").count(), *objects.telling.lock().unwrap());
+    let counts = || (checks(), *objects.telling.lock().unwrap());
     let (before, asked) = (counts(), switch.asked());
     until("it is looked at", || switch.asked() >= asked + 3).await;
     assert_eq!(counts(), before);

@@ -26,7 +26,7 @@ cat > "$d/input"
 echo "$CNI_COMMAND $(sed -n 's/.*"name":"\([^"]*\)".*/\1/p' "$d/input")" >> "$d/log"
 [ ! -e "$d/dies-$CNI_COMMAND" ] || exit 9
 for refuses in "$d/refuses" "$d/refuses-$CNI_COMMAND"; do
-    [ ! -e "$refuses" ] || { echo "{\"code\": 102, \"msg\": \"$(cat "$refuses")\", \"details\": \"try this\"}"; exit 1; }
+    [ ! -e "$refuses" ] || { echo "{\"code\": $(cat "$d/code"), \"msg\": \"$(cat "$refuses")\", \"details\": \"try this\"}"; exit 1; }
 done
 devices=$d/../root/sys/bus/pci/devices
 case $CNI_COMMAND in
@@ -70,6 +70,7 @@ impl Machine {
         let penstock = machine.path("bin/penstock");
         fs::create_dir_all(penstock.parent().unwrap()).unwrap();
         script::write(penstock, PENSTOCK);
+        machine.refuses_with(102);
         machine
     }
 
@@ -151,6 +152,11 @@ impl Machine {
             Some(why) => fs::write(path, why).unwrap(),
             None => drop(fs::remove_file(path)),
         }
+    }
+
+    /// The number of the error with which it refuses.
+    pub fn refuses_with(&self, code: u32) {
+        fs::write(self.path("bin/code"), code.to_string()).unwrap();
     }
 
     /// This program as the agent of the machine.
