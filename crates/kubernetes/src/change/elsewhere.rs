@@ -188,6 +188,7 @@ mod tests {
     };
 
     use penstock_host::{Root, boot};
+    use tokio::sync::mpsc::error::TryRecvError;
 
     use super::*;
     use crate::{
@@ -248,8 +249,8 @@ mod tests {
             "kubeletVersion": "", "machineID": "", "operatingSystem": "", "osImage": "", "systemUUID": "",
         });
         json!({
-            "apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1", "uid": "n", "resourceVersion": version.to_string()},
-            "status": {"nodeInfo": info},
+            "apiVersion": "v1", "kind": "Node", "status": {"nodeInfo": info},
+            "metadata": {"name": "node-1", "uid": "n", "labels": {"nics": "yes"}, "resourceVersion": version.to_string()},
         })
     }
 
@@ -258,7 +259,7 @@ mod tests {
     fn serve_one(
         stream: TcpStream,
         nodes: &std::sync::Mutex<mpsc::Receiver<String>>,
-        made: &mpsc::Sender<bool>,
+        made: &tokio::sync::mpsc::UnboundedSender<bool>,
     ) {
         let mut reader = BufReader::new(stream);
         let (mut line, mut length) = (String::new(), 0);
@@ -299,7 +300,7 @@ mod tests {
         } else if line.contains("/sriovmachines?") {
             let machine = json!({
                 "apiVersion": "penstock.dev/v1alpha1", "kind": "SriovMachine", "metadata": {"name": "all", "resourceVersion": "1"},
-                "spec": {"model": "m", "nodeSelector": {}},
+                "spec": {"model": "m", "nodeSelector": {"nics": "yes"}},
             });
             ("SriovMachineList", "penstock.dev/v1alpha1", json!([machine]))
         } else {
@@ -316,7 +317,7 @@ mod tests {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = server.local_addr().unwrap();
         let (node, nodes) = mpsc::channel::<String>();
-        let (made, heard) = mpsc::channel();
+        let (made, mut heard) = tokio::sync::mpsc::unbounded_channel();
         thread::spawn(move || {
             let nodes = std::sync::Arc::new(std::sync::Mutex::new(nodes));
             for stream in server.incoming().map_while(Result::ok) {
@@ -330,17 +331,15 @@ mod tests {
             let settings = Settings { node_host: told, ..settings(address, directory.path()) };
             let moves = async {
                 host.wait_for(|host| *host == NodeHost::ThisMachine).await.unwrap();
-                let asked = tokio::task::spawn_blocking(move || (heard.recv().unwrap(), heard));
-                let (asked, heard) = asked.await.unwrap();
-                assert!(asked, "the agent makes its record");
+                assert_eq!(heard.recv().await, Some(true), "the agent makes its record");
                 let event = json!({"type": "MODIFIED", "object": node_object("of-another-machine", 2)});
                 node.send(format!("{event}\n")).unwrap();
                 host.wait_for(|host| *host == NodeHost::AnotherMachine).await.unwrap();
-                assert_eq!(heard.try_recv(), Err(mpsc::TryRecvError::Empty), "it still waits for an answer");
+                assert_eq!(heard.try_recv(), Err(TryRecvError::Empty), "it still waits for an answer");
             };
             tokio::select! {
                 ended = crate::change::serve(settings) => panic!("{ended:?}"),
-                () = moves => {}
+                moved = tokio::time::timeout(Duration::from_secs(60), moves) => moved.unwrap(),
             }
         });
     }
