@@ -191,7 +191,7 @@ impl Notify for Eventfd {
             && !self.signals.told.swap(true, Ordering::Relaxed)
         {
             // The kernel has no memory, say. It is told once, since it may happen for each frame.
-            eprintln!("penstock-switch: a guest could not be woken: {errno}");
+            complain!("a guest could not be woken: {errno}");
         }
     }
 }

@@ -25,6 +25,9 @@
     )
 )]
 
+#[macro_use]
+mod complaint;
+
 pub mod allow;
 pub mod arguments;
 mod busy_poll;

@@ -96,9 +96,7 @@ pub fn run(run: &Run<'_>) -> Result<(), String> {
     }
     if keep && let Err(error) = server.begin_with(path) {
         // Without it all is as the host has set it.
-        eprintln!(
-            "penstock-switch: what was set from inside before does not hold any more: it could not be read: {error}"
-        );
+        complain!("what was set from inside before does not hold any more: it could not be read: {error}");
     }
     server.apply(&config).map_err(|error| format!("{}: {}", path.display(), chain(&error.at_start())))?;
     if keep {
@@ -115,7 +113,7 @@ pub fn run(run: &Run<'_>) -> Result<(), String> {
         match signals.wait() {
             Ok(Signal::SIGHUP) => {
                 if let Err(failure) = server.reload(|| read(path)) {
-                    eprintln!("penstock-switch: {} was not taken: {failure}", path.display());
+                    complain!("{} was not taken: {failure}", path.display());
                 }
             }
             Ok(_) => break,
@@ -136,7 +134,7 @@ fn may_open_many_files() {
         .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
     // With fewer it may still do, and says so when it does not.
     if let Err(errno) = raised {
-        eprintln!("penstock-switch: the limit of open files could not be raised: {errno}");
+        complain!("the limit of open files could not be raised: {errno}");
     }
 }
 

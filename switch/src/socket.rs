@@ -163,10 +163,7 @@ pub fn remove(path: &Path) {
     match remove() {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             // The next one that is to be there replaces it.
-            eprintln!(
-                "penstock-switch: the socket {} could not be removed, and stays: {error}",
-                path.display()
-            );
+            complain!("the socket {} could not be removed, and stays: {error}", path.display());
         }
         _ => {}
     }

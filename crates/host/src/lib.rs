@@ -2,6 +2,7 @@
 //!
 //! - [`files`] and [`process`]: files and processes, with errors that name the path and the command.
 //! - [`boot`] and [`running`]: which run of the kernel this is, its clock, and processes known again later.
+//! - [`complain`](complain!): a line on standard error, which ends nothing.
 //! - [`cpio`]: archives that a kernel unpacks as its first file system.
 //! - [`debian`] and [`packages`]: the mirror that this machine's apt uses; which package a program comes in.
 //! - [`datagrams`]: UDP, and waiting until an exact time.
@@ -25,6 +26,8 @@
 //!
 //! The other crates reach the kernel through these and through nothing else (clippy's `disallowed-methods`).
 #![allow(clippy::disallowed_methods)]
+
+mod complaint;
 
 pub mod accounts;
 pub mod boot;

@@ -229,7 +229,7 @@ impl Drop for Return {
     /// else's interfaces.
     fn drop(&mut self) {
         if let Err(error) = self.0.enter() {
-            eprintln!("penstock: {}", crate::chain(&error));
+            crate::complain!("{}", crate::chain(&error));
             process::abort();
         }
     }

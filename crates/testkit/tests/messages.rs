@@ -71,3 +71,33 @@ fn a_value_in_a_message_is_found() {
     let text = "    format!(\"mode {mode:?}\")\n    // {no:?}\n    panic!(\"{a:?}\");\n    f(\"{:?} {b:#?}\", c)\n#[cfg(test)]\nmod tests {\n{z:?}";
     assert_eq!(debugged(text), ["mode", "", "b"]);
 }
+
+/// Programs that end after they have said what is wrong, and those that only tests and builds run.
+const SAY_AND_END: [&str; 4] = ["testkit", "docs", "packages", "statistics"];
+
+/// `eprintln!` panics where nobody reads it any more, or with a full disk: whatever it stands in would end for a line.
+#[test]
+fn what_is_said_on_standard_error_ends_nothing() {
+    let mut wrong = Vec::new();
+    for folder in crates() {
+        if !folder.join("src").is_dir() || SAY_AND_END.iter().any(|name| folder.ends_with(name)) {
+            continue;
+        }
+        for file in rust_files(&folder.join("src")) {
+            let parts: Vec<_> = file.iter().map(|part| part.to_string_lossy()).collect();
+            if file.ends_with("tests.rs")
+                || parts.iter().any(|part| ["tests", "bin", "hostile"].contains(&&**part))
+            {
+                continue;
+            }
+            let text = fs::read_to_string(&file).unwrap();
+            let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+            let says = |line: &&str| !line.trim().starts_with("//") && line.contains("eprintln!(");
+            wrong
+                .extend(code.lines().filter(says).map(|line| format!("{}: {}", file.display(), line.trim())));
+        }
+    }
+    // Of the command line itself, before anything has begun.
+    wrong.retain(|line| !line.contains("arguments/parse.rs"));
+    assert_eq!(wrong, [""; 0], "use complain! (crates/host/src/complaint.rs, switch/src/complaint.rs)");
+}

@@ -53,8 +53,8 @@ impl KeptInFiles {
             Err(error) => complain(&self.config, &error),
             Ok(held) => {
                 if let Err(error) = held.sync_directory() {
-                    eprintln!(
-                        "penstock-switch: what was set is in {}, and may be gone from there when the machine loses its power: \
+                    complain!(
+                        "what was set is in {}, and may be gone from there when the machine loses its power: \
                          its directory could not be written to the disk: {error}",
                         self.config.display()
                     );
@@ -86,7 +86,7 @@ pub(super) fn inside_of(path: &Path) -> PathBuf {
 
 /// It holds all the same: whoever sets something is not to take it for refused.
 fn complain(path: &Path, error: &io::Error) {
-    eprintln!("penstock-switch: what was set could not be written to {}: {error}", path.display());
+    complain!("what was set could not be written to {}: {error}", path.display());
 }
 
 /// Where the links lead that begin at `path`, as far as they may be followed.

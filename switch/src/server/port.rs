@@ -151,8 +151,8 @@ impl Listening {
 pub(super) fn join(thread: JoinHandle<()>, until: Instant, port: &str) -> bool {
     while !thread.is_finished() {
         if Instant::now() >= until {
-            eprintln!(
-                "penstock-switch: {port}: left behind, since what its front end handed over cannot be closed: \
+            complain!(
+                "{port}: left behind, since what its front end handed over cannot be closed: \
                  whoever serves it does not answer"
             );
             return false;

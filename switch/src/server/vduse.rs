@@ -133,8 +133,8 @@ impl Vduse {
         while !thread.is_finished() {
             if Instant::now() >= until {
                 let name = &self.device.name;
-                eprintln!(
-                    "penstock-switch: VDUSE device {name}: left behind, since its driver does not let go of it: \
+                complain!(
+                    "VDUSE device {name}: left behind, since its driver does not let go of it: \
                      `vdpa dev del {name}` takes it off the bus"
                 );
                 return false;
@@ -272,11 +272,7 @@ impl Session<'_> {
                 shared.set_why(Some(chain(&error)));
                 self.let_go(&chain(&error));
                 if shared.ends() {
-                    eprintln!(
-                        "penstock-switch: {}: its device is left behind: {}",
-                        self.keeper.port,
-                        chain(&error)
-                    );
+                    complain!("{}: its device is left behind: {}", self.keeper.port, chain(&error));
                 }
                 // Another one is opened, after a moment.
                 self.keeper.wait(AGAIN);
@@ -287,7 +283,7 @@ impl Session<'_> {
                 match outcome {
                     Ok(()) if leaves => break,
                     Err(error) if leaves => {
-                        eprintln!("penstock-switch: {}: {}", self.keeper.port, chain(&error));
+                        complain!("{}: {}", self.keeper.port, chain(&error));
                         break;
                     }
                     Ok(()) if self.driven => {}
@@ -321,7 +317,7 @@ impl Session<'_> {
             && !bus::has(name)
             && let Err(error) = VduseControl::open().and_then(|control| control.destroy(name))
         {
-            eprintln!("penstock-switch: {}: {}", keeper.port, chain(&error));
+            complain!("{}: {}", keeper.port, chain(&error));
         }
         // What is beside and waits for the device ends without it.
     }
@@ -431,9 +427,7 @@ impl Session<'_> {
             }
             RequestKind::Unknown(kind) => {
                 let name = &self.keeper.config.name;
-                eprintln!(
-                    "penstock-switch: VDUSE device {name}: the kernel asks what is not known here: {kind}"
-                );
+                complain!("VDUSE device {name}: the kernel asks what is not known here: {kind}");
                 self.device.answer(request, false, 0)
             }
         }

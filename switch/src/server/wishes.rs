@@ -45,10 +45,7 @@ impl Server {
             for () in bell {
                 let Some(server) = server.upgrade() else { return };
                 if let Err(error) = server.follow_up() {
-                    eprintln!(
-                        "penstock-switch: what guests have done to their devices had no effect: {}",
-                        chain(&error)
-                    );
+                    complain!("what guests have done to their devices had no effect: {}", chain(&error));
                 }
             }
         };

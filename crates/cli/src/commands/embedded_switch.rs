@@ -78,7 +78,7 @@ fn keep_alive(arguments: &EmbeddedSwitch) -> Result<Status, Failure> {
         if in_vain > MOST || in_vain == 1 && ended.signal().is_none() {
             return Err(Failure::new(Status::Failed, why));
         }
-        eprintln!("penstock: {why}, and is started again");
+        penstock_host::complain!("{why}, and is started again");
         thread::sleep(LOOK.saturating_mul(1 << in_vain.min(10)).min(LONGEST_PAUSE));
     }
 }

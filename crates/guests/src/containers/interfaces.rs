@@ -258,8 +258,8 @@ impl Interfaces {
         if !signs.is_empty() {
             // What it had before is told here for the last time.
             let mac = lent.mac.map(|mac| format!(", its MAC address {mac}")).unwrap_or_default();
-            eprintln!(
-                "penstock: the interface {} of {} is in use on this host since its container ended ({}): it stays so. Before, its name was {}, \
+            penstock_host::complain!(
+                "the interface {} of {} is in use on this host since its container ended ({}): it stays so. Before, its name was {}, \
                  its MTU {}{mac}",
                 found.interface.name,
                 lent.function,
@@ -323,8 +323,8 @@ fn restore_settings(netlink: &mut Netlink, index: u32, lent: &Lent) -> Result<()
 /// Tells what of an interface could not be made as it was.
 fn tell(lent: &Lent, outcome: Result<(), NetlinkError>) {
     if let Err(error) = outcome {
-        eprintln!(
-            "penstock: the interface {} of {} is back, and not all as it was: {}",
+        penstock_host::complain!(
+            "the interface {} of {} is back, and not all as it was: {}",
             lent.name,
             lent.function,
             chain(&error)

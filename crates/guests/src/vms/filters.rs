@@ -86,8 +86,8 @@ impl Vms {
                 let why = self.follow(guest, nic, &devices);
                 // The same failure each second is worth one line.
                 if told.as_ref() != Some(&why) {
-                    eprintln!(
-                        "penstock: what {guest} asks of {nic} is not followed, and is tried again: {why}"
+                    penstock_host::complain!(
+                        "what {guest} asks of {nic} is not followed, and is tried again: {why}"
                     );
                     told = Some(why);
                 }
@@ -136,7 +136,7 @@ impl Vms {
             if let Err(why) = &outcome
                 && failed.as_ref() != Some(why)
             {
-                eprintln!("penstock: what {guest} asks of {nic} did not come to its switch: {why}");
+                penstock_host::complain!("what {guest} asks of {nic} did not come to its switch: {why}");
             }
             failed = outcome.err();
         }

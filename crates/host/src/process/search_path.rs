@@ -74,7 +74,7 @@ impl SearchPath {
     pub fn joined(&self) -> &OsStr {
         self.joined.get_or_init(|| {
             let (joined, said) = self.for_scripts();
-            said.iter().for_each(|line| eprintln!("penstock: {line}"));
+            said.iter().for_each(|line| crate::complain!("{line}"));
             joined
         })
     }

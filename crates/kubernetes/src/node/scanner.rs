@@ -316,7 +316,7 @@ undo) echo '{"runs": []}' ;;
 scan)
     [ ! -e "$d/begins.json" ] || mv "$d/begins.json" "$d/claims/u-1.json"
     [ ! -e "$d/ends" ] || rm "$d/ends" "$d/claims/u-1.json"
-    [ ! -e "$d/away" ] && [ "$4" = - ] && grep -q good && cat "$d/scan.json" ;;
+    [ ! -e "$d/away" ] && [ "$5" = - ] && grep -q good && cat "$d/scan.json" ;;
 esac
 "#;
 

@@ -39,8 +39,8 @@ use crate::{
     pace::{Backoff, Bucket},
 };
 
-/// The plugin's answer where something is not as it was given (docs/cni.md). By its others nobody knows.
-const DIFFERS: u64 = 103;
+/// The plugin's answers where the VF is gone or something is not as it was given (docs/cni.md). By its others nobody knows.
+const DIFFERS: [u64; 2] = [100, 103];
 
 /// How long after a failure it is tried again, at first and at most.
 const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
@@ -516,7 +516,7 @@ fn compared(
     };
     let was_silent = last.is_some_and(|last| last.is_of(now) && !last.is_known_at_pf());
     match &outcome.seen {
-        DeviceInPod::Holds { .. } => {
+        DeviceInPod::Holds { .. } | DeviceInPod::Unknown { .. } => {
             if let Some(why) = now.changed_since(before) {
                 outcome.seen = DeviceInPod::Differs { why };
             }
@@ -525,7 +525,7 @@ fn compared(
         DeviceInPod::Differs { why } if !now.is_known_at_pf() && !was_silent => {
             outcome.seen = DeviceInPod::Unknown { why: why.clone() };
         }
-        DeviceInPod::Differs { .. } | DeviceInPod::Unknown { .. } | DeviceInPod::Waits => {}
+        DeviceInPod::Differs { .. } | DeviceInPod::Waits => {}
     }
     given
 }
@@ -595,7 +595,7 @@ fn seen(claims: &Claims, uid: &ClaimUid, device: &PreparedDevice, record: &Attac
     let Some(given) = &record.attached else { return DeviceInPod::Waits };
     let checked = claims.network_plugin().check(uid, device, &record.netns, given);
     match &checked {
-        Err(error @ CallError::Refused { code: DIFFERS, .. }) => {
+        Err(error @ CallError::Refused { code, .. }) if DIFFERS.contains(code) => {
             return DeviceInPod::Differs { why: chain(error) };
         }
         // It did not come to an answer: on a busy machine, or while the program is replaced.

@@ -127,8 +127,18 @@ async fn in_namespaces() {
     told::wake(&machine);
     until("it is looked at again and again", || checks() >= before + 3).await;
     assert_eq!((condition()["reason"].as_str(), news(), drifted()), (Some("Attached"), None, None));
+
+    // One that is gone is no longer the pod's.
+    machine.refuses_with(100);
+    told::wake(&machine);
+    until("it is gone", || condition()["reason"] == "Differs").await;
+    until("that is news", || matches!(news(), Some(DriftEvent::ClaimDrift(_)))).await;
     machine.refuses_verb("-CHECK", None);
     machine.refuses_with(103);
+    told::wake(&machine);
+    until("it is there again", || condition()["reason"] == "Attached").await;
+    until("that is news, too", || matches!(news(), Some(DriftEvent::ClaimHoldsAgain(_)))).await;
+    assert_eq!(drifted(), None);
 
     // A container of the pod was not started: the VF is fine, and looked at on.
     let uid = "u-1".parse().unwrap();
