@@ -32,9 +32,6 @@ const RELIST: Duration = Duration::from_secs(600);
 /// A watch that works tells of a change long before.
 const LATE: Duration = Duration::from_secs(10);
 
-/// After so many failures in a row they are listed anew: a watch cannot go on where the cluster has not come to yet again.
-const FAILURES: u32 = 3;
-
 /// A watch of all objects of a kind.
 pub struct Watched<K> {
     api: Api<K>,
@@ -46,8 +43,6 @@ pub struct Watched<K> {
     from: Instant,
     /// When all are listed anew.
     relist: Instant,
-    /// How often it failed in a row.
-    failures: u32,
     /// Is told whether the API server's last answer was that it does not serve these objects.
     refused: Option<watch::Sender<bool>>,
 }
@@ -72,7 +67,6 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Watched<K>
             api,
             config,
             relist: Instant::now() + RELIST,
-            failures: 0,
             refused: None,
             trouble: LastingTrouble::new(what),
             backoff,
@@ -97,7 +91,6 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Watched<K>
     pub fn relist(&mut self) {
         self.stream = Box::pin(watcher(self.api.clone(), self.config.clone()));
         self.relist = Instant::now() + RELIST;
-        self.failures = 0;
     }
 
     /// What happens next. May be dropped before it does.
@@ -115,8 +108,7 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Watched<K>
                 Some(Ok(event)) => {
                     // A list is announced before anybody was asked for it.
                     if !matches!(event, Event::Init) {
-                        self.failures = 0;
-                        self.tell(false);
+                                        self.tell(false);
                         self.trouble.end();
                         self.backoff.succeeded();
                     }
@@ -134,10 +126,8 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Watched<K>
                 None => {}
             }
             self.from = Instant::now() + self.backoff.failed();
-            self.failures += 1;
-            if self.failures >= FAILURES {
-                self.relist();
-            }
+            // The cluster may have gone back meanwhile: a watch that went on from the version that it had come to would hear of nothing.
+            self.relist();
         }
     }
 }
