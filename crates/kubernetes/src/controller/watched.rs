@@ -108,7 +108,7 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Watched<K>
                 Some(Ok(event)) => {
                     // A list is announced before anybody was asked for it.
                     if !matches!(event, Event::Init) {
-                                        self.tell(false);
+                        self.tell(false);
                         self.trouble.end();
                         self.backoff.succeeded();
                     }
