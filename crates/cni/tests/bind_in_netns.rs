@@ -9,18 +9,17 @@ mod process;
 
 use std::{
     env, fs,
-    io::{BufRead, BufReader, Write},
+    io::Write,
     os::unix::fs::symlink,
     path::PathBuf,
     process::{Command, ExitCode},
-    thread,
 };
 
 use inhabitant::Inhabitant;
 use penstock_cni::{Plugin, journal::Step};
 use penstock_host::{Netlink, PciError, PciFunction, Root, VfBackend, scan::attachments::attachment};
 use penstock_model::{VfAttribute, VfIndex, VlanId};
-use penstock_testkit::{namespace::Namespace, needs, trials::Trials};
+use penstock_testkit::{namespace::Namespace, needs, switch_line, trials::Trials};
 use process::{Ended, ROOT, after, be_the_plugin, die_of, name_of, with};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -403,47 +402,26 @@ fn a_vf_that_a_program_has() {
 /// Serves a line to the embedded switch of a PF. Whoever sets trust takes another address, as the VF's program may then. What is set is
 /// written to the file `asked`, between the drivers. The attributes `lacks` are refused as by one that has no word for them.
 fn serve_line(machine: &Machine, pf: &str, lacks: &'static [&'static str]) {
-    let mut raw = nix::sys::termios::tcgetattr(&nix::pty::openpty(None, None).unwrap().slave).unwrap();
-    nix::sys::termios::cfmakeraw(&mut raw);
-    let line = nix::pty::openpty(None, Some(&raw)).unwrap();
-    let port = machine.path("sys/class/virtio-ports/vport0p1");
-    fs::create_dir_all(&port).unwrap();
-    fs::write(port.join("name"), format!("org.penstock.switch.{pf}\n")).unwrap();
-    fs::create_dir_all(machine.path("dev")).unwrap();
-    symlink(nix::unistd::ttyname(&line.slave).unwrap(), machine.path("dev/vport0p1")).unwrap();
     let asked = machine.vf().join("asked");
-    thread::spawn(move || {
-        // Without it the line ends with each process that was at it.
-        let _held = line.slave;
-        let mut answers = fs::File::from(line.master);
-        let requests = BufReader::new(answers.try_clone().unwrap());
-        let mut settings = json!({
-            "mac": "02:00:00:00:00:21", "vlan": 0, "qos": 0, "vlan_proto": "802.1Q", "spoofchk": true, "trust": false,
-            "link_state": "auto", "max_tx_rate": 0,
-        });
-        if lacks.contains(&"trust") {
-            settings.as_object_mut().unwrap().remove("trust");
+    let mut settings = switch_line::settings("02:00:00:00:00:21");
+    if lacks.contains(&"trust") {
+        settings.as_object_mut().unwrap().remove("trust");
+    }
+    switch_line::serve(&machine.path(""), pf, move |request| {
+        let mut set = request["attributes"].as_object().cloned().unwrap_or_default();
+        set.remove("promiscuous");
+        if let Some(key) = lacks.iter().find(|key| set.contains_key(**key)) {
+            return json!({"error": {"text": "no", "causes": [format!("unknown field `{key}`")]}});
         }
-        for line in requests.lines().map_while(Result::ok) {
-            let Ok(request) = serde_json::from_str::<Value>(&line) else { continue };
-            let mut set = request["attributes"].as_object().cloned().unwrap_or_default();
-            set.remove("promiscuous");
-            if let Some(key) = lacks.iter().find(|key| set.contains_key(**key)) {
-                let why = json!({"text": "no", "causes": [format!("unknown field `{key}`")]});
-                writeln!(answers, "{}", json!({"id": request["id"], "error": why})).unwrap();
-                continue;
-            }
-            for (key, value) in &set {
-                let mut asked = fs::OpenOptions::new().create(true).append(true).open(&asked).unwrap();
-                writeln!(asked, "{key} {value}").unwrap();
-                settings[key] = value.clone();
-            }
-            if set.get("trust") == Some(&json!(true)) {
-                settings["mac"] = json!("02:00:00:00:00:66");
-            }
-            let state = json!({"loopback": true, "ports": {"NET0": {"settings": settings}, "NET0#0": {"settings": settings}}});
-            writeln!(answers, "{}", json!({"id": request["id"], "ok": state})).unwrap();
+        for (key, value) in &set {
+            let mut asked = fs::OpenOptions::new().create(true).append(true).open(&asked).unwrap();
+            writeln!(asked, "{key} {value}").unwrap();
+            settings[key] = value.clone();
         }
+        if set.get("trust") == Some(&json!(true)) {
+            settings["mac"] = json!("02:00:00:00:00:66");
+        }
+        switch_line::state(&settings)
     });
 }
 

@@ -16,9 +16,12 @@ use crate::{
     scan::overrides,
 };
 
+mod representor;
 pub(crate) mod vfio;
 
 pub use penstock_model::pci::{gives_interface, passes_through};
+pub use representor::is_representor;
+pub(crate) use representor::represented_vf;
 pub use vfio::opened_by;
 
 /// Drivers that take a function away from the host. `driver_override` is kept for them, so that nothing else takes the
@@ -579,22 +582,6 @@ pub fn function_of_device(root: &Root, device: &str) -> Option<Bdf> {
     }
     let path = files::canonical(root.path(format!("/sys/bus/virtio/devices/{device}"))).ok()?;
     path.parent()?.file_name()?.to_str()?.parse().ok()
-}
-
-/// Whether a port's name is that of a VF's or sub-function's representor: `pf0vf3`, `c1pf0vf3`, `pf0sf1`; an uplink is
-/// called `p0` (`net/devlink/port.c`, `__devlink_port_phys_port_name_get`).
-pub fn is_representor(port: &str) -> bool {
-    let port = port.trim_start_matches(|c: char| c == 'c' || c.is_ascii_digit());
-    port.starts_with("pf")
-}
-
-/// The index of the VF whose representor's port has this name: 3 of `pf0vf3`. Of a VF that another host has (`c1pf0vf3`) and of a sub-function
-/// there is none.
-pub(crate) fn represented_vf(port: &str) -> Option<VfIndex> {
-    let (pf, vf) = port.strip_prefix("pf")?.split_once("vf")?;
-    let number = |text: &str| text.parse::<u16>().ok().filter(|number| number.to_string() == text);
-    number(pf)?;
-    VfIndex::new(number(vf)?)
 }
 
 /// A PCI operation that failed.

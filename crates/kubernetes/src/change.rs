@@ -23,7 +23,7 @@ use tokio::{
 use crate::{
     claim,
     client::{ApiError, ClientSettings, Connection, answer},
-    controller::{Kept, Watched},
+    controller::{GONE_BACK, Kept, Watched},
     log::{self, LastingTrouble},
     machine::{
         GROUP, SriovMachine, SriovNode, SriovNodeSpec, SriovNodeStatus, UtcTime, VERSION,
@@ -181,7 +181,7 @@ pub async fn serve(settings: Settings) -> Result<(), ChangeError> {
             // Also where something is to be done later by itself.
             let soon = due.map_or(now + SETTLE, |due| due.min(now + SETTLE));
             if agent.machines.has_gone_back() | agent.records.has_gone_back() {
-                log::say(elsewhere::GONE_BACK);
+                log::say(GONE_BACK);
                 machines.relist();
                 records.relist();
                 node_relist.notify_one();

@@ -43,7 +43,7 @@ mod watched;
 use announce::Announcer;
 use lease::Leadership;
 use shown::Shown;
-pub(crate) use watched::{Kept, Watched};
+pub(crate) use watched::{GONE_BACK, Kept, Watched};
 
 /// What changes together is decided together.
 const SETTLE: Duration = Duration::from_millis(200);
@@ -190,7 +190,7 @@ impl Controller {
             let look = self.looks.values().min().copied();
             let soon = now + SETTLE;
             if self.machines.has_gone_back() | self.records.has_gone_back() | self.nodes.has_gone_back() {
-                log::say("the cluster has gone back to what it was earlier: all is listed anew");
+                log::say(GONE_BACK);
                 machines.relist();
                 records.relist();
                 nodes.relist();

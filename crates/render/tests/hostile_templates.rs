@@ -9,6 +9,7 @@ use std::{
 
 use penstock_model::{Model, Source, Template};
 use penstock_render::{GenerateError, render};
+use penstock_testkit::memory::peak;
 
 fn model(text: &str) -> Model {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/generate/model.yaml");
@@ -19,22 +20,6 @@ fn model(text: &str) -> Model {
     model.guests["rt-2"].generate[0].template =
         Template::File { path: "own.j2".to_owned(), text: text.to_owned() };
     model
-}
-
-/// A line of `/proc/self/status`, in bytes.
-fn status(key: &str) -> u64 {
-    let text = fs::read_to_string("/proc/self/status").unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':')).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
-}
-
-/// How much more memory the process had while this was done than before.
-fn peak<T>(act: impl FnOnce() -> T) -> (T, u64) {
-    // So that the peak counts from now on (proc_pid_clear_refs(5)).
-    fs::write("/proc/self/clear_refs", "5").unwrap();
-    let before = status("VmRSS");
-    let outcome = act();
-    (outcome, status("VmHWM").saturating_sub(before))
 }
 
 const MOST: u64 = 256 << 20;

@@ -1,29 +1,12 @@
 //! Records of runs that try to take all memory. In a program of its own: the memory of the process is measured.
 #![allow(clippy::disallowed_methods)]
 
-use std::fs;
-
 use penstock_model::{Verdict, verdict::Subject};
 use penstock_report::{
     Evidence, ReadError,
     redact::{self, Redactor},
 };
-
-/// A line of `/proc/self/status`, in bytes.
-fn status(key: &str) -> u64 {
-    let text = fs::read_to_string("/proc/self/status").unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':')).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
-}
-
-/// How much more memory the process had while this was done than before.
-fn peak<T>(act: impl FnOnce() -> T) -> (T, u64) {
-    // So that the peak counts from now on (proc_pid_clear_refs(5)).
-    fs::write("/proc/self/clear_refs", "5").unwrap();
-    let before = status("VmRSS");
-    let outcome = act();
-    (outcome, status("VmHWM").saturating_sub(before))
-}
+use penstock_testkit::memory::{peak, status};
 
 /// What `docs/reports.md` says, for each of these.
 const MOST: u64 = 512 << 20;

@@ -11,7 +11,7 @@ use tokio::{
 
 use super::{Agent, ChangeError};
 use crate::{
-    controller::{Kept, Watched},
+    controller::{GONE_BACK, Kept, Watched},
     log,
     machine::{ConditionStatus, StatusCondition, UtcTime, condition},
     rollout::Record,
@@ -22,9 +22,6 @@ const KIND: &str = "SingleAgent";
 
 /// The name by which whoever says so owns it: the node's own agent writes all others.
 const MANAGER: &str = "penstock-agent-elsewhere";
-
-/// What is said when a cluster shows older versions than it had: etcd was restored from a snapshot.
-pub(super) const GONE_BACK: &str = "the cluster has gone back to what it was earlier: all is listed anew";
 
 /// So long a Node may seem to be another machine: after a start kubelet needs some time to say anew which run of the kernel it is.
 const ELSEWHERE: Duration = Duration::from_secs(180);

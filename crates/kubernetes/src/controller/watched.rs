@@ -32,6 +32,9 @@ const RELIST: Duration = Duration::from_secs(600);
 /// A watch that works tells of a change long before.
 const LATE: Duration = Duration::from_secs(10);
 
+/// What is said when a cluster shows older versions than it had: etcd was restored from a snapshot.
+pub const GONE_BACK: &str = "the cluster has gone back to what it was earlier: all is listed anew";
+
 /// A watch of all objects of a kind.
 pub struct Watched<K> {
     api: Api<K>,

@@ -2,7 +2,6 @@
 //! an embedded switch's that the test plays, and the pod's interface is another veth.
 
 use std::{
-    io::{BufRead, BufReader, Write},
     os::unix::fs::MetadataExt,
     panic,
     sync::atomic::{AtomicUsize, Ordering},
@@ -11,7 +10,7 @@ use std::{
 
 use nix::sched::{CloneFlags, unshare};
 use penstock_host::Command;
-use penstock_testkit::namespace::Namespace;
+use penstock_testkit::{namespace::Namespace, switch_line};
 
 use super::*;
 
@@ -41,33 +40,12 @@ struct Switch {
 
 impl Switch {
     fn at(machine: &Machine) -> Switch {
-        let settings = json!({
-            "mac": "02:00:00:00:00:21", "vlan": 0, "qos": 0, "vlan_proto": "802.1Q", "spoofchk": true, "trust": false,
-            "link_state": "auto", "max_tx_rate": 0,
-        });
+        let settings = switch_line::settings("02:00:00:00:00:21");
         let switch = Switch { settings: Arc::new(Mutex::new(settings)), asked: Arc::default() };
-        let mut raw = nix::sys::termios::tcgetattr(&nix::pty::openpty(None, None).unwrap().slave).unwrap();
-        nix::sys::termios::cfmakeraw(&mut raw);
-        let line = nix::pty::openpty(None, Some(&raw)).unwrap();
-        let port = machine.path("root/sys/class/virtio-ports/vport0p1");
-        fs::create_dir_all(&port).unwrap();
-        fs::write(port.join("name"), format!("org.penstock.switch.{PF_MAC}\n")).unwrap();
-        fs::create_dir_all(machine.path("root/dev")).unwrap();
-        symlink(nix::unistd::ttyname(&line.slave).unwrap(), machine.path("root/dev/vport0p1")).unwrap();
         let served = switch.clone();
-        thread::spawn(move || {
-            // Without it the line ends with each process that was at it.
-            let _held = line.slave;
-            let mut answers = fs::File::from(line.master);
-            let requests = BufReader::new(answers.try_clone().unwrap());
-            for line in requests.lines().map_while(Result::ok) {
-                let Ok(request) = serde_json::from_str::<Value>(&line) else { continue };
-                served.asked.fetch_add(1, Ordering::SeqCst);
-                let settings = served.settings.lock().unwrap().clone();
-                let ports = json!({"NET0": {"settings": settings}, "NET0#0": {"settings": settings}});
-                let state = json!({"loopback": true, "ports": ports});
-                writeln!(answers, "{}", json!({"id": request["id"], "ok": state})).unwrap();
-            }
+        switch_line::serve(&machine.path("root"), PF_MAC, move |_| {
+            served.asked.fetch_add(1, Ordering::SeqCst);
+            switch_line::state(&served.settings.lock().unwrap())
         });
         switch
     }
