@@ -17,11 +17,24 @@ const SIGNS: [&str; 9] = [
 /// So many are told, the first ones: what follows is mostly their consequence.
 const MOST: usize = 4;
 
+/// The first oops, when it is one of a breakpoint that nobody set (`exc_int3`, arch/x86/kernel/traps.c).
+const STALE_TRAP: &str = "int3: 0000 [#1]";
+
+/// The line of a kernel that met a breakpoint of its own where none is any more.
+///
+/// A kernel that replaces code while other CPUs run it puts a breakpoint of one byte there first, and takes it away when all of them have seen it
+/// (`text_poke_bp_batch`, arch/x86/kernel/alternative.c). No processor meets it later. QEMU's emulation can: it forgets its translation of the code
+/// just before the write, and another CPU may translate the old bytes once more in between, which it then goes on running.
+pub fn stale_trap(console: &str) -> Option<&str> {
+    let line = console.lines().find(|line| line.contains(STALE_TRAP))?;
+    Some(without_time(line))
+}
+
 /// The first lines of a console that say that something is wrong, each text once, without their times.
 pub fn complaints(console: &str) -> Vec<&str> {
     let mut found: Vec<&str> = Vec::new();
     for line in console.lines().filter(|line| SIGNS.iter().any(|sign| line.contains(sign))) {
-        let text = line.split_once("] ").map_or(line, |(_, text)| text).trim();
+        let text = without_time(line);
         if !found.contains(&text) {
             found.push(text);
         }
@@ -30,6 +43,10 @@ pub fn complaints(console: &str) -> Vec<&str> {
         }
     }
     found
+}
+
+fn without_time(line: &str) -> &str {
+    line.split_once("] ").map_or(line, |(_, text)| text).trim()
 }
 
 #[cfg(test)]
@@ -52,6 +69,17 @@ mod tests {
             ]
         );
         assert_eq!(complaints("[    0.190340] rcu: Preemptible hierarchical RCU implementation.\n"), [""; 0]);
+    }
+
+    #[test]
+    fn a_breakpoint_that_nobody_set_is_told_from_other_oopses() {
+        let console = "[    1.869200] Oops: int3: 0000 [#1] PREEMPT_RT SMP NOPTI\n\
+            [    1.869653] RIP: 0010:sched_clock_cpu+0x9/0x1d0\n\
+            [    1.869900] Kernel panic - not syncing: Fatal exception in interrupt\n";
+        assert_eq!(stale_trap(console), Some("Oops: int3: 0000 [#1] PREEMPT_RT SMP NOPTI"));
+        // One that followed another fault, and a fault of another kind.
+        assert_eq!(stale_trap("[    1.869200] Oops: int3: 0000 [#2] PREEMPT_RT SMP NOPTI\n"), None);
+        assert_eq!(stale_trap("[    1.869200] Oops: Oops: 0002 [#1] SMP NOPTI\n"), None);
     }
 
     #[test]

@@ -113,6 +113,16 @@ pub enum BoardError {
         /// What it said.
         why: String,
     },
+    /// The emulator ended because it ran code that the board's kernel had replaced.
+    #[error(
+        "QEMU ended before the board was up: it ran code that the board's kernel had already replaced ({trap}), each time; {why}"
+    )]
+    StaleTrap {
+        /// The line of the kernel that says so.
+        trap: String,
+        /// What it said last.
+        why: String,
+    },
     /// The emulator ended while the board was in use.
     #[error("the QEMU of the board {name:?} ended by itself: {why}")]
     Died {

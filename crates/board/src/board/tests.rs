@@ -1,8 +1,17 @@
+use std::path::Path;
+
 use super::*;
+use penstock_host::{files, running::Running};
 use penstock_model::Source;
 use penstock_testkit::script;
 
-use crate::{kept::tests::kept, saved::BESIDE};
+use super::up::BOOTS;
+use crate::{
+    kept::tests::kept,
+    machine::SERIAL_LOG,
+    origin::Origin,
+    saved::{BESIDE, Saved},
+};
 
 #[test]
 fn a_board_of_which_it_cannot_be_written_down_that_it_stays_ends_and_that_is_said() {
@@ -83,6 +92,59 @@ fn a_saved_board_outlives_what_is_not_its_fault() {
         // One of which a part is gone is none.
         files::remove_tree(&key).unwrap();
         assert!(!saved.is_there());
+    }
+}
+
+/// QEMU's emulation may run code that the kernel has replaced: no fault of the board, and nothing has been done with it yet.
+#[test]
+fn a_board_is_booted_again_where_qemu_ran_code_that_its_kernel_had_replaced() {
+    let there = tempfile::tempdir().unwrap();
+    let parsed = penstock_model::parse(&Source::new("test.yaml", "nics: {NET0: {vfs: 2}}")).unwrap();
+    let design = Design::from_model(&parsed.model, None).unwrap();
+    let image = Image::called("/images/d", "sums");
+    let boots = there.path().join("boots");
+    let counting = Choice::counting();
+    let kvm = Choice { accelerator: Accelerator::Kvm, ..counting.clone() };
+    let trap = "[    1.869200] Oops: int3: 0000 [#1] PREEMPT_RT SMP NOPTI";
+    let other = "[    1.869200] Oops: Oops: 0002 [#1] PREEMPT_RT SMP NOPTI";
+    let told = "it ran code that the board's kernel had already replaced (Oops: int3: 0000 [#1] PREEMPT_RT SMP NOPTI)";
+    let ended = "QEMU ended before the board was up: it said nothing";
+    // What its console says at each boot, and how often it is booted.
+    for (first, then, choice, expected, why) in [
+        (trap, trap, &counting, BOOTS, told),
+        (trap, other, &counting, 2, ended),
+        (other, trap, &counting, 1, ended),
+        (trap, other, &kvm, 1, ended),
+    ] {
+        let cache = Cache::at(there.path()).running_in(there.path().join("run"));
+        let _ = files::remove_file(&boots);
+        let at = boots.display();
+        let emulator = Emulator::acted_by(&format!(
+            "if [ -e '{at}' ]; then echo '{then}'; else echo '{first}'; fi >{SERIAL_LOG}; echo >>'{at}'; : >serial; : >control; exit 1"
+        ));
+        let options = UpOptions { cold: true, ..UpOptions::default() };
+        let up = Up {
+            design: &design,
+            image: &image,
+            cache: &cache,
+            options: &options,
+            emulator: &emulator,
+            choice,
+        };
+        let mut notes = Vec::new();
+        let error = up.attempt(&mut Vec::new(), &mut |progress| {
+            if let Progress::Note(note) = progress {
+                notes.push(note);
+            }
+        });
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+        assert_eq!(files::read_to_string(&boots).unwrap().lines().count(), expected, "{error}");
+        assert_eq!(
+            notes.iter().filter(|note| note.contains("booting it again")).count(),
+            expected - 1,
+            "{notes:?}"
+        );
     }
 }
 

@@ -320,6 +320,7 @@ impl Fault for BoardError {
             | BoardError::Build { .. }
             | BoardError::Damaged { .. }
             | BoardError::EmulatorEnded { .. }
+            | BoardError::StaleTrap { .. }
             | BoardError::Died { .. }
             | BoardError::Switch { .. }
             | BoardError::Port { .. }
