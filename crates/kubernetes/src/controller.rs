@@ -41,6 +41,7 @@ mod shown;
 mod watched;
 
 use announce::Announcer;
+use evict::Who;
 use lease::Leadership;
 use shown::Shown;
 pub(crate) use watched::{GONE_BACK, Kept, Watched};
@@ -95,7 +96,7 @@ async fn serve(arguments: arguments::Controller) -> Result<(), ControllerError> 
     let settings = ClientSettings { kubeconfig: arguments.kubeconfig.clone() };
     let client = connect(&settings).await?.client;
     let mut leadership = Leadership::new(client.clone(), arguments.namespace.as_str());
-    let mut controller = Controller::new(client);
+    let mut controller = Controller::new(client, arguments.pod);
     if let Some(address) = arguments.metrics {
         let server = MetricsServer::bind(address)?;
         log::say(format!("metrics are at http://{}/metrics", server.address()));
@@ -115,6 +116,8 @@ async fn serve(arguments: arguments::Controller) -> Result<(), ControllerError> 
 /// Everything that is known, and what is due.
 struct Controller {
     client: Client,
+    /// The UID of the pod that it runs in.
+    pod: Option<String>,
     machine_api: Api<DynamicObject>,
     node_api: Api<DynamicObject>,
     machines: Kept<Machine>,
@@ -156,8 +159,9 @@ struct NodeState {
 }
 
 impl Controller {
-    fn new(client: Client) -> Controller {
+    fn new(client: Client, pod: Option<String>) -> Controller {
         Controller {
+            pod,
             machine_api: Api::all_with(client.clone(), &ApiResource::erase::<SriovMachine>(&())),
             node_api: Api::all_with(client.clone(), &ApiResource::erase::<SriovNode>(&())),
             announcer: Announcer::new(client.clone(), MANAGER),
@@ -429,7 +433,11 @@ impl Controller {
                 self.drained.insert(name, (number, Drained::Waiting("it still takes new pods".to_owned())));
                 continue;
             }
-            let drained = match timeout(REQUEST, evict::look(&self.client, &name, &plan.vanishing, all)).await
+            let who = match all {
+                true => Who::All { but: self.pod.as_deref() },
+                false => Who::Claimants,
+            };
+            let drained = match timeout(REQUEST, evict::look(&self.client, &name, &plan.vanishing, who)).await
             {
                 Ok(Ok(drained)) => drained,
                 Ok(Err(error)) => Drained::Waiting(evict::not_seen(&error.into())),

@@ -27,20 +27,33 @@ const PAGE: u32 = 100;
 /// How many claims are asked for at a time: all of the cluster are, once nothing else is waited for.
 const CLAIMS: u32 = 500;
 
-/// Looks at the pods of a node, and evicts those with a claim on a VF that vanishes; with `all`, every one that does not belong to the node itself.
+/// Who leaves a node.
+#[derive(Clone, Copy, Debug)]
+pub enum Who<'a> {
+    /// Pods with a claim on a VF that vanishes.
+    Claimants,
+    /// They, and all that do not belong to the node itself, but for the controller's own pod.
+    All {
+        /// Its UID, where it runs in one.
+        but: Option<&'a str>,
+    },
+}
+
+/// Looks at the pods of a node, and evicts those that `who` says.
 /// PodDisruptionBudgets hold.
 pub async fn look(
     client: &Client,
     node: &str,
     vanishing: &[VanishingVf],
-    all: bool,
+    who: Who<'_>,
 ) -> Result<Drained, Error> {
     let fields = ListParams::default().fields(&format!("spec.nodeName={node}"));
     let slices = Api::<ResourceSlice>::all(client.clone()).list(&fields).await?.items;
     let devices = drain::devices(node, &slices, vanishing);
     // While a device may be given to a new pod there is no end.
     let nothing = devices.vanishing.is_empty() && devices.absent.is_none();
-    if devices.incomplete.is_some() || !devices.open.is_empty() || (nothing && !all) {
+    if devices.incomplete.is_some() || !devices.open.is_empty() || (nothing && matches!(who, Who::Claimants))
+    {
         return Ok(drain::drained(&devices, &[]));
     }
     let mut leaving = Vec::new();
@@ -56,7 +69,7 @@ pub async fn look(
         let pods = pods.list(&page).await?;
         there.extend(pods.items.iter().filter_map(ResourceExt::uid));
         for pod in pods.items.iter().filter(|pod| drain::is_alive(pod)) {
-            if all && drain::leaves_with_node(pod) {
+            if matches!(who, Who::All { but } if drain::leaves_with_node(pod, but)) {
                 leaving.push(leave(client, pod, "its node is drained").await);
                 continue;
             }

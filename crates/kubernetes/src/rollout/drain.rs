@@ -128,14 +128,15 @@ pub fn is_alive(pod: &Pod) -> bool {
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// Whether a pod leaves a node that is drained as a whole: a static one would be made anew there, and so would one of a DaemonSet, which heeds no
-/// cordon.
-pub fn leaves_with_node(pod: &Pod) -> bool {
+/// cordon. The pod that drains, `own` by its UID, stays, too: in a cluster of one node nobody would be left to end the change and the cordon.
+pub fn leaves_with_node(pod: &Pod, own: Option<&str>) -> bool {
     let is_static = pod.metadata.annotations.iter().flatten().any(|(key, _)| key == MIRROR);
     let mut owners = pod.metadata.owner_references.iter().flatten();
     let of_daemon_set = owners.any(|owner| {
         owner.controller == Some(true) && owner.kind == "DaemonSet" && owner.api_version.starts_with("apps/")
     });
-    !is_static && !of_daemon_set
+    let is_own = own.is_some() && pod.metadata.uid.as_deref() == own;
+    !is_static && !of_daemon_set && !is_own
 }
 
 impl Devices {
@@ -386,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn all_leave_a_drained_node_but_static_pods_and_those_of_daemon_sets() {
+    fn all_leave_a_drained_node_but_static_pods_those_of_daemon_sets_and_the_controllers_own() {
         let pod = |metadata: serde_json::Value| -> Pod {
             serde_json::from_value(json!({"metadata": metadata, "spec": {"containers": []}})).unwrap()
         };
@@ -394,11 +395,19 @@ mod tests {
             json!({"ownerReferences": [
             {"apiVersion": "apps/v1", "kind": kind, "name": "o", "uid": "u", "controller": controller}]})
         };
-        assert!(leaves_with_node(&pod(json!({}))));
-        assert!(leaves_with_node(&pod(owner("ReplicaSet", true))));
-        assert!(!leaves_with_node(&pod(owner("DaemonSet", true))));
-        assert!(leaves_with_node(&pod(owner("DaemonSet", false))), "one that only names a DaemonSet");
-        assert!(!leaves_with_node(&pod(json!({"annotations": {MIRROR: "hash"}}))));
+        assert!(leaves_with_node(&pod(json!({})), Some("own")));
+        assert!(leaves_with_node(&pod(owner("ReplicaSet", true)), Some("own")));
+        assert!(!leaves_with_node(&pod(owner("DaemonSet", true)), Some("own")));
+        assert!(
+            leaves_with_node(&pod(owner("DaemonSet", false)), Some("own")),
+            "one that only names a DaemonSet"
+        );
+        assert!(!leaves_with_node(&pod(json!({"annotations": {MIRROR: "hash"}})), Some("own")));
+        assert!(!leaves_with_node(&pod(json!({"uid": "own"})), Some("own")));
+        assert!(leaves_with_node(&pod(json!({"uid": "standby"})), Some("own")));
+        // Of a controller that runs in no pod.
+        assert!(leaves_with_node(&pod(json!({"uid": "own"})), None));
+        assert!(leaves_with_node(&pod(json!({})), None));
     }
 
     #[test]
