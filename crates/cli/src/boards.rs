@@ -9,8 +9,8 @@ use penstock_model::{DataPath, InterfaceName, Inventory, Model, Uplink};
 use crate::{
     failure::{Failure, Status},
     model_file::ModelFile,
-    printer::Printer,
     settings::Settings,
+    ui::printer::Printer,
 };
 
 /// Where this binary is inside a board: on the path of whoever enters it.

@@ -11,7 +11,7 @@ use penstock_plan::{Danger, Plan, StepId, dangers};
 
 use crate::{
     failure::{Failure, Status},
-    printer::Printer,
+    ui::printer::Printer,
 };
 
 /// The dangers of a plan. It is said when nobody looked for some of them.

@@ -20,8 +20,8 @@ use crate::{
         apply, audit, check, console, export, generate, guard, import, plan, report, status, undo, verify,
     },
     remote::summary,
+    runtime::watch,
     status::Status,
-    watch,
 };
 
 /// The kinds of document, each with a schema: `penstock schema --of KIND`.

@@ -6,7 +6,6 @@ use penstock_model::text::Styled;
 
 use crate::{
     model_file,
-    printer::Printer,
     remote::{
         fleet::{self, Order},
         protocol::{Reply, Request, Requests, encode},
@@ -15,6 +14,7 @@ use crate::{
     },
     settings::{Settings, Widths},
     status::Status,
+    ui::printer::Printer,
 };
 
 /// What stands for the token of the bootstrap script, which the machine knows once it runs the script.

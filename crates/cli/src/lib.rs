@@ -1,40 +1,30 @@
 //! Describe a machine with SR-IOV in one file; rehearse, apply and prove it.
 //!
 //! This crate puts the parts together: it alone knows them all, and decides their order. One file a verb in
-//! `commands`; `arguments` is what the user typed, `settings` what that and the environment come to. It is a library for its
+//! `commands`; `arguments` is what the user typed, `settings` what that and the environment come to; `ui` is what people see, `runtime`
+//! this machine and the runs on it, `remote` other machines. It is a library for its
 //! fuzz targets and for the packages alone, which are made from [`command`]: the program's only entry is [`main`].
 
 mod arguments;
-mod audit_table;
 mod bench;
 mod boards;
 mod commands;
 mod dangers;
 mod documents;
-mod evidence;
 mod failure;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod generated_files;
-mod inventory_table;
-mod kept_run;
 mod latency;
-mod live;
-mod live_status;
-mod machine;
 mod metrics;
 mod model_file;
-mod paragraphs;
-mod persisted;
-mod printer;
-mod progress;
 mod rehearsal;
 mod remote;
-mod run_directory;
+mod runtime;
 mod settings;
 mod status;
+mod ui;
 mod version;
-mod watch;
 
 use std::{
     panic::{self, AssertUnwindSafe},
@@ -47,9 +37,9 @@ use crate::{
     arguments::{Arguments, Check, Format, Verb},
     documents::Kind,
     failure::Failure,
-    printer::Printer,
     settings::Settings,
     status::Status,
+    ui::printer::Printer,
 };
 
 /// The program `penstock`.

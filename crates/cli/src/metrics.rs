@@ -29,10 +29,12 @@ use crate::{
         verify,
     },
     failure::Failure,
-    machine::{Machine, run_states::RunStates},
     model_file::ModelFile,
-    printer::Printer,
-    progress::{self, Found},
+    runtime::{
+        machine::{Machine, run_states::RunStates},
+        progress::{self, Found},
+    },
+    ui::printer::Printer,
 };
 
 /// Looks at everything; with `verify` also whether the machine is as the model has it. What cannot be read is counted and warned of.

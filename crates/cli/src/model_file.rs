@@ -15,13 +15,13 @@ use penstock_render::GenerateError;
 use crate::{
     arguments::{NicAt, Strict, Subject},
     failure::{Failure, Fault, OrBadInput, Status},
-    machine::Machine,
-    printer::Printer,
     remote::{
         hosts::Host,
         protocol::{Payload, TemplateFile},
     },
+    runtime::machine::Machine,
     settings::Settings,
+    ui::printer::Printer,
 };
 
 /// The largest model file that is read. A machine with 510 VFs and 64 guests needs 60 KiB.

@@ -22,11 +22,11 @@ use crate::{
     bench::{outcome, remote::Measuring},
     boards::{self, Boards},
     commands::{apply::Carried, verify::Verified},
-    evidence,
     failure::{Failure, Status},
     latency::remote as latency,
     model_file::ModelFile,
-    printer::Printer,
+    runtime::evidence,
+    ui::printer::Printer,
 };
 
 /// How long one verb may take inside a board, which software emulation slows down some twenty times.

@@ -13,8 +13,8 @@ use crate::{
     documents::Kind,
     failure::{Failure, OrBadInput, Status},
     model_file::{self, For},
-    printer::Printer,
     settings::Settings,
+    ui::printer::Printer,
 };
 
 pub mod agent;

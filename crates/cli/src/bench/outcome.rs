@@ -13,7 +13,7 @@ use penstock_model::{
     text::counted,
 };
 
-use crate::{failure::Status, live::Live};
+use crate::{failure::Status, ui::live::Live};
 
 /// No more reasons than this are listed.
 const REASONS: usize = 8;

@@ -21,8 +21,8 @@ use crate::{
     boards::BINARY,
     failure::{Failure, Status},
     model_file::ModelFile,
-    printer::Printer,
     rehearsal::refused,
+    ui::printer::Printer,
 };
 
 /// How much longer than its own limit a run in a board may take: it looks at the machine first, and takes everything back

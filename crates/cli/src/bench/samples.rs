@@ -11,7 +11,7 @@ use penstock_measure::{
 
 use crate::{
     failure::{Failure, OrBadInput},
-    kept_run::RUN_FILE_LIMIT,
+    runtime::kept_run::RUN_FILE_LIMIT,
 };
 
 /// The file's name in a run directory.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use penstock_measure::{event::Event, matrix::Matrix};
 use penstock_model::measurement::Rules;
 
-use crate::{live::Live, printer::Printer};
+use crate::ui::{live::Live, printer::Printer};
 
 /// Where nothing is redrawn, a line comes no more often than this.
 const SELDOM: Duration = Duration::from_secs(10);

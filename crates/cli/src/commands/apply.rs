@@ -19,11 +19,13 @@ use crate::{
     commands::{guard, plan},
     dangers,
     failure::{Failure, Status},
-    machine::{Alone, Machine, runs::Begun},
     model_file::{self, For, ModelFile},
-    printer::Printer,
-    progress::Kept,
+    runtime::{
+        machine::{Alone, Machine, runs::Begun},
+        progress::Kept,
+    },
     settings::Settings,
+    ui::printer::Printer,
 };
 
 mod persist;

@@ -21,10 +21,10 @@ use crate::{
     commands::{apply, guard, plan},
     dangers,
     failure::{Failure, Status},
-    machine::Machine,
     model_file::{self, For, ModelFile},
-    printer::Printer,
+    runtime::machine::Machine,
     settings::Settings,
+    ui::printer::Printer,
 };
 
 /// How long the NICs and drives of a model may take to be there. A driver with much firmware to load takes some 20 s.

@@ -20,12 +20,11 @@ use serde::Serialize;
 
 use crate::{
     arguments::Audit,
-    audit_table,
     failure::{Failure, OrBadInput, Status},
-    machine::{self, Machine},
     model_file::{self, For, ModelFile},
-    printer::Printer,
+    runtime::machine::{self, Machine},
     settings::Settings,
+    ui::{printer::Printer, tables},
 };
 
 pub use tuned::AuditProfile;
@@ -87,7 +86,7 @@ pub fn run(mut arguments: Audit, settings: &Settings, printer: &mut Printer) -> 
     let coverage = profile.map(|profile| compare_with_tuned(&found, &profile));
     let audited = Audited { holds: found.holds(), found: &found, tuned: coverage };
     printer.data(&audited, || {
-        let table = audit_table::table(&found, verbose, width);
+        let table = tables::audit::table(&found, verbose, width);
         table + &audited.tuned.as_ref().map(|it| tuned::table(it, verbose, width)).unwrap_or_default()
     })?;
     Ok(if found.holds() { Status::Holds } else { Status::DoesNotHold })

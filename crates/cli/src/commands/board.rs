@@ -12,9 +12,9 @@ use crate::{
     documents::{BoardImage, Boards as ListOfBoards, OneBoard, PackedImage},
     failure::{Failure, Status},
     model_file::{self, For},
-    printer::Printer,
     remote::ssh,
     settings::Settings,
+    ui::printer::Printer,
 };
 /// Runs one of the verbs of `board`.
 pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {

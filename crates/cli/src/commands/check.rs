@@ -12,10 +12,10 @@ use crate::{
     commands::plan,
     documents::Trouble,
     failure::{Failure, Status},
-    machine::Machine,
     model_file::{self, For},
-    printer::Printer,
+    runtime::machine::Machine,
     settings::Settings,
+    ui::printer::Printer,
 };
 
 mod github;

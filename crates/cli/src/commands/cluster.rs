@@ -11,8 +11,8 @@ use crate::{
     documents::{ClusterParts, ClusterUp, Clusters, OneCluster},
     failure::{Failure, Status},
     model_file::{self, For},
-    printer::Printer,
     settings::Settings,
+    ui::printer::Printer,
 };
 
 /// Runs one of the verbs of `board cluster`.

@@ -3,7 +3,7 @@
 use crate::{
     arguments::Completions,
     failure::{Failure, Status},
-    printer::Printer,
+    ui::printer::Printer,
 };
 
 /// Prints the completions of a shell.

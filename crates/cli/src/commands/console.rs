@@ -26,8 +26,8 @@ use self::shown::{Event, Shown};
 use crate::{
     arguments,
     failure::{Failure, Fault, Status},
-    printer::Printer,
     settings::Settings,
+    ui::printer::Printer,
 };
 
 mod shown;

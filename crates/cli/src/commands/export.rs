@@ -10,10 +10,10 @@ use crate::{
     arguments::{Export, ExportTo},
     failure::{Failure, Status},
     generated_files,
-    machine::Machine,
     model_file::{self, For},
-    printer::Printer,
+    runtime::machine::Machine,
     settings::Settings,
+    ui::printer::Printer,
 };
 
 /// The files for another program.

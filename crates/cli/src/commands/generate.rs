@@ -16,10 +16,10 @@ use crate::{
     arguments::Generate,
     failure::{Failure, OrBadInput, Status},
     generated_files,
-    machine::Machine,
     model_file::{self, For, ModelFile},
-    printer::Printer,
+    runtime::machine::Machine,
     settings::Settings,
+    ui::printer::Printer,
 };
 
 /// The most lines that are shown of how a file differs.

@@ -27,10 +27,12 @@ use serde::Serialize;
 use crate::{
     arguments,
     failure::{Failure, OrBadInput, Status},
-    machine::{Alone, Machine, runs::who},
-    printer::Printer,
-    progress,
+    runtime::{
+        machine::{Alone, Machine, runs::who},
+        progress,
+    },
     settings::Settings,
+    ui::printer::Printer,
 };
 
 mod machine;

@@ -9,10 +9,10 @@ use crate::{
     commands::{apply, guard, plan},
     dangers,
     failure::{Failure, Status},
-    machine::Machine,
     model_file::{self, For},
-    printer::Printer,
+    runtime::machine::Machine,
     settings::Settings,
+    ui::printer::Printer,
 };
 
 /// Starts guests, and the guests that they need.

@@ -7,10 +7,10 @@ use serde::Serialize;
 use crate::{
     arguments::{Import, ImportFrom},
     failure::{Failure, Status},
-    machine::Machine,
     model_file,
-    printer::Printer,
+    runtime::machine::Machine,
     settings::Settings,
+    ui::printer::Printer,
 };
 
 /// A model that was made of other programs' files. What they say and it does not is in `diagnostics`.

@@ -14,13 +14,11 @@ use crate::{
         watch::Watch, wire::Line,
     },
     commands::verify::{self, Seen},
-    evidence,
     failure::{Failure, Status},
-    machine::Machine,
     model_file::{self, For, ModelFile},
-    printer::Printer,
-    run_directory::RunDirectory,
+    runtime::{evidence, machine::Machine, run_directory::RunDirectory},
     settings::Settings,
+    ui::printer::Printer,
 };
 
 mod latency;

@@ -8,11 +8,11 @@ use penstock_report::metrics::{Snapshot, TextFormat, render};
 use crate::{
     arguments::Metrics,
     failure::{Failure, Status},
-    machine::{self, Machine},
     metrics::snapshot,
     model_file::{self, For},
-    printer::Printer,
+    runtime::machine::{self, Machine},
     settings::Settings,
+    ui::printer::Printer,
 };
 
 /// What the file is called: node_exporter reads what ends in `.prom`.

@@ -32,9 +32,9 @@ pub mod verify;
 use crate::{
     arguments::Verb,
     failure::{Failure, Status},
-    printer::Printer,
     remote,
     settings::Settings,
+    ui::printer::Printer,
 };
 
 /// Runs a verb to its exit status.

@@ -15,11 +15,10 @@ use serde::Serialize;
 use crate::{
     arguments, dangers,
     failure::{Failure, Status},
-    machine::Machine,
     model_file::{self, For, ModelFile},
-    persisted,
-    printer::Printer,
+    runtime::{machine::Machine, persisted},
     settings::Settings,
+    ui::printer::Printer,
 };
 
 /// A plan with what it would take away. `--json` prints it.

@@ -9,10 +9,10 @@ use crate::{
     commands::verify::table,
     failure::{Failure, Status},
     model_file::{self, For},
-    printer::Printer,
     rehearsal::Rehearsal,
-    run_directory::RunDirectory,
+    runtime::run_directory::RunDirectory,
     settings::Settings,
+    ui::printer::Printer,
 };
 
 /// Boots, applies, verifies, and leaves a run directory whatever happens.

@@ -13,8 +13,8 @@ use penstock_report::compare;
 use crate::{
     arguments::Report,
     failure::{Failure, Status},
-    kept_run::KeptRun,
-    printer::Printer,
+    runtime::kept_run::KeptRun,
+    ui::printer::Printer,
 };
 
 /// One run or two.

@@ -11,11 +11,10 @@ use crate::{
     arguments::{Scan, Strict},
     documents::ScannedModel,
     failure::{Failure, Status},
-    inventory_table,
-    machine::{self, Machine},
     model_file::{self, For},
-    printer::Printer,
+    runtime::machine::{self, Machine},
     settings::Settings,
+    ui::{printer::Printer, tables},
 };
 
 /// Prints the inventory, or a model of what is there. What could not be read is told on standard error as well.
@@ -43,7 +42,7 @@ pub fn run(arguments: &Scan, settings: &Settings, printer: &mut Printer) -> Resu
     }
     if !arguments.as_model {
         let width = printer.width();
-        printer.data(&inventory, || inventory_table::table(&inventory, width))?;
+        printer.data(&inventory, || tables::inventory::table(&inventory, width))?;
         return Ok(Status::Holds);
     }
     let (host, definitions) = (machine.host_name(), machine.definitions());

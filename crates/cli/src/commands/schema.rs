@@ -3,7 +3,7 @@
 use crate::{
     arguments::Schema,
     failure::{Failure, Status},
-    printer::Printer,
+    ui::printer::Printer,
 };
 
 /// Prints the schema; it is JSON with or without `--json`.

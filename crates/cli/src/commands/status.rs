@@ -14,12 +14,13 @@ use crate::{
     arguments::StatusRequest,
     commands::undo::Unreadable,
     failure::{Failure, Status},
-    live_status,
-    machine::{Machine, run_states::RunStates},
-    persisted,
-    printer::Printer,
-    progress::{self, Found, Progress, Wait},
+    runtime::{
+        machine::{Machine, run_states::RunStates},
+        persisted,
+        progress::{self, Found, Progress, Wait},
+    },
     settings::Settings,
+    ui::{live_status, printer::Printer},
 };
 
 /// What there is to tell; `--json` prints it.

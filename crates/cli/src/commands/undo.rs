@@ -21,10 +21,12 @@ use crate::{
     commands::apply::{self, Carried},
     dangers,
     failure::{Failure, OrBadInput, Status},
-    machine::{Alone, Machine, runs::who},
-    printer::Printer,
-    progress,
+    runtime::{
+        machine::{Alone, Machine, runs::who},
+        progress,
+    },
     settings::Settings,
+    ui::printer::Printer,
 };
 
 /// The runs that changed this machine.

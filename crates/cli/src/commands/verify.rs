@@ -17,12 +17,10 @@ use serde::{Deserialize, Serialize};
 use crate::{
     arguments::Verify,
     failure::{Failure, Status},
-    machine::Machine,
     model_file::{self, For, ModelFile},
-    persisted,
-    printer::Printer,
+    runtime::{machine::Machine, persisted, watch},
     settings::Settings,
-    watch,
+    ui::printer::Printer,
 };
 
 /// What `--json` prints.

@@ -16,8 +16,8 @@ use crate::{
     bench::{remote::listen, wire::Line},
     boards::BINARY,
     failure::Failure,
-    printer::Printer,
     rehearsal::refused,
+    ui::printer::Printer,
 };
 
 /// How much longer than its own limit a run in a board may take.

@@ -18,8 +18,8 @@ use penstock_plan::{Action, GuestAction, Plan, RealTimeAction, Step, StepId, und
 
 use crate::{
     failure::{Failure, Status},
-    machine::Machine,
     model_file::ModelFile,
+    runtime::machine::Machine,
 };
 
 /// Takes the real-time steps of earlier runs off and puts them on again.
@@ -269,7 +269,7 @@ mod tests {
     use penstock_plan::{Fact, FunctionAction};
 
     use super::*;
-    use crate::machine::runs::who;
+    use crate::runtime::machine::runs::who;
 
     fn step(id: u32, action: Action, inverse: Option<Action>, needs: &[u32]) -> Step {
         Step {

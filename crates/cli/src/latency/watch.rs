@@ -7,7 +7,7 @@ use penstock_measure::{
     latency::wake_ups::RunOptions,
 };
 
-use crate::printer::Printer;
+use crate::ui::printer::Printer;
 
 /// Where nothing is redrawn, a line comes no more often than this.
 const SELDOM: Duration = Duration::from_secs(10);

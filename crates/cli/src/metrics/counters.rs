@@ -11,7 +11,7 @@ use penstock_model::{
 use penstock_report::metrics::{Area, InterfaceMetrics};
 
 use super::{UnreadAreas, present_vfs};
-use crate::machine::Machine;
+use crate::runtime::machine::Machine;
 
 /// What was counted.
 #[derive(Debug, Default)]

@@ -23,8 +23,8 @@ use crate::{
     documents::Kind,
     failure::{Failure, Status},
     guarded,
-    printer::Printer,
     settings::{Settings, Widths},
+    ui::printer::Printer,
 };
 
 /// How often the timeout is checked while nothing is received.

@@ -19,7 +19,7 @@ use super::{
 use crate::{
     documents::{self, Kind},
     failure::{Failure, Status},
-    printer::Printer,
+    ui::printer::Printer,
 };
 
 const PAUSE: Duration = Duration::from_millis(50);

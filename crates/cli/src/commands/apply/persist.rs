@@ -12,10 +12,12 @@ use crate::{
     commands::plan::{self, Ready},
     dangers,
     failure::{Failure, Status},
-    machine::{Alone, Machine},
     model_file::ModelFile,
-    persisted,
-    printer::Printer,
+    runtime::{
+        machine::{Alone, Machine},
+        persisted,
+    },
+    ui::printer::Printer,
 };
 
 /// Applies, then has it last; only the latter where the model can come true only after a reboot. All that can be refused is

@@ -11,8 +11,7 @@ use serde::Serialize;
 
 use crate::{
     failure::{Failure, OrBadInput, Status},
-    paragraphs::Paragraphs,
-    printer::Printer,
+    ui::{paragraphs::Paragraphs, printer::Printer},
 };
 
 /// Where profiles are, the first that has one first (`tuned/consts.py`; the last two up to version 2.22).

@@ -23,9 +23,11 @@ use penstock_plan::Plan;
 use super::watch::{Guarded, NoLock, RunEnd};
 use crate::{
     failure::{Failure, Status},
-    machine::{Alone, Machine, runs::who},
-    printer::Printer,
-    progress,
+    runtime::{
+        machine::{Alone, Machine, runs::who},
+        progress,
+    },
+    ui::printer::Printer,
 };
 
 /// After so many attempts the way back goes without what cannot be found out about guests.

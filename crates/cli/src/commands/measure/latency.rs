@@ -22,10 +22,10 @@ use crate::{
     commands::verify::{self, Seen},
     failure::{Failure, Status},
     latency::{Choice, RequestedRun, layout::layout, outcome, perform::perform, toggle::Steps, watch::Watch},
-    machine::Machine,
     model_file::ModelFile,
-    printer::Printer,
+    runtime::machine::Machine,
     settings::Settings,
+    ui::printer::Printer,
 };
 
 /// Whether it is this that is asked for: by an option, or by going on with a run of it.

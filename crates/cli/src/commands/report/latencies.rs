@@ -9,8 +9,8 @@ use super::keep;
 use crate::{
     arguments::LatencyForm,
     failure::{Failure, Status},
-    kept_run::KeptRun,
-    printer::Printer,
+    runtime::kept_run::KeptRun,
+    ui::printer::Printer,
 };
 
 /// What `report --latencies` prints with `--json`.

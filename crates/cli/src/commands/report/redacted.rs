@@ -12,8 +12,8 @@ use serde::Serialize;
 use crate::{
     arguments::Report,
     failure::{Failure, OrBadInput, Status},
-    kept_run::{KeptFiles, KeptRun, RUN_FILE_LIMIT, UnreadableFile},
-    printer::Printer,
+    runtime::kept_run::{KeptFiles, KeptRun, RUN_FILE_LIMIT, UnreadableFile},
+    ui::printer::Printer,
 };
 
 /// Files that are made anew from the redacted evidence.

@@ -28,12 +28,12 @@ use penstock_verify::{
 use crate::{
     commands::verify,
     failure::Failure,
-    machine::{
+    model_file::ModelFile,
+    runtime::machine::{
         Machine,
         incus::{IncusFunction, IncusFunctions, IncusUnseen, ModelAsRun, nics_of},
     },
-    model_file::ModelFile,
-    printer::Printer,
+    ui::printer::Printer,
 };
 
 /// What is polled.

@@ -29,7 +29,7 @@ use super::{Alone, Machine};
 use crate::{
     failure::{Failure, Status},
     model_file::ModelFile,
-    progress,
+    runtime::progress,
 };
 
 /// A run that was begun: nobody else changes the machine while this is there.

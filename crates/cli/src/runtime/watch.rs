@@ -28,10 +28,10 @@ use self::{
 use crate::{
     arguments::Verify,
     failure::{Failure, Status},
-    machine::Machine,
     model_file::{self, For},
-    printer::Printer,
+    runtime::machine::Machine,
     settings::Settings,
+    ui::printer::Printer,
 };
 
 /// Events come in bursts. What came is judged when nothing more has come for so long...

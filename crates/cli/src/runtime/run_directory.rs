@@ -11,8 +11,8 @@ use penstock_report::Evidence;
 
 use crate::{
     failure::{Failure, Status},
-    kept_run::{self, EVIDENCE},
-    printer::Printer,
+    runtime::kept_run::{self, EVIDENCE},
+    ui::printer::Printer,
 };
 
 /// The directory of one run: `evidence.json`, `report.html`, `report.md`, `model.yaml`, `serial.log`, what was brought out of

@@ -8,11 +8,11 @@ use penstock_report::metrics::{Snapshot, VerificationMetrics};
 use super::rates::Rates;
 use crate::{
     commands::status::{self, GuestsAndRuns, StatusDocument},
-    machine::{Machine, run_states::RunStates},
     metrics::{self, CountedSnapshot},
     model_file::ModelFile,
-    printer::Printer,
+    runtime::machine::{Machine, run_states::RunStates},
     settings::Settings,
+    ui::printer::Printer,
 };
 
 /// What was seen.

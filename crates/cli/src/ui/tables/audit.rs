@@ -8,7 +8,7 @@ use penstock_model::{
     text::one_line as plain,
 };
 
-use crate::paragraphs::Paragraphs;
+use crate::ui::paragraphs::Paragraphs;
 
 /// Where the text of a row's parts begins.
 const INDENT: usize = 12;

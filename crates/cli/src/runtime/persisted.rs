@@ -24,9 +24,9 @@ use serde::Serialize;
 use crate::{
     arguments::{NicAt, Subject as TargetArguments},
     failure::{Failure, Status},
-    machine::Machine,
     model_file::ModelFile,
-    printer::Printer,
+    runtime::machine::Machine,
+    ui::printer::Printer,
 };
 
 /// Where programs are that stay: not what somebody has just built or copied to look at.

@@ -17,7 +17,7 @@ use super::{
     unwatched::Unwatched,
     watcher::Watcher,
 };
-use crate::{arguments::Subject as ModelArguments, failure::Failure, printer::Printer};
+use crate::{arguments::Subject as ModelArguments, failure::Failure, ui::printer::Printer};
 
 /// What happened, but for attributes that changed.
 #[derive(Debug, Serialize, schemars::JsonSchema)]

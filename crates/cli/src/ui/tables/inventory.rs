@@ -13,7 +13,7 @@ use penstock_model::{
     text::{counted, one_line as plain},
 };
 
-use crate::paragraphs::Paragraphs;
+use crate::ui::paragraphs::Paragraphs;
 
 /// What stands for a value that there is none of.
 const NONE: &str = "-";

@@ -6,7 +6,7 @@ use penstock_model::{
 };
 
 use super::{NONE, inner_table, or_none};
-use crate::paragraphs::Paragraphs;
+use crate::ui::paragraphs::Paragraphs;
 
 /// What is free for VFs, what each of them has, and the namespaces.
 pub(super) fn details(drive: &NvmeVirtualization, sriov: Option<&Sriov>, out: &mut Paragraphs) {

@@ -41,9 +41,9 @@ use crate::{
     arguments::StatusRequest,
     failure::{Failure, Status},
     model_file::{self, For},
-    printer::Printer,
-    progress,
+    runtime::progress,
     settings::Settings,
+    ui::printer::Printer,
 };
 
 /// How often the machine is looked at, where that costs little.

@@ -21,7 +21,7 @@ use penstock_plan::{
 };
 
 use super::Machine;
-use crate::{failure::Failure, printer::Printer};
+use crate::{failure::Failure, ui::printer::Printer};
 
 impl Machine {
     fn memory(&self) -> Memory {

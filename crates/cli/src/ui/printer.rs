@@ -21,9 +21,9 @@ use serde::Serialize;
 use crate::{
     documents::{Document, Kind, Trouble},
     failure::{Failure, Status},
-    live::Canvas,
     remote::{protocol::Reply, reply_sender::ReplySender},
     settings::{Settings, Widths},
+    ui::live::Canvas,
 };
 
 /// Owns what a command prints. A progress bar on a terminal, plain lines elsewhere, and all of it as messages where another

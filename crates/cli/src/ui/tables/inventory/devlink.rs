@@ -7,7 +7,7 @@ use penstock_model::{
     text::{counted, one_line as plain},
 };
 
-use crate::paragraphs::Paragraphs;
+use crate::ui::paragraphs::Paragraphs;
 
 /// The embedded switch, the versions and the health reporters, a line each.
 pub(super) fn details(devlink: &Devlink, out: &mut Paragraphs) {

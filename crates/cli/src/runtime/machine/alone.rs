@@ -18,7 +18,7 @@ use penstock_model::Bdf;
 use super::{Machine, runs::who};
 use crate::{
     failure::{Failure, Status},
-    progress,
+    runtime::progress,
 };
 
 /// Where the locks are that do not depend on the directory of states, one for each network namespace.

@@ -31,7 +31,7 @@ use super::{
 use crate::{
     commands::status::{Guest, StatusDocument},
     metrics::CountedSnapshot,
-    progress::Wait,
+    runtime::progress::Wait,
 };
 
 const NOW: u64 = 1_800_000_000_000;
