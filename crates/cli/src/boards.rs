@@ -33,6 +33,10 @@ impl Boards {
     }
 
     /// The board for a model; with an inventory, one like the machine that it describes.
+    ///
+    /// # Errors
+    ///
+    /// `Status::BadInput` with all reasons why no board can be composed.
     pub fn design(&self, file: &ModelFile, inventory: Option<&Inventory>) -> Result<Design, Failure> {
         Design::from_model(&file.model, inventory).map_err(|errors| {
             let list: Vec<String> = errors.iter().map(ToString::to_string).collect();
@@ -42,11 +46,20 @@ impl Boards {
     }
 
     /// The board image, made now if it is not there.
+    ///
+    /// # Errors
+    ///
+    /// When this user cannot make one, the disk has no room, a package cannot be downloaded, or building it fails;
+    /// `Status::Interrupted`.
     pub fn image(&self, printer: &mut Printer) -> Result<Image, Failure> {
         Image::ensure(&self.cache, &mut |progress| show(printer, progress)).map_err(failed)
     }
 
     /// The board image, unpacked from a file if it is not there, and whether it was; the file is shown to be the one that is meant.
+    ///
+    /// # Errors
+    ///
+    /// When the file is not the one of `proof`, cannot be read, or is no image of this version's recipe; when the disk has no room.
     pub fn image_from(
         &self,
         file: &Path,
@@ -57,16 +70,28 @@ impl Boards {
     }
 
     /// Writes the board image to a file; its SHA-256.
+    ///
+    /// # Errors
+    ///
+    /// When the image is not what was made, or cannot be read; when `file` cannot be written.
     pub fn pack(&self, image: &Image, file: &Path, printer: &mut Printer) -> Result<String, Failure> {
         image.pack(file, &mut |progress| show(printer, progress)).map_err(failed)
     }
 
     /// Finds out what a first board would, so that it starts at once.
+    ///
+    /// # Errors
+    ///
+    /// When no QEMU fits the image, it cannot be run, or the cache cannot be written.
     pub fn prepare(&self, image: &Image, printer: &mut Printer) -> Result<(), Failure> {
         Board::prepare(image, &self.cache, &mut |progress| show(printer, progress)).map_err(failed)
     }
 
     /// A running board; one with a name can be left running.
+    ///
+    /// # Errors
+    ///
+    /// When a program is missing, no QEMU fits, the name is taken, QEMU ends, or the board is not up in time; it is gone then.
     pub fn up(
         &self,
         design: Design,
@@ -85,6 +110,10 @@ impl Boards {
 }
 
 /// How every board is brought up: this very binary is its embedded switches, and the program that runs on it.
+///
+/// # Errors
+///
+/// When the path of this binary is not known.
 pub fn options() -> Result<UpOptions, Failure> {
     let binary = process::own_program()?;
     let program = Some(binary.clone());
@@ -106,6 +135,10 @@ fn bridges(model: &Model) -> BTreeSet<InterfaceName> {
 
 /// Puts this binary, the model and its templates into a board, and makes the bridges that the model takes for granted; gives the model's
 /// path there.
+///
+/// # Errors
+///
+/// When the board does not answer any more, a file cannot be written there, or a directory or a bridge cannot be made.
 pub fn furnish(board: &mut Board, file: &ModelFile) -> Result<String, Failure> {
     board.install(BINARY)?;
     let name = Path::new(&file.source.name).file_name().unwrap_or_default().to_string_lossy().into_owned();

@@ -25,6 +25,10 @@ pub fn find(plan: &Plan, inventory: &Inventory, printer: &mut Printer) -> Vec<Da
 }
 
 /// Refuses a plan with dangers that are not `allowed`; warns of those that are, and of names that allow nothing.
+///
+/// # Errors
+///
+/// `Status::Refused` with each danger that is not allowed, and what allows it.
 pub fn refuse(dangers: &[Danger], allowed: &[String], printer: &mut Printer) -> Result<(), Failure> {
     let names: BTreeSet<&str> = dangers.iter().map(|danger| danger.name.as_str()).collect();
     for name in allowed.iter().filter(|name| !names.contains(name.as_str())) {

@@ -388,6 +388,10 @@ impl Kind {
     }
 
     /// A line of a stream, without its newline.
+    ///
+    /// # Errors
+    ///
+    /// When `value` has no form in JSON.
     pub fn line(self, value: &impl Serialize) -> Result<String, serde_json::Error> {
         let head = serde_json::to_string(&LineHead { kind: self.name(), version: self.version() })?;
         Ok(joined(&head, &[serde_json::to_string(value)?]))
@@ -432,6 +436,10 @@ impl Document {
     }
 
     /// Takes in what the verb tells.
+    ///
+    /// # Errors
+    ///
+    /// When `value` has no form in JSON.
     pub fn tell(&mut self, value: &impl Serialize) -> Result<(), serde_json::Error> {
         let text = serde_json::to_string_pretty(value)?;
         match self.next.take() {
@@ -478,6 +486,10 @@ impl Document {
     }
 
     /// The document of a run that ended so; `None` where none is printed.
+    ///
+    /// # Errors
+    ///
+    /// When the head has no form in JSON, or of a stream what was told before is none.
     pub fn end(self, status: Status) -> Result<Option<String>, serde_json::Error> {
         if self.whole.is_some() {
             return Ok(self.whole);

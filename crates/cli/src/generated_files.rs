@@ -25,6 +25,10 @@ pub fn look(root: &Root, path: impl AsRef<Path>) -> FoundFile {
 }
 
 /// Writes a file whole or not at all, and the directories on its way.
+///
+/// # Errors
+///
+/// When a directory or the file cannot be written.
 pub fn write(path: &Path, text: &str) -> Result<(), Failure> {
     let written = path.parent().map_or(Ok(()), files::create_dir_all);
     written.and_then(|()| files::write_atomic(path, text)).map_err(Failure::of_named)

@@ -103,6 +103,10 @@ pub fn same_on_each(model: &Model, hosts: &[Host]) -> Option<Diagnostic> {
 }
 
 /// Checks a payload and puts its model together again. Its warnings have been printed where it comes from.
+///
+/// # Errors
+///
+/// What is wrong in the model, with its place; a template that was not sent along.
 pub fn unpack(payload: &Payload) -> Result<ModelFile, Rejected> {
     let mut file = parse(Source::new(&payload.name, &payload.text))?;
     file.directory = payload.directory.clone();
@@ -203,6 +207,11 @@ impl Rejected {
 }
 
 /// Reads and checks a model; prints what is wrong with it, and its warnings. With `strict` these are errors.
+///
+/// # Errors
+///
+/// `Status::BadInput` when the file cannot be read or is wrong; what is wrong has been printed. With `strict` also when it has
+/// warnings.
 pub fn read(
     path: &Path,
     strict: Strict,
@@ -215,6 +224,10 @@ pub fn read(
 }
 
 /// Prints the warnings about a good model, or with `strict` refuses it for them.
+///
+/// # Errors
+///
+/// With `strict`, `Status::BadInput` when there are any.
 pub fn warn(
     warnings: &Diagnostics,
     source: &Source,
@@ -235,6 +248,10 @@ pub fn warn(
 }
 
 /// Reads and checks a model, and prints nothing: what it warns of is in [`ModelFile::warnings`].
+///
+/// # Errors
+///
+/// Why the file, or a template that it names, cannot be read; what is wrong in it, with its place.
 pub fn load(path: &Path) -> Result<ModelFile, Rejected> {
     let source = read_source(path, "a model")?;
     let mut file = parse(source)?;
@@ -247,6 +264,10 @@ pub fn load(path: &Path) -> Result<ModelFile, Rejected> {
 }
 
 /// The text of a file that the user names, or of standard input for `-`. `what` is what it should be: `a model`.
+///
+/// # Errors
+///
+/// When the file cannot be read, is too large, or is not UTF-8.
 pub fn read_source(path: &Path, what: &str) -> Result<Source, Rejected> {
     let (name, (bytes, more)) = match path == Path::new("-") {
         true => (STANDARD_INPUT.to_owned(), named(files::read_standard_input(MODEL_LIMIT))?),
@@ -260,6 +281,10 @@ pub fn read_source(path: &Path, what: &str) -> Result<Source, Rejected> {
 }
 
 /// What came of reading a file that the user names: an interrupt while it is waited for is one, and anything else wrong input.
+///
+/// # Errors
+///
+/// `Status::Interrupted` when an interrupt came meanwhile, else `Status::BadInput`.
 pub fn named<T>(read: files::Result<T>) -> Result<T, Failure> {
     match read {
         Err(error) if interrupt::pending() => Err(Failure::new(
@@ -352,6 +377,10 @@ fn absolute(directory: &Path, path: &str) -> String {
 }
 
 /// Reads and checks the model that a verb is about, with its NICs where the command line has them.
+///
+/// # Errors
+///
+/// As [`read`], and `Status::BadInput` when `--nic` names one that the model does not have.
 pub fn read_subject(
     subject: &Subject,
     machine: For<'_>,
@@ -399,6 +428,10 @@ pub fn explain_generate(error: &GenerateError, source: &Source, printer: &mut Pr
 }
 
 /// Reads an inventory that `scan --json` printed.
+///
+/// # Errors
+///
+/// `Status::BadInput` when the file cannot be read, is too large, is no inventory, or is of a newer version.
 pub fn read_inventory(path: &Path) -> Result<Inventory, Failure> {
     let how = "make one with `penstock scan --json > inventory.json` on the machine";
     let read = named(files::read_named_by_user(path, INVENTORY_LIMIT));

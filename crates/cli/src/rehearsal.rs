@@ -69,6 +69,10 @@ impl<'a> Rehearsal<'a> {
     }
 
     /// Does all of it. Whatever the outcome, the board is gone afterwards.
+    ///
+    /// # Errors
+    ///
+    /// When the image cannot be made, the board does not boot, a verb in it fails, or it does not go down.
     pub fn perform(
         &mut self,
         boards: &Boards,

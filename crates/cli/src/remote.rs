@@ -33,6 +33,11 @@ mod words;
 const AT_MOST: usize = 8;
 
 /// Runs a verb on other machines, to one exit status.
+///
+/// # Errors
+///
+/// `Status::BadInput` for options that are of this machine alone, words that are not UTF-8, or a list of machines that cannot be read;
+/// what is wrong in the model; when standard output takes nothing. What machines fail with is in the status.
 pub fn run(
     mut verb: Verb,
     machines: &Machines,

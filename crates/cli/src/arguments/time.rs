@@ -10,6 +10,10 @@ const LIKE: &str = "write it like 500ms, 10s, 12min or 2h";
 
 /// Reads a time with its unit: `500ms`, `10s`, `12min` or `12m`, `2h`, `1h 30min`. A number alone is refused, since some options of
 /// other tools count seconds and some milliseconds; `0` needs no unit.
+///
+/// # Errors
+///
+/// In words for the command line: a number without a unit, `M` for minutes, no time at all, or more than a year.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -30,6 +34,10 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// Reads how long somebody has to confirm.
+///
+/// # Errors
+///
+/// As [`duration`], and for less than a second.
 pub fn at_least_a_second(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         time if time >= Duration::from_secs(1) => Ok(time),

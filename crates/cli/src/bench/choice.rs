@@ -148,6 +148,10 @@ impl Requested for RequestedRun {
 impl RequestedRun {
     /// Refuses to go on with the run, which is in `directory`, on the other kind of machine: `emulated` says why of this one
     /// only ratios mean anything. A rehearsal's samples and those of the real machine in one median would be of neither.
+    ///
+    /// # Errors
+    ///
+    /// `Status::Refused` when one of the two machines is emulated and the other is real.
     pub fn of_such_a_machine(&self, emulated: Option<&str>, directory: &Path) -> Result<(), Failure> {
         let directory = directory.display();
         match (&self.emulated, emulated) {

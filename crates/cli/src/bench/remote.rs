@@ -50,6 +50,10 @@ pub struct Ended {
 
 impl<'a> Measuring<'a> {
     /// A run of which everything is kept in `directory`.
+    ///
+    /// # Errors
+    ///
+    /// When what was asked for cannot be written into `directory`.
     pub fn new(
         file: &'a ModelFile,
         choice: Choice,

@@ -26,11 +26,20 @@ pub struct Samples {
 
 /// The records of the run in `directory`, and its file to append to; made when there is none. A last line that was cut
 /// off, by a power cut or a full disk, is taken away.
+///
+/// # Errors
+///
+/// As [`open_file`].
 pub fn open(directory: &Path) -> Result<(Vec<Record>, Samples), Failure> {
     open_file(&directory.join(SAMPLES))
 }
 
 /// The same of any file of records.
+///
+/// # Errors
+///
+/// `Status::BadInput` for a line that is no record; when the file cannot be read, is larger than a run's file may be, or cannot be
+/// opened to append to it.
 pub fn open_file(path: &Path) -> Result<(Vec<Record>, Samples), Failure> {
     let mut records = Vec::new();
     if files::exists(path) {

@@ -92,6 +92,11 @@ impl From<&GuestFailure> for FailedGuest {
 }
 
 /// Plans against what is, and carries it out.
+///
+/// # Errors
+///
+/// For a model that is wrong or does not fit this machine, a danger that is not allowed, another run at work, a guard that does not
+/// start, and for what the steps fail with; by then what they had done was taken back, or the status says that it was not.
 pub fn run(arguments: &Apply, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
     let file = model_file::read_subject(&arguments.subject, For::Here(settings), printer)?;
     let machine = Machine::here(settings).reaching(&arguments.peers);
@@ -142,6 +147,10 @@ impl Conducted {
     }
 
     /// The exit status: the worse of both. How the machine is is said before anything else is.
+    ///
+    /// # Errors
+    ///
+    /// Why the run did not come to its end. What could not be written of one that did is printed, and counts in the status.
     pub fn end(self, printer: &mut Printer) -> Result<Status, Failure> {
         let Some(unwritten) = self.unwritten else { return self.outcome };
         let status = self.outcome.unwrap_or_else(|failure| {
@@ -154,6 +163,10 @@ impl Conducted {
 }
 
 /// Carries a plan out, which was made while `alone` was held, and says how it went.
+///
+/// # Errors
+///
+/// When the run cannot be begun. What its steps fail with is in [`Conducted`].
 pub fn carry_out(
     machine: &Machine,
     alone: impl Into<Rc<Alone>>,

@@ -35,6 +35,11 @@ const LOOK: Duration = Duration::from_secs(1);
 const UDEV: Duration = Duration::from_secs(10);
 
 /// Applies one phase.
+///
+/// # Errors
+///
+/// For a model that is wrong or does not fit, NICs that do not come in time, another run at work, and for what the steps fail with. A
+/// danger that is not allowed leaves its steps out and is no error.
 pub fn run(arguments: &AtBoot, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
     let file = model_file::read_subject(&arguments.subject, For::Here(settings), printer)?;
     let machine = Machine::here(settings);

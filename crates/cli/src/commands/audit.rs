@@ -47,6 +47,11 @@ pub struct Audited<'a> {
 }
 
 /// Judges this machine, or a recorded one.
+///
+/// # Errors
+///
+/// For a model or profile that is wrong, a recorded tree that is none, and `Status::BadInput` when the directory to record into is not
+/// free; when the machine cannot be looked at or the recording not be written.
 pub fn run(mut arguments: Audit, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
     let is_here = arguments.root.is_none();
     let file = match arguments.subject_mut() {

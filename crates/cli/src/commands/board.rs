@@ -17,6 +17,11 @@ use crate::{
     ui::printer::Printer,
 };
 /// Runs one of the verbs of `board`.
+///
+/// # Errors
+///
+/// For a model of which no board can be composed, an image that cannot be made, a board that does not boot, and a name that no board
+/// has.
 pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
     let boards = Boards::new(settings);
     match verb {

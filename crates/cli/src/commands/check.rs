@@ -74,6 +74,10 @@ fn no_drives(drives: &usize) -> bool {
 }
 
 /// Says whether the models can be used; everything that is wrong with them is told with its place.
+///
+/// # Errors
+///
+/// When standard output takes nothing. What is wrong with a model is in the document and the status.
 pub fn run(arguments: &Check, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
     let mut files = vec![one(&arguments.subject, arguments, settings, printer)];
     for model in &arguments.more {

@@ -16,6 +16,11 @@ use crate::{
 };
 
 /// Runs one of the verbs of `board cluster`.
+///
+/// # Errors
+///
+/// When the parts of a cluster cannot be made, a node does not boot or join, a name is taken or no cluster has it, or kubectl cannot be
+/// started.
 pub fn run(
     verb: Verb,
     boards: &Boards,

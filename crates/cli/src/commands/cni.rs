@@ -14,6 +14,10 @@ use crate::{
 };
 
 /// Carries out one call of a container runtime, prints the result or error, and ends the process.
+///
+/// # Errors
+///
+/// Never: the plugin's own errors are printed as CNI has them, and end the process with status 1.
 pub fn run() -> Result<Status, Failure> {
     let variable = |name: &str| env::var(name).ok();
     // Who types it sees why nothing happens, and is not waited for.

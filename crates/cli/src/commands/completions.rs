@@ -7,6 +7,10 @@ use crate::{
 };
 
 /// Prints the completions of a shell.
+///
+/// # Errors
+///
+/// When standard output takes nothing.
 pub fn run(arguments: &Completions, printer: &mut Printer) -> Result<Status, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut crate::command(), "penstock", &mut script);

@@ -63,6 +63,11 @@ const AT_MOST: Duration = Duration::from_secs(30);
 const STARTING: Duration = Duration::from_secs(5);
 
 /// Attaches to a console, or lists the guests that have one.
+///
+/// # Errors
+///
+/// `Status::BadInput` for a guest that is not defined, or that the user of `--ssh` may not have; when the console cannot be read or
+/// shown.
 pub fn run(
     arguments: &arguments::Console,
     settings: &Settings,

@@ -27,6 +27,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const MOST: u32 = 20;
 
 /// Runs the switch until it is told to end, or until its guests have gone.
+///
+/// # Errors
+///
+/// `Status::Failed` when the switch's configuration cannot be used, or its sockets not be opened.
 pub fn run(arguments: &EmbeddedSwitch) -> Result<Status, Failure> {
     let EmbeddedSwitch { config, control, own, line, until_left, workers, again } = arguments;
     if *again {

@@ -50,6 +50,10 @@ fn format(to: ExportTo) -> ExportFormat {
 }
 
 /// Writes or prints the files; what they leave out is warned of.
+///
+/// # Errors
+///
+/// For a model that is wrong or does not fit the machine, an inventory that is none, and when a file cannot be written.
 pub fn run(arguments: &Export, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
     let wanted = For::of(arguments.inventory.as_deref(), true, settings);
     let file = model_file::read_subject(&arguments.subject, wanted, printer)?;

@@ -9,6 +9,10 @@ use crate::{
 };
 
 /// Follows them until it is killed.
+///
+/// # Errors
+///
+/// When the VM is defined with no such NIC.
 pub fn run(arguments: &FollowFilters) -> Result<Status, Failure> {
     let FollowFilters { state, guest, nic } = arguments;
     Vms::new(Root::system(), state.clone(), Builtin::default()).follow_filters(guest, nic)?;

@@ -8,6 +8,10 @@ use crate::{
 };
 
 /// Carries it until either side is gone.
+///
+/// # Errors
+///
+/// `Status::BadInput` when the file says no port; when it cannot be read, nobody listens at the port, or the connection breaks.
 pub fn run(arguments: &ForwardConnection) -> Result<Status, Failure> {
     let port = files::read_to_string(&arguments.port)?;
     let port = port.trim().parse::<u16>();

@@ -63,6 +63,10 @@ enum State {
 }
 
 /// Renders all, then writes or compares. Nothing is written unless everything could be rendered and read.
+///
+/// # Errors
+///
+/// For a model that is wrong or does not fit, a template that cannot be rendered, and when a file cannot be read or written.
 pub fn run(arguments: &Generate, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
     let file = model_file::read_subject(
         &arguments.subject,

@@ -75,6 +75,10 @@ pub fn announce(machine: &Machine, run: &KnownRun, within: Duration, printer: &m
 }
 
 /// Starts the guard of a run and waits until it watches.
+///
+/// # Errors
+///
+/// When no guard can be made that outlives this session, or it does not watch in time. Nothing has been changed by then.
 pub fn start(run: &KnownRun, settings: &Settings) -> Result<(), Failure> {
     let program = process::own_program()?;
     let id = run.id().to_string();
@@ -202,12 +206,21 @@ fn await_watching(run: &KnownRun, started: impl FnOnce() -> Started, log: &str) 
 }
 
 /// The guard of a run, if it lives.
+///
+/// # Errors
+///
+/// When the record of who watches is there and cannot be read.
 pub fn watcher(run: &KnownRun) -> Result<Option<Who>, Failure> {
     let who: Option<Who> = store::read_json(&run.directory.join("guard.json"))?;
     Ok(who.filter(|who| who.process.is_alive()))
 }
 
 /// `penstock guard RUN`: watches a run, and takes it back unless somebody confirms it.
+///
+/// # Errors
+///
+/// `Status::BadInput` for a run that is not there or needs no guard; when its plan cannot be read, or its record not be written before
+/// it begins.
 pub fn run(
     arguments: &arguments::Guard,
     settings: &Settings,
@@ -255,6 +268,10 @@ pub fn take_back_lapsed(machine: &Machine, alone: Alone, printer: &mut Printer) 
 
 /// The same when the machine starts, where nobody is there to decide: also of runs that wait to be confirmed and that nobody watches any
 /// more. `systemctl soft-reboot` ends a guard as a reset does, and leaves the kernel with all that was set in it.
+///
+/// # Errors
+///
+/// As [`take_back_lapsed`].
 pub fn take_back_at_start(machine: &Machine, alone: Alone, printer: &mut Printer) -> Result<Alone, Failure> {
     let unwatched = |run: &KnownRun| run.is_open() && !run.is_running() && matches!(watcher(run), Ok(None));
     take_back(machine, alone, unwatched, printer)
@@ -341,6 +358,11 @@ pub struct Confirmed {
 }
 
 /// `penstock confirm [RUN]`: keeps what a run did.
+///
+/// # Errors
+///
+/// `Status::DoesNotHold` when there is nothing to confirm, it is somebody else's, or it is too late; `Status::Busy` for a run that goes
+/// on; when the decision cannot be written.
 pub fn confirm(
     arguments: &arguments::Confirm,
     settings: &Settings,

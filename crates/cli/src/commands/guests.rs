@@ -16,11 +16,19 @@ use crate::{
 };
 
 /// Starts guests, and the guests that they need.
+///
+/// # Errors
+///
+/// For a guest that the model does not have, a plan that the checker refuses, and for what a step fails with.
 pub fn start(arguments: &Guests, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
     run(arguments, penstock_plan::start, Mode::Apply, settings, printer)
 }
 
 /// Stops guests, dependents first; gives every VF back, reset. Goes on past what fails.
+///
+/// # Errors
+///
+/// As [`start`]; what fails does not keep the others from being stopped.
 pub fn stop(arguments: &Guests, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
     run(arguments, penstock_plan::stop, Mode::TearDown, settings, printer)
 }

@@ -33,6 +33,10 @@ fn format(from: ImportFrom) -> ImportFormat {
 }
 
 /// Prints the model; what it cannot say is warned of, with its place in the files.
+///
+/// # Errors
+///
+/// `Status::BadInput` for a file that cannot be read or imported, and with `--strict` for what a model cannot say.
 pub fn run(arguments: &Import, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
     let mut sources = Vec::with_capacity(arguments.files.len());
     for path in &arguments.files {

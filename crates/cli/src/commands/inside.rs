@@ -22,6 +22,10 @@ use crate::{
 const LONGEST_TASK: u64 = 8 << 20;
 
 /// Does what was asked for and prints it as JSON, whatever the settings.
+///
+/// # Errors
+///
+/// `Status::BadInput` for a task that is none; when an interface, a frame or a datagram cannot be looked at, sent or received.
 pub fn run(arguments: &Inside) -> Result<Status, Failure> {
     match arguments {
         Inside::Interfaces => print(&interfaces()?),

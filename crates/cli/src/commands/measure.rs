@@ -27,6 +27,11 @@ mod latency;
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Looks at the machine, measures it, and leaves a run directory.
+///
+/// # Errors
+///
+/// For a model that is wrong or does not fit, `Status::BadInput` when it gives nothing to measure, `Status::DoesNotHold` when no guest
+/// is there, and when the run's files cannot be written.
 pub fn run(arguments: &Measure, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
     let began = Instant::now();
     let file = model_file::read_subject(&arguments.subject, For::Here(settings), printer)?;

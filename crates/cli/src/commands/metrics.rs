@@ -19,6 +19,10 @@ use crate::{
 const FILE: &str = "penstock.prom";
 
 /// Prints the metrics, or writes them for node_exporter. What could not be read is a metric too, and a warning; it is no failure.
+///
+/// # Errors
+///
+/// For a model that is wrong, a recorded tree that is none, and when the file for node_exporter cannot be written.
 pub fn run(arguments: &Metrics, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
     let is_here = arguments.root.is_none();
     let file = match arguments.subject() {

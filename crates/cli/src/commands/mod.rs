@@ -38,6 +38,10 @@ use crate::{
 };
 
 /// Runs a verb to its exit status.
+///
+/// # Errors
+///
+/// What the verb fails with.
 pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
     if let Some(machines) = verb.machines().filter(|machines| machines.any()).cloned() {
         return remote::run(verb, &machines, settings, printer);

@@ -40,6 +40,11 @@ pub struct PlanDocument<'a> {
 }
 
 /// Prints the plan, and refuses it when what it takes away is not allowed.
+///
+/// # Errors
+///
+/// For a model that is wrong or does not fit, a danger that is not allowed, `Status::DoesNotHold` when the model can come true only
+/// after a reboot, and a defect of the planner that the checker finds.
 pub fn run(
     arguments: &arguments::Plan,
     settings: &Settings,
@@ -102,6 +107,10 @@ pub struct Ready {
 }
 
 /// Makes a plan for now; where only a reboot makes that possible, one for then.
+///
+/// # Errors
+///
+/// As [`make`].
 pub fn ready(
     file: &ModelFile,
     inventory: Inventory,
@@ -184,6 +193,10 @@ fn in_words(told: &PlanDocument<'_>, view: View<'_>) -> Styled {
 }
 
 /// Makes a plan, has it judged by the checker, and explains what stands in its way.
+///
+/// # Errors
+///
+/// With its place in the model, why no plan can be made; `Status::Internal` when the checker finds a plan wrong.
 pub fn make(file: &ModelFile, inventory: &Inventory, printer: &mut Printer) -> Result<Plan, Failure> {
     let plan = penstock_plan::plan(&file.model, inventory).map_err(|error| explain(error, file, printer))?;
     judge(&penstock_plan::check::check(&file.model, inventory, &plan))?;
@@ -191,6 +204,10 @@ pub fn make(file: &ModelFile, inventory: &Inventory, printer: &mut Printer) -> R
 }
 
 /// Has a plan that starts or stops guests judged: its steps, not whether it ends where the model wants to be.
+///
+/// # Errors
+///
+/// `Status::Internal` when the checker finds a step wrong.
 pub fn judge_steps(plan: &Plan, file: &ModelFile, inventory: &Inventory) -> Result<(), Failure> {
     judge(&penstock_plan::check::check_steps(&file.model, inventory, plan))
 }

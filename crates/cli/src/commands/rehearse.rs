@@ -16,6 +16,11 @@ use crate::{
 };
 
 /// Boots, applies, verifies, and leaves a run directory whatever happens.
+///
+/// # Errors
+///
+/// For a model that is wrong or gives no board; when the board does not boot, a verb in it fails, or the run directory cannot be
+/// written. What was seen until then is kept and printed all the same.
 pub fn run(arguments: &Rehearse, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
     if arguments.measure.is_none() && arguments.tuning.is_given() {
         let text = "it was said how to measure, and not that anything is to be measured";

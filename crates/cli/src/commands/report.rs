@@ -18,6 +18,11 @@ use crate::{
 };
 
 /// One run or two.
+///
+/// # Errors
+///
+/// `Status::BadInput` for a directory that is no run, for options that do not go together, and when what is written would overwrite
+/// something; when a file cannot be written.
 pub fn run(arguments: &Report, printer: &mut Printer) -> Result<Status, Failure> {
     match arguments.runs.as_slice() {
         [run] if arguments.redact => redacted::write(&KeptRun::read(run)?, arguments, printer),

@@ -18,6 +18,11 @@ use crate::{
 };
 
 /// Prints the inventory, or a model of what is there. What could not be read is told on standard error as well.
+///
+/// # Errors
+///
+/// For a recorded tree that is none, a model that is wrong, another run at work where `--probe` needs the lock, and
+/// `Status::DoesNotFit` where there is no NIC to make a model of.
 pub fn run(arguments: &Scan, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
     let root = arguments.root.as_deref().map_or_else(|| Ok(Root::system()), machine::recorded)?;
     let machine = Machine::at(root, settings);

@@ -7,6 +7,10 @@ use crate::{
 };
 
 /// Prints the schema; it is JSON with or without `--json`.
+///
+/// # Errors
+///
+/// When standard output takes nothing.
 pub fn run(arguments: &Schema, printer: &mut Printer) -> Result<Status, Failure> {
     match arguments.kind {
         None => printer.json(&penstock_model::schema())?,

@@ -94,6 +94,11 @@ pub struct GuestRequests {
 }
 
 /// Prints how each guest is, for how long, which functions it has and what it waits for.
+///
+/// # Errors
+///
+/// When the runs cannot be listed, or standard output takes nothing. Guests that cannot be seen are told of beside the rest, and count
+/// in the status.
 pub fn run(arguments: &StatusRequest, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
     if arguments.watch {
         return live_status::run(arguments, settings, printer);
@@ -213,6 +218,10 @@ fn guests(machine: &Machine) -> Result<(BTreeMap<GuestName, GuestStatus>, Option
 }
 
 /// The NICs that a guest owns, as it is defined; in words, why that is not known.
+///
+/// # Errors
+///
+/// In words, when the definition is there and cannot be read.
 pub fn own_nics(machine: &Machine, guest: &GuestName, kind: GuestKind) -> Result<Vec<GuestNic>, String> {
     let guests = machine.guests();
     let definition = match kind {

@@ -89,6 +89,11 @@ struct Listed {
 }
 
 /// Takes a run back, or lists them.
+///
+/// # Errors
+///
+/// `Status::BadInput` for a run that is not there, `Status::Internal` for one that cannot be read, a danger that is not allowed,
+/// another run at work, and what a step fails with.
 pub fn run(
     arguments: &arguments::Undo,
     settings: &Settings,
@@ -127,6 +132,10 @@ pub fn run(
 }
 
 /// Takes runs back, which are given oldest first. What would be unsafe is refused unless it is `allowed`; `None` allows all.
+///
+/// # Errors
+///
+/// When the machine cannot be looked at, a danger is not allowed, the decision cannot be written, or a step fails.
 pub fn take_back(
     machine: &Machine,
     mut alone: Alone,

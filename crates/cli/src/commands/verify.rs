@@ -33,6 +33,10 @@ pub struct Verified {
 }
 
 /// Looks at everything that the model asks for, and says what was seen.
+///
+/// # Errors
+///
+/// For a model that is wrong, and when the machine or its guests cannot be looked at. A NIC that is not there has a verdict.
 pub fn run(arguments: &Verify, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
     if arguments.watch {
         return watch::run(arguments, settings, printer);
@@ -72,6 +76,10 @@ pub struct Seen {
 }
 
 /// Looks at everything that the model asks for, on a machine that has all of its NICs.
+///
+/// # Errors
+///
+/// As [`run`], and for a NIC that is not there.
 pub fn look(
     file: &ModelFile,
     machine: &Machine,
@@ -107,6 +115,10 @@ fn compare(
 
 /// Looks at what is neither a NIC nor a guest's function: limits, placement, real time, generated files. Of the guests that are `left` to
 /// whoever else runs them nothing is judged but the files.
+///
+/// # Errors
+///
+/// When a template cannot be rendered, or what is done at boot cannot be read.
 pub fn beside(
     file: &ModelFile,
     machine: &Machine,

@@ -120,6 +120,10 @@ impl RequestedRun {
     }
 
     /// Refuses to go on with the run, which is in `directory`, on another machine.
+    ///
+    /// # Errors
+    ///
+    /// `Status::Refused` when this machine has other CPUs, or only one of the two is emulated.
     pub fn of_such_a_machine(
         &self,
         online: &CpuSet,

@@ -30,6 +30,10 @@ pub fn is_realtime(model: &Model) -> bool {
 }
 
 /// Measures what shows each place, in `board`, where the model is at `model`; what is told is also kept in `directory`.
+///
+/// # Errors
+///
+/// When the board does not answer any more, or `measure` in it fails or tells no latencies.
 pub fn perform(
     board: &Board,
     model: &str,

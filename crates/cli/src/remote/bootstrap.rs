@@ -27,6 +27,10 @@ pub struct Program {
 
 impl Program {
     /// The program that runs.
+    ///
+    /// # Errors
+    ///
+    /// When the program's own file cannot be read.
     pub fn this() -> Result<Program, Failure> {
         let bytes = files::read(process::OWN_PROGRAM)?;
         Ok(Program { hash: sha256(&bytes), bytes: bytes.into() })

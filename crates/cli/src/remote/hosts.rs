@@ -68,6 +68,10 @@ impl Machines {
     }
 
     /// The machines, each once, in the order in which they are named.
+    ///
+    /// # Errors
+    ///
+    /// `Status::BadInput` when the file of machines cannot be read or is wrong, or no machine is named at all.
     pub fn named(&self) -> Result<Vec<Host>, Failure> {
         let mut hosts: IndexSet<Host> = self.hosts.iter().cloned().collect();
         if let Some(path) = &self.hosts_from {

@@ -103,6 +103,10 @@ pub fn document(outcomes: &[Outcome]) -> Hosts {
 
 /// JSON from a machine, as it is printed here. It stays what it is: no control character can stand in it but as white
 /// space, or inside a text, where it can be written otherwise.
+///
+/// # Errors
+///
+/// In words, when `text` is no JSON.
 pub fn shown(text: &str) -> Result<String, String> {
     serde_json::from_str::<serde::de::IgnoredAny>(text).map_err(|error| error.to_string())?;
     let escape = |c: char| match c {

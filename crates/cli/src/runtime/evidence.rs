@@ -36,11 +36,19 @@ fn privileged(model: &Model) -> Vec<String> {
 }
 
 /// The hash of this binary.
+///
+/// # Errors
+///
+/// When the program's own file cannot be read.
 pub fn binary() -> Result<String, Failure> {
     Ok(sha256(&files::read(process::OWN_PROGRAM)?))
 }
 
 /// Takes in what is known of the machine.
+///
+/// # Errors
+///
+/// When the inventory has no form in JSON.
 pub fn scanned(evidence: &mut Evidence, inventory: &Inventory) -> Result<(), Failure> {
     let bytes = serde_json::to_vec(inventory)?;
     evidence.hashes.inventory = Some(sha256(&bytes));

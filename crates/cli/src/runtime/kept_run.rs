@@ -37,6 +37,10 @@ pub struct KeptRun {
 
 impl KeptRun {
     /// Reads the evidence in this run directory; its `evidence.json` may be named too.
+    ///
+    /// # Errors
+    ///
+    /// `Status::BadInput` when the file cannot be read, is too large, no evidence, or of a newer version.
     pub fn read(path: &Path) -> Result<KeptRun, Failure> {
         let (directory, file) = if path.file_name().is_some_and(|name| name == EVIDENCE) {
             let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -106,6 +110,10 @@ impl KeptRun {
     }
 
     /// What is below the directory, each as its path in there, in the order of the names. Links are not followed.
+    ///
+    /// # Errors
+    ///
+    /// When a directory cannot be listed.
     pub fn files(&self) -> Result<KeptFiles, Failure> {
         let mut found = KeptFiles::default();
         below(&self.directory, Path::new(""), DEEPEST, &mut found)?;

@@ -92,11 +92,19 @@ impl Machine {
     }
 
     /// Everything found on it, with the guests that are defined there.
+    ///
+    /// # Errors
+    ///
+    /// As [`Machine::functions`].
     pub fn inventory(&self) -> Result<Inventory, Failure> {
         self.inventory_reaching(&self.peers)
     }
 
     /// The same; the machine depends on the ways to these `peers` too.
+    ///
+    /// # Errors
+    ///
+    /// As [`Machine::functions`].
     pub fn inventory_reaching(&self, peers: &[IpAddr]) -> Result<Inventory, Failure> {
         if !self.root.is_system() {
             let mut inventory = penstock_host::scan::scan(&self.root, None);
@@ -115,6 +123,10 @@ impl Machine {
     }
 
     /// The inventory of the machine that Penstock runs on, but for what its life hangs on.
+    ///
+    /// # Errors
+    ///
+    /// When the guests that are defined cannot be seen.
     pub fn functions(&self) -> Result<Inventory, Failure> {
         match self.functions_as_seen() {
             (inventory, None) => Ok(inventory),
@@ -135,6 +147,10 @@ impl Machine {
     }
 
     /// Its inventory with all that decides how late threads wake, where the model has a word of real time.
+    ///
+    /// # Errors
+    ///
+    /// As [`Machine::functions`].
     pub fn inventory_with_tuning(&self, model: &Model) -> Result<Inventory, Failure> {
         let mut inventory = self.inventory()?;
         if model.realtime.is_some() {
@@ -147,6 +163,10 @@ impl Machine {
 
     /// The same, with the files that the model generates, as far as they are there. One that is there and cannot be
     /// taken back once it is overwritten is refused.
+    ///
+    /// # Errors
+    ///
+    /// As [`Machine::functions`], and `Status::Refused` when something that cannot be put back is where a file is to be made.
     pub fn inventory_for(&self, model: &Model) -> Result<Inventory, Failure> {
         let mut inventory = self.inventory_with_tuning(model)?;
         for path in penstock_render::paths(model) {

@@ -33,6 +33,11 @@ use crate::{
 const LASTING: [&str; 5] = ["/usr", "/opt", "/nix", "/gnu", "/bin"];
 
 /// Plans to have the model come true at each start of `machine`, where its NICs are as `inventory` shows them.
+///
+/// # Errors
+///
+/// `Status::Missing` where systemd does not run the services; for paths in the model, the program or a drive that may not be there at
+/// the next start; when what is there for the start cannot be read.
 pub fn plan(
     machine: &Machine,
     file: &ModelFile,
@@ -292,6 +297,10 @@ impl Argument {
 }
 
 /// Looks; `None` when nothing is done at boot.
+///
+/// # Errors
+///
+/// When what is there for the start, or the runs that have put it there, cannot be read.
 pub fn state(machine: &Machine) -> Result<Option<State>, Failure> {
     let setup = setup(machine)?;
     let words = persist::words(setup.files.get(persist::ARGUMENTS));
@@ -339,6 +348,10 @@ fn boot_when_set<'a>(standing: &'a [(KnownRun, Option<Plan>)], words: &String) -
 }
 
 /// Whether what was put on the kernel's command line for this model is there.
+///
+/// # Errors
+///
+/// As [`state`].
 pub fn verdicts(machine: &Machine, file: &ModelFile) -> Result<Vec<Verdict>, Failure> {
     let Ok(there) = files::read_to_string(machine.root().path(persist::MODEL)) else {
         return Ok(Vec::new());

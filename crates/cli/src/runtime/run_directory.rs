@@ -34,6 +34,10 @@ const NO_LOCKS: [i32; 3] = [37, 38, 95];
 impl RunDirectory {
     /// Creates `wanted`, or `runs/MACHINE-TIME` here, with a number behind it where another run has begun in the same second. One that has
     /// something in it is refused: evidence is not written over.
+    ///
+    /// # Errors
+    ///
+    /// `Status::BadInput` when `wanted` is not empty; when another process has it, or it cannot be made.
     pub fn create(wanted: Option<&Path>, machine: &str, now: SystemTime) -> Result<RunDirectory, Failure> {
         let Some(wanted) = wanted else {
             let time = humantime::format_rfc3339_seconds(now).to_string().replace([':', '-'], "");
@@ -50,6 +54,10 @@ impl RunDirectory {
     }
 
     /// The directory of an earlier run that goes on.
+    ///
+    /// # Errors
+    ///
+    /// When another process has it, or it cannot be locked.
     pub fn of_earlier(path: &Path) -> Result<RunDirectory, Failure> {
         RunDirectory::lock(path)?.ok_or_else(|| in_use(path))
     }
@@ -106,6 +114,10 @@ impl RunDirectory {
     }
 
     /// Keeps what was brought out of the machine, each file at its path in here.
+    ///
+    /// # Errors
+    ///
+    /// The first file that cannot be written.
     pub fn keep_files(&self, all: &BTreeMap<String, Vec<u8>>) -> Result<(), Failure> {
         for (name, bytes) in all {
             let path = self.path.join(name);
@@ -119,6 +131,10 @@ impl RunDirectory {
 
     /// Writes the evidence and its renderings, each file whole or not at all. What cannot be written, on a full disk, keeps
     /// nothing else from being tried. It warns of evidence that `penstock report` will not read, as of more VFs than its limits hold.
+    ///
+    /// # Errors
+    ///
+    /// The first file that cannot be written, with the names of all.
     pub fn keep(&self, evidence: &Evidence, printer: &mut Printer) -> Result<(), Failure> {
         // The evidence first: all others can be made from it.
         type Render = fn(&Evidence) -> String;

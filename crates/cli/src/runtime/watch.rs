@@ -50,6 +50,11 @@ const TRIES: u32 = 3;
 const SETTLING: Duration = Duration::from_secs(5);
 
 /// Watches until it is interrupted, the time is over, or the first change has come.
+///
+/// # Errors
+///
+/// For a model that is wrong, when the first look at the machine fails, and when standard output takes nothing but for its reader's
+/// going away.
 pub fn run(arguments: &Verify, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
     let file = model_file::read_subject(&arguments.subject, For::Here(settings), printer)?;
     let machine = Machine::here(settings);

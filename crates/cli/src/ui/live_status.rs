@@ -62,6 +62,11 @@ const LOG: usize = 500;
 const FAREWELL: Duration = Duration::from_secs(3);
 
 /// Shows the page until somebody leaves it.
+///
+/// # Errors
+///
+/// `Status::BadInput` where no page can be drawn; for a model that is wrong; when a thread cannot be started or the terminal not be
+/// set.
 pub fn run(arguments: &StatusRequest, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
     if let Some(why) = no_page(settings) {
         return Err(Failure::new(

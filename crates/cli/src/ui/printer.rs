@@ -96,6 +96,10 @@ impl Printer {
     }
 
     /// Data: as JSON where that was asked for, else as text. A reader that went away is no failure.
+    ///
+    /// # Errors
+    ///
+    /// When `value` has no form in JSON, or standard output takes nothing but for its reader's going away.
     pub fn data<T: Into<Styled>>(
         &mut self,
         value: &impl Serialize,
@@ -113,6 +117,10 @@ impl Printer {
     }
 
     /// What came of what was done or judged. As text it is left out where nobody wants to hear that all is `well`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Printer::data`].
     pub fn answer<T: Into<Styled>>(
         &mut self,
         well: bool,
@@ -127,6 +135,10 @@ impl Printer {
     }
 
     /// Data for programs, of which the conversation has told a person all.
+    ///
+    /// # Errors
+    ///
+    /// When `value` has no form in JSON.
     pub fn document(&mut self, value: &impl Serialize) -> Result<(), Failure> {
         if self.json { Ok(self.document.tell(value)?) } else { Ok(()) }
     }
@@ -152,6 +164,10 @@ impl Printer {
     }
 
     /// A line of many that a Penstock elsewhere has made: it is printed now.
+    ///
+    /// # Errors
+    ///
+    /// As [`Printer::text`].
     pub fn pass_line_on(&mut self, text: &str) -> Result<(), Failure> {
         self.out(Out::Json(text)).map(drop)
     }
@@ -192,17 +208,29 @@ impl Printer {
     }
 
     /// A document that is none of ours: another tool's, or a schema.
+    ///
+    /// # Errors
+    ///
+    /// As [`Printer::data`].
     pub fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
         let text = serde_json::to_string_pretty(value)?;
         self.out(Out::Json(&text)).map(drop)
     }
 
     /// Data that is text already.
+    ///
+    /// # Errors
+    ///
+    /// When standard output takes nothing, but for its reader's going away.
     pub fn text(&mut self, text: impl Into<Styled>) -> Result<(), Failure> {
         self.out(Out::Text(text.into())).map(drop)
     }
 
     /// One line of data of many: as JSON where that was asked for, else as text. `false` when its reader went away.
+    ///
+    /// # Errors
+    ///
+    /// As [`Printer::data`].
     pub fn line(&mut self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<bool, Failure> {
         if self.json {
             return self.out(Out::Json(&Kind::Watch.line(value)?));

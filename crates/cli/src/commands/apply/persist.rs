@@ -22,6 +22,11 @@ use crate::{
 
 /// Applies, then has it last; only the latter where the model can come true only after a reboot. All that can be refused is
 /// refused before anything is touched, and the lock is held throughout: what is to last was planned while nobody else changes anything.
+///
+/// # Errors
+///
+/// For a plan that is refused, or that cannot be made to last here, before anything is touched; then for what either of the two runs
+/// fails with.
 pub fn run(
     arguments: &Apply,
     machine: &Machine,

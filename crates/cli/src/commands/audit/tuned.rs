@@ -34,6 +34,10 @@ pub struct AuditProfile {
 }
 
 /// Prints what is advised as a profile; what it leaves out is warned of.
+///
+/// # Errors
+///
+/// When standard output takes nothing.
 pub fn print_profile(found: &Audit, printer: &mut Printer) -> Result<Status, Failure> {
     let Exported { files, left_out } = tuned_profile(found);
     for left_out in &left_out {
@@ -49,6 +53,10 @@ pub fn print_profile(found: &Audit, printer: &mut Printer) -> Result<Status, Fai
 }
 
 /// Reads the profile that the user names: its directory or its file. What it includes is looked up beside it, then where TuneD does.
+///
+/// # Errors
+///
+/// `Status::BadInput` when the file cannot be read, or it or what it includes is no profile.
 pub fn read(path: &Path) -> Result<TunedProfile, Failure> {
     let file = match path.is_dir() {
         true => path.join(TUNED_FILE),

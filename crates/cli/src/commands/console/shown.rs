@@ -44,6 +44,10 @@ pub struct Shown {
 
 impl Shown {
     /// Shows what `older` have, then what `follower` has and gets.
+    ///
+    /// # Errors
+    ///
+    /// When standard output cannot be duplicated, or no thread can be started.
     pub fn start(follower: Follower, older: Vec<PathBuf>) -> io::Result<Shown> {
         let (tell, events) = channel();
         let busy = Arc::new(AtomicBool::new(true));

@@ -34,6 +34,10 @@ use crate::{
 const LOOKS_AT_GUESTS: u32 = 5;
 
 /// Takes what the way back of a run needs, before the run begins.
+///
+/// # Errors
+///
+/// When the disk has no room for the way back, or the lock of the decision cannot be made.
 pub fn make_ready(run: &KnownRun) -> Result<(), Failure> {
     run.reserve().map_err(|error| {
         Failure::from(error).hint("the way back needs this room, so that the disk may fill up meanwhile")
@@ -66,6 +70,10 @@ pub struct Watched<'a> {
 
 impl<'a> Watched<'a> {
     /// Gets ready to watch `run`: reads its plan.
+    ///
+    /// # Errors
+    ///
+    /// When the plan of the run cannot be read.
     pub fn new(
         machine: &'a Machine,
         run: KnownRun,

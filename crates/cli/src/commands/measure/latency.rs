@@ -29,6 +29,10 @@ use crate::{
 };
 
 /// Whether it is this that is asked for: by an option, or by going on with a run of it.
+///
+/// # Errors
+///
+/// When the run to go on with cannot be read, or is of another model.
 pub fn is_meant(arguments: &Measure, file: &ModelFile) -> Result<Option<Option<RequestedRun>>, Failure> {
     let directory = arguments.resume.as_deref().filter(|directory| RequestedRun::is_in(directory));
     let model = sha256(&file.source.text);
@@ -38,6 +42,11 @@ pub fn is_meant(arguments: &Measure, file: &ModelFile) -> Result<Option<Option<R
 
 /// Looks at the machine, measures it, and leaves a run directory. `earlier` is what the run was asked for that this one goes
 /// on with.
+///
+/// # Errors
+///
+/// When nothing can be measured on these CPUs, the run to go on with is of another machine, what tunes the machine cannot be toggled,
+/// or the run's files cannot be written.
 pub fn run(
     arguments: &Measure,
     file: &ModelFile,

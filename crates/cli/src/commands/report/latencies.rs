@@ -23,6 +23,10 @@ pub struct WrittenLatencies {
 }
 
 /// Writes them beside the run, or where `--output` says; what is in no file is warned of.
+///
+/// # Errors
+///
+/// `Status::BadInput` for a run without latencies; when a file cannot be written.
 pub fn write(
     run: &KeptRun,
     form: LatencyForm,

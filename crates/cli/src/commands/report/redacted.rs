@@ -31,6 +31,11 @@ pub struct Redacted {
 }
 
 /// Reads everything, then reads it again and writes the copy: all of it at once may be more than memory holds. The original is only read.
+///
+/// # Errors
+///
+/// `Status::BadInput` when the evidence is too large to be redacted, or the directory of the copy is not empty; when a file changes
+/// between the two readings, or cannot be read or written.
 pub fn write(run: &KeptRun, arguments: &Report, printer: &mut Printer) -> Result<Status, Failure> {
     redact::check(&run.evidence().json()).map_err(|source| {
         let file = run.directory().join("evidence.json");

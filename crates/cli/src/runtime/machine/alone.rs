@@ -57,12 +57,20 @@ pub struct Alone {
 
 impl Machine {
     /// Makes sure that nobody else changes it, whatever their directory of states.
+    ///
+    /// # Errors
+    ///
+    /// `Status::Busy` when another run holds it; when a lock cannot be made or taken.
     pub fn lock(&self) -> Result<Alone, Failure> {
         Alone::with(&self.state, self.lock_of_machine()?.as_deref(), LOCKS_OF_OTHERS)
     }
 
     /// As [`Machine::lock`], for a guard, which goes on in the end beside a change with another directory of states that does not end. `held` is
     /// since when such a one was met, as [`boot::elapsed`] has it. With the lock, whom it goes on beside.
+    ///
+    /// # Errors
+    ///
+    /// As [`Machine::lock`], until it goes on beside the other.
     pub fn lock_for_guard(&self, held: &mut Option<Duration>) -> Result<(Alone, Option<String>), Failure> {
         let common = self.lock_of_machine()?;
         Alone::for_guard(&self.state, common.as_deref(), LOCKS_OF_OTHERS, OTHERS_HANG, held)

@@ -118,6 +118,10 @@ impl Machine {
     }
 
     /// Begins a run of `plan`, which was made while the lock was held. Refused while an earlier one waits for confirmation.
+    ///
+    /// # Errors
+    ///
+    /// `Status::Busy` while an earlier run waits to be confirmed; when the runs cannot be listed, or the new one not be recorded.
     pub fn begin(
         &self,
         alone: impl Into<Rc<Alone>>,
@@ -307,6 +311,10 @@ impl Machine {
     }
 
     /// Plans to take `runs` back, which are given oldest first, where the machine is as `present` shows it.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel's sockets, by which steps are looked at, cannot be opened.
     pub fn way_back(&self, runs: &[RunToUndo<'_>], present: &Inventory) -> Result<UndoPlan, Failure> {
         let mut host = HostExecutor::new(self.root.clone())?;
         Ok(way_back(runs, present, &mut host))
@@ -314,6 +322,10 @@ impl Machine {
 
     /// Carries a plan out and records it in `journal`; the caller holds the machine's lock. Functions that others have are taken as `may_take`
     /// says.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel's sockets cannot be opened; nothing was done then. What a step fails with is inside.
     pub fn execute(
         &self,
         plan: &Plan,

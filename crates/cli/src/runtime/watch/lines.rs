@@ -162,12 +162,20 @@ impl Lines {
     }
 
     /// Says what happened. Whether anybody still listens.
+    ///
+    /// # Errors
+    ///
+    /// When standard output takes nothing, but for its reader's going away.
     pub fn tell(&self, told: WatchEvent, printer: &mut Printer) -> Result<bool, Failure> {
         let line = Line { time: time(), what: Event::WatchEvent(&told) };
         printer.line(&line, || in_words(&line.time, &told))
     }
 
     /// Says which attributes changed of what is watched. Whether anybody still listens.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lines::tell`].
     pub fn changes(
         &self,
         changes: &[Change],

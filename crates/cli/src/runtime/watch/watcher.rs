@@ -182,6 +182,10 @@ impl Watcher {
     }
 
     /// Looks at everything. Listens first, so that what happens meanwhile is noticed.
+    ///
+    /// # Errors
+    ///
+    /// When the guests that are defined cannot be seen. What cannot be seen beside NICs and guests is in [`SeenChanges`].
     pub fn look(&mut self, timeout: Duration, printer: &mut Printer) -> Result<SeenChanges, Failure> {
         self.listen();
         let before = self.nics.clone();
@@ -228,6 +232,10 @@ impl Watcher {
     }
 
     /// Looks at these NICs and guests.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel's socket cannot be opened.
     pub fn look_at(&mut self, scope: &Scope, when: When) -> Result<SeenChanges, Failure> {
         self.prime(scope.nics.iter().cloned().collect());
         let root = Root::system();
