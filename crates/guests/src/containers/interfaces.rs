@@ -138,6 +138,10 @@ impl Interfaces {
     }
 
     /// All of this host.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel's socket cannot be opened, or it does not answer.
     pub fn on_host(&self) -> Result<Vec<InterfaceReport>, GuestError> {
         Ok(Netlink::open()?.interfaces()?)
     }
@@ -163,6 +167,10 @@ impl Interfaces {
     ///
     /// The kernel takes namespaces apart one after the other after their last process has ended, and moves their devices to the host
     /// (`net/core/net_namespace.c`, `cleanup_net`).
+    ///
+    /// # Errors
+    ///
+    /// When the kernel cannot be asked for the host's interfaces. One that does not come back in time is no error.
     pub fn await_return(&self, lent: &[Lent], timeout: Duration) -> Result<(), GuestError> {
         let mut netlink = Netlink::open()?;
         let deadline = Instant::now() + timeout;
@@ -203,6 +211,10 @@ impl Interfaces {
     }
 
     /// Those of these functions, which a container had that ended by itself, whose interfaces are on the host and used there.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel cannot be asked for the host's interfaces, or for what uses one.
     pub fn in_use(&self, lent: &[Lent], unless: Unless) -> Result<BTreeSet<Bdf>, GuestError> {
         let mut netlink = Netlink::open()?;
         let (all, uses) = (netlink.interfaces()?, self.uses());
@@ -218,6 +230,10 @@ impl Interfaces {
     }
 
     /// A function with this interface on the host, as it is to come back.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel does not tell the settings of the interface's link.
     pub fn lend(&self, function: Bdf, found: InterfaceReport) -> Result<Lent, GuestError> {
         let settings = Some(Netlink::open()?.link_settings(found.index)?);
         let Interface { name, mtu, mac, up, .. } = found.interface;
@@ -233,6 +249,11 @@ impl Interfaces {
     ///
     /// A function that is not on this machine any more, or was let go by its network driver, has nothing to give back. Nothing that a
     /// container may choose fails this: a name or an address that is refused is told of, and left.
+    ///
+    /// # Errors
+    ///
+    /// [`GuestError::NotBack`] when it is not there within `timeout`; when the kernel cannot be asked, or refuses to set what the host
+    /// had chosen.
     pub fn take_back(
         &self,
         lent: &Lent,

@@ -16,6 +16,11 @@ const LARGEST_PAGE: u64 = 64 << 10;
 const MOUNT: &str = "/sys/fs/cgroup";
 
 /// Refuses limits that this machine cannot hold, before anything is started.
+///
+/// # Errors
+///
+/// [`GuestError::NoLimits`] where cgroup v2 is not alone, lacks the controller, or a CPU of `pin` is not online; when it cannot be read
+/// which are.
 pub fn check(root: &Root, definition: &GuestDefinition) -> Result<(), GuestError> {
     let wanted = [
         ("cpus", "cpu", definition.cpus.is_some()),
@@ -99,6 +104,10 @@ pub fn verdicts(root: &Root, guest: &GuestName, pid: Result<u32, String>, wanted
 
 /// The directory of the control group whose device rules hold for process `pid`: of version 1 where that has the
 /// controller, else of version 2, where the rules of every group above hold as well.
+///
+/// # Errors
+///
+/// In words: the process has no control group that the kernel shows, or one outside of what Penstock sees.
 pub fn group_of_devices(root: &Root, pid: u32) -> Result<PathBuf, String> {
     let text =
         files::read_to_string(root.path(format!("/proc/{pid}/cgroup"))).map_err(|error| error.to_string())?;

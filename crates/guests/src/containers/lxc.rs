@@ -46,6 +46,10 @@ pub fn command(program: &str, state: &State, guest: &GuestName) -> Command {
 }
 
 /// Starts the guest from its `config`, in the background, with this first process.
+///
+/// # Errors
+///
+/// When `lxc-start` is missing, fails, or does not end within `timeout`.
 pub fn start(
     state: &State,
     guest: &GuestName,
@@ -64,6 +68,10 @@ pub fn start(
 }
 
 /// Asks the guest to stop, and kills it when it has not after `timeout`; at once for zero.
+///
+/// # Errors
+///
+/// When `lxc-stop` is missing, fails for another reason than that the guest does not run, or does not end in time.
 pub fn stop(state: &State, guest: &GuestName, timeout: Duration) -> Result<(), ProcessError> {
     let command = command("lxc-stop", state, guest);
     let command = if timeout.is_zero() {
@@ -81,6 +89,10 @@ pub fn stop(state: &State, guest: &GuestName, timeout: Duration) -> Result<(), P
 }
 
 /// The number of the guest's first process on the host; `None` when it does not run.
+///
+/// # Errors
+///
+/// When `lxc-info` is missing or does not end within 10 s.
 pub fn init_of(state: &State, guest: &GuestName) -> Result<Option<u32>, ProcessError> {
     if !files::exists(state.file(guest, "config")) {
         return Ok(None);
@@ -91,6 +103,10 @@ pub fn init_of(state: &State, guest: &GuestName) -> Result<Option<u32>, ProcessE
 }
 
 /// Whether LXC has started the guest to the end: its first process was executed.
+///
+/// # Errors
+///
+/// When `lxc-info` is missing or does not end within 10 s.
 pub fn is_running(state: &State, guest: &GuestName) -> Result<bool, ProcessError> {
     let output =
         command("lxc-info", state, guest).args(["-s", "-H"]).deadline(Duration::from_secs(10)).run()?;

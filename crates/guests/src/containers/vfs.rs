@@ -43,6 +43,10 @@ const PAUSE: Duration = Duration::from_millis(50);
 const RANDOM: &str = "1";
 
 /// Refuses an interface on the host that has another address than its VF is to have.
+///
+/// # Errors
+///
+/// [`GuestError::WrongMac`] when it has another, and the one that is wanted cannot be set there.
 pub fn check_mac(root: &Root, owned: &GuestFunction, found: &InterfaceReport) -> Result<(), GuestError> {
     let kind = root.path(format!("/sys/class/net/{}/addr_assign_type", found.interface.name));
     let kind = files::read_to_string(kind).unwrap_or_default();

@@ -74,6 +74,10 @@ pub fn routes(definition: &GuestDefinition) -> String {
 /// Writes the guest's own initramfs to `to`: the builtin one at `from`, then an archive with what is the guest's own, and
 /// with `program`, when it is given one. The kernel unpacks both, one after the other
 /// (`Documentation/driver-api/early-userspace/buffer-format.rst`).
+///
+/// # Errors
+///
+/// When one of the files cannot be read or written, or `program` changes meanwhile or is longer than the archive can hold.
 pub fn write_initramfs(
     definition: &GuestDefinition,
     from: &PathBuf,

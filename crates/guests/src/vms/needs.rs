@@ -11,6 +11,10 @@ use crate::{error::GuestError, state::State};
 const OVERHEAD: u64 = 64 << 20;
 
 /// Fails when the host has no KVM, or one of another processor than the VMs are written for (`domain.rs`).
+///
+/// # Errors
+///
+/// [`GuestError::OtherProcessor`], [`GuestError::NoKvm`].
 pub fn kvm(root: &Root) -> Result<(), GuestError> {
     let processor = std::env::consts::ARCH;
     if processor != "x86_64" {
@@ -21,6 +25,12 @@ pub fn kvm(root: &Root) -> Result<(), GuestError> {
 
 /// Fails unless each of the guest's functions can be given to a VM: it is there, behind an IOMMU, bound to `vfio-pci`, in
 /// a group with nobody else's device (`drivers/vfio/vfio_main.c`, "viable"), and not another guest's.
+///
+/// # Errors
+///
+/// The first that is in the way: [`GuestError::TooManyFunctions`], [`GuestError::InUse`], [`GuestError::NoFunction`],
+/// [`GuestError::NoIommu`], [`GuestError::NotVfio`], [`GuestError::Held`], [`GuestError::NotViable`]; when a guest's state cannot be
+/// read.
 pub fn functions(root: &Root, state: &State, definition: &GuestDefinition) -> Result<(), GuestError> {
     let count = definition.host_functions().count();
     if count > domain::MOST_FUNCTIONS {
@@ -65,6 +75,10 @@ fn in_the_way(root: &Root, member: Bdf) -> Option<String> {
 }
 
 /// Fails when the host has not enough memory for the guest, or not enough huge pages.
+///
+/// # Errors
+///
+/// [`GuestError::NoHugePages`], [`GuestError::NoMemory`].
 pub fn memory(root: &Root, definition: &GuestDefinition) -> Result<(), GuestError> {
     let guest = definition.guest.clone();
     let wanted = definition.memory.unwrap_or(VM_MEMORY.0);
@@ -93,6 +107,10 @@ pub fn memory(root: &Root, definition: &GuestDefinition) -> Result<(), GuestErro
 
 /// The host's CPUs for QEMU's own threads: what the model names, or of those that are online what no guest is pinned to.
 /// `None` when there are none left, or the guest is not pinned.
+///
+/// # Errors
+///
+/// When the definition of a guest cannot be read.
 pub fn emulator(
     root: &Root,
     state: &State,

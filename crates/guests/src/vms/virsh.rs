@@ -101,27 +101,48 @@ impl Virsh {
     }
 
     /// Makes a domain of this XML and leaves it suspended. It is transient: gone when it ends.
+    ///
+    /// # Errors
+    ///
+    /// [`VirshError::Refused`] with what libvirt says of the XML or of QEMU's start; otherwise as every call: there is no `virsh`, or
+    /// libvirt does not answer in time.
     pub fn create(&self, xml: &Path, timeout: Duration) -> Result<(), VirshError> {
         self.call(["create".into(), "--paused".into(), xml.into()], timeout).map(drop)
     }
 
     /// Lets a suspended domain run; already running is success.
+    ///
+    /// # Errors
+    ///
+    /// [`VirshError::NoDomain`], or [`VirshError::Refused`] for another reason than that it runs; as every call.
     pub fn resume(&self, guest: &GuestName, timeout: Duration) -> Result<(), VirshError> {
         let outcome = self.about("resume", guest, &[], timeout);
         outcome.or_else(|error| if error.says(&["already running"]) { Ok(()) } else { Err(error) })
     }
 
     /// Suspends a domain; already suspended is success.
+    ///
+    /// # Errors
+    ///
+    /// [`VirshError::NoDomain`], [`VirshError::Refused`]; as every call.
     pub fn suspend(&self, guest: &GuestName, timeout: Duration) -> Result<(), VirshError> {
         self.about("suspend", guest, &[], timeout)
     }
 
     /// Asks the guest to end, by its agent or by the power button.
+    ///
+    /// # Errors
+    ///
+    /// [`VirshError::NoDomain`]; [`VirshError::Refused`] when it does not run, or its agent does not answer; as every call.
     pub fn shutdown(&self, guest: &GuestName, by_agent: bool, timeout: Duration) -> Result<(), VirshError> {
         self.about("shutdown", guest, &["--mode", if by_agent { "agent" } else { "acpi" }], timeout)
     }
 
     /// Ends a domain at once; no such domain is success.
+    ///
+    /// # Errors
+    ///
+    /// [`VirshError::Refused`] when its process cannot be ended; as every call.
     pub fn destroy(&self, guest: &GuestName, timeout: Duration) -> Result<(), VirshError> {
         let outcome = self.about("destroy", guest, &[], timeout);
         outcome.or_else(|error| match error {
@@ -132,18 +153,30 @@ impl Virsh {
     }
 
     /// The user as whom libvirt runs QEMU, as a number; `None` for its own, which is root.
+    ///
+    /// # Errors
+    ///
+    /// [`VirshError::Missing`], [`VirshError::Silent`], or [`VirshError::Refused`].
     pub fn qemu_user(&self, timeout: Duration) -> Result<Option<u32>, VirshError> {
         let text = self.call(["capabilities".into()], timeout)?;
         Ok(read_user(&String::from_utf8_lossy(&text)))
     }
 
     /// Whether libvirt confines its QEMUs by this security model (`apparmor`, `selinux`).
+    ///
+    /// # Errors
+    ///
+    /// As [`Virsh::qemu_user`].
     pub fn confines_by(&self, model: &str, timeout: Duration) -> Result<bool, VirshError> {
         let text = self.call(["capabilities".into()], timeout)?;
         Ok(String::from_utf8_lossy(&text).contains(&format!("<model>{model}</model>")))
     }
 
     /// The command line with which a domain of this XML would be started. Nothing is started.
+    ///
+    /// # Errors
+    ///
+    /// [`VirshError::Refused`] when libvirt does not take the XML; as every call.
     pub fn native(&self, xml: &str, timeout: Duration) -> Result<String, VirshError> {
         let words = ["domxml-to-native", "qemu-argv", "--xml", "/dev/stdin"];
         let text = self.call_with(words.map(OsString::from), xml.as_bytes(), timeout)?;
@@ -151,6 +184,10 @@ impl Virsh {
     }
 
     /// The guests that are there, and suspended.
+    ///
+    /// # Errors
+    ///
+    /// As [`Virsh::qemu_user`].
     pub fn suspended(&self, timeout: Duration) -> Result<Vec<GuestName>, VirshError> {
         let text = self.call(["list".into(), "--name".into(), "--state-paused".into()], timeout)?;
         let text = String::from_utf8_lossy(&text).into_owned();
@@ -158,6 +195,10 @@ impl Virsh {
     }
 
     /// Whether libvirt has a domain of this name, be it one that it is still about to start.
+    ///
+    /// # Errors
+    ///
+    /// As [`Virsh::qemu_user`].
     pub fn knows(&self, guest: &GuestName, timeout: Duration) -> Result<bool, VirshError> {
         let text = self.call(["list".into(), "--name".into(), "--all".into()], timeout)?;
         let domain = format!("{PREFIX}{guest}");
@@ -165,6 +206,10 @@ impl Virsh {
     }
 
     /// Sends the guest's agent a command, and gives its answer.
+    ///
+    /// # Errors
+    ///
+    /// [`VirshError::NoDomain`]; [`VirshError::Refused`] when the agent is not there or says no; as every call.
     pub fn ask_agent(
         &self,
         guest: &GuestName,
@@ -179,6 +224,10 @@ impl Virsh {
     }
 
     /// Asks QEMU's own monitor, and gives what that answers. libvirt marks the domain as tainted (`custom-monitor`).
+    ///
+    /// # Errors
+    ///
+    /// [`VirshError::NoDomain`]; [`VirshError::Refused`] when it does not run; as every call.
     pub fn ask_monitor(
         &self,
         guest: &GuestName,
@@ -191,6 +240,10 @@ impl Virsh {
     }
 
     /// What tells a line each time that QEMU's monitor tells this event, for as long as libvirt is there.
+    ///
+    /// # Errors
+    ///
+    /// [`VirshError::Missing`].
     pub fn monitor_events(&self, guest: &GuestName, event: &str) -> Result<Command, VirshError> {
         let domain = format!("{PREFIX}{guest}");
         // `virsh` keeps lines back where its output is no terminal (libvirt, `tools/vsh.c`, `vshPrint`).

@@ -12,6 +12,10 @@ const MOMENT: Duration = Duration::from_secs(30);
 const AT_REST: [&str; 3] = ["inactive", "failed", "unknown"];
 
 /// Those of `units` that run or that systemd is about to start; none where there is no systemd.
+///
+/// # Errors
+///
+/// In words: systemd could not be asked, or does not tell of each of them.
 pub fn kept<'a>(root: &Root, units: &'a [String]) -> Result<Vec<&'a String>, String> {
     if !files::exists(root.path("/run/systemd/system")) || process::find("systemctl").is_none() {
         return Ok(Vec::new());
