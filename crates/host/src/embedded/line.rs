@@ -37,11 +37,20 @@ pub struct Line {
 
 impl Line {
     /// Takes the line; `attempt` is what for.
+    ///
+    /// # Errors
+    ///
+    /// As [`Line::open_within`].
     pub fn open(path: &Path, attempt: &str) -> Result<Line, NetlinkError> {
         Line::open_within(path, attempt, TIMEOUT)
     }
 
     /// The same, where the line may be another's for `timeout`, and each answer takes as long at most.
+    ///
+    /// # Errors
+    ///
+    /// [`NetlinkError::TimedOut`] when another has the line for longer than `timeout`, [`NetlinkError::NotPermitted`],
+    /// [`NetlinkError::Socket`] for what else keeps it from being opened.
     pub fn open_within(path: &Path, attempt: &str, timeout: Duration) -> Result<Line, NetlinkError> {
         let attempt = format!("{attempt} over the line {} to the embedded switch", path.display());
         let began = Instant::now();
@@ -70,6 +79,10 @@ impl Line {
     }
 
     /// What is set at the switch.
+    ///
+    /// # Errors
+    ///
+    /// As [`Line::ask`], and [`NetlinkError::Malformed`] when the answer is no such state.
     pub fn state(&mut self) -> Result<State, NetlinkError> {
         let attempt = "read what is set at the embedded switch";
         let answer = self.ask(attempt, Request::Get)?;
@@ -78,6 +91,11 @@ impl Line {
     }
 
     /// Asks, and waits for the answer.
+    ///
+    /// # Errors
+    ///
+    /// [`NetlinkError::TimedOut`] when no answer comes, [`NetlinkError::Socket`] when the line breaks, and what the switch answers when
+    /// it refuses.
     pub fn ask(&mut self, attempt: &str, request: Request) -> Result<Value, NetlinkError> {
         let deadline = Instant::now() + self.timeout;
         self.id += 1;

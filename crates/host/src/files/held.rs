@@ -45,6 +45,10 @@ pub(super) struct Held {
 
 impl Held {
     /// Holds the directory that `path` is in.
+    ///
+    /// # Errors
+    ///
+    /// `EISDIR` for a path without a name in the end; what the kernel says of a directory on the way that cannot be opened.
     pub fn of(path: &Path) -> io::Result<Held> {
         let name = path.file_name().ok_or(Errno::EISDIR)?.to_owned();
         let above = path.parent().filter(|above| !above.as_os_str().is_empty());
@@ -52,6 +56,10 @@ impl Held {
     }
 
     /// Opens what has the name; never through a link.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says; for a link, that links are not followed.
     pub fn open(&self, flags: OFlag, mode: u32) -> io::Result<File> {
         let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         match openat(self, self.name.as_os_str(), flags, Mode::from_bits_truncate(mode)) {
@@ -62,6 +70,10 @@ impl Held {
     }
 
     /// What the kernel knows of what has the name, which may be a link.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says: `ENOENT` when nothing has the name.
     pub fn look(&self) -> nix::Result<FileStat> {
         fstatat(self, self.name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW)
     }

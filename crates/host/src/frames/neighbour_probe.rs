@@ -81,6 +81,10 @@ struct Open {
 
 impl Asking {
     /// Opens a socket with `open` for each end and ethertype of these questions; `own` is the MAC address of an end.
+    ///
+    /// # Errors
+    ///
+    /// The first error of `open`.
     pub fn open(
         questions: impl IntoIterator<Item = NeighbourProbe>,
         own: impl Fn(usize) -> Mac,

@@ -23,6 +23,10 @@ const TURN: usize = 256;
 
 /// A socket of the calling thread's namespace that sends at an interface, and receives what comes in there with this
 /// ethertype. An error says what was attempted.
+///
+/// # Errors
+///
+/// What was attempted, and what the kernel said: a packet socket needs CAP_NET_RAW, and the interface may be gone.
 pub fn open(interface: u32, ethertype: u16) -> Result<OwnedFd, (&'static str, Errno)> {
     // With protocol 0 it receives nothing until it is bound: no frame of another interface slips in.
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
@@ -37,6 +41,10 @@ pub fn open(interface: u32, ethertype: u16) -> Result<OwnedFd, (&'static str, Er
 }
 
 /// Hands `each` what has come in, with the position of its socket, waiting for the first frame until `until`.
+///
+/// # Errors
+///
+/// What `poll` says, but for an interrupt.
 pub fn take_in(
     sockets: &[&OwnedFd],
     until: Instant,

@@ -29,6 +29,10 @@ pub struct GenericFamily {
 
 impl GenericFamily {
     /// A socket in the calling thread's namespace.
+    ///
+    /// # Errors
+    ///
+    /// [`NetlinkError::Socket`] when the kernel gives no socket.
     pub fn open(name: &'static str) -> Result<GenericFamily, NetlinkError> {
         let generic = Conversation::open(NETLINK_GENERIC)
             .map_err(|source| socket_error("open a socket of generic netlink", source))?;
@@ -36,6 +40,10 @@ impl GenericFamily {
     }
 
     /// The number of the family; `Ok(None)` where the kernel has no such family.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel does not answer, or refuses for another reason than that there is no such family.
     pub fn number(&mut self) -> Result<Option<u16>, NetlinkError> {
         if self.number.is_some() {
             return Ok(self.number);
@@ -58,6 +66,10 @@ impl GenericFamily {
     }
 
     /// Asks the family, whose `number` it is, for one thing.
+    ///
+    /// # Errors
+    ///
+    /// What the family answers when it refuses; when no answer comes or it cannot be read.
     pub fn ask(
         &mut self,
         attempt: &str,
@@ -69,6 +81,10 @@ impl GenericFamily {
     }
 
     /// Asks the family, whose `number` it is, for everything of a kind.
+    ///
+    /// # Errors
+    ///
+    /// As [`GenericFamily::ask`], and `EAGAIN` when what is asked for does not stop changing.
     pub fn dump<T>(
         &mut self,
         attempt: &str,

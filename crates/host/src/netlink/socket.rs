@@ -39,6 +39,10 @@ pub struct Conversation {
 
 impl Conversation {
     /// A socket of this protocol in the calling thread's namespace.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says: it may not have the protocol.
     pub fn open(protocol: isize) -> io::Result<Conversation> {
         let mut socket = netlink_sys::Socket::new(protocol)?;
         socket.bind_auto()?;
@@ -51,6 +55,10 @@ impl Conversation {
     }
 
     /// Asks for one thing or sets one; `each` sees every message of the answer.
+    ///
+    /// # Errors
+    ///
+    /// [`NetlinkError`] with what the kernel answers when it refuses; when no answer comes in time, or one that cannot be read.
     pub fn ask(
         &mut self,
         attempt: &str,
@@ -63,6 +71,10 @@ impl Conversation {
     }
 
     /// Asks for everything of a kind, again when it changed meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// As [`Conversation::ask`], and `EAGAIN` when it changes for so long that no whole answer is had.
     pub fn dump<T>(
         &mut self,
         attempt: &str,
@@ -143,6 +155,10 @@ impl Conversation {
     }
 
     /// Joins or leaves a multicast group, whose events come with [`Conversation::receive`].
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says: some groups need CAP_NET_ADMIN.
     pub fn listen(&mut self, group: u32, on: bool) -> io::Result<()> {
         if on { self.socket.add_membership(group) } else { self.socket.drop_membership(group) }
     }
@@ -150,6 +166,10 @@ impl Conversation {
     /// Gives every datagram that has come to `each`, at most `most`; says whether some were lost. Until its queue is empty,
     /// the kernel keeps dropping events of a socket that overflowed, and says so only once (`net/netlink/af_netlink.c`,
     /// `netlink_overrun`): so long, this says it each time.
+    ///
+    /// # Errors
+    ///
+    /// When the socket breaks. Events that were lost are no error.
     pub fn drain(
         &mut self,
         attempt: &str,
@@ -168,6 +188,10 @@ impl Conversation {
     }
 
     /// The next datagram; `None` when none comes until `deadline`.
+    ///
+    /// # Errors
+    ///
+    /// When the socket breaks, or the kernel says that events were lost (`ENOBUFS`).
     pub fn receive(&mut self, attempt: &str, deadline: Instant) -> Result<Option<Vec<u8>>, NetlinkError> {
         let fail = |source| socket_error(attempt, source);
         loop {

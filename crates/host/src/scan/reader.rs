@@ -332,6 +332,10 @@ impl<'a> Reader<'a> {
     }
 
     /// All names in a directory, as many as a process can have open files, or why there are none to read.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says of the directory: it is not there, or may not be read.
     pub fn whole_list(&self, path: &str) -> io::Result<Vec<String>> {
         Ok(self.root.entries(path, DESCRIPTORS)?.into_iter().map(|entry| entry.name).collect())
     }

@@ -89,6 +89,10 @@ impl<'a> Ways<'a> {
     }
 
     /// The interface over which packets go to `peer`, by the routes of the VRF `over` where one is given.
+    ///
+    /// # Errors
+    ///
+    /// In words: the kernel could not be asked, or the interface has no name here; of a recorded tree, that it has no routes.
     pub fn towards(
         &mut self,
         peer: IpAddr,
@@ -116,6 +120,10 @@ impl<'a> Ways<'a> {
 
     /// The VRF that an interface is or is in: its master, and no master of that (`net/l3mdev/l3mdev.c`,
     /// `l3mdev_master_ifindex_rcu`).
+    ///
+    /// # Errors
+    ///
+    /// In words: the kernel could not be asked.
     pub fn vrf_of(&mut self, name: &str, reader: &mut Reader<'_>) -> Result<Option<u32>, String> {
         let Some(netlink) = &mut self.netlink else { return Ok(None) };
         let master = reader.link_name(&format!("{CLASS}/{name}/master"));
@@ -136,12 +144,20 @@ impl<'a> Ways<'a> {
     }
 
     /// The addresses of this machine; none for a recorded tree, which does not say them.
+    ///
+    /// # Errors
+    ///
+    /// As [`Ways::holders`].
     pub fn addresses(&mut self) -> Result<BTreeSet<IpAddr>, String> {
         let all = self.held()?.unwrap_or_default();
         Ok(all.iter().map(|(_, address)| *address).collect())
     }
 
     /// The interfaces that hold an address; `Ok(None)` for a recorded tree, which does not say it.
+    ///
+    /// # Errors
+    ///
+    /// In words: the kernel could not be asked for the addresses.
     pub fn holders(&mut self, address: IpAddr) -> Result<Option<Vec<Found>>, String> {
         let Some(all) = self.held()? else { return Ok(None) };
         let holders: Vec<u32> =
