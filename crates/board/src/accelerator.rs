@@ -129,6 +129,10 @@ enum KnownFor {
 }
 
 /// Chooses, booting once under KVM when there is one of which nothing is known yet.
+///
+/// # Errors
+///
+/// When QEMU cannot be run, or what was found not be kept. A KVM that does not work is a choice, and no error.
 pub fn choose(
     cache: &Cache,
     emulator: &Emulator,
@@ -162,6 +166,10 @@ fn choose_of(
 
 /// What executes a board that did not boot under KVM: KVM no more. Whether that was the board's own fault or KVM's is tried, so that the next
 /// board has what is best for it.
+///
+/// # Errors
+///
+/// As [`choose`].
 pub fn after_failure(
     cache: &Cache,
     emulator: &Emulator,
@@ -178,6 +186,10 @@ pub fn after_failure(
 }
 
 /// Leaves KVM alone for a day: a board that did not boot under it did without it. That a kernel boots there is not enough then.
+///
+/// # Errors
+///
+/// When it cannot be written into the cache.
 pub fn set_aside(cache: &Cache, emulator: &Emulator) -> Result<(), BoardError> {
     let known = remembered(cache).remove(&key(emulator));
     // Of a KVM that was found not to work that is known already.

@@ -28,6 +28,10 @@ pub struct Control {
 
 impl Control {
     /// Connects and leaves the negotiation behind. Everything on this connection must be done by `deadline`.
+    ///
+    /// # Errors
+    ///
+    /// [`BoardError::Socket`] when there is nobody at the socket; as [`Control::ask`] when QEMU does not greet or negotiate.
     pub fn connect(socket: &Path, deadline: Instant) -> Result<Control, BoardError> {
         let failed = |source| BoardError::Socket { attempt: "connect to QEMU's control socket", source };
         let stream = UnixStream::connect(socket).map_err(failed)?;
@@ -43,6 +47,10 @@ impl Control {
     }
 
     /// Has it report how a migration goes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Control::ask`].
     pub fn watch_migration(&mut self) -> Result<(), BoardError> {
         let on = json!({"capabilities": [{"capability": "events", "state": true}]});
         self.ask("report on migration", "migrate-set-capabilities", on)?;
@@ -50,6 +58,11 @@ impl Control {
     }
 
     /// Sends a command and gives what it returned.
+    ///
+    /// # Errors
+    ///
+    /// [`BoardError::Control`] with QEMU's reason when it refuses, and when it has ended or does not answer by the deadline;
+    /// [`BoardError::Socket`] when the connection breaks.
     pub fn ask(
         &mut self,
         attempt: &'static str,
@@ -77,6 +90,10 @@ impl Control {
 
     /// Lets the machine run. QEMU reports a migration as completed a moment before it has cleaned up after it, and
     /// refuses until it has; no event tells of that.
+    ///
+    /// # Errors
+    ///
+    /// As [`Control::ask`]; also when it is not done with a migration by the deadline.
     pub fn let_run(&mut self) -> Result<(), BoardError> {
         loop {
             match self.ask("let the board run", "cont", Value::Null) {
@@ -92,6 +109,10 @@ impl Control {
     }
 
     /// Waits until a migration, outward or inward, has ended well.
+    ///
+    /// # Errors
+    ///
+    /// [`BoardError::Control`] with QEMU's reason when it failed; as [`Control::ask`].
     pub fn await_migration(&mut self, attempt: &'static str) -> Result<(), BoardError> {
         let ended = |message: &Value| {
             message["event"] == "MIGRATION"
@@ -109,6 +130,10 @@ impl Control {
     }
 
     /// Ends an outward migration however far it is, and waits until QEMU is done with it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Control::ask`].
     pub fn cancel_migration(&mut self) -> Result<(), BoardError> {
         let attempt = "give up saving the board";
         self.ask(attempt, "migrate_cancel", Value::Null)?;

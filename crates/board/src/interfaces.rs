@@ -37,6 +37,10 @@ struct Address {
 }
 
 /// The interfaces but the loopback one.
+///
+/// # Errors
+///
+/// In words: it is not what `ip` prints, or an interface has a name that no interface can have.
 pub fn read(json: &[u8]) -> Result<Vec<InterfaceReport>, String> {
     let links: Vec<Link> = serde_json::from_slice(json).map_err(|error| error.to_string())?;
     let mut reports = Vec::new();

@@ -113,6 +113,10 @@ impl Run<'_> {
     /// Starts QEMU, with a free port of the loopback interface forwarded to the board's SSH server; it boots, or with `resumes`
     /// waits for a saved state. `note` is told of each process as soon as it is there. QEMU ends soon where another takes that port
     /// before it does ([`lacks_port`]).
+    ///
+    /// # Errors
+    ///
+    /// When no port is free, a switch or QEMU does not start, QEMU's sockets are not there within 30 s, or `note` fails.
     pub fn start(&self, resumes: bool, note: Note<'_>) -> Result<Machine, BoardError> {
         let run = PerRun { port: free_port()?, resumes };
         for name in [SERIAL_SOCKET, CONTROL_SOCKET, EMULATOR_LOG, RESET_LOG] {
@@ -211,6 +215,10 @@ impl Machine {
     }
 
     /// Waits until the console has said `sign`, or QEMU ended, or the deadline passed.
+    ///
+    /// # Errors
+    ///
+    /// [`BoardError::NotReady`] with the console's last lines, [`BoardError::Interrupted`], and when QEMU has ended, what it said last.
     pub fn await_sign(&mut self, sign: &str, timeout: Duration) -> Result<(), BoardError> {
         let deadline = Instant::now() + timeout;
         let failed = |source| BoardError::Socket { attempt: "read the board's console", source };

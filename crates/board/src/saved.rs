@@ -56,6 +56,10 @@ impl Saved {
     }
 
     /// Puts the keys and the console's past into the directory of a board that is to resume.
+    ///
+    /// # Errors
+    ///
+    /// When a file cannot be copied or the host key not be written.
     pub fn furnish(&self, run: &Path) -> Result<(), BoardError> {
         for name in BESIDE {
             files::copy(self.directory.join(name), run.join(name))?;
@@ -64,6 +68,10 @@ impl Saved {
     }
 
     /// Resumes in a QEMU that waits for it, over [`to_resume`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Control::ask`] and [`Control::await_migration`]. The board does not run then.
     pub fn resume(&self, mut control: Control) -> Result<(), BoardError> {
         let from = json!({"uri": format!("file:{}", self.directory.join(STATE).display())});
         control.ask("resume the saved board", "migrate-incoming", from)?;
@@ -76,6 +84,11 @@ impl Saved {
 
     /// Saves a board that has just become ready; it stands still meanwhile and runs on afterwards. Nothing half-saved
     /// is ever in the place.
+    ///
+    /// # Errors
+    ///
+    /// When a file cannot be written, the lock of the saved boards not be had, or QEMU cannot save it by `deadline`. It runs on all the
+    /// same.
     pub fn save(&self, machine: &Machine, run: &Path, deadline: Instant) -> Result<(), BoardError> {
         let mut part = Part::make(&self.all, &self.origin.key())?;
         let there = part.directory.clone();
@@ -102,6 +115,10 @@ impl Saved {
     }
 
     /// Removes it: it did not resume.
+    ///
+    /// # Errors
+    ///
+    /// When the lock cannot be had, or a file not be removed.
     pub fn discard(&self) -> Result<(), BoardError> {
         let _all = DirectoryLock::of(&self.all)?;
         Ok(files::remove_tree(&self.directory)?)
@@ -114,6 +131,10 @@ impl Saved {
 }
 
 /// A connection to a QEMU that waits for a saved board. Of that nothing is read yet.
+///
+/// # Errors
+///
+/// As [`Control::connect`] and [`Control::ask`].
 pub fn to_resume(machine: &Machine, deadline: Instant) -> Result<Control, BoardError> {
     let mut control = Control::connect(&machine.control_socket(), deadline)?;
     control.watch_migration()?;
@@ -169,6 +190,10 @@ impl Drop for Part {
 }
 
 /// Removes saved boards past the newest 16, or past 2 GiB, and what a killed Penstock left half-saved.
+///
+/// # Errors
+///
+/// When the directory cannot be read, the lock not be had, or a board not be removed.
 pub fn evict(cache: &Cache) -> Result<(), BoardError> {
     let all = cache.saved();
     if doomed(&all)?.is_empty() {

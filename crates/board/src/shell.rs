@@ -29,6 +29,10 @@ impl Shell {
     }
 
     /// Makes fresh keys in `directory`.
+    ///
+    /// # Errors
+    ///
+    /// When `ssh-keygen` is missing or fails, or the host key cannot be noted.
     pub fn make_keys(directory: &Path) -> Result<(), BoardError> {
         for name in ["client-key", "host-key"] {
             let comment = format!("penstock board {name}");
@@ -42,6 +46,10 @@ impl Shell {
     }
 
     /// Notes the only host key that is accepted.
+    ///
+    /// # Errors
+    ///
+    /// When the key cannot be read, or the file not be written.
     pub fn pin_host_key(directory: &Path) -> Result<(), BoardError> {
         let key = files::read_to_string(directory.join("host-key.pub"))?;
         files::write_atomic(directory.join(KNOWN_HOSTS), format!("{ALIAS} {key}"))?;
@@ -49,6 +57,10 @@ impl Shell {
     }
 
     /// Whether the programs are there.
+    ///
+    /// # Errors
+    ///
+    /// [`BoardError::Missing`] with the first that is not there.
     pub fn check_tools() -> Result<(), BoardError> {
         for program in ["ssh", "ssh-keygen"] {
             if process::find(program).is_none() {

@@ -184,6 +184,11 @@ fn everything() -> Value {
 /// Starts the switches, each by `program` with its configuration and its control socket, and waits until QEMU can connect to
 /// them. With `stays` they outlive Penstock. They end by themselves when their last guest has gone, which QEMU's end sees to.
 /// What is given back, and `note` told of, are the processes that start them anew when they die.
+///
+/// # Errors
+///
+/// [`BoardError::NoSwitch`] without a `program`, [`BoardError::Switch`] with what it said when one ends or is not there in time,
+/// [`BoardError::Interrupted`]; when a file cannot be written, a process not be started, or `note` fails.
 pub fn start(
     switches: &[Switch],
     program: Option<&Command>,

@@ -21,6 +21,10 @@ fi
 date +%s%N"#;
 
 /// Sets the clock to this machine's, which `now` tells in nanoseconds since 1970. `run` runs a command on the board, which is given so much time.
+///
+/// # Errors
+///
+/// [`BoardError::Unreachable`] when the board does not answer, or with something else than a time.
 pub fn set(
     allowed: Duration,
     now: impl Fn() -> i64,
