@@ -64,6 +64,10 @@ pub struct Secrets {
 
 impl Secrets {
     /// Makes them, and the files that hold them, in the directory of a new cluster.
+    ///
+    /// # Errors
+    ///
+    /// When the program fails, there is no randomness to make tokens of, or a file cannot be written.
     pub fn make(
         program: &ClusterProgram,
         directory: &Path,
@@ -86,6 +90,11 @@ impl Secrets {
 
 impl ControlPlane {
     /// Starts etcd and the API server of the cluster `name` in its directory, on ports that are free, up to where the API server listens.
+    ///
+    /// # Errors
+    ///
+    /// [`ClusterError::Ended`] with what it said last when one of them ends, [`ClusterError::Port`] when others take the free ports
+    /// again and again, [`ClusterError::NotReady`], and when an interrupt comes or a file cannot be written.
     pub fn start(
         program: &ClusterProgram,
         directory: &Path,
@@ -134,6 +143,11 @@ impl ControlPlane {
     }
 
     /// Waits until the API server is ready, and starts the programs that are its clients; with `simulate` kwok too.
+    ///
+    /// # Errors
+    ///
+    /// [`ClusterError::NotReady`] with what the API server says, [`ClusterError::Ended`], and when an interrupt comes, a program cannot
+    /// be started, or a file cannot be written.
     pub fn complete(
         &mut self,
         program: &ClusterProgram,
@@ -154,6 +168,10 @@ impl ControlPlane {
     }
 
     /// An error with what it said last when one of the programs has ended.
+    ///
+    /// # Errors
+    ///
+    /// [`ClusterError::Ended`].
     pub fn check(&mut self, directory: &Path) -> Result<(), ClusterError> {
         for (name, process) in &mut self.processes {
             if process.ended().is_some() {

@@ -33,6 +33,10 @@ pub struct NodeFiles<'a> {
 }
 
 /// Makes a board a node up to containerd; kubelet does not run yet.
+///
+/// # Errors
+///
+/// [`ClusterError::Node`] when the board does not answer, or what is done on it fails.
 pub fn prepare(board: &Board, files: &NodeFiles<'_>) -> Result<(), ClusterError> {
     let own = files.archive();
     let command = Command::new("sh").args(["-c", PREPARE, "sh", FILES_SERIAL, config::ON_NODE, files.name]);
@@ -56,6 +60,10 @@ impl NodeFiles<'_> {
 }
 
 /// Starts kubelet on a node, and while that takes its time, gives containerd the image.
+///
+/// # Errors
+///
+/// As [`prepare`].
 pub fn start(board: &Board, name: &str) -> Result<(), ClusterError> {
     run(board, name, Command::new(config::KUBELET).arg("start"))?;
     let image = format!("{}/image.tar", config::ON_NODE);
@@ -64,6 +72,10 @@ pub fn start(board: &Board, name: &str) -> Result<(), ClusterError> {
 }
 
 /// What kubelet on a node said last, if it has ended.
+///
+/// # Errors
+///
+/// [`ClusterError::Node`] when the board does not answer.
 pub fn kubelet_ended(board: &Board, name: &str) -> Result<Option<String>, ClusterError> {
     let status = Command::new(config::KUBELET).arg("status").deadline(DOING);
     let output = board.run(&status).map_err(|source| ClusterError::Node { node: name.to_owned(), source })?;

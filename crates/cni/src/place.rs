@@ -41,6 +41,10 @@ fn with_identity(path: &Path, identity: (u64, u64)) -> Result<Option<NetworkName
 
 impl Container {
     /// Opens the namespace whose file `netns` is, and a netlink socket in it.
+    ///
+    /// # Errors
+    ///
+    /// When `netns` is no network namespace, or there is no netlink socket in it.
     pub fn open(netns: &Path) -> Result<Container, CniError> {
         let namespace = NetworkNamespace::open(netns)?;
         let netlink = namespace.netlink()?;
@@ -82,6 +86,10 @@ impl Container {
 
     /// The interface of a record's VF in here, whatever it is called now. Where the kernel does not tell the device of an
     /// interface, it is the one of the kind and of the index that it got here; or else of the name that was moved here.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel does not list the interfaces in here.
     pub fn interface_of(
         &mut self,
         root: &Root,
@@ -104,11 +112,19 @@ impl Container {
     }
 
     /// Whether something in here has the name.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel does not answer.
     pub fn has(&mut self, name: &InterfaceName) -> Result<bool, CniError> {
         Ok(self.netlink.link_named(name)?.is_some())
     }
 
     /// Brings the interface up and gives it the addresses and routes of a result.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses an address or route, or IPv6 cannot be turned on.
     pub fn configure(
         &mut self,
         index: u32,

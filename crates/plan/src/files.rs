@@ -11,6 +11,10 @@ use crate::{
 
 /// Writes every file whose text is not so already. They are written before any guest starts; a guest that runs already is
 /// told when it starts again.
+///
+/// # Errors
+///
+/// [`GenerateError`] when a template cannot be filled in.
 pub fn file_steps(planner: &mut Planner<'_>) -> Result<(), GenerateError> {
     let found = FoundMachine { inventory: planner.inventory, nics: &planner.resolved };
     let mut late: Vec<GuestName> = Vec::new();

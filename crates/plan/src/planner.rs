@@ -55,6 +55,10 @@ pub struct Planner<'a> {
 
 impl<'a> Planner<'a> {
     /// Also returns the NICs, in the model's order.
+    ///
+    /// # Errors
+    ///
+    /// [`PlanError::Model`] when a NIC or drive of the model is not on this machine, or what is wanted of it contradicts itself there.
     pub fn new(
         model: &'a Model,
         inventory: &'a Inventory,
@@ -157,6 +161,11 @@ impl<'a> Planner<'a> {
     }
 
     /// The plan, unless something stands against it.
+    ///
+    /// # Errors
+    ///
+    /// [`PlanError`] with all of the first kind that stands against it: what is wrong in the model, which attributes the machine does
+    /// not support, what it lacks, what is refused.
     pub fn finish(self) -> Result<Plan, PlanError> {
         if !self.messages.0.is_empty() {
             return Err(PlanError::Model(self.messages));

@@ -61,6 +61,10 @@ thread_local! {
 /// # Panics
 ///
 /// The work panics.
+///
+/// # Errors
+///
+/// [`Exceeded`]: it takes too much time or memory, or no thread can be started.
 pub fn within<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Exceeded> {
     let account = Arc::new(Account::default());
     let (done, outcome) = channel();

@@ -26,6 +26,10 @@ pub struct Known {
 
 impl Known {
     /// Finds the MAC address of every function that a guest owns and of every VF.
+    ///
+    /// # Errors
+    ///
+    /// [`GenerateError::Unknown`] with each NIC of which a function's MAC address is not known.
     pub fn of(model: &Model, found: Option<FoundMachine<'_>>) -> Result<Known, GenerateError> {
         let mut addresses = HashMap::new();
         let mut messages = Vec::new();

@@ -53,6 +53,10 @@ impl Engine {
     }
 
     /// The template's text with its names filled in.
+    ///
+    /// # Errors
+    ///
+    /// [`Broken`] with the place: it is no template, has a name that is not known, or makes too long a text.
     pub fn render(&self, template: &Named<'_>, context: Value) -> Result<String, Broken> {
         let mut page = Bounded { bytes: Vec::new(), full: false };
         let outcome = self
@@ -67,6 +71,10 @@ impl Engine {
 }
 
 /// A template of the user's with its names filled in, in bounded time and memory.
+///
+/// # Errors
+///
+/// As [`Engine::render`], and when it takes too much time or memory.
 pub fn render_within(name: String, text: String, context: Value) -> Result<String, Broken> {
     let rendered = budget::within(move || Engine::new().render(&Named { name: &name, text: &text }, context));
     let (message, hint) = match rendered {

@@ -156,6 +156,11 @@ fn virtual_function(
 }
 
 /// What the PF's driver reports of a VF.
+///
+/// # Errors
+///
+/// [`Unobserved::Unknown`] when the driver could not be asked, [`Unobserved::Unsupported`] when it reports no VFs at all,
+/// [`Unobserved::Absent`] for a VF that is not there.
 pub fn state<'s>(
     observation: &'s Observation<'_>,
     nic: &NicName,

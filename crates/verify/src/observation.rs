@@ -334,6 +334,10 @@ impl<'a> Observation<'a> {
     }
 
     /// What the driver of a NIC's PF tells.
+    ///
+    /// # Errors
+    ///
+    /// In words, why it was not looked at.
     pub fn sight(&self, nic: &NicName) -> Result<&PfObservation, String> {
         match self.sights.get(nic) {
             Some(Ok(sight)) => Ok(sight),
@@ -343,6 +347,10 @@ impl<'a> Observation<'a> {
     }
 
     /// A VF that no guest owns.
+    ///
+    /// # Errors
+    ///
+    /// [`Unobserved`] when it was not looked at, or is not there.
     pub fn free_vf(&self, function: &FunctionName) -> Result<&FreeVf, Unobserved> {
         match self.free.get(function) {
             Some(seen) => seen.as_ref().map_err(|why| Unobserved::Unknown(why.clone())),
@@ -353,6 +361,10 @@ impl<'a> Observation<'a> {
     }
 
     /// The address that a function has.
+    ///
+    /// # Errors
+    ///
+    /// [`Unobserved::Absent`] when there is no such function, [`Unobserved::Unknown`] when its NIC could not be looked at.
     pub fn address(&self, function: &FunctionName) -> Result<Bdf, Unobserved> {
         self.addresses.get(function).copied().ok_or_else(|| match self.said.get(&function.nic) {
             Some(Err(why)) => Unobserved::Unknown(why.clone()),
@@ -361,6 +373,10 @@ impl<'a> Observation<'a> {
     }
 
     /// How many VFs a NIC says that it has, and how many of it there are.
+    ///
+    /// # Errors
+    ///
+    /// [`Unobserved::Unknown`] when the NIC could not be looked at.
     pub fn vf_count(&self, nic: &NicName) -> Result<(u16, usize), Unobserved> {
         self.said.get(nic).cloned().unwrap_or(Ok((0, 0))).map_err(Unobserved::Unknown)
     }
@@ -374,6 +390,10 @@ impl<'a> Observation<'a> {
     }
 
     /// A guest's inside.
+    ///
+    /// # Errors
+    ///
+    /// [`GuestUnobserved`] when the guest could not be looked into, or nobody tried.
     pub fn inside(&self, guest: &GuestName) -> Result<&Home, GuestUnobserved> {
         match self.guests.get(guest) {
             Some(seen) => seen.as_ref().map_err(Clone::clone),
@@ -393,6 +413,10 @@ impl<'a> Observation<'a> {
     }
 
     /// Where a function is to live: in its owner, or on the host.
+    ///
+    /// # Errors
+    ///
+    /// As [`Observation::inside`], of the guest that owns it.
     pub fn home(&self, function: &FunctionName) -> Result<&Home, GuestUnobserved> {
         match self.owners.of(function) {
             Some((guest, _)) => self.inside(guest),
@@ -406,6 +430,11 @@ impl<'a> Observation<'a> {
     }
 
     /// A function's interface, where the function is to live: the one whose device the function is.
+    ///
+    /// # Errors
+    ///
+    /// [`Unobserved::Unknown`] when where it is to live could not be looked into, [`Unobserved::Absent`] when the function is not there
+    /// or has no interface there.
     pub fn interface(&self, function: &FunctionName) -> Result<&InterfaceReport, Unobserved> {
         let home = self.home(function).map_err(|dark| Unobserved::Unknown(dark.why()))?;
         home.interfaces.as_ref().map_err(|why| Unobserved::Unknown(why.clone()))?;

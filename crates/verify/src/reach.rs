@@ -337,6 +337,10 @@ impl<'s> Remotes<'s> {
 }
 
 /// Where a function's frames go in and come out; why that is not known, else, or that it is not there.
+///
+/// # Errors
+///
+/// In words, as [`seen_end`].
 pub fn probe_end<'s>(
     observation: &'s Observation<'_>,
     function: &FunctionName,
@@ -349,6 +353,10 @@ pub fn probe_end<'s>(
 
 /// As [`probe_end`]. [`Unobserved::Absent`]: it was looked at, and is not there or down. An interface that is down proves nothing by its
 /// silence.
+///
+/// # Errors
+///
+/// [`Unobserved::Unknown`] when where it is to live cannot be looked into, or nothing can be started there.
 pub fn seen_end<'s>(
     observation: &'s Observation<'_>,
     function: &FunctionName,

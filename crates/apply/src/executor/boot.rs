@@ -29,6 +29,10 @@ fn wanted(root: &Root, unit: &str) -> std::path::PathBuf {
 }
 
 /// Has a unit started at boot, or no longer.
+///
+/// # Errors
+///
+/// When the link cannot be made or removed.
 pub fn enable(root: &Root, unit: &str, on: bool) -> Result<(), ExecuteError> {
     let link = wanted(root, unit);
     let done = if on {
@@ -50,6 +54,10 @@ pub fn is_enabled(root: &Root, unit: &str, on: bool) -> Seen {
 }
 
 /// Writes what the boot loader's tool reads, and runs the tool.
+///
+/// # Errors
+///
+/// When the file cannot be read or written, or the boot loader's tool is missing, fails, or does not end in time.
 pub fn set_arguments(root: &Root, arguments: &BootArguments, deadline: Duration) -> Result<(), ExecuteError> {
     if let Some(file) = &arguments.file {
         let path = root.path(&file.path);
@@ -101,6 +109,10 @@ fn run(root: &Root, words: &[String], deadline: Duration) -> Result<String, Exec
 }
 
 /// Whether the boot loader's own configuration has the words, and those no longer that are gone.
+///
+/// # Errors
+///
+/// When the file or the boot loader's entries cannot be read.
 pub fn are_set(root: &Root, arguments: &BootArguments) -> Result<Seen, ExecuteError> {
     if let Some(file) = &arguments.file {
         let seen = present(root, &file.path)?;

@@ -12,6 +12,11 @@ use super::told;
 /// What is seen of a fact: so, or what is so instead.
 type Seen = Result<(), String>;
 
+/// Does something to a drive's controllers or namespaces.
+///
+/// # Errors
+///
+/// When there is no such drive or VF, or the drive refuses.
 pub fn execute(root: &Root, action: &DriveAction) -> Result<(), ExecuteError> {
     let attempt = format!("{action} was not done");
     let (controller, found) = ask(root, action.drive(), action.vf(), &attempt)?;

@@ -12,6 +12,11 @@ const UP: u32 = 1;
 /// What is seen of a fact: so, or what is so instead.
 type Seen = Result<(), String>;
 
+/// Whether a fact is so.
+///
+/// # Errors
+///
+/// When that cannot be seen: the kernel or the driver does not tell of it.
 pub fn holds(executor: &mut HostExecutor, fact: &Fact) -> Result<Seen, ExecuteError> {
     match fact {
         Fact::LeftAlone { manager, pf, functions } => {
@@ -229,6 +234,11 @@ fn vf_attribute(
     seen
 }
 
+/// Whether a VF has an attribute, by what the driver reports of all of them.
+///
+/// # Errors
+///
+/// [`ExecuteError::Unsupported`] when the driver reports nothing of its VFs, or not this attribute.
 pub fn judge(vfs: &[(VfIndex, VfState)], vf: VfIndex, attribute: &VfAttribute) -> Result<Seen, ExecuteError> {
     if vfs.is_empty() {
         return Err(ExecuteError::Unsupported(

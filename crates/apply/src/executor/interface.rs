@@ -15,6 +15,10 @@ use super::{Found, HostExecutor, beside_its_pf, failed, from_netlink};
 const REACHABLE: Duration = Duration::from_secs(5);
 
 /// Brings back what an interface lacks of `setup`. What is so already is left alone.
+///
+/// # Errors
+///
+/// When the interface cannot be looked at or is not on the host, or the kernel refuses something of `setup`.
 pub fn restore(
     executor: &mut HostExecutor,
     function: Bdf,
@@ -184,6 +188,10 @@ fn add_route(
 }
 
 /// Whether an interface has all of `setup`: so, or what it lacks.
+///
+/// # Errors
+///
+/// When the interface cannot be looked at.
 pub fn is(
     executor: &mut HostExecutor,
     function: Bdf,

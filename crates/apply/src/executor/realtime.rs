@@ -19,6 +19,10 @@ use super::told;
 type Seen = Result<(), String>;
 
 /// Carries `action` out.
+///
+/// # Errors
+///
+/// [`ExecuteError::Unsupported`] when the driver has given the interrupt back; when the kernel has no such setting, or refuses it.
 pub fn execute(root: &Root, action: &RealTimeAction) -> Result<(), ExecuteError> {
     let at = format!("{action}: not done");
     match action {

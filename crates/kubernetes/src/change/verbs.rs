@@ -68,6 +68,11 @@ impl Verbs {
     }
 
     /// `plan MODEL`, with the ways to `peers` among what the machine depends on.
+    ///
+    /// # Errors
+    ///
+    /// [`PenstockError`] when it cannot be run, does not end in time, or is killed by a signal. What it refuses or fails with is an
+    /// [`Answer`].
     pub async fn plan(
         &self,
         model: &Path,
@@ -80,6 +85,10 @@ impl Verbs {
     }
 
     /// `apply MODEL --confirm-within TIME`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Verbs::plan`].
     pub async fn apply(
         &self,
         model: &Path,
@@ -93,16 +102,28 @@ impl Verbs {
     }
 
     /// `verify MODEL`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Verbs::plan`].
     pub async fn verify(&self, model: &Path) -> Result<Answer, PenstockError> {
         run(self.command().arg("verify").arg(model).deadline(VERIFY)).await
     }
 
     /// `confirm RUN`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Verbs::plan`].
     pub async fn confirm(&self, number: u64) -> Result<Answer, PenstockError> {
         run(self.command().arg("confirm").arg(number.to_string()).deadline(SHORT)).await
     }
 
     /// `undo RUN`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Verbs::plan`].
     pub async fn undo(&self, number: u64) -> Result<Answer, PenstockError> {
         run(self.command().arg("undo").arg(number.to_string()).deadline(APPLY)).await
     }

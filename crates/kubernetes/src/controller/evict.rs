@@ -41,6 +41,10 @@ pub enum Who<'a> {
 
 /// Looks at the pods of a node, and evicts those that `who` says.
 /// PodDisruptionBudgets hold.
+///
+/// # Errors
+///
+/// When the API server does not tell of the node's slices, pods or their claims. A pod that cannot be evicted is in the answer.
 pub async fn look(
     client: &Client,
     node: &str,

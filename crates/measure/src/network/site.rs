@@ -63,6 +63,10 @@ impl Site {
     }
 
     /// Runs a command there to its end, with words for a person when it cannot be.
+    ///
+    /// # Errors
+    ///
+    /// In words, why the command could not be run. One that fails is an output.
     pub fn run(&self, command: &Command) -> Result<Output, String> {
         self.place.run(command).map_err(|error| chain(&error))
     }

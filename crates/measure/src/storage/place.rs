@@ -67,6 +67,10 @@ pub fn root_of(place: &dyn Place) -> Result<Option<PathBuf>, String> {
 }
 
 /// The node of a device of this host, with every symbolic link resolved, and which device it is.
+///
+/// # Errors
+///
+/// In words: there is no such path, it cannot be looked at, or it is no block device.
 pub fn device_here(path: &str) -> Result<(String, Device), String> {
     let node = files::canonical(path).map_err(|error| match error.is_missing() {
         true => format!("there is no {path} on the host"),

@@ -159,6 +159,10 @@ pub(super) struct Opened(std::fs::File);
 
 impl Opened {
     /// The bytes of one.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read from there.
     pub fn contents(&mut self, contents: &Contents) -> io::Result<Take<&std::fs::File>> {
         self.0.seek(SeekFrom::Start(contents.at))?;
         Ok((&self.0).take(contents.length))
