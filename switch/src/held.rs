@@ -57,22 +57,38 @@ impl HeldName {
     }
 
     /// Opens what has the name; never through a link.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says; `ELOOP` for a link.
     pub fn open(&self, flags: OFlag, mode: Mode) -> nix::Result<OwnedFd> {
         let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         openat(&self.directory, self.name.as_os_str(), flags, mode)
     }
 
     /// What has the name, which may be a link.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says: `ENOENT` when nothing has the name.
     pub fn look(&self) -> nix::Result<FileStat> {
         fstatat(&self.directory, self.name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW)
     }
 
     /// Removes what has the name.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says: `ENOENT` when nothing has the name.
     pub fn remove(&self) -> nix::Result<()> {
         unlinkat(&self.directory, self.name.as_os_str(), UnlinkatFlags::NoRemoveDir)
     }
 
     /// Another name in the same directory.
+    ///
+    /// # Errors
+    ///
+    /// When no more files can be open.
     pub fn beside(&self, name: OsString) -> io::Result<HeldName> {
         Ok(HeldName { directory: self.directory.try_clone()?, name })
     }
@@ -82,17 +98,29 @@ impl HeldName {
     }
 
     /// Gives it the name of another in the same directory, which is gone then.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says; both are as they were then.
     pub fn replace(&self, other: &HeldName) -> nix::Result<()> {
         renameat(&self.directory, self.name.as_os_str(), &other.directory, other.name.as_os_str())
     }
 
     /// Has the names in its directory reach the disk.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says of the directory or its disk.
     pub fn sync_directory(&self) -> io::Result<()> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         File::from(openat(&self.directory, ".", flags, Mode::empty())?).sync_all()
     }
 
     /// The names in its directory.
+    ///
+    /// # Errors
+    ///
+    /// When the directory cannot be read.
     pub fn siblings(&self) -> io::Result<Vec<OsString>> {
         fs::read_dir(self.directory_path())?.map(|entry| Ok(entry?.file_name())).collect()
     }

@@ -73,6 +73,10 @@ impl Message {
 
 /// Waits for a message's header, which stays where it is. A front end may be silent for as long as it likes, but not in the middle of
 /// a message.
+///
+/// # Errors
+///
+/// `UnexpectedEof` when the front end has gone, `TimedOut` when it is silent in the middle of a header.
 pub fn await_one(stream: &UnixStream) -> Result<()> {
     let mut awaited = [PollFd::new(stream.as_fd(), PollFlags::POLLIN)];
     while let Err(errno) = poll(&mut awaited, PollTimeout::NONE) {
@@ -99,6 +103,10 @@ pub fn await_one(stream: &UnixStream) -> Result<()> {
 }
 
 /// Takes the next message, which [`await_one`] has seen.
+///
+/// # Errors
+///
+/// `InvalidData` for a header that no message has; when the rest does not come.
 pub fn take(mut stream: &UnixStream) -> Result<Message> {
     let mut bytes = [0; HEADER];
     let Received { bytes: read, files, cut } = receive(stream.as_fd(), &mut bytes)?;
@@ -116,6 +124,10 @@ pub fn take(mut stream: &UnixStream) -> Result<Message> {
 }
 
 /// Passes a message on, whole, with its descriptors.
+///
+/// # Errors
+///
+/// When the other end has gone, or does not take it.
 pub fn pass(message: &Message, to: &UnixStream) -> Result<()> {
     let Header { request, flags, size } = message.header;
     let header = [request, flags, size].map(u32::to_ne_bytes).concat();
@@ -123,6 +135,10 @@ pub fn pass(message: &Message, to: &UnixStream) -> Result<()> {
 }
 
 /// Passes what has been answered on, with its descriptors. `from` does not block.
+///
+/// # Errors
+///
+/// As [`pass`], and when `from` cannot be read.
 pub fn pass_answer(from: &UnixStream, to: &UnixStream) -> Result<()> {
     let mut bytes = [0; HEADER + LONGEST];
     loop {
@@ -152,6 +168,10 @@ fn send(mut to: &UnixStream, parts: &[IoSlice<'_>], files: &[OwnedFd]) -> Result
 }
 
 /// Answers a message whether it was done, when it wants to be answered.
+///
+/// # Errors
+///
+/// When the front end has gone, or does not take it.
 pub fn answer(mut stream: &UnixStream, message: &Message, done: bool) -> Result<()> {
     if message.header.flags & NEED_REPLY == 0 {
         return Ok(());

@@ -58,6 +58,10 @@ impl Stream {
     }
 
     /// Writes a frame with its length in front of it, unless a part of the one before is still to be written.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN` when the kernel takes no more for now: the frame is not sent. What else it says of the connection.
     pub fn send(&mut self, fd: &OwnedFd, bytes: &[u8]) -> Result<(), Errno> {
         if !self.unsent.is_empty() {
             let sent = unistd::write(fd, &self.unsent)?;

@@ -24,6 +24,10 @@ unsafe fn free(start: NonNull<u8>, len: NonZeroUsize) {
 }
 
 /// Regions of nothing but zeroes. Their offsets are passed over.
+///
+/// # Errors
+///
+/// [`MemoryError::Wraps`] for a region without a size, and what [`Memory::of`] says of regions that do not go together.
 pub fn memory(parts: &[Description]) -> Result<Memory, MemoryError> {
     let regions = parts.iter().map(|description| {
         let Description { guest, user, size, offset } = *description;

@@ -183,6 +183,10 @@ pub(super) struct Builder<'a> {
 
 impl Builder<'_> {
     /// Adds a descriptor's buffer, which may go over the border of two regions that are neighbours.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::TooLong`] for more buffers or bytes than a chain may have, [`Fault::Outside`] for what is not the guest's memory.
     #[inline]
     pub fn add(&mut self, mut at: u64, mut len: u32) -> Result<(), Fault> {
         if self.descriptors == MOST_SPANS {

@@ -19,6 +19,11 @@ pub(super) enum Attached {
 }
 
 impl Attached {
+    /// Opens what a port leads to.
+    ///
+    /// # Errors
+    ///
+    /// As [`Listening::open`], [`Vduse::open`] and [`Outside::open`].
     pub fn open(
         backend: &PortBackend,
         id: PortId,
@@ -46,6 +51,11 @@ impl Attached {
         }
     }
 
+    /// Has it served from now on.
+    ///
+    /// # Errors
+    ///
+    /// When no thread can be started.
     pub fn serve(&mut self, name: &str, settings: &Settings, links: Links) -> std::io::Result<()> {
         match self {
             Attached::Guest(listening) => listening.serve(name, links),

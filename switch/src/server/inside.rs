@@ -150,6 +150,10 @@ pub(super) fn replaced<'a>(before: &'a Config, host: &Config) -> Vec<&'a String>
 
 impl Inside {
     /// Reads what another switch has left; `None`: nothing.
+    ///
+    /// # Errors
+    ///
+    /// When the file is there and cannot be read, or holds something else.
     pub fn read(path: &Path) -> io::Result<Option<Inside>> {
         match fs::read(path) {
             Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
@@ -163,6 +167,10 @@ impl Inside {
     }
 
     /// The host's configuration with what was set from inside on top.
+    ///
+    /// # Errors
+    ///
+    /// When what was set does not go together with what the host says of the port now.
     pub fn over(&self, host: &Config) -> Result<Config, ServerError> {
         let mut config = host.clone();
         config.loopback = self.loopback.unwrap_or(host.loopback);
@@ -237,6 +245,11 @@ impl Inside {
     }
 
     /// Whether a port may be as it was set from inside; if not, the reason and the error.
+    ///
+    /// # Errors
+    ///
+    /// Why not, as a reason for programs and as an error for people: it contradicts itself, the host allows nothing or not this, or
+    /// another port has the MAC address.
     pub fn judge(&self, host: &Config, name: &str) -> Result<(), (Refusal, ServerError)> {
         let invalid = |error: ServerError| (Refusal::Invalid, error);
         let config = self.over(host).map_err(invalid)?;

@@ -52,6 +52,10 @@ impl Links {
     }
 
     /// Has this QEMU told of a port's link, or nobody.
+    ///
+    /// # Errors
+    ///
+    /// When no thread can be started.
     pub fn set_qemu(&self, id: PortId, qemu: Option<&Qemu>) -> io::Result<()> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(link) = known.get_mut(&id) else { return Ok(()) };

@@ -92,6 +92,11 @@ pub(super) struct WantedPorts {
 }
 
 impl WantedPorts {
+    /// Reads what it says of them.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] for the first port whose backend or access is wrong, or for the access of the control socket or the line.
     pub fn new(config: &Config, settings: BTreeMap<String, Settings>) -> Result<WantedPorts, ConfigError> {
         let backends = config.ports.iter().map(|(name, port)| Ok((name.clone(), port.backend(name)?)));
         let backends = backends.collect::<Result<_, ConfigError>>()?;
@@ -130,6 +135,10 @@ impl WantedPorts {
     }
 
     /// Lets others come to the sockets of ports that stay, where it says so, and gives back what holds then.
+    ///
+    /// # Errors
+    ///
+    /// When the mode or owner of a socket cannot be set; those that were set before are set back.
     pub fn admit(&self, config: &Config, state: &State) -> Result<Config, ServerError> {
         let mut made = state.effective.clone();
         let mut admitted = Admitted::default();

@@ -74,6 +74,10 @@ struct Shared {
 
 impl Outside {
     /// Opens what can be opened at once.
+    ///
+    /// # Errors
+    ///
+    /// When its socket cannot be made, or its interface not be opened; when no more files can be open.
     pub fn open(
         backend: &PortBackend,
         id: PortId,
@@ -153,6 +157,10 @@ impl Outside {
     }
 
     /// Has it watched, and connected whenever that can be.
+    ///
+    /// # Errors
+    ///
+    /// When no thread can be started.
     pub fn serve(&mut self, name: &str, mtu: u16, links: Links) -> io::Result<()> {
         let Some(ready) = self.ready.take() else { return Ok(()) };
         let keeper = Keeper {

@@ -70,6 +70,10 @@ impl Shared {
 
 impl Listening {
     /// Makes the socket. One that is there and on which nobody listens any more is replaced.
+    ///
+    /// # Errors
+    ///
+    /// When the socket cannot be made: somebody listens there, something else is there, or its directory may not be written.
     pub fn open(path: &Path, id: PortId, access: Access) -> io::Result<Listening> {
         let listener = UnixListener::from(socket::listen_on(path, SockType::Stream, BACKLOG, access)?);
         let ends = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
@@ -95,6 +99,10 @@ impl Listening {
     }
 
     /// Has front ends served, one after the other.
+    ///
+    /// # Errors
+    ///
+    /// When no thread can be started.
     pub fn serve(&mut self, name: &str, links: Links) -> io::Result<()> {
         let Some(listener) = self.listener.take() else { return Ok(()) };
         let (name, id, shared) = (name.to_owned(), self.id, Arc::clone(&self.shared));

@@ -48,6 +48,11 @@ struct Wanted {
 }
 
 impl Teller {
+    /// Begins to tell this QEMU.
+    ///
+    /// # Errors
+    ///
+    /// When no thread can be started.
     pub fn new(qemu: Qemu) -> io::Result<Teller> {
         let shared = Arc::new(Shared::default());
         let (own, at) = (Arc::clone(&shared), qemu.clone());

@@ -80,6 +80,10 @@ impl Shared {
 
 impl Vduse {
     /// Sees whether there can be VDUSE devices. The device itself is made when it is served: one that was its port's before is gone by then.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel has no VDUSE, or it may not be opened; when no more files can be open.
     pub fn open(device: &VduseConfig, id: PortId) -> io::Result<Vduse> {
         VduseControl::open()?;
         let bell = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?);
@@ -106,6 +110,10 @@ impl Vduse {
     }
 
     /// Has the device made and served.
+    ///
+    /// # Errors
+    ///
+    /// When no thread can be started.
     pub fn serve(&mut self, name: &str, links: Links) -> io::Result<()> {
         links.set_bell(self.id, Arc::clone(&self.shared.bell));
         let keeper = Keeper {
