@@ -1,6 +1,8 @@
 //! The tree's own sources.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+pub mod shell;
+
 use std::{
     fs,
     path::{Path, PathBuf},
