@@ -24,6 +24,7 @@ mod wire;
 
 use std::sync::{Arc, mpsc};
 
+pub(crate) use self::wire::PACKET_AUXDATA;
 use self::{
     frame::{Frame, Sent, Source},
     handover::Workers,

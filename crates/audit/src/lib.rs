@@ -5,6 +5,7 @@
 //! off.
 
 mod advice;
+mod applies;
 mod command_line;
 mod judge;
 mod machine;

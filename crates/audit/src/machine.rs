@@ -11,10 +11,10 @@ use penstock_model::{
 };
 
 use crate::{
+    applies::{Need, NoFinding, left_out, unknown},
     command_line::CommandLine,
     release::Release,
     requirements::Requirements,
-    rule::{Need, NoFinding, left_out, unknown},
     sets::{both, either, is_within, without},
 };
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_model::{ByteSize, CpuSet, Frequency, Guest, GuestKind, Model, Realtime, SchedulingPolicy};
 
-use crate::{rule::Need, sets::either};
+use crate::{applies::Need, sets::either};
 
 /// What a model asks for.
 pub(crate) struct Requirements {

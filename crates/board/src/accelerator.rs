@@ -22,7 +22,7 @@ use crate::{
     emulator::Emulator,
     error::BoardError,
     image::Image,
-    machine,
+    log,
     progress::{Listener, Progress},
 };
 
@@ -284,7 +284,7 @@ fn probe(
     let started = Instant::now();
     let found = loop {
         let ended = process.ended().is_some();
-        let said = machine::tail(&log, SAID);
+        let said = log::tail(&log, SAID);
         let took = started.elapsed();
         if said.contains(PROBED) {
             let why = format!("a kernel booted under KVM in {:.1} s", took.as_secs_f32());

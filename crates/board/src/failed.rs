@@ -86,7 +86,7 @@ mod tests {
         let kept = keep(&cache, "one", board.path()).unwrap();
         assert_eq!(machine::serial_log(&kept), "[ 1.0] Booting");
         // Its QEMU is not there.
-        assert!(machine::tail(&kept.join(CPUS), 1 << 10).contains("QEMU's control socket"));
+        assert!(crate::log::tail(&kept.join(CPUS), 1 << 10).contains("QEMU's control socket"));
         let there = files::list(cache.directory().join("failed")).unwrap();
         assert_eq!(there.len(), MOST);
         assert!(

@@ -33,7 +33,6 @@ use crate::{
     error::BoardError,
     progress::{Listener, Progress},
     recipe, rootless,
-    tree::FAREWELL,
 };
 
 /// The list of an image's files with their SHA-256, written last.
@@ -435,7 +434,7 @@ fn install(work: &Path, listener: Listener<'_>) -> Result<(), BoardError> {
         }
         if interrupt::pending() {
             // SIGTERM lets it unmount and remove its tree.
-            child.end(FAREWELL);
+            child.end(rootless::FAREWELL);
             return Err(BoardError::Interrupted { doing: "making the board image" });
         }
         thread::sleep(Duration::from_millis(100));

@@ -20,6 +20,7 @@ mod image;
 mod interfaces;
 mod kept;
 mod kernel;
+mod log;
 mod machine;
 mod netdev;
 mod origin;

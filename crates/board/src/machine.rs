@@ -21,7 +21,7 @@ use crate::{
     error::BoardError,
     forward::Forward,
     image::Image,
-    program, switch,
+    log, program, switch,
 };
 
 /// What the board's start script says when all is up.
@@ -310,7 +310,7 @@ impl Machine {
 /// What the QEMU of the board in `directory` said before it ended; when that is nothing, what the board's console did. A triple fault of one of its
 /// CPUs comes first: the kernel had no part in that reset.
 pub fn last_words(directory: &Path) -> String {
-    let text = |name| tail(&directory.join(name), MOST_SAID);
+    let text = |name| log::tail(&directory.join(name), MOST_SAID);
     let fault = match text(RESET_LOG).contains(TRIPLE_FAULT) {
         true => "one of its CPUs had a triple fault; ",
         false => "",
@@ -342,7 +342,7 @@ pub fn control_socket(directory: &Path) -> PathBuf {
 
 /// The console's text of the board in `directory`, without carriage returns: of much the last 4 MiB. Empty when it has said nothing.
 pub fn serial_log(directory: &Path) -> String {
-    tail(&directory.join(SERIAL_LOG), MOST_SAID).replace('\r', "")
+    log::tail(&directory.join(SERIAL_LOG), MOST_SAID).replace('\r', "")
 }
 
 /// How many bytes the console of the board in `directory` has said.
@@ -353,12 +353,7 @@ pub fn said_so_far(directory: &Path) -> u64 {
 /// What it has said after its first `from` bytes: of much the last 4 MiB.
 pub fn said_since(directory: &Path, from: u64) -> String {
     let more = said_so_far(directory).saturating_sub(from);
-    tail(&directory.join(SERIAL_LOG), usize::try_from(more).unwrap_or(MOST_SAID).min(MOST_SAID))
-}
-
-/// At most the last `limit` bytes of a log, as text; empty when there is none.
-pub fn tail(log: &Path, limit: usize) -> String {
-    String::from_utf8_lossy(&files::read_tail(log, limit).unwrap_or_default()).into_owned()
+    log::tail(&directory.join(SERIAL_LOG), usize::try_from(more).unwrap_or(MOST_SAID).min(MOST_SAID))
 }
 
 fn contains(text: &[u8], sign: &[u8]) -> bool {

@@ -20,6 +20,8 @@ const ACCOUNTS: u64 = 65536;
 const FIRST: u64 = 100_000;
 /// How long a way into a user namespace may take; it takes a tenth of a second.
 const DEADLINE: Duration = Duration::from_secs(20);
+/// How long mmdebstrap may take to unmount and remove its tree when it is asked to end; it took 1 s.
+pub const FAREWELL: Duration = Duration::from_secs(20);
 
 /// Something that is not there, and how to get it.
 #[derive(Clone, Debug, PartialEq, Eq)]

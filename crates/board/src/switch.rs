@@ -14,7 +14,7 @@ use penstock_host::{Command, files, interrupt, process::Background};
 use penstock_model::{Mac, NicName, VfIndex};
 use serde_json::{Value, json};
 
-use crate::{design::BoardNic, error::BoardError, machine};
+use crate::{design::BoardNic, error::BoardError, log};
 
 /// The directory of the sockets, in that of the board: a socket's path is short.
 pub const DIRECTORY: &str = "switch";
@@ -244,6 +244,6 @@ pub fn await_end(directory: &Path) {
 
 /// What the switches of the board in `directory` said.
 fn said(directory: &Path) -> String {
-    let text = machine::tail(&directory.join(LOG), 1 << 16).trim().to_owned();
+    let text = log::tail(&directory.join(LOG), 1 << 16).trim().to_owned();
     if text.is_empty() { "it said nothing".to_owned() } else { text }
 }

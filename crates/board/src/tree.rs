@@ -8,8 +8,6 @@ use crate::{error::BoardError, image::read_failure, recipe, rootless};
 
 /// How long fetching them may take.
 const TIMEOUT: Duration = Duration::from_secs(900);
-/// How long mmdebstrap may take to unmount and remove its tree when it is asked to end; it took 1 s.
-pub const FAREWELL: Duration = Duration::from_secs(20);
 
 /// Whether [`unpack`] can be done here by this user; takes a moment.
 ///
@@ -45,7 +43,7 @@ pub fn unpack(packages: &[&str], hook: &str, work: &Path) -> Result<(), BoardErr
     if let Some(mirror) = debian::mirror() {
         command = command.arg(mirror);
     }
-    match command.deadline(TIMEOUT).farewell(FAREWELL).succeed() {
+    match command.deadline(TIMEOUT).farewell(rootless::FAREWELL).succeed() {
         Ok(_) => Ok(()),
         Err(ProcessError::Failed { errors, .. }) => Err(read_failure(&errors)),
         Err(ProcessError::Interrupted { .. }) => {

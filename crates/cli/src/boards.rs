@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, path::Path};
 
 use penstock_board::{Board, Cache, Design, Image, Lasting, Progress, Proof, UpOptions};
-use penstock_host::{Command, Place, process};
+use penstock_host::{Command, Output, Place, process};
 use penstock_model::{DataPath, InterfaceName, Inventory, Model, Uplink};
 
 use crate::{
@@ -167,4 +167,15 @@ pub fn show(printer: &mut Printer, progress: Progress) {
 /// A board's errors know what to do about themselves.
 pub fn failed(error: penstock_board::BoardError) -> Failure {
     Failure::from(error)
+}
+
+/// A verb inside the board did not do what it should; what it said is passed on with its exit status.
+pub fn refused(verb: &str, output: &Output) -> Failure {
+    // A board runs this very program. Another number is that of a signal, of the shell or of `ssh`, and is told.
+    let status = output.status.code().and_then(|code| Status::of(u8::try_from(code).ok()?));
+    let status = status.filter(|status| !status.is_good()).unwrap_or(Status::Failed);
+    Failure::new(
+        status,
+        format!("inside the board, `{verb}` ended with {}:\n{}", output.status, output.errors().trim_end()),
+    )
 }

@@ -145,7 +145,7 @@ impl<'a> Rehearsal<'a> {
             (Some(1), Some(_)) => self.evidence.notes.extend(output.errors().lines().map(str::to_owned)),
             // Whatever it did, what it printed is what this program should have been able to read.
             (Some(0 | 1), None) => return Err(unreadable("apply", &output, &unread.unwrap_or_default())),
-            _ => return Err(refused("apply", &output)),
+            _ => return Err(boards::refused("apply", &output)),
         }
 
         printer.doing("Verifying from the kernel, from inside every guest, and with frames");
@@ -264,7 +264,7 @@ fn ask(board: &Board, arguments: &[&str], nics: &[String], allowed: Duration) ->
 fn told<T: DeserializeOwned>(output: Output) -> Result<T, Failure> {
     serde_json::from_slice(&output.stdout).map_err(|error| match output.status.success() {
         true => unreadable(&output.command, &output, &error.to_string()),
-        false => refused(&output.command, &output),
+        false => boards::refused(&output.command, &output),
     })
 }
 
@@ -276,17 +276,6 @@ fn unreadable(verb: &str, output: &Output, why: &str) -> Failure {
         output.errors().trim_end()
     );
     Failure::new(Status::Failed, text.trim_end().to_owned())
-}
-
-/// A verb inside the board did not do what it should; what it said is passed on with its exit status.
-pub fn refused(verb: &str, output: &Output) -> Failure {
-    // A board runs this very program. Another number is that of a signal, of the shell or of `ssh`, and is told.
-    let status = output.status.code().and_then(|code| Status::of(u8::try_from(code).ok()?));
-    let status = status.filter(|status| !status.is_good()).unwrap_or(Status::Failed);
-    Failure::new(
-        status,
-        format!("inside the board, `{verb}` ended with {}:\n{}", output.status, output.errors().trim_end()),
-    )
 }
 
 /// The steps of the plan as they went; those after a failure were not reached.

@@ -8,68 +8,13 @@ use penstock_model::{
     VlanId, VlanProtocol, VlanQos,
 };
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::document::{Address, Attached, CniError, Route};
+pub use crate::version::Version;
 
 /// The largest configuration, in bytes.
 pub const LARGEST: usize = 4 << 20;
-
-/// A version of the specification.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Version {
-    /// 0.3.0
-    V0_3_0,
-    /// 0.3.1
-    V0_3_1,
-    /// 0.4.0
-    V0_4_0,
-    /// 1.0.0
-    V1_0_0,
-    /// 1.1.0
-    V1_1_0,
-}
-
-impl Version {
-    /// All that are understood, the oldest first.
-    pub const ALL: [Version; 5] =
-        [Version::V0_3_0, Version::V0_3_1, Version::V0_4_0, Version::V1_0_0, Version::V1_1_0];
-
-    /// As configurations write it.
-    pub const fn text(self) -> &'static str {
-        match self {
-            Version::V0_3_0 => "0.3.0",
-            Version::V0_3_1 => "0.3.1",
-            Version::V0_4_0 => "0.4.0",
-            Version::V1_0_0 => "1.0.0",
-            Version::V1_1_0 => "1.1.0",
-        }
-    }
-
-    /// The version of a configuration, whatever else is wrong with it; the newest where it says none that is understood. What
-    /// an error is told in.
-    pub fn told_by(bytes: &[u8]) -> Version {
-        let document: Option<Value> = serde_json::from_slice(bytes).ok();
-        document.as_ref().and_then(|document| Version::of(document).ok()).unwrap_or(Version::V1_1_0)
-    }
-
-    fn of(document: &Value) -> Result<Version, CniError> {
-        let said = document.get("cniVersion").and_then(Value::as_str).unwrap_or_default();
-        Version::ALL.into_iter().find(|version| version.text() == said).ok_or_else(|| {
-            // The specification has one that says none be of 0.1.0.
-            let said = if said.is_empty() { "0.1.0" } else { said };
-            let known: Vec<&str> = Version::ALL.iter().map(|version| version.text()).collect();
-            CniError::new(CniError::VERSION, format!("the configuration is of CNI version {said:?}"))
-                .hint(format!("this plugin understands {}", known.join(", ")))
-        })
-    }
-
-    /// What VERSION answers to a configuration that says this one.
-    pub fn answer(bytes: &[u8]) -> Value {
-        let known: Vec<&str> = Version::ALL.iter().map(|version| version.text()).collect();
-        json!({"cniVersion": Version::told_by(bytes).text(), "supportedVersions": known})
-    }
-}
 
 /// How a configuration names a PF.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -322,7 +267,7 @@ impl Configuration {
         let whole: Value = serde_json::from_slice(bytes).map_err(|error| {
             CniError::new(CniError::DECODING, format!("the configuration is no JSON: {error}"))
         })?;
-        let version = Version::of(&whole)?;
+        let version = Version::of(&whole).ok_or_else(|| not_understood(&whole))?;
         let wrong = |text: String| CniError::new(CniError::CONFIGURATION, text);
         let raw: Raw = serde_json::from_value(whole.clone())
             .map_err(|error| wrong(format!("the configuration is wrong: {error}")))?;
@@ -429,9 +374,20 @@ fn settled(settings: &VfSettings) -> Result<(), CniError> {
     Err(CniError::new(CniError::CONFIGURATION, text))
 }
 
+/// A configuration says no version that is understood.
+fn not_understood(document: &Value) -> CniError {
+    // The specification has one that says none be of 0.1.0.
+    let said =
+        document.get("cniVersion").and_then(Value::as_str).filter(|said| !said.is_empty()).unwrap_or("0.1.0");
+    let known: Vec<&str> = Version::ALL.iter().map(|version| version.text()).collect();
+    let text = format!("the configuration is of CNI version {said:?}");
+    CniError::new(CniError::VERSION, text).hint(format!("this plugin understands {}", known.join(", ")))
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use serde_json::json;
 
     use super::*;
 

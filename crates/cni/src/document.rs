@@ -7,7 +7,7 @@ use penstock_model::{Bdf, InterfaceAddress, InterfaceName, InterfaceRoute, Mac};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 
-use crate::config::Version;
+use crate::version::Version;
 
 /// Why a call came to nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]

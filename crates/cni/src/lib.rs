@@ -24,6 +24,7 @@ mod place;
 pub mod plugin;
 mod release;
 mod status;
+mod version;
 pub mod vf;
 
 pub use call::{Call, Verb};

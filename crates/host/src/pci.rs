@@ -13,7 +13,6 @@ use thiserror::Error;
 use crate::{
     Command, InterfaceReport, Root,
     files::{self, FileError},
-    scan::overrides,
 };
 
 mod representor;
@@ -28,6 +27,8 @@ pub use vfio::opened_by;
 /// function when it is probed again; for every other driver it is cleared again, since a forgotten one blocks all others.
 const PASS_THROUGH: [&str; 2] = ["vfio-pci", "pci-stub"];
 
+/// One file for each device, called `BUS-DEVICE`, with the driver's name (`driverctl`, `save_override`).
+pub(crate) const CHOSEN_DRIVERS: &str = "/etc/driverctl.d";
 /// How long the kernel may take to load a driver's module.
 const LOADING: Duration = Duration::from_secs(60);
 
@@ -238,9 +239,8 @@ impl PciFunction {
 
     /// The driver that the operator has chosen for it for good with `driverctl`.
     fn chosen_driver(&self) -> Option<String> {
-        let read = |name: String| {
-            files::read_to_string(self.root.path(format!("{}/{name}", overrides::DIRECTORY))).ok()
-        };
+        let read =
+            |name: String| files::read_to_string(self.root.path(format!("{}/{name}", CHOSEN_DRIVERS))).ok();
         let text = read(format!("pci-{}", self.bdf)).or_else(|| read(self.bdf.to_string()))?;
         Some(text.trim().to_owned())
     }

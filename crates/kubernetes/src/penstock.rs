@@ -14,8 +14,10 @@ use penstock_model::{Inventory, inventory::INVENTORY_VERSION};
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::{inventory::ModelInForce, metrics::exposition::is_whole};
+use crate::inventory::ModelInForce;
 
+/// The line that ends an exposition (OpenMetrics 1.0, 4.1).
+pub(crate) const END_OF_METRICS: &str = "# EOF\n";
 /// A scan of a machine with some hundred VFs takes well under a second.
 const SCAN: Duration = Duration::from_secs(60);
 
@@ -242,6 +244,11 @@ fn diagnostic(one: &Value) -> Option<String> {
     };
     let help = one.get("help").and_then(Value::as_str).map(|help| format!(" ({help})"));
     Some(format!("{place}{message}{}", help.unwrap_or_default()))
+}
+
+/// Whether a text is a whole exposition.
+pub(crate) fn is_whole(text: &str) -> bool {
+    text == END_OF_METRICS || text.ends_with("\n# EOF\n")
 }
 
 #[cfg(test)]

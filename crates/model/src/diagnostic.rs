@@ -2,6 +2,9 @@
 
 use std::{fmt, ops::Range};
 
+/// The largest file that is read. 510 VFs, each with all its attributes, take a tenth of it.
+pub const MAX_BYTES: usize = 1 << 20;
+
 /// A model file's name and text.
 #[derive(Clone, Debug)]
 pub struct Source {
@@ -24,8 +27,8 @@ impl Source {
     ///
     /// [`Diagnostics`] with one message, when they are no UTF-8 or more than a model may have.
     pub fn from_bytes(name: impl Into<String>, bytes: &[u8]) -> Result<Source, Diagnostics> {
-        if bytes.len() > crate::tree::MAX_BYTES {
-            return Err(crate::tree::too_large(bytes.len()).into());
+        if bytes.len() > MAX_BYTES {
+            return Err(too_large(bytes.len()).into());
         }
         let error = match std::str::from_utf8(bytes) {
             Ok(text) => return Ok(Source::new(name, text)),
@@ -42,6 +45,15 @@ impl Source {
         .with_hint("save it as UTF-8 text; `file` tells the encoding that it has and `iconv` changes it")
         .into())
     }
+}
+
+/// The message for a file of `size` bytes that is not read.
+pub(crate) fn too_large(size: usize) -> Diagnostic {
+    Diagnostic::error(
+        Path::default(),
+        format!("the file has {size} bytes, and a model has at most {MAX_BYTES}"),
+    )
+    .with_hint("is this the right file?")
 }
 
 /// Where in a document: `guests`, `rt-2`, `functions`, `3`, `vlan`.

@@ -12,10 +12,8 @@ use std::{collections::HashMap, ops::Range};
 
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, Tag};
 
-use crate::diagnostic::{Diagnostic, Path, PathTarget, Related};
+use crate::diagnostic::{Diagnostic, MAX_BYTES, Path, PathTarget, Related, too_large};
 
-/// The largest file that is read. 510 VFs, each with all its attributes, take a tenth of it.
-pub const MAX_BYTES: usize = 1 << 20;
 /// The deepest nesting; a model needs seven levels.
 pub const MAX_DEPTH: usize = 32;
 /// Nodes after the expansion of aliases.
@@ -143,15 +141,6 @@ impl Cost {
         self.nodes += other.nodes;
         self.text += other.text;
     }
-}
-
-/// The message for a file of `size` bytes that is not read.
-pub(crate) fn too_large(size: usize) -> Diagnostic {
-    Diagnostic::error(
-        Path::default(),
-        format!("the file has {size} bytes, and a model has at most {MAX_BYTES}"),
-    )
-    .with_hint("is this the right file?")
 }
 
 /// The tree of a model's `text`, with what is wrong in it as YAML and can be passed over: keys that it gives twice, functions

@@ -5,10 +5,13 @@ use std::fmt::Write;
 
 use serde::de::DeserializeOwned;
 
-pub use crate::tree::{MAX_BYTES, MAX_DEPTH, MAX_NODES, YamlEntry, YamlNode, YamlValue};
 use crate::{
     Diagnostic, Diagnostics, Path, VfSettings, VfValue, decode,
     tree::{self, shown as in_back_quotes},
+};
+pub use crate::{
+    diagnostic::MAX_BYTES,
+    tree::{MAX_DEPTH, MAX_NODES, YamlEntry, YamlNode, YamlValue},
 };
 
 /// The most documents that a file may have.

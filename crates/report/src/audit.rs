@@ -8,7 +8,7 @@ use penstock_model::{
 };
 use serde::Serialize;
 
-use crate::{Audits, Evidence, markdown::plain, measurements::shown, printable::one_line};
+use crate::{Audits, Evidence, markdown_text::plain, printable::one_line, shown};
 
 /// No more rows than this of one kind.
 const MOST_ROWS: usize = 300;

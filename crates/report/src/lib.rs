@@ -17,6 +17,7 @@ pub mod groups;
 mod latency_files;
 pub mod machine;
 mod markdown;
+mod markdown_text;
 mod measurements;
 pub mod metrics;
 mod origin;
@@ -29,6 +30,7 @@ mod rulings;
 mod seconds;
 mod section;
 mod sentence;
+mod shown;
 mod summary;
 mod templates;
 

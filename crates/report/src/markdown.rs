@@ -5,12 +5,8 @@ use std::fmt::{self, Write};
 use penstock_model::{Verdict, text::counted};
 
 use crate::{
-    Evidence, Group, MachineGuest, audit,
-    machine::kind_word,
-    measurements, origin,
-    printable::{one_line, printable},
-    reach, real_time, seconds,
-    sentence::sentence,
+    Evidence, Group, MachineGuest, audit, machine::kind_word, markdown_text::plain, measurements, origin,
+    printable::printable, reach, real_time, seconds, sentence::sentence,
 };
 
 /// No more rows than this in a table of what does not hold.
@@ -185,25 +181,6 @@ fn provenance(to: &mut String, evidence: &Evidence) -> fmt::Result {
         writeln!(to, "| {what} | {} |", plain(&value))?;
     }
     Ok(())
-}
-
-/// Text on one line that Markdown shows as it is: every character that could mean something is escaped.
-pub(crate) fn plain(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for c in one_line(text).chars() {
-        match c {
-            '<' => shown.push_str("&lt;"),
-            '>' => shown.push_str("&gt;"),
-            '&' => shown.push_str("&amp;"),
-            // `#` and `-` mean something only at the start of a line, where text from outside never stands.
-            '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '!' | '~' | '$' => {
-                shown.push('\\');
-                shown.push(c);
-            }
-            c => shown.push(c),
-        }
-    }
-    shown
 }
 
 /// Text in a fence longer than any run of backticks in it.

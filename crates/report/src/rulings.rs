@@ -6,7 +6,7 @@ use std::fmt::{self, Display, Write};
 use penstock_model::measurement::{Claim, Conclusion, ExpectationResult};
 use serde::Serialize;
 
-use crate::{markdown::plain, printable::one_line};
+use crate::{markdown_text::plain, printable::one_line};
 
 /// No more claims of one line than this are listed.
 const MOST_CLAIMS: usize = 40;

@@ -7,10 +7,10 @@ use penstock_model::measurement::ExpectationResult;
 use serde::Serialize;
 
 use crate::{
-    markdown::plain,
-    measurements::shown,
+    markdown_text::plain,
     printable::one_line,
     rulings::{RulingView, Words, views},
+    shown,
 };
 
 /// What the templates of all sections name.

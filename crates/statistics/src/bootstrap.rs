@@ -4,7 +4,6 @@ use penstock_model::measurement::Estimate;
 
 use super::{
     Random,
-    interim::samples_for_interval,
     quantile::{median_in_place, quantile},
     tails::expanded_tail,
 };
@@ -12,6 +11,16 @@ use super::{
 /// How often the samples are drawn again. The tail of six samples at 95 % is cut at 0.24 %, which five of two thousand
 /// lie beyond.
 pub const RESAMPLES: usize = 2000;
+
+/// The fewest samples that an interval of the median of this confidence can be made of, whatever the distribution: the
+/// range of `n` samples misses the median with a chance of `2^(1-n)` (all on one side). 6 for 95 %, 8 for 99 %.
+/// `usize::MAX` for a confidence that is not between 0 and 1.
+pub fn samples_for_interval(confidence: f64) -> usize {
+    if !(confidence > 0.0 && confidence < 1.0) {
+        return usize::MAX;
+    }
+    (2..64).find(|n| 2f64.powi(1 - *n) <= (1.0 - confidence) * (1.0 + 1e-9)).unwrap_or(64) as usize
+}
 
 /// The median with its interval. `None` with too few samples for this confidence ([`samples_for_interval`]), or when one is
 /// not finite. The order of the samples does not matter.

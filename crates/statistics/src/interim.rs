@@ -2,15 +2,7 @@
 
 use penstock_model::measurement::{Estimate, Rules, StopReason};
 
-/// The fewest samples that an interval of the median of this confidence can be made of, whatever the distribution: the
-/// range of `n` samples misses the median with a chance of `2^(1-n)` (all on one side). 6 for 95 %, 8 for 99 %.
-/// `usize::MAX` for a confidence that is not between 0 and 1.
-pub fn samples_for_interval(confidence: f64) -> usize {
-    if !(confidence > 0.0 && confidence < 1.0) {
-        return usize::MAX;
-    }
-    (2..64).find(|n| 2f64.powi(1 - *n) <= (1.0 - confidence) * (1.0 + 1e-9)).unwrap_or(64) as usize
-}
+use super::bootstrap::samples_for_interval;
 
 /// The looks of an arm, fixed before the first sample.
 #[derive(Clone, Debug, PartialEq)]

@@ -28,8 +28,8 @@ mod significance;
 mod tails;
 pub mod wake_ups;
 
-pub use bootstrap::{RESAMPLES, interval, ratio, ratio_paired};
-pub use interim::{Confidence, InterimAnalyses, Look, samples_for_interval};
+pub use bootstrap::{RESAMPLES, interval, ratio, ratio_paired, samples_for_interval};
+pub use interim::{Confidence, InterimAnalyses, Look};
 pub use quantile::{median, quantile, samples_for};
 pub use random::Random;
 pub use significance::{holm, p_of_ratio};

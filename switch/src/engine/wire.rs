@@ -18,7 +18,6 @@ use super::{
 use crate::{
     counters::Dropped,
     net::{ETHERNET_HEADER, LONGEST, TAG, TAGGED, TAGGED_HEADER, Tag, VIRTIO_HEADER},
-    outside::packet::PACKET_AUXDATA,
     passed::PassedFiles,
 };
 
@@ -26,6 +25,8 @@ use crate::{
 pub(super) const ROOM: usize = LONGEST as usize + VIRTIO_HEADER + TAG;
 /// Bytes of a packet socket's virtio header and both addresses: what is before the place of a tag.
 const BEFORE_TAG: usize = 10 + ETHERNET_HEADER - 2;
+/// `PACKET_AUXDATA` of `include/uapi/linux/if_packet.h`: tags that the kernel has taken off are told beside the frame.
+pub(crate) const PACKET_AUXDATA: libc::c_int = 8;
 /// `TP_STATUS_VLAN_VALID` of `include/uapi/linux/if_packet.h`
 const VLAN_VALID: u32 = 1 << 4;
 /// `TP_STATUS_VLAN_TPID_VALID` of `include/uapi/linux/if_packet.h`: the tag's type is told; else it is a customer's.

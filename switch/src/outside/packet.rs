@@ -10,10 +10,8 @@ use nix::{
 };
 
 use super::{AttachError, Opened, interface};
-use crate::engine::{Negotiated, Wire};
+use crate::engine::{Negotiated, PACKET_AUXDATA, Wire};
 
-/// `PACKET_AUXDATA` of `include/uapi/linux/if_packet.h`: tags that the kernel has taken off are told beside the frame.
-pub(crate) const PACKET_AUXDATA: libc::c_int = 8;
 /// `PACKET_VNET_HDR`: each frame has a virtio header of 10 bytes.
 const PACKET_VNET_HDR: libc::c_int = 15;
 /// `PACKET_IGNORE_OUTGOING` (from Linux 4.20 on)

@@ -18,10 +18,9 @@ use penstock_model::measurement::Measurements;
 
 use super::{Choice, ON_A_BOARD, Requested, RequestedRun, perform, samples, watch::Watch, wire::Line};
 use crate::{
-    boards::BINARY,
+    boards::{BINARY, refused},
     failure::{Failure, Status},
     model_file::ModelFile,
-    rehearsal::refused,
     ui::printer::Printer,
 };
 

@@ -14,9 +14,8 @@ use super::{Choice, watch::Watch};
 use crate::{
     arguments::{Tuning, Waking},
     bench::{remote::listen, wire::Line},
-    boards::BINARY,
+    boards::{BINARY, refused},
     failure::Failure,
-    rehearsal::refused,
     ui::printer::Printer,
 };
 

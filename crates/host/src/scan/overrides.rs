@@ -5,17 +5,15 @@ use std::collections::BTreeMap;
 use penstock_model::Bdf;
 
 use super::reader::{Reader, quoted};
-
-/// One file for each device, called `BUS-DEVICE`, with the driver's name (`driverctl`, `save_override`).
-pub const DIRECTORY: &str = "/etc/driverctl.d";
+use crate::pci::CHOSEN_DRIVERS;
 
 /// What `driverctl` loads for PCI functions when they appear.
 pub(super) fn chosen(reader: &mut Reader<'_>) -> BTreeMap<Bdf, String> {
     let mut chosen = BTreeMap::new();
-    for name in reader.list(DIRECTORY) {
+    for name in reader.list(CHOSEN_DRIVERS) {
         // Devices of other buses (`vmbus-...`) are none of ours.
         let Ok(bdf) = name.strip_prefix("pci-").unwrap_or(&name).parse::<Bdf>() else { continue };
-        let path = format!("{DIRECTORY}/{name}");
+        let path = format!("{CHOSEN_DRIVERS}/{name}");
         match reader.text(&path) {
             Some(driver) if is_driver(&driver) => drop(chosen.insert(bdf, driver)),
             Some(other) if !other.is_empty() => {

@@ -11,12 +11,10 @@ use prometheus_client::{
 };
 
 use super::families::AgentFamily;
+use crate::penstock::END_OF_METRICS;
 
 /// So many characters of a label's value are kept, as `penstock metrics` keeps.
 const LONGEST_LABEL: usize = 128;
-
-/// The line that ends an exposition (OpenMetrics 1.0, 4.1).
-const END: &str = "# EOF\n";
 
 /// The labels of a series; none is empty.
 type SeriesLabels = Vec<(&'static str, String)>;
@@ -65,17 +63,12 @@ impl AgentExposition {
     pub fn text_after(self, before: &str) -> String {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(self));
-        let mut text = before.strip_suffix(END).unwrap_or(before).to_owned();
+        let mut text = before.strip_suffix(END_OF_METRICS).unwrap_or(before).to_owned();
         let written = text::encode(&mut text, &registry);
         // A string takes whatever is written to it.
         debug_assert!(written.is_ok(), "{written:?}");
         text
     }
-}
-
-/// Whether a text is a whole exposition.
-pub fn is_whole(text: &str) -> bool {
-    text == END || text.ends_with("\n# EOF\n")
 }
 
 impl Collector for AgentExposition {
@@ -115,6 +108,7 @@ fn clean(value: &str) -> String {
 mod tests {
     use super::*;
     use crate::metrics::families::{AGENT_BUILD, CLAIM_INFO, CLAIM_PREPARE, CLAIMS, CLAIMS_TAKEN_BACK};
+    use crate::penstock::is_whole;
 
     #[test]
     fn what_is_told_stands_after_the_machines_and_ends_once() {
@@ -128,7 +122,7 @@ mod tests {
         histogram.observe(0.7);
         all.distribution(&CLAIM_PREPARE, &[("outcome", "prepared")], &histogram);
         let text = all.text_after("# HELP a b.\n# TYPE a gauge\na 1\n# EOF\n");
-        assert!(is_whole(&text) && text.matches(END).count() == 1, "{text}");
+        assert!(is_whole(&text) && text.matches(END_OF_METRICS).count() == 1, "{text}");
         for line in [
             "a 1",
             "penstock_agent_build_info{version=\"1.0\"} 1",
@@ -144,6 +138,6 @@ mod tests {
             text.lines().filter(|line| line.starts_with("penstock_claim_info{")).collect();
         assert!(claims.len() == 2 && claims.iter().all(|line| line.len() < 200), "{claims:?}");
         assert!(!text.contains("pod=\"\""), "{text}");
-        assert!(!is_whole("a 1\n") && !is_whole("a 1\n# EO") && is_whole(END));
+        assert!(!is_whole("a 1\n") && !is_whole("a 1\n# EO") && is_whole(END_OF_METRICS));
     }
 }

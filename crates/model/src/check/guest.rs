@@ -9,11 +9,10 @@ use crate::{
     diagnostic::{Diagnostic, Path, PathTarget},
     document::{GuestDocument, OneOrMany},
     guest::NEEDS_PRIVILEGES,
+    names::RESERVED_GUEST_NAME,
     text::plain_path,
 };
 
-/// What the machine itself is called where a place is named: a guest's cells would have the same ids as its own.
-pub(crate) const RESERVED_GUEST_NAME: &str = "host";
 /// Linux's largest `NR_CPUS`.
 pub(super) const MAX_CPUS: u32 = 8192;
 /// No machine has as much.

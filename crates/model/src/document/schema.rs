@@ -5,7 +5,10 @@ use std::mem;
 use serde_json::{Map, Value, json};
 
 use super::ModelDocument;
-use crate::{VfKey, check::guest::RESERVED_GUEST_NAME, decode, names::SCALARS};
+use crate::{
+    VfKey, decode,
+    names::{RESERVED_GUEST_NAME, SCALARS},
+};
 
 /// The first line of a model, by which editors with the YAML language server find the schema of this file: `schema/` in the
 /// repository is what [`schema`] gives.

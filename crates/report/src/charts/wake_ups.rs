@@ -245,7 +245,7 @@ pub(crate) fn over_time(
     for (from, to) in loaded {
         plot.band(x.at(from / unit.0), x.at(to / unit.0));
     }
-    plot.x_axis(format!("{x_label} ({})", unit.1), &x, crate::measurements::shown::trimmed);
+    plot.x_axis(format!("{x_label} ({})", unit.1), &x, crate::shown::trimmed);
     plot.y_axis(y_label, &y, time);
     for course in all {
         let each = course.moments.len().div_ceil(MOMENTS).max(1);

@@ -5,7 +5,7 @@ use std::fmt::{self, Write};
 use penstock_model::measurement::run_comparison::{Direction, Fact, RunComparison, Turn, Untold};
 
 use super::view;
-use crate::{markdown::plain, printable::one_line};
+use crate::{markdown_text::plain, printable::one_line};
 
 /// No more rows than this in one table.
 const MOST_ROWS: usize = 500;

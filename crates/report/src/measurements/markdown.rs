@@ -6,7 +6,7 @@ use std::fmt::{self, Write};
 use penstock_model::measurement::Counts;
 
 use super::{Source, finding, heat, missing, penalties, published, shown};
-use crate::{Evidence, markdown::plain, rulings, section};
+use crate::{Evidence, markdown_text::plain, rulings, section};
 
 /// No more rows than this in one table.
 const MOST_ROWS: usize = 40;

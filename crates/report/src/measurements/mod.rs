@@ -10,7 +10,6 @@ mod missing;
 mod penalties;
 mod published;
 mod rulings;
-pub(crate) mod shown;
 pub(crate) mod sizes;
 pub(crate) mod terminal;
 mod when;
@@ -20,7 +19,8 @@ use std::collections::HashMap;
 use penstock_model::measurement::{Cell, Counts, Measurements, Metric};
 use serde::Serialize;
 
-use self::{family::Family, shown::Shown};
+use self::family::Family;
+use crate::shown::{self, Shown};
 use crate::{
     Evidence,
     charts::{HeatMap, Key, Plot},

@@ -3,7 +3,7 @@
 use penstock_model::measurement::latency::{Arm, Comparison, Series, Statistic};
 
 use super::{Source, short, tables};
-use crate::measurements::shown;
+use crate::shown;
 
 /// The comparison that says most, and the guests' and the host's longest wake-up.
 pub(super) fn findings(source: &Source<'_>) -> Vec<String> {

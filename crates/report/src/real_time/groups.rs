@@ -9,7 +9,8 @@ use crate::{
         Key, Plot, Style,
         wake_ups::{self, Course, Moment, WakeUps},
     },
-    measurements::{shown, sizes::latency},
+    measurements::sizes::latency,
+    shown,
 };
 
 /// No more lines than this in one chart.

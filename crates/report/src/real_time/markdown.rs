@@ -3,7 +3,7 @@
 use std::fmt::{self, Write};
 
 use super::{Source, finding, label, lead, tables, why_missing};
-use crate::{Evidence, markdown::plain, measurements::shown, rulings, section};
+use crate::{Evidence, markdown_text::plain, rulings, section, shown};
 
 /// Writes nothing when no latencies were to be measured.
 pub(crate) fn write(to: &mut String, evidence: &Evidence) -> fmt::Result {

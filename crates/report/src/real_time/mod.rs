@@ -18,9 +18,9 @@ use serde::Serialize;
 
 use crate::{
     Evidence,
-    measurements::shown::{self, Shown},
     printable::one_line,
     section::{self, Section},
+    shown::{self, Shown},
 };
 
 /// Everything that the template names.

@@ -6,7 +6,7 @@ use penstock_model::measurement::{
 };
 
 use super::{Source, tables};
-use crate::{measurements::shown, printable::one_line, rulings::Words};
+use crate::{printable::one_line, rulings::Words, shown};
 
 impl Words<LatencyExpectation> for Source<'_> {
     fn label(&self, id: &str) -> String {

@@ -7,7 +7,7 @@ use penstock_model::measurement::{
 use serde::Serialize;
 
 use super::{Source, arm, place};
-use crate::{measurements::shown, printable::one_line};
+use crate::{printable::one_line, shown};
 
 /// The percentiles that have a column.
 pub(super) const COLUMNS: [Statistic; 5] =

@@ -1,7 +1,7 @@
 //! Latencies in a few lines for a terminal.
 
 use super::{Source, finding, lead};
-use crate::{Evidence, measurements::shown, printable::clip, rulings};
+use crate::{Evidence, printable::clip, rulings, shown};
 
 /// No more claims than this, and no line is longer.
 const MOST_CLAIMS: usize = 4;
